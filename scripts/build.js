@@ -1,0 +1,122 @@
+// Builds dist/: the command line and the library as split ESM bundles, and declaration files for the library.
+//
+// One file per verb instead of some hundred per package is what makes the command start quickly: `npm run bench -- --rows 6`. So the
+// command line brings all it needs but what is optional; the library imports its dependencies, because its schemas are to be composed
+// with the caller's own.
+import { spawnSync } from 'node:child_process'
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { dirname, join, relative } from 'node:path'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+
+const root = dirname(dirname(fileURLToPath(import.meta.url)))
+const dist = join(root, 'dist')
+
+/** Bundled CommonJS packages call require for node's own modules, and ESM has none. */
+const requireShim = "import { createRequire as makeRequire } from 'node:module';const require = makeRequire(import.meta.url);"
+
+function readPackage() {
+  return JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
+}
+
+const isMissing = (error) => error instanceof Error && 'code' in error && error.code === 'ENOENT'
+
+/** Writes only what changed, each file by rename: processes that run from dist/ meanwhile never read half a file. */
+function writeChanged(path, contents) {
+  try {
+    if (readFileSync(path).equals(contents)) return
+  } catch (error) {
+    if (!isMissing(error)) throw error
+  }
+  mkdirSync(dirname(path), { recursive: true })
+  const temporary = `${path}.${process.pid}.tmp`
+  writeFileSync(temporary, contents)
+  renameSync(temporary, path)
+}
+
+/** zod carries its messages in fifty languages, most of its weight; ours are in English. */
+const englishOnly = {
+  name: 'english-only',
+  setup(build) {
+    build.onLoad({ filter: /[\\/]zod[\\/]v4[\\/]locales[\\/]index\.js$/ }, ({ path }) => ({
+      contents: "export { default as en } from './en.js'",
+      resolveDir: dirname(path),
+    }))
+  },
+}
+
+/**
+ * Bundles into dist/. `clean` removes what earlier builds left; tests leave it off, so that a process still running from an older
+ * build finds its parts. Returns the paths written, relative to dist/.
+ */
+export async function bundle({ clean = false } = {}) {
+  const { build } = await import('esbuild')
+  const { version, dependencies = {}, optionalDependencies = {} } = readPackage()
+  const common = {
+    absWorkingDir: root,
+    outdir: 'dist',
+    write: false,
+    bundle: true,
+    splitting: true,
+    format: 'esm',
+    platform: 'node',
+    target: 'node20.18',
+    charset: 'utf8',
+    legalComments: 'linked',
+    minifySyntax: true,
+    define: { PROPOSER_VERSION: JSON.stringify(version) },
+    banner: { js: requireShim },
+    plugins: [englishOnly],
+    logLevel: 'warning',
+  }
+  const everyPath = (packages) => Object.keys(packages).flatMap((name) => [name, `${name}/*`])
+  const builds = await Promise.all([
+    build({
+      ...common,
+      entryPoints: { main: 'src/commands/main.ts' },
+      chunkNames: 'parts/[name]-[hash]',
+      external: everyPath(optionalDependencies),
+    }),
+    build({
+      ...common,
+      entryPoints: { library: 'src/library.ts' },
+      chunkNames: 'parts/library-[name]-[hash]',
+      external: everyPath({ ...dependencies, ...optionalDependencies }),
+    }),
+  ])
+  const kept = new Set()
+  for (const file of builds.flatMap(({ outputFiles }) => outputFiles)) {
+    kept.add(relative(dist, file.path))
+    writeChanged(file.path, file.contents)
+  }
+  if (clean) {
+    for (const name of readdirSync(dist, { recursive: true, withFileTypes: true })) {
+      const path = join(name.parentPath, name.name)
+      if (name.isFile() && !kept.has(relative(dist, path)) && !path.startsWith(join(dist, 'types'))) rmSync(path)
+    }
+  }
+  return [...kept].sort()
+}
+
+/** Declaration files of src/library.ts and all it exports. Returns the compiler's exit code; its messages go to stderr. */
+function declarations() {
+  const compiler = join(dirname(createRequire(import.meta.url).resolve('typescript/package.json')), 'bin', 'tsc')
+  rmSync(join(dist, 'types'), { recursive: true, force: true })
+  const { status, stdout } = spawnSync(process.execPath, [compiler, '-p', join(root, 'tsconfig.build.json')], {
+    cwd: root,
+    encoding: 'utf8',
+  })
+  if (status !== 0) process.stderr.write(stdout)
+  return status ?? 1
+}
+
+if (process.argv[1] !== undefined && import.meta.url === pathToFileURL(process.argv[1]).href) {
+  try {
+    await bundle({ clean: true })
+    process.exitCode = declarations()
+  } catch (error) {
+    if (!(error instanceof Error) || !('code' in error) || error.code !== 'ERR_MODULE_NOT_FOUND') throw error
+    process.stderr.write(`${error.message}\nThe build needs the development packages: run npm ci without --omit=dev.\n`)
+    process.exitCode = 1
+  }
+}

@@ -1,0 +1,192 @@
+/**
+ * Everything core may ask of the world. Core outside `io/` sees these shapes only; `src/commands/context.ts` builds the real ones and
+ * tests hand in simulated ones (robustness §8).
+ */
+
+export type Hex = `0x${string}`
+/** A lowercase 20-byte address. */
+export type Address = Hex
+
+/** Wall time orders nothing (R13): `nowMs` dates records, `monotonicMs` measures durations and drives time-outs. */
+export interface Clock {
+  /** Unix milliseconds. */
+  nowMs(): number
+  /** Milliseconds from an arbitrary origin, never going back. */
+  monotonicMs(): number
+  /** Resolves after `ms`; rejects with the signal's reason when aborted. */
+  sleep(ms: number, signal?: AbortSignal): Promise<void>
+}
+
+export interface Random {
+  bytes(length: number): Uint8Array
+  /** A fresh lowercase hyphenated UUID (v4). */
+  uuid(): string
+}
+
+export interface Hash {
+  /** Lowercase hex SHA-256 of the bytes (a string is hashed as UTF-8). */
+  sha256(data: Uint8Array | string): string
+}
+
+/** An open file. Appends go through `write`, which may be short; nothing is durable before `datasync` returned. */
+export interface FileHandle {
+  /** Writes at the end of the file; the number of bytes that were taken, which may be fewer than `length`. */
+  write(buffer: Uint8Array, offset: number, length: number): Promise<number>
+  /** Up to `length` bytes from `position`; shorter only at the end of the file. */
+  read(position: number, length: number): Promise<Uint8Array>
+  datasync(): Promise<void>
+  truncate(length: number): Promise<void>
+  size(): Promise<number>
+  close(): Promise<void>
+}
+
+/**
+ * File verbs kept apart, so that a test can stop between any two (R23). Errors carry Node's `code` (ENOENT, EEXIST, ENOSPC, EIO, …).
+ * `append` creates with 0600 when missing, `exclusive` creates with 0600 and fails with EEXIST, `read` never creates.
+ */
+export interface Files {
+  open(path: string, mode: 'read' | 'append' | 'exclusive'): Promise<FileHandle>
+  read(path: string): Promise<Uint8Array>
+  /** Atomic within a folder; durable only after `syncDir`. */
+  rename(from: string, to: string): Promise<void>
+  /** Hard link; EEXIST when `to` exists. */
+  link(from: string, to: string): Promise<void>
+  remove(path: string): Promise<void>
+  /** Creates the folder and its parents with mode 0700; no error when it exists. */
+  makeDir(path: string): Promise<void>
+  syncDir(path: string): Promise<void>
+  /** Names in the folder, unsorted. */
+  list(path: string): Promise<string[]>
+  exists(path: string): Promise<boolean>
+}
+
+/**
+ * Proof of life on this host: a pathname Unix socket. `alive` also for a stopped process, `dead` only where nobody can be listening
+ * (robustness §2, Lock). No clock and no pid guess is involved.
+ */
+export interface Liveness {
+  /** Listens until closed. Fails with EADDRINUSE when the name is taken. */
+  listen(path: string): Promise<{ close(): Promise<void> }>
+  probe(path: string): Promise<'alive' | 'dead' | 'unknown'>
+  readonly bootId: string
+  readonly host: string
+  readonly pid: number
+}
+
+export type Fetch = (input: string | URL | Request, init?: RequestInit) => Promise<Response>
+
+export interface BlockHeader {
+  number: bigint
+  hash: Hex
+  parentHash: Hex
+  /** Unix seconds. */
+  timestamp: bigint
+  baseFeePerGas: bigint
+}
+
+export interface ChainLog {
+  address: Address
+  topics: readonly Hex[]
+  data: Hex
+  blockNumber: bigint
+  blockHash: Hex
+  transactionHash: Hex
+  /** Index in the block. */
+  logIndex: number
+}
+
+export interface ChainReceipt {
+  transactionHash: Hex
+  blockNumber: bigint
+  blockHash: Hex
+  status: 'success' | 'reverted'
+  gasUsed: bigint
+  logs: readonly ChainLog[]
+}
+
+export interface ChainCall {
+  to: Address
+  data: Hex
+  from?: Address
+  gas?: bigint
+}
+
+/**
+ * One EVM chain as its nodes tell it. Every method rejects with `ChainError` (below) and nothing else.
+ * Source: Ethereum JSON-RPC; what a node may answer to a send is the table of robustness §3.
+ */
+export interface Chain {
+  chainId(): Promise<number>
+  /** `null` where the node knows no such block. */
+  block(at: 'latest' | 'finalized' | 'pending' | bigint): Promise<BlockHeader | null>
+  call(call: ChainCall, at?: 'latest' | 'pending' | bigint): Promise<Hex>
+  logs(filter: {
+    fromBlock: bigint
+    toBlock: bigint
+    addresses: readonly Address[]
+    topics?: readonly (Hex | readonly Hex[] | null)[]
+  }): Promise<readonly ChainLog[]>
+  code(address: Address, at?: 'latest' | bigint): Promise<Hex>
+  balance(address: Address): Promise<bigint>
+  transactionCount(address: Address, at: 'latest' | 'pending' | 'finalized'): Promise<number>
+  estimateGas(call: ChainCall): Promise<bigint>
+  /** The node's suggested tip in wei. */
+  tip(): Promise<bigint>
+  /** Hands over a signed transaction; its hash. */
+  send(raw: Hex): Promise<Hex>
+  receipt(hash: Hex): Promise<ChainReceipt | null>
+  /** Whether the node holds the transaction, mined or pending. */
+  hasTransaction(hash: Hex): Promise<boolean>
+}
+
+export type ChainErrorKind =
+  | 'reverted' // the call ran and reverted; `data` is the raw revert data
+  | 'unavailable' // time-out, reset, 429, 5xx, bad JSON: outcome unknown
+  | 'already_known'
+  | 'nonce_too_low'
+  | 'nonce_too_high'
+  | 'replacement_underpriced'
+  | 'underpriced' // the tip is below the node's minimum
+  | 'insufficient_funds'
+  | 'refused' // the node answered with another error
+
+export class ChainError extends Error {
+  constructor(
+    readonly kind: ChainErrorKind,
+    message: string,
+    /** Raw revert data, only for `reverted`. */
+    readonly data: Hex = '0x',
+  ) {
+    super(message)
+    this.name = 'ChainError'
+  }
+}
+
+/** Signs for one account; the key itself never leaves the signer. */
+export interface Signer {
+  readonly address: Address
+  /** 65 bytes r‖s‖v with v 27 or 28 and low s. A wallet outside, which signs no bare digests, refuses. */
+  signDigest(digest: Hex): Promise<Hex>
+  /**
+   * Only wallets outside have it: signs EIP-712 data (`eth_signTypedData_v4`). A person may have to agree, so it may take a minute; what
+   * comes back may be any hex and is checked by the caller.
+   */
+  signTypedData?(typedData: object): Promise<string>
+}
+
+/**
+ * An exchange that brought no HTTP answer. `phase` tells whether a byte of the request can have left: `connect` covers name look-up, TCP
+ * and TLS; anything after is `exchange`, whose outcome is uncertain (robustness §6). The only error a `Fetch` of ours rejects with,
+ * beside the abort reason of a caller's signal before anything was sent.
+ */
+export class TransportError extends Error {
+  constructor(
+    readonly phase: 'connect' | 'exchange',
+    /** Node's or undici's code, such as ECONNREFUSED; never an address. */
+    readonly code: string,
+    message: string,
+  ) {
+    super(message)
+    this.name = 'TransportError'
+  }
+}

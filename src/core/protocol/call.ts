@@ -1,0 +1,68 @@
+/** One HTTP call as a listener and a gateway hand it to each other. */
+import type { WireCode } from './errors.js'
+
+/**
+ * The other end of a call. A `Request` normalises its URL and refuses some methods, so a listener hands over what was on the wire
+ * beside it, and a reader instead of the body, so that 413 and 429 are decided before a byte of it is read (robustness §4, §5).
+ */
+export interface Peer {
+  /** Address of the socket's other end; absent in process. */
+  readonly address?: string
+  /** The request target as sent, where a `Request` does not show it. */
+  readonly target?: string
+  readonly method?: string
+  readonly readBody?: (limits: BodyLimits) => Promise<Uint8Array>
+  /** `false` in process: no budget is charged (contract §6). */
+  readonly charged?: boolean
+}
+
+export interface BodyLimits {
+  readonly limitBytes: number
+  /** Asks for room in the memory that all bodies share; `false`: there is none. */
+  readonly reserve: (bytes: number) => boolean
+}
+
+/** Why no body came. `lost`: too late or cut off, so that nobody is left to be answered. */
+export class BodyError extends Error {
+  constructor(readonly kind: 'too_large' | 'no_room' | 'lost') {
+    super(`body: ${kind}`)
+    this.name = 'BodyError'
+  }
+}
+
+/** What one call leaves behind for the request log and the metrics (robustness §5). No URL, header or body is part of it. */
+export interface RequestRecord {
+  readonly requestId: string
+  readonly method: string
+  /** The route template, or `unmatched`. */
+  readonly route: string
+  readonly status: number
+  readonly code: WireCode | undefined
+  readonly durationMs: number
+  readonly items: number
+  /** Whose budget was charged; hashed before it is logged. */
+  readonly client: string
+  /** A bug of ours: the error's name and where it came from, without its message. */
+  readonly bug: { readonly name: string; readonly frames: readonly string[] } | undefined
+}
+
+/** One line of `proposer_http_requests_total` (contract §2). */
+export interface RequestCount {
+  readonly route: string
+  readonly method: string
+  readonly status: number
+  readonly count: number
+}
+
+/** Parts of a body in one array; the usual single part is handed on as it is. */
+export function joined(parts: readonly Uint8Array[], length: number): Uint8Array {
+  const [only] = parts
+  if (only && parts.length === 1) return only
+  const whole = new Uint8Array(length)
+  let at = 0
+  for (const part of parts) {
+    whole.set(part, at)
+    at += part.length
+  }
+  return whole
+}

@@ -1,0 +1,183 @@
+/** The life of a candidate (contract §5): its states as types, the transitions between them, and what each failure means. */
+import type { Address, Hex } from '../ports.js'
+import { outcomeOf } from './proposal.js'
+import type { CandidateStatus } from './schema.js'
+import { version } from './schema.js'
+
+export type CandidateState = CandidateStatus['status']
+export type FailureStage = 'validation' | 'selection' | 'submission' | 'confirmation' | 'indexing'
+export type NextAction =
+  | 'none'
+  | 'wait'
+  | 'replay_same_payload'
+  | 'fund_wallet'
+  | 'approve_permit2'
+  | 'sign_new_authorization'
+  | 'wait_for_new_round'
+  | 'contact_operator'
+
+/**
+ * One row a failure code (contract §5). `retryable` says whether the same signed payload may still execute later; `undefined` where it
+ * depends on the decoded cause (domain §7), which is then given with the failure.
+ */
+export const failures = {
+  insufficient_balance: { retryable: true, nextAction: 'fund_wallet' },
+  insufficient_allowance: { retryable: true, nextAction: 'approve_permit2' },
+  bond_above_permit: { retryable: false, nextAction: 'sign_new_authorization' },
+  permit_expired: { retryable: false, nextAction: 'sign_new_authorization' },
+  permit_nonce_used: { retryable: false, nextAction: 'sign_new_authorization' },
+  signature_not_authorized: { retryable: false, nextAction: 'sign_new_authorization' },
+  proposer_not_whitelisted: { retryable: true, nextAction: 'contact_operator' },
+  request_not_open: { retryable: false, nextAction: 'wait_for_new_round' },
+  superseded: { retryable: false, nextAction: 'wait_for_new_round' },
+  not_selected: { retryable: false, nextAction: 'wait_for_new_round' },
+  round_advanced: { retryable: false, nextAction: 'wait_for_new_round' },
+  simulation_reverted: { retryable: undefined, nextAction: 'contact_operator' },
+  execution_reverted: { retryable: undefined, nextAction: 'contact_operator' },
+  token_blocked: { retryable: undefined, nextAction: 'contact_operator' },
+  operator_rejected: { retryable: false, nextAction: 'contact_operator' },
+  submission_expired: { retryable: false, nextAction: 'sign_new_authorization' },
+} as const satisfies Record<string, { retryable: boolean | undefined; nextAction: NextAction }>
+export type FailureCode = keyof typeof failures
+
+/** Why a candidate ended; `canResubmit` is not stored: it is judged when the status is asked for. */
+export interface Failure {
+  readonly stage: FailureStage
+  readonly code: FailureCode
+  readonly detail: string
+  readonly retryable: boolean
+}
+
+/** The transaction that carries a candidate. Times in Unix milliseconds. */
+export interface Submission {
+  readonly status: 'prepared' | 'submitted' | 'confirmed' | 'indexed' | 'reverted' | 'dropped'
+  readonly transactionHash: Hex | null
+  readonly submittedAtMs: number | null
+  readonly confirmedAtMs: number | null
+  readonly indexedAtMs: number | null
+  /** Log index of ProposePrice in its block (contract §5). */
+  readonly proposalEventIndex: number | null
+}
+
+/** The mutable half of a candidate. Every record of a transition carries all of it, so one read tells where a candidate stands. */
+export type Progress =
+  | { readonly status: 'received' }
+  | { readonly status: 'validated'; readonly validatedAtMs: number }
+  | {
+      readonly status: 'selected'
+      readonly validatedAtMs: number
+      readonly selectedAtMs: number
+      readonly submission: Submission | null
+    }
+  | { readonly status: 'executed'; readonly validatedAtMs: number; readonly selectedAtMs: number; readonly submission: Submission }
+  | {
+      readonly status: 'failed'
+      readonly validatedAtMs: number | null
+      readonly selectedAtMs: number | null
+      readonly submission: Submission | null
+      readonly failure: Failure
+    }
+
+/** One round of one question: what an execution slot is bound to (R3). `key` is unique over chain and rounds. */
+export interface RoundRef {
+  readonly key: string
+  readonly questionId: Hex
+  readonly oracle: Address
+  readonly requester: Address
+  readonly identifier: Hex
+  readonly timestamp: string
+  readonly ancillaryHash: Hex
+}
+
+/** An authorization that the gateway holds. */
+export interface Candidate {
+  readonly id: string
+  /** Payload identity (R22). */
+  readonly identity: string
+  /** Order of admission (R13). */
+  readonly sequence: number
+  readonly round: RoundRef
+  readonly proposer: Address
+  readonly price: string
+  readonly amount: string
+  readonly nonce: string
+  readonly deadline: string
+  readonly signature: Hex
+  /** EIP-712 digest that the signature answers. */
+  readonly digest: Hex
+  readonly receivedAtMs: number
+  readonly progress: Progress
+}
+
+/** Active while received, validated or selected (contract §1). */
+export function isActive(status: CandidateState): boolean {
+  return status === 'received' || status === 'validated' || status === 'selected'
+}
+
+const transitions: Record<CandidateState, readonly CandidateState[]> = {
+  received: ['validated', 'failed'],
+  validated: ['selected', 'failed', 'received'],
+  // to itself: the submission moves on; to validated: its slot died and it stands in again
+  selected: ['selected', 'executed', 'failed', 'validated'],
+  // a reorganisation under a numeric depth takes an execution back (contract §5)
+  executed: ['selected'],
+  // an exact replay of a retryable failure puts the candidate back (contract §5)
+  failed: ['received'],
+}
+
+/** Whether a candidate may go from one status to the other. */
+export function mayBecome(from: CandidateState, to: CandidateState): boolean {
+  return transitions[from].includes(to)
+}
+
+/** Unix milliseconds → RFC 3339 UTC with milliseconds (contract §2). */
+export function instant(ms: number): string {
+  return new Date(ms).toISOString()
+}
+const instantOrNull = (ms: number | null | undefined) => (ms === null || ms === undefined ? null : instant(ms))
+
+function wireSubmission(submission: Submission | null | undefined): CandidateStatus['submission'] {
+  if (!submission) return null
+  return {
+    status: submission.status,
+    transaction_hash: submission.transactionHash,
+    submitted_at: instantOrNull(submission.submittedAtMs),
+    confirmed_at: instantOrNull(submission.confirmedAtMs),
+    indexed_at: instantOrNull(submission.indexedAtMs),
+    proposal_event_index: submission.proposalEventIndex,
+  }
+}
+
+/**
+ * A candidate as the status route shows it (§2.6, contract §3). `canResubmit`: the gateway would admit a new submission for this
+ * question now. Signatures and transaction data are never part of it.
+ */
+export function wireStatus(candidate: Candidate, canResubmit: boolean): CandidateStatus {
+  const { progress } = candidate
+  const outcome = outcomeOf(candidate.price)
+  if (!outcome) throw new RangeError(`candidate ${candidate.id} has price ${candidate.price}, which no outcome has`)
+  return {
+    version,
+    candidate_id: candidate.id,
+    question_id: candidate.round.questionId,
+    proposer: candidate.proposer,
+    outcome,
+    price: candidate.price,
+    status: progress.status,
+    received_at: instant(candidate.receivedAtMs),
+    validated_at: 'validatedAtMs' in progress ? instantOrNull(progress.validatedAtMs) : null,
+    selected_at: 'selectedAtMs' in progress ? instantOrNull(progress.selectedAtMs) : null,
+    submission: 'submission' in progress ? wireSubmission(progress.submission) : null,
+    failure:
+      progress.status === 'failed'
+        ? {
+            stage: progress.failure.stage,
+            code: progress.failure.code,
+            detail: progress.failure.detail,
+            retryable: progress.failure.retryable,
+            can_resubmit: canResubmit,
+            next_action: failures[progress.failure.code].nextAction,
+          }
+        : null,
+  }
+}

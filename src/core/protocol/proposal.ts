@@ -1,0 +1,105 @@
+/**
+ * A proposal in normal form: what v1 bodies and batch items both say, without the shape they say it in (spec §2.1, §2.2, §2.7).
+ */
+import type { Address, Hash, Hex } from '../ports.js'
+import { type BatchItem, type OutcomeKey, type SignedProposal, version } from './schema.js'
+
+/** Outcome key → numerical price, 18-digit oracle fixed point (§2.2). */
+export const priceOf = { p1: '0', p2: '1000000000000000000', p3: '500000000000000000' } as const satisfies Record<OutcomeKey, string>
+
+/** Label used where the request's text names none (§2.2, contract §3). */
+export const conventionalLabel = { p1: 'No', p2: 'Yes', p3: 'Unknown' } as const satisfies Record<OutcomeKey, string>
+
+export const outcomeKeys: readonly OutcomeKey[] = ['p1', 'p2', 'p3']
+
+/** The outcome key of a numerical price, or `undefined` where it is none of the three (§2.2: only the binary mapping is supported). */
+export function outcomeOf(price: string): OutcomeKey | undefined {
+  return outcomeKeys.find((key) => priceOf[key] === price)
+}
+
+/** What a proposer authorizes, unsigned. Integers are canonical decimal strings; `deadline` is in Unix seconds, `amount` in raw token units. */
+export interface Terms {
+  readonly proposer: Address
+  readonly price: string
+  readonly amount: string
+  readonly nonce: string
+  readonly deadline: string
+}
+
+/** One signed authorization for one question. */
+export interface Authorization extends Terms {
+  readonly questionId: Hex
+  readonly signature: Hex
+}
+
+/** The normal form of a v1 body (§2.1); `questionId` comes from the path, resolved. */
+export function fromSingle(questionId: Hex, body: SignedProposal): Authorization {
+  return {
+    questionId,
+    proposer: body.proposer as Address,
+    price: priceOf[body.outcome],
+    amount: body.permit.amount,
+    nonce: body.permit.nonce,
+    deadline: body.permit.deadline,
+    signature: body.signature as Hex,
+  }
+}
+
+/** The normal form of a batch item (§2.7). */
+export function fromBatchItem(questionId: Hex, item: BatchItem): Authorization {
+  return {
+    questionId,
+    proposer: item.proposer as Address,
+    price: item.proposed_price,
+    amount: item.permit.amount,
+    nonce: item.permit.nonce,
+    deadline: String(item.permit.deadline),
+    signature: item.signature as Hex,
+  }
+}
+
+/** The v1 body of an authorization (§2.1). Throws RangeError for a price that has no outcome key. */
+export function toSingle(authorization: Omit<Authorization, 'questionId'>): SignedProposal {
+  const outcome = outcomeOf(authorization.price)
+  if (!outcome) throw new RangeError(`price ${authorization.price} has no outcome key`)
+  return {
+    version,
+    proposer: authorization.proposer,
+    outcome,
+    max_payment: '0',
+    permit: { amount: authorization.amount, nonce: authorization.nonce, deadline: authorization.deadline },
+    signature: authorization.signature,
+  }
+}
+
+/** The batch item of an authorization (§2.7). Throws RangeError for a deadline that no JSON integer holds. */
+export function toBatchItem(identifier: string, authorization: Omit<Authorization, 'questionId'>, clientRef?: string): BatchItem {
+  const deadline = Number(authorization.deadline)
+  if (!Number.isSafeInteger(deadline)) throw new RangeError(`deadline ${authorization.deadline} does not fit a JSON integer`)
+  return {
+    identifier,
+    ...(clientRef === undefined ? {} : { client_ref: clientRef }),
+    proposer: authorization.proposer,
+    proposed_price: authorization.price,
+    max_payment: '0',
+    permit: { amount: authorization.amount, nonce: authorization.nonce, deadline },
+    signature: authorization.signature,
+  }
+}
+
+/** The chain and contract an authorization is bound to. */
+export interface Binding {
+  readonly chainId: number
+  readonly spender: Address
+}
+
+/**
+ * Payload identity (R22) as 32 hex digits: chain, spender, question id, proposer, price, max_payment, amount, nonce, deadline and
+ * signature. Neither client_ref, nor the spelling of the identifier, nor single or batch form, nor the round is part of it.
+ */
+export function identityOf(hash: Hash, binding: Binding, authorization: Authorization): string {
+  const { questionId, proposer, price, amount, nonce, deadline, signature } = authorization
+  return hash
+    .sha256(`${binding.chainId}|${binding.spender}|${questionId}|${proposer}|${price}|0|${amount}|${nonce}|${deadline}|${signature}`)
+    .slice(0, 32)
+}

@@ -1,0 +1,45 @@
+/** A refusal on the wire (§7, contract §2): the same for a whole call, for one item of a batch, and for what a listener refuses itself. */
+import { type WireCode, wireFailures } from './errors.js'
+import type { WireError } from './schema.js'
+
+export interface Refusal {
+  readonly status: number
+  readonly code: WireCode
+  readonly detail: string
+  /** Only with `schema_violation`: path and code, never a value. */
+  readonly errors?: readonly { readonly path: string; readonly code: string }[]
+  readonly retryAfterSeconds?: number
+}
+
+/** How long a caller of a 503 should wait. The store probes a full disk every 5 s; the head moves about every 2 s. */
+const retryAfterSeconds: Partial<Record<WireCode, number>> = {
+  admission_disabled: 30,
+  state_unavailable: 2,
+  store_unavailable: 5,
+  server_busy: 1,
+}
+
+/** A refusal with the status of its code. A 503 tells that nothing was committed and when to come back (contract §2). */
+export function refuse(code: WireCode, detail: string, rest: Pick<Refusal, 'errors'> = {}): Refusal {
+  const { status } = wireFailures[code]
+  const seconds = retryAfterSeconds[code]
+  if (seconds === undefined) return { status, code, detail, ...rest }
+  return { status, code, detail: `${detail}; nothing was committed, retry in ${seconds} seconds`, retryAfterSeconds: seconds, ...rest }
+}
+
+/** `error` of a refusal, as it stands in an item or a body. */
+export function wireError(refusal: Refusal): WireError {
+  return { code: refusal.code, detail: refusal.detail }
+}
+
+/** The error body of a refusal as JSON text. */
+export function refusalBody(refusal: Refusal): string {
+  return JSON.stringify({ error: wireError(refusal), ...(refusal.errors === undefined ? {} : { errors: refusal.errors }) })
+}
+
+/** On every answer (robustness §5). */
+export const commonHeaders = {
+  'content-type': 'application/json',
+  'cache-control': 'no-store',
+  'x-content-type-options': 'nosniff',
+} as const

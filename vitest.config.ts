@@ -1,0 +1,35 @@
+import { defineConfig } from 'vitest/config'
+
+/** Two cores are what the smallest runner has: more workers only make the processes that tests start wait for each other. */
+const maxWorkers = 2
+
+export default defineConfig({
+  test: {
+    maxWorkers,
+    projects: [
+      {
+        extends: true,
+        test: {
+          name: 'core',
+          include: ['test/{unit,contract,property,crash}/**/*.test.ts'],
+          testTimeout: 30_000,
+          hookTimeout: 30_000,
+          sequence: { groupOrder: 0 },
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: 'e2e',
+          include: ['test/e2e/**/*.test.ts'],
+          // Every process a test starts comes from dist/.
+          globalSetup: ['test/support/build-dist.ts'],
+          // Limits for a machine that is busy with other things; the tests themselves wait for events, never for times.
+          testTimeout: 90_000,
+          hookTimeout: 60_000,
+          sequence: { groupOrder: 1 },
+        },
+      },
+    ],
+  },
+})
