@@ -1,0 +1,100 @@
+import { constants } from 'node:fs'
+import { access, link, mkdir, open, readdir, readFile, rename, rm, statfs } from 'node:fs/promises'
+import { dirname, resolve } from 'node:path'
+import type { FileHandle, Files } from '../ports.js'
+import { StorageError } from '../protocol/errors.js'
+
+const flags = {
+  read: constants.O_RDONLY,
+  append: constants.O_RDWR | constants.O_APPEND | constants.O_CREAT,
+  exclusive: constants.O_RDWR | constants.O_APPEND | constants.O_CREAT | constants.O_EXCL,
+} as const
+
+async function openFile(path: string, mode: keyof typeof flags): Promise<FileHandle> {
+  const handle = await open(path, flags[mode], 0o600)
+  return {
+    // The position is null: O_APPEND decides, and libuv uses write(2). A short count is not an error in Node; the caller loops.
+    write: async (buffer, offset, length) => (await handle.write(buffer, offset, length, null)).bytesWritten,
+    async read(position, length) {
+      const buffer = new Uint8Array(length)
+      let filled = 0
+      while (filled < length) {
+        const { bytesRead } = await handle.read(buffer, filled, length - filled, position + filled)
+        if (bytesRead === 0) break
+        filled += bytesRead
+      }
+      return filled === length ? buffer : buffer.subarray(0, filled)
+    },
+    datasync: () => handle.datasync(),
+    truncate: (length) => handle.truncate(length),
+    size: async () => (await handle.stat()).size,
+    close: () => handle.close(),
+  }
+}
+
+/** The real disk: files 0600, folders 0700 (R5). Errors are Node's own, with `code`. */
+export const systemFiles: Files = {
+  open: openFile,
+  read: async (path) => new Uint8Array(await readFile(path)),
+  rename,
+  link,
+  remove: (path) => rm(path),
+  async makeDir(path) {
+    await mkdir(path, { recursive: true, mode: 0o700 })
+  },
+  async syncDir(path) {
+    // Windows cannot open a folder; NTFS journals its metadata (robustness §2, New file).
+    if (process.platform === 'win32') return
+    const handle = await open(path, 'r')
+    try {
+      await handle.sync()
+    } finally {
+      await handle.close()
+    }
+  },
+  list: (path) => readdir(path),
+  async exists(path) {
+    try {
+      await access(path)
+      return true
+    } catch (error) {
+      if (errorCode(error) === 'ENOENT' || errorCode(error) === 'ENOTDIR') return false
+      throw error
+    }
+  },
+}
+
+/** `f_type` of statfs(2) for file systems on which a link, a socket or a sync may not mean what it means on a local disk. */
+const remoteTypes = new Map<number, string>([
+  [0x6969, 'NFS'],
+  [0x517b, 'SMB'],
+  [0xff534d42, 'CIFS'],
+  [0xfe534d42, 'SMB2'],
+  [0x65735546, 'FUSE'],
+])
+
+/**
+ * Refuses a folder on NFS, SMB or FUSE with `StorageError` `remote_disk` (robustness §2: local disk only); the nearest existing parent
+ * counts for a folder that does not exist yet. Known on Linux only; elsewhere nothing is refused. Not called where the user forces it.
+ */
+export async function requireLocalDisk(folder: string): Promise<void> {
+  if (process.platform !== 'linux') return
+  let path = resolve(folder)
+  for (;;) {
+    try {
+      // The kernel's word may be sign-extended.
+      const name = remoteTypes.get((await statfs(path)).type >>> 0)
+      if (name === undefined) return
+      throw new StorageError('remote_disk', `${folder} lies on ${name}, where a lock or a sync cannot be relied on`, {
+        hint: 'use a folder on a local disk',
+      })
+    } catch (error) {
+      if (errorCode(error) !== 'ENOENT' || dirname(path) === path) throw error
+      path = dirname(path)
+    }
+  }
+}
+
+function errorCode(error: unknown): string | undefined {
+  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined
+}

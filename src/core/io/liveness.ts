@@ -1,0 +1,111 @@
+import { createHash } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { open } from 'node:fs/promises'
+import { connect, createServer } from 'node:net'
+import { hostname } from 'node:os'
+import { basename, dirname, resolve } from 'node:path'
+import type { Liveness } from '../ports.js'
+import { StorageError } from '../protocol/errors.js'
+
+/** `sun_path` holds 104 bytes on macOS and BSD, 108 on Linux, the closing NUL included. */
+const maxSocketPathBytes = 103
+
+/**
+ * Proof of life by a listening pathname socket (robustness §2, Lock). On Windows a named pipe of the same name stands in, which the
+ * system removes with its process. A path too long for a socket goes through the folder's descriptor on Linux and is refused elsewhere.
+ */
+export function systemLiveness(): Liveness {
+  return {
+    bootId: readBootId(),
+    host: hostname(),
+    pid: process.pid,
+    listen: (path) => withAddress(path, listenAt),
+    probe: (path) => withAddress(path, probeAt),
+  }
+}
+
+/** Calls `use` with an address that fits, keeping the folder's descriptor open meanwhile. */
+async function withAddress<T>(path: string, use: (address: string, release: () => Promise<void>) => Promise<T>): Promise<T> {
+  const nothing = async () => undefined
+  const full = resolve(path)
+  if (process.platform === 'win32') {
+    return use(`\\\\.\\pipe\\proposer-${createHash('sha256').update(full.toLowerCase()).digest('hex').slice(0, 32)}`, nothing)
+  }
+  if (Buffer.byteLength(full) <= maxSocketPathBytes) return use(full, nothing)
+  if (process.platform !== 'linux') {
+    throw new StorageError('path_too_long', `${full} is too long for a socket (${maxSocketPathBytes} bytes)`, {
+      hint: 'choose a shorter folder name',
+    })
+  }
+  const folder = await open(dirname(full), 'r').catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return undefined
+    throw error
+  })
+  // Without the folder there is no socket in it; the plain path gives the caller the same ENOENT.
+  if (folder === undefined) return use('/proc/self/fd/none', nothing)
+  let released = false
+  const release = async () => {
+    if (released) return
+    released = true
+    await folder.close()
+  }
+  try {
+    return await use(`/proc/self/fd/${folder.fd}/${basename(full)}`, release)
+  } catch (error) {
+    await release()
+    throw error
+  }
+}
+
+function listenAt(address: string, release: () => Promise<void>): Promise<{ close(): Promise<void> }> {
+  return new Promise((resolveListen, reject) => {
+    // A connection is a question already answered by its success.
+    const server = createServer((socket) => socket.destroy())
+    server.once('error', reject)
+    server.listen(address, () => {
+      server.removeListener('error', reject)
+      // A failed accept (descriptors exhausted) leaves the socket listening, which is all that counts.
+      server.on('error', () => undefined)
+      server.unref()
+      resolveListen({
+        close: async () => {
+          // Node unlinks the socket's file on close, by the same address: the folder's descriptor must live until then.
+          await new Promise<void>((done) => server.close(() => done()))
+          await release()
+        },
+      })
+    })
+  })
+}
+
+async function probeAt(address: string, release: () => Promise<void>): Promise<'alive' | 'dead' | 'unknown'> {
+  try {
+    return await new Promise((resolveProbe) => {
+      const socket = connect(address)
+      socket.once('connect', () => {
+        socket.destroy()
+        resolveProbe('alive')
+      })
+      socket.once('error', (error: NodeJS.ErrnoException) => {
+        if (error.code === 'ECONNREFUSED' || error.code === 'ENOENT') resolveProbe('dead')
+        // The backlog of a stopped process is full: it exists.
+        else if (error.code === 'EAGAIN' || error.code === 'EBUSY') resolveProbe('alive')
+        else resolveProbe('unknown')
+      })
+    })
+  } finally {
+    await release()
+  }
+}
+
+/**
+ * Differs after every boot, on Linux. Elsewhere, and in a sandbox without /proc, one constant: then the socket alone decides, which
+ * nobody listens on after a boot. A guess from uptime would shift with clock steps and could declare a living holder dead.
+ */
+function readBootId(): string {
+  try {
+    return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
+  } catch {
+    return 'unknown'
+  }
+}

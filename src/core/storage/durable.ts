@@ -1,0 +1,103 @@
+import type { FileHandle, Files } from '../ports.js'
+import { errorCode, failedForGood } from './failures.js'
+
+/** `folder/name`; Node takes the slash on Windows too. */
+export const joinPath = (folder: string, name: string): string => `${folder}/${name}`
+
+export const hexOf = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')
+
+/** Writes every byte. A short count is not an error in Node; no progress is, and is named ENOSPC (robustness §2, Append). */
+export async function writeAll(handle: FileHandle, bytes: Uint8Array): Promise<void> {
+  let offset = 0
+  while (offset < bytes.length) {
+    const written = await handle.write(bytes, offset, bytes.length - offset)
+    if (written <= 0) throw Object.assign(new Error('the disk took no byte'), { code: 'ENOSPC' })
+    offset += written
+  }
+}
+
+/**
+ * Creates the folder and its missing parents, and syncs every folder above it: which of them are durable cannot be seen, for an earlier
+ * try may have made them and died before its sync. Asked once in a folder's life, when nothing is in it yet.
+ */
+export async function makeDurableDir(files: Files, folder: string): Promise<void> {
+  await files.makeDir(folder)
+  for (let path = folder; parentOf(path) !== path; path = parentOf(path)) {
+    try {
+      await files.syncDir(parentOf(path))
+    } catch (error) {
+      // What we may not even open for reading we did not make, and nothing above it either.
+      if (!['EACCES', 'EPERM'].includes(errorCode(error) ?? '')) throw error
+      return
+    }
+  }
+}
+
+function parentOf(path: string): string {
+  const end = Math.max(path.lastIndexOf('/'), path.lastIndexOf('\\'))
+  if (end < 0) return '.'
+  return end === 0 ? '/' : path.slice(0, end)
+}
+
+/**
+ * The one routine that makes a whole new file (robustness §2, New file): temporary beside it, write, datasync, close, rename, sync the
+ * folder. `fill` writes the content. Whatever stood under the name stays until the rename. Where `fill` fails the temporary is removed.
+ */
+export async function publishFile(files: Files, folder: string, name: string, fill: (handle: FileHandle) => Promise<void>): Promise<void> {
+  await fillTemporary(files, folder, name, fill)
+  await putInForce(files, folder, name)
+}
+
+/** The second half of `publishFile`. A failed sync here leaves open which file a restart will see: `store_failed`, never "try again". */
+export async function putInForce(files: Files, folder: string, name: string): Promise<void> {
+  await files.rename(joinPath(folder, `${name}.tmp`), joinPath(folder, name))
+  try {
+    await files.syncDir(folder)
+  } catch (cause) {
+    throw failedForGood(`${folder} could not be synced`, cause)
+  }
+}
+
+/** The first half of `publishFile`: `<name>.tmp`, whole and durable but not yet in force. */
+export async function fillTemporary(
+  files: Files,
+  folder: string,
+  name: string,
+  fill: (handle: FileHandle) => Promise<void>,
+): Promise<void> {
+  const temporary = joinPath(folder, `${name}.tmp`)
+  await removeIfThere(files, temporary)
+  const handle = await files.open(temporary, 'exclusive')
+  try {
+    await fill(handle)
+    await handle.datasync()
+  } catch (error) {
+    try {
+      await handle.close()
+      await files.remove(temporary)
+    } catch (cause) {
+      throw failedForGood(`${temporary} could not be given up`, cause)
+    }
+    throw error
+  }
+  await handle.close()
+}
+
+/** Removes a file that may be gone already. */
+export async function removeIfThere(files: Files, path: string): Promise<void> {
+  try {
+    await files.remove(path)
+  } catch (error) {
+    if (errorCode(error) !== 'ENOENT') throw error
+  }
+}
+
+/** Copies bytes `from`..`to` of one open file to the end of another. */
+export async function copyRange(source: FileHandle, target: FileHandle, from: number, to: number): Promise<void> {
+  for (let offset = from; offset < to; ) {
+    const bytes = await source.read(offset, Math.min(1024 * 1024, to - offset))
+    if (bytes.length === 0) throw new Error('the file became shorter while it was copied')
+    await writeAll(target, bytes)
+    offset += bytes.length
+  }
+}

@@ -1,0 +1,57 @@
+import { ProposerError, StorageError } from '../protocol/errors.js'
+
+/** Node's `code` of a failed call. */
+export function errorCode(error: unknown): string | undefined {
+  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined
+}
+
+/** A write that was not taken for want of room: undone and tried again later, where an I/O error ends everything (R10). */
+export const isFull = (error: unknown): boolean => ['ENOSPC', 'EDQUOT', 'EFBIG'].includes(errorCode(error) ?? '')
+
+/** Damage that no rule allows to pass over: exit 74, naming file and offset; nothing has been changed (R11). */
+export function damaged(path: string, offset: number, what: string): StorageError {
+  return new StorageError('store_damaged', `${path} is damaged at byte ${offset}: ${what}`, {
+    httpStatus: 503,
+    hint: 'restore the folder from a backup, or cut the damage off with `store repair --accept-loss`',
+  })
+}
+
+/** Definitely not committed: the log cannot take anything now. */
+export function unavailable(detail: string, cause?: unknown): StorageError {
+  return new StorageError('store_unavailable', cause === undefined ? detail : `${detail}: ${messageOf(cause)}`, { httpStatus: 503, cause })
+}
+
+/** What to throw for a failed call of the disk: an error of ours as it is, one with Node's `code` as `store_unavailable`. */
+export function named(detail: string, error: unknown): unknown {
+  return error instanceof ProposerError || errorCode(error) === undefined ? error : unavailable(detail, error)
+}
+
+/** Outcome unknown, never to be retried (R10): the log is dead. */
+export function failedForGood(detail: string, cause: unknown): StorageError {
+  if (cause instanceof StorageError && (cause.code === 'store_fenced' || cause.code === 'store_failed')) return cause
+  return new StorageError('store_failed', `${detail}: ${messageOf(cause)}`, { httpStatus: 500, cause })
+}
+
+/** Definitely not committed, and worth another try once there is room. */
+export function outOfSpace(folder: string): StorageError {
+  return new StorageError('store_unavailable', `there is no space for ${folder}`, {
+    httpStatus: 503,
+    retryAfterMs: 5_000,
+    retryable: true,
+    hint: 'free some disk space; the store looks for it every 5 seconds',
+  })
+}
+
+/** Definitely not committed: more than the queue holds is waiting already (R17). */
+export const busy = (folder: string): StorageError =>
+  new StorageError('server_busy', `too much is waiting for the disk of ${folder}`, {
+    httpStatus: 503,
+    retryAfterMs: 1_000,
+    retryable: true,
+  })
+
+/** A kind that this log's own reader would refuse. */
+export const notOurs = (kind: string): StorageError =>
+  new StorageError('record_invalid', `"${kind}" is not a kind of this log`, { httpStatus: 500 })
+
+export const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))

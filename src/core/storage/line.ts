@@ -1,0 +1,99 @@
+import type { Hash } from '../ports.js'
+import { StorageError } from '../protocol/errors.js'
+
+/**
+ * One line of a log, snapshot or MANIFEST (robustness §2, Line): valid JSON with a fixed start,
+ * `{"c":"<16 hex>","p":"<16 hex>","n":7,"s":4096,"k":"candidate.received","t":1755…,"d":{…}}\n`.
+ */
+export interface Line {
+  /** `c`: first 16 hex digits of SHA-256 over the bytes from 24 up to the newline. */
+  readonly check: string
+  /** `p`: the `c` of the line before; chains through all segments. */
+  readonly previous: string
+  /** `n` */
+  readonly sequence: number
+  /** `s`: bytes of this segment known to be durable when the line was written. */
+  readonly durableBytes: number
+  /** `k` */
+  readonly kind: string
+  /** `t`: Unix milliseconds. */
+  readonly timeMs: number
+  /** `m`: how many lines of the same append follow; absent for 0. A crash that cuts inside drops them all. */
+  readonly more: number
+  /** `d` */
+  readonly data: unknown
+}
+
+/** The longest line, its newline included: raw multicalls are large. */
+export const maxLineBytes = 384 * 1024
+
+/** The `p` of a first line. */
+export const noCheck = '0000000000000000'
+
+/** Room for everything in a line but `d`. */
+const maxFrameBytes = 256
+
+const kindPattern = /^[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)*$/
+
+/**
+ * The JSON text of a record's data, checked for size before it can spoil a group. Throws `StorageError` `record_invalid` for a
+ * malformed kind, data that JSON cannot hold, or a line over 384 KiB. JSON.stringify escapes NUL, newline and lone surrogates, so the
+ * text is one line of well-formed UTF-8.
+ */
+export function encodeData(kind: string, data: unknown): string {
+  if (!kindPattern.test(kind) || kind.length > 64) throw invalid(`"${kind.slice(0, 64)}" is not a record kind`)
+  let text: string | undefined
+  try {
+    text = JSON.stringify(data)
+  } catch (cause) {
+    throw invalid(`a ${kind} record cannot be written as JSON`, cause)
+  }
+  if (text === undefined) throw invalid(`a ${kind} record cannot be written as JSON`)
+  const limit = maxLineBytes - maxFrameBytes
+  // A UTF-16 unit takes at most 3 bytes, so most records need no second pass.
+  if (text.length * 3 > limit && (text.length > limit || new TextEncoder().encode(text).length > limit)) {
+    throw invalid(`a ${kind} record is over ${maxLineBytes} bytes`)
+  }
+  return text
+}
+
+/** The line, newline included; `dataText` comes from `encodeData`. Throws nothing. */
+export function encodeLine(
+  hash: Hash,
+  line: Omit<Line, 'check' | 'data'>,
+  dataText: string,
+): { readonly text: string; readonly check: string } {
+  const more = line.more === 0 ? '' : `,"m":${line.more}`
+  const body = `"p":"${line.previous}","n":${line.sequence},"s":${line.durableBytes},"k":"${line.kind}","t":${line.timeMs}${more},"d":${dataText}}`
+  const check = hash.sha256(body).slice(0, 16)
+  return { text: `{"c":"${check}",${body}\n`, check }
+}
+
+const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+const opening = new TextEncoder().encode('{"c":"')
+
+/**
+ * The line in `bytes` (without its newline), or `undefined` when it is not one: wrong start, checksum, UTF-8, JSON or fields. The chain
+ * and the sequence are for the caller to compare.
+ */
+export function decodeLine(hash: Hash, bytes: Uint8Array): Line | undefined {
+  if (bytes.length < 64 || bytes.length >= maxLineBytes) return undefined
+  for (let index = 0; index < opening.length; index++) if (bytes[index] !== opening[index]) return undefined
+  const digest = hash.sha256(bytes.subarray(24))
+  for (let index = 0; index < 16; index++) if (bytes[6 + index] !== digest.charCodeAt(index)) return undefined
+  if (bytes[22] !== 0x22 || bytes[23] !== 0x2c) return undefined
+  let value: unknown
+  try {
+    value = JSON.parse(decoder.decode(bytes))
+  } catch {
+    return undefined
+  }
+  const { c, p, n, s, k, t, m = 0, d } = value as Record<string, unknown>
+  if (typeof c !== 'string' || typeof p !== 'string' || typeof k !== 'string' || typeof t !== 'number') return undefined
+  if (!isCount(n) || !isCount(s) || !isCount(m) || d === undefined) return undefined
+  return { check: c, previous: p, sequence: n, durableBytes: s, kind: k, timeMs: t, more: m, data: d }
+}
+
+const isCount = (value: unknown): value is number => typeof value === 'number' && Number.isSafeInteger(value) && value >= 0
+
+const invalid = (detail: string, cause?: unknown) => new StorageError('record_invalid', detail, { httpStatus: 500, cause })

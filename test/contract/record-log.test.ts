@@ -1,0 +1,39 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { systemClock, systemHash } from '../../src/core/io/clock.js'
+import { systemFiles } from '../../src/core/io/files.js'
+import { openLog } from '../../src/core/storage/log.js'
+import { newMemoryStore, openMemoryLog } from '../support/memory-log.js'
+import { SimClock, SimFiles } from '../support/sim-files.js'
+import { recordLogSuite, suiteKinds } from './record-log.js'
+
+const options = { format: { name: 'store', version: 1 }, knownKinds: suiteKinds } as const
+
+recordLogSuite('memory', async () => {
+  const store = newMemoryStore()
+  return {
+    open: async (onRecord) => openMemoryLog(store, suiteKinds, onRecord),
+    dispose: async () => undefined,
+  }
+})
+
+for (const segmentBytes of [1, 600, 64 * 1024 * 1024]) {
+  recordLogSuite(`simulated disk, segments of ${segmentBytes} bytes`, async () => {
+    const sim = new SimFiles()
+    const ports = { files: sim.process(), clock: new SimClock(), hash: systemHash }
+    return {
+      open: (onRecord) => openLog(ports, '/data/store', { ...options, segmentBytes }, onRecord),
+      dispose: async () => undefined,
+    }
+  })
+}
+
+recordLogSuite('real disk', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'record-log-'))
+  const ports = { files: systemFiles, clock: systemClock, hash: systemHash }
+  return {
+    open: (onRecord) => openLog(ports, join(folder, 'store'), options, onRecord),
+    dispose: () => rm(folder, { recursive: true }),
+  }
+})

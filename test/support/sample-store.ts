@@ -1,0 +1,64 @@
+import { expect } from 'vitest'
+import { systemHash } from '../../src/core/io/clock.js'
+import { StorageError } from '../../src/core/protocol/errors.js'
+import { openLog } from '../../src/core/storage/log.js'
+import { openLogReader } from '../../src/core/storage/reader.js'
+import type { NewRecord, StoredRecord } from '../../src/core/storage/record-log.js'
+import { SimClock, SimFiles } from './sim-files.js'
+
+/** A small store of `item` records on a simulated disk, as the crash tests use it. */
+export const folder = '/data/store'
+export const options = { format: { name: 'store', version: 1 }, knownKinds: (kind: string) => kind === 'item' } as const
+export const idOf = (record: StoredRecord | NewRecord): number => (record.data as { id: number }).id
+
+/** A store with real history: several segments, a snapshot and a last segment with an unmarked end. */
+export async function sample(compacted: boolean): Promise<Map<string, Uint8Array>> {
+  const sim = new SimFiles()
+  const ports = { files: sim.process(), clock: new SimClock(), hash: systemHash }
+  const log = await openLog(ports, folder, { ...options, segmentBytes: 700 }, () => undefined)
+  const add = (from: number, to: number) =>
+    log.append(Array.from({ length: to - from }, (_, index) => ({ kind: 'item', data: { id: from + index, fill: 'y'.repeat(40) } })))
+  await add(1, 4)
+  await add(4, 8)
+  if (compacted) {
+    const kept: NewRecord[] = []
+    for await (const record of log.scan()) kept.push({ kind: record.kind, data: record.data })
+    await log.compact(
+      () => kept,
+      () => undefined,
+    )
+  }
+  await add(8, 9)
+  await add(9, 11)
+  await add(11, 12)
+  return sim.contents()
+}
+
+const fingerprint = (contents: ReadonlyMap<string, Uint8Array>): string =>
+  [...contents].map(([path, bytes]) => `${path} ${systemHash.sha256(bytes)}`).join()
+
+/** Opens a damaged copy: the ids it recovers, or the refusal, which must have changed nothing. */
+export async function openCopy(contents: ReadonlyMap<string, Uint8Array>): Promise<number[] | StorageError> {
+  const sim = SimFiles.of(contents)
+  const found: number[] = []
+  try {
+    const log = await openLog({ files: sim.process(), clock: new SimClock(), hash: systemHash }, folder, options, (record) =>
+      found.push(idOf(record)),
+    )
+    await log.close()
+    return found
+  } catch (error) {
+    if (!(error instanceof StorageError)) throw error
+    expect(fingerprint(sim.contents()), 'R11: a refusal changes nothing').toBe(fingerprint(contents))
+    return error
+  }
+}
+
+/** Ids as a reader sees them. */
+export async function recordsOf(sim: SimFiles): Promise<number[]> {
+  const reader = await openLogReader({ files: sim.process(), hash: systemHash }, folder, options)
+  const found: number[] = []
+  await reader.replay((record) => found.push(idOf(record)))
+  await reader.close()
+  return found
+}

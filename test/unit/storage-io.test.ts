@@ -1,0 +1,82 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { systemClock, systemHash, systemRandom } from '../../src/core/io/clock.js'
+import { requireLocalDisk, systemFiles } from '../../src/core/io/files.js'
+import { systemLiveness } from '../../src/core/io/liveness.js'
+
+let base = ''
+beforeAll(async () => {
+  base = await mkdtemp(join(tmpdir(), 'storage-io-'))
+})
+afterAll(() => rm(base, { recursive: true }))
+
+const bytes = (text: string) => new TextEncoder().encode(text)
+const text = (data: Uint8Array) => new TextDecoder().decode(data)
+
+test('robustness §8: the real file verbs do what the simulated ones promise', async () => {
+  const folder = join(base, 'a', 'b')
+  const path = join(folder, 'file')
+  await expect(systemFiles.open(path, 'append')).rejects.toMatchObject({ code: 'ENOENT' })
+  await systemFiles.makeDir(folder)
+  await systemFiles.makeDir(folder)
+  await expect(systemFiles.open(path, 'read')).rejects.toMatchObject({ code: 'ENOENT' })
+  expect(await systemFiles.exists(path)).toBe(false)
+  const first = await systemFiles.open(path, 'exclusive')
+  await expect(systemFiles.open(path, 'exclusive')).rejects.toMatchObject({ code: 'EEXIST' })
+  expect(await first.write(bytes('xhellox'), 1, 5)).toBe(5)
+  const second = await systemFiles.open(path, 'append')
+  await second.write(bytes(' world'), 0, 6)
+  await second.datasync()
+  expect(await first.size()).toBe(11)
+  await first.truncate(8)
+  expect(text(await second.read(6, 100))).toBe('wo')
+  expect((await second.read(8, 10)).length).toBe(0)
+  await second.write(bytes('!'), 0, 1)
+  expect(text(await systemFiles.read(path))).toBe('hello wo!')
+  await first.close()
+  await second.close()
+  await systemFiles.link(path, `${path}.2`)
+  await expect(systemFiles.link(path, `${path}.2`)).rejects.toMatchObject({ code: 'EEXIST' })
+  await systemFiles.rename(`${path}.2`, `${path}.3`)
+  await systemFiles.syncDir(folder)
+  expect((await systemFiles.list(folder)).sort()).toEqual(['file', 'file.3'])
+  await systemFiles.remove(path)
+  await expect(systemFiles.remove(path)).rejects.toMatchObject({ code: 'ENOENT' })
+  expect(await systemFiles.exists(`${path}.3`)).toBe(true)
+})
+
+test('robustness §2, Lock: a socket is alive while somebody listens, dead afterwards and where there never was one', async () => {
+  const liveness = systemLiveness()
+  const path = join(base, 's.1')
+  expect(await liveness.probe(path)).toBe('dead')
+  const listener = await liveness.listen(path)
+  expect(await liveness.probe(path)).toBe('alive')
+  await expect(liveness.listen(path)).rejects.toMatchObject({ code: 'EADDRINUSE' })
+  await listener.close()
+  expect(await liveness.probe(path)).toBe('dead')
+  expect(await liveness.probe(join(base, 'missing'.repeat(30), 's.1'))).toBe('dead')
+  expect(liveness.bootId).not.toBe('')
+})
+
+test('R13: a sleep ends early, with the reason, when it is aborted', async () => {
+  const stop = new AbortController()
+  const sleeping = systemClock.sleep(3_600_000, stop.signal)
+  stop.abort(new Error('enough'))
+  await expect(sleeping).rejects.toThrow('enough')
+  await expect(systemClock.sleep(3_600_000, stop.signal)).rejects.toThrow('enough')
+  await systemClock.sleep(0, new AbortController().signal)
+})
+
+test('robustness §2: a local folder that does not exist yet is judged by its nearest parent', async () => {
+  await requireLocalDisk(join(base, 'not', 'there', 'yet'))
+  await requireLocalDisk('/')
+})
+
+test('FIPS 180-4: the hash is SHA-256 in lowercase hex, of bytes and of UTF-8 text alike', () => {
+  expect(systemHash.sha256('abc')).toBe('ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad')
+  expect(systemHash.sha256('é')).toBe(systemHash.sha256(bytes('é')))
+  expect(systemRandom.bytes(31)).toHaveLength(31)
+  expect(systemRandom.uuid()).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/)
+})

@@ -1,0 +1,175 @@
+import fc from 'fast-check'
+import { expect, test } from 'vitest'
+import { acquireLock, type Lock, readHolder } from '../../src/core/storage/lock.js'
+import { SimFiles, SimHost, seeded, seededRandom } from '../support/sim-files.js'
+
+const folder = '/data/store'
+
+function world() {
+  const sim = new SimFiles()
+  const host = new SimHost()
+  let seeds = 0
+  /** Ports of a new process; the simulated machine has one disk and one table of sockets. */
+  const process = (pid: number) => ({ files: sim.process(), liveness: host.liveness(pid), random: seededRandom(++seeds * 7919 + pid) })
+  return { sim, host, process }
+}
+
+test('R12: the second process fails at once, naming the holder, its machine and its note', async () => {
+  const { process } = world()
+  const lock = await acquireLock(process(41), folder, 'http://127.0.0.1:8788')
+  await expect(acquireLock(process(42), folder, '')).rejects.toMatchObject({
+    code: 'store_locked',
+    detail: expect.stringContaining('process 41 on sim (http://127.0.0.1:8788)'),
+    meta: { exitCode: 74 },
+  })
+  await lock.fence()
+  expect(await readHolder(process(43), folder)).toEqual({
+    epoch: 1,
+    pid: 41,
+    host: 'sim',
+    note: 'http://127.0.0.1:8788',
+    state: 'alive',
+  })
+})
+
+test('R12: a note that is known only later replaces the first one', async () => {
+  const { process } = world()
+  const lock = await acquireLock(process(1), folder, '')
+  await lock.setNote('http://127.0.0.1:1')
+  await lock.setNote('http://127.0.0.1:2')
+  expect(await readHolder(process(2), folder)).toMatchObject({ note: 'http://127.0.0.1:2', state: 'alive' })
+  await expect(acquireLock(process(2), folder, '')).rejects.toMatchObject({ detail: expect.stringContaining('http://127.0.0.1:2') })
+})
+
+test('R12: a released lock is taken with the next number, and releasing twice is one release', async () => {
+  const { sim, process } = world()
+  const first = await acquireLock(process(1), folder, '')
+  await first.release()
+  await first.release()
+  expect(await readHolder(process(3), folder)).toMatchObject({ epoch: 1, state: 'free' })
+  const second = await acquireLock(process(2), folder, '')
+  expect(second.epoch).toBe(2)
+  await expect(first.fence()).rejects.toMatchObject({ code: 'store_fenced' })
+  expect([...sim.contents().keys()].sort()).toEqual(['LOCK.1', 'LOCK.1.free', 'LOCK.2'].map((name) => `${folder}/${name}`))
+})
+
+test('R12: the lock of a killed process and that of another boot are taken over; that of an unknown state is not, but by force', async () => {
+  const { host, process } = world()
+  await acquireLock(process(1), folder, '')
+  host.kill(1)
+  expect(await readHolder(process(9), folder)).toMatchObject({ pid: 1, state: 'dead' })
+  const second = await acquireLock(process(2), folder, '')
+  expect(second.epoch).toBe(2)
+  host.reboot()
+  const third = await acquireLock(process(3), folder, '')
+  expect(third.epoch).toBe(3)
+  await expect(second.fence()).rejects.toMatchObject({ code: 'store_fenced', meta: { httpStatus: 503 } })
+
+  const unsure = process(4)
+  unsure.liveness = { ...unsure.liveness, bootId: host.bootId, probe: async () => 'unknown' }
+  await expect(acquireLock(unsure, folder, '')).rejects.toMatchObject({
+    code: 'store_locked',
+    meta: { hint: expect.stringContaining('--break-lock') },
+  })
+  await third.fence()
+  const forced = await acquireLock(process(5), folder, '', { force: true })
+  expect(forced.epoch).toBe(4)
+  await expect(third.fence()).rejects.toMatchObject({ code: 'store_fenced' })
+})
+
+test('R12: a lock record that cannot be read is never guessed about', async () => {
+  const { sim, process } = world()
+  sim.put(`${folder}/LOCK.7`, new TextEncoder().encode('not a record'))
+  await expect(acquireLock(process(1), folder, '')).rejects.toMatchObject({ code: 'store_locked' })
+  sim.put(`${folder}/LOCK.7.free`, new Uint8Array(0))
+  expect((await acquireLock(process(1), folder, '')).epoch).toBe(8)
+})
+
+test('R12: a contender that slept while numbers were used and cleared away does not take an old one', async () => {
+  const { sim, process } = world()
+  const late = process(1)
+  const link = late.files.link
+  late.files.link = async (from, to) => {
+    sim.put(`${folder}/LOCK.1500`, new TextEncoder().encode('{}'))
+    await link(from, to)
+  }
+  await expect(acquireLock(late, folder, '')).rejects.toMatchObject({ code: 'store_locked' })
+  expect([...sim.contents().keys()]).toEqual([`${folder}/LOCK.1500`])
+})
+
+test('R24: asking who holds a folder creates nothing', async () => {
+  const { sim, process } = world()
+  expect(await readHolder(process(1), folder)).toBeUndefined()
+  expect(sim.contents().size).toBe(0)
+})
+
+test('R12: records of epochs more than a thousand back are cleared away, the later ones kept', async () => {
+  const { sim, process } = world()
+  for (const epoch of [1, 500, 501, 1500]) {
+    sim.put(`${folder}/LOCK.${epoch}`, new TextEncoder().encode('{}'))
+    sim.put(`${folder}/LOCK.${epoch}.free`, new Uint8Array(0))
+  }
+  const lock = await acquireLock(process(1), folder, '')
+  expect(lock.epoch).toBe(1501)
+  const left = [...sim.contents().keys()].map((path) => path.slice(folder.length + 1)).filter((name) => !name.endsWith('.free'))
+  expect(left.sort()).toEqual(['LOCK.1500', 'LOCK.1501'])
+})
+
+test('R12, T5: processes that contend, work, die and come back never hold the lock two at a time', async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.integer(), async (seed) => {
+      const random = seeded(seed)
+      const { host, process } = world()
+      /** The witness: who believes to hold the lock and would pass its fence now. */
+      const holders = new Map<number, Lock>()
+      let acquired = 0
+      let pids = 0
+      const pause = async () => {
+        for (let turns = Math.floor(random() * 12); turns > 0; turns--) await undefined
+      }
+      const contender = async () => {
+        for (let round = 0; round < 4; round++) {
+          const pid = ++pids
+          await pause()
+          let lock: Lock
+          try {
+            lock = await acquireLock(process(pid), folder, '')
+          } catch (error) {
+            expect((error as { code: string }).code).toBe('store_locked')
+            continue
+          }
+          expect([...holders.keys()], 'nobody else holds it').toEqual([])
+          acquired++
+          holders.set(pid, lock)
+          await pause()
+          await lock.fence()
+          holders.delete(pid)
+          if (random() < 0.4) host.kill(pid)
+          else await lock.release()
+        }
+      }
+      await Promise.all([contender(), contender(), contender(), contender()])
+      expect(acquired).toBeGreaterThan(0)
+    }),
+    { numRuns: 300 },
+  )
+})
+
+test('R23: acquiring and releasing killed at every step leaves a folder that the next process can lock', async () => {
+  const calls = async (nth: number, does: 'kill-before' | 'kill-after'): Promise<number> => {
+    const { sim, host, process } = world()
+    sim.faults = [{ verb: 'any', nth, does }]
+    const life = (async () => (await acquireLock(process(1), folder, '')).release())()
+    await Promise.race([life, sim.death()])
+    const count = sim.counts.get('any') ?? 0
+    host.kill(1)
+    sim.faults = []
+    const lock = await acquireLock(process(2), folder, '')
+    await lock.fence()
+    await lock.release()
+    return count
+  }
+  const total = await calls(1_000, 'kill-before')
+  expect(total).toBeGreaterThan(8)
+  for (let nth = 1; nth <= total; nth++) for (const does of ['kill-before', 'kill-after'] as const) await calls(nth, does)
+})
