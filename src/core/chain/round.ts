@@ -1,0 +1,62 @@
+/** One request round of a question as the chain shows it, and the pinned contracts it may live on (contract §1, §7; domain §4, §5). */
+import { keccak_256 } from '@noble/hashes/sha3'
+import type { Address, Hex } from '../ports.js'
+import type { RoundRef } from '../protocol/candidate.js'
+import type { Outcome } from '../protocol/schema.js'
+import { fromHex, toHex, type WitnessDomain, type WitnessRequest } from '../protocol/witness.js'
+
+export type RequesterKind = 'uma-ctf-adapter' | 'uma-ctf-adapter-negrisk' | 'oo-reporter' | 'direct'
+
+/** The contracts that configuration pins: anything outside is refused before signing and before sending (domain §6). */
+export interface Contracts {
+  readonly chainId: number
+  readonly permit2: Address
+  readonly signedProposer: Address
+  readonly oracles: readonly Address[]
+  readonly requesters: readonly { readonly address: Address; readonly kind: RequesterKind }[]
+  readonly tokens: readonly Address[]
+}
+
+/** The witness domain of pinned contracts. */
+export function domainOf(contracts: Contracts): WitnessDomain {
+  return { chainId: contracts.chainId, permit2: contracts.permit2, signedProposer: contracts.signedProposer }
+}
+
+/** States of a request on the oracle (domain §4). */
+export const requestStates = ['invalid', 'requested', 'proposed', 'expired', 'disputed', 'resolved', 'settled'] as const
+export type RequestState = (typeof requestStates)[number]
+
+/** A question's current round. Bond in raw token units, `timestamp` as a decimal string of Unix seconds. */
+export interface Round extends WitnessRequest {
+  readonly questionId: Hex
+  readonly kind: RequesterKind
+  readonly state: RequestState
+  /** Paused or flagged at the requester: proposals would still succeed on chain, policy refuses them (domain §5.1). */
+  readonly paused: boolean
+  readonly token: { readonly address: Address; readonly symbol: string; readonly decimals: number }
+  /** What a proposal would be charged now: custom or own bond plus final fee (domain §4). */
+  readonly totalBondRaw: bigint
+  /** p1, p2, p3 in order, with labels and permission. */
+  readonly outcomes: readonly Outcome[]
+  /** Block that these facts were read at. */
+  readonly blockNumber: bigint
+}
+
+/** The identity of a round: what an execution slot is bound to (R3), as 32 hex digits. */
+export function roundRef(contracts: Contracts, questionId: Hex, request: WitnessRequest, ancillaryHash: Hex): RoundRef {
+  const text = [contracts.chainId, request.oracle, request.requester, request.identifier, request.timestamp, ancillaryHash].join('|')
+  return {
+    key: toHex(keccak_256(new TextEncoder().encode(text))).slice(2, 34),
+    questionId,
+    oracle: request.oracle,
+    requester: request.requester,
+    identifier: request.identifier,
+    timestamp: request.timestamp,
+    ancillaryHash,
+  }
+}
+
+/** keccak256 of bytes in hex: the question ID of a CTF adapter question is that of its ancillary data (domain §5.1). */
+export function keccakHex(bytes: Hex): Hex {
+  return toHex(keccak_256(fromHex(bytes)))
+}

@@ -1,0 +1,33 @@
+/** A signed proposal on a dev chain, without the product's own signing. */
+import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
+import type { DevChain } from '../../src/core/io/dev-chain.js'
+import { at, callData, type DevAccount, devAddresses, devRpc } from '../../src/core/io/dev-contracts.js'
+import type { Address, Hex } from '../../src/core/ports.js'
+import { proposeArgs, signPayload } from './dev-chain-vectors.js'
+
+/** The call of SignedProposer that proposes p2 for this account on the question's current round. */
+export async function callPropose(chain: DevChain, slug: string, signer: DevAccount, nonce = 1n): Promise<{ to: Address; data: Hex }> {
+  const questionId = chain.description.trust.slugs[slug]
+  const adapter = at('CtfAdapter', devAddresses.adapter)
+  const question = await devRpc(chain.rpcUrl).read<{ requestTimestamp: bigint; ancillaryData: Hex }>(adapter, 'getQuestion', [questionId])
+  const payload = await signPayload(
+    {
+      oracle: devAddresses.oracle,
+      requester: devAddresses.adapter,
+      identifier: yesOrNoQuery,
+      timestamp: question.requestTimestamp,
+      ancillaryData: question.ancillaryData,
+    },
+    {
+      key: signer.private_key,
+      proposer: signer.address,
+      token: devAddresses.token,
+      spender: devAddresses.signedProposer,
+      permit2: devAddresses.permit2,
+      chainId: chain.chainId,
+      nonce,
+    },
+  )
+  const signedProposer = at('SignedProposer', devAddresses.signedProposer)
+  return { to: signedProposer.address, data: callData(signedProposer, 'propose', proposeArgs(payload)) }
+}

@@ -1,0 +1,483 @@
+/**
+ * A chain for tests: a tree of blocks with a state each, a mempool with a node's nonce rules, a finalized pointer, reorganisations and
+ * faults per call (robustness §8, T8). Nothing moves by itself: blocks come from `mine`.
+ */
+import { type Abi, keccak256, parseTransaction, recoverTransactionAddress, stringToHex, type TransactionSerializedEIP1559 } from 'viem'
+import { ctfAdapterAbi, oracleAbi, permit2Abi, yesOrNoQuery } from '../../src/core/chain/contracts.js'
+import {
+  type Address,
+  type BlockHeader,
+  type Chain,
+  ChainError,
+  type ChainErrorKind,
+  type ChainLog,
+  type ChainReceipt,
+  type Clock,
+  type Hex,
+} from '../../src/core/ports.js'
+import {
+  adapter,
+  callWorld,
+  emptyWorld,
+  type FakeLog,
+  fakeContracts,
+  logOf,
+  managedOf,
+  openRound,
+  oracle,
+  proposeOnOracle,
+  questionOf,
+  Revert,
+  requestOf,
+  runPropose,
+  token,
+  type World,
+} from './fake-world.js'
+
+const baseFeeWei = 10_000_000_000n
+const genesisTime = 1_800_000_000n
+const blockSeconds = 2n
+const proposeGas = 350_000n
+
+interface PooledTransaction {
+  readonly hash: Hex
+  readonly raw: Hex
+  readonly from: Address
+  readonly to: Address
+  readonly nonce: number
+  readonly data: Hex
+  readonly gas: bigint
+  readonly maxFeePerGas: bigint
+  readonly maxPriorityFeePerGas: bigint
+}
+
+interface Account {
+  nonce: number
+  wei: bigint
+}
+
+interface Block {
+  readonly header: BlockHeader
+  readonly world: World
+  readonly accounts: Map<Address, Account>
+  readonly receipts: readonly ChainReceipt[]
+  readonly included: readonly PooledTransaction[]
+  readonly logs: readonly ChainLog[]
+}
+
+/** Something that happens in the next block: changes state, may log. */
+type Happening = (world: World, time: bigint) => readonly FakeLog[]
+
+export interface FakeChain extends Chain {
+  /** New blocks; the first takes what happened and what the mempool holds. */
+  mine(count?: number, options?: { readonly empty?: boolean }): void
+  /** Undoes blocks; their transactions go back to the mempool unless `drop`. */
+  reorg(depth: number, options?: { readonly drop?: boolean }): void
+  /** Blocks between head and finalized; default 2. */
+  finalityLag: number
+  /** The next calls of a method fail; `applied` sends do their work first and then fail. */
+  fault(method: keyof Chain, kind: ChainErrorKind, options?: { readonly times?: number; readonly applied?: boolean }): void
+  /** Faults that have not struck yet are off. */
+  clearFaults(): void
+  /** Something for the next block. */
+  happen(happening: Happening): void
+  /** Forgets pending transactions. */
+  clearPool(): void
+  readonly head: BlockHeader
+  readonly world: World
+  /** Every transaction that a node ever took, in order. */
+  readonly taken: readonly {
+    readonly hash: Hex
+    readonly nonce: number
+    readonly from: Address
+    readonly to: Address
+    readonly data: Hex
+  }[]
+  /** Calls since the beginning, by method. */
+  readonly calls: Map<string, number>
+  /** Whether a nonce above the next one is refused instead of queued. */
+  strictNonces: boolean
+  /** Lowest tip that the node takes. */
+  minimumTipWei: bigint
+  fund(account: Address, wei: bigint): void
+}
+
+export function createFakeChain(): FakeChain {
+  const faults: { method: string; kind: ChainErrorKind; times: number; applied: boolean }[] = []
+  const happenings: Happening[] = []
+  const pool = new Map<Hex, PooledTransaction>()
+  const taken: PooledTransaction[] = []
+  const calls = new Map<string, number>()
+  let salt = 0
+  let finalized = 0
+  const genesis: Block = {
+    header: {
+      number: 0n,
+      hash: keccak256(stringToHex('genesis')),
+      parentHash: `0x${'0'.repeat(64)}`,
+      timestamp: genesisTime,
+      baseFeePerGas: baseFeeWei,
+    },
+    world: emptyWorld(),
+    accounts: new Map(),
+    receipts: [],
+    included: [],
+    logs: [],
+  }
+  const blocks: Block[] = [genesis]
+  const top = () => blocks.at(-1) ?? genesis
+
+  const chain = {
+    finalityLag: 2,
+    strictNonces: false,
+    minimumTipWei: 0n,
+    taken,
+    calls,
+    get head() {
+      return top().header
+    },
+    get world() {
+      return top().world
+    },
+    // The methods follow below, one by one.
+  } as unknown as FakeChain
+
+  const build = (empty: boolean) => {
+    const parent = top()
+    const number = parent.header.number + 1n
+    const timestamp = parent.header.timestamp + blockSeconds
+    salt += 1
+    const hash = keccak256(stringToHex(`${parent.header.hash}|${number}|${salt}`))
+    const world = structuredClone(parent.world)
+    const accounts = structuredClone(parent.accounts)
+    const receipts: ChainReceipt[] = []
+    const included: PooledTransaction[] = []
+    const logs: ChainLog[] = []
+    const write = (found: readonly FakeLog[], transactionHash: Hex) => {
+      const made = found.map((log, index) => ({
+        ...log,
+        blockNumber: number,
+        blockHash: hash,
+        transactionHash,
+        logIndex: logs.length + index,
+      }))
+      logs.push(...made)
+      return made
+    }
+    for (const [index, happening] of happenings.splice(0).entries()) {
+      const by = keccak256(stringToHex(`happening|${hash}|${index}`))
+      const made = write(happening(world, timestamp), by)
+      receipts.push({ transactionHash: by, blockNumber: number, blockHash: hash, status: 'success', gasUsed: 0n, logs: made })
+    }
+    const waiting = empty ? [] : [...pool.values()].sort((one, other) => one.nonce - other.nonce)
+    for (const transaction of waiting) {
+      const account = accountOf(accounts, transaction.from)
+      if (transaction.nonce !== account.nonce || transaction.maxFeePerGas < baseFeeWei) continue
+      pool.delete(transaction.hash)
+      account.nonce += 1
+      account.wei -= 21_000n * baseFeeWei
+      included.push(transaction)
+      receipts.push(run(world, transaction, timestamp, number, hash, write))
+    }
+    blocks.push({
+      header: { number, hash, parentHash: parent.header.hash, timestamp, baseFeePerGas: baseFeeWei },
+      world,
+      accounts,
+      receipts,
+      included,
+      logs,
+    })
+    finalized = Math.max(finalized, blocks.length - 1 - chain.finalityLag)
+  }
+
+  const run = (
+    world: World,
+    transaction: PooledTransaction,
+    time: bigint,
+    blockNumber: bigint,
+    blockHash: Hex,
+    write: (logs: readonly FakeLog[], hash: Hex) => ChainLog[],
+  ): ChainReceipt => {
+    const base = { transactionHash: transaction.hash, blockNumber, blockHash }
+    if (transaction.to !== fakeContracts.signedProposer) return { ...base, status: 'success', gasUsed: 21_000n, logs: [] }
+    const attempt = structuredClone(world)
+    try {
+      const logs = runPropose(attempt, transaction.from, transaction.data, time)
+      Object.assign(world, attempt)
+      return { ...base, status: 'success', gasUsed: proposeGas, logs: write(logs, transaction.hash) }
+    } catch (error) {
+      if (!(error instanceof Revert)) throw error
+      return { ...base, status: 'reverted', gasUsed: 100_000n, logs: [] }
+    }
+  }
+
+  chain.mine = (count = 1, options = {}) => {
+    for (let mined = 0; mined < count; mined += 1) build(options.empty === true)
+  }
+  chain.reorg = (depth, options = {}) => {
+    if (blocks.length - depth <= finalized) throw new Error('a final block cannot be undone')
+    for (const block of blocks.splice(blocks.length - depth)) {
+      if (!options.drop) for (const transaction of block.included) pool.set(transaction.hash, transaction)
+    }
+  }
+  chain.fault = (method, kind, options = {}) => {
+    faults.push({ method, kind, times: options.times ?? 1, applied: options.applied ?? false })
+  }
+  chain.clearFaults = () => {
+    faults.length = 0
+  }
+  chain.happen = (happening) => {
+    happenings.push(happening)
+  }
+  chain.clearPool = () => pool.clear()
+  chain.fund = (account, wei) => {
+    accountOf(top().accounts, account).wei = wei
+  }
+
+  const counted = (method: keyof Chain) => {
+    calls.set(method, (calls.get(method) ?? 0) + 1)
+    const index = faults.findIndex((fault) => fault.method === method && !fault.applied)
+    const fault = faults[index]
+    if (!fault) return
+    fault.times -= 1
+    if (fault.times === 0) faults.splice(index, 1)
+    throw new ChainError(fault.kind, `${method}: made to fail`)
+  }
+  const blockAt = (at: 'latest' | 'pending' | 'finalized' | bigint): Block | undefined => {
+    if (typeof at === 'bigint') return blocks[Number(at)]
+    return at === 'finalized' ? blocks[finalized] : top()
+  }
+  const stateAt = (at: 'latest' | 'pending' | bigint): Block => {
+    const block = blockAt(at)
+    if (!block) throw new ChainError('unavailable', 'header not found')
+    return block
+  }
+
+  chain.chainId = async () => {
+    counted('chainId')
+    return fakeContracts.chainId
+  }
+  chain.block = async (at) => {
+    counted('block')
+    return blockAt(at)?.header ?? null
+  }
+  chain.call = async (call, at = 'latest') => {
+    counted('call')
+    const { world, header } = stateAt(at)
+    try {
+      return callWorld(world, call, header.timestamp)
+    } catch (error) {
+      if (error instanceof Revert) throw new ChainError('reverted', error.message, error.data)
+      throw error
+    }
+  }
+  chain.logs = async ({ fromBlock, toBlock, addresses, topics }) => {
+    counted('logs')
+    const matches = (log: ChainLog) =>
+      addresses.includes(log.address) &&
+      (topics ?? []).every((wanted, index) => {
+        const topic = log.topics[index]
+        return wanted === null || (topic !== undefined && (Array.isArray(wanted) ? wanted.includes(topic) : wanted === topic))
+      })
+    return blocks.slice(Number(fromBlock), Number(toBlock) + 1).flatMap(({ logs }) => logs.filter(matches))
+  }
+  chain.code = async (address, at = 'latest') => {
+    counted('code')
+    return stateAt(at).world.wallets.has(address) ? '0xef01' : '0x'
+  }
+  chain.balance = async (address) => {
+    counted('balance')
+    return top().accounts.get(address)?.wei ?? 0n
+  }
+  chain.transactionCount = async (address, at) => {
+    counted('transactionCount')
+    return blockAt(at)?.accounts.get(address)?.nonce ?? 0
+  }
+  chain.estimateGas = async (call) => {
+    counted('estimateGas')
+    if (call.to !== fakeContracts.signedProposer) return 21_000n
+    try {
+      callWorld(top().world, call, top().header.timestamp)
+    } catch (error) {
+      if (error instanceof Revert) throw new ChainError('reverted', error.message, error.data)
+      throw error
+    }
+    return proposeGas
+  }
+  chain.tip = async () => {
+    counted('tip')
+    return 1_000_000_000n
+  }
+  chain.send = async (raw) => {
+    counted('send')
+    const hash = await accept(raw)
+    const index = faults.findIndex(({ method, applied }) => method === 'send' && applied)
+    const [fault] = index < 0 ? [] : faults.splice(index, 1)
+    if (fault) throw new ChainError(fault.kind, 'send: taken, and the answer was lost')
+    return hash
+  }
+  const accept = async (raw: Hex): Promise<Hex> => {
+    const parsed = parseTransaction(raw as TransactionSerializedEIP1559)
+    const from = (await recoverTransactionAddress({ serializedTransaction: raw as TransactionSerializedEIP1559 })).toLowerCase() as Address
+    const transaction: PooledTransaction = {
+      hash: keccak256(raw),
+      raw,
+      from,
+      to: (parsed.to ?? '0x').toLowerCase() as Address,
+      nonce: parsed.nonce ?? 0,
+      data: parsed.data ?? '0x',
+      gas: parsed.gas ?? 0n,
+      maxFeePerGas: parsed.maxFeePerGas ?? 0n,
+      maxPriorityFeePerGas: parsed.maxPriorityFeePerGas ?? 0n,
+    }
+    if (pool.has(transaction.hash)) throw new ChainError('already_known', 'already known')
+    const account = top().accounts.get(from) ?? { nonce: 0, wei: 0n }
+    if (transaction.nonce < account.nonce) throw new ChainError('nonce_too_low', 'nonce too low')
+    if (chain.strictNonces && transaction.nonce > account.nonce) throw new ChainError('nonce_too_high', 'nonce too high')
+    if (transaction.maxPriorityFeePerGas < chain.minimumTipWei) throw new ChainError('underpriced', 'gas tip cap below minimum')
+    if (account.wei < transaction.gas * transaction.maxFeePerGas) throw new ChainError('insufficient_funds', 'insufficient funds')
+    const rival = [...pool.values()].find((other) => other.from === from && other.nonce === transaction.nonce)
+    if (rival) {
+      const raised = (mine: bigint, theirs: bigint) => mine * 10n >= theirs * 11n
+      const pays =
+        raised(transaction.maxFeePerGas, rival.maxFeePerGas) && raised(transaction.maxPriorityFeePerGas, rival.maxPriorityFeePerGas)
+      if (!pays) throw new ChainError('replacement_underpriced', 'replacement transaction underpriced')
+      pool.delete(rival.hash)
+    }
+    pool.set(transaction.hash, transaction)
+    if (!taken.some(({ hash }) => hash === transaction.hash)) taken.push(transaction)
+    return transaction.hash
+  }
+  chain.receipt = async (hash) => {
+    counted('receipt')
+    for (const { receipts } of blocks) {
+      const found = receipts.find(({ transactionHash }) => transactionHash === hash)
+      if (found) return found
+    }
+    return null
+  }
+  chain.hasTransaction = async (hash) => {
+    counted('hasTransaction')
+    return pool.has(hash) || blocks.some(({ included }) => included.some((transaction) => transaction.hash === hash))
+  }
+  return chain
+}
+
+function accountOf(accounts: Map<Address, Account>, address: Address): Account {
+  const account = accounts.get(address) ?? { nonce: 0, wei: 0n }
+  accounts.set(address, account)
+  return account
+}
+
+// — what happens on it —
+
+/** The text of a question, as the adapter stores it. */
+export function questionText(
+  name: string,
+  resData = 'res_data: p1: 0, p2: 1, p3: 0.5. Where p1 corresponds to No, p2 to Yes, p3 to unknown/50-50.',
+): Hex {
+  return stringToHex(`q: title: ${name}, description: Did it? ${resData},initializer:91430cad2d3975766499717fa0d66a78d814e5c5`)
+}
+
+/** Asks a question in the next block; its id. */
+export function ask(chain: FakeChain, ancillaryData: Hex): Hex {
+  const questionId = keccak256(ancillaryData)
+  chain.happen((world, time) => {
+    world.questions.set(questionId, { ancillaryData, timestamp: time, paused: false, flagged: false, resolved: false })
+    const initialized = logOf(adapter, ctfAdapterAbi as Abi, 'QuestionInitialized', {
+      questionID: questionId,
+      requestTimestamp: time,
+      creator: adapter,
+      ancillaryData,
+      rewardToken: token,
+      reward: 0n,
+      proposalBond: 0n,
+    })
+    return [...openRound(world, questionId, time), initialized]
+  })
+  return questionId
+}
+
+/** A dispute of the current round, which opens another one (domain §5.1). */
+export function dispute(chain: FakeChain, questionId: Hex): void {
+  chain.happen((world, time) => {
+    const request = requestOf(world, questionId)
+    const { timestamp, ancillaryData } = questionOf(world, questionId)
+    request.state = 4
+    const disputed = logOf(oracle, oracleAbi as Abi, 'DisputePrice', {
+      requester: adapter,
+      proposer: request.proposer,
+      disputer: adapter,
+      identifier: yesOrNoQuery,
+      timestamp,
+      ancillaryData,
+      proposedPrice: request.price,
+    })
+    const reset = logOf(adapter, ctfAdapterAbi as Abi, 'QuestionReset', { questionID: questionId })
+    return [disputed, ...openRound(world, questionId, time), reset]
+  })
+}
+
+/** Somebody else proposes directly. */
+export function rivalProposes(chain: FakeChain, questionId: Hex, rival: Address, price = 0n): void {
+  chain.happen((world, time) => proposeOnOracle(world, questionId, rival, price, time))
+}
+
+/** Another relayer executes a signed proposal. */
+export function otherRelayerExecutes(chain: FakeChain, calldata: Hex, relayer: Address): void {
+  chain.happen((world, time) => {
+    world.relayers.add(relayer)
+    return runPropose(world, relayer, calldata, time)
+  })
+}
+
+export function setPaused(chain: FakeChain, questionId: Hex, paused: boolean): void {
+  chain.happen((world) => {
+    questionOf(world, questionId).paused = paused
+    return [logOf(adapter, ctfAdapterAbi as Abi, paused ? 'QuestionPaused' : 'QuestionUnpaused', { questionID: questionId })]
+  })
+}
+
+export function setCustomBond(chain: FakeChain, questionId: Hex, bondRaw: bigint): void {
+  chain.happen((world) => {
+    const managedRequestId = managedOf(world, questionId)
+    world.customBonds.set(managedRequestId, bondRaw)
+    const { ancillaryData } = questionOf(world, questionId)
+    const args = { managedRequestId, requester: adapter, identifier: yesOrNoQuery, ancillaryData, currency: token, bond: bondRaw }
+    return [logOf(oracle, oracleAbi as Abi, 'CustomBondSet', args)]
+  })
+}
+
+/** The owner cancels nonces of one word. */
+export function invalidateNonces(chain: FakeChain, owner: Address, word: bigint, mask: bigint): void {
+  chain.happen((world) => {
+    world.bitmaps.set(`${owner}|${word}`, (world.bitmaps.get(`${owner}|${word}`) ?? 0n) | mask)
+    return [logOf(fakeContracts.permit2, permit2Abi as Abi, 'UnorderedNonceInvalidation', { owner, word, mask })]
+  })
+}
+
+/** Funds and approval of a wallet. */
+export function endow(chain: FakeChain, wallet: Address, raw = 10n ** 12n, allowanceRaw = 2n ** 200n): void {
+  chain.happen((world) => {
+    world.balances.set(wallet, raw)
+    world.allowances.set(wallet, allowanceRaw)
+    return []
+  })
+}
+
+/** A clock that stands still but for what the test adds; wall time follows the chain's head. */
+export interface FakeClock extends Clock {
+  monotonic: number
+}
+
+export function createFakeClock(chain: FakeChain): FakeClock {
+  const clock: FakeClock = {
+    monotonic: 0,
+    nowMs: () => Number(chain.head.timestamp) * 1000 + Math.floor(clock.monotonic % 1000),
+    monotonicMs: () => clock.monotonic,
+    // Nothing here takes time: a sleep only ever ends by its signal.
+    sleep: (_ms, signal) =>
+      new Promise((_resolve, reject) => signal?.addEventListener('abort', () => reject(signal.reason), { once: true })),
+  }
+  return clock
+}

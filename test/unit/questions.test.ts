@@ -1,0 +1,250 @@
+import { encodeAbiParameters, encodeFunctionResult, keccak256, stringToHex } from 'viem'
+import { describe, expect, test } from 'vitest'
+import { ooReporterAbi, oracleAbi, yesOrNoQuery } from '../../src/core/chain/contracts.js'
+import { createRoundReader, type RegistryEntry, resolveRound } from '../../src/core/chain/questions.js'
+import type { Contracts } from '../../src/core/chain/round.js'
+import { type Address, type Chain, ChainError, type Hex } from '../../src/core/ports.js'
+import {
+  ask,
+  createFakeChain,
+  dispute,
+  type FakeChain,
+  questionText,
+  rivalProposes,
+  setCustomBond,
+  setPaused,
+} from '../support/fake-chain.js'
+import { adapter, bondRaw, fakeContracts, finalFeeRaw, oracle, questionOf, token } from '../support/fake-world.js'
+
+async function asked(name = 'Rain?', resData?: string): Promise<{ chain: FakeChain; questionId: Hex }> {
+  const chain = createFakeChain()
+  const questionId = ask(chain, questionText(name, resData))
+  chain.mine()
+  return { chain, questionId }
+}
+const rival: Address = `0x${'9'.repeat(40)}`
+
+describe('CTF adapter questions (domain §5.1)', () => {
+  test('the round of a question: request fields, state, bond with final fee, token, outcomes', async () => {
+    const { chain, questionId } = await asked()
+    const round = await resolveRound(chain, fakeContracts, questionId)
+    expect(round).toEqual({
+      questionId,
+      kind: 'uma-ctf-adapter',
+      oracle,
+      requester: adapter,
+      identifier: yesOrNoQuery,
+      timestamp: String(chain.head.timestamp),
+      ancillaryData: questionText('Rain?'),
+      state: 'requested',
+      paused: false,
+      token: { address: token, symbol: 'USDC.e', decimals: 6 },
+      totalBondRaw: bondRaw + finalFeeRaw,
+      outcomes: [
+        { outcome: 'p1', label: 'No', price: '0', allowed: true },
+        { outcome: 'p2', label: 'Yes', price: '1000000000000000000', allowed: true },
+        { outcome: 'p3', label: 'unknown/50-50', price: '500000000000000000', allowed: true },
+      ],
+      blockNumber: chain.head.number,
+    })
+  })
+
+  test('domain §4: a custom bond counts where its amount is not 0, although isSet says false', async () => {
+    const { chain, questionId } = await asked()
+    setCustomBond(chain, questionId, 900_000_000n)
+    chain.mine()
+    expect((await resolveRound(chain, fakeContracts, questionId))?.totalBondRaw).toBe(900_000_000n + finalFeeRaw)
+    setCustomBond(chain, questionId, 0n)
+    chain.mine()
+    expect((await resolveRound(chain, fakeContracts, questionId))?.totalBondRaw).toBe(bondRaw + finalFeeRaw)
+  })
+
+  test('states follow the oracle, a dispute shows the new round', async () => {
+    const { chain, questionId } = await asked()
+    rivalProposes(chain, questionId, rival)
+    chain.mine()
+    expect((await resolveRound(chain, fakeContracts, questionId))?.state).toBe('proposed')
+    dispute(chain, questionId)
+    chain.mine()
+    expect(await resolveRound(chain, fakeContracts, questionId)).toMatchObject({
+      state: 'requested',
+      timestamp: String(chain.head.timestamp),
+    })
+  })
+
+  test('everything is read as of one block', async () => {
+    const { chain, questionId } = await asked()
+    const before = chain.head.number
+    rivalProposes(chain, questionId, rival)
+    chain.mine()
+    const reader = createRoundReader(chain, fakeContracts)
+    expect((await reader.read(questionId, undefined, before))?.state).toBe('requested')
+  })
+
+  test('a paused or flagged question is told as paused, one resolved by hand as resolved', async () => {
+    const { chain, questionId } = await asked()
+    setPaused(chain, questionId, true)
+    chain.mine()
+    expect(await resolveRound(chain, fakeContracts, questionId)).toMatchObject({ paused: true, state: 'requested' })
+    chain.happen((world) => {
+      Object.assign(questionOf(world, questionId), { paused: false, flagged: true })
+      return []
+    })
+    chain.mine()
+    expect((await resolveRound(chain, fakeContracts, questionId))?.paused).toBe(true)
+    chain.happen((world) => {
+      questionOf(world, questionId).resolved = true
+      return []
+    })
+    chain.mine()
+    expect((await resolveRound(chain, fakeContracts, questionId))?.state).toBe('resolved')
+  })
+
+  test('a neg-risk adapter never allows p3', async () => {
+    const { chain, questionId } = await asked()
+    const negRisk: Contracts = { ...fakeContracts, requesters: [{ address: adapter, kind: 'uma-ctf-adapter-negrisk' }] }
+    expect((await resolveRound(chain, negRisk, questionId))?.outcomes.map(({ allowed }) => allowed)).toEqual([true, true, false])
+  })
+
+  test('an ID whose text does not hash to it, or that nobody knows, is no question', async () => {
+    const { chain, questionId } = await asked()
+    chain.happen((world) => {
+      questionOf(world, questionId).ancillaryData = questionText('another text')
+      return []
+    })
+    chain.mine()
+    expect(await resolveRound(chain, fakeContracts, questionId)).toBeUndefined()
+    expect(await resolveRound(chain, fakeContracts, keccak256('0x01'))).toBeUndefined()
+  })
+
+  test('domain §6: an oracle or a token that is not pinned is refused', async () => {
+    const { chain, questionId } = await asked()
+    expect(await resolveRound(chain, { ...fakeContracts, oracles: [rival] }, questionId)).toBeUndefined()
+    expect(await resolveRound(chain, { ...fakeContracts, tokens: [rival] }, questionId)).toBeUndefined()
+  })
+
+  test('a registry entry that names another requester keeps the others from being asked', async () => {
+    const { chain, questionId } = await asked()
+    expect(await resolveRound(chain, fakeContracts, questionId, { questionId, requester: rival })).toBeUndefined()
+    expect(await resolveRound(chain, fakeContracts, questionId, { questionId, requester: adapter })).toBeDefined()
+  })
+
+  test('a node that does not answer is a ChainError, not a missing question', async () => {
+    const { chain, questionId } = await asked()
+    chain.fault('call', 'unavailable')
+    await expect(resolveRound(chain, fakeContracts, questionId)).rejects.toBeInstanceOf(ChainError)
+  })
+
+  test('an address that is no adapter is named', async () => {
+    const { chain, questionId } = await asked()
+    const wrong: Contracts = { ...fakeContracts, requesters: [{ address: rival, kind: 'uma-ctf-adapter' }] }
+    await expect(resolveRound(chain, wrong, questionId)).rejects.toThrow(rival)
+  })
+})
+
+describe('requests given in the registry (kind direct)', () => {
+  test('the entry’s request is used as it is, and its ID is not hashed', async () => {
+    const { chain, questionId: asHash } = await asked()
+    const direct: Contracts = { ...fakeContracts, requesters: [{ address: adapter, kind: 'direct' }] }
+    const request = {
+      oracle,
+      requester: adapter,
+      identifier: yesOrNoQuery,
+      timestamp: String(chain.head.timestamp),
+      ancillaryData: questionText('Rain?'),
+    }
+    const questionId: Hex = `0x${'77'.repeat(32)}`
+    const entry: RegistryEntry = { questionId, request }
+    expect(await resolveRound(chain, direct, questionId, entry)).toMatchObject({
+      questionId,
+      kind: 'direct',
+      state: 'requested',
+      ...request,
+    })
+    expect(await resolveRound(chain, direct, asHash)).toBeUndefined()
+    const later = { ...request, timestamp: '1' }
+    expect(await resolveRound(chain, direct, questionId, { questionId, request: later })).toBeUndefined()
+    expect(await resolveRound(chain, direct, questionId, { questionId, request: { ...request, oracle: rival } })).toBeUndefined()
+  })
+})
+
+describe('OOReporter (domain §5.2)', () => {
+  const reporter: Address = `0x${'5'.repeat(40)}`
+  const questionId: Hex = `0x${'44'.repeat(32)}`
+  const rules = stringToHex('Did it rain? res_data: p1: 0, p2: 1, p3: 0.5.')
+
+  /** A chain that answers for one reporter and one oracle. */
+  function reporterChain(initialized: boolean): Chain {
+    const base = createFakeChain()
+    base.mine(3)
+    const call: Chain['call'] = async (asked, at) => {
+      if (asked.to === reporter) {
+        const result = {
+          requestTimestamp: initialized ? 1_799_999_000n : 0n,
+          reward: 0n,
+          proposalBond: 0n,
+          liveness: 0n,
+          registered: true,
+          initialized,
+          resolved: false,
+          rerequestAllowed: false,
+          automaticDisputeRerequestUsed: false,
+          requester: rival,
+          oracleInitializer: rival,
+          priceIdentifier: yesOrNoQuery,
+          requestRules: rules,
+          outcome: 0n,
+          manualRerequestsRemaining: 0n,
+          minimumLiveness: 0n,
+          maximumLiveness: 0n,
+        }
+        return encodeFunctionResult({ abi: ooReporterAbi, functionName: 'getRequest', result })
+      }
+      if (asked.to !== oracle) return base.call(asked, at)
+      const selector = asked.data.slice(0, 10)
+      if (selector === '0xba4b930c') return encodeAbiParameters([{ type: 'uint8' }], [1])
+      if (selector === '0xe92706c6') return encodeFunctionResult({ abi: oracleAbi, functionName: 'customBonds', result: [0n, false] })
+      const requestSettings = {
+        eventBased: true,
+        refundOnDispute: true,
+        callbackOnPriceProposed: false,
+        callbackOnPriceDisputed: true,
+        callbackOnPriceSettled: false,
+        bond: bondRaw,
+        customLiveness: 0n,
+      }
+      const zeros = { proposedPrice: 0n, resolvedPrice: 0n, expirationTime: 0n, reward: 0n, finalFee: finalFeeRaw, proposalTime: 0n }
+      const nobody: Address = `0x${'0'.repeat(40)}`
+      return encodeFunctionResult({
+        abi: oracleAbi,
+        functionName: 'getRequest',
+        result: { proposer: nobody, disputer: nobody, currency: token, settled: false, requestSettings, ...zeros },
+      })
+    }
+    return { ...base, call }
+  }
+
+  test('the round is the reporter’s request, and the ID is not the hash of its text', async () => {
+    const contracts: Contracts = { ...fakeContracts, requesters: [{ address: reporter, kind: 'oo-reporter' }] }
+    expect(await resolveRound(reporterChain(true), contracts, questionId)).toMatchObject({
+      questionId,
+      kind: 'oo-reporter',
+      requester: reporter,
+      oracle,
+      timestamp: '1799999000',
+      ancillaryData: rules,
+      totalBondRaw: bondRaw + finalFeeRaw,
+    })
+    expect(await resolveRound(reporterChain(false), contracts, questionId)).toBeUndefined()
+  })
+
+  test('a requester that reverts on an ID does not hide the question from the others', async () => {
+    const { chain, questionId: known } = await asked()
+    const call: Chain['call'] = async (one, at) => {
+      if (one.to === reporter) throw new ChainError('reverted', 'execution reverted')
+      return chain.call(one, at)
+    }
+    const contracts: Contracts = { ...fakeContracts, requesters: [{ address: reporter, kind: 'oo-reporter' }, ...fakeContracts.requesters] }
+    expect((await resolveRound({ ...chain, call }, contracts, known))?.requester).toBe(adapter)
+  })
+})

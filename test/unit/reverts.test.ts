@@ -1,0 +1,195 @@
+import fc from 'fast-check'
+import { encodeErrorResult } from 'viem'
+import { describe, expect, test } from 'vitest'
+import { causeOf, decodeRevert, type RevertContext, revertAbi } from '../../src/core/chain/reverts.js'
+import type { Hex } from '../../src/core/ports.js'
+import { failures } from '../../src/core/protocol/candidate.js'
+import { reverts } from '../support/dev-chain-vectors.js'
+
+const cases = new Map(reverts.reverts.map((item) => [item.name, item]))
+const rawOf = (name: string): Hex => {
+  const found = cases.get(name)
+  if (found === undefined) throw new Error(`no case ${name}`)
+  return found.raw
+}
+const { signed_proposer: signedProposer = '0x', oracle = '0x' } = reverts.addresses
+
+const context: RevertContext = {
+  stage: 'simulation',
+  signedProposer,
+  oracle,
+  hasCustomWhitelist: false,
+  neededRaw: 750n,
+  balanceRaw: 750n,
+  allowanceRaw: 750n,
+  roundState: 1,
+}
+
+/** What a case is judged as: code, and `retryable` for candidates. */
+function judged(name: string, more: Partial<RevertContext> = {}): string {
+  const cause = causeOf(rawOf(name), { ...context, ...more })
+  return cause.kind === 'operator' ? `operator ${cause.code}` : `${cause.code} ${cause.retryable}`
+}
+
+describe('domain §7: decoding', () => {
+  test.each(reverts.reverts)('$name: name and arguments are those recorded', ({ raw, error, args }) => {
+    const reason = decodeRevert(raw)
+    expect(reason.name).toBe(error ?? 'empty')
+    expect(reason.args).toEqual(args)
+  })
+
+  test('the text names the error as a person would read it', () => {
+    expect(decodeRevert(rawOf('balance_too_low')).text).toBe('"TRANSFER_FROM_FAILED"')
+    expect(decodeRevert(rawOf('oracle_has_no_code')).text).toBe('no revert data')
+    expect(decodeRevert(rawOf('deadline_zero')).text).toBe('SignatureExpired(0)')
+  })
+
+  test('data of no known error, or broken data of a known one, is unknown and quoted', () => {
+    expect(decodeRevert('0xdeadbeef')).toEqual({ name: 'unknown', args: ['0xdeadbeef'], text: 'unknown error 0xdeadbeef' })
+    expect(decodeRevert('0x08c379a000').name).toBe('unknown')
+    expect(decodeRevert('0x01').name).toBe('unknown')
+    expect(decodeRevert(`0xdeadbeef${'00'.repeat(500)}`).text.length).toBeLessThan(200)
+  })
+
+  test('no bytes make it throw', () => {
+    const selectors = reverts.reverts.map(({ raw }) => raw.slice(2, 10))
+    const bytes = fc.uint8Array({ maxLength: 200 }).map((data) => Buffer.from(data).toString('hex'))
+    fc.assert(
+      fc.property(fc.constantFrom('', ...selectors), bytes, (selector, data) => {
+        expect(decodeRevert(`0x${selector}${data}`).text).not.toBe('')
+        expect(['candidate', 'operator']).toContain(causeOf(`0x${selector}${data}`, context).kind)
+      }),
+    )
+  })
+
+  test('every error of the list survives encoding and decoding', () => {
+    for (const item of revertAbi) {
+      const sample: Record<string, unknown> = {
+        address: oracle,
+        bytes32: `0x${'11'.repeat(32)}`,
+        uint256: 7n,
+        string: 'text',
+        bytes4: '0x01020304',
+      }
+      const args = item.inputs.map(({ type }) => sample[type])
+      const raw = encodeErrorResult({ abi: [item], errorName: item.name, args } as never)
+      expect(decodeRevert(raw)).toMatchObject({ name: item.name, args: args.map(String) })
+    }
+  })
+})
+
+describe('contract §5: causes', () => {
+  test('funding failures are told apart by balance and allowance', () => {
+    expect(judged('balance_too_low', { balanceRaw: 749n })).toBe('insufficient_balance true')
+    expect(judged('permit2_allowance_too_low', { allowanceRaw: 749n })).toBe('insufficient_allowance true')
+    expect(judged('token_paused')).toBe('token_blocked true')
+    expect(judged('balance_too_low', { balanceRaw: 749n, allowanceRaw: 749n })).toBe('insufficient_balance true')
+  })
+
+  test('domain §2.1: a funding failure does not hide a round that is taken', () => {
+    expect(judged('already_proposed_and_no_funds', { balanceRaw: 0n, roundState: 2 })).toBe('request_not_open false')
+  })
+
+  test.each([
+    ['unknown_request', 'request_not_open false'],
+    ['wrong_token', 'simulation_reverted false'],
+    ['deadline_expired', 'permit_expired false'],
+    ['exact_replay_after_success', 'permit_nonce_used false'],
+    ['nonce_invalidated_by_owner', 'permit_nonce_used false'],
+    ['price_altered', 'signature_not_authorized false'],
+    ['signature_v_0_or_1', 'signature_not_authorized false'],
+    ['signature_63_bytes', 'signature_not_authorized false'],
+    ['eip1271_wrong_magic', 'signature_not_authorized false'],
+    ['oracle_blacklisted', 'token_blocked true'],
+    ['fee_on_transfer_token', 'token_blocked false'],
+    ['amount_below_bond_modern_token', 'bond_above_permit false'],
+    ['amount_below_bond_legacy_token', 'bond_above_permit false'],
+    ['custom_bond_raised_after_signing', 'bond_above_permit false'],
+    ['proposer_not_whitelisted_sp_not_owner', 'proposer_not_whitelisted true'],
+    ['direct_proposal_unlisted', 'proposer_not_whitelisted true'],
+    ['already_proposed_by_another', 'request_not_open false'],
+    ['settled', 'request_not_open false'],
+    ['too_early_price_on_event_based', 'simulation_reverted false'],
+    ['oracle_has_no_code', 'simulation_reverted false'],
+  ])('%s is %s', (name, expected) => {
+    expect(judged(name)).toBe(expected)
+  })
+
+  test.each([
+    ['caller_lacks_role', 'operator executor_role_missing'],
+    ['payment_exceeds_max_payment', 'operator payment_not_zero'],
+    ['payment_above_amount', 'operator payment_not_zero'],
+    ['signed_proposer_not_whitelisted', 'operator signed_proposer_not_whitelisted'],
+  ])('%s is the fault of the %s and fails no candidate', (name, expected) => {
+    expect(judged(name)).toBe(expected)
+  })
+
+  test('SenderNotWhitelisted by a custom whitelist is a paused request, not the operator', () => {
+    expect(judged('signed_proposer_not_whitelisted', { hasCustomWhitelist: true })).toBe('proposer_not_whitelisted true')
+  })
+
+  test('OwnableUnauthorizedAccount of anybody but SignedProposer says nothing of whitelists', () => {
+    expect(judged('proposer_not_whitelisted_sp_not_owner', { signedProposer: oracle })).toBe('simulation_reverted true')
+  })
+
+  test('domain §3.3: what a wallet with code answers is a refused signature, unless it was seen to accept', () => {
+    expect(judged('eip1271_wallet_reverts', { proposerHasCode: true })).toBe('signature_not_authorized false')
+    expect(judged('owner_contract_without_1271', { proposerHasCode: true })).toBe('signature_not_authorized false')
+    expect(judged('oracle_blacklisted', { proposerHasCode: true, walletAccepts: true })).toBe('token_blocked true')
+    expect(judged('balance_too_low', { proposerHasCode: true, balanceRaw: 0n })).toBe('insufficient_balance true')
+  })
+
+  test('empty data with the gas spent is a limit too low', () => {
+    expect(judged('out_of_gas', { stage: 'execution', gasExhausted: true })).toBe('operator out_of_gas')
+  })
+
+  test('the stage names the code where the cause has none of its own', () => {
+    expect(judged('wrong_token', { stage: 'execution' })).toBe('execution_reverted false')
+  })
+
+  test('bridged USDC.e has its own words for a low allowance', () => {
+    const raw = encodeErrorResult({ abi: revertAbi, errorName: 'Error', args: ['ERC20: transfer amount exceeds allowance'] })
+    expect(causeOf(raw, context)).toMatchObject({ kind: 'candidate', code: 'bond_above_permit', retryable: false })
+  })
+
+  test('an unknown error leaves the authorization live: its nonce is unspent', () => {
+    expect(causeOf('0xdeadbeef', context)).toMatchObject({ code: 'simulation_reverted', retryable: true })
+  })
+
+  test('retryable agrees with the table of contract §5 wherever that says yes or no', () => {
+    for (const { raw } of reverts.reverts) {
+      const cause = causeOf(raw, context)
+      if (cause.kind === 'operator') continue
+      const { retryable } = failures[cause.code]
+      if (retryable !== undefined) expect(cause.retryable).toBe(retryable)
+      expect(cause.detail).toMatch(/^[A-Zp].*\.$/)
+    }
+  })
+
+  test('domain §7: no case recorded as dead is called retryable, none recorded as curable is called dead', () => {
+    /** What the caller knows in these cases beside the bytes. */
+    const known: Record<string, Partial<RevertContext>> = {
+      eip1271_wallet_reverts: { proposerHasCode: true },
+      already_proposed_and_no_funds: { roundState: 2 },
+      out_of_gas: { gasExhausted: true },
+    }
+    const different: Record<string, string> = {
+      eip7702_delegate_without_1271: 'contract §5 calls every refused signature dead, this curable one too',
+      eip7702_delegate_other_owner: 'contract §5 calls every refused signature dead, this curable one too',
+      proposer_blacklisted: 'the bytes are those of a paused token, which may be unpaused',
+      payment_plus_bond_above_amount: 'the bytes are those of a bond above the permit, as our payment is always 0',
+      multicall_one_bad_item: 'recorded of the whole multicall, judged of its bad item',
+      multicall_same_nonce_twice: 'recorded of the whole multicall, judged of its second item',
+      multicall_same_request_twice: 'recorded of the whole multicall, judged of its second item',
+    }
+    const wrong = reverts.reverts
+      .filter(({ contract }) => contract === 'signed_proposer')
+      .filter(({ name, raw, same_payload: same }) => {
+        const cause = causeOf(raw, { ...context, ...known[name] })
+        if (cause.kind === 'operator') return same !== 'after_fix'
+        return cause.retryable === (same === 'no' || same === 'done')
+      })
+      .map(({ name }) => name)
+    expect(wrong.sort()).toEqual(Object.keys(different).sort())
+  })
+})

@@ -1,0 +1,289 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { afterEach, describe, expect, test } from 'vitest'
+import { createChain, type RpcOptions } from '../../src/core/io/rpc.js'
+import { chainErrorOf, revertDataOf, safeText } from '../../src/core/io/rpc-errors.js'
+import type { Chain, ChainErrorKind } from '../../src/core/ports.js'
+
+interface Request {
+  readonly id: number
+  readonly method: string
+  readonly params: readonly unknown[]
+}
+type Answer = { result: unknown } | { error: { code: number; message: string; data?: unknown } } | undefined
+type Handler = (body: Request | Request[], response: ServerResponse, request: IncomingMessage) => void
+
+const servers: Server[] = []
+const chains: { close(): Promise<void> }[] = []
+afterEach(async () => {
+  await Promise.all(chains.splice(0).map((chain) => chain.close()))
+  for (const server of servers.splice(0)) {
+    server.closeAllConnections()
+    await new Promise((resolve) => server.close(resolve))
+  }
+})
+
+/** A node that answers as told; its URL carries what must never be shown. */
+async function node(handler: Handler): Promise<string> {
+  const server = createServer((request, response) => {
+    const chunks: Buffer[] = []
+    request.on('data', (chunk) => chunks.push(chunk))
+    request.on('end', () => handler(JSON.parse(Buffer.concat(chunks).toString()), response, request))
+  })
+  servers.push(server)
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  return `http://user:pass@127.0.0.1:${(server.address() as AddressInfo).port}/v2/SECRETKEY?k=SECRETKEY`
+}
+
+/** Answers every call of a body by method; `undefined` leaves the answer out. */
+const answering =
+  (answer: (request: Request) => Answer): Handler =>
+  (body, response) => {
+    const one = (request: Request) => {
+      const made = answer(request)
+      return made === undefined ? [] : [{ jsonrpc: '2.0', id: request.id, ...made }]
+    }
+    const answers = Array.isArray(body) ? body.flatMap(one) : one(body)
+    response.setHeader('content-type', 'application/json')
+    response.end(JSON.stringify(Array.isArray(body) ? answers.reverse() : (answers[0] ?? {})))
+  }
+
+function chainOf(urls: readonly string[], options: RpcOptions = {}): Chain {
+  const chain = createChain(urls, options)
+  chains.push(chain)
+  return chain
+}
+
+const numbers: Record<string, string> = { eth_chainId: '0x89', eth_getBalance: '0xff', eth_maxPriorityFeePerGas: '0x1' }
+const plain = answering(({ method }) => ({ result: numbers[method] ?? '0x' }))
+const account = `0x${'1'.repeat(40)}` as const
+
+describe('JSON-RPC', () => {
+  test('calls of one moment travel as one batch, and answers are matched by id, not by place', async () => {
+    const sizes: number[] = []
+    const url = await node((body, response, request) => {
+      sizes.push(Array.isArray(body) ? body.length : 1)
+      plain(body, response, request)
+    })
+    const chain = chainOf([url])
+    expect(await Promise.all([chain.chainId(), chain.balance(account), chain.tip()])).toEqual([137, 255n, 1n])
+    expect(sizes).toEqual([3])
+  })
+
+  test('userinfo of a URL becomes a header', async () => {
+    const seen: (string | undefined)[] = []
+    const url = await node((body, response, request) => {
+      seen.push(request.headers.authorization)
+      plain(body, response, request)
+    })
+    await chainOf([url]).chainId()
+    expect(seen).toEqual([`Basic ${Buffer.from('user:pass').toString('base64')}`])
+  })
+
+  test('a node that knows no batches is asked one by one from then on', async () => {
+    const sizes: number[] = []
+    const url = await node((body, response, request) => {
+      sizes.push(Array.isArray(body) ? body.length : 1)
+      if (!Array.isArray(body)) return plain(body, response, request)
+      response.end(JSON.stringify({ jsonrpc: '2.0', id: null, error: { code: -32600, message: 'batch not supported' } }))
+    })
+    const chain = chainOf([url])
+    expect(await Promise.all([chain.chainId(), chain.tip()])).toEqual([137, 1n])
+    expect(await Promise.all([chain.chainId(), chain.tip()])).toEqual([137, 1n])
+    expect(sizes).toEqual([2, 1, 1, 1, 1])
+  })
+
+  test('an answer without the id of a call fails that call alone', async () => {
+    const url = await node(answering(({ method }) => (method === 'eth_chainId' ? undefined : { result: '0x1' })))
+    const chain = chainOf([url])
+    const [lost, found] = await Promise.allSettled([chain.chainId(), chain.tip()])
+    expect(lost).toMatchObject({ status: 'rejected', reason: { kind: 'unavailable' } })
+    expect(found).toEqual({ status: 'fulfilled', value: 1n })
+  })
+
+  test('blocks, logs and receipts come out lowercase, absent ones as null', async () => {
+    const hash = `0x${'AB'.repeat(32)}`
+    const log = {
+      address: `0x${'CD'.repeat(20)}`,
+      topics: [hash],
+      data: '0xEF',
+      blockNumber: '0x5',
+      blockHash: hash,
+      transactionHash: hash,
+      logIndex: '0x7',
+    }
+    const results: Record<string, unknown> = {
+      eth_getBlockByNumber: { number: '0x5', hash, parentHash: hash, timestamp: '0x10', baseFeePerGas: '0x3b9aca00', extra: true },
+      eth_getLogs: [log],
+      eth_getTransactionReceipt: {
+        transactionHash: hash,
+        blockNumber: '0x5',
+        blockHash: hash,
+        status: '0x1',
+        gasUsed: '0x5208',
+        logs: [log],
+      },
+      eth_getTransactionByHash: null,
+    }
+    const chain = chainOf([await node(answering(({ method }) => ({ result: results[method] })))])
+    const lower = hash.toLowerCase() as `0x${string}`
+    expect(await chain.block(5n)).toEqual({ number: 5n, hash: lower, parentHash: lower, timestamp: 16n, baseFeePerGas: 1_000_000_000n })
+    const expected = {
+      address: `0x${'cd'.repeat(20)}`,
+      topics: [lower],
+      data: '0xef',
+      blockNumber: 5n,
+      blockHash: lower,
+      transactionHash: lower,
+      logIndex: 7,
+    }
+    expect(await chain.logs({ fromBlock: 1n, toBlock: 5n, addresses: [account] })).toEqual([expected])
+    expect(await chain.receipt(lower)).toMatchObject({ status: 'success', gasUsed: 21_000n, logs: [expected] })
+    expect(await chain.hasTransaction(lower)).toBe(false)
+  })
+
+  test('an answer of another shape is no answer', async () => {
+    const chain = chainOf([await node(answering(() => ({ result: { number: 5 } })))])
+    await expect(chain.block('latest')).rejects.toMatchObject({ kind: 'unavailable' })
+    await expect(chain.chainId()).rejects.toMatchObject({ kind: 'unavailable' })
+  })
+})
+
+describe('fail-over and limits', () => {
+  const broken: [string, Handler][] = [
+    ['HTTP 503', (_body, response) => response.writeHead(503).end('<html>')],
+    ['HTTP 429', (_body, response) => response.writeHead(429).end('slow down')],
+    ['no JSON', (_body, response) => response.end('<html>')],
+    ['a cut body', (_body, response) => response.end('{"jsonrpc":"2.0","id":1,"resu')],
+    ['a reset', (_body, response) => response.destroy()],
+    ['a redirect', (_body, response) => response.writeHead(302, { location: 'http://127.0.0.1:1/' }).end()],
+    [
+      'a header that it does not know',
+      (body, response, request) => answering(() => ({ error: { code: -32000, message: 'header not found' } }))(body, response, request),
+    ],
+    [
+      'a limit',
+      (body, response, request) => answering(() => ({ error: { code: -32005, message: 'limit exceeded' } }))(body, response, request),
+    ],
+    ['another id', (_body, response) => response.end(JSON.stringify({ jsonrpc: '2.0', id: 999_999, result: '0x1' }))],
+    ['silence', () => undefined],
+    ['an endless body', (_body, response) => response.write(' '.repeat(300_000))],
+  ]
+  test.each(broken)('%s: reads go to the next node, and alone it is unavailable', async (_title, handler) => {
+    const options = { timeoutMs: 400, answerBytes: 100_000 }
+    const bad = await node(handler)
+    const good = await node(plain)
+    expect(await chainOf([bad, good], options).chainId()).toBe(137)
+    const failure = await chainOf([bad], options)
+      .chainId()
+      .catch((error: unknown) => error)
+    expect(failure).toMatchObject({ name: 'ChainError', kind: 'unavailable' })
+    expect(String(failure)).not.toMatch(/SECRETKEY|pass|127\.0\.0\.1/)
+  })
+
+  test('reads stay with the node that answered', async () => {
+    let asked = 0
+    const bad = await node((_body, response) => {
+      asked += 1
+      response.writeHead(500).end()
+    })
+    const chain = chainOf([bad, await node(plain)])
+    await chain.chainId()
+    await chain.chainId()
+    expect(asked).toBe(1)
+  })
+
+  test('an error that a node is sure of goes to no other node', async () => {
+    const sure = await node(answering(() => ({ error: { code: 3, message: 'execution reverted', data: '0x756688fe' } })))
+    const chain = chainOf([sure, await node(plain)])
+    await expect(chain.call({ to: account, data: '0x' })).rejects.toMatchObject({ kind: 'reverted', data: '0x756688fe' })
+  })
+
+  test('R5: a connection that is refused names neither host nor URL', async () => {
+    const chain = chainOf(['http://user:SECRETKEY@127.0.0.1:9/SECRETKEY'])
+    const failure = await chain.chainId().catch((error: unknown) => error)
+    expect(failure).toMatchObject({ kind: 'unavailable' })
+    expect(`${failure} ${JSON.stringify(failure)}`).not.toMatch(/SECRETKEY|127\.0\.0\.1/)
+  })
+
+  test('what is no URL is refused at once, without being repeated', () => {
+    expect(() => createChain([])).toThrow(RangeError)
+    expect(() => createChain(['ftp://SECRETKEY'])).toThrow('RPC URL 1 is not an http or https URL')
+  })
+})
+
+describe('sending (robustness §3)', () => {
+  const hash = `0x${'1'.repeat(64)}`
+  const refusing = (message: string) => node(answering(() => ({ error: { code: -32000, message } })))
+
+  test('a transaction goes to every node, and one that takes it is enough', async () => {
+    let asked = 0
+    const counting = await node((body, response, request) => {
+      asked += 1
+      answering(() => ({ result: hash }))(body, response, request)
+    })
+    const chain = chainOf([await refusing('nonce too low'), counting, counting])
+    expect(await chain.send('0x02')).toBe(hash)
+    expect(asked).toBe(2)
+  })
+
+  test.each<[string[], ChainErrorKind]>([
+    [['nonce too low', 'already known'], 'already_known'],
+    [['insufficient funds for gas * price + value', 'replacement transaction underpriced'], 'replacement_underpriced'],
+    [['nonce too low', 'nonce too low'], 'nonce_too_low'],
+    [['nonce too low', 'internal error, try again'], 'unavailable'],
+  ])('of %j the word that counts is %s', async (messages, kind) => {
+    const chain = chainOf(await Promise.all(messages.map(refusing)))
+    await expect(chain.send('0x02')).rejects.toMatchObject({ kind })
+  })
+})
+
+describe('what nodes say', () => {
+  test.each<[ChainErrorKind, string]>([
+    ['already_known', 'already known'],
+    ['already_known', 'transaction already imported'],
+    ['already_known', 'AlreadyKnown'],
+    ['already_known', 'existing tx with same hash'],
+    ['nonce_too_low', 'nonce too low: next nonce 5, tx nonce 3'],
+    ['nonce_too_low', 'OldNonce'],
+    ['nonce_too_high', 'nonce too high'],
+    ['nonce_too_high', 'in-flight transaction limit reached for delegated accounts'],
+    ['replacement_underpriced', 'replacement transaction underpriced'],
+    ['replacement_underpriced', 'ReplacementNotAllowed'],
+    ['underpriced', 'transaction underpriced'],
+    ['underpriced', 'transaction gas price below minimum: gas tip cap 1, minimum needed 25000000000'],
+    ['underpriced', 'max fee per gas less than block base fee: address 0x1, maxFeePerGas: 1'],
+    ['underpriced', 'FeeTooLow'],
+    ['insufficient_funds', 'insufficient funds for gas * price + value: balance 0'],
+    ['insufficient_funds', 'Insufficient funds for gas * price + value'],
+    ['unavailable', 'Too Many Requests'],
+    ['unavailable', 'missing trie node 1234'],
+    ['refused', 'intrinsic gas too low'],
+    ['refused', 'tx type not supported'],
+  ])('%s: %s', (kind, message) => {
+    expect(chainErrorOf('eth_sendRawTransaction', { code: -32000, message }).kind).toBe(kind)
+  })
+
+  test.each<[string, object, string]>([
+    ['geth', { code: 3, message: 'execution reverted', data: '0x756688fe' }, '0x756688fe'],
+    ['geth without data', { code: -32000, message: 'execution reverted' }, '0x'],
+    ['anvil', { code: 3, message: 'execution reverted: custom error 0x756688fe', data: '0x756688fe' }, '0x756688fe'],
+    ['nethermind', { code: -32015, message: 'VM execution error.', data: 'Reverted 0x756688fe' }, '0x756688fe'],
+    ['nested', { code: -32000, message: 'execution reverted', data: { data: { result: '0x756688FE' } } }, '0x756688fe'],
+    ['out of gas', { code: -32000, message: 'out of gas' }, '0x'],
+  ])('a revert as %s tells it', (_title, error, data) => {
+    expect(chainErrorOf('eth_call', error)).toMatchObject({ kind: 'reverted', data })
+  })
+
+  test('a send never reverts, whatever the node calls it', () => {
+    expect(chainErrorOf('eth_sendRawTransaction', { code: 3, message: 'execution reverted', data: '0x01' }).kind).toBe('refused')
+  })
+
+  test('R5, R20: messages lose URLs, raw transactions and control characters', () => {
+    const raw = `0x02${'ab'.repeat(200)}`
+    const { message } = chainErrorOf('eth_call', { message: `bad https://rpc.example/KEY?a=b ${raw}\u001b[31m\n` })
+    expect(message).toBe('eth_call: the node answered: bad [url] [data] [31m ')
+    expect(safeText('x'.repeat(999))).toHaveLength(160)
+    expect(revertDataOf({ data: '0x123' })).toBe('0x')
+  })
+})
