@@ -1,0 +1,109 @@
+/**
+ * The item budget (§8, contract §2): fixed windows, one per client address and one for all. Time is passed in, in monotonic
+ * milliseconds (R13); windows live in memory, a restart opens new ones.
+ */
+
+/** Rate limits of one gateway. */
+export interface BudgetLimits {
+  readonly windowMs: number
+  readonly perClientItems: number
+  readonly globalItems: number
+}
+
+/** What a charge came to, told for the tighter of the two windows. Seconds are rounded up. */
+export interface Charge {
+  readonly admitted: boolean
+  readonly limitItems: number
+  readonly remainingItems: number
+  readonly resetSeconds: number
+  /** Only when refused: whole seconds ≥ 1 until every window that refused has ended. */
+  readonly retryAfterSeconds: number | undefined
+}
+
+export interface Budget {
+  /**
+   * Spends `items` (≥ 1) from both windows of a client. A refused charge is spent too (§8 rule 4), so that hammering never pays. A
+   * window opens with the first charged call after the last one ended.
+   */
+  charge(client: string, items: number, nowMs: number): Charge
+  /** Whether a charge of one item would be refused now; spends nothing. */
+  spent(client: string, nowMs: number): boolean
+  /** Clients remembered, for tests and metrics. */
+  readonly clients: number
+}
+
+interface Window {
+  readonly startMs: number
+  readonly spentItems: number
+}
+
+/** Memory for clients is bounded (R17); at ~100 bytes an entry this is about 7 MB. */
+export const rememberedClients = 65_536
+
+/** A budget with both windows unopened. Throws nothing. */
+export function createBudget(limits: BudgetLimits, maxClients = rememberedClients): Budget {
+  const clients = new Map<string, Window>()
+  let everyone: Window | undefined
+
+  const isOpen = (window: Window | undefined, nowMs: number): window is Window =>
+    window !== undefined && nowMs - window.startMs < limits.windowMs
+  const spend = (window: Window | undefined, items: number, nowMs: number): Window =>
+    isOpen(window, nowMs) ? { startMs: window.startMs, spentItems: window.spentItems + items } : { startMs: nowMs, spentItems: items }
+  const secondsLeft = (window: Window, nowMs: number) => Math.max(1, Math.ceil((window.startMs + limits.windowMs - nowMs) / 1000))
+
+  return {
+    charge(client, items, nowMs) {
+      const known = clients.get(client)
+      const own = spend(known, items, nowMs)
+      // A new window goes to the end of the map: its first entry is always the window that opened longest ago.
+      if (own.startMs !== known?.startMs) clients.delete(client)
+      clients.set(client, own)
+      if (clients.size > maxClients) {
+        const [oldest] = clients.keys()
+        if (oldest !== undefined) clients.delete(oldest)
+      }
+      everyone = spend(everyone, items, nowMs)
+
+      const views = [
+        { limitItems: limits.perClientItems, window: own },
+        { limitItems: limits.globalItems, window: everyone },
+      ].map(({ limitItems, window }) => ({
+        limitItems,
+        remainingItems: Math.max(0, limitItems - window.spentItems),
+        refused: window.spentItems > limitItems,
+        resetSeconds: secondsLeft(window, nowMs),
+      }))
+      const refusing = views.filter((view) => view.refused)
+      const [tighter] = (refusing.length > 0 ? refusing : views).sort(
+        (a, b) => a.remainingItems - b.remainingItems || b.resetSeconds - a.resetSeconds,
+      )
+      if (!tighter) throw new RangeError('a budget has two windows')
+      return {
+        admitted: refusing.length === 0,
+        limitItems: tighter.limitItems,
+        remainingItems: tighter.remainingItems,
+        resetSeconds: tighter.resetSeconds,
+        retryAfterSeconds: refusing.length === 0 ? undefined : Math.max(...refusing.map((view) => view.resetSeconds)),
+      }
+    },
+    spent(client, nowMs) {
+      const own = clients.get(client)
+      return (
+        (isOpen(own, nowMs) && own.spentItems >= limits.perClientItems) ||
+        (isOpen(everyone, nowMs) && everyone.spentItems >= limits.globalItems)
+      )
+    },
+    get clients() {
+      return clients.size
+    },
+  }
+}
+
+/** The headers every charged answer carries (contract §2). */
+export function budgetHeaders(charge: Charge): Record<string, string> {
+  return {
+    'ratelimit-limit': String(charge.limitItems),
+    'ratelimit-remaining': String(charge.remainingItems),
+    'ratelimit-reset': String(charge.resetSeconds),
+  }
+}

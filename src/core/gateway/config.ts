@@ -1,0 +1,225 @@
+/** gateway.json (contract §7). Pure: reading the file, and resolving paths against its folder, is the caller's part. */
+import { z } from 'zod'
+import type { Contracts } from '../chain/round.js'
+import type { Address } from '../ports.js'
+import { UsageError } from '../protocol/errors.js'
+import { Address as AddressText, NonzeroAddress } from '../protocol/schema.js'
+import { parseCidr } from './client-address.js'
+
+const port = z.int().min(0).max(65_535)
+const positive = z.int().min(1)
+const path = z.string().min(1)
+
+const listOf = <T extends z.ZodType>(entry: T) => z.array(entry)
+const unique = (list: readonly string[]) => new Set(list).size === list.length
+
+const ChainSection = z.strictObject({
+  id: positive.default(137).describe('the chain id, an integer such as 137'),
+  rpc_urls: listOf(z.url({ protocol: /^https?$/ }))
+    .min(1)
+    .describe('a list of at least one http(s) URL of a node'),
+  permit2: NonzeroAddress.default('0x000000000022d473030f116ddee9f6b43ac78ba3').describe('a lowercase contract address'),
+  signed_proposer: NonzeroAddress.describe('a lowercase contract address'),
+  oracles: listOf(NonzeroAddress).min(1).refine(unique).describe('a list of at least one lowercase contract address, none twice'),
+  requesters: listOf(
+    z.strictObject({
+      address: NonzeroAddress.describe('a lowercase contract address'),
+      kind: z
+        .enum(['uma-ctf-adapter', 'uma-ctf-adapter-negrisk', 'oo-reporter', 'direct'])
+        .describe('uma-ctf-adapter, uma-ctf-adapter-negrisk, oo-reporter or direct'),
+    }),
+  )
+    .min(1)
+    .describe('a list of at least one {"address", "kind"}'),
+  tokens: listOf(NonzeroAddress).min(1).refine(unique).describe('a list of at least one lowercase token address, none twice'),
+  confirmations: z
+    .union([z.literal('finalized'), z.int().min(0).max(100_000)])
+    .default('finalized')
+    .describe('"finalized" or a number of blocks'),
+  max_head_age_seconds: positive.default(30).describe('a number of seconds, at least 1'),
+})
+
+const SlugsSection = z.union([
+  z.strictObject({ source: z.literal('registry') }),
+  z.strictObject({ source: z.literal('gamma'), url: z.url({ protocol: /^https?$/ }) }),
+])
+
+const ExecutorSection = z.strictObject({
+  enabled: z.boolean().default(true).describe('true or false'),
+  key_file: path.optional().describe('the path of a key file'),
+  account: path.optional().describe('the name of a keystore'),
+  max_fee_gwei: z.number().positive().default(1000).describe('a number of gwei above 0'),
+  batch: z.int().min(1).max(100).default(10).describe('an integer from 1 to 100'),
+})
+
+const exactOrigin = (text: string) =>
+  /^https?:\/\/[a-z0-9.-]+(:\d{1,5})?$/.test(text) || /^https?:\/\/\[[0-9a-f:]+\](:\d{1,5})?$/.test(text)
+
+// prefault, not default: the defaults of the keys inside come from one place.
+const Schema = z.strictObject({
+  listen: z
+    .strictObject({
+      host: z.string().min(1).default('127.0.0.1').describe('a host name or address'),
+      port: port.default(8787).describe('a port, 0 to 65535'),
+    })
+    .prefault({}),
+  admin: z.strictObject({ port: port.default(8788).describe('a port, 0 to 65535') }).prefault({}),
+  store: path.default('./gateway-store').describe('the path of a folder'),
+  chain: ChainSection.describe('the chain section; it has no default'),
+  questions: path.nullable().default(null).describe('the path of a questions file, or null'),
+  slugs: SlugsSection.default({ source: 'registry' }).describe('{"source": "registry"} or {"source": "gamma", "url": "https://…"}'),
+  admission: z
+    .strictObject({
+      enabled: z.boolean().default(true).describe('true or false'),
+      allowlist: listOf(AddressText).default([]).describe('a list of lowercase wallet addresses'),
+    })
+    .prefault({}),
+  budget: z
+    .strictObject({
+      window_seconds: positive.default(60).describe('a number of seconds, at least 1'),
+      per_ip_items: positive.default(120).describe('a number of items, at least 1'),
+      global_items: positive.default(1000).describe('a number of items, at least 1'),
+    })
+    .prefault({}),
+  cors: z
+    .strictObject({
+      origins: listOf(z.string().refine(exactOrigin)).default([]).describe('a list of origins such as "https://app.example"'),
+    })
+    .prefault({}),
+  proxy: z
+    .strictObject({
+      trusted_cidrs: listOf(z.string().refine((text) => parseCidr(text) !== undefined))
+        .default([])
+        .describe('a list of address blocks such as "10.0.0.0/8"'),
+    })
+    .prefault({}),
+  pipeline: z.strictObject({ enabled: z.boolean().default(true).describe('true or false') }).prefault({}),
+  executor: ExecutorSection.refine((section) => section.key_file === undefined || section.account === undefined, {
+    params: { expected: 'either key_file or account, not both' },
+  })
+    .prefault({})
+    .describe('an object with enabled, key_file or account, max_fee_gwei and batch'),
+})
+
+/** gateway.json with all defaults filled in. Keys and units as in the file; paths as written there. */
+export type GatewayConfig = z.infer<typeof Schema>
+
+/** The pinned contracts of a configuration. */
+export function contractsOf(config: GatewayConfig): Contracts {
+  const { chain } = config
+  return {
+    chainId: chain.id,
+    permit2: chain.permit2 as Address,
+    signedProposer: chain.signed_proposer as Address,
+    oracles: chain.oracles as Address[],
+    requesters: chain.requesters.map(({ address, kind }) => ({ address: address as Address, kind })),
+    tokens: chain.tokens as Address[],
+  }
+}
+
+/**
+ * The configuration from parsed JSON. `source` is how the file is called in messages. Throws UsageError `config_invalid`, which names
+ * the key, what it must be, and the source; values are never repeated, since URLs may carry credentials (R5).
+ */
+export function parseConfig(raw: unknown, source: string): GatewayConfig {
+  const parsed = Schema.safeParse(raw)
+  if (parsed.success) return parsed.data
+  const [issue] = parsed.error.issues
+  throw new UsageError('config_invalid', `${source}: ${issue ? faultOf(issue, raw) : 'is not a gateway configuration'}`, {
+    hint: `correct ${source}; \`proposer serve --check\` tells whether it is right`,
+  })
+}
+
+function faultOf(issue: z.core.$ZodIssue, raw: unknown): string {
+  const key = issue.path.join('.')
+  if (issue.code === 'unrecognized_keys') {
+    const names = issue.keys.map((name) => JSON.stringify(key === '' ? name : `${key}.${name}`)).join(', ')
+    return `${names} ${issue.keys.length > 1 ? 'are keys' : 'is a key'} that no gateway configuration has; known here: ${knownKeys(issue.path).join(', ')}`
+  }
+  if (key === '') return 'it must be one JSON object'
+  const given = issue.path.reduce<unknown>((value, part) => (isRecord(value) ? value[String(part)] : undefined), raw)
+  const own: unknown = issue.code === 'custom' ? issue.params?.expected : undefined
+  const expected = typeof own === 'string' ? own : (describe(issue.path) ?? 'of the documented form')
+  return given === undefined ? `${key} is missing; it must be ${expected}` : `${key} must be ${expected}`
+}
+
+const isRecord = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null
+
+/** The schema without its wrappers of defaults. */
+function bare(schema: unknown): unknown {
+  let inner = schema
+  while (
+    inner instanceof z.ZodDefault ||
+    inner instanceof z.ZodPrefault ||
+    inner instanceof z.ZodOptional ||
+    inner instanceof z.ZodNullable
+  ) {
+    inner = inner.unwrap()
+  }
+  return inner
+}
+
+/** The schemas along a path, as far as it is known; list entries stand for their list. */
+function schemasAlong(keys: readonly PropertyKey[]): readonly unknown[] {
+  const along: unknown[] = [Schema]
+  for (const key of keys) {
+    const inner = bare(along.at(-1))
+    if (inner instanceof z.ZodArray) along.push(inner.element)
+    else if (inner instanceof z.ZodObject && Object.hasOwn(inner.shape, key)) along.push((inner.shape as Record<PropertyKey, unknown>)[key])
+    else return along
+  }
+  return along
+}
+
+/** What the innermost described part of the path must be. */
+function describe(keys: readonly PropertyKey[]): string | undefined {
+  return schemasAlong(keys)
+    .map((schema) => (schema instanceof z.ZodType ? schema.description : undefined))
+    .findLast((text) => text !== undefined)
+}
+
+function knownKeys(keys: readonly PropertyKey[]): readonly string[] {
+  const inner = bare(schemasAlong(keys).at(-1))
+  return inner instanceof z.ZodObject ? Object.keys(inner.shape) : ['source', 'url']
+}
+
+/**
+ * The configuration with dotted keys overridden (`--set budget.per_ip_items=500`). A value is JSON where it parses, else text. All
+ * assignments are made before the whole is judged, so that two keys that need each other can be set together. Throws UsageError
+ * `setting_invalid` for a malformed assignment, an unknown key or a value of the wrong type.
+ */
+export function applySet(config: GatewayConfig, ...assignments: readonly string[]): GatewayConfig {
+  const next: unknown = structuredClone(config)
+  for (const assignment of assignments) {
+    const split = assignment.indexOf('=')
+    if (split < 1) throw invalidSetting(`--set takes key=value, such as budget.per_ip_items=500`)
+    const keys = assignment.slice(0, split).split('.')
+    const last = keys.pop()
+    const parent = keys.reduce<unknown>((value, key) => (isSection(value) && Object.hasOwn(value, key) ? value[key] : undefined), next)
+    if (!isSection(parent) || last === undefined || last === '__proto__') {
+      throw invalidSetting(`--set ${assignment.slice(0, split)}: no gateway configuration has this key`)
+    }
+    parent[last] = settingValue(assignment.slice(split + 1))
+  }
+  try {
+    return parseConfig(next, '--set')
+  } catch (error) {
+    if (error instanceof UsageError) throw invalidSetting(error.detail)
+    throw error
+  }
+}
+
+const isSection = (value: unknown): value is Record<string, unknown> => isRecord(value) && !Array.isArray(value)
+
+function settingValue(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    // Not JSON is not a fault: paths, hosts and names are written bare (contract §6).
+    return text
+  }
+}
+
+function invalidSetting(detail: string): UsageError {
+  return new UsageError('setting_invalid', detail, { hint: 'dotted keys of gateway.json; lists and objects as JSON' })
+}

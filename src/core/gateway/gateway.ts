@@ -1,0 +1,193 @@
+/**
+ * The gateway put together: routes over ledger, chain view and budget, with the limits that hold for all calls at once (robustness §5).
+ */
+import type { Clock, Hash, Random } from '../ports.js'
+import type { Peer, RequestCount, RequestRecord } from '../protocol/call.js'
+import { openApiDocument } from '../protocol/openapi.js'
+import { type Refusal, refuse } from '../protocol/refusal.js'
+import type { RecoverPublicKey } from '../protocol/signature.js'
+import { batchRoutes } from './batch-routes.js'
+import { createBudget } from './budget.js'
+import type { ChainView } from './chain-view.js'
+import { clientKey, parseCidr } from './client-address.js'
+import { contractsOf, type GatewayConfig } from './config.js'
+import { type Exchange, targetOf } from './exchange.js'
+import type { Ledger } from './ledger.js'
+import type { Front, Route } from './route.js'
+import { createRoutes } from './routes.js'
+import { singleRoutes } from './single-routes.js'
+
+/** Limits for all calls together (robustness §5). */
+export const gatewayLimits = { callsInFlight: 256, bodyBytes: 64 * 1024 * 1024 } as const
+
+export interface GatewayParts {
+  readonly ports: { readonly clock: Clock; readonly random: Random; readonly hash: Hash }
+  readonly config: GatewayConfig
+  readonly ledger: Ledger
+  readonly view: ChainView
+  /** Absent where nothing is executed, as for inspection. */
+  readonly pipeline?: { faults(): readonly string[] } | undefined
+  /** A quicker public key recovery than the portable one. */
+  readonly recover?: RecoverPublicKey | undefined
+  /** Lets other work of the process run between signature checks; default: a sleep of 0 ms. */
+  readonly breathe?: (() => Promise<void>) | undefined
+  /** Whether the process is behind with its work, so that new calls are shed (robustness §5). */
+  readonly overloaded?: (() => boolean) | undefined
+  /** Told of every call when it has been answered. */
+  readonly onRequest?: ((record: RequestRecord) => void) | undefined
+}
+
+export interface Gateway {
+  /** Answers one call. Never rejects. */
+  handle(request: Request, peer: Peer): Promise<Response>
+  /** Why this gateway is not ready; empty when it is. A part switched off by configuration counts as ready (contract §2). */
+  readiness(): readonly string[]
+  /** Counts a call: those that `handle` answered are counted already, a listener adds the ones it refused itself. */
+  observe(record: RequestRecord): void
+  requestCounts(): readonly RequestCount[]
+  /** Takes no new calls (503 `server_busy`) and resolves when those in flight have been answered. */
+  drain(): Promise<void>
+}
+
+/** Puts the parts together. `config.chain` says which contracts signatures are bound to. Throws nothing. */
+export function createGateway(parts: GatewayParts): Gateway {
+  const { ports, config, ledger, view } = parts
+  const { clock } = ports
+  const trusted = config.proxy.trusted_cidrs.flatMap((text) => parseCidr(text) ?? [])
+  const counts = new Map<string, { route: string; method: string; status: number; count: number }>()
+  let calls = 0
+  let working = 0
+  let bodyBytes = 0
+  let drained: (() => void) | undefined
+  let draining: Promise<void> | undefined
+
+  function readiness(): readonly string[] {
+    return [
+      ...(draining ? ['the gateway is shutting down'] : []),
+      ...(ledger.failed ? ['the store takes no writes any more'] : []),
+      ...view.faults(),
+      ...(parts.pipeline?.faults() ?? []),
+    ]
+  }
+
+  function shed(): Refusal | undefined {
+    if (draining) return refuse('server_busy', 'the gateway is shutting down')
+    if (parts.overloaded?.()) return refuse('server_busy', 'the gateway is behind with its work')
+    return undefined
+  }
+
+  const front: Front = {
+    parts: { contracts: contractsOf(config), ledger, view, hash: ports.hash, recover: parts.recover },
+    breathe: parts.breathe ?? (() => clock.sleep(0)),
+  }
+  const answer = createRoutes([...singleRoutes(front), ...batchRoutes(front), ...ownRoutes(readiness)], {
+    budget: createBudget({
+      windowMs: config.budget.window_seconds * 1000,
+      perClientItems: config.budget.per_ip_items,
+      globalItems: config.budget.global_items,
+    }),
+    nowMs: () => clock.monotonicMs(),
+    shed,
+    inFlight(work) {
+      if (working >= gatewayLimits.callsInFlight) return undefined
+      working += 1
+      return work().finally(() => {
+        working -= 1
+      })
+    },
+    reserve(exchange, bytes) {
+      if (bodyBytes + bytes > gatewayLimits.bodyBytes) return false
+      bodyBytes += bytes
+      exchange.reservedBytes += bytes
+      return true
+    },
+    corsOrigins: config.cors.origins,
+  })
+
+  function observe(record: RequestRecord): void {
+    const method = knownMethods.has(record.method) ? record.method : 'OTHER'
+    const key = `${record.route} ${method} ${record.status}`
+    const known = counts.get(key)
+    if (known) known.count += 1
+    else counts.set(key, { route: record.route, method, status: record.status, count: 1 })
+    parts.onRequest?.(record)
+  }
+
+  return {
+    async handle(request, peer) {
+      const startedMs = clock.monotonicMs()
+      const exchange: Exchange = {
+        peer,
+        requestId: ports.random.uuid(),
+        client: clientKey(peer.address ?? 'local', request.headers.get('x-forwarded-for'), trusted),
+        method: peer.method ?? request.method,
+        target: targetOf(request, peer),
+        route: 'unmatched',
+        items: 0,
+        charge: undefined,
+        code: undefined,
+        bug: undefined,
+        reservedBytes: 0,
+      }
+      calls += 1
+      try {
+        const response = await answer(request, exchange)
+        observe({
+          requestId: exchange.requestId,
+          method: exchange.method,
+          route: exchange.route,
+          status: response.status,
+          code: exchange.code,
+          durationMs: clock.monotonicMs() - startedMs,
+          items: exchange.items,
+          client: exchange.client,
+          bug: exchange.bug,
+        })
+        return response
+      } finally {
+        bodyBytes -= exchange.reservedBytes
+        calls -= 1
+        if (calls === 0) drained?.()
+      }
+    },
+    readiness,
+    observe,
+    requestCounts: () => [...counts.values()].map((count) => ({ ...count })),
+    drain() {
+      draining ??= new Promise((resolve) => {
+        drained = resolve
+        if (calls === 0) resolve()
+      })
+      return draining
+    },
+  }
+}
+
+/** Labels of a metric must be few: any other method is counted as OTHER. */
+const knownMethods: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE'])
+
+/** Our own routes, all free of charge (contract §2). */
+function ownRoutes(readiness: () => readonly string[]): readonly Route[] {
+  let document: string | undefined
+  const free = { method: 'GET', params: {}, free: true } as const
+  return [
+    { ...free, template: '/healthz', run: () => ({ status: 200, body: '{"status":"ok"}' }) },
+    {
+      ...free,
+      template: '/readyz',
+      run: () => {
+        const reasons = readiness()
+        const body = JSON.stringify({ ready: reasons.length === 0, reasons })
+        return reasons.length === 0 ? { status: 200, body } : { status: 503, body, headers: { 'retry-after': '2' } }
+      },
+    },
+    {
+      ...free,
+      template: '/openapi.json',
+      run: () => {
+        document ??= JSON.stringify(openApiDocument())
+        return { status: 200, body: document }
+      },
+    },
+  ]
+}

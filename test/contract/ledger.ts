@@ -1,0 +1,279 @@
+/** One suite for a ledger on any record log (R25). `open` opens the same store again each time it is called. */
+import { describe, expect, test } from 'vitest'
+import { roundRef } from '../../src/core/chain/round.js'
+import type { Ledger, NewCandidate, Slot, SlotAttempt } from '../../src/core/gateway/ledger.js'
+import type { Hex } from '../../src/core/ports.js'
+import type { Failure, Progress } from '../../src/core/protocol/candidate.js'
+
+export interface LedgerStore {
+  open(): Promise<Ledger>
+  /** Folds the open store (robustness §2, compaction). */
+  compact(): Promise<void>
+  remove(): Promise<void>
+}
+
+const contracts = {
+  chainId: 31337,
+  permit2: '0x000000000022d473030f116ddee9f6b43ac78ba3',
+  signedProposer: '0x1111111111111111111111111111111111111111',
+  oracles: [],
+  requesters: [],
+  tokens: [],
+} as const
+const word = (n: number): Hex => `0x${n.toString(16).padStart(64, '0')}`
+const account = (n: number): Hex => `0x${n.toString(16).padStart(40, '0')}`
+
+export const settings = { chainId: 31337, genesisHash: word(99), allowlist: [account(1), account(2)], admissionEnabled: true }
+
+function candidate(
+  part: { proposer?: number; question?: number; round?: number; nonce?: number; price?: string; identity?: string } = {},
+): NewCandidate {
+  const { proposer = 1, question = 1, round = 1, nonce = 1, price = '0' } = part
+  const request = {
+    oracle: account(50),
+    requester: account(51),
+    identifier: word(7),
+    timestamp: String(1_760_000_000 + round),
+    ancillaryData: '0x' as const,
+  }
+  return {
+    identity: part.identity ?? [proposer, question, nonce, price].map((n) => String(n).padStart(8, '0')).join(''),
+    round: roundRef(contracts, word(question), request, word(question)),
+    proposer: account(proposer),
+    price,
+    amount: '750000000',
+    nonce: String(nonce),
+    deadline: '1800000000',
+    signature: `0x${'ab'.repeat(65)}`,
+    digest: word(1000 + nonce),
+  }
+}
+
+const failed = (retryable: boolean): Progress => {
+  const failure: Failure = {
+    stage: 'validation',
+    code: retryable ? 'insufficient_balance' : 'permit_expired',
+    detail: 'the wallet holds 1, the permit needs 2',
+    retryable,
+  }
+  return { status: 'failed', validatedAtMs: null, selectedAtMs: null, submission: null, failure }
+}
+const validated: Progress = { status: 'validated', validatedAtMs: 5 }
+const selected: Progress = { status: 'selected', validatedAtMs: 5, selectedAtMs: 6, submission: null }
+const submission = {
+  status: 'indexed',
+  transactionHash: word(4),
+  submittedAtMs: 7,
+  confirmedAtMs: 8,
+  indexedAtMs: 9,
+  proposalEventIndex: 3,
+} as const
+const executed: Progress = { status: 'executed', validatedAtMs: 5, selectedAtMs: 6, submission }
+
+const slot = (nonce: number, ...candidateIds: string[]): Slot => ({
+  id: `slot-${nonce}`,
+  executor: account(80),
+  nonce,
+  candidateIds,
+  openedAtMs: 1,
+  attempts: [],
+})
+const attempt = (hash: Hex, ...candidateIds: string[]): SlotAttempt => ({
+  hash,
+  raw: '0x02ff',
+  kind: 'propose',
+  candidateIds,
+  maxFeePerGas: '1',
+  maxPriorityFeePerGas: '1',
+  preparedAtMs: 2,
+  sentAtMs: null,
+})
+
+async function admitted(ledger: Ledger, part: Parameters<typeof candidate>[0] = {}): Promise<string> {
+  const admission = await ledger.admit(candidate(part))
+  if (admission.kind !== 'admitted') throw new Error(`expected an admission, got ${admission.kind}`)
+  return admission.candidate.id
+}
+
+export function ledgerSuite(name: string, make: () => Promise<LedgerStore>): void {
+  describe(`the ledger on ${name}`, () => {
+    const withStore = (title: string, body: (store: LedgerStore, ledger: Ledger) => Promise<void>) =>
+      test(title, async () => {
+        const store = await make()
+        const ledger = await store.open()
+        try {
+          await body(store, ledger)
+        } finally {
+          await ledger.close()
+          await store.remove()
+        }
+      })
+
+    withStore('R2: of eight copies at once one is admitted, the others get the same id', async (_, ledger) => {
+      const answers = await Promise.all(Array.from({ length: 8 }, () => ledger.admit(candidate())))
+      expect(answers.map((answer) => answer.kind).sort()).toEqual(['admitted', ...Array(7).fill('replayed')])
+      expect(new Set(answers.map((answer) => (answer.kind === 'conflict' ? '' : answer.candidate.id))).size).toBe(1)
+    })
+
+    withStore('of two different payloads at once for one round one is admitted, the other conflicts with it', async (_, ledger) => {
+      const [first, second] = await Promise.all([ledger.admit(candidate({ nonce: 1 })), ledger.admit(candidate({ nonce: 2 }))])
+      expect(first.kind).toBe('admitted')
+      if (first.kind !== 'admitted') return
+      expect(second).toEqual({ kind: 'conflict', candidateId: first.candidate.id, reason: 'round' })
+    })
+
+    withStore('one Permit2 nonce of a proposer is active once, whatever the round', async (_, ledger) => {
+      const id = await admitted(ledger, { question: 1, nonce: 5 })
+      expect(await ledger.admit(candidate({ question: 2, nonce: 5 }))).toEqual({ kind: 'conflict', candidateId: id, reason: 'nonce' })
+      expect(await ledger.admit(candidate({ question: 2, nonce: 5, proposer: 2 }))).toMatchObject({ kind: 'admitted' })
+    })
+
+    withStore('candidates, allowlist and switches are there again after a restart, in order', async (store, ledger) => {
+      const first = await admitted(ledger, { question: 1, nonce: 1 })
+      const second = await admitted(ledger, { question: 2, nonce: 2 })
+      await ledger.commit([{ kind: 'candidate.progress', id: first, progress: validated }])
+      await ledger.commit([
+        { kind: 'allowlist.set', address: account(2), allowed: false, reason: 'test' },
+        { kind: 'admission.set', enabled: false, reason: 'test' },
+        { kind: 'chain.finalized', number: '12', hash: word(12) },
+      ])
+      const storeId = ledger.info?.storeId
+      expect([ledger.finalized?.number, ledger.admissionEnabled, ledger.eligible(account(2))]).toEqual([12n, false, false])
+      await ledger.close()
+      const again = await store.open()
+      expect(again.info?.storeId).toBe(storeId)
+      expect(again.active().map((one) => [one.id, one.sequence, one.progress.status])).toEqual([
+        [first, 1, 'validated'],
+        [second, 2, 'received'],
+      ])
+      // the seed names the second wallet again, the operator's word stays
+      expect([...again.allowlist]).toEqual([account(1)])
+      expect(again.admissionEnabled).toBe(false)
+      expect(again.finalized).toEqual({ number: 12n, hash: word(12) })
+      expect(await again.admit(candidate({ question: 1, nonce: 1 }))).toMatchObject({ kind: 'replayed', candidate: { id: first } })
+      await again.close()
+    })
+
+    withStore('a candidate at its end leaves the round free and is read from the log', async (store, ledger) => {
+      const id = await admitted(ledger)
+      await ledger.commit([{ kind: 'candidate.progress', id, progress: failed(false) }])
+      expect(ledger.active()).toEqual([])
+      expect(ledger.activeInRound(account(1), candidate().round.key)).toBeUndefined()
+      expect(await ledger.get(id)).toMatchObject({ id, signature: candidate().signature, progress: failed(false) })
+      expect(await ledger.admit(candidate({ nonce: 2 }))).toMatchObject({ kind: 'admitted' })
+      await ledger.close()
+      const again = await store.open()
+      expect(await again.get(id)).toMatchObject({ id, signature: candidate().signature, progress: failed(false) })
+      await again.close()
+    })
+
+    withStore(
+      'an exact replay puts a retryable failure back to received, under the same id and also after a restart',
+      async (store, ledger) => {
+        const id = await admitted(ledger)
+        await ledger.commit([{ kind: 'candidate.progress', id, progress: failed(true) }])
+        expect(await ledger.replay(id)).toMatchObject({ id, progress: { status: 'received' } })
+        expect(ledger.active().map((one) => one.id)).toEqual([id])
+        await ledger.commit([{ kind: 'candidate.progress', id, progress: validated }])
+        await ledger.close()
+        const again = await store.open()
+        expect(again.active()).toMatchObject([{ id, sequence: 1, progress: validated }])
+        await again.close()
+      },
+    )
+
+    withStore('a replay of a failure that is not retryable, or whose round is taken again, changes nothing', async (_, ledger) => {
+      const dead = await admitted(ledger, { nonce: 1 })
+      await ledger.commit([{ kind: 'candidate.progress', id: dead, progress: failed(false) }])
+      expect(await ledger.replay(dead)).toMatchObject({ id: dead, progress: failed(false) })
+      const retryable = await admitted(ledger, { nonce: 2 })
+      await ledger.commit([{ kind: 'candidate.progress', id: retryable, progress: failed(true) }])
+      await admitted(ledger, { nonce: 3 })
+      expect(await ledger.replay(retryable)).toMatchObject({ id: retryable, progress: failed(true) })
+    })
+
+    withStore(
+      'R3: a slot keeps its nonce, its bytes and its candidate through a restart, and no nonce is bound twice',
+      async (store, ledger) => {
+        const id = await admitted(ledger)
+        await ledger.commit([{ kind: 'candidate.progress', id, progress: validated }])
+        await ledger.commit([
+          { kind: 'slot.opened', slot: slot(4, id) },
+          { kind: 'candidate.progress', id, progress: selected },
+        ])
+        await ledger.commit([{ kind: 'slot.attempt', slotId: 'slot-4', attempt: attempt(word(4), id) }])
+        await ledger.commit([{ kind: 'slot.sent', slotId: 'slot-4', hash: word(4), sentAtMs: 77 }])
+        await ledger.close()
+        const again = await store.open()
+        expect(again.slots()).toEqual([{ ...slot(4, id), attempts: [{ ...attempt(word(4), id), sentAtMs: 77 }] }])
+        expect(again.highestNonce(account(80))).toBe(4)
+        await expect(again.commit([{ kind: 'slot.opened', slot: slot(4) }])).rejects.toThrow(RangeError)
+        await expect(again.commit([{ kind: 'slot.opened', slot: { ...slot(3), id: 'other' } }])).rejects.toThrow('bound before')
+        await expect(again.commit([{ kind: 'slot.opened', slot: slot(5, id) }])).rejects.toThrow('has an open slot')
+        await again.commit([{ kind: 'candidate.progress', id, progress: executed }])
+        // executed, but not final: a reorganisation may take it back
+        expect(again.active().map((one) => one.progress.status)).toEqual(['executed'])
+        await again.commit([{ kind: 'slot.closed', slotId: 'slot-4', outcome: { kind: 'executed', hash: word(4) } }])
+        expect(again.active()).toEqual([])
+        expect(again.slots()).toEqual([])
+        expect(again.highestNonce(account(80))).toBe(4)
+        await again.close()
+      },
+    )
+
+    withStore('a transition that contract §5 does not know is refused and writes nothing', async (_, ledger) => {
+      const id = await admitted(ledger)
+      await expect(ledger.commit([{ kind: 'candidate.progress', id, progress: selected }])).rejects.toThrow('received to selected')
+      await expect(ledger.commit([{ kind: 'slot.sent', slotId: 'none', hash: word(1), sentAtMs: 1 }])).rejects.toThrow(RangeError)
+      expect(ledger.active()).toMatchObject([{ id, progress: { status: 'received' } }])
+      await ledger.commit([{ kind: 'candidate.progress', id, progress: validated }])
+    })
+
+    withStore('every admission and every commit is told once, after it is durable', async (_, ledger) => {
+      const told: string[] = []
+      const stop = ledger.onChange((events) => {
+        for (const event of events) told.push(event.kind)
+      })
+      const id = await admitted(ledger)
+      await ledger.admit(candidate())
+      await ledger.commit([{ kind: 'candidate.progress', id, progress: validated }])
+      stop()
+      await ledger.commit([{ kind: 'candidate.progress', id, progress: failed(true) }])
+      expect(told).toEqual(['candidate.received', 'candidate.progress'])
+    })
+
+    withStore('a compaction changes no answer: not while it serves, not after a restart', async (store, ledger) => {
+      const ids: string[] = []
+      for (let n = 1; n <= 20; n += 1) ids.push(await admitted(ledger, { question: n, nonce: n }))
+      const at = (n: number) => ids[n] ?? ''
+      for (let n = 0; n < 10; n += 1) {
+        await ledger.commit([{ kind: 'candidate.progress', id: at(n), progress: failed(n % 2 === 0) }])
+      }
+      await ledger.commit([{ kind: 'candidate.progress', id: at(10), progress: validated }])
+      await ledger.commit([
+        { kind: 'slot.opened', slot: slot(1, at(10)) },
+        { kind: 'candidate.progress', id: at(10), progress: selected },
+      ])
+      const picture = async (from: Ledger) => ({
+        candidates: await Promise.all(ids.map((id) => from.get(id))),
+        active: from.active().map((one) => one.id),
+        slots: from.slots(),
+        allowlist: [...from.allowlist],
+        info: from.info,
+        nonce: from.highestNonce(account(80)),
+      })
+      const before = await picture(ledger)
+      await store.compact()
+      expect(await picture(ledger)).toEqual(before)
+      await ledger.replay(at(0))
+      await ledger.commit([{ kind: 'candidate.progress', id: at(0), progress: failed(true) }])
+      expect(await ledger.admit(candidate({ question: 4, nonce: 4 }))).toMatchObject({ kind: 'replayed', candidate: { id: at(3) } })
+      await ledger.close()
+      const again = await store.open()
+      expect(await picture(again)).toEqual(before)
+      expect(await admitted(again, { question: 30, nonce: 30 })).not.toBe('')
+      expect(again.active().at(-1)?.sequence).toBe(21)
+      await again.close()
+    })
+  })
+}

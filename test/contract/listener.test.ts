@@ -1,0 +1,232 @@
+/** The listeners as processes meet them: draining, large uploads, the operator's port, the request log. */
+import { request as httpRequest } from 'node:http'
+import { connect } from 'node:net'
+import { fetch } from 'undici'
+import { describe, expect, test } from 'vitest'
+import { listenAdmin } from '../../src/core/io/admin-listener.js'
+import { listen } from '../../src/core/io/listener.js'
+import { createRequestLog } from '../../src/core/io/request-log.js'
+import type { RequestRecord } from '../../src/core/protocol/call.js'
+import { makeQuestion, signedItem } from '../support/fake-view.js'
+import { codeOf, openFront, testHash, testRandom } from '../support/front.js'
+import { exchangeRaw } from '../support/raw-http.js'
+
+const first = makeQuestion('first', { slug: 'first-question' })
+
+describe('listener', () => {
+  test('robustness §6: a caller that is still sending gets its 413 instead of a reset', async () => {
+    const front = await openFront()
+    const listener = await listen({ host: '127.0.0.1', port: 0, handler: front.gateway.handle })
+    try {
+      for (const body of [
+        Buffer.alloc(3_000_000, 0x20),
+        (async function* () {
+          for (let part = 0; part < 60; part += 1) yield Buffer.alloc(50_000, 0x20)
+        })(),
+      ]) {
+        const response = await fetch(`${listener.url}/propose/batch`, {
+          method: 'POST',
+          headers: { 'content-type': 'application/json' },
+          body,
+          duplex: 'half',
+        })
+        expect([response.status, ((await response.json()) as { error: { code: string } }).error.code]).toEqual([413, 'payload_too_large'])
+      }
+    } finally {
+      await listener.close(0)
+    }
+  })
+
+  test('R23: closing answers what is in flight and takes no new connection', async () => {
+    let release = () => {}
+    const held = new Promise<void>((resolve) => {
+      release = resolve
+    })
+    let started = () => {}
+    const inFlight = new Promise<void>((resolve) => {
+      started = resolve
+    })
+    const front = await openFront({
+      parts: {
+        breathe: () => {
+          started()
+          return held
+        },
+      },
+    })
+    const listener = await listen({ host: '127.0.0.1', port: 0, handler: front.gateway.handle })
+    const body = JSON.stringify({ proposals: [await signedItem(front.wallets[0], first)] })
+    const answered = fetch(`${listener.url}/propose/batch`, { method: 'POST', headers: { 'content-type': 'application/json' }, body })
+    await inFlight
+    const closed = listener.close(60_000)
+    await expect(fetch(`${listener.url}/healthz`)).rejects.toThrow()
+    release()
+    const response = await answered
+    expect([response.status, response.headers.get('connection')]).toEqual([200, 'close'])
+    await closed
+  })
+
+  test('R23: what is not answered when the time is up is cut', async () => {
+    let arrive = () => {}
+    const arrived = new Promise<void>((resolve) => {
+      arrive = resolve
+    })
+    const listener = await listen({
+      host: '127.0.0.1',
+      port: 0,
+      handler: () => {
+        arrive()
+        return new Promise(() => {})
+      },
+    })
+    const cut = new Promise<string | undefined>((resolve) => {
+      const call = httpRequest(`${listener.url}/healthz`)
+      call.on('error', (error: NodeJS.ErrnoException) => resolve(error.code))
+      call.end()
+    })
+    await arrived
+    await listener.close(10)
+    expect(await cut).toBe('ECONNRESET')
+  })
+
+  test('an address that is taken is refused with its code', async () => {
+    const listener = await listen({ host: '127.0.0.1', port: 0, handler: async () => new Response('{}') })
+    try {
+      await expect(listen({ host: '127.0.0.1', port: listener.port, handler: async () => new Response('{}') })).rejects.toMatchObject({
+        code: 'EADDRINUSE',
+      })
+    } finally {
+      await listener.close(0)
+    }
+  })
+
+  test('contract §2: a body that breaks off is charged one item', async () => {
+    const front = await openFront()
+    let arrive = () => {}
+    const arrived = new Promise<void>((resolve) => {
+      arrive = resolve
+    })
+    const listener = await listen({
+      host: '127.0.0.1',
+      port: 0,
+      handler: (request, peer) => {
+        arrive()
+        return front.gateway.handle(request, peer)
+      },
+    })
+    try {
+      const socket = connect({ host: '127.0.0.1', port: listener.port })
+      socket.write('POST /propose/batch HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{')
+      await arrived
+      socket.destroy()
+      await front.gateway.drain()
+      expect(front.records).toMatchObject([{ route: '/propose/batch', status: 408, items: 1 }])
+    } finally {
+      await listener.close(0)
+    }
+  })
+
+  test('R17: hundreds of callers that send their bodies slowly do not keep others out', async () => {
+    const front = await openFront()
+    let arrived = 0
+    const listener = await listen({
+      host: '127.0.0.1',
+      port: 0,
+      handler: (request, peer) => {
+        arrived += 1
+        return front.gateway.handle(request, peer)
+      },
+    })
+    const head = 'POST /propose/batch HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 2000000\r\n\r\n{'
+    const slow = Array.from({ length: 300 }, () => exchangeRaw(listener.port, head).catch(() => undefined))
+    try {
+      await expect.poll(() => arrived, { timeout: 20_000 }).toBe(300)
+      const response = await fetch(`${listener.url}/propose/batch/status`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: '{"candidate_ids":["00000000-0000-4000-8000-000000000000"]}',
+      })
+      expect(response.status).toBe(200)
+    } finally {
+      await listener.close(0)
+      await Promise.all(slow)
+    }
+  })
+})
+
+describe('admin listener', () => {
+  test('contract §2, §6: health, readiness and metrics on loopback names only, and nothing else', async () => {
+    const front = await openFront()
+    await front.get('/healthz')
+    await front.get('/nowhere')
+    const admin = await listenAdmin({ port: 0, readiness: front.gateway.readiness, requestCounts: front.gateway.requestCounts })
+    const ask = (target: string, host = 'localhost', method = 'GET') =>
+      exchangeRaw(admin.port, `${method} ${target} HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`)
+    try {
+      expect(admin.url).toBe(`http://127.0.0.1:${admin.port}`)
+      const metrics = await (await fetch(`${admin.url}/metrics`)).text()
+      expect(metrics).toContain('proposer_http_requests_total{route="/healthz",method="GET",status="200"} 1')
+      expect(metrics).toContain('proposer_http_requests_total{route="unmatched",method="GET",status="404"} 1')
+      expect(metrics).toContain('proposer_ready 1')
+      front.view.faultList.push('head too old')
+      expect(await (await fetch(`${admin.url}/metrics`)).text()).toContain('proposer_ready 0')
+      const readiness = await fetch(`${admin.url}/readyz`)
+      expect([readiness.status, await readiness.json()]).toEqual([503, { ready: false, reasons: ['head too old'] }])
+      for (const host of ['127.0.0.1', `localhost:${admin.port}`, '[::1]:1', 'LOCALHOST'])
+        expect((await ask('/healthz', host)).status).toBe(200)
+      for (const host of ['evil.example', 'localhost.evil.example', '127.0.0.1.evil.example', '192.0.2.1']) {
+        expect([host, (await ask('/healthz', host)).status]).toEqual([host, 400])
+      }
+      expect((await ask('/healthz', 'localhost', 'POST')).status).toBe(405)
+      expect((await ask('/nowhere')).status).toBe(404)
+      expect((await ask('/v1/proposals/eligibility/x')).status).toBe(404)
+    } finally {
+      await admin.close()
+    }
+  })
+})
+
+describe('request log', () => {
+  const record: RequestRecord = {
+    requestId: '00000000-0000-4000-8000-000000000000',
+    method: 'POST',
+    route: '/propose/batch',
+    status: 200,
+    code: undefined,
+    durationMs: 1.23456,
+    items: 3,
+    client: '192.0.2.1',
+    bug: undefined,
+  }
+
+  test('robustness §5: one JSON line per call of fixed fields, the client hashed alike within a process only', () => {
+    const lines: string[] = []
+    const sink = { write: (line: string) => lines.push(line) }
+    const log = createRequestLog({ hash: testHash, random: testRandom, sink })
+    log.write(record)
+    log.write({
+      ...record,
+      method: 'GET\n{"forged":1}',
+      bug: { name: 'x'.repeat(10_000), frames: Array.from({ length: 6 }, () => 'y'.repeat(10_000)) },
+    })
+    createRequestLog({ hash: testHash, random: testRandom, sink }).write(record)
+    const [line = '', bug = '', other = ''] = lines
+    const parsed = JSON.parse(line) as Record<string, unknown>
+    expect(Object.keys(parsed)).toEqual(['level', 'time', 'request_id', 'method', 'route', 'status', 'ms', 'items', 'client', 'event'])
+    expect(parsed).toMatchObject({ method: 'POST', route: '/propose/batch', status: 200, ms: 1.23, items: 3 })
+    expect(line).not.toContain('192.0.2.1')
+    expect(JSON.parse(bug)).toMatchObject({ method: 'OTHER', client: parsed.client })
+    expect((JSON.parse(other) as Record<string, unknown>).client).not.toBe(parsed.client)
+    for (const each of lines) expect([each.endsWith('\n'), each.split('\n').length, each.length <= 4096]).toEqual([true, 2, true])
+  })
+
+  test('robustness §5: the log is told of every call that was answered', async () => {
+    const front = await openFront()
+    await front.get('/nowhere')
+    expect(await codeOf(await front.post('/propose/batch', { proposals: 5 }))).toBe('schema_violation')
+    expect(front.records).toMatchObject([
+      { route: 'unmatched', method: 'GET', status: 404, code: 'route_not_found', items: 0 },
+      { route: '/propose/batch', method: 'POST', status: 422, code: 'schema_violation', items: 1, client: '192.0.2.1' },
+    ])
+  })
+})

@@ -1,0 +1,63 @@
+/** Signed candidates for what a view shows, and ledgers over a memory log that outlives them. */
+import type { Question } from '../../src/core/gateway/chain-view.js'
+import type { Ledger, NewCandidate } from '../../src/core/gateway/ledger.js'
+import { knownKind } from '../../src/core/gateway/ledger-state.js'
+import { foldLedger, openLedger } from '../../src/core/gateway/ledger-store.js'
+import type { Address, Clock, Hex, Random, Signer } from '../../src/core/ports.js'
+import type { Candidate } from '../../src/core/protocol/candidate.js'
+import { identityOf } from '../../src/core/protocol/proposal.js'
+import { toHex } from '../../src/core/protocol/witness.js'
+import { testHash } from './front.js'
+import { type MemoryStore, openMemoryLog } from './memory-log.js'
+
+export interface Wish {
+  readonly question: Question
+  readonly proposer: Signer
+  readonly price?: string
+  readonly amount?: string
+  readonly nonce: string
+  readonly deadline: bigint
+  readonly signature?: Hex
+}
+
+/** What admission would commit for a proposal signed by `proposer`. */
+export async function signedCandidate(wish: Wish, binding: { chainId: number; spender: Address }): Promise<NewCandidate> {
+  const { question, proposer, price = '1000000000000000000', amount = String(question.round.totalBondRaw), nonce } = wish
+  const terms = { price, amount, nonce, deadline: String(wish.deadline) }
+  const digest = toHex(question.witness.digest(terms))
+  const signature = wish.signature ?? (await proposer.signDigest(digest))
+  const authorization = { ...terms, questionId: question.questionId, proposer: proposer.address, signature }
+  return {
+    identity: identityOf(testHash, binding, authorization),
+    round: question.ref,
+    proposer: proposer.address,
+    ...terms,
+    signature,
+    digest,
+  }
+}
+
+/** Admits and hands back the candidate; anything but a new admission fails the test. */
+export async function admit(ledger: Ledger, candidate: NewCandidate): Promise<Candidate> {
+  const admission = await ledger.admit(candidate)
+  if (admission.kind !== 'admitted') throw new Error(`not admitted: ${admission.kind}`)
+  return admission.candidate
+}
+
+/** The ledger of a memory store, folded anew: what a restarted process sees. */
+export async function openMemoryLedger(
+  store: MemoryStore,
+  ports: { clock: Clock; random: Random },
+  settings: { chainId: number; genesisHash: Hex; allowlist?: readonly Address[] },
+): Promise<Ledger> {
+  const fold = foldLedger()
+  const log = openMemoryLog(store, knownKind, fold.onRecord)
+  return openLedger(ports, log, fold.state, { allowlist: [], admissionEnabled: true, ...settings })
+}
+
+/** The candidate as the ledger tells it now. */
+export async function current(ledger: Ledger, id: string): Promise<Candidate> {
+  const candidate = await ledger.get(id)
+  if (!candidate) throw new Error(`no candidate ${id}`)
+  return candidate
+}

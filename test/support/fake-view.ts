@@ -1,0 +1,171 @@
+/** A chain view with a state of its own, and wallets that sign for what it shows: what admission needs of the world, without a chain. */
+import { keccak256, toHex as textToHex } from 'viem'
+import { generatePrivateKey, privateKeyToAddress, sign } from 'viem/accounts'
+import { type Contracts, domainOf, type Round, roundRef } from '../../src/core/chain/round.js'
+import type { ChainView, Question } from '../../src/core/gateway/chain-view.js'
+import type { Address, Hex } from '../../src/core/ports.js'
+import { UnavailableError } from '../../src/core/protocol/errors.js'
+import { priceOf, type Terms, toBatchItem, toSingle } from '../../src/core/protocol/proposal.js'
+import type { BatchItem, OutcomeKey, SignedProposal } from '../../src/core/protocol/schema.js'
+import { toHex, witnessRound } from '../../src/core/protocol/witness.js'
+
+const address = (digit: string): Address => `0x${digit.repeat(40)}`
+
+export const testContracts: Contracts = {
+  chainId: 31337,
+  permit2: '0x000000000022d473030f116ddee9f6b43ac78ba3',
+  signedProposer: address('5'),
+  oracles: [address('0').replace(/.$/, 'a') as Address],
+  requesters: [{ address: address('b'), kind: 'uma-ctf-adapter' }],
+  tokens: [address('c')],
+}
+
+/** Raw token units that every question's proposal costs, unless said otherwise. */
+export const testBondRaw = 750_000_000n
+/** Chain and wall time of the view, Unix seconds. */
+export const testNowSeconds = 1_800_000_000n
+
+/** A question whose text is `name`, open, with p1 and p2 allowed. */
+export function makeQuestion(name: string, changes: Partial<Round> & { readonly slug?: string } = {}): Question {
+  const { slug, ...round } = changes
+  const ancillaryData = textToHex(`q: title: ${name}, res_data: p1: 0, p2: 1. Where p1 corresponds to No, p2 to Yes.`)
+  const questionId = keccak256(ancillaryData)
+  const [oracle = address('a')] = testContracts.oracles
+  const whole: Round = {
+    questionId,
+    kind: 'uma-ctf-adapter',
+    oracle,
+    requester: address('b'),
+    identifier: '0x5945535f4f525f4e4f5f51554552590000000000000000000000000000000000',
+    timestamp: '1799000000',
+    ancillaryData,
+    state: 'requested',
+    paused: false,
+    token: { address: address('c'), symbol: 'USDC.e', decimals: 6 },
+    totalBondRaw: testBondRaw,
+    outcomes: [
+      { outcome: 'p1', label: 'No', price: priceOf.p1, allowed: true },
+      { outcome: 'p2', label: 'Yes', price: priceOf.p2, allowed: true },
+      { outcome: 'p3', label: 'Unknown', price: priceOf.p3, allowed: false },
+    ],
+    blockNumber: 100n,
+    ...round,
+  }
+  const witness = witnessRound(domainOf(testContracts), whole, whole.token.address)
+  return { questionId, slug, round: whole, ref: roundRef(testContracts, questionId, whole, witness.ancillaryHash), witness }
+}
+
+/** The same question in another round. */
+export function advanced(question: Question, timestamp: string): Question {
+  const round: Round = { ...question.round, timestamp }
+  const witness = witnessRound(domainOf(testContracts), round, round.token.address)
+  return { ...question, round, ref: roundRef(testContracts, question.questionId, round, witness.ancillaryHash), witness }
+}
+
+export interface FakeView extends ChainView {
+  /** Adds a question or puts a new round in its place. */
+  put(question: Question): void
+  /** Questions that the chain knows and memory does not yet. */
+  readonly unseen: Map<string, Question>
+  readonly faultList: string[]
+  readonly usedNonces: Set<string>
+  /** Wallets with code, each with the signature it accepts. */
+  readonly wallets: Map<Address, Hex>
+  /** Set: whatever has to be read from the chain fails. */
+  offline: boolean
+  nowValue: bigint
+}
+
+export function createFakeView(questions: readonly Question[] = []): FakeView {
+  const memory = new Map<string, Question>()
+  const unreadable = () => new UnavailableError('state_unavailable', 'the node does not answer', { hint: 'try again' })
+  const view: FakeView = {
+    unseen: new Map(),
+    faultList: [],
+    usedNonces: new Set(),
+    wallets: new Map(),
+    offline: false,
+    nowValue: testNowSeconds,
+    put(question) {
+      memory.set(question.questionId, question)
+      if (question.slug !== undefined) memory.set(question.slug, question)
+    },
+    faults: () => view.faultList,
+    nowSeconds: () => view.nowValue,
+    known: (identifier) => memory.get(identifier),
+    async question(identifier) {
+      if (view.offline) throw unreadable()
+      const found = view.unseen.get(identifier)
+      if (found) view.put(found)
+      return memory.get(identifier)
+    },
+    nonceKnownUsed: (owner, nonce) => view.usedNonces.has(`${owner}|${nonce}`),
+    async hasCode(account) {
+      if (view.offline) throw unreadable()
+      return view.wallets.has(account)
+    },
+    knownCode: (account) => (view.wallets.has(account) ? undefined : false),
+    async authorizes(wallet, _digest, signature) {
+      if (view.offline) throw unreadable()
+      return view.wallets.get(wallet) === signature
+    },
+  }
+  for (const question of questions) view.put(question)
+  return view
+}
+
+export interface Wallet {
+  readonly address: Address
+  readonly privateKey: Hex
+}
+
+export function makeWallet(): Wallet {
+  const privateKey = generatePrivateKey()
+  return { privateKey, address: privateKeyToAddress(privateKey).toLowerCase() as Address }
+}
+
+let nextNonce = 1
+/** Terms with a fresh nonce that admission finds nothing wrong with. */
+export function termsOf(wallet: Wallet, outcome: OutcomeKey = 'p2', changes: Partial<Terms> = {}): Terms {
+  return {
+    proposer: wallet.address,
+    price: priceOf[outcome],
+    amount: String(testBondRaw),
+    nonce: String(nextNonce++),
+    deadline: String(testNowSeconds + 3_600n),
+    ...changes,
+  }
+}
+
+export async function signTerms(wallet: Wallet, question: Question, terms: Terms): Promise<Hex> {
+  return sign({ hash: toHex(question.witness.digest(terms)), privateKey: wallet.privateKey, to: 'hex' })
+}
+
+/** A signed v1 body. */
+export async function signedBody(
+  wallet: Wallet,
+  question: Question,
+  outcome: OutcomeKey = 'p2',
+  changes: Partial<Terms> = {},
+): Promise<SignedProposal> {
+  const terms = termsOf(wallet, outcome, changes)
+  return toSingle({ ...terms, signature: await signTerms(wallet, question, terms) })
+}
+
+/** A signed batch item. */
+export async function signedItem(
+  wallet: Wallet,
+  question: Question,
+  outcome: OutcomeKey = 'p2',
+  changes: Partial<Terms> = {},
+): Promise<BatchItem> {
+  const terms = termsOf(wallet, outcome, changes)
+  return toBatchItem(question.questionId, { ...terms, signature: await signTerms(wallet, question, terms) })
+}
+
+/** 64-byte form of a 65-byte signature (EIP-2098). */
+export function compactSignature(signature: Hex): Hex {
+  const v = Number.parseInt(signature.slice(130), 16)
+  const top = Number.parseInt(signature.slice(66, 68), 16) | (v === 28 ? 0x80 : 0)
+  return `0x${signature.slice(2, 66)}${top.toString(16).padStart(2, '0')}${signature.slice(68, 130)}`
+}

@@ -1,0 +1,121 @@
+/** A gateway over a memory log and a fake view, called as a listener would call it. */
+import { createHash, randomBytes, randomUUID } from 'node:crypto'
+import { type GatewayConfig, parseConfig } from '../../src/core/gateway/config.js'
+import { createGateway, type Gateway, type GatewayParts } from '../../src/core/gateway/gateway.js'
+import type { Ledger } from '../../src/core/gateway/ledger.js'
+import { knownKind } from '../../src/core/gateway/ledger-state.js'
+import { foldLedger, openLedger } from '../../src/core/gateway/ledger-store.js'
+import type { Clock, Hash, Random } from '../../src/core/ports.js'
+import type { RequestRecord } from '../../src/core/protocol/call.js'
+import type { RecordLog } from '../../src/core/storage/record-log.js'
+import { createFakeView, type FakeView, makeQuestion, makeWallet, testContracts, type Wallet } from './fake-view.js'
+import { newMemoryStore, openMemoryLog } from './memory-log.js'
+
+/** A clock that tests turn. */
+export interface TestClock extends Clock {
+  monotonic: number
+}
+
+export function createTestClock(): TestClock {
+  const clock: TestClock = {
+    monotonic: 0,
+    nowMs: () => 1_800_000_000_000,
+    monotonicMs: () => clock.monotonic,
+    sleep: async () => undefined,
+  }
+  return clock
+}
+
+export const testRandom: Random = { bytes: (length) => new Uint8Array(randomBytes(length)), uuid: () => randomUUID() }
+export const testHash: Hash = { sha256: (data) => createHash('sha256').update(data).digest('hex') }
+
+export interface FrontOptions {
+  readonly wallets?: number
+  /** More of gateway.json. */
+  readonly config?: object
+  readonly parts?: Partial<GatewayParts>
+  /** Wraps the memory log. */
+  readonly log?: (log: RecordLog) => RecordLog
+}
+
+export interface TestFront {
+  readonly gateway: Gateway
+  readonly ledger: Ledger
+  readonly view: FakeView
+  readonly clock: TestClock
+  readonly config: GatewayConfig
+  readonly wallets: readonly [Wallet, ...Wallet[]]
+  readonly records: RequestRecord[]
+  get(path: string, headers?: Record<string, string>): Promise<Response>
+  /** A string or bytes are sent as they are, anything else as JSON. */
+  post(path: string, body: unknown, headers?: Record<string, string>): Promise<Response>
+}
+
+export const testConfig = (more: object = {}): GatewayConfig =>
+  parseConfig(
+    {
+      chain: {
+        id: testContracts.chainId,
+        rpc_urls: ['http://127.0.0.1:1'],
+        signed_proposer: testContracts.signedProposer,
+        oracles: testContracts.oracles,
+        requesters: testContracts.requesters,
+        tokens: testContracts.tokens,
+      },
+      budget: { per_ip_items: 1_000_000, global_items: 1_000_000 },
+      ...more,
+    },
+    'test',
+  )
+
+/** Opens a front whose wallets are all allowlisted. */
+export async function openFront(options: FrontOptions = {}): Promise<TestFront> {
+  const clock = createTestClock()
+  const wallets: readonly [Wallet, ...Wallet[]] = [makeWallet(), ...Array.from({ length: (options.wallets ?? 1) - 1 }, makeWallet)]
+  const config = testConfig(options.config)
+  const fold = foldLedger()
+  const log = openMemoryLog(newMemoryStore(), knownKind, fold.onRecord, clock.nowMs)
+  const ledger = await openLedger({ clock, random: testRandom }, options.log?.(log) ?? log, fold.state, {
+    chainId: testContracts.chainId,
+    genesisHash: `0x${'00'.repeat(32)}`,
+    allowlist: wallets.map(({ address }) => address),
+    admissionEnabled: config.admission.enabled,
+  })
+  const view = createFakeView([makeQuestion('first', { slug: 'first-question' }), makeQuestion('second')])
+  const records: RequestRecord[] = []
+  const gateway = createGateway({
+    ports: { clock, random: testRandom, hash: testHash },
+    config,
+    ledger,
+    view,
+    onRequest: (record) => records.push(record),
+    ...options.parts,
+  })
+  const peer = { address: '192.0.2.1' }
+  return {
+    gateway,
+    ledger,
+    view,
+    clock,
+    config,
+    wallets,
+    records,
+    get: (path, headers = {}) => gateway.handle(new Request('http://gateway.test/', { headers }), { ...peer, target: path, method: 'GET' }),
+    post: (path, body, headers = {}) =>
+      gateway.handle(
+        new Request('http://gateway.test/', {
+          method: 'POST',
+          headers: { 'content-type': 'application/json', ...headers },
+          body: typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body),
+        }),
+        { ...peer, target: path },
+      ),
+  }
+}
+
+/** The code of an error answer. */
+export async function codeOf(response: Response): Promise<string> {
+  const body = (await response.json()) as { error?: { code?: unknown } }
+  if (typeof body.error?.code !== 'string') throw new Error(`no error body: ${JSON.stringify(body)}`)
+  return body.error.code
+}

@@ -1,0 +1,148 @@
+/** Ledger, view and pipeline on a fake chain, step by step: nothing runs by itself, and a restart keeps only what was durable. */
+import type { RegistryEntry } from '../../src/core/chain/questions.js'
+import type { Failpoint } from '../../src/core/gateway/executor.js'
+import type { Ledger } from '../../src/core/gateway/ledger.js'
+import { createPipeline, type Pipeline, type PipelineConfig } from '../../src/core/gateway/pipeline.js'
+import { createChainView, type LiveView } from '../../src/core/gateway/view.js'
+import { signerFromKey } from '../../src/core/io/keys.js'
+import type { Hex, Random, Signer } from '../../src/core/ports.js'
+import type { Candidate } from '../../src/core/protocol/candidate.js'
+import { admit, current, openMemoryLedger, signedCandidate } from './candidates.js'
+import { ask, createFakeChain, createFakeClock, endow, type FakeChain, type FakeClock, questionText } from './fake-chain.js'
+import { fakeContracts } from './fake-world.js'
+import { type MemoryStore, newMemoryStore } from './memory-log.js'
+
+/** A key that is the same in every run. */
+export function testSigner(n: number): Signer {
+  return signerFromKey(new Uint8Array(32).fill(n + 1))
+}
+
+/** Repeatable random numbers (mulberry32). */
+export function seededRandom(seed: number): Random & { next(): number } {
+  let state = seed >>> 0
+  const next = () => {
+    state = (state + 0x6d2b79f5) >>> 0
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
+  }
+  const bytes = (length: number) => Uint8Array.from({ length }, () => Math.floor(next() * 256))
+  const hex = (length: number) => Array.from(bytes(length), (byte) => byte.toString(16).padStart(2, '0')).join('')
+  return { next, bytes, uuid: () => `${hex(4)}-${hex(2)}-4${hex(2).slice(1)}-8${hex(2).slice(1)}-${hex(6)}` }
+}
+
+export interface WorldOptions {
+  readonly config?: Partial<PipelineConfig>
+  readonly executor?: boolean
+  readonly seed?: number
+  readonly entries?: readonly RegistryEntry[]
+  readonly failpoint?: Failpoint
+}
+
+export interface PipelineWorld {
+  readonly chain: FakeChain
+  readonly clock: FakeClock
+  readonly random: ReturnType<typeof seededRandom>
+  readonly executor: Signer
+  readonly proposer: (n?: number) => Signer
+  readonly ledger: Ledger
+  readonly view: LiveView
+  readonly pipeline: Pipeline
+  failpoint: Failpoint
+  /** Drops everything in memory and opens the store anew, as after a kill. */
+  restart(): Promise<void>
+  /** Looks at the chain and takes one step. */
+  turn(): Promise<void>
+  /** A block, a second, a look and a step; several times. */
+  pass(blocks?: number): Promise<void>
+  question(name?: string, resData?: string): Promise<Hex>
+  submit(questionId: Hex, wish?: SubmitWish): Promise<Candidate>
+  now(candidate: Candidate): Promise<Candidate>
+}
+
+export interface SubmitWish {
+  readonly by?: number
+  readonly price?: string
+  readonly amount?: string
+  readonly nonce?: string
+  readonly deadline?: bigint
+  readonly signature?: Hex
+}
+
+const defaults: PipelineConfig = {
+  pipeline: { enabled: true },
+  executor: { enabled: true, max_fee_gwei: 1000 },
+  chain: { confirmations: 'finalized' },
+}
+
+/** A world with a funded executor and three funded proposers, a few blocks old. */
+export async function createPipelineWorld(options: WorldOptions = {}): Promise<PipelineWorld> {
+  const chain = createFakeChain()
+  const clock = createFakeClock(chain)
+  const random = seededRandom(options.seed ?? 1)
+  const store: MemoryStore = newMemoryStore()
+  const executor = testSigner(0)
+  const proposer = (n = 0) => testSigner(n + 1)
+  const genesis = await chain.block(0n)
+  if (!genesis) throw new Error('no genesis')
+  for (const n of [0, 1, 2]) endow(chain, proposer(n).address)
+  chain.happen((world) => {
+    if (options.executor !== false) world.relayers.add(executor.address)
+    return []
+  })
+  chain.mine(3)
+  chain.fund(executor.address, 10n ** 20n)
+  chain.mine(3)
+  let nonce = 0
+  const binding = { chainId: fakeContracts.chainId, spender: fakeContracts.signedProposer }
+
+  const world = { chain, clock, random, executor, proposer, failpoint: options.failpoint ?? (async () => undefined) } as unknown as {
+    -readonly [K in keyof PipelineWorld]: PipelineWorld[K]
+  }
+  world.restart = async () => {
+    const ports = { clock, random }
+    world.ledger = await openMemoryLedger(store, ports, { chainId: fakeContracts.chainId, genesisHash: genesis.hash })
+    world.view = createChainView({ clock, chain }, fakeContracts, world.ledger, { maxHeadAgeSeconds: 30, entries: options.entries ?? [] })
+    world.pipeline = createPipeline({
+      ports,
+      ledger: world.ledger,
+      view: world.view,
+      chain,
+      signer: executor,
+      contracts: fakeContracts,
+      config: { ...defaults, ...options.config },
+      failpoint: (name) => world.failpoint(name),
+    })
+    await world.view.poll()
+  }
+  world.turn = async () => {
+    await world.view.poll()
+    await world.pipeline.step()
+  }
+  world.pass = async (blocks = 1) => {
+    for (let passed = 0; passed < blocks; passed += 1) {
+      chain.mine()
+      clock.monotonic += 2_000
+      await world.turn()
+    }
+  }
+  world.question = async (name = 'Rain?', resData) => {
+    const questionId = ask(chain, questionText(name, resData))
+    chain.mine()
+    await world.view.poll()
+    return questionId
+  }
+  world.submit = async (questionId, wish = {}) => {
+    const question = await world.view.question(questionId)
+    if (!question) throw new Error(`the view knows no question ${questionId}`)
+    nonce += 1
+    const { by = 0, deadline = chain.head.timestamp + 3_600n, ...rest } = wish
+    return admit(
+      world.ledger,
+      await signedCandidate({ nonce: String(nonce), ...rest, question, proposer: proposer(by), deadline }, binding),
+    )
+  }
+  world.now = (candidate) => current(world.ledger, candidate.id)
+  await world.restart()
+  return world
+}

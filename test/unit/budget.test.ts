@@ -1,0 +1,146 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { budgetHeaders, createBudget } from '../../src/core/gateway/budget.js'
+import { clientKey, parseAddress, parseCidr } from '../../src/core/gateway/client-address.js'
+
+const limits = { windowMs: 60_000, perClientItems: 120, globalItems: 1_000 }
+
+describe('budget', () => {
+  test('§8 rule 5: preparing 100 items and then submitting 100 exceeds the default budget of one client', () => {
+    const budget = createBudget(limits)
+    expect(budget.charge('a', 100, 0)).toMatchObject({ admitted: true, limitItems: 120, remainingItems: 20, resetSeconds: 60 })
+    expect(budget.charge('a', 100, 1)).toMatchObject({ admitted: false, remainingItems: 0, retryAfterSeconds: 60 })
+  })
+
+  test('§8 rule 4: a refused call spends its items, the global window included', () => {
+    const budget = createBudget(limits)
+    budget.charge('a', 121, 0)
+    expect(budget.charge('a', 1, 0).admitted).toBe(false)
+    for (let call = 0; call < 8; call += 1) budget.charge(`b${call}`, 110, 0)
+    expect(budget.charge('c', 1, 0)).toMatchObject({ admitted: false, limitItems: 1_000 })
+  })
+
+  test('contract §2: a window opens with the first charged call after the last one ended; seconds are rounded up', () => {
+    const budget = createBudget(limits)
+    expect(budget.charge('a', 120, 30_000).admitted).toBe(true)
+    expect(budget.charge('a', 1, 89_001)).toMatchObject({ admitted: false, retryAfterSeconds: 1 })
+    expect(budget.charge('a', 1, 90_000)).toMatchObject({ admitted: true, remainingItems: 119, resetSeconds: 60 })
+    expect(budget.charge('a', 1, 91_500)).toMatchObject({ admitted: true, remainingItems: 118, resetSeconds: 59 })
+  })
+
+  test('contract §2: the headers are those of the tighter window', () => {
+    const budget = createBudget({ windowMs: 60_000, perClientItems: 10, globalItems: 12 })
+    expect(budgetHeaders(budget.charge('a', 3, 0))).toEqual({
+      'ratelimit-limit': '10',
+      'ratelimit-remaining': '7',
+      'ratelimit-reset': '60',
+    })
+    expect(budgetHeaders(budget.charge('b', 7, 20_000))).toEqual({
+      'ratelimit-limit': '12',
+      'ratelimit-remaining': '2',
+      'ratelimit-reset': '40',
+    })
+  })
+
+  test('contract §2: a caller refused by both windows waits for the later one', () => {
+    const budget = createBudget({ windowMs: 60_000, perClientItems: 5, globalItems: 5 })
+    budget.charge('a', 5, 0)
+    expect(budget.charge('b', 6, 30_000)).toMatchObject({ admitted: false, retryAfterSeconds: 60 })
+  })
+
+  test('a spent budget is seen without spending anything', () => {
+    const budget = createBudget({ ...limits, perClientItems: 2 })
+    budget.charge('a', 1, 0)
+    expect(budget.spent('a', 0)).toBe(false)
+    budget.charge('a', 1, 0)
+    expect([budget.spent('a', 0), budget.spent('b', 0), budget.spent('a', 60_000)]).toEqual([true, false, false])
+  })
+
+  test('R17: the table is bounded, and the window that opened longest ago goes first', () => {
+    const budget = createBudget({ windowMs: 60_000, perClientItems: 1, globalItems: 1_000 }, 3)
+    for (const [at, client] of ['a', 'b', 'c', 'd'].entries()) budget.charge(client, 1, at)
+    expect(budget.clients).toBe(3)
+    expect(budget.spent('a', 10)).toBe(false)
+    expect(budget.spent('b', 10)).toBe(true)
+  })
+
+  test('§8: over any calls, what is admitted in one window never exceeds the limits', () => {
+    const call = fc.record({ client: fc.constantFrom('a', 'b', 'c'), items: fc.integer({ min: 1, max: 60 }), gapMs: fc.nat(20_000) })
+    fc.assert(
+      fc.property(fc.array(call, { maxLength: 60 }), (calls) => {
+        const budget = createBudget({ windowMs: 60_000, perClientItems: 100, globalItems: 150 })
+        let now = 0
+        let opened = -60_000
+        let spent = 0
+        const own = new Map<string, { opened: number; spent: number }>()
+        for (const { client, items, gapMs } of calls) {
+          now += gapMs
+          if (now - opened >= 60_000) [opened, spent] = [now, 0]
+          spent += items
+          const held = own.get(client)
+          const mine = held && now - held.opened < 60_000 ? held : { opened: now, spent: 0 }
+          mine.spent += items
+          own.set(client, mine)
+          const charge = budget.charge(client, items, now)
+          expect(charge.admitted).toBe(spent <= 150 && mine.spent <= 100)
+          expect(charge.remainingItems).toBe(Math.max(0, Math.min(150 - spent, 100 - mine.spent)))
+          expect(charge.resetSeconds).toBeGreaterThanOrEqual(1)
+        }
+      }),
+    )
+  })
+})
+
+describe('client addresses', () => {
+  const cidrs = (...texts: string[]) => texts.flatMap((text) => parseCidr(text) ?? [])
+
+  test('robustness §5: IPv4-mapped is IPv4, IPv6 counts per /64', () => {
+    expect(clientKey('::ffff:192.0.2.7', null, [])).toBe('192.0.2.7')
+    expect(clientKey('::ffff:c000:207', null, [])).toBe('192.0.2.7')
+    expect(clientKey('2001:db8:1:2:3::4', null, [])).toBe('2001:db8:1:2::/64')
+    expect(clientKey('2001:0DB8:0001:0002::', null, [])).toBe('2001:db8:1:2::/64')
+    expect(clientKey('fe80::1%eth0', null, [])).toBe('fe80:0:0:0::/64')
+  })
+
+  test('robustness §5: a forwarding header from an untrusted peer counts for nothing', () => {
+    expect(clientKey('192.0.2.7', '198.51.100.1', [])).toBe('192.0.2.7')
+    expect(clientKey('192.0.2.7', '198.51.100.1', cidrs('10.0.0.0/8'))).toBe('192.0.2.7')
+  })
+
+  test('robustness §5: behind trusted proxies the rightmost untrusted hop is the client', () => {
+    const trusted = cidrs('10.0.0.0/8', 'fd00::/8')
+    expect(clientKey('10.1.2.3', '203.0.113.9, 198.51.100.1', trusted)).toBe('198.51.100.1')
+    expect(clientKey('::ffff:10.1.2.3', '203.0.113.9, 198.51.100.1, 10.9.9.9, fd00::5', trusted)).toBe('198.51.100.1')
+    expect(clientKey('10.1.2.3', '2001:db8::1', trusted)).toBe('2001:db8:0:0::/64')
+    expect(clientKey('10.1.2.3', '10.4.4.4', trusted)).toBe('10.4.4.4')
+    expect(clientKey('10.1.2.3', '198.51.100.1, nonsense, 10.4.4.4', trusted)).toBe('10.4.4.4')
+    expect(clientKey('10.1.2.3', '', trusted)).toBe('10.1.2.3')
+  })
+
+  test('blocks end where their bits end', () => {
+    const [block] = cidrs('10.0.128.0/17')
+    expect(clientKey('10.0.129.1', '192.0.2.1', block ? [block] : [])).toBe('192.0.2.1')
+    expect(clientKey('10.0.127.1', '192.0.2.1', block ? [block] : [])).toBe('10.0.127.1')
+    expect(clientKey('203.0.113.1', '192.0.2.1', cidrs('0.0.0.0/0'))).toBe('192.0.2.1')
+    expect(clientKey('::1', '192.0.2.1', cidrs('0.0.0.0/0'))).toBe('0:0:0:0::/64')
+  })
+
+  test.each(['10.0.0.0/33', '10.0.0/8', '10.0.0.0/8/8', 'x', '', '::/129', '256.0.0.1', '1::2::3', '1:2:3:4:5:6:7:8:9', '10.0.0.0/'])(
+    'is no block: %s',
+    (text) => {
+      expect(parseCidr(text)).toBeUndefined()
+    },
+  )
+
+  test('every way of writing an IPv6 address gives the same bytes', () => {
+    fc.assert(
+      fc.property(fc.array(fc.nat(0xffff), { minLength: 8, maxLength: 8 }), (groups) => {
+        const full = groups.map((group) => group.toString(16).padStart(4, '0')).join(':')
+        const short = new URL(`http://[${full}]/`).hostname.slice(1, -1)
+        expect(parseAddress(short)).toEqual(parseAddress(full))
+        const mapped = groups.slice(0, 5).every((group) => group === 0) && groups[5] === 0xffff
+        expect(parseAddress(full)).toHaveLength(mapped ? 4 : 16)
+      }),
+    )
+  })
+})

@@ -1,0 +1,128 @@
+import { describe, expect, test } from 'vitest'
+import { applySet, contractsOf, parseConfig } from '../../src/core/gateway/config.js'
+import { UsageError } from '../../src/core/protocol/errors.js'
+
+const a = (digit: string) => `0x${digit.repeat(40)}`
+const chain = {
+  rpc_urls: ['https://user:canary@node.example/key'],
+  signed_proposer: a('5'),
+  oracles: [a('a')],
+  requesters: [{ address: a('b'), kind: 'uma-ctf-adapter' }],
+  tokens: [a('c')],
+}
+
+function refusal(run: () => unknown): UsageError {
+  try {
+    run()
+  } catch (error) {
+    if (error instanceof UsageError) return error
+    throw error
+  }
+  throw new Error('nothing was refused')
+}
+
+describe('gateway.json', () => {
+  test('contract §7: every key but chain has a default', () => {
+    expect(parseConfig({ chain }, 'gateway.json')).toEqual({
+      listen: { host: '127.0.0.1', port: 8787 },
+      admin: { port: 8788 },
+      store: './gateway-store',
+      chain: {
+        id: 137,
+        permit2: '0x000000000022d473030f116ddee9f6b43ac78ba3',
+        confirmations: 'finalized',
+        max_head_age_seconds: 30,
+        ...chain,
+      },
+      questions: null,
+      slugs: { source: 'registry' },
+      admission: { enabled: true, allowlist: [] },
+      budget: { window_seconds: 60, per_ip_items: 120, global_items: 1000 },
+      cors: { origins: [] },
+      proxy: { trusted_cidrs: [] },
+      pipeline: { enabled: true },
+      executor: { enabled: true, max_fee_gwei: 1000, batch: 10 },
+    })
+    expect(contractsOf(parseConfig({ chain }, 'gateway.json'))).toMatchObject({ chainId: 137, signedProposer: a('5'), oracles: [a('a')] })
+  })
+
+  test.each([
+    ['no chain', {}, 'chain is missing'],
+    ['an unknown key', { chain, lissten: {} }, '"lissten"'],
+    ['an unknown nested key', { chain, budget: { per_ip: 1 } }, '"budget.per_ip"'],
+    ['a wrong type', { chain, listen: { port: '8787' } }, 'listen.port must be a port'],
+    ['a port out of range', { chain, listen: { port: 65536 } }, 'listen.port must be a port'],
+    [
+      'an upper-case address',
+      { chain: { ...chain, signed_proposer: a('A') } },
+      'chain.signed_proposer must be a lowercase contract address',
+    ],
+    ['no oracle', { chain: { ...chain, oracles: [] } }, 'chain.oracles must be'],
+    ['an unknown kind', { chain: { ...chain, requesters: [{ address: a('b'), kind: 'x' }] } }, 'chain.requesters.0.kind must be'],
+    ['a missing rpc url', { chain: { ...chain, rpc_urls: undefined } }, 'chain.rpc_urls is missing'],
+    ['a file url', { chain: { ...chain, rpc_urls: ['file:///x'] } }, 'chain.rpc_urls.0 must be'],
+    ['gamma without url', { chain, slugs: { source: 'gamma' } }, 'slugs'],
+    ['a malformed cidr', { chain, proxy: { trusted_cidrs: ['10.0.0.0/64'] } }, 'proxy.trusted_cidrs.0 must be'],
+    ['any origin', { chain, cors: { origins: ['*'] } }, 'cors.origins.0 must be'],
+    ['an origin with a path', { chain, cors: { origins: ['https://a.example/'] } }, 'cors.origins.0 must be'],
+    ['two executor keys', { chain, executor: { key_file: 'a', account: 'b' } }, 'either key_file or account'],
+    ['a list', [], 'must be one JSON object'],
+  ])('contract §7: %s is refused, the file and the key named', (_, raw, expected) => {
+    const error = refusal(() => parseConfig(raw, 'my/gateway.json'))
+    expect(error.detail).toContain(expected)
+    expect(error.detail).toContain('my/gateway.json')
+    expect(error.meta.exitCode).toBe(2)
+    expect(JSON.stringify([error.detail, error.meta.hint])).not.toContain('canary')
+  })
+})
+
+describe('--set', () => {
+  const config = parseConfig({ chain }, 'gateway.json')
+
+  test('contract §6: a value is JSON where it parses, else text', () => {
+    const set = applySet(
+      config,
+      'budget.per_ip_items=500',
+      'pipeline.enabled=false',
+      'store=./elsewhere',
+      'questions=q.json',
+      'executor.account=ops',
+    )
+    expect(set).toMatchObject({
+      budget: { per_ip_items: 500, global_items: 1000 },
+      pipeline: { enabled: false },
+      store: './elsewhere',
+      questions: 'q.json',
+      executor: { account: 'ops' },
+    })
+    expect(applySet(config, `chain.tokens=["${a('d')}"]`).chain.tokens).toEqual([a('d')])
+    expect(applySet(config, 'slugs={"source":"gamma","url":"https://g.example/a=b"}').slugs).toEqual({
+      source: 'gamma',
+      url: 'https://g.example/a=b',
+    })
+    expect(applySet(config, 'slugs.source=gamma', 'slugs.url=https://g.example').slugs).toEqual({
+      source: 'gamma',
+      url: 'https://g.example',
+    })
+    expect(config.budget.per_ip_items).toBe(120)
+  })
+
+  test.each([
+    'budget.per_ip=1',
+    'nothing=1',
+    'budget.per_ip_items.x=1',
+    'chain.tokens.0=1',
+    '__proto__.x=1',
+    'budget.__proto__=1',
+    'budget.constructor=1',
+  ])('contract §6: an unknown key exits 2: %s', (assignment) => {
+    expect(refusal(() => applySet(config, assignment))).toMatchObject({ code: 'setting_invalid', meta: { exitCode: 2 } })
+  })
+
+  test.each(['budget.per_ip_items=many', 'listen.host=1', 'pipeline.enabled=yes', 'budget.per_ip_items', '=1', 'chain=1', 'store='])(
+    'contract §6: a wrong type or a malformed assignment exits 2: %s',
+    (assignment) => {
+      expect(refusal(() => applySet(config, assignment))).toMatchObject({ code: 'setting_invalid', meta: { exitCode: 2 } })
+    },
+  )
+})

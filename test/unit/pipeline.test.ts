@@ -1,0 +1,392 @@
+import { describe, expect, test } from 'vitest'
+import { proposeCalldata } from '../../src/core/chain/propose.js'
+import type { Candidate } from '../../src/core/protocol/candidate.js'
+import { invalidateNonces, otherRelayerExecutes, rivalProposes, setCustomBond, setPaused } from '../support/fake-chain.js'
+import { defaultList, emptyList, managedOf, token } from '../support/fake-world.js'
+import { createPipelineWorld, type PipelineWorld, testSigner } from '../support/pipeline-world.js'
+
+const codeOf = ({ progress }: Candidate) => (progress.status === 'failed' ? progress.failure.code : progress.status)
+const detailOf = ({ progress }: Candidate) => (progress.status === 'failed' ? progress.failure.detail : '')
+const bond = 750_000_000n
+
+/** A candidate in a world of its own, with something changed before the first step. */
+async function validated(
+  change: (world: PipelineWorld, candidate: Candidate) => void,
+  wish = {},
+): Promise<{ world: PipelineWorld; candidate: Candidate }> {
+  const world = await createPipelineWorld()
+  const candidate = await world.submit(await world.question(), wish)
+  change(world, candidate)
+  world.chain.mine(4)
+  await world.turn()
+  return { world, candidate: await world.now(candidate) }
+}
+
+describe('validation (contract §5)', () => {
+  test('insufficient_balance, with the figures, retryable', async () => {
+    const { candidate } = await validated((world, { proposer }) => {
+      world.chain.happen((state) => {
+        state.balances.set(proposer, bond - 1n)
+        return []
+      })
+    })
+    expect(candidate.progress).toMatchObject({ failure: { code: 'insufficient_balance', stage: 'validation', retryable: true } })
+    expect(detailOf(candidate)).toContain(String(bond - 1n))
+    expect(detailOf(candidate)).toContain(String(bond))
+  })
+
+  test('insufficient_allowance, with the figures', async () => {
+    const { candidate } = await validated((world, { proposer }) => {
+      world.chain.happen((state) => {
+        state.allowances.set(proposer, 5n)
+        return []
+      })
+    })
+    expect(candidate.progress).toMatchObject({ failure: { code: 'insufficient_allowance', retryable: true } })
+    expect(detailOf(candidate)).toContain('Permit2 5 of the 750000000')
+  })
+
+  test('funds are summed over the wallet’s active candidates in order of admission; what is on chain already is not counted twice', async () => {
+    const world = await createPipelineWorld()
+    const questions = [await world.question('a'), await world.question('b'), await world.question('c')]
+    const wallet = world.proposer().address
+    world.chain.happen((state) => {
+      state.balances.set(wallet, 2n * bond)
+      return []
+    })
+    world.chain.mine()
+    const candidates = []
+    for (const questionId of questions) candidates.push(await world.submit(questionId))
+    await world.turn()
+    const [first, second, third] = await Promise.all(candidates.map(world.now))
+    expect([first, second].map((candidate) => candidate && codeOf(candidate))).toEqual(['selected', 'selected'])
+    expect(third && codeOf(third)).toBe('insufficient_balance')
+    await world.pass(1)
+    world.chain.happen((state) => {
+      state.balances.set(wallet, bond)
+      return []
+    })
+    world.chain.mine()
+    await world.ledger.replay(third?.id ?? '')
+    await world.pass(6)
+    expect((await Promise.all(candidates.map(world.now))).map(codeOf)).toEqual(['executed', 'executed', 'executed'])
+  })
+
+  test('bond_above_permit only once the raise is final (R14)', async () => {
+    const world = await createPipelineWorld()
+    const questionId = await world.question()
+    const candidate = await world.submit(questionId)
+    setCustomBond(world.chain, questionId, 900_000_000n)
+    world.chain.mine()
+    await world.turn()
+    expect(codeOf(await world.now(candidate))).toBe('received')
+    await world.pass(3)
+    expect(codeOf(await world.now(candidate))).toBe('bond_above_permit')
+    expect(detailOf(await world.now(candidate))).toContain('1150000000')
+  })
+
+  test('a raised bond that a reorganisation undoes fails nobody', async () => {
+    const world = await createPipelineWorld()
+    const questionId = await world.question()
+    const candidate = await world.submit(questionId)
+    setCustomBond(world.chain, questionId, 900_000_000n)
+    world.chain.mine()
+    await world.turn()
+    world.chain.reorg(1)
+    world.chain.mine(2)
+    await world.turn()
+    await world.pass(4)
+    expect(codeOf(await world.now(candidate))).toBe('executed')
+  })
+
+  test('a paused question waits, and goes on when it is unpaused', async () => {
+    const world = await createPipelineWorld()
+    const questionId = await world.question()
+    const candidate = await world.submit(questionId)
+    setPaused(world.chain, questionId, true)
+    await world.pass(4)
+    expect(codeOf(await world.now(candidate))).toBe('received')
+    setPaused(world.chain, questionId, false)
+    await world.pass(5)
+    expect(codeOf(await world.now(candidate))).toBe('executed')
+  })
+
+  test('a request paused by an empty custom whitelist: proposer_not_whitelisted, retryable', async () => {
+    const { candidate } = await validated((world, { round }) => {
+      world.chain.happen((state) => {
+        state.customLists.set(managedOf(state, round.questionId), emptyList)
+        return []
+      })
+    })
+    expect(candidate.progress).toMatchObject({ failure: { code: 'proposer_not_whitelisted', retryable: true } })
+  })
+
+  test('a proposer who is not listed where SignedProposer does not own the list', async () => {
+    const { candidate } = await validated((world) => {
+      world.chain.happen((state) => {
+        const list = state.lists.get(defaultList)
+        if (list) list.owner = testSigner(9).address
+        return []
+      })
+    })
+    expect(codeOf(candidate)).toBe('proposer_not_whitelisted')
+  })
+
+  test('the signature is judged as the chain judges: no code recovers, code is asked (EIP-1271, EIP-7702)', async () => {
+    const wrong = `0x${'11'.repeat(64)}1b` as const
+    const recovered = await validated(() => undefined, { signature: wrong })
+    expect(codeOf(recovered.candidate)).toBe('signature_not_authorized')
+    const refusing = await validated((world, { proposer }) => {
+      world.chain.happen((state) => {
+        state.wallets.set(proposer, false)
+        return []
+      })
+    })
+    expect(codeOf(refusing.candidate)).toBe('signature_not_authorized')
+    const accepting = await validated(
+      (world, { proposer }) => {
+        world.chain.happen((state) => {
+          state.wallets.set(proposer, true)
+          return []
+        })
+      },
+      { signature: wrong },
+    )
+    expect(codeOf(accepting.candidate)).toBe('selected')
+  })
+
+  test('a chain that does not answer judges nobody', async () => {
+    const world = await createPipelineWorld()
+    const candidate = await world.submit(await world.question())
+    await world.turn()
+    const second = await world.submit(await world.question('b'))
+    world.chain.fault('call', 'unavailable', { times: 10_000 })
+    await world.pass(2)
+    expect(codeOf(await world.now(second))).toBe('received')
+    world.chain.clearFaults()
+    await world.pass(6)
+    expect((await Promise.all([candidate, second].map(world.now))).map(codeOf)).toEqual(['executed', 'executed'])
+  })
+})
+
+describe('the operator’s faults halt the queue and fail nobody (contract §5)', () => {
+  test.each<[string, (world: PipelineWorld, undo: boolean) => void, string]>([
+    [
+      'a missing role',
+      ({ chain, executor }, undo) => {
+        chain.happen((state) => {
+          if (undo) state.relayers.add(executor.address)
+          else state.relayers.delete(executor.address)
+          return []
+        })
+      },
+      'DELEGATED_PROPOSER_ROLE',
+    ],
+    [
+      'SignedProposer missing from the default whitelist',
+      ({ chain }, undo) => {
+        chain.happen((state) => {
+          const members = state.lists.get(defaultList)?.members
+          const spender = '0x0000000000000000000000000000000000005109'
+          if (undo) members?.add(spender)
+          else members?.delete(spender)
+          return []
+        })
+      },
+      'default proposer whitelist',
+    ],
+    [
+      'another PROPOSAL_TYPEHASH',
+      ({ chain }, undo) => {
+        chain.happen((state) => {
+          state.typeHash = undo ? '0x702cf402d93cf51c1c9fda929565b0e4035fe70986e45548a1f9b5521261e674' : `0x${'12'.repeat(32)}`
+          return []
+        })
+      },
+      'PROPOSAL_TYPEHASH',
+    ],
+  ])('%s', async (_title, change, words) => {
+    const world = await createPipelineWorld()
+    change(world, false)
+    world.chain.mine()
+    const candidate = await world.submit(await world.question())
+    await world.pass(2)
+    expect(world.pipeline.faults()).toEqual([expect.stringContaining(words)])
+    expect(codeOf(await world.now(candidate))).toBe('received')
+    change(world, true)
+    await world.pass(6)
+    expect(world.pipeline.faults()).toEqual([])
+    expect(codeOf(await world.now(candidate))).toBe('executed')
+  })
+
+  test('a fault is there before the first look, and a pipeline that is switched off has none', async () => {
+    const world = await createPipelineWorld()
+    expect(world.pipeline.faults()).toEqual([expect.stringContaining('not been looked at')])
+    const off = await createPipelineWorld({ config: { pipeline: { enabled: false } } })
+    expect(off.pipeline.faults()).toEqual([])
+  })
+})
+
+describe('switches (contract §7)', () => {
+  test('pipeline off: candidates stay received', async () => {
+    const world = await createPipelineWorld({ config: { pipeline: { enabled: false } } })
+    const candidate = await world.submit(await world.question())
+    await world.pass(5)
+    expect(codeOf(await world.now(candidate))).toBe('received')
+  })
+
+  test('executor off: candidates stop at selected', async () => {
+    const world = await createPipelineWorld({ config: { executor: { enabled: false, max_fee_gwei: 1000 } } })
+    const candidate = await world.submit(await world.question())
+    await world.pass(5)
+    expect(codeOf(await world.now(candidate))).toBe('selected')
+    expect(world.chain.taken).toEqual([])
+    expect(world.pipeline.faults()).toEqual([])
+  })
+})
+
+describe.each([true, false])('waiting candidates that can never execute, pipeline %s (contract §5)', (enabled) => {
+  const off = { config: { pipeline: { enabled }, executor: { enabled: false, max_fee_gwei: 1000 } } }
+
+  test('R13: the deadline has passed in finalized time', async () => {
+    const world = await createPipelineWorld(off)
+    const candidate = await world.submit(await world.question(), { deadline: world.chain.head.timestamp + 9n })
+    await world.pass(5)
+    expect(codeOf(await world.now(candidate))).toBe(enabled ? 'selected' : 'received')
+    await world.pass(3)
+    expect(codeOf(await world.now(candidate))).toBe('permit_expired')
+  })
+
+  test('the nonce is invalidated in finalized state', async () => {
+    const world = await createPipelineWorld(off)
+    const candidate = await world.submit(await world.question(), { nonce: String(256n * 3n + 7n) })
+    await world.turn()
+    invalidateNonces(world.chain, candidate.proposer, 3n, 1n << 7n)
+    await world.pass(1)
+    expect(['received', 'selected']).toContain(codeOf(await world.now(candidate)))
+    await world.pass(3)
+    expect(codeOf(await world.now(candidate))).toBe('permit_nonce_used')
+  })
+
+  test('a nonce spent through another application, which leaves no log, is found within a minute', async () => {
+    const world = await createPipelineWorld(off)
+    const candidate = await world.submit(await world.question(), { nonce: '9' })
+    await world.turn()
+    world.chain.happen((state) => {
+      state.bitmaps.set(`${candidate.proposer}|0`, 1n << 9n)
+      return []
+    })
+    await world.pass(3)
+    world.clock.monotonic += 61_000
+    await world.pass(1)
+    expect(codeOf(await world.now(candidate))).toBe('permit_nonce_used')
+  })
+
+  test('domain §9: executed by another relayer meanwhile, it counts as executed', async () => {
+    const world = await createPipelineWorld(off)
+    const questionId = await world.question()
+    const candidate = await world.submit(questionId)
+    await world.turn()
+    const question = world.view.known(questionId)
+    if (!question) throw new Error('unknown question')
+    const call = { request: question.round, token, proposer: candidate.proposer, terms: candidate, signature: candidate.signature }
+    otherRelayerExecutes(world.chain, proposeCalldata(call), testSigner(9).address)
+    await world.pass(5)
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'executed',
+      submission: { status: 'indexed', proposalEventIndex: 0 },
+    })
+  })
+})
+
+describe('the loop', () => {
+  test('R16: with an old head nothing moves, and it goes on with the next block', async () => {
+    const world = await createPipelineWorld()
+    const candidate = await world.submit(await world.question())
+    world.clock.monotonic += 60_000
+    await world.turn()
+    expect(codeOf(await world.now(candidate))).toBe('received')
+    await world.pass(5)
+    expect(codeOf(await world.now(candidate))).toBe('executed')
+  })
+
+  test('R16: the finalized mark is made durable', async () => {
+    const world = await createPipelineWorld()
+    await world.turn()
+    expect(world.ledger.finalized?.number).toBe(world.chain.head.number - 2n)
+  })
+
+  test('started, it wakes by itself for an admission and stops when asked', async () => {
+    const world = await createPipelineWorld()
+    const questionId = await world.question()
+    world.pipeline.start()
+    const moved = new Promise<void>((resolve) => {
+      world.ledger.onChange((events) => {
+        if (events.some((event) => event.kind === 'slot.sent')) resolve()
+      })
+    })
+    const candidate = await world.submit(questionId)
+    await moved
+    await world.pipeline.stop()
+    expect(codeOf(await world.now(candidate))).toBe('selected')
+  })
+
+  test('a candidate that an operator rejects while it is judged stays rejected', async () => {
+    const world = await createPipelineWorld()
+    const candidate = await world.submit(await world.question())
+    const failure = { stage: 'validation', code: 'operator_rejected', detail: 'no', retryable: false } as const
+    const step = world.pipeline.step()
+    await world.ledger.commit([
+      {
+        kind: 'candidate.progress',
+        id: candidate.id,
+        progress: { status: 'failed', validatedAtMs: null, selectedAtMs: null, submission: null, failure },
+      },
+    ])
+    await step
+    await world.pass(3)
+    expect(codeOf(await world.now(candidate))).toBe('operator_rejected')
+    expect(world.chain.taken).toEqual([])
+  })
+
+  test('a candidate rejected while its transaction is out: the nonce is given back, and the slot closes', async () => {
+    const world = await createPipelineWorld()
+    const candidate = await world.submit(await world.question())
+    await world.turn()
+    const { progress } = await world.now(candidate)
+    if (progress.status !== 'selected') throw new Error(progress.status)
+    const failure = { stage: 'submission', code: 'operator_rejected', detail: 'no', retryable: false } as const
+    await world.ledger.commit([{ kind: 'candidate.progress', id: candidate.id, progress: { ...progress, status: 'failed', failure } }])
+    await world.pass(4)
+    expect(world.ledger.slots()).toEqual([])
+    expect(codeOf(await world.now(candidate))).toBe('operator_rejected')
+  })
+
+  test('sixty candidates in twenty rounds: each round with one transaction, nonces in order', async () => {
+    const world = await createPipelineWorld()
+    const candidates = []
+    for (let n = 0; n < 20; n += 1) {
+      const questionId = await world.question(`q${n}`)
+      for (const by of [0, 1, 2]) candidates.push(await world.submit(questionId, { by }))
+    }
+    await world.pass(12)
+    const done = await Promise.all(candidates.map(world.now))
+    expect(done.filter((candidate) => codeOf(candidate) === 'executed')).toHaveLength(20)
+    expect(done.filter((candidate) => codeOf(candidate) === 'not_selected')).toHaveLength(40)
+    expect(world.chain.taken.map(({ nonce }) => nonce)).toEqual(Array.from({ length: 20 }, (_, nonce) => nonce))
+  })
+
+  test('a rival’s proposal that a reorganisation undoes fails nobody', async () => {
+    const world = await createPipelineWorld()
+    const questionId = await world.question()
+    const candidate = await world.submit(questionId)
+    rivalProposes(world.chain, questionId, testSigner(9).address)
+    await world.pass(1)
+    expect(codeOf(await world.now(candidate))).toBe('received')
+    world.chain.reorg(1)
+    world.chain.mine(2)
+    await world.turn()
+    await world.pass(4)
+    expect(codeOf(await world.now(candidate))).toBe('executed')
+  })
+})

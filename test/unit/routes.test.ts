@@ -1,0 +1,450 @@
+import { hashTypedData, type TypedDataDefinition } from 'viem'
+import { describe, expect, test } from 'vitest'
+import { gatewayLimits } from '../../src/core/gateway/gateway.js'
+import { openApiDocument } from '../../src/core/protocol/openapi.js'
+import {
+  Acknowledgement,
+  BatchSigningDataAnswer,
+  BatchStatusAnswer,
+  BatchSubmitAnswer,
+  CandidateStatus,
+  Eligibility,
+  SigningData,
+  version,
+} from '../../src/core/protocol/schema.js'
+import { toHex } from '../../src/core/protocol/witness.js'
+import { advanced, makeQuestion, makeWallet, signedBody, signedItem, testBondRaw, testNowSeconds } from '../support/fake-view.js'
+import { codeOf, openFront, type TestFront } from '../support/front.js'
+
+const first = makeQuestion('first', { slug: 'first-question' })
+const second = makeQuestion('second')
+const idOf = async (response: Response) => Acknowledgement.parse(await response.json()).candidate_id
+
+/** Admits one proposal of a wallet for the first question. */
+async function admit(front: TestFront, wallet = front.wallets[0]): Promise<string> {
+  return idOf(await front.post(`/v1/proposals/${first.questionId}`, await signedBody(wallet, first)))
+}
+
+describe('single routes', () => {
+  test('§4.1 rule 1: eligibility is true for a listed wallet, false for unknown, disabled and while admission is off', async () => {
+    const front = await openFront()
+    const ask = async (address: string) =>
+      Eligibility.strict().parse(await (await front.get(`/v1/proposals/eligibility/${address}`)).json())
+    const listed = front.wallets[0].address
+    expect(await ask(listed)).toEqual({ version, address: listed, eligible: true })
+    expect((await ask(makeWallet().address)).eligible).toBe(false)
+    expect((await ask(`0x${'0'.repeat(40)}`)).eligible).toBe(false)
+    await front.ledger.commit([{ kind: 'admission.set', enabled: false, reason: 'test' }])
+    expect((await ask(listed)).eligible).toBe(false)
+    await front.ledger.commit([
+      { kind: 'admission.set', enabled: true, reason: 'test' },
+      { kind: 'allowlist.set', address: listed, allowed: false, reason: 'test' },
+    ])
+    expect((await ask(listed)).eligible).toBe(false)
+  })
+
+  test('§2.4, contract §3: signing data is the documented shape, and its typed data hashes to the digest that submission checks', async () => {
+    const front = await openFront()
+    const [wallet] = front.wallets
+    const { signature, ...body } = await signedBody(wallet, first)
+    const response = await front.post('/v1/proposals/first-question/signing-data', body)
+    expect(response.status).toBe(200)
+    const data = SigningData.strict().parse(await response.json())
+    expect(data).toMatchObject({
+      version,
+      question_id: first.questionId,
+      request: { timestamp: first.round.timestamp, ancillary_data: first.round.ancillaryData },
+      proposal: { outcome: 'p2', label: 'Yes', price: '1000000000000000000', max_payment: '0' },
+      permit: body.permit,
+      token: { symbol: 'USDC.e', decimals: 6 },
+      economics: { total_bond: String(testBondRaw), max_authorization: body.permit.amount },
+      typed_data: { domain: { chainId: '31337' } },
+    })
+    expect(data.outcomes.map(({ allowed }) => allowed)).toEqual([true, true, false])
+    const digest = first.witness.digest({ price: data.proposal.price, ...body.permit })
+    expect(hashTypedData(data.typed_data as unknown as TypedDataDefinition)).toBe(toHex(digest))
+    expect((await front.post(`/v1/proposals/${first.questionId}`, { ...body, signature })).status).toBe(202)
+  })
+
+  test('§4.1 rule 2: signing data asks for no eligibility, keeps no state, and checks outcome, amount, deadline and an open request', async () => {
+    const front = await openFront()
+    const { signature, ...body } = await signedBody(makeWallet(), first)
+    const path = `/v1/proposals/${first.questionId}/signing-data`
+    expect((await front.post(path, body)).status).toBe(200)
+    expect(front.ledger.active()).toHaveLength(0)
+    const at = async (changes: object) => codeOf(await front.post(path, { ...body, ...changes }))
+    expect(await at({ outcome: 'p3' })).toBe('outcome_not_allowed')
+    expect(await at({ permit: { ...body.permit, amount: '1' } })).toBe('permit_amount_below_required_bond')
+    expect(await at({ permit: { ...body.permit, deadline: String(testNowSeconds) } })).toBe('permit_deadline_too_soon')
+    expect(await at({ signature })).toBe('schema_violation')
+    front.view.put(makeQuestion('first', { state: 'proposed' }))
+    expect(await at({})).toBe('request_not_open')
+    expect(await codeOf(await front.post('/v1/proposals/unknown-slug/signing-data', body))).toBe('question_not_found')
+    front.view.faultList.push('head too old')
+    expect(await at({})).toBe('state_unavailable')
+  })
+
+  test('§2.5, §2.6: acknowledgement and status are the documented shapes and never show a signature', async () => {
+    const front = await openFront()
+    const body = await signedBody(front.wallets[0], first)
+    const response = await front.post(`/v1/proposals/${first.questionId}`, body)
+    const ack = Acknowledgement.strict().parse(await response.json())
+    expect(ack.status_url).toBe(`/v1/proposals/${first.questionId}/status/${ack.candidate_id}`)
+    const shown = await front.get(ack.status_url)
+    const text = await shown.text()
+    expect(text).not.toContain(body.signature.slice(2, 40))
+    expect(CandidateStatus.strict().parse(JSON.parse(text))).toEqual({
+      version,
+      candidate_id: ack.candidate_id,
+      question_id: first.questionId,
+      proposer: front.wallets[0].address,
+      outcome: 'p2',
+      price: '1000000000000000000',
+      status: 'received',
+      received_at: ack.received_at,
+      validated_at: null,
+      selected_at: null,
+      submission: null,
+      failure: null,
+    })
+    expect((await front.get(`/v1/proposals/first-question/status/${ack.candidate_id}`)).status).toBe(200)
+  })
+
+  test('§4.1 rule 4: the identifier scopes the status; a mismatch is candidate_not_found, an unknown question question_not_found', async () => {
+    const front = await openFront()
+    const id = await admit(front)
+    const at = async (identifier: string, candidate = id) => {
+      const response = await front.get(`/v1/proposals/${identifier}/status/${candidate}`)
+      return [response.status, await codeOf(response)]
+    }
+    expect(await at(second.questionId)).toEqual([404, 'candidate_not_found'])
+    expect(await at(first.questionId, '00000000-0000-4000-8000-000000000000')).toEqual([404, 'candidate_not_found'])
+    expect(await at('first-question', '00000000-0000-4000-8000-000000000000')).toEqual([404, 'candidate_not_found'])
+    expect(await at('unknown-slug')).toEqual([404, 'question_not_found'])
+    front.view.offline = true
+    expect((await front.get(`/v1/proposals/${first.questionId}/status/${id}`)).status).toBe(200)
+    expect(await at(makeQuestion('elsewhere').questionId)).toEqual([404, 'candidate_not_found'])
+    expect(await at('unknown-slug')).toEqual([503, 'state_unavailable'])
+  })
+
+  test('contract §5: can_resubmit says whether a new submission for this question would be admitted now', async () => {
+    const front = await openFront()
+    const id = await admit(front)
+    const failure = { stage: 'validation', code: 'permit_expired', detail: 'expired', retryable: false } as const
+    const progress = { status: 'failed', validatedAtMs: null, selectedAtMs: null, submission: null, failure } as const
+    await front.ledger.commit([{ kind: 'candidate.progress', id, progress }])
+    const canResubmit = async () => {
+      const status = CandidateStatus.parse(await (await front.get(`/v1/proposals/${first.questionId}/status/${id}`)).json())
+      expect(status.failure).toMatchObject({ code: 'permit_expired', retryable: false, next_action: 'sign_new_authorization' })
+      return status.failure?.can_resubmit
+    }
+    expect(await canResubmit()).toBe(true)
+    front.view.put(makeQuestion('first', { slug: 'first-question', state: 'proposed' }))
+    expect(await canResubmit()).toBe(false)
+    front.view.put(advanced(first, '1799999999'))
+    expect(await canResubmit()).toBe(true)
+    front.view.faultList.push('head too old')
+    expect(await canResubmit()).toBe(false)
+    front.view.faultList.length = 0
+    await front.ledger.commit([{ kind: 'admission.set', enabled: false, reason: 'test' }])
+    expect(await canResubmit()).toBe(false)
+    await front.ledger.commit([{ kind: 'admission.set', enabled: true, reason: 'test' }])
+    front.view.put(first)
+    await admit(front)
+    expect(await canResubmit()).toBe(false)
+  })
+})
+
+describe('batch routes', () => {
+  test('§2.7, contract §4: signing data in input order, with errors in place of data', async () => {
+    const front = await openFront()
+    front.view.put(makeQuestion('second', { state: 'proposed' }))
+    const identifiers = ['first-question', 'unknown-slug', second.questionId, first.questionId]
+    const response = await front.post('/propose/batch/signing-data', { identifiers })
+    expect(response.status).toBe(200)
+    const { results } = BatchSigningDataAnswer.strict().parse(await response.json())
+    expect(results.map(({ identifier }) => identifier)).toEqual(identifiers)
+    expect(results.map(({ status_code, error }) => error?.code ?? status_code)).toEqual([
+      200,
+      'question_not_found',
+      'request_not_open',
+      200,
+    ])
+    expect(results[0]?.signing_data).toMatchObject({
+      question_id: first.questionId,
+      request: { question_id: first.questionId, identifier: { raw: first.round.identifier } },
+      identifier: { raw: first.round.identifier },
+      price: { allowed_values: ['0', '1000000000000000000'] },
+      bond: { token: first.round.token.address, required_bond: String(testBondRaw) },
+      signing: { chain_id: 31337, max_payment: '0', primary_type: 'PermitWitnessTransferFrom' },
+    })
+    expect(Object.keys(results[0]?.signing_data?.signing.types ?? {})).toEqual([
+      'PermitWitnessTransferFrom',
+      'TokenPermissions',
+      'Proposal',
+    ])
+  })
+
+  test('§2.7: submit echoes client_ref; the status_url it gives is not served', async () => {
+    const front = await openFront()
+    const item = { ...(await signedItem(front.wallets[0], first)), client_ref: 'mine' }
+    const answer = BatchSubmitAnswer.strict().parse(await (await front.post('/propose/batch', { proposals: [item] })).json())
+    const candidate = answer.results[0]?.candidate
+    expect(answer.results[0]).toMatchObject({ client_ref: 'mine', status_code: 202, candidate: { status: 'received' } })
+    expect(candidate?.status_url).toBe(`/propose/status/${candidate?.candidate_id}`)
+    expect((await front.get(candidate?.status_url ?? '')).status).toBe(404)
+  })
+
+  test('§4.2 rule 6: an unknown id is a 404 of its own; a failure carries code and detail only', async () => {
+    const front = await openFront()
+    const id = await admit(front)
+    const failure = { stage: 'validation', code: 'permit_expired', detail: 'expired', retryable: false } as const
+    const progress = { status: 'failed', validatedAtMs: null, selectedAtMs: null, submission: null, failure } as const
+    await front.ledger.commit([{ kind: 'candidate.progress', id, progress }])
+    const unknown = '00000000-0000-4000-8000-000000000000'
+    const response = await front.post('/propose/batch/status', { candidate_ids: [unknown, id] })
+    const { results } = BatchStatusAnswer.strict().parse(await response.json())
+    expect(results[0]).toMatchObject({ candidate_id: unknown, status_code: 404, error: { code: 'candidate_not_found' } })
+    expect(results[1]).toMatchObject({ candidate_id: id, status_code: 200, candidate: { status: 'failed', submission: null } })
+    expect(results[1]?.candidate?.failure).toEqual({ code: 'permit_expired', detail: 'expired' })
+  })
+})
+
+describe('charging', () => {
+  const budget = { budget: { per_ip_items: 10, global_items: 100 } }
+
+  test('§8 rule 2: single calls cost one item, batch calls their entries, and every charged answer says so', async () => {
+    const front = await openFront({ config: budget })
+    const left = (response: Response) => Number(response.headers.get('ratelimit-remaining'))
+    expect(left(await front.get(`/v1/proposals/eligibility/${front.wallets[0].address}`))).toBe(9)
+    expect(left(await front.post('/propose/batch/signing-data', { identifiers: ['a', 'b', 'c'] }))).toBe(6)
+    expect(left(await front.post('/propose/batch/status', { candidate_ids: [] }))).toBe(5)
+    const refused = await front.get('/v1/proposals/eligibility/0x12')
+    expect([refused.status, left(refused), refused.headers.get('ratelimit-limit'), refused.headers.get('ratelimit-reset')]).toEqual([
+      400,
+      4,
+      '10',
+      '60',
+    ])
+    expect(left(await front.post('/v1/proposals/first-question', '{"a":'))).toBe(3)
+  })
+
+  test('contract §2: unknown routes, 405, health, readiness and OpenAPI are free', async () => {
+    const front = await openFront({ config: budget })
+    for (const path of ['/healthz', '/readyz', '/openapi.json', '/nowhere', '/v1/proposals/a']) {
+      const response = await front.get(path)
+      expect(response.headers.get('ratelimit-limit')).toBeNull()
+    }
+    const paid = await front.get(`/v1/proposals/eligibility/${front.wallets[0].address}`)
+    expect(paid.headers.get('ratelimit-remaining')).toBe('9')
+  })
+
+  test('R18, R19: 101 entries cost 101 and are refused by the budget before their schema is looked at', async () => {
+    const front = await openFront({ config: { budget: { per_ip_items: 100, global_items: 1000 } } })
+    const call = { identifiers: Array.from({ length: 101 }, () => 5) }
+    const refused = await front.post('/propose/batch/signing-data', call)
+    expect([refused.status, await codeOf(refused.clone())]).toEqual([429, 'rate_limited'])
+    expect(refused.headers.get('retry-after')).toBe('60')
+    expect(((await refused.json()) as { error: { detail: string } }).error.detail).toContain('retry in 60 seconds')
+    front.clock.monotonic += 59_001
+    const again = await front.get(`/v1/proposals/eligibility/${front.wallets[0].address}`)
+    expect([again.status, again.headers.get('retry-after')]).toEqual([429, '1'])
+    front.clock.monotonic += 999
+    expect((await front.get(`/v1/proposals/eligibility/${front.wallets[0].address}`)).status).toBe(200)
+  })
+
+  test('robustness §4: a spent budget is seen before a byte of the body is read', async () => {
+    const front = await openFront({ config: { budget: { per_ip_items: 1, global_items: 100 } } })
+    await front.get(`/v1/proposals/eligibility/${front.wallets[0].address}`)
+    let read = false
+    const response = await front.gateway.handle(new Request('http://gateway.test/', { headers: { 'content-type': 'application/json' } }), {
+      address: '192.0.2.1',
+      target: '/v1/proposals/first-question',
+      method: 'POST',
+      readBody: async () => {
+        read = true
+        return new Uint8Array()
+      },
+    })
+    expect([response.status, read]).toEqual([429, false])
+  })
+
+  test('contract §6: in process no budget is charged', async () => {
+    const front = await openFront({ config: { budget: { per_ip_items: 1, global_items: 1 } } })
+    for (let call = 0; call < 3; call += 1) {
+      const request = new Request(`http://local/v1/proposals/eligibility/${front.wallets[0].address}`)
+      const response = await front.gateway.handle(request, { charged: false })
+      expect([response.status, response.headers.get('ratelimit-limit')]).toEqual([200, null])
+    }
+  })
+
+  test('robustness §5: clients behind a trusted proxy have budgets of their own', async () => {
+    const front = await openFront({ config: { ...budget, proxy: { trusted_cidrs: ['192.0.2.0/24'] } } })
+    const path = `/v1/proposals/eligibility/${front.wallets[0].address}`
+    const left = async (forwarded: string) => (await front.get(path, { 'x-forwarded-for': forwarded })).headers.get('ratelimit-remaining')
+    expect([await left('203.0.113.1'), await left('203.0.113.1'), await left('203.0.113.2')]).toEqual(['9', '8', '9'])
+  })
+})
+
+describe('limits of the whole gateway', () => {
+  test('R23, contract §2: while draining new calls are 503 server_busy, those in flight end, and readiness says so', async () => {
+    let release = () => {}
+    const held = new Promise<void>((resolve) => {
+      release = resolve
+    })
+    const front = await openFront({ parts: { breathe: () => held } })
+    const inFlight = front.post('/propose/batch', { proposals: [await signedItem(front.wallets[0], first)] })
+    let drained = false
+    const draining = front.gateway.drain().then(() => {
+      drained = true
+    })
+    const refused = await front.get(`/v1/proposals/eligibility/${front.wallets[0].address}`)
+    expect([refused.status, await codeOf(refused), refused.headers.get('retry-after')]).toEqual([503, 'server_busy', '1'])
+    expect((await front.get('/readyz')).status).toBe(503)
+    expect((await front.get('/healthz')).status).toBe(200)
+    expect(drained).toBe(false)
+    release()
+    expect((await inFlight).status).toBe(200)
+    await draining
+    expect(drained).toBe(true)
+  })
+
+  test('R17: more than 256 calls in flight are 503 server_busy', async () => {
+    let release = () => {}
+    const held = new Promise<void>((resolve) => {
+      release = resolve
+    })
+    const front = await openFront({ parts: { breathe: () => held } })
+    const item = await signedItem(front.wallets[0], first)
+    const calls = Array.from({ length: gatewayLimits.callsInFlight + 1 }, () => front.post('/propose/batch', { proposals: [item] }))
+    const busy = await Promise.race(calls)
+    expect([busy.status, await codeOf(busy)]).toEqual([503, 'server_busy'])
+    release()
+    const statuses = (await Promise.all(calls)).map(({ status }) => status)
+    expect(statuses.filter((status) => status === 200)).toHaveLength(gatewayLimits.callsInFlight)
+  })
+
+  test('R17: bodies share one memory; what does not fit is 503, and room comes back', async () => {
+    const front = await openFront()
+    const send = (bytes: number) =>
+      front.gateway.handle(new Request('http://gateway.test/', { headers: { 'content-type': 'application/json' } }), {
+        address: '192.0.2.1',
+        target: '/propose/batch',
+        method: 'POST',
+        readBody: async ({ reserve }) => {
+          if (reserve(bytes)) return new TextEncoder().encode('{}')
+          const { BodyError } = await import('../../src/core/protocol/call.js')
+          throw new BodyError('no_room')
+        },
+      })
+    expect((await send(gatewayLimits.bodyBytes + 1)).status).toBe(503)
+    expect((await send(gatewayLimits.bodyBytes)).status).toBe(422)
+    expect((await send(gatewayLimits.bodyBytes)).status).toBe(422)
+  })
+
+  test('robustness §5: an overloaded process sheds calls', async () => {
+    const front = await openFront({ parts: { overloaded: () => true } })
+    const refused = await front.get(`/v1/proposals/eligibility/${front.wallets[0].address}`)
+    expect([refused.status, await codeOf(refused)]).toEqual([503, 'server_busy'])
+  })
+
+  test('robustness §4: a bug of ours is 500 with the request id only, and its message is nowhere', async () => {
+    const front = await openFront()
+    front.view.known = () => {
+      throw new TypeError('canary')
+    }
+    const single = await front.post(`/v1/proposals/${first.questionId}`, await signedBody(front.wallets[0], first))
+    const text = await single.text()
+    expect([single.status, text.includes('internal_error'), text.includes('canary')]).toEqual([500, true, false])
+    const batch = await front.post('/propose/batch', { proposals: [await signedItem(front.wallets[0], first)] })
+    expect(BatchSubmitAnswer.parse(await batch.json()).results[0]).toMatchObject({ status_code: 500, error: { code: 'internal_error' } })
+    const [record] = front.records
+    expect(text).toContain(record?.requestId)
+    expect(record).toMatchObject({ status: 500, code: 'internal_error', bug: { name: 'TypeError' } })
+    expect(front.records[1]).toMatchObject({ status: 200, bug: { name: 'TypeError' } })
+    expect(JSON.stringify(front.records)).not.toContain('canary')
+  })
+
+  test('contract §2: readiness names what is missing in view and pipeline', async () => {
+    const front = await openFront({ parts: { pipeline: { faults: () => ['the executor has no role'] } } })
+    front.view.faultList.push('head too old')
+    const response = await front.get('/readyz')
+    expect([response.status, await response.json()]).toEqual([503, { ready: false, reasons: ['head too old', 'the executor has no role'] }])
+    expect(front.gateway.readiness()).toEqual(['head too old', 'the executor has no role'])
+  })
+})
+
+describe('headers, CORS and metrics', () => {
+  test('robustness §5: every answer is JSON, not stored and not sniffed', async () => {
+    const front = await openFront()
+    for (const path of ['/healthz', '/nowhere', `/v1/proposals/eligibility/${front.wallets[0].address}`, '/v1/proposals/x/status/y']) {
+      const { headers } = await front.get(path)
+      expect([headers.get('content-type'), headers.get('cache-control'), headers.get('x-content-type-options')]).toEqual([
+        'application/json',
+        'no-store',
+        'nosniff',
+      ])
+    }
+  })
+
+  test('§1: browser origins need configuration; preflight is free of charge', async () => {
+    const front = await openFront({ config: { cors: { origins: ['https://app.example'] }, budget: { per_ip_items: 5 } } })
+    const ask = (method: string, origin: string, path: string) =>
+      front.gateway.handle(new Request('http://gateway.test/', { headers: { origin } }), { address: '192.0.2.1', target: path, method })
+    const preflight = await ask('OPTIONS', 'https://app.example', '/propose/batch')
+    expect([
+      preflight.status,
+      preflight.headers.get('access-control-allow-origin'),
+      preflight.headers.get('access-control-allow-methods'),
+    ]).toEqual([204, 'https://app.example', 'POST'])
+    expect(preflight.headers.get('ratelimit-limit')).toBeNull()
+    expect((await ask('OPTIONS', 'https://evil.example', '/propose/batch')).status).toBe(405)
+    expect((await ask('OPTIONS', 'https://app.example', '/nowhere')).status).toBe(404)
+    const path = `/v1/proposals/eligibility/${front.wallets[0].address}`
+    const allowed = await ask('GET', 'https://app.example', path)
+    expect([allowed.headers.get('access-control-allow-origin'), allowed.headers.get('vary')]).toEqual(['https://app.example', 'Origin'])
+    expect((await ask('GET', 'https://evil.example', path)).headers.get('access-control-allow-origin')).toBeNull()
+    const closed = await openFront()
+    const without = await closed.gateway.handle(new Request('http://gateway.test/', { headers: { origin: 'https://app.example' } }), {
+      target: '/propose/batch',
+      method: 'OPTIONS',
+    })
+    expect([without.status, without.headers.get('allow'), without.headers.get('access-control-allow-origin')]).toEqual([405, 'POST', null])
+  })
+
+  test('contract §2: calls are counted by route template, method and status', async () => {
+    const front = await openFront()
+    await front.get('/healthz')
+    await front.get('/healthz')
+    await front.get(`/v1/proposals/eligibility/${front.wallets[0].address}`)
+    await front.get('/secret-canary')
+    await front.gateway.handle(new Request('http://gateway.test/'), { target: '/healthz', method: 'BREW' })
+    expect(front.gateway.requestCounts()).toEqual([
+      { route: '/healthz', method: 'GET', status: 200, count: 2 },
+      { route: '/v1/proposals/eligibility/{address}', method: 'GET', status: 200, count: 1 },
+      { route: 'unmatched', method: 'GET', status: 404, count: 1 },
+      { route: '/healthz', method: 'OTHER', status: 405, count: 1 },
+    ])
+  })
+
+  test('contract §2: OpenAPI lists exactly the routes that are served, with the methods they take', async () => {
+    const front = await openFront()
+    const document = (await (await front.get('/openapi.json')).json()) as ReturnType<typeof openApiDocument>
+    expect(document).toEqual(JSON.parse(JSON.stringify(openApiDocument())))
+    expect(document.openapi).toBe('3.1.0')
+    const example: Record<string, string> = {
+      address: `0x${'1'.repeat(40)}`,
+      identifier: 'a-slug',
+      candidate_id: '00000000-0000-4000-8000-000000000000',
+    }
+    for (const [path, methods] of Object.entries(document.paths)) {
+      const target = path.replaceAll(/\{(\w+)\}/g, (_, name: string) => example[name] ?? name)
+      const wrong = await front.gateway.handle(new Request('http://gateway.test/'), { target, method: 'DELETE' })
+      expect([path, wrong.status, wrong.headers.get('allow')?.toLowerCase()]).toEqual([path, 405, Object.keys(methods).join(', ')])
+    }
+    const served = new Set(front.gateway.requestCounts().map(({ route }) => route))
+    expect(served).toEqual(new Set(Object.keys(document.paths)))
+    const references = JSON.stringify(document).match(/#\/components\/schemas\/\w+/g) ?? []
+    for (const reference of new Set(references)) expect(document.components.schemas).toHaveProperty(reference.split('/').at(-1) ?? '')
+  })
+})

@@ -1,0 +1,140 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import type { Slot, SlotAttempt } from '../../src/core/gateway/ledger.js'
+import { type Action, mostAttempts, next, type SlotFacts } from '../../src/core/gateway/slot.js'
+import type { ChainReceipt, Hex } from '../../src/core/ports.js'
+
+const hashOf = (n: number): Hex => `0x${String(n).padStart(64, '0')}`
+const attempt = (n: number, changes: Partial<SlotAttempt> = {}): SlotAttempt => ({
+  hash: hashOf(n),
+  raw: '0x02',
+  kind: 'propose',
+  candidateIds: ['c'],
+  maxFeePerGas: '100',
+  maxPriorityFeePerGas: '10',
+  preparedAtMs: 0,
+  sentAtMs: 1,
+  ...changes,
+})
+const slotOf = (...attempts: SlotAttempt[]): Slot => ({ id: 's', executor: '0x1', nonce: 7, candidateIds: ['c'], openedAtMs: 0, attempts })
+const receiptOf = (n: number, blockNumber: bigint, status: ChainReceipt['status'] = 'success'): [Hex, ChainReceipt] => [
+  hashOf(n),
+  { transactionHash: hashOf(n), blockNumber, blockHash: hashOf(900), status, gasUsed: 1n, logs: [] },
+]
+const calm: SlotFacts = {
+  headNumber: 100n,
+  finalizedNumber: 98n,
+  confirmations: 'finalized',
+  nonceLatest: 7,
+  nonceFinalized: 7,
+  receipts: new Map(),
+  held: new Set(),
+  recorded: 'submitted',
+  expired: false,
+  overdue: false,
+  sendDue: true,
+  bumpDue: false,
+  maySend: true,
+}
+const kindOf = (slot: Slot, facts: Partial<SlotFacts>) => next(slot, { ...calm, ...facts }).kind
+
+describe('the next action for a slot (robustness §3)', () => {
+  test.each<[string, Slot, Partial<SlotFacts>, Action['kind']]>([
+    ['a nonce without a transaction is signed for', slotOf(), { recorded: null }, 'prepare'],
+    ['a nonce whose candidate is overdue is given back by a self-transfer', slotOf(), { recorded: null, overdue: true }, 'cancel'],
+    ['signed and never sent: sent', slotOf(attempt(1, { sentAtMs: null })), { recorded: 'prepared' }, 'send'],
+    [
+      'signed, and the node holds it already: noted',
+      slotOf(attempt(1, { sentAtMs: null })),
+      { recorded: 'prepared', held: new Set([hashOf(1)]) },
+      'note-sent',
+    ],
+    ['sent and held: waited for', slotOf(attempt(1)), { held: new Set([hashOf(1)]) }, 'wait'],
+    ['sent and gone: the same bytes', slotOf(attempt(1)), {}, 'send'],
+    ['sent and gone, a moment ago: waited for', slotOf(attempt(1)), { sendDue: false }, 'wait'],
+    ['held for long: a higher fee', slotOf(attempt(1)), { held: new Set([hashOf(1)]), bumpDue: true }, 'replace'],
+    ['nonce used at the head: only finalized state decides', slotOf(attempt(1)), { nonceLatest: 8 }, 'wait'],
+    ['nonce used in finalized state without a receipt of ours', slotOf(attempt(1)), { nonceLatest: 8, nonceFinalized: 8 }, 'close-taken'],
+    ['expired and not mined: cancelled', slotOf(attempt(1)), { expired: true, overdue: true }, 'cancel'],
+    ['overdue at the head, not final: not sent again', slotOf(attempt(1)), { overdue: true }, 'wait'],
+    ['mined, not final: waited for', slotOf(attempt(1)), { receipts: new Map([receiptOf(1, 99n)]) }, 'wait'],
+    ['mined and final: confirmed', slotOf(attempt(1)), { receipts: new Map([receiptOf(1, 98n)]) }, 'confirm'],
+    ['deep enough by number: confirmed', slotOf(attempt(1)), { confirmations: 2, receipts: new Map([receiptOf(1, 99n)]) }, 'confirm'],
+    ['not deep enough by number', slotOf(attempt(1)), { confirmations: 3, receipts: new Map([receiptOf(1, 99n)]) }, 'wait'],
+    ['confirmed: indexed', slotOf(attempt(1)), { recorded: 'confirmed', receipts: new Map([receiptOf(1, 98n)]) }, 'index'],
+    ['indexed and final: closed', slotOf(attempt(1)), { recorded: 'indexed', receipts: new Map([receiptOf(1, 98n)]) }, 'close-executed'],
+    [
+      'indexed by depth, not final: the slot stays',
+      slotOf(attempt(1)),
+      { confirmations: 1, recorded: 'indexed', receipts: new Map([receiptOf(1, 99n)]) },
+      'wait',
+    ],
+    ['indexed and the receipt is gone: back', slotOf(attempt(1)), { recorded: 'indexed' }, 'retreat'],
+    [
+      'confirmed and too shallow again: back',
+      slotOf(attempt(1)),
+      { confirmations: 3, recorded: 'confirmed', receipts: new Map([receiptOf(1, 99n)]) },
+      'retreat',
+    ],
+    ['reverted, not final: noted', slotOf(attempt(1)), { receipts: new Map([receiptOf(1, 99n, 'reverted')]) }, 'note-reverted'],
+    [
+      'reverted and final: closed',
+      slotOf(attempt(1)),
+      { recorded: 'reverted', receipts: new Map([receiptOf(1, 98n, 'reverted')]) },
+      'close-reverted',
+    ],
+    ['reverted, and a reorganisation undid it', slotOf(attempt(1)), { recorded: 'reverted' }, 'retreat'],
+    [
+      'the self-transfer mined, not final',
+      slotOf(attempt(1), attempt(2, { kind: 'cancel' })),
+      { receipts: new Map([receiptOf(2, 99n)]) },
+      'wait',
+    ],
+    [
+      'the self-transfer final',
+      slotOf(attempt(1), attempt(2, { kind: 'cancel' })),
+      { receipts: new Map([receiptOf(2, 98n)]) },
+      'close-cancelled',
+    ],
+    ['an earlier attempt mined after all', slotOf(attempt(1), attempt(2)), { receipts: new Map([receiptOf(1, 98n)]) }, 'confirm'],
+  ])('%s', (_title, slot, facts, expected) => {
+    expect(kindOf(slot, facts)).toBe(expected)
+  })
+
+  test('R16: while the executor may not send, nothing is signed or sent', () => {
+    const facts = fc.record({
+      nonceLatest: fc.integer({ min: 7, max: 9 }),
+      nonceFinalized: fc.integer({ min: 6, max: 9 }),
+      recorded: fc.constantFrom<SlotFacts['recorded']>(null, 'prepared', 'submitted', 'confirmed', 'indexed', 'reverted', 'dropped'),
+      expired: fc.boolean(),
+      overdue: fc.boolean(),
+      sendDue: fc.boolean(),
+      bumpDue: fc.boolean(),
+      held: fc.subarray([hashOf(1), hashOf(2)]).map((hashes) => new Set(hashes)),
+    })
+    const slots = fc.constantFrom(slotOf(), slotOf(attempt(1, { sentAtMs: null })), slotOf(attempt(1), attempt(2)))
+    fc.assert(
+      fc.property(slots, facts, (slot, some) => {
+        expect(['prepare', 'send', 'replace', 'cancel']).not.toContain(kindOf(slot, { ...some, maySend: false }))
+      }),
+    )
+  })
+
+  test('R15: without finalized state behind it no slot is ever closed', () => {
+    const statuses = fc.constantFrom<ChainReceipt['status']>('success', 'reverted')
+    const recorded = fc.constantFrom<SlotFacts['recorded']>(null, 'prepared', 'submitted', 'confirmed', 'indexed', 'reverted', 'dropped')
+    fc.assert(
+      fc.property(fc.boolean(), statuses, recorded, fc.integer({ min: 0, max: 3 }), (mined, status, before, depth) => {
+        const receipts = new Map(mined ? [receiptOf(1, 99n, status)] : [])
+        const kind = kindOf(slotOf(attempt(1)), { receipts, recorded: before, confirmations: depth, nonceLatest: 9 })
+        expect(kind.startsWith('close')).toBe(false)
+      }),
+    )
+  })
+
+  test('no more than six transactions are signed for one nonce', () => {
+    const attempts = Array.from({ length: mostAttempts }, (_, n) => attempt(n))
+    expect(kindOf(slotOf(...attempts), { bumpDue: true, held: new Set([hashOf(mostAttempts - 1)]) })).toBe('wait')
+    expect(kindOf(slotOf(...attempts), { bumpDue: true })).toBe('send')
+  })
+})
