@@ -1,0 +1,151 @@
+/** HTTP to one gateway over undici, by the rules of robustness §6. */
+import { readFileSync } from 'node:fs'
+import { Agent, type Dispatcher, request } from 'undici'
+import { type Fetch, TransportError } from '../ports.js'
+import { UsageError } from '../protocol/errors.js'
+
+export interface HttpOptions {
+  /** PEM file of a private authority; it replaces the system's (there is no option to skip verification). */
+  readonly caFile?: string
+  /** The whole attempt, answer included; default 45 s. */
+  readonly attemptMs?: number
+}
+
+/** Robustness §6. */
+const connectMs = 5_000
+const headersMs = 30_000
+const attemptMs = 45_000
+const maxHeaderBytes = 16 * 1024
+
+/**
+ * A `fetch` that never follows a redirect, asks for no compression, takes no proxy from the environment, and uses a fresh socket for
+ * every POST. Rejects with `TransportError`, whose phase tells whether a byte of the request can have left, or with the reason of the
+ * caller's signal where it fired before that. `close` lets go of idle sockets; they keep no process alive.
+ */
+export function createHttp(options: HttpOptions = {}): { readonly fetch: Fetch; close(): Promise<void> } {
+  const settings: Agent.Options = {
+    connect: { timeout: connectMs, ...(options.caFile === undefined ? {} : { ca: readAuthority(options.caFile) }) },
+    headersTimeout: headersMs,
+    bodyTimeout: headersMs,
+    maxHeaderSize: maxHeaderBytes,
+  }
+  const shared = new Agent({ ...settings, connections: 16 })
+
+  const fetch: Fetch = async (input, init) => {
+    const call = new Request(input, init)
+    const stopped = init?.signal ?? call.signal
+    const signal = AbortSignal.any([stopped, AbortSignal.timeout(options.attemptMs ?? attemptMs)])
+    const body = call.body === null ? null : new Uint8Array(await call.arrayBuffer())
+    signal.throwIfAborted()
+    const fresh = call.method === 'POST'
+    const agent = fresh ? new Agent({ ...settings, pipelining: 0 }) : shared
+    try {
+      return await exchange(agent, call, body, signal, fresh)
+    } catch (error) {
+      // Our own time ran out before anything was sent: the caller's signal is not the reason.
+      if (error === signal.reason && !stopped.aborted) throw transportError(error, false)
+      throw error
+    } finally {
+      // Waits in the background for the body to be read; what goes wrong there the body's reader is told.
+      if (fresh) agent.close().catch(() => undefined)
+    }
+  }
+  return { fetch, close: () => shared.close() }
+}
+
+function exchange(agent: Agent, call: Request, body: Uint8Array | null, signal: AbortSignal, fresh: boolean): Promise<Response> {
+  return new Promise((resolve, reject) => {
+    // undici tells `onRequestStart` once the socket (and TLS) stands, right before it writes the first byte.
+    let started = false
+    const watched = agent.compose(
+      (dispatch) => (options, handler) =>
+        dispatch(options, {
+          onRequestStart(controller, context) {
+            started = !signal.aborted
+            handler.onRequestStart?.(controller, context)
+          },
+          onRequestUpgrade: (controller, status, headers, socket) => handler.onRequestUpgrade?.(controller, status, headers, socket),
+          onResponseStart: (controller, status, headers, text) => handler.onResponseStart?.(controller, status, headers, text),
+          onResponseData: (controller, chunk) => handler.onResponseData?.(controller, chunk),
+          onResponseEnd: (controller, trailers) => handler.onResponseEnd?.(controller, trailers),
+          onResponseError: (controller, error) => handler.onResponseError?.(controller, error),
+        }),
+    )
+    // While connecting undici only notes the abort and acts on it when the socket stands; the caller need not wait for that.
+    const aborted = () => {
+      if (!started) reject(signal.reason)
+    }
+    signal.addEventListener('abort', aborted, { once: true })
+    request(call.url, {
+      dispatcher: watched,
+      method: call.method as Dispatcher.HttpMethod,
+      headers: { ...Object.fromEntries(call.headers), 'accept-encoding': 'identity' },
+      body,
+      signal,
+      reset: fresh,
+    })
+      .then((answer) => resolve(toResponse(answer)))
+      .catch((error: unknown) => reject(!started && signal.aborted ? signal.reason : transportError(error, started)))
+      .finally(() => signal.removeEventListener('abort', aborted))
+  })
+}
+
+/** Statuses whose Response may not have a body. */
+const bodiless = new Set([204, 205, 304])
+
+function toResponse(answer: Dispatcher.ResponseData): Response {
+  const headers = new Headers()
+  for (const [name, value] of Object.entries(answer.headers)) {
+    for (const each of Array.isArray(value) ? value : [value]) if (each !== undefined) headers.append(name, each)
+  }
+  const status = answer.statusCode
+  try {
+    const response = new Response(bodiless.has(status) ? null : streamOf(answer.body), { status, headers })
+    if (bodiless.has(status)) drop(answer.body)
+    return response
+  } catch (error) {
+    // A status outside 200-599.
+    drop(answer.body)
+    throw error
+  }
+}
+
+/** Node 20's own adapter (`Readable.toWeb`) throws past every handler where a body is cancelled while a chunk arrives. */
+function streamOf(body: Dispatcher.ResponseData['body']): ReadableStream<Uint8Array> {
+  const chunks = body[Symbol.asyncIterator]()
+  return new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      const { done, value } = await chunks.next()
+      if (done === true) controller.close()
+      else controller.enqueue(value)
+    },
+    cancel: () => drop(body),
+  })
+}
+
+/** Ends a body that nobody will read; the abort that this raises in it concerns nobody. */
+function drop(body: Dispatcher.ResponseData['body']): void {
+  body.on('error', () => undefined).destroy()
+}
+
+/** Node's or undici's code, or the name of an error without one (HTTPParserError); never its message, which may name an address (R5). */
+function transportError(error: unknown, started: boolean): TransportError {
+  const code = codeOf(error)
+  return started
+    ? new TransportError('exchange', code, `the connection to the gateway failed after the request was sent (${code})`)
+    : new TransportError('connect', code, `no connection to the gateway (${code})`)
+}
+
+function codeOf(error: unknown): string {
+  if (!(error instanceof Error)) return 'UNKNOWN'
+  if ('code' in error && typeof error.code === 'string' && /^[A-Za-z0-9_]{1,64}$/.test(error.code)) return error.code
+  return /^[A-Za-z0-9_]{1,64}$/.test(error.name) ? error.name : 'UNKNOWN'
+}
+
+function readAuthority(path: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch (cause) {
+    throw new UsageError('ca_unreadable', `the CA file ${path} cannot be read`, { hint: 'name a readable PEM file', cause })
+  }
+}

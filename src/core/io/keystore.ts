@@ -1,0 +1,247 @@
+/** Encrypted keystores: Web3 Secret Storage v3, readable by Foundry's `cast` and others, and theirs by us (contract §6 `account`). */
+import { createCipheriv, createDecipheriv, pbkdf2, randomBytes, randomUUID, scrypt, timingSafeEqual } from 'node:crypto'
+import { promisify } from 'node:util'
+import { keccak_256 } from '@noble/hashes/sha3'
+import { z } from 'zod'
+import type { Address, Files } from '../ports.js'
+import { StorageError, UsageError } from '../protocol/errors.js'
+import { fromHex, toHex } from '../protocol/witness.js'
+import { joinPath, makeDurableDir, writeAll } from '../storage/durable.js'
+import { errorCode } from '../storage/failures.js'
+import { addressOfKey } from './keys.js'
+
+export interface KeystoreEntry {
+  readonly name: string
+  /** `undefined` where the file does not say (it need not). */
+  readonly address: Address | undefined
+}
+
+/** N·r ≤ 2^21 (robustness §6): 256 MiB at most. */
+const maxScryptCost = 2 ** 21
+const maxIterations = 10_000_000
+/** 128 MiB and about half a second: geth's own default is twice that, `cast`'s a sixteenth. */
+const ours = { n: 2 ** 17, r: 8, p: 1, dklen: 32 } as const
+
+const hex = (bytes: number) => z.string().regex(new RegExp(`^[0-9a-fA-F]{${bytes * 2}}$`))
+const salt = z.string().regex(/^([0-9a-fA-F]{2}){1,64}$/)
+const cost = z
+  .int()
+  .min(1)
+  .max(2 ** 31)
+const Crypto = z.object({
+  cipher: z.literal('aes-128-ctr'),
+  cipherparams: z.object({ iv: hex(16) }),
+  ciphertext: hex(32),
+  mac: hex(32),
+  kdf: z.enum(['scrypt', 'pbkdf2']),
+  kdfparams: z.union([
+    z.object({ n: cost, r: cost, p: cost, dklen: z.literal(32), salt }),
+    z.object({ c: cost, prf: z.literal('hmac-sha256'), dklen: z.literal(32), salt }),
+  ]),
+})
+const Keystore = z.object({ version: z.literal(3), crypto: Crypto, address: z.string().optional() })
+type Keystore = z.infer<typeof Keystore>
+
+/**
+ * Writes `<home>/keystores/<name>.json` (0600), never over another. UsageError `account_exists`, `invalid_account_name`,
+ * `empty_password`. `key` stays the caller's to zero.
+ */
+export async function createKeystore(
+  files: Files,
+  home: string,
+  name: string,
+  key: Uint8Array,
+  password: string,
+): Promise<KeystoreEntry & { readonly address: Address; readonly path: string }> {
+  const path = pathOf(home, name)
+  if (password === '') throw new UsageError('empty_password', 'an empty password protects nothing', { hint: 'choose a password' })
+  const address = addressOfKey(key)
+  const text = await encrypt(key, password, address)
+  const folder = joinPath(home, 'keystores')
+  const temporary = `${path}.${randomUUID()}.tmp`
+  try {
+    await makeDurableDir(files, folder)
+    const handle = await files.open(temporary, 'exclusive')
+    try {
+      await writeAll(handle, new TextEncoder().encode(text))
+      await handle.datasync()
+    } finally {
+      await handle.close()
+    }
+    try {
+      // A link, unlike a rename, never replaces a key that is there already.
+      await files.link(temporary, path)
+    } finally {
+      await files.remove(temporary)
+    }
+    await files.syncDir(folder)
+  } catch (cause) {
+    if (errorCode(cause) === 'EEXIST') {
+      throw new UsageError('account_exists', `there is an account ${name} already`, { hint: 'choose another name' })
+    }
+    throw new StorageError('keystore_unusable', `the keystore ${path} cannot be written (${errorCode(cause) ?? 'unknown'})`, {
+      hint: 'check the rights and the free space of the home folder',
+      cause,
+    })
+  }
+  return { name, address, path }
+}
+
+/** The keystores in `<home>/keystores`, sorted by name; what is no keystore is left out. */
+export async function listKeystores(files: Files, home: string): Promise<readonly KeystoreEntry[]> {
+  let names: string[]
+  try {
+    names = await files.list(joinPath(home, 'keystores'))
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return []
+    throw error
+  }
+  const entries: KeystoreEntry[] = []
+  for (const file of names.sort()) {
+    const name = /^([A-Za-z0-9][A-Za-z0-9._-]{0,63})\.json$/.exec(file)?.[1]
+    if (name === undefined) continue
+    try {
+      entries.push(await readKeystore(files, home, name))
+    } catch (error) {
+      if (!(error instanceof UsageError)) throw error
+    }
+  }
+  return entries
+}
+
+/** One entry without decrypting; UsageError `account_not_found`, `invalid_keystore`. */
+export async function readKeystore(files: Files, home: string, name: string): Promise<KeystoreEntry> {
+  const { address } = parse(await readText(files, home, name), `the keystore of account ${name}`)
+  return { name, address: canonical(address) }
+}
+
+/** The key of a keystore: the caller zeroes it. UsageError `account_not_found`, `invalid_keystore`, `wrong_password`. */
+export async function unlockKeystore(files: Files, home: string, name: string, password: string): Promise<Uint8Array> {
+  return decryptKeystore(await readText(files, home, name), password, `the keystore of account ${name}`)
+}
+
+/** The key of a keystore's JSON text, for `account import`; `where` names it in errors, which are as above. */
+export async function decryptKeystore(text: string, password: string, where: string): Promise<Uint8Array> {
+  const { crypto, address } = parse(text, where)
+  const derived = await derive(crypto, password, where)
+  try {
+    const ciphertext = fromHex(`0x${crypto.ciphertext.toLowerCase()}`)
+    if (!timingSafeEqual(macOf(derived, ciphertext), fromHex(`0x${crypto.mac.toLowerCase()}`))) {
+      throw new UsageError('wrong_password', `the password does not open ${where}`, { hint: 'try again, or check --password-file' })
+    }
+    const iv = fromHex(`0x${crypto.cipherparams.iv.toLowerCase()}`)
+    const key = new Uint8Array(createDecipheriv('aes-128-ctr', derived.subarray(0, 16), iv).update(ciphertext))
+    const told = canonical(address)
+    if (told !== undefined && told !== addressOfKey(key)) {
+      key.fill(0)
+      throw invalid(where, 'its address is not that of its key')
+    }
+    return key
+  } finally {
+    derived.fill(0)
+  }
+}
+
+async function encrypt(key: Uint8Array, password: string, address: Address): Promise<string> {
+  const saltBytes = randomBytes(32)
+  const iv = randomBytes(16)
+  const derived = await scryptKey(password, saltBytes, ours)
+  try {
+    const ciphertext = new Uint8Array(createCipheriv('aes-128-ctr', derived.subarray(0, 16), iv).update(key))
+    return `${JSON.stringify({
+      version: 3,
+      id: randomUUID(),
+      address: address.slice(2),
+      crypto: {
+        cipher: 'aes-128-ctr',
+        cipherparams: { iv: iv.toString('hex') },
+        ciphertext: toHex(ciphertext).slice(2),
+        kdf: 'scrypt',
+        kdfparams: { ...ours, salt: saltBytes.toString('hex') },
+        mac: toHex(macOf(derived, ciphertext)).slice(2),
+      },
+    })}\n`
+  } finally {
+    derived.fill(0)
+  }
+}
+
+/** Over the second half of the derived key and the ciphertext. */
+function macOf(derived: Uint8Array, ciphertext: Uint8Array): Uint8Array {
+  const input = new Uint8Array(16 + ciphertext.length)
+  input.set(derived.subarray(16, 32), 0)
+  input.set(ciphertext, 16)
+  return keccak_256(input)
+}
+
+async function derive({ kdfparams, kdf }: Keystore['crypto'], password: string, where: string): Promise<Uint8Array> {
+  const saltBytes = fromHex(`0x${kdfparams.salt.toLowerCase()}`)
+  if (kdf === 'scrypt' && 'n' in kdfparams) {
+    const { n, r, p } = kdfparams
+    if ((n & (n - 1)) !== 0 || n < 2 || n * r > maxScryptCost || p > 16) throw invalid(where, 'its scrypt cost is not one that is taken')
+    return scryptKey(password, saltBytes, kdfparams)
+  }
+  if (kdf === 'pbkdf2' && 'c' in kdfparams) {
+    if (kdfparams.c > maxIterations) throw invalid(where, 'its pbkdf2 cost is not one that is taken')
+    return new Uint8Array(await promisify(pbkdf2)(password, saltBytes, kdfparams.c, 32, 'sha256'))
+  }
+  throw invalid(where, 'its kdfparams are not those of its kdf')
+}
+
+async function scryptKey(password: string, saltBytes: Uint8Array, { n, r, p }: { n: number; r: number; p: number }): Promise<Uint8Array> {
+  if (n >= 2 ** (16 * r)) {
+    // OpenSSL holds to RFC 7914 here; older Python tools wrote n 2^18 with r 1 all the same.
+    const { scryptAsync } = await import('@noble/hashes/scrypt')
+    return scryptAsync(password, saltBytes, { N: n, r, p, dkLen: 32 })
+  }
+  return new Promise((resolve, reject) => {
+    const options = { N: n, r, p, maxmem: 128 * r * (n + p + 2) + 1024 * 1024 }
+    scrypt(password, saltBytes, 32, options, (error, key) => {
+      if (error === null) resolve(new Uint8Array(key.buffer, key.byteOffset, key.length))
+      else reject(error)
+    })
+  })
+}
+
+function parse(text: string, where: string): Keystore {
+  let json: unknown
+  try {
+    json = JSON.parse(text)
+  } catch {
+    throw invalid(where, 'it is not JSON')
+  }
+  // Older writers spell it `Crypto`.
+  if (typeof json === 'object' && json !== null && !('crypto' in json) && 'Crypto' in json) json = { ...json, crypto: json.Crypto }
+  const parsed = Keystore.safeParse(json)
+  if (parsed.success) return parsed.data
+  throw invalid(where, `${parsed.error.issues[0]?.path.map(String).join('.') || 'it'} is missing or not as version 3 has it`)
+}
+
+function canonical(address: string | undefined): Address | undefined {
+  const digits = /^(?:0x)?([0-9a-fA-F]{40})$/.exec(address ?? '')?.[1]
+  return digits === undefined ? undefined : `0x${digits.toLowerCase()}`
+}
+
+async function readText(files: Files, home: string, name: string): Promise<string> {
+  try {
+    return new TextDecoder().decode(await files.read(pathOf(home, name)))
+  } catch (cause) {
+    if (errorCode(cause) !== 'ENOENT') throw cause
+    throw new UsageError('account_not_found', `there is no account ${name}`, {
+      hint: 'see `proposer account list`, or make one with `proposer account new`',
+    })
+  }
+}
+
+/** The name becomes part of a path: nothing that could leave the folder. */
+function pathOf(home: string, name: string): string {
+  if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(name)) {
+    throw new UsageError('invalid_account_name', 'an account name has 1 to 64 letters, digits, dots, hyphens or underscores', {
+      hint: 'choose another name',
+    })
+  }
+  return `${joinPath(home, 'keystores')}/${name}.json`
+}
+
+const invalid = (where: string, why: string) =>
+  new UsageError('invalid_keystore', `${where} cannot be used: ${why}`, { hint: 'a Web3 Secret Storage file of version 3 is expected' })

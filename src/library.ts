@@ -1,0 +1,76 @@
+/**
+ * What programs import from `proposer`: the wire schemas, the witness builder, the client, and the gateway's handler. Everything asks the
+ * world through ports; the real ones are here too. What is exported here is public: it may grow, it does not change.
+ */
+
+export type { Contracts, Round } from './core/chain/round.js'
+export type { Answer, RateLimit } from './core/client/answer.js'
+export {
+  type Authorization as JournaledAuthorization,
+  type AuthorizationState,
+  stateOf as authorizationState,
+} from './core/client/authorizations.js'
+export { type Authorized, type AuthorizeParts, authorize, type Intent, type Preview, preview } from './core/client/authorize.js'
+export { type ContextResult, type ContextSource, chainContexts, gatewayContexts, type QuestionContext } from './core/client/context.js'
+export { createGatewayClient, type GatewayClient } from './core/client/gateway-client.js'
+export { type Journal, type JournalPorts, type JournalView, openJournal, verifyJournal } from './core/client/journal.js'
+export { type PollOptions, type PollResult, type PollTarget, pollCandidates, type Stage, statusOnce } from './core/client/polling.js'
+export { type ReplayResult, replay } from './core/client/replay.js'
+export { type SubmissionResult, type SubmitOptions, submitAuthorization } from './core/client/sending.js'
+export { type SubmitParts, submitIntent, submitPayload } from './core/client/submission.js'
+export { parseTrust, Trust } from './core/client/trust.js'
+export type { ChainView, Question } from './core/gateway/chain-view.js'
+export { applySet, type GatewayConfig, parseConfig } from './core/gateway/config.js'
+export { createGateway, type Gateway, type GatewayParts } from './core/gateway/gateway.js'
+export type { Ledger } from './core/gateway/ledger.js'
+export { systemClock, systemHash, systemRandom } from './core/io/clock.js'
+export { systemFiles } from './core/io/files.js'
+export { createHttp } from './core/io/http.js'
+export { type KeySigner, parseKey, readKeyFile, signerFromKey } from './core/io/keys.js'
+export { systemLiveness } from './core/io/liveness.js'
+export { createChain } from './core/io/rpc.js'
+export type {
+  Address as ChainAddress,
+  Chain,
+  Clock,
+  Fetch,
+  FileHandle,
+  Files,
+  Hash,
+  Hex,
+  Liveness,
+  Random,
+  Signer,
+} from './core/ports.js'
+export { ChainError, TransportError } from './core/ports.js'
+export type { Peer } from './core/protocol/call.js'
+export {
+  ConflictError,
+  exit,
+  FailedError,
+  InterruptedError,
+  PendingError,
+  ProposerError,
+  RejectedError,
+  StorageError,
+  UnauthorizedError,
+  UnavailableError,
+  UncertainError,
+  UsageError,
+} from './core/protocol/errors.js'
+export { openApiDocument } from './core/protocol/openapi.js'
+export { type Authorization, fromBatchItem, fromSingle, outcomeOf, priceOf, toBatchItem, toSingle } from './core/protocol/proposal.js'
+export * from './core/protocol/schema.js'
+export { recoverSigner } from './core/protocol/signature.js'
+export {
+  domainSeparator,
+  proposalTypeHash,
+  typedData,
+  type WitnessDomain,
+  type WitnessRequest,
+  type WitnessRound,
+  type WitnessTerms,
+  witnessRound,
+  witnessTypeString,
+  witnessTypes,
+} from './core/protocol/witness.js'

@@ -1,0 +1,147 @@
+/** Both wings without a socket, as `--local` puts them together: the client's calls against the gateway's own handler (contract §6). */
+import { beforeEach, describe, expect, test } from 'vitest'
+import { stateOf } from '../../src/core/client/authorizations.js'
+import type { Intent } from '../../src/core/client/authorize.js'
+import { gatewayContexts } from '../../src/core/client/context.js'
+import { createGatewayClient } from '../../src/core/client/gateway-client.js'
+import { openJournal } from '../../src/core/client/journal.js'
+import { pollCandidates, statusOnce } from '../../src/core/client/polling.js'
+import { replay, submitIntent, submitPayload } from '../../src/core/client/submission.js'
+import type { Trust } from '../../src/core/client/trust.js'
+import { signerFromKey } from '../../src/core/io/keys.js'
+import { type Fetch, TransportError } from '../../src/core/ports.js'
+import { fromHex } from '../../src/core/protocol/witness.js'
+import { type EventClock, eventClock, sha256 } from '../support/client-world.js'
+import { advanced, makeQuestion, testContracts, testNowSeconds } from '../support/fake-view.js'
+import { openFront, type TestFront } from '../support/front.js'
+import { SimFiles, SimHost, seededRandom } from '../support/sim-files.js'
+
+const question = makeQuestion('first', { slug: 'first-question' })
+const trust: Trust = {
+  chain_id: testContracts.chainId,
+  permit2: testContracts.permit2,
+  signed_proposer: testContracts.signedProposer,
+  oracles: [...testContracts.oracles],
+  requesters: testContracts.requesters.map((each) => ({ ...each })),
+  tokens: [...testContracts.tokens],
+  slugs: { 'first-question': question.questionId },
+}
+
+let front: TestFront
+let clock: EventClock
+let lose: 'nothing' | 'the next answer'
+let home: SimFiles
+
+beforeEach(async () => {
+  front = await openFront({ wallets: 2 })
+  clock = eventClock(Number(testNowSeconds) * 1_000)
+  lose = 'nothing'
+  home = new SimFiles()
+})
+
+const inProcess: Fetch = async (input, init) => {
+  const answer = await front.gateway.handle(new Request(input, init), {})
+  if (lose === 'nothing' || !String(input).includes('/v1/')) return answer
+  lose = 'nothing'
+  throw new TransportError('exchange', 'ECONNRESET', 'lost')
+}
+
+let runs = 0
+function client(wallet: 0 | 1 = 0) {
+  const key = front.wallets[wallet]?.privateKey
+  if (key === undefined) throw new Error('no such wallet')
+  const signer = signerFromKey(fromHex(key))
+  const ports = { clock, random: seededRandom(++runs), hash: sha256, files: home.process(), liveness: new SimHost().liveness(1) }
+  const gateway = createGatewayClient({ fetch: inProcess, baseUrl: 'http://localhost', clock, origin: 'local:test' })
+  const intent: Intent = { identifier: 'first-question', proposer: signer.address, outcome: 'p2' }
+  const parts = {
+    ports,
+    journal: openJournal(ports, '/home'),
+    gateway,
+    trust,
+    signer: async () => signer,
+    context: async () => {
+      const [result] = await gatewayContexts(gateway, trust, clock).contexts(['first-question'])
+      if (result?.context === undefined) throw result?.error
+      return result.context
+    },
+  }
+  return { parts, intent, gateway }
+}
+
+describe('the client against our own gateway', () => {
+  test('§4.1: signed, accepted, told by status, replayed with the same id', async () => {
+    const { parts, intent } = client()
+    const first = await clock.drive(submitIntent(parts, intent))
+    if (first.error !== undefined) throw first.error
+    expect(first).toMatchObject({ outcome: 'accepted', statusCode: 202, questionId: question.questionId })
+    const status = await clock.drive(statusOnce(parts, { candidateId: first.candidateId, identifier: 'first-question' }))
+    expect(status).toMatchObject({ candidate_id: first.candidateId, proposer: intent.proposer, outcome: 'p2', status: 'received' })
+    const again = await clock.drive(submitIntent(client().parts, intent))
+    expect(again).toMatchObject({ outcome: 'replayed', statusCode: 200, candidateId: first.candidateId })
+  })
+
+  test('R7: a lost acknowledgement ends in the same candidate, by replay too', async () => {
+    lose = 'the next answer'
+    const first = client()
+    const lost = await clock.drive(submitIntent(first.parts, first.intent, { timeoutMs: 1 }))
+    expect(lost).toMatchObject({ outcome: 'unknown', error: { meta: { exitCode: 6 } } })
+    const { results } = await clock.drive(replay(client().parts, 'all'))
+    expect(results).toMatchObject([{ outcome: 'replayed', statusCode: 200 }])
+  })
+
+  test('R22: an imported payload is the same candidate whatever its spacing', async () => {
+    const { parts, intent } = client()
+    const first = await clock.drive(submitIntent(parts, intent))
+    if (first.error !== undefined) throw first.error
+    home = new SimFiles()
+    const spaced = JSON.stringify(JSON.parse(first.authorization.signed.body), null, 1)
+    const imported = await clock.drive(submitPayload(client().parts, question.questionId, spaced))
+    expect(imported).toMatchObject({ outcome: 'replayed', candidateId: first.candidateId })
+  })
+
+  test('contract §2: a superseding one meets candidate_conflict while the first is active', async () => {
+    const { parts, intent } = client()
+    const first = await clock.drive(submitIntent(parts, intent))
+    const second = await clock.drive(submitIntent(parts, { ...intent, outcome: 'p1', supersede: first.journalId }))
+    expect(second).toMatchObject({ outcome: 'conflict', error: { code: 'candidate_conflict', meta: { exitCode: 5 } } })
+    const { authorizations } = await clock.drive(parts.journal.load())
+    expect(authorizations.map((one) => stateOf(one, clock.nowMs()).kind)).toEqual(['accepted', 'conflict'])
+  })
+
+  test('contract §6: after a dispute the saved bytes meet round_advanced, and while the old candidate lives nothing is signed', async () => {
+    const { parts, intent } = client()
+    await clock.drive(submitIntent(parts, intent))
+    front.view.put(advanced({ ...question, round: question.round }, '1799000500'))
+    const failure = await clock.drive(submitIntent(parts, intent)).catch((error: unknown) => error)
+    expect(failure).toMatchObject({ code: 'authorization_open', meta: { exitCode: 5 } })
+    expect((await clock.drive(parts.journal.load())).authorizations).toHaveLength(1)
+  })
+
+  test('a payload that never arrived before its round ended is told apart from one that did, and a new one is signed', async () => {
+    const { parts, intent } = client()
+    const nobody = createGatewayClient({
+      fetch: async (input, init) => {
+        if (String(input).includes('/v1/')) throw new TransportError('exchange', 'ECONNRESET', 'lost')
+        return inProcess(input, init)
+      },
+      baseUrl: 'http://localhost',
+      clock,
+    })
+    expect(await clock.drive(submitIntent({ ...parts, gateway: nobody }, intent, { timeoutMs: 1 }))).toMatchObject({ outcome: 'unknown' })
+    front.view.put(advanced(question, '1799000500'))
+    const notes: string[] = []
+    const next = await clock.drive(submitIntent({ ...parts, note: (text: string) => notes.push(text) }, intent))
+    expect(next).toMatchObject({ outcome: 'accepted', statusCode: 202 })
+    expect(notes.join('\n')).toContain('out of band')
+  })
+
+  test('an unknown candidate is exit 3, a wallet that is not allowed exit 4', async () => {
+    const { parts, intent } = client()
+    const target = { candidateId: '00000000-0000-4000-8000-000000000001', identifier: question.questionId }
+    expect((await clock.drive(pollCandidates(parts, [target]))).error).toMatchObject({ code: 'candidate_not_found', meta: { exitCode: 3 } })
+    const stranger = signerFromKey(new Uint8Array(32).fill(9))
+    const result = await clock.drive(submitIntent({ ...parts, signer: async () => stranger }, { ...intent, proposer: stranger.address }))
+    expect(result).toMatchObject({ outcome: 'refused', error: { code: 'proposer_not_eligible', meta: { exitCode: 4 } } })
+  })
+})

@@ -1,0 +1,224 @@
+/** The real HTTP edge against a loopback server that misbehaves byte by byte (robustness §6, T7). */
+import { createServer, type Server, type Socket } from 'node:net'
+import { afterEach, describe, expect, test } from 'vitest'
+import { createGatewayClient } from '../../src/core/client/gateway-client.js'
+import { systemClock } from '../../src/core/io/clock.js'
+import { createHttp } from '../../src/core/io/http.js'
+import { TransportError } from '../../src/core/ports.js'
+import { version } from '../../src/core/protocol/schema.js'
+
+const questionId = `0x${'1'.repeat(64)}`
+const ack = JSON.stringify({
+  version,
+  candidate_id: '00000000-0000-4000-8000-000000000001',
+  status: 'received',
+  received_at: '2026-11-20T05:38:00.000Z',
+  status_url: '/x',
+})
+const whole = (status: string, body: string, headers = '') =>
+  `HTTP/1.1 ${status}\r\ncontent-type: application/json\r\n${headers}content-length: ${body.length}\r\n\r\n${body}`
+
+const cleanups: (() => Promise<void> | void)[] = []
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0)) await cleanup()
+})
+
+/** A raw server; `onRequest` gets each request's text once its body is whole. */
+async function serve(onRequest: (socket: Socket, request: string) => void, onConnect?: (socket: Socket) => void) {
+  const sockets = new Set<Socket>()
+  const requests: string[] = []
+  const server: Server = createServer((socket) => {
+    sockets.add(socket)
+    socket.on('error', () => undefined) // the client may cut first; that is the test
+    onConnect?.(socket)
+    let text = ''
+    socket.on('data', (chunk) => {
+      text += chunk.toString('latin1')
+      const head = text.indexOf('\r\n\r\n')
+      const length = Number(/content-length: (\d+)/i.exec(text)?.[1] ?? 0)
+      if (head < 0 || text.length < head + 4 + length) return
+      const request = text
+      text = ''
+      requests.push(request)
+      onRequest(socket, request)
+    })
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const address = server.address()
+  if (address === null || typeof address === 'string') throw new Error('no port')
+  cleanups.push(() => {
+    for (const socket of sockets) socket.destroy()
+    return new Promise<void>((resolve) => server.close(() => resolve()))
+  })
+  return { url: `http://127.0.0.1:${address.port}`, requests, sockets, port: address.port }
+}
+
+function clientFor(url: string, options: Parameters<typeof createHttp>[0] = {}) {
+  const http = createHttp(options)
+  cleanups.push(() => http.close())
+  return createGatewayClient({ fetch: http.fetch, baseUrl: url, clock: systemClock })
+}
+
+const submitTo = async (onRequest: (socket: Socket, request: string) => void) => {
+  const server = await serve(onRequest)
+  return clientFor(server.url).submit(questionId, '{"a":1}')
+}
+
+describe('what happened on the wire decides (R7)', () => {
+  test('a whole answer is accepted', async () => {
+    expect(await submitTo((socket) => socket.end(whole('202 Accepted', ack)))).toMatchObject({ kind: 'accepted', httpStatus: 202 })
+  })
+
+  test('nobody listens: deferred', async () => {
+    const server = await serve(() => undefined)
+    await cleanups.pop()?.()
+    expect(await clientFor(server.url).submit(questionId, '{}')).toMatchObject({ kind: 'deferred', code: 'no_connection' })
+  })
+
+  test('a name that does not resolve: deferred', async () => {
+    const http = createHttp()
+    cleanups.push(() => http.close())
+    const failure = await http.fetch('https://name.invalid/', { method: 'POST', body: '{}' }).catch((error: unknown) => error)
+    expect(failure).toBeInstanceOf(TransportError)
+    expect(failure).toMatchObject({ phase: 'connect' })
+    expect(String(failure)).not.toContain('name.invalid')
+  })
+
+  test('a TLS handshake that fails: deferred', async () => {
+    const server = await serve(
+      () => undefined,
+      (socket) => socket.end('this is not TLS\r\n'),
+    )
+    const client = clientFor(`https://127.0.0.1:${server.port}`)
+    expect(await client.submit(questionId, '{}')).toMatchObject({ kind: 'deferred', code: 'no_connection' })
+  })
+
+  test('a reset after the request: uncertain', async () => {
+    expect(await submitTo((socket) => socket.resetAndDestroy())).toMatchObject({ kind: 'uncertain' })
+  })
+
+  test('an end without an answer: uncertain', async () => {
+    expect(await submitTo((socket) => socket.end())).toMatchObject({ kind: 'uncertain' })
+  })
+
+  test('an answer cut at any byte: uncertain', async () => {
+    const text = whole('202 Accepted', ack)
+    const body = text.indexOf('\r\n\r\n') + 4
+    const cuts = [1, 8, 12, 20, body - 3, body, body + 1, body + 40, text.length - 1]
+    const answers = await Promise.all(cuts.map((cut) => submitTo((socket) => socket.end(text.slice(0, cut)))))
+    expect(answers.map(({ kind }) => kind)).toEqual(cuts.map(() => 'uncertain'))
+  })
+
+  test('HTML 502 after the commit: uncertain', async () => {
+    const html = 'HTTP/1.1 502 Bad Gateway\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>'
+    expect(await submitTo((socket) => socket.end(html))).toMatchObject({ kind: 'uncertain', httpStatus: 502 })
+  })
+
+  test.each([301, 302, 303, 307, 308])('R21: a %i is not followed and the body goes nowhere else', async (status) => {
+    const other = await serve((socket) => socket.end(whole('202 Accepted', ack)))
+    const answer = await submitTo((socket) =>
+      socket.end(`HTTP/1.1 ${status} Moved\r\nlocation: ${other.url}/v1/proposals/${questionId}\r\ncontent-length: 0\r\n\r\n`),
+    )
+    expect(answer).toMatchObject({ kind: 'uncertain', httpStatus: status })
+    expect(other.requests).toHaveLength(0)
+  })
+
+  test('headers over 16 KiB: uncertain', async () => {
+    const huge = whole('202 Accepted', ack, `x-padding: ${'a'.repeat(17 * 1024)}\r\n`)
+    expect(await submitTo((socket) => socket.end(huge))).toMatchObject({ kind: 'uncertain' })
+  })
+
+  test('what is no HTTP, or has an impossible status: uncertain', async () => {
+    for (const text of ['SSH-2.0-OpenSSH\r\n', 'HTTP/1.1 999 What\r\ncontent-length: 0\r\n\r\n', 'HTTP/1.1 204 No Content\r\n\r\n']) {
+      expect(await submitTo((socket) => socket.end(text))).toMatchObject({ kind: 'uncertain' })
+    }
+  })
+
+  test('an answer that never ends is cut at its cap: uncertain', async () => {
+    const answer = await submitTo((socket) => {
+      socket.write('HTTP/1.1 202 Accepted\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n')
+      const chunk = `4000\r\n${' '.repeat(0x4000)}\r\n`
+      const more = () => {
+        if (!socket.destroyed) socket.write(chunk, () => setImmediate(more))
+      }
+      more()
+    })
+    expect(answer).toMatchObject({ kind: 'uncertain', httpStatus: 202 })
+  })
+
+  test('no answer in time: uncertain', async () => {
+    const server = await serve(() => undefined)
+    expect(await clientFor(server.url, { attemptMs: 150 }).submit(questionId, '{}')).toMatchObject({ kind: 'uncertain' })
+  })
+
+  test('a body that stalls is uncertain once the attempt’s time is over', async () => {
+    const server = await serve((socket) =>
+      socket.write('HTTP/1.1 202 Accepted\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{'),
+    )
+    expect(await clientFor(server.url, { attemptMs: 150 }).submit(questionId, '{}')).toMatchObject({ kind: 'uncertain', httpStatus: 202 })
+  })
+})
+
+describe('stopping', () => {
+  test('before the connection stands: deferred, and nothing was sent', async () => {
+    // A TLS handshake that never ends keeps the connection from standing.
+    const server = await serve(() => undefined)
+    const stop = new AbortController()
+    const calling = clientFor(`https://127.0.0.1:${server.port}`).submit(questionId, '{}', { signal: stop.signal })
+    while (server.sockets.size === 0) await systemClock.sleep(5)
+    stop.abort(new Error('enough'))
+    expect(await calling).toMatchObject({ kind: 'deferred', code: 'not_sent' })
+    expect(server.requests).toHaveLength(0)
+  })
+
+  test('after the request has left: uncertain', async () => {
+    const stop = new AbortController()
+    const server = await serve(() => stop.abort(new Error('enough')))
+    expect(await clientFor(server.url).submit(questionId, '{}', { signal: stop.signal })).toMatchObject({ kind: 'uncertain' })
+  })
+
+  test('a signal that has fired already: deferred, without a connection', async () => {
+    const server = await serve(() => undefined)
+    const answer = await clientFor(server.url).submit(questionId, '{}', { signal: AbortSignal.abort(new Error('enough')) })
+    expect(answer).toMatchObject({ kind: 'deferred' })
+    expect(server.sockets.size).toBe(0)
+  })
+})
+
+describe('how requests look', () => {
+  test('identity encoding, exact bytes, and a fresh socket for every submission', async () => {
+    const server = await serve((socket) => socket.write(whole('202 Accepted', ack)))
+    const client = clientFor(server.url)
+    const body = '{ "odd":  "spacing\\u0041" }'
+    await client.submit(questionId, body)
+    await client.submit(questionId, body)
+    expect(server.sockets.size).toBe(2)
+    for (const request of server.requests) {
+      expect(request).toMatch(/accept-encoding: identity\r\n/i)
+      expect(request).toMatch(/connection: close\r\n/i)
+      expect(request.slice(request.indexOf('\r\n\r\n') + 4)).toBe(body)
+      expect(request.startsWith(`POST /v1/proposals/${questionId} HTTP/1.1\r\n`)).toBe(true)
+    }
+  })
+
+  test('no proxy is taken from the environment', async () => {
+    const proxy = await serve((socket) => socket.end(whole('202 Accepted', ack)))
+    const server = await serve((socket) => socket.end(whole('202 Accepted', ack)))
+    const before = { HTTP_PROXY: process.env.HTTP_PROXY, http_proxy: process.env.http_proxy }
+    Object.assign(process.env, { HTTP_PROXY: proxy.url, http_proxy: proxy.url })
+    try {
+      await clientFor(server.url).submit(questionId, '{}')
+    } finally {
+      for (const [name, value] of Object.entries(before)) {
+        if (value === undefined) delete process.env[name]
+        else process.env[name] = value
+      }
+    }
+    expect(proxy.requests).toHaveLength(0)
+    expect(server.requests).toHaveLength(1)
+  })
+
+  test('an unreadable CA file is a usage error', () => {
+    expect(() => createHttp({ caFile: '/nonexistent/ca.pem' })).toThrow(expect.objectContaining({ code: 'ca_unreadable' }))
+  })
+})

@@ -1,0 +1,151 @@
+/** A client at work on a simulated disk, machine and clock, against a scripted gateway: for tests of the client's core. */
+import { createHash } from 'node:crypto'
+import type { AuthorizeParts, Intent } from '../../src/core/client/authorize.js'
+import { gatewayContexts } from '../../src/core/client/context.js'
+import { createGatewayClient, type GatewayClient } from '../../src/core/client/gateway-client.js'
+import { type Journal, type JournalPorts, openJournal } from '../../src/core/client/journal.js'
+import type { SubmitParts } from '../../src/core/client/submission.js'
+import type { Trust } from '../../src/core/client/trust.js'
+import { signerFromKey } from '../../src/core/io/keys.js'
+import type { Clock, Fetch, Hash, Signer } from '../../src/core/ports.js'
+import { pins, questionContext, type ScriptedGateway, scriptedGateway } from './scripted-gateway.js'
+import { SimFiles, SimHost, seededRandom } from './sim-files.js'
+
+export const sha256: Hash = { sha256: (data) => createHash('sha256').update(data).digest('hex') }
+
+/** Time moves only inside `drive`, and then to the next sleeper at once. */
+export interface EventClock extends Clock {
+  /** Wakes the next sleeper whenever nothing else can go on, until `work` settles or `unless` does. */
+  drive<T>(work: Promise<T>, unless?: Promise<unknown>): Promise<T>
+  setMs(ms: number): void
+}
+
+export function eventClock(startMs = 1_760_000_100_000): EventClock {
+  let timeMs = startMs
+  let sleepers: { readonly atMs: number; readonly wake: () => void }[] = []
+  return {
+    nowMs: () => timeMs,
+    monotonicMs: () => timeMs,
+    setMs: (ms) => {
+      timeMs = ms
+    },
+    sleep: (ms, signal) =>
+      new Promise((resolve, reject) => {
+        if (signal?.aborted === true) return reject(signal.reason)
+        const stop = () => {
+          sleepers = sleepers.filter((each) => each !== sleeper)
+          reject(signal?.reason)
+        }
+        const wake = () => {
+          signal?.removeEventListener('abort', stop)
+          resolve()
+        }
+        const sleeper = { atMs: timeMs + ms, wake }
+        sleepers.push(sleeper)
+        signal?.addEventListener('abort', stop)
+      }),
+    async drive(work, unless) {
+      let done = false
+      const finish = () => {
+        done = true
+      }
+      work.then(finish, finish)
+      unless?.then(finish, finish)
+      while (!done) {
+        // Whatever can go on without time goes on first.
+        for (let turn = 0; turn < 40 && !done; turn++) await new Promise((resolve) => setImmediate(resolve))
+        const next = sleepers.sort((a, b) => a.atMs - b.atMs).shift()
+        if (done || next === undefined) continue
+        timeMs = Math.max(timeMs, next.atMs)
+        next.wake()
+      }
+      return work
+    },
+  }
+}
+
+export interface World {
+  readonly sim: SimFiles
+  readonly host: SimHost
+  readonly clock: EventClock
+  readonly gateway: ScriptedGateway
+  readonly trust: Trust
+  /** Digests that were signed, by any run. */
+  readonly signatures: string[]
+  /** A new process of the same home. */
+  run(options?: { fetch?: Fetch; origin?: string; key?: number }): Run
+}
+
+export interface Run {
+  readonly parts: SubmitParts & AuthorizeParts
+  readonly journal: Journal
+  readonly client: GatewayClient
+  readonly notes: string[]
+  readonly intent: Intent
+}
+
+export const keyBytes = (n: number): Uint8Array => new Uint8Array(32).fill(n)
+
+export function makeWorld(seed = 1): World {
+  const sim = new SimFiles()
+  const host = new SimHost()
+  const clock = eventClock()
+  const gateway = scriptedGateway(questionContext('Will it hold?'))
+  const trust: Trust = { ...pins, slugs: { 'will-it-hold': gateway.question.question_id } }
+  const signatures: string[] = []
+  let processes = 0
+  return {
+    sim,
+    host,
+    clock,
+    gateway,
+    trust,
+    signatures,
+    run({ fetch = gateway.fetch, origin, key = 7 } = {}) {
+      processes++
+      const ports: JournalPorts = {
+        clock,
+        random: seededRandom(seed * 1_000 + processes),
+        hash: sha256,
+        files: sim.process(),
+        liveness: host.liveness(processes),
+      }
+      const journal = openJournal(ports, '/home')
+      const client = createGatewayClient({ fetch, baseUrl: gateway.url, clock, ...(origin === undefined ? {} : { origin }) })
+      const signer = countingSigner(key, signatures)
+      const notes: string[] = []
+      const parts = {
+        ports,
+        journal,
+        trust,
+        gateway: client,
+        signer: async () => signer,
+        note: (text: string) => notes.push(text),
+        context: async () => {
+          const [result] = await gatewayContexts(client, trust, clock).contexts([gateway.question.question_id])
+          if (result === undefined) throw new Error('no answer')
+          if (result.error !== undefined) throw result.error
+          return result.context
+        },
+      }
+      const intent: Intent = { identifier: gateway.question.question_id, proposer: signer.address, outcome: 'p2' }
+      return { parts, journal, client, notes, intent }
+    },
+  }
+}
+
+function countingSigner(key: number, signatures: string[]): Signer {
+  const signer = signerFromKey(keyBytes(key))
+  return {
+    address: signer.address,
+    signDigest(digest) {
+      signatures.push(digest)
+      return signer.signDigest(digest)
+    },
+  }
+}
+
+/** Moves the question to a later round, as a dispute does. */
+export function nextRound(gateway: ScriptedGateway, timestamp = '1760000050'): void {
+  gateway.question.request.timestamp = timestamp
+}

@@ -1,0 +1,195 @@
+/** The client's independent reads before signing (robustness §6, domain §9), on a modelled chain. */
+import { describe, expect, test } from 'vitest'
+import { authorize, type Intent, preview } from '../../src/core/client/authorize.js'
+import { chainContexts, confirmByChain, type QuestionContext } from '../../src/core/client/context.js'
+import { submitIntent } from '../../src/core/client/submission.js'
+import type { Trust } from '../../src/core/client/trust.js'
+import type { Chain, Hex } from '../../src/core/ports.js'
+import { ProposerError } from '../../src/core/protocol/errors.js'
+import { makeWorld } from '../support/client-world.js'
+import {
+  ask,
+  createFakeChain,
+  dispute,
+  endow,
+  type FakeChain,
+  invalidateNonces,
+  questionText,
+  rivalProposes,
+  setCustomBond,
+  setPaused,
+} from '../support/fake-chain.js'
+import { fakeContracts } from '../support/fake-world.js'
+
+const trust: Trust = {
+  chain_id: fakeContracts.chainId,
+  permit2: fakeContracts.permit2,
+  signed_proposer: fakeContracts.signedProposer,
+  oracles: [...fakeContracts.oracles],
+  requesters: fakeContracts.requesters.map((each) => ({ ...each })),
+  tokens: [...fakeContracts.tokens],
+  slugs: {},
+}
+
+/** A client that reads a chain with one open question. */
+async function setUp() {
+  const world = makeWorld()
+  const run = world.run()
+  const chain = createFakeChain()
+  const questionId = ask(chain, questionText('Will it hold?'))
+  endow(chain, run.intent.proposer)
+  chain.mine(3)
+  const head = await chain.block('latest')
+  world.clock.setMs(Number(head?.timestamp ?? 0n) * 1_000)
+  const intent: Intent = { ...run.intent, identifier: questionId }
+  const read = async (): Promise<QuestionContext> => {
+    const [result] = await chainContexts(chain, trust, world.clock).contexts([questionId])
+    if (result === undefined) throw new Error('no answer')
+    if (result.error !== undefined) throw result.error
+    return result.context
+  }
+  const parts = { ...run.parts, trust, chain, context: read }
+  return { world, chain, questionId, intent, parts, read }
+}
+
+async function refusal(work: Promise<unknown>): Promise<ProposerError> {
+  const failure = await work.then(
+    () => new Error('it was taken'),
+    (error: unknown) => error,
+  )
+  if (failure instanceof ProposerError) return failure
+  throw failure
+}
+
+describe('a context straight from the chain', () => {
+  test('is what gets signed, with nothing left unchecked', async () => {
+    const { world, parts, intent, read } = await setUp()
+    const context = await read()
+    expect(context).toMatchObject({
+      source: 'chain',
+      bond: { required_bond: '750000000' },
+      outcomes: [{ label: 'No' }, { label: 'Yes' }, { outcome: 'p3', allowed: true }],
+    })
+    const shown = await world.clock.drive(preview(parts, intent))
+    expect(shown).toMatchObject({ notes: [], amountRaw: 750_000_000n })
+    expect((await world.clock.drive(authorize(parts, intent))).reused).toBe(false)
+    expect(world.gateway.calls).toEqual([])
+  })
+
+  test('a round that is proposed on or paused is 409, a question nobody knows 404', async () => {
+    const { chain, questionId, read, world } = await setUp()
+    const [missing] = await chainContexts(chain, trust, world.clock).contexts([`0x${'9'.repeat(64)}`])
+    expect(missing?.error).toMatchObject({ code: 'question_not_found', meta: { exitCode: 3 } })
+    setPaused(chain, questionId, true)
+    chain.mine()
+    expect(await refusal(read())).toMatchObject({ code: 'request_not_open', meta: { exitCode: 5 } })
+    setPaused(chain, questionId, false)
+    rivalProposes(chain, questionId, `0x${'9'.repeat(40)}`)
+    chain.mine()
+    expect(await refusal(read())).toMatchObject({ code: 'request_not_open' })
+  })
+
+  test('R16: another chain than the pinned one is refused; one that does not answer is exit 75', async () => {
+    const { chain, world, questionId } = await setUp()
+    const elsewhere: Chain = { ...chain, chainId: async () => 137 }
+    expect(await refusal(chainContexts(elsewhere, trust, world.clock).contexts([questionId]))).toMatchObject({ code: 'untrusted_chain_id' })
+    chain.fault('block', 'unavailable', { times: 9 })
+    expect(await refusal(chainContexts(chain, trust, world.clock).contexts([questionId]))).toMatchObject({ meta: { exitCode: 75 } })
+  })
+})
+
+describe('a gateway’s context beside the chain (R9)', () => {
+  const lies: readonly [field: string, change: (context: QuestionContext) => QuestionContext][] = [
+    [
+      'timestamp',
+      (context) => ({ ...context, request: { ...context.request, timestamp: String(BigInt(context.request.timestamp) - 1n) } }),
+    ],
+    ['required_bond', (context) => ({ ...context, bond: { ...context.bond, required_bond: '750000001' } })],
+  ]
+  test.each(lies)('a wrong %s is found out and nothing is signed', async (field, change) => {
+    const { world, parts, intent, read } = await setUp()
+    const context = async () => change(await read())
+    expect(await refusal(world.clock.drive(submitIntent({ ...parts, context }, intent)))).toMatchObject({
+      code: `untrusted_${field}`,
+      meta: { exitCode: 2 },
+    })
+    expect(world.signatures).toEqual([])
+    expect(world.gateway.calls).toEqual([])
+  })
+
+  test('a bond that was raised since shows as such', async () => {
+    const { chain, questionId, read } = await setUp()
+    const context = await read()
+    setCustomBond(chain, questionId, 900_000_000n)
+    chain.mine()
+    expect(await refusal(confirmByChain(chain, trust, context))).toMatchObject({ code: 'untrusted_required_bond' })
+  })
+})
+
+describe('nonce, balance and code', () => {
+  const failing = async (prepareChain: (chain: FakeChain, owner: Hex) => void, more: Partial<Intent> = {}) => {
+    const { world, chain, parts, intent } = await setUp()
+    prepareChain(chain, intent.proposer)
+    chain.mine()
+    const error = await refusal(world.clock.drive(authorize(parts, { ...intent, ...more })))
+    expect((await world.clock.drive(world.run().journal.load())).authorizations).toEqual([])
+    return error
+  }
+
+  test('domain §3.2: a nonce that Permit2 has as used is refused', async () => {
+    expect(await failing((chain, owner) => invalidateNonces(chain, owner, 1n, 1n << 5n), { nonce: 261n })).toMatchObject({
+      code: 'nonce_spent',
+    })
+  })
+
+  test('the balance must cover this and everything open', async () => {
+    expect(await failing((chain, owner) => endow(chain, owner, 749_999_999n))).toMatchObject({
+      code: 'insufficient_balance',
+      meta: { exitCode: 2 },
+    })
+    const { world, chain, parts, intent } = await setUp()
+    endow(chain, intent.proposer, 1_499_999_999n)
+    const second = ask(chain, questionText('And this?'))
+    chain.mine()
+    await world.clock.drive(authorize(parts, intent))
+    const context = async () => {
+      const [result] = await chainContexts(chain, trust, world.clock).contexts([second])
+      if (result?.context === undefined) throw result?.error
+      return result.context
+    }
+    const error = await refusal(world.clock.drive(authorize({ ...parts, context }, { ...intent, identifier: second })))
+    expect(error).toMatchObject({ code: 'insufficient_balance' })
+    expect(error.detail).toContain('750000000 reserved')
+  })
+
+  test('a missing allowance is noted: it can be given later', async () => {
+    const { world, chain, parts, intent } = await setUp()
+    endow(chain, intent.proposer, 10n ** 12n, 5n)
+    chain.mine()
+    expect(await world.clock.drive(preview(parts, intent))).toMatchObject({ notes: [expect.stringContaining('allowance')] })
+  })
+
+  test('domain §3.3: a wallet with code is asked whether it takes the signature', async () => {
+    const withCode = (accepts: boolean) => (chain: FakeChain, owner: Hex) =>
+      chain.happen((model) => {
+        model.wallets.set(owner, accepts)
+        return []
+      })
+    expect(await failing(withCode(false))).toMatchObject({ code: 'bad_signature' })
+    const { world, chain, parts, intent } = await setUp()
+    withCode(true)(chain, intent.proposer)
+    chain.mine()
+    expect((await world.clock.drive(authorize(parts, intent))).reused).toBe(false)
+  })
+})
+
+test('contract §6: with an RPC a new round is seen before anything is sent, the older one settled and a new one signed', async () => {
+  const { world, chain, parts, intent, questionId } = await setUp()
+  const first = await world.clock.drive(authorize(parts, intent))
+  expect((await world.clock.drive(authorize(parts, intent))).journalId).toBe(first.journalId)
+  dispute(chain, questionId)
+  chain.mine(2)
+  const second = await world.clock.drive(authorize(parts, intent))
+  expect(second.reused).toBe(false)
+  expect(second.authorization.signed.round).not.toBe(first.authorization.signed.round)
+})

@@ -1,0 +1,311 @@
+/** A gateway that lies about one field (R9, T11): nothing is signed, nothing is sent, and the error names the field. */
+import { describe, expect, test } from 'vitest'
+import { keccakHex } from '../../src/core/chain/round.js'
+import { authorize } from '../../src/core/client/authorize.js'
+import { fromRound, gatewayContexts, parseContext } from '../../src/core/client/context.js'
+import { submitIntent } from '../../src/core/client/submission.js'
+import { checkContext, checkOutcome, parseTrust, type Trust } from '../../src/core/client/trust.js'
+import type { Hex } from '../../src/core/ports.js'
+import { ProposerError } from '../../src/core/protocol/errors.js'
+import type { BatchSigningData } from '../../src/core/protocol/schema.js'
+import { typedData } from '../../src/core/protocol/witness.js'
+import { makeWorld, nextRound, type World } from '../support/client-world.js'
+
+const other = (digit: string, bytes = 20): Hex => `0x${digit.repeat(bytes * 2)}`
+
+type Lie = (data: Mutable<BatchSigningData>) => void
+type Mutable<T> = { -readonly [K in keyof T]: T[K] extends object ? Mutable<T[K]> : T[K] }
+
+const textOf = (text: string): Hex => `0x${Buffer.from(text).toString('hex')}`
+
+/** Another value under a dotted path; `undefined` takes the field away. */
+const set =
+  (path: string, value: unknown): Lie =>
+  (data) => {
+    const names = path.split('.')
+    const last = names.pop() ?? ''
+    const holder = names.reduce((at, name) => (at as Record<string, unknown>)[name], data as unknown) as Record<string, unknown>
+    if (value === undefined) delete holder[last]
+    else holder[last] = value
+  }
+
+/** A lie that a whole other question would be: consistent in itself. */
+const asOtherQuestion: Lie = (data) => {
+  data.request.ancillary_data = textOf('q: title: another, res_data: p1: 0, p2: 1, p3: 0.5')
+  data.question_id = keccakHex(data.request.ancillary_data as Hex)
+  data.request.question_id = data.question_id
+}
+
+const bothIdentifiers: Lie = (data) => {
+  data.identifier.raw = other('9', 32)
+  data.request.identifier.raw = other('9', 32)
+}
+
+const lies: readonly [field: string, code: string, lie: Lie][] = [
+  ['signing.chain_id', 'untrusted_chain_id', set('signing.chain_id', 137)],
+  ['contracts.permit2', 'untrusted_permit2', set('contracts.permit2', other('9'))],
+  ['contracts.signed_proposer', 'untrusted_signed_proposer', set('contracts.signed_proposer', other('9'))],
+  ['request.oracle', 'untrusted_oracle', set('request.oracle', other('9'))],
+  ['request.requester', 'untrusted_requester', set('request.requester', other('9'))],
+  ['bond.token', 'untrusted_token', set('bond.token', other('9'))],
+  ['bond.token', 'untrusted_token', set('bond.token', undefined)],
+  ['signing.max_payment', 'untrusted_max_payment', set('signing.max_payment', '1')],
+  ['signing.primary_type', 'untrusted_primary_type', set('signing.primary_type', 'PermitTransferFrom')],
+  ['request.question_id', 'untrusted_question_id', set('request.question_id', other('9', 32))],
+  ['question_id', 'untrusted_question_id', asOtherQuestion],
+  ['identifier.raw', 'untrusted_identifier', set('identifier.raw', other('9', 32))],
+  ['identifier.raw', 'untrusted_identifier', bothIdentifiers],
+  ['request.ancillary_data', 'untrusted_ancillary_data', set('request.ancillary_data', textOf('q: another text'))],
+  ['request.ancillary_data', 'untrusted_ancillary_data', set('request.ancillary_data', '0xA')],
+  ['request.timestamp', 'untrusted_timestamp', set('request.timestamp', '1760009000')],
+  ['request.timestamp', 'untrusted_timestamp', set('request.timestamp', '-1')],
+  ['signing.types', 'untrusted_types', (data) => data.signing.types.Proposal?.reverse()],
+  ['signing.types', 'untrusted_types', set('signing.types.TokenPermissions', undefined)],
+  ['signing.types', 'untrusted_types', set('signing.types.Extra', [{ name: 'a', type: 'uint256' }])],
+  ['signing.types', 'untrusted_types', set('signing.types.EIP712Domain', [{ name: 'version', type: 'string' }])],
+  ['price.allowed_values', 'outcome_not_allowed', set('price.allowed_values', ['0'])],
+  ['bond.required_bond', 'amount_above_cap', set('bond.required_bond', '999999999999')],
+]
+
+async function refusal(world: World, work: Promise<unknown>): Promise<ProposerError> {
+  try {
+    await world.clock.drive(work)
+  } catch (error) {
+    if (error instanceof ProposerError) return error
+    throw error
+  }
+  throw new Error('it was taken')
+}
+
+function expectNothingDone(world: World): void {
+  expect(world.signatures).toHaveLength(0)
+  expect(world.gateway.received).toHaveLength(0)
+  expect([...world.sim.contents().keys()].filter((path) => path.includes('log-'))).toEqual([])
+}
+
+describe('R9: one lie each', () => {
+  test.each(lies)('%s: %s', async (field, code, lie) => {
+    const world = makeWorld()
+    const run = world.run()
+    // The question that the user means, whatever the gateway makes of it.
+    const intent = { ...run.intent, maxAmountRaw: 1_000_000_000n }
+    lie(world.gateway.question)
+    const error = await refusal(world, submitIntent({ ...run.parts, context: () => asked(world, intent.identifier) }, intent))
+    expect(error).toMatchObject({ code, meta: { exitCode: 2 } })
+    // A bond cannot be pinned: the cap is what it runs into, and the detail shows it.
+    expect(error.detail).toContain(code === 'amount_above_cap' ? 'required bond is 999999999999' : field)
+    expectNothingDone(world)
+  })
+
+  test('a context is refused as soon as it is fetched, before anybody looks at it', async () => {
+    const untrusted = lies.filter(([, code]) => code.startsWith('untrusted_'))
+    for (const [, code, lie] of untrusted) {
+      const world = makeWorld()
+      const identifier = world.gateway.question.question_id
+      lie(world.gateway.question)
+      await expect(asked(world, identifier)).rejects.toMatchObject({ code })
+    }
+  })
+
+  test('p3 that the request’s text does not allow is refused although the gateway lists it', async () => {
+    const world = makeWorld()
+    const text = 'q: title: no half, res_data: p1: 0, p2: 1. Where p1 corresponds to No, p2 to Yes.'
+    const question = world.gateway.question
+    question.request.ancillary_data = textOf(text)
+    question.question_id = question.request.question_id = keccakHex(textOf(text))
+    question.price.allowed_values = ['0', '1000000000000000000', '500000000000000000']
+    const run = world.run()
+    const error = await refusal(world, submitIntent(run.parts, { ...run.intent, identifier: question.question_id, outcome: 'p3' }))
+    expect(error).toMatchObject({ code: 'untrusted_price', meta: { exitCode: 2 } })
+    expectNothingDone(world)
+  })
+
+  test('a slug that is pinned to another question, or to none, is refused', async () => {
+    const world = makeWorld()
+    const run = world.run()
+    const pinnedElsewhere: Trust = { ...world.trust, slugs: { 'will-it-hold': other('9', 32) } }
+    const lied = await refusal(world, submitIntent({ ...run.parts, trust: pinnedElsewhere }, { ...run.intent, identifier: 'will-it-hold' }))
+    expect(lied).toMatchObject({ code: 'untrusted_question_id' })
+    const unpinned: Trust = { ...world.trust, slugs: {} }
+    const parts = { ...run.parts, trust: unpinned }
+    expect(await refusal(world, submitIntent(parts, { ...run.intent, identifier: 'will-it-hold' }))).toMatchObject({
+      code: 'untrusted_slug',
+    })
+    expectNothingDone(world)
+    const confirmed = { ...parts, confirmSlug: async () => true }
+    const signed = await world.clock.drive(authorize(confirmed, { ...run.intent, identifier: 'will-it-hold' }))
+    expect(signed.questionId).toBe(world.gateway.question.question_id)
+  })
+
+  test('a round older than one that was signed for is refused', async () => {
+    const world = makeWorld()
+    const run = world.run()
+    nextRound(world.gateway, '1760000050')
+    await world.clock.drive(authorize(run.parts, run.intent))
+    nextRound(world.gateway, '1760000000')
+    const error = await refusal(world, authorize(run.parts, { ...run.intent, amountRaw: 750_000_001n }))
+    expect(error).toMatchObject({ code: 'untrusted_timestamp' })
+    expect(world.signatures).toHaveLength(1)
+  })
+
+  test('answers out of order are not taken for those that were asked', async () => {
+    const world = makeWorld()
+    const run = world.run({
+      fetch: async (input, init) => {
+        const answer = (await (await world.gateway.fetch(input, init)).json()) as { results: unknown[] }
+        return new Response(JSON.stringify({ results: answer.results.reverse() }), { headers: { 'content-type': 'application/json' } })
+      },
+    })
+    const asked = [world.gateway.question.question_id, other('9', 32)]
+    const results = await gatewayContexts(run.client, world.trust, world.clock).contexts(asked)
+    expect(results.map(({ error }) => error?.code)).toEqual(['gateway_body', 'gateway_body'])
+  })
+})
+
+/** The one question's context, fetched and checked as a command does; the gateway answers under the identifier that was asked. */
+async function asked(world: World, identifier: string) {
+  const raw = { results: [{ identifier, status_code: 200, signing_data: world.gateway.question }] }
+  const fetch = async () => new Response(JSON.stringify(raw), { headers: { 'content-type': 'application/json' } })
+  const [result] = await gatewayContexts(world.run({ fetch }).client, world.trust, world.clock).contexts([identifier])
+  if (result === undefined) throw new Error('no answer')
+  if (result.error !== undefined) throw result.error
+  return result.context
+}
+
+describe('terms (robustness §6, before signing)', () => {
+  const cases = [
+    ['an amount below the bond', { amountRaw: 749_999_999n }, 'permit_amount_below_required_bond'],
+    ['an amount above the cap', { maxAmountRaw: 749_999_999n }, 'amount_above_cap'],
+    ['a deadline less than five minutes ahead', { deadlineSeconds: 1_760_000_399n }, 'permit_deadline_too_soon'],
+    ['a deadline that no JSON integer holds', { deadlineSeconds: 2n ** 53n }, 'invalid_deadline'],
+    ['an amount over 256 bits', { amountRaw: 2n ** 256n }, 'invalid_amount'],
+  ] as const
+  test.each(cases)('%s is refused', async (_name, more, code) => {
+    const world = makeWorld()
+    const run = world.run()
+    expect(await refusal(world, authorize(run.parts, { ...run.intent, ...more }))).toMatchObject({ code, meta: { exitCode: 2 } })
+    expectNothingDone(world)
+  })
+
+  test('the deadline is an hour ahead unless given, and may be further when given', async () => {
+    const world = makeWorld()
+    const run = world.run()
+    const first = await world.clock.drive(authorize(run.parts, run.intent))
+    expect(first.authorization.signed.terms.deadline).toBe(String(Math.floor(world.clock.nowMs() / 1_000) + 3_600))
+    const far = makeWorld()
+    const given = { ...far.run().intent, deadlineSeconds: 1_770_000_000n }
+    expect((await far.clock.drive(authorize(far.run().parts, given))).authorization.signed.terms.deadline).toBe('1770000000')
+  })
+
+  test('a key of another address signs nothing', async () => {
+    const world = makeWorld()
+    const run = world.run()
+    const error = await refusal(world, authorize(run.parts, { ...run.intent, proposer: other('9') }))
+    expect(error).toMatchObject({ code: 'wrong_signer' })
+    expectNothingDone(world)
+  })
+
+  test('a signer that answers with another key’s signature is found out before anything is sent', async () => {
+    const world = makeWorld()
+    const run = world.run()
+    const liar = await world.run({ key: 8 }).parts.signer()
+    const parts = { ...run.parts, signer: async () => ({ address: run.intent.proposer, signDigest: liar.signDigest }) }
+    expect(await refusal(world, submitIntent(parts, run.intent))).toMatchObject({ code: 'bad_signature' })
+    expect(world.gateway.received).toHaveLength(0)
+    expect((await world.clock.drive(world.run().journal.load())).authorizations).toEqual([])
+  })
+
+  test('R6: an explicit nonce serves once', async () => {
+    const world = makeWorld()
+    const run = world.run()
+    const first = await world.clock.drive(authorize(run.parts, { ...run.intent, nonce: 5n }))
+    const again = { ...run.intent, outcome: 'p1' as const, nonce: 5n, supersede: first.journalId }
+    expect(await refusal(world, authorize(world.run().parts, again))).toMatchObject({ code: 'nonce_reserved' })
+  })
+})
+
+describe('contexts from files (contract §6, sign --context)', () => {
+  const printed = (world: World) => ({ schema: 'proposer.context/1', questions: [{ ...world.gateway.question, source: 'gateway' }] })
+
+  test('what `context --json` printed, or one signing_data object, is taken', () => {
+    const world = makeWorld()
+    const id = world.gateway.question.question_id
+    expect(parseContext(printed(world), id).question_id).toBe(id)
+    expect(parseContext(world.gateway.question, id).question_id).toBe(id)
+  })
+
+  test('anything else is refused with what is wrong', () => {
+    const world = makeWorld()
+    const two = { questions: [world.gateway.question, { ...world.gateway.question, question_id: other('8', 32) }] }
+    for (const bad of [null, 1, 'x', {}, { questions: [] }, { questions: 1 }, { questions: [{ identifier: 'x', error: {} }] }, two]) {
+      expect(() => parseContext(bad, other('9', 32))).toThrow(ProposerError)
+    }
+  })
+
+  test('R9: a server’s typed_data that hashes to something else is refused; an honest one is taken', async () => {
+    const world = makeWorld()
+    const run = world.run()
+    const { question } = world.gateway
+    const request = { ...question.request, identifier: question.identifier.raw, ancillaryData: question.request.ancillary_data }
+    const domain = { chainId: 31337, permit2: question.contracts.permit2, signedProposer: question.contracts.signed_proposer }
+    const terms = { price: '0', amount: '1', nonce: '2', deadline: '3' }
+    const honest = typedData(domain as never, request as never, question.bond.token as Hex, terms)
+    const withTyped = (typed_data: unknown) => ({
+      ...run.parts,
+      context: async () => parseContext({ ...question, typed_data }, run.intent.identifier),
+    })
+    const lying = { ...honest, message: { ...honest.message, spender: other('9') } }
+    expect(await refusal(world, authorize(withTyped(lying), run.intent))).toMatchObject({ code: 'untrusted_typed_data' })
+    expect(world.signatures).toHaveLength(0)
+    expect((await world.clock.drive(authorize(withTyped(honest), run.intent))).reused).toBe(false)
+  })
+
+  test('for kind direct the context’s own word on outcomes is taken and the id is not hashed', () => {
+    const world = makeWorld()
+    const context = parseContext({ ...world.gateway.question, question_id: other('8', 32) }, other('8', 32))
+    const direct = { ...context, request: { ...context.request, question_id: other('8', 32) } }
+    const trust: Trust = { ...world.trust, requesters: [{ address: direct.request.requester, kind: 'direct' }] }
+    expect(checkContext(trust, direct, { nowSeconds: 1_760_000_100 })).toEqual([])
+    expect(checkOutcome(trust, direct, 'p2').price).toBe('1000000000000000000')
+  })
+})
+
+test('contract §7: trust.json with an unknown key, a missing one or an upper-case address names it', () => {
+  const { trust } = makeWorld()
+  expect(parseTrust({ ...trust }, 'trust.json')).toEqual(trust)
+  for (const [bad, field] of [
+    [{ ...trust, extra: 1 }, 'extra'],
+    [{ ...trust, permit2: undefined }, 'permit2'],
+    [{ ...trust, oracles: ['0xAB'] }, 'oracles.0'],
+    [{ ...trust, requesters: [{ address: other('1'), kind: 'adapter' }] }, 'requesters.0.kind'],
+  ] as const) {
+    expect(() => parseTrust(bad, 'trust.json')).toThrow(
+      expect.objectContaining({ code: 'invalid_trust', detail: expect.stringContaining(field) }),
+    )
+  }
+})
+
+test('a round that a chain showed makes the same signing data as the gateway’s', () => {
+  const world = makeWorld()
+  const { question } = world.gateway
+  const context = fromRound(world.trust, {
+    questionId: question.question_id as Hex,
+    kind: 'uma-ctf-adapter',
+    state: 'requested',
+    paused: false,
+    oracle: question.request.oracle as Hex,
+    requester: question.request.requester as Hex,
+    identifier: question.identifier.raw as Hex,
+    timestamp: question.request.timestamp,
+    ancillaryData: question.request.ancillary_data as Hex,
+    token: { address: question.bond.token as Hex, symbol: 'T', decimals: 6 },
+    totalBondRaw: 750_000_000n,
+    outcomes: [
+      { outcome: 'p1', label: 'No', price: '0', allowed: true },
+      { outcome: 'p2', label: 'Yes', price: '1000000000000000000', allowed: true },
+      { outcome: 'p3', label: 'Unknown', price: '500000000000000000', allowed: false },
+    ],
+    blockNumber: 1n,
+  })
+  expect(context).toMatchObject({ ...question, source: 'chain' })
+})

@@ -1,0 +1,193 @@
+import { describe, expect, test } from 'vitest'
+import { stateOf } from '../../src/core/client/authorizations.js'
+import { createGatewayClient } from '../../src/core/client/gateway-client.js'
+import { hasReached, type PollOptions, pollCandidates, type Stage, stages, statusOnce } from '../../src/core/client/polling.js'
+import { submitIntent } from '../../src/core/client/submission.js'
+import type { Fetch } from '../../src/core/ports.js'
+import { InterruptedError } from '../../src/core/protocol/errors.js'
+import type { CandidateStatus } from '../../src/core/protocol/schema.js'
+import { makeWorld, type World } from '../support/client-world.js'
+import { happySteps } from '../support/scripted-gateway.js'
+
+const accepted = async () => {
+  const world = makeWorld()
+  const run = world.run()
+  const result = await world.clock.drive(submitIntent(run.parts, run.intent))
+  if (result.error !== undefined) throw result.error
+  return { world, run, target: { candidateId: result.candidateId, identifier: run.intent.identifier } }
+}
+
+const json = (status: number, body: unknown, headers: Record<string, string> = {}) =>
+  new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json', ...headers } })
+
+/** Polls through a fetch that answers faults first. */
+const pollThrough = (
+  world: World,
+  faults: (() => Response | Promise<Response>)[],
+  target: { candidateId: string; identifier: string },
+  options?: PollOptions,
+) => {
+  const fetch: Fetch = async (input, init) =>
+    faults.length > 0 ? (faults.shift() ?? (() => json(500, {})))() : world.gateway.fetch(input, init)
+  const { ports } = world.run().parts
+  const gateway = createGatewayClient({ fetch, baseUrl: world.gateway.url, clock: world.clock })
+  return world.clock.drive(pollCandidates({ ports, gateway }, [target], options))
+}
+
+const failure = {
+  stage: 'validation',
+  code: 'insufficient_balance',
+  detail: 'holds 1',
+  retryable: true,
+  can_resubmit: false,
+  next_action: 'fund_wallet',
+} as const
+
+describe('polling to the end', () => {
+  test('follows a candidate to executed, tells each change once, and journals the end', async () => {
+    const { world, run, target } = await accepted()
+    world.gateway.steps.push({}, ...happySteps)
+    const seen: string[] = []
+    const { candidates, error } = await world.clock.drive(
+      pollCandidates(run.parts, [target], { onStatus: ({ status }) => seen.push(status) }),
+    )
+    expect(error).toBeUndefined()
+    expect(seen).toEqual(['received', 'validated', 'selected', 'executed'])
+    expect(candidates[0]?.submission?.proposal_event_index).toBe(3)
+    const one = (await world.clock.drive(world.run().journal.load())).byCandidate(target.candidateId)
+    expect(one && stateOf(one, world.clock.nowMs())).toMatchObject({ kind: 'closed', reason: 'executed' })
+  })
+
+  test('a failed candidate is exit 7 with code, detail and the next action; a retryable one stays open', async () => {
+    const { world, run, target } = await accepted()
+    world.gateway.become(target.candidateId, { status: 'failed', failure })
+    const { error } = await world.clock.drive(pollCandidates(run.parts, [target]))
+    expect(error).toMatchObject({ code: 'insufficient_balance', meta: { exitCode: 7, hint: expect.stringContaining('fund the wallet') } })
+    expect(error?.detail).toContain('holds 1')
+    const one = (await world.clock.drive(world.run().journal.load())).byCandidate(target.candidateId)
+    expect(one && stateOf(one, world.clock.nowMs()).kind).toBe('accepted')
+  })
+
+  test('the time given running out is exit 8', async () => {
+    const { world, run, target } = await accepted()
+    const { error, candidates } = await world.clock.drive(pollCandidates(run.parts, [target], { timeoutMs: 20_000 }))
+    expect(error).toMatchObject({ code: 'still_pending', meta: { exitCode: 8 } })
+    expect(candidates).toHaveLength(1)
+  })
+
+  test('an unknown candidate is exit 3 and does not stop the others', async () => {
+    const { world, run, target } = await accepted()
+    world.gateway.steps.push(...happySteps, {})
+    const targets = [target, { ...target, candidateId: '00000000-0000-4000-8000-00000000000f' }]
+    const { candidates, error } = await world.clock.drive(pollCandidates(run.parts, targets))
+    expect(candidates).toMatchObject([{ status: 'executed' }])
+    expect(error).toMatchObject({ code: 'candidate_not_found', meta: { exitCode: 3 } })
+  })
+
+  test('Ctrl-C is exit 130 and keeps what is known', async () => {
+    const { world, run, target } = await accepted()
+    const stop = new AbortController()
+    const onStatus = () => stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT'))
+    const { candidates, error } = await world.clock.drive(pollCandidates(run.parts, [target], { onStatus, signal: stop.signal }))
+    expect(error).toMatchObject({ meta: { exitCode: 130 } })
+    expect(candidates).toHaveLength(1)
+  })
+})
+
+describe('polite waiting (§7, §8)', () => {
+  test('a Retry-After is waited for', async () => {
+    const { world, target } = await accepted()
+    world.gateway.steps.push(...happySteps)
+    const waits: number[] = []
+    const limited = () => json(429, { error: { code: 'rate_limited', detail: 'x' } }, { 'retry-after': '40' })
+    const { error } = await pollThrough(world, [limited], target, { onWait: ({ waitMs }) => waits.push(waitMs) })
+    expect(error).toBeUndefined()
+    expect(waits).toEqual([40_000])
+  })
+
+  test('a budget that is spent is waited for before it is overdrawn', async () => {
+    const { world, target } = await accepted()
+    const status = world.gateway.candidates.get(target.candidateId)
+    const tight = { 'ratelimit-limit': '120', 'ratelimit-remaining': '0', 'ratelimit-reset': '33' }
+    world.gateway.steps.push(...happySteps)
+    const waits: number[] = []
+    await pollThrough(world, [() => json(200, status, tight)], target, { onWait: ({ waitMs }) => waits.push(waitMs) })
+    expect(waits).toEqual([33_000])
+  })
+
+  test('an answer that is none is asked for again; eight in a row are exit 75', async () => {
+    const { world, target } = await accepted()
+    world.gateway.steps.push(...happySteps)
+    const html = () => new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
+    expect((await pollThrough(world, [html, html], target)).candidates).toMatchObject([{ status: 'executed' }])
+    const none = await pollThrough(
+      world,
+      Array.from({ length: 20 }, () => html),
+      target,
+    )
+    expect(none.error?.meta.exitCode).toBe(75)
+  })
+
+  test('a Retry-After over two minutes is exit 75 at once', async () => {
+    const { world, target } = await accepted()
+    const { error } = await pollThrough(
+      world,
+      [() => json(503, { error: { code: 'server_busy', detail: 'x' } }, { 'retry-after': '600' })],
+      target,
+    )
+    expect(error).toMatchObject({ code: 'server_busy', meta: { exitCode: 75, retryAfterMs: 600_000 } })
+  })
+
+  test('nothing ever learned when the time ran out is exit 75, not 8', async () => {
+    const { world, target } = await accepted()
+    const html = () => new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
+    const { error } = await pollThrough(
+      world,
+      Array.from({ length: 5 }, () => html),
+      target,
+      { timeoutMs: 1 },
+    )
+    expect(error).toMatchObject({ code: 'no_status', meta: { exitCode: 75 } })
+  })
+})
+
+test('one status: an answer about another candidate is not taken', async () => {
+  const { world, run, target } = await accepted()
+  const status = await world.clock.drive(statusOnce(run.parts, target))
+  expect(status.status).toBe('received')
+  const lying = createGatewayClient({
+    fetch: async () => json(200, { ...status, candidate_id: '00000000-0000-4000-8000-00000000000f' }),
+    baseUrl: world.gateway.url,
+    clock: world.clock,
+  })
+  await expect(statusOnce({ ...run.parts, gateway: lying }, target)).rejects.toMatchObject({ code: 'candidate_mismatch' })
+})
+
+test('contract §5: stages are reached in order, and an end counts as all of them', async () => {
+  const { world, target } = await accepted()
+  const received = world.gateway.candidates.get(target.candidateId)
+  if (received === undefined) throw new Error('no candidate')
+  const submission = {
+    status: 'prepared',
+    transaction_hash: null,
+    submitted_at: null,
+    confirmed_at: null,
+    indexed_at: null,
+    proposal_event_index: null,
+  } as const
+  const lives: readonly [CandidateStatus, readonly Stage[]][] = [
+    [received, []],
+    [{ ...received, status: 'validated' }, ['validated']],
+    [{ ...received, status: 'selected' }, ['validated', 'selected']],
+    [{ ...received, status: 'selected', submission }, ['validated', 'selected']],
+    [{ ...received, status: 'selected', submission: { ...submission, status: 'submitted' } }, ['validated', 'selected', 'submitted']],
+    [
+      { ...received, status: 'selected', submission: { ...submission, status: 'confirmed' } },
+      ['validated', 'selected', 'submitted', 'confirmed'],
+    ],
+    [{ ...received, status: 'executed', submission: { ...submission, status: 'indexed' } }, stages],
+    [{ ...received, status: 'failed', failure }, stages],
+  ]
+  for (const [status, reached] of lives) expect(stages.filter((stage) => hasReached(status, stage))).toEqual(reached)
+  expect(lives.map(([status]) => hasReached(status, undefined))).toEqual([false, false, false, false, false, false, true, true])
+})
