@@ -1,0 +1,128 @@
+/** `config`: preferences of the user, and where every setting comes from (contract §6, §7). */
+import { Command } from 'commander'
+import { UsageError } from '../core/protocol/errors.js'
+import type { Context } from './context.js'
+import { homePaths } from './paths.js'
+import { fields, publicUrl, visible } from './render.js'
+import {
+  type GlobalFlags,
+  headroomBasisPoints,
+  homeSetting,
+  isProfileKey,
+  preferenceTree,
+  profileKeys,
+  requireProfileName,
+  resolveSettings,
+  type Setting,
+  type Settings,
+} from './settings.js'
+
+const keyNames = ['profile', ...Object.keys(profileKeys)]
+
+export const configCommand = (context: Context): Command =>
+  new Command('config')
+    .description(`read and set preferences: ${keyNames.join(', ')}`)
+    .addHelpText('after', '\nExamples:\n  proposer config set gateway https://gateway.example\n  proposer config list --origin')
+    .addCommand(getCommand(context))
+    .addCommand(setCommand(context))
+    .addCommand(listCommand(context))
+    .addCommand(pathCommand(context))
+
+const getCommand = (context: Context) =>
+  new Command('get')
+    .description('the value in force, wherever it comes from')
+    .argument('<key>', `one of ${keyNames.join(', ')}`)
+    .addHelpText('after', '\nExample:\n  proposer config get gateway')
+    .action(async (key: string, _own: unknown, command: Command) => {
+      requireKey(key)
+      const setting = settingOf(await resolveSettings(context, command.optsWithGlobals<GlobalFlags>()), key)
+      if (!setting)
+        throw new UsageError('config_unset', `${key} is not set`, { hint: `set it with \`proposer config set ${key} <value>\`` })
+      const shown = { key, ...publicSetting(key, setting) }
+      context.output.result('config', shown, () => visible(shown.value))
+    })
+
+const setCommand = (context: Context) =>
+  new Command('set')
+    .description('keep a value in the selected profile; without a value, forget it')
+    .argument('<key>', `one of ${keyNames.join(', ')}`)
+    .argument('[value]')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  proposer config set gateway https://gateway.example\n  proposer config set --profile test rpc-url http://127.0.0.1:8545',
+    )
+    .action(async (key: string, value: string | undefined, _own: unknown, command: Command) => {
+      requireKey(key)
+      const flags = command.optsWithGlobals<GlobalFlags>()
+      const home = homeSetting(context, flags).value
+      if (key === 'profile' && value !== undefined) requireProfileName(value, 'the value')
+      if (value === '') throw new UsageError('bad_value', `the value of ${key} is empty`, { hint: `to forget it, leave the value out` })
+      if (value !== undefined) await requireValue(key, value)
+      const profile = (await resolveSettings(context, flags)).profile.value
+      const name = key === 'profile' ? 'profile' : `profiles.${profile}.${key}`
+      const preferences = await context.edges.preferences(home)
+      preferences.set(name, value)
+      context.output.result('config', { key: name, set: value !== undefined, path: preferences.path }, () =>
+        value === undefined ? `${name} is forgotten` : `${name} is set in ${visible(preferences.path)}`,
+      )
+    })
+
+const listCommand = (context: Context) =>
+  new Command('list')
+    .description('every setting')
+    .option('--origin', 'tell where each value comes from')
+    .addHelpText('after', '\nExample:\n  proposer config list --origin')
+    .action(async (own: { origin?: boolean }, command: Command) => {
+      const settings = await resolveSettings(context, command.optsWithGlobals<GlobalFlags>())
+      const entries = ['home', ...keyNames].flatMap((key) => {
+        const setting = settingOf(settings, key)
+        return setting ? [{ key, ...publicSetting(key, setting) }] : []
+      })
+      context.output.result('config', { settings: entries }, () =>
+        fields(
+          entries.map(({ key, value, origin, from }) => [
+            key,
+            own.origin === true ? `${value}  (${origin === from ? origin : `${origin}: ${from}`})` : value,
+          ]),
+          context.output.columns,
+        ),
+      )
+    })
+
+const pathCommand = (context: Context) =>
+  new Command('path')
+    .description('where the file is')
+    .addHelpText('after', '\nExample:\n  proposer config path')
+    .action(async (_own: unknown, command: Command) => {
+      const home = homeSetting(context, command.optsWithGlobals<GlobalFlags>()).value
+      const path = homePaths.config(home)
+      await preferenceTree(context, home)
+      context.output.result('config', { path }, () => visible(path))
+    })
+
+/** A gateway's address by the client's own rules (robustness §6), a node's as any URL, a headroom as a percentage. Throws UsageError. */
+async function requireValue(key: string, value: string): Promise<void> {
+  if (key === 'gateway') {
+    const { parseBaseUrl } = await import('../core/client/gateway-client.js')
+    parseBaseUrl(value)
+  }
+  if (key === 'headroom-percent') headroomBasisPoints({ value, from: key })
+  if (key === 'rpc-url' && !URL.canParse(value)) {
+    throw new UsageError('bad_value', `the value of ${key} is not a URL`, { hint: `give it as proposer config set ${key} https://…` })
+  }
+}
+
+function requireKey(key: string): void {
+  if (keyNames.includes(key)) return
+  throw new UsageError('unknown_key', `there is no setting "${key}"`, { hint: `the settings are ${keyNames.join(', ')}` })
+}
+
+function settingOf(settings: Settings, key: string): Setting | undefined {
+  if (key === 'home' || key === 'profile') return settings[key]
+  return isProfileKey(key) ? settings[profileKeys[key].flag] : undefined
+}
+
+/** A node's URL often is a credential, a gateway's may hold one: path, query and user are not shown (R5). */
+function publicSetting(key: string, setting: Setting): Setting {
+  return key === 'rpc-url' || key === 'gateway' ? { ...setting, value: publicUrl(setting.value) } : setting
+}

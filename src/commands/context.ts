@@ -1,0 +1,103 @@
+/** What a command may touch. `createContext` is the only place that reads the environment and the streams and builds real edges. */
+import { homedir } from 'node:os'
+import { systemClock, systemHash, systemRandom } from '../core/io/clock.js'
+import { systemFiles } from '../core/io/files.js'
+import { systemLiveness } from '../core/io/liveness.js'
+import type { Chain, Clock, Fetch, Files, Hash, Liveness, Random } from '../core/ports.js'
+import { InterruptedError } from '../core/protocol/errors.js'
+import { createOutput, type Output, type TextSink } from './output.js'
+import { defaultHome } from './paths.js'
+import type { Preferences } from './preferences.js'
+
+export type InputStream = NodeJS.ReadableStream & { readonly isTTY?: boolean; setRawMode?(on: boolean): unknown }
+
+export interface Context {
+  /** The environment without private keys, so that it may be handed to a child. */
+  readonly env: Readonly<Record<string, string | undefined>>
+  readonly cwd: string
+  readonly stdin: InputStream
+  /** stdin and stderr are terminals: only then may anything prompt (contract §6). */
+  readonly isInteractive: boolean
+  readonly streams: { readonly stdout: TextSink; readonly stderr: TextSink }
+  readonly output: Output
+  /** The platform's data folder for this program, used where neither --home nor PROPOSER_HOME names another. */
+  readonly defaultHome: string
+  /** PROPOSER_PRIVATE_KEY, gone from the process's environment since the start (robustness §6). */
+  readonly environmentKey: string | undefined
+  readonly clock: Clock
+  readonly random: Random
+  readonly hash: Hash
+  readonly files: Files
+  readonly liveness: Liveness
+  /** Aborted by SIGINT or SIGTERM; `reason` is an InterruptedError. */
+  readonly signal: AbortSignal
+  /** Called by name after each durable step of the executor. Only tests give one, to stop the process there (R23). */
+  readonly failpoint?: (name: string) => Promise<void>
+  /** Real edges, built on demand, so that a command loads only what it uses. */
+  readonly edges: {
+    /** HTTP client to one gateway (robustness §6). */
+    fetch(): Promise<Fetch>
+    /** JSON-RPC to one chain; several URLs fail over. */
+    chain(rpcUrls: readonly string[]): Promise<Chain>
+    /** The user's configuration, `<home>/config.json`. */
+    preferences(home: string): Promise<Preferences>
+  }
+  /** Closes what the edges opened. */
+  close(): Promise<void>
+}
+
+/** The real context of this process. Takes PROPOSER_PRIVATE_KEY out of the environment and listens for SIGINT and SIGTERM. */
+export function createContext(process: NodeJS.Process): Context {
+  const environmentKey = process.env.PROPOSER_PRIVATE_KEY
+  delete process.env.PROPOSER_PRIVATE_KEY
+  keepSecretsOutOfReports(process)
+  const closers: (() => Promise<void>)[] = []
+  const closedLater = <T extends { close(): Promise<void> }>(edge: T): T => {
+    closers.push(() => edge.close())
+    return edge
+  }
+  return {
+    env: process.env,
+    cwd: process.cwd(),
+    stdin: process.stdin,
+    isInteractive: process.stdin.isTTY === true && process.stderr.isTTY === true,
+    streams: { stdout: process.stdout, stderr: process.stderr },
+    output: createOutput({ stdout: process.stdout, stderr: process.stderr, env: process.env, mode: 'human', quiet: false }),
+    defaultHome: defaultHome(process.platform, process.env, homedir()),
+    environmentKey,
+    clock: systemClock,
+    random: systemRandom,
+    hash: systemHash,
+    files: systemFiles,
+    liveness: systemLiveness(),
+    signal: signalOf(process),
+    edges: {
+      fetch: async () => closedLater((await import('../core/io/http.js')).createHttp()).fetch,
+      chain: async (rpcUrls) => closedLater((await import('../core/io/rpc.js')).createChain(rpcUrls)),
+      preferences: async (home) => (await import('./preferences.js')).openPreferences(home),
+    },
+    async close() {
+      for (const close of closers.splice(0)) await close()
+    },
+  }
+}
+
+/** `once`: a second Ctrl-C ends the process the hard way, which is safe at any instruction (R23). */
+function signalOf(process: NodeJS.Process): AbortSignal {
+  const controller = new AbortController()
+  for (const name of ['SIGINT', 'SIGTERM'] as const) {
+    process.once(name, () => {
+      controller.abort(
+        new InterruptedError('interrupted', `stopped by ${name}`, { retryable: true, hint: 'run the same command again to go on' }),
+      )
+    })
+  }
+  return controller.signal
+}
+
+/** A diagnostic report holds the environment and the heap's strings (R5). */
+function keepSecretsOutOfReports(process: NodeJS.Process): void {
+  process.report.reportOnFatalError = false
+  process.report.reportOnSignal = false
+  process.report.reportOnUncaughtException = false
+}

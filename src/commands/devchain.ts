@@ -1,0 +1,225 @@
+/** `devchain`: the dev chain alone, in the foreground until it is told to end, and verbs that act on a running one (contract §6, §8). */
+import { Command } from 'commander'
+import type { DevDescription } from '../core/io/dev-chain.js'
+import type { AdapterVerb, DevRound } from '../core/io/dev-verbs.js'
+import type { Address } from '../core/ports.js'
+import { UnavailableError, UsageError } from '../core/protocol/errors.js'
+import { priceOf } from '../core/protocol/proposal.js'
+import { isIdentifier, OutcomeKey } from '../core/protocol/schema.js'
+import type { Context } from './context.js'
+import { aborted, portNumber, wholeNumber } from './foreground.js'
+import { fromCwd } from './paths.js'
+import { visible } from './render.js'
+import { type GlobalFlags, resolveSettings } from './settings.js'
+
+export const devchainCommand = (context: Context): Command => {
+  const devchain = new Command('devchain')
+    .description('a development chain with contracts, funded accounts and open questions; or an act on a running one')
+    .addCommand(startCommand(context), { isDefault: true })
+    .addCommand(askCommand(context))
+    .addCommand(disputeCommand(context))
+    .addHelpText(
+      'after',
+      '\nExamples:\n  proposer devchain --write ./dev\n  proposer serve --config ./dev/gateway.json\n  proposer devchain dispute <identifier> --rpc-url http://127.0.0.1:8545',
+    )
+  for (const [verb, what] of Object.entries(adapterVerbs)) devchain.addCommand(adapterCommand(context, verb as AdapterVerb, what))
+  return devchain
+    .addCommand(proposeCommand(context))
+    .addCommand(setBondCommand(context))
+    .addCommand(setWhitelistCommand(context))
+    .addCommand(fundCommand(context))
+}
+
+interface StartFlags {
+  readonly port: string
+  readonly questions: string
+  readonly chainId: string
+  readonly write?: string
+}
+
+const startCommand = (context: Context) =>
+  new Command('start')
+    .description('start a chain and keep it until SIGINT or SIGTERM')
+    .option('--port <number>', 'where it listens on the loopback address; 0: a free port', '8545')
+    .option('--questions <number>', 'how many example questions are open', '12')
+    .option('--chain-id <number>', 'the id of the chain', '31337')
+    .option('--write <folder>', 'put gateway.json, trust.json, questions.json and key files there')
+    .addHelpText('after', '\nExample:\n  proposer devchain start --port 0 --write ./dev --json')
+    .action(async ({ port, questions, chainId, write }: StartFlags) => {
+      const options = {
+        port: portNumber('--port', port),
+        questions: wholeNumber('--questions', questions, 0, 10_000),
+        chainId: wholeNumber('--chain-id', chainId, 1, Number.MAX_SAFE_INTEGER),
+      }
+      const { startDevChain, writeDevFolder } = await import('../core/io/dev-chain.js')
+      const chain = await startDevChain(options)
+      try {
+        const folder = write === undefined ? undefined : fromCwd(context.cwd, write)
+        if (folder !== undefined) {
+          const names = await writeDevFolder(folder, chain.description)
+          context.output.note(`wrote ${names.join(', ')} to ${visible(folder)}`)
+        }
+        announce(context, chain.description, folder)
+        const ended = await Promise.race([aborted(context.signal), chain.ended.then(() => 'chain' as const)])
+        if (ended === 'chain') {
+          throw new UnavailableError('dev_chain_ended', 'the chain process ended by itself', {
+            hint: 'start it again with `proposer devchain`',
+          })
+        }
+      } finally {
+        await chain.stop()
+      }
+    })
+
+function announce(context: Context, dev: DevDescription, folder: string | undefined): void {
+  const { output } = context
+  const pid = context.liveness.pid
+  if (output.mode !== 'human') {
+    output.line({ event: 'ready', pid, dev })
+    return
+  }
+  output.text(`ready ${dev.rpc_url} (chain ${dev.chain_id}, questions: ${dev.questions.length}, pid ${pid})\n`)
+  for (const { question_id, slug } of dev.questions.slice(0, 3)) output.note(`  ${slug}  ${question_id}`)
+  if (dev.questions.length > 3) output.note(`  and ${dev.questions.length - 3} more, all with --json`)
+  if (folder === undefined) output.note('with --write <folder> it makes the files that `proposer serve --config` needs')
+  else output.note(`next: proposer serve --config ${visible(folder)}/gateway.json`)
+}
+
+/** The chain the verb acts on. Throws UsageError `no_rpc_url` (exit 2). */
+async function rpcUrlOf(context: Context, command: Command): Promise<string> {
+  const { rpcUrl } = await resolveSettings(context, command.optsWithGlobals<GlobalFlags>())
+  if (rpcUrl !== undefined) return rpcUrl.value
+  throw new UsageError('no_rpc_url', 'no dev chain is named', { hint: 'give --rpc-url, as the ready line of `proposer devchain` shows it' })
+}
+
+const states = ['invalid', 'requested', 'proposed', 'expired', 'disputed', 'resolved', 'settled']
+
+function showRound(context: Context, round: DevRound): void {
+  const shown = { ...round, state: states[round.state] ?? String(round.state) }
+  context.output.result('devchain', shown, ({ question_id, timestamp, state }) => `${question_id}  round ${timestamp}  ${state}`)
+}
+
+/** An identifier as the gateway would take it. Throws UsageError `bad_identifier`. */
+function requireIdentifier(text: string): string {
+  if (isIdentifier(text)) return text
+  throw new UsageError('bad_identifier', 'the identifier is neither a question id nor a slug', {
+    hint: 'give 0x and 64 lowercase hex digits, or a slug of lowercase letters, digits and hyphens',
+  })
+}
+
+function rawAmount(name: string, text: string): bigint {
+  if (/^\d{1,30}$/.test(text)) return BigInt(text)
+  throw new UsageError('bad_amount', `${name} is not an amount in raw token units`, { hint: 'six decimals: 1000000 is one token' })
+}
+
+const askCommand = (context: Context) =>
+  new Command('ask')
+    .description('open a new question; without a slug the next example')
+    .argument('[slug]')
+    .option('--text <text>', "the question's text, with its res_data")
+    .option('--bond <raw>', 'its bond in raw token units, without the final fee')
+    .addHelpText('after', '\nExample:\n  proposer devchain ask will-it-rain --rpc-url http://127.0.0.1:8545')
+    .action(async (slug: string | undefined, own: { text?: string; bond?: string }, command: Command) => {
+      const rpcUrl = await rpcUrlOf(context, command)
+      const { askQuestion } = await import('../core/io/dev-verbs.js')
+      const question = await askQuestion(rpcUrl, {
+        ...(slug === undefined ? {} : { slug: requireIdentifier(slug) }),
+        ...(own.text === undefined ? {} : { text: own.text }),
+        ...(own.bond === undefined ? {} : { bondRaw: rawAmount('--bond', own.bond) }),
+      })
+      context.output.result('devchain', question, (asked) => `${asked.question_id}  ${visible(asked.slug)}  ${asked.outcomes.join(' ')}`)
+    })
+
+const disputeCommand = (context: Context) =>
+  new Command('dispute')
+    .description('dispute the proposal of the current round; the first dispute opens a new round')
+    .argument('<identifier>', 'question id or slug')
+    .addHelpText('after', '\nExample:\n  proposer devchain dispute <identifier> --rpc-url http://127.0.0.1:8545')
+    .action(async (identifier: string, _own: unknown, command: Command) => {
+      const rpcUrl = await rpcUrlOf(context, command)
+      const { disputeProposal } = await import('../core/io/dev-verbs.js')
+      showRound(context, await disputeProposal(rpcUrl, requireIdentifier(identifier)))
+    })
+
+const adapterVerbs: Readonly<Record<AdapterVerb, string>> = {
+  pause: 'pause a question at its adapter',
+  unpause: 'take the pause back',
+  flag: 'flag a question for its administrators',
+  unflag: 'take the flag back',
+  reset: 'open a new round, as the administrator of the adapter may',
+}
+
+const adapterCommand = (context: Context, verb: AdapterVerb, what: string) =>
+  new Command(verb)
+    .description(what)
+    .argument('<identifier>', 'question id or slug')
+    .addHelpText('after', `\nExample:\n  proposer devchain ${verb} <identifier> --rpc-url http://127.0.0.1:8545`)
+    .action(async (identifier: string, _own: unknown, command: Command) => {
+      const rpcUrl = await rpcUrlOf(context, command)
+      const { changeQuestion } = await import('../core/io/dev-verbs.js')
+      showRound(context, await changeQuestion(rpcUrl, requireIdentifier(identifier), verb))
+    })
+
+const proposeCommand = (context: Context) =>
+  new Command('propose')
+    .description('propose straight at the oracle, as a rival of the gateway would')
+    .argument('<identifier>', 'question id or slug')
+    .requiredOption('--outcome <key>', 'p1, p2 or p3')
+    .addHelpText('after', '\nExample:\n  proposer devchain propose <identifier> --outcome p2 --rpc-url http://127.0.0.1:8545')
+    .action(async (identifier: string, own: { outcome: string }, command: Command) => {
+      const outcome = OutcomeKey.safeParse(own.outcome)
+      if (!outcome.success) throw new UsageError('bad_outcome', '--outcome is none of p1, p2, p3', { hint: 'give p1, p2 or p3' })
+      const rpcUrl = await rpcUrlOf(context, command)
+      const { proposeDirectly } = await import('../core/io/dev-verbs.js')
+      showRound(context, await proposeDirectly(rpcUrl, requireIdentifier(identifier), BigInt(priceOf[outcome.data])))
+    })
+
+const setBondCommand = (context: Context) =>
+  new Command('set-bond')
+    .description('set the bond of a question in raw token units, without the final fee')
+    .argument('<identifier>', 'question id or slug')
+    .argument('<raw>', 'from 100000000 to 100000000000')
+    .addHelpText('after', '\nExample:\n  proposer devchain set-bond <identifier> 600000000 --rpc-url http://127.0.0.1:8545')
+    .action(async (identifier: string, raw: string, _own: unknown, command: Command) => {
+      const bondRaw = rawAmount('the bond', raw)
+      const rpcUrl = await rpcUrlOf(context, command)
+      const { setBond } = await import('../core/io/dev-verbs.js')
+      showRound(context, await setBond(rpcUrl, requireIdentifier(identifier), bondRaw))
+    })
+
+const address = /^0x[0-9a-f]{40}$/
+
+const setWhitelistCommand = (context: Context) =>
+  new Command('set-whitelist')
+    .description('set who may propose on a question: nobody pauses it on chain, default takes the setting back')
+    .argument('<identifier>', 'question id or slug')
+    .argument('<whitelist>', 'default, nobody, everybody, or the address of a whitelist contract')
+    .addHelpText('after', '\nExample:\n  proposer devchain set-whitelist <identifier> nobody --rpc-url http://127.0.0.1:8545')
+    .action(async (identifier: string, whitelist: string, _own: unknown, command: Command) => {
+      if (whitelist !== 'default' && whitelist !== 'nobody' && whitelist !== 'everybody' && !address.test(whitelist)) {
+        throw new UsageError('bad_whitelist', 'no such whitelist', { hint: 'give default, nobody, everybody or a lowercase address' })
+      }
+      const rpcUrl = await rpcUrlOf(context, command)
+      const { setWhitelist } = await import('../core/io/dev-verbs.js')
+      showRound(context, await setWhitelist(rpcUrl, requireIdentifier(identifier), whitelist as Address))
+    })
+
+const fundCommand = (context: Context) =>
+  new Command('fund')
+    .description('give an address tokens, and a coin for gas')
+    .argument('<address>', 'lowercase address')
+    .argument('[raw]', 'raw token units', '1000000000000')
+    .addHelpText('after', '\nExample:\n  proposer devchain fund 0x… 5000000000 --rpc-url http://127.0.0.1:8545')
+    .action(async (to: string, raw: string, _own: unknown, command: Command) => {
+      if (!address.test(to))
+        throw new UsageError('bad_address', 'the address is not 0x and 40 lowercase hex digits', { hint: 'write it in lowercase' })
+      const amountRaw = rawAmount('the amount', raw)
+      const rpcUrl = await rpcUrlOf(context, command)
+      const { fund } = await import('../core/io/dev-verbs.js')
+      const balance = await fund(rpcUrl, to as Address, amountRaw)
+      context.output.result(
+        'devchain',
+        { address: to, balance: String(balance) },
+        (funded) => `${funded.address} holds ${funded.balance} raw units`,
+      )
+    })

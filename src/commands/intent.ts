@@ -1,0 +1,221 @@
+/** What `sign` and `submit` share: the flags of a proposal, what they become, and how it is shown before it is signed. */
+import type { Command } from 'commander'
+import { plainText } from '../core/chain/ancillary.js'
+import { type AuthorizeParts, type Intent, type Preview, preview } from '../core/client/authorize.js'
+import { parseContext } from '../core/client/context.js'
+import type { Address, Hex } from '../core/ports.js'
+import { UsageError } from '../core/protocol/errors.js'
+import { ClientRef, OutcomeKey, Uint256 } from '../core/protocol/schema.js'
+import { fromHex } from '../core/protocol/witness.js'
+import type { Context } from './context.js'
+import { contextRows, contextSource, requireIdentifier } from './context-verb.js'
+import { confirm, parseJson, readInput } from './inputs.js'
+import { amountText, dateText, fields, fold, visible } from './render.js'
+import { addSignerFlags, type Session, type SessionFlags } from './session.js'
+import { headroomBasisPoints, type Settings } from './settings.js'
+
+export interface IntentFlags extends SessionFlags {
+  readonly outcome?: string
+  readonly amount?: string
+  readonly maxAmount?: string
+  readonly headroom?: string
+  readonly nonce?: string
+  readonly deadline?: string
+  readonly supersede?: string
+  readonly clientRef?: string
+  readonly context?: string
+  readonly dryRun?: boolean
+}
+
+/** Flags that say what is to be signed; with a ready payload none of them has a meaning. */
+export const signingFlags = [
+  'outcome',
+  'amount',
+  'maxAmount',
+  'headroom',
+  'nonce',
+  'deadline',
+  'context',
+  'clientRef',
+] as const satisfies readonly (keyof IntentFlags)[]
+
+export function addIntentFlags(command: Command): Command {
+  return addSignerFlags(command)
+    .option('--outcome <p1|p2|p3>', 'the answer to propose')
+    .option('--amount <raw>', 'authorize this many raw token units; default: the bond')
+    .option('--headroom <percent>', 'authorize this much more than the bond, in case it is raised; default: 0')
+    .option('--max-amount <raw>', 'refuse to authorize more than this')
+    .option('--nonce <n>', 'Permit2 nonce; default: a fresh one of this run')
+    .option('--deadline <time>', 'unix seconds, or from now such as 90m; default: 1h')
+    .option('--context <file>', 'the context to sign for, as `context --json` printed it')
+    .option('--client-ref <text>', 'your own reference, kept in the journal')
+    .option('--supersede <journal-id>', 'replace this open authorization')
+    .option('--dry-run', 'show what would happen; sign and send nothing')
+}
+
+/** Throws UsageError (exit 2) naming the flag that is missing or malformed. `settings` give what the flags leave to the profile. */
+export function parseIntent(
+  context: Context,
+  identifier: string,
+  flags: IntentFlags,
+  proposer: Address,
+  settings?: Pick<Settings, 'headroom'>,
+): Intent {
+  requireIdentifier(identifier)
+  const outcome = OutcomeKey.safeParse(flags.outcome)
+  if (!outcome.success) {
+    const said = flags.outcome === undefined ? '--outcome is missing' : `--outcome ${flags.outcome} is none of p1, p2, p3`
+    throw new UsageError('bad_outcome', said, { hint: 'give --outcome p1 (usually No), p2 (Yes) or p3 (Unknown)' })
+  }
+  const amountRaw = whole('--amount', flags.amount)
+  const maxAmountRaw = whole('--max-amount', flags.maxAmount)
+  const nonce = whole('--nonce', flags.nonce)
+  const given = flags.headroom === undefined ? undefined : { value: flags.headroom, from: '--headroom' }
+  const headroom = headroomBasisPoints(settings?.headroom ?? given)
+  const deadlineSeconds = parseDeadline(flags.deadline, context.clock.nowMs())
+  if (!ClientRef.optional().safeParse(flags.clientRef).success) {
+    throw new UsageError('bad_client_ref', '--client-ref holds control characters or is longer than 256 bytes', {
+      hint: 'give a shorter plain text',
+    })
+  }
+  return {
+    identifier,
+    proposer,
+    outcome: outcome.data,
+    ...(amountRaw === undefined ? {} : { amountRaw }),
+    ...(maxAmountRaw === undefined ? {} : { maxAmountRaw }),
+    ...(headroom === 0n ? {} : { headroomBasisPoints: headroom }),
+    ...(nonce === undefined ? {} : { nonce }),
+    ...(deadlineSeconds === undefined ? {} : { deadlineSeconds }),
+    ...(flags.supersede === undefined ? {} : { supersede: flags.supersede }),
+    ...(flags.clientRef === undefined ? {} : { clientRef: flags.clientRef }),
+  }
+}
+
+function whole(flag: string, text: string | undefined): bigint | undefined {
+  if (text === undefined) return undefined
+  if (Uint256.safeParse(text).success) return BigInt(text)
+  throw new UsageError('bad_number', `${flag} ${text} is not a whole number below 2^256`, {
+    hint: `give ${flag} in digits, such as ${flag} 750000000`,
+  })
+}
+
+const unitSeconds = { s: 1n, m: 60n, h: 3600n, d: 86_400n } as const
+
+/** Unix seconds as they are, or a span such as `90m` from now. Throws UsageError `bad_deadline`. */
+export function parseDeadline(text: string | undefined, nowMs: number): bigint | undefined {
+  if (text === undefined) return undefined
+  const [, digits, unit] = /^(\d{1,12})([smhd]?)$/.exec(text) ?? []
+  if (digits === undefined) {
+    throw new UsageError('bad_deadline', `--deadline ${text} is neither unix seconds nor a span`, {
+      hint: 'give --deadline 90m (s, m, h and d are known) or unix seconds',
+    })
+  }
+  if (unit === undefined || unit === '') return BigInt(digits)
+  return BigInt(Math.floor(nowMs / 1000)) + BigInt(digits) * unitSeconds[unit as keyof typeof unitSeconds]
+}
+
+/** What the core needs to authorize. The context is asked for only where the journal has nothing to reuse (contract §6). */
+export async function authorizeParts(context: Context, session: Session, flags: IntentFlags, identifier: string): Promise<AuthorizeParts> {
+  const [trust, chain] = [await session.trust(), await session.chain()]
+  const { gateway: remote, local } = session.settings
+  // Offline, a gateway that happens to be configured is left alone; with a node it only settles what an earlier round left open.
+  const asksGateway = flags.context === undefined && (chain === undefined || remote !== undefined || local !== undefined)
+  return {
+    ports: session.ports,
+    journal: session.journal,
+    trust,
+    context: async () => {
+      if (flags.context !== undefined) return parseContext(parseJson(await readInput(context, flags.context), flags.context), identifier)
+      const [result] = await (await contextSource(context, session)).contexts([identifier], { signal: session.signal })
+      if (result === undefined) throw new Error('a source answered no context for an identifier')
+      if (result.error) throw result.error
+      for (const note of result.notes) context.output.note(`note: ${visible(note)}`)
+      return result.context
+    },
+    signer: () => session.account.signer(),
+    ...(chain === undefined ? {} : { chain }),
+    ...(asksGateway ? { gateway: await session.gateway('read') } : {}),
+    confirm: async (shown) => {
+      const text = previewText(shown, context.output.columns)
+      // What a person is asked to agree to is shown even with --quiet.
+      if (context.isInteractive && !session.settings.yes) {
+        context.output.warn(text)
+        await confirm(context, 'Sign this?', false)
+      } else context.output.note(text)
+    },
+    note: (text) => context.output.note(`note: ${visible(text)}`),
+    signal: session.signal,
+  }
+}
+
+/** `--dry-run`: shows what would be signed; nothing is reserved, signed or written. */
+export async function showPreview(context: Context, parts: AuthorizeParts, intent: Intent): Promise<void> {
+  const shown = await preview(parts, intent)
+  if ('resumed' in shown) {
+    const { id, offered } = shown.resumed
+    const resumed = { dry_run: true, resumed: id, question_id: offered.questionId, identifier: intent.identifier, digest: offered.digest }
+    context.output.result('preview', resumed, () => `${id} was given out as typed data before: that would be signed`)
+    return
+  }
+  if ('reused' in shown) {
+    const { id, signed } = shown.reused
+    const reused = {
+      dry_run: true,
+      reused: id,
+      question_id: signed.questionId,
+      identifier: intent.identifier,
+      digest: signed.digest ?? null,
+    }
+    context.output.result(
+      'preview',
+      reused,
+      () => `${id} is open with the same answer: its saved bytes would be used, nothing would be signed`,
+    )
+    return
+  }
+  context.output.result('preview', { dry_run: true, ...previewData(shown, intent.identifier) }, () =>
+    previewText(shown, context.output.columns),
+  )
+}
+
+function previewData(shown: Preview, identifier: string): { digest: Hex } & Record<string, unknown> {
+  return {
+    question_id: shown.context.question_id,
+    identifier,
+    proposer: shown.proposer,
+    outcome: shown.outcome,
+    label: shown.label,
+    price: shown.price,
+    amount: String(shown.amountRaw),
+    required_bond: String(shown.requiredBondRaw),
+    nonce: String(shown.nonce),
+    deadline: String(shown.deadlineSeconds),
+    digest: shown.digest,
+    typed_data: shown.typedData,
+    notes: shown.notes,
+  }
+}
+
+/** The longest part of a question's text that is shown before signing, in characters. */
+const shownTextLength = 400
+
+function previewText(shown: Preview, columns: number): string {
+  const { token } = shown.context
+  const text = plainText(new TextDecoder().decode(fromHex(shown.context.request.ancillary_data as Hex)))
+  const rows = fields(
+    [
+      ['answer', `${shown.outcome} ${shown.label} (price ${shown.price})`],
+      ['authorizes', amountText(String(shown.amountRaw), token)],
+      ['bond now', amountText(String(shown.requiredBondRaw), token)],
+      ['proposer', shown.proposer],
+      ['deadline', dateText(String(shown.deadlineSeconds))],
+      ['nonce', String(shown.nonce)],
+      ...contextRows(shown.context).filter(([label]) => label !== 'bond' && label !== 'answers'),
+      ['digest', shown.digest],
+    ],
+    columns,
+  )
+  const question = fold(text.length > shownTextLength ? `${[...text].slice(0, shownTextLength).join('')}…` : text, columns)
+  return [question, rows, ...shown.notes.map((note) => fold(`note: ${note}`, columns, '  '))].join('\n')
+}

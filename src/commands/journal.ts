@@ -1,0 +1,158 @@
+/** `journal`: what this machine has signed and sent (robustness §2). Read-only (R24); a signature only by --reveal-signature (R5). */
+import { Command } from 'commander'
+import { type Attempt, type Authorization, classOf, isOpen, stateOf } from '../core/client/authorizations.js'
+import { type JournalPorts, openJournal, verifyJournal } from '../core/client/journal.js'
+import { UsageError } from '../core/protocol/errors.js'
+import { outcomeOf } from '../core/protocol/proposal.js'
+import type { Context } from './context.js'
+import { amountText, dateText, fields } from './render.js'
+import { type GlobalFlags, homeSetting } from './settings.js'
+
+export const journalCommand = (context: Context): Command =>
+  new Command('journal')
+    .description('look at what this machine has signed and sent')
+    .addHelpText('after', '\nExamples:\n  proposer journal list --open\n  proposer journal show <journal-id>\n  proposer journal verify')
+    .addCommand(listCommand(context))
+    .addCommand(showCommand(context))
+    .addCommand(verifyCommand(context))
+
+const listCommand = (context: Context) =>
+  new Command('list')
+    .description('every authorization and its state, oldest first')
+    .option('--open', 'only what may still execute or be sent')
+    .addHelpText('after', '\nExample:\n  proposer journal list --open --json')
+    .action(async (own: { open?: boolean }, command: Command) => {
+      const nowMs = context.clock.nowMs()
+      const { authorizations } = await loadJournal(context, command)
+      const shown = authorizations.filter((one) => own.open !== true || isOpen(one, nowMs)).map((one) => entryOf(one, nowMs))
+      const { output } = context
+      if (output.mode === 'ndjson') {
+        for (const one of shown) output.line(one)
+        output.result('journal', { summary: { authorizations: shown.length } }, () => '')
+        return
+      }
+      output.result('journal', { authorizations: shown }, () =>
+        shown.length === 0 ? 'the journal is empty' : shown.map((one) => entryText(one, output.columns)).join('\n\n'),
+      )
+    })
+
+const showCommand = (context: Context) =>
+  new Command('show')
+    .description('one authorization with its attempts')
+    .argument('<id>', 'journal id or candidate id')
+    .option('--reveal-signature', 'the payload too, with its signature')
+    .addHelpText('after', '\nExample:\n  proposer journal show <journal-id> --reveal-signature --json')
+    .action(async (id: string, own: { revealSignature?: boolean }, command: Command) => {
+      const view = await loadJournal(context, command)
+      const found = view.find(id) ?? view.byCandidate(id)
+      if (!found) {
+        throw new UsageError('unknown_journal_id', `the journal holds no "${id}"`, {
+          hint: 'list what it holds with `proposer journal list`',
+        })
+      }
+      const entry = { ...entryOf(found, context.clock.nowMs()), attempts: found.attempts.map(attemptOf) }
+      const shown = own.revealSignature === true ? { ...entry, payload: JSON.parse(found.signed.body) as object } : entry
+      context.output.result('journal-entry', shown, () =>
+        [
+          entryText(entry, context.output.columns),
+          ...entry.attempts.map((one) =>
+            fields(
+              [
+                ['attempt', one.started_at],
+                ['to', one.origin],
+                ['class', one.class],
+                ['status', one.http_status?.toString()],
+                ['code', one.code],
+              ],
+              context.output.columns,
+            ),
+          ),
+          ...(own.revealSignature === true ? [found.signed.body] : []),
+        ].join('\n\n'),
+      )
+    })
+
+const verifyCommand = (context: Context) =>
+  new Command('verify')
+    .description('prove every checksum; exit 74 names the damaged file')
+    .addHelpText('after', '\nExample:\n  proposer journal verify')
+    .action(async (_own: unknown, command: Command) => {
+      const proof = await verifyJournal(portsOf(context), homeOf(context, command))
+      context.output.result(
+        'journal-proof',
+        proof,
+        () => `sound: ${proof.authorizations} authorizations, ${proof.records} records, ${proof.runs} runs`,
+      )
+    })
+
+const portsOf = ({ clock, random, hash, files, liveness }: Context): JournalPorts => ({ clock, random, hash, files, liveness })
+const homeOf = (context: Context, command: Command) => homeSetting(context, command.optsWithGlobals<GlobalFlags>()).value
+
+async function loadJournal(context: Context, command: Command) {
+  const journal = openJournal(portsOf(context), homeOf(context, command))
+  try {
+    return await journal.load()
+  } finally {
+    await journal.close()
+  }
+}
+
+function entryOf(one: Authorization, nowMs: number) {
+  const { signed } = one
+  const { proposer, price, amount, nonce, deadline } = signed.terms
+  const state = stateOf(one, nowMs)
+  return {
+    journal_id: one.id,
+    state: state.kind,
+    reason: state.kind === 'closed' ? state.reason : null,
+    code: 'code' in state ? (state.code ?? null) : null,
+    question_id: signed.questionId,
+    identifier: signed.identifier,
+    proposer,
+    outcome: outcomeOf(price) ?? null,
+    price,
+    amount,
+    nonce,
+    deadline,
+    round: signed.timestamp ?? null,
+    chain_id: signed.chainId,
+    digest: signed.digest ?? null,
+    client_ref: signed.clientRef ?? null,
+    candidate_id: one.candidateId ?? null,
+    received_at: one.receivedAt ?? null,
+    signed_at: new Date(one.signedAtMs).toISOString(),
+    superseded_by: one.supersededBy ?? null,
+    sent: one.attempts.length,
+    origins: [...new Set(one.attempts.map(({ start }) => start.origin))],
+  }
+}
+
+function attemptOf(attempt: Attempt) {
+  return {
+    started_at: new Date(attempt.startedAtMs).toISOString(),
+    origin: attempt.start.origin,
+    sha256: attempt.start.sha256,
+    class: classOf(attempt),
+    http_status: attempt.end?.status ?? null,
+    code: attempt.end?.code ?? null,
+  }
+}
+
+function entryText(entry: ReturnType<typeof entryOf>, columns: number): string {
+  const why = entry.reason ?? entry.code
+  return fields(
+    [
+      [entry.state, `${entry.journal_id}${why === null ? '' : ` (${why})`}`],
+      ['question', entry.identifier === entry.question_id ? entry.question_id : `${entry.identifier} ${entry.question_id}`],
+      ['answer', entry.outcome ?? entry.price],
+      ['authorizes', amountText(entry.amount)],
+      ['deadline', dateText(entry.deadline)],
+      ['proposer', entry.proposer],
+      ['signed', entry.signed_at],
+      ['candidate', entry.candidate_id],
+      ['sent to', entry.origins.length === 0 ? 'never sent' : entry.origins.join(', ')],
+      ['replaced by', entry.superseded_by],
+    ],
+    columns,
+  )
+}

@@ -1,0 +1,33 @@
+/** The front door of the program. It loads nothing by itself, so that `--version` is as quick as node. */
+import type { ExitCode } from '../core/protocol/errors.js'
+import type { Context } from './context.js'
+import { programVersion } from './version.js'
+
+const asksVersion = (argv: readonly string[]) => argv[0] === '--version' || argv[0] === '-V'
+
+/** Runs the command line of this process. `parts` replaces parts of its context, as crash tests do. Never rejects. */
+export async function start(process: NodeJS.Process, parts: Partial<Context> = {}): Promise<ExitCode> {
+  const argv = process.argv.slice(2)
+  if (asksVersion(argv)) {
+    process.stdout.write(`${programVersion}\n`)
+    return 0
+  }
+  const { createContext } = await import('./context.js')
+  const context = { ...createContext(process), ...parts }
+  const { reportCrash, runFront } = await import('./front.js')
+  // Node would print the failure whole, with whatever it holds (R5). A verb that stays in the foreground has a listener of its own.
+  process.on('uncaughtException', (error) => {
+    if (process.listenerCount('uncaughtException') === 1) process.exit(reportCrash(argv, context, error))
+  })
+  return runFront(argv, context)
+}
+
+/** Runs one command line. Never rejects; everything it has to say went to the context's streams. */
+export async function main(argv: readonly string[], context: Context): Promise<ExitCode> {
+  if (asksVersion(argv)) {
+    context.output.text(`${programVersion}\n`)
+    return 0
+  }
+  const { runFront } = await import('./front.js')
+  return runFront(argv, context)
+}

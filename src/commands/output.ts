@@ -1,0 +1,152 @@
+/** stdout is the result and nothing else; progress, prompts and notes go to stderr (contract §6). */
+import { Chalk, type ChalkInstance } from 'chalk'
+import { jsonText, visible } from './render.js'
+
+export interface TextSink {
+  write(text: string): unknown
+  readonly isTTY?: boolean
+  readonly columns?: number
+  readonly writableLength?: number
+  on?(event: 'error', listener: (error: Error) => void): unknown
+}
+
+/** Something that takes a while. On a terminal one line that redraws, otherwise a line every few seconds. */
+export interface Progress {
+  update(text: string): void
+  /** Removes the line. May be called more than once. */
+  stop(): void
+}
+
+export interface Output {
+  readonly mode: 'human' | 'json' | 'ndjson'
+  /** stdout is a terminal. */
+  readonly isTerminal: boolean
+  /** stderr is a terminal: progress may redraw. */
+  readonly notesAreTerminal: boolean
+  readonly columns: number
+  /** Colours for stdout: plain where it is no terminal or NO_COLOR is set. */
+  readonly paint: ChalkInstance
+  /** The one result: `data` with `"schema":"proposer.<kind>/1"` first with --json (one line with --ndjson), else `human(data)`. */
+  result<T extends object>(kind: string, data: T, human: (data: T) => string): void
+  /** One line of JSON on stdout as it settles (--ndjson, ready lines). */
+  line(data: object): void
+  /** These very characters on stdout, as asked for by `-o -`; no line end is added. */
+  text(text: string): void
+  /** A note on stderr, unless --quiet. */
+  note(text: string): void
+  /** A note on stderr that --quiet does not silence. */
+  warn(text: string): void
+  /** Progress on stderr, unless --quiet. Text is escaped line by line, so that a table may be shown. */
+  progress(text: string): Progress
+  /** Waits until stdout has taken all; its first failure, if any, but for a reader who left (EPIPE). */
+  written(): Promise<Error | undefined>
+}
+
+export interface OutputOptions {
+  readonly stdout: TextSink
+  readonly stderr: TextSink
+  readonly env: Readonly<Record<string, string | undefined>>
+  readonly mode: Output['mode']
+  readonly quiet: boolean
+}
+
+/** A line of progress this often where stderr is no terminal. */
+const progressLineMs = 5000
+
+/** Builds the output of one command. Outside text is the caller's to escape in `human`; JSON escapes it itself (R20). */
+export function createOutput(options: OutputOptions): Output {
+  const { stdout, stderr, mode, quiet } = options
+  const stdoutGuard = guard(stdout)
+  const stderrGuard = guard(stderr)
+  const write = (text: string) => {
+    if (!stdoutGuard.closed) stdout.write(text)
+  }
+  const tell = (text: string) => {
+    if (!stderrGuard.closed) stderr.write(`${text}\n`)
+  }
+  const isTerminal = stdout.isTTY === true
+  const notesAreTerminal = stderr.isTTY === true
+  const plain = (options.env.NO_COLOR ?? '') !== '' || options.env.TERM === 'dumb'
+  return {
+    mode,
+    isTerminal,
+    notesAreTerminal,
+    columns: stdout.columns ?? 80,
+    paint: new Chalk({ level: isTerminal && !plain ? 1 : 0 }),
+    result(kind, data, human) {
+      if (mode === 'human') write(`${human(data)}\n`)
+      else write(`${jsonText({ schema: `proposer.${kind}/1`, ...data }, mode === 'json' ? 2 : 0)}\n`)
+    },
+    line: (data) => write(`${jsonText(data, 0)}\n`),
+    text: write,
+    note: (text) => {
+      if (!quiet) tell(text)
+    },
+    warn: tell,
+    progress: (text) => {
+      if (quiet) return { update: () => undefined, stop: () => undefined }
+      return notesAreTerminal && !plain ? spinner(stderr, text) : progressLines(tell, text)
+    },
+    async written() {
+      // A stream tells its failure after the call that failed, and keeps in memory what a slow reader has not taken.
+      while ((stdout.writableLength ?? 0) > 0 && !stdoutGuard.closed) await new Promise((resolve) => setTimeout(resolve, 5))
+      await new Promise((resolve) => setImmediate(resolve))
+      return stdoutGuard.failure
+    },
+  }
+}
+
+/** One guard a stream, however many outputs are built on it: EPIPE means the reader has left, which is no failure of ours. */
+const guards = new WeakMap<TextSink, { closed: boolean; failure: Error | undefined }>()
+function guard(sink: TextSink) {
+  const known = guards.get(sink)
+  if (known) return known
+  const state: { closed: boolean; failure: Error | undefined } = { closed: false, failure: undefined }
+  guards.set(sink, state)
+  sink.on?.('error', (error) => {
+    state.closed = true
+    if (!('code' in error && error.code === 'EPIPE')) state.failure ??= error
+  })
+  return state
+}
+
+/** Line ends of ours stay, everything else that could act on a terminal is spelled out (R20). */
+const escaped = (text: string) => text.split('\n').map(visible).join('\n')
+
+/** ora is loaded only once something takes long enough to be shown. */
+function spinner(stderr: TextSink, first: string): Progress {
+  let text = first
+  let stopped = false
+  let shown: { text: string; stop(): unknown } | undefined
+  const show = async () => {
+    const { default: ora } = await import('ora')
+    if (stopped) return
+    shown = ora({ text: escaped(text), stream: stderr as NodeJS.WriteStream, discardStdin: false }).start()
+  }
+  show().catch(() => {
+    // a spinner that cannot be drawn must not fail the command
+  })
+  return {
+    update(next) {
+      text = next
+      if (shown) shown.text = escaped(next)
+    },
+    stop() {
+      stopped = true
+      shown?.stop()
+    },
+  }
+}
+
+/** What is over within seconds is not worth a line in a log. */
+function progressLines(tell: (text: string) => void, first: string): Progress {
+  let text = first
+  const timer = setInterval(() => tell(escaped(text)), progressLineMs)
+  timer.unref()
+  return {
+    update(next) {
+      text = next
+    },
+    stop: () => clearInterval(timer),
+  }
+}

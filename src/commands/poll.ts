@@ -1,0 +1,95 @@
+/** `poll`: follows candidates until they are done or reach a stage (spec §4.1 rule 4, contract §6). */
+import { Command } from 'commander'
+import { stateOf } from '../core/client/authorizations.js'
+import type { JournalView } from '../core/client/journal.js'
+import { type PollTarget, type Stage, stages } from '../core/client/polling.js'
+import { UsageError } from '../core/protocol/errors.js'
+import { Uuid } from '../core/protocol/schema.js'
+import { candidateText } from './candidate-text.js'
+import type { Context } from './context.js'
+import { requireIdentifier } from './context-verb.js'
+import { follow } from './follow.js'
+import { addExecutorFlags, type SessionFlags, withSession } from './session.js'
+
+interface PollFlags extends SessionFlags {
+  readonly all?: boolean
+  readonly until?: string
+  readonly question?: string
+}
+
+export const pollCommand = (context: Context): Command =>
+  addExecutorFlags(new Command('poll'))
+    .description('follow candidates until they are executed or failed; exit 7 where one failed, 8 where the time ran out')
+    .argument('[candidate-id...]', 'default: every accepted one in the journal')
+    .option('--all', 'every candidate the journal knows to be accepted and not done')
+    .option(`--until <${stages.join('|')}>`, 'stop as soon as all have come this far')
+    .option('--question <id>', 'the question of candidates that the journal does not know')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  proposer poll --all --timeout 300\n  proposer poll 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f --until confirmed',
+    )
+    .action(async (ids: string[], _own: unknown, command: Command) => {
+      const flags = command.optsWithGlobals<PollFlags>()
+      const until = requireStage(flags.until)
+      if (flags.all === true && ids.length > 0) throw bothGiven()
+      await withSession(context, flags, async (session) => {
+        const view = await session.journal.load()
+        const given = ids.map((id) => targetOf(view, id, flags.question))
+        const gateway = await session.gateway('run')
+        const targets = ids.length > 0 ? given : acceptedTargets(context, view, gateway.origin)
+        const { output } = context
+        const { candidates, error } = await follow(context, { ports: session.ports, gateway, journal: session.journal }, targets, {
+          timeoutMs: session.settings.timeoutMs,
+          until,
+        })
+        if (output.mode === 'ndjson') output.result('status', { summary: { candidates: candidates.length } }, () => '')
+        else
+          output.result('status', { candidates }, () =>
+            targets.length === 0 ? nothingText : candidates.map((one) => candidateText(one, output)).join('\n\n'),
+          )
+        if (error) throw error
+      })
+    })
+
+const nothingText = 'nothing to poll: the journal holds no accepted candidate of this gateway that is not done'
+
+function bothGiven(): UsageError {
+  return new UsageError('ids_and_all', '--all and candidate ids were both given', { hint: 'leave out --all or the ids' })
+}
+
+function requireStage(text: string | undefined): Stage | undefined {
+  if (text === undefined) return undefined
+  const stage = stages.find((one) => one === text)
+  if (stage !== undefined) return stage
+  throw new UsageError('bad_stage', `--until ${text} is no stage`, { hint: `give one of ${stages.join(', ')}` })
+}
+
+/**
+ * A candidate and the question whose route tells about it (spec §4.1 rule 4), from the journal unless `question` names it. Throws
+ * UsageError `invalid_candidate_id` or `question_unknown` (exit 2).
+ */
+export function targetOf(view: JournalView, candidateId: string, question: string | undefined): PollTarget {
+  if (!Uuid.safeParse(candidateId).success) {
+    throw new UsageError('invalid_candidate_id', `"${candidateId}" is not a candidate id`, {
+      hint: 'give the candidate_id of the acknowledgement; `proposer journal list` shows them',
+    })
+  }
+  if (question !== undefined) {
+    requireIdentifier(question)
+    return { candidateId, identifier: question }
+  }
+  const known = view.byCandidate(candidateId)
+  if (known) return { candidateId, identifier: known.signed.questionId }
+  throw new UsageError('question_unknown', `the journal does not know the candidate ${candidateId}, so its question must be named`, {
+    hint: 'add --question <id>',
+  })
+}
+
+function acceptedTargets(context: Context, view: JournalView, origin: string): readonly PollTarget[] {
+  const nowMs = context.clock.nowMs()
+  return view.authorizations.flatMap((one) => {
+    const state = stateOf(one, nowMs)
+    const here = one.attempts.some(({ start }) => start.origin === origin)
+    return state.kind === 'accepted' && here ? [{ candidateId: state.candidateId, identifier: one.signed.questionId }] : []
+  })
+}

@@ -1,0 +1,156 @@
+/** The commander tree: every verb by name and summary, of which only the one asked for is loaded. */
+import { Command, CommanderError, Option } from 'commander'
+import { UsageError } from '../core/protocol/errors.js'
+import type { Context } from './context.js'
+import { programVersion } from './version.js'
+
+interface Verb {
+  readonly summary: string
+  /** Stays in the foreground: what it tells meanwhile is for logs, also beside JSON. */
+  readonly foreground?: true
+  load(): Promise<(context: Context) => Command>
+}
+
+/** In the order of a first day: see it work, run it, use it, look after it. */
+export const verbs: Readonly<Record<string, Verb>> = {
+  demo: {
+    summary: 'show the whole life of a proposal on a throwaway chain',
+    foreground: true,
+    load: async () => (await import('./demo.js')).demoCommand,
+  },
+  serve: { summary: 'run the gateway', foreground: true, load: async () => (await import('./serve.js')).serveCommand },
+  devchain: {
+    summary: 'run a development chain, or act on a running one',
+    foreground: true,
+    load: async () => (await import('./devchain.js')).devchainCommand,
+  },
+  eligibility: { summary: 'ask whether a wallet may propose', load: async () => (await import('./eligibility.js')).eligibilityCommand },
+  context: {
+    summary: 'show what a question needs, checked against trust',
+    load: async () => (await import('./context-verb.js')).contextCommand,
+  },
+  sign: { summary: 'sign a proposal and save it in the journal', load: async () => (await import('./sign.js')).signCommand },
+  submit: { summary: 'send a proposal, signing it first where needed', load: async () => (await import('./submit.js')).submitCommand },
+  poll: { summary: 'follow candidates until they are done', load: async () => (await import('./poll.js')).pollCommand },
+  status: { summary: 'show one candidate', load: async () => (await import('./status.js')).statusCommand },
+  replay: { summary: 'send saved payloads again whose outcome is unknown', load: async () => (await import('./replay.js')).replayCommand },
+  journal: { summary: 'look at what this machine has signed and sent', load: async () => (await import('./journal.js')).journalCommand },
+  account: { summary: 'make and list encrypted keys', load: async () => (await import('./account.js')).accountCommand },
+  trust: { summary: 'pin the contracts and verify them on the chain', load: async () => (await import('./trust.js')).trustCommand },
+  config: { summary: 'read and set preferences', load: async () => (await import('./config.js')).configCommand },
+}
+
+/** Flags of every command (contract §6). Those that take a value are told apart from verbs by `takesValue`. */
+const everywhere: readonly { readonly flags: string; readonly description: string }[] = [
+  { flags: '--gateway <url>', description: 'the gateway to talk to' },
+  { flags: '--local <gateway.json>', description: 'run the gateway of this configuration in this process instead' },
+  { flags: '--profile <name>', description: 'which profile of the configuration to use' },
+  { flags: '--home <dir>', description: 'folder of journal, keystores, trust and configuration' },
+  { flags: '--account <name>', description: 'keystore of the proposer' },
+  { flags: '--rpc-url <url>', description: 'a JSON-RPC node of the chain' },
+  { flags: '--trust <file>', description: 'the pinned contracts' },
+  { flags: '--timeout <seconds>', description: 'give up waiting after this long' },
+  { flags: '--json', description: 'one JSON document on stdout' },
+  { flags: '--ndjson', description: 'one JSON line per item as it settles' },
+  { flags: '-q, --quiet', description: 'no notes and no progress' },
+  { flags: '-y, --yes', description: 'answer yes where a terminal would be asked' },
+]
+
+const takesValue = new Set(everywhere.filter(({ flags }) => flags.includes('<')).map(({ flags }) => flags.split(' ')[0]))
+
+/** Parses argv and runs the verb. Throws what the verb throws, and UsageError for what commander refuses. */
+export async function runCommand(given: readonly string[], context: Context): Promise<void> {
+  const argv = given[0] === 'help' ? [...given.slice(1), '--help'] : given
+  const name = verbIn(argv)
+  const verb = name === undefined || !Object.hasOwn(verbs, name) ? undefined : verbs[name]
+  const program = createProgram()
+  if (!verb) program.configureHelp({ visibleOptions: () => [] })
+  if (verb) program.addCommand((await verb.load())(verb.foreground === true ? context : forPrograms(context)))
+  else for (const [other, { summary }] of Object.entries(verbs)) program.command(other).summary(summary).description(summary)
+  const refusals: string[] = []
+  capture(program, context, refusals)
+  try {
+    if (argv.length === 0) program.outputHelp()
+    else await program.parseAsync([...argv], { from: 'user' })
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error
+    if (error.exitCode !== 0) throw usage(error, refusals, name)
+  }
+}
+
+/** With --json and no terminal stderr carries the error and nothing beside it (contract §6), so that a program may parse the whole. */
+function forPrograms(context: Context): Context {
+  const { output } = context
+  if (output.mode === 'human' || output.notesAreTerminal) return context
+  const silent = { update: () => undefined, stop: () => undefined }
+  return { ...context, output: { ...output, note: () => undefined, progress: () => silent } }
+}
+
+/** The first operand; a flag's value is none. */
+function verbIn(argv: readonly string[]): string | undefined {
+  for (let index = 0; index < argv.length; index++) {
+    const argument = argv[index] ?? ''
+    if (argument === '--') return undefined
+    if (!argument.startsWith('-')) return argument
+    if (takesValue.has(argument)) index++
+  }
+  return undefined
+}
+
+function createProgram(): Command {
+  const program = new Command('proposer')
+    .description('Propose answers to oracle questions: sign, submit, follow. And run the gateway that executes them.')
+    .version(programVersion, '-V, --version', 'print the version')
+    .helpOption('-h, --help', 'print help')
+    .helpCommand(false)
+    .usage('<command> [arguments] [flags]')
+  for (const { flags, description } of everywhere) program.addOption(new Option(flags, description))
+  return program.addHelpText('after', () => `\n${flagsText(program)}\n\n${nextText}`)
+}
+
+const nextText = `See it work first:   proposer demo
+Flags and examples:  proposer <command> --help`
+
+/** Flags stand behind the commands: what can be done comes first. */
+function flagsText(program: Command): string {
+  const help = program.createHelp()
+  help.prepareContext({ helpWidth: program.configureHelp().helpWidth ?? 80 })
+  const width = Math.max(...program.options.map((option) => option.flags.length))
+  return help
+    .formatItemList(
+      'Flags of every command:',
+      program.options.map((option) => help.formatItem(option.flags, width, option.description, help)),
+      help,
+    )
+    .join('\n')
+    .trimEnd()
+}
+
+/** What commander prints goes where our results and errors go; what it refuses is thrown, never an exit. */
+function capture(command: Command, context: Context, refusals: string[]): void {
+  command
+    .exitOverride()
+    .showSuggestionAfterError(true)
+    .configureHelp({ ...command.configureHelp(), showGlobalOptions: true, helpWidth: Math.max(40, Math.min(context.output.columns, 100)) })
+    .configureOutput({
+      writeOut: (text) => context.output.text(text),
+      // Help shown for want of a subcommand is part of the refusal too; commander's first line is what is wrong.
+      writeErr: (text) => refusals.push(text),
+    })
+  for (const child of command.commands) capture(child, context, refusals)
+}
+
+function usage(error: CommanderError, refusals: readonly string[], name: string | undefined): UsageError {
+  const known = name !== undefined && Object.hasOwn(verbs, name)
+  const help = known ? `run \`proposer ${name} --help\`` : 'run `proposer --help` for the commands'
+  // Without a subcommand commander prints its help as the error.
+  const missing = error.code === 'commander.help'
+  const said = missing ? `${name ?? 'proposer'} needs a subcommand` : (refusals[0] ?? error.message)
+  const [detail = '', ...suggestion] = said
+    .replace(/^error: /, '')
+    .trim()
+    .split('\n')
+  const guess = suggestion.map((line) => line.replace(/^\((.*)\)$/, '$1')).join(' ')
+  const hint = guess === '' ? help : `${guess} Else ${help}`
+  return new UsageError('usage', detail, { hint })
+}

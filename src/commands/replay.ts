@@ -1,0 +1,92 @@
+/** `replay`: sends the saved bytes of unknown and deferred authorizations again (R7, contract §6). */
+import { Command } from 'commander'
+import { gravest, replay, type SubmissionResult } from '../core/client/submission.js'
+import { UsageError } from '../core/protocol/errors.js'
+import type { Context } from './context.js'
+import { fields, visible } from './render.js'
+import { addExecutorFlags, type SessionFlags, withSession } from './session.js'
+
+export const replayCommand = (context: Context): Command =>
+  addExecutorFlags(new Command('replay'))
+    .description('send the saved payloads again whose outcome is unknown or deferred; never signs')
+    .argument('[journal-id...]', 'default: all of them')
+    .option('--all', 'every unknown or deferred one')
+    .addHelpText('after', '\nExample:\n  proposer replay --all')
+    .action(async (ids: string[], _own: unknown, command: Command) => {
+      const flags = command.optsWithGlobals<SessionFlags & { all?: boolean }>()
+      if (flags.all === true && ids.length > 0) {
+        throw new UsageError('ids_and_all', '--all and journal ids were both given', { hint: 'leave out --all or the ids' })
+      }
+      await withSession(context, flags, async (session) => {
+        const { output } = context
+        const gateway = await session.gateway('run')
+        const { timeoutMs } = session.settings
+        const progress = output.progress('sending again')
+        const { results, elsewhere } = await replay(
+          { ports: session.ports, journal: session.journal, gateway },
+          ids.length > 0 ? ids : 'all',
+          {
+            ...(timeoutMs === undefined ? {} : { timeoutMs }),
+            signal: context.signal,
+            // Named together with ids on the command line, another gateway is meant for these (contract §6).
+            redirect: ids.length > 0 && (flags.gateway !== undefined || flags.local !== undefined),
+            onRetry: ({ attempt, reason, waitMs }) =>
+              output.note(`attempt ${attempt}: ${visible(reason)}; the same bytes again in ${Math.ceil(waitMs / 1000)} s`),
+          },
+        ).finally(() => progress.stop())
+        const sent = results.map(resultOf)
+        const others = elsewhere.map(({ authorization, origin, flag }) => ({ journal_id: authorization.id, origin, flag }))
+        if (output.mode === 'ndjson') {
+          for (const one of [...sent, ...others]) output.line(one)
+          output.result('replay', { summary: { sent: sent.length, elsewhere: others.length } }, () => '')
+        } else output.result('replay', { results: sent, elsewhere: others }, () => replayText(sent, others, output.columns))
+        const error = gravest([...results, ...elsewhere].map((one) => one.error))
+        if (error) throw error
+      })
+    })
+
+function resultOf(result: SubmissionResult) {
+  const { journalId, outcome, statusCode, authorization, error } = result
+  return {
+    journal_id: journalId,
+    question_id: authorization.signed.questionId,
+    outcome,
+    status_code: statusCode,
+    candidate_id: error ? (authorization.candidateId ?? null) : result.candidateId,
+    error: error ? { code: error.code, detail: error.detail } : null,
+  }
+}
+
+type Sent = ReturnType<typeof resultOf>
+
+function replayText(
+  sent: readonly Sent[],
+  others: readonly { journal_id: string; origin: string; flag: string }[],
+  columns: number,
+): string {
+  if (sent.length + others.length === 0) return 'nothing to replay: no outcome is unknown or deferred'
+  const blocks = [
+    ...sent.map((one) =>
+      fields(
+        [
+          [one.outcome, one.journal_id],
+          ['question', one.question_id],
+          ['candidate', one.candidate_id],
+          ['error', one.error?.detail],
+        ],
+        columns,
+      ),
+    ),
+    ...others.map((one) =>
+      fields(
+        [
+          ['not sent', one.journal_id],
+          ['went to', one.origin],
+          ['send with', one.flag],
+        ],
+        columns,
+      ),
+    ),
+  ]
+  return blocks.join('\n\n')
+}

@@ -1,0 +1,182 @@
+/** `serve`: the gateway until SIGINT or SIGTERM, with a chain of its own for --dev (contract §6). */
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Command } from 'commander'
+import type { DevChain, DevDescription } from '../core/io/dev-chain.js'
+import { exit, UnavailableError, UsageError } from '../core/protocol/errors.js'
+import type { Context } from './context.js'
+import { aborted, portNumber, wholeNumber } from './foreground.js'
+import { fromCwd } from './paths.js'
+import { visible } from './render.js'
+import { type RunningServer, refuseBadAssignments, type ServerOptions, startServer, writeDevGateway } from './server.js'
+import { type GlobalFlags, homeSetting } from './settings.js'
+
+interface ServeFlags extends GlobalFlags {
+  readonly executorAccount?: string
+  readonly executorPasswordFile?: string
+  readonly config?: string
+  readonly dev?: boolean
+  readonly port?: string
+  readonly host?: string
+  readonly questions?: string
+  readonly set: readonly string[]
+  readonly check?: boolean
+  readonly log?: boolean
+}
+
+const gather = (value: string, before: readonly string[]) => [...before, value]
+
+export const serveCommand = (context: Context): Command =>
+  new Command('serve')
+    .description('run the gateway until SIGINT or SIGTERM')
+    .option('--config <gateway.json>', 'its configuration', undefined)
+    .option('--dev', 'a chain of its own, funded accounts, example questions and a temporary store instead')
+    .option('--port <number>', 'where it listens; 0: free ports, for the admin listener too')
+    .option('--host <address>', 'which address it listens on; beyond loopback put a TLS proxy before it')
+    .option('--questions <number>', 'with --dev: how many example questions are open (default: 12)')
+    .option('--set <key=value>', 'override a dotted key of gateway.json; may be repeated', gather, [])
+    .option('--check', 'tell whether configuration, keys and chain are right, and serve nothing')
+    .option('--executor-account <name>', 'keystore of the executor, in place of the key that gateway.json names')
+    .option('--executor-password-file <file>', 'its password')
+    .option('--log', 'one JSON line per request on stderr')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  proposer serve --dev\n  proposer serve --config gateway.json --check\n  proposer serve --config gateway.json --set budget.per_ip_items=500',
+    )
+    .action(async (_own: unknown, command: Command) => {
+      const flags = command.optsWithGlobals<ServeFlags>()
+      refuseContradictions(flags)
+      crashLoudly(context)
+      const options: ServerOptions = {
+        home: homeSetting(context, flags).value,
+        assignments: flags.set,
+        log: flags.log === true,
+        ...(flags.port === undefined ? {} : { port: portNumber('--port', flags.port) }),
+        ...(flags.host === undefined ? {} : { host: flags.host }),
+        ...(flags.executorAccount === undefined ? {} : { executorAccount: flags.executorAccount }),
+        ...(flags.executorPasswordFile === undefined ? {} : { executorPasswordFile: flags.executorPasswordFile }),
+      }
+      if (flags.dev === true)
+        await serveDev(context, options, wholeNumber('--questions', flags.questions ?? '12', 0, 10_000), flags.check === true)
+      else {
+        const path = fromCwd(context.cwd, flags.config ?? 'gateway.json')
+        if (flags.check === true) await check(context, path, options)
+        else await run(context, path, options, undefined)
+      }
+    })
+
+function refuseContradictions(flags: ServeFlags): void {
+  const usage = (detail: string, hint: string) => new UsageError('usage', detail, { hint })
+  if (flags.dev !== true) {
+    if (flags.questions !== undefined) throw usage('--questions has no meaning without --dev', 'leave it out, or add --dev')
+    if (flags.config === undefined) {
+      throw usage('serve needs a configuration', 'give --config gateway.json (`proposer devchain --write <folder>` makes one), or --dev')
+    }
+    return
+  }
+  if (flags.config !== undefined)
+    throw usage('--dev makes its own configuration, so --config has no place beside it', 'leave one of them out')
+  if (flags.set.some((assignment) => /^store\s*=/.test(assignment))) {
+    throw usage('--dev uses a temporary store, so --set store has no place beside it', 'use --config for a store that stays')
+  }
+}
+
+/** What nobody foresaw ends the process at once: no clean-up that could write (robustness §5). Codes and names only (R5). */
+function crashLoudly(context: Context): void {
+  const crash = (kind: string) => (error: unknown) => {
+    const code = error instanceof Error ? ('code' in error ? String(error.code) : error.name) : typeof error
+    context.output.warn(JSON.stringify({ event: 'crash', kind, code }))
+    process.exit(exit.bug)
+  }
+  process.on('uncaughtException', crash('uncaughtException'))
+  process.on('unhandledRejection', crash('unhandledRejection'))
+}
+
+/** The chain and the folder of `--dev` end with it. When it is killed the chain goes too, because its keeper watches a pipe of ours. */
+async function serveDev(context: Context, options: ServerOptions, questions: number, checkOnly: boolean): Promise<void> {
+  refuseBadAssignments(options.assignments)
+  const folder = await mkdtemp(join(tmpdir(), 'proposer-serve-'))
+  try {
+    const { startDevChain } = await import('../core/io/dev-chain.js')
+    const chain = await startDevChain({ questions })
+    try {
+      const path = await writeDevGateway(folder, chain.description)
+      if (checkOnly) await check(context, path, options)
+      else await run(context, path, options, chain)
+    } finally {
+      await chain.stop()
+    }
+  } finally {
+    await rm(folder, { recursive: true, force: true })
+  }
+}
+
+/** From the open gateway to its end by a signal (exit 0), a failed store (74) or a dead dev chain (75). */
+async function run(context: Context, path: string, options: ServerOptions, chain: DevChain | undefined): Promise<void> {
+  const server = await startServer(context, path, options).catch((error: unknown) => {
+    // It was told to end while it waited for the chain.
+    if (context.signal.aborted && error === context.signal.reason) return undefined
+    throw error
+  })
+  if (!server) return
+  const over = Promise.race([
+    aborted(context.signal),
+    server.failed.catch((error: unknown) => {
+      leaveSoon(storeFailureMs, exit.storage)
+      throw error
+    }),
+    ...(chain ? [chain.ended.then(() => 'chain' as const)] : []),
+  ])
+  try {
+    const ready = server.ready().catch((error: unknown) => {
+      // A signal before it was ready is an end like any other.
+      if (!context.signal.aborted) throw error
+      return 'signal' as const
+    })
+    if ((await Promise.race([ready, over])) === 'ready') announce(context, server, chain?.description)
+    if ((await over) === 'chain' && !context.signal.aborted) {
+      throw new UnavailableError('dev_chain_ended', 'the dev chain ended by itself', { hint: 'start `proposer serve --dev` again' })
+    }
+    leaveSoon(drainMs, exit.done)
+  } finally {
+    await server.close()
+  }
+}
+
+/** After a failed store the process ends within two seconds (R10), after a signal within ten (R23), whatever still holds it. */
+const storeFailureMs = 1_500
+const drainMs = 10_500
+
+/** Fires only where something else keeps the process alive; by then everything that matters is on disk. */
+function leaveSoon(afterMs: number, code: number): void {
+  setTimeout(() => process.exit(code), afterMs).unref()
+}
+
+function announce(context: Context, server: RunningServer, dev: DevDescription | undefined): void {
+  const { output } = context
+  const pid = context.liveness.pid
+  if (output.mode !== 'human') {
+    output.line({ event: 'ready', url: server.url, admin_url: server.adminUrl, pid, ...(dev ? { dev } : {}) })
+    return
+  }
+  output.text(`ready ${server.url} (admin ${server.adminUrl}, pid ${pid})\n`)
+  if (!dev) return
+  output.note(`chain ${dev.chain_id} at ${dev.rpc_url}; keys and pins of its accounts with --json. Open questions:`)
+  for (const { slug, question_id } of dev.questions.slice(0, 3)) output.note(`  ${visible(slug)}  ${question_id}`)
+  if (dev.questions.length > 3) output.note(`  and ${dev.questions.length - 3} more`)
+}
+
+async function check(context: Context, path: string, options: ServerOptions): Promise<void> {
+  const { checkGateway } = await import('./serve-check.js')
+  const faults = await checkGateway(context, path, options)
+  context.output.result('check', { ok: faults.length === 0, faults }, () =>
+    faults.length === 0 ? 'configuration, keys and chain are right' : faults.map(({ detail }) => `fault: ${visible(detail)}`).join('\n'),
+  )
+  const [first] = faults
+  if (first) {
+    throw new UsageError('check_failed', faults.length === 1 ? first.detail : `${faults.length} faults, the first: ${first.detail}`, {
+      hint: first.hint,
+    })
+  }
+}

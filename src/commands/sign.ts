@@ -1,0 +1,171 @@
+/** `sign`: builds the typed data itself, checks it against trust, shows it, signs and journals (R9; contract §6). */
+
+import { basename, dirname } from 'node:path'
+import { Command } from 'commander'
+import { type Authorized, authorize, authorized, offerTypedData } from '../core/client/authorize.js'
+import { importSignature, walletTypedData } from '../core/client/outside.js'
+import type { Address } from '../core/ports.js'
+import { UsageError } from '../core/protocol/errors.js'
+import { OutcomeKey, type TypedData } from '../core/protocol/schema.js'
+import { publishFile, writeAll } from '../core/storage/durable.js'
+import type { Context } from './context.js'
+import { requireIdentifier } from './context-verb.js'
+import { readInput } from './inputs.js'
+import { addIntentFlags, authorizeParts, type IntentFlags, parseIntent, showPreview, signingFlags } from './intent.js'
+import { fromCwd } from './paths.js'
+import { fields } from './render.js'
+import { type Session, withSession } from './session.js'
+
+interface SignFlags extends IntentFlags {
+  readonly output?: string
+  readonly typedData?: boolean
+  readonly signature?: string
+}
+
+export const signCommand = (context: Context): Command =>
+  addIntentFlags(
+    new Command('sign')
+      .description('sign a proposal and save it in the journal; nothing is sent')
+      .argument('<identifier>', 'question ID or slug')
+      .option('-o, --output <file>', 'write the payload there; - prints the payload alone')
+      .option('--typed-data', 'print EIP-712 JSON for a wallet outside; its nonce is reserved and its question held')
+      .option('--signature <hex>', 'bring back what that wallet answered; - reads it from stdin'),
+  )
+    .addHelpText(
+      'after',
+      '\nThe same call again prints the same saved payload while it is open.\n\nExamples:\n  proposer sign some-slug --outcome p2 --max-amount 750000000\n  proposer sign some-slug --outcome p2 --context context.json -o payload.json\n  proposer sign some-slug --outcome p2 --signer http://127.0.0.1:1248\n  proposer sign some-slug --outcome p2 --proposer 0x… --typed-data > typed.json\n  proposer sign some-slug --signature 0x…',
+    )
+    .action(async (identifier: string, _own: unknown, command: Command) => {
+      const flags = command.optsWithGlobals<SignFlags>()
+      if (flags.signature !== undefined) return bringBack(context, identifier, flags, flags.signature)
+      parseIntent(context, identifier, flags, '0x')
+      await withSession(context, flags, async (session) => {
+        const parts = await authorizeParts(context, session, flags, identifier)
+        const intent = parseIntent(context, identifier, flags, await session.account.address(), session.settings)
+        if (flags.dryRun === true) return showPreview(context, parts, intent)
+        if (flags.typedData === true) return giveTypedData(context, flags, identifier, await offerTypedData(parts, intent))
+        await showSigned(context, flags, identifier, await authorize(parts, intent), intent.outcome)
+      })
+    })
+
+async function showSigned(
+  context: Context,
+  flags: SignFlags,
+  identifier: string,
+  signed: Authorized,
+  outcome: string | undefined,
+): Promise<void> {
+  const { output } = context
+  if (signed.reused) output.note(`note: ${signed.journalId} is open with the same answer; these are its saved bytes`)
+  if (flags.output === '-') {
+    output.text(output.isTerminal ? `${signed.body}\n` : signed.body)
+    return
+  }
+  const file = flags.output === undefined ? undefined : fromCwd(context.cwd, flags.output)
+  if (file !== undefined) await writeSecret(context, file, signed.body)
+  const payload = JSON.parse(signed.body) as { outcome?: string }
+  const result = {
+    journal_id: signed.journalId,
+    question_id: signed.questionId,
+    identifier,
+    digest: signed.digest ?? null,
+    signer: signed.signer,
+    payload,
+    reused: signed.reused,
+  }
+  output.result('signed', result, () =>
+    fields(
+      [
+        [signed.reused ? 'signed before' : 'signed', signed.journalId],
+        ['question', signed.questionId],
+        ['signer', signed.signer],
+        ['digest', signed.digest],
+        ['payload', file],
+        [
+          'next',
+          file === undefined
+            ? `proposer submit ${identifier} --outcome ${outcome ?? payload.outcome}`
+            : `proposer submit ${identifier} ${flags.output}`,
+        ],
+      ],
+      output.columns,
+    ),
+  )
+}
+
+/** `--typed-data`: stdout is the document alone, so that it can be piped into a wallet; --json wraps it. */
+async function giveTypedData(
+  context: Context,
+  flags: SignFlags,
+  identifier: string,
+  { offer, reused }: Awaited<ReturnType<typeof offerTypedData>>,
+): Promise<void> {
+  const { output } = context
+  const { id, offered } = offer
+  const typedData = walletTypedData(offered.typedData as TypedData)
+  const text = `${JSON.stringify(typedData)}\n`
+  const next = `proposer sign ${identifier} --signature <hex>`
+  if (flags.output !== undefined && flags.output !== '-') await writeSecret(context, fromCwd(context.cwd, flags.output), text)
+  if (output.mode === 'human' && (flags.output === undefined || flags.output === '-')) {
+    output.text(text)
+    output.note(
+      `${id}${reused ? ', given out before,' : ''} waits for the signature of ${offered.terms.proposer}; bring it with \`${next}\``,
+    )
+    return
+  }
+  const result = {
+    journal_id: id,
+    question_id: offered.questionId,
+    identifier,
+    digest: offered.digest,
+    proposer: offered.terms.proposer,
+    typed_data: typedData,
+    reused,
+  }
+  output.result('typed-data', result, () =>
+    fields(
+      [
+        [reused ? 'given out before' : 'given out', id],
+        ['question', offered.questionId],
+        ['proposer', offered.terms.proposer],
+        ['digest', offered.digest],
+        ['next', next],
+      ],
+      output.columns,
+    ),
+  )
+}
+
+/** `--signature`: the answer of the wallet that has the typed data. */
+async function bringBack(context: Context, identifier: string, flags: SignFlags, given: string): Promise<void> {
+  requireIdentifier(identifier)
+  const without = signingFlags.find((flag) => flag !== 'outcome' && flags[flag] !== undefined)
+  if (without !== undefined || flags.typedData === true || flags.signer !== undefined || flags.supersede !== undefined) {
+    throw new UsageError('flag_without_meaning', '--signature brings back an answer to typed data that says everything already', {
+      hint: 'leave out the flags that say what to sign; --proposer, --outcome and --rpc-url may stay',
+    })
+  }
+  const outcome = OutcomeKey.optional().safeParse(flags.outcome)
+  if (!outcome.success) throw new UsageError('bad_outcome', `--outcome ${flags.outcome} is none of p1, p2, p3`, { hint: 'leave it out' })
+  const text = given === '-' ? new TextDecoder().decode(await readInput(context, '-')) : given
+  await withSession(context, flags, async (session) => {
+    const [trust, chain] = [await session.trust(), await session.chain()]
+    const authorization = await importSignature(
+      { ports: session.ports, journal: session.journal, trust, ...(chain === undefined ? {} : { chain }) },
+      { identifier, outcome: outcome.data, proposer: await namedProposer(session, flags) },
+      // Wallets and their tools like to print it as a JSON string.
+      text.trim().replace(/^"(.*)"$/, '$1'),
+    )
+    await showSigned(context, flags, identifier, authorized(authorization, false), undefined)
+  })
+}
+
+/** Only where the user names one: the journal knows for whom it gave out typed data. */
+const namedProposer = (session: Session, flags: SignFlags): Promise<Address> | undefined =>
+  flags.proposer === undefined ? undefined : session.account.address()
+
+/** The exact bytes, 0600: they hold a signature or what one can be made of (R5). */
+async function writeSecret(context: Context, path: string, body: string): Promise<void> {
+  const bytes = new TextEncoder().encode(body)
+  await publishFile(context.files, dirname(path), basename(path), (handle) => writeAll(handle, bytes))
+}

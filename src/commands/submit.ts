@@ -1,0 +1,184 @@
+/** `submit`: sends a saved or given payload, signing first where there is none; the outcome is settled or said to be unknown (R7). */
+import { Command } from 'commander'
+import { type SubmissionResult, submitIntent, submitPayload } from '../core/client/submission.js'
+import { UsageError } from '../core/protocol/errors.js'
+import { SignedProposal } from '../core/protocol/schema.js'
+import { candidateText } from './candidate-text.js'
+import type { Context } from './context.js'
+import { requireIdentifier } from './context-verb.js'
+import { follow } from './follow.js'
+import { parseJson, readInput } from './inputs.js'
+import { addIntentFlags, authorizeParts, type IntentFlags, parseIntent, showPreview, signingFlags } from './intent.js'
+import { fields, visible } from './render.js'
+import { addExecutorFlags, type Session, withSession } from './session.js'
+
+interface SubmitFlags extends IntentFlags {
+  readonly wait?: boolean
+}
+
+export const submitCommand = (context: Context): Command =>
+  addExecutorFlags(
+    addIntentFlags(
+      new Command('submit')
+        .description('send a proposal; without a payload it is signed first')
+        .argument('<identifier>', 'question ID or slug')
+        .argument('[payload]', 'a signed payload, - for stdin')
+        .option('--wait', 'poll until the candidate is executed or failed'),
+    ),
+  )
+    .addHelpText(
+      'after',
+      '\nExit 6 says the outcome is unknown: run `proposer replay`, never sign again.\n\nExamples:\n  proposer submit some-slug --outcome p2 --wait\n  proposer submit some-slug payload.json',
+    )
+    .action(async (identifier: string, payload: string | undefined, _own: unknown, command: Command) => {
+      const flags = command.optsWithGlobals<SubmitFlags>()
+      requireIdentifier(identifier)
+      if (payload === undefined) parseIntent(context, identifier, flags, '0x')
+      else refuseSigningFlags(flags)
+      await withSession(context, flags, (session) => submit(context, session, flags, identifier, payload))
+    })
+
+function refuseSigningFlags(flags: SubmitFlags): void {
+  const given = signingFlags.find((flag) => flags[flag] !== undefined)
+  if (given === undefined) return
+  const name = `--${given.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
+  throw new UsageError('flag_without_meaning', `${name} has no meaning for a payload that is already signed`, {
+    hint: `leave out ${name}, or leave out the payload to have a new one signed`,
+  })
+}
+
+async function submit(
+  context: Context,
+  session: Session,
+  flags: SubmitFlags,
+  identifier: string,
+  payload: string | undefined,
+): Promise<void> {
+  const { output, clock } = context
+  const startedMs = clock.monotonicMs()
+  const body = payload === undefined ? undefined : await payloadText(context, payload)
+  const intent = body === undefined ? parseIntent(context, identifier, flags, await session.account.address(), session.settings) : undefined
+  if (flags.dryRun === true) {
+    if (intent) return showPreview(context, await authorizeParts(context, session, flags, identifier), intent)
+    return showPayload(context, session, identifier, body ?? '')
+  }
+  const trust = await session.trust()
+  const gateway = await session.gateway('run')
+  const progress = output.progress('sending')
+  const { timeoutMs } = session.settings
+  const options = {
+    ...(timeoutMs === undefined ? {} : { timeoutMs }),
+    signal: context.signal,
+    onRetry: ({ attempt, reason, waitMs }: { attempt: number; reason: string; waitMs: number }) => {
+      output.note(`attempt ${attempt}: ${visible(reason)}; the same bytes again in ${Math.ceil(waitMs / 1000)} s`)
+    },
+  }
+  const parts = { ports: session.ports, journal: session.journal, gateway }
+  let result: SubmissionResult
+  try {
+    result = intent
+      ? await submitIntent({ ...parts, ...(await quietWhileAsking(context, session, flags, identifier, progress)) }, intent, options)
+      : await submitPayload({ ...parts, trust }, identifier, body ?? '', {
+          ...options,
+          ...(flags.supersede === undefined ? {} : { supersede: flags.supersede }),
+        })
+  } finally {
+    progress.stop()
+  }
+  if (result.error) throw result.error
+  const accepted = {
+    journal_id: result.journalId,
+    outcome: result.outcome,
+    candidate_id: result.candidateId,
+    status: result.status,
+    question_id: result.questionId,
+    received_at: result.receivedAt,
+  }
+  if (flags.wait !== true) {
+    output.result('submitted', accepted, () => submittedText(accepted, output.columns))
+    return
+  }
+  if (output.mode === 'ndjson') output.line({ schema: 'proposer.submitted/1', ...accepted })
+  const left = timeoutMs === undefined ? undefined : Math.max(1, timeoutMs - (clock.monotonicMs() - startedMs))
+  const polled = await follow(context, parts, [{ candidateId: result.candidateId, identifier: result.questionId }], { timeoutMs: left })
+  const [last] = polled.candidates
+  output.result('submitted', { ...accepted, status: last?.status ?? accepted.status, candidate: last ?? null }, () =>
+    [fields([[accepted.outcome, accepted.journal_id]], output.columns), ...polled.candidates.map((one) => candidateText(one, output))].join(
+      '\n',
+    ),
+  )
+  if (polled.error) throw polled.error
+}
+
+/** The spinner makes room for what is shown and asked before signing. */
+async function quietWhileAsking(context: Context, session: Session, flags: SubmitFlags, identifier: string, progress: { stop(): void }) {
+  const parts = await authorizeParts(context, session, flags, identifier)
+  const { confirm, signer } = parts
+  return {
+    ...parts,
+    confirm: async (shown: Parameters<NonNullable<typeof confirm>>[0]) => {
+      progress.stop()
+      await confirm?.(shown)
+    },
+    signer: () => {
+      progress.stop()
+      return signer()
+    },
+  }
+}
+
+async function payloadText(context: Context, path: string): Promise<string> {
+  const bytes = await readInput(context, path)
+  parseJson(bytes, path)
+  return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
+}
+
+/** `--dry-run` with a payload: what it says and where it would go, without its signature. */
+async function showPayload(context: Context, session: Session, identifier: string, body: string): Promise<void> {
+  const parsed = SignedProposal.safeParse(JSON.parse(body))
+  if (!parsed.success) {
+    const path = parsed.error.issues[0]?.path.join('.') ?? ''
+    throw new UsageError('invalid_payload', `the payload is not a signed v1 proposal${path === '' ? '' : ` (at ${path})`}`, {
+      hint: 'give the payload as `proposer sign -o <file>` wrote it',
+    })
+  }
+  const { origin } = await session.gateway('read')
+  const { proposer, outcome, permit } = parsed.data
+  const shown = { dry_run: true, identifier, origin, bytes: new TextEncoder().encode(body).length, proposer, outcome, permit }
+  context.output.result('preview', shown, () =>
+    fields(
+      [
+        ['would send', `${shown.bytes} bytes to ${origin}`],
+        ['question', identifier],
+        ['proposer', proposer],
+        ['answer', outcome],
+        ['authorizes', `${permit.amount} (raw units)`],
+        ['deadline', permit.deadline],
+      ],
+      context.output.columns,
+    ),
+  )
+}
+
+interface Accepted {
+  readonly journal_id: string
+  readonly outcome: string
+  readonly candidate_id: string
+  readonly status: string
+  readonly question_id: string
+  readonly received_at: string
+}
+
+function submittedText(accepted: Accepted, columns: number): string {
+  return fields(
+    [
+      [accepted.outcome, accepted.candidate_id],
+      ['status', accepted.status],
+      ['question', accepted.question_id],
+      ['received', accepted.received_at],
+      ['journal', accepted.journal_id],
+      ['next', `proposer poll ${accepted.candidate_id}`],
+    ],
+    columns,
+  )
+}

@@ -1,0 +1,41 @@
+// The load: a process of its own, so that what it costs is not taken from the servers' event loops. Takes one job by IPC, sends every
+// request once over keep-alive connections, each connection one request at a time, and answers with the seconds and the statuses.
+import { performance } from 'node:perf_hooks'
+import { Pool } from 'undici'
+
+const percentile = (sorted, share) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0
+
+async function run({ url, connections, requests }) {
+  const pool = new Pool(url, { connections, pipelining: 1, keepAliveTimeout: 60_000 })
+  const statuses = {}
+  const milliseconds = []
+  let refused = null
+  let next = 0
+  const worker = async () => {
+    while (next < requests.length) {
+      const { path, body } = requests[next]
+      next += 1
+      const start = performance.now()
+      const answer = await pool.request({ path, method: 'POST', headers: { 'content-type': 'application/json' }, body })
+      const text = await answer.body.text()
+      milliseconds.push(performance.now() - start)
+      statuses[answer.statusCode] = (statuses[answer.statusCode] ?? 0) + 1
+      if (answer.statusCode >= 400) refused ??= text
+    }
+  }
+  const start = performance.now()
+  await Promise.all(Array.from({ length: connections }, worker))
+  const seconds = (performance.now() - start) / 1000
+  await pool.close()
+  milliseconds.sort((a, b) => a - b)
+  return { seconds, statuses, refused, p50: percentile(milliseconds, 0.5), p99: percentile(milliseconds, 0.99) }
+}
+
+process.on('message', (job) => {
+  run(job).then(
+    (answer) => process.send({ answer }),
+    (error) => process.send({ error: error.message }),
+  )
+})
+// The parent is gone: nobody waits for an answer.
+process.on('disconnect', () => process.exit())

@@ -1,0 +1,39 @@
+// npm run bench [-- --json] [-- --rows 1,4]: what we are proud of, as ratios to something known, measured in one run on one machine.
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { parseArgs } from 'node:util'
+import { bundle } from '../../scripts/build.js'
+import { admissionRow } from './admission.js'
+import { digestRow } from './digest.js'
+import { figure } from './measure.js'
+import { startRow } from './start.js'
+
+const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))))
+const measurements = new Map([
+  [1, admissionRow],
+  [4, digestRow],
+  [6, startRow],
+])
+
+const { values } = parseArgs({ options: { json: { type: 'boolean', default: false }, rows: { type: 'string' } } })
+const chosen = values.rows === undefined ? [...measurements.keys()] : values.rows.split(',').map(Number)
+const unknown = chosen.filter((id) => !measurements.has(id))
+if (unknown.length > 0) {
+  process.stderr.write(`no row ${unknown.join(', ')}; there are ${[...measurements.keys()].join(', ')}\n`)
+  process.exit(2)
+}
+
+await bundle()
+const setting = {
+  root,
+  library: () => import(join(root, 'dist', 'library.js')),
+  note: (text) => process.stderr.write(`${text}\n`),
+}
+const rows = []
+for (const id of chosen) {
+  const row = await measurements.get(id)(setting)
+  rows.push(row)
+  if (!values.json)
+    process.stdout.write(`${String(row.id).padStart(2)}  ${row.name.padEnd(36)} ${figure(row.value)} ${row.unit}\n    ${row.detail}\n`)
+}
+if (values.json) process.stdout.write(`${JSON.stringify({ rows }, undefined, 2)}\n`)

@@ -1,0 +1,89 @@
+import { spawnSync } from 'node:child_process'
+import { closeSync, openSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { fileURLToPath } from 'node:url'
+import { afterAll, describe, expect, test } from 'vitest'
+import packageJson from '../../package.json' with { type: 'json' }
+import { workshop } from '../support/processes.js'
+
+const shop = workshop()
+afterAll(() => shop.clean())
+const bin = fileURLToPath(new URL('../../bin/proposer.js', import.meta.url))
+const wallet = `0x${'ab'.repeat(20)}`
+
+/** A server that takes a call and never answers it. */
+async function silentServer(): Promise<{ url: string; called: Promise<void>; close(): Promise<void> }> {
+  let tell: () => void = () => undefined
+  const called = new Promise<void>((resolve) => {
+    tell = resolve
+  })
+  const server = createServer(() => tell())
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const close = () =>
+    new Promise<void>((resolve) => {
+      server.closeAllConnections()
+      server.close(() => resolve())
+    })
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, called, close }
+}
+
+describe('the built command', () => {
+  test('contract §6: --version is the version of the package', async () => {
+    expect(await shop.run(['--version'])).toMatchObject({ code: 0, stdout: `${packageJson.version}\n`, stderr: '' })
+  })
+
+  test('contract §6: a usage error exits 2 with nothing on stdout and JSON alone on stderr', async () => {
+    const ran = await shop.run(['eligibility', wallet, '--json'], { env: { PROPOSER_HOME: await shop.folder() } })
+    expect(ran).toMatchObject({ code: 2, stdout: '' })
+    expect(JSON.parse(ran.stderr)).toEqual({
+      error: { code: 'no_gateway', detail: expect.any(String), hint: expect.stringContaining('--gateway'), retryable: false, exit_code: 2 },
+    })
+  })
+
+  test('contract §6: nobody listening exits 75, whatever proxy the environment names', async () => {
+    const env = { PROPOSER_HOME: await shop.folder(), HTTP_PROXY: 'http://127.0.0.1:1', http_proxy: 'http://127.0.0.1:1' }
+    const ran = await shop.run(['eligibility', wallet, '--gateway', 'http://127.0.0.1:9', '--json'], { env })
+    expect(ran.code).toBe(75)
+    expect(JSON.parse(ran.stderr).error).toMatchObject({ code: 'no_connection', retryable: true })
+  })
+
+  test('contract §6: SIGINT during a call that admits nothing exits 130', async () => {
+    const server = await silentServer()
+    const running = shop.start(['eligibility', wallet, '--gateway', server.url, '--json'], { env: { PROPOSER_HOME: await shop.folder() } })
+    await server.called
+    const ended = await running.stop('SIGINT')
+    await server.close()
+    expect(ended).toMatchObject({ code: 130, stdout: '' })
+    expect(JSON.parse(ended.stderr).error).toMatchObject({ code: 'interrupted', exit_code: 130 })
+  })
+
+  test('contract §6: --timeout ends a call that nobody answers with exit 75', async () => {
+    const server = await silentServer()
+    const env = { PROPOSER_HOME: await shop.folder() }
+    const ran = await shop.run(['eligibility', wallet, '--gateway', server.url, '--timeout', '0.3', '--json'], { env })
+    await server.close()
+    expect(ran.code).toBe(75)
+  })
+
+  test.runIf(process.platform === 'linux')('contract §6: a result that found no room exits 74', async () => {
+    const full = openSync('/dev/full', 'w')
+    const home = await shop.folder()
+    const ran = spawnSync(process.execPath, [bin, 'config', 'list', '--json', '--home', home], {
+      stdio: ['ignore', full, 'pipe'],
+      encoding: 'utf8',
+    })
+    closeSync(full)
+    expect(ran.status).toBe(74)
+    expect(JSON.parse(ran.stderr).error).toMatchObject({ code: 'output_not_written' })
+  })
+
+  test('R5: a key in the environment is in no output, not even that of a failure', async () => {
+    const key = `0x${'5e'.repeat(32)}`
+    const env = { PROPOSER_HOME: await shop.folder(), PROPOSER_PRIVATE_KEY: key }
+    const ran = await shop.run(['eligibility', '--gateway', 'http://127.0.0.1:9', '--json'], { env })
+    expect(ran.code).toBe(75)
+    expect(ran.stderr).toContain('warning: the key comes from PROPOSER_PRIVATE_KEY')
+    expect(ran.stdout + ran.stderr).not.toContain(key.slice(2))
+  })
+})

@@ -1,0 +1,120 @@
+import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { run, temporaryHome } from '../support/cli.js'
+
+let home: Awaited<ReturnType<typeof temporaryHome>>
+beforeEach(async () => {
+  home = await temporaryHome()
+})
+afterEach(() => home.remove())
+
+const errorOf = (stderr: string): Record<string, unknown> => JSON.parse(stderr).error
+const settingsOf = (stdout: string) =>
+  Object.fromEntries((JSON.parse(stdout).settings as { key: string; value: string; origin: string }[]).map((entry) => [entry.key, entry]))
+
+describe('config', () => {
+  test('contract §6: flag beats environment beats profile beats default, and --origin tells which', async () => {
+    writeFileSync(
+      join(home.path, 'config.json'),
+      JSON.stringify({ profile: 'main', profiles: { main: { gateway: 'https://profile.example', account: 'from-profile' } } }),
+    )
+    const env = { PROPOSER_GATEWAY: 'https://environment.example', PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }
+    const byEnvironment = settingsOf((await run(home.path, ['config', 'list', '--origin', '--json'], { env })).stdout)
+    expect(byEnvironment).toMatchObject({
+      home: { origin: 'environment', from: 'PROPOSER_HOME' },
+      profile: { value: 'main', origin: 'profile' },
+      gateway: { value: 'https://environment.example', origin: 'environment', from: 'PROPOSER_GATEWAY' },
+      account: { value: 'from-profile', origin: 'profile', from: 'profiles.main.account' },
+      'rpc-url': { value: 'http://127.0.0.1:8545', origin: 'environment' },
+      trust: { value: join(home.path, 'trust', 'main.json'), origin: 'default' },
+    })
+    const byFlag = settingsOf(
+      (await run(home.path, ['config', 'list', '--json', '--gateway', 'https://flag.example', '--profile', 'other'], { env })).stdout,
+    )
+    expect(byFlag).toMatchObject({
+      profile: { value: 'other', origin: 'flag' },
+      gateway: { value: 'https://flag.example', origin: 'flag', from: '--gateway' },
+    })
+    expect(byFlag.account).toBeUndefined()
+  })
+
+  test('contract §6: a gateway on a higher level hides a local one below it', async () => {
+    writeFileSync(join(home.path, 'config.json'), JSON.stringify({ profiles: { default: { gateway: 'https://profile.example' } } }))
+    const settings = settingsOf((await run(home.path, ['config', 'list', '--json', '--local', 'gateway.json'])).stdout)
+    expect(settings.local).toMatchObject({ value: join(home.path, 'gateway.json'), origin: 'flag' })
+    expect(settings.gateway).toBeUndefined()
+  })
+
+  test('contract §7: set writes the selected profile, 0600, and get reads it back', async () => {
+    expect((await run(home.path, ['config', 'set', 'gateway', 'https://a.example'])).code).toBe(0)
+    expect((await run(home.path, ['config', 'set', 'account', 'hot', '--profile', 'test'])).code).toBe(0)
+    const path = join(home.path, 'config.json')
+    expect(JSON.parse(readFileSync(path, 'utf8'))).toEqual({
+      profiles: { default: { gateway: 'https://a.example' }, test: { account: 'hot' } },
+    })
+    expect(statSync(path).mode & 0o777).toBe(0o600)
+    expect(await run(home.path, ['config', 'get', 'gateway'])).toEqual({ code: 0, stdout: 'https://a.example\n', stderr: '' })
+    expect((await run(home.path, ['config', 'path'])).stdout).toBe(`${path}\n`)
+  })
+
+  test('contract §7: set without a value forgets it, and get then exits 2 with what to do', async () => {
+    await run(home.path, ['config', 'set', 'account', 'hot'])
+    expect((await run(home.path, ['config', 'set', 'account'])).code).toBe(0)
+    const ran = await run(home.path, ['config', 'get', 'account', '--json'])
+    expect(ran.code).toBe(2)
+    expect(errorOf(ran.stderr)).toMatchObject({ code: 'config_unset', hint: 'set it with `proposer config set account <value>`' })
+  })
+
+  test.each([
+    ['a cut file', '{"profiles":'],
+    ['an empty file', ''],
+    ['a profile that is text', '{"profiles":{"default":"x"}}'],
+    ['a number for an address', '{"profiles":{"default":{"gateway":5}}}'],
+  ])('robustness §2: %s as config.json exits 2 and names the file', async (_name, content) => {
+    writeFileSync(join(home.path, 'config.json'), content)
+    const ran = await run(home.path, ['config', 'list', '--json'])
+    expect(ran.code).toBe(2)
+    expect(errorOf(ran.stderr)).toMatchObject({ code: 'config_damaged', exit_code: 2 })
+    expect(errorOf(ran.stderr).detail).toContain(join(home.path, 'config.json'))
+    expect(readFileSync(join(home.path, 'config.json'), 'utf8')).toBe(content)
+  })
+
+  test.each([
+    [['config', 'set', 'colour', 'red'], 'unknown_key'],
+    [['config', 'get', 'colour'], 'unknown_key'],
+    [['config', 'set', 'gateway', 'http://gateway.example'], 'invalid_base_url'],
+    [['config', 'set', 'gateway', ''], 'bad_value'],
+    [['config', 'set', 'rpc-url', 'nonsense'], 'bad_value'],
+    [['config', 'set', 'profile', '../up'], 'bad_profile'],
+    [['config', 'list', '--profile', '../up'], 'bad_profile'],
+    [['config', 'list', '--timeout', '0'], 'bad_timeout'],
+    [['config', 'list', '--timeout', '1e3'], 'bad_timeout'],
+  ])('contract §6: %j exits 2 with %s', async (argv, code) => {
+    const ran = await run(home.path, [...argv, '--json'])
+    expect(ran.code).toBe(2)
+    expect(errorOf(ran.stderr)).toMatchObject({ code })
+  })
+
+  test('R5: path, user and query of a node or gateway are never shown', async () => {
+    const env = { PROPOSER_RPC_URL: 'https://user:pw@node.example/v2/apikey?x=token', PROPOSER_GATEWAY: 'https://gateway.example/secret' }
+    for (const argv of [
+      ['config', 'list'],
+      ['config', 'list', '--json'],
+      ['config', 'get', 'rpc-url', '--json'],
+    ]) {
+      const { stdout, stderr } = await run(home.path, argv, { env })
+      expect(stdout).toContain('https://node.example/…')
+      expect(stdout + stderr).not.toMatch(/apikey|token|pw|secret/)
+    }
+  })
+
+  test('R24: reading the configuration creates nothing', async () => {
+    const empty = join(home.path, 'not-there')
+    expect((await run(home.path, ['config', 'list', '--home', empty])).code).toBe(0)
+    expect(() => statSync(empty)).toThrow('ENOENT')
+    mkdirSync(empty)
+    expect((await run(home.path, ['config', 'list', '--home', empty])).code).toBe(0)
+    expect(() => statSync(join(empty, 'config.json'))).toThrow('ENOENT')
+  })
+})

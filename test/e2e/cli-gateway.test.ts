@@ -1,0 +1,303 @@
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { decodeFunctionData, encodeFunctionResult } from 'viem'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { main } from '../../src/commands/main.js'
+import { signedProposerAbi, typeHashes, witnessTypeString } from '../../src/core/chain/contracts.js'
+import { type Chain, ChainError } from '../../src/core/ports.js'
+import { fakeContext, run, temporaryHome } from '../support/cli.js'
+import { pins, questionContext, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
+
+let home: Awaited<ReturnType<typeof temporaryHome>>
+let gateway: ScriptedGateway
+let env: Record<string, string>
+beforeEach(async () => {
+  home = await temporaryHome()
+  gateway = scriptedGateway()
+  mkdirSync(join(home.path, 'trust'))
+  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(pins))
+  env = { PROPOSER_GATEWAY: gateway.url }
+})
+afterEach(() => home.remove())
+
+const ask = (argv: string[], more: { columns?: number } = {}) => run(home.path, argv, { env, fetch: gateway.fetch, ...more })
+const errorOf = (stderr: string): Record<string, unknown> => JSON.parse(stderr).error
+const wallet = `0x${'ab'.repeat(20)}`
+
+describe('eligibility', () => {
+  test('spec §2.3: the wire answer with its schema first, exit 0; a checksummed address is asked for in lowercase', async () => {
+    const ran = await ask(['eligibility', `0x${'Ab'.repeat(20)}`, '--json'])
+    expect(ran.code).toBe(0)
+    const answer = JSON.parse(ran.stdout)
+    expect(Object.keys(answer)).toEqual(['schema', 'version', 'address', 'eligible'])
+    expect(answer).toMatchObject({ schema: 'proposer.eligibility/1', address: wallet, eligible: true })
+    expect(gateway.calls).toEqual([`GET /v1/proposals/eligibility/${wallet}`])
+    expect(ran.stderr).toBe('')
+  })
+
+  test('contract §6: false still prints the answer, and exits 4 with a hint', async () => {
+    gateway.ineligible.add(wallet)
+    const ran = await ask(['eligibility', wallet, '--json'])
+    expect(ran.code).toBe(4)
+    expect(JSON.parse(ran.stdout)).toMatchObject({ eligible: false })
+    expect(errorOf(ran.stderr)).toMatchObject({ code: 'proposer_not_eligible', exit_code: 4 })
+    const shown = await ask(['eligibility', wallet])
+    expect(shown.stdout).toBe(`${wallet} may not propose\n`)
+    expect(shown.stderr).toContain('\nhint: ask the operator')
+  })
+
+  test.each([
+    [['eligibility', '0x12'], {}, 'invalid_address'],
+    [['eligibility', wallet], { PROPOSER_GATEWAY: '' }, 'no_gateway'],
+    [['eligibility', wallet], { PROPOSER_LOCAL: 'gateway.json' }, 'two_gateways'],
+    [['eligibility', wallet], { PROPOSER_GATEWAY: 'http://gateway.example' }, 'invalid_base_url'],
+    [['eligibility'], {}, 'no_account'],
+  ])('contract §6: %j with %j exits 2 with %s and asks nobody', async (argv, more, code) => {
+    env = { ...env, ...(more as Record<string, string>) }
+    const ran = await ask([...argv, '--json'])
+    expect(ran.code).toBe(2)
+    expect(errorOf(ran.stderr)).toMatchObject({ code })
+    expect(gateway.calls).toEqual([])
+  })
+
+  test('robustness §6: HTML from the gateway exits 75, for this call admits nothing', async () => {
+    const html = async () => new Response('<html>\u001b[2J</html>', { status: 502, headers: { 'content-type': 'text/html' } })
+    const ran = await run(home.path, ['eligibility', wallet, '--json'], { env, fetch: html })
+    expect(ran.code).toBe(75)
+    expect(ran.stdout).toBe('')
+  })
+
+  test('contract §6: Ctrl-C during a call that admits nothing exits 130', async () => {
+    const stop = new AbortController()
+    const { context, stderr } = fakeContext(home.path, {
+      env,
+      signal: stop.signal,
+      fetch: async (_input, init) => {
+        const { InterruptedError } = await import('../../src/core/protocol/errors.js')
+        stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT', { hint: 'run it again' }))
+        throw init?.signal?.reason ?? new Error('no signal')
+      },
+    })
+    expect(await main(['eligibility', wallet, '--json'], context)).toBe(130)
+    expect(errorOf(stderr.written.join(''))).toMatchObject({ code: 'interrupted', exit_code: 130 })
+  })
+})
+
+describe('context', () => {
+  test('contract §6: signing_data objects with their source, errors in their places, exit by the gravest', async () => {
+    const id = gateway.question.question_id
+    const good = await ask(['context', id, '--json'])
+    expect(good.code).toBe(0)
+    expect(JSON.parse(good.stdout)).toMatchObject({ schema: 'proposer.context/1', questions: [{ ...gateway.question, source: 'gateway' }] })
+    const mixed = await ask(['context', 'not-there', id, '--json'])
+    expect(mixed.code).toBe(3)
+    expect(JSON.parse(mixed.stdout).questions).toMatchObject([
+      { identifier: 'not-there', error: { code: 'question_not_found' } },
+      { question_id: id, source: 'gateway' },
+    ])
+    expect(errorOf(mixed.stderr)).toMatchObject({ code: 'question_not_found', exit_code: 3 })
+  })
+
+  test('contract §6: --ndjson is one line per question and a summary last', async () => {
+    const { stdout } = await ask(['context', 'not-there', gateway.question.question_id, '--ndjson'])
+    const lines = stdout
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line))
+    expect(lines).toHaveLength(3)
+    expect(lines[2]).toEqual({ schema: 'proposer.context/1', summary: { questions: 1, errors: 1 } })
+  })
+
+  test('R9: a context that differs from the pins exits 2, names the field and shows nothing of it', async () => {
+    gateway = scriptedGateway({ ...gateway.question, contracts: { ...gateway.question.contracts, signed_proposer: `0x${'6'.repeat(40)}` } })
+    const ran = await ask(['context', gateway.question.question_id, '--json'])
+    expect(ran.code).toBe(2)
+    expect(errorOf(ran.stderr)).toMatchObject({ code: 'untrusted_signed_proposer' })
+    expect(JSON.parse(ran.stdout).questions).toMatchObject([{ error: { code: 'untrusted_signed_proposer' } }])
+  })
+
+  test('contract §7: without pins it exits 2 and says how to make them', async () => {
+    const ran = await ask(['context', 'x', '--profile', 'other', '--json'])
+    expect(ran.code).toBe(2)
+    expect(errorOf(ran.stderr)).toMatchObject({ code: 'no_trust', hint: expect.stringContaining('proposer trust init') })
+  })
+
+  test.each([40, 80])('contract §6: people see it at %i columns with whole hashes', async (columns) => {
+    const { stdout } = await ask(['context', gateway.question.question_id], { columns })
+    expect(stdout).toContain(gateway.question.question_id)
+    const long = stdout.split('\n').filter((line) => line.length > columns)
+    // Only what cannot be broken is longer than the terminal.
+    for (const line of long) expect(line.trim()).toMatch(/^\S+$/)
+  })
+
+  test('R20: what the gateway says reaches the terminal only escaped', async () => {
+    const hostile = scriptedGateway({ ...questionContext('x'), question_id: gateway.question.question_id })
+    const fetch = async (input: string | URL | Request, init?: RequestInit) => {
+      const { identifiers } = JSON.parse(String(init?.body ?? (await new Request(input, init).text()))) as { identifiers: string[] }
+      const error = { code: 'question_not_found', detail: 'evil \u001b]0;owned\u0007 \u202e text' }
+      return Response.json({ results: identifiers.map((identifier) => ({ identifier, status_code: 404, error })) })
+    }
+    const ran = await run(home.path, ['context', hostile.question.question_id], { env, fetch, columns: 80 })
+    expect(ran.stdout + ran.stderr).toContain('evil')
+    expect(ran.stdout + ran.stderr).not.toMatch(/[\u001b\u0007\u202e]/)
+  })
+})
+
+describe('trust', () => {
+  const path = () => join(home.path, 'trust', 'default.json')
+  const other = { ...pins, signed_proposer: `0x${'9'.repeat(40)}` }
+
+  test('contract §7: show prints the pins and their file', async () => {
+    const { stdout, code } = await ask(['trust', 'show', '--json'])
+    expect(code).toBe(0)
+    expect(JSON.parse(stdout)).toEqual({ schema: 'proposer.trust/1', path: path(), ...pins })
+  })
+
+  test.each([
+    ['a trust.json', JSON.stringify(other)],
+    ['a dev object', JSON.stringify({ rpc_url: 'http://127.0.0.1:1', chain_id: 31337, trust: other })],
+    ['a ready line', JSON.stringify({ event: 'ready', url: 'http://127.0.0.1:1', dev: { trust: other } })],
+    ['a ready line among others', `starting\n${JSON.stringify({ event: 'ready', dev: { trust: other } })}\n`],
+  ])('contract §6: init --from takes %s', async (_name, content) => {
+    writeFileSync(join(home.path, 'from'), content)
+    const ran = await ask(['trust', 'init', '--from', 'from', '--profile', 'fresh', '--json'])
+    expect(ran.code).toBe(0)
+    expect(JSON.parse(readFileSync(join(home.path, 'trust', 'fresh.json'), 'utf8'))).toEqual(other)
+  })
+
+  test('contract §6: init never replaces other pins without --yes where nobody can be asked', async () => {
+    writeFileSync(join(home.path, 'from'), JSON.stringify(other))
+    const refused = await ask(['trust', 'init', '--from', 'from', '--json'])
+    expect(refused.code).toBe(2)
+    expect(refused.stderr).toContain('--yes')
+    expect(JSON.parse(readFileSync(path(), 'utf8'))).toEqual(pins)
+    expect((await ask(['trust', 'init', '--from', 'from', '--json', '--yes'])).code).toBe(0)
+    expect(JSON.parse(readFileSync(path(), 'utf8'))).toEqual(other)
+  })
+
+  test('contract §6: init from the gateway pins only what a person agreed to', async () => {
+    const argv = ['trust', 'init', 'will-it-hold', '--profile', 'fresh']
+    const file = join(home.path, 'trust', 'fresh.json')
+    const options = { env, fetch: gateway.fetch }
+    expect((await run(home.path, argv, options)).code).toBe(2)
+    expect((await run(home.path, argv, { ...options, interactive: true, stdin: 'n\n' })).code).toBe(2)
+    expect(() => readFileSync(file)).toThrow('ENOENT')
+    const agreed = await run(home.path, argv, { ...options, interactive: true, stdin: 'y\n' })
+    expect(agreed.code).toBe(0)
+    expect(agreed.stderr).toContain(pins.signed_proposer)
+    expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual({ ...pins, slugs: { 'will-it-hold': gateway.question.question_id } })
+  })
+
+  test('domain §5.1: init from the gateway wants the kind where the question ID is no hash of the text', async () => {
+    gateway = scriptedGateway({ ...gateway.question, question_id: `0x${'1'.repeat(64)}` })
+    const argv = ['trust', 'init', gateway.question.question_id, '--profile', 'fresh', '--yes', '--json']
+    expect(errorOf((await ask(argv)).stderr)).toMatchObject({ code: 'kind_needed', exit_code: 2 })
+    expect((await ask([...argv, '--kind', 'oo-reporter'])).code).toBe(0)
+  })
+
+  test.each([
+    [['trust', 'init'], 'trust_source'],
+    [['trust', 'init', 'x', '--from', 'y'], 'trust_source'],
+    [['trust', 'init', '--from', 'not-there'], 'input_unreadable'],
+    [['trust', 'verify'], 'no_rpc_url'],
+    [['trust', 'verify', '--rpc-url', 'nonsense'], 'invalid_rpc_url'],
+    [['trust', 'verify', '--rpc-url', 'ws://127.0.0.1:1'], 'invalid_rpc_url'],
+    [['trust', 'show', '--trust', 'not-there'], 'no_trust'],
+  ])('contract §6: %j exits 2 with %s', async (argv, code) => {
+    const ran = await ask([...argv, '--json'])
+    expect(ran.code).toBe(2)
+    expect(errorOf(ran.stderr)).toMatchObject({ code })
+  })
+
+  test('contract §7: a trust file with a wrong address exits 2 and names the field', async () => {
+    writeFileSync(path(), JSON.stringify({ ...pins, oracles: ['0xABC'] }))
+    const ran = await ask(['trust', 'show', '--json'])
+    expect(ran.code).toBe(2)
+    expect(errorOf(ran.stderr).detail).toContain('oracles.0')
+  })
+})
+
+describe('trust verify', () => {
+  const verify = (chain: Chain) => run(home.path, ['trust', 'verify', '--json', '--rpc-url', 'http://127.0.0.1:1'], { env, chain })
+  const checksOf = (stdout: string) =>
+    Object.fromEntries((JSON.parse(stdout).checks as { name: string; ok: boolean }[]).map(({ name, ok }) => [name.split(' 0x')[0], ok]))
+
+  test('domain §2: chain id, code, type hash, witness string and permit2() as pinned exit 0', async () => {
+    const ran = await verify(pinnedChain())
+    expect(ran.code).toBe(0)
+    expect(JSON.parse(ran.stdout)).toMatchObject({ schema: 'proposer.trust-verified/1', ok: true })
+    expect(Object.keys(checksOf(ran.stdout))).toEqual([
+      'chain id',
+      'permit2',
+      'signed proposer',
+      'oracle',
+      'requester (uma-ctf-adapter)',
+      'token',
+      'PROPOSAL_TYPEHASH',
+      'WITNESS_TYPE_STRING',
+      'permit2()',
+    ])
+  })
+
+  test.each([
+    ['chain id', { chainId: async () => 1 }],
+    ['oracle', { code: async (address: string) => (address === pins.oracles[0] ? '0x' : '0x60') }],
+    ['PROPOSAL_TYPEHASH', answering({ PROPOSAL_TYPEHASH: `0x${'0'.repeat(64)}` })],
+    ['permit2()', answering({ permit2: `0x${'1'.repeat(40)}` })],
+    ['permit2()', answering({ permit2: 'revert' })],
+  ] as [string, Partial<Chain>][])('contract §6: a difference in %s exits 2 and names it', async (name, change) => {
+    const ran = await verify({ ...pinnedChain(), ...change })
+    expect(ran.code).toBe(2)
+    expect(checksOf(ran.stdout)[name]).toBe(false)
+    expect(errorOf(ran.stderr)).toMatchObject({ code: 'trust_not_verified', detail: expect.stringContaining(name) })
+  })
+
+  test('contract §6: a node that is away exits 75 and says nothing about the pins', async () => {
+    const away = async () => {
+      throw new ChainError('unavailable', 'the node does not answer')
+    }
+    const ran = await verify({ ...pinnedChain(), code: away })
+    expect(ran.code).toBe(75)
+    expect(ran.stdout).toBe('')
+    expect(errorOf(ran.stderr)).toMatchObject({ code: 'chain_unavailable', retryable: true })
+  })
+})
+
+/** A chain on which everything is as pinned; what a test does not use refuses. */
+function pinnedChain(): Chain {
+  const unused = async () => {
+    throw new Error('not used here')
+  }
+  return {
+    chainId: async () => pins.chain_id,
+    block: async () => ({ number: 7n, hash: '0x', parentHash: '0x', timestamp: 1n, baseFeePerGas: 0n }),
+    code: async () => '0x60',
+    ...answering({}),
+    logs: unused,
+    balance: unused,
+    transactionCount: unused,
+    estimateGas: unused,
+    tip: unused,
+    send: unused,
+    receipt: unused,
+    hasTransaction: unused,
+  }
+}
+
+/** SignedProposer's answers to a call, by function name. */
+function answering(changed: Record<string, string>): Pick<Chain, 'call'> {
+  const answers: Record<string, string> = {
+    PROPOSAL_TYPEHASH: typeHashes.proposal,
+    WITNESS_TYPE_STRING: witnessTypeString,
+    permit2: pins.permit2,
+    ...changed,
+  }
+  return {
+    call: async ({ data }) => {
+      const { functionName } = decodeFunctionData({ abi: signedProposerAbi, data })
+      const answer = answers[functionName]
+      if (answer === undefined || answer === 'revert') throw new ChainError('reverted', 'execution reverted')
+      return encodeFunctionResult({ abi: signedProposerAbi, functionName: functionName as 'WITNESS_TYPE_STRING', result: answer })
+    },
+  }
+}

@@ -1,0 +1,247 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { reportCrash } from '../../src/commands/front.js'
+import { main } from '../../src/commands/main.js'
+import { createOutput } from '../../src/commands/output.js'
+import { verbs } from '../../src/commands/program.js'
+import { fakeContext, run, temporaryHome } from '../support/cli.js'
+
+let home: Awaited<ReturnType<typeof temporaryHome>>
+beforeAll(async () => {
+  home = await temporaryHome()
+})
+afterAll(() => home.remove())
+
+const errorOf = (stderr: string): Record<string, unknown> => JSON.parse(stderr).error
+
+describe('the front door', () => {
+  test('contract §6: --version prints the version alone and exits 0', async () => {
+    const ran = await run(home.path, ['--version'])
+    expect(ran).toEqual({ code: 0, stdout: expect.stringMatching(/^\d+\.\d+\.\d+\n$/), stderr: '' })
+  })
+
+  test('contract §6: without arguments the help says what to do next', async () => {
+    const ran = await run(home.path, [])
+    expect(ran.code).toBe(0)
+    expect(ran.stdout).toContain('See it work first:   proposer demo')
+    expect(ran.stderr).toBe('')
+  })
+
+  test('contract §6: --help names every command and every flag of every command', async () => {
+    const { stdout, code } = await run(home.path, ['--help'])
+    expect(code).toBe(0)
+    for (const verb of Object.keys(verbs)) expect(stdout).toMatch(new RegExp(`^  ${verb}\\b`, 'm'))
+    for (const flag of [
+      '--gateway',
+      '--local',
+      '--profile',
+      '--home',
+      '--account',
+      '--rpc-url',
+      '--trust',
+      '--json',
+      '--ndjson',
+      '--quiet',
+      '--yes',
+      '--timeout',
+    ]) {
+      expect(stdout).toContain(flag)
+    }
+  })
+
+  test.each(Object.keys(verbs))('contract §6: `%s --help` has an example and the flags of every command', async (verb) => {
+    const { stdout, code } = await run(home.path, [verb, '--help'], { columns: 40 })
+    expect(code).toBe(0)
+    expect(stdout).toMatch(/Examples?:/)
+    expect(stdout).toContain('--gateway')
+  })
+
+  const parents = ['journal', 'account', 'trust', 'config']
+  test.each(parents)('contract §6: every subcommand of `%s` has an example in its help', async (parent) => {
+    const load = verbs[parent]?.load
+    const names = (await load?.())?.(fakeContext(home.path).context).commands.map((command) => command.name()) ?? []
+    expect(names.length).toBeGreaterThan(1)
+    for (const name of names) {
+      const { stdout, code } = await run(home.path, [parent, name, '--help'])
+      expect(code).toBe(0)
+      expect(stdout).toMatch(/\nExamples?:\n {2}proposer /)
+    }
+  })
+
+  test('R5: a failure that nobody awaited is told without what it holds', () => {
+    const { context, stderr } = fakeContext(home.path)
+    expect(reportCrash(['submit', 'x', '--json'], context, new Error('key 0xsecret'))).toBe(1)
+    expect(errorOf(stderr.written.join(''))).toMatchObject({ code: 'internal_error', exit_code: 1 })
+    expect(stderr.written.join('')).not.toContain('secret')
+  })
+
+  test('contract §6: `help <command>` is the help of that command', async () => {
+    expect(await run(home.path, ['help', 'config'])).toEqual(await run(home.path, ['config', '--help']))
+  })
+
+  test('contract §6: an unknown command exits 2 and suggests the near one', async () => {
+    const ran = await run(home.path, ['sbumit'])
+    expect(ran.code).toBe(2)
+    expect(ran.stdout).toBe('')
+    expect(ran.stderr).toContain("unknown command 'sbumit'")
+    expect(ran.stderr).toContain('hint: Did you mean submit?')
+  })
+
+  test('contract §6: a usage error with --json is one JSON error on stderr with exactly five keys', async () => {
+    const ran = await run(home.path, ['config', 'list', '--jsn', '--json'])
+    expect(ran.code).toBe(2)
+    expect(ran.stdout).toBe('')
+    expect(Object.keys(JSON.parse(ran.stderr))).toEqual(['error'])
+    const error = errorOf(ran.stderr)
+    expect(Object.keys(error)).toEqual(['code', 'detail', 'hint', 'retryable', 'exit_code'])
+    expect(error).toMatchObject({ code: 'usage', detail: "unknown option '--jsn'", retryable: false, exit_code: 2 })
+    expect(error.hint).toContain('Did you mean --json?')
+  })
+
+  test('contract §6: a command without its subcommand exits 2 and points at its help', async () => {
+    const ran = await run(home.path, ['config', '--json'])
+    expect(ran.code).toBe(2)
+    expect(errorOf(ran.stderr)).toMatchObject({ detail: 'config needs a subcommand', hint: 'run `proposer config --help`' })
+  })
+
+  test('contract §6: flags may stand before the command', async () => {
+    const ran = await run(home.path, ['--profile', 'test', '--json', 'config', 'get', 'profile'])
+    expect(ran.code).toBe(0)
+    expect(JSON.parse(ran.stdout)).toMatchObject({ schema: 'proposer.config/1', value: 'test', origin: 'flag' })
+  })
+
+  test('contract §6: --gateway and --local together exit 2 and name both', async () => {
+    const ran = await run(home.path, ['config', 'list', '--gateway', 'https://a.example', '--local', 'g.json', '--json'])
+    expect(ran.code).toBe(2)
+    expect(errorOf(ran.stderr)).toMatchObject({ code: 'two_gateways', detail: '--gateway and --local name two gateways' })
+  })
+
+  test('R5: an unexpected failure exits 1 and shows neither its message nor its stack', async () => {
+    const { context, stderr } = fakeContext(home.path)
+    const broken = {
+      ...context,
+      files: {
+        ...context.files,
+        exists: async () => {
+          throw new TypeError('key 0xsecret of https://user:pass@node.example')
+        },
+      },
+    }
+    const code = await main(['config', 'list', '--json'], broken)
+    expect(code).toBe(1)
+    const error = errorOf(stderr.written.join(''))
+    expect(error).toMatchObject({ code: 'internal_error', exit_code: 1 })
+    expect(error.detail).toContain('TypeError')
+    expect(error.hint).toContain('report')
+    expect(stderr.written.join('')).not.toMatch(/secret|node\.example|\n {4}at /)
+  })
+
+  test('contract §6: a file error the command did not foresee exits 74 and names the file', async () => {
+    const { context, stderr } = fakeContext(home.path)
+    const broken = {
+      ...context,
+      files: {
+        ...context.files,
+        exists: async (path: string) => {
+          throw Object.assign(new Error('EACCES'), { code: 'EACCES', path })
+        },
+      },
+    }
+    expect(await main(['config', 'list'], broken)).toBe(74)
+    expect(stderr.written.join('')).toContain('config.json cannot be used (EACCES)\nhint: ')
+  })
+
+  test('robustness §6: a reader who left (EPIPE) ends the printing and not the command', async () => {
+    const { context } = fakeContext(home.path)
+    const closed = failingSink('EPIPE')
+    expect(await main(['config', 'list'], { ...context, streams: { ...context.streams, stdout: closed } })).toBe(0)
+    expect(closed.writes()).toBe(1)
+  })
+
+  test('contract §6: a result that could not be written exits 74', async () => {
+    const { context, stderr } = fakeContext(home.path)
+    const full = failingSink('ENOSPC')
+    expect(await main(['config', 'list', '--json'], { ...context, streams: { ...context.streams, stdout: full } })).toBe(74)
+    expect(errorOf(stderr.written.join(''))).toMatchObject({ code: 'output_not_written', exit_code: 74 })
+  })
+})
+
+/** A sink whose every write fails, as Node's streams tell it: by an error event. */
+function failingSink(code: string) {
+  let listener: (error: Error) => void = () => undefined
+  let count = 0
+  return {
+    on: (_event: 'error', given: (error: Error) => void) => {
+      listener = given
+    },
+    write: () => {
+      count += 1
+      listener(Object.assign(new Error(code), { code }))
+    },
+    writes: () => count,
+  }
+}
+
+describe('output', () => {
+  const sinks = (isTTY: boolean) => {
+    const written: string[] = []
+    return { written, sink: { isTTY, columns: 80, write: (text: string) => written.push(text) } }
+  }
+
+  test('R20: JSON on stdout spells out every control and bidirectional character and still parses to the same text', () => {
+    const { written, sink } = sinks(true)
+    const text = 'a\u001b[2J\u0007\u007f\u0085\u2028\u202e\u2066b"\\'
+    createOutput({ stdout: sink, stderr: sink, env: {}, mode: 'json', quiet: false }).result('x', { text }, () => '')
+    const printed = written.join('')
+    expect(JSON.parse(printed)).toEqual({ schema: 'proposer.x/1', text })
+    expect(printed.replaceAll('\n', '')).toMatch(/^[\u0020-\u007e]*$/)
+  })
+
+  test('contract §6: colours only on a terminal and not with NO_COLOR', () => {
+    const painted = (isTTY: boolean, env: Record<string, string>) => {
+      const { sink } = sinks(isTTY)
+      return createOutput({ stdout: sink, stderr: sink, env, mode: 'human', quiet: false }).paint.red('x')
+    }
+    expect(painted(true, {})).toBe('\u001b[31mx\u001b[39m')
+    expect(painted(true, { NO_COLOR: '1' })).toBe('x')
+    expect(painted(false, {})).toBe('x')
+  })
+
+  test('contract §6: --quiet silences notes and progress but no warning', () => {
+    const { written, sink } = sinks(false)
+    const output = createOutput({ stdout: sink, stderr: sink, env: {}, mode: 'human', quiet: true })
+    output.note('note')
+    output.progress('progress').update('more')
+    output.warn('warning')
+    expect(written).toEqual(['warning\n'])
+  })
+})
+
+describe('errors', () => {
+  test('style: every error a command throws carries a hint of its own', () => {
+    const folder = join(import.meta.dirname, '../../src/commands')
+    const without: string[] = []
+    for (const name of readdirSync(folder)) {
+      const source = readFileSync(join(folder, name), 'utf8')
+      for (const match of source.matchAll(
+        /new (?:Proposer|Usage|Rejected|Unauthorized|Conflict|Uncertain|Failed|Pending|Storage|Unavailable|Interrupted)Error\(/g,
+      )) {
+        if (!/\bhint\b/.test(callText(source, match.index + match[0].length)))
+          without.push(`${name}: ${source.slice(match.index, match.index + 90)}`)
+      }
+    }
+    expect(without).toEqual([])
+  })
+})
+
+/** The arguments of a call, from behind its opening parenthesis to the one that closes it. */
+function callText(source: string, start: number): string {
+  let depth = 1
+  let end = start
+  for (; depth > 0 && end < source.length; end++) {
+    if (source[end] === '(') depth += 1
+    if (source[end] === ')') depth -= 1
+  }
+  return source.slice(start, end)
+}

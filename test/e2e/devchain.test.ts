@@ -1,0 +1,130 @@
+import { readFile, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { Trust } from '../../src/core/client/trust.js'
+import { parseConfig } from '../../src/core/gateway/config.js'
+import type { DevDescription } from '../../src/core/io/dev-chain.js'
+import { type Running, workshop } from '../support/processes.js'
+
+const shop = workshop()
+afterAll(() => shop.clean())
+
+interface Ready {
+  event: string
+  pid: number
+  dev: DevDescription
+}
+
+describe('devchain', () => {
+  let chain: Running
+  let ready: Ready
+  let folder: string
+
+  beforeAll(async () => {
+    folder = join(await shop.folder(), 'dev')
+    chain = shop.start(['devchain', 'start', '--port', '0', '--questions', '5', '--write', folder, '--json'])
+    ready = await chain.line<Ready>()
+  })
+
+  const act = async (...args: string[]) => {
+    const { code, stdout, stderr } = await shop.run(['devchain', ...args, '--rpc-url', ready.dev.rpc_url, '--json'])
+    return { code, answer: code === 0 ? JSON.parse(stdout) : JSON.parse(stderr).error }
+  }
+
+  test('contract §6: the ready line is one line with event, pid and dev, and stdout has nothing else', async () => {
+    expect(Object.keys(ready).slice(0, 3)).toEqual(['event', 'pid', 'dev'])
+    expect(ready).toMatchObject({ event: 'ready', pid: chain.child.pid, dev: { chain_id: 31337 } })
+    expect(ready.dev.questions).toHaveLength(5)
+    expect(Trust.parse(ready.dev.trust).chain_id).toBe(31337)
+    expect(ready.dev.accounts.map(({ role }) => role)).toEqual(expect.arrayContaining(['proposer', 'executor']))
+  })
+
+  test('contract §6: --write leaves files that a gateway and a client take as they are, keys 0600 in a 0700 folder', async () => {
+    const config = parseConfig(JSON.parse(await readFile(join(folder, 'gateway.json'), 'utf8')), 'gateway.json')
+    expect(config.chain.rpc_urls).toEqual([ready.dev.rpc_url])
+    expect(Trust.parse(JSON.parse(await readFile(join(folder, 'trust.json'), 'utf8')))).toEqual(ready.dev.trust)
+    for (const name of ['executor.key', 'proposer-1.key', 'gateway.json']) {
+      expect((await stat(join(folder, name))).mode & 0o777, name).toBe(0o600)
+    }
+    expect((await stat(folder)).mode & 0o777).toBe(0o700)
+  })
+
+  test('contract §6: a dispute opens a new round, by slug as by question id', async () => {
+    const [question] = ready.dev.questions
+    if (!question) throw new Error('no question')
+    const proposed = await act('propose', question.slug, '--outcome', 'p2')
+    expect(proposed).toMatchObject({
+      code: 0,
+      answer: { schema: 'proposer.devchain/1', question_id: question.question_id, state: 'proposed' },
+    })
+    const disputed = await act('dispute', question.question_id)
+    expect(disputed).toMatchObject({ code: 0, answer: { state: 'requested' } })
+    expect(BigInt(disputed.answer.timestamp)).toBeGreaterThan(BigInt(proposed.answer.timestamp))
+  })
+
+  test('contract §6: ask, pause, unpause, set-bond and fund act on the running chain', async () => {
+    const asked = await act('ask', 'is-this-a-new-question')
+    expect(asked).toMatchObject({ code: 0, answer: { slug: 'is-this-a-new-question' } })
+    expect((await act('pause', 'is-this-a-new-question')).code).toBe(0)
+    expect((await act('unpause', 'is-this-a-new-question')).code).toBe(0)
+    expect((await act('set-bond', 'is-this-a-new-question', '600000000')).code).toBe(0)
+    const address = `0x${'12'.repeat(20)}`
+    expect(await act('fund', address, '5')).toMatchObject({ code: 0, answer: { address, balance: '5' } })
+  })
+
+  test.each([
+    [['dispute', 'no-such-question'], 'question_not_found'],
+    [['ask', 'Not A Slug'], 'bad_identifier'],
+    [['propose', 'x', '--outcome', 'yes'], 'bad_outcome'],
+    [['set-bond', 'x', 'much'], 'bad_amount'],
+    [['set-bond', 'x'], 'usage'],
+    [['fund', '0xAB'], 'bad_address'],
+    [['set-whitelist', 'x', 'friends'], 'bad_whitelist'],
+    [['start', '--port', '65536'], 'bad_number'],
+    [['start', '--questions', 'many'], 'bad_number'],
+    [['frobnicate'], 'usage'],
+  ])('contract §6: %j is refused with exit 2, a code and a hint', async (args, code) => {
+    const refused = await act(...args)
+    expect(refused).toMatchObject({ code: 2, answer: { code, exit_code: 2, hint: expect.stringMatching(/.{5}/) } })
+  })
+
+  test('contract §6: a taken port is refused with exit 2 and says what to do', async () => {
+    const port = new URL(ready.dev.rpc_url).port
+    const { code, stderr } = await shop.run(['devchain', '--port', port])
+    expect(code).toBe(2)
+    expect(stderr).toContain('--port 0')
+  })
+
+  test('contract §6: SIGTERM ends the chain process too and exits 0', async () => {
+    const { code, stdout } = await chain.stop('SIGTERM')
+    expect(code).toBe(0)
+    expect(stdout.trim().split('\n')).toHaveLength(1)
+    await expect(fetch(ready.dev.rpc_url)).rejects.toThrow()
+  })
+
+  test('R23: a killed devchain takes its chain process along', async () => {
+    const killed = shop.start(['devchain', '--port', '0', '--questions', '0', '--json'])
+    const { dev } = await killed.line<Ready>()
+    await killed.stop('SIGKILL')
+    await expect
+      .poll(
+        () =>
+          fetch(dev.rpc_url).then(
+            () => 'answers',
+            () => 'gone',
+          ),
+        { timeout: 30_000 },
+      )
+      .toBe('gone')
+  })
+
+  test('contract §6: without --json the ready line is text for people, and a folder that cannot be written is exit 74', async () => {
+    const plain = shop.start(['devchain', '--port', '0', '--questions', '1'])
+    await plain.said(/--write/)
+    const { code, stdout } = await plain.stop('SIGINT')
+    expect(code).toBe(0)
+    expect(stdout).toMatch(/^ready http:\/\/127\.0\.0\.1:\d+ \(chain 31337, questions: 1, pid \d+\)\n$/)
+    const refused = await shop.run(['devchain', '--port', '0', '--questions', '0', '--write', '/dev/null/x'])
+    expect(refused.code).toBe(74)
+  })
+})

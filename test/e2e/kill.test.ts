@@ -1,0 +1,158 @@
+import { createServer, type Server } from 'node:http'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { DevDescription } from '../../src/core/io/dev-chain.js'
+import { type Running, workshop } from '../support/processes.js'
+import {
+  type Client,
+  executorTransactions,
+  makeClient,
+  post,
+  proposals,
+  questionOf,
+  type ServeReady,
+  type untilExecuted,
+} from '../support/proposing.js'
+
+/** R1–R3, R15, R23: the gateway is killed where it hurts, and nothing is lost or doubled. */
+const shop = workshop()
+let dev: DevDescription
+let folder: string
+beforeAll(async () => {
+  folder = join(await shop.folder(), 'dev')
+  const chain = shop.start(['devchain', '--port', '0', '--questions', '8', '--write', folder, '--json'])
+  dev = (await chain.line<ServeReady>()).dev
+})
+afterAll(() => shop.clean())
+
+/** Each test has a store of its own, so that one that fails leaves no lock to the next. */
+function serve(store: string, options: { failpoint?: string; set?: readonly string[] } = {}): Running {
+  const env = options.failpoint === undefined ? {} : { FAILPOINT: options.failpoint }
+  const sets = [`store=./store-${store}`, ...(options.set ?? [])].flatMap((assignment) => ['--set', assignment])
+  return shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--json', ...sets], { env })
+}
+
+const clientOf = (url: string): Promise<Client> => makeClient(shop, dev, { PROPOSER_GATEWAY: url })
+
+describe('a gateway killed by SIGKILL', () => {
+  test('R1: after the 202 the candidate is there with the same id, and is executed', async () => {
+    const { slug, question_id } = questionOf(dev, 0)
+    const before = await executorTransactions(dev)
+    const first = serve('acknowledged', { set: ['pipeline.enabled=false'] })
+    const { url } = await first.line<ServeReady>()
+    const client = await clientOf(url)
+    const signed = await client.ask('sign', slug, '--outcome', 'p2')
+    const submitted = await post(url, `/v1/proposals/${question_id}`, signed.answer.payload)
+    expect(submitted.status).toBe(202)
+    await first.stop('SIGKILL')
+
+    const second = serve('acknowledged')
+    const again = await second.line<ServeReady>()
+    const replayed = await post(again.url, `/v1/proposals/${question_id}`, signed.answer.payload)
+    expect(replayed).toMatchObject({ status: 200, body: { candidate_id: submitted.body.candidate_id } })
+    await expectOnce(again.url, question_id, String(submitted.body.candidate_id), before)
+    await second.stop()
+  })
+
+  test.each([
+    ['selected', 1],
+    ['reserved', 2],
+    ['prepared', 3],
+    ['sent', 4],
+    ['confirmed', 5],
+  ])('R3, R15: at "%s" it goes on after a restart with one transaction, one event and the same id', async (failpoint, n) => {
+    const { slug, question_id } = questionOf(dev, n)
+    const before = await executorTransactions(dev)
+    const first = serve(failpoint, { failpoint })
+    const { url } = await first.line<ServeReady>()
+    const client = await clientOf(url)
+    const submitted = await client.ask('submit', slug, '--outcome', 'p2')
+    expect(submitted.code, submitted.ended.stderr).toBe(0)
+    expect((await first.ended).signal).toBe('SIGKILL')
+
+    const second = serve(failpoint)
+    const again = await second.line<ServeReady>()
+    await expectOnce(again.url, question_id, String(submitted.answer.candidate_id), before)
+    await second.stop()
+  })
+
+  /** Executed, by one transaction more than before, with one ProposePrice in it, at the index that the status tells. */
+  async function expectOnce(url: string, questionId: string, candidateId: string, before: number): Promise<void> {
+    const client = await clientOf(url)
+    const status = await untilExecutedOf(client, questionId, candidateId)
+    expect(status).toMatchObject({ status: 'executed', candidate_id: candidateId, submission: { status: 'indexed' } })
+    expect(await executorTransactions(dev)).toBe(before + 1)
+    const logs = (await proposals(dev, client.proposer)).filter((log) => log.transactionHash === status.submission?.transaction_hash)
+    expect(logs.map(({ logIndex }) => Number(logIndex))).toEqual([status.submission?.proposal_event_index])
+  }
+
+  /** The client is a fresh one: its journal does not know the question of the candidate, so the wire is asked. */
+  async function untilExecutedOf(client: Client, questionId: string, candidateId: string) {
+    const answered = async () => {
+      const { answer } = await client.ask('status', candidateId, '--question', questionId)
+      const [status] = (answer.candidates ?? []) as Awaited<ReturnType<typeof untilExecuted>>[]
+      return status
+    }
+    await expect.poll(async () => (await answered())?.status, { timeout: 60_000, interval: 500 }).toBe('executed')
+    const status = await answered()
+    if (!status) throw new Error('no status')
+    return status
+  }
+})
+
+describe('a lost acknowledgement', () => {
+  let proxy: Server
+  let origin: string
+  let gateway: Running
+  let lose = true
+  const admitted: string[] = []
+
+  /** Hands every request on; while `lose` is set, the answer to an admission never reaches the client. */
+  beforeAll(async () => {
+    gateway = serve('lost')
+    const { url } = await gateway.line<ServeReady>()
+    proxy = createServer((request, response) => {
+      const chunks: Buffer[] = []
+      request.on('data', (chunk: Buffer) => chunks.push(chunk))
+      request.on('end', async () => {
+        const body = Buffer.concat(chunks)
+        const isAdmission = request.method === 'POST' && /^\/v1\/proposals\/[^/]+$/.test(request.url ?? '')
+        const answer = await fetch(`${url}${request.url}`, {
+          method: request.method ?? 'GET',
+          headers: { 'content-type': request.headers['content-type'] ?? 'application/json' },
+          ...(body.length > 0 ? { body } : {}),
+        })
+        const text = await answer.text()
+        if (isAdmission) admitted.push((JSON.parse(text) as { candidate_id: string }).candidate_id)
+        if (isAdmission && lose) request.socket.destroy()
+        else response.writeHead(answer.status, { 'content-type': 'application/json' }).end(text)
+      })
+    })
+    await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve))
+    const address = proxy.address()
+    if (address === null || typeof address === 'string') throw new Error('the proxy has no port')
+    origin = `http://127.0.0.1:${address.port}`
+  })
+  afterAll(async () => {
+    proxy.closeAllConnections()
+    await new Promise((resolve) => proxy.close(resolve))
+    await gateway.stop()
+  })
+
+  test('R7: exit 6, the journal says unknown, and replay ends it with the candidate that was admitted', async () => {
+    const client = await clientOf(origin)
+    const { slug } = questionOf(dev, 6)
+    const submitted = await client.ask('submit', slug, '--outcome', 'p2', '--timeout', '4')
+    expect(submitted).toMatchObject({ code: 6, answer: { exit_code: 6, hint: expect.stringContaining('proposer replay') } })
+    const listed = await client.ask('journal', 'list')
+    expect(listed.answer.authorizations).toMatchObject([{ state: 'unknown' }])
+
+    lose = false
+    const replayed = await client.ask('replay', '--all')
+    expect(replayed.code, replayed.ended.stderr).toBe(0)
+    const after = await client.ask('journal', 'list')
+    expect(after.answer.authorizations).toMatchObject([{ candidate_id: admitted[0] }])
+    // Every copy that reached the gateway was the same candidate (R2).
+    expect(new Set(admitted).size).toBe(1)
+  })
+})

@@ -1,0 +1,94 @@
+/** The front door with in-memory streams: `main(argv, context)` over real files in a folder of the test's own. */
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Readable } from 'node:stream'
+import type { Context } from '../../src/commands/context.js'
+import { main } from '../../src/commands/main.js'
+import { createOutput, type TextSink } from '../../src/commands/output.js'
+import { openPreferences } from '../../src/commands/preferences.js'
+import { systemClock, systemHash, systemRandom } from '../../src/core/io/clock.js'
+import { systemFiles } from '../../src/core/io/files.js'
+import { systemLiveness } from '../../src/core/io/liveness.js'
+import type { Chain, Clock, Fetch } from '../../src/core/ports.js'
+
+export interface Sink extends TextSink {
+  readonly written: string[]
+}
+
+export interface RunOptions {
+  readonly env?: Readonly<Record<string, string>>
+  readonly stdin?: string
+  readonly fetch?: Fetch
+  readonly chain?: Chain
+  readonly clock?: Clock
+  readonly environmentKey?: string
+  readonly signal?: AbortSignal
+  /** stdin and stderr are terminals. */
+  readonly interactive?: boolean
+  /** stdout is a terminal this wide. */
+  readonly columns?: number
+  readonly cwd?: string
+}
+
+export interface Ran {
+  readonly code: number
+  readonly stdout: string
+  readonly stderr: string
+}
+
+/** A PROPOSER_HOME of the test's own, and what removes it. */
+export async function temporaryHome(): Promise<{ path: string; remove(): Promise<void> }> {
+  const path = await mkdtemp(join(tmpdir(), 'proposer-cli-'))
+  return { path, remove: () => rm(path, { recursive: true, force: true }) }
+}
+
+function sink(isTTY: boolean, columns: number): Sink {
+  const written: string[] = []
+  return { written, isTTY, columns, write: (text) => written.push(text) }
+}
+
+/** A fetch for tests in which no call may leave the process. */
+export const noFetch: Fetch = async () => {
+  throw new Error('no network in this test')
+}
+
+/** Builds a context over in-memory streams; nothing of the test process's environment is in it. */
+export function fakeContext(home: string, options: RunOptions = {}): { context: Context; stdout: Sink; stderr: Sink } {
+  const stdout = sink(options.columns !== undefined, options.columns ?? 80)
+  const stderr = sink(options.interactive === true, options.columns ?? 80)
+  const env = { PROPOSER_HOME: home, NO_COLOR: '1', ...options.env }
+  const context: Context = {
+    env,
+    cwd: options.cwd ?? home,
+    stdin: Object.assign(Readable.from(options.stdin === undefined ? [] : [options.stdin]), { isTTY: options.interactive === true }),
+    isInteractive: options.interactive === true,
+    streams: { stdout, stderr },
+    output: createOutput({ stdout, stderr, env, mode: 'human', quiet: false }),
+    defaultHome: home,
+    environmentKey: options.environmentKey,
+    clock: options.clock ?? systemClock,
+    random: systemRandom,
+    hash: systemHash,
+    files: systemFiles,
+    liveness: systemLiveness(),
+    signal: options.signal ?? new AbortController().signal,
+    edges: {
+      fetch: async () => options.fetch ?? noFetch,
+      chain: async () => {
+        if (!options.chain) throw new Error('no chain in this test')
+        return options.chain
+      },
+      preferences: async (folder) => openPreferences(folder),
+    },
+    close: async () => undefined,
+  }
+  return { context, stdout, stderr }
+}
+
+/** Runs one command line to its end. */
+export async function run(home: string, argv: readonly string[], options: RunOptions = {}): Promise<Ran> {
+  const { context, stdout, stderr } = fakeContext(home, options)
+  const code = await main(argv, context)
+  return { code, stdout: stdout.written.join(''), stderr: stderr.written.join('') }
+}

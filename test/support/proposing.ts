@@ -1,0 +1,105 @@
+/** The client's side of an end-to-end test: a home, a key, pins, and what the chain says of it all. */
+import { mkdir, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { topics } from '../../src/core/chain/contracts.js'
+import type { DevDescription } from '../../src/core/io/dev-chain.js'
+import type { CandidateStatus } from '../../src/core/protocol/schema.js'
+import type { Ended, Workshop } from './processes.js'
+
+export interface ServeReady {
+  readonly event: string
+  readonly url: string
+  readonly admin_url: string
+  readonly pid: number
+  readonly dev: DevDescription
+}
+
+export interface Client {
+  readonly env: Readonly<Record<string, string>>
+  readonly proposer: string
+  /** Runs a verb with --json; `answer` is its document, or the error on stderr where it did not exit 0. */
+  ask(...args: string[]): Promise<{ code: number | null; answer: Record<string, unknown>; ended: Ended }>
+}
+
+/** A client of its own home, with the key of the n-th proposer of a dev chain and its trust file. */
+export async function makeClient(shop: Workshop, dev: DevDescription, more: Readonly<Record<string, string>>, n = 0): Promise<Client> {
+  const home = join(await shop.folder(), 'home')
+  await mkdir(home, { mode: 0o700 })
+  const account = dev.accounts.filter(({ role }) => role === 'proposer')[n]
+  if (!account) throw new Error(`the dev chain has no proposer ${n}`)
+  await writeFile(join(home, 'proposer.key'), `${account.private_key}\n`, { mode: 0o600 })
+  await writeFile(join(home, 'trust.json'), JSON.stringify(dev.trust))
+  const env = { PROPOSER_HOME: home, PROPOSER_KEY_FILE: join(home, 'proposer.key'), PROPOSER_TRUST: join(home, 'trust.json'), ...more }
+  return {
+    env,
+    proposer: account.address,
+    async ask(...args) {
+      const ended = await shop.run([...args, '--json', '--yes'], { env })
+      return { code: ended.code, answer: documentOf(ended), ended }
+    },
+  }
+}
+
+/** The result; for a failure the error, which stands on the last line of stderr. */
+function documentOf(ended: Ended): Record<string, unknown> {
+  if (ended.stdout.trim() !== '' && ended.code === 0) return JSON.parse(ended.stdout)
+  const last = ended.stderr.trim().split('\n').at(-1) ?? ''
+  if (!last.startsWith('{')) throw new Error(`no document: exit ${ended.code}, ${ended.stdout}${ended.stderr}`)
+  return JSON.parse(last).error
+}
+
+/** The n-th question, whose presence the test relies on. */
+export function questionOf(dev: DevDescription, n: number): DevDescription['questions'][number] {
+  const question = dev.questions[n]
+  if (!question) throw new Error(`the dev chain has no question ${n}`)
+  return question
+}
+
+async function rpc<T>(url: string, method: string, params: readonly unknown[]): Promise<T> {
+  const answer = await fetch(url, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ jsonrpc: '2.0', id: 1, method, params }),
+  })
+  const { result, error } = (await answer.json()) as { result?: T; error?: { message: string } }
+  if (result === undefined) throw new Error(`${method}: ${error?.message}`)
+  return result
+}
+
+export interface ProposedLog {
+  readonly logIndex: string
+  readonly transactionHash: string
+  readonly topics: readonly string[]
+}
+
+/** Every ProposePrice of these proposers on the chain, oldest first. */
+export async function proposals(dev: DevDescription, proposer: string): Promise<ProposedLog[]> {
+  const filter = { address: dev.trust.oracles, topics: [topics.proposePrice], fromBlock: '0x0', toBlock: 'latest' }
+  const logs = await rpc<ProposedLog[]>(dev.rpc_url, 'eth_getLogs', [filter])
+  return logs.filter((log) => log.topics.some((topic) => topic.endsWith(proposer.slice(2))))
+}
+
+/** How many transactions the executor has on the chain. */
+export async function executorTransactions(dev: DevDescription): Promise<number> {
+  const executor = dev.accounts.find(({ role }) => role === 'executor')
+  return Number(await rpc<string>(dev.rpc_url, 'eth_getTransactionCount', [executor?.address, 'latest']))
+}
+
+/** Polls to the end by the command line; the one candidate's status. */
+export async function untilExecuted(client: Client, candidateId: string): Promise<CandidateStatus> {
+  const { code, answer, ended } = await client.ask('poll', candidateId, '--timeout', '60')
+  if (code !== 0) throw new Error(`poll ended with ${code}: ${ended.stdout}${ended.stderr}`)
+  const [status] = answer.candidates as CandidateStatus[]
+  if (!status) throw new Error('poll told of no candidate')
+  return status
+}
+
+/** One POST of JSON; the status and the parsed answer. */
+export async function post(url: string, path: string, body: unknown): Promise<{ status: number; body: Record<string, unknown> }> {
+  const answer = await fetch(`${url}${path}`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: typeof body === 'string' ? body : JSON.stringify(body),
+  })
+  return { status: answer.status, body: (await answer.json()) as Record<string, unknown> }
+}

@@ -1,0 +1,218 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { dirname, join, normalize, relative } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { transform } from 'esbuild'
+import { describe, expect, test } from 'vitest'
+
+/**
+ * The tree as rules: who may import whom, what core may touch, and what no file may contain. It reads the sources, so a rule is broken
+ * here before it is broken in a review.
+ */
+const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
+
+interface Source {
+  /** Relative to the project's root, with forward slashes. */
+  readonly path: string
+  readonly text: string
+  readonly imports: readonly Imported[]
+}
+interface Imported {
+  readonly from: string
+  readonly names: string
+}
+
+function filesUnder(folder: string): string[] {
+  return readdirSync(join(root, folder), { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && /\.(ts|js)$/.test(entry.name))
+    .map((entry) => relative(root, join(entry.parentPath, entry.name)).replaceAll('\\', '/'))
+}
+
+const importForms = [
+  /^(?:import|export)\s([^'"]*?)\sfrom\s'([^']+)'/gm, // import x from 'y', export * from 'y'
+  /^import()\s'([^']+)'/gm, // import 'y'
+  /\bimport()\(\s*'([^']+)'\s*\)/g, // import('y'), in types too
+]
+
+function read(path: string): Source {
+  const text = readFileSync(join(root, path), 'utf8')
+  const imports = importForms.flatMap((form) =>
+    [...text.matchAll(form)].map(([, names = '', specifier = '']) => ({
+      names,
+      from: specifier.startsWith('.') ? normalize(join(dirname(path), specifier)).replaceAll('\\', '/') : specifier,
+    })),
+  )
+  return { path, text, imports }
+}
+
+const sources = filesUnder('src').map(read)
+/** This file spells out what it looks for. */
+const self = 'test/unit/layering.test.ts'
+const shipped = [...filesUnder('bin').map(read), ...sources]
+const tests = filesUnder('test').map(read)
+
+const floors = {
+  commands: ['commands', 'gateway', 'client', 'io', 'chain', 'storage', 'protocol', 'ports'],
+  gateway: ['gateway', 'chain', 'storage', 'protocol', 'ports'],
+  client: ['client', 'chain', 'storage', 'protocol', 'ports'],
+  io: ['io', 'chain', 'storage', 'protocol', 'ports'],
+  chain: ['chain', 'protocol', 'ports'],
+  storage: ['storage', 'protocol', 'ports'],
+  protocol: ['protocol', 'ports'],
+  ports: ['ports'],
+} as const
+type Floor = keyof typeof floors
+
+/** The room a file of src stands in; `undefined` for the front door of the library. */
+function floorOf(path: string): Floor | undefined {
+  const [, name] = /^src\/(?:core\/)?(\w+)/.exec(path) ?? []
+  return name !== undefined && name in floors ? (name as Floor) : undefined
+}
+
+const isCore = (source: Source) => source.path.startsWith('src/core/') && floorOf(source.path) !== 'io'
+
+/** viem functions that open a connection, hold a key or start a timer; everything else in its root module is arithmetic. */
+const notPure = /\b(create\w*(Client|Transport)|http|webSocket|ipc|custom|fallback|publicActions|walletActions|testActions|ccipRequest)\b/
+
+function allowedInCore({ from, names }: Imported): boolean {
+  if (from.startsWith('src/')) return true
+  if (from === 'viem') return !notPure.test(names)
+  return from === 'zod' || from === 'p-limit' || from === 'hono' || from.startsWith('hono/') || from.startsWith('@noble/')
+}
+
+/** Globals that reach the world or the host: their work comes by the ports. */
+const forbiddenGlobals = [
+  'process',
+  'console',
+  'Buffer',
+  'fetch',
+  'globalThis',
+  'performance',
+  'setTimeout',
+  'setInterval',
+  'setImmediate',
+  'XMLHttpRequest',
+  'WebSocket',
+  'Date.now',
+  'Math.random',
+  'AbortSignal.timeout',
+]
+
+/** Which forbidden globals a file really uses: esbuild replaces global references only, so a parameter called `fetch` is none. */
+async function globalsUsed(source: Source): Promise<string[]> {
+  const define = Object.fromEntries(forbiddenGlobals.map((name, index) => [name, `FORBIDDEN_GLOBAL_${index}_`]))
+  const { code } = await transform(source.text, { loader: 'ts', define, target: 'es2022' })
+  const used = forbiddenGlobals.filter((_, index) => code.includes(`FORBIDDEN_GLOBAL_${index}_`))
+  return /\bnew Date\(\)/.test(code) ? [...used, 'new Date()'] : used
+}
+
+/** Lines that are code: a comment may say what code must not. */
+const codeLines = (source: Source) =>
+  source.text.split('\n').map((line, index) => ({ at: `${source.path}:${index + 1}`, code: /^\s*(\/\/|\/?\*)/.test(line) ? '' : line }))
+
+describe('layering', () => {
+  test('the rules see the sources', () => {
+    expect(sources.length).toBeGreaterThan(20)
+    expect(sources.some((source) => source.imports.length > 0)).toBe(true)
+    expect(
+      sources.every((source) => source.path === 'src/library.ts' || source.path.endsWith('.d.ts') || floorOf(source.path) !== undefined),
+    ).toBe(true)
+  })
+
+  test('imports point one way: commands → gateway, client, io → chain, storage → protocol, ports', () => {
+    const broken = sources.flatMap((source) => {
+      const floor = floorOf(source.path)
+      const allowed: readonly string[] = floor === undefined ? Object.keys(floors) : floors[floor]
+      return source.imports
+        .filter(({ from }) => from.startsWith('src/') && !allowed.includes(floorOf(from) ?? ''))
+        .map(({ from }) => `${source.path} imports ${from}`)
+    })
+    expect(broken).toEqual([])
+  })
+
+  test('core outside io imports only its own rooms, zod, p-limit, hono, @noble and the pure part of viem', () => {
+    const broken = sources
+      .filter(isCore)
+      .flatMap((source) =>
+        source.imports
+          .filter((imported) => !allowedInCore(imported))
+          .map(({ from, names }) => `${source.path} imports ${names} from ${from}`),
+      )
+    expect(broken).toEqual([])
+  })
+
+  test('core outside io uses no process, console, timer, clock, random, global fetch or Buffer', async () => {
+    const broken: string[] = []
+    for (const source of sources.filter(isCore)) {
+      for (const name of await globalsUsed(source)) broken.push(`${source.path} uses ${name}`)
+    }
+    expect(broken).toEqual([])
+  })
+
+  test('the rule about globals finds a planted one and leaves a parameter of the same name alone', async () => {
+    const planted = (text: string) => globalsUsed({ path: 'src/core/planted.ts', text, imports: [] })
+    expect(await planted('export const now = () => Date.now()')).toEqual(['Date.now'])
+    expect(await planted('export const get = (fetch: (u: string) => void) => fetch("x")')).toEqual([])
+    expect(await planted('export const at = new Date(), then = new Date(5)')).toEqual(['new Date()'])
+  })
+
+  test('the bin imports the built command line and nothing else', () => {
+    const imported = filesUnder('bin').flatMap((path) => read(path).imports.map(({ from }) => from))
+    expect(imported.filter((from) => from !== 'dist/main.js' && !from.startsWith('node:'))).toEqual([])
+    expect(imported).toContain('dist/main.js')
+  })
+})
+
+describe('hygiene', () => {
+  const found = (where: readonly Source[], pattern: RegExp) =>
+    where.flatMap((source) =>
+      codeLines(source)
+        .filter(({ code }) => pattern.test(code))
+        .map(({ at, code }) => `${at} ${code.trim()}`),
+    )
+
+  test('no file we ship is longer than 400 lines', () => {
+    const long = shipped.map(({ path, text }) => ({ path, lines: text.split('\n').length - 1 })).filter(({ lines }) => lines > 400)
+    expect(long).toEqual([])
+  })
+
+  test('nothing is typed any, and no type error or lint rule is silenced', () => {
+    expect(found([...shipped, ...tests.filter(({ path }) => path !== self)], /\bas any\b|:\s*any\b|<any>|\bany\[\]/)).toEqual([])
+    const silenced = [...shipped, ...tests].filter(
+      ({ path, text }) =>
+        path !== self &&
+        /@ts-(ignore|expect-error|nocheck)|biome-ignore \S*(noExplicitAny|noNonNullAssertion|noConsole|noFloatingPromises)/.test(text),
+    )
+    expect(silenced.map(({ path }) => path)).toEqual([])
+  })
+
+  test('no file we ship prints by console', () => {
+    expect(found(shipped, /\bconsole\s*\./)).toEqual([])
+  })
+
+  test('nothing is left for later and no test is switched off', () => {
+    const left = [...shipped, ...tests].filter(({ path, text }) => path !== self && /\b(TODO|FIXME|XXX)\b/.test(text))
+    expect(left.map(({ path }) => path)).toEqual([])
+    expect(
+      found(
+        tests.filter(({ path }) => path !== self),
+        /\b(test|it|describe)\.(skip|only|todo)\b/,
+      ),
+    ).toEqual([])
+  })
+
+  test('no drawer for everything: no utils, types or index file', () => {
+    expect(shipped.filter(({ path }) => /\/(utils?|types|index|helpers)\.(ts|js)$/.test(path)).map(({ path }) => path)).toEqual([])
+  })
+
+  test('every function that core exports says what it takes, gives and throws', () => {
+    const silent = sources
+      .filter((source) => source.path.startsWith('src/core/'))
+      .flatMap((source) => {
+        const lines = source.text.split('\n')
+        return lines.flatMap((line, index) =>
+          /^export (async )?function\b/.test(line) && !/\*\/\s*$/.test(lines[index - 1] ?? '') ? [`${source.path}:${index + 1}`] : [],
+        )
+      })
+    expect(silent).toEqual([])
+  })
+})
