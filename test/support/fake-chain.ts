@@ -2,8 +2,7 @@
  * A chain for tests: a tree of blocks with a state each, a mempool with a node's nonce rules, a finalized pointer, reorganisations and
  * faults per call (robustness §8, T8). Nothing moves by itself: blocks come from `mine`.
  */
-import { type Abi, keccak256, parseTransaction, recoverTransactionAddress, stringToHex, type TransactionSerializedEIP1559 } from 'viem'
-import { ctfAdapterAbi, oracleAbi, permit2Abi, yesOrNoQuery } from '../../src/core/chain/contracts.js'
+import { keccak256, parseTransaction, recoverTransactionAddress, stringToHex, type TransactionSerializedEIP1559 } from 'viem'
 import {
   type Address,
   type BlockHeader,
@@ -15,24 +14,7 @@ import {
   type Clock,
   type Hex,
 } from '../../src/core/ports.js'
-import {
-  adapter,
-  callWorld,
-  emptyWorld,
-  type FakeLog,
-  fakeContracts,
-  logOf,
-  managedOf,
-  openRound,
-  oracle,
-  proposeOnOracle,
-  questionOf,
-  Revert,
-  requestOf,
-  runPropose,
-  token,
-  type World,
-} from './fake-world.js'
+import { callWorld, emptyWorld, type FakeLog, fakeContracts, Revert, runPropose, type World } from './fake-world.js'
 
 const baseFeeWei = 10_000_000_000n
 const genesisTime = 1_800_000_000n
@@ -369,102 +351,6 @@ function accountOf(accounts: Map<Address, Account>, address: Address): Account {
   return account
 }
 
-// — what happens on it —
-
-/** The text of a question, as the adapter stores it. */
-export function questionText(
-  name: string,
-  resData = 'res_data: p1: 0, p2: 1, p3: 0.5. Where p1 corresponds to No, p2 to Yes, p3 to unknown/50-50.',
-): Hex {
-  return stringToHex(`q: title: ${name}, description: Did it? ${resData},initializer:91430cad2d3975766499717fa0d66a78d814e5c5`)
-}
-
-/** Asks a question in the next block; its id. */
-export function ask(chain: FakeChain, ancillaryData: Hex): Hex {
-  const questionId = keccak256(ancillaryData)
-  chain.happen((world, time) => {
-    world.questions.set(questionId, { ancillaryData, timestamp: time, paused: false, flagged: false, resolved: false })
-    const initialized = logOf(adapter, ctfAdapterAbi as Abi, 'QuestionInitialized', {
-      questionID: questionId,
-      requestTimestamp: time,
-      creator: adapter,
-      ancillaryData,
-      rewardToken: token,
-      reward: 0n,
-      proposalBond: 0n,
-    })
-    return [...openRound(world, questionId, time), initialized]
-  })
-  return questionId
-}
-
-/** A dispute of the current round, which opens another one (domain §5.1). */
-export function dispute(chain: FakeChain, questionId: Hex): void {
-  chain.happen((world, time) => {
-    const request = requestOf(world, questionId)
-    const { timestamp, ancillaryData } = questionOf(world, questionId)
-    request.state = 4
-    const disputed = logOf(oracle, oracleAbi as Abi, 'DisputePrice', {
-      requester: adapter,
-      proposer: request.proposer,
-      disputer: adapter,
-      identifier: yesOrNoQuery,
-      timestamp,
-      ancillaryData,
-      proposedPrice: request.price,
-    })
-    const reset = logOf(adapter, ctfAdapterAbi as Abi, 'QuestionReset', { questionID: questionId })
-    return [disputed, ...openRound(world, questionId, time), reset]
-  })
-}
-
-/** Somebody else proposes directly. */
-export function rivalProposes(chain: FakeChain, questionId: Hex, rival: Address, price = 0n): void {
-  chain.happen((world, time) => proposeOnOracle(world, questionId, rival, price, time))
-}
-
-/** Another relayer executes a signed proposal. */
-export function otherRelayerExecutes(chain: FakeChain, calldata: Hex, relayer: Address): void {
-  chain.happen((world, time) => {
-    world.relayers.add(relayer)
-    return runPropose(world, relayer, calldata, time)
-  })
-}
-
-export function setPaused(chain: FakeChain, questionId: Hex, paused: boolean): void {
-  chain.happen((world) => {
-    questionOf(world, questionId).paused = paused
-    return [logOf(adapter, ctfAdapterAbi as Abi, paused ? 'QuestionPaused' : 'QuestionUnpaused', { questionID: questionId })]
-  })
-}
-
-export function setCustomBond(chain: FakeChain, questionId: Hex, bondRaw: bigint): void {
-  chain.happen((world) => {
-    const managedRequestId = managedOf(world, questionId)
-    world.customBonds.set(managedRequestId, bondRaw)
-    const { ancillaryData } = questionOf(world, questionId)
-    const args = { managedRequestId, requester: adapter, identifier: yesOrNoQuery, ancillaryData, currency: token, bond: bondRaw }
-    return [logOf(oracle, oracleAbi as Abi, 'CustomBondSet', args)]
-  })
-}
-
-/** The owner cancels nonces of one word. */
-export function invalidateNonces(chain: FakeChain, owner: Address, word: bigint, mask: bigint): void {
-  chain.happen((world) => {
-    world.bitmaps.set(`${owner}|${word}`, (world.bitmaps.get(`${owner}|${word}`) ?? 0n) | mask)
-    return [logOf(fakeContracts.permit2, permit2Abi as Abi, 'UnorderedNonceInvalidation', { owner, word, mask })]
-  })
-}
-
-/** Funds and approval of a wallet. */
-export function endow(chain: FakeChain, wallet: Address, raw = 10n ** 12n, allowanceRaw = 2n ** 200n): void {
-  chain.happen((world) => {
-    world.balances.set(wallet, raw)
-    world.allowances.set(wallet, allowanceRaw)
-    return []
-  })
-}
-
 /** A clock that stands still but for what the test adds; wall time follows the chain's head. */
 export interface FakeClock extends Clock {
   monotonic: number
@@ -481,3 +367,14 @@ export function createFakeClock(chain: FakeChain): FakeClock {
   }
   return clock
 }
+
+export {
+  ask,
+  dispute,
+  endow,
+  invalidateNonces,
+  questionText,
+  rivalProposes,
+  setCustomBond,
+  setPaused,
+} from './fake-events.js'

@@ -8,7 +8,8 @@ import { signerFromKey } from '../../src/core/io/keys.js'
 import type { Hex, Random, Signer } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import { admit, current, openMemoryLedger, signedCandidate } from './candidates.js'
-import { ask, createFakeChain, createFakeClock, endow, type FakeChain, type FakeClock, questionText } from './fake-chain.js'
+import { createFakeChain, createFakeClock, type FakeChain, type FakeClock } from './fake-chain.js'
+import { ask, endow, questionText } from './fake-events.js'
 import { fakeContracts } from './fake-world.js'
 import { type MemoryStore, newMemoryStore } from './memory-log.js'
 
@@ -146,3 +147,16 @@ export async function createPipelineWorld(options: WorldOptions = {}): Promise<P
   await world.restart()
   return world
 }
+
+/** A world with one question and one candidate that is about to be sent. */
+export async function oneCandidate(options: WorldOptions = {}) {
+  const world = await createPipelineWorld(options)
+  const questionId = await world.question()
+  const candidate = await world.submit(questionId)
+  return { world, questionId, candidate }
+}
+
+/** Transactions that nodes took, without self-transfers. */
+export const proposals = (world: PipelineWorld) => world.chain.taken.filter(({ to }) => to !== world.executor.address)
+/** The executor's nonces that proposals were ever signed with. */
+export const noncesOf = (world: PipelineWorld) => [...new Set(proposals(world).map(({ nonce }) => nonce))]

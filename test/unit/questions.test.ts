@@ -4,16 +4,8 @@ import { ooReporterAbi, oracleAbi, yesOrNoQuery } from '../../src/core/chain/con
 import { createRoundReader, type RegistryEntry, resolveRound } from '../../src/core/chain/questions.js'
 import type { Contracts } from '../../src/core/chain/round.js'
 import { type Address, type Chain, ChainError, type Hex } from '../../src/core/ports.js'
-import {
-  ask,
-  createFakeChain,
-  dispute,
-  type FakeChain,
-  questionText,
-  rivalProposes,
-  setCustomBond,
-  setPaused,
-} from '../support/fake-chain.js'
+import { createFakeChain, type FakeChain } from '../support/fake-chain.js'
+import { ask, dispute, questionText, rivalProposes, setCustomBond, setPaused } from '../support/fake-events.js'
 import { adapter, bondRaw, fakeContracts, finalFeeRaw, oracle, questionOf, token } from '../support/fake-world.js'
 
 async function asked(name = 'Rain?', resData?: string): Promise<{ chain: FakeChain; questionId: Hex }> {

@@ -35,6 +35,7 @@ const calm: SlotFacts = {
   sendDue: true,
   bumpDue: false,
   maySend: true,
+  maySign: true,
 }
 const kindOf = (slot: Slot, facts: Partial<SlotFacts>) => next(slot, { ...calm, ...facts }).kind
 
@@ -130,6 +131,13 @@ describe('the next action for a slot (robustness §3)', () => {
         expect(kind.startsWith('close')).toBe(false)
       }),
     )
+  })
+
+  test('without the key of the slot nothing is signed, and the stored bytes are sent all the same', () => {
+    const stranger = { maySign: false }
+    expect(kindOf(slotOf(), { ...stranger, recorded: null })).toBe('wait')
+    expect(kindOf(slotOf(attempt(1)), { ...stranger, bumpDue: true })).toBe('send')
+    expect(kindOf(slotOf(attempt(1)), { ...stranger, expired: true, overdue: true })).toBe('wait')
   })
 
   test('no more than six transactions are signed for one nonce', () => {

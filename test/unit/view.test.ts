@@ -2,20 +2,17 @@ import { describe, expect, test } from 'vitest'
 import { proposeCalldata } from '../../src/core/chain/propose.js'
 import { createChainView, type LiveView } from '../../src/core/gateway/view.js'
 import type { Address, Hex } from '../../src/core/ports.js'
+import { createFakeChain, createFakeClock, type FakeChain, type FakeClock } from '../support/fake-chain.js'
 import {
   ask,
-  createFakeChain,
-  createFakeClock,
   dispute,
-  type FakeChain,
-  type FakeClock,
   invalidateNonces,
   otherRelayerExecutes,
   questionText,
   rivalProposes,
   setCustomBond,
   setPaused,
-} from '../support/fake-chain.js'
+} from '../support/fake-events.js'
 import { fakeContracts, finalFeeRaw, token } from '../support/fake-world.js'
 import { createPipelineWorld, testSigner } from '../support/pipeline-world.js'
 
@@ -113,6 +110,42 @@ describe('questions (contract §2)', () => {
     ask(chain, text)
     await block(setting)
     expect(await view.question(questionId)).toMatchObject({ questionId })
+  })
+
+  test('a block that comes in while a question is read leaves neither a wrong miss nor an old state', async () => {
+    const setting = await watched()
+    const { chain, view } = setting
+    const { call } = chain
+    /** Reads of the question wait until the next block has been followed. */
+    const readMeanwhile = async (questionId: Hex) => {
+      let open: () => void = () => undefined
+      const gate = new Promise<void>((resolve) => {
+        open = resolve
+      })
+      let asked: () => void = () => undefined
+      const begun = new Promise<void>((resolve) => {
+        asked = resolve
+      })
+      chain.call = async (one, at) => {
+        asked()
+        await gate
+        return call(one, at)
+      }
+      const reading = view.question(questionId)
+      await begun
+      chain.call = call
+      await block(setting)
+      open()
+      return reading
+    }
+    const text = questionText('Fog?')
+    const fog = ask(chain, text)
+    expect(await readMeanwhile(fog)).toBeUndefined()
+    expect(await view.question(fog)).toMatchObject({ questionId: fog })
+    rivalProposes(chain, setting.questionId, wallet)
+    expect((await readMeanwhile(setting.questionId))?.round.state).toBe('requested')
+    await block(setting)
+    expect(view.known(setting.questionId)?.round.state).toBe('proposed')
   })
 
   test('where the chain does not answer, the question is not missing: state_unavailable', async () => {

@@ -73,7 +73,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   const patience = createSendPatience(clock, ports.random)
   const faults = new Map<string, string>()
   const plans = new Map<string, Plan>()
-  /** Head at which a slot's nonce was first seen taken; a second look at a later head has to agree. */
+  /** Head at which a slot's nonce was first seen taken. */
   const takenSince = new Map<string, bigint>()
 
   const carriedBy = (slot: Slot): readonly Candidate[] => {
@@ -100,8 +100,8 @@ export function createExecutor(ports: ExecutorPorts): Executor {
       overdue: passed(heads.latest, sendMarginSeconds),
       sendDue: newest === undefined || patience.isDue(newest.hash),
       bumpDue: newest !== undefined && patience.wantsHigherFee(newest.hash, heads.latest.number, gathered.nonceLatest === slot.nonce),
-      // Only this key can sign for the slot's nonce; what another one has sent is followed.
-      maySend: gathered.maySend && slot.executor === signer.address,
+      maySend: gathered.maySend,
+      maySign: slot.executor === signer.address,
     }
   }
 
@@ -291,8 +291,8 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   const closeTaken = async (slot: Slot, carried: readonly Candidate[], heads: Heads): Promise<boolean> => {
     const since = takenSince.get(slot.id)
     if (since === undefined) takenSince.set(slot.id, heads.latest.number)
-    // A node may know the nonce before it knows our receipt: a later head has to show the same.
-    if (since === undefined || heads.latest.number < since + 2n) return false
+    // The node that told the nonce may be ahead of the one that tells heads and receipts: what was its head has to be final here first.
+    if (since === undefined || heads.finalized.number <= since) return false
     const ends: { candidate: Candidate; end: SlotEnd }[] = []
     for (const candidate of carried) {
       const own = await ownProposal(slot, candidate, heads)
@@ -354,13 +354,14 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     },
     async open(candidate, heads) {
       const slots = ledger.slots()
-      if (slots.length >= mostPendingSlots) return undefined
+      const nonceLatest = await chain.transactionCount(signer.address, 'latest')
+      if (slots.filter(({ executor, nonce }) => executor === signer.address && nonce >= nonceLatest).length >= mostPendingSlots)
+        return undefined
       // R3: a round has one slot, whoever its candidate is.
       if (slots.some(({ candidateIds }) => candidateIds.some((id) => ledger.byId(id)?.roundKey === candidate.round.key))) return undefined
       const planned = await planFor(candidate, heads)
       if (planned.kind === 'unknown') return undefined
       if (planned.kind === 'refused') return planned.verdict
-      const nonceLatest = await chain.transactionCount(signer.address, 'latest')
       const slot: Slot = {
         id: ports.random.uuid(),
         executor: signer.address,
@@ -376,7 +377,11 @@ export function createExecutor(ports: ExecutorPorts): Executor {
       await drive(slot.id, fresh).catch(nextTime)
       return undefined
     },
-    faults: () => [...faults.values()],
+    faults() {
+      const others = ledger.slots().filter((slot) => slot.executor !== signer.address)
+      const strangers = others.map(({ executor, nonce }) => `nonce ${nonce} of the former executor ${executor} is not settled yet`)
+      return [...faults.values(), ...strangers]
+    },
   }
 }
 

@@ -30,8 +30,8 @@ const idleMs = 1_000
 const preconditionsMs = 30_000
 /** The finalized mark is for a restart on a lagging node (R16); a record a minute is enough for that. */
 const finalizedMarkMs = 60_000
-/** Spending a nonce through another application leaves no log: the bitmaps of all waiting candidates are read this often. */
-const nonceSweepMs = 60_000
+/** Spending a nonce through another application leaves no log: waiting candidates' bitmaps are read in turn, so many a finalized block. */
+const sweptPerBlock = 64
 
 export interface PipelineConfig {
   readonly pipeline: { readonly enabled: boolean }
@@ -91,7 +91,7 @@ export function createPipeline(parts: PipelineParts): Pipeline {
   let haltedAt: Hex | undefined
   let stopped: string | undefined
   let markedAtMs = Number.NEGATIVE_INFINITY
-  let sweptAtMs = Number.NEGATIVE_INFINITY
+  let sweptTo = 0
   let sweptAt: Hex | undefined
   /** Head at which a candidate was last judged, or its round's end last looked for: the same head gives the same answer. */
   const judgedAt = new Map<string, Hex>()
@@ -138,14 +138,22 @@ export function createPipeline(parts: PipelineParts): Pipeline {
     return true
   }
 
+  /** The next ones by sequence, from where the last turn ended, round and round. */
+  const turnOf = (candidates: readonly Candidate[]): ReadonlySet<string> => {
+    const later = candidates.filter(({ sequence }) => sequence > sweptTo)
+    const turn = (later.length > 0 ? later : candidates).slice(0, sweptPerBlock)
+    sweptTo = turn.at(-1)?.sequence ?? 0
+    return new Set(turn.map(({ id }) => id))
+  }
+
   /** Waiting candidates whose deadline has passed or whose nonce is gone, in finalized state, fail at once, pipeline on or off. */
   const sweep = async (heads: Heads) => {
     if (sweptAt === heads.finalized.hash) return
-    const all = clock.monotonicMs() - sweptAtMs >= nonceSweepMs
     const candidates = waiting()
+    const inTurn = turnOf(candidates)
     const bitmaps = new Map<string, Promise<bigint>>()
-    const isUsed = async ({ proposer, nonce }: Candidate) => {
-      if (!all && !view.nonceKnownUsed(proposer, BigInt(nonce))) return false
+    const isUsed = async ({ id, proposer, nonce }: Candidate) => {
+      if (!inTurn.has(id) && !view.nonceKnownUsed(proposer, BigInt(nonce))) return false
       const { word } = nonceBit(BigInt(nonce))
       const key = `${proposer}|${word}`
       const read =
@@ -162,7 +170,6 @@ export function createPipeline(parts: PipelineParts): Pipeline {
       await commitOn(ledger, [candidate], [progressChange(candidate, failed(candidate.progress, failure))])
     }
     sweptAt = heads.finalized.hash
-    if (all) sweptAtMs = clock.monotonicMs()
   }
 
   const closeRounds = async (heads: Heads) => {
@@ -308,7 +315,7 @@ export function createPipeline(parts: PipelineParts): Pipeline {
       unsubscribe = [
         view.onHead(wake),
         ledger.onChange((events) => {
-          if (events.some(isNews)) wake()
+          if (config.pipeline.enabled && events.some(isNews)) wake()
         }),
       ]
       // Not caught here: what is no fault of chain or store is a bug and has to end the process.

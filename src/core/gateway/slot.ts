@@ -32,8 +32,10 @@ export interface SlotFacts {
   readonly sendDue: boolean
   /** Pending for long enough, or refused for its fee. */
   readonly bumpDue: boolean
-  /** False while the executor is switched off or halted: what was sent is followed all the same. */
+  /** False while the pipeline is switched off: what was sent is followed all the same. */
   readonly maySend: boolean
+  /** Whether this process holds the key of the slot's executor; stored bytes can be sent without it. */
+  readonly maySign: boolean
 }
 
 /** Where a slot stands. */
@@ -95,7 +97,7 @@ export function next(slot: Slot, facts: SlotFacts): Action {
 }
 
 function afterReserved(facts: SlotFacts): Action {
-  if (!facts.maySend) return wait('the executor may not send')
+  if (!facts.maySend || !facts.maySign) return wait('the executor may not sign')
   return facts.overdue ? { kind: 'cancel', attempt: undefined } : { kind: 'prepare' }
 }
 
@@ -106,8 +108,8 @@ function afterPending(slot: Slot, newest: SlotAttempt, facts: SlotFacts): Action
   const isHeld = facts.held.has(newest.hash)
   if (isHeld && newest.sentAtMs === null) return { kind: 'note-sent', attempt: newest }
   if (!facts.maySend) return wait('the executor may not send')
-  if (facts.expired && newest.kind === 'propose') return { kind: 'cancel', attempt: newest }
-  if (facts.bumpDue && slot.attempts.length < mostAttempts) {
+  if (facts.maySign && facts.expired && newest.kind === 'propose') return { kind: 'cancel', attempt: newest }
+  if (facts.maySign && facts.bumpDue && slot.attempts.length < mostAttempts) {
     return newest.kind === 'cancel' ? { kind: 'cancel', attempt: newest } : { kind: 'replace', attempt: newest }
   }
   if (isHeld) return wait('the transaction is pending')

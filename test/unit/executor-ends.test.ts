@@ -1,0 +1,328 @@
+import { describe, expect, test } from 'vitest'
+import { proposeCalldata } from '../../src/core/chain/propose.js'
+import { dispute, otherRelayerExecutes, rivalProposes } from '../support/fake-events.js'
+import { token } from '../support/fake-world.js'
+import { createPipelineWorld, noncesOf, oneCandidate, proposals, testSigner } from '../support/pipeline-world.js'
+
+describe('nodes that lag behind themselves', () => {
+  test('R3: a node that is ahead with the nonce, while heads and receipts come from one behind, leads to no second transaction', async () => {
+    const { world, candidate } = await oneCandidate()
+    await world.turn()
+    const before = world.view.heads()
+    const behind = { ...world.chain }
+    world.chain.mine(4)
+    const ahead = await world.chain.transactionCount(world.executor.address, 'finalized')
+    Object.assign(world.chain, {
+      receipt: async () => null,
+      hasTransaction: async () => false,
+      estimateGas: async () => 350_000n,
+      block: async (at: unknown) =>
+        at === 'latest' ? before?.latest : at === 'finalized' ? before?.finalized : behind.block(at as bigint),
+    })
+    expect(ahead).toBe(1)
+    for (let looks = 0; looks < 3; looks += 1) await world.turn()
+    const { receipt, hasTransaction, estimateGas, block } = behind
+    Object.assign(world.chain, { receipt, hasTransaction, estimateGas, block })
+    await world.pass(4)
+    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(proposals(world)).toHaveLength(1)
+  })
+
+  test('R3: receipts that stay away while the round shows our own transaction are waited for', async () => {
+    const { world, candidate } = await oneCandidate()
+    await world.turn()
+    const { receipt } = world.chain
+    world.chain.receipt = async () => null
+    await world.pass(10)
+    expect(world.ledger.slots()).toHaveLength(1)
+    world.chain.receipt = receipt
+    await world.pass(2)
+    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(proposals(world)).toHaveLength(1)
+  })
+
+  test('R14: a receipt of a block that is not canonical counts for nothing', async () => {
+    const { world, candidate } = await oneCandidate()
+    await world.turn()
+    const { receipt } = world.chain
+    world.chain.receipt = async (hash) => {
+      const found = await receipt(hash)
+      return found && { ...found, blockHash: `0x${'f'.repeat(64)}` }
+    }
+    await world.pass(4)
+    expect((await world.now(candidate)).progress).toMatchObject({ status: 'selected', submission: { status: 'submitted' } })
+    world.chain.receipt = receipt
+    await world.pass(4)
+    expect((await world.now(candidate)).progress.status).toBe('executed')
+  })
+})
+
+describe('reorganisations (R14)', () => {
+  test('a receipt that goes away takes the submission back, and the same bytes are sent again', async () => {
+    const { world, candidate } = await oneCandidate({ config: { chain: { confirmations: 1 } } })
+    await world.turn()
+    await world.pass(1)
+    expect((await world.now(candidate)).progress.status).toBe('executed')
+    world.chain.reorg(1, { drop: true })
+    world.chain.mine(2, { empty: true })
+    world.clock.monotonic += 31_000
+    await world.turn()
+    expect((await world.now(candidate)).progress).toMatchObject({ status: 'selected', submission: { status: 'submitted' } })
+    await world.pass(5)
+    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(proposals(world)).toHaveLength(1)
+  })
+
+  test('an event index that changes with the block is put right', async () => {
+    const { world, candidate } = await oneCandidate({ config: { chain: { confirmations: 1 } } })
+    const other = await world.question('other')
+    await world.turn()
+    await world.pass(1)
+    expect((await world.now(candidate)).progress).toMatchObject({ submission: { proposalEventIndex: 0 } })
+    world.chain.reorg(1)
+    rivalProposes(world.chain, other, testSigner(9).address)
+    world.chain.mine(2)
+    await world.turn()
+    await world.pass(4)
+    expect((await world.now(candidate)).progress).toMatchObject({ status: 'executed', submission: { proposalEventIndex: 1 } })
+  })
+
+  test('an execution that a rival displaces in a reorganisation ends as superseded', async () => {
+    const { world, questionId, candidate } = await oneCandidate({ config: { chain: { confirmations: 1 } } })
+    await world.turn()
+    await world.pass(1)
+    expect((await world.now(candidate)).progress.status).toBe('executed')
+    world.chain.reorg(1)
+    rivalProposes(world.chain, questionId, testSigner(9).address)
+    world.chain.mine(2)
+    await world.turn()
+    expect((await world.now(candidate)).progress).toMatchObject({ status: 'selected', submission: { status: 'reverted' } })
+    await world.pass(4)
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'failed',
+      failure: { code: 'superseded', stage: 'confirmation' },
+    })
+    expect(world.ledger.slots()).toEqual([])
+  })
+})
+
+describe('transactions that revert (domain §7)', () => {
+  test('somebody else was first: superseded, named with proposer and transaction, once it is final', async () => {
+    const { world, questionId, candidate } = await oneCandidate()
+    await world.turn()
+    rivalProposes(world.chain, questionId, testSigner(9).address, 5n)
+    await world.pass(1)
+    expect((await world.now(candidate)).progress).toMatchObject({ status: 'selected', submission: { status: 'reverted' } })
+    await world.pass(3)
+    const { progress } = await world.now(candidate)
+    expect(progress).toMatchObject({
+      status: 'failed',
+      submission: { status: 'reverted' },
+      failure: { code: 'superseded', retryable: false },
+    })
+    expect(progress.status === 'failed' && progress.failure.detail).toContain(testSigner(9).address)
+  })
+
+  test('a wallet that moved its funds away: insufficient_balance, retryable, and an exact replay executes later', async () => {
+    const { world, candidate } = await oneCandidate()
+    await world.turn()
+    const wallet = world.proposer().address
+    world.chain.happen((state) => {
+      state.balances.set(wallet, 1n)
+      return []
+    })
+    await world.pass(4)
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'failed',
+      failure: { code: 'insufficient_balance', retryable: true, stage: 'confirmation' },
+    })
+    world.chain.happen((state) => {
+      state.balances.set(wallet, 10n ** 12n)
+      return []
+    })
+    world.chain.mine()
+    await world.ledger.replay(candidate.id)
+    await world.turn()
+    await world.pass(4)
+    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(noncesOf(world)).toEqual([0, 1])
+  })
+
+  test('a role that was revoked fails nobody: the candidate stands in again and the queue halts', async () => {
+    const { world, candidate } = await oneCandidate()
+    await world.turn()
+    world.chain.happen((state) => {
+      state.relayers.delete(world.executor.address)
+      return []
+    })
+    await world.pass(3)
+    world.clock.monotonic += 31_000
+    await world.pass(1)
+    expect((await world.now(candidate)).progress).toMatchObject({ status: 'selected', submission: null })
+    expect(world.ledger.slots()).toEqual([])
+    expect(world.pipeline.faults()).toEqual([expect.stringContaining('DELEGATED_PROPOSER_ROLE')])
+    world.chain.happen((state) => {
+      state.relayers.add(world.executor.address)
+      return []
+    })
+    await world.pass(6)
+    expect((await world.now(candidate)).progress.status).toBe('executed')
+  })
+
+  test('domain §9: the same signature executed by another relayer counts as executed, with its transaction', async () => {
+    const { world, questionId, candidate } = await oneCandidate()
+    await world.turn()
+    const question = await world.view.question(questionId)
+    if (!question) throw new Error('unknown question')
+    const call = { request: question.round, token, proposer: candidate.proposer, terms: candidate, signature: candidate.signature }
+    otherRelayerExecutes(world.chain, proposeCalldata(call), testSigner(9).address)
+    await world.pass(5)
+    const { progress } = await world.now(candidate)
+    expect(progress).toMatchObject({ status: 'executed', submission: { status: 'indexed', proposalEventIndex: 0 } })
+    expect('submission' in progress && progress.submission?.transactionHash).not.toBe(proposals(world)[0]?.hash)
+  })
+})
+
+describe('deadlines (R13: judged by chain time)', () => {
+  test('a transaction that is not mined before the deadline is cancelled under its own nonce and ends as submission_expired', async () => {
+    const world = await createPipelineWorld()
+    const questionId = await world.question()
+    const candidate = await world.submit(questionId, { deadline: world.chain.head.timestamp + 20n })
+    await world.turn()
+    for (let block = 0; block < 16; block += 1) {
+      world.chain.mine(1, { empty: true })
+      await world.turn()
+    }
+    expect((await world.now(candidate)).progress.status).toBe('selected')
+    await world.pass(6)
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'failed',
+      submission: { status: 'dropped' },
+      failure: { code: 'submission_expired', stage: 'submission', retryable: false },
+    })
+    expect(world.chain.taken.map(({ nonce, to }) => [nonce, to === world.executor.address])).toEqual([
+      [0, false],
+      [0, true],
+    ])
+    const next = await world.submit(questionId, { by: 1 })
+    await world.turn()
+    await world.pass(4)
+    expect((await world.now(next)).progress.status).toBe('executed')
+  })
+
+  test('R3: a stand-in does not move while the expired transaction of its round could still be mined', async () => {
+    const world = await createPipelineWorld()
+    const questionId = await world.question()
+    const first = await world.submit(questionId, { deadline: world.chain.head.timestamp + 20n })
+    const standIn = await world.submit(questionId, { by: 1, price: '0' })
+    await world.turn()
+    for (let block = 0; block < 16; block += 1) {
+      world.chain.mine(1, { empty: true })
+      await world.turn()
+    }
+    expect((await world.now(standIn)).progress.status).toBe('validated')
+    expect(world.ledger.slots()).toHaveLength(1)
+    await world.pass(12)
+    expect((await world.now(first)).progress).toMatchObject({ status: 'failed', failure: { code: 'submission_expired' } })
+    expect((await world.now(standIn)).progress.status).toBe('executed')
+  })
+})
+
+describe('a nonce that was bound and never signed for (R15)', () => {
+  async function killedAtReserved(deadlineSeconds: bigint) {
+    const world = await createPipelineWorld()
+    const questionId = await world.question()
+    const candidate = await world.submit(questionId, { deadline: world.chain.head.timestamp + deadlineSeconds })
+    world.failpoint = async (name) => {
+      if (name === 'reserved') throw new Error('killed')
+    }
+    await expect(world.turn()).rejects.toThrow('killed')
+    world.failpoint = async () => undefined
+    await world.restart()
+    return { world, questionId, candidate }
+  }
+
+  test('is given back by a self-transfer where the deadline has passed meanwhile', async () => {
+    const { world, candidate } = await killedAtReserved(20n)
+    world.chain.mine(20)
+    await world.pass(5)
+    expect((await world.now(candidate)).progress).toMatchObject({ status: 'failed', failure: { code: 'submission_expired' } })
+    expect(world.chain.taken.map(({ nonce, to }) => [nonce, to])).toEqual([[0, world.executor.address]])
+  })
+
+  test('is given back where the round was taken meanwhile, and the candidate ends as superseded', async () => {
+    const { world, questionId, candidate } = await killedAtReserved(3_600n)
+    rivalProposes(world.chain, questionId, testSigner(9).address)
+    await world.pass(8)
+    expect((await world.now(candidate)).progress).toMatchObject({ status: 'failed', failure: { code: 'superseded' } })
+    expect(world.chain.taken.map(({ nonce, to }) => [nonce, to])).toEqual([[0, world.executor.address]])
+  })
+})
+
+describe('rounds and stand-ins (contract §5)', () => {
+  test('the lowest sequence is executed, and the stand-ins end as not_selected in the same commit that closes the slot', async () => {
+    const world = await createPipelineWorld()
+    const questionId = await world.question()
+    const candidates = [
+      await world.submit(questionId),
+      await world.submit(questionId, { by: 1 }),
+      await world.submit(questionId, { by: 2 }),
+    ]
+    await world.turn()
+    await world.pass(4)
+    const done = await Promise.all(candidates.map(world.now))
+    expect(done.map(({ progress }) => (progress.status === 'failed' ? progress.failure.code : progress.status))).toEqual([
+      'executed',
+      'not_selected',
+      'not_selected',
+    ])
+    expect(proposals(world)).toHaveLength(1)
+  })
+
+  test('R3: a candidate rejected while its transaction is out keeps its round taken until the slot is closed', async () => {
+    const world = await createPipelineWorld()
+    const questionId = await world.question()
+    const first = await world.submit(questionId)
+    const standIn = await world.submit(questionId, { by: 1 })
+    await world.turn()
+    const { progress } = await world.now(first)
+    if (progress.status !== 'selected') throw new Error(progress.status)
+    const failure = { stage: 'submission', code: 'operator_rejected', detail: 'no', retryable: false } as const
+    await world.ledger.commit([{ kind: 'candidate.progress', id: first.id, progress: { ...progress, status: 'failed', failure } }])
+    world.chain.mine(1, { empty: true })
+    await world.turn()
+    expect((await world.now(standIn)).progress.status).toBe('validated')
+    expect(world.ledger.slots()).toHaveLength(1)
+    await world.pass(9)
+    expect((await world.now(standIn)).progress.status).toBe('executed')
+    expect(world.ledger.slots()).toEqual([])
+  })
+
+  test('a dispute that opens a new round ends what was signed for the old one as round_advanced, and not before it is final', async () => {
+    const world = await createPipelineWorld()
+    const questionId = await world.question()
+    const candidate = await world.submit(questionId)
+    rivalProposes(world.chain, questionId, testSigner(9).address)
+    dispute(world.chain, questionId)
+    await world.pass(1)
+    expect((await world.now(candidate)).progress.status).toBe('received')
+    await world.pass(4)
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'failed',
+      failure: { code: 'round_advanced', stage: 'validation' },
+    })
+    const next = await world.submit(questionId)
+    await world.pass(5)
+    expect((await world.now(next)).progress.status).toBe('executed')
+  })
+
+  test('a rival’s proposal ends waiting candidates as superseded', async () => {
+    const world = await createPipelineWorld({ executor: false })
+    const questionId = await world.question()
+    const candidate = await world.submit(questionId)
+    await world.turn()
+    rivalProposes(world.chain, questionId, testSigner(9).address)
+    await world.pass(4)
+    expect((await world.now(candidate)).progress).toMatchObject({ status: 'failed', failure: { code: 'superseded', stage: 'validation' } })
+  })
+})
