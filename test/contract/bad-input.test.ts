@@ -81,9 +81,24 @@ describe('framing', () => {
     expectRefusal(answer, 400, 'bad_request')
     expect(answer.closed).toBe(true)
     await expect.poll(() => refusedCalls.length - before + front.records.length - recorded, { timeout: 20_000 }).toBe(1)
-    const [refused] = refusedCalls.slice(before)
-    if (refused) expect(refused).toMatchObject({ status: 400, code: 'bad_request', client: '127.0.0.1', route: 'unmatched' })
-    else expect(front.records.at(-1)).toMatchObject({ status: 408, items: 1 })
+    const [unparsed] = refusedCalls.slice(before)
+    const record = unparsed ?? front.records.at(-1)
+    expect(record).toMatchObject(
+      record?.status === 408 ? { status: 408, items: 1 } : { status: 400, code: 'bad_request', client: '127.0.0.1' },
+    )
+    if (unparsed) expect(unparsed.route).toBe('unmatched')
+  })
+
+  test('robustness §4: what the listener refuses costs one item on a charged route and nothing on a free one', async () => {
+    const left = async () => Number((await get(`/v1/proposals/eligibility/0x${'11'.repeat(20)}`)).headers['ratelimit-remaining'])
+    const before = await left()
+    const refused = await send(`${head}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n`)
+    expectRefusal(refused, 400, 'bad_request')
+    expect(Number(refused.headers['ratelimit-remaining'])).toBe(before - 1)
+    const free = await send('GET /healthz HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n')
+    expectRefusal(free, 400, 'bad_request')
+    expect(free.headers['ratelimit-remaining']).toBeUndefined()
+    expect(await left()).toBe(before - 2)
   })
 
   test('robustness §4: a header block above 16 KiB and more than 64 headers are 431', async () => {

@@ -192,6 +192,22 @@ export function ledgerSuite(name: string, make: () => Promise<LedgerStore>): voi
       expect(await ledger.replay(retryable)).toMatchObject({ id: retryable, progress: failed(true) })
     })
 
+    withStore('R2, R17: a replay and a rival at the same moment both end, and one of them has the round', async (_, ledger) => {
+      for (let turns = 0; turns < 12; turns += 1) {
+        const question = turns + 1
+        const id = await admitted(ledger, { question, nonce: 2 * question })
+        await ledger.commit([{ kind: 'candidate.progress', id, progress: failed(true) }])
+        const revival = ledger.replay(id)
+        for (let turn = 0; turn < turns; turn += 1) await Promise.resolve()
+        const [revived, rival] = await Promise.all([revival, ledger.admit(candidate({ question, nonce: 2 * question + 1 }))])
+        expect([
+          ['received', 'conflict'],
+          ['failed', 'admitted'],
+        ]).toContainEqual([revived.progress.status, rival.kind])
+        expect(ledger.active().filter(({ round }) => round.questionId === word(question))).toHaveLength(1)
+      }
+    })
+
     withStore(
       'R3: a slot keeps its nonce, its bytes and its candidate through a restart, and no nonce is bound twice',
       async (store, ledger) => {

@@ -326,20 +326,39 @@ describe('limits of the whole gateway', () => {
 
   test('R17: bodies share one memory; what does not fit is 503, and room comes back', async () => {
     const front = await openFront()
-    const send = (bytes: number) =>
+    const send = (bytes: number, client = 1, during = async () => undefined as unknown) =>
       front.gateway.handle(new Request('http://gateway.test/', { headers: { 'content-type': 'application/json' } }), {
-        address: '192.0.2.1',
+        address: `192.0.2.${client}`,
         target: '/propose/batch',
         method: 'POST',
         readBody: async ({ reserve }) => {
-          if (reserve(bytes)) return new TextEncoder().encode('{}')
+          if (reserve(bytes)) {
+            await during()
+            return new TextEncoder().encode('{}')
+          }
           const { BodyError } = await import('../../src/core/protocol/call.js')
           throw new BodyError('no_room')
         },
       })
-    expect((await send(gatewayLimits.bodyBytes + 1)).status).toBe(503)
-    expect((await send(gatewayLimits.bodyBytes)).status).toBe(422)
-    expect((await send(gatewayLimits.bodyBytes)).status).toBe(422)
+    const share = gatewayLimits.clientBodyBytes
+    expect((await send(share + 1)).status).toBe(503)
+    // a client that fills its own share shuts out itself alone, until its body has been answered
+    const holding = await send(share, 1, async () => {
+      expect((await send(1, 1)).status).toBe(503)
+      expect(
+        (
+          await send(share, 2, () =>
+            send(share, 3, () =>
+              send(share, 4, async () => {
+                expect((await send(1, 5)).status).toBe(503)
+              }),
+            ),
+          )
+        ).status,
+      ).toBe(422)
+    })
+    expect(holding.status).toBe(422)
+    expect((await send(share)).status).toBe(422)
   })
 
   test('robustness §5: an overloaded process sheds calls', async () => {

@@ -49,7 +49,7 @@ export function createBudget(limits: BudgetLimits, maxClients = rememberedClient
     window !== undefined && nowMs - window.startMs < limits.windowMs
   const spend = (window: Window | undefined, items: number, nowMs: number): Window =>
     isOpen(window, nowMs) ? { startMs: window.startMs, spentItems: window.spentItems + items } : { startMs: nowMs, spentItems: items }
-  const secondsLeft = (window: Window, nowMs: number) => Math.max(1, Math.ceil((window.startMs + limits.windowMs - nowMs) / 1000))
+  const secondsLeft = (window: Window, nowMs: number) => Math.max(1, Math.ceil((limits.windowMs - (nowMs - window.startMs)) / 1000))
 
   return {
     charge(client, items, nowMs) {

@@ -17,8 +17,8 @@ import type { Front, Route } from './route.js'
 import { createRoutes } from './routes.js'
 import { singleRoutes } from './single-routes.js'
 
-/** Limits for all calls together (robustness §5). */
-export const gatewayLimits = { callsInFlight: 256, bodyBytes: 64 * 1024 * 1024 } as const
+/** Limits for all calls together (robustness §5), and the share of body memory that one client may hold, so that it shuts nobody out. */
+export const gatewayLimits = { callsInFlight: 256, bodyBytes: 64 * 1024 * 1024, clientBodyBytes: 16 * 1024 * 1024 } as const
 
 export interface GatewayParts {
   readonly ports: { readonly clock: Clock; readonly random: Random; readonly hash: Hash }
@@ -58,6 +58,7 @@ export function createGateway(parts: GatewayParts): Gateway {
   let calls = 0
   let working = 0
   let bodyBytes = 0
+  const bodyBytesOf = new Map<string, number>()
   let drained: (() => void) | undefined
   let draining: Promise<void> | undefined
 
@@ -65,6 +66,7 @@ export function createGateway(parts: GatewayParts): Gateway {
     return [
       ...(draining ? ['the gateway is shutting down'] : []),
       ...(ledger.failed ? ['the store takes no writes any more'] : []),
+      ...(ledger.isFull ? ['the disk of the store is full'] : []),
       ...view.faults(),
       ...(parts.pipeline?.faults() ?? []),
     ]
@@ -96,13 +98,23 @@ export function createGateway(parts: GatewayParts): Gateway {
       })
     },
     reserve(exchange, bytes) {
-      if (bodyBytes + bytes > gatewayLimits.bodyBytes) return false
+      const own = (bodyBytesOf.get(exchange.client) ?? 0) + bytes
+      if (bodyBytes + bytes > gatewayLimits.bodyBytes || own > gatewayLimits.clientBodyBytes) return false
       bodyBytes += bytes
+      bodyBytesOf.set(exchange.client, own)
       exchange.reservedBytes += bytes
       return true
     },
     corsOrigins: config.cors.origins,
   })
+
+  function free({ client, reservedBytes }: Exchange): void {
+    if (reservedBytes === 0) return
+    bodyBytes -= reservedBytes
+    const left = (bodyBytesOf.get(client) ?? 0) - reservedBytes
+    if (left > 0) bodyBytesOf.set(client, left)
+    else bodyBytesOf.delete(client)
+  }
 
   function observe(record: RequestRecord): void {
     const method = knownMethods.has(record.method) ? record.method : 'OTHER'
@@ -145,7 +157,7 @@ export function createGateway(parts: GatewayParts): Gateway {
         })
         return response
       } finally {
-        bodyBytes -= exchange.reservedBytes
+        free(exchange)
         calls -= 1
         if (calls === 0) drained?.()
       }

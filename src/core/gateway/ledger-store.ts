@@ -172,11 +172,13 @@ export async function openLedger(ports: LedgerPorts, log: RecordLog, state: Ledg
         [pendingByNonce, state.byNonce].some((index) => index.has(nonce))
       if (entry.status !== 'failed' || !entry.retryable || taken || state.slotOf.has(id)) return candidate
       const revived: Candidate = { ...candidate, progress: { status: 'received' } }
-      const pending: Pending = { entry: { ...entry, status: 'received', retryable: false }, committed: Promise.resolve(revived) }
+      // The write's own promise: whoever waits for this rival must not go on before the place is taken or free again.
+      const committed = write([{ kind: 'candidate.whole', candidate: revived }]).then(() => revived)
+      const pending: Pending = { entry: { ...entry, status: 'received', retryable: false }, committed }
       pendingByRound.set(round, pending)
       pendingByNonce.set(nonce, pending)
       try {
-        await write([{ kind: 'candidate.whole', candidate: revived }])
+        await committed
       } finally {
         pendingByRound.delete(round)
         pendingByNonce.delete(nonce)
@@ -254,6 +256,9 @@ function lookUps(state: LedgerState, log: RecordLogReader | RecordLog, settings:
   return {
     get failed() {
       return 'failed' in log ? log.failed : undefined
+    },
+    get isFull() {
+      return 'closed' in log && log.closed
     },
     get info() {
       return state.info

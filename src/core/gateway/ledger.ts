@@ -118,5 +118,7 @@ export interface Ledger {
   onChange(listener: (changes: readonly LedgerEvent[]) => void): () => void
   /** Set once the store can no longer be written (R10, R12). */
   readonly failed: Error | undefined
+  /** The disk is full: nothing is admitted until a probe finds space (robustness §2, Write error). */
+  readonly isFull: boolean
   close(): Promise<void>
 }

@@ -40,9 +40,10 @@ export function createRoutes(routes: readonly Route[], steps: Steps): (request: 
       return respond(steps, context.req.raw, exchange, answer)
     })
   }
-  app.notFound((context) => respond(steps, context.req.raw, context.env, refusalAnswer(routeNotFound())))
-  return async (request, exchange) =>
-    isPlainPath(exchange.target) ? app.fetch(request, exchange) : respond(steps, request, exchange, refusalAnswer(routeNotFound()))
+  const nowhere = (request: Request, exchange: Exchange) =>
+    respond(steps, request, exchange, refusalAnswer(exchange.peer.refused ?? routeNotFound()))
+  app.notFound((context) => nowhere(context.req.raw, context.env))
+  return async (request, exchange) => (isPlainPath(exchange.target) ? app.fetch(request, exchange) : nowhere(request, exchange))
 }
 
 function routeNotFound(): Refusal {
@@ -62,6 +63,8 @@ async function answered(
   const request = context.req.raw
   exchange.route = template
   const route = methods.find(({ method }) => method === exchange.method)
+  const { refused } = exchange.peer
+  if (refused && (!route || route.free)) return { exchange, answer: refusalAnswer(refused) }
   if (!route) {
     const allow = methods.map(({ method }) => method).join(', ')
     return { exchange, answer: preflight(steps, request, exchange, allow) ?? wrongMethod(allow) }
@@ -98,7 +101,7 @@ function preflight(steps: Steps, request: Request, exchange: Exchange, allow: st
 
 /** A charged route. Whatever refuses before the charge costs one item (contract §2). */
 async function charged(steps: Steps, route: Route, params: Record<string, string>, request: Request, exchange: Exchange): Promise<Answer> {
-  const early = steps.shed() ?? paramFault(route, params) ?? headerFault(route, request)
+  const early = exchange.peer.refused ?? steps.shed() ?? paramFault(route, params) ?? headerFault(route, request)
   if (early) return chargedRefusal(steps, exchange, early)
   let body: unknown
   if (route.body) {

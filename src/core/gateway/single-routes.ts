@@ -116,7 +116,7 @@ async function shown(front: Front, candidate: Candidate): Promise<Answer> {
 /** Whether a new submission of this proposer for this question would be admitted now (contract §5). */
 async function canResubmit(front: Front, { proposer, round }: Candidate): Promise<boolean> {
   const { ledger, view } = front.parts
-  if (!ledger.admissionEnabled || !ledger.eligible(proposer) || ledger.failed || view.faults().length > 0) return false
+  if (!ledger.admissionEnabled || !ledger.eligible(proposer) || ledger.failed || ledger.isFull || view.faults().length > 0) return false
   const question = await lookUp(view, round.questionId)
   // A round that cannot be found out now cannot be submitted to now.
   if (question === undefined || question instanceof UnavailableError) return false

@@ -90,7 +90,7 @@ export async function orUnavailable<T>(work: Promise<T>, what: string): Promise<
     return await work
   } catch (error) {
     if (!(error instanceof ChainError)) throw error
-    throw new UnavailableError('state_unavailable', `the chain does not tell ${what}; retry in 2 seconds`, {
+    throw new UnavailableError('state_unavailable', `the chain does not tell ${what}`, {
       httpStatus: 503,
       retryAfterMs: 2_000,
       cause: error,

@@ -142,24 +142,32 @@ async function answer(options: ListenOptions, incoming: IncomingMessage, respons
   const { socket } = incoming
   const address = socket.remoteAddress ?? ''
   const method = incoming.method ?? ''
-  const head = framingFault(incoming) ?? headOf(incoming)
-  if (!(head instanceof Request)) {
-    report(options, method, head, address)
-    await send(incoming, response, head.status, commonHeaders, new TextEncoder().encode(refusalBody(head)), true)
-    return
-  }
+  const fault = framingFault(incoming)
+  const head = headOf(incoming)
+  const refused = fault ?? (head instanceof Request ? undefined : head)
   // Work may take longer than an idle socket may stay: a cut connection would hide what was admitted.
   socket.setTimeout(0)
-  const answered = await options.handler(head, {
+  const answered = await options.handler(head instanceof Request ? head : new Request(nowhere), {
     address,
     method,
     target: incoming.url ?? '',
+    ...(refused ? { refused } : {}),
     readBody: (limits) => readIncoming(incoming, response, limits),
   })
   const body = new Uint8Array(await answered.arrayBuffer())
   socket.setTimeout(socketSettings.timeoutMs)
-  await send(incoming, response, answered.status, Object.fromEntries(answered.headers), body, closing() || answered.status === 413)
+  await send(
+    incoming,
+    response,
+    answered.status,
+    Object.fromEntries(answered.headers),
+    body,
+    closing() || answered.status === 413 || refused !== undefined,
+  )
 }
+
+/** A `Request` needs an absolute URL; the target goes beside it. */
+const nowhere = 'http://gateway.invalid/'
 
 /** The headers that anything here looks at. */
 const usedHeaders = [
@@ -180,7 +188,7 @@ function headOf(incoming: IncomingMessage): Request | Refusal {
     if (value !== undefined) headers[name] = String(value)
   }
   try {
-    return new Request('http://gateway.invalid/', { headers })
+    return new Request(nowhere, { headers })
   } catch {
     // Whatever fetch's rules for header values refuse, the caller sent.
     return refuse('bad_request', 'a header has a value that is not allowed')

@@ -33,7 +33,7 @@ const spellings: readonly (readonly [ChainErrorKind, RegExp])[] = [
   ],
   [
     'reverted',
-    /revert|vm execution error|out of gas|invalid opcode|stack (under|over)flow|gas required exceeds allowance|bad instruction/i,
+    /revert|vm execution error|out ?of ?gas|invalid opcode|stack (under|over)flow|gas required exceeds allowance|bad instruction/i,
   ],
 ]
 

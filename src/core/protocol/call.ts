@@ -1,5 +1,6 @@
 /** One HTTP call as a listener and a gateway hand it to each other. */
 import type { WireCode } from './errors.js'
+import type { Refusal } from './refusal.js'
 
 /**
  * The other end of a call. A `Request` normalises its URL and refuses some methods, so a listener hands over what was on the wire
@@ -12,6 +13,8 @@ export interface Peer {
   readonly target?: string
   readonly method?: string
   readonly readBody?: (limits: BodyLimits) => Promise<Uint8Array>
+  /** Why the listener refuses the call; it still costs what its route costs (robustness §4). */
+  readonly refused?: Refusal
   /** `false` in process: no budget is charged (contract §6). */
   readonly charged?: boolean
 }
