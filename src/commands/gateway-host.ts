@@ -3,6 +3,7 @@
  * listener before it; `--local` hands its handler to the client instead of a socket. Nothing else differs between the two.
  */
 import { dirname, resolve } from 'node:path'
+import type { RegistryEntry } from '../core/chain/questions.js'
 import type { Contracts } from '../core/chain/round.js'
 import { contractsOf, type GatewayConfig, parseConfig } from '../core/gateway/config.js'
 import { createGateway, type Gateway } from '../core/gateway/gateway.js'
@@ -191,7 +192,16 @@ function settingsOf(config: GatewayConfig, genesisHash: Hex | undefined): Ledger
   }
 }
 
-async function registryOf(context: Context, { config, folder }: LoadedConfig) {
+/**
+ * The question registry of a configuration. Throws UsageError for a file that cannot be read, and for slugs from Gamma, which this
+ * version does not look up: a setting that nothing reads must not look as if it worked.
+ */
+export async function registryOf(context: Context, { config, folder }: LoadedConfig): Promise<readonly RegistryEntry[]> {
+  if (config.slugs.source === 'gamma') {
+    throw new UsageError('slugs_unsupported', 'slugs.source "gamma" is not supported by this version', {
+      hint: 'set slugs to {"source": "registry"} and name slugs in the questions file',
+    })
+  }
   if (config.questions === null) return []
   const path = resolve(folder, config.questions)
   return parseRegistry(parseJson(await readInput(context, path), path), path)

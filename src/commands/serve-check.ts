@@ -3,12 +3,10 @@ import { resolve } from 'node:path'
 import { roles, signedProposerAbi } from '../core/chain/contracts.js'
 import { readContract } from '../core/chain/reading.js'
 import { Trust } from '../core/client/trust.js'
-import { parseRegistry } from '../core/gateway/registry.js'
 import { type Address, type Chain, ChainError } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
-import type { LoadedConfig } from './gateway-host.js'
-import { parseJson, readInput } from './inputs.js'
+import { type LoadedConfig, registryOf } from './gateway-host.js'
 import { fromCwd } from './paths.js'
 import { configure, type ServerOptions } from './server.js'
 import { verifyTrust } from './trust-verify.js'
@@ -22,7 +20,7 @@ export interface Fault {
 export async function checkGateway(context: Context, path: string, options: ServerOptions): Promise<readonly Fault[]> {
   const loaded = await configure(context, path, options)
   const faults: Fault[] = []
-  await gathered(faults, () => readRegistry(context, loaded))
+  await gathered(faults, () => registryOf(context, loaded))
   const executor = await gathered(faults, () => executorAddress(context, loaded, options))
   const { rpc_urls } = loaded.config.chain
   const chain = await context.edges.chain(rpc_urls)
@@ -44,12 +42,6 @@ async function gathered<T>(faults: Fault[], work: () => Promise<T>): Promise<T |
     faults.push({ detail: error.detail, hint: error.meta.hint ?? 'correct gateway.json' })
     return undefined
   }
-}
-
-async function readRegistry(context: Context, { config, folder }: LoadedConfig): Promise<void> {
-  if (config.questions === null) return
-  const path = resolve(folder, config.questions)
-  parseRegistry(parseJson(await readInput(context, path), path), path)
 }
 
 /** Whose key would sign; a keystore is not unlocked for it. */
