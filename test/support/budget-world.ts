@@ -1,0 +1,195 @@
+/** Processes of one machine and strangers behind its address, spending at the gateway's real budget in simulated time. */
+import type { RateLimit } from '../../src/core/client/answer.js'
+import { createPlanner, type Planner, type PlannerOptions } from '../../src/core/client/planner.js'
+import { type BudgetLimits, createBudget } from '../../src/core/gateway/budget.js'
+import type { Clock, Files } from '../../src/core/ports.js'
+import { sha256 } from './client-world.js'
+import { SimFiles, seeded, seededRandom } from './sim-files.js'
+
+export const defaultLimits: BudgetLimits = { windowMs: 60_000, perClientItems: 120, globalItems: 1_000 }
+
+/** Time that moves to the next sleeper whenever nothing else can go on. Everything in it runs on microtasks alone. */
+export function simTime() {
+  let nowMs = 0
+  let wallMs = 1_760_000_000_000
+  let sleepers: { readonly atMs: number; readonly wake: () => void }[] = []
+  const sleep = (ms: number, signal?: AbortSignal): Promise<void> =>
+    new Promise((resolve, reject) => {
+      if (signal?.aborted === true) return reject(signal.reason)
+      const stop = () => {
+        sleepers = sleepers.filter((each) => each !== sleeper)
+        reject(signal?.reason)
+      }
+      const wake = () => {
+        signal?.removeEventListener('abort', stop)
+        resolve()
+      }
+      const sleeper = { atMs: nowMs + Math.max(0, ms), wake }
+      sleepers.push(sleeper)
+      signal?.addEventListener('abort', stop)
+    })
+  return {
+    nowMs: () => nowMs,
+    sleep,
+    /** The wall clock of the machine is set. */
+    jump(ms: number) {
+      wallMs += ms
+    },
+    /** A process's clocks: the wall is shared and tells whole milliseconds, monotonic ones begin anywhere. */
+    clock: (originMs: number): Clock => ({
+      nowMs: () => Math.floor(wallMs + nowMs),
+      monotonicMs: () => originMs + nowMs,
+      sleep,
+    }),
+    async run<T>(work: Promise<T>): Promise<T> {
+      let done = false
+      const finish = () => {
+        done = true
+      }
+      work.then(finish, finish)
+      for (;;) {
+        await new Promise((resolve) => setImmediate(resolve))
+        if (done) return work
+        let next = sleepers[0]
+        for (const one of sleepers) if (next !== undefined && one.atMs < next.atMs) next = one
+        if (next === undefined) throw new Error('everybody waits for ever')
+        sleepers.splice(sleepers.indexOf(next), 1)
+        nowMs = Math.max(nowMs, next.atMs)
+        next.wake()
+      }
+    },
+  }
+}
+export type SimTime = ReturnType<typeof simTime>
+
+export interface WorldOptions {
+  readonly seed: number
+  readonly limits?: BudgetLimits
+  /** The gateway's clock runs so much faster or slower. */
+  readonly serverPace?: number
+  /** Milliseconds each way. */
+  readonly latencyMs?: readonly [least: number, most: number]
+  /** Every call of the disk takes up to so long. */
+  readonly diskMs?: number
+  /** A gateway that sends no RateLimit headers. */
+  readonly silent?: boolean
+  /** Share of answers that are lost on the way back, and of requests that never arrive. */
+  readonly lossShare?: number
+}
+
+export interface BudgetWorld {
+  readonly time: SimTime
+  readonly sim: SimFiles
+  /** 429s that ours drew, by time of the charge. */
+  readonly refusedAtMs: number[]
+  readonly foreignRefusals: { count: number }
+  /** When our first and last admitted items were charged. */
+  readonly spent: { firstMs: number; lastMs: number; items: number; calls: number }
+  planner(options?: PlannerOptions): Planner
+  /** A process that sends so many items, in calls of at most 100, each split as granted unless `whole`. */
+  worker(
+    items: number,
+    options?: { readonly whole?: number; readonly startMs?: number; readonly planner?: Planner; readonly dieAfterCalls?: number },
+  ): Promise<void>
+  /** Somebody else behind the same address (or another one), who spends without asking. */
+  foreigner(calls: readonly { readonly atMs: number; readonly items: number }[], address?: string): Promise<void>
+  /** The gateway is started anew. */
+  restart(): void
+}
+
+export function budgetWorld(options: WorldOptions): BudgetWorld {
+  const { limits = defaultLimits, serverPace = 1, latencyMs = [1, 200], diskMs = 0, lossShare = 0 } = options
+  const time = simTime()
+  const sim = new SimFiles()
+  const random = seeded(options.seed)
+  let server = createBudget(limits)
+  let processes = 0
+  const refusedAtMs: number[] = []
+  const foreignRefusals = { count: 0 }
+  const spent = { firstMs: Number.NaN, lastMs: 0, items: 0, calls: 0 }
+  const serverMs = () => 12_345 + time.nowMs() * serverPace
+  const way = () => time.sleep(latencyMs[0] + random() * (latencyMs[1] - latencyMs[0]))
+
+  function charge(items: number) {
+    const told = server.charge('us', items, serverMs())
+    spent.calls++
+    if (!told.admitted) refusedAtMs.push(time.nowMs())
+    else {
+      if (Number.isNaN(spent.firstMs)) spent.firstMs = time.nowMs()
+      spent.lastMs = time.nowMs()
+      spent.items += items
+    }
+    const rateLimit: RateLimit = { limit: told.limitItems, remaining: told.remainingItems, resetSeconds: told.resetSeconds }
+    return {
+      answered: true,
+      refused: !told.admitted,
+      ...(options.silent === true ? {} : { rateLimit }),
+      ...(told.retryAfterSeconds === undefined ? {} : { retryAfterMs: told.retryAfterSeconds * 1_000 }),
+    }
+  }
+
+  function planner(plannerOptions: PlannerOptions = {}): Planner {
+    processes++
+    const files = diskMs === 0 ? sim.process() : slow(sim.process(), () => time.sleep(random() * diskMs))
+    const ports = { clock: time.clock(processes * 1_000_003), files, hash: sha256, random: seededRandom(options.seed * 1_000 + processes) }
+    return createPlanner(ports, '/home', 'https://gateway.test', plannerOptions)
+  }
+
+  return {
+    time,
+    sim,
+    refusedAtMs,
+    foreignRefusals,
+    spent,
+    planner,
+    async worker(items, { whole = 1, startMs = 0, planner: own = planner(), dieAfterCalls = Number.POSITIVE_INFINITY } = {}) {
+      if (startMs > 0) await time.sleep(startMs)
+      for (let [left, calls] = [items, 0]; left > 0; calls++) {
+        const wanted = Math.min(left, 100)
+        const reservation = await own.reserve(wanted, { min: Math.min(whole, wanted) })
+        if (calls >= dieAfterCalls) return
+        const fate = random()
+        await way()
+        if (fate < lossShare / 2) {
+          await reservation.settle({ answered: false, refused: false })
+          continue
+        }
+        const outcome = charge(reservation.granted)
+        await way()
+        if (fate < lossShare) await reservation.settle({ answered: false, refused: false })
+        else await reservation.settle(outcome)
+        if (!outcome.refused) left -= reservation.granted
+      }
+    },
+    async foreigner(calls, address = 'us') {
+      for (const { atMs, items } of calls) {
+        await time.sleep(Math.max(0, atMs - time.nowMs()))
+        if (!server.charge(address, items, serverMs()).admitted && address === 'us') foreignRefusals.count++
+      }
+    },
+    restart() {
+      server = createBudget(limits)
+    },
+  }
+}
+
+/** Every verb takes time, so that other processes come in between. */
+function slow(files: Files, pause: () => Promise<void>): Files {
+  const later =
+    <A extends unknown[], T>(verb: (...given: A) => Promise<T>) =>
+    async (...given: A) => {
+      await pause()
+      return verb(...given)
+    }
+  return {
+    open: later(files.open),
+    read: later(files.read),
+    rename: later(files.rename),
+    link: later(files.link),
+    remove: later(files.remove),
+    makeDir: later(files.makeDir),
+    syncDir: later(files.syncDir),
+    list: later(files.list),
+    exists: later(files.exists),
+  }
+}

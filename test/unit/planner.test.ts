@@ -1,0 +1,372 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import type { Answer } from '../../src/core/client/answer.js'
+import { openBudgetStore } from '../../src/core/client/budget-store.js'
+import { withBudget } from '../../src/core/client/budgeted-client.js'
+import { createGatewayClient, type GatewayClient } from '../../src/core/client/gateway-client.js'
+import { createPlanner, type Planner } from '../../src/core/client/planner.js'
+import { systemClock, systemHash, systemRandom } from '../../src/core/io/clock.js'
+import { systemFiles } from '../../src/core/io/files.js'
+import type { Fetch } from '../../src/core/ports.js'
+import { simTime } from '../support/budget-world.js'
+import { sha256 } from '../support/client-world.js'
+import { SimFiles, seededRandom } from '../support/sim-files.js'
+
+const told = (remaining: number, resetSeconds = 60, limit = 120) => ({
+  answered: true,
+  refused: false,
+  rateLimit: { limit, remaining, resetSeconds },
+})
+
+function machine() {
+  const time = simTime()
+  const sim = new SimFiles()
+  let processes = 0
+  return {
+    time,
+    sim,
+    planner(options: Parameters<typeof createPlanner>[3] = {}, origin = 'https://gateway.test'): Planner {
+      processes++
+      const ports = { clock: time.clock(processes * 7_777), files: sim.process(), hash: sha256, random: seededRandom(processes) }
+      return createPlanner(ports, '/home', origin, options)
+    },
+  }
+}
+
+async function learn(planner: Planner): Promise<void> {
+  const reservation = await planner.reserve(100, { min: 1 })
+  await reservation.settle(told(120 - reservation.granted))
+}
+
+describe('the planner', () => {
+  test('processes of one home share what they spend, and other origins have budgets of their own', async () => {
+    const { time, planner } = machine()
+    await time.run(
+      (async () => {
+        const [one, two] = [planner(), planner()]
+        await learn(one)
+        expect((await two.reserve(100)).granted).toBe(100)
+        expect((await one.reserve(100, { min: 1 })).granted).toBe(19)
+        expect(await two.snapshot()).toMatchObject({ learnt: true, limitItems: 120, spentItems: 120, roomItems: 0 })
+        expect((await planner({}, 'https://other.test').reserve(100, { min: 1 })).granted).toBe(1)
+      })(),
+    )
+  })
+
+  test('a long wait is told once, with the budget as words, and ends with the window', async () => {
+    const { time, planner } = machine()
+    const waits: string[] = []
+    await time.run(
+      (async () => {
+        const one = planner({ onWait: (ms, reason) => waits.push(`${Math.ceil(ms / 1_000)} ${reason}`) })
+        await learn(one)
+        const rest = await one.reserve(119)
+        await rest.settle(told(0))
+        await one.reserve(1)
+      })(),
+    )
+    expect(waits).toEqual(['61 120 items per 60 s, 120 spent'])
+    expect(time.nowMs()).toBeGreaterThanOrEqual(60_000)
+    expect(time.nowMs()).toBeLessThan(60_200)
+  })
+
+  test('contract §6: a wait longer than the time given ends at once with exit 75 and says when', async () => {
+    const { time, planner } = machine()
+    await time.run(
+      (async () => {
+        const one = planner()
+        await learn(one)
+        await one.reserve(119).then((reservation) => reservation.settle(told(0)))
+        await expect(one.reserve(1, { timeoutMs: 10_000 })).rejects.toMatchObject({
+          code: 'budget_spent',
+          meta: { exitCode: 75, retryAfterMs: 61_000 },
+        })
+        expect(time.nowMs()).toBeLessThan(1_000)
+        await expect(one.reserve(200)).rejects.toMatchObject({ code: 'batch_over_budget', meta: { exitCode: 2 } })
+      })(),
+    )
+  })
+
+  test('a stop ends a wait with its reason, and takes nothing', async () => {
+    const { time, planner } = machine()
+    const stop = new AbortController()
+    await time.run(
+      (async () => {
+        const one = planner()
+        await learn(one)
+        await one.reserve(119).then((reservation) => reservation.settle(told(0)))
+        const waiting = one.reserve(1, { signal: stop.signal })
+        const stopping = time.sleep(3_000).then(() => stop.abort(new Error('enough')))
+        await expect(waiting).rejects.toThrow('enough')
+        await stopping
+        expect(await one.snapshot()).toMatchObject({ spentItems: 120 })
+      })(),
+    )
+  })
+
+  test('contract §6: an in-process gateway is never charged, and no file is made', async () => {
+    const { time, sim, planner } = machine()
+    const local = planner({}, 'local:store')
+    const granted = await time.run(Promise.all([local.reserve(5_000), local.reserve(5_000)]))
+    expect(granted.map((one) => one.granted)).toEqual([5_000, 5_000])
+    expect(await time.run(local.forecast(5_000))).toEqual({ windows: 1, seconds: 0 })
+    expect([...sim.contents().keys()]).toEqual([])
+  })
+
+  test('eight planners on a real folder grant exactly the window, and leave few files', async () => {
+    const home = await mkdtemp(join(tmpdir(), 'proposer-budget-'))
+    try {
+      const ports = { clock: systemClock, files: systemFiles, hash: systemHash, random: systemRandom }
+      const planners = Array.from({ length: 8 }, () => createPlanner(ports, home, 'https://gateway.test'))
+      const [first] = planners
+      if (first === undefined) throw new Error('no planner')
+      await learn(first)
+      let granted = 1
+      await Promise.all(
+        planners.map(async (planner) => {
+          for (;;) {
+            const reservation = await planner.reserve(7, { min: 1, timeoutMs: 0 }).catch(() => undefined)
+            if (reservation === undefined) return
+            granted += reservation.granted
+          }
+        }),
+      )
+      expect(granted).toBe(120)
+      const [folder = ''] = await systemFiles.list(join(home, 'budget'))
+      expect((await systemFiles.list(join(home, 'budget', folder))).length).toBeLessThan(40)
+    } finally {
+      await rm(home, { recursive: true })
+    }
+  })
+})
+
+describe('the shared state', () => {
+  test('robustness §2: damage starts over with a note, and stops nothing', async () => {
+    const { time, sim, planner } = machine()
+    const notes: string[] = []
+    await time.run(
+      (async () => {
+        await learn(planner())
+        const top = [...sim.contents().keys()]
+          .filter((path) => /\/s\.\d+$/.test(path))
+          .sort((a, b) => a.localeCompare(b, 'en', { numeric: true }))
+        sim.damage(top.at(-1) ?? '', (bytes) => bytes.fill(0, 20, 40))
+        const other = planner({ onNote: (text) => notes.push(text) })
+        expect((await other.reserve(100, { min: 1 })).granted).toBe(1)
+        expect((await other.snapshot()).learnt).toBe(false)
+      })(),
+    )
+    expect(notes).toEqual(['the shared budget state was damaged; it is learnt anew'])
+  })
+
+  test.each(['ENOSPC', 'EIO'] as const)('robustness §2: a disk that answers %s leaves this process counting alone', async (does) => {
+    const { time, sim, planner } = machine()
+    const notes: string[] = []
+    await time.run(
+      (async () => {
+        sim.faults = [{ verb: 'open', nth: 1, does, always: true }]
+        const one = planner({ onNote: (text) => notes.push(text) })
+        await learn(one)
+        expect((await one.reserve(100)).granted).toBe(100)
+        expect((await one.reserve(100, { min: 1 })).granted).toBe(19)
+      })(),
+    )
+    expect(notes).toEqual([`the shared budget state cannot be kept (${does}); other processes of this machine are not counted`])
+  })
+
+  test('R23: a process killed at any call of the disk leaves a state that others go on with', async () => {
+    for (let nth = 1; nth <= 24; nth++) {
+      for (const does of ['kill-before', 'kill-after'] as const) {
+        const { time, sim, planner } = machine()
+        sim.faults = [{ verb: 'any', nth, does }]
+        const died = sim.death().then(() => true)
+        const whole = (async () => {
+          const one = planner()
+          await learn(one)
+          await one.reserve(50).then((reservation) => reservation.settle(told(69)))
+          return false
+        })()
+        await time.run(Promise.race([died, whole]))
+        sim.faults = []
+        const notes: string[] = []
+        const next = planner({ onNote: (text) => notes.push(text) })
+        const { granted } = await time.run(next.reserve(100, { min: 1 }))
+        expect(granted).toBeGreaterThanOrEqual(1)
+        expect(granted).toBeLessThanOrEqual(119)
+        expect(notes).toEqual([])
+      }
+    }
+  })
+
+  test('a change linked to a number that had been freed is seen to count for nothing, and made again', async () => {
+    const { time, sim } = machine()
+    const ports = { clock: time.clock(1), hash: sha256, random: seededRandom(1) }
+    const files = sim.process()
+    let held: (() => void) | undefined
+    const slowFiles = {
+      ...files,
+      link: async (from: string, to: string) => {
+        // Held up once, while others go on far beyond.
+        if (held === undefined) await new Promise<void>((resolve) => (held = resolve))
+        await files.link(from, to)
+      },
+    }
+    const add = (state: Parameters<Parameters<ReturnType<typeof openBudgetStore>['update']>[0]>[0]) => ({
+      state: { ...state, refusals: state.refusals + 1 },
+      result: undefined,
+    })
+    await time.run(
+      (async () => {
+        const quick = openBudgetStore({ ...ports, files, random: seededRandom(2) }, '/home', 'x')
+        await quick.update(add)
+        const slow = openBudgetStore({ ...ports, files: slowFiles }, '/home', 'x').update(add)
+        for (let change = 0; change < 40; change++) await quick.update(add)
+        held?.()
+        await slow
+        expect((await quick.read()).refusals).toBe(42)
+      })(),
+    )
+  })
+})
+
+describe('a client with a budget', () => {
+  const uuid = (n: number) => `00000000-0000-4000-8000-${String(n).padStart(12, '0')}`
+  const item = { candidate_id: uuid(1), status_code: 404, error: { code: 'candidate_not_found', detail: 'x' } }
+
+  /** A gateway that charges as the real one does, and answers status calls. */
+  function setting(budget: { limit?: number; spent?: number; refuse?: number } = {}) {
+    const { time, planner } = machine()
+    const charged: number[] = []
+    let [spent, refuse] = [budget.spent ?? 0, budget.refuse ?? 0]
+    const limit = budget.limit ?? 120
+    const fetch: Fetch = async (input, init) => {
+      const request = new Request(input, init)
+      const body = request.method === 'GET' ? {} : ((await request.json()) as { candidate_ids?: string[]; proposals?: unknown[] })
+      const items = body.candidate_ids?.length ?? body.proposals?.length ?? 1
+      charged.push(items)
+      spent += items
+      const headers = {
+        'content-type': 'application/json',
+        'ratelimit-limit': String(limit),
+        'ratelimit-remaining': String(Math.max(0, limit - spent)),
+        'ratelimit-reset': '60',
+      }
+      if (refuse-- > 0) {
+        spent = 0
+        const error = { code: 'rate_limited', detail: 'retry in 60 seconds' }
+        return new Response(JSON.stringify({ error }), {
+          status: 429,
+          headers: { ...headers, 'ratelimit-remaining': '0', 'retry-after': '60' },
+        })
+      }
+      const results = body.candidate_ids?.map((id) => ({ ...item, candidate_id: id })) ?? []
+      const summary = { accepted: 0, replayed: 0, rejected: 0 }
+      return new Response(JSON.stringify({ results, summary }), { status: 200, headers })
+    }
+    const client = createGatewayClient({ fetch, baseUrl: 'https://gateway.test', clock: time.clock(0) })
+    return { time, charged, client, planner: planner() }
+  }
+
+  test('§8: a list that is only read is split at what the window has left, and its results are those of one call', async () => {
+    const { time, charged, client, planner } = setting({ spent: 50 })
+    const ids = Array.from({ length: 60 }, (_, index) => uuid(index))
+    const answer = await time.run(withBudget(client, planner).statuses(ids))
+    expect(charged).toEqual([1, 59])
+    expect(answer.kind === 'accepted' ? answer.value.results.map((one) => one.candidate_id) : answer).toEqual(ids)
+  })
+
+  test('§7: a read that draws a 429 is sent again after its Retry-After; a submission is its caller’s to repeat', async () => {
+    const reading = setting({ refuse: 1 })
+    const answer = await reading.time.run(withBudget(reading.client, reading.planner).statuses([uuid(1)]))
+    expect(answer.kind).toBe('accepted')
+    expect(reading.time.nowMs()).toBeGreaterThanOrEqual(60_000)
+    const sending = setting({ refuse: 1 })
+    const refused = await sending.time.run(withBudget(sending.client, sending.planner).submitBatch('{"proposals":[{}]}'))
+    expect(refused).toMatchObject({ kind: 'deferred', httpStatus: 429, retryAfterMs: 60_000 })
+    expect(sending.time.nowMs()).toBeLessThan(1_000)
+  })
+
+  test('contract §2: a batch costs its entries, and what chunkSize kept is used by the next call', async () => {
+    const { time, charged, client, planner } = setting({ spent: 80 })
+    const budgeted = withBudget(client, planner)
+    await time.run(
+      (async () => {
+        expect(await budgeted.chunkSize()).toBe(1)
+        await budgeted.submitBatch('{"proposals":[{}]}')
+        expect(await budgeted.chunkSize()).toBe(39)
+        expect(await budgeted.chunkSize()).toBe(39)
+        await budgeted.submitBatch(`{"proposals":[${Array(30).fill('{}').join()}]}`)
+        expect(await planner.snapshot()).toMatchObject({ spentItems: 111 })
+        expect(await budgeted.chunkSize(5)).toBe(5)
+        await budgeted.close()
+        expect(await planner.snapshot()).toMatchObject({ spentItems: 111 })
+      })(),
+    )
+    expect(charged).toEqual([1, 30])
+  })
+
+  test('what chunkSize kept for longer than a reservation holds is reserved anew', async () => {
+    const { time, charged, client, planner } = setting()
+    const budgeted = withBudget(client, planner)
+    await time.run(
+      (async () => {
+        await budgeted.statuses([uuid(1)])
+        expect(await budgeted.chunkSize()).toBe(100)
+        await time.sleep(61_000)
+        await budgeted.submitBatch(`{"proposals":[${Array(100).fill('{}').join()}]}`)
+      })(),
+    )
+    expect(charged).toEqual([1, 100])
+    // The call was counted when it left: another one of its size must wait for the window after.
+    expect(await time.run(planner.snapshot())).toMatchObject({ spentItems: 101 })
+  })
+
+  test('contract §6: what cannot wait is an answer like any other: deferred, not sent', async () => {
+    const { time, charged, client, planner } = setting()
+    const budgeted = withBudget(client, planner, { leftMs: () => 5_000 })
+    await time.run(
+      (async () => {
+        await budgeted.statuses([uuid(1)])
+        await planner.reserve(119)
+        expect(await budgeted.submitBatch('{"proposals":[{}]}')).toMatchObject({ kind: 'deferred', code: 'budget_spent' })
+        expect(await budgeted.submitBatch(`{"proposals":[${Array(121).fill('{}').join()}]}`)).toMatchObject({ code: 'batch_over_budget' })
+        const stopped = AbortSignal.abort(new Error('stop'))
+        expect(await withBudget(client, planner).submitBatch('{"proposals":[{}]}', { signal: stopped })).toMatchObject({
+          kind: 'deferred',
+          code: 'not_sent',
+        })
+      })(),
+    )
+    expect(charged).toEqual([1])
+  })
+
+  test('a call that did not connect gives its items back; one whose answer was lost keeps them', async () => {
+    const { time, planner } = machine()
+    const one = planner()
+    const answers: Answer<never>[] = [
+      { kind: 'deferred', code: 'no_connection', detail: 'x' },
+      { kind: 'uncertain', code: 'connection_lost', detail: 'x' },
+    ]
+    const broken = { origin: 'https://gateway.test', submit: async () => answers.shift() } as unknown as GatewayClient
+    await time.run(
+      (async () => {
+        await learn(one)
+        const budgeted = withBudget(broken, one)
+        await budgeted.submit('q', '{}')
+        expect(await one.snapshot()).toMatchObject({ spentItems: 1 })
+        await budgeted.submit('q', '{}')
+        expect(await one.snapshot()).toMatchObject({ spentItems: 2 })
+      })(),
+    )
+  })
+
+  test('malformed arguments are refused as before, and cost nothing', async () => {
+    const { time, charged, client, planner } = setting()
+    await expect(time.run(withBudget(client, planner).status('question!', uuid(1)))).rejects.toMatchObject({ code: 'invalid_identifier' })
+    await expect(time.run(withBudget(client, planner).statuses([]))).rejects.toMatchObject({ code: 'invalid_batch' })
+    expect(charged).toEqual([])
+    expect(await time.run(planner.snapshot())).toMatchObject({ spentItems: 0 })
+  })
+})
