@@ -14,7 +14,15 @@ export { type Authorized, type AuthorizeParts, authorize, type Intent, type Prev
 export { type ContextResult, type ContextSource, chainContexts, gatewayContexts, type QuestionContext } from './core/client/context.js'
 export { createGatewayClient, type GatewayClient } from './core/client/gateway-client.js'
 export { type Journal, type JournalPorts, type JournalView, openJournal, verifyJournal } from './core/client/journal.js'
-export { type PollOptions, type PollResult, type PollTarget, pollCandidates, type Stage, statusOnce } from './core/client/polling.js'
+export {
+  type PolledStatus,
+  type PollOptions,
+  type PollResult,
+  type PollTarget,
+  pollCandidates,
+  type Stage,
+  statusOnce,
+} from './core/client/polling.js'
 export { type ReplayResult, replay } from './core/client/replay.js'
 export { type SubmissionResult, type SubmitOptions, submitAuthorization } from './core/client/sending.js'
 export { type SubmitParts, submitIntent, submitPayload } from './core/client/submission.js'

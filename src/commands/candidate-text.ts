@@ -1,19 +1,21 @@
 /** A candidate's status for people (spec §2.6). */
-import type { CandidateStatus } from '../core/protocol/schema.js'
+import type { PolledStatus } from '../core/client/polling.js'
 import type { Output } from './output.js'
 import { fields, fold, visible } from './render.js'
 
-const colours = { received: 'white', validated: 'cyan', selected: 'cyan', executed: 'green', failed: 'red' } as const
+export const colours = { received: 'white', validated: 'cyan', selected: 'cyan', executed: 'green', failed: 'red' } as const
 
-/** One block: what was proposed, how far it came, and where it failed what to do next. */
-export function candidateText(status: CandidateStatus, output: Pick<Output, 'columns' | 'paint'>): string {
-  const { submission, failure } = status
+type Screen = Pick<Output, 'columns' | 'paint'>
+
+/** One block: what was proposed, how far it came, and where it failed what to do next. What the batch route does not tell is left out. */
+export function candidateText(status: PolledStatus, output: Screen): string {
+  const { submission, outcome, price } = status
   const sent = submission && `${submission.status}${submission.transaction_hash === null ? '' : ` ${submission.transaction_hash}`}`
   const rows = fields(
     [
       ['question', status.question_id],
       ['proposer', status.proposer],
-      ['answer', `${status.outcome} (price ${status.price})`],
+      ['answer', outcome && `${outcome} (price ${price})`],
       ['received', status.received_at],
       ['validated', status.validated_at],
       ['selected', status.selected_at],
@@ -25,22 +27,19 @@ export function candidateText(status: CandidateStatus, output: Pick<Output, 'col
     ],
     output.columns,
   )
-  const lines = [`${visible(status.candidate_id)}  ${output.paint[colours[status.status]](status.status)}`, rows]
-  if (failure) {
-    lines.push(
-      output.paint.red(fold(`failed in ${failure.stage}: ${failure.code}: ${failure.detail}`, output.columns, '  ')),
-      fold(
-        `${failure.retryable ? 'the same payload may still execute' : 'this payload cannot execute any more'}; next: ${failure.next_action}`,
-        output.columns,
-        '  ',
-      ),
-    )
-  }
-  return lines.join('\n')
+  const head = `${visible(status.candidate_id)}  ${output.paint[colours[status.status]](status.status)}`
+  return [head, rows, ...failureLines(status, output)].join('\n')
 }
 
-/** One line of the live table. */
-export function stateLine(candidateId: string, status: CandidateStatus | undefined): string {
-  const state = status === undefined ? 'asking' : status.submission ? `${status.status}, ${status.submission.status}` : status.status
-  return `${candidateId}  ${state}`
+/** Why it failed and what to do next; nothing where it did not. */
+export function failureLines({ failure }: Pick<PolledStatus, 'failure'>, output: Screen): readonly string[] {
+  if (failure === null) return []
+  const { stage, code, detail, retryable, next_action: next } = failure
+  const fate = retryable === undefined ? [] : [retryable ? 'the same payload may still execute' : 'this payload cannot execute any more']
+  const then = next === undefined ? [] : [`next: ${next}`]
+  const told = [...fate, ...then].join('; ')
+  return [
+    output.paint.red(fold(`failed${stage === undefined ? '' : ` in ${stage}`}: ${code}: ${detail}`, output.columns, '  ')),
+    ...(told === '' ? [] : [fold(told, output.columns, '  ')]),
+  ]
 }

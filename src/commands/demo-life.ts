@@ -188,7 +188,7 @@ async function propose(context: Context, step: Step, setting: Setting, closers: 
   )
 }
 
-const hashOf = (status: CandidateStatus) => `${status.submission?.transaction_hash?.slice(0, 18)}…`
+const hashOf = (status: Pick<CandidateStatus, 'submission'>) => `${status.submission?.transaction_hash?.slice(0, 18)}…`
 
 function differs(detail: string): FailedError {
   return new FailedError('demo_failed', detail, { hint: 'run `proposer demo` again; if it stays so, please report it with this line' })

@@ -1,35 +1,81 @@
-/** Polling with something to look at: a live table on a terminal, a line a status with --ndjson. */
-import { type PollOptions, type PollParts, type PollResult, type PollTarget, pollCandidates, type Stage } from '../core/client/polling.js'
-import type { CandidateStatus } from '../core/protocol/schema.js'
-import { stateLine } from './candidate-text.js'
+/** Polling with something to look at: a table on a terminal, a line a change with --ndjson. */
+import {
+  changedAt,
+  type PolledStatus,
+  type PollOptions,
+  type PollParts,
+  type PollResult,
+  type PollTarget,
+  pollCandidates,
+  type Stage,
+} from '../core/client/polling.js'
+import { instant } from '../core/protocol/candidate.js'
 import type { Context } from './context.js'
+import type { Live } from './live.js'
+import { countsText, liveLines } from './poll-table.js'
 import { visible } from './render.js'
 
-/** Polls with progress on stderr; with --ndjson each new status is a line on stdout. */
+export interface FollowOptions {
+  readonly timeoutMs?: number | undefined
+  readonly until?: Stage | undefined
+  /** Every status whole. */
+  readonly full?: boolean
+  /** Where the table is drawn; else progress goes to stderr. */
+  readonly live?: Live | undefined
+}
+
+/** Polls and shows how it goes; with --ndjson each change is a line on stdout. Trouble with the gateway is told once until it is over. */
 export async function follow(
   context: Context,
   parts: PollParts,
   targets: readonly PollTarget[],
-  { timeoutMs, until }: { readonly timeoutMs?: number | undefined; readonly until?: Stage | undefined },
+  { timeoutMs, until, full, live }: FollowOptions,
 ): Promise<PollResult> {
-  const { output } = context
-  const latest = new Map<string, CandidateStatus>()
-  const table = () => targets.map(({ candidateId }) => stateLine(candidateId, latest.get(candidateId))).join('\n')
-  const progress = output.progress(table())
+  const { clock } = context
+  const output = live?.output ?? context.output
+  const latest = new Map<string, PolledStatus>()
+  let note = ''
+  let isBudgetTold = false
+  const progress = output.progress(countsText(targets, latest))
+  const show = () => {
+    progress.update(countsText(targets, latest))
+    if (live) live.draw(liveLines(targets, latest, { ...live.size(), paint: output.paint, note }))
+  }
+  const options: PollOptions = {
+    ...(until === undefined ? {} : { until }),
+    ...(timeoutMs === undefined ? {} : { timeoutMs }),
+    ...(full === undefined ? {} : { full }),
+    signal: context.signal,
+    onStatus: (status) => {
+      latest.set(status.candidate_id, status)
+      if (output.mode === 'ndjson') output.line(changeOf(status, clock.nowMs()))
+    },
+    onLook: ({ items }) => {
+      note = `${items} asked`
+      show()
+    },
+    onWait: ({ kind, reason, waitMs }) => {
+      const text = `${visible(reason)}; asking again in ${Math.ceil(waitMs / 1000)} s`
+      note = text
+      show()
+      if (kind === 'trouble' || !isBudgetTold) output.note(text)
+      isBudgetTold ||= kind === 'budget'
+    },
+  }
   try {
-    const options: PollOptions = {
-      ...(until === undefined ? {} : { until }),
-      ...(timeoutMs === undefined ? {} : { timeoutMs }),
-      signal: context.signal,
-      onStatus: (status) => {
-        latest.set(status.candidate_id, status)
-        if (output.mode === 'ndjson') output.line(status)
-        progress.update(table())
-      },
-      onWait: ({ reason, waitMs }) => output.note(`${visible(reason)}; asking again in ${Math.ceil(waitMs / 1000)} s`),
-    }
+    show()
     return await pollCandidates(parts, targets, options)
   } finally {
     progress.stop()
+    live?.clear()
   }
 }
+
+/** A change as a line: when it came to be by the gateway's times, else when it was seen. */
+const changeOf = (status: PolledStatus, nowMs: number) => ({
+  candidate_id: status.candidate_id,
+  question_id: status.question_id ?? null,
+  status: status.status,
+  submission_status: status.submission?.status ?? null,
+  at: changedAt(status) ?? instant(nowMs),
+})

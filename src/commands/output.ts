@@ -6,6 +6,7 @@ export interface TextSink {
   write(text: string): unknown
   readonly isTTY?: boolean
   readonly columns?: number
+  readonly rows?: number
   readonly writableLength?: number
   on?(event: 'error', listener: (error: Error) => void): unknown
 }

@@ -2,14 +2,15 @@
 import { Command } from 'commander'
 import { stateOf } from '../core/client/authorizations.js'
 import type { JournalView } from '../core/client/journal.js'
-import { type PollTarget, type Stage, stages } from '../core/client/polling.js'
+import { type PollResult, type PollTarget, type Stage, stages } from '../core/client/polling.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { Uuid } from '../core/protocol/schema.js'
-import { candidateText } from './candidate-text.js'
 import type { Context } from './context.js'
 import { requireIdentifier } from './context-verb.js'
 import { follow } from './follow.js'
-import { addExecutorFlags, type SessionFlags, withSession } from './session.js'
+import { type Live, openLive } from './live.js'
+import { finalText } from './poll-table.js'
+import { addExecutorFlags, type Session, type SessionFlags, withSession } from './session.js'
 
 interface PollFlags extends SessionFlags {
   readonly all?: boolean
@@ -23,7 +24,7 @@ export const pollCommand = (context: Context): Command =>
     .argument('[candidate-id...]', 'default: every accepted one in the journal')
     .option('--all', 'every candidate the journal knows to be accepted and not done')
     .option(`--until <${stages.join('|')}>`, 'stop as soon as all have come this far')
-    .option('--question <id>', 'the question of candidates that the journal does not know')
+    .option('--question <id>', 'the question of candidates that the journal does not know, where it is wanted in the answer')
     .addHelpText(
       'after',
       '\nExamples:\n  proposer poll --all --timeout 300\n  proposer poll 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f --until confirmed',
@@ -32,24 +33,41 @@ export const pollCommand = (context: Context): Command =>
       const flags = command.optsWithGlobals<PollFlags>()
       const until = requireStage(flags.until)
       if (flags.all === true && ids.length > 0) throw bothGiven()
-      await withSession(context, flags, async (session) => {
-        const view = await session.journal.load()
-        const given = ids.map((id) => targetOf(view, id, flags.question))
-        const gateway = await session.gateway('run')
-        const targets = ids.length > 0 ? given : acceptedTargets(context, view, gateway.origin)
-        const { output } = context
-        const { candidates, error } = await follow(context, { ports: session.ports, gateway, journal: session.journal }, targets, {
-          timeoutMs: session.settings.timeoutMs,
-          until,
-        })
-        if (output.mode === 'ndjson') output.result('status', { summary: { candidates: candidates.length } }, () => '')
-        else
-          output.result('status', { candidates }, () =>
-            targets.length === 0 ? nothingText : candidates.map((one) => candidateText(one, output)).join('\n\n'),
-          )
-        if (error) throw error
-      })
+      const live = flags.quiet === true ? undefined : openLive(context)
+      const shown = live === undefined ? context : { ...context, output: live.output }
+      await withSession(shown, flags, (session) => poll(shown, session, { ids, until, question: flags.question, live }))
     })
+
+interface Wanted {
+  readonly ids: readonly string[]
+  readonly until: Stage | undefined
+  readonly question: string | undefined
+  readonly live: Live | undefined
+}
+
+async function poll(context: Context, session: Session, { ids, until, question, live }: Wanted): Promise<void> {
+  const { output } = context
+  const view = await session.journal.load()
+  const given = [...new Set(ids)].map((id) => givenTarget(view, id, question))
+  const gateway = await session.gateway('run')
+  const targets = ids.length > 0 ? given : acceptedTargets(context, view, gateway.origin)
+  const result = await follow(context, { ports: session.ports, gateway, journal: session.journal }, targets, {
+    timeoutMs: session.settings.timeoutMs,
+    until,
+    // The document holds the whole of each status; it costs the same items (§8).
+    full: output.mode === 'json',
+    live,
+  })
+  const { candidates, error } = result
+  if (output.mode === 'ndjson') output.result('status', { summary: summaryOf(result) }, () => '')
+  else output.result('status', { candidates }, () => (targets.length === 0 ? nothingText : finalText(targets, candidates, output)))
+  if (error) throw error
+}
+
+function summaryOf({ candidates, missing, items }: PollResult) {
+  const count = (state: string) => candidates.filter(({ status }) => status === state).length
+  return { candidates: candidates.length, executed: count('executed'), failed: count('failed'), missing: missing.length, items }
+}
 
 const nothingText = 'nothing to poll: the journal holds no accepted candidate of this gateway that is not done'
 
@@ -68,21 +86,24 @@ function requireStage(text: string | undefined): Stage | undefined {
  * A candidate and the question whose route tells about it (spec §4.1 rule 4), from the journal unless `question` names it. Throws
  * UsageError `invalid_candidate_id` or `question_unknown` (exit 2).
  */
-export function targetOf(view: JournalView, candidateId: string, question: string | undefined): PollTarget {
+export function targetOf(view: JournalView, candidateId: string, question: string | undefined): Required<Omit<PollTarget, 'sentAtMs'>> {
+  const { identifier } = givenTarget(view, candidateId, question)
+  if (identifier !== undefined) return { candidateId, identifier }
+  throw new UsageError('question_unknown', `the journal does not know the candidate ${candidateId}, so its question must be named`, {
+    hint: 'add --question <id>',
+  })
+}
+
+/** Like `targetOf`, but for a candidate of an unknown question the batch route serves. */
+function givenTarget(view: JournalView, candidateId: string, question: string | undefined): PollTarget {
   if (!Uuid.safeParse(candidateId).success) {
     throw new UsageError('invalid_candidate_id', `"${candidateId}" is not a candidate id`, {
       hint: 'give the candidate_id of the acknowledgement; `proposer journal list` shows them',
     })
   }
-  if (question !== undefined) {
-    requireIdentifier(question)
-    return { candidateId, identifier: question }
-  }
-  const known = view.byCandidate(candidateId)
-  if (known) return { candidateId, identifier: known.signed.questionId }
-  throw new UsageError('question_unknown', `the journal does not know the candidate ${candidateId}, so its question must be named`, {
-    hint: 'add --question <id>',
-  })
+  if (question !== undefined) requireIdentifier(question)
+  const identifier = question ?? view.byCandidate(candidateId)?.signed.questionId
+  return { candidateId, ...(identifier === undefined ? {} : { identifier }) }
 }
 
 function acceptedTargets(context: Context, view: JournalView, origin: string): readonly PollTarget[] {

@@ -398,7 +398,7 @@ describe('poll and status', () => {
       .split('\n')
       .map((line) => JSON.parse(line))
     expect(lines.map(({ status }) => status)).toEqual(['validated', 'selected', undefined])
-    expect(lines[2]).toEqual({ schema: 'proposer.status/1', summary: { candidates: 1 } })
+    expect(lines[2]).toMatchObject({ schema: 'proposer.status/1', summary: { candidates: 1, missing: 0 } })
   })
 
   test('contract §6: status asks once; a failed candidate exits 7 with what to do next', async () => {

@@ -1,25 +1,29 @@
-/** Following candidates to their end (spec §4.1 rule 4, contract §5). */
-import { ConflictError, FailedError, InterruptedError, PendingError, ProposerError, UnavailableError } from '../protocol/errors.js'
-import type { CandidateStatus } from '../protocol/schema.js'
-import { acceptedValue, answerError, gravest, maxRetryAfterMs, type RateLimit } from './answer.js'
+/** Following candidates to their end (spec §4.1 rule 4, §4.2 rules 6 and 7, contract §5). */
+import type { ProposerError } from '../protocol/errors.js'
+import { type CandidateStatus, isQuestionId } from '../protocol/schema.js'
+import { acceptedValue, answerError, gravest, maxRetryAfterMs } from './answer.js'
 import type { GatewayClient } from './gateway-client.js'
 import type { Journal, JournalPorts } from './journal.js'
+import type { JournalEntry } from './journal-records.js'
+import { checked, hasEnded, hasReached, lifeMs, type PolledStatus, type PollTarget, type Stage, stageKey } from './polled.js'
+import { failuresError, interrupted, refusalOf, timedOut } from './polling-errors.js'
+import { type Asked, type Looked, look, type Trouble } from './polling-look.js'
+import { budgetTold, heldUntil, lastLook, newPlan, nextStep, type Sight, seen } from './polling-plan.js'
 import { backoffMs, isAborted } from './retry.js'
-
-export const stages = ['validated', 'selected', 'submitted', 'confirmed', 'indexed'] as const
-export type Stage = (typeof stages)[number]
-
-export interface PollTarget {
-  readonly candidateId: string
-  /** Question ID or slug: the status route needs it. */
-  readonly identifier: string
-}
+import { timeLimit } from './sending.js'
 
 export interface PollParts {
   readonly ports: Pick<JournalPorts, 'clock' | 'random'>
   readonly gateway: GatewayClient
-  /** Terminal outcomes of candidates it knows are journaled. */
+  /** Terminal outcomes of candidates it knows are journaled, and it tells the question of those given by id alone. */
   readonly journal?: Journal
+}
+
+export interface PollWait {
+  /** `trouble`: told once until the gateway answers again. */
+  readonly kind: 'trouble' | 'budget'
+  readonly reason: string
+  readonly waitMs: number
 }
 
 export interface PollOptions {
@@ -27,192 +31,277 @@ export interface PollOptions {
   readonly until?: Stage
   readonly timeoutMs?: number
   readonly signal?: AbortSignal
-  /** Told each status that differs from the one before. */
-  readonly onStatus?: (status: CandidateStatus) => void
-  /** Told before a wait that a 429, 503 or a lost answer made longer. */
-  readonly onWait?: (event: { reason: string; waitMs: number }) => void
+  /** Every status whole, by the single route: the same items in more calls. */
+  readonly full?: boolean
+  /** Told each status whose stage differs from the one before. */
+  readonly onStatus?: (status: PolledStatus) => void
+  /** Told after each look. */
+  readonly onLook?: (counts: { readonly items: number; readonly done: number; readonly total: number }) => void
+  /** Told before a wait for the budget, and when a gateway begins to give no answer of use. */
+  readonly onWait?: (event: PollWait) => void
 }
 
 export interface PollResult {
-  /** Last known statuses, in the order of the targets; a target never answered is absent. */
-  readonly candidates: readonly CandidateStatus[]
-  /** The gravest: FailedError 7, PendingError 8, a refusal such as 404 (3), or UnavailableError 75 where nothing answered. */
+  /**
+   * Last known statuses, in the order of the targets; a target never answered is absent. Whole (`CandidateStatus`) where the single route
+   * told them: always with `full` and for a single target with an identifier.
+   */
+  readonly candidates: readonly PolledStatus[]
+  /** Targets that did not come to their goal: still on their way, or refused. */
+  readonly missing: readonly PollTarget[]
+  /** Status items that were asked for (§8). */
+  readonly items: number
+  /** The gravest: FailedError 7, PendingError 8, a refusal such as 404 (3), UnavailableError 75 where nothing answered, Interrupted 130. */
   readonly error?: ProposerError
 }
 
-const firstPauseMs = 500
-const longestPauseMs = 5_000
-/** Without an answer this many times in a row: nobody is there. */
+/** From admission, where nothing was observed yet: a chain with blocks of seconds. */
+const guessMs = { validated: 1_000, selected: 1_500, submitted: 2_500, confirmed: 4_000, indexed: 4_000 } as const
+/** Nobody has answered yet, and no time was given: so many tries, then nobody is there. */
 const maxSilent = 8
+/** An answer that is on its way when the time is over may still come in. */
+const graceMs = 2_000
+/** Failures whose rest is asked of the single route although their code tells enough (§4.2 rule 7): at least these, or this share. */
+const [explained, explainedShare] = [5, 20]
 
 interface Followed {
   readonly target: PollTarget
-  status?: CandidateStatus
-  error?: ProposerError
-  /** Nothing more is to be asked. */
+  status?: PolledStatus
+  refusal?: ProposerError
   done: boolean
+  /** Only the single route can tell the rest. */
+  owed: boolean
 }
 
 /**
- * Polls until every target ended or reached `until`, one status call each a pass; waits longer by Retry-After, by the budget that the
- * answers tell, and where nothing changes. Interrupted: `error` is an InterruptedError. Rejects for journal faults and bad arguments only.
+ * Polls until every target ended or reached `until`: many by the batch route, one by its own; not before an end can be expected, and
+ * within the budget that the answers tell. A gateway that gives no answer of use is asked again, ever later, until the time is over;
+ * without a time, and where it has never answered, 8 tries. Rejects for journal faults, bad arguments and a gateway that answers about
+ * another candidate (ConflictError `candidate_mismatch`).
  */
 export async function pollCandidates(parts: PollParts, targets: readonly PollTarget[], options: PollOptions = {}): Promise<PollResult> {
-  const { clock } = parts.ports
-  const followed = targets.map((target): Followed => ({ target, done: false }))
-  const endMs = options.timeoutMs === undefined ? Number.POSITIVE_INFINITY : clock.monotonicMs() + options.timeoutMs
-  let pauseMs = firstPauseMs
+  const { clock, random } = parts.ports
+  const { until, timeoutMs, signal } = options
+  const startMs = clock.monotonicMs()
+  const endMs = timeoutMs === undefined ? Number.POSITIVE_INFINITY : startMs + timeoutMs
+  const followed = (await known(parts.journal, targets)).map((target): Followed => ({ target, done: false, owed: false }))
+  const ages = followed.map(({ target }) => (target.sentAtMs === undefined ? undefined : clock.nowMs() - target.sentAtMs))
+  let plan = newPlan(ages, startMs, { guessMs: guessMs[until ?? 'indexed'], free: parts.gateway.origin.startsWith('local:') })
+  const asking = newAsking(followed, options)
+  let trouble: Trouble | undefined
   let silent = 0
-  for (;;) {
-    let changed = false
-    let budget: RateLimit | undefined
-    let trouble: { reason: string; waitMs: number } | undefined
-    for (const one of followed) {
-      if (one.done || trouble !== undefined || isAborted(options.signal)) continue
-      const answer = await parts.gateway.status(one.target.identifier, one.target.candidateId, options)
-      budget = answer.rateLimit ?? budget
-      if (answer.kind === 'accepted') {
-        silent = 0
-        changed = (await settle(parts, one, answer.value, options)) || changed
-      } else if (answer.kind === 'refused' || answer.kind === 'reconcile') {
-        one.error = answerError(answer, 'read')
-        one.done = true
-      } else {
-        silent++
-        const told = answer.retryAfterMs ?? 0
-        if (told > maxRetryAfterMs || silent >= maxSilent) return result(followed, answerError(answer, 'read'))
-        trouble = { reason: answer.detail, waitMs: Math.max(told, backoffMs(parts.ports.random, silent)) }
+  let answered = false
+  let isLast = false
+  let budgetToldMs = 0
+  let items = 0
+
+  const finish = async (last?: ProposerError): Promise<PollResult> => {
+    await journalEnds(parts.journal, asking.settleOwed())
+    return { ...result(followed, last), items }
+  }
+  const waiting = () => followed.filter(({ done }) => !done)
+  const limit = timeLimit(parts, {
+    ...(timeoutMs === undefined ? {} : { timeoutMs: timeoutMs + graceMs }),
+    ...(signal === undefined ? {} : { signal }),
+  })
+  try {
+    for (;;) {
+      if (isAborted(signal)) return await finish(interrupted(waiting(), signal?.reason))
+      const nowMs = clock.monotonicMs()
+      let step = nextStep(plan, nowMs)
+      if (step.kind === 'done') return await finish()
+      if (nowMs >= endMs) {
+        const at = trouble === undefined && !isLast ? lastLook(plan, nowMs) : []
+        if (at.length === 0) return await finish(timedOut(waiting(), trouble?.detail))
+        isLast = true
+        step = { kind: 'look', at }
       }
+      if (step.kind === 'wait') {
+        const waitMs = step.untilMs - nowMs
+        if (step.reason === 'budget' && trouble === undefined && step.untilMs !== budgetToldMs) {
+          budgetToldMs = step.untilMs
+          options.onWait?.({ kind: 'budget', reason: 'the budget is spent', waitMs })
+        }
+        await slept(parts, Math.min(waitMs, endMs - nowMs), signal)
+        continue
+      }
+      const looked = await look(parts.gateway, asking.routes(step.at), { signal: limit.signal })
+      items += looked.items
+      const { sights, ended } = asking.settle(step.at, looked)
+      await journalEnds(parts.journal, ended)
+      const lookedMs = clock.monotonicMs()
+      if (looked.rateLimit !== undefined) plan = budgetTold(plan, looked.rateLimit, lookedMs)
+      if (sights.length > 0 || looked.batchRefused !== undefined) {
+        plan = seen(plan, sights, lookedMs)
+        ;[trouble, silent, answered] = [undefined, 0, true]
+      }
+      options.onLook?.({ items, done: followed.length - waiting().length, total: followed.length })
+      if (looked.trouble === undefined || isAborted(signal)) continue
+
+      const isNew = trouble === undefined
+      trouble = looked.trouble
+      const toldMs = trouble.retryAfterMs ?? 0
+      const waitMs = toldMs + backoffMs(random, ++silent)
+      if (timeoutMs === undefined && (toldMs > maxRetryAfterMs || (silent >= maxSilent && !answered))) {
+        return await finish(answerError(trouble, 'read'))
+      }
+      if (lookedMs + toldMs >= endMs) return await finish(timedOut(waiting(), trouble.detail))
+      if (isNew) options.onWait?.({ kind: 'trouble', reason: trouble.detail, waitMs })
+      // A code that tells enough needs no gateway to explain it.
+      plan = heldUntil(seen(plan, asking.sightsOfOwed(), lookedMs), lookedMs + waitMs)
     }
-    if (isAborted(options.signal)) return result(followed, interrupted(options.signal))
-    const waiting = followed.filter((one) => !one.done)
-    if (waiting.length === 0) return result(followed)
-    pauseMs = changed ? firstPauseMs : Math.min(longestPauseMs, pauseMs * 1.5)
-    const budgetMs = budget !== undefined && budget.remaining < waiting.length ? budget.resetSeconds * 1_000 : 0
-    const waitMs = Math.max(pauseMs, budgetMs, trouble?.waitMs ?? 0)
-    const leftMs = endMs - clock.monotonicMs()
-    if (leftMs <= 0 || (trouble !== undefined && leftMs < waitMs)) return result(followed, timedOut(waiting, trouble?.reason))
-    if (trouble !== undefined || budgetMs > pauseMs) options.onWait?.({ reason: trouble?.reason ?? 'the budget is spent', waitMs })
-    try {
-      await clock.sleep(Math.min(waitMs, leftMs), options.signal)
-    } catch (error) {
-      if (!isAborted(options.signal)) throw error
-      return result(followed, interrupted(options.signal))
-    }
+  } finally {
+    limit.clear()
   }
 }
 
-/** Whether a status has reached the stage, or ended. `undefined`: the end. */
-export function hasReached(status: CandidateStatus, until: Stage | undefined): boolean {
-  if (status.status === 'executed' || status.status === 'failed') return true
-  if (until === undefined) return false
-  return stageOf(status) >= stages.indexOf(until)
-}
-
-/** Index in `stages`, -1 before the first. */
-function stageOf(status: CandidateStatus): number {
-  switch (status.submission?.status) {
-    case 'indexed':
-      return 4
-    case 'confirmed':
-      return 3
-    case 'submitted':
-      return 2
-    default:
-      return status.status === 'selected' ? 1 : status.status === 'validated' ? 0 : -1
-  }
-}
-
-/** One status now (`status`); journals a terminal outcome. Throws the answer's error. */
-export async function statusOnce(parts: PollParts, target: PollTarget, options: { signal?: AbortSignal } = {}): Promise<CandidateStatus> {
-  const status = checkedStatus(target, acceptedValue(await parts.gateway.status(target.identifier, target.candidateId, options)))
-  await journalEnd(parts.journal, status)
-  return status
-}
-
-/** FailedError (exit 7) of a failed candidate: code, detail and what to do next. */
-export function failedError(status: CandidateStatus): FailedError {
-  const { failure, candidate_id: id } = status
-  if (failure === null) return new FailedError('failed', `candidate ${id} failed`, { hint: 'ask the operator for the reason' })
-  return new FailedError(failure.code, `candidate ${id} failed at ${failure.stage}: ${failure.detail}`, {
-    hint: nextActions[failure.next_action] ?? `next: ${failure.next_action}`,
-    retryable: failure.retryable,
+/** Each target once, with what the journal knows of it. */
+async function known(journal: Journal | undefined, targets: readonly PollTarget[]): Promise<readonly PollTarget[]> {
+  const once = [...new Map(targets.map((target) => [target.candidateId, target])).values()]
+  if (journal === undefined) return once
+  const view = await journal.load()
+  return once.map((target) => {
+    const one = view.byCandidate(target.candidateId)
+    const sentAtMs = target.sentAtMs ?? one?.attempts.at(-1)?.startedAtMs
+    const identifier = target.identifier ?? one?.signed.questionId
+    return { ...target, ...(sentAtMs === undefined ? {} : { sentAtMs }), ...(identifier === undefined ? {} : { identifier }) }
   })
 }
 
-const nextActions: Readonly<Record<string, string>> = {
-  none: 'nothing is left to do',
-  wait: 'wait, then look at the status again',
-  replay_same_payload: 'send the same payload again with `proposer replay`',
-  fund_wallet: 'fund the wallet, then send the same payload again with `proposer replay`',
-  approve_permit2: 'approve Permit2 for the token, then send the same payload again with `proposer replay`',
-  sign_new_authorization: 'sign anew with `proposer submit`',
-  wait_for_new_round: 'wait for a new round; `proposer reconcile <identifier>` shows the state',
-  contact_operator: 'contact the operator with the candidate id',
-}
+/** What is known of each candidate, and by which route to ask for more. */
+function newAsking(followed: readonly Followed[], { full = false, until, onStatus }: PollOptions) {
+  let toExplain = Math.max(explained, Math.floor(followed.length / explainedShare))
+  let isBatchRefused = false
 
-async function settle(parts: PollParts, one: Followed, told: CandidateStatus, options: PollOptions): Promise<boolean> {
-  const status = checkedStatus(one.target, told)
-  const changed = JSON.stringify(status) !== JSON.stringify(one.status)
-  one.status = status
-  if (changed) options.onStatus?.(status)
-  await journalEnd(parts.journal, status)
-  if (status.status === 'failed') one.error = failedError(status)
-  one.done = hasReached(status, options.until)
-  return changed
-}
+  const needsSingle = ({ target, status, owed }: Followed) =>
+    full || owed || isBatchRefused || (target.identifier !== undefined && questionOf(target, status) === undefined)
 
-/** An answer about another candidate than the one asked for is no answer. */
-function checkedStatus(target: PollTarget, status: CandidateStatus): CandidateStatus {
-  if (status.candidate_id === target.candidateId) return status
-  throw new ConflictError(
-    'candidate_mismatch',
-    `the gateway answered about candidate ${status.candidate_id} instead of ${target.candidateId}`,
-    {
-      hint: 'do not trust this gateway until the operator has explained it',
-    },
-  )
-}
-
-/** Journals an end once, for authorizations that this home knows. */
-async function journalEnd(journal: Journal | undefined, status: CandidateStatus): Promise<void> {
-  if (journal === undefined || (status.status !== 'executed' && status.status !== 'failed')) return
-  const known = (await journal.load()).byCandidate(status.candidate_id)
-  if (known === undefined) return
-  const code = status.failure?.code
-  if (known.terminal?.outcome === status.status && known.terminal.code === code) return
-  await journal.append([
-    {
-      kind: 'terminal',
-      data: {
-        id: known.id,
-        outcome: status.status,
-        ...(status.failure === null ? {} : { code: status.failure.code, retryable: status.failure.retryable }),
-        transaction_hash: status.submission?.transaction_hash ?? null,
-      },
-    },
-  ])
-}
-
-function result(followed: readonly Followed[], last?: ProposerError): PollResult {
-  const error = gravest([...followed.map((one) => one.error), last])
-  const candidates = followed.flatMap(({ status }) => (status === undefined ? [] : [status]))
-  return error === undefined ? { candidates } : { candidates, error }
-}
-
-function timedOut(waiting: readonly Followed[], trouble: string | undefined): ProposerError {
-  if (trouble !== undefined && waiting.every(({ status }) => status === undefined)) {
-    return new UnavailableError('no_status', `the time ran out before any status was learned: ${trouble}`, {
-      hint: 'check the gateway address, then run the same command again',
-    })
+  /** A failure of the batch route whose rest is wanted; it must be, where its code does not tell whether it may be retried (contract §4). */
+  const wantsMore = ({ target, status }: Followed): boolean => {
+    if (status?.failure == null || status.failure.stage !== undefined || target.identifier === undefined) return false
+    return status.failure.retryable === undefined || toExplain-- > 0
   }
-  const [first] = waiting
-  const where = first?.status === undefined ? 'not known' : first.status.status
-  const what = waiting.length === 1 ? `candidate ${first?.target.candidateId} is ${where}` : `${waiting.length} candidates are on their way`
-  return new PendingError('still_pending', `the time ran out: ${what}`, { hint: 'poll again with `proposer poll`', retryable: true })
+
+  function settleOne(one: Followed, told: PolledStatus): { readonly moved: boolean; readonly owed: boolean } {
+    // The batch route does not repeat what never changes.
+    const { question_id, proposer, outcome, price } = one.status ?? {}
+    const constants = { question_id, proposer, outcome, price }
+    const before = one.status
+    one.status = { ...Object.fromEntries(Object.entries(constants).filter(([, value]) => value !== undefined)), ...told }
+    const moved = before === undefined || stageKey(before) !== stageKey(told)
+    if (moved) onStatus?.(one.status)
+    one.owed = told.status === 'failed' && !one.owed && wantsMore(one)
+    one.done = !one.owed && hasReached(told, until)
+    return { moved, owed: one.owed }
+  }
+
+  function sightOf(one: Followed, at: number, looked: Looked): Sight | undefined {
+    const told = looked.told.get(one.target)
+    if (told?.kind === 'status') {
+      const { moved, owed } = settleOne(one, told.status)
+      const life = one.done ? lifeMs(told.status, until) : undefined
+      const reached = one.done && told.status.status !== 'failed'
+      return { at, done: one.done, reached, moved, owed, ...(life === undefined ? {} : { lifeMs: life }) }
+    }
+    const refusal = told?.kind === 'refused' ? told.error : looked.batchRefused
+    if (refusal !== undefined && (told !== undefined || one.target.identifier === undefined)) {
+      // A failure that the other route has told stays told.
+      if (!one.owed) one.refusal = refusalOf(one.target, refusal)
+      one.done = true
+      return { at, done: true, reached: false, moved: true }
+    }
+    // Asked, and nothing was said of it: as good as a look in vain.
+    return told === undefined ? undefined : { at, done: false, reached: false, moved: false }
+  }
+
+  /** Failures whose code tells enough are settled by it; those that must be asked for stay. */
+  function settleOwed(): readonly Followed[] {
+    const settled = followed.filter(({ owed, status }) => owed && status?.failure?.retryable !== undefined)
+    for (const one of settled) [one.owed, one.done] = [false, true]
+    return settled
+  }
+
+  return {
+    routes(at: readonly number[]): Asked {
+      const asked = at.flatMap((index) => followed[index] ?? [])
+      const isSingle = (one: Followed) => one.target.identifier !== undefined && (asked.length === 1 || needsSingle(one))
+      return {
+        single: asked.filter(isSingle).map(({ target }) => target),
+        batch: asked.filter((one) => !isSingle(one)).map(({ target }) => target),
+      }
+    },
+    settle(at: readonly number[], looked: Looked): { readonly sights: readonly Sight[]; readonly ended: readonly PolledStatus[] } {
+      isBatchRefused ||= looked.batchRefused !== undefined
+      const sights = at.flatMap((index) => {
+        const one = followed[index]
+        return one === undefined ? [] : (sightOf(one, index, looked) ?? [])
+      })
+      const ended = sights.flatMap(({ at: index, done }) => (done ? (followed[index]?.status ?? []) : []))
+      return { sights, ended }
+    },
+    settleOwed: (): readonly PolledStatus[] => settleOwed().flatMap(({ status }) => status ?? []),
+    sightsOfOwed: (): readonly Sight[] =>
+      settleOwed().map((one) => ({ at: followed.indexOf(one), done: true, reached: false, moved: false })),
+  }
 }
 
-function interrupted(signal: AbortSignal | undefined): ProposerError {
-  if (signal?.reason instanceof ProposerError) return signal.reason
-  return new InterruptedError('interrupted', 'stopped while polling', { hint: 'poll again with `proposer poll`', retryable: true })
+const questionOf = ({ identifier }: PollTarget, status: PolledStatus | undefined): string | undefined =>
+  status?.question_id ?? (identifier !== undefined && isQuestionId(identifier) ? identifier : undefined)
+
+/** One status now (`status`), whole; journals a terminal outcome. Throws the answer's error. */
+export async function statusOnce(
+  parts: PollParts,
+  { candidateId, identifier }: { readonly candidateId: string; readonly identifier: string },
+  options: { signal?: AbortSignal } = {},
+): Promise<CandidateStatus> {
+  const status = checked(candidateId, acceptedValue(await parts.gateway.status(identifier, candidateId, options)))
+  await journalEnds(parts.journal, [status])
+  return status
 }
+
+/** Journals ends once each, for authorizations that this home knows. */
+async function journalEnds(journal: Journal | undefined, statuses: readonly PolledStatus[]): Promise<void> {
+  const ended = statuses.filter(hasEnded)
+  if (journal === undefined || ended.length === 0) return
+  const view = await journal.load()
+  const entries = ended.flatMap((status): JournalEntry[] => {
+    const known = view.byCandidate(status.candidate_id)
+    const outcome = status.status === 'executed' ? 'executed' : 'failed'
+    if (known === undefined || (known.terminal?.outcome === outcome && known.terminal.code === status.failure?.code)) return []
+    const { code, retryable } = status.failure ?? {}
+    return [
+      {
+        kind: 'terminal',
+        data: {
+          id: known.id,
+          outcome,
+          ...(code === undefined ? {} : { code }),
+          ...(retryable === undefined ? {} : { retryable }),
+          transaction_hash: status.submission?.transaction_hash ?? null,
+          event_index: status.submission?.proposal_event_index ?? null,
+        },
+      },
+    ]
+  })
+  if (entries.length > 0) await journal.append(entries)
+}
+
+/** An abort is seen by the caller, at its next step. */
+async function slept({ ports }: PollParts, ms: number, signal: AbortSignal | undefined): Promise<void> {
+  try {
+    await ports.clock.sleep(ms, signal)
+  } catch (error) {
+    if (!isAborted(signal)) throw error
+  }
+}
+
+function result(followed: readonly Followed[], last?: ProposerError): Omit<PollResult, 'items'> {
+  const failed = followed.flatMap(({ status }) => (status?.status === 'failed' ? [status] : []))
+  const error = gravest([...followed.map(({ refusal }) => refusal), failuresError(failed, followed.length), last])
+  const candidates = followed.flatMap(({ status }) => status ?? [])
+  const missing = followed.filter(({ done, refusal }) => !done || refusal !== undefined).map(({ target }) => target)
+  return { candidates, missing, ...(error === undefined ? {} : { error }) }
+}
+
+export { changedAt, type PolledStatus, type PollTarget, type Stage, stages } from './polled.js'
+export { hasReached }

@@ -1,0 +1,131 @@
+/** A gateway that only tells statuses, by both routes, of candidates that live by a clock; every look is counted. */
+import type { Budget } from '../../src/core/gateway/budget.js'
+import type { Clock, Fetch } from '../../src/core/ports.js'
+import { instant } from '../../src/core/protocol/candidate.js'
+import { type CandidateStatus, version } from '../../src/core/protocol/schema.js'
+
+export interface LifeOptions {
+  /** From admission to its end, Unix milliseconds apart; `Infinity`: never. */
+  readonly lifeMs?: number
+  readonly receivedMs?: number
+  /** Fails at its end, instead of being executed. */
+  readonly failure?: CandidateStatus['failure']
+}
+
+export interface StatusGateway {
+  readonly url: string
+  readonly questionId: string
+  readonly fetch: Fetch
+  /** Admits a candidate; its id. */
+  admit(options?: LifeOptions): string
+  /** Ids in order of the looks at them, by route. */
+  readonly looks: { readonly single: string[]; readonly batch: string[][] }
+  /** What the next calls meet instead of an answer. */
+  readonly faults: (() => Response | Promise<Response>)[]
+  /** Without the batch route: 404. */
+  hasBatch: boolean
+  /** Charges every call (§8); refused ones are counted. */
+  budget?: Budget
+  refused: number
+  /** Changes the result of one item of a batch answer. */
+  alter?: (result: object, candidateId: string) => object | undefined
+}
+
+const json = (status: number, body: unknown, headers: Record<string, string> = {}) =>
+  new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json', ...headers } })
+
+/** An answer of no use: a proxy's page. */
+export const html = (): Response => new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
+/** A refusal that says when to come back. */
+export const busy = (seconds: number): Response =>
+  json(503, { error: { code: 'server_busy', detail: 'busy' } }, { 'retry-after': String(seconds) })
+
+export function statusGateway(clock: Pick<Clock, 'nowMs'>): StatusGateway {
+  const lives = new Map<string, Required<LifeOptions>>()
+  const questionId = `0x${'ab'.repeat(32)}`
+
+  const statusOf = (id: string): CandidateStatus | undefined => {
+    const life = lives.get(id)
+    if (life === undefined) return undefined
+    const { receivedMs, lifeMs, failure } = life
+    const share = (clock.nowMs() - receivedMs) / lifeMs
+    const at = (part: number) => (share >= part ? instant(receivedMs + part * lifeMs) : null)
+    const failed = share >= 1 && failure !== null
+    return {
+      version,
+      candidate_id: id,
+      question_id: questionId,
+      proposer: `0x${'cd'.repeat(20)}`,
+      outcome: 'p2',
+      price: '1000000000000000000',
+      status: failed ? 'failed' : share >= 1 ? 'executed' : share >= 0.4 ? 'selected' : share >= 0.2 ? 'validated' : 'received',
+      received_at: instant(receivedMs),
+      validated_at: at(0.2),
+      selected_at: at(0.4),
+      submission:
+        share < 0.6 || failed
+          ? null
+          : {
+              status: share >= 1 ? 'indexed' : share >= 0.8 ? 'confirmed' : 'submitted',
+              transaction_hash: `0x${'7'.repeat(64)}`,
+              submitted_at: at(0.6),
+              confirmed_at: at(0.8),
+              indexed_at: at(1),
+              proposal_event_index: share >= 1 ? 3 : null,
+            },
+      failure: failed ? failure : null,
+    }
+  }
+  const notFound = { code: 'candidate_not_found', detail: 'no such candidate' }
+  const batchResult = (id: string) => {
+    const status = statusOf(id)
+    if (status === undefined) return { candidate_id: id, status_code: 404, error: notFound }
+    const { candidate_id, status: state, received_at, submission, failure } = status
+    const told = failure && { code: failure.code, detail: failure.detail }
+    return { candidate_id, status_code: 200, candidate: { candidate_id, status: state, received_at, submission, failure: told } }
+  }
+
+  const gateway: StatusGateway = {
+    url: 'http://127.0.0.1:8787',
+    questionId,
+    looks: { single: [], batch: [] },
+    faults: [],
+    hasBatch: true,
+    refused: 0,
+    admit({ lifeMs = 3_000, receivedMs = clock.nowMs(), failure = null } = {}) {
+      const id = `00000000-0000-4000-8000-${String(lives.size + 1).padStart(12, '0')}`
+      lives.set(id, { lifeMs, receivedMs, failure })
+      return id
+    },
+    async fetch(input, init) {
+      const request = new Request(input, init)
+      const { pathname } = new URL(request.url)
+      const fault = gateway.faults.shift()
+      if (fault !== undefined) return fault()
+      const isBatch = pathname === '/propose/batch/status' && gateway.hasBatch
+      const { candidate_ids: ids } = isBatch ? ((await request.json()) as { candidate_ids: string[] }) : { candidate_ids: ['one'] }
+      const charged = gateway.budget?.charge('us', ids.length, clock.nowMs())
+      const headers = charged && {
+        'ratelimit-limit': String(charged.limitItems),
+        'ratelimit-remaining': String(charged.remainingItems),
+        'ratelimit-reset': String(charged.resetSeconds),
+      }
+      if (charged?.admitted === false) {
+        gateway.refused++
+        const seconds = String(charged.retryAfterSeconds)
+        return json(429, { error: { code: 'rate_limited', detail: `retry in ${seconds} seconds` } }, { ...headers, 'retry-after': seconds })
+      }
+      if (isBatch) {
+        gateway.looks.batch.push(ids)
+        const results = ids.flatMap((id) => (gateway.alter ? (gateway.alter(batchResult(id), id) ?? []) : batchResult(id)))
+        return json(200, { results }, headers)
+      }
+      const [, , , identifier, , id = ''] = pathname.split('/')
+      if (!pathname.includes('/status/')) return json(404, { error: { code: 'route_not_found', detail: 'no such route' } })
+      gateway.looks.single.push(id)
+      const status = identifier === questionId || identifier === 'a-slug' ? statusOf(id) : undefined
+      return status === undefined ? json(404, { error: notFound }, headers) : json(200, status, headers)
+    },
+  }
+  return gateway
+}

@@ -1,0 +1,174 @@
+import { Chalk } from 'chalk'
+import { describe, expect, test } from 'vitest'
+import { openLive } from '../../src/commands/live.js'
+import { createOutput } from '../../src/commands/output.js'
+import { countsText, finalText, liveLines } from '../../src/commands/poll-table.js'
+import type { PolledStatus } from '../../src/core/client/polling.js'
+import { fakeContext } from '../support/cli.js'
+
+const plain = new Chalk({ level: 0 })
+const idOf = (index: number) => `${String(index).padStart(8, '0')}-8d5a-4a52-9c3d-0a1b2c3d4e5f`
+const statusOf = (index: number, change: Partial<PolledStatus> = {}): PolledStatus => ({
+  candidate_id: idOf(index),
+  status: 'received',
+  received_at: '2026-11-20T05:38:00.000Z',
+  submission: null,
+  failure: null,
+  ...change,
+})
+const submission = (status: 'prepared' | 'submitted' | 'confirmed' | 'indexed') => ({
+  status,
+  transaction_hash: null,
+  submitted_at: null,
+  confirmed_at: null,
+  indexed_at: null,
+  proposal_event_index: null,
+})
+const failed = {
+  status: 'failed',
+  failure: { code: 'insufficient_allowance', detail: 'Permit2 may move 5 and needs 10', retryable: true, next_action: 'approve_permit2' },
+} as const
+const statuses = [
+  statusOf(1),
+  statusOf(2, { status: 'selected', submission: submission('submitted') }),
+  statusOf(3, { status: 'executed', submission: submission('indexed') }),
+  statusOf(4, failed),
+]
+const targets = [1, 2, 3, 4, 5].map((index) => ({ candidateId: idOf(index) }))
+const latest = new Map(statuses.map((status) => [status.candidate_id, status]))
+
+describe('the live table', () => {
+  test.each([20, 40, 64, 80, 200])('contract §6: no line is longer than %i columns, and each candidate has one', (columns) => {
+    const lines = liveLines(targets, latest, { columns, paint: plain, rows: 24, note: 'asking again in 37 s, for the budget is spent' })
+    expect(lines).toHaveLength(6)
+    for (const line of lines) expect(line.length).toBeLessThanOrEqual(columns)
+  })
+
+  test('contract §6: 80 columns hold the whole id, 40 its beginning', () => {
+    const at = (columns: number) => liveLines(targets, latest, { columns, paint: plain, rows: 24, note: '' })
+    expect(at(80).slice(1, 5)).toEqual([
+      `${idOf(2)}  selected   submitted`,
+      `${idOf(3)}  executed   indexed`,
+      `${idOf(4)}  failed     insufficient_allowance`,
+      `${idOf(5)}  waiting`,
+    ])
+    expect(at(40)[3]).toBe('00000004…  failed     insufficient_allo…')
+    expect(at(80)[5]).toBe('5 candidates: 1 executed, 1 failed, 3 on their way')
+  })
+
+  test('more candidates than rows: those on their way are shown, in their order, and the rest is counted', () => {
+    const lines = liveLines(targets, latest, { columns: 80, paint: plain, rows: 5, note: '' })
+    expect(lines).toHaveLength(5)
+    expect(lines.slice(0, 3).map((line) => line.slice(0, 36))).toEqual([idOf(1), idOf(2), idOf(5)])
+    expect(lines[3]).toBe('… and 2 more')
+  })
+
+  test('R20: a code of a hostile gateway cannot act on the terminal', () => {
+    const hostile = new Map([[idOf(1), statusOf(1, { status: 'failed', failure: { code: '\u001b[2Jboo', detail: '\u202e' } })]])
+    const text = liveLines(targets, hostile, { columns: 80, paint: plain, rows: 24, note: '\u001b[31m' }).join('\n')
+    expect(text).not.toMatch(/[\u001b\u202e]/)
+    expect(finalText(targets, [...hostile.values()], { columns: 80, paint: plain })).not.toMatch(/[\u001b\u202e]/)
+  })
+})
+
+describe('the final table', () => {
+  test.each([40, 80])('contract §6: at %i columns it has whole ids, the failures with what to do next, and the counts', (columns) => {
+    const text = finalText(targets, statuses, { columns, paint: plain })
+    for (const { candidateId } of targets) expect(text).toContain(candidateId)
+    expect(text.replace(/\s+/g, ' ')).toContain('failed: insufficient_allowance: Permit2 may move 5 and needs 10')
+    expect(text).toContain('approve_permit2')
+    expect(text.replace(/\s+/g, ' ')).toContain(countsText(targets, latest))
+    for (const line of text.split('\n')) expect(line.length).toBeLessThanOrEqual(columns)
+  })
+
+  test('a hundred failures are not told one by one', () => {
+    const many = Array.from({ length: 100 }, (_, index) => statusOf(index, failed))
+    const text = finalText(
+      many.map(({ candidate_id: candidateId }) => ({ candidateId })),
+      many,
+      { columns: 80, paint: plain },
+    )
+    expect(text).toContain('and 90 more failed')
+  })
+
+  test('one candidate is told in full', () => {
+    const [one] = targets
+    const text = finalText(one ? [one] : [], statuses.slice(0, 1), { columns: 80, paint: plain })
+    expect(text).toContain(`${idOf(1)}  received`)
+    expect(text).toContain('2026-11-20T05:38:00.000Z')
+    expect(text).not.toContain('undefined')
+  })
+})
+
+/** What a terminal shows after all that was written: enough of ECMA-48 for a table. */
+function screenOf(written: string, columns: number): string[] {
+  const rows: string[] = ['']
+  let [row, column] = [0, 0]
+  for (const [token = ''] of written.matchAll(/\u001b\[(\d*)([A-Za-z])|[\s\S]/g)) {
+    const [, count = '', verb] = /^\u001b\[(\d*)([A-Za-z])$/.exec(token) ?? []
+    if (verb === 'A') row = Math.max(0, row - Number(count))
+    else if (verb === 'K') rows[row] = (rows[row] ?? '').slice(0, column)
+    else if (verb === 'J') rows.splice(row, rows.length, (rows[row] ?? '').slice(0, column))
+    else if (verb !== undefined) continue
+    else if (token === '\r') column = 0
+    else if (token === '\n') [row, column] = [row + 1, 0]
+    else {
+      if (column >= columns) [row, column] = [row + 1, 0]
+      rows[row] = (rows[row] ?? '').padEnd(column).slice(0, column) + token + (rows[row] ?? '').slice(column + 1)
+      column++
+    }
+    rows[row] ??= ''
+  }
+  return rows.filter((line, index) => line !== '' || index < rows.length - 1)
+}
+
+describe('drawing in place', () => {
+  const terminal = (env: Record<string, string> = {}) => {
+    const { context, stdout } = fakeContext('/nowhere', { columns: 40, interactive: true, env })
+    // Both streams are one terminal, as they are for a person.
+    const stderr = { ...stdout, write: (text: string) => stdout.written.push(text) }
+    const output = createOutput({ stdout, stderr, env: { ...context.env, ...env }, mode: 'human', quiet: false })
+    const live = openLive({ ...context, output, env: { ...context.env, ...env } })
+    if (live === undefined) throw new Error('no terminal')
+    return { live, stdout, shown: () => screenOf(stdout.written.join(''), 40) }
+  }
+
+  test('contract §6: each change is one write that overwrites, and what is the same writes nothing', () => {
+    const { live, stdout, shown } = terminal()
+    live.draw(['one', 'two', 'three'])
+    live.draw(['one', 'two', 'three'])
+    live.draw(['one', '2'])
+    expect(stdout.written).toHaveLength(2)
+    expect(shown()).toEqual(['one', '2'])
+    expect(stdout.written[1]).not.toMatch(/^\u001b\[\d*[JK]/)
+    live.clear()
+    expect(shown()).toEqual([])
+  })
+
+  test('notes appear above the table and leave it whole', () => {
+    const { live, shown } = terminal()
+    live.draw(['one', 'two'])
+    live.output.note('a note')
+    live.draw(['one', 'done'])
+    live.output.warn('another')
+    expect(shown()).toEqual(['a note', 'another', 'one', 'done'])
+  })
+
+  test('a terminal that became narrower is cleared as far as its folded lines reach', () => {
+    const { live, stdout } = terminal()
+    live.draw(['x'.repeat(40)])
+    Object.assign(stdout, { columns: 20 })
+    live.draw(['y'])
+    expect(stdout.written[1]).toMatch(/^\u001b\[2A\r/)
+  })
+
+  test('NO_COLOR takes the colours and leaves the table; a dumb terminal, a pipe and JSON get none', () => {
+    expect(terminal({ NO_COLOR: '1' }).live.output.paint.red('x')).toBe('x')
+    expect(terminal({ NO_COLOR: '' }).live.output.paint.red('x')).not.toBe('x')
+    expect(() => terminal({ TERM: 'dumb' })).toThrow('no terminal')
+    const { context, stdout, stderr } = fakeContext('/nowhere', { columns: 80 })
+    expect(openLive(fakeContext('/nowhere').context)).toBeUndefined()
+    const json = createOutput({ stdout, stderr, env: {}, mode: 'json', quiet: false })
+    expect(openLive({ ...context, output: json })).toBeUndefined()
+  })
+})
