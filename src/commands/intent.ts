@@ -92,7 +92,8 @@ export function parseIntent(
   }
 }
 
-function whole(flag: string, text: string | undefined): bigint | undefined {
+/** A flag's whole number, in digits. Throws UsageError `bad_number`. */
+export function whole(flag: string, text: string | undefined): bigint | undefined {
   if (text === undefined) return undefined
   if (Uint256.safeParse(text).success) return BigInt(text)
   throw new UsageError('bad_number', `${flag} ${text} is not a whole number below 2^256`, {

@@ -1,10 +1,11 @@
 /** `journal`: what this machine has signed and sent (robustness §2). Read-only (R24); a signature only by --reveal-signature (R5). */
 import { Command } from 'commander'
-import { type Attempt, type Authorization, classOf, isOpen, stateOf } from '../core/client/authorizations.js'
+import { type Attempt, type Authorization, classOf, isOfferOpen, isOpen, type Offer, stateOf } from '../core/client/authorizations.js'
 import { type JournalPorts, openJournal, verifyJournal } from '../core/client/journal.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import type { Context } from './context.js'
+import { exportCommand } from './journal-export.js'
 import { amountText, dateText, fields } from './render.js'
 import { type GlobalFlags, homeSetting } from './settings.js'
 
@@ -15,6 +16,7 @@ export const journalCommand = (context: Context): Command =>
     .addCommand(listCommand(context))
     .addCommand(showCommand(context))
     .addCommand(verifyCommand(context))
+    .addCommand(exportCommand(context, (command) => loadJournal(context, command)))
 
 const listCommand = (context: Context) =>
   new Command('list')
@@ -23,8 +25,11 @@ const listCommand = (context: Context) =>
     .addHelpText('after', '\nExample:\n  proposer journal list --open --json')
     .action(async (own: { open?: boolean }, command: Command) => {
       const nowMs = context.clock.nowMs()
-      const { authorizations } = await loadJournal(context, command)
-      const shown = authorizations.filter((one) => own.open !== true || isOpen(one, nowMs)).map((one) => entryOf(one, nowMs))
+      const { authorizations, offers } = await loadJournal(context, command)
+      const shown = [
+        ...authorizations.filter((one) => own.open !== true || isOpen(one, nowMs)).map((one) => entryOf(one, nowMs)),
+        ...offers.filter((one) => isOfferOpen(one, nowMs)).map(offerEntry),
+      ]
       const { output } = context
       if (output.mode === 'ndjson') {
         for (const one of shown) output.line(one)
@@ -45,6 +50,12 @@ const showCommand = (context: Context) =>
     .action(async (id: string, own: { revealSignature?: boolean }, command: Command) => {
       const view = await loadJournal(context, command)
       const found = view.find(id) ?? view.byCandidate(id)
+      const offer = view.offers.find((one) => one.id === id)
+      if (!found && offer) {
+        const shown = { ...offerEntry(offer), attempts: [] }
+        context.output.result('journal-entry', shown, () => entryText(shown, context.output.columns))
+        return
+      }
       if (!found) {
         throw new UsageError('unknown_journal_id', `the journal holds no "${id}"`, {
           hint: 'list what it holds with `proposer journal list`',
@@ -103,7 +114,7 @@ function entryOf(one: Authorization, nowMs: number) {
   const state = stateOf(one, nowMs)
   return {
     journal_id: one.id,
-    state: state.kind,
+    state: state.kind as typeof state.kind | 'offered',
     reason: state.kind === 'closed' ? state.reason : null,
     code: 'code' in state ? (state.code ?? null) : null,
     question_id: signed.questionId,
@@ -120,10 +131,39 @@ function entryOf(one: Authorization, nowMs: number) {
     client_ref: signed.clientRef ?? null,
     candidate_id: one.candidateId ?? null,
     received_at: one.receivedAt ?? null,
-    signed_at: new Date(one.signedAtMs).toISOString(),
+    signed_at: new Date(one.signedAtMs).toISOString() as string | null,
     superseded_by: one.supersededBy ?? null,
     sent: one.attempts.length,
     origins: [...new Set(one.attempts.map(({ start }) => start.origin))],
+  }
+}
+
+/** Typed data in the hands of a wallet outside: it holds its question, so it is listed, although nothing is signed yet. */
+function offerEntry({ id, offered, supersededBy }: Offer): ReturnType<typeof entryOf> {
+  const { proposer, price, amount, nonce, deadline } = offered.terms
+  return {
+    journal_id: id,
+    state: 'offered',
+    reason: null,
+    code: null,
+    question_id: offered.questionId,
+    identifier: offered.identifier,
+    proposer,
+    outcome: outcomeOf(price) ?? null,
+    price,
+    amount,
+    nonce,
+    deadline,
+    round: offered.timestamp,
+    chain_id: offered.chainId,
+    digest: offered.digest,
+    client_ref: offered.clientRef ?? null,
+    candidate_id: null,
+    received_at: null,
+    signed_at: null,
+    superseded_by: supersededBy ?? null,
+    sent: 0,
+    origins: [],
   }
 }
 

@@ -17,15 +17,26 @@ export type SubmitAnswer = Answer<Pick<Acknowledgement, 'candidate_id' | 'status
 /**
  * Sends the authorization's exact bytes once. Bytes, their SHA-256 and the origin are durable before the connect (R4); where another run
  * signed, its record is copied first, because its lines may be in the page cache only. StorageError 74: nothing was sent, or (after the
- * answer) what came is not journaled and the attempt counts as uncertain.
+ * answer) what came is not journaled and the attempt counts as uncertain. `batch` is the fingerprint of the batch input it comes from.
  */
-export async function attempt(parts: SubmitParts, authorization: Authorization, options: CallOptions = {}): Promise<SubmitAnswer> {
+export async function attempt(
+  parts: SubmitParts,
+  authorization: Authorization,
+  { batch, ...options }: CallOptions & { readonly batch?: string } = {},
+): Promise<SubmitAnswer> {
   const { journal, gateway } = parts
   const { id, signed } = authorization
   const name = journal.nextAttempt()
   const start: JournalEntry = {
     kind: 'attempt.start',
-    data: { attempt: name, ids: [id], origin: gateway.origin, form: signed.form, sha256: signed.sha256 },
+    data: {
+      attempt: name,
+      ids: [id],
+      origin: gateway.origin,
+      form: signed.form,
+      sha256: signed.sha256,
+      ...(batch === undefined ? {} : { batch }),
+    },
   }
   const foreign = !id.startsWith(`${journal.token}-`)
   await journal.append(foreign ? [{ kind: 'signed', data: signed }, start] : [start])
@@ -63,7 +74,8 @@ async function submitItem({ gateway }: SubmitParts, item: string, options: CallO
   return result === undefined ? noResult : fromResult(result)
 }
 
-const noResult: Extract<Unaccepted, { kind: 'uncertain' }> = {
+/** A batch's answer that leaves an item out. */
+export const noResult: Extract<Unaccepted, { kind: 'uncertain' }> = {
   kind: 'uncertain',
   code: 'gateway_body',
   detail: 'the gateway answered a batch without a result for its item',
@@ -76,7 +88,7 @@ interface ItemResult {
 }
 
 /** Classifies one item of a batch as the same status of a single call (§4.2 rule 5, robustness §6). */
-function fromResult({ status_code: httpStatus, candidate, error }: ItemResult): SubmitAnswer {
+export function fromResult({ status_code: httpStatus, candidate, error }: ItemResult): SubmitAnswer {
   if ((httpStatus === 200 || httpStatus === 202) && candidate !== undefined) return { kind: 'accepted', httpStatus, value: candidate }
   if (error === undefined) return { ...noResult, httpStatus }
   const told = { code: plainCode(error.code), detail: plainDetail(error.detail) }

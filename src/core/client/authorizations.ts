@@ -113,6 +113,8 @@ export interface Fold {
   add(record: JournalRecord): void
   /** Signed authorizations, oldest first by the time of signing. */
   authorizations(): readonly Authorization[]
+  /** Those of one question, without making all the others: a batch asks so for each of its rows. */
+  byQuestion(questionId: string): readonly Authorization[]
   /** Typed data given out that has neither come back signed nor been abandoned, oldest first. */
   offers(): readonly Offer[]
   /** `<proposer> <decimal nonce>` of every nonce that some run reserved or signed (R6). */
@@ -122,6 +124,8 @@ export interface Fold {
 /** An empty fold. Records of one run must come in order; runs may come in any. */
 export function newFold(): Fold {
   const drafts = new Map<string, Draft>()
+  const questions = new Map<string, Draft[]>()
+  const offered = new Set<Draft>()
   const nonces = new Set<string>()
   const ends = new Map<string, AttemptEnd>()
   const draft = (id: string) => {
@@ -132,12 +136,26 @@ export function newFold(): Fold {
     return made
   }
   const pending = () =>
-    [...drafts.values()].flatMap((one) =>
+    [...offered].flatMap((one) =>
       one.offered !== undefined && one.signed === undefined && one.abandoned !== true ? [{ ...one, offered: one.offered }] : [],
     )
   /** An offer replaces another only as long as it stands: abandoned, it leaves what was there before. */
   const replacedByOffers = () =>
     new Map(pending().flatMap(({ id, offered }) => (offered.supersedes === undefined ? [] : [[offered.supersedes, id] as const])))
+  const made = (some: Iterable<Draft>): readonly Authorization[] => {
+    const found: Authorization[] = []
+    const replacing = replacedByOffers()
+    for (const { signed, signedAtMs, offered: _offered, abandoned: _abandoned, ...rest } of some) {
+      if (signed === undefined || signedAtMs === undefined) continue
+      const attempts = rest.attempts.map((attempt) => {
+        const end = ends.get(`${attempt.start.attempt} ${rest.id}`)
+        return end === undefined ? attempt : { ...attempt, end }
+      })
+      const supersededBy = rest.supersededBy ?? replacing.get(rest.id)
+      found.push({ ...rest, ...(supersededBy === undefined ? {} : { supersededBy }), signed, signedAtMs, attempts })
+    }
+    return found.sort((a, b) => a.signedAtMs - b.signedAtMs || (a.id < b.id ? -1 : 1))
+  }
   return {
     nonces,
     add({ kind, data, timeMs }) {
@@ -149,7 +167,12 @@ export function newFold(): Fold {
           const target = draft(data.id)
           nonces.add(`${data.terms.proposer} ${data.terms.nonce}`)
           // A run that sends another run's bytes copies the record first: the first copy read is as good as any.
-          target.signed ??= data
+          if (target.signed === undefined) {
+            target.signed = data
+            const known = questions.get(data.questionId)
+            if (known === undefined) questions.set(data.questionId, [target])
+            else known.push(target)
+          }
           target.signedAtMs = Math.min(target.signedAtMs ?? data.signedAtMs, data.signedAtMs)
           if (data.supersedes !== undefined) draft(data.supersedes).supersededBy = data.id
           return
@@ -158,6 +181,7 @@ export function newFold(): Fold {
           const target = draft(data.id)
           nonces.add(`${data.terms.proposer} ${data.terms.nonce}`)
           target.offered = data
+          offered.add(target)
           return
         }
         case 'attempt.start':
@@ -187,20 +211,8 @@ export function newFold(): Fold {
           return
       }
     },
-    authorizations() {
-      const made: Authorization[] = []
-      const replacing = replacedByOffers()
-      for (const { signed, signedAtMs, offered: _offered, abandoned: _abandoned, ...rest } of drafts.values()) {
-        if (signed === undefined || signedAtMs === undefined) continue
-        const attempts = rest.attempts.map((attempt) => {
-          const end = ends.get(`${attempt.start.attempt} ${rest.id}`)
-          return end === undefined ? attempt : { ...attempt, end }
-        })
-        const supersededBy = rest.supersededBy ?? replacing.get(rest.id)
-        made.push({ ...rest, ...(supersededBy === undefined ? {} : { supersededBy }), signed, signedAtMs, attempts })
-      }
-      return made.sort((a, b) => a.signedAtMs - b.signedAtMs || (a.id < b.id ? -1 : 1))
-    },
+    authorizations: () => made(drafts.values()),
+    byQuestion: (questionId) => made(questions.get(questionId) ?? []),
     offers() {
       const replacing = replacedByOffers()
       return pending()

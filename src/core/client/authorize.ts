@@ -5,7 +5,7 @@ import type { Address, Chain, Hex, Signer } from '../ports.js'
 import { ConflictError, ProposerError, UsageError } from '../protocol/errors.js'
 import { priceOf } from '../protocol/proposal.js'
 import type { OutcomeKey } from '../protocol/schema.js'
-import { type Authorization, equalIntent, type Offer, offersFor, openFor, type Wanted } from './authorizations.js'
+import { type Authorization, equalIntent, isOpen, type Offer, offersFor, openFor, type Wanted } from './authorizations.js'
 import type { QuestionContext } from './context.js'
 import type { GatewayClient } from './gateway-client.js'
 import type { Journal, JournalPorts, JournalView } from './journal.js'
@@ -207,6 +207,9 @@ async function contextFor(parts: AuthorizeParts, intent: Intent, view: JournalVi
   }
 }
 
+/** The part of a context that names its round. */
+type RoundNamed = Pick<QuestionContext, 'question_id'> & { readonly request: Pick<QuestionContext['request'], 'timestamp'> }
+
 export type Same =
   | { readonly kind: 'none' }
   | { readonly kind: 'reuse'; readonly authorization: Authorization }
@@ -219,7 +222,7 @@ export function byRound(
   parts: Pick<AuthorizeParts, 'ports' | 'trust'>,
   intent: Intent,
   view: JournalView,
-  context: QuestionContext,
+  context: RoundNamed,
 ): { readonly same: Same; readonly earlier: readonly Authorization[] } {
   const wanted = wantedOf(parts.trust, intent, context.question_id as Hex)
   const open = openFor(view.byQuestion(wanted.questionId), wanted, parts.ports.clock.nowMs())
@@ -230,7 +233,7 @@ export function byRound(
   )
   if (intent.supersede !== undefined) {
     const named = here.find(({ id }) => id === intent.supersede) ?? offers.find(({ id }) => id === intent.supersede)
-    if (named === undefined) {
+    if (named === undefined && !isClosedOne(view.find(intent.supersede), wanted, parts.ports.clock.nowMs())) {
       const error = new UsageError('not_superseded', `${intent.supersede} is not an open authorization for this question and round`, {
         hint: 'see `proposer journal list` for the open ones',
       })
@@ -251,8 +254,15 @@ export function byRound(
   return { same: usable ? { kind: 'resume', offer: given } : { kind: 'refuse', error: offerOpen(given) }, earlier }
 }
 
+/** One that was revoked or has ended since the user named it stands in nobody's way. */
+const isClosedOne = (found: Authorization | undefined, wanted: Wanted, nowMs: number): boolean =>
+  found !== undefined &&
+  found.signed.questionId === wanted.questionId &&
+  found.signed.terms.proposer === wanted.proposer &&
+  !isOpen(found, nowMs)
+
 /** A payload signed elsewhere does not tell its round: it counts in every one, which is the safe side. */
-const inRound = (authorization: Authorization, context: QuestionContext): boolean =>
+const inRound = (authorization: Authorization, context: RoundNamed): boolean =>
   authorization.signed.timestamp === undefined || authorization.signed.timestamp === context.request.timestamp
 
 /** Exit 5 of our own: another open authorization for this question and round, named, with what settles it (contract §6). */

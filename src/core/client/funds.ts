@@ -135,13 +135,15 @@ export async function fundsOf(
       allowanceRaw,
       reservedRaw: reserved,
       freeRaw: notBelowZero(balanceRaw - reserved),
-      spendableRaw: notBelowZero((balanceRaw < allowanceRaw ? balanceRaw : allowanceRaw) - reserved),
+      spendableRaw: notBelowZero(smaller(balanceRaw, allowanceRaw) - reserved),
       claims,
       blockNumber: at,
     }
   })
 }
 
+// Math.min takes no bigint.
+const smaller = (one: bigint, other: bigint) => [one, other].reduce((least, raw) => (raw < least ? raw : least))
 const notBelowZero = (raw: bigint) => (raw > 0n ? raw : 0n)
 
 /** Latest and finalized header of the pinned chain; another one is refused (R16). UsageError `untrusted_chain_id`, UnavailableError. */

@@ -5,7 +5,7 @@ import { joinPath } from '../storage/durable.js'
 import { errorCode } from '../storage/failures.js'
 import { openLogReader } from '../storage/reader.js'
 import type { LogFormat } from '../storage/record-log.js'
-import { type Authorization, type Fold, newFold } from './authorizations.js'
+import { type Authorization, type Fold, newFold, type Offer } from './authorizations.js'
 import type { JournalView } from './journal.js'
 import { isJournalKind, type JournalRecord, readRecord } from './journal-records.js'
 
@@ -106,12 +106,18 @@ export function createViews(): (others: readonly (readonly JournalRecord[])[], o
   }
 }
 
+/** Lists and indexes are made when they are first asked for: most who look ask about one question. */
 function viewFrom(fold: Fold): JournalView {
-  const authorizations = fold.authorizations()
+  let authorizations: readonly Authorization[] | undefined
+  let offers: readonly Offer[] | undefined
+  const all = () => {
+    authorizations ??= fold.authorizations()
+    return authorizations
+  }
   const by = (keyOf: (one: Authorization) => string | undefined) => {
     let index: Map<string, Authorization[]> | undefined
     return (key: string): readonly Authorization[] => {
-      index ??= indexed(authorizations, keyOf)
+      index ??= indexed(all(), keyOf)
       return index.get(key) ?? []
     }
   }
@@ -119,12 +125,17 @@ function viewFrom(fold: Fold): JournalView {
   const byCandidate = by(({ candidateId }) => candidateId)
   const byIdentity = by(({ signed }) => signed.identity)
   return {
-    authorizations,
-    offers: fold.offers(),
+    get authorizations() {
+      return all()
+    },
+    get offers() {
+      offers ??= fold.offers()
+      return offers
+    },
     find: (id) => byId(id)[0],
     byCandidate: (candidateId) => byCandidate(candidateId)[0],
     byIdentity: (identity) => byIdentity(identity)[0],
-    byQuestion: by(({ signed }) => signed.questionId),
+    byQuestion: (questionId) => fold.byQuestion(questionId),
     byIdentifier: by(({ signed }) => signed.identifier),
     isReserved: (proposer, nonce) => fold.nonces.has(`${proposer} ${nonce}`),
   }

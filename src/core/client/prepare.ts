@@ -34,6 +34,14 @@ export interface Preview {
   readonly notes: readonly string[]
 }
 
+/** What is left of a context once its text has been checked and hashed. */
+export interface RoundFacts {
+  readonly question_id: string
+  readonly request: { readonly timestamp: string }
+  readonly bond: { readonly token: string; readonly required_bond: string }
+  readonly signing: { readonly chain_id: number }
+}
+
 const defaultLifeSeconds = 3_600n
 /** Longer only where the deadline was given (robustness §6). */
 const longestLifeSeconds = 86_400n
@@ -92,7 +100,7 @@ async function askedFor(parts: AuthorizeParts, intent: Intent, context: Question
 }
 
 /** UsageError `untrusted_timestamp`. Rounds of a question only go forward: an older one than this journal has signed for is a lie or a stale file. */
-export function checkTimeline(context: QuestionContext, view: JournalView): void {
+export function checkTimeline(context: RoundFacts, view: JournalView): void {
   for (const { signed } of view.byQuestion(context.question_id)) {
     if (signed.chainId !== context.signing.chain_id || signed.timestamp === undefined) continue
     if (BigInt(signed.timestamp) > BigInt(context.request.timestamp)) {
@@ -118,7 +126,7 @@ function withHeadroom(
  */
 export function checkTerms(
   intent: Pick<Intent, 'amountRaw' | 'maxAmountRaw' | 'headroomBasisPoints' | 'deadlineSeconds'>,
-  context: QuestionContext,
+  context: Pick<RoundFacts, 'bond'>,
   nowSeconds: number,
 ): { readonly requiredBondRaw: bigint; readonly amountRaw: bigint; readonly deadlineSeconds: bigint } {
   const now = BigInt(Math.floor(nowSeconds))

@@ -35,8 +35,8 @@ export type SubmissionResult =
     })
 
 /** Robustness §6. */
-export const maxTries = 8
-export const maxReplayMs = 300_000
+const maxTries = 8
+const maxReplayMs = 300_000
 
 /**
  * Sends an authorization's saved bytes until an answer settles them: again after what is uncertain or deferred, 1, 2, 4 … 30 s with full
@@ -113,9 +113,11 @@ export function timeLimit(
   return { signal: options.signal === undefined ? over.signal : AbortSignal.any([options.signal, over.signal]), clear: () => done.abort() }
 }
 
-type Unsettled = Omit<Extract<SubmissionResult, { error: ProposerError }>, keyof Settled>
+/** An outcome without the authorization it is of. */
+export type Unsettled = Omit<Extract<SubmissionResult, { error: ProposerError }>, keyof Settled>
 
-function unknownOutcome(authorization: Authorization, last: Unaccepted): Unsettled {
+/** UncertainError (exit 6): only a replay of the same bytes can tell. */
+export function unknownOutcome(authorization: Authorization, last: Unaccepted): Unsettled {
   const { id } = authorization
   const error = new UncertainError(
     'outcome_unknown',
@@ -129,7 +131,8 @@ function unknownOutcome(authorization: Authorization, last: Unaccepted): Unsettl
   return { outcome: 'unknown', statusCode: last.httpStatus ?? null, error }
 }
 
-function deferredOutcome({ id }: Authorization, last: Unaccepted): Unsettled {
+/** UnavailableError (exit 75): not admitted, the same bytes later. */
+export function deferredOutcome({ id }: Authorization, last: Unaccepted): Unsettled {
   const after = last.kind === 'deferred' ? last.retryAfterMs : undefined
   const error = new UnavailableError(last.code, `${id} was not admitted: ${last.detail}`, {
     hint: `the same command, or \`proposer replay ${id}\`, sends the same bytes${after === undefined ? ' later' : ` in ${Math.ceil(after / 1_000)} seconds`}`,
@@ -139,7 +142,8 @@ function deferredOutcome({ id }: Authorization, last: Unaccepted): Unsettled {
   return { outcome: 'deferred', statusCode: last.httpStatus ?? null, error }
 }
 
-function conflict({ candidateId }: Authorization, answer: Unaccepted): ConflictError {
+/** The gateway's 409 (exit 5), with the candidate to look at where it is known. */
+export function conflict({ candidateId }: Authorization, answer: Unaccepted): ConflictError {
   const error = answerError(answer, 'submit')
   if (candidateId === undefined) return error
   const { code, detail, meta } = error
@@ -149,8 +153,8 @@ function conflict({ candidateId }: Authorization, answer: Unaccepted): ConflictE
   })
 }
 
-/** Contract §6: 6 where an attempt is uncertain, else 130. */
-function stopped(authorization: Authorization, uncertain: boolean, last: Unaccepted | undefined, why: unknown): Unsettled {
+/** Contract §6: 6 where an attempt is uncertain, else 130. `why` is the signal's reason. */
+export function stopped(authorization: Authorization, uncertain: boolean, last: Unaccepted | undefined, why: unknown): Unsettled {
   const { id } = authorization
   if (uncertain)
     return unknownOutcome(authorization, last ?? { kind: 'uncertain', code: 'interrupted', detail: 'stopped before an answer came' })

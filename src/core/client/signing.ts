@@ -6,14 +6,14 @@ import { type Address, type Chain, ChainError, type Hex, type Signer } from '../
 import { ProposerError, UsageError } from '../protocol/errors.js'
 import { identityOf, toBatchItem, toSingle } from '../protocol/proposal.js'
 import { Signature } from '../protocol/schema.js'
-import { recoverSigner } from '../protocol/signature.js'
+import { type RecoverPublicKey, recoverSigner } from '../protocol/signature.js'
 import { fromHex } from '../protocol/witness.js'
 import type { Authorization } from './authorizations.js'
 import type { AuthorizeParts, Intent } from './authorize.js'
 import { onChain } from './context.js'
 import type { JournalPorts, JournalView } from './journal.js'
 import type { Form, JournalEntry, Offered, Signed } from './journal-records.js'
-import type { Preview } from './prepare.js'
+import type { Preview, RoundFacts } from './prepare.js'
 
 /** What an authorization says before it is signed: all of an `offered` record but when and in which form it was given out. */
 export type Draft = Omit<Offered, 'typedData' | 'offeredAtMs'>
@@ -22,7 +22,7 @@ export type Draft = Omit<Offered, 'typedData' | 'offeredAtMs'>
 export function draftOf(
   parts: Pick<AuthorizeParts, 'journal' | 'trust'>,
   intent: Pick<Intent, 'identifier' | 'proposer' | 'clientRef' | 'supersede'>,
-  prepared: Pick<Preview, 'context' | 'price' | 'amountRaw' | 'nonce' | 'deadlineSeconds' | 'round' | 'digest'>,
+  prepared: Pick<Preview, 'price' | 'amountRaw' | 'nonce' | 'deadlineSeconds' | 'round' | 'digest'> & { readonly context: RoundFacts },
   view: JournalView,
 ): { readonly draft: Draft; readonly reserving: readonly JournalEntry[] } {
   const { journal, trust } = parts
@@ -124,9 +124,14 @@ export const reasonOf = (error: unknown): string => (error instanceof ProposerEr
 /**
  * The signature in a form that the chain takes, or UsageError `bad_signature`. An account without code: 64 or 65 bytes that recover to
  * the proposer, v 0 or 1 lifted to 27 or 28. An account with code is asked by isValidSignature, because Permit2 will ask it; what it
- * refuses as it is, is tried with v lifted. Without a chain only recovery is possible. Source: domain §3.3.
+ * refuses as it is, is tried with v lifted. Without a chain only recovery is possible. `recover` as `recoverSigner`. Source: domain §3.3.
  */
-export async function checkedSignature(chain: Chain | undefined, draft: Pick<Draft, 'terms' | 'digest'>, given: string): Promise<Hex> {
+export async function checkedSignature(
+  chain: Chain | undefined,
+  draft: Pick<Draft, 'terms' | 'digest'>,
+  given: string,
+  recover?: RecoverPublicKey,
+): Promise<Hex> {
   const proposer = draft.terms.proposer as Address
   const digest = draft.digest as Hex
   const bad = (why: string, hint = 'check that the account is the proposer’s') =>
@@ -142,7 +147,7 @@ export async function checkedSignature(chain: Chain | undefined, draft: Pick<Dra
     if (accepted === 'refused') throw bad('the wallet has code, and its isValidSignature refuses it')
     if (accepted !== 'no code') return accepted
   }
-  if (recoverSigner(fromHex(digest), lifted) === proposer) return lifted
+  if (recoverSigner(fromHex(digest), lifted, recover) === proposer) return lifted
   const hint =
     chain === undefined
       ? 'check that the account is the proposer’s; where it is a contract wallet, give --rpc-url, so that it can be asked'

@@ -117,6 +117,8 @@ export async function sendTransactions(
 }
 
 async function sendOne(parts: SendParts, signer: Signer, planned: PlannedTransaction): Promise<SentTransaction> {
+  // Nothing of this one is sent yet, so the reason stands for itself.
+  if (isAborted(parts.signal)) throw parts.signal?.reason
   const { what, from: _from, ...fields } = planned
   const transaction = { type: 'eip1559', value: 0n, accessList: [], ...fields } as const
   const signature = await signer.signDigest(keccak256(serializeTransaction(transaction)))

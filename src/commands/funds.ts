@@ -1,0 +1,165 @@
+/** `funds`: what a wallet holds, what its open authorizations may take, what is left; and the approval of Permit2 (contract §6). */
+import { Command } from 'commander'
+import { onChain } from '../core/client/context.js'
+import { approval, type Funds, fundsOf, unlimitedRaw } from '../core/client/funds.js'
+import type { Trust } from '../core/client/trust.js'
+import type { Address } from '../core/ports.js'
+import { UsageError } from '../core/protocol/errors.js'
+import { Uint256 } from '../core/protocol/schema.js'
+import type { Context } from './context.js'
+import {
+  addTransactionFlags,
+  coinText,
+  printTransactions,
+  requireChain,
+  sendAfterAsking,
+  type TransactionFlags,
+} from './own-transactions.js'
+import { amountText, fields, visible } from './render.js'
+import { addSignerFlags, type SessionFlags, withSession } from './session.js'
+
+export const fundsCommand = (context: Context): Command =>
+  addSignerFlags(new Command('funds'))
+    .description('balance, Permit2 allowance, what open authorizations reserve, and what is free')
+    .addHelpText('after', '\nExamples:\n  proposer funds --rpc-url http://127.0.0.1:8545\n  proposer funds approve --amount max')
+    .addCommand(approveCommand(context))
+    .action(async (_own: unknown, command: Command) => {
+      await withSession(context, command.optsWithGlobals<SessionFlags>(), async (session) => {
+        const trust = await session.trust()
+        const chain = await requireChain(session, 'funds')
+        const owner = await session.account.address()
+        const view = await session.journal.load()
+        const [gasWei, funds] = await Promise.all([
+          onChain(() => chain.balance(owner)),
+          Promise.all(trust.tokens.map((token) => fundsOf(chain, trust, view, owner, token as Address))),
+        ])
+        const { output } = context
+        const result = {
+          owner,
+          chain_id: trust.chain_id,
+          permit2: trust.permit2,
+          gas_balance: String(gasWei),
+          tokens: funds.map(fundsData),
+        }
+        output.result('funds', result, () =>
+          [
+            fields(
+              [
+                ['wallet', owner],
+                ['gas', coinText(gasWei)],
+              ],
+              output.columns,
+            ),
+            ...funds.map((one) => fundsText(one, output.columns)),
+          ].join('\n\n'),
+        )
+      })
+    })
+
+function fundsData(funds: Funds) {
+  return {
+    token: funds.token,
+    symbol: funds.symbol,
+    decimals: funds.decimals,
+    balance: String(funds.balanceRaw),
+    allowance: String(funds.allowanceRaw),
+    reserved: String(funds.reservedRaw),
+    free: String(funds.freeRaw),
+    spendable: String(funds.spendableRaw),
+    reserved_by: funds.claims.map(({ id, amountRaw }) => ({ journal_id: id, amount: String(amountRaw) })),
+    block_number: String(funds.blockNumber),
+  }
+}
+
+/** Nobody counts what wallets mean as "without limit". */
+const practicallyUnlimited = 2n ** 160n
+
+function fundsText(funds: Funds, columns: number): string {
+  const amount = (raw: bigint) => amountText(String(raw), { symbol: funds.symbol, decimals: funds.decimals })
+  const { claims, allowanceRaw, reservedRaw, balanceRaw } = funds
+  const short = reservedRaw > balanceRaw ? `short of ${amount(reservedRaw - balanceRaw)} for what is open` : undefined
+  const lacking = allowanceRaw < reservedRaw ? 'the allowance does not cover what is open: `proposer funds approve`' : undefined
+  return fields(
+    [
+      ['token', `${funds.symbol} ${funds.token}`],
+      ['balance', amount(balanceRaw)],
+      ['allowance', allowanceRaw >= practicallyUnlimited ? 'without limit' : amount(allowanceRaw)],
+      ['reserved', `${amount(reservedRaw)} by ${claims.length} open ${claims.length === 1 ? 'authorization' : 'authorizations'}`],
+      ['free', amount(funds.freeRaw)],
+      ['spendable', funds.spendableRaw === funds.freeRaw ? undefined : `${amount(funds.spendableRaw)} (within the allowance)`],
+      ['warning', short],
+      ['warning', lacking],
+    ],
+    columns,
+  )
+}
+
+interface ApproveFlags extends TransactionFlags {
+  readonly amount?: string
+  readonly token?: string
+}
+
+const approveCommand = (context: Context) =>
+  addTransactionFlags(new Command('approve'))
+    .description('let Permit2 move the token, once per wallet and token; each use still needs a signature')
+    .option('--amount <raw|max>', 'raw token units; default: max')
+    .option('--token <address>', 'which pinned token, where there are several')
+    .addHelpText('after', '\nExamples:\n  proposer funds approve\n  proposer funds approve --amount 750000000 --print')
+    .action(async (_own: unknown, command: Command) => {
+      const flags = command.optsWithGlobals<ApproveFlags>()
+      const amountRaw = parseAmount(flags.amount)
+      await withSession(context, flags, async (session) => {
+        const trust = await session.trust()
+        const token = tokenOf(trust, flags.token)
+        const owner = await session.account.address()
+        const transaction = approval(trust, token, amountRaw)
+        if (flags.print === true) return printTransactions(context, trust.chain_id, owner, [transaction])
+        const chain = await requireChain(session, 'funds approve')
+        const before = await fundsOf(chain, trust, await session.journal.load(), owner, token)
+        const { output } = context
+        const asked = { owner, token, spender: trust.permit2, amount: String(amountRaw) }
+        const isThere = amountRaw === unlimitedRaw ? before.allowanceRaw >= practicallyUnlimited : before.allowanceRaw === amountRaw
+        if (isThere) {
+          const there = { ...asked, allowance: String(before.allowanceRaw), transaction_hash: null }
+          output.result('approval', there, () => `nothing to do: the allowance of ${visible(before.symbol)} is that already`)
+          return
+        }
+        const sent = await sendAfterAsking(context, session, flags, chain, owner, [transaction])
+        const [one] = sent ?? []
+        if (one === undefined) return
+        const after = await fundsOf(chain, trust, await session.journal.load(), owner, token)
+        const done = {
+          ...asked,
+          allowance: String(after.allowanceRaw),
+          transaction_hash: one.hash,
+          block_number: String(one.receipt.blockNumber),
+        }
+        output.result('approval', done, () =>
+          fields(
+            [
+              ['approved', amountRaw === unlimitedRaw ? 'without limit' : amountText(String(amountRaw), after)],
+              ['token', `${after.symbol} ${token}`],
+              ['transaction', one.hash],
+            ],
+            output.columns,
+          ),
+        )
+      })
+    })
+
+function parseAmount(text: string | undefined): bigint {
+  if (text === undefined || text === 'max') return unlimitedRaw
+  if (Uint256.safeParse(text).success) return BigInt(text)
+  throw new UsageError('bad_number', `--amount ${text} is neither max nor a whole number below 2^256`, {
+    hint: 'give raw token units, such as --amount 750000000, or --amount max',
+  })
+}
+
+function tokenOf(trust: Trust, named: string | undefined): Address {
+  const [first] = trust.tokens
+  if (named === undefined && first !== undefined && trust.tokens.length === 1) return first as Address
+  const found = trust.tokens.find((token) => token === named?.toLowerCase())
+  if (found !== undefined) return found as Address
+  const why = named === undefined ? 'several tokens are pinned' : `${named} is not a pinned token`
+  throw new UsageError('token_needed', `${why}: ${trust.tokens.join(', ')}`, { hint: 'name one of them with --token' })
+}

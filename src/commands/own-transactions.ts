@@ -1,0 +1,150 @@
+/** What `funds approve` and `revoke` share: showing a small transaction of the wallet's own, asking, printing or sending it. */
+import type { Command } from 'commander'
+import {
+  type OwnTransaction,
+  type PlannedTransaction,
+  planTransactions,
+  type SentTransaction,
+  sendTransactions,
+} from '../core/client/transactions.js'
+import type { Address, Chain } from '../core/ports.js'
+import { UsageError } from '../core/protocol/errors.js'
+import type { Context } from './context.js'
+import { confirm } from './inputs.js'
+import { fields } from './render.js'
+import type { Session, SessionFlags } from './session.js'
+
+export interface TransactionFlags extends SessionFlags {
+  readonly print?: boolean
+  readonly dryRun?: boolean
+}
+
+/** Flags of the verbs that send a transaction, beside those of signing. */
+export function addTransactionFlags(command: Command): Command {
+  return command
+    .option('--print', 'print the calldata for a wallet outside instead of sending')
+    .option('--dry-run', 'show what would be sent and what it may cost; send nothing')
+}
+
+/** The chain's node. UsageError `no_rpc_url` where none is named. */
+export async function requireChain(session: Session, what: string): Promise<Chain> {
+  const chain = await session.chain()
+  if (chain) return chain
+  throw new UsageError('no_rpc_url', `${what} asks the chain, and no node is named`, {
+    hint: 'give --rpc-url <url>, or set PROPOSER_RPC_URL',
+  })
+}
+
+/** `--print`: what a wallet outside sends, without asking anybody for gas or fees. */
+export function printTransactions(context: Context, chainId: number, from: Address, transactions: readonly OwnTransaction[]): void {
+  const { output } = context
+  const shown = transactions.map(({ to, data, what }) => ({ to, value: '0', data, what }))
+  output.result('calldata', { chain_id: chainId, from, transactions: shown }, () =>
+    shown.length === 0
+      ? 'nothing to send'
+      : shown
+          .map(({ to, value, data, what }) =>
+            fields(
+              [
+                ['to', what],
+                ['chain', String(chainId)],
+                ['from', from],
+                ['contract', to],
+                ['value', value],
+                ['data', data],
+              ],
+              output.columns,
+            ),
+          )
+          .join('\n\n'),
+  )
+}
+
+/**
+ * Plans, shows, asks and sends. `undefined` with --dry-run, which only shows. UsageError `wrong_signer`, `confirmation_needed`, and as
+ * `planTransactions` and `sendTransactions`.
+ */
+export async function sendAfterAsking(
+  context: Context,
+  session: Session,
+  flags: TransactionFlags,
+  chain: Chain,
+  from: Address,
+  transactions: readonly OwnTransaction[],
+): Promise<readonly SentTransaction[] | undefined> {
+  const { output } = context
+  const { chain_id: chainId } = await session.trust()
+  const planned = await planTransactions(chain, chainId, from, transactions)
+  if (flags.dryRun === true) {
+    output.result('preview', { dry_run: true, transactions: planned.map(plannedData) }, () => planText(planned, output.columns))
+    return undefined
+  }
+  const signer = await session.account.signer()
+  if (signer.address !== from) {
+    throw new UsageError('wrong_signer', `the key is for ${signer.address}, the transaction must come from ${from}`, {
+      hint: 'choose that account with --account, or add --print and send it from its wallet',
+    })
+  }
+  if (signer.signTypedData !== undefined) {
+    throw new UsageError('signer_needs_typed_data', 'a wallet behind --signer signs proposals only', {
+      hint: 'add --print and send the calldata from the wallet itself, or use --account',
+    })
+  }
+  const text = planText(planned, output.columns)
+  // What a person is asked to agree to is shown even with --quiet.
+  if (context.isInteractive && !session.settings.yes) output.warn(text)
+  else output.note(text)
+  await confirm(context, planned.length === 1 ? 'Send this transaction?' : 'Send these transactions?', session.settings.yes)
+  const progress = output.progress('waiting for the transaction to be mined')
+  const { timeoutMs } = session.settings
+  try {
+    return await sendTransactions(
+      { chain, clock: context.clock, signal: session.signal, ...(timeoutMs === undefined ? {} : { timeoutMs }) },
+      signer,
+      planned,
+    )
+  } finally {
+    progress.stop()
+  }
+}
+
+const plannedData = ({ chainId, from, to, data, what, nonce, gas, maxFeePerGas, maxPriorityFeePerGas }: PlannedTransaction) => ({
+  what,
+  chain_id: chainId,
+  from,
+  to,
+  value: '0',
+  data,
+  nonce,
+  gas: String(gas),
+  max_fee_per_gas: String(maxFeePerGas),
+  max_priority_fee_per_gas: String(maxPriorityFeePerGas),
+  max_cost_wei: String(gas * maxFeePerGas),
+})
+
+function planText(planned: readonly PlannedTransaction[], columns: number): string {
+  return planned
+    .map((one) =>
+      fields(
+        [
+          ['transaction', one.what],
+          ['from', one.from],
+          ['contract', one.to],
+          ['chain', String(one.chainId)],
+          ['data', one.data],
+          ['costs at most', `${coinText(one.gas * one.maxFeePerGas)} for gas`],
+        ],
+        columns,
+      ),
+    )
+    .join('\n\n')
+}
+
+/** Wei as the chain's own coin, to six decimals, rounded up. */
+export function coinText(wei: bigint): string {
+  const micro = (wei + 10n ** 12n - 1n) / 10n ** 12n
+  const fraction = String(micro % 1_000_000n)
+    .padStart(6, '0')
+    .replace(/0+$/, '')
+  return `${micro / 1_000_000n}${fraction === '' ? '' : `.${fraction}`} of the chain’s coin`
+}

@@ -1,0 +1,186 @@
+/** `reconcile`: journal, gateway and chain side by side, and what is safe to do next (contract §6). */
+import { Command } from 'commander'
+import { type Reconciled, type ReconciledEntry, reconcile } from '../core/client/reconcile.js'
+import type { RoundStanding } from '../core/client/standing.js'
+import { outcomeOf } from '../core/protocol/proposal.js'
+import type { Context } from './context.js'
+import { requireIdentifier } from './context-verb.js'
+import { dateText, fields, fold, visible } from './render.js'
+import { type SessionFlags, withSession } from './session.js'
+
+export const reconcileCommand = (context: Context): Command =>
+  new Command('reconcile')
+    .description('what journal, gateway and chain say of a question, and what is safe to do next')
+    .argument('<identifier>', 'question ID or slug')
+    .option('--dry-run', 'journal nothing of what finalized chain state proves')
+    .addHelpText(
+      'after',
+      '\nWorks with whatever is configured and says what it could not look at. Sends and signs nothing.\n\nExample:\n  proposer reconcile some-slug --rpc-url http://127.0.0.1:8545',
+    )
+    .action(async (identifier: string, _own: unknown, command: Command) => {
+      requireIdentifier(identifier)
+      const flags = command.optsWithGlobals<SessionFlags & { dryRun?: boolean }>()
+      await withSession(context, flags, async (session) => {
+        const { output } = context
+        const trust = await session.trust()
+        const chain = await session.chain()
+        const { gateway, local } = session.settings
+        const asked = gateway !== undefined || local !== undefined ? await session.gateway('read') : undefined
+        const progress = output.progress('looking')
+        const found = await reconcile(
+          {
+            ports: session.ports,
+            journal: session.journal,
+            trust,
+            signal: session.signal,
+            dryRun: flags.dryRun === true,
+            ...(asked === undefined ? {} : { gateway: asked }),
+            ...(chain === undefined ? {} : { chain }),
+          },
+          identifier,
+        ).finally(() => progress.stop())
+        const entries = found.entries.map(entryData)
+        if (output.mode === 'ndjson') {
+          for (const one of entries) output.line(one)
+          output.result('reconcile', { summary: { identifier, ...questionData(found), authorizations: entries.length } }, () => '')
+          return
+        }
+        const result = {
+          identifier,
+          ...questionData(found),
+          gateway: asked === undefined ? null : { origin: asked.origin },
+          authorizations: entries,
+        }
+        output.result('reconcile', result, () => textOf(found, output.columns))
+      })
+    })
+
+function questionData({ questionId, chain, notLookedAt }: Reconciled) {
+  return {
+    question_id: questionId,
+    round:
+      chain?.round === undefined
+        ? null
+        : {
+            timestamp: chain.round.timestamp,
+            paused: chain.round.paused,
+            required_bond: String(chain.round.totalBondRaw),
+            ...roundData(chain.current),
+          },
+    chain:
+      chain === undefined
+        ? null
+        : {
+            latest: String(chain.latest.number),
+            finalized: String(chain.finalized.number),
+            finalized_time: String(chain.finalized.timestamp),
+          },
+    not_looked_at: notLookedAt,
+  }
+}
+
+function roundData(round: RoundStanding | undefined) {
+  const { proposal } = round ?? {}
+  return {
+    state: round?.state ?? null,
+    proposal:
+      proposal === undefined
+        ? null
+        : {
+            proposer: proposal.proposer,
+            price: proposal.price,
+            transaction_hash: proposal.mined?.transactionHash ?? null,
+            block_number: proposal.mined === undefined ? null : String(proposal.mined.blockNumber),
+            event_index: proposal.mined?.eventIndex ?? null,
+            final: proposal.isFinal,
+            by_signature: proposal.bySignature,
+          },
+  }
+}
+
+function entryData({ id, state, authorization, offer, gateway, standing, settled, next }: ReconciledEntry) {
+  const record = authorization?.signed ?? offer?.offered
+  const terms = record?.terms
+  return {
+    journal_id: id,
+    journal: {
+      state: state.kind,
+      reason: 'reason' in state ? state.reason : null,
+      code: 'code' in state ? (state.code ?? null) : null,
+      proposer: terms?.proposer ?? null,
+      outcome: terms === undefined ? null : (outcomeOf(terms.price) ?? null),
+      price: terms?.price ?? null,
+      amount: terms?.amount ?? null,
+      nonce: terms?.nonce ?? null,
+      deadline: terms?.deadline ?? null,
+      round: record?.timestamp ?? null,
+      client_ref: record?.clientRef ?? null,
+      candidate_id: authorization?.candidateId ?? null,
+      attempts: authorization?.attempts.length ?? 0,
+      superseded_by: authorization?.supersededBy ?? offer?.supersededBy ?? null,
+    },
+    gateway:
+      gateway === undefined
+        ? null
+        : 'status' in gateway
+          ? { status: gateway.status.status, submission: gateway.status.submission, failure: gateway.status.failure }
+          : { error: { code: gateway.error.code, detail: gateway.error.detail } },
+    chain:
+      standing === undefined
+        ? null
+        : {
+            nonce_spent: standing.nonceSpent,
+            nonce_spent_final: standing.nonceSpentFinal,
+            round_over: standing.roundIsOver ?? null,
+            round: standing.round === undefined ? null : roundData(standing.round),
+          },
+    settled: settled ?? null,
+    next: { action: next.action, text: next.text, command: next.command ?? null },
+  }
+}
+
+function textOf(found: Reconciled, columns: number): string {
+  const { chain } = found
+  const proposal = chain?.current?.proposal
+  const paused = chain?.round?.paused === true ? ', paused' : ''
+  const head = fields(
+    [
+      ['question', found.questionId],
+      ['round', chain?.round && dateText(chain.round.timestamp)],
+      ['state', chain?.current && `${chain.current.state}${paused}`],
+      ['proposed', proposal && proposalText(proposal)],
+      ['by', proposal && `${proposal.proposer}${proposal.bySignature ? ' through SignedProposer' : ''}`],
+      ['transaction', proposal?.mined?.transactionHash],
+    ],
+    columns,
+  )
+  const blocks = found.entries.map((one) => entryText(one, columns))
+  if (blocks.length === 0) blocks.push('the journal holds nothing for this question')
+  return [head, ...blocks, ...found.notLookedAt.map((note) => fold(`not looked at: ${note}`, columns, '  '))].join('\n\n')
+}
+
+const proposalText = ({ price, isFinal }: { price: string; isFinal: boolean }) =>
+  `${outcomeOf(price) ?? 'price'} ${price}${isFinal ? '' : ' (not final yet)'}`
+
+function entryText({ id, state, authorization, offer, gateway, standing, settled, next }: ReconciledEntry, columns: number): string {
+  const terms = (authorization?.signed ?? offer?.offered)?.terms
+  const why = 'reason' in state ? ` (${state.reason})` : ''
+  const rows = fields(
+    [
+      [id, `${state.kind}${why}${settled === undefined ? '' : ', journaled now'}`],
+      ['answer', terms && `${outcomeOf(terms.price) ?? terms.price} by ${terms.proposer}`],
+      ['candidate', authorization?.candidateId],
+      ['gateway', gateway && gatewayText(gateway)],
+      ['nonce', standing && (standing.nonceSpentFinal ? 'spent' : standing.nonceSpent ? 'spent, not final yet' : 'free')],
+    ],
+    columns,
+  )
+  const advice = fold(`next: ${next.text}`, columns, '  ')
+  return [rows, advice, ...(next.command === undefined ? [] : [`  ${visible(next.command)}`])].join('\n')
+}
+
+function gatewayText(word: NonNullable<ReconciledEntry['gateway']>): string {
+  if ('error' in word) return `${word.error.code}: ${word.error.detail}`
+  const { status, submission, failure } = word.status
+  return `${status}${submission === null ? '' : `, ${submission.status}`}${failure === null ? '' : ` (${failure.code})`}`
+}

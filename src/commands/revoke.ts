@@ -1,0 +1,85 @@
+/** `revoke`: cancels the Permit2 nonces of authorizations that have not executed (contract §6, robustness §7 no. 13). */
+import { Command } from 'commander'
+import { finishRevocation, planRevocations, type RevocationResult } from '../core/client/revoke.js'
+import type { Context } from './context.js'
+import { addTransactionFlags, printTransactions, requireChain, sendAfterAsking, type TransactionFlags } from './own-transactions.js'
+import { fields } from './render.js'
+import { addSignerFlags, withSession } from './session.js'
+
+export const revokeCommand = (context: Context): Command =>
+  addSignerFlags(addTransactionFlags(new Command('revoke')))
+    .description('cancel the nonces of authorizations on the chain, so that their signatures are worth nothing')
+    .argument('<journal-id...>', 'of one account; `proposer journal list --open` shows them')
+    .addHelpText(
+      'after',
+      '\nA proposal that is executed first is executed all the same: what became of each is read again in finalized state and journaled.\nOnly then sign anew: `proposer submit <identifier> --outcome <p1|p2|p3>`, or at once with --supersede <journal-id>.\n\nExamples:\n  proposer revoke <journal-id> --rpc-url http://127.0.0.1:8545\n  proposer revoke <journal-id> <journal-id> --print',
+    )
+    .action(async (ids: string[], _own: unknown, command: Command) => {
+      const flags = command.optsWithGlobals<TransactionFlags>()
+      await withSession(context, flags, async (session) => {
+        const { output } = context
+        const trust = await session.trust()
+        const parts = { ports: session.ports, journal: session.journal, trust }
+        const chain = flags.print === true ? await session.chain() : await requireChain(session, 'revoke')
+        const plan = await planRevocations(parts, ids, chain)
+        const transactions = plan.revocations.map(({ transaction }) => transaction)
+        for (const id of plan.spent) output.note(`note: the nonce of ${id} is spent already`)
+        if (flags.print === true || chain === undefined) {
+          printTransactions(context, trust.chain_id, plan.owner, transactions)
+          output.note('note: once it is mined and final, `proposer reconcile <identifier>` journals what became of it')
+          return
+        }
+        output.note('note: a proposal that is executed before this is mined is executed all the same')
+        const sent = transactions.length === 0 ? [] : await sendAfterAsking(context, session, flags, chain, plan.owner, transactions)
+        if (sent === undefined) return
+        const progress = output.progress('waiting for the block to be final')
+        const { timeoutMs } = session.settings
+        const finished = await finishRevocation(
+          { ...parts, chain, signal: session.signal, ...(timeoutMs === undefined ? {} : { timeoutMs }) },
+          plan,
+          sent,
+        ).finally(() => progress.stop())
+        const result = {
+          owner: plan.owner,
+          transactions: sent.map(({ hash, receipt }, index) => ({
+            transaction_hash: hash,
+            block_number: String(receipt.blockNumber),
+            word: String(plan.revocations[index]?.word ?? ''),
+            mask: String(plan.revocations[index]?.mask ?? ''),
+            journal_ids: plan.revocations[index]?.ids ?? [],
+          })),
+          results: finished.results.map(({ id, outcome }) => ({ journal_id: id, outcome: outcome ?? 'pending' })),
+          final: finished.error === undefined,
+        }
+        if (output.mode === 'ndjson') {
+          for (const one of result.results) output.line(one)
+          output.result('revocation', { summary: { results: result.results.length, final: result.final } }, () => '')
+        } else {
+          output.result('revocation', result, () =>
+            fields(
+              [
+                ...finished.results.map((one) => [one.id, outcomeText(one)] as const),
+                ...sent.map(({ hash }) => ['transaction', hash] as const),
+              ],
+              output.columns,
+            ),
+          )
+        }
+        if (finished.error) throw finished.error
+      })
+    })
+
+function outcomeText({ outcome }: RevocationResult): string {
+  switch (outcome) {
+    case 'revoked':
+      return 'revoked: its signature can no longer execute'
+    case 'executed':
+      return 'it was executed first'
+    case 'nonce_used':
+      return 'its nonce was used or cancelled before'
+    case 'expired':
+      return 'its deadline has passed'
+    case undefined:
+      return 'not final yet'
+  }
+}

@@ -1,0 +1,308 @@
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { privateKeyToAccount } from 'viem/accounts'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { erc20Abi } from '../../src/core/chain/contracts.js'
+import { proposeCalldata } from '../../src/core/chain/propose.js'
+import { createRoundReader } from '../../src/core/chain/questions.js'
+import { readContract } from '../../src/core/chain/reading.js'
+import { contractsOf, type Trust } from '../../src/core/client/trust.js'
+import { type DevChain, startDevChain } from '../../src/core/io/dev-chain.js'
+import { type DevAccount, devAccount, devAddresses, devRpc, sendAll } from '../../src/core/io/dev-contracts.js'
+import { disputeProposal, proposeDirectly } from '../../src/core/io/dev-verbs.js'
+import { createChain } from '../../src/core/io/rpc.js'
+import type { Address, Chain, Hex } from '../../src/core/ports.js'
+import { priceOf } from '../../src/core/protocol/proposal.js'
+import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { scriptedGateway } from '../support/scripted-gateway.js'
+import type { WalletDocument } from '../support/wallet-server.js'
+
+let dev: DevChain
+let chain: Chain & { close(): Promise<void> }
+let home: Awaited<ReturnType<typeof temporaryHome>>
+let wallet: DevAccount
+/** Each test has a proposer and a question of its own, so that none waits for another. */
+let next = 0
+let slug: string
+let env: Record<string, string>
+
+beforeAll(async () => {
+  dev = await startDevChain({ questions: 20, proposers: 19 })
+  chain = createChain([dev.rpcUrl])
+})
+afterAll(async () => {
+  await chain?.close()
+  await dev?.stop()
+})
+beforeEach(async () => {
+  home = await temporaryHome()
+  wallet = devAccount('proposer', next)
+  slug = questionOf(next)
+  next++
+  mkdirSync(join(home.path, 'trust'))
+  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(dev.description.trust))
+  writeFileSync(join(home.path, 'key'), `${wallet.private_key}\n`, { mode: 0o600 })
+  env = { PROPOSER_RPC_URL: dev.rpcUrl, PROPOSER_KEY_FILE: join(home.path, 'key') }
+})
+afterEach(() => home.remove())
+
+function questionOf(n: number): string {
+  const question = dev.description.questions[n]
+  if (!question) throw new Error(`the dev chain has no question ${n}`)
+  return question.slug
+}
+
+const ask = (argv: string[], more: RunOptions = {}) => run(home.path, argv, { env, chain, ...more })
+const errorOf = (ran: Ran): Record<string, unknown> => JSON.parse(ran.stderr).error
+const answerOf = (ran: Ran): Record<string, unknown> => {
+  expect(ran.stderr).toBe('')
+  expect(ran.code).toBe(0)
+  return JSON.parse(ran.stdout)
+}
+interface SignedPayload {
+  readonly outcome: 'p1' | 'p2'
+  readonly permit: { readonly amount: string; readonly nonce: string; readonly deadline: string }
+  readonly signature: Hex
+}
+async function sign(outcome: string, ...more: string[]): Promise<{ journal_id: string; payload: SignedPayload }> {
+  return answerOf(await ask(['sign', slug, '--outcome', outcome, '--json', ...more])) as never
+}
+type Token = Record<string, string> & { reserved_by: { journal_id: string; amount: string }[] }
+async function funds(): Promise<Token> {
+  const { tokens } = answerOf(await ask(['funds', '--json'])) as { tokens: Token[] }
+  const [token] = tokens
+  if (!token) throw new Error('no token')
+  return token
+}
+type Entry = Record<'journal' | 'chain' | 'next', Record<string, unknown>> & { journal_id: string; settled: string | null }
+async function reconcile(): Promise<{ round: Record<string, unknown>; authorizations: Entry[]; not_looked_at: string[] }> {
+  return answerOf(await ask(['reconcile', slug, '--json'])) as never
+}
+const states = async () =>
+  (answerOf(await ask(['journal', 'list', '--json'])).authorizations as Record<string, unknown>[]).map(
+    ({ journal_id, state, reason, code }) => ({
+      journal_id,
+      state,
+      reason,
+      code,
+    }),
+  )
+async function allowance(): Promise<bigint> {
+  const head = await chain.block('latest')
+  return readContract(chain, head?.number ?? 0n, devAddresses.token, erc20Abi, 'allowance', [wallet.address, devAddresses.permit2])
+}
+/** Puts a signed payload on the chain, as an executor would. */
+async function execute({ payload }: { payload: SignedPayload }): Promise<void> {
+  const trust = dev.description.trust as unknown as Trust
+  const round = await createRoundReader(chain, contractsOf(trust)).read(trust.slugs[slug] as Hex)
+  if (!round) throw new Error('no round')
+  const terms = { price: priceOf[payload.outcome], ...payload.permit }
+  const data = proposeCalldata({
+    request: round,
+    token: round.token.address,
+    proposer: wallet.address,
+    terms,
+    signature: payload.signature,
+  })
+  await sendAll(devRpc(dev.rpcUrl), [{ from: devAccount('executor').address, to: devAddresses.signedProposer, data }])
+}
+async function untilFinal(): Promise<void> {
+  const head = await chain.block('latest')
+  for (;;) {
+    const finalized = await chain.block('finalized')
+    if ((finalized?.number ?? 0n) >= (head?.number ?? 0n)) return
+    await new Promise((resolve) => setTimeout(resolve, 50))
+  }
+}
+
+describe('contract §6: funds', () => {
+  test('raw in JSON: balance, allowance, what open authorizations reserve, and what is free', async () => {
+    const before = await funds()
+    expect(before).toMatchObject({ decimals: 6, reserved: '0', free: before.balance, token: devAddresses.token, reserved_by: [] })
+    const { journal_id } = await sign('p2')
+    const after = await funds()
+    expect(after).toMatchObject({ reserved: '750000000', reserved_by: [{ journal_id, amount: '750000000' }] })
+    expect(BigInt(after.free ?? '')).toBe(BigInt(before.balance ?? '') - 750_000_000n)
+    expect(after.spendable).toBe(after.free)
+  })
+
+  test('people see symbol and decimals, at 40 columns too', async () => {
+    await sign('p2')
+    for (const columns of [40, 80]) {
+      const { stdout, code } = await ask(['funds'], { columns })
+      expect(code).toBe(0)
+      expect(stdout).toContain('750 ')
+      expect(stdout).toContain('without limit')
+      for (const line of stdout.split('\n').filter((one) => one.length > columns)) expect(line.trim()).toMatch(/^\S+$/)
+    }
+  })
+
+  test('domain §3.2: of two authorizations for one round only one can execute, so the larger one is reserved', async () => {
+    const { journal_id } = await sign('p2', '--headroom', '10')
+    await sign('p1', '--supersede', journal_id)
+    expect(await funds()).toMatchObject({ reserved: '825000000' })
+  })
+
+  test('contract §6: approve sends the approval once it is agreed to; --print and --dry-run send nothing', async () => {
+    const printed = answerOf(await ask(['funds', 'approve', '--amount', '5', '--print', '--json']))
+    expect(printed).toMatchObject({
+      schema: 'proposer.calldata/1',
+      chain_id: dev.chainId,
+      from: wallet.address,
+      transactions: [{ to: devAddresses.token, value: '0', data: expect.stringMatching(/^0x095ea7b3/) }],
+    })
+    expect(answerOf(await ask(['funds', 'approve', '--amount', '5', '--dry-run', '--json']))).toMatchObject({
+      dry_run: true,
+      transactions: [{ gas: expect.stringMatching(/^\d+$/), max_cost_wei: expect.stringMatching(/^\d+$/) }],
+    })
+    const unasked = await ask(['funds', 'approve', '--amount', '5', '--json'])
+    expect(errorOf(unasked)).toMatchObject({ code: 'confirmation_needed', exit_code: 2, hint: expect.stringContaining('--yes') })
+    const declined = await ask(['funds', 'approve', '--amount', '5'], { interactive: true, stdin: 'n\n' })
+    expect(declined.code).toBe(2)
+    expect(await allowance()).toBe(2n ** 256n - 1n)
+
+    const approved = answerOf(await ask(['funds', 'approve', '--amount', '5', '--yes', '--json']))
+    expect(approved).toMatchObject({
+      schema: 'proposer.approval/1',
+      amount: '5',
+      allowance: '5',
+      transaction_hash: expect.stringMatching(/^0x/),
+    })
+    expect(await allowance()).toBe(5n)
+    expect(answerOf(await ask(['funds', 'approve', '--amount', '5', '--json']))).toMatchObject({ transaction_hash: null })
+    expect(await funds()).toMatchObject({ allowance: '5', spendable: '5' })
+    expect((await ask(['funds', 'approve'], { interactive: true, stdin: 'y\n' })).stdout).toContain('without limit')
+    expect(await allowance()).toBe(2n ** 256n - 1n)
+  })
+
+  test.each([
+    [['funds', 'approve', '--amount', 'lots'], 'bad_number'],
+    [['funds', 'approve', '--token', `0x${'1'.repeat(40)}`], 'token_needed'],
+    [['funds', 'spend'], 'usage'],
+  ])('contract §6: %j exits 2 with %s', async (argv, code) => {
+    expect(errorOf(await ask([...argv, '--json']))).toMatchObject({ code, exit_code: 2 })
+  })
+})
+
+describe('contract §6: revoke', () => {
+  test('cancels several at once, journals it from finalized state, and the question can be signed for again', async () => {
+    const first = await sign('p2')
+    const { journal_id: second } = answerOf(await ask(['sign', questionOf(19), '--outcome', 'p1', '--json']))
+    const ids = [first.journal_id, String(second)]
+    const printed = answerOf(await ask(['revoke', ...ids, '--print', '--json'])) as { transactions: { data: string }[] }
+    expect(printed.transactions.map(({ data }) => data.slice(0, 10))).toEqual(['0x3ff9dcb1', '0x3ff9dcb1'])
+    const revoked = answerOf(await ask(['revoke', ...ids, '--yes', '--json']))
+    expect(revoked).toMatchObject({
+      schema: 'proposer.revocation/1',
+      results: ids.map((journal_id) => ({ journal_id, outcome: 'revoked' })),
+      final: true,
+    })
+    expect(await states()).toEqual(
+      ids.map((journal_id) => ({ journal_id, state: 'closed', reason: 'nonce_used', code: 'nonce_invalidated' })),
+    )
+    expect(await funds()).toMatchObject({ reserved: '0' })
+    expect(errorOf(await ask(['revoke', first.journal_id, '--yes', '--json']))).toMatchObject({ code: 'authorization_closed' })
+    const anew = await sign('p1', '--supersede', first.journal_id)
+    expect(anew.journal_id).not.toBe(first.journal_id)
+    await expect(execute(first)).rejects.toThrow(/InvalidNonce/)
+    await execute(anew)
+  })
+
+  test('R8: after --supersede the older one is revoked, and the newer one executes', async () => {
+    const older = await sign('p2')
+    const newer = await sign('p1', '--supersede', older.journal_id)
+    const [old, fresh] = (await reconcile()).authorizations
+    expect(old).toMatchObject({ journal_id: older.journal_id, next: { action: 'revoke', command: `proposer revoke ${older.journal_id}` } })
+    expect(fresh).toMatchObject({ journal_id: newer.journal_id, next: { action: 'submit' } })
+    answerOf(await ask(['revoke', older.journal_id, '--yes', '--json']))
+    await execute(newer)
+    await untilFinal()
+    const after = (await reconcile()).authorizations
+    expect(after.map(({ journal }) => journal.reason)).toEqual(['nonce_used', 'executed'])
+  })
+
+  test('an unknown id, and a race that the executor has won, are told as such', async () => {
+    expect(errorOf(await ask(['revoke', '0123456789ab-1', '--yes', '--json']))).toMatchObject({ code: 'unknown_journal_id', exit_code: 2 })
+    const signed = await sign('p2')
+    await execute(signed)
+    const late = answerOf(await ask(['revoke', signed.journal_id, '--yes', '--json']))
+    expect(late).toMatchObject({ transactions: [], results: [{ journal_id: signed.journal_id, outcome: 'executed' }] })
+    expect(await states()).toMatchObject([{ state: 'closed', reason: 'executed' }])
+  })
+})
+
+describe('contract §6: reconcile', () => {
+  test('R14: an execution shows at once and is journaled once it is final, with its transaction and event index', async () => {
+    const signed = await sign('p2')
+    await execute(signed)
+    await untilFinal()
+    const dry = answerOf(await ask(['reconcile', slug, '--dry-run', '--json']))
+    expect(dry).toMatchObject({ authorizations: [{ settled: 'executed' }] })
+    expect(await states()).toMatchObject([{ state: 'signed' }])
+    const { round, authorizations, not_looked_at } = await reconcile()
+    expect(round).toMatchObject({
+      state: 'proposed',
+      proposal: {
+        proposer: wallet.address,
+        price: priceOf.p2,
+        final: true,
+        by_signature: true,
+        transaction_hash: expect.stringMatching(/^0x/),
+      },
+    })
+    expect(authorizations).toMatchObject([
+      {
+        journal: { state: 'closed', reason: 'executed' },
+        chain: { nonce_spent_final: true },
+        settled: 'executed',
+        next: { action: 'none' },
+      },
+    ])
+    expect(not_looked_at).toEqual([expect.stringContaining('no gateway')])
+    const exported = JSON.parse((await ask(['journal', 'export'])).stdout)
+    const { proposal } = round as { proposal: { transaction_hash: string; event_index: number } }
+    expect(exported).toMatchObject({ state: 'closed', transaction_hash: proposal.transaction_hash, event_index: proposal.event_index })
+  })
+
+  test('a competing proposal is named with its price; after the dispute it is safe to sign anew', async () => {
+    await sign('p2')
+    await proposeDirectly(dev.rpcUrl, slug, 0n)
+    const taken = await reconcile()
+    expect(taken.round).toMatchObject({
+      state: 'proposed',
+      proposal: { proposer: devAccount('rival').address, price: '0', by_signature: false },
+    })
+    expect(taken.authorizations).toMatchObject([{ journal: { state: 'signed' }, settled: null, next: { action: 'wait_for_new_round' } }])
+    await disputeProposal(dev.rpcUrl, slug)
+    const reopened = await reconcile()
+    expect(reopened.round).toMatchObject({ state: 'requested', proposal: null })
+    expect(reopened.authorizations).toMatchObject([{ chain: { round_over: true }, next: { action: 'sign_anew' } }])
+    const shown = await ask(['reconcile', slug])
+    expect(shown.stdout).toContain('safe to sign anew')
+  })
+})
+
+test('contract §6: a wallet that can propose passes every check of the doctor', async () => {
+  const { url, fetch } = scriptedGateway()
+  const told = answerOf(await ask(['doctor', '--json', '--gateway', url], { fetch }))
+  const results = (told.checks as { id: string; result: string }[]).map(({ id, result }) => [id, result])
+  expect(Object.fromEntries(results)).toEqual({
+    ...Object.fromEntries(['trust', 'account', 'key_files', 'journal_folder', 'budget', 'journal', 'open'].map((id) => [id, 'pass'])),
+    ...{ gateway: 'pass', clock: 'skip', eligibility: 'pass' },
+    ...Object.fromEntries(['rpc', 'trust_on_chain', 'balance', 'allowance', 'account_code'].map((id) => [id, 'pass'])),
+  })
+})
+
+test('domain §3.3: typed data signed by a wallet outside is imported and executes on the chain', async () => {
+  const given = await ask(['sign', slug, '--outcome', 'p2', '--typed-data', '--proposer', wallet.address], {
+    env: { PROPOSER_RPC_URL: dev.rpcUrl },
+  })
+  expect(await funds()).toMatchObject({ reserved: '750000000' })
+  const signature = await privateKeyToAccount(wallet.private_key as Hex).signTypedData(JSON.parse(given.stdout) as WalletDocument)
+  const signed = answerOf(await ask(['sign', slug, '--signature', signature, '--json'])) as unknown as {
+    payload: SignedPayload
+    signer: Address
+  }
+  expect(signed.signer).toBe(wallet.address)
+  await execute(signed)
+})

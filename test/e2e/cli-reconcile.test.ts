@@ -1,0 +1,385 @@
+import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { privateKeyToAccount } from 'viem/accounts'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import type { Chain, Clock, Fetch } from '../../src/core/ports.js'
+import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
+import {
+  ask as askOnChain,
+  createFakeChain,
+  dispute,
+  endow,
+  type FakeChain,
+  invalidateNonces,
+  questionText,
+} from '../support/fake-chain.js'
+import { fakeContracts } from '../support/fake-world.js'
+import { happySteps, pins, questionContext, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
+
+const key = `0x${'11'.repeat(32)}` as const
+const proposer = privateKeyToAccount(key).address.toLowerCase()
+
+let home: Awaited<ReturnType<typeof temporaryHome>>
+let gateway: ScriptedGateway
+let env: Record<string, string>
+let question: string
+beforeEach(async () => {
+  home = await temporaryHome()
+  gateway = scriptedGateway()
+  question = gateway.question.question_id
+  mkdirSync(join(home.path, 'trust'))
+  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify({ ...pins, slugs: { 'will-it-hold': question } }))
+  writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
+  env = { PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: join(home.path, 'key') }
+})
+afterEach(() => home.remove())
+
+/** Waits take no time, but count. */
+function instantClock(startMs: () => number = Date.now): Clock {
+  let sleptMs = 0
+  return {
+    nowMs: () => startMs() + sleptMs,
+    monotonicMs: () => performance.now() + sleptMs,
+    sleep: async (ms, signal) => {
+      signal?.throwIfAborted()
+      sleptMs += ms
+    },
+  }
+}
+const ask = (argv: string[], more: RunOptions = {}) => run(home.path, argv, { env, fetch: gateway.fetch, clock: instantClock(), ...more })
+const errorOf = (ran: Ran): Record<string, unknown> => JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '').error
+const answerOf = (ran: Ran): Record<string, unknown> => {
+  expect(ran.stderr).toBe('')
+  expect(ran.code).toBe(0)
+  return JSON.parse(ran.stdout)
+}
+const submit = ['submit', 'will-it-hold', '--outcome', 'p2', '--json']
+interface Told {
+  readonly authorizations: { journal: Record<string, unknown>; gateway: Record<string, unknown> | null; next: Record<string, string> }[]
+  readonly not_looked_at: string[]
+}
+const reconcile = async (more: RunOptions = {}) => answerOf(await ask(['reconcile', 'will-it-hold', '--json'], more)) as unknown as Told
+
+describe('contract §6: reconcile', () => {
+  test('without a gateway and a node it tells the journal’s word and what it could not look at', async () => {
+    env = {}
+    const told = await reconcile()
+    expect(told).toMatchObject({ schema: 'proposer.reconcile/1', question_id: question, authorizations: [], chain: null, gateway: null })
+    expect(told.not_looked_at).toEqual([expect.stringContaining('--gateway'), expect.stringContaining('--rpc-url')])
+    expect(readdirSync(home.path)).not.toContain('journal')
+    expect(errorOf(await ask(['reconcile', 'no-such-slug', '--json']))).toMatchObject({ code: 'untrusted_slug', exit_code: 2 })
+  })
+
+  test('what was signed and never sent is to be sent', async () => {
+    await ask(['sign', 'will-it-hold', '--outcome', 'p2'])
+    expect((await reconcile()).authorizations).toMatchObject([{ journal: { state: 'signed', outcome: 'p2' }, next: { action: 'submit' } }])
+  })
+
+  test('an accepted one is polled; its end at the gateway is journaled, and nothing is left to do', async () => {
+    const { candidate_id } = answerOf(await ask(submit))
+    expect((await reconcile()).authorizations).toMatchObject([
+      {
+        journal: { state: 'accepted', candidate_id },
+        gateway: { status: 'received' },
+        next: { action: 'poll', command: `proposer poll ${candidate_id}` },
+      },
+    ])
+    for (const step of happySteps) gateway.become(String(candidate_id), step)
+    expect((await reconcile()).authorizations).toMatchObject([
+      { journal: { state: 'closed', reason: 'executed' }, next: { action: 'none' } },
+    ])
+  })
+
+  test('spec §7: after a failure that is over it is safe to sign anew; one that may still execute is replayed', async () => {
+    const { candidate_id } = answerOf(await ask(submit))
+    const failure = { stage: 'validation', detail: 'short', can_resubmit: true } as const
+    gateway.become(String(candidate_id), {
+      status: 'failed',
+      failure: { ...failure, code: 'insufficient_balance', retryable: true, next_action: 'fund_wallet' },
+    })
+    expect((await reconcile()).authorizations).toMatchObject([
+      { next: { action: 'replay', text: expect.stringContaining('insufficient_balance') } },
+    ])
+    gateway.become(String(candidate_id), {
+      status: 'failed',
+      failure: { ...failure, code: 'permit_expired', retryable: false, next_action: 'sign_new_authorization' },
+    })
+    expect((await reconcile()).authorizations).toMatchObject([
+      { journal: { state: 'closed', reason: 'failed' }, next: { action: 'sign_anew' } },
+    ])
+  })
+
+  test('R7: an unknown outcome is replayed, never signed again', async () => {
+    gateway.faults.push(...Array.from({ length: 30 }, () => 'lost-answer' as const))
+    expect((await ask(submit)).code).toBe(6)
+    const [entry] = (await reconcile()).authorizations
+    expect(entry).toMatchObject({
+      journal: { state: 'unknown' },
+      next: { action: 'replay', command: expect.stringContaining('proposer replay') },
+    })
+  })
+
+  test('what was never admitted is replayed; a 409 too; a refused one leaves the question free', async () => {
+    gateway.faults.push({ status: 422, code: 'permit_amount_below_required_bond' })
+    expect((await ask(submit)).code).toBe(3)
+    gateway.faults.push({ status: 409, code: 'candidate_conflict' })
+    expect((await ask(submit)).code).toBe(5)
+    const [refused, conflict] = (await reconcile()).authorizations
+    expect(refused).toMatchObject({ journal: { state: 'closed', reason: 'refused' }, next: { action: 'sign_anew' } })
+    expect(conflict).toMatchObject({ journal: { state: 'conflict', code: 'candidate_conflict' }, next: { action: 'replay' } })
+  })
+
+  test('a candidate that the gateway has lost is for the operator, with question, client_ref and time', async () => {
+    answerOf(await ask([...submit, '--client-ref', 'row 7']))
+    const fresh = scriptedGateway()
+    const [entry] = (await reconcile({ fetch: fresh.fetch })).authorizations
+    expect(entry?.next).toMatchObject({ action: 'contact_operator', text: expect.stringMatching(/row 7.*submitted at \d{4}-/) })
+  })
+
+  test('a gateway that does not answer hides nothing else', async () => {
+    answerOf(await ask(submit))
+    const silent: Fetch = async () => new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
+    const told = await reconcile({ fetch: silent })
+    expect(told.authorizations).toMatchObject([{ gateway: { error: { code: 'gateway_body' } }, next: { action: 'poll' } }])
+    expect(told.not_looked_at).toContainEqual(expect.stringContaining('the gateway does not tell'))
+  })
+
+  test('R20: it reads well at 40 and 80 columns, and never shows a signature', async () => {
+    answerOf(await ask(submit))
+    const { payload } = JSON.parse((await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--json'])).stdout)
+    for (const columns of [40, 80]) {
+      const { stdout } = await ask(['reconcile', 'will-it-hold'], { columns })
+      expect(stdout).toContain('next: ')
+      expect(stdout).not.toContain(payload.signature.slice(2, 40))
+    }
+  })
+})
+
+describe('reconcile beside a chain', () => {
+  let chain: FakeChain
+  beforeEach(() => {
+    chain = createFakeChain()
+    const ancillary = questionText('Will it hold?')
+    question = askOnChain(chain, ancillary)
+    endow(chain, proposer as `0x${string}`)
+    chain.mine(3)
+    gateway = scriptedGateway(asOnChain(chain, ancillary), 'will-it-hold')
+    writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify({ ...fakeTrust, slugs: { 'will-it-hold': question } }))
+    env = { ...env, PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }
+  })
+  const clockOf = (of: Chain): RunOptions => ({ chain: of, clock: instantClock(() => Number(chain.head.timestamp) * 1000) })
+
+  test('R7, spec §7 rule 3: an unknown one of an ended round is for the out-of-band channel, without its signature', async () => {
+    gateway.faults.push(...Array.from({ length: 30 }, () => 'lost-answer' as const))
+    expect((await ask([...submit, '--client-ref', 'row 7'], clockOf(chain))).code).toBe(6)
+    dispute(chain, question as `0x${string}`)
+    chain.mine(3)
+    const [entry] = (await reconcile(clockOf(chain))).authorizations
+    expect(entry?.next.action).toBe('out_of_band')
+    expect(entry?.next.text).toMatch(new RegExp(`${question}.*row 7.*submitted at \\d{4}-`))
+    expect(entry?.next.text).not.toMatch(/0x[0-9a-f]{100}/)
+  })
+
+  test('R14: a spent nonce is waited for until it is final, and only then closes the authorization', async () => {
+    const { payload } = answerOf(await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--json'], clockOf(chain))) as {
+      payload: { permit: { nonce: string } }
+    }
+    const nonce = BigInt(payload.permit.nonce)
+    invalidateNonces(chain, proposer as `0x${string}`, nonce >> 8n, 1n << (nonce & 255n))
+    chain.mine(1)
+    expect((await reconcile(clockOf(chain))).authorizations).toMatchObject([{ journal: { state: 'signed' }, next: { action: 'wait' } }])
+    chain.mine(3)
+    expect((await reconcile(clockOf(chain))).authorizations).toMatchObject([
+      { journal: { state: 'closed', reason: 'nonce_used' }, settled: 'nonce_used', next: { action: 'sign_anew' } },
+    ])
+  })
+
+  test('contract §1: a deadline that finalized chain time has passed closes the authorization', async () => {
+    answerOf(await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--deadline', '301s', '--json'], clockOf(chain)))
+    chain.mine(160)
+    const told = await reconcile(clockOf(chain))
+    expect(told.authorizations).toMatchObject([{ journal: { reason: 'expired' }, settled: 'expired', next: { action: 'sign_anew' } }])
+  })
+
+  test('a node that does not answer is told, and the journal’s word still stands', async () => {
+    await ask(['sign', 'will-it-hold', '--outcome', 'p2'], clockOf(chain))
+    chain.fault('block', 'unavailable', { times: 20 })
+    const told = await reconcile(clockOf(chain))
+    expect(told.not_looked_at).toContainEqual(expect.stringContaining('the chain was not looked at'))
+    expect(told.authorizations).toMatchObject([{ next: { action: 'submit' } }])
+  })
+
+  test('R16: a node of another chain is refused, exit 2', async () => {
+    const elsewhere: Chain = { ...chain, chainId: async () => 1 }
+    expect(errorOf(await ask(['reconcile', 'will-it-hold', '--json'], clockOf(elsewhere)))).toMatchObject({
+      code: 'untrusted_chain_id',
+      exit_code: 2,
+    })
+  })
+})
+
+const fakeTrust = {
+  chain_id: fakeContracts.chainId,
+  permit2: fakeContracts.permit2,
+  signed_proposer: fakeContracts.signedProposer,
+  oracles: fakeContracts.oracles,
+  requesters: fakeContracts.requesters,
+  tokens: fakeContracts.tokens,
+}
+
+/** The context that a gateway on the modelled chain would give. */
+function asOnChain(chain: FakeChain, ancillary: `0x${string}`) {
+  const plain = questionContext('Will it hold?')
+  const [questionId] = [...chain.world.questions.keys()]
+  const timestamp = String([...chain.world.questions.values()][0]?.timestamp ?? 0n)
+  return {
+    ...plain,
+    question_id: String(questionId),
+    request: {
+      ...plain.request,
+      question_id: String(questionId),
+      oracle: String(fakeContracts.oracles[0]),
+      requester: String(fakeContracts.requesters[0]?.address),
+      timestamp,
+      ancillary_data: ancillary,
+    },
+    bond: { token: String(fakeContracts.tokens[0]), required_bond: '750000000' },
+    contracts: { permit2: fakeContracts.permit2, signed_proposer: fakeContracts.signedProposer },
+    signing: { ...plain.signing, chain_id: fakeContracts.chainId },
+  }
+}
+
+describe('contract §6: journal export', () => {
+  test('R5: one line an authorization with all that accounting asks for, and no signature unless revealed', async () => {
+    const first = answerOf(await ask([...submit, '--client-ref', 'row 7']))
+    const { stdout, stderr } = await ask(['journal', 'export'])
+    expect(stderr).toBe('')
+    const [line, ...rest] = stdout.trim().split('\n')
+    expect(rest).toEqual([])
+    expect(JSON.parse(line ?? '')).toMatchObject({
+      journal_id: first.journal_id,
+      question_id: question,
+      client_ref: 'row 7',
+      outcome: 'p2',
+      amount: '750000000',
+      state: 'accepted',
+      candidate_id: first.candidate_id,
+      attempts: 1,
+      last_class: 'accepted',
+      origins: [gateway.url],
+      closed_at: null,
+      transaction_hash: null,
+    })
+    expect(stdout).not.toContain('signature')
+    expect((await ask(['journal', 'export', '--reveal-signature'])).stdout).toContain('"signature":"0x')
+    expect(answerOf(await ask(['journal', 'export', '--json']))).toMatchObject({
+      schema: 'proposer.journal-export/1',
+      authorizations: [{}],
+    })
+  })
+
+  test('robustness §6: CSV is RFC 4180, and no cell begins like a formula', async () => {
+    await ask([...submit, '--client-ref', '=cmd|"x",1'])
+    const { stdout } = await ask(['journal', 'export', '--csv'])
+    const [header, row, end] = stdout.split('\r\n')
+    expect(header).toMatch(/^journal_id,signed_at,question_id,/)
+    expect(row).toContain('"\'=cmd|""x"",1"')
+    expect(end).toBe('')
+    expect(stdout).not.toContain('signature')
+    expect((await ask(['journal', 'export', '--csv', '--reveal-signature'])).stdout).toContain('""signature"":""0x')
+  })
+
+  test('R24: an empty journal exports nothing and creates nothing', async () => {
+    expect((await ask(['journal', 'export'])).stdout).toBe('')
+    expect(readdirSync(home.path)).not.toContain('journal')
+  })
+})
+
+describe('contract §6: doctor', () => {
+  const checksOf = (ran: Ran) =>
+    Object.fromEntries(
+      (JSON.parse(ran.stdout).checks as { id: string; result: string; detail: string; fix: string }[]).map((check) => [check.id, check]),
+    )
+
+  test('with nothing configured every check says what it needs, and what fails makes exit 2', async () => {
+    env = {}
+    const ran = await run(home.path, ['doctor', '--json', '--trust', 'not-there.json'], { env })
+    expect(ran.code).toBe(2)
+    expect(errorOf(ran)).toMatchObject({ code: 'doctor_found_faults', detail: expect.stringContaining('trust, account') })
+    const checks = checksOf(ran)
+    expect(checks).toMatchObject({
+      trust: { result: 'fail', fix: expect.stringContaining('proposer trust init') },
+      account: { result: 'fail', fix: expect.stringContaining('proposer account new') },
+      gateway: { result: 'skip' },
+      rpc: { result: 'skip' },
+      journal: { result: 'pass' },
+    })
+    for (const { result, fix } of Object.values(checks)) if (result === 'fail') expect(fix).toMatch(/\w/)
+    expect(readdirSync(home.path).sort()).toEqual(['key', 'trust'])
+  })
+
+  test('spec §8: it costs one item of the budget at most, and tells an ineligible wallet', async () => {
+    gateway.ineligible.add(proposer)
+    const ran = await ask(['doctor', '--json'])
+    expect(ran.code).toBe(2)
+    expect(checksOf(ran)).toMatchObject({
+      gateway: { result: 'pass' },
+      eligibility: { result: 'fail', fix: expect.stringContaining('operator') },
+    })
+    expect(gateway.calls).toEqual(['GET /healthz', `GET /v1/proposals/eligibility/${proposer}`])
+  })
+
+  test('the gateway’s clock is compared by its Date header', async () => {
+    const dated =
+      (aheadMs: number): Fetch =>
+      async (input, init) => {
+        const answer = await gateway.fetch(input, init)
+        answer.headers.set('date', new Date(Date.now() + aheadMs).toUTCString())
+        return answer
+      }
+    expect(checksOf(await ask(['doctor', '--json'], { fetch: dated(0) })).clock).toMatchObject({ result: 'pass' })
+    expect(checksOf(await ask(['doctor', '--json'], { fetch: dated(-60_000) })).clock).toMatchObject({ result: 'warn' })
+    expect(checksOf(await ask(['doctor', '--json'], { fetch: dated(600_000) })).clock).toMatchObject({ result: 'fail' })
+  })
+
+  test('R5: a key file that others may read, and a damaged journal, fail with their fix', async () => {
+    answerOf(await ask(submit))
+    chmodSync(join(home.path, 'key'), 0o644)
+    const [log] = readdirSync(join(home.path, 'journal'), { recursive: true, encoding: 'utf8' }).filter((name) =>
+      /log-\d+\.jsonl$/.test(name),
+    )
+    const path = join(home.path, 'journal', String(log))
+    const bytes = readFileSync(path)
+    bytes[40] = (bytes[40] ?? 0) ^ 1
+    writeFileSync(path, bytes)
+    const ran = await ask(['doctor', '--json'])
+    expect(ran.code).toBe(2)
+    expect(checksOf(ran)).toMatchObject({
+      key_files: { result: 'fail', fix: expect.stringContaining('chmod 600') },
+      journal: { result: 'fail', detail: expect.stringContaining('log-') },
+      open: { result: 'skip' },
+    })
+  })
+
+  test('R7: open unknowns are warned about with the command that settles them', async () => {
+    gateway.faults.push(...Array.from({ length: 30 }, () => 'lost-answer' as const))
+    await ask(submit)
+    const ran = await ask(['doctor', '--json'])
+    expect(ran.code).toBe(0)
+    expect(checksOf(ran).open).toMatchObject({ result: 'warn', detail: '1 unknown', fix: expect.stringContaining('proposer replay') })
+    const shown = await ask(['doctor'], { columns: 60 })
+    expect(shown.stdout).toMatch(/WARN {2}open: 1 unknown\n {6}fix: /)
+  })
+
+  test('a gateway that is not there, or redirects, fails without a second call', async () => {
+    const gone: Fetch = async () => {
+      throw Object.assign(new Error('connect'), { code: 'ECONNREFUSED' })
+    }
+    expect(checksOf(await ask(['doctor', '--json'], { fetch: gone }))).toMatchObject({
+      gateway: { result: 'fail', detail: expect.stringContaining('ECONNREFUSED') },
+      eligibility: { result: 'skip' },
+    })
+    const away: Fetch = async () => new Response(null, { status: 307, headers: { location: 'https://evil.example' } })
+    expect(checksOf(await ask(['doctor', '--json'], { fetch: away }))).toMatchObject({ gateway: { result: 'fail' } })
+  })
+})

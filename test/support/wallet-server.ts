@@ -1,0 +1,65 @@
+/** A wallet behind JSON-RPC, honest or not, on a free loopback port. */
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
+import type { Hex } from '../../src/core/ports.js'
+
+export interface Asked {
+  readonly method: string
+  readonly params: readonly unknown[]
+}
+
+/** What the wallet answers to a request; `undefined`: it does not know the method. */
+export type WalletAnswer =
+  | { readonly result: unknown }
+  | { readonly error: { readonly code: number; readonly message: string } }
+  | { readonly raw: string }
+export type Wallet = (asked: Asked) => Promise<WalletAnswer | undefined>
+
+export interface WalletServer {
+  readonly url: string
+  readonly asked: readonly Asked[]
+  close(): Promise<void>
+}
+
+/** EIP-712 data as a wallet gets it. */
+export type WalletDocument = Parameters<PrivateKeyAccount['signTypedData']>[0]
+
+/** Answers as Frame does: one account, `eth_signTypedData_v4` with the document as text. */
+export function honestWallet(key: Hex, change: (signature: Hex) => unknown = (signature) => signature): Wallet {
+  const account = privateKeyToAccount(key)
+  return async ({ method, params }) => {
+    if (method === 'eth_accounts') return { result: [account.address] }
+    if (method !== 'eth_signTypedData_v4') return undefined
+    return { result: change(await account.signTypedData(JSON.parse(String(params[1])) as WalletDocument)) }
+  }
+}
+
+export async function startWallet(wallet: Wallet): Promise<WalletServer> {
+  const asked: Asked[] = []
+  const server = createServer((request, response) => {
+    const chunks: Buffer[] = []
+    request.on('data', (chunk: Buffer) => chunks.push(chunk))
+    request.on('end', () => {
+      const call = JSON.parse(Buffer.concat(chunks).toString('utf8')) as Asked & { id: number }
+      asked.push({ method: call.method, params: call.params })
+      wallet(call)
+        .then((answer = { error: { code: -32601, message: 'method not found' } }) => {
+          response.setHeader('content-type', 'application/json')
+          response.end('raw' in answer ? answer.raw : JSON.stringify({ jsonrpc: '2.0', id: call.id, ...answer }))
+        })
+        .catch(() => response.destroy())
+    })
+  })
+  await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening))
+  const { port } = server.address() as AddressInfo
+  return {
+    url: `http://127.0.0.1:${port}`,
+    asked,
+    close: () =>
+      new Promise((closed) => {
+        server.close(() => closed())
+        server.closeAllConnections()
+      }),
+  }
+}

@@ -1,0 +1,158 @@
+/** Typed data in the hands of a wallet outside: nonce and question stay held, whoever dies or comes second (R6, R8). */
+import { describe, expect, test } from 'vitest'
+import { authorize, type Intent, offerTypedData } from '../../src/core/client/authorize.js'
+import { bringIn, importSignature, walletTypedData } from '../../src/core/client/outside.js'
+import { signerFromKey } from '../../src/core/io/keys.js'
+import type { Hex, Signer } from '../../src/core/ports.js'
+import { ProposerError } from '../../src/core/protocol/errors.js'
+import type { TypedData } from '../../src/core/protocol/schema.js'
+import { keyBytes, makeWorld, nextRound, type World } from '../support/client-world.js'
+
+const key = signerFromKey(keyBytes(7))
+
+async function refusal(work: Promise<unknown>): Promise<ProposerError> {
+  const failure: unknown = await work.then(
+    () => new Error('it was taken'),
+    (error: unknown) => error,
+  )
+  if (failure instanceof ProposerError) return failure
+  throw failure
+}
+
+/** A wallet over JSON-RPC, as the core sees one. */
+const walletSigner = (signTypedData: (document: object) => Promise<string>): Signer => ({
+  address: key.address,
+  signDigest: () => Promise.reject(new Error('a wallet signs no bare digest')),
+  signTypedData,
+})
+const reading = async (world: World) => world.clock.drive(world.run().journal.load())
+
+test('the document for wallets has a number for its chain, everything else is as it is on the wire', () => {
+  const document = {
+    domain: { name: 'Permit2', chainId: '137', verifyingContract: '0x1' },
+    message: { nonce: '1' },
+  } as unknown as TypedData
+  expect(walletTypedData(document)).toEqual({
+    domain: { name: 'Permit2', chainId: 137, verifyingContract: '0x1' },
+    message: { nonce: '1' },
+  })
+})
+
+describe('typed data given out', () => {
+  test('R6: a crash after it leaves its nonce reserved and its question held; the next run gives out the same', async () => {
+    const world = makeWorld()
+    const first = world.run()
+    const { offer } = await world.clock.drive(offerTypedData(first.parts, first.intent))
+    world.host.kill(1)
+    world.sim.crash(3)
+    const second = world.run()
+    const again = await world.clock.drive(offerTypedData(second.parts, second.intent))
+    expect(again).toMatchObject({ reused: true, offer: { id: offer.id, offered: offer.offered } })
+    const view = await reading(world)
+    expect(view.isReserved(first.intent.proposer, offer.offered.terms.nonce)).toBe(true)
+    expect(await refusal(world.clock.drive(authorize(second.parts, { ...second.intent, outcome: 'p1' })))).toMatchObject({
+      code: 'authorization_open',
+      meta: { exitCode: 5 },
+    })
+    expect(world.signatures).toEqual([])
+  })
+
+  test('R8: of two processes that give out at once, both give out the same', async () => {
+    const world = makeWorld()
+    const runs = [world.run(), world.run(), world.run()]
+    const given = await world.clock.drive(Promise.all(runs.map(({ parts, intent }) => offerTypedData(parts, intent))))
+    expect(new Set(given.map(({ offer }) => offer.id)).size).toBe(1)
+    expect((await reading(world)).offers).toHaveLength(1)
+  })
+
+  test('R6: two processes that bring back one signature have one authorization', async () => {
+    const world = makeWorld()
+    const runs = [world.run(), world.run()]
+    const [first] = runs
+    if (first === undefined) throw new Error('no run')
+    const { offer } = await world.clock.drive(offerTypedData(first.parts, first.intent))
+    const signature = await key.signDigest(offer.offered.digest as Hex)
+    const wanted = { identifier: first.intent.identifier }
+    const brought = await world.clock.drive(Promise.all(runs.map(({ parts }) => importSignature(parts, wanted, signature))))
+    expect(new Set(brought.map(({ id }) => id))).toEqual(new Set([offer.id]))
+    const view = await reading(world)
+    expect(view.authorizations).toHaveLength(1)
+    expect(view.offers).toEqual([])
+  })
+
+  test('R8: an offer that replaced an authorization and was given up leaves the authorization as it was', async () => {
+    const world = makeWorld()
+    const run = world.run()
+    const first = await world.clock.drive(authorize(run.parts, run.intent))
+    const intent: Intent = { ...run.intent, outcome: 'p1', supersede: first.journalId }
+    const refusing = walletSigner(() => Promise.reject(new ProposerError('signer_refused', 'no', { exitCode: 2 })))
+    expect(await refusal(world.clock.drive(authorize({ ...run.parts, signer: async () => refusing }, intent)))).toMatchObject({
+      code: 'signer_refused',
+    })
+    const view = await reading(world)
+    expect(view.offers).toEqual([])
+    expect(view.find(first.journalId)?.supersededBy).toBeUndefined()
+    const { supersede: _named, ...unnamed } = intent
+    expect(await refusal(world.clock.drive(authorize(run.parts, unnamed)))).toMatchObject({ code: 'authorization_open' })
+  })
+
+  test('a wallet that takes its time keeps no other process waiting, and its question all the same', async () => {
+    const world = makeWorld()
+    const [slow, other] = [world.run(), world.run()]
+    let agree: (() => void) | undefined
+    const asked = new Promise<void>((resolve) => {
+      agree = resolve
+    })
+    let atWallet: (() => void) | undefined
+    const waiting = new Promise<void>((resolve) => {
+      atWallet = resolve
+    })
+    const wallet = walletSigner(async () => {
+      atWallet?.()
+      await asked
+      const [offer] = (await slow.journal.load()).offers
+      return key.signDigest(offer?.offered.digest as Hex)
+    })
+    const signing = authorize({ ...slow.parts, signer: async () => wallet }, slow.intent)
+    await world.clock.drive(waiting)
+    const differing = { ...other.intent, outcome: 'p1' as const }
+    expect(await refusal(world.clock.drive(authorize(other.parts, differing)))).toMatchObject({ code: 'authorization_open' })
+    agree?.()
+    const signed = await world.clock.drive(signing)
+    expect((await world.clock.drive(authorize(other.parts, other.intent))).journalId).toBe(signed.journalId)
+    expect(world.signatures).toEqual([])
+  })
+
+  test('a round that advances frees the question: what was given out for the old one cannot execute', async () => {
+    const world = makeWorld()
+    const run = world.run()
+    const { offer } = await world.clock.drive(offerTypedData(run.parts, run.intent))
+    nextRound(world.gateway)
+    const next = await world.clock.drive(authorize(run.parts, run.intent))
+    expect(next.journalId).not.toBe(offer.id)
+    expect(next.reused).toBe(false)
+  })
+
+  test('a deadline that is near is not signed for any more; --supersede gives out anew', async () => {
+    const world = makeWorld()
+    const run = world.run()
+    const { offer } = await world.clock.drive(offerTypedData(run.parts, run.intent))
+    world.clock.setMs(world.clock.nowMs() + 3_400_000)
+    expect(await refusal(world.clock.drive(offerTypedData(run.parts, run.intent)))).toMatchObject({ code: 'authorization_open' })
+    const anew = await world.clock.drive(offerTypedData(run.parts, { ...run.intent, supersede: offer.id }))
+    expect(anew.offer.offered.terms.nonce).not.toBe(offer.offered.terms.nonce)
+    const late = await key.signDigest(offer.offered.digest as Hex)
+    expect(await refusal(world.clock.drive(importSignature(run.parts, { identifier: run.intent.identifier }, late)))).toMatchObject({
+      code: 'bad_signature',
+    })
+  })
+
+  test('R9: a signature for an offer that was given up meanwhile is not taken', async () => {
+    const world = makeWorld()
+    const run = world.run()
+    const { offer } = await world.clock.drive(offerTypedData(run.parts, run.intent))
+    await world.clock.drive(run.journal.append([{ kind: 'abandoned', data: { id: offer.id, reason: 'test' } }]))
+    const signature = await key.signDigest(offer.offered.digest as Hex)
+    expect(await refusal(world.clock.drive(bringIn(run.parts, offer, signature)))).toMatchObject({ code: 'no_offer' })
+  })
+})
