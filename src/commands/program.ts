@@ -31,13 +31,22 @@ export const verbs: Readonly<Record<string, Verb>> = {
   },
   sign: { summary: 'sign a proposal and save it in the journal', load: async () => (await import('./sign.js')).signCommand },
   submit: { summary: 'send a proposal, signing it first where needed', load: async () => (await import('./submit.js')).submitCommand },
+  batch: { summary: 'sign, send and follow many proposals from a file', load: async () => (await import('./batch.js')).batchCommand },
   poll: { summary: 'follow candidates until they are done', load: async () => (await import('./poll.js')).pollCommand },
   status: { summary: 'show one candidate', load: async () => (await import('./status.js')).statusCommand },
   replay: { summary: 'send saved payloads again whose outcome is unknown', load: async () => (await import('./replay.js')).replayCommand },
+  reconcile: {
+    summary: 'tell journal, gateway and chain apart, and what is safe to do next',
+    load: async () => (await import('./reconcile.js')).reconcileCommand,
+  },
   journal: { summary: 'look at what this machine has signed and sent', load: async () => (await import('./journal.js')).journalCommand },
+  plan: { summary: 'show what a batch costs in items, windows and time', load: async () => (await import('./plan.js')).planCommand },
+  funds: { summary: 'show what a wallet holds, reserves and has free', load: async () => (await import('./funds.js')).fundsCommand },
+  revoke: { summary: 'cancel signed authorizations on the chain', load: async () => (await import('./revoke.js')).revokeCommand },
   account: { summary: 'make and list encrypted keys', load: async () => (await import('./account.js')).accountCommand },
   trust: { summary: 'pin the contracts and verify them on the chain', load: async () => (await import('./trust.js')).trustCommand },
   config: { summary: 'read and set preferences', load: async () => (await import('./config.js')).configCommand },
+  doctor: { summary: 'check every precondition, with a fix for each fault', load: async () => (await import('./doctor.js')).doctorCommand },
 }
 
 /** Flags of every command (contract §6). Those that take a value are told apart from verbs by `takesValue`. */

@@ -1,7 +1,9 @@
 /** What the verbs of the client share: settings, journal, trust, key, gateway and chain, each opened on first use, all closed at the end. */
 import type { Command } from 'commander'
+import { type BudgetedClient, type BudgetOptions, withBudget } from '../core/client/budgeted-client.js'
 import { createGatewayClient, type GatewayClient } from '../core/client/gateway-client.js'
 import { type Journal, type JournalPorts, openJournal } from '../core/client/journal.js'
+import { createPlanner } from '../core/client/planner.js'
 import { parseTrust, type Trust } from '../core/client/trust.js'
 import type { Chain } from '../core/ports.js'
 import { exit, ProposerError, UnavailableError, UsageError } from '../core/protocol/errors.js'
@@ -19,8 +21,11 @@ export interface Session {
   readonly account: Account
   /** The pinned contracts. UsageError `no_trust` says how to make the file. */
   trust(): Promise<Trust>
-  /** `run`: an in-process gateway takes its store's lock and executes; `read`: it only looks (contract §6, --local). */
-  gateway(mode: 'run' | 'read'): Promise<GatewayClient>
+  /**
+   * `run`: an in-process gateway takes its store's lock and executes; `read`: it only looks (contract §6, --local). Every call of a remote
+   * one waits for the budget that all processes of this home share.
+   */
+  gateway(mode: 'run' | 'read'): Promise<BudgetedClient>
   /** The chain's node, where one is configured. */
   chain(): Promise<Chain | undefined>
   /** Aborted by Ctrl-C, or when --timeout has run out. */
@@ -58,18 +63,24 @@ export async function withSession<T>(context: Context, flags: SessionFlags, use:
   const journal = openJournal(ports, settings.home.value)
   const account = openAccount(context, settings, flags)
   const limit = timeLimit(settings.timeoutMs)
+  const startedMs = clock.monotonicMs()
+  const signal = AbortSignal.any([context.signal, limit.signal])
   const closers: (() => Promise<void>)[] = [() => journal.close(), async () => limit.stop()]
   const session: Session = {
     settings,
     ports,
     journal,
     account,
-    signal: AbortSignal.any([context.signal, limit.signal]),
+    signal,
     trust: once(() => loadTrust(context, settings)),
     gateway: memo(async (mode: 'run' | 'read') => {
       const opened = await openGateway(context, settings, flags, mode)
       closers.push(opened.close)
-      return opened.gateway
+      const { timeoutMs } = settings
+      const leftMs = () => (timeoutMs === undefined ? undefined : timeoutMs - (clock.monotonicMs() - startedMs))
+      const gateway = budgeted(context, settings, opened.gateway, { signal, leftMs })
+      closers.push(() => gateway.close())
+      return gateway
     }),
     chain: once(async () => (settings.rpcUrl ? context.edges.chain([requireRpcUrl(settings.rpcUrl)]) : undefined)),
   }
@@ -129,6 +140,15 @@ async function openGateway(
   })
   // No socket is opened: the name only completes the URLs that the handler reads its paths from.
   return { gateway: createGatewayClient({ fetch, baseUrl: 'http://localhost', clock, origin }), close }
+}
+
+/** Tells on stderr what is waited for, where it is worth telling. */
+function budgeted(context: Context, settings: Settings, gateway: GatewayClient, options: BudgetOptions): BudgetedClient {
+  const planner = createPlanner(context, settings.home.value, gateway.origin, {
+    onWait: (ms, reason) => context.output.note(`waiting ${Math.round(ms / 1000)} s for the gateway's budget: ${reason}`),
+    onNote: (text) => context.output.note(`note: ${text}`),
+  })
+  return withBudget(gateway, planner, options)
 }
 
 async function loadTrust(context: Context, settings: Settings): Promise<Trust> {

@@ -1,0 +1,99 @@
+/** `batch status`: many candidates at once (spec §4.2 rules 6 and 7). */
+import { Command } from 'commander'
+import { readIds } from '../core/client/batch-ids.js'
+import { type PolledCandidate, pollBatch } from '../core/client/batch-poll.js'
+import { FailedError, PendingError, UnavailableError, UsageError } from '../core/protocol/errors.js'
+import { Uuid } from '../core/protocol/schema.js'
+import { addFormatFlag, type FormatFlags, withSource } from './batch-source.js'
+import { newResultStream, newTally, progressText } from './batch-text.js'
+import type { Context } from './context.js'
+import { visible } from './render.js'
+import { addExecutorFlags, type SessionFlags, withSession } from './session.js'
+
+interface StatusFlags extends SessionFlags, FormatFlags {
+  readonly wait?: boolean
+}
+
+export const batchStatusCommand = (context: Context): Command =>
+  addExecutorFlags(addFormatFlag(new Command('status')))
+    .description('show many candidates; exit 7 where one failed')
+    .argument('<file>', 'candidate ids one a line, or results of `batch submit`; - for stdin')
+    .option('--wait', 'poll until every candidate is executed or failed')
+    .addHelpText('after', '\nExample:\n  proposer batch submit rows.csv --ndjson | proposer batch status - --wait')
+    .action(async (path: string, _own: unknown, command: Command) => {
+      const flags = command.optsWithGlobals<StatusFlags>()
+      await withSession(context, flags, (session) =>
+        withSource(context, session.settings.home.value, path, async (source) => {
+          const { output } = context
+          const ids: string[] = []
+          for await (const some of readIds(source, 'candidate_id', flags.format)) {
+            for (const { line, id } of some) {
+              if (!Uuid.safeParse(id).success) throw badId(source.name, line)
+              ids.push(id)
+            }
+          }
+          if (ids.length === 0) throw noIds(source.name)
+          const gateway = await session.gateway(flags.wait === true ? 'run' : 'read')
+          const progress = output.progress(progressText(0, ids.length, []))
+          const { timeoutMs } = session.settings
+          const { candidates, stopped } = await pollBatch({ ports: session.ports, gateway, journal: session.journal }, ids, {
+            once: flags.wait !== true,
+            ...(timeoutMs === undefined ? {} : { timeoutMs }),
+            signal: session.signal,
+            onPass: ({ done, total }) => progress.update(progressText(done, total, [])),
+            onWait: ({ reason, waitMs }) => output.note(`${visible(reason)}; asking again in ${Math.ceil(waitMs / 1000)} s`),
+          }).finally(() => progress.stop())
+          const stream = newResultStream(output, 'batch-status', 'results')
+          const tally = newTally()
+          const counts = new Map<string, number>()
+          for (const one of candidates) {
+            const state = one.candidate?.status ?? 'unknown'
+            counts.set(state, (counts.get(state) ?? 0) + 1)
+            const error = errorOf(one, flags.wait === true)
+            if (error) tally.add(`candidate ${one.candidateId}`, error)
+            stream.item(resultOf(one), () => [
+              one.candidateId,
+              state,
+              one.candidate?.submission?.status ?? '',
+              one.candidate?.failure?.detail ?? one.error?.detail ?? '',
+            ])
+          }
+          stream.end({ summary: { candidates: candidates.length, ...Object.fromEntries(counts) } }, () =>
+            [...counts].map(([state, count]) => `${count} ${state}`).join(', '),
+          )
+          if (stopped) throw stopped
+          const error = tally.error({ total: candidates.length, goOn: 'run the same command again later' })
+          if (error) throw error
+        }),
+      )
+    })
+
+function errorOf({ candidate, candidateId, error, statusCode }: PolledCandidate, waited: boolean) {
+  if (error !== undefined) return error
+  if (candidate?.status === 'failed') {
+    const { code, detail } = candidate.failure ?? { code: 'failed', detail: 'no reason was given' }
+    return new FailedError(code, detail, { hint: `see \`proposer status ${candidateId}\` for what to do next` })
+  }
+  if (candidate === undefined) {
+    return new UnavailableError('no_status', `the gateway told no status${statusCode === null ? '' : ` (${statusCode})`}`, {
+      hint: 'run the same command again later',
+    })
+  }
+  if (!waited || candidate.status === 'executed') return undefined
+  return new PendingError('still_pending', `it is ${candidate.status} yet`, { hint: 'run the same command again', retryable: true })
+}
+
+const resultOf = ({ candidateId, statusCode, candidate, error }: PolledCandidate) => ({
+  candidate_id: candidateId,
+  status_code: statusCode,
+  candidate: candidate ?? null,
+  error: error === undefined ? null : { code: error.code, detail: error.detail },
+})
+
+const badId = (name: string, line: number) =>
+  new UsageError('invalid_candidate_id', `${name}, line ${line}: it is not a candidate id`, {
+    hint: 'give candidate ids, or what `batch submit` printed',
+  })
+
+const noIds = (name: string) =>
+  new UsageError('empty_input', `${name}: it holds no candidate ids`, { hint: 'give candidate ids, or what `batch submit` printed' })

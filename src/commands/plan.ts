@@ -1,0 +1,192 @@
+/** `plan`: what a batch costs in items, windows and time, without a network (§8, contract §6). */
+import { Command } from 'commander'
+import { readBatch } from '../core/client/batch-input.js'
+import { type BatchFormat, inputLimits } from '../core/client/batch-rows.js'
+import type { BudgetView } from '../core/client/budget-forecast.js'
+import { defaultBudget } from '../core/client/budget-model.js'
+import { type BatchPlan, type PlannedCall, planBatch, type WindowPlan } from '../core/client/budget-plan.js'
+import { parseBaseUrl } from '../core/client/gateway-client.js'
+import { createPlanner } from '../core/client/planner.js'
+import { UsageError } from '../core/protocol/errors.js'
+import { addFormatFlag, type FormatFlags, withSource } from './batch-source.js'
+import type { Context } from './context.js'
+import { fields, fold } from './render.js'
+import { type GlobalFlags, requireTarget, resolveSettings, type Settings } from './settings.js'
+
+interface PlanFlags extends GlobalFlags, FormatFlags {
+  /** Commander's `--no-…`: true unless given. */
+  readonly context: boolean
+  readonly wait: boolean
+  readonly limit?: string
+  readonly window?: string
+}
+
+export const planCommand = (context: Context): Command =>
+  addFormatFlag(new Command('plan'))
+    .description('show what a batch costs in items, windows and time; asks no network')
+    .argument('<file|count>', 'the batch input (- for stdin), or how many proposals there will be')
+    .option('--no-context', 'contexts come from a chain or a file, which costs nothing (as with --rpc-url)')
+    .option('--no-wait', 'without the polling pass after submission')
+    .option('--limit <items>', 'items per window; default: what the gateway last told, else 120')
+    .option('--window <seconds>', 'length of a window; default: what the gateway last told, else 60')
+    .addHelpText('after', '\nExamples:\n  proposer plan 500\n  proposer plan proposals.csv --rpc-url https://node.example --no-wait')
+    .action(async (given: string, _own: unknown, command: Command) => {
+      const flags = command.optsWithGlobals<PlanFlags>()
+      const limit = wholeNumber(flags.limit, '--limit')
+      const window = wholeNumber(flags.window, '--window')
+      const settings = await resolveSettings(context, flags)
+      const rows = await rowsOf(context, settings.home.value, given, flags.format)
+      const budget = await budgetOf(context, settings, limit, window)
+      const asksContext = flags.context && settings.rpcUrl === undefined
+      const plan = planBatch(
+        {
+          contextItems: asksContext ? rows.intents : 0,
+          submitItems: rows.intents + rows.signed,
+          statusItems: flags.wait ? rows.intents + rows.signed : 0,
+        },
+        budget,
+      )
+      const { output } = context
+      output.result('plan', wireOf(plan, rows, budget), () => planText(plan, budget, output.columns))
+    })
+
+interface Rows {
+  readonly intents: number
+  /** Complete items: no context is needed for them. */
+  readonly signed: number
+}
+
+/** UsageError (exit 2) for a count or an input that is none. */
+async function rowsOf(context: Context, home: string, given: string, format: BatchFormat | undefined): Promise<Rows> {
+  if (/^\d+$/.test(given)) return { intents: wholeNumber(given, 'the count') ?? 0, signed: 0 }
+  return withSource(context, home, given, async (source) => {
+    let [intents, signed] = [0, 0]
+    for await (const some of readBatch(source, format)) {
+      const items = some.filter(({ kind }) => kind === 'item').length
+      signed += items
+      intents += some.length - items
+    }
+    if (intents + signed > 0) return { intents, signed }
+    throw new UsageError('empty_input', `${source.name} holds no rows`, { hint: 'give one proposal per line, or a count' })
+  })
+}
+
+interface PlanBudget extends BudgetView {
+  readonly source: 'flags' | 'learnt' | 'default' | 'local'
+}
+
+/** Flags win; then what the configured gateway last told this home; then §8's defaults. */
+async function budgetOf(context: Context, settings: Settings, limit: number | undefined, window: number | undefined): Promise<PlanBudget> {
+  const target = settings.gateway || settings.local ? requireTarget(settings) : undefined
+  const known = target?.kind === 'gateway' ? await learnt(context, settings, target.setting.value) : undefined
+  if (limit !== undefined || window !== undefined) {
+    const limitItems = limit ?? known?.limitItems ?? defaultBudget.limitItems
+    const windowMs = window === undefined ? (known?.windowMs ?? defaultBudget.windowMs) : window * 1_000
+    return { source: 'flags', learnt: false, limitItems, windowMs, spentItems: 0, roomItems: limitItems, endsInMs: 0 }
+  }
+  const unspent = { learnt: false, ...defaultBudget, spentItems: 0, endsInMs: 0 }
+  // Contract §6: an in-process gateway charges nothing.
+  if (target?.kind === 'local') return { ...unspent, source: 'local', roomItems: Number.MAX_SAFE_INTEGER }
+  return known?.learnt === true
+    ? { ...known, source: 'learnt' }
+    : { ...unspent, ...known, source: 'default', roomItems: known?.roomItems ?? defaultBudget.limitItems }
+}
+
+const learnt = (context: Context, settings: Settings, gateway: string): Promise<BudgetView> =>
+  createPlanner(context, settings.home.value, parseBaseUrl(gateway).origin).snapshot()
+
+/** So many windows are listed one by one; the rest follow the same measure. */
+const listedWindows = 100
+
+function wireOf(plan: BatchPlan, rows: Rows, budget: PlanBudget) {
+  return {
+    items: plan.items,
+    windows: plan.windows.length,
+    seconds: plan.seconds,
+    calls: plan.calls.map(({ call, items, calls, firstWindow, lastWindow }) => ({
+      call,
+      items,
+      calls,
+      first_window: firstWindow,
+      last_window: lastWindow,
+    })),
+    rows: rows.intents + rows.signed,
+    budget: {
+      source: budget.source,
+      limit: budget.source === 'local' ? null : budget.limitItems,
+      window_seconds: budget.windowMs / 1_000,
+      spent: budget.spentItems,
+    },
+    timeline: plan.windows.slice(0, listedWindows).map(({ startsSeconds, items }) => ({ starts_seconds: startsSeconds, ...items })),
+  }
+}
+
+const sourceText: Record<PlanBudget['source'], string> = {
+  flags: 'as the flags say',
+  learnt: 'as the gateway told',
+  default: 'the default; this gateway has not told its own',
+  local: 'in this process nothing is charged',
+}
+
+const letters: Record<PlannedCall, string> = { context: 'c', submit: 's', status: 'p' }
+/** What each letter of the timeline means. */
+const names: Record<PlannedCall, string> = { context: 'c  contexts', submit: 's  submissions', status: 'p  one polling pass' }
+const [firstLines, lastLines] = [9, 2]
+
+function planText(plan: BatchPlan, budget: PlanBudget, columns: number): string {
+  const { windows } = plan
+  const total = `${plural(plan.items, 'item')} in ${plural(windows.length, 'window')}, ${timeText(plan.seconds)} until the last call`
+  const rule = `${budget.limitItems} items per ${budget.windowMs / 1_000} s`
+  const spent = budget.spentItems > 0 ? `, ${Math.min(budget.spentItems, budget.limitItems)} of them spent now` : ''
+  const about = budget.source === 'local' ? sourceText.local : `${rule} (${sourceText[budget.source]})${spent}`
+  const legend = fields(
+    plan.calls.map(({ call, items, calls }) => [names[call], `${plural(items, 'item')} in ${plural(calls, 'call')}`] as const),
+    columns,
+  )
+  const lines = windows.map((window, index) => ({ index, text: windowLine(window, budget, columns) }))
+  const shown =
+    windows.length <= firstLines + lastLines + 1
+      ? lines.map(({ text }) => text)
+      : [
+          ...lines.slice(0, firstLines).map(({ text }) => text),
+          `   …  ${windows.length - firstLines - lastLines} windows more`,
+          ...lines.slice(-lastLines).map(({ text }) => text),
+        ]
+  return [fold(total, columns), fold(about, columns), '', legend, '', ...shown].join('\n')
+}
+
+/** One window: when it begins, what it is spent on in letters, and how much that is. */
+function windowLine({ startsSeconds, items }: WindowPlan, budget: PlanBudget, columns: number): string {
+  const spent = items.context + items.submit + items.status
+  const most = budget.source === 'local' ? spent : budget.limitItems
+  const width = Math.max(8, Math.min(40, columns - 20))
+  let [bar, sum] = ['', 0]
+  for (const call of ['context', 'submit', 'status'] as const) {
+    sum += items[call]
+    // By sums, so that rounding never makes the bar longer than the window.
+    const end = items[call] === 0 ? bar.length : Math.max(bar.length + 1, Math.round((sum / most) * width))
+    bar += letters[call].repeat(Math.min(end, width) - Math.min(bar.length, width))
+  }
+  return `${clockText(startsSeconds).padStart(8)}  ${bar.padEnd(width, '.')}  ${spent}`
+}
+
+const plural = (count: number, word: string) => `${count} ${word}${count === 1 ? '' : 's'}`
+
+const two = (value: number) => String(value).padStart(2, '0')
+
+/** `m:ss`, or `h:mm:ss`. */
+function clockText(seconds: number): string {
+  const hours = Math.floor(seconds / 3_600)
+  const minutes = Math.floor((seconds % 3_600) / 60)
+  return hours > 0 ? `${hours}:${two(minutes)}:${two(seconds % 60)}` : `${minutes}:${two(seconds % 60)}`
+}
+
+const timeText = (seconds: number): string => (seconds < 120 ? `${seconds} s` : clockText(seconds))
+
+/** UsageError `bad_number` naming the flag. More than a batch may hold is no plan. */
+function wholeNumber(text: string | undefined, name: string): number | undefined {
+  if (text === undefined) return undefined
+  const value = /^\d{1,9}$/.test(text) ? Number(text) : 0
+  if (value >= 1 && value <= inputLimits.rows) return value
+  throw new UsageError('bad_number', `${name} must be a whole number from 1 to ${inputLimits.rows}`, { hint: 'such as 120' })
+}

@@ -1,0 +1,280 @@
+/** What is to be done with each row of a batch: the journal is looked at before any context is asked for (contract §6). */
+import { domainOf, roundRef } from '../chain/round.js'
+import type { Address, Chain, Hex, Signer } from '../ports.js'
+import type { RoundRef } from '../protocol/candidate.js'
+import { ConflictError, type ProposerError, UnavailableError, UsageError } from '../protocol/errors.js'
+import { fromBatchItem, identityOf } from '../protocol/proposal.js'
+import type { RecoverPublicKey } from '../protocol/signature.js'
+import { type WitnessRound, witnessRound } from '../protocol/witness.js'
+import { type Authorization, equalIntent, isOpen, openFor } from './authorizations.js'
+import { authorizationOpen, byRound, type Intent, knownQuestionId, wantedOf } from './authorize.js'
+import type { BatchRow, IntentRow, ItemRow } from './batch-input.js'
+import type { ContextResult, ContextSource, QuestionContext } from './context.js'
+import type { GatewayClient } from './gateway-client.js'
+import type { Journal, JournalPorts, JournalView } from './journal.js'
+import { checkTimeline, type RoundFacts, requestOf } from './prepare.js'
+import { isAborted, newPatience } from './retry.js'
+import { settleEarlier } from './settle.js'
+import { checkContext, checkOutcome, contractsOf, type Trust, untrusted } from './trust.js'
+
+export interface BatchParts {
+  readonly ports: JournalPorts
+  readonly journal: Journal
+  readonly trust: Trust
+  /** Checked against trust by the source. */
+  readonly contexts: ContextSource
+  /** Contexts cost no budget (RPC): then the round of saved bytes is looked at as well. */
+  readonly contextsAreFree: boolean
+  /** Unlocks the key; asked for only where something will be signed. */
+  readonly signer: () => Promise<Signer>
+  /** The account of rows that name no proposer. */
+  readonly proposer: () => Promise<Address>
+  /** Settles authorizations of earlier rounds; without it (offline) they are left as they are. */
+  readonly gateway?: GatewayClient
+  readonly chain?: Chain
+  /** Refuses to sign for more, raw token units. */
+  readonly maxAmountRaw?: bigint
+  readonly headroomBasisPoints?: bigint
+  /** For a signer that takes typed data: it is asked with the whole context. */
+  readonly keepContexts?: boolean
+  /** How our own signatures are checked; `newRecovery` for many of one key. */
+  readonly recover?: RecoverPublicKey
+  readonly note?: (text: string) => void
+}
+
+/**
+ * A row that has to be signed, checked against trust. Only what signing needs of its context is kept: with all its text it would outlive
+ * the signatures of a whole group.
+ */
+export interface ToSign {
+  readonly kind: 'sign'
+  readonly row: IntentRow
+  readonly intent: Intent
+  readonly context: RoundFacts
+  readonly price: string
+  /** The question's round, hashed once: what differs between its authorizations is little (§2.8). */
+  readonly witness: WitnessRound
+  readonly ref: RoundRef
+  /** Only with `keepContexts`. */
+  readonly whole?: QuestionContext
+}
+
+/** One row and what becomes of it. */
+export type Planned =
+  /** Saved bytes. */
+  | { readonly kind: 'send'; readonly row: BatchRow; readonly authorization: Authorization }
+  /** Signed elsewhere: journaled first. */
+  | { readonly kind: 'import'; readonly row: ItemRow; readonly questionId: Hex }
+  | ToSign
+  /** Nothing is left to do, or nothing can be done. */
+  | { readonly kind: 'done'; readonly row: BatchRow; readonly authorization: Authorization }
+  | { readonly kind: 'rejected'; readonly row: BatchRow; readonly error: ProposerError; readonly authorization?: Authorization }
+
+export interface PlanOptions {
+  /** Fingerprint of the input: what is accepted, or was closed by this very batch, is left alone (`--resume`). */
+  readonly resume?: string
+  readonly signal?: AbortSignal
+  /** For a row whose saved bytes turned out to be of an earlier round: not used again. */
+  readonly afresh?: boolean
+  /** Only looks: earlier rounds are left unsettled and nothing is noted. */
+  readonly look?: boolean
+  readonly onRetry?: (event: { readonly reason: string; readonly waitMs: number }) => void
+}
+
+/** Looks each row up; asks for the contexts of those that have to be signed. Throws UnavailableError where no context could be had. */
+export async function planRows(parts: BatchParts, rows: readonly BatchRow[], options: PlanOptions = {}): Promise<readonly Planned[]> {
+  const view = await parts.journal.load()
+  const plans: (Planned | undefined)[] = []
+  const asking: { readonly at: number; readonly row: IntentRow; readonly intent: Intent; readonly reusable?: Authorization }[] = []
+  for (const [at, row] of rows.entries()) {
+    if (row.kind === 'item') {
+      plans.push(fromItem(parts, view, row, options))
+      continue
+    }
+    const intent = await intentOf(parts, row)
+    const known = fromJournal(parts, view, row, intent, options)
+    plans.push(known)
+    if (known === undefined) asking.push({ at, row, intent })
+    else if (known.kind === 'send' && parts.contextsAreFree) asking.push({ at, row, intent, reusable: known.authorization })
+  }
+  const contexts = await contextsOf(
+    parts,
+    asking.map(({ row }) => row.identifier),
+    options,
+  )
+  for (const [index, { at, row, intent, reusable }] of asking.entries()) {
+    const context = contexts[index]
+    if (context === undefined) throw new Error('a source left an identifier out')
+    plans[at] = await withContext(parts, view, { row, intent, context, reusable }, options)
+  }
+  return plans.flatMap((plan) => plan ?? [])
+}
+
+/** What the journal holds for a row, as `planRows` with `resume` would find it without asking anybody. */
+export async function savedFor(
+  parts: BatchParts,
+  view: JournalView,
+  row: BatchRow,
+  fingerprint: string,
+): Promise<Authorization | undefined> {
+  const options = { resume: fingerprint }
+  const plan =
+    row.kind === 'item' ? fromItem(parts, view, row, options) : fromJournal(parts, view, row, await intentOf(parts, row), options)
+  return plan !== undefined && 'authorization' in plan ? plan.authorization : undefined
+}
+
+/** The intent that a row stands for. */
+async function intentOf(parts: Pick<BatchParts, 'proposer' | 'maxAmountRaw' | 'headroomBasisPoints'>, row: IntentRow): Promise<Intent> {
+  const { kind: _kind, line: _line, ...wanted } = row
+  return {
+    ...wanted,
+    proposer: row.proposer ?? (await parts.proposer()),
+    ...(parts.maxAmountRaw === undefined ? {} : { maxAmountRaw: parts.maxAmountRaw }),
+    ...(parts.headroomBasisPoints === undefined ? {} : { headroomBasisPoints: parts.headroomBasisPoints }),
+  }
+}
+
+function questionIdOf({ trust }: Pick<BatchParts, 'trust'>, identifier: string, view: JournalView): Hex {
+  const questionId = knownQuestionId(trust, identifier, view)
+  if (questionId !== undefined) return questionId
+  throw untrusted('slug', `the slug ${identifier} is not pinned in the trust file`, 'give the question ID itself')
+}
+
+/** What the journal alone says; `undefined`: a context is needed. */
+function fromJournal(parts: BatchParts, view: JournalView, row: IntentRow, intent: Intent, options: PlanOptions): Planned | undefined {
+  const questionId = questionIdOf(parts, row.identifier, view)
+  const wanted = wantedOf(parts.trust, intent, questionId)
+  const of = view.byQuestion(questionId).filter((one) => equalIntent(one, wanted) && one.signed.chainId === wanted.chainId)
+  if (options.afresh === true) return undefined
+  const open = openFor(of, wanted, parts.ports.clock.nowMs()).at(-1)
+  if (open !== undefined) return savedOrDone(row, open, options)
+  const closed = of.findLast((one) => isOfBatch(one, options.resume))
+  return closed === undefined ? undefined : { kind: 'done', row, authorization: closed }
+}
+
+const savedOrDone = (row: BatchRow, authorization: Authorization, { resume }: PlanOptions): Planned =>
+  resume !== undefined && authorization.candidateId !== undefined
+    ? { kind: 'done', row, authorization }
+    : { kind: 'send', row, authorization }
+
+const isOfBatch = ({ attempts }: Authorization, fingerprint: string | undefined) =>
+  fingerprint !== undefined && attempts.some(({ start }) => start.batch === fingerprint)
+
+/** Signed elsewhere: by its identity the journal may know it (R22); another open authorization of the question stands in its way (R8). */
+function fromItem(parts: Pick<BatchParts, 'ports' | 'trust'>, view: JournalView, row: ItemRow, options: PlanOptions): Planned {
+  const { ports, trust } = parts
+  const nowMs = ports.clock.nowMs()
+  const questionId = questionIdOf(parts, row.identifier, view)
+  const normal = fromBatchItem(questionId, row.item)
+  const known = view.byIdentity(identityOf(ports.hash, { chainId: trust.chain_id, spender: trust.signed_proposer as Hex }, normal))
+  if (known !== undefined) {
+    return isOfBatch(known, options.resume) && !isOpen(known, nowMs)
+      ? { kind: 'done', row, authorization: known }
+      : savedOrDone(row, known, options)
+  }
+  const other = openFor(view.byQuestion(questionId), { questionId, proposer: normal.proposer, chainId: trust.chain_id }, nowMs).at(-1)
+  if (other !== undefined) return { kind: 'rejected', row, error: authorizationOpen(other) }
+  return { kind: 'import', row, questionId }
+}
+
+interface WithContext {
+  readonly row: IntentRow
+  readonly intent: Intent
+  readonly context: ContextResult
+  readonly reusable: Authorization | undefined
+}
+
+async function withContext(
+  parts: BatchParts,
+  view: JournalView,
+  { row, intent, context, reusable }: WithContext,
+  options: PlanOptions,
+): Promise<Planned> {
+  if (context.error !== undefined) {
+    // A round that is not open, or cannot be read, is no reason to sign again: the saved bytes stay the answer.
+    if (reusable !== undefined) return { kind: 'send', row, authorization: reusable }
+    const questionId = questionIdOf(parts, row.identifier, view)
+    const open = openFor(view.byQuestion(questionId), wantedOf(parts.trust, intent, questionId), parts.ports.clock.nowMs()).at(-1)
+    const named = context.error instanceof ConflictError && open !== undefined && options.afresh !== true
+    return { kind: 'rejected', row, error: named ? authorizationOpen(open, context.error.detail) : context.error }
+  }
+  const { same, earlier } = byRound(parts, intent, view, context.context)
+  if (same.kind === 'refuse') return { kind: 'rejected', row, error: same.error }
+  if (same.kind === 'reuse') return savedOrDone(row, same.authorization, options)
+  if (options.look === true) return toSign(parts, view, { row, intent, context: context.context })
+  try {
+    for (const one of earlier) await settleEarlier({ ...parts, ...(options.signal === undefined ? {} : { signal: options.signal }) }, one)
+  } catch (error) {
+    if (!(error instanceof ConflictError)) throw error
+    return { kind: 'rejected', row, error }
+  }
+  for (const note of context.notes) parts.note?.(note)
+  return toSign(parts, view, { row, intent, context: context.context })
+}
+
+/** Checks a context and the answer to it as `prepare` does, and hashes its text. */
+function toSign(
+  parts: BatchParts,
+  view: JournalView,
+  one: Pick<ToSign, 'row' | 'intent'> & { readonly context: QuestionContext },
+): Planned {
+  const { row, intent, context } = one
+  const { trust } = parts
+  try {
+    const nowSeconds = parts.ports.clock.nowMs() / 1_000
+    // The source has judged the time by the chain's, where there is one.
+    const asked = {
+      identifier: intent.identifier,
+      nowSeconds: Math.max(nowSeconds, Number(context.request.timestamp)),
+      requireSlugPin: true,
+    }
+    checkContext(trust, context, asked)
+    const { price } = checkOutcome(trust, context, intent.outcome)
+    checkTimeline(context, view)
+    const contracts = contractsOf(trust)
+    const request = requestOf(context)
+    const witness = witnessRound(domainOf(contracts), request, context.bond.token as Hex)
+    const ref = roundRef(contracts, context.question_id as Hex, request, witness.ancillaryHash)
+    const { question_id, bond, signing } = context
+    const facts: RoundFacts = { question_id, request: { timestamp: request.timestamp }, bond, signing: { chain_id: signing.chain_id } }
+    const whole = parts.keepContexts === true ? { whole: context } : {}
+    return { kind: 'sign', row, intent, context: facts, price, witness, ref, ...whole }
+  } catch (error) {
+    if (error instanceof UsageError) return { kind: 'rejected', row, error }
+    throw error
+  }
+}
+
+/** The contexts in order, asked for again where the gateway was busy (robustness §6). Throws UnavailableError, or the signal's reason. */
+async function contextsOf(
+  parts: Pick<BatchParts, 'contexts' | 'ports'>,
+  identifiers: readonly string[],
+  options: PlanOptions,
+): Promise<readonly ContextResult[]> {
+  const patience = newPatience(parts.ports)
+  const results = new Map<string, ContextResult>()
+  const missing = () => [...new Set(identifiers)].filter((one) => isTransient(results.get(one)))
+  for (let wanted = missing(); wanted.length > 0; wanted = missing()) {
+    let failure: UnavailableError | undefined
+    try {
+      for (const one of await parts.contexts.contexts(wanted, options.signal === undefined ? {} : { signal: options.signal }))
+        results.set(one.identifier, one)
+    } catch (error) {
+      if (!(error instanceof UnavailableError)) throw error
+      failure = error
+    }
+    const transient = wanted.map((one) => results.get(one)?.error).find((error) => error instanceof UnavailableError)
+    const reason = failure ?? transient
+    if (reason === undefined) break
+    const waitMs = isAborted(options.signal) ? undefined : patience(reason.meta.retryAfterMs)
+    if (waitMs === undefined) {
+      if (failure !== undefined) throw failure
+      break
+    }
+    options.onRetry?.({ reason: reason.detail, waitMs })
+    await parts.ports.clock.sleep(waitMs, options.signal)
+  }
+  return identifiers.flatMap((one) => results.get(one) ?? [])
+}
+
+const isTransient = (result: ContextResult | undefined) => result === undefined || result.error instanceof UnavailableError

@@ -1,0 +1,142 @@
+/** The command line against a real gateway in this process: a home, wallets, questions, and what the wire carried. */
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Question } from '../../src/core/gateway/chain-view.js'
+import type { Clock, Fetch } from '../../src/core/ports.js'
+import type { FailureCode, Progress } from '../../src/core/protocol/candidate.js'
+import type { BatchItem } from '../../src/core/protocol/schema.js'
+import { type Ran, type RunOptions, run, temporaryHome } from './cli.js'
+import { makeQuestion, testContracts, type Wallet } from './fake-view.js'
+import { type FrontOptions, openFront, type TestFront } from './front.js'
+
+export interface BatchWorld {
+  readonly home: string
+  readonly front: TestFront
+  readonly clock: Clock
+  /** The allowlisted wallet whose key the command line has. */
+  readonly wallet: Wallet
+  /** Items of each submission that arrived, in order. */
+  readonly calls: { readonly path: string; readonly items: readonly BatchItem[]; readonly body: string }[]
+  /** Asked before a call reaches the gateway, and after it has answered: a response or an error takes the answer's place. */
+  intercept: {
+    before?: (path: string, body: string) => Promise<Response | undefined>
+    after?: (path: string, answer: Response) => Promise<Response>
+  }
+  /** A new open question. */
+  ask(name: string, changes?: Parameters<typeof makeQuestion>[1]): Question
+  /** What the pipeline would make of a candidate. */
+  become(candidateId: string, progress: Progress): Promise<void>
+  /** Writes a file into the home; its path. */
+  file(name: string, content: string | Uint8Array): string
+  ndjson(name: string, rows: readonly object[]): string
+  run(argv: readonly string[], options?: RunOptions): Promise<Ran>
+  close(): Promise<void>
+}
+
+/** Opens a world; every wallet of the front is allowlisted, the first one's key is the command line's. */
+export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchWorld> {
+  const home = await temporaryHome()
+  const front = await openFront(options)
+  const [wallet] = front.wallets
+  mkdirSync(join(home.path, 'trust'))
+  const { chainId, permit2, signedProposer, oracles, requesters, tokens } = testContracts
+  const trust = { chain_id: chainId, permit2, signed_proposer: signedProposer, oracles, requesters, tokens, slugs: {} }
+  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(trust))
+  writeFileSync(join(home.path, 'key'), `${wallet.privateKey}\n`, { mode: 0o600 })
+  const env = { PROPOSER_GATEWAY: 'http://127.0.0.1:8787', PROPOSER_KEY_FILE: join(home.path, 'key') }
+  let sleptMs = 0
+  // Waits take no time, but count: for the gateway's windows too.
+  const clock: Clock = {
+    nowMs: () => front.clock.nowMs() + sleptMs,
+    monotonicMs: () => front.clock.monotonic,
+    sleep: async (ms, signal) => {
+      signal?.throwIfAborted()
+      await new Promise((resolve) => setImmediate(resolve))
+      signal?.throwIfAborted()
+      sleptMs += ms
+      front.clock.monotonic += ms
+    },
+  }
+  const world: BatchWorld = {
+    home: home.path,
+    front,
+    wallet,
+    calls: [],
+    intercept: {},
+    ask(name, changes) {
+      const question = makeQuestion(name, changes)
+      front.view.put(question)
+      return question
+    },
+    become: (id, progress) => front.ledger.commit([{ kind: 'candidate.progress', id, progress }]),
+    file(name, content) {
+      const path = join(home.path, name)
+      writeFileSync(path, content)
+      return path
+    },
+    ndjson: (name, rows) => world.file(name, rows.map((row) => `${JSON.stringify(row)}\n`).join('')),
+    clock,
+    run: (argv, more = {}) => run(home.path, argv, { env, fetch, clock, ...more }),
+    close: () => home.remove(),
+  }
+  const fetch: Fetch = async (input, init) => {
+    const request = new Request(input, init)
+    const { pathname } = new URL(request.url)
+    const body = request.method === 'POST' ? await request.text() : ''
+    const instead = await world.intercept.before?.(pathname, body)
+    if (instead !== undefined) return instead
+    if (pathname === '/propose/batch' || (request.method === 'POST' && /^\/v1\/proposals\/[^/]+$/.test(pathname))) {
+      const parsed = JSON.parse(body) as { proposals?: BatchItem[] }
+      world.calls.push({ path: pathname, items: parsed.proposals ?? [], body })
+    }
+    const answer = await front.gateway.handle(new Request(input, { ...init, ...(body === '' ? {} : { body }) }), { address: '192.0.2.1' })
+    return (await world.intercept.after?.(pathname, answer)) ?? answer
+  }
+  return world
+}
+
+/** Lines of NDJSON. */
+export const linesOf = (text: string): Record<string, unknown>[] =>
+  text
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as Record<string, unknown>)
+
+export const errorOf = (ran: Ran): Record<string, unknown> => {
+  const last = ran.stderr.trim().split('\n').at(-1) ?? ''
+  return (JSON.parse(last) as { error: Record<string, unknown> }).error
+}
+
+export interface BatchDocument {
+  readonly results: {
+    readonly client_ref: string | null
+    readonly identifier: string
+    readonly outcome: string
+    readonly status_code: number | null
+    readonly candidate: { readonly candidate_id: string; readonly status: string } | null
+    readonly error: { readonly code: string; readonly detail: string } | null
+    readonly journal_id: string | null
+  }[]
+  readonly summary: Record<string, number>
+}
+
+export const documentOf = (ran: Ran): BatchDocument => JSON.parse(ran.stdout) as BatchDocument
+
+const submission = {
+  status: 'indexed',
+  transactionHash: `0x${'7'.repeat(64)}`,
+  submittedAtMs: 1_800_000_000_000,
+  confirmedAtMs: 1_800_000_000_000,
+  indexedAtMs: 1_800_000_000_000,
+  proposalEventIndex: 3,
+} as const
+
+export const executed: Progress = { status: 'executed', validatedAtMs: 1_800_000_000_000, selectedAtMs: 1_800_000_000_000, submission }
+
+export const failed = (code: FailureCode, retryable: boolean): Progress => ({
+  status: 'failed',
+  validatedAtMs: null,
+  selectedAtMs: null,
+  submission: null,
+  failure: { stage: 'validation', code, detail: 'as the test wants it', retryable },
+})
