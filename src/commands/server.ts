@@ -84,9 +84,7 @@ export async function startServer(context: Context, path: string, options: Serve
     })
     closers.push(() => hosted.close())
     const { gateway } = hosted
-    const admin = await bound('admin', loaded.config, () =>
-      listenAdmin({ port: loaded.config.admin.port, readiness: gateway.readiness, requestCounts: gateway.requestCounts }),
-    )
+    const admin = await bound('admin', loaded.config, () => listenAdmin({ ...gateway, port: loaded.config.admin.port }))
     closers.push(() => admin.close())
     const front = await bound('listen', loaded.config, () =>
       listen({ ...loaded.config.listen, handler: gateway.handle, onRefused: gateway.observe }),

@@ -7,7 +7,7 @@ import { listenAdmin } from '../../src/core/io/admin-listener.js'
 import { listen } from '../../src/core/io/listener.js'
 import { createRequestLog } from '../../src/core/io/request-log.js'
 import type { RequestRecord } from '../../src/core/protocol/call.js'
-import { makeQuestion, signedItem } from '../support/fake-view.js'
+import { makeQuestion, signedBody, signedItem } from '../support/fake-view.js'
 import { codeOf, openFront, testHash, testRandom } from '../support/front.js'
 import { exchangeRaw } from '../support/raw-http.js'
 
@@ -159,7 +159,7 @@ describe('admin listener', () => {
     const front = await openFront()
     await front.get('/healthz')
     await front.get('/nowhere')
-    const admin = await listenAdmin({ port: 0, readiness: front.gateway.readiness, requestCounts: front.gateway.requestCounts })
+    const admin = await listenAdmin({ ...front.gateway, port: 0 })
     const ask = (target: string, host = 'localhost', method = 'GET') =>
       exchangeRaw(admin.port, `${method} ${target} HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`)
     try {
@@ -168,6 +168,16 @@ describe('admin listener', () => {
       expect(metrics).toContain('proposer_http_requests_total{route="/healthz",method="GET",status="200"} 1')
       expect(metrics).toContain('proposer_http_requests_total{route="unmatched",method="GET",status="404"} 1')
       expect(metrics).toContain('proposer_ready 1')
+      expect(metrics).toContain('proposer_budget_spent_items 0')
+      expect(metrics).toContain('proposer_queue_candidates{stage="received"} 0')
+      const [wallet] = front.wallets
+      const body = await signedBody(wallet, first)
+      expect((await front.post(`/v1/proposals/${first.questionId}`, body)).status).toBe(202)
+      const after = await (await fetch(`${admin.url}/metrics`)).text()
+      expect(after).toContain('proposer_budget_spent_items 1\n')
+      expect(after).toContain('proposer_budget_limit_items 1000')
+      expect(after).toContain('proposer_queue_candidates{stage="received"} 1')
+      expect(after).toContain('proposer_executor_open_slots 0')
       front.view.faultList.push('head too old')
       expect(await (await fetch(`${admin.url}/metrics`)).text()).toContain('proposer_ready 0')
       const readiness = await fetch(`${admin.url}/readyz`)

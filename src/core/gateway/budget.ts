@@ -28,6 +28,8 @@ export interface Budget {
   charge(client: string, items: number, nowMs: number): Charge
   /** Whether a charge of one item would be refused now; spends nothing. */
   spent(client: string, nowMs: number): boolean
+  /** Items spent by all clients in the window that is open now, refused ones too; 0 without one. */
+  spentByAll(nowMs: number): number
   /** Clients remembered, for tests and metrics. */
   readonly clients: number
 }
@@ -93,6 +95,7 @@ export function createBudget(limits: BudgetLimits, maxClients = rememberedClient
         (isOpen(everyone, nowMs) && everyone.spentItems >= limits.globalItems)
       )
     },
+    spentByAll: (nowMs) => (isOpen(everyone, nowMs) ? everyone.spentItems : 0),
     get clients() {
       return clients.size
     },

@@ -2,7 +2,7 @@
  * The gateway put together: routes over ledger, chain view and budget, with the limits that hold for all calls at once (robustness §5).
  */
 import type { Clock, Hash, Random } from '../ports.js'
-import type { Peer, RequestCount, RequestRecord } from '../protocol/call.js'
+import type { GatewayGauges, Peer, RequestCount, RequestRecord } from '../protocol/call.js'
 import { openApiDocument } from '../protocol/openapi.js'
 import { type Refusal, refuse } from '../protocol/refusal.js'
 import type { RecoverPublicKey } from '../protocol/signature.js'
@@ -45,6 +45,7 @@ export interface Gateway {
   /** Counts a call: those that `handle` answered are counted already, a listener adds the ones it refused itself. */
   observe(record: RequestRecord): void
   requestCounts(): readonly RequestCount[]
+  gauges(): GatewayGauges
   /** Takes no new calls (503 `server_busy`) and resolves when those in flight have been answered. */
   drain(): Promise<void>
 }
@@ -82,12 +83,13 @@ export function createGateway(parts: GatewayParts): Gateway {
     parts: { contracts: contractsOf(config), ledger, view, hash: ports.hash, recover: parts.recover },
     breathe: parts.breathe ?? (() => clock.sleep(0)),
   }
+  const budget = createBudget({
+    windowMs: config.budget.window_seconds * 1000,
+    perClientItems: config.budget.per_ip_items,
+    globalItems: config.budget.global_items,
+  })
   const answer = createRoutes([...singleRoutes(front), ...batchRoutes(front), ...ownRoutes(readiness)], {
-    budget: createBudget({
-      windowMs: config.budget.window_seconds * 1000,
-      perClientItems: config.budget.per_ip_items,
-      globalItems: config.budget.global_items,
-    }),
+    budget,
     nowMs: () => clock.monotonicMs(),
     shed,
     inFlight(work) {
@@ -165,6 +167,21 @@ export function createGateway(parts: GatewayParts): Gateway {
     readiness,
     observe,
     requestCounts: () => [...counts.values()].map((count) => ({ ...count })),
+    gauges() {
+      const queue = { received: 0, validated: 0, selected: 0 }
+      for (const { progress } of ledger.active())
+        if (progress.status !== 'executed' && progress.status !== 'failed') queue[progress.status] += 1
+      return {
+        budget: {
+          limitItems: config.budget.global_items,
+          perClientLimitItems: config.budget.per_ip_items,
+          spentItems: budget.spentByAll(clock.monotonicMs()),
+          clients: budget.clients,
+        },
+        queue,
+        openSlots: ledger.slots().length,
+      }
+    },
     drain() {
       draining ??= new Promise((resolve) => {
         drained = resolve

@@ -2,7 +2,7 @@
 import { createServer, type IncomingMessage } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { Counter, Gauge, Registry } from 'prom-client'
-import type { RequestCount } from '../protocol/call.js'
+import type { GatewayGauges, RequestCount } from '../protocol/call.js'
 import { commonHeaders, refusalBody, refuse } from '../protocol/refusal.js'
 import { serverSettings } from './listener.js'
 
@@ -11,6 +11,7 @@ export interface AdminOptions {
   readonly port: number
   readonly readiness: () => readonly string[]
   readonly requestCounts: () => readonly RequestCount[]
+  readonly gauges: () => GatewayGauges
 }
 
 export interface AdminListener {
@@ -62,7 +63,7 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener>
   }
 }
 
-function registry({ readiness, requestCounts }: AdminOptions): Registry {
+function registry({ readiness, requestCounts, gauges }: AdminOptions): Registry {
   const metrics = new Registry()
   new Counter({
     name: 'proposer_http_requests_total',
@@ -80,6 +81,29 @@ function registry({ readiness, requestCounts }: AdminOptions): Registry {
     registers: [metrics],
     collect() {
       this.set(readiness().length === 0 ? 1 : 0)
+    },
+  })
+  const gauge = (name: string, help: string, value: (now: GatewayGauges) => number) =>
+    new Gauge({
+      name,
+      help,
+      registers: [metrics],
+      collect() {
+        this.set(value(gauges()))
+      },
+    })
+  gauge('proposer_budget_limit_items', 'Items all clients together may spend in a window', ({ budget }) => budget.limitItems)
+  gauge('proposer_budget_client_limit_items', 'Items one client address may spend in a window', ({ budget }) => budget.perClientLimitItems)
+  gauge('proposer_budget_spent_items', 'Items spent in the window that is open, refused ones too', ({ budget }) => budget.spentItems)
+  gauge('proposer_budget_clients', 'Client addresses whose windows are remembered', ({ budget }) => budget.clients)
+  gauge('proposer_executor_open_slots', 'Executor nonces whose end is not final yet', ({ openSlots }) => openSlots)
+  new Gauge({
+    name: 'proposer_queue_candidates',
+    help: 'Active candidates by stage',
+    labelNames: ['stage'],
+    registers: [metrics],
+    collect() {
+      for (const [stage, count] of Object.entries(gauges().queue)) this.set({ stage }, count)
     },
   })
   return metrics

@@ -57,6 +57,20 @@ export interface RequestCount {
   readonly count: number
 }
 
+/** What a gateway measures at the moment of asking, for its metrics. Items as §8 counts them. */
+export interface GatewayGauges {
+  readonly budget: {
+    readonly limitItems: number
+    readonly perClientLimitItems: number
+    readonly spentItems: number
+    readonly clients: number
+  }
+  /** Active candidates by stage. */
+  readonly queue: Readonly<Record<'received' | 'validated' | 'selected', number>>
+  /** Executor nonces whose end is not final yet. */
+  readonly openSlots: number
+}
+
 /** Parts of a body in one array; the usual single part is handed on as it is. */
 export function joined(parts: readonly Uint8Array[], length: number): Uint8Array {
   const [only] = parts
