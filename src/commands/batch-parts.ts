@@ -5,19 +5,20 @@ import { type BatchCount, type BatchRow, checkBatch, readBatch } from '../core/c
 import { type BatchParts, type Planned, planRows } from '../core/client/batch-plan.js'
 import type { BatchSource } from '../core/client/batch-rows.js'
 import { checkSpending, inGroups, newSpending, rememberingContexts, type Spending } from '../core/client/batch-spending.js'
-import { type ContextSource, parseContext } from '../core/client/context.js'
+import { type ContextResult, type ContextSource, confirmByChain, parseContext } from '../core/client/context.js'
 import { checkContext, type Trust } from '../core/client/trust.js'
+import type { Chain } from '../core/ports.js'
 import { ProposerError } from '../core/protocol/errors.js'
 import { newRecovery } from '../core/protocol/signature.js'
 import { addFormatFlag, type FormatFlags } from './batch-source.js'
 import { newResultStream } from './batch-text.js'
 import type { Context } from './context.js'
 import { contextSource } from './context-verb.js'
-import { confirm, parseJson, readInput } from './inputs.js'
+import { parseJson, readInput } from './inputs.js'
 import { whole } from './intent.js'
 import { visible } from './render.js'
 import { addSignerFlags, type Session, type SessionFlags } from './session.js'
-import { headroomBasisPoints } from './settings.js'
+import { headroomBasisPoints, maxAmountRaw } from './settings.js'
 
 export interface BatchFlags extends SessionFlags, FormatFlags {
   readonly maxAmount?: string
@@ -49,17 +50,17 @@ export interface Opened {
 
 /**
  * Reads the whole input and checks it before anything is signed (exit 2 where something is wrong with it), then whether its sum fits.
- * `ask`: what the person at the terminal is asked before the first signature.
+ * `tell`: what is noted before the first signature, as `sign` shows what it signs.
  */
 export async function openBatch(
   context: Context,
   session: Session,
   flags: BatchFlags,
   source: BatchSource,
-  ask: (count: BatchCount, proposer: string) => string,
+  tell: (count: BatchCount, proposer: string) => string,
 ): Promise<Opened> {
   const limits = { fit: flags.fit === true, ...optional('maxSpendRaw', whole('--max-spend', flags.maxSpend)) }
-  const maxAmountRaw = whole('--max-amount', flags.maxAmount)
+  const capRaw = maxAmountRaw(session.settings.maxAmount)
   const headroom = headroomBasisPoints(session.settings.headroom)
   const [trust, chain] = [await session.trust(), await session.chain()]
   const proposer = once(() => session.account.address())
@@ -74,7 +75,8 @@ export async function openBatch(
   const asksGateway = flags.context === undefined && (chain === undefined || remote !== undefined || local !== undefined)
   const notes = new Set<string>()
   const counting = limits.maxSpendRaw !== undefined && !limits.fit
-  const contexts = flags.context === undefined ? await contextSource(context, session) : await fileContexts(context, flags.context, trust)
+  const contexts =
+    flags.context === undefined ? await contextSource(context, session) : await fileContexts(context, flags.context, trust, chain)
   const parts: BatchParts = {
     ports: session.ports,
     journal: session.journal,
@@ -86,12 +88,12 @@ export async function openBatch(
     proposer,
     signer: once(async () => {
       const signer = await session.account.signer()
-      if (context.isInteractive && !session.settings.yes) await confirm(context, ask(count, signer.address), false)
+      context.output.note(tell(count, signer.address))
       return signer
     }),
     ...optional('chain', chain),
     ...(asksGateway ? { gateway: await session.gateway('read') } : {}),
-    ...optional('maxAmountRaw', maxAmountRaw),
+    ...optional('maxAmountRaw', capRaw),
     ...(headroom === 0n ? {} : { headroomBasisPoints: headroom }),
     note: (text) => {
       // A thousand questions of one kind have the same thing to say.
@@ -114,25 +116,22 @@ function once<T>(make: () => Promise<T>): () => Promise<T> {
   }
 }
 
-/** Contexts of a file instead of a gateway: nobody is asked. */
-async function fileContexts(context: Context, path: string, trust: Trust): Promise<ContextSource> {
+/** Contexts of a file instead of a gateway: nobody is asked but the chain, where there is one, whether each is still so (R9). */
+async function fileContexts(context: Context, path: string, trust: Trust, chain: Chain | undefined): Promise<ContextSource> {
   const json = parseJson(await readInput(context, path), path)
-  return {
-    contexts: async (identifiers) =>
-      identifiers.map((identifier) => {
-        try {
-          const found = parseContext(json, identifier)
-          return {
-            identifier,
-            context: found,
-            notes: checkContext(trust, found, { identifier, nowSeconds: context.clock.nowMs() / 1_000 }),
-          }
-        } catch (error) {
-          if (error instanceof ProposerError) return { identifier, error }
-          throw error
-        }
-      }),
+  const read = async (identifier: string): Promise<ContextResult> => {
+    try {
+      const found = parseContext(json, identifier)
+      const notes = checkContext(trust, found, { identifier, nowSeconds: context.clock.nowMs() / 1_000 })
+      // What a file says of its source confirms nothing.
+      const confirmed = chain === undefined ? undefined : await confirmByChain(chain, trust, found)
+      return { identifier, context: { ...found, source: confirmed === undefined ? 'gateway' : 'chain' }, notes }
+    } catch (error) {
+      if (error instanceof ProposerError) return { identifier, error }
+      throw error
+    }
   }
+  return { contexts: (identifiers) => Promise.all(identifiers.map(read)) }
 }
 
 const wouldBe = { sign: 'would sign', import: 'would send', send: 'saved bytes', done: 'nothing to do', rejected: 'rejected' } as const

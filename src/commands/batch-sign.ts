@@ -36,7 +36,7 @@ export const batchSignCommand = (context: Context): Command =>
             session,
             flags,
             source,
-            ({ intents }, signer) => `Sign up to ${intents} proposals as ${signer}?`,
+            ({ intents }, signer) => `signing up to ${intents} proposals as ${signer}`,
           )
           if (flags.dryRun === true) return showBatchPlan(context, opened, { signal: session.signal })
           await sign(context, session, flags, opened)

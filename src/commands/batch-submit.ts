@@ -40,7 +40,7 @@ export const batchSubmitCommand = (context: Context): Command =>
             session,
             flags,
             source,
-            ({ rows, intents }, signer) => `Sign up to ${intents} proposals as ${signer} and send ${rows} to ${gateway.origin}?`,
+            ({ rows, intents }, signer) => `signing up to ${intents} proposals as ${signer} and sending ${rows} to ${gateway.origin}`,
           )
           const { fingerprint } = opened.count
           if (flags.dryRun === true)

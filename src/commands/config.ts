@@ -2,15 +2,18 @@
 import { Command } from 'commander'
 import { UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
-import { homePaths } from './paths.js'
+import { fromCwd, homePaths } from './paths.js'
 import { fields, publicUrl, visible } from './render.js'
 import {
   type GlobalFlags,
   headroomBasisPoints,
   homeSetting,
+  isPathKey,
   isProfileKey,
+  maxAmountRaw,
   preferenceTree,
   profileKeys,
+  profileSetting,
   requireProfileName,
   resolveSettings,
   type Setting,
@@ -58,10 +61,12 @@ const setCommand = (context: Context) =>
       if (key === 'profile' && value !== undefined) requireProfileName(value, 'the value')
       if (value === '') throw new UsageError('bad_value', `the value of ${key} is empty`, { hint: `to forget it, leave the value out` })
       if (value !== undefined) await requireValue(key, value)
-      const profile = (await resolveSettings(context, flags)).profile.value
-      const name = key === 'profile' ? 'profile' : `profiles.${profile}.${key}`
+      // Only what the name of the key needs is read: what is damaged beside it, or under it, must not keep it from being mended.
+      const name =
+        key === 'profile' ? 'profile' : `profiles.${profileSetting(context, flags, home, await preferenceTree(context, home)).value}.${key}`
+      await context.files.makeDir(home)
       const preferences = await context.edges.preferences(home)
-      preferences.set(name, value)
+      preferences.set(name, value !== undefined && isPathKey(key) ? fromCwd(context.cwd, value) : value)
       context.output.result('config', { key: name, set: value !== undefined, path: preferences.path }, () =>
         value === undefined ? `${name} is forgotten` : `${name} is set in ${visible(preferences.path)}`,
       )
@@ -96,17 +101,17 @@ const pathCommand = (context: Context) =>
     .action(async (_own: unknown, command: Command) => {
       const home = homeSetting(context, command.optsWithGlobals<GlobalFlags>()).value
       const path = homePaths.config(home)
-      await preferenceTree(context, home)
       context.output.result('config', { path }, () => visible(path))
     })
 
-/** A gateway's address by the client's own rules (robustness §6), a node's as any URL, a headroom as a percentage. Throws UsageError. */
+/** A gateway's address by the client's own rules (robustness §6), a node's as any URL, numbers as they are read. Throws UsageError. */
 async function requireValue(key: string, value: string): Promise<void> {
   if (key === 'gateway') {
     const { parseBaseUrl } = await import('../core/client/gateway-client.js')
     parseBaseUrl(value)
   }
   if (key === 'headroom-percent') headroomBasisPoints({ value, from: key })
+  if (key === 'max-amount') maxAmountRaw({ value, from: key })
   if (key === 'rpc-url' && !URL.canParse(value)) {
     throw new UsageError('bad_value', `the value of ${key} is not a URL`, { hint: `give it as proposer config set ${key} https://…` })
   }

@@ -2,14 +2,14 @@
 import { Command } from 'commander'
 import type { DevDescription } from '../core/io/dev-chain.js'
 import type { AdapterVerb, DevRound } from '../core/io/dev-verbs.js'
-import type { Address } from '../core/ports.js'
+import { type Address, ChainError } from '../core/ports.js'
 import { UnavailableError, UsageError } from '../core/protocol/errors.js'
 import { priceOf } from '../core/protocol/proposal.js'
 import { isIdentifier, OutcomeKey } from '../core/protocol/schema.js'
 import type { Context } from './context.js'
 import { aborted, portNumber, wholeNumber } from './foreground.js'
 import { fromCwd } from './paths.js'
-import { visible } from './render.js'
+import { publicUrl, visible } from './render.js'
 import { type GlobalFlags, resolveSettings } from './settings.js'
 
 export const devchainCommand = (context: Context): Command => {
@@ -45,16 +45,21 @@ const startCommand = (context: Context) =>
     .option('--chain-id <number>', 'the id of the chain', '31337')
     .option('--write <folder>', 'put gateway.json, trust.json, questions.json and key files there')
     .addHelpText('after', '\nExample:\n  proposer devchain start --port 0 --write ./dev --json')
-    .action(async ({ port, questions, chainId, write }: StartFlags) => {
+    .action(async ({ port, questions, chainId, write }: StartFlags, command: Command) => {
       const options = {
         port: portNumber('--port', port),
         questions: wholeNumber('--questions', questions, 0, 10_000),
         chainId: wholeNumber('--chain-id', chainId, 1, Number.MAX_SAFE_INTEGER),
       }
+      const folder = write === undefined ? undefined : fromCwd(context.cwd, write)
+      if (folder !== undefined) {
+        if (command.optsWithGlobals<GlobalFlags>().yes !== true) await refuseFolderInUse(context, folder)
+        // A folder that cannot be made is found out before a chain is started for it.
+        await context.files.makeDir(folder)
+      }
       const { startDevChain, writeDevFolder } = await import('../core/io/dev-chain.js')
       const chain = await startDevChain(options)
       try {
-        const folder = write === undefined ? undefined : fromCwd(context.cwd, write)
         if (folder !== undefined) {
           const names = await writeDevFolder(folder, chain.description)
           context.output.note(`wrote ${names.join(', ')} to ${visible(folder)}`)
@@ -70,6 +75,43 @@ const startCommand = (context: Context) =>
         await chain.stop()
       }
     })
+
+/**
+ * Whoever uses a folder whose chain is running would find other contracts' keys and pins in it. Throws UsageError `folder_in_use`. A
+ * gateway.json of another shape names no node.
+ */
+async function refuseFolderInUse(context: Context, folder: string): Promise<void> {
+  const path = `${folder}/gateway.json`
+  if (!(await context.files.exists(path))) return
+  for (const url of rpcUrlsIn(new TextDecoder().decode(await context.files.read(path)))) {
+    if (!(await answers(context, url))) continue
+    throw new UsageError('folder_in_use', `${visible(path)} names a node that is running: ${publicUrl(url)}`, {
+      hint: 'stop that chain, name another folder, or add --yes to write over its files',
+    })
+  }
+}
+
+function rpcUrlsIn(text: string): readonly string[] {
+  try {
+    const { chain } = JSON.parse(text) as { chain?: { rpc_urls?: unknown } }
+    const urls: readonly unknown[] = Array.isArray(chain?.rpc_urls) ? chain.rpc_urls : []
+    return urls.filter((url): url is string => typeof url === 'string' && URL.canParse(url))
+  } catch {
+    // Not JSON, or JSON of nothing: no gateway runs from it.
+    return []
+  }
+}
+
+async function answers(context: Context, url: string): Promise<boolean> {
+  try {
+    await (await context.edges.chain([url])).chainId()
+    return true
+  } catch (error) {
+    if (!(error instanceof ChainError)) throw error
+    // Any other kind of error is an answer too.
+    return error.kind !== 'unavailable'
+  }
+}
 
 function announce(context: Context, dev: DevDescription, folder: string | undefined): void {
   const { output } = context

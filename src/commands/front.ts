@@ -126,12 +126,19 @@ const hintOf: Readonly<Record<ExitCode, string>> = {
 }
 
 function report(failure: ProposerError, output: Output): ExitCode {
-  const { exitCode, retryable } = failure.meta
+  const { exitCode, retryable, errors } = failure.meta
   const hint = failure.meta.hint ?? hintOf[exitCode]
   if (output.mode === 'human') {
     output.warn(`${visible(failure.detail)}\nhint: ${visible(hint)}`)
   } else {
-    const error = { code: failure.code, detail: failure.detail, hint, retryable: retryable ?? false, exit_code: exitCode }
+    const error = {
+      code: failure.code,
+      detail: failure.detail,
+      hint,
+      retryable: retryable ?? false,
+      exit_code: exitCode,
+      ...(errors && { errors }),
+    }
     output.warn(jsonText({ error }, 0))
   }
   return exitCode

@@ -9,10 +9,10 @@ import { ClientRef, OutcomeKey, Uint256 } from '../core/protocol/schema.js'
 import { fromHex } from '../core/protocol/witness.js'
 import type { Context } from './context.js'
 import { contextRows, contextSource, requireIdentifier } from './context-verb.js'
-import { confirm, parseJson, readInput } from './inputs.js'
+import { parseJson, readInput } from './inputs.js'
 import { amountText, dateText, fields, fold, visible } from './render.js'
 import { addSignerFlags, type Session, type SessionFlags } from './session.js'
-import { headroomBasisPoints, type Settings } from './settings.js'
+import { headroomBasisPoints, maxAmountRaw, type Settings } from './settings.js'
 
 export interface IntentFlags extends SessionFlags {
   readonly outcome?: string
@@ -44,7 +44,7 @@ export function addIntentFlags(command: Command): Command {
     .option('--outcome <p1|p2|p3>', 'the answer to propose')
     .option('--amount <raw>', 'authorize this many raw token units; default: the bond')
     .option('--headroom <percent>', 'authorize this much more than the bond, in case it is raised; default: 0')
-    .option('--max-amount <raw>', 'refuse to authorize more than this')
+    .option('--max-amount <raw>', 'refuse to authorize more than this; default: 5000000000 where no --rpc-url confirms the bond')
     .option('--nonce <n>', 'Permit2 nonce; default: a fresh one of this run')
     .option('--deadline <time>', 'unix seconds, or from now such as 90m; default: 1h')
     .option('--context <file>', 'the context to sign for, as `context --json` printed it')
@@ -59,7 +59,7 @@ export function parseIntent(
   identifier: string,
   flags: IntentFlags,
   proposer: Address,
-  settings?: Pick<Settings, 'headroom'>,
+  settings?: Pick<Settings, 'headroom' | 'maxAmount'>,
 ): Intent {
   requireIdentifier(identifier)
   const outcome = OutcomeKey.safeParse(flags.outcome)
@@ -68,10 +68,9 @@ export function parseIntent(
     throw new UsageError('bad_outcome', said, { hint: 'give --outcome p1 (usually No), p2 (Yes) or p3 (Unknown)' })
   }
   const amountRaw = whole('--amount', flags.amount)
-  const maxAmountRaw = whole('--max-amount', flags.maxAmount)
+  const capRaw = maxAmountRaw(settings?.maxAmount ?? given('--max-amount', flags.maxAmount))
   const nonce = whole('--nonce', flags.nonce)
-  const given = flags.headroom === undefined ? undefined : { value: flags.headroom, from: '--headroom' }
-  const headroom = headroomBasisPoints(settings?.headroom ?? given)
+  const headroom = headroomBasisPoints(settings?.headroom ?? given('--headroom', flags.headroom))
   const deadlineSeconds = parseDeadline(flags.deadline, context.clock.nowMs())
   if (!ClientRef.optional().safeParse(flags.clientRef).success) {
     throw new UsageError('bad_client_ref', '--client-ref holds control characters or is longer than 256 bytes', {
@@ -83,7 +82,7 @@ export function parseIntent(
     proposer,
     outcome: outcome.data,
     ...(amountRaw === undefined ? {} : { amountRaw }),
-    ...(maxAmountRaw === undefined ? {} : { maxAmountRaw }),
+    ...(capRaw === undefined ? {} : { maxAmountRaw: capRaw }),
     ...(headroom === 0n ? {} : { headroomBasisPoints: headroom }),
     ...(nonce === undefined ? {} : { nonce }),
     ...(deadlineSeconds === undefined ? {} : { deadlineSeconds }),
@@ -91,6 +90,8 @@ export function parseIntent(
     ...(flags.clientRef === undefined ? {} : { clientRef: flags.clientRef }),
   }
 }
+
+const given = (from: string, value: string | undefined) => (value === undefined ? undefined : { value, from })
 
 /** A flag's whole number, in digits. Throws UsageError `bad_number`. */
 export function whole(flag: string, text: string | undefined): bigint | undefined {
@@ -137,14 +138,8 @@ export async function authorizeParts(context: Context, session: Session, flags: 
     signer: () => session.account.signer(),
     ...(chain === undefined ? {} : { chain }),
     ...(asksGateway ? { gateway: await session.gateway('read') } : {}),
-    confirm: async (shown) => {
-      const text = previewText(shown, context.output.columns)
-      // What a person is asked to agree to is shown even with --quiet.
-      if (context.isInteractive && !session.settings.yes) {
-        context.output.warn(text)
-        await confirm(context, 'Sign this?', false)
-      } else context.output.note(text)
-    },
+    // Shown, not asked (contract §6): the command itself is the word to sign, and --dry-run is the way to look first.
+    confirm: async (shown) => context.output.note(previewText(shown, context.output.columns)),
     note: (text) => context.output.note(`note: ${visible(text)}`),
     signal: session.signal,
   }
@@ -195,6 +190,7 @@ function previewData(shown: Preview, identifier: string): { digest: Hex } & Reco
     digest: shown.digest,
     typed_data: shown.typedData,
     notes: shown.notes,
+    unchecked: shown.unchecked,
   }
 }
 

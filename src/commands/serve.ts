@@ -39,7 +39,8 @@ export const serveCommand = (context: Context): Command =>
     .option('--check', 'tell whether configuration, keys and chain are right, and serve nothing')
     .option('--executor-account <name>', 'keystore of the executor, in place of the key that gateway.json names')
     .option('--executor-password-file <file>', 'its password')
-    .option('--log', 'one JSON line per request on stderr')
+    .option('--log', 'one JSON line per request on stderr; on by itself where stderr is no terminal')
+    .option('--no-log', 'no such lines')
     .addHelpText(
       'after',
       '\nExamples:\n  proposer serve --dev\n  proposer serve --config gateway.json --check\n  proposer serve --config gateway.json --set budget.per_ip_items=500',
@@ -51,7 +52,8 @@ export const serveCommand = (context: Context): Command =>
       const options: ServerOptions = {
         home: homeSetting(context, flags).value,
         assignments: flags.set,
-        log: flags.log === true,
+        // For a terminal it would be noise, and for a log that somebody keeps its absence a loss.
+        log: flags.log ?? (!context.output.notesAreTerminal && flags.quiet !== true),
         ...(flags.port === undefined ? {} : { port: portNumber('--port', flags.port) }),
         ...(flags.host === undefined ? {} : { host: flags.host }),
         ...(flags.executorAccount === undefined ? {} : { executorAccount: flags.executorAccount }),

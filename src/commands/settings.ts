@@ -15,6 +15,7 @@ export interface GlobalFlags {
   readonly trust?: string
   /** Of the verbs that sign. */
   readonly headroom?: string
+  readonly maxAmount?: string
   readonly timeout?: string
   readonly json?: boolean
   readonly ndjson?: boolean
@@ -39,9 +40,12 @@ export const profileKeys = {
   'rpc-url': { flag: 'rpcUrl', variable: 'PROPOSER_RPC_URL' },
   trust: { flag: 'trust', variable: 'PROPOSER_TRUST' },
   'headroom-percent': { flag: 'headroom', variable: 'PROPOSER_HEADROOM_PERCENT' },
+  'max-amount': { flag: 'maxAmount', variable: 'PROPOSER_MAX_AMOUNT' },
 } as const satisfies Record<string, { flag: keyof GlobalFlags; variable: string }>
 export type ProfileKey = keyof typeof profileKeys
 export const isProfileKey = (key: string): key is ProfileKey => Object.hasOwn(profileKeys, key)
+/** Whether a key names a file. */
+export const isPathKey = (key: string): boolean => key === 'local' || key === 'trust'
 
 export interface Settings {
   readonly home: Setting
@@ -55,6 +59,8 @@ export interface Settings {
   readonly trust: Setting
   /** Slack on the bond in percent, for amounts that are not given; read it by `headroomBasisPoints`. */
   readonly headroom: Setting | undefined
+  /** Cap on an amount in raw units; read it by `maxAmountRaw`. */
+  readonly maxAmount: Setting | undefined
   readonly timeoutMs: number | undefined
   readonly yes: boolean
 }
@@ -77,12 +83,11 @@ export async function resolveSettings(context: Context, flags: GlobalFlags): Pro
   if (flags.gateway !== undefined && flags.local !== undefined) throw twoGateways('--gateway', '--local')
   const home = homeSetting(context, flags)
   const tree = await preferenceTree(context, home.value)
-  const profile = profileSetting(context, flags, tree)
+  const profile = profileSetting(context, flags, home.value, tree)
   const stored = profileOf(tree, profile.value, homePaths.config(home.value))
   const pick = (key: ProfileKey): Setting | undefined => {
     const { flag, variable } = profileKeys[key]
-    const isPath = key === 'local' || key === 'trust'
-    const at = (value: string, base: string) => (isPath ? fromCwd(base, value) : value)
+    const at = (value: string, base: string) => (isPathKey(key) ? fromCwd(base, value) : value)
     const given = flags[flag]
     if (given !== undefined) return { value: at(given, context.cwd), origin: 'flag', from: flag === 'headroom' ? '--headroom' : `--${key}` }
     const environment = nonEmpty(context.env[variable])
@@ -102,6 +107,7 @@ export async function resolveSettings(context: Context, flags: GlobalFlags): Pro
     rpcUrl: pick('rpc-url'),
     trust: pick('trust') ?? trustDefault,
     headroom: pick('headroom-percent'),
+    maxAmount: pick('max-amount'),
     timeoutMs: timeoutMs(flags.timeout),
     yes: flags.yes === true,
   }
@@ -145,14 +151,16 @@ export async function preferenceTree(context: Context, home: string): Promise<Pr
   return (await context.edges.preferences(home)).all()
 }
 
-function profileSetting(context: Context, flags: GlobalFlags, tree: PreferenceTree): Setting {
+/** Which profile is selected; looks at nothing else of the configuration. Throws UsageError `bad_profile`, `config_damaged`. */
+export function profileSetting(context: Context, flags: GlobalFlags, home: string, tree: PreferenceTree): Setting {
   if (flags.profile !== undefined) return { value: requireProfileName(flags.profile, '--profile'), origin: 'flag', from: '--profile' }
   const environment = nonEmpty(context.env.PROPOSER_PROFILE)
   if (environment !== undefined) {
     return { value: requireProfileName(environment, 'PROPOSER_PROFILE'), origin: 'environment', from: 'PROPOSER_PROFILE' }
   }
   if (tree.profile === undefined) return { value: 'default', origin: 'default', from: 'default' }
-  return { value: requireProfileName(String(tree.profile), 'config.json'), origin: 'profile', from: 'profile' }
+  if (typeof tree.profile !== 'string') throw damaged(homePaths.config(home), 'profile', 'text')
+  return { value: requireProfileName(tree.profile, 'config.json'), origin: 'profile', from: 'profile' }
 }
 
 function profileOf(tree: PreferenceTree, name: string, path: string): Partial<Record<ProfileKey, string>> {
@@ -191,6 +199,16 @@ export function headroomBasisPoints(setting: Pick<Setting, 'value' | 'from'> | u
   if (points >= 0n && points <= 100_000n) return points
   throw new UsageError('bad_headroom', `${setting.from} ${setting.value} is not a percentage from 0 to 1000`, {
     hint: 'give percent with up to two decimals, such as --headroom 5',
+  })
+}
+
+/** The cap in raw units; `undefined` where none is set. UsageError `bad_number` for what is no uint256 in digits, naming where it came from. */
+export function maxAmountRaw(setting: Pick<Setting, 'value' | 'from'> | undefined): bigint | undefined {
+  if (setting === undefined) return undefined
+  const { value, from } = setting
+  if (/^(0|[1-9]\d{0,77})$/.test(value) && BigInt(value) < 2n ** 256n) return BigInt(value)
+  throw new UsageError('bad_number', `${from} ${value} is not a whole number below 2^256`, {
+    hint: 'give raw token units in digits, such as --max-amount 750000000',
   })
 }
 

@@ -3,6 +3,7 @@
 import { basename, dirname } from 'node:path'
 import { Command } from 'commander'
 import { type Authorized, authorize, authorized, offerTypedData } from '../core/client/authorize.js'
+import { uncheckedOf } from '../core/client/journal-records.js'
 import { importSignature, walletTypedData } from '../core/client/outside.js'
 import type { Address } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
@@ -72,6 +73,7 @@ async function showSigned(
     signer: signed.signer,
     payload,
     reused: signed.reused,
+    unchecked: uncheckedOf(signed.authorization.signed),
   }
   output.result('signed', result, () =>
     fields(
@@ -121,6 +123,7 @@ async function giveTypedData(
     proposer: offered.terms.proposer,
     typed_data: typedData,
     reused,
+    unchecked: uncheckedOf(offered),
   }
   output.result('typed-data', result, () =>
     fields(

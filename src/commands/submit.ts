@@ -1,8 +1,9 @@
 /** `submit`: sends a saved or given payload, signing first where there is none; the outcome is settled or said to be unknown (R7). */
 import { Command } from 'commander'
+import { uncheckedOf } from '../core/client/journal-records.js'
+import { readPayload } from '../core/client/payload.js'
 import { type SubmissionResult, submitIntent, submitPayload } from '../core/client/submission.js'
 import { UsageError } from '../core/protocol/errors.js'
-import { SignedProposal } from '../core/protocol/schema.js'
 import { candidateText } from './candidate-text.js'
 import type { Context } from './context.js'
 import { requireIdentifier } from './context-verb.js'
@@ -77,7 +78,7 @@ async function submit(
   let result: SubmissionResult
   try {
     result = intent
-      ? await submitIntent({ ...parts, ...(await quietWhileAsking(context, session, flags, identifier, progress)) }, intent, options)
+      ? await submitIntent({ ...parts, ...(await quietWhileSigning(context, session, flags, identifier, progress)) }, intent, options)
       : await submitPayload({ ...parts, trust }, identifier, body ?? '', {
           ...options,
           ...(flags.supersede === undefined ? {} : { supersede: flags.supersede }),
@@ -93,6 +94,7 @@ async function submit(
     status: result.status,
     question_id: result.questionId,
     received_at: result.receivedAt,
+    unchecked: uncheckedOf(result.authorization.signed),
   }
   if (flags.wait !== true) {
     output.result('submitted', accepted, () => submittedText(accepted, output.columns))
@@ -110,8 +112,8 @@ async function submit(
   if (polled.error) throw polled.error
 }
 
-/** The spinner makes room for what is shown and asked before signing. */
-async function quietWhileAsking(context: Context, session: Session, flags: SubmitFlags, identifier: string, progress: { stop(): void }) {
+/** The spinner makes room for what is shown before signing, and for a password. */
+async function quietWhileSigning(context: Context, session: Session, flags: SubmitFlags, identifier: string, progress: { stop(): void }) {
   const parts = await authorizeParts(context, session, flags, identifier)
   const { confirm, signer } = parts
   return {
@@ -133,17 +135,12 @@ async function payloadText(context: Context, path: string): Promise<string> {
   return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
 }
 
-/** `--dry-run` with a payload: what it says and where it would go, without its signature. */
+/** `--dry-run` with a payload: what it says and where it would go, without its signature. Refuses what the sending would refuse. */
 async function showPayload(context: Context, session: Session, identifier: string, body: string): Promise<void> {
-  const parsed = SignedProposal.safeParse(JSON.parse(body))
-  if (!parsed.success) {
-    const path = parsed.error.issues[0]?.path.join('.') ?? ''
-    throw new UsageError('invalid_payload', `the payload is not a signed v1 proposal${path === '' ? '' : ` (at ${path})`}`, {
-      hint: 'give the payload as `proposer sign -o <file>` wrote it',
-    })
-  }
+  const parts = { ports: session.ports, trust: await session.trust() }
+  const { payload } = readPayload(parts, identifier, body, await session.journal.load())
   const { origin } = await session.gateway('read')
-  const { proposer, outcome, permit } = parsed.data
+  const { proposer, outcome, permit } = payload
   const shown = { dry_run: true, identifier, origin, bytes: new TextEncoder().encode(body).length, proposer, outcome, permit }
   context.output.result('preview', shown, () =>
     fields(

@@ -48,7 +48,7 @@ export async function admissionRow({ root, library, note }) {
     }
     const sets = Object.entries(settings).flatMap(([key, value]) => ['--set', `${key}=${JSON.stringify(value)}`])
     const bin = join(root, 'bin', 'proposer.js')
-    const serve = [bin, 'serve', '--dev', '--json', '--port', '0', '--questions', String(questionCount), ...sets]
+    const serve = [bin, 'serve', '--dev', '--json', '--no-log', '--port', '0', '--questions', String(questionCount), ...sets]
     const ours = await startServer(process.execPath, serve, { cwd: folder })
     servers.push({ name: 'ours', url: ours.ready.url, used: 0, stop: ours.stop })
     const questions = await questionsOf(

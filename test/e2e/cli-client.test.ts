@@ -87,17 +87,6 @@ describe('sign', () => {
       expect(stderr).toContain(shown)
   })
 
-  test('contract §6: a terminal is asked; no leaves nothing signed, --yes does not ask', async () => {
-    const asked = { interactive: true, stdin: 'n\n' }
-    const declined = await ask(['sign', 'will-it-hold', '--outcome', 'p2'], asked)
-    expect(declined.code).toBe(2)
-    expect(declined.stderr).toContain('Sign this? [y/N]')
-    expect(JSON.parse((await ask(['journal', 'list', '--json'])).stdout).authorizations).toEqual([])
-    const yes = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--yes'], { interactive: true })
-    expect(yes.code).toBe(0)
-    expect(yes.stderr).not.toContain('[y/N]')
-  })
-
   test('contract §6: --dry-run shows the typed data, signs nothing and writes nothing', async () => {
     const shown = answerOf(await ask([...sign, '--dry-run']))
     expect(shown).toMatchObject({

@@ -71,6 +71,9 @@ describe('config', () => {
     ['an empty file', ''],
     ['a profile that is text', '{"profiles":{"default":"x"}}'],
     ['a number for an address', '{"profiles":{"default":{"gateway":5}}}'],
+    ['a number for the profile', '{"profile":5}'],
+    ['a list', '[]'],
+    ['a bare value', 'null'],
   ])('robustness §2: %s as config.json exits 2 and names the file', async (_name, content) => {
     writeFileSync(join(home.path, 'config.json'), content)
     const ran = await run(home.path, ['config', 'list', '--json'])
@@ -78,6 +81,48 @@ describe('config', () => {
     expect(errorOf(ran.stderr)).toMatchObject({ code: 'config_damaged', exit_code: 2 })
     expect(errorOf(ran.stderr).detail).toContain(join(home.path, 'config.json'))
     expect(readFileSync(join(home.path, 'config.json'), 'utf8')).toBe(content)
+  })
+
+  test.each([
+    ['the value', '{"profiles":{"default":{"gateway":5}}}'],
+    ['the profile', '{"profiles":{"default":"x"}}'],
+    ['all profiles', '{"profiles":["x"]}'],
+  ])('robustness §2: set overwrites %s of a wrong type', async (_name, content) => {
+    writeFileSync(join(home.path, 'config.json'), content)
+    expect((await run(home.path, ['config', 'set', 'gateway', 'https://a.example'])).code).toBe(0)
+    expect((await run(home.path, ['config', 'get', 'gateway'])).stdout).toBe('https://a.example\n')
+  })
+
+  test('robustness §2: set overwrites a selected profile that is none', async () => {
+    for (const content of ['{"profile":5}', '{"profile":"../up"}']) {
+      writeFileSync(join(home.path, 'config.json'), content)
+      expect((await run(home.path, ['config', 'set', 'account', 'hot'])).code).toBe(2)
+      expect((await run(home.path, ['config', 'set', 'profile', 'main'])).code).toBe(0)
+      expect((await run(home.path, ['config', 'get', 'profile'])).stdout).toBe('main\n')
+    }
+  })
+
+  test.each(['{"profiles":', '[]', '{"profiles":5}'])('contract §6: path is told where the file holds %s', async (content) => {
+    writeFileSync(join(home.path, 'config.json'), content)
+    expect(await run(home.path, ['config', 'path'])).toEqual({ code: 0, stdout: `${join(home.path, 'config.json')}\n`, stderr: '' })
+  })
+
+  test('robustness §2: set refuses a file that is no JSON object, and leaves it as it is', async () => {
+    for (const content of ['{"profiles":', '[]']) {
+      writeFileSync(join(home.path, 'config.json'), content)
+      expect(errorOf((await run(home.path, ['config', 'set', 'account', 'hot', '--json'])).stderr)).toMatchObject({
+        code: 'config_damaged',
+      })
+      expect(readFileSync(join(home.path, 'config.json'), 'utf8')).toBe(content)
+    }
+  })
+
+  test.each(['local', 'trust'])('contract §7: a relative %s is set as what it names from the current folder', async (key) => {
+    const cwd = join(home.path, 'somewhere')
+    mkdirSync(cwd)
+    expect((await run(home.path, ['config', 'set', key, 'dev/file.json'], { cwd })).code).toBe(0)
+    expect(JSON.parse(readFileSync(join(home.path, 'config.json'), 'utf8')).profiles.default[key]).toBe(join(cwd, 'dev', 'file.json'))
+    expect((await run(home.path, ['config', 'get', key])).stdout).toBe(`${join(cwd, 'dev', 'file.json')}\n`)
   })
 
   test.each([

@@ -197,7 +197,10 @@ describe('contract §6, §8: a dev chain', () => {
 
   test.concurrent('verbs say what is missing: the question, the chain, or a proposal to dispute', async () => {
     await expect(showRound(chain.rpcUrl, 'no-such-question')).rejects.toMatchObject({ code: 'question_not_found' })
-    await expect(showRound('http://127.0.0.1:1', slug(0))).rejects.toMatchObject({ code: 'dev_chain_unreachable' })
+    await expect(showRound('http://127.0.0.1:1', slug(0))).rejects.toMatchObject({
+      code: 'dev_chain_unreachable',
+      meta: { exitCode: 75 },
+    })
     await expect(disputeProposal(chain.rpcUrl, slug(5))).rejects.toMatchObject({
       detail: expect.stringContaining('RequestStateNotProposed'),
     })

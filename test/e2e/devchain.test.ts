@@ -1,4 +1,4 @@
-import { readFile, stat } from 'node:fs/promises'
+import { mkdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { Trust } from '../../src/core/client/trust.js'
@@ -93,6 +93,52 @@ describe('devchain', () => {
     const { code, stderr } = await shop.run(['devchain', '--port', port])
     expect(code).toBe(2)
     expect(stderr).toContain('--port 0')
+  })
+
+  test('contract §6: what the contracts refuse comes with what to do instead', async () => {
+    const refusals: [string[], RegExp, RegExp][] = [
+      [['dispute', 'is-this-refused'], /RequestStateNotProposed/, /devchain propose/],
+      [['unflag', 'is-this-refused'], /NotFlagged/, /not flagged/],
+      [['ask', 'is-this-refused'], /slug taken/, /another slug/],
+      [['set-bond', 'is-this-refused', '1'], /BondBelowMinimumBond/, /from 100000000/],
+    ]
+    expect((await act('ask', 'is-this-refused')).code).toBe(0)
+    for (const [args, detail, hint] of refusals) {
+      expect(await act(...args)).toMatchObject({
+        code: 2,
+        answer: { code: 'dev_chain_refused', detail: expect.stringMatching(detail), hint: expect.stringMatching(hint) },
+      })
+    }
+    expect((await act('propose', 'is-this-refused', '--outcome', 'p1')).code).toBe(0)
+    expect(await act('propose', 'is-this-refused', '--outcome', 'p2')).toMatchObject({
+      code: 2,
+      answer: { code: 'dev_chain_refused', hint: expect.stringContaining('devchain dispute') },
+    })
+  })
+
+  test('contract §6: a chain that does not answer is exit 75', async () => {
+    const { code, stderr } = await shop.run(['devchain', 'ask', 'x', '--rpc-url', 'http://127.0.0.1:1', '--json'])
+    expect(code).toBe(75)
+    expect(JSON.parse(stderr).error).toMatchObject({ code: 'dev_chain_unreachable', exit_code: 75, retryable: true })
+  })
+
+  test('contract §6: --write leaves the folder of a chain that runs alone, unless --yes', async () => {
+    const before = await readFile(join(folder, 'gateway.json'), 'utf8')
+    const { code, stdout, stderr } = await shop.run(['devchain', '--port', '0', '--questions', '0', '--write', folder, '--json'])
+    expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
+    expect(JSON.parse(stderr).error).toMatchObject({ code: 'folder_in_use', hint: expect.stringContaining('--yes') })
+    expect(await readFile(join(folder, 'gateway.json'), 'utf8')).toBe(before)
+    const copy = join(await shop.folder(), 'copy')
+    await mkdir(copy)
+    await writeFile(join(copy, 'gateway.json'), before)
+    const other = shop.start(['devchain', '--port', '0', '--questions', '0', '--write', copy, '--json', '--yes'])
+    const { dev } = await other.line<Ready>()
+    expect(JSON.parse(await readFile(join(copy, 'gateway.json'), 'utf8')).chain.rpc_urls).toEqual([dev.rpc_url])
+    await other.stop()
+    // Its chain is gone now: the files are those of nobody.
+    const third = shop.start(['devchain', '--port', '0', '--questions', '0', '--write', copy, '--json'])
+    await third.line()
+    await third.stop()
   })
 
   test('contract §6: SIGTERM ends the chain process too and exits 0', async () => {

@@ -220,4 +220,24 @@ describe('serve', () => {
     expect(server.stderr()).toMatch(/TLS/)
     await server.stop()
   })
+
+  test.each([
+    ['by itself where stderr is no terminal', [], true],
+    ['with --log, also beside --quiet', ['--quiet', '--log'], true],
+    ['not with --quiet', ['--quiet'], false],
+    ['not with --no-log', ['--no-log'], false],
+  ])('robustness §5: the request log is one JSON line a request on stderr: %s', async (_name, flags, on) => {
+    const server = shop.start(['serve', '--dev', '--port', '0', '--questions', '0', '--json', ...flags], {
+      env: { TMPDIR: await shop.folder() },
+    })
+    const { url } = await server.line<ServeReady>()
+    expect((await fetch(`${url}/v1/proposals/eligibility/0x${'ab'.repeat(20)}`)).status).toBe(200)
+    if (on) await server.said(/"event":"request"/)
+    const { code, stderr } = await server.stop()
+    expect(code).toBe(0)
+    const lines = stderr.split('\n').filter((line) => line.includes('"event":"request"'))
+    expect(lines.map((line) => JSON.parse(line))).toMatchObject(
+      on ? [{ method: 'GET', route: '/v1/proposals/eligibility/{address}', status: 200 }] : [],
+    )
+  })
 })

@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtemp, rm, stat } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -45,6 +45,21 @@ test('robustness §8: the real file verbs do what the simulated ones promise', a
   await systemFiles.remove(path)
   await expect(systemFiles.remove(path)).rejects.toMatchObject({ code: 'ENOENT' })
   expect(await systemFiles.exists(`${path}.3`)).toBe(true)
+})
+
+test('robustness §2: a folder is made with its parents, is fine where it is there, and fails at once where it cannot be made', async () => {
+  const folder = join(base, 'made', 'with', 'parents')
+  await systemFiles.makeDir(folder)
+  await Promise.all([systemFiles.makeDir(join(folder, 'x', 'y')), systemFiles.makeDir(join(folder, 'x', 'y'))])
+  expect((await stat(join(folder, 'x', 'y'))).mode & 0o777).toBe(0o700)
+  await systemFiles.makeDir('/')
+  await systemFiles.makeDir(`${folder}/`)
+  const file = join(folder, 'file')
+  await (await systemFiles.open(file, 'exclusive')).close()
+  await expect(systemFiles.makeDir(file)).rejects.toMatchObject({ code: 'EEXIST' })
+  await expect(systemFiles.makeDir(join(file, 'below'))).rejects.toMatchObject({ code: 'ENOTDIR' })
+  // Every mkdir under /proc is ENOENT although the parent is there.
+  if (process.platform === 'linux') await expect(systemFiles.makeDir('/proc/x/y')).rejects.toMatchObject({ code: 'ENOENT' })
 })
 
 test('robustness §2, Lock: a socket is alive while somebody listens, dead afterwards and where there never was one', async () => {

@@ -6,6 +6,7 @@ import type { z } from 'zod'
 import { type Clock, TransportError } from '../ports.js'
 import {
   ConflictError,
+  type FieldFault,
   type ProposerError,
   RejectedError,
   UnauthorizedError,
@@ -37,7 +38,7 @@ export type Answer<Value> =
 
 export type Unaccepted =
   /** Application JSON 400, 403, 404, 405, 413 or 422: definite. */
-  | (Told & { readonly kind: 'refused'; readonly httpStatus: number; readonly errors?: readonly { path: string; code: string }[] })
+  | (Told & { readonly kind: 'refused'; readonly httpStatus: number; readonly errors?: readonly FieldFault[] })
   /** Application JSON 429 or 503, or no connection: not admitted, the same bytes later. */
   | (Told & { readonly kind: 'deferred'; readonly httpStatus?: number; readonly retryAfterMs?: number })
   /** Application JSON 409. */
@@ -51,6 +52,10 @@ export const maxRetryAfterMs = 120_000
 const refusals = new Set([400, 403, 404, 405, 413, 422])
 const maxDepth = 16
 const maxDetailLength = 1_000
+/** Faults of fields that are kept, and that a hint shows; our own gateway sends no more than the former. */
+const keptFaults = 50
+const shownFaults = 5
+const maxFaultLength = 100
 
 /** What a call expects: the body's schema, its size cap in bytes, and whether 202 counts. */
 export interface Expected<Schema extends z.ZodType> {
@@ -96,7 +101,7 @@ export async function classifyResponse<Schema extends z.ZodType>(
   if (!parsed.success) return uncertain('gateway_body', `the gateway answered ${httpStatus} with a body of another shape`)
   const code = plainCode(parsed.data.error.code)
   const detail = plainDetail(parsed.data.error.detail)
-  const { errors } = parsed.data
+  const errors = parsed.data.errors?.slice(0, keptFaults).map((fault) => ({ path: plainFault(fault.path), code: plainFault(fault.code) }))
   if (refusals.has(httpStatus)) return { ...common, kind: 'refused', httpStatus, code, detail, ...(errors === undefined ? {} : { errors }) }
   if (httpStatus === 409) return { ...common, kind: 'reconcile', httpStatus, code, detail }
   const retryAfterMs = retryHintMs(headers, detail, clock)
@@ -128,8 +133,8 @@ export function answerError(answer: Unaccepted, call: 'read' | 'submit'): Propos
   switch (answer.kind) {
     case 'refused':
       return answer.httpStatus === 403
-        ? new UnauthorizedError(code, detail, { ...status, hint: 'ask the operator to allow this wallet, or sign with the allowed one' })
-        : new RejectedError(code, detail, { ...status, hint: 'correct what the detail names, then try again' })
+        ? new UnauthorizedError(code, detail, { ...status, hint: unauthorizedHint(code) })
+        : new RejectedError(code, detail, { ...status, ...faultsOf(answer) })
     case 'reconcile':
       return new ConflictError(code, detail, { ...status, hint: 'see `proposer reconcile <identifier>` before signing again' })
     case 'deferred':
@@ -143,6 +148,21 @@ export function answerError(answer: Unaccepted, call: 'read' | 'submit'): Propos
             hint: 'nothing was admitted by this call; try again later',
           })
   }
+}
+
+/** A 403 does not always tell which of two things it means (§7). */
+function unauthorizedHint(code: string): string {
+  const wallet = 'ask the operator to allow this wallet, or sign with the allowed one'
+  return code === 'proposer_not_eligible' ? wallet : `the payload may be for another question or round, or by another key; else ${wallet}`
+}
+
+/** What a refusal says of fields, for programs as it is and for people in the hint. */
+function faultsOf({ errors = [] }: Extract<Unaccepted, { kind: 'refused' }>) {
+  const hint = 'correct what the detail names, then try again'
+  if (errors.length === 0) return { hint }
+  const named = errors.slice(0, shownFaults).map(({ path, code }) => `${path === '' ? 'the body' : path}: ${code}`)
+  const more = errors.length > shownFaults ? [`${errors.length - shownFaults} more`] : []
+  return { errors, hint: `${hint} (${[...named, ...more].join('; ')})` }
 }
 
 /** The gravest of several errors by contract §6's order (1, 74, 6, 75, 5, 4, 3, 7, 8; 2 and 130 beside 1), or `undefined`. */
@@ -251,6 +271,9 @@ export function plainDetail(detail: string): string {
   const plain = detail.replace(/(0x)?[0-9a-fA-F]{100,}/g, '[long hex]')
   return plain.length <= maxDetailLength ? plain : `${plain.slice(0, maxDetailLength)}…`
 }
+
+/** A path or a code of a fault: like a detail, but never longer than one of ours is. */
+const plainFault = (text: string): string => plainDetail(text).slice(0, maxFaultLength)
 
 /** A code or a name; never a message, which may hold an address. */
 function reasonOf(error: unknown): string {

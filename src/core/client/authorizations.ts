@@ -264,6 +264,16 @@ export function offersFor(offers: readonly Offer[], wanted: Omit<Wanted, 'price'
   )
 }
 
+/** Explicit terms of an intent that an authorization of the same price has otherwise: `amount 5, not 6`. Empty where the price differs. */
+export function otherTerms({ terms }: Pick<Signed, 'terms'>, wanted: Wanted): string {
+  if (terms.price !== wanted.price) return ''
+  const fields = (['amount', 'nonce', 'deadline'] as const).flatMap((field) => {
+    const value = wanted[field]
+    return value === undefined || value === terms[field] ? [] : [`${field} ${terms[field]}, not ${value}`]
+  })
+  return fields.length === 0 ? '' : `, with ${fields.join(' and ')}`
+}
+
 /** Contract §6: same question, proposer and price, and no other explicit amount, nonce or deadline. */
 export function equalIntent(authorization: { readonly signed: Pick<Signed, 'terms' | 'questionId'> }, wanted: Wanted): boolean {
   const { terms, questionId } = authorization.signed

@@ -5,7 +5,7 @@ import type { Address, Chain, Hex, Signer } from '../ports.js'
 import { ConflictError, ProposerError, UsageError } from '../protocol/errors.js'
 import { priceOf } from '../protocol/proposal.js'
 import type { OutcomeKey } from '../protocol/schema.js'
-import { type Authorization, equalIntent, isOpen, type Offer, offersFor, openFor, type Wanted } from './authorizations.js'
+import { type Authorization, equalIntent, isOpen, type Offer, offersFor, openFor, otherTerms, type Wanted } from './authorizations.js'
 import type { QuestionContext } from './context.js'
 import type { GatewayClient } from './gateway-client.js'
 import type { Journal, JournalPorts, JournalView } from './journal.js'
@@ -51,7 +51,7 @@ export interface AuthorizeParts {
   readonly chain?: Chain
   /** Whether a slug that trust.json does not pin means this question; without it such a slug is refused. */
   readonly confirmSlug?: (slug: string, questionId: string) => Promise<boolean>
-  /** Shows and asks; throws to stop. Called before anything is reserved or signed. */
+  /** Shows and may ask; throws to stop. Called before anything is reserved or signed. */
   readonly confirm?: (preview: Preview) => Promise<void>
   /** Notes for stderr, such as the out-of-band line of robustness §6. */
   readonly note?: (text: string) => void
@@ -240,18 +240,18 @@ export function byRound(
       return { same: { kind: 'refuse', error }, earlier }
     }
     const other = here.findLast((one) => one !== named)
-    if (other !== undefined) return { same: { kind: 'refuse', error: authorizationOpen(other) }, earlier }
+    if (other !== undefined) return { same: { kind: 'refuse', error: authorizationOpen(other, undefined, wanted) }, earlier }
     const given = offers.findLast((one) => one !== named)
-    return { same: given === undefined ? { kind: 'none' } : { kind: 'refuse', error: offerOpen(given) }, earlier }
+    return { same: given === undefined ? { kind: 'none' } : { kind: 'refuse', error: offerOpen(given, wanted) }, earlier }
   }
   const equal = here.findLast((one) => equalIntent(one, wanted))
   if (equal !== undefined) return { same: { kind: 'reuse', authorization: equal }, earlier }
   const newest = here.at(-1)
-  if (newest !== undefined) return { same: { kind: 'refuse', error: authorizationOpen(newest) }, earlier }
+  if (newest !== undefined) return { same: { kind: 'refuse', error: authorizationOpen(newest, undefined, wanted) }, earlier }
   const given = offers.at(-1)
   if (given === undefined) return { same: { kind: 'none' }, earlier }
   const usable = equalIntent({ signed: given.offered }, wanted) && isInTime(given, parts.ports.clock.nowMs())
-  return { same: usable ? { kind: 'resume', offer: given } : { kind: 'refuse', error: offerOpen(given) }, earlier }
+  return { same: usable ? { kind: 'resume', offer: given } : { kind: 'refuse', error: offerOpen(given, wanted) }, earlier }
 }
 
 /** One that was revoked or has ended since the user named it stands in nobody's way. */
@@ -265,8 +265,11 @@ const isClosedOne = (found: Authorization | undefined, wanted: Wanted, nowMs: nu
 const inRound = (authorization: Authorization, context: RoundNamed): boolean =>
   authorization.signed.timestamp === undefined || authorization.signed.timestamp === context.request.timestamp
 
-/** Exit 5 of our own: another open authorization for this question and round, named, with what settles it (contract §6). */
-export function authorizationOpen(authorization: Authorization, because?: string): ConflictError {
+/**
+ * Exit 5 of our own: another open authorization for this question and round, named, with what settles it (contract §6). `wanted` tells
+ * which of its explicit terms differ.
+ */
+export function authorizationOpen(authorization: Authorization, because?: string, wanted?: Wanted): ConflictError {
   const { id, signed, candidateId } = authorization
   const settles =
     candidateId !== undefined
@@ -277,7 +280,7 @@ export function authorizationOpen(authorization: Authorization, because?: string
   const why = because === undefined ? '' : ` (${because})`
   return new ConflictError(
     'authorization_open',
-    `${id} is an open authorization by ${signed.terms.proposer} for question ${signed.questionId}, signed for price ${signed.terms.price}${why}`,
+    `${id} is an open authorization by ${signed.terms.proposer} for question ${signed.questionId}, signed for price ${signed.terms.price}${wanted === undefined ? '' : otherTerms(signed, wanted)}${why}`,
     { hint: `${settles}, or replace it with --supersede ${id}` },
   )
 }

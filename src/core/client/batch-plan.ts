@@ -235,8 +235,14 @@ function toSign(
     const request = requestOf(context)
     const witness = witnessRound(domainOf(contracts), request, context.bond.token as Hex)
     const ref = roundRef(contracts, context.question_id as Hex, request, witness.ancillaryHash)
-    const { question_id, bond, signing } = context
-    const facts: RoundFacts = { question_id, request: { timestamp: request.timestamp }, bond, signing: { chain_id: signing.chain_id } }
+    const { question_id, bond, signing, source } = context
+    const facts: RoundFacts = {
+      question_id,
+      request: { timestamp: request.timestamp },
+      bond,
+      signing: { chain_id: signing.chain_id },
+      source,
+    }
     const whole = parts.keepContexts === true ? { whole: context } : {}
     return { kind: 'sign', row, intent, context: facts, price, witness, ref, ...whole }
   } catch (error) {

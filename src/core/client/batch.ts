@@ -338,7 +338,7 @@ export type RowSigned =
   | { readonly row: BatchRow; readonly error: ProposerError }
 
 /** Rows that are signed under one hold of the journal's lock. */
-const signedAtOnce = 20
+const signedAtOnce = 50
 
 /**
  * `batch sign`: yields authorizations in input order, durable before they are yielded; an open one of equal intent gives its saved bytes.

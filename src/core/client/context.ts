@@ -12,7 +12,8 @@ import { checkContext, contractsOf, kindOf, outcomesByText, pinnedQuestionId, ty
 
 /** `signing_data` of contract §4 plus what we know beside it. `slug` is the one that was asked for. */
 export interface QuestionContext extends BatchSigningData {
-  readonly source: 'gateway' | 'chain'
+  /** `file`: given by the user. What it says of where it came from proves nothing. */
+  readonly source: 'gateway' | 'chain' | 'file'
   readonly slug?: string
   /** p1, p2, p3 with labels and permission by the request's text. */
   readonly outcomes?: readonly Outcome[]
@@ -173,7 +174,6 @@ export async function onChain<T>(read: () => Promise<T>): Promise<T> {
 }
 
 const FileContext = BatchSigningData.extend({
-  source: z.enum(['gateway', 'chain']).optional(),
   slug: z.string().optional(),
   token: z.object({ address: z.string(), symbol: z.string(), decimals: z.int() }).optional(),
   typed_data: z.unknown().optional(),
@@ -187,10 +187,10 @@ export function parseContext(json: unknown, identifier: string): QuestionContext
   const picked = pick(json, identifier)
   const parsed = FileContext.safeParse(picked)
   if (!parsed.success) throw badField(parsed.error)
-  const { source, slug, token, typed_data, ...data } = parsed.data
+  const { slug, token, typed_data, ...data } = parsed.data
   return {
     ...data,
-    source: source ?? 'gateway',
+    source: 'file',
     ...(slug === undefined ? {} : { slug }),
     ...(token === undefined ? {} : { token }),
     ...(typed_data === undefined ? {} : { typed_data }),

@@ -12,6 +12,15 @@ export const JournalId = z.string().regex(/^[0-9a-f]{12}-[1-9]\d{0,8}$/)
 export const AttemptClass = z.enum(['accepted', 'refused', 'deferred', 'reconcile', 'uncertain'])
 export type AttemptClass = z.infer<typeof AttemptClass>
 
+/** What only a chain can tell of an authorization before it is signed (robustness §6). */
+export const chainChecks = ['round', 'bond', 'nonce', 'balance', 'allowance'] as const
+const Unchecked = z.array(z.enum(chainChecks))
+export type ChainCheck = (typeof chainChecks)[number]
+
+/** What no chain had confirmed when this was signed or given out; a record that does not say counts as all of it. */
+export const uncheckedOf = (record: { readonly unchecked?: readonly ChainCheck[] | undefined }): readonly ChainCheck[] =>
+  record.unchecked ?? chainChecks
+
 const Form = z.enum(['single', 'batch'])
 export type Form = z.infer<typeof Form>
 
@@ -44,6 +53,7 @@ const Offered = z.object({
   typedData: TypedData,
   offeredAtMs: z.number(),
   supersedes: JournalId.optional(),
+  unchecked: Unchecked.optional(),
 })
 export type Offered = z.infer<typeof Offered>
 
@@ -70,6 +80,7 @@ const Signed = z.object({
   sha256: z.string(),
   signedAtMs: z.number(),
   supersedes: JournalId.optional(),
+  unchecked: Unchecked.optional(),
 })
 export type Signed = z.infer<typeof Signed>
 

@@ -7,7 +7,7 @@ import { ConflictError, UsageError } from '../protocol/errors.js'
 import { minimumDeadlineSeconds } from '../protocol/permit.js'
 import { outcomeOf } from '../protocol/proposal.js'
 import type { OutcomeKey, TypedData } from '../protocol/schema.js'
-import { type Authorization, isOfferOpen, type Offer } from './authorizations.js'
+import { type Authorization, isOfferOpen, type Offer, otherTerms, type Wanted } from './authorizations.js'
 import type { AuthorizeParts, Intent } from './authorize.js'
 import type { JournalView } from './journal.js'
 import type { Preview } from './prepare.js'
@@ -122,11 +122,11 @@ export function isInTime({ offered }: Offer, nowMs: number): boolean {
   return BigInt(offered.terms.deadline) >= BigInt(Math.floor(nowMs / 1_000)) + minimumDeadlineSeconds
 }
 
-/** Exit 5: typed data for this question and round is in the hands of a wallet outside (R8). */
-export function offerOpen({ id, offered }: Offer): ConflictError {
+/** Exit 5: typed data for this question and round is in the hands of a wallet outside (R8). `wanted` as in `authorizationOpen`. */
+export function offerOpen({ id, offered }: Offer, wanted?: Wanted): ConflictError {
   return new ConflictError(
     'authorization_open',
-    `${id} was given out as typed data to be signed by ${offered.terms.proposer} for question ${offered.questionId}, price ${offered.terms.price}`,
+    `${id} was given out as typed data to be signed by ${offered.terms.proposer} for question ${offered.questionId}, price ${offered.terms.price}${wanted === undefined ? '' : otherTerms(offered, wanted)}`,
     {
       hint: `bring its signature with \`proposer sign ${offered.identifier} --signature <hex>\`, or replace it with --supersede ${id}`,
     },

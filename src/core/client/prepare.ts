@@ -13,6 +13,7 @@ import type { AuthorizeParts, Intent } from './authorize.js'
 import { chainNow, confirmByChain, onChain, type QuestionContext } from './context.js'
 import { claimsOn, openClaims, reservedRaw } from './funds.js'
 import type { JournalView } from './journal.js'
+import { type ChainCheck, chainChecks } from './journal-records.js'
 import { nonceSpentOnChain } from './nonces.js'
 import { checkContext, checkOutcome, contractsOf, pinnedQuestionId, type Trust, untrusted } from './trust.js'
 
@@ -32,7 +33,15 @@ export interface Preview {
   readonly typedData: TypedData
   readonly round: RoundRef
   readonly notes: readonly string[]
+  /** What no chain has confirmed. */
+  readonly unchecked: readonly ChainCheck[]
 }
+
+/**
+ * Where no chain of ours confirms the bond, a gateway names it, and a lying one would name the whole balance: no more than this is
+ * authorized unless a cap is given. Raw units: 5,000 tokens of six decimals, where bonds are about 750 (robustness §7, threat 1).
+ */
+const unconfirmedCapRaw = 5_000_000_000n
 
 /** What is left of a context once its text has been checked and hashed. */
 export interface RoundFacts {
@@ -40,6 +49,8 @@ export interface RoundFacts {
   readonly request: { readonly timestamp: string }
   readonly bond: { readonly token: string; readonly required_bond: string }
   readonly signing: { readonly chain_id: number }
+  /** Absent: not known to be from a chain. */
+  readonly source?: QuestionContext['source']
 }
 
 const defaultLifeSeconds = 3_600n
@@ -57,10 +68,12 @@ export async function prepare(parts: AuthorizeParts, intent: Intent, context: Qu
   const notes = [...checkContext(trust, context, await askedFor(parts, intent, context, nowSeconds))]
   const { label, price } = checkOutcome(trust, context, intent.outcome)
   checkTimeline(context, view)
-  if (chain === undefined) notes.push('without an RPC the round, the nonce, the balance and the allowance were not checked on chain')
-  else if ((await confirmByChain(chain, trust, context)) === undefined) notes.push('the chain cannot confirm a question of kind direct')
+  const unchecked = await uncheckedByChain(chain, trust, context)
+  if (chain === undefined)
+    notes.push('without an RPC the round, the bond, the nonce, the balance and the allowance were not checked on chain')
+  else if (unchecked.length > 0) notes.push('the chain cannot confirm a question of kind direct')
 
-  const { requiredBondRaw, amountRaw, deadlineSeconds } = checkTerms(intent, context, nowSeconds)
+  const { requiredBondRaw, amountRaw, deadlineSeconds } = checkTerms(intent, context, nowSeconds, !unchecked.includes('bond'))
   const nonce = intent.nonce ?? parts.journal.nextNonce()
   if (view.isReserved(intent.proposer, String(nonce))) {
     throw new UsageError('nonce_reserved', `nonce ${nonce} already serves another authorization of this journal`, {
@@ -89,7 +102,14 @@ export async function prepare(parts: AuthorizeParts, intent: Intent, context: Qu
     typedData: typedData(domain, request, context.bond.token as Hex, terms),
     round: roundRef(contractsOf(trust), context.question_id as Hex, request, round.ancillaryHash),
     notes,
+    unchecked,
   }
+}
+
+/** Compares the context with the chain where there is one; what is left unconfirmed. Errors as `confirmByChain`. */
+async function uncheckedByChain(chain: Chain | undefined, trust: Trust, context: QuestionContext): Promise<readonly ChainCheck[]> {
+  if (chain === undefined) return chainChecks
+  return (await confirmByChain(chain, trust, context)) === undefined ? ['round', 'bond'] : []
 }
 
 async function askedFor(parts: AuthorizeParts, intent: Intent, context: QuestionContext, nowSeconds: number) {
@@ -123,34 +143,42 @@ function withHeadroom(
 
 /**
  * Amount and deadline as they will be signed. UsageError as `prepare`. `nowSeconds`: the later of wall clock and, where known, head time.
+ * `bondIsConfirmed`: a chain of ours has named this bond.
  */
 export function checkTerms(
   intent: Pick<Intent, 'amountRaw' | 'maxAmountRaw' | 'headroomBasisPoints' | 'deadlineSeconds'>,
-  context: Pick<RoundFacts, 'bond'>,
+  context: Pick<RoundFacts, 'bond' | 'source'>,
   nowSeconds: number,
+  bondIsConfirmed: boolean = context.source === 'chain',
 ): { readonly requiredBondRaw: bigint; readonly amountRaw: bigint; readonly deadlineSeconds: bigint } {
   const now = BigInt(Math.floor(nowSeconds))
   const requiredBondRaw = BigInt(context.bond.required_bond)
-  const amountRaw = intent.amountRaw ?? withHeadroom(requiredBondRaw, intent)
-  checkAmount(intent, amountRaw, requiredBondRaw)
+  const maxAmountRaw = intent.maxAmountRaw ?? (bondIsConfirmed ? undefined : unconfirmedCapRaw)
+  const amountRaw =
+    intent.amountRaw ?? withHeadroom(requiredBondRaw, { ...intent, ...(maxAmountRaw === undefined ? {} : { maxAmountRaw }) })
+  checkAmount(intent, amountRaw, requiredBondRaw, maxAmountRaw)
   const deadlineSeconds = deadlineOf(intent, now)
   const fault = permitFault({ amount: String(amountRaw), deadline: String(deadlineSeconds) }, requiredBondRaw, now)
   if (fault !== undefined) throw new UsageError(fault.code, fault.detail, { hint: 'change the amount or the deadline' })
   return { requiredBondRaw, amountRaw, deadlineSeconds }
 }
 
-function checkAmount(intent: Pick<Intent, 'maxAmountRaw'>, amountRaw: bigint, requiredBondRaw: bigint): void {
-  if (intent.maxAmountRaw !== undefined && amountRaw > intent.maxAmountRaw) {
-    throw new UsageError(
-      'amount_above_cap',
-      `the amount would be ${amountRaw} (the required bond is ${requiredBondRaw}), the cap is ${intent.maxAmountRaw}`,
-      {
-        hint: 'raise --max-amount if that bond is right',
-      },
-    )
-  }
+function checkAmount(
+  intent: Pick<Intent, 'maxAmountRaw'>,
+  amountRaw: bigint,
+  requiredBondRaw: bigint,
+  maxAmountRaw: bigint | undefined,
+): void {
   if (amountRaw >= 2n ** 256n || amountRaw < 0n) {
     throw new UsageError('invalid_amount', 'the amount is not an unsigned 256-bit integer', { hint: 'give raw token units' })
+  }
+  if (maxAmountRaw !== undefined && amountRaw > maxAmountRaw) {
+    const said = `the amount would be ${amountRaw} (the required bond is ${requiredBondRaw}), the cap is ${maxAmountRaw}`
+    if (intent.maxAmountRaw !== undefined)
+      throw new UsageError('amount_above_cap', said, { hint: 'raise --max-amount if that bond is right' })
+    throw new UsageError('amount_above_cap', `${said} where no RPC confirms the bond`, {
+      hint: 'give --max-amount <raw> if that amount is right, or --rpc-url so that the bond is read from the chain',
+    })
   }
 }
 

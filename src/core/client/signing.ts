@@ -22,7 +22,8 @@ export type Draft = Omit<Offered, 'typedData' | 'offeredAtMs'>
 export function draftOf(
   parts: Pick<AuthorizeParts, 'journal' | 'trust'>,
   intent: Pick<Intent, 'identifier' | 'proposer' | 'clientRef' | 'supersede'>,
-  prepared: Pick<Preview, 'price' | 'amountRaw' | 'nonce' | 'deadlineSeconds' | 'round' | 'digest'> & { readonly context: RoundFacts },
+  prepared: Pick<Preview, 'price' | 'amountRaw' | 'nonce' | 'deadlineSeconds' | 'round' | 'digest'> &
+    Partial<Pick<Preview, 'unchecked'>> & { readonly context: RoundFacts },
   view: JournalView,
 ): { readonly draft: Draft; readonly reserving: readonly JournalEntry[] } {
   const { journal, trust } = parts
@@ -54,6 +55,7 @@ export function draftOf(
     ...(intent.clientRef === undefined ? {} : { clientRef: intent.clientRef }),
     terms,
     ...supersedes,
+    ...(prepared.unchecked === undefined ? {} : { unchecked: [...prepared.unchecked] }),
   }
   return {
     draft,

@@ -1,8 +1,6 @@
 /** `submit`: journal first, sign only where it must, and send (contract §6). */
-import type { Hex } from '../ports.js'
-import { ProposerError, UnauthorizedError, UncertainError, UsageError } from '../protocol/errors.js'
-import { fromSingle, identityOf, type Terms } from '../protocol/proposal.js'
-import { SignedProposal } from '../protocol/schema.js'
+import { ProposerError, UnauthorizedError, UncertainError } from '../protocol/errors.js'
+import type { Terms } from '../protocol/proposal.js'
 import { recoverSigner } from '../protocol/signature.js'
 import { fromHex } from '../protocol/witness.js'
 import type { SubmitParts } from './attempt.js'
@@ -11,9 +9,10 @@ import { type AuthorizeParts, authorizationOpen, authorize, type Intent, signInR
 import type { JournalView } from './journal.js'
 import type { Offered, Signed } from './journal-records.js'
 import { offerOpen } from './outside.js'
+import { readPayload } from './payload.js'
 import { unknownId } from './replay.js'
 import { type SubmissionResult, type SubmitOptions, submitAuthorization } from './sending.js'
-import { pinnedQuestionId, type Trust, untrusted } from './trust.js'
+import type { Trust } from './trust.js'
 
 export { gravest } from './answer.js'
 export type { SubmitParts } from './attempt.js'
@@ -62,8 +61,7 @@ async function roundIsOver(parts: AuthorizeParts, { authorization, error }: Subm
 
 /**
  * `submit <identifier> <payload>`: sends the file's exact bytes. A payload the journal holds goes by its own record; another open
- * authorization for the question: ConflictError `authorization_open` unless `supersede` names it. UsageError `invalid_payload`, and
- * `untrusted_slug` where neither trust nor journal tells the question.
+ * authorization for the question: ConflictError `authorization_open` unless `supersede` names it. UsageError as `readPayload`.
  */
 export async function submitPayload(
   parts: SubmitParts & { readonly trust: Trust },
@@ -83,16 +81,7 @@ async function importPayload(
   view: JournalView,
 ): Promise<Authorization> {
   const { ports, journal, trust } = parts
-  const payload = parsePayload(body)
-  const known = view.authorizations.findLast(({ signed }) => signed.identifier === identifier && signed.chainId === trust.chain_id)
-  const questionId = pinnedQuestionId(trust, identifier) ?? (known?.signed.questionId as Hex | undefined)
-  if (questionId === undefined) {
-    throw untrusted('slug', `the slug ${identifier} is not pinned in the trust file`, 'give the question ID itself')
-  }
-  const { signature, ...terms } = { ...fromSingle(questionId, payload) }
-  const binding = { chainId: trust.chain_id, spender: trust.signed_proposer as Hex }
-  const identity = identityOf(ports.hash, binding, { ...terms, signature })
-  const same = view.byIdentity(identity)
+  const { questionId, terms, signature, identity, same } = readPayload(parts, identifier, body, view)
   if (same !== undefined) return same
   const wanted = { questionId, proposer: terms.proposer, chainId: trust.chain_id }
   const offers = offersFor(view.offers, wanted, ports.clock.nowMs())
@@ -131,20 +120,3 @@ async function importPayload(
 
 const saysThe = ({ terms: given }: Offered, { proposer, price, amount, nonce, deadline }: Terms): boolean =>
   given.proposer === proposer && given.price === price && given.amount === amount && given.nonce === nonce && given.deadline === deadline
-
-function parsePayload(body: string): SignedProposal {
-  const invalid = (why: string) =>
-    new UsageError('invalid_payload', `the payload is not a signed proposal: ${why}`, {
-      hint: 'make one with `proposer sign <identifier> --outcome <p1|p2|p3> -o <file>`',
-    })
-  let json: unknown
-  try {
-    json = JSON.parse(body)
-  } catch {
-    throw invalid('it is not JSON')
-  }
-  const parsed = SignedProposal.safeParse(json)
-  if (parsed.success) return parsed.data
-  const path = parsed.error.issues[0]?.path.map(String).join('.') ?? ''
-  throw invalid(path === '' ? 'fields are missing or not known' : `${path} is missing or malformed`)
-}

@@ -318,7 +318,7 @@ const asEvent = (record: StoredRecord) => ({ kind: record.kind, ...(record.data 
 function misplaced(entry: Entry, position: Position): StorageError {
   return new StorageError('store_damaged', `no record of candidate ${entry.id} lies at position ${position}`, {
     httpStatus: 500,
-    hint: 'stop the gateway and run `operator store verify`',
+    hint: 'stop the gateway and restore the store from a backup',
   })
 }
 

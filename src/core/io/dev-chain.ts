@@ -2,7 +2,7 @@
  * A whole chain for trying and testing: anvil with our contracts, funded accounts and open questions (contract §6 `serve --dev`,
  * `devchain`; §8).
  */
-import { chmod, mkdir, writeFile } from 'node:fs/promises'
+import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { maxUint256 } from 'viem'
 import { yesOrNoQuery } from '../chain/contracts.js'
@@ -25,6 +25,7 @@ import {
   transactionParams,
 } from './dev-contracts.js'
 import { type DevOutcome, exampleQuestion } from './dev-questions.js'
+import { systemFiles } from './files.js'
 
 export interface DevQuestion {
   readonly question_id: Hex
@@ -319,7 +320,7 @@ export async function writeDevFolder(folder: string, description: DevDescription
     ...accounts.filter(({ role }) => role === 'executor').map((account): [string, string] => ['executor.key', `${account.private_key}\n`]),
     ...proposers.map((account, index): [string, string] => [`proposer-${index + 1}.key`, `${account.private_key}\n`]),
   ]
-  await mkdir(folder, { recursive: true, mode: 0o700 })
+  await systemFiles.makeDir(folder)
   await chmod(folder, 0o700)
   for (const [name, text] of files) {
     const path = join(folder, name)

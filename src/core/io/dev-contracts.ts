@@ -5,12 +5,12 @@
 import { readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { type Abi, decodeFunctionResult, encodeFunctionData, keccak256, stringToHex } from 'viem'
+import { type Abi, decodeErrorResult, decodeFunctionResult, encodeFunctionData, keccak256, stringToHex } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
 import { canonicalPermit2 } from '../chain/contracts.js'
 import { decodeRevert } from '../chain/reverts.js'
 import type { Address, Hex } from '../ports.js'
-import { UsageError } from '../protocol/errors.js'
+import { UnavailableError, UsageError } from '../protocol/errors.js'
 
 export interface Artifact {
   readonly abi: Abi
@@ -139,7 +139,7 @@ interface RpcAnswer {
   readonly error?: { readonly message: string; readonly data?: unknown }
 }
 
-/** Rejects with DevRpcError where the node refuses, UsageError `dev_chain_unreachable` where nothing answers at the URL. */
+/** Rejects with DevRpcError where the node refuses, UnavailableError `dev_chain_unreachable` where nothing answers at the URL. */
 export function devRpc(rpcUrl: string): DevRpc {
   const batch: DevRpc['batch'] = async (calls) => {
     const body = calls.map(({ method, params }, id) => ({ jsonrpc: '2.0', id, method, params }))
@@ -148,7 +148,10 @@ export function devRpc(rpcUrl: string): DevRpc {
       const response = await fetch(rpcUrl, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) })
       answers = (await response.json()) as RpcAnswer[]
     } catch (cause) {
-      throw new UsageError('dev_chain_unreachable', 'No dev chain answers at the RPC URL.', { hint: 'proposer devchain start', cause })
+      throw new UnavailableError('dev_chain_unreachable', 'No dev chain answers at the RPC URL.', {
+        hint: 'look at --rpc-url, or start one with `proposer devchain`',
+        cause,
+      })
     }
     if (!Array.isArray(answers)) throw new DevRpcError('the node does not take batches')
     const byId = new Map(answers.map((answer) => [answer.id, answer]))
@@ -196,10 +199,43 @@ async function sendOne(rpc: DevRpc, transaction: DevTransaction): Promise<Hex> {
     return await rpc.request<Hex>('eth_sendTransaction', [{ ...params, gas: quantity(gas) }])
   } catch (error) {
     if (!(error instanceof DevRpcError)) throw error
-    const reason = error.data === '0x' ? error.message : decodeRevert(error.data).text
-    throw new UsageError('dev_chain_refused', `The dev chain refused the transaction: ${reason}.`, { cause: error })
+    const reason = error.data === '0x' ? error.message : reasonOf(error.data)
+    throw new UsageError('dev_chain_refused', `The dev chain refused the transaction: ${reason}.`, {
+      hint: refusalHint(reason),
+      cause: error,
+    })
   }
 }
+
+/** What to do where the contracts refuse a verb, by the name of the error. */
+const refusalHints: readonly (readonly [error: RegExp, hint: string])[] = [
+  [/^RequestStateNotProposed\b/, 'nothing is proposed in this round: `proposer devchain propose <identifier> --outcome p2` does'],
+  [/^RequestStateNotRequested\b/, 'the round takes no proposal any more: `proposer devchain dispute <identifier>` opens a new one'],
+  [/^(Proposer|Sender)NotWhitelisted\b/, 'let others propose: `proposer devchain set-whitelist <identifier> default`'],
+  [/^(BondBelowMinimumBond|BondExceedsMaximumBond|ZeroBondNotAllowed)\b/, 'give a bond from 100000000 to 100000000000 raw units'],
+  [/^Flagged\b/, 'it is flagged: `proposer devchain unflag <identifier>` takes that back'],
+  [/^NotFlagged\b/, 'it is not flagged: there is nothing to take back'],
+  [/^(Resolved|RequestStateNotInvalid)\b/, 'it is over: open another question with `proposer devchain ask`'],
+  [/slug taken/, 'choose another slug, or leave it out for the next example'],
+  [/^(Initialized|AncillaryDataTooLong)\b/, 'give another --text'],
+  [/^ERC20InsufficientBalance\b/, 'give the account tokens with `proposer devchain fund <address>`'],
+]
+
+/** The adapter has errors that no proposal can meet, so that the catalogue of reverts does without them. */
+function reasonOf(data: Hex): string {
+  const { name, text } = decodeRevert(data)
+  if (name !== 'unknown') return text
+  try {
+    return `${decodeErrorResult({ abi: artifact('CtfAdapter').abi, data }).errorName}()`
+  } catch {
+    // Not the adapter's either: the raw data says all there is.
+    return text
+  }
+}
+
+const refusalHint = (reason: string): string =>
+  refusalHints.find(([error]) => error.test(reason))?.[1] ??
+  'the question is in another state than this needs: see `proposer reconcile <identifier>`, or open a new one with `proposer devchain ask`'
 
 /** Blocks come every second; ten of them without our transaction mean that the chain is not mining. */
 const receiptLimitMs = 10_000
@@ -215,10 +251,12 @@ export async function receiptsOf(rpc: DevRpc, hashes: readonly Hex[]): Promise<D
     )) as (DevReceipt | null)[]
     const mined = answers.filter((receipt) => receipt !== null)
     if (mined.some((receipt) => receipt.status !== '0x1'))
-      throw new UsageError('dev_chain_refused', 'A transaction of the dev chain reverted.')
+      throw new UsageError('dev_chain_refused', 'A transaction of the dev chain reverted.', { hint: refusalHint('') })
     if (mined.length === hashes.length) return mined
     if (performance.now() - startedAt > receiptLimitMs)
-      throw new UsageError('dev_chain_failed', 'The dev chain mined no block with our transaction.')
+      throw new UsageError('dev_chain_failed', 'The dev chain mined no block with our transaction.', {
+        hint: 'start it anew with `proposer devchain`',
+      })
     await new Promise((resolve) => setTimeout(resolve, receiptPauseMs))
   }
 }

@@ -1,7 +1,7 @@
 /**
  * What happens to questions on a running dev chain: verbs that need its RPC URL and a slug or question id, nothing else (contract §6
- * `devchain`). All wait until their transaction is mined and throw UsageError: `not_a_dev_chain`, `dev_chain_unreachable`,
- * `question_not_found`, or `dev_chain_refused` with the decoded revert reason.
+ * `devchain`). All wait until their transaction is mined and throw UsageError: `not_a_dev_chain`, `question_not_found`, or
+ * `dev_chain_refused` with the decoded revert reason; UnavailableError `dev_chain_unreachable`.
  */
 import { yesOrNoQuery } from '../chain/contracts.js'
 import type { Address, Hex } from '../ports.js'
@@ -40,7 +40,7 @@ async function connect(rpcUrl: string): Promise<DevRpc> {
   const code = await rpc.request<Hex>('eth_getCode', [devAddresses.registry, 'latest'])
   if (code !== registry().artifact.code)
     throw new UsageError('not_a_dev_chain', 'The chain at the RPC URL is not a dev chain of this version.', {
-      hint: 'proposer devchain start',
+      hint: 'look at --rpc-url, or start one with `proposer devchain`',
     })
   return rpc
 }
@@ -58,7 +58,9 @@ async function find(rpcUrl: string, identifier: string): Promise<Found> {
   const questionId = isId ? (identifier as Hex) : await rpc.read<Hex>(registry(), 'questionOf', [identifier])
   const question = await rpc.read<{ requestTimestamp: bigint; ancillaryData: Hex }>(adapter(), 'getQuestion', [questionId])
   if (question.ancillaryData === '0x')
-    throw new UsageError('question_not_found', `The dev chain has no question ${identifier}.`, { hint: 'proposer devchain ask' })
+    throw new UsageError('question_not_found', `The dev chain has no question ${identifier}.`, {
+      hint: 'open one with `proposer devchain ask <slug>`',
+    })
   return { rpc, questionId, timestamp: question.requestTimestamp, ancillaryData: question.ancillaryData }
 }
 

@@ -1,5 +1,5 @@
 import { constants } from 'node:fs'
-import { access, link, mkdir, open, readdir, readFile, rename, rm, statfs } from 'node:fs/promises'
+import { access, link, mkdir, open, readdir, readFile, rename, rm, stat, statfs } from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
 import type { FileHandle, Files } from '../ports.js'
 import { StorageError } from '../protocol/errors.js'
@@ -32,6 +32,38 @@ async function openFile(path: string, mode: keyof typeof flags): Promise<FileHan
   }
 }
 
+/**
+ * Creates a folder and its missing parents. Not by Node's recursive mkdir: where a parent exists and yet answers ENOENT, as all of /proc
+ * does, that one goes round for ever.
+ */
+async function makeDir(path: string): Promise<void> {
+  try {
+    await makeOne(path)
+  } catch (error) {
+    if (errorCode(error) !== 'ENOENT' || dirname(path) === path) throw error
+    await makeDir(dirname(path))
+    await makeOne(path)
+  }
+}
+
+/** What cannot be made because it is there already is fine, whatever the system says of it. */
+async function makeOne(path: string): Promise<void> {
+  try {
+    await mkdir(path, { mode: 0o700 })
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT' || !(await isFolder(path))) throw error
+  }
+}
+
+async function isFolder(path: string): Promise<boolean> {
+  try {
+    return (await stat(path)).isDirectory()
+  } catch {
+    // The failure of the mkdir says more than that of this look.
+    return false
+  }
+}
+
 /** The real disk: files 0600, folders 0700 (R5). Errors are Node's own, with `code`. */
 export const systemFiles: Files = {
   open: openFile,
@@ -39,9 +71,7 @@ export const systemFiles: Files = {
   rename,
   link,
   remove: (path) => rm(path),
-  async makeDir(path) {
-    await mkdir(path, { recursive: true, mode: 0o700 })
-  },
+  makeDir: (path) => makeDir(resolve(path)),
   async syncDir(path) {
     // Windows cannot open a folder; NTFS journals its metadata (robustness §2, New file).
     if (process.platform === 'win32') return

@@ -75,7 +75,15 @@ export interface ErrorMeta {
   readonly retryAfterMs?: number
   /** Whether the same call may succeed later without a change. */
   readonly retryable?: boolean
+  /** Faults of the request's fields, as the gateway told them with a 422. Outside text: escape before showing (R20). */
+  readonly errors?: readonly FieldFault[]
   readonly cause?: unknown
+}
+
+/** Where in a request a fault lies (dotted path, empty for the whole body) and which. */
+export interface FieldFault {
+  readonly path: string
+  readonly code: string
 }
 
 /** A failure with a stable `code`, a sentence for a person in `detail`, and what follows from it in `meta`. */

@@ -12,7 +12,7 @@ export const isFull = (error: unknown): boolean => ['ENOSPC', 'EDQUOT', 'EFBIG']
 export function damaged(path: string, offset: number, what: string): StorageError {
   return new StorageError('store_damaged', `${path} is damaged at byte ${offset}: ${what}`, {
     httpStatus: 503,
-    hint: 'restore the folder from a backup, or cut the damage off with `store repair --accept-loss`',
+    hint: 'restore the folder from a backup, and keep this one: what lies before that byte is sound',
   })
 }
 
@@ -38,7 +38,7 @@ export function outOfSpace(folder: string): StorageError {
     httpStatus: 503,
     retryAfterMs: 5_000,
     retryable: true,
-    hint: 'free some disk space; the store looks for it every 5 seconds',
+    hint: 'free some disk space, then try again',
   })
 }
 

@@ -1,0 +1,115 @@
+/** `batch` with a node: contexts without budget, and what the wallet covers, on a modelled chain. */
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { signerFromKey } from '../../src/core/io/keys.js'
+import type { Hex } from '../../src/core/ports.js'
+import { run, temporaryHome } from '../support/cli.js'
+import { keyBytes } from '../support/client-world.js'
+import { ask, createFakeChain, endow, type FakeChain, invalidateNonces, questionText, setPaused } from '../support/fake-chain.js'
+import { fakeContracts } from '../support/fake-world.js'
+
+const { address } = signerFromKey(keyBytes(7))
+const bondRaw = 750_000_000n
+
+let home: Awaited<ReturnType<typeof temporaryHome>>
+let chain: FakeChain
+let nowMs: number
+let questions: Hex[]
+beforeEach(async () => {
+  home = await temporaryHome()
+  chain = createFakeChain()
+  questions = ['one', 'two', 'three'].map((title) => ask(chain, questionText(title)))
+  endow(chain, address)
+  chain.mine(3)
+  nowMs = Number((await chain.block('latest'))?.timestamp ?? 0n) * 1_000
+  const { chainId, permit2, signedProposer, oracles, requesters, tokens } = fakeContracts
+  mkdirSync(join(home.path, 'trust'))
+  writeFileSync(
+    join(home.path, 'trust', 'default.json'),
+    JSON.stringify({ chain_id: chainId, permit2, signed_proposer: signedProposer, oracles, requesters, tokens, slugs: {} }),
+  )
+  writeFileSync(join(home.path, 'key'), `0x${'07'.repeat(32)}\n`, { mode: 0o600 })
+  writeFileSync(join(home.path, 'rows.ndjson'), questions.map((identifier) => JSON.stringify({ identifier, outcome: 'p2' })).join('\n'))
+})
+afterEach(() => home.remove())
+
+const clock = { nowMs: () => nowMs, monotonicMs: () => performance.now(), sleep: async () => undefined }
+const sign = (...flags: string[]) =>
+  run(home.path, ['batch', 'sign', 'rows.ndjson', '--json', ...flags], {
+    env: { PROPOSER_RPC_URL: 'http://127.0.0.1:1', PROPOSER_KEY_FILE: join(home.path, 'key') },
+    chain,
+    clock,
+  })
+const resultsOf = (stdout: string) =>
+  (
+    JSON.parse(stdout) as {
+      results: {
+        outcome: string
+        journal_id: string | null
+        error: { code: string } | null
+        payload: { permit: { nonce: string } } | null
+      }[]
+    }
+  ).results
+const errorOf = (stderr: string) => (JSON.parse(stderr.trim().split('\n').at(-1) ?? '') as { error: Record<string, unknown> }).error
+/** Leaves the wallet with so much of the token. */
+const leave = (raw: bigint) => endow(chain, address, raw)
+
+describe('contract §6: with a node nobody else is asked', () => {
+  test('rows are signed from the chain’s own word; one whose round is not open is rejected in its place', async () => {
+    setPaused(chain, questions[1] ?? '0x', true)
+    chain.mine()
+    const ran = await sign()
+    expect(resultsOf(ran.stdout).map(({ outcome, error }) => error?.code ?? outcome)).toEqual(['signed', 'request_not_open', 'signed'])
+    expect(ran.code).toBe(5)
+  })
+
+  test('§5: a wallet that does not cover the sum signs nothing; with --fit it signs the first rows that it covers', async () => {
+    leave(bondRaw * 2n)
+    chain.mine()
+    const refused = await sign()
+    expect(refused.code).toBe(2)
+    expect(errorOf(refused.stderr)).toMatchObject({ code: 'insufficient_funds', hint: expect.stringContaining('--fit') })
+    const fitted = await sign('--fit')
+    expect(resultsOf(fitted.stdout).map(({ outcome, error }) => error?.code ?? outcome)).toEqual(['signed', 'signed', 'insufficient_funds'])
+    // What is open reserves: the third does not fit in a later run either.
+    const later = await sign('--fit')
+    expect(resultsOf(later.stdout).map(({ outcome }) => outcome)).toEqual(['reused', 'reused', 'rejected'])
+  })
+
+  test('domain §3.2: a nonce that Permit2 has as cancelled is not signed for', async () => {
+    invalidateNonces(chain, address, 0n, 1n << 9n)
+    chain.mine()
+    const [one, two] = questions
+    writeFileSync(
+      join(home.path, 'rows.ndjson'),
+      [
+        { identifier: one, outcome: 'p2', nonce: 9 },
+        { identifier: two, outcome: 'p2', nonce: 10 },
+      ]
+        .map((row) => JSON.stringify(row))
+        .join('\n'),
+    )
+    const results = resultsOf((await sign()).stdout)
+    expect(results).toMatchObject([{ error: { code: 'nonce_spent' }, journal_id: null }, { payload: { permit: { nonce: '10' } } }])
+  })
+
+  test('R9: contexts of a file are confirmed by the chain', async () => {
+    const contexts = await run(home.path, ['batch', 'context', 'rows.ndjson', '--json'], {
+      env: { PROPOSER_RPC_URL: 'http://127.0.0.1:1' },
+      chain,
+      clock,
+    })
+    const told = JSON.parse(contexts.stdout) as { questions: { bond: { required_bond: string } }[] }
+    const [first] = told.questions
+    if (first) first.bond.required_bond = '750000001'
+    writeFileSync(join(home.path, 'contexts.json'), JSON.stringify(told))
+    const ran = await sign('--context', 'contexts.json')
+    expect(resultsOf(ran.stdout).map(({ outcome, error }) => error?.code ?? outcome)).toEqual([
+      'untrusted_required_bond',
+      'signed',
+      'signed',
+    ])
+  })
+})
