@@ -1,13 +1,14 @@
 /** `batch status`: many candidates at once (spec §4.2 rules 6 and 7). */
 import { Command } from 'commander'
+import { gravest } from '../core/client/answer.js'
 import { readIds } from '../core/client/batch-ids.js'
-import { type PolledCandidate, pollBatch } from '../core/client/batch-poll.js'
+import type { PolledCandidate } from '../core/client/batch-poll.js'
 import { FailedError, PendingError, UnavailableError, UsageError } from '../core/protocol/errors.js'
 import { Uuid } from '../core/protocol/schema.js'
 import { addFormatFlag, type FormatFlags, withSource } from './batch-source.js'
-import { newResultStream, newTally, progressText } from './batch-text.js'
+import { newResultStream, newTally } from './batch-text.js'
+import { lookAtBatch, waitForBatch } from './batch-wait.js'
 import type { Context } from './context.js'
-import { visible } from './render.js'
 import { addExecutorFlags, type SessionFlags, withSession } from './session.js'
 
 interface StatusFlags extends SessionFlags, FormatFlags {
@@ -34,22 +35,19 @@ export const batchStatusCommand = (context: Context): Command =>
           }
           if (ids.length === 0) throw noIds(source.name)
           const gateway = await session.gateway(flags.wait === true ? 'run' : 'read')
-          const progress = output.progress(progressText(0, ids.length, []))
-          const { timeoutMs } = session.settings
-          const { candidates, stopped } = await pollBatch({ ports: session.ports, gateway, journal: session.journal }, ids, {
-            once: flags.wait !== true,
-            ...(timeoutMs === undefined ? {} : { timeoutMs }),
-            signal: session.signal,
-            onPass: ({ done, total }) => progress.update(progressText(done, total, [])),
-            onWait: ({ reason, waitMs }) => output.note(`${visible(reason)}; asking again in ${Math.ceil(waitMs / 1000)} s`),
-          }).finally(() => progress.stop())
+          const parts = { ports: session.ports, gateway, journal: session.journal }
+          const { candidates, stopped } =
+            flags.wait === true
+              ? await waitForBatch(context, parts, ids, session.settings.timeoutMs)
+              : await lookAtBatch(context, parts, ids, session.signal)
+          const isOutOfTime = stopped instanceof PendingError
           const stream = newResultStream(output, 'batch-status', 'results')
           const tally = newTally()
           const counts = new Map<string, number>()
           for (const one of candidates) {
             const state = one.candidate?.status ?? 'unknown'
             counts.set(state, (counts.get(state) ?? 0) + 1)
-            const error = errorOf(one, flags.wait === true)
+            const error = errorOf(one, isOutOfTime)
             if (error) tally.add(`candidate ${one.candidateId}`, error)
             stream.item(resultOf(one), () => [
               one.candidateId,
@@ -61,26 +59,30 @@ export const batchStatusCommand = (context: Context): Command =>
           stream.end({ summary: { candidates: candidates.length, ...Object.fromEntries(counts) } }, () =>
             [...counts].map(([state, count]) => `${count} ${state}`).join(', '),
           )
-          if (stopped) throw stopped
           const error = tally.error({ total: candidates.length, goOn: 'run the same command again later' })
-          if (error) throw error
+          // Whoever is still on the way is in the tally's error.
+          const worst = gravest([isOutOfTime ? undefined : stopped, error]) ?? stopped
+          if (worst) throw worst
         }),
       )
     })
 
-function errorOf({ candidate, candidateId, error, statusCode }: PolledCandidate, waited: boolean) {
+function errorOf({ candidate, candidateId, error, statusCode }: PolledCandidate, isOutOfTime: boolean) {
   if (error !== undefined) return error
   if (candidate?.status === 'failed') {
     const { code, detail } = candidate.failure ?? { code: 'failed', detail: 'no reason was given' }
     return new FailedError(code, detail, { hint: `see \`proposer status ${candidateId}\` for what to do next` })
   }
-  if (candidate === undefined) {
-    return new UnavailableError('no_status', `the gateway told no status${statusCode === null ? '' : ` (${statusCode})`}`, {
-      hint: 'run the same command again later',
+  if (candidate?.status === 'executed') return undefined
+  if (isOutOfTime)
+    return new PendingError('still_pending', `it is ${candidate?.status ?? 'not known'} yet`, {
+      hint: 'run the same command again',
+      retryable: true,
     })
-  }
-  if (!waited || candidate.status === 'executed') return undefined
-  return new PendingError('still_pending', `it is ${candidate.status} yet`, { hint: 'run the same command again', retryable: true })
+  if (candidate !== undefined) return undefined
+  return new UnavailableError('no_status', `the gateway told no status${statusCode === null ? '' : ` (${statusCode})`}`, {
+    hint: 'run the same command again later',
+  })
 }
 
 const resultOf = ({ candidateId, statusCode, candidate, error }: PolledCandidate) => ({

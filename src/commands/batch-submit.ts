@@ -1,11 +1,13 @@
 /** `batch submit`: sends many proposals, signing where that is needed; every row gets an outcome (spec §4.2, contract §6). */
 import { Command } from 'commander'
+import { gravest } from '../core/client/answer.js'
 import { type RowResult, submitBatch } from '../core/client/batch.js'
-import { type BatchPolled, type PolledCandidate, pollBatch } from '../core/client/batch-poll.js'
-import { FailedError, PendingError } from '../core/protocol/errors.js'
+import type { BatchPolled, PolledCandidate } from '../core/client/batch-poll.js'
+import { FailedError, InterruptedError, PendingError, ProposerError } from '../core/protocol/errors.js'
 import { addBatchFlags, type BatchFlags, type Opened, openBatch, showBatchPlan } from './batch-parts.js'
 import { withSource } from './batch-source.js'
 import { newResultStream, newTally, progressText, type Tally } from './batch-text.js'
+import { waitForBatch } from './batch-wait.js'
 import type { Context } from './context.js'
 import { visible } from './render.js'
 import { addExecutorFlags, type Session, withSession } from './session.js'
@@ -115,8 +117,11 @@ async function submit(context: Context, session: Session, flags: SubmitFlags, op
     goOn: `go on with ${command}: saved bytes are sent again, nothing is signed twice`,
     stopped: context.signal.aborted ? context.signal.reason : undefined,
   })
-  if (error) throw error
-  if (ends?.polled.stopped) throw ends.polled.stopped
+  const stopped = ends?.polled.stopped
+  // Whoever is still on the way, and a Ctrl-C, is in the tally's error.
+  const isTold = stopped instanceof PendingError || stopped instanceof InterruptedError
+  const worst = gravest([error, isTold ? undefined : stopped]) ?? stopped
+  if (worst) throw worst
 }
 
 async function wait(
@@ -126,16 +131,12 @@ async function wait(
   timeoutMs: number | undefined,
   tally: Tally,
 ): Promise<{ readonly polled: BatchPolled; readonly counts: { executed: number; failed: number; pending: number } }> {
-  const { output } = context
   const ids = held.flatMap(({ candidate }) => (candidate === undefined ? [] : [candidate.candidateId]))
-  const progress = output.progress(progressText(0, ids.length, []))
-  const polled = await pollBatch({ ports, gateway, journal }, ids, {
-    once: false,
-    ...(timeoutMs === undefined ? {} : { timeoutMs }),
-    signal: context.signal,
-    onPass: ({ done, total }) => progress.update(progressText(done, total, [])),
-    onWait: ({ reason, waitMs }) => output.note(`${visible(reason)}; asking again in ${Math.ceil(waitMs / 1000)} s`),
-  }).finally(() => progress.stop())
+  const polled = await waitForBatch(context, { ports, gateway, journal }, ids, timeoutMs).catch((error: unknown): BatchPolled => {
+    // What was admitted is told whatever becomes of the polling.
+    if (!(error instanceof ProposerError)) throw error
+    return { candidates: ids.map((candidateId) => ({ candidateId, statusCode: null })), stopped: error }
+  })
   const counts = { executed: 0, failed: 0, pending: 0 }
   for (const one of polled.candidates) {
     const status = one.candidate?.status

@@ -2,6 +2,7 @@
 import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { InterruptedError } from '../../src/core/protocol/errors.js'
 import { BatchItem } from '../../src/core/protocol/schema.js'
 import { type BatchWorld, documentOf, errorOf, executed, failed, linesOf, openBatchWorld } from '../support/batch-world.js'
 import { makeWallet, signedItem, testBondRaw } from '../support/fake-view.js'
@@ -213,6 +214,60 @@ describe('batch status and --wait', () => {
     expect(ran.code).toBe(8)
     expect(JSON.parse(ran.stdout).summary).toEqual({ candidates: 2, received: 2 })
     expect(errorOf(ran)).toMatchObject({ code: 'still_pending', retryable: true })
+  })
+
+  test('§6: an end is journaled with its transaction and event index, whether it was waited for or seen in one pass', async () => {
+    const ids = await submitted(2)
+    const execute = async (id = '') => {
+      await world.become(id, { status: 'validated', validatedAtMs: 1 })
+      await world.become(id, { status: 'selected', validatedAtMs: 1, selectedAtMs: 2, submission: null })
+      await world.become(id, executed)
+    }
+    await execute(ids[0])
+    expect((await world.run(['batch', 'status', 'results.json', '--json'])).code).toBe(0)
+    await execute(ids[1])
+    expect((await world.run(['batch', 'status', 'results.json', '--wait', '--json'])).code).toBe(0)
+    const ends = linesOf((await world.run(['journal', 'export'])).stdout)
+    const end = { reason: 'executed', transaction_hash: `0x${'7'.repeat(64)}`, event_index: 3 }
+    expect(ends).toMatchObject([end, end])
+  })
+
+  test('contract §6: a gateway that is gone after it admitted is 75, which is graver than pending; the candidates are told', async () => {
+    world.ndjson('rows.ndjson', intents(2))
+    world.intercept.before = async (path) =>
+      path === '/propose/batch/status' ? new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } }) : undefined
+    const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--wait', '--json'])
+    expect(ran.code).toBe(75)
+    expect(documentOf(ran).summary).toMatchObject({ accepted: 2, pending: 2 })
+    expect(documentOf(ran).results).toMatchObject([{ candidate: { status: 'received' } }, { candidate: { status: 'received' } }])
+  })
+
+  test.each([
+    ['submit', 'rows.ndjson'],
+    ['status', 'results.json'],
+  ])('contract §6: Ctrl-C while `batch %s --wait` polls is 130, and what is known is told', async (verb, file) => {
+    await submitted(2)
+    const stop = new AbortController()
+    world.intercept.after = async (path, answer) => {
+      if (path === '/propose/batch/status') stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT', {}))
+      return answer
+    }
+    const ran = await world.run(['batch', verb, file, '--wait', '--json'], { signal: stop.signal })
+    expect(ran.code).toBe(130)
+    expect(documentOf(ran).results).toMatchObject([{ candidate: { status: 'received' } }, { candidate: { status: 'received' } }])
+  })
+
+  test('an answer about another candidate ends the polling with 5, and what was admitted is told all the same', async () => {
+    world.ndjson('rows.ndjson', intents(2))
+    world.intercept.after = async (path, answer) => {
+      if (path !== '/propose/batch/status') return answer
+      const { results } = (await answer.json()) as { results: { candidate: object }[] }
+      for (const one of results) one.candidate = { ...one.candidate, candidate_id: '00000000-0000-4000-8000-000000000000' }
+      return new Response(JSON.stringify({ results }), { status: 200, headers: { 'content-type': 'application/json' } })
+    }
+    const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--wait', '--json'])
+    expect(errorOf(ran)).toMatchObject({ code: 'candidate_mismatch', exit_code: 5 })
+    expect(documentOf(ran).summary).toMatchObject({ accepted: 2, pending: 2 })
   })
 
   test('--ndjson tells each row as it settles, each end, and the summary last', async () => {

@@ -1,188 +1,138 @@
-/** Statuses by the batch route (§4.2 rule 6): a pass costs one budget item a candidate, as single calls would, in fewer calls. */
-import { failures } from '../protocol/candidate.js'
+/** Many candidates as the batch route tells of them (§4.2 rules 6 and 7): looked at once, or followed to their ends. */
 import { InterruptedError, ProposerError } from '../protocol/errors.js'
-import { type BatchStatusAnswer, isQuestionId, limits } from '../protocol/schema.js'
-import { answerError, maxRetryAfterMs, plainCode, plainDetail, type Unaccepted } from './answer.js'
-import type { GatewayClient } from './gateway-client.js'
-import type { Journal, JournalPorts } from './journal.js'
-import type { JournalEntry } from './journal-records.js'
-import { backoffMs, isAborted } from './retry.js'
-
-export type BatchCandidateStatus = NonNullable<BatchStatusAnswer['results'][number]['candidate']>
+import { limits } from '../protocol/schema.js'
+import { answerError } from './answer.js'
+import type { BatchCandidate, PolledStatus, PollTarget } from './polled.js'
+import { type PollParts, type PollWait, pollCandidates } from './polling.js'
+import { journalEnds, knownTargets } from './polling-journal.js'
+import { type Looked, look, type Told } from './polling-look.js'
+import { isAborted, newPatience } from './retry.js'
 
 /** One candidate's last known status, or why there is none. */
 export interface PolledCandidate {
   readonly candidateId: string
   readonly statusCode: number | null
-  readonly candidate?: BatchCandidateStatus
-  /** Of a definite refusal, such as 404; or of a lookup that brought nothing to the end. */
+  readonly candidate?: BatchCandidate
+  /** Of a definite refusal, such as 404. */
   readonly error?: ProposerError
-}
-
-export interface BatchPollParts {
-  readonly ports: Pick<JournalPorts, 'clock' | 'random'>
-  readonly gateway: GatewayClient
-  /** Ends of candidates it knows are journaled. */
-  readonly journal?: Journal
-}
-
-export interface BatchPollOptions {
-  /** Once: one pass. Else until every candidate is executed or failed. */
-  readonly once: boolean
-  readonly timeoutMs?: number
-  readonly signal?: AbortSignal
-  /** Told after each call. */
-  readonly onPass?: (counts: { readonly done: number; readonly total: number }) => void
-  readonly onWait?: (event: { readonly reason: string; readonly waitMs: number }) => void
 }
 
 export interface BatchPolled {
   /** In the order of the ids, each once. */
   readonly candidates: readonly PolledCandidate[]
-  /** Why the polling ended before every candidate did: InterruptedError, or the last failure. Absent where only the time ran out. */
+  /** What kept us from the rest: InterruptedError 130, PendingError 8 where the time ran out, UnavailableError 75 where nobody answered. */
   readonly stopped?: ProposerError
 }
 
-const firstPauseMs = 500
-const longestPauseMs = 5_000
-/** Without an answer this many times in a row: nobody is there. */
-const maxSilent = 8
+export interface BatchLookOptions {
+  readonly signal?: AbortSignal
+  /** Told after each look. */
+  readonly onLook?: (counts: { readonly done: number; readonly total: number }) => void
+  readonly onWait?: (event: PollWait) => void
+}
+
+export interface BatchFollowOptions extends BatchLookOptions {
+  readonly timeoutMs?: number
+}
 
 /**
- * Asks for all ids, a hundred a call, and again for those that have not ended. Rejects for journal faults and malformed ids (UsageError)
- * only.
+ * Follows the ids until each is executed or failed, at the cost `pollCandidates` has. Rejects as it does: for journal faults, malformed ids
+ * and an answer about another candidate.
  */
-export async function pollBatch(parts: BatchPollParts, ids: readonly string[], options: BatchPollOptions): Promise<BatchPolled> {
-  const { clock, random } = parts.ports
-  const known = new Map<string, PolledCandidate>([...new Set(ids)].map((candidateId) => [candidateId, { candidateId, statusCode: null }]))
-  const endMs = options.timeoutMs === undefined ? Number.POSITIVE_INFINITY : clock.monotonicMs() + options.timeoutMs
-  const callOptions = options.signal === undefined ? {} : { signal: options.signal }
-  const done = (stopped?: ProposerError): BatchPolled => ({
-    candidates: [...known.values()],
+export async function followBatch(parts: PollParts, ids: readonly string[], options: BatchFollowOptions): Promise<BatchPolled> {
+  const once = [...new Set(ids)]
+  const targets = once.map((candidateId) => ({ candidateId }))
+  const { candidates, refusals, stopped } = await pollCandidates(parts, targets, { ...options, brief: true })
+  const statuses = new Map(candidates.map((status) => [status.candidate_id, status]))
+  return {
+    candidates: once.map((candidateId) => {
+      const [status, error] = [statuses.get(candidateId), refusals.get(candidateId)]
+      if (error !== undefined) return refusedOf(candidateId, error)
+      return status === undefined ? unknownOf(candidateId) : knownOf(status)
+    }),
+    ...(stopped === undefined ? {} : { stopped }),
+  }
+}
+
+/**
+ * Asks for every id once, a hundred a call, and again only where a call brought no answer of use: ≤ 8 tries or 5 min. Of a failure whose
+ * code does not tell whether it may be retried the single route is asked (contract §4). Rejects as `followBatch`.
+ */
+export async function lookOnce(parts: PollParts, ids: readonly string[], options: BatchLookOptions): Promise<BatchPolled> {
+  const { ports, gateway, journal } = parts
+  const { signal, onLook, onWait } = options
+  const call = signal === undefined ? {} : { signal }
+  const targets = await knownTargets(
+    journal,
+    ids.map((candidateId) => ({ candidateId })),
+  )
+  const told = new Map<PollTarget, Told>()
+  const result = (stopped?: ProposerError): BatchPolled => ({
+    candidates: targets.map((target) => polledOf(target, told.get(target))),
     ...(stopped === undefined ? {} : { stopped }),
   })
-  let pauseMs = firstPauseMs
-  let silent = 0
-  for (;;) {
-    let waiting = [...known.values()].filter((one) => !hasEnded(one)).map(({ candidateId }) => candidateId)
-    let changed = false
-    while (waiting.length > 0) {
-      if (isAborted(options.signal)) return done(interrupted(options.signal))
-      const some = waiting.slice(0, limits.batchItems)
-      const answer = await parts.gateway.statuses(some, callOptions)
-      if (answer.kind === 'accepted') {
-        silent = 0
-        waiting = waiting.slice(some.length)
-        const changes = some.map((id, index) => resultOf(id, answer.value.results[index]))
-        for (const one of changes) {
-          changed ||= JSON.stringify(known.get(one.candidateId)?.candidate) !== JSON.stringify(one.candidate)
-          known.set(one.candidateId, one)
-        }
-        await journalEnds(parts, changes)
-        options.onPass?.({ done: [...known.values()].filter(hasEnded).length, total: known.size })
-        continue
+  for (let from = 0; from < targets.length; from += limits.batchItems) {
+    const batch = targets.slice(from, from + limits.batchItems)
+    const patience = newPatience(ports)
+    let looked: Looked
+    for (;;) {
+      if (isAborted(signal)) return result(interrupted(signal))
+      looked = await look(gateway, { batch, single: [] }, call)
+      const { trouble } = looked
+      if (trouble === undefined) break
+      if (isAborted(signal)) return result(interrupted(signal))
+      const waitMs = patience(trouble.retryAfterMs)
+      if (waitMs === undefined) return result(answerError(trouble, 'read'))
+      onWait?.({ kind: 'trouble', reason: trouble.detail, waitMs })
+      try {
+        await ports.clock.sleep(waitMs, signal)
+      } catch (error) {
+        if (!isAborted(signal)) throw error
       }
-      if (isAborted(options.signal)) return done(interrupted(options.signal))
-      const error = answerError(answer, 'read')
-      const waitMs = transientWaitMs(answer, ++silent)
-      if (waitMs === undefined || clock.monotonicMs() + waitMs >= endMs) return done(error)
-      options.onWait?.({ reason: answer.detail, waitMs })
-      if (!(await slept(waitMs))) return done(interrupted(options.signal))
     }
-    if (options.once || [...known.values()].every(hasEnded)) return done()
-    pauseMs = changed ? firstPauseMs : Math.min(longestPauseMs, pauseMs * 1.5)
-    const leftMs = endMs - clock.monotonicMs()
-    if (leftMs <= 0) return done()
-    if (!(await slept(Math.min(pauseMs, leftMs)))) return done(interrupted(options.signal))
+    if (looked.batchRefused !== undefined) return result(looked.batchRefused)
+    for (const [target, one] of looked.told) told.set(target, one)
+    const single = batch.filter((target) => target.identifier !== undefined && isUnexplained(told.get(target)))
+    const explained = single.length === 0 ? undefined : await look(gateway, { batch: [], single }, call)
+    // What the single route does not tell stays as the batch route told it.
+    for (const [target, one] of explained?.told ?? []) if (one.kind === 'status') told.set(target, one)
+    await journalEnds(
+      journal,
+      batch.flatMap((target) => statusOf(told.get(target)) ?? []),
+    )
+    onLook?.({ done: told.size, total: targets.length })
   }
-
-  function transientWaitMs(answer: Unaccepted, tries: number): number | undefined {
-    if (answer.kind !== 'deferred' && answer.kind !== 'uncertain') return undefined
-    const told = answer.retryAfterMs ?? 0
-    return told > maxRetryAfterMs || tries >= maxSilent ? undefined : told + backoffMs(random, tries)
-  }
-
-  async function slept(ms: number): Promise<boolean> {
-    try {
-      await clock.sleep(ms, options.signal)
-      return true
-    } catch (error) {
-      if (!isAborted(options.signal)) throw error
-      return false
-    }
-  }
+  return result()
 }
 
-/** Nothing more is to be asked: executed, failed, or refused for good. */
-function hasEnded({ candidate, error }: PolledCandidate): boolean {
-  return candidate?.status === 'executed' || candidate?.status === 'failed' || error !== undefined
+const statusOf = (told: Told | undefined): PolledStatus | undefined => (told?.kind === 'status' ? told.status : undefined)
+
+function isUnexplained(told: Told | undefined): boolean {
+  const status = statusOf(told)
+  return status?.status === 'failed' && status.failure?.retryable === undefined
 }
 
-function resultOf(candidateId: string, result: BatchStatusAnswer['results'][number] | undefined): PolledCandidate {
-  const wrong: Unaccepted = {
-    kind: 'reconcile',
-    httpStatus: 409,
-    code: 'candidate_mismatch',
-    detail: `the gateway answered about another candidate than ${candidateId}`,
-  }
-  if (result === undefined || result.candidate_id !== candidateId)
-    return { candidateId, statusCode: null, error: answerError(wrong, 'read') }
-  const { status_code: statusCode, candidate, error } = result
-  if (candidate !== undefined && candidate.candidate_id !== candidateId)
-    return { candidateId, statusCode, error: answerError(wrong, 'read') }
-  if (statusCode === 200 && candidate !== undefined) return { candidateId, statusCode, candidate }
-  const told = {
-    code: plainCode(error?.code ?? 'gateway_body'),
-    detail: plainDetail(error?.detail ?? 'the gateway answered without a candidate'),
-  }
-  // A 503 of one candidate passes; it is asked for again.
-  if (![400, 403, 404, 405, 413, 422].includes(statusCode)) return { candidateId, statusCode }
-  return { candidateId, statusCode, error: answerError({ kind: 'refused', httpStatus: statusCode, ...told }, 'read') }
+function polledOf({ candidateId }: PollTarget, told: Told | undefined): PolledCandidate {
+  if (told?.kind === 'status') return knownOf(told.status)
+  if (told?.kind === 'refused') return refusedOf(candidateId, told.error)
+  return unknownOf(candidateId, told?.httpStatus)
 }
 
-/**
- * Journals ends once. Whether a failed payload may still execute is not told by the batch route: contract §5's table says it for most
- * codes, the single route for the others (contract §4); until then it stays open.
- */
-async function journalEnds({ journal, gateway }: BatchPollParts, changes: readonly PolledCandidate[]): Promise<void> {
-  if (journal === undefined) return
-  const ended = changes.filter(({ candidate }) => candidate?.status === 'executed' || candidate?.status === 'failed')
-  if (ended.length === 0) return
-  const view = await journal.load()
-  const entries: JournalEntry[] = []
-  for (const { candidateId, candidate } of ended) {
-    const one = view.byCandidate(candidateId)
-    if (one === undefined || candidate === undefined || (candidate.status !== 'executed' && candidate.status !== 'failed')) continue
-    const code = candidate.failure?.code
-    if (one.terminal?.outcome === candidate.status && one.terminal.code === code) continue
-    const retryable =
-      code === undefined ? undefined : (retryableOf(code) ?? (await askRetryable(gateway, one.signed.questionId, candidateId)))
-    entries.push({
-      kind: 'terminal',
-      data: {
-        id: one.id,
-        outcome: candidate.status,
-        ...(code === undefined ? {} : { code }),
-        ...(retryable === undefined ? {} : { retryable }),
-        transaction_hash: candidate.submission?.transaction_hash ?? null,
-      },
-    })
-  }
-  if (entries.length > 0) await journal.append(entries)
+/** As the batch route writes it, whichever route told it. */
+function knownOf({ candidate_id, status, received_at, submission, failure }: PolledStatus): PolledCandidate {
+  const told = failure && { code: failure.code, detail: failure.detail }
+  return { candidateId: candidate_id, statusCode: 200, candidate: { candidate_id, status, received_at, submission, failure: told } }
 }
 
-function retryableOf(code: string): boolean | undefined {
-  const rows: Readonly<Record<string, { readonly retryable: boolean | undefined }>> = failures
-  return Object.hasOwn(rows, code) ? rows[code]?.retryable : undefined
-}
+const refusedOf = (candidateId: string, error: ProposerError): PolledCandidate => ({
+  candidateId,
+  statusCode: error.meta.httpStatus ?? null,
+  error,
+})
 
-async function askRetryable(gateway: GatewayClient, questionId: string, candidateId: string): Promise<boolean | undefined> {
-  if (!isQuestionId(questionId)) return undefined
-  const answer = await gateway.status(questionId, candidateId)
-  return answer.kind === 'accepted' && answer.value.candidate_id === candidateId ? answer.value.failure?.retryable : undefined
-}
+const unknownOf = (candidateId: string, statusCode: number | null = null): PolledCandidate => ({ candidateId, statusCode })
 
 function interrupted(signal: AbortSignal | undefined): ProposerError {
   if (signal?.reason instanceof ProposerError) return signal.reason
-  return new InterruptedError('interrupted', 'stopped while polling', { hint: 'ask again with `proposer batch status`', retryable: true })
+  return new InterruptedError('interrupted', 'stopped while asking', { hint: 'ask again with `proposer batch status`', retryable: true })
 }

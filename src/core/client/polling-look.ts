@@ -17,7 +17,7 @@ export type Told =
   /** For good: 404 and its kin. */
   | { readonly kind: 'refused'; readonly error: ProposerError }
   /** Asked, and the answer said nothing of use about this one. */
-  | { readonly kind: 'silence' }
+  | { readonly kind: 'silence'; readonly httpStatus?: number }
 
 export interface Looked {
   readonly told: ReadonlyMap<PollTarget, Told>
@@ -73,7 +73,7 @@ function itemTold(target: PollTarget, result: Result | undefined): Told {
   const candidate: BatchCandidate | undefined = result.status_code === 200 ? result.candidate : undefined
   if (candidate !== undefined) return { kind: 'status', status: fromBatch(target, candidate) }
   const { status_code: httpStatus, error } = result
-  if (error === undefined || ![400, 403, 404, 405, 413, 422].includes(httpStatus)) return { kind: 'silence' }
+  if (error === undefined || ![400, 403, 404, 405, 413, 422].includes(httpStatus)) return { kind: 'silence', httpStatus }
   const refused = { kind: 'refused', httpStatus, code: plainCode(error.code), detail: plainDetail(error.detail) } as const
   return { kind: 'refused', error: answerError(refused, 'read') }
 }

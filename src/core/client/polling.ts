@@ -4,9 +4,9 @@ import { type CandidateStatus, isQuestionId } from '../protocol/schema.js'
 import { acceptedValue, answerError, gravest, maxRetryAfterMs } from './answer.js'
 import type { GatewayClient } from './gateway-client.js'
 import type { Journal, JournalPorts } from './journal.js'
-import type { JournalEntry } from './journal-records.js'
-import { checked, hasEnded, hasReached, lifeMs, type PolledStatus, type PollTarget, type Stage, stageKey } from './polled.js'
+import { checked, hasReached, lifeMs, type PolledStatus, type PollTarget, type Stage, stageKey } from './polled.js'
 import { failuresError, interrupted, refusalOf, timedOut } from './polling-errors.js'
+import { journalEnds, knownTargets } from './polling-journal.js'
 import { type Asked, type Looked, look, type Trouble } from './polling-look.js'
 import { budgetTold, heldUntil, lastLook, newPlan, nextStep, type Sight, seen } from './polling-plan.js'
 import { backoffMs, isAborted } from './retry.js'
@@ -33,6 +33,8 @@ export interface PollOptions {
   readonly signal?: AbortSignal
   /** Every status whole, by the single route: the same items in more calls. */
   readonly full?: boolean
+  /** Of a failure only what tells whether it may be retried is wanted: where its code tells that, the single route explains no more. */
+  readonly brief?: boolean
   /** Told each status whose stage differs from the one before. */
   readonly onStatus?: (status: PolledStatus) => void
   /** Told after each look. */
@@ -49,6 +51,10 @@ export interface PollResult {
   readonly candidates: readonly PolledStatus[]
   /** Targets that did not come to their goal: still on their way, or refused. */
   readonly missing: readonly PollTarget[]
+  /** What the gateway said of those it refused for good, such as 404, by candidate id. */
+  readonly refusals: ReadonlyMap<string, ProposerError>
+  /** Why it ended before every target did: PendingError 8, UnavailableError 75 or InterruptedError 130. */
+  readonly stopped?: ProposerError
   /** Status items that were asked for (§8). */
   readonly items: number
   /** The gravest: FailedError 7, PendingError 8, a refusal such as 404 (3), UnavailableError 75 where nothing answered, Interrupted 130. */
@@ -84,7 +90,7 @@ export async function pollCandidates(parts: PollParts, targets: readonly PollTar
   const { until, timeoutMs, signal } = options
   const startMs = clock.monotonicMs()
   const endMs = timeoutMs === undefined ? Number.POSITIVE_INFINITY : startMs + timeoutMs
-  const followed = (await known(parts.journal, targets)).map((target): Followed => ({ target, done: false, owed: false }))
+  const followed = (await knownTargets(parts.journal, targets)).map((target): Followed => ({ target, done: false, owed: false }))
   const ages = followed.map(({ target }) => (target.sentAtMs === undefined ? undefined : clock.nowMs() - target.sentAtMs))
   let plan = newPlan(ages, startMs, { guessMs: guessMs[until ?? 'indexed'], free: parts.gateway.origin.startsWith('local:') })
   const asking = newAsking(followed, options)
@@ -155,22 +161,9 @@ export async function pollCandidates(parts: PollParts, targets: readonly PollTar
   }
 }
 
-/** Each target once, with what the journal knows of it. */
-async function known(journal: Journal | undefined, targets: readonly PollTarget[]): Promise<readonly PollTarget[]> {
-  const once = [...new Map(targets.map((target) => [target.candidateId, target])).values()]
-  if (journal === undefined) return once
-  const view = await journal.load()
-  return once.map((target) => {
-    const one = view.byCandidate(target.candidateId)
-    const sentAtMs = target.sentAtMs ?? one?.attempts.at(-1)?.startedAtMs
-    const identifier = target.identifier ?? one?.signed.questionId
-    return { ...target, ...(sentAtMs === undefined ? {} : { sentAtMs }), ...(identifier === undefined ? {} : { identifier }) }
-  })
-}
-
 /** What is known of each candidate, and by which route to ask for more. */
-function newAsking(followed: readonly Followed[], { full = false, until, onStatus }: PollOptions) {
-  let toExplain = Math.max(explained, Math.floor(followed.length / explainedShare))
+function newAsking(followed: readonly Followed[], { full = false, brief = false, until, onStatus }: PollOptions) {
+  let toExplain = brief ? 0 : Math.max(explained, Math.floor(followed.length / explainedShare))
   let isBatchRefused = false
 
   const needsSingle = ({ target, status, owed }: Followed) =>
@@ -206,7 +199,7 @@ function newAsking(followed: readonly Followed[], { full = false, until, onStatu
     const refusal = told?.kind === 'refused' ? told.error : looked.batchRefused
     if (refusal !== undefined && (told !== undefined || one.target.identifier === undefined)) {
       // A failure that the other route has told stays told.
-      if (!one.owed) one.refusal = refusalOf(one.target, refusal)
+      if (!one.owed) one.refusal = refusal
       one.done = true
       return { at, done: true, reached: false, moved: true }
     }
@@ -259,33 +252,6 @@ export async function statusOnce(
   return status
 }
 
-/** Journals ends once each, for authorizations that this home knows. */
-async function journalEnds(journal: Journal | undefined, statuses: readonly PolledStatus[]): Promise<void> {
-  const ended = statuses.filter(hasEnded)
-  if (journal === undefined || ended.length === 0) return
-  const view = await journal.load()
-  const entries = ended.flatMap((status): JournalEntry[] => {
-    const known = view.byCandidate(status.candidate_id)
-    const outcome = status.status === 'executed' ? 'executed' : 'failed'
-    if (known === undefined || (known.terminal?.outcome === outcome && known.terminal.code === status.failure?.code)) return []
-    const { code, retryable } = status.failure ?? {}
-    return [
-      {
-        kind: 'terminal',
-        data: {
-          id: known.id,
-          outcome,
-          ...(code === undefined ? {} : { code }),
-          ...(retryable === undefined ? {} : { retryable }),
-          transaction_hash: status.submission?.transaction_hash ?? null,
-          event_index: status.submission?.proposal_event_index ?? null,
-        },
-      },
-    ]
-  })
-  if (entries.length > 0) await journal.append(entries)
-}
-
 /** An abort is seen by the caller, at its next step. */
 async function slept({ ports }: PollParts, ms: number, signal: AbortSignal | undefined): Promise<void> {
   try {
@@ -297,10 +263,13 @@ async function slept({ ports }: PollParts, ms: number, signal: AbortSignal | und
 
 function result(followed: readonly Followed[], last?: ProposerError): Omit<PollResult, 'items'> {
   const failed = followed.flatMap(({ status }) => (status?.status === 'failed' ? [status] : []))
-  const error = gravest([...followed.map(({ refusal }) => refusal), failuresError(failed, followed.length), last])
+  const refused = followed.flatMap(({ target, refusal }) => (refusal === undefined ? [] : [{ target, refusal }]))
+  const named = refused.map(({ target, refusal }) => refusalOf(target, refusal))
+  const error = gravest([...named, failuresError(failed, followed.length), last])
   const candidates = followed.flatMap(({ status }) => status ?? [])
   const missing = followed.filter(({ done, refusal }) => !done || refusal !== undefined).map(({ target }) => target)
-  return { candidates, missing, ...(error === undefined ? {} : { error }) }
+  const refusals = new Map(refused.map(({ target, refusal }) => [target.candidateId, refusal]))
+  return { candidates, missing, refusals, ...(last === undefined ? {} : { stopped: last }), ...(error === undefined ? {} : { error }) }
 }
 
 export { changedAt, type PolledStatus, type PollTarget, type Stage, stages } from './polled.js'
