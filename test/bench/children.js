@@ -3,7 +3,7 @@ import { createInterface } from 'node:readline'
 
 /**
  * Starts a server that prints `{"event":"ready",…}` on stdout. Resolves with that object and a `stop` that ends the process (SIGTERM)
- * and waits for it. Rejects with the end of its stderr where it ends before it is ready.
+ * and waits for it. Rejects with the end of its stderr where it ends before it is ready. `options.onLog` is told each line of stderr.
  */
 export function startServer(command, args, options) {
   return new Promise((resolve, reject) => {
@@ -12,6 +12,7 @@ export function startServer(command, args, options) {
     child.stderr.setEncoding('utf8').on('data', (text) => {
       errors = (errors + text).slice(-2000)
     })
+    if (options.onLog) createInterface({ input: child.stderr }).on('line', options.onLog)
     const ended = new Promise((done) => child.once('exit', done))
     const stop = async () => {
       child.kill('SIGTERM')

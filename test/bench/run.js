@@ -1,22 +1,31 @@
 // npm run bench [-- --json] [-- --rows 1,4]: what we are proud of, as ratios to something known, measured in one run on one machine.
+//   1       admissions a second, beside another gateway (more is better)
+//   4       a digest, beside viem's hashTypedData (more is better)
+//   5       `batch sign` of 10,000 rows, beside viem's signatures alone (more is better), and how much memory it takes
+//   6       `--version`, beside node itself (less is better)
+//   budget  60 proposals of two processes until executed, beside the least time that their budget allows (1 is the best there is)
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { bundle } from '../../scripts/build.js'
 import { admissionRow } from './admission.js'
+import { batchSignRow } from './batch-sign.js'
+import { budgetRow } from './budget.js'
 import { digestRow } from './digest.js'
 import { figure } from './measure.js'
 import { startRow } from './start.js'
 
 const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))))
 const measurements = new Map([
-  [1, admissionRow],
-  [4, digestRow],
-  [6, startRow],
+  ['1', admissionRow],
+  ['4', digestRow],
+  ['5', batchSignRow],
+  ['6', startRow],
+  ['budget', budgetRow],
 ])
 
 const { values } = parseArgs({ options: { json: { type: 'boolean', default: false }, rows: { type: 'string' } } })
-const chosen = values.rows === undefined ? [...measurements.keys()] : values.rows.split(',').map(Number)
+const chosen = values.rows === undefined ? [...measurements.keys()] : values.rows.split(',').map((id) => id.trim())
 const unknown = chosen.filter((id) => !measurements.has(id))
 if (unknown.length > 0) {
   process.stderr.write(`no row ${unknown.join(', ')}; there are ${[...measurements.keys()].join(', ')}\n`)
@@ -34,6 +43,6 @@ for (const id of chosen) {
   const row = await measurements.get(id)(setting)
   rows.push(row)
   if (!values.json)
-    process.stdout.write(`${String(row.id).padStart(2)}  ${row.name.padEnd(36)} ${figure(row.value)} ${row.unit}\n    ${row.detail}\n`)
+    process.stdout.write(`${String(row.id).padStart(6)}  ${row.name.padEnd(36)} ${figure(row.value)} ${row.unit}\n        ${row.detail}\n`)
 }
 if (values.json) process.stdout.write(`${JSON.stringify({ rows }, undefined, 2)}\n`)

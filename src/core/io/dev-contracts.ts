@@ -4,6 +4,7 @@
  */
 import { readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { type Abi, decodeErrorResult, decodeFunctionResult, encodeFunctionData, keccak256, stringToHex } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
@@ -191,7 +192,12 @@ export async function sendAll(rpc: DevRpc, transactions: readonly DevTransaction
   return receiptsOf(rpc, hashes)
 }
 
-async function sendOne(rpc: DevRpc, transaction: DevTransaction): Promise<Hex> {
+/** What the node says when two verbs of one account were given the same nonce at the same moment. */
+const nonceClash = /replacement transaction underpriced|nonce too low|already (imported|known)/i
+const clashTries = 50
+const clashPauseMs = 20
+
+async function sendOne(rpc: DevRpc, transaction: DevTransaction, tries = 1): Promise<Hex> {
   try {
     const params = transactionParams(transaction)
     // Half as much again: storage refunds make the needed limit about 1.25 times what is used (domain §8).
@@ -199,6 +205,10 @@ async function sendOne(rpc: DevRpc, transaction: DevTransaction): Promise<Hex> {
     return await rpc.request<Hex>('eth_sendTransaction', [{ ...params, gas: quantity(gas) }])
   } catch (error) {
     if (!(error instanceof DevRpcError)) throw error
+    if (nonceClash.test(error.message) && tries < clashTries) {
+      await sleep(clashPauseMs)
+      return sendOne(rpc, transaction, tries + 1)
+    }
     const reason = error.data === '0x' ? error.message : reasonOf(error.data)
     throw new UsageError('dev_chain_refused', `The dev chain refused the transaction: ${reason}.`, {
       hint: refusalHint(reason),
@@ -257,6 +267,6 @@ export async function receiptsOf(rpc: DevRpc, hashes: readonly Hex[]): Promise<D
       throw new UsageError('dev_chain_failed', 'The dev chain mined no block with our transaction.', {
         hint: 'start it anew with `proposer devchain`',
       })
-    await new Promise((resolve) => setTimeout(resolve, receiptPauseMs))
+    await sleep(receiptPauseMs)
   }
 }

@@ -1,0 +1,240 @@
+/**
+ * A day of work in simulated seconds: processes of the whole command line on one simulated disk and machine, a modelled chain that tells
+ * them their contexts, and the gateway's front with its real budget, whose candidates are executed some seconds after their admission.
+ */
+import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
+import type { Context } from '../../src/commands/context.js'
+import { main } from '../../src/commands/main.js'
+import { createRoundReader } from '../../src/core/chain/questions.js'
+import { domainOf, roundRef } from '../../src/core/chain/round.js'
+import type { Question } from '../../src/core/gateway/chain-view.js'
+import { createGateway, type Gateway } from '../../src/core/gateway/gateway.js'
+import type { Ledger } from '../../src/core/gateway/ledger.js'
+import { knownKind } from '../../src/core/gateway/ledger-state.js'
+import { foldLedger, openLedger } from '../../src/core/gateway/ledger-store.js'
+import type { Address, Clock, Fetch, Hex } from '../../src/core/ports.js'
+import type { Progress } from '../../src/core/protocol/candidate.js'
+import { witnessRound } from '../../src/core/protocol/witness.js'
+import { fakeContext, type Ran } from './cli.js'
+import { type EventClock, eventClock } from './client-world.js'
+import { ask, createFakeChain, endow, type FakeChain, questionText } from './fake-chain.js'
+import { createFakeView } from './fake-view.js'
+import { fakeContracts } from './fake-world.js'
+import { testConfig, testHash } from './front.js'
+import { newMemoryStore, openMemoryLog } from './memory-log.js'
+import { SimFiles, SimHost, seeded, seededRandom } from './sim-files.js'
+
+export interface DayOptions {
+  readonly questions: number
+  readonly seed?: number
+  readonly itemsPerWindow?: number
+  readonly windowSeconds?: number
+  /** From admission to execution. */
+  readonly lifeMs?: readonly [least: number, most: number]
+  /** Each way. */
+  readonly latencyMs?: readonly [least: number, most: number]
+}
+
+export interface Call {
+  readonly path: string
+  readonly items: number
+  readonly status: number
+  /** When it was charged, milliseconds since the start. */
+  readonly atMs: number
+  /** Of somebody else behind the same address. */
+  readonly isForeign: boolean
+}
+
+export interface DayWorld {
+  readonly sim: SimFiles
+  readonly host: SimHost
+  readonly clock: EventClock
+  readonly chain: FakeChain
+  readonly gateway: Gateway
+  readonly ledger: Ledger
+  readonly questionIds: readonly Hex[]
+  /** Every call, as the gateway counted it. */
+  readonly calls: readonly Call[]
+  /** Bodies of the submissions that arrived. */
+  readonly submitted: string[]
+  /** When the last of our calls was answered. */
+  readonly lastAnswerMs: () => number
+  /** Puts a file of rows into the home; its path. */
+  rows(name: string, rows: readonly object[]): string
+  /** A process of the command line; `fetch` may be wrapped. Never settles where the process is killed. */
+  run(argv: readonly string[], wrap?: (fetch: Fetch) => Fetch): Promise<Ran>
+  /**
+   * Somebody else behind the same address, who spends so many items at once ever so often, and what is refused again and again until it is
+   * taken; begins with our first call, and rejects with the reason of `until`.
+   */
+  foreigner(items: number, everyMs: number, until: AbortSignal): Promise<never>
+}
+
+const home = '/home'
+const peer = { address: '192.0.2.1' }
+/** How soon they ask again after a refusal. */
+const impatienceMs = 100
+/** Whom the others ask about. Our processes ask for no wallet's eligibility, so that their calls can be told apart. */
+const foreigner = `0x${'f'.repeat(40)}`
+
+/** Everything but waiting takes no time here: what a run lasts is what the budget makes it wait, and the way to the gateway. */
+export async function openDay(options: DayOptions): Promise<DayWorld> {
+  const { seed = 1, itemsPerWindow = 120, windowSeconds = 60, lifeMs = [2_000, 6_000], latencyMs = [5, 120] } = options
+  const random = seeded(seed)
+  const between = ([least, most]: readonly [number, number]) => least + random() * (most - least)
+  const { chain, questionIds, key } = await chainOf(options.questions)
+  const startMs = Number(chain.head.timestamp) * 1_000
+  const clock = eventClock(startMs)
+  const serverClock: Clock = { nowMs: clock.nowMs, monotonicMs: () => 12_345 + clock.monotonicMs(), sleep: clock.sleep }
+  const { chainId, permit2, signedProposer, oracles, requesters, tokens } = fakeContracts
+  const config = testConfig({
+    chain: { id: chainId, rpc_urls: ['http://127.0.0.1:1'], permit2, signed_proposer: signedProposer, oracles, requesters, tokens },
+    budget: { window_seconds: windowSeconds, per_ip_items: itemsPerWindow, global_items: 1_000_000 },
+  })
+  const fold = foldLedger()
+  const ledger = await openLedger(
+    { clock: serverClock, random: seededRandom(seed) },
+    openMemoryLog(newMemoryStore(), knownKind, fold.onRecord, serverClock.nowMs),
+    fold.state,
+    { chainId, genesisHash: `0x${'00'.repeat(32)}`, allowlist: [addressOf(key)], admissionEnabled: true },
+  )
+  const view = createFakeView(await questionsOf(chain, questionIds))
+  const calls: Call[] = []
+  const gateway = createGateway({
+    ports: { clock: serverClock, random: seededRandom(seed + 1), hash: testHash },
+    config,
+    ledger,
+    view: { ...view, nowSeconds: () => BigInt(Math.floor(clock.nowMs() / 1_000)) },
+    breathe: async () => undefined,
+    onRequest: ({ route, items, status }) => {
+      calls.push({ path: route, items, status, atMs: clock.nowMs() - startMs, isForeign: route.includes('eligibility') })
+    },
+  })
+  let lastAnswerMs = 0
+  let begin: () => void = () => undefined
+  const begun = new Promise<void>((resolve) => {
+    begin = resolve
+  })
+  const submitted: string[] = []
+
+  /** What the pipeline would make of it. */
+  const execute = async (id: string) => {
+    const receivedMs = clock.nowMs()
+    await clock.sleep(between(lifeMs))
+    const atMs = clock.nowMs()
+    const submission = {
+      status: 'indexed',
+      transactionHash: `0x${'7'.repeat(64)}`,
+      submittedAtMs: receivedMs + 1_000,
+      confirmedAtMs: atMs,
+      indexedAtMs: atMs,
+      proposalEventIndex: 3,
+    } as const
+    const times = { validatedAtMs: receivedMs + 500, selectedAtMs: receivedMs + 600 }
+    const steps: readonly Progress[] = [
+      { status: 'validated', validatedAtMs: times.validatedAtMs },
+      { status: 'selected', ...times, submission: null },
+      { status: 'executed', ...times, submission },
+    ]
+    await ledger.commit(steps.map((progress) => ({ kind: 'candidate.progress', id, progress })))
+  }
+
+  const fetch: Fetch = async (input, init) => {
+    begin()
+    const call = new Request(input, init)
+    const { pathname } = new URL(call.url)
+    const body = call.method === 'POST' ? await call.text() : undefined
+    await clock.sleep(between(latencyMs), init?.signal ?? undefined)
+    if (pathname === '/propose/batch' && body !== undefined) submitted.push(body)
+    const answer = await gateway.handle(new Request(input, { ...init, signal: null, ...(body === undefined ? {} : { body }) }), peer)
+    // Whatever fails there is a fault of this world, and fails the test as an unhandled rejection.
+    for (const id of await admittedIn(answer.clone())) void execute(id)
+    await clock.sleep(between(latencyMs))
+    lastAnswerMs = clock.nowMs() - startMs
+    return answer
+  }
+
+  const sim = new SimFiles()
+  const host = new SimHost()
+  const write = (name: string, text: string) => {
+    sim.put(`${home}/${name}`, new TextEncoder().encode(text))
+    return `${home}/${name}`
+  }
+  const trust = { chain_id: chainId, permit2, signed_proposer: signedProposer, oracles, requesters, tokens, slugs: {} }
+  write('trust/default.json', JSON.stringify(trust))
+  let processes = 0
+  return {
+    sim,
+    host,
+    clock,
+    chain,
+    gateway,
+    ledger,
+    questionIds,
+    calls,
+    submitted,
+    lastAnswerMs: () => lastAnswerMs,
+    rows: (name, rows) => write(name, rows.map((row) => `${JSON.stringify(row)}\n`).join('')),
+    async run(argv, wrap = (each) => each) {
+      processes++
+      const own = wrap(fetch)
+      const env = { PROPOSER_GATEWAY: 'http://127.0.0.1:8787', PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }
+      const { context, stdout, stderr } = fakeContext(home, { env, environmentKey: key, chain, fetch: own, clock })
+      const process: Context = {
+        ...context,
+        random: seededRandom(seed * 1_000 + processes),
+        files: sim.process(),
+        liveness: host.liveness(processes),
+      }
+      const code = await main([...argv], process)
+      return { code, stdout: stdout.written.join(''), stderr: stderr.written.join('') }
+    },
+    async foreigner(items, everyMs, until) {
+      const ask = () => gateway.handle(new Request(`http://gateway.test/v1/proposals/eligibility/${foreigner}`), peer)
+      // Modules are loaded in real time, which is none here; by the first call everything is loaded.
+      await begun
+      for (;;) {
+        await clock.sleep(everyMs, until)
+        for (let left = items; left > 0; ) {
+          const answer = await ask()
+          if (answer.status === 200) left--
+          else await clock.sleep(impatienceMs, until)
+        }
+      }
+    },
+  }
+}
+
+const addressOf = (key: Hex) => privateKeyToAddress(key).toLowerCase() as Address
+
+/** A chain with so many open questions, and the key of somebody who can afford them. */
+async function chainOf(count: number): Promise<{ chain: FakeChain; questionIds: readonly Hex[]; key: Hex }> {
+  const chain = createFakeChain()
+  const key = generatePrivateKey()
+  const questionIds = Array.from({ length: count }, (_, index) => ask(chain, questionText(`Question ${index}`)))
+  endow(chain, addressOf(key), 10n ** 15n)
+  chain.mine(3)
+  return { chain, questionIds, key }
+}
+
+async function questionsOf(chain: FakeChain, questionIds: readonly Hex[]): Promise<readonly Question[]> {
+  const reader = createRoundReader(chain, fakeContracts)
+  return Promise.all(
+    questionIds.map(async (questionId) => {
+      const round = await reader.read(questionId)
+      if (round === undefined) throw new Error(`the chain has no ${questionId}`)
+      const witness = witnessRound(domainOf(fakeContracts), round, round.token.address)
+      return { questionId, slug: undefined, round, ref: roundRef(fakeContracts, questionId, round, witness.ancillaryHash), witness }
+    }),
+  )
+}
+
+/** Ids of the candidates that an answer admits. */
+async function admittedIn(answer: Response): Promise<readonly string[]> {
+  const body = (await answer.json()) as {
+    candidate_id?: string
+    results?: { status_code: number; candidate?: { candidate_id: string } }[]
+  }
+  if (answer.status === 202 && body.candidate_id !== undefined) return [body.candidate_id]
+  return (body.results ?? []).flatMap(({ status_code, candidate }) => (status_code === 202 && candidate ? [candidate.candidate_id] : []))
+}
