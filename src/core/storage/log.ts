@@ -10,7 +10,7 @@ import { writeSnapshot } from './snapshot.js'
 import { internalKinds, positionOf } from './walk.js'
 import { newWriter } from './writer.js'
 
-export type { LogFormat, LogOptions, LogPorts, NewRecord, Position, RecordLog, RecordLogReader, StoredRecord } from './record-log.js'
+export type { LogOptions, LogPorts, RecordLog, StoredRecord } from './record-log.js'
 
 const idleMs = 1_000
 const probeMs = 5_000
