@@ -47,16 +47,18 @@ test('§2.5: an acknowledgement is accepted only with a hyphenated UUID; the byt
 })
 
 test('§7: the same status means another thing with and without an application body', async () => {
-  const answers = [
-    HttpResponse.json({ error: { code: 'rate_limited', detail: 'retry in 7 seconds' } }, { status: 429 }),
-    HttpResponse.text('<html>busy</html>', { status: 429 }),
-    HttpResponse.json({ error: { code: 'candidate_conflict', detail: 'another payload is active' } }, { status: 409 }),
-    HttpResponse.text('bad gateway', { status: 502 }),
-    HttpResponse.json({ error: { code: 'signature_not_authorized', detail: 'no' } }, { status: 403 }),
-    HttpResponse.error(),
+  const kindOf = async (answer: () => Response) => {
+    server.use(http.post(`${base}/v1/proposals/${question}`, answer, { once: true }))
+    return (await client.submit(question, '{}')).kind
+  }
+  const refused = (status: number, code: string) => () => HttpResponse.json({ error: { code, detail: 'retry in 7 seconds' } }, { status })
+  const kinds = [
+    await kindOf(refused(429, 'rate_limited')),
+    await kindOf(() => HttpResponse.text('<html>busy</html>', { status: 429 })),
+    await kindOf(refused(409, 'candidate_conflict')),
+    await kindOf(() => HttpResponse.text('bad gateway', { status: 502 })),
+    await kindOf(refused(403, 'signature_not_authorized')),
+    await kindOf(() => HttpResponse.error()),
   ]
-  server.use(http.post(`${base}/v1/proposals/${question}`, () => answers.shift() ?? HttpResponse.error()))
-  const kinds: string[] = []
-  for (const _ of [...answers]) kinds.push((await client.submit(question, '{}')).kind)
   expect(kinds).toEqual(['deferred', 'uncertain', 'reconcile', 'uncertain', 'refused', 'uncertain'])
 })

@@ -78,11 +78,11 @@ export async function classifyResponse<Schema extends z.ZodType>(
     return { ...common, kind: 'uncertain', httpStatus, code, detail, ...(retryAfterMs === undefined ? {} : { retryAfterMs }) }
   }
   if (httpStatus >= 300 && httpStatus < 400) {
-    await discard(response)
+    discard(response)
     return uncertain('gateway_redirect', `the gateway answered ${httpStatus}; redirects are never followed`)
   }
   if (!/^application\/json *(;|$)/i.test(headers.get('content-type') ?? '')) {
-    await discard(response)
+    discard(response)
     return uncertain('gateway_body', `the gateway answered ${httpStatus} without application JSON`)
   }
   let text: string
@@ -229,19 +229,20 @@ async function readText(response: Response, capBytes: number): Promise<string> {
     if (done) return text + decoder.decode()
     length += value.length
     if (length > capBytes) {
-      await reader.cancel()
+      reader.cancel().catch(() => {
+        // As in `discard`.
+      })
       throw new RangeError(`over ${capBytes} bytes`)
     }
     text += decoder.decode(value, { stream: true })
   }
 }
 
-async function discard(response: Response): Promise<void> {
-  try {
-    await response.body?.cancel()
-  } catch {
+/** Not waited for: a body whose other half somebody still reads is never done cancelling, and the answer is known already. */
+function discard(response: Response): void {
+  response.body?.cancel().catch(() => {
     // The connection is gone already, and nobody wants this body.
-  }
+  })
 }
 
 /** JSON no deeper than 16 (robustness §6), or `undefined`, which no schema takes. */
