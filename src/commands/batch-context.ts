@@ -1,8 +1,8 @@
 /** `batch context`: the contexts of many questions, as `context` shows one (contract §6). */
 import { Command } from 'commander'
 import { readIds } from '../core/client/batch-ids.js'
+import { type BatchSource, inputFault, type Place, placeText } from '../core/client/batch-rows.js'
 import { inGroups } from '../core/client/batch-spending.js'
-import { type ProposerError, UsageError } from '../core/protocol/errors.js'
 import { isIdentifier, limits } from '../core/protocol/schema.js'
 import { addFormatFlag, type FormatFlags, withSource } from './batch-source.js'
 import { newResultStream, newTally } from './batch-text.js'
@@ -24,7 +24,7 @@ export const batchContextCommand = (context: Context): Command =>
           const rows = () => readIds(source, 'identifier', flags.format)
           let total = 0
           for await (const some of rows()) {
-            for (const { line, id } of some) if (!isIdentifier(id)) throw badIdentifier(source.name, line)
+            for (const one of some) if (!isIdentifier(one.id)) throw badIdentifier(source, one)
             total += some.length
           }
           const contexts = await contextSource(context, session)
@@ -40,9 +40,10 @@ export const batchContextCommand = (context: Context): Command =>
                 { signal: session.signal },
               )
               for (const [index, one] of found.entries()) {
+                const place = group[index]
                 if (one.error) {
                   errors++
-                  tally.add(`line ${group[index]?.line}`, one.error)
+                  tally.add(place === undefined ? one.identifier : placeText(place), one.error)
                   const { code, detail } = one.error
                   stream.item({ identifier: one.identifier, error: { code, detail } }, () => [one.identifier, detail])
                   continue
@@ -64,8 +65,11 @@ export const batchContextCommand = (context: Context): Command =>
       })
     })
 
-function badIdentifier(name: string, line: number): ProposerError {
-  return new UsageError('invalid_identifier', `${name}, line ${line}: it is neither a question ID nor a slug`, {
-    hint: 'a question ID is 0x and 64 lowercase hex digits; a slug has lowercase letters, digits and hyphens',
-  })
-}
+const badIdentifier = (source: BatchSource, place: Place) =>
+  inputFault(
+    source,
+    place,
+    'invalid_identifier',
+    'it is neither a question ID nor a slug',
+    'a question ID is 0x and 64 lowercase hex digits; a slug has lowercase letters, digits and hyphens',
+  )

@@ -2,6 +2,7 @@
 import type { Command } from 'commander'
 import { knownQuestionId } from '../core/client/authorize.js'
 import { type BatchCount, type BatchRow, checkBatch, readBatch } from '../core/client/batch-input.js'
+import { nonceHolder } from '../core/client/batch-nonces.js'
 import { type BatchParts, type Planned, planRows } from '../core/client/batch-plan.js'
 import type { BatchSource } from '../core/client/batch-rows.js'
 import { checkSpending, inGroups, newSpending, rememberingContexts, type Spending } from '../core/client/batch-spending.js'
@@ -27,6 +28,8 @@ export interface BatchFlags extends SessionFlags, FormatFlags {
   readonly fit?: boolean
   readonly context?: string
   readonly dryRun?: boolean
+  /** Of `batch submit`. */
+  readonly resume?: boolean
 }
 
 export function addBatchFlags(command: Command): Command {
@@ -65,10 +68,12 @@ export async function openBatch(
   const [trust, chain] = [await session.trust(), await session.chain()]
   const proposer = once(() => session.account.address())
   const view = await session.journal.load()
+  const journalNow = { chainId: trust.chain_id, nowMs: context.clock.nowMs(), resume: flags.resume === true }
   const count = await checkBatch(source, flags.format, {
     hash: context.hash,
     proposer,
     questionOf: (identifier) => knownQuestionId(trust, identifier, view),
+    nonceHolder: (row, questionId, owner) => nonceHolder(view, journalNow, row, questionId, owner),
   })
   const rows = () => readBatch(source, flags.format)
   const { gateway: remote, local } = session.settings
@@ -164,6 +169,7 @@ function previewOf(plan: Planned): object {
     client_ref: plan.row.clientRef ?? null,
     identifier: plan.row.identifier,
     line: plan.row.line,
+    ...(plan.row.element === undefined ? {} : { element: plan.row.element }),
     action: wouldBe[plan.kind].replaceAll(' ', '_'),
     journal_id: 'authorization' in plan ? (plan.authorization?.id ?? null) : null,
     error: plan.kind === 'rejected' ? { code: plan.error.code, detail: plan.error.detail } : null,

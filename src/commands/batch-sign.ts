@@ -3,16 +3,18 @@ import { basename, dirname } from 'node:path'
 import { Command } from 'commander'
 import type { Authorization } from '../core/client/authorizations.js'
 import { type RowSigned, signBatch } from '../core/client/batch.js'
+import { placeText } from '../core/client/batch-rows.js'
 import type { Address, Hex } from '../core/ports.js'
 import { toBatchItem } from '../core/protocol/proposal.js'
 import { SignedProposal } from '../core/protocol/schema.js'
 import { publishFile, writeAll } from '../core/storage/durable.js'
+import { submitCommandText } from './batch-hints.js'
 import { addBatchFlags, type BatchFlags, type Opened, openBatch, showBatchPlan } from './batch-parts.js'
 import { withSource } from './batch-source.js'
 import { newResultStream, newTally, progressText } from './batch-text.js'
 import type { Context } from './context.js'
 import { fromCwd } from './paths.js'
-import { jsonText } from './render.js'
+import { jsonText, visible } from './render.js'
 import { type Session, withSession } from './session.js'
 
 interface SignFlags extends BatchFlags {
@@ -61,7 +63,7 @@ async function sign(context: Context, session: Session, flags: SignFlags, opened
       const item = one.error === undefined ? itemText(one.authorization) : undefined
       if (one.error !== undefined) {
         counts.rejected++
-        tally.add(`line ${one.row.line}`, one.error)
+        tally.add(placeText(one.row), one.error)
       } else if (one.reused) counts.reused++
       else counts.signed++
       if (item !== undefined) lines += `${item}\n`
@@ -89,7 +91,7 @@ async function sign(context: Context, session: Session, flags: SignFlags, opened
   const told = `${counts.signed} signed, ${counts.reused} signed before, ${counts.rejected} rejected`
   stream?.end({ summary }, () => told)
   if (stream === undefined && file !== undefined)
-    output.text(`${told}\nwritten to ${flags.output}\nnext: proposer batch submit ${flags.output}\n`)
+    output.text(`${told}\nwritten to ${visible(flags.output ?? '')}\nnext: ${visible(submitCommandText(flags.output ?? '', flags))}\n`)
   else if (stream === undefined) output.note(told)
   const error = tally.error({ total: count.rows, goOn: 'run the same command again later' })
   if (error) throw error

@@ -3,11 +3,12 @@ import { Command } from 'commander'
 import { gravest } from '../core/client/answer.js'
 import { readIds } from '../core/client/batch-ids.js'
 import type { PolledCandidate } from '../core/client/batch-poll.js'
-import { FailedError, PendingError, UnavailableError, UsageError } from '../core/protocol/errors.js'
+import { type BatchSource, inputFault, type Place } from '../core/client/batch-rows.js'
+import { PendingError, UnavailableError, UsageError } from '../core/protocol/errors.js'
 import { Uuid } from '../core/protocol/schema.js'
 import { addFormatFlag, type FormatFlags, withSource } from './batch-source.js'
 import { newResultStream, newTally } from './batch-text.js'
-import { lookAtBatch, waitForBatch } from './batch-wait.js'
+import { failedError, lookAtBatch, waitForBatch } from './batch-wait.js'
 import type { Context } from './context.js'
 import { addExecutorFlags, type SessionFlags, withSession } from './session.js'
 
@@ -28,9 +29,9 @@ export const batchStatusCommand = (context: Context): Command =>
           const { output } = context
           const ids: string[] = []
           for await (const some of readIds(source, 'candidate_id', flags.format)) {
-            for (const { line, id } of some) {
-              if (!Uuid.safeParse(id).success) throw badId(source.name, line)
-              ids.push(id)
+            for (const one of some) {
+              if (!Uuid.safeParse(one.id).success) throw badId(source, one)
+              ids.push(one.id)
             }
           }
           if (ids.length === 0) throw noIds(source.name)
@@ -67,12 +68,10 @@ export const batchStatusCommand = (context: Context): Command =>
       )
     })
 
-function errorOf({ candidate, candidateId, error, statusCode }: PolledCandidate, isOutOfTime: boolean) {
+function errorOf(one: PolledCandidate, isOutOfTime: boolean) {
+  const { candidate, error, statusCode } = one
   if (error !== undefined) return error
-  if (candidate?.status === 'failed') {
-    const { code, detail } = candidate.failure ?? { code: 'failed', detail: 'no reason was given' }
-    return new FailedError(code, detail, { hint: `see \`proposer status ${candidateId}\` for what to do next` })
-  }
+  if (candidate?.status === 'failed') return failedError(one)
   if (candidate?.status === 'executed') return undefined
   if (isOutOfTime)
     return new PendingError('still_pending', `it is ${candidate?.status ?? 'not known'} yet`, {
@@ -92,10 +91,8 @@ const resultOf = ({ candidateId, statusCode, candidate, error }: PolledCandidate
   error: error === undefined ? null : { code: error.code, detail: error.detail },
 })
 
-const badId = (name: string, line: number) =>
-  new UsageError('invalid_candidate_id', `${name}, line ${line}: it is not a candidate id`, {
-    hint: 'give candidate ids, or what `batch submit` printed',
-  })
+const badId = (source: BatchSource, place: Place) =>
+  inputFault(source, place, 'invalid_candidate_id', 'it is not a candidate id', 'give candidate ids, or what `batch submit` printed')
 
 const noIds = (name: string) =>
   new UsageError('empty_input', `${name}: it holds no candidate ids`, { hint: 'give candidate ids, or what `batch submit` printed' })

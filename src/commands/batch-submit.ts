@@ -3,11 +3,13 @@ import { Command } from 'commander'
 import { gravest } from '../core/client/answer.js'
 import { type RowResult, submitBatch } from '../core/client/batch.js'
 import type { BatchPolled, PolledCandidate } from '../core/client/batch-poll.js'
-import { FailedError, InterruptedError, PendingError, ProposerError } from '../core/protocol/errors.js'
+import { placeText } from '../core/client/batch-rows.js'
+import { InterruptedError, PendingError, ProposerError } from '../core/protocol/errors.js'
+import { resumeCommandText } from './batch-hints.js'
 import { addBatchFlags, type BatchFlags, type Opened, openBatch, showBatchPlan } from './batch-parts.js'
 import { withSource } from './batch-source.js'
 import { newResultStream, newTally, progressText, type Tally } from './batch-text.js'
-import { waitForBatch } from './batch-wait.js'
+import { failedError, waitForBatch } from './batch-wait.js'
 import type { Context } from './context.js'
 import { visible } from './render.js'
 import { addExecutorFlags, type Session, withSession } from './session.js'
@@ -64,6 +66,7 @@ async function submit(context: Context, session: Session, flags: SubmitFlags, op
   const tally = newTally()
   const stream = newResultStream(output, 'batch', 'results')
   const held: RowResult[] = []
+  let isSigned = false
   const progress = output.progress(progressText(0, count.rows, []))
   const tell = (one: RowResult, polled?: PolledCandidate) => stream.item(resultOf(one, polled), () => cellsOf(one, polled))
   try {
@@ -79,7 +82,8 @@ async function submit(context: Context, session: Session, flags: SubmitFlags, op
     for await (const some of results) {
       for (const one of some) {
         counts[one.outcome]++
-        if (one.error) tally.add(`line ${one.row.line}`, one.error)
+        if (one.error) tally.add(placeText(one.row), one.error)
+        isSigned ||= one.authorization !== undefined
         // With --wait a document tells the end of each row; lines tell it as it comes.
         if (flags.wait === true) held.push(one)
         if (flags.wait !== true || output.mode === 'ndjson') tell(one)
@@ -111,10 +115,12 @@ async function submit(context: Context, session: Session, flags: SubmitFlags, op
   }
   const summary = { rows: count.rows, ...counts, ...(ends === undefined ? {} : ends.counts) }
   stream.end({ summary }, () => summaryText(summary))
-  const command = `\`proposer batch submit ${path} --resume\`${path === '-' ? ' and the same rows on stdin' : ''}`
+  const command = `\`${resumeCommandText(path, flags)}\`${path === '-' ? ' and the same rows on stdin' : ''}`
   const error = tally.error({
     total: count.rows,
-    goOn: `go on with ${command}: saved bytes are sent again, nothing is signed twice`,
+    goOn: isSigned
+      ? `go on with ${command}: saved bytes are sent again, nothing is signed twice`
+      : `nothing was signed or sent; begin again with ${command}`,
     stopped: context.signal.aborted ? context.signal.reason : undefined,
   })
   const stopped = ends?.polled.stopped
@@ -153,16 +159,18 @@ async function wait(
 }
 
 const pendingError = (status: string | undefined) =>
-  new PendingError('still_pending', `it is ${status ?? 'not known'} yet`, { hint: 'ask again with `proposer poll --all`', retryable: true })
-
-function failedError({ candidateId, candidate }: PolledCandidate): FailedError {
-  const { code, detail } = candidate?.failure ?? { code: 'failed', detail: 'no reason was given' }
-  // The batch route tells no next action (§4.2 rule 7).
-  return new FailedError(code, detail, { hint: `see \`proposer status ${candidateId}\` for what to do next` })
-}
+  new PendingError('still_pending', `it is ${status ?? 'not known'} yet`, {
+    hint: 'ask again with `proposer poll --all`',
+    retryable: true,
+  })
 
 function resultOf({ row, outcome, statusCode, authorization, candidate, error }: RowResult, polled: PolledCandidate | undefined): object {
-  const known = candidate && { candidate_id: candidate.candidateId, status: candidate.status, received_at: candidate.receivedAt }
+  const known = candidate && {
+    candidate_id: candidate.candidateId,
+    status: candidate.status,
+    received_at: candidate.receivedAt,
+    as_of: candidate.asOf,
+  }
   return {
     client_ref: row.clientRef ?? null,
     identifier: row.identifier,
@@ -175,7 +183,9 @@ function resultOf({ row, outcome, statusCode, authorization, candidate, error }:
 }
 
 function cellsOf({ row, outcome, candidate, error }: RowResult, polled: PolledCandidate | undefined): readonly string[] {
-  const status = polled?.candidate?.status ?? candidate?.status ?? ''
+  // Without an answer to this run a status is what was last heard.
+  const known = candidate === undefined ? '' : `${candidate.status}${candidate.asOf === 'journal' ? ' when last heard of' : ''}`
+  const status = polled?.candidate?.status ?? known
   const failure = polled?.candidate?.failure
   return [outcome.padEnd(8), row.clientRef ?? row.identifier, candidate?.candidateId ?? '', status, error?.detail ?? failure?.detail ?? '']
 }

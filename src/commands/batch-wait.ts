@@ -1,6 +1,7 @@
 /** Asking for many candidates with something to look at, as `batch submit --wait` and `batch status` do. */
-import { type BatchLookOptions, type BatchPolled, followBatch, lookOnce } from '../core/client/batch-poll.js'
+import { type BatchLookOptions, type BatchPolled, followBatch, lookOnce, type PolledCandidate } from '../core/client/batch-poll.js'
 import type { PollParts } from '../core/client/polling.js'
+import { FailedError } from '../core/protocol/errors.js'
 import { progressText } from './batch-text.js'
 import type { Context } from './context.js'
 import { visible } from './render.js'
@@ -14,6 +15,15 @@ export const waitForBatch = (context: Context, parts: PollParts, ids: readonly s
 /** Asks for each id once. Rejects as `lookOnce`. */
 export const lookAtBatch = (context: Context, parts: PollParts, ids: readonly string[], signal: AbortSignal) =>
   shown(context, ids.length, (shows) => lookOnce(parts, ids, { ...shows, signal }))
+
+/** FailedError (exit 7) of a candidate that failed. The batch route tells no next action (§4.2 rule 7). */
+export function failedError({ candidateId, candidate, retryable }: PolledCandidate): FailedError {
+  const { code, detail } = candidate?.failure ?? { code: 'failed', detail: 'no reason was given' }
+  return new FailedError(code, detail, {
+    hint: `see \`proposer status ${candidateId}\` for what to do next`,
+    ...(retryable === undefined ? {} : { retryable }),
+  })
+}
 
 async function shown(
   { output }: Context,

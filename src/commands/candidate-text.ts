@@ -1,5 +1,6 @@
 /** A candidate's status for people (spec §2.6). */
 import type { PolledStatus } from '../core/client/polling.js'
+import { nextStep } from '../core/client/polling-errors.js'
 import type { Output } from './output.js'
 import { fields, fold, visible } from './render.js'
 
@@ -8,7 +9,7 @@ export const colours = { received: 'white', validated: 'cyan', selected: 'cyan',
 type Screen = Pick<Output, 'columns' | 'paint'>
 
 /** One block: what was proposed, how far it came, and where it failed what to do next. What the batch route does not tell is left out. */
-export function candidateText(status: PolledStatus, output: Screen): string {
+export function candidateText(status: PolledStatus, output: Screen, journalId?: string): string {
   const { submission, outcome, price } = status
   const sent = submission && `${submission.status}${submission.transaction_hash === null ? '' : ` ${submission.transaction_hash}`}`
   const rows = fields(
@@ -28,15 +29,16 @@ export function candidateText(status: PolledStatus, output: Screen): string {
     output.columns,
   )
   const head = `${visible(status.candidate_id)}  ${output.paint[colours[status.status]](status.status)}`
-  return [head, rows, ...failureLines(status, output)].join('\n')
+  return [head, rows, ...failureLines(status, output, journalId)].join('\n')
 }
 
 /** Why it failed and what to do next; nothing where it did not. */
-export function failureLines({ failure }: Pick<PolledStatus, 'failure'>, output: Screen): readonly string[] {
+export function failureLines(status: PolledStatus, output: Screen, journalId?: string): readonly string[] {
+  const { failure, question_id: questionId, proposer } = status
   if (failure === null) return []
   const { stage, code, detail, retryable, next_action: next } = failure
   const fate = retryable === undefined ? [] : [retryable ? 'the same payload may still execute' : 'this payload cannot execute any more']
-  const then = next === undefined ? [] : [`next: ${next}`]
+  const then = next === undefined ? [] : [`next: ${nextStep(next, { journalId, questionId, proposer }).replaceAll('`', '')} (${next})`]
   const told = [...fate, ...then].join('; ')
   return [
     output.paint.red(fold(`failed${stage === undefined ? '' : ` in ${stage}`}: ${code}: ${detail}`, output.columns, '  ')),

@@ -2,6 +2,7 @@
 import { ChainError, TransportError } from '../core/ports.js'
 import { type ExitCode, exit, ProposerError, StorageError, UnavailableError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
+import { withFlags } from './hint-flags.js'
 import { createOutput, type Output } from './output.js'
 import { jsonText, visible } from './render.js'
 import { programVersion } from './version.js'
@@ -20,13 +21,13 @@ export async function runFront(argv: readonly string[], context: Context): Promi
     if (failure) throw notWritten(failure)
     return exit.done
   } catch (error) {
-    return report(failureOf(error, context.signal), output)
+    return report(failureOf(error, context.signal), output, argv)
   }
 }
 
 /** Reports what nobody awaited, in the form that was asked for; the exit code of our bug. */
 export function reportCrash(argv: readonly string[], context: Context, error: unknown): ExitCode {
-  return report(unforeseen(error), outputFor(argv, context))
+  return report(unforeseen(error), outputFor(argv, context), argv)
 }
 
 const outputFor = (argv: readonly string[], context: Context) =>
@@ -125,9 +126,11 @@ const hintOf: Readonly<Record<ExitCode, string>> = {
   [exit.interrupted]: 'run the same command again to go on',
 }
 
-function report(failure: ProposerError, output: Output): ExitCode {
+function report(failure: ProposerError, output: Output, argv: readonly string[]): ExitCode {
   const { exitCode, retryable, errors } = failure.meta
-  const hint = failure.meta.hint ?? hintOf[exitCode]
+  const advice = failure.meta.hint ?? hintOf[exitCode]
+  // A wrong usage is corrected where it was made; anything else goes on with another command, for the same gateway and journal.
+  const hint = exitCode === exit.usage && failure.code !== 'never_sent' ? advice : withFlags(advice, argv)
   if (output.mode === 'human') {
     output.warn(`${visible(failure.detail)}\nhint: ${visible(hint)}`)
   } else {

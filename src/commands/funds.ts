@@ -124,6 +124,8 @@ const approveCommand = (context: Context) =>
           output.result('approval', there, () => `nothing to do: the allowance of ${visible(before.symbol)} is that already`)
           return
         }
+        const lowers = amountRaw < before.allowanceRaw
+        if (lowers) output.note(`warning: ${lowersText(amountRaw, before)}`)
         const sent = await sendAfterAsking(context, session, flags, chain, owner, [transaction])
         const [one] = sent ?? []
         if (one === undefined) return
@@ -133,6 +135,7 @@ const approveCommand = (context: Context) =>
           allowance: String(after.allowanceRaw),
           transaction_hash: one.hash,
           block_number: String(one.receipt.blockNumber),
+          ...(lowers ? { allowance_before: String(before.allowanceRaw) } : {}),
         }
         output.result('approval', done, () =>
           fields(
@@ -146,6 +149,14 @@ const approveCommand = (context: Context) =>
         )
       })
     })
+
+/** An approval sets the allowance, it does not add to it. */
+function lowersText(amountRaw: bigint, before: Funds): string {
+  const amount = (raw: bigint) => amountText(String(raw), { symbol: before.symbol, decimals: before.decimals })
+  const present = before.allowanceRaw >= practicallyUnlimited ? 'without limit' : amount(before.allowanceRaw)
+  const short = amountRaw < before.reservedRaw ? `; open authorizations need ${amount(before.reservedRaw)}` : ''
+  return visible(`this lowers the allowance, which is ${present} now, to ${amount(amountRaw)}${short}`)
+}
 
 function parseAmount(text: string | undefined): bigint {
   if (text === undefined || text === 'max') return unlimitedRaw

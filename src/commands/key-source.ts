@@ -32,7 +32,7 @@ export function openAccount(context: Context, settings: Settings, flags: Account
   const { passwordFile } = flags
   const named = namedProposer(flags.proposer)
   if (flags.signer !== undefined) {
-    if (settings.account?.origin !== 'flag') return outsideAccount(context, flags.signer, named)
+    if (settings.account?.origin !== 'flag') return outsideAccount(context, settings, flags.signer, named)
     throw new UsageError('two_signers', '--signer and --account name two signers', { hint: 'leave out --signer or --account' })
   }
   let unlocked: Promise<KeySigner> | undefined
@@ -67,12 +67,14 @@ function namedProposer(text: string | undefined): Address | undefined {
 }
 
 /** A wallet that is asked over JSON-RPC. Its account: the one that --proposer names, else the only one it has. */
-function outsideAccount(context: Context, url: string, named: Address | undefined): Account {
+function outsideAccount(context: Context, settings: Pick<Settings, 'timeoutMs'>, url: string, named: Address | undefined): Account {
   let opened: Promise<OutsideWallet> | undefined
   let asked: Promise<Address> | undefined
   const wallet = () => {
     opened ??= import('../core/io/external-signer.js').then(({ openOutsideWallet }) =>
       openOutsideWallet(url, {
+        // A person gets a minute to look and agree, but no longer than the whole command has.
+        timeoutMs: Math.min(60_000, Math.max(1, Math.ceil(settings.timeoutMs ?? 60_000))),
         signal: context.signal,
         onAsk: () => context.output.note(`the wallet at ${publicUrl(url)} is asked to sign: look at it and agree there`),
       }),

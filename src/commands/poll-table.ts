@@ -58,9 +58,14 @@ export function countsText(targets: readonly PollTarget[], latest: ReadonlyMap<s
 }
 
 /** What was learned: a block for one candidate, else a table with whole ids, failures with their next actions, and the counts. */
-export function finalText(targets: readonly PollTarget[], statuses: readonly PolledStatus[], output: Screen): string {
+export function finalText(
+  targets: readonly PollTarget[],
+  statuses: readonly PolledStatus[],
+  output: Screen,
+  journalIdOf: (candidateId: string) => string | undefined = () => undefined,
+): string {
   const [first] = statuses
-  if (targets.length === 1 && first !== undefined) return candidateText(first, output)
+  if (targets.length === 1 && first !== undefined) return candidateText(first, output, journalIdOf(first.candidate_id))
   const { columns, paint } = output
   const latest = new Map(statuses.map((status) => [status.candidate_id, status]))
   const isWide = columns >= wideColumns
@@ -69,7 +74,9 @@ export function finalText(targets: readonly PollTarget[], statuses: readonly Pol
     return `${visible(candidateId)}${isWide ? '  ' : '\n  '}${stateText(latest.get(candidateId), room, paint)}`
   }
   const failed = statuses.filter(({ status }) => status === 'failed')
-  const failures = failed.slice(0, toldFailures).map((status) => [visible(status.candidate_id), ...failureLines(status, output)].join('\n'))
+  const failures = failed
+    .slice(0, toldFailures)
+    .map((status) => [visible(status.candidate_id), ...failureLines(status, output, journalIdOf(status.candidate_id))].join('\n'))
   const more = failed.length > toldFailures ? [`and ${failed.length - toldFailures} more failed; --json tells all of each`] : []
   return [
     [...targets.map(line), fold(countsText(targets, latest), columns, '  ')].join('\n'),

@@ -60,7 +60,10 @@ async function poll(context: Context, session: Session, { ids, until, question, 
   })
   const { candidates, error } = result
   if (output.mode === 'ndjson') output.result('status', { summary: summaryOf(result) }, () => '')
-  else output.result('status', { candidates }, () => (targets.length === 0 ? nothingText : finalText(targets, candidates, output)))
+  else
+    output.result('status', { candidates }, () =>
+      targets.length === 0 ? nothingText : finalText(targets, candidates, output, (id) => view.byCandidate(id)?.id),
+    )
   if (error) throw error
 }
 

@@ -67,3 +67,6 @@ export function publicUrl(text: string): string {
   const rest = url.username !== '' || url.password !== '' || url.pathname !== '/' || url.search !== '' || url.hash !== ''
   return rest ? `${url.protocol}//${url.host}/…` : `${url.protocol}//${url.host}`
 }
+
+/** A word as a POSIX shell takes it, quoted where it needs it. */
+export const shellWord = (text: string): string => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`)

@@ -1,9 +1,10 @@
 /** `replay`: sends the saved bytes of unknown and deferred authorizations again (R7, contract §6). */
 import { Command } from 'commander'
-import { gravest, replay, type SubmissionResult } from '../core/client/submission.js'
+import { gravest, replay, type Skipped, type SubmissionResult } from '../core/client/submission.js'
 import { UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
 import { fields, visible } from './render.js'
+import { currentRound, outOfBandData } from './rounds.js'
 import { addExecutorFlags, type SessionFlags, withSession } from './session.js'
 
 export const replayCommand = (context: Context): Command =>
@@ -22,7 +23,7 @@ export const replayCommand = (context: Context): Command =>
         const gateway = await session.gateway('run')
         const { timeoutMs } = session.settings
         const progress = output.progress('sending again')
-        const { results, elsewhere } = await replay(
+        const { results, elsewhere, skipped } = await replay(
           { ports: session.ports, journal: session.journal, gateway },
           ids.length > 0 ? ids : 'all',
           {
@@ -30,20 +31,36 @@ export const replayCommand = (context: Context): Command =>
             signal: context.signal,
             // Named together with ids on the command line, another gateway is meant for these (contract §6).
             redirect: ids.length > 0 && (flags.gateway !== undefined || flags.local !== undefined),
+            round: currentRound(context, session),
             onRetry: ({ attempt, reason, waitMs }) =>
               output.note(`attempt ${attempt}: ${visible(reason)}; the same bytes again in ${Math.ceil(waitMs / 1000)} s`),
           },
         ).finally(() => progress.stop())
         const sent = results.map(resultOf)
         const others = elsewhere.map(({ authorization, origin, flag }) => ({ journal_id: authorization.id, origin, flag }))
+        const left = skipped.map(skippedData)
+        for (const one of left) output.note(`note: ${leftText(one)}`)
+        const document = { results: sent, elsewhere: others, ...(left.length === 0 ? {} : { skipped: left }) }
         if (output.mode === 'ndjson') {
-          for (const one of [...sent, ...others]) output.line(one)
+          for (const one of [...sent, ...others, ...left]) output.line(one)
           output.result('replay', { summary: { sent: sent.length, elsewhere: others.length } }, () => '')
-        } else output.result('replay', { results: sent, elsewhere: others }, () => replayText(sent, others, output.columns))
+        } else output.result('replay', document, () => replayText(sent, others, left.length, output.columns))
         const error = gravest([...results, ...elsewhere].map((one) => one.error))
         if (error) throw error
       })
     })
+
+const skippedData = ({ authorization, reason, command }: Skipped) => ({
+  journal_id: authorization.id,
+  question_id: authorization.signed.questionId,
+  skipped: reason,
+  command,
+})
+
+const leftText = ({ journal_id: id, skipped, command }: ReturnType<typeof skippedData>): string =>
+  skipped === 'superseded'
+    ? `${id} has an unknown outcome and was replaced, so it is not sent; \`${command}\` makes sure that it can never execute`
+    : `${id} has failed and may still execute; \`${command}\` has it tried again`
 
 function resultOf(result: SubmissionResult) {
   const { journalId, outcome, statusCode, authorization, error } = result
@@ -54,6 +71,7 @@ function resultOf(result: SubmissionResult) {
     status_code: statusCode,
     candidate_id: error ? (authorization.candidateId ?? null) : result.candidateId,
     error: error ? { code: error.code, detail: error.detail } : null,
+    ...(error && result.outOfBand ? { out_of_band: outOfBandData(result.outOfBand) } : {}),
   }
 }
 
@@ -62,8 +80,10 @@ type Sent = ReturnType<typeof resultOf>
 function replayText(
   sent: readonly Sent[],
   others: readonly { journal_id: string; origin: string; flag: string }[],
+  leftCount: number,
   columns: number,
 ): string {
+  if (sent.length + others.length === 0 && leftCount > 0) return 'nothing was sent'
   if (sent.length + others.length === 0) return 'nothing to replay: no outcome is unknown or deferred'
   const blocks = [
     ...sent.map((one) =>

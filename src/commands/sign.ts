@@ -5,6 +5,7 @@ import { Command } from 'commander'
 import { type Authorized, authorize, authorized, offerTypedData } from '../core/client/authorize.js'
 import { uncheckedOf } from '../core/client/journal-records.js'
 import { importSignature, walletTypedData } from '../core/client/outside.js'
+import type { SettledEarlier } from '../core/client/settle.js'
 import type { Address } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { OutcomeKey, type TypedData } from '../core/protocol/schema.js'
@@ -15,6 +16,7 @@ import { readInput } from './inputs.js'
 import { addIntentFlags, authorizeParts, type IntentFlags, parseIntent, showPreview, signingFlags } from './intent.js'
 import { fromCwd } from './paths.js'
 import { fields } from './render.js'
+import { collector, settledData, withSettled } from './rounds.js'
 import { type Session, withSession } from './session.js'
 
 interface SignFlags extends IntentFlags {
@@ -40,12 +42,17 @@ export const signCommand = (context: Context): Command =>
       const flags = command.optsWithGlobals<SignFlags>()
       if (flags.signature !== undefined) return bringBack(context, identifier, flags, flags.signature)
       parseIntent(context, identifier, flags, '0x')
-      await withSession(context, flags, async (session) => {
-        const parts = await authorizeParts(context, session, flags, identifier)
+      const settled: SettledEarlier[] = []
+      const signing = withSession(context, flags, async (session) => {
+        const made = await authorizeParts(context, session, flags, identifier)
+        const parts = { ...made, onSettled: collector(context, flags.quiet === true, settled) }
         const intent = parseIntent(context, identifier, flags, await session.account.address(), session.settings)
         if (flags.dryRun === true) return showPreview(context, parts, intent)
         if (flags.typedData === true) return giveTypedData(context, flags, identifier, await offerTypedData(parts, intent))
-        await showSigned(context, flags, identifier, await authorize(parts, intent), intent.outcome)
+        await showSigned(context, flags, identifier, await authorize(parts, intent), intent.outcome, settled)
+      })
+      await signing.catch((error: unknown) => {
+        throw context.output.mode === 'human' ? error : withSettled(error, settled)
       })
     })
 
@@ -55,6 +62,7 @@ async function showSigned(
   identifier: string,
   signed: Authorized,
   outcome: string | undefined,
+  settled: readonly SettledEarlier[] = [],
 ): Promise<void> {
   const { output } = context
   if (signed.reused) output.note(`note: ${signed.journalId} is open with the same answer; these are its saved bytes`)
@@ -74,6 +82,7 @@ async function showSigned(
     payload,
     reused: signed.reused,
     unchecked: uncheckedOf(signed.authorization.signed),
+    ...(settled.length === 0 ? {} : { settled: settledData(settled) }),
   }
   output.result('signed', result, () =>
     fields(
@@ -153,13 +162,13 @@ async function bringBack(context: Context, identifier: string, flags: SignFlags,
   const text = given === '-' ? new TextDecoder().decode(await readInput(context, '-')) : given
   await withSession(context, flags, async (session) => {
     const [trust, chain] = [await session.trust(), await session.chain()]
-    const authorization = await importSignature(
+    const { authorization, reused } = await importSignature(
       { ports: session.ports, journal: session.journal, trust, ...(chain === undefined ? {} : { chain }) },
       { identifier, outcome: outcome.data, proposer: await namedProposer(session, flags) },
       // Wallets and their tools like to print it as a JSON string.
       text.trim().replace(/^"(.*)"$/, '$1'),
     )
-    await showSigned(context, flags, identifier, authorized(authorization, false), undefined)
+    await showSigned(context, flags, identifier, authorized(authorization, reused), undefined)
   })
 }
 

@@ -1,8 +1,7 @@
 /** `status`: one candidate, once (spec §2.6, §4.1 rule 4). */
 import { Command } from 'commander'
 import { statusOnce } from '../core/client/polling.js'
-import { FailedError } from '../core/protocol/errors.js'
-import type { CandidateStatus } from '../core/protocol/schema.js'
+import { failedError } from '../core/client/polling-errors.js'
 import { candidateText } from './candidate-text.js'
 import type { Context } from './context.js'
 import { targetOf } from './poll.js'
@@ -17,17 +16,12 @@ export const statusCommand = (context: Context): Command =>
     .action(async (candidateId: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<SessionFlags & { question?: string }>()
       await withSession(context, flags, async (session) => {
-        const target = targetOf(await session.journal.load(), candidateId, flags.question)
+        const view = await session.journal.load()
+        const journalId = view.byCandidate(candidateId)?.id
+        const target = targetOf(view, candidateId, flags.question)
         const gateway = await session.gateway('read')
         const status = await statusOnce({ ports: session.ports, gateway, journal: session.journal }, target, { signal: session.signal })
-        context.output.result('status', { candidates: [status] }, () => candidateText(status, context.output))
-        if (status.failure && status.status === 'failed') throw failedError(status, status.failure)
+        context.output.result('status', { candidates: [status] }, () => candidateText(status, context.output, journalId))
+        if (status.failure && status.status === 'failed') throw failedError(status, journalId)
       })
     })
-
-function failedError(status: CandidateStatus, failure: NonNullable<CandidateStatus['failure']>): FailedError {
-  return new FailedError(failure.code, `${status.candidate_id} failed in ${failure.stage}: ${failure.detail}`, {
-    retryable: failure.retryable,
-    hint: `next: ${failure.next_action}`,
-  })
-}

@@ -2,7 +2,7 @@
 import { Command } from 'commander'
 import { uncheckedOf } from '../core/client/journal-records.js'
 import { readPayload } from '../core/client/payload.js'
-import { type SubmissionResult, submitIntent, submitPayload } from '../core/client/submission.js'
+import { type SettledEarlier, type SubmissionResult, submitIntent, submitPayload } from '../core/client/submission.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { candidateText } from './candidate-text.js'
 import type { Context } from './context.js'
@@ -11,6 +11,7 @@ import { follow } from './follow.js'
 import { parseJson, readInput } from './inputs.js'
 import { addIntentFlags, authorizeParts, type IntentFlags, parseIntent, showPreview, signingFlags } from './intent.js'
 import { fields, visible } from './render.js'
+import { collector, currentRound, settledData, withSettled } from './rounds.js'
 import { addExecutorFlags, type Session, withSession } from './session.js'
 
 interface SubmitFlags extends IntentFlags {
@@ -36,7 +37,12 @@ export const submitCommand = (context: Context): Command =>
       requireIdentifier(identifier)
       if (payload === undefined) parseIntent(context, identifier, flags, '0x')
       else refuseSigningFlags(flags)
-      await withSession(context, flags, (session) => submit(context, session, flags, identifier, payload))
+      const settled: SettledEarlier[] = []
+      try {
+        await withSession(context, flags, (session) => submit(context, session, flags, { identifier, payload, settled }))
+      } catch (error) {
+        throw context.output.mode === 'human' ? error : withSettled(error, settled)
+      }
     })
 
 function refuseSigningFlags(flags: SubmitFlags): void {
@@ -52,8 +58,7 @@ async function submit(
   context: Context,
   session: Session,
   flags: SubmitFlags,
-  identifier: string,
-  payload: string | undefined,
+  { identifier, payload, settled }: { identifier: string; payload: string | undefined; settled: SettledEarlier[] },
 ): Promise<void> {
   const { output, clock } = context
   const startedMs = clock.monotonicMs()
@@ -74,13 +79,14 @@ async function submit(
       output.note(`attempt ${attempt}: ${visible(reason)}; the same bytes again in ${Math.ceil(waitMs / 1000)} s`)
     },
   }
-  const parts = { ports: session.ports, journal: session.journal, gateway }
+  const parts = { ports: session.ports, journal: session.journal, gateway, onSettled: collector(context, flags.quiet === true, settled) }
   let result: SubmissionResult
   try {
     result = intent
       ? await submitIntent({ ...parts, ...(await quietWhileSigning(context, session, flags, identifier, progress)) }, intent, options)
       : await submitPayload({ ...parts, trust }, identifier, body ?? '', {
           ...options,
+          round: currentRound(context, session),
           ...(flags.supersede === undefined ? {} : { supersede: flags.supersede }),
         })
   } finally {
@@ -95,6 +101,7 @@ async function submit(
     question_id: result.questionId,
     received_at: result.receivedAt,
     unchecked: uncheckedOf(result.authorization.signed),
+    ...(settled.length === 0 ? {} : { settled: settledData(settled) }),
   }
   if (flags.wait !== true) {
     output.result('submitted', accepted, () => submittedText(accepted, output.columns))
@@ -105,9 +112,10 @@ async function submit(
   const polled = await follow(context, parts, [{ candidateId: result.candidateId, identifier: result.questionId }], { timeoutMs: left })
   const [last] = polled.candidates
   output.result('submitted', { ...accepted, status: last?.status ?? accepted.status, candidate: last ?? null }, () =>
-    [fields([[accepted.outcome, accepted.journal_id]], output.columns), ...polled.candidates.map((one) => candidateText(one, output))].join(
-      '\n',
-    ),
+    [
+      fields([[accepted.outcome, accepted.journal_id]], output.columns),
+      ...polled.candidates.map((one) => candidateText(one, output, accepted.journal_id)),
+    ].join('\n'),
   )
   if (polled.error) throw polled.error
 }

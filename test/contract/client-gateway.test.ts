@@ -127,6 +127,7 @@ describe('the client against our own gateway', () => {
       },
       baseUrl: 'http://localhost',
       clock,
+      origin: 'local:test',
     })
     expect(await clock.drive(submitIntent({ ...parts, gateway: nobody }, intent, { timeoutMs: 1 }))).toMatchObject({ outcome: 'unknown' })
     front.view.put(advanced(question, '1799000500'))

@@ -162,6 +162,14 @@ describe.each(['kill', 'power cut'] as const)('R23: a %s after any call', (kind)
   })
 })
 
+test('R6: rows that come by another way than the checked input are not signed with one nonce twice either', async () => {
+  const world = await openWorld(1)
+  for (const [at, row] of world.rows.entries()) if (row.kind === 'intent') world.rows[at] = { ...row, nonce: 7n }
+  const results = await world.clock.drive(world.run().submit(false))
+  expect(results.map(({ outcome, error }) => error?.code ?? outcome)).toEqual(['accepted', 'accepted', 'nonce_reserved'])
+  expect(world.signatures).toHaveLength(1)
+})
+
 test('R4: killed while the answer is under way, every item is unknown, and --resume sends the same body', async () => {
   const world = await openWorld(1)
   const run = world.run((fetch) => async (input, init) => {

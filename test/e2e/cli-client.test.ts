@@ -404,7 +404,11 @@ describe('poll and status', () => {
     gateway.become(String(candidate_id), { status: 'failed', failure })
     const failed = await ask(['status', String(candidate_id), '--json'])
     expect(failed.code).toBe(7)
-    expect(errorOf(failed)).toMatchObject({ code: 'not_selected', retryable: false, hint: expect.stringContaining('wait_for_new_round') })
+    expect(errorOf(failed)).toMatchObject({
+      code: 'not_selected',
+      retryable: false,
+      hint: expect.stringContaining(`proposer reconcile ${question}`),
+    })
   })
 
   test('contract §6: a candidate the journal does not know needs --question', async () => {

@@ -159,6 +159,8 @@ describe('contract §6: funds', () => {
     expect(errorOf(unasked)).toMatchObject({ code: 'confirmation_needed', exit_code: 2, hint: expect.stringContaining('--yes') })
     const declined = await ask(['funds', 'approve', '--amount', '5'], { interactive: true, stdin: 'n\n' })
     expect(declined.code).toBe(2)
+    // An approval sets the allowance, it does not add to it.
+    expect(declined.stderr).toContain('warning: this lowers the allowance, which is without limit now')
     expect(await allowance()).toBe(2n ** 256n - 1n)
 
     const approved = answerOf(await ask(['funds', 'approve', '--amount', '5', '--yes', '--json']))
@@ -171,7 +173,9 @@ describe('contract §6: funds', () => {
     expect(await allowance()).toBe(5n)
     expect(answerOf(await ask(['funds', 'approve', '--amount', '5', '--json']))).toMatchObject({ transaction_hash: null })
     expect(await funds()).toMatchObject({ allowance: '5', spendable: '5' })
-    expect((await ask(['funds', 'approve'], { interactive: true, stdin: 'y\n' })).stdout).toContain('without limit')
+    const raised = await ask(['funds', 'approve'], { interactive: true, stdin: 'y\n' })
+    expect(raised.stdout).toContain('without limit')
+    expect(raised.stderr).not.toContain('lowers')
     expect(await allowance()).toBe(2n ** 256n - 1n)
   })
 

@@ -96,7 +96,7 @@ describe('contract §7: --signer', () => {
       withAccounts(async () => {
         throw new Error('cut')
       }),
-      'signer_unreachable',
+      'signer_lost',
       75,
     ],
   ]
@@ -109,8 +109,9 @@ describe('contract §7: --signer', () => {
       expect(errorOf(ran)).toMatchObject({ code, hint: expect.stringMatching(/\w/) })
       expect(ran.stdout).toBe('')
       expect(ran.stderr).not.toContain('\u001b')
-      expect(await listed()).toEqual([])
-      // The question is free again: a good wallet signs under a fresh nonce.
+      // One that may sign yet keeps its question (R8).
+      expect((await listed()).map(({ state }) => state)).toEqual(code === 'signer_lost' ? ['offered'] : [])
+      // A good wallet signs for the same answer: anew, or where the first may sign yet, the very same document.
       expect(answerOf(await ask([...sign, '--signer', (await wallet(honestWallet(key))).url]))).toMatchObject({ signer: proposer })
     },
   )

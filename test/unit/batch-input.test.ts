@@ -61,8 +61,8 @@ describe('contract §6, batch input', () => {
       { line: 3, ...expected[1] },
     ])
     expect(await rowsOf(JSON.stringify([one, two], undefined, 2))).toEqual([
-      { line: 2, ...expected[0] },
-      { line: 10, ...expected[1] },
+      { line: 2, element: 1, ...expected[0] },
+      { line: 10, element: 2, ...expected[1] },
     ])
     expect(await rowsOf(csv)).toEqual([
       { line: 2, ...expected[0] },
@@ -125,16 +125,19 @@ describe('contract §6, batch input', () => {
     expect(fault.detail).toContain(detail)
   })
 
-  test('robustness §6: a row of 64 KiB is read, one of a byte more is refused with its line before it is parsed', async () => {
+  test('robustness §6: a row of 64 KiB is read, one of a byte more is refused with its place before it is parsed', async () => {
     const padded = (bytes: number) => {
       const text = '{"identifier":"x","outcome":"p1"}'
       return `${text.slice(0, -1)}${' '.repeat(bytes - text.length)}}`
     }
     expect(await rowsOf(`${padded(inputLimits.rowBytes)}\n`)).toHaveLength(1)
-    for (const content of [`\n${padded(inputLimits.rowBytes + 1)}\n`, `\n[${padded(inputLimits.rowBytes + 1)}]`]) {
+    for (const [content, place] of [
+      [`\n${padded(inputLimits.rowBytes + 1)}\n`, 'line 2'],
+      [`\n[${padded(100)}, ${padded(inputLimits.rowBytes + 1)}]`, 'row 2'],
+    ] as const) {
       const fault = await faultOf(rowsOf(content))
       expect(fault.code).toBe('row_too_long')
-      expect(fault.detail).toContain('line 2')
+      expect(fault.detail).toContain(place)
     }
     expect((await faultOf(rowsOf(`identifier,outcome\n"${'x'.repeat(66_000)}`, 'a.csv'))).code).toBe('row_too_long')
   })

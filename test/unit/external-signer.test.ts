@@ -63,6 +63,13 @@ describe('contract §7: --signer', () => {
     expect(await refusal(wallet.signer(address).signTypedData?.(document))).toBe(reason)
   })
 
+  test('R8: a connection that breaks once the wallet has the call is told apart from one that never was: it may sign yet', async () => {
+    const { wallet, url } = await open(() => Promise.reject(new Error('cut')))
+    const error = await refusal(wallet.signer(address).signTypedData?.(document))
+    expect(error).toMatchObject({ code: 'signer_lost', detail: expect.stringContaining('may sign yet'), meta: { exitCode: 75 } })
+    expect(`${error.detail} ${error.meta.hint}`).not.toContain(new URL(url).port)
+  })
+
   test('R5: what cannot be reached or redirects is told without its address', async () => {
     const { wallet, url, close } = await open(async () => ({ result: [] }))
     await close()

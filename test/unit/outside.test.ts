@@ -74,7 +74,7 @@ describe('typed data given out', () => {
     const signature = await key.signDigest(offer.offered.digest as Hex)
     const wanted = { identifier: first.intent.identifier }
     const brought = await world.clock.drive(Promise.all(runs.map(({ parts }) => importSignature(parts, wanted, signature))))
-    expect(new Set(brought.map(({ id }) => id))).toEqual(new Set([offer.id]))
+    expect(new Set(brought.map(({ authorization }) => authorization.id))).toEqual(new Set([offer.id]))
     const view = await reading(world)
     expect(view.authorizations).toHaveLength(1)
     expect(view.offers).toEqual([])
@@ -94,6 +94,47 @@ describe('typed data given out', () => {
     expect(view.find(first.journalId)?.supersededBy).toBeUndefined()
     const { supersede: _named, ...unnamed } = intent
     expect(await refusal(world.clock.drive(authorize(run.parts, unnamed)))).toMatchObject({ code: 'authorization_open' })
+  })
+
+  test('R8: a wallet that did not answer may sign yet: its question stays held, and the same intent asks for the same document', async () => {
+    for (const code of ['signer_timed_out', 'signer_lost']) {
+      const world = makeWorld()
+      const run = world.run()
+      const asked: object[] = []
+      const silent = walletSigner((document) => {
+        asked.push(document)
+        return Promise.reject(new ProposerError(code, 'no answer', { exitCode: 75 }))
+      })
+      const parts = { ...run.parts, signer: async () => silent }
+      expect(await refusal(world.clock.drive(authorize(parts, run.intent)))).toMatchObject({ code })
+      const [offer] = (await reading(world)).offers
+      expect(await refusal(world.clock.drive(authorize(parts, { ...run.intent, outcome: 'p1' })))).toMatchObject({
+        code: 'authorization_open',
+        meta: { exitCode: 5, hint: expect.stringContaining(`--supersede ${offer?.id}`) },
+      })
+      await refusal(world.clock.drive(authorize(parts, run.intent)))
+      expect(asked).toHaveLength(2)
+      expect(asked[1]).toEqual(asked[0])
+    }
+  })
+
+  test('sign --help: the same signature brought twice gives the same saved payload, while it is open', async () => {
+    const world = makeWorld()
+    const run = world.run()
+    const { offer } = await world.clock.drive(offerTypedData(run.parts, run.intent))
+    const signature = await key.signDigest(offer.offered.digest as Hex)
+    const wanted = { identifier: run.intent.identifier }
+    const first = await world.clock.drive(importSignature(run.parts, wanted, signature))
+    const again = await world.clock.drive(importSignature(world.run().parts, wanted, ` ${signature.toUpperCase().replace('0X', '0x')}`))
+    expect([first.reused, again.reused]).toEqual([false, true])
+    expect(again.authorization.signed.body).toBe(first.authorization.signed.body)
+    const other = await key.signDigest(`0x${'1'.repeat(64)}`)
+    expect(await refusal(world.clock.drive(importSignature(run.parts, wanted, other)))).toMatchObject({ code: 'no_offer' })
+    const late = {
+      ...run.parts,
+      ports: { ...run.parts.ports, clock: { ...world.clock, nowMs: () => world.clock.nowMs() + 10 * 3_600_000 } },
+    }
+    expect(await refusal(world.clock.drive(importSignature(late, wanted, signature)))).toMatchObject({ code: 'no_offer' })
   })
 
   test('a wallet that takes its time keeps no other process waiting, and its question all the same', async () => {

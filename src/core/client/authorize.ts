@@ -3,7 +3,7 @@
  */
 import type { Address, Chain, Hex, Signer } from '../ports.js'
 import { ConflictError, ProposerError, UsageError } from '../protocol/errors.js'
-import { priceOf } from '../protocol/proposal.js'
+import { outcomeOf, priceOf } from '../protocol/proposal.js'
 import type { OutcomeKey } from '../protocol/schema.js'
 import { type Authorization, equalIntent, isOpen, type Offer, offersFor, openFor, otherTerms, type Wanted } from './authorizations.js'
 import type { QuestionContext } from './context.js'
@@ -11,7 +11,7 @@ import type { GatewayClient } from './gateway-client.js'
 import type { Journal, JournalPorts, JournalView } from './journal.js'
 import { giveOut, isInTime, offerOpen, signOffer } from './outside.js'
 import { type Preview, prepare } from './prepare.js'
-import { settleEarlier } from './settle.js'
+import { type SettledEarlier, settleEarlier } from './settle.js'
 import { signAndJournal } from './signing.js'
 import { pinnedQuestionId, type Trust } from './trust.js'
 
@@ -55,6 +55,8 @@ export interface AuthorizeParts {
   readonly confirm?: (preview: Preview) => Promise<void>
   /** Notes for stderr, such as the out-of-band line of robustness §6. */
   readonly note?: (text: string) => void
+  /** Told what became of each authorization of an earlier round. */
+  readonly onSettled?: (settled: SettledEarlier) => void
   readonly signal?: AbortSignal
 }
 
@@ -275,7 +277,7 @@ export function authorizationOpen(authorization: Authorization, because?: string
     candidateId !== undefined
       ? `follow it with \`proposer poll ${candidateId}\``
       : authorization.attempts.length === 0
-        ? `send it with \`proposer submit\` and the same outcome`
+        ? `send it with \`proposer submit ${signed.identifier} --outcome ${outcomeOf(signed.terms.price) ?? '<p1|p2|p3>'}\``
         : `send it again with \`proposer replay ${id}\``
   const why = because === undefined ? '' : ` (${because})`
   return new ConflictError(

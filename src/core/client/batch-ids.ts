@@ -1,5 +1,21 @@
 /** Inputs of `batch context` and `batch status`: lists of ids, or anything of ours that holds them. */
-import { arrayRows, type BatchFormat, type BatchSource, csvRows, formatOf, inputFault, lineRows, type TextRow } from './batch-rows.js'
+import {
+  arrayRows,
+  type BatchFormat,
+  type BatchSource,
+  csvRows,
+  documentSchema,
+  formatOf,
+  inputFault,
+  lineRows,
+  type Place,
+  type TextRow,
+} from './batch-rows.js'
+
+/** An id and where it stands in the input. */
+export interface PlacedId extends Place {
+  readonly id: string
+}
 
 /**
  * Ids of one kind, in order: bare ones a line, strings of a JSON array, a column of a CSV, or the `field` (at the top, or in `candidate`) of
@@ -10,7 +26,7 @@ export async function* readIds(
   source: BatchSource,
   field: 'identifier' | 'candidate_id',
   format?: BatchFormat,
-): AsyncGenerator<{ readonly line: number; readonly id: string }[]> {
+): AsyncGenerator<PlacedId[]> {
   const chosen = format ?? (await formatOf(source))
   if (chosen === 'csv') {
     let column = -1
@@ -31,32 +47,26 @@ export async function* readIds(
     }
     return
   }
-  const document = chosen === 'ndjson' && field === 'candidate_id' && (await isDocument(source))
+  const document = chosen === 'ndjson' && field === 'candidate_id' && (await documentSchema(source)) !== undefined
   for await (const rows of document ? arrayRows(source, 'results') : chosen === 'json' ? arrayRows(source) : lineRows(source)) {
     yield rows.flatMap((row) => idOf(source, row, field))
   }
 }
 
-/** One object over the whole file, as `--json` prints it, and not an object a line. */
-async function isDocument(source: BatchSource): Promise<boolean> {
-  const head = new TextDecoder().decode(await source.read(0, 1_024))
-  return /^\s*\{\s*"schema"\s*:\s*"[^"]*"\s*,\s*"results"\s*:/.test(head)
-}
-
-function idOf(source: BatchSource, { line, text, whole }: TextRow, field: string): { line: number; id: string }[] {
-  const fault = (detail: string) => inputFault(source, line, whole ? 'invalid_row' : 'input_torn', detail, `give one ${field} per line`)
+function idOf(source: BatchSource, { text, whole, ...place }: TextRow, field: string): PlacedId[] {
+  const fault = (detail: string) => inputFault(source, place, whole ? 'invalid_row' : 'input_torn', detail, `give one ${field} per line`)
   let value: unknown
   try {
     value = JSON.parse(text)
   } catch {
     // Not quoted: it stands for itself.
     if (/^[{["]/.test(text)) throw fault(whole ? 'the row is not JSON' : 'the last line is cut off')
-    return [{ line, id: text }]
+    return [{ ...place, id: text }]
   }
-  if (typeof value === 'string') return [{ line, id: value }]
-  if (typeof value !== 'object' || value === null) return [{ line, id: text }]
+  if (typeof value === 'string') return [{ ...place, id: value }]
+  if (typeof value !== 'object' || value === null) return [{ ...place, id: text }]
   const found = stringAt(value, field) ?? ('candidate' in value ? stringAt(value.candidate, field) : undefined)
-  if (found !== undefined) return [{ line, id: found }]
+  if (found !== undefined) return [{ ...place, id: found }]
   // A result without a candidate, or the summary after the results.
   if ('outcome' in value || 'summary' in value || 'error' in value) return []
   throw fault(`the row has no ${field}`)

@@ -4,11 +4,20 @@ import { UsageError } from '../protocol/errors.js'
 import { readJson } from '../protocol/json.js'
 import { outcomeKeys, outcomeOf, priceOf } from '../protocol/proposal.js'
 import { BatchItem, ClientRef, isIdentifier, NonzeroAddress, OutcomeKey, Uint256 } from '../protocol/schema.js'
-import { arrayRows, type BatchFormat, type BatchSource, csvRows, formatOf, inputFault, lineRows, type TextRow } from './batch-rows.js'
+import {
+  arrayRows,
+  type BatchFormat,
+  type BatchSource,
+  csvRows,
+  documentSchema,
+  formatOf,
+  inputFault,
+  lineRows,
+  type Place,
+  type TextRow,
+} from './batch-rows.js'
 
-interface RowBase {
-  /** Where the row begins, from 1. */
-  readonly line: number
+interface RowBase extends Place {
   /** Question ID or slug. */
   readonly identifier: string
   readonly clientRef?: string
@@ -46,8 +55,16 @@ export async function* readBatch(source: BatchSource, format?: BatchFormat): Asy
     yield* fromCsv(source)
     return
   }
-  for await (const rows of chosen === 'json' ? arrayRows(source) : lineRows(source)) yield rows.map((row) => fromJson(source, row))
+  const schema = await documentSchema(source)
+  if (schema !== undefined && schema !== signedSchema)
+    throw inputFault(source, undefined, 'invalid_row', 'it is the printed result of another command, which holds no rows', signedHint)
+  const texts = schema !== undefined ? arrayRows(source, 'results') : chosen === 'json' ? arrayRows(source) : lineRows(source)
+  for await (const rows of texts) yield rows.flatMap((row) => fromJson(source, row) ?? [])
 }
+
+/** What `batch sign --json` prints. */
+const signedSchema = 'proposer.batch-signed/1'
+const signedHint = 'give the rows themselves, or what `proposer batch sign` wrote with -o'
 
 /** What the whole input comes to. `fingerprint` is the same for the same rows, however they are spelled. */
 export interface BatchCount {
@@ -62,17 +79,21 @@ export interface BatchChecks {
   readonly proposer?: () => Promise<Address>
   /** The question ID of an identifier, as far as it is known without asking. */
   readonly questionOf: (identifier: string) => Hex | undefined
+  /** Who holds the nonce that a row names for itself, for something else than the row wants (R6); default: nobody is known to. */
+  readonly nonceHolder?: (row: IntentRow, questionId: Hex, proposer: Address) => string | undefined
 }
 
 /**
- * Reads the whole input once before anything is signed or sent: every row's shape, and that no client_ref and no question of one
- * proposer comes twice (UsageError `duplicate_row`, both lines named). A proposer other than the account's: `wrong_signer`. A slug
+ * Reads the whole input once before anything is signed or sent: every row's shape, that no client_ref and no question of one proposer
+ * comes twice (UsageError `duplicate_row`, both lines named), and that no nonce of one proposer does, or is held by something else
+ * (`nonce_reserved`, R6). A proposer other than the account's: `wrong_signer`. A slug
  * that is not pinned: `untrusted_slug`. An empty input: `empty_input`.
  */
 export async function checkBatch(source: BatchSource, format: BatchFormat | undefined, checks: BatchChecks): Promise<BatchCount> {
-  const { hash, questionOf } = checks
+  const { hash, questionOf, nonceHolder } = checks
   const refs = newLineTable(hash)
   const questions = newLineTable(hash)
+  const nonces = newLineTable(hash)
   let [rows, intents, fingerprint] = [0, 0, '']
   for await (const some of readBatch(source, format)) {
     for (const row of some) {
@@ -83,25 +104,32 @@ export async function checkBatch(source: BatchSource, format: BatchFormat | unde
       if (questionId === undefined) {
         throw inputFault(
           source,
-          row.line,
+          row,
           'untrusted_slug',
           `the slug ${row.identifier} is not pinned in the trust file`,
           'give the question ID itself, or add the slug to `slugs` of the trust file',
         )
       }
-      const earlierRef = row.clientRef === undefined ? undefined : refs.add(row.clientRef, row.line)
+      const earlierRef = row.clientRef === undefined ? undefined : refs.add(row.clientRef, numberOf(row))
       if (earlierRef !== undefined)
-        throw twice(source, earlierRef, row.line, 'have the same client_ref', 'give every row a client_ref of its own')
-      const earlier = questions.add(`${questionId} ${proposer}`, row.line)
+        throw twice(source, earlierRef, row, 'have the same client_ref', 'give every row a client_ref of its own')
+      const earlier = questions.add(`${questionId} ${proposer}`, numberOf(row))
       if (earlier !== undefined) {
         throw twice(
           source,
           earlier,
-          row.line,
+          row,
           'are the same question for the same proposer',
           'leave one of them: a round takes one answer of a wallet',
         )
       }
+      const nonce = row.kind === 'item' ? row.item.permit.nonce : row.nonce
+      const earlierNonce = nonce === undefined ? undefined : nonces.add(`${proposer} ${nonce}`, numberOf(row))
+      if (earlierNonce !== undefined)
+        throw twice(source, earlierNonce, row, `have the same nonce ${nonce} of ${proposer}`, nonceHint, 'nonce_reserved')
+      const holder = row.kind === 'intent' && row.nonce !== undefined ? nonceHolder?.(row, questionId, proposer as Address) : undefined
+      if (holder !== undefined)
+        throw inputFault(source, row, 'nonce_reserved', `nonce ${nonce} of ${proposer} is taken already, by ${holder}`, nonceHint)
       fingerprint = hash.sha256(`${fingerprint} ${keyOf(row)}`)
     }
   }
@@ -109,8 +137,13 @@ export async function checkBatch(source: BatchSource, format: BatchFormat | unde
   return { rows, intents, fingerprint }
 }
 
-const twice = (source: BatchSource, earlier: number, line: number, what: string, hint: string) =>
-  new UsageError('duplicate_row', `${source.name}: lines ${earlier} and ${line} ${what}`, { hint })
+const nonceHint = 'leave the nonce out: a fresh one is chosen; of signed items send only one'
+
+/** How people count the rows of an input: elements of an array, else lines. */
+const numberOf = ({ line, element = line }: Place): number => element
+
+const twice = (source: BatchSource, earlier: number, row: Place, what: string, hint: string, code = 'duplicate_row') =>
+  new UsageError(code, `${source.name}: ${row.element === undefined ? 'lines' : 'rows'} ${earlier} and ${numberOf(row)} ${what}`, { hint })
 
 async function signerOf(source: BatchSource, row: IntentRow, { proposer }: BatchChecks): Promise<Address> {
   const own = await proposer?.()
@@ -118,7 +151,7 @@ async function signerOf(source: BatchSource, row: IntentRow, { proposer }: Batch
   if (own === undefined || row.proposer === own) return row.proposer
   throw inputFault(
     source,
-    row.line,
+    row,
     'wrong_signer',
     `the row is for proposer ${row.proposer}, the account is ${own}`,
     'choose the proposer’s own account with --account, one batch a proposer',
@@ -174,15 +207,25 @@ function newLineTable(hash: Hash): { add(key: string, line: number): number | un
 const intentFields = ['identifier', 'outcome', 'proposed_price', 'client_ref', 'proposer', 'amount', 'nonce', 'deadline'] as const
 const csvFields: readonly string[] = [...intentFields, 'max_payment', 'permit.amount', 'permit.nonce', 'permit.deadline', 'signature']
 
-function fromJson(source: BatchSource, { line, text, whole }: TextRow): BatchRow {
-  const fault = (detail: string) => inputFault(source, line, 'invalid_row', detail, rowHint)
+/** `undefined`: a line of what `batch sign` printed that holds no item. */
+function fromJson(source: BatchSource, { text, whole, ...place }: TextRow): BatchRow | undefined {
+  const fault = (detail: string, hint = rowHint) => inputFault(source, place, 'invalid_row', detail, hint)
   const read = readJson(new TextEncoder().encode(text))
   if (!read.ok) {
-    if (!whole) throw inputFault(source, line, 'input_torn', 'the last line is cut off', 'give the whole file; nothing was signed or sent')
+    if (!whole) throw inputFault(source, place, 'input_torn', 'the last line is cut off', 'give the whole file; nothing was signed or sent')
     throw fault(read.detail.replace(/^the body is not acceptable JSON: /, 'the row is not one JSON object: '))
   }
   if (typeof read.value !== 'object' || read.value === null || Array.isArray(read.value)) throw fault('the row is not one JSON object')
-  return rowOf(read.value as Record<string, unknown>, line, text, fault)
+  const value = read.value as Record<string, unknown>
+  if (value.schema === signedSchema && 'summary' in value) return undefined
+  if (!('journal_id' in value)) return rowOf(value, place, text, fault)
+  // A result of `batch sign`, or of another verb.
+  const { payload } = value
+  if (payload === undefined) throw fault('it is the printed result of another command, and no row', signedHint)
+  // Rejected when it was signed; `-o` leaves it out too.
+  if (payload === null) return undefined
+  if (typeof payload !== 'object' || Array.isArray(payload)) throw fault('payload is not a signed item', signedHint)
+  return rowOf(payload as Record<string, unknown>, place, undefined, fault)
 }
 
 async function* fromCsv(source: BatchSource): AsyncGenerator<BatchRow[]> {
@@ -196,7 +239,7 @@ async function* fromCsv(source: BatchSource): AsyncGenerator<BatchRow[]> {
       }
       const fault = (detail: string) => inputFault(source, line, 'invalid_row', detail, rowHint)
       if (cells.length !== names.length) throw fault(`the row has ${cells.length} cells, the header has ${names.length}`)
-      rows.push(rowOf(objectOf(names, cells), line, undefined, fault))
+      rows.push(rowOf(objectOf(names, cells), { line }, undefined, fault))
     }
     yield rows
   }
@@ -230,9 +273,9 @@ function objectOf(names: readonly string[], cells: readonly string[]): Record<st
 const rowHint =
   'a row is {identifier, outcome or proposed_price, client_ref?, proposer?, amount?, nonce?, deadline?}, or a signed batch item'
 
-function rowOf(value: Record<string, unknown>, line: number, text: string | undefined, fault: (detail: string) => UsageError): BatchRow {
+function rowOf(value: Record<string, unknown>, place: Place, text: string | undefined, fault: (detail: string) => UsageError): BatchRow {
   if ('version' in value) throw fault('it is a v1 payload, which no batch takes (§9): send it with `proposer submit`')
-  if ('signature' in value) return itemOf(value, line, text, fault)
+  if ('signature' in value) return itemOf(value, place, text, fault)
   for (const name of Object.keys(value)) {
     if (!intentFields.some((field) => field === name)) throw fault(`${short(name)} is not a field of a row`)
   }
@@ -247,7 +290,7 @@ function rowOf(value: Record<string, unknown>, line: number, text: string | unde
   const deadlineSeconds = whole(value.deadline, 'deadline', fault)
   return {
     kind: 'intent',
-    line,
+    ...place,
     identifier,
     outcome,
     ...(clientRef === undefined ? {} : { clientRef: clientRef as string }),
@@ -277,7 +320,7 @@ function whole(value: unknown, field: string, fault: (detail: string) => UsageEr
   return BigInt(text as string)
 }
 
-function itemOf(value: Record<string, unknown>, line: number, text: string | undefined, fault: (detail: string) => UsageError): ItemRow {
+function itemOf(value: Record<string, unknown>, place: Place, text: string | undefined, fault: (detail: string) => UsageError): ItemRow {
   const parsed = BatchItem.safeParse(value)
   if (!parsed.success) {
     const [issue] = parsed.error.issues
@@ -288,7 +331,7 @@ function itemOf(value: Record<string, unknown>, line: number, text: string | und
   const item = parsed.data
   return {
     kind: 'item',
-    line,
+    ...place,
     identifier: item.identifier,
     ...(item.client_ref === undefined ? {} : { clientRef: item.client_ref }),
     item,

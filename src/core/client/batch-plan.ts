@@ -2,16 +2,18 @@
 import { domainOf, roundRef } from '../chain/round.js'
 import type { Address, Chain, Hex, Signer } from '../ports.js'
 import type { RoundRef } from '../protocol/candidate.js'
-import { ConflictError, type ProposerError, UnavailableError, UsageError } from '../protocol/errors.js'
+import { ConflictError, InterruptedError, type ProposerError, UnavailableError, UsageError } from '../protocol/errors.js'
 import { fromBatchItem, identityOf } from '../protocol/proposal.js'
 import type { RecoverPublicKey } from '../protocol/signature.js'
 import { type WitnessRound, witnessRound } from '../protocol/witness.js'
-import { type Authorization, equalIntent, isOpen, openFor } from './authorizations.js'
+import { type Authorization, closes, equalIntent, isOpen, type Offer, offersFor, openFor } from './authorizations.js'
 import { authorizationOpen, byRound, type Intent, knownQuestionId, wantedOf } from './authorize.js'
 import type { BatchRow, IntentRow, ItemRow } from './batch-input.js'
 import type { ContextResult, ContextSource, QuestionContext } from './context.js'
 import type { GatewayClient } from './gateway-client.js'
 import type { Journal, JournalPorts, JournalView } from './journal.js'
+import { offerOpen } from './outside.js'
+import { newMisplaced, offerAnswered } from './payload.js'
 import { checkTimeline, type RoundFacts, requestOf } from './prepare.js'
 import { isAborted, newPatience } from './retry.js'
 import { settleEarlier } from './settle.js'
@@ -84,11 +86,12 @@ export interface PlanOptions {
 /** Looks each row up; asks for the contexts of those that have to be signed. Throws UnavailableError where no context could be had. */
 export async function planRows(parts: BatchParts, rows: readonly BatchRow[], options: PlanOptions = {}): Promise<readonly Planned[]> {
   const view = await parts.journal.load()
+  const misplaced = newMisplaced(parts.trust.chain_id, view)
   const plans: (Planned | undefined)[] = []
   const asking: { readonly at: number; readonly row: IntentRow; readonly intent: Intent; readonly reusable?: Authorization }[] = []
   for (const [at, row] of rows.entries()) {
     if (row.kind === 'item') {
-      plans.push(fromItem(parts, view, row, options))
+      plans.push(fromItem(parts, view, row, options, misplaced))
       continue
     }
     const intent = await intentOf(parts, row)
@@ -119,7 +122,9 @@ export async function savedFor(
 ): Promise<Authorization | undefined> {
   const options = { resume: fingerprint }
   const plan =
-    row.kind === 'item' ? fromItem(parts, view, row, options) : fromJournal(parts, view, row, await intentOf(parts, row), options)
+    row.kind === 'item'
+      ? fromItem(parts, view, row, options, () => undefined)
+      : fromJournal(parts, view, row, await intentOf(parts, row), options)
   return plan !== undefined && 'authorization' in plan ? plan.authorization : undefined
 }
 
@@ -153,15 +158,27 @@ function fromJournal(parts: BatchParts, view: JournalView, row: IntentRow, inten
 }
 
 const savedOrDone = (row: BatchRow, authorization: Authorization, { resume }: PlanOptions): Planned =>
-  resume !== undefined && authorization.candidateId !== undefined
+  resume !== undefined && authorization.candidateId !== undefined && !mayBePutBack(authorization)
     ? { kind: 'done', row, authorization }
     : { kind: 'send', row, authorization }
+
+/** Failed, but not for good: an exact replay puts the candidate back (contract §5). */
+const mayBePutBack = ({ terminal }: Authorization) => terminal?.outcome === 'failed' && !closes(terminal)
 
 const isOfBatch = ({ attempts }: Authorization, fingerprint: string | undefined) =>
   fingerprint !== undefined && attempts.some(({ start }) => start.batch === fingerprint)
 
-/** Signed elsewhere: by its identity the journal may know it (R22); another open authorization of the question stands in its way (R8). */
-function fromItem(parts: Pick<BatchParts, 'ports' | 'trust'>, view: JournalView, row: ItemRow, options: PlanOptions): Planned {
+/**
+ * Signed elsewhere: by its identity the journal may know it (R22). Another open authorization of the question stands in its way (R8), and
+ * so does what the journal has signed with its nonce or its signature (R6).
+ */
+function fromItem(
+  parts: Pick<BatchParts, 'ports' | 'trust'>,
+  view: JournalView,
+  row: ItemRow,
+  options: PlanOptions,
+  misplaced: ReturnType<typeof newMisplaced>,
+): Planned {
   const { ports, trust } = parts
   const nowMs = ports.clock.nowMs()
   const questionId = questionIdOf(parts, row.identifier, view)
@@ -172,9 +189,34 @@ function fromItem(parts: Pick<BatchParts, 'ports' | 'trust'>, view: JournalView,
       ? { kind: 'done', row, authorization: known }
       : savedOrDone(row, known, options)
   }
-  const other = openFor(view.byQuestion(questionId), { questionId, proposer: normal.proposer, chainId: trust.chain_id }, nowMs).at(-1)
-  if (other !== undefined) return { kind: 'rejected', row, error: authorizationOpen(other) }
+  try {
+    misplaced(row.body, normal, normal.signature)
+    importable(parts, view, normal)
+  } catch (error) {
+    if (error instanceof UsageError || error instanceof ConflictError) return { kind: 'rejected', row, error }
+    throw error
+  }
   return { kind: 'import', row, questionId }
+}
+
+/**
+ * Whether an item may be taken over (R8), and the typed data it is the answer to, where this journal gave it out. ConflictError
+ * `authorization_open` where something else is open for its question.
+ */
+export function importable(
+  { ports, trust }: Pick<BatchParts, 'ports' | 'trust'>,
+  view: JournalView,
+  item: ReturnType<typeof fromBatchItem>,
+): Offer | undefined {
+  const wanted = { questionId: item.questionId, proposer: item.proposer, chainId: trust.chain_id }
+  const nowMs = ports.clock.nowMs()
+  const other = openFor(view.byQuestion(item.questionId), wanted, nowMs).at(-1)
+  if (other !== undefined) throw authorizationOpen(other)
+  const offers = offersFor(view.offers, wanted, nowMs)
+  const answered = offerAnswered(offers, item, item.signature)
+  const given = offers.findLast((one) => one !== answered)
+  if (given !== undefined) throw offerOpen(given)
+  return answered
 }
 
 interface WithContext {
@@ -259,6 +301,7 @@ async function contextsOf(
 ): Promise<readonly ContextResult[]> {
   const patience = newPatience(parts.ports)
   const results = new Map<string, ContextResult>()
+  let cause: string | undefined
   const missing = () => [...new Set(identifiers)].filter((one) => isTransient(results.get(one)))
   for (let wanted = missing(); wanted.length > 0; wanted = missing()) {
     let failure: UnavailableError | undefined
@@ -272,15 +315,29 @@ async function contextsOf(
     const transient = wanted.map((one) => results.get(one)?.error).find((error) => error instanceof UnavailableError)
     const reason = failure ?? transient
     if (reason === undefined) break
+    if (cause !== undefined && isAborted(options.signal) && !(options.signal?.reason instanceof InterruptedError)) throw outOfTime(cause)
     const waitMs = isAborted(options.signal) ? undefined : patience(reason.meta.retryAfterMs)
     if (waitMs === undefined) {
       if (failure !== undefined) throw failure
       break
     }
+    // A call that was cut short tells less than the one before it.
+    if (reason.code !== 'not_sent' || cause === undefined) cause = reason.detail
     options.onRetry?.({ reason: reason.detail, waitMs })
-    await parts.ports.clock.sleep(waitMs, options.signal)
+    try {
+      await parts.ports.clock.sleep(waitMs, options.signal)
+    } catch (error) {
+      if (!isAborted(options.signal) || error instanceof InterruptedError) throw error
+      throw outOfTime(cause)
+    }
   }
   return identifiers.flatMap((one) => results.get(one) ?? [])
 }
+
+/** Exit 75: no context until the time given ran out, with what kept it from us. */
+const outOfTime = (cause: string) =>
+  new UnavailableError('no_context', `the time given ran out before a context was learned: ${cause}`, {
+    hint: 'check the gateway address and the network, or give it longer with --timeout',
+  })
 
 const isTransient = (result: ContextResult | undefined) => result === undefined || result.error instanceof UnavailableError

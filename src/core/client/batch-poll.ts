@@ -13,6 +13,8 @@ export interface PolledCandidate {
   readonly candidateId: string
   readonly statusCode: number | null
   readonly candidate?: BatchCandidate
+  /** Of a failure: whether the same bytes may still execute later (contract §5), where that is known. */
+  readonly retryable?: boolean
   /** Of a definite refusal, such as 404. */
   readonly error?: ProposerError
 }
@@ -121,7 +123,12 @@ function polledOf({ candidateId }: PollTarget, told: Told | undefined): PolledCa
 /** As the batch route writes it, whichever route told it. */
 function knownOf({ candidate_id, status, received_at, submission, failure }: PolledStatus): PolledCandidate {
   const told = failure && { code: failure.code, detail: failure.detail }
-  return { candidateId: candidate_id, statusCode: 200, candidate: { candidate_id, status, received_at, submission, failure: told } }
+  return {
+    candidateId: candidate_id,
+    statusCode: 200,
+    candidate: { candidate_id, status, received_at, submission, failure: told },
+    ...(failure?.retryable === undefined ? {} : { retryable: failure.retryable }),
+  }
 }
 
 const refusedOf = (candidateId: string, error: ProposerError): PolledCandidate => ({

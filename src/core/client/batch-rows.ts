@@ -14,9 +14,17 @@ export interface BatchSource {
 export const batchFormats = ['ndjson', 'json', 'csv'] as const
 export type BatchFormat = (typeof batchFormats)[number]
 
-/** One row as text; `line` is where it begins, from 1. CSV rows come as cells. */
-export interface TextRow {
+/** Where a row stands, from 1: on which line it begins, and which element it is of a JSON array, whose lines may hold many. */
+export interface Place {
   readonly line: number
+  readonly element?: number
+}
+
+/** `line 3`, or `row 3` of an array. */
+export const placeText = ({ line, element }: Place): string => (element === undefined ? `line ${line}` : `row ${element}`)
+
+/** One row as text. CSV rows come as cells. */
+export interface TextRow extends Place {
   readonly text: string
   /** NDJSON: whether a line end followed. A row without one may be torn. */
   readonly whole: boolean
@@ -30,9 +38,10 @@ const [lineFeed, carriageReturn, space, tab] = [0x0a, 0x0d, 0x20, 0x09] as const
 const [quote, backslash, comma, colon] = [0x22, 0x5c, 0x2c, 0x3a] as const
 const [openBrace, closeBrace, openBracket, closeBracket] = [0x7b, 0x7d, 0x5b, 0x5d] as const
 
-/** UsageError (exit 2) that names file and line. Text of the input is never repeated but for field names (R5). */
-export function inputFault(source: BatchSource, line: number | undefined, code: string, detail: string, hint: string): UsageError {
-  const where = line === undefined ? source.name : `${source.name}, line ${line}`
+/** UsageError (exit 2) that names file and line or element. Text of the input is never repeated but for field names (R5). */
+export function inputFault(source: BatchSource, place: Place | number | undefined, code: string, detail: string, hint: string): UsageError {
+  const at = typeof place === 'number' ? { line: place } : place
+  const where = at === undefined ? source.name : `${source.name}, ${placeText(at)}`
   return new UsageError(code, `${where}: ${detail}`, { hint })
 }
 
@@ -85,7 +94,7 @@ function newRowBuffer(source: BatchSource) {
     get length() {
       return length
     },
-    add(piece: Uint8Array, line: number) {
+    add(piece: Uint8Array, line: Place | number) {
       if (length + piece.length > bytes.length) {
         throw inputFault(
           source,
@@ -102,7 +111,7 @@ function newRowBuffer(source: BatchSource) {
       length = 0
     },
     /** The row's text; starts the next one. */
-    take(line: number): string {
+    take(line: Place | number): string {
       if (++rows > inputLimits.rows) {
         throw inputFault(source, line, 'too_many_rows', `there are more than ${inputLimits.rows} rows`, 'split it into several files')
       }
@@ -155,7 +164,7 @@ export async function* arrayRows(source: BatchSource, under?: string): AsyncGene
   let state = 'before' as ArrayState
   let element = newElement()
   let line = 1
-  let startLine = 1
+  let place = { line: 1, element: 0 }
   for await (const piece of piecesOf(source)) {
     const rows: TextRow[] = []
     let from = 0
@@ -164,8 +173,8 @@ export async function* arrayRows(source: BatchSource, under?: string): AsyncGene
       if (state === 'element') {
         const end = element(byte)
         if (end !== 'more') {
-          row.add(piece.subarray(from, end === 'with' ? at + 1 : at), startLine)
-          rows.push({ line: startLine, text: row.take(startLine), whole: true })
+          row.add(piece.subarray(from, end === 'with' ? at + 1 : at), place)
+          rows.push({ ...place, text: row.take(place), whole: true })
           state = 'after'
         }
         if (end !== 'before') {
@@ -188,18 +197,24 @@ export async function* arrayRows(source: BatchSource, under?: string): AsyncGene
       } else {
         if (byte === comma || byte === closeBracket || byte === closeBrace) throw wrong(line, 'an element is missing')
         state = 'element'
-        startLine = line
+        place = { line, element: place.element + 1 }
         from = at
         element = newElement()
         element(byte)
       }
     }
-    if (state === 'element') row.add(piece.subarray(from), startLine)
+    if (state === 'element') row.add(piece.subarray(from), place)
     yield rows
   }
   if (state === 'end') return
   const missing = state === 'before' && under !== undefined ? `it has no list under "${under}"` : 'its closing ] is missing'
   throw inputFault(source, line, 'input_torn', `the JSON is cut off or of another kind: ${missing}`, 'give the whole file')
+}
+
+/** The schema of a document that is one object over the whole file with its results first, as `--json` prints them; else `undefined`. */
+export async function documentSchema(source: BatchSource): Promise<string | undefined> {
+  const head = new TextDecoder().decode(await source.read(0, 1_024))
+  return /^\ufeff?\s*\{\s*"schema"\s*:\s*"([^"]*)"\s*,\s*"results"\s*:/.exec(head)?.[1]
 }
 
 type ArrayState = 'before' | 'first' | 'element' | 'after' | 'next' | 'end'

@@ -12,7 +12,13 @@ export interface Settled {
   readonly outcome: 'accepted' | 'replayed' | 'rejected' | 'unknown' | 'deferred'
   readonly statusCode: number | null
   readonly authorization?: Authorization
-  readonly candidate?: { readonly candidateId: string; readonly status: string; readonly receivedAt: string }
+  /** `asOf`: the status is that of an answer to this run, or the last one that the journal knows. */
+  readonly candidate?: {
+    readonly candidateId: string
+    readonly status: string
+    readonly receivedAt: string
+    readonly asOf: 'answer' | 'journal'
+  }
   readonly error?: ProposerError
 }
 
@@ -129,10 +135,11 @@ function take(one: Sending, answer: SubmitAnswer): void {
   if (answer.kind === 'accepted') {
     const { candidate_id: candidateId, status, received_at: receivedAt } = answer.value
     const outcome = answer.httpStatus === 202 ? 'accepted' : 'replayed'
-    one.result = { outcome, statusCode: answer.httpStatus, authorization, candidate: { candidateId, status, receivedAt } }
+    one.result = { outcome, statusCode: answer.httpStatus, authorization, candidate: { candidateId, status, receivedAt, asOf: 'answer' } }
     return
   }
-  one.last = answer
+  // A call that was cut short tells less than the one before it.
+  if (one.last === undefined || answer.code !== 'not_sent') one.last = answer
   if (answer.kind === 'reconcile')
     one.result = { outcome: 'rejected', statusCode: 409, authorization, error: conflict(authorization, answer) }
   else if (answer.kind === 'uncertain') one.uncertain = true

@@ -6,16 +6,17 @@ import type { Address, Hex, Signer } from '../ports.js'
 import { ProposerError, StorageError, UsageError } from '../protocol/errors.js'
 import { fromBatchItem, identityOf } from '../protocol/proposal.js'
 import { toHex } from '../protocol/witness.js'
-import { type Authorization, openFor } from './authorizations.js'
-import { authorizationOpen, byRound, signInRound } from './authorize.js'
-import type { BatchParts, Planned, ToSign } from './batch-plan.js'
+import type { Authorization } from './authorizations.js'
+import { byRound, signInRound } from './authorize.js'
+import { type BatchParts, importable, type Planned, type ToSign } from './batch-plan.js'
 import type { Spending } from './batch-spending.js'
 import { chainNow, onChain, type QuestionContext } from './context.js'
 import { pinnedHeads, spentNonces } from './funds.js'
 import type { JournalView } from './journal.js'
-import type { JournalEntry, Signed } from './journal-records.js'
+import { type ChainCheck, chainChecks, type JournalEntry, type Signed } from './journal-records.js'
 import { offerOpen } from './outside.js'
-import { checkTerms, checkTimeline } from './prepare.js'
+import { newMisplaced } from './payload.js'
+import { checkTerms, checkTimeline, type RoundFacts } from './prepare.js'
 import { checkedSignature, type Draft, draftOf, newAuthorization, reasonOf, signedOf } from './signing.js'
 
 export type ToImport = Extract<Planned, { kind: 'import' }>
@@ -44,12 +45,20 @@ export async function signGroup(parts: BatchParts, spending: Spending, group: re
     chain !== undefined && signer !== undefined && (await onChain(() => chain.code(signer.address))) !== '0x' ? chain : undefined
   return journal.exclusive(async (view) => {
     const held = new Set<string>()
+    const nonces = new Set<string>()
     const made: Made[] = []
     for (const one of group) {
       const question =
         one.kind === 'import' ? `${one.questionId} ${one.row.item.proposer}` : `${one.context.question_id} ${one.intent.proposer}`
-      made.push(held.has(question) ? { kind: 'failed', error: heldInGroup() } : await ownFailure(() => make(one, view, signer, nowSeconds)))
+      const asMade: Made = held.has(question)
+        ? { kind: 'failed', error: heldInGroup() }
+        : await ownFailure(() => make(one, view, signer, nowSeconds))
       held.add(question)
+      // What the group itself takes is in no view yet.
+      const terms = asMade.kind === 'draft' ? asMade.draft.terms : asMade.kind === 'record' ? asMade.signed.terms : undefined
+      const nonce = terms === undefined ? undefined : `${terms.proposer} ${terms.nonce}`
+      made.push(nonce !== undefined && nonces.has(nonce) ? { kind: 'failed', error: nonceInGroup(nonce) } : asMade)
+      if (nonce !== undefined) nonces.add(nonce)
     }
     const reserved = await withoutSpent(parts, made)
     const reserving = reserved.flatMap((one) => (one.kind === 'draft' ? one.reserving : []))
@@ -82,7 +91,8 @@ export async function signGroup(parts: BatchParts, spending: Spending, group: re
     const nonce = intent.nonce ?? parts.journal.nextNonce()
     const terms = { price, amount: String(amountRaw), nonce: String(nonce), deadline: String(deadlineSeconds) }
     const digest = toHex(witness.digest(terms))
-    return { kind: 'draft', ...draftOf(parts, intent, { context, price, amountRaw, nonce, deadlineSeconds, round: ref, digest }, view) }
+    const prepared = { context, price, amountRaw, nonce, deadlineSeconds, round: ref, digest, unchecked: uncheckedIn(parts, context) }
+    return { kind: 'draft', ...draftOf(parts, intent, prepared, view) }
   }
 
   async function signDraft(draft: Draft, signer: Signer): Promise<Made> {
@@ -92,6 +102,10 @@ export async function signGroup(parts: BatchParts, spending: Spending, group: re
     })
   }
 }
+
+/** What no chain has confirmed of a row: its context says whether it is the chain's; nonce and funds are looked at here. */
+const uncheckedIn = ({ chain }: BatchParts, { source }: RoundFacts): readonly ChainCheck[] =>
+  chain === undefined ? chainChecks : source === 'chain' ? [] : ['round', 'bond']
 
 /** A failure that says what is wrong with one item; anything else ends the batch. */
 async function ownFailure(work: () => Promise<Made>): Promise<Made> {
@@ -132,7 +146,8 @@ async function withoutSpent({ chain, trust }: BatchParts, made: readonly Made[])
 /** The record of an item that was signed elsewhere, unless the journal knows it by now. */
 function importOf(parts: BatchParts, { row, questionId }: ToImport, view: JournalView): Made {
   const { ports, journal, trust } = parts
-  const { questionId: _question, signature, ...terms } = fromBatchItem(questionId, row.item)
+  const proposal = fromBatchItem(questionId, row.item)
+  const { questionId: _question, signature, ...terms } = proposal
   const identity = identityOf(
     ports.hash,
     { chainId: trust.chain_id, spender: trust.signed_proposer as Hex },
@@ -140,11 +155,12 @@ function importOf(parts: BatchParts, { row, questionId }: ToImport, view: Journa
   )
   const known = view.byIdentity(identity)
   if (known !== undefined) return { kind: 'known', authorization: known }
-  const wanted = { questionId, proposer: terms.proposer, chainId: trust.chain_id }
-  const other = openFor(view.byQuestion(questionId), wanted, ports.clock.nowMs()).at(-1)
-  if (other !== undefined) throw authorizationOpen(other)
+  if (view.isReserved(terms.proposer, terms.nonce)) newMisplaced(trust.chain_id, view)(row.body, proposal, signature)
+  const answered = importable(parts, view, proposal)
+  const { typedData: _typedData, offeredAtMs: _offeredAtMs, ...askedFor } = answered?.offered ?? {}
   const signed: Signed = {
-    id: journal.nextId(),
+    ...askedFor,
+    id: answered?.id ?? journal.nextId(),
     identifier: row.identifier,
     questionId,
     chainId: trust.chain_id,
@@ -193,6 +209,12 @@ async function journaled({ journal }: BatchParts, made: Made): Promise<Made> {
 const wrongSigner = (signer: Signer | undefined, proposer: Address) =>
   new UsageError('wrong_signer', `the key is for ${signer?.address ?? 'nobody'}, the proposer is ${proposer}`, {
     hint: 'choose the proposer’s own account with --account',
+  })
+
+/** `checkBatch` has refused such an input; this holds R6 for every other caller. */
+const nonceInGroup = (nonce: string) =>
+  new UsageError('nonce_reserved', `nonce ${nonce.split(' ')[1]} stands twice in this batch for the same proposer`, {
+    hint: 'leave the nonce out: a fresh one is chosen',
   })
 
 /** `checkBatch` has refused such an input; this holds R8 for every other caller. */

@@ -45,7 +45,7 @@ export function newSpending(parts: BatchParts, limits: SpendingLimits): Spending
         const leftRaw = await leftOf(parts.chain, token, owner)
         if (amountRaw > leftRaw) {
           isOver = limits.fit
-          throw insufficient(owner, token, amountRaw, leftRaw)
+          throw insufficient(limits, owner, token, amountRaw, leftRaw)
         }
         left.set(`${owner} ${token}`, leftRaw - amountRaw)
       }
@@ -54,22 +54,21 @@ export function newSpending(parts: BatchParts, limits: SpendingLimits): Spending
   }
 }
 
-const overSpend = ({ maxSpendRaw }: SpendingLimits, wouldRaw: bigint) =>
+const orShorter = ({ fit }: Pick<SpendingLimits, 'fit'>) =>
+  fit ? ' or give a shorter batch' : ', give a shorter batch, or add --fit to sign the first rows that fit'
+
+const overSpend = ({ maxSpendRaw, ...limits }: SpendingLimits, wouldRaw: bigint) =>
   new UsageError(
     'over_max_spend',
     `the batch would authorize ${wouldRaw}, ${maxSpendRaw === undefined ? 'which the wallet does not cover' : `--max-spend is ${maxSpendRaw}`}`,
-    {
-      hint: 'raise --max-spend, give a shorter batch, or add --fit to sign the first rows that fit',
-    },
+    { hint: `raise --max-spend${orShorter(limits)}` },
   )
 
-const insufficient = (owner: Address, token: Address, neededRaw: bigint, leftRaw: bigint) =>
+const insufficient = (limits: SpendingLimits, owner: Address, token: Address, neededRaw: bigint, leftRaw: bigint) =>
   new UsageError(
     'insufficient_funds',
     `${owner} has ${leftRaw} of token ${token} left beside its open authorizations; ${neededRaw} is needed`,
-    {
-      hint: 'fund the wallet (`proposer funds`), give a shorter batch, or add --fit to sign the first rows that fit',
-    },
+    { hint: `fund the wallet (\`proposer funds\`)${orShorter(limits)}` },
   )
 
 const allowanceNote = ({ trust }: BatchParts, { allowanceRaw, owner, token }: Funds) =>
@@ -105,7 +104,7 @@ export async function checkSpending(
   if (parts.chain === undefined) return
   for (const { owner, token, raw } of neededRaw.values()) {
     const { freeRaw } = await fundsOf(parts.chain, parts.trust, await parts.journal.load(), owner, token)
-    if (raw > freeRaw) throw insufficient(owner, token, raw, freeRaw)
+    if (raw > freeRaw) throw insufficient(limits, owner, token, raw, freeRaw)
   }
 }
 

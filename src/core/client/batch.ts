@@ -2,10 +2,11 @@
  * `batch submit` and `batch sign` (contract §6): rows in order, the journal first, signatures just before they are sent, so that their
  * deadlines count from then. Memory holds a hundred rows at a time, however many there are.
  */
-import { ConflictError, ProposerError, RejectedError, UnauthorizedError, UnavailableError, UncertainError } from '../protocol/errors.js'
+import { ProposerError, RejectedError, UnauthorizedError, UnavailableError, UncertainError } from '../protocol/errors.js'
 import { limits } from '../protocol/schema.js'
 import type { SubmitParts } from './attempt.js'
 import { type Authorization, isUnsettled, stateOf } from './authorizations.js'
+import { asItemError } from './batch-errors.js'
 import type { BatchRow } from './batch-input.js'
 import { type BatchParts, type Planned, type PlanOptions, planRows, savedFor, type ToSign } from './batch-plan.js'
 import { type Settled, type SettleOptions, settleGroup } from './batch-settle.js'
@@ -259,19 +260,9 @@ function resultOf(parts: Pick<BatchParts, 'ports'>, plan: Exclude<Ready, { kind:
   if (plan.kind === 'rejected') {
     const { error } = plan
     const outcome = error instanceof UnavailableError ? 'deferred' : 'rejected'
-    return { row, outcome, statusCode: error.meta.httpStatus ?? null, error: asItemError(error) }
+    return { row, outcome, statusCode: error.meta.httpStatus ?? null, error: asItemError(row, error) }
   }
   return { row, ...fromJournal(parts, plan.authorization) }
-}
-
-/** One item that is refused here leaves the others alone: exit 3, as one that the gateway refuses (contract §6). */
-function asItemError(error: ProposerError): ProposerError {
-  if (error instanceof ConflictError || error instanceof UnavailableError || error instanceof UnauthorizedError) return error
-  const { hint, httpStatus } = error.meta
-  return new RejectedError(error.code, error.detail, {
-    ...(hint === undefined ? {} : { hint }),
-    ...(httpStatus === undefined ? {} : { httpStatus }),
-  })
 }
 
 /** What an earlier run left in the journal. */
@@ -283,6 +274,7 @@ function fromJournal({ ports }: Pick<BatchParts, 'ports'>, authorization: Author
       candidateId,
       status: terminal?.outcome === 'executed' || terminal?.outcome === 'failed' ? terminal.outcome : 'received',
       receivedAt: receivedAt ?? '',
+      asOf: 'journal' as const,
     }
     return { outcome: status === 200 ? 'replayed' : 'accepted', statusCode: status, authorization, candidate }
   }
@@ -355,7 +347,7 @@ export async function* signBatch(
     const reused = new Set(plans.filter(({ kind }) => kind === 'send').map(({ row }) => row))
     const ready = await authorizePlans(parts, plans, options.spending)
     yield ready.map((one): RowSigned => {
-      if (one.kind === 'rejected') return { row: one.row, error: asItemError(one.error) }
+      if (one.kind === 'rejected') return { row: one.row, error: asItemError(one.row, one.error) }
       return { row: one.row, authorization: one.authorization, reused: reused.has(one.row) }
     })
   }

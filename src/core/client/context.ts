@@ -273,7 +273,7 @@ const notFound = (identifier: string) =>
 function notOpen(round: Round): ConflictError {
   const state = round.paused ? 'paused' : round.state
   return new ConflictError('request_not_open', `the request of ${round.questionId} cannot be proposed on: it is ${state}`, {
-    hint: 'wait for a new round; `proposer reconcile <identifier>` shows what happened',
+    hint: `wait for a new round; \`proposer reconcile ${round.questionId}\` shows what happened`,
   })
 }
 

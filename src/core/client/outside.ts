@@ -3,15 +3,15 @@
  * to the last the journal holds nonce and question for it (R6, R8), so that the wallet is never asked for two answers to one question.
  */
 import type { Address, Signer } from '../ports.js'
-import { ConflictError, UsageError } from '../protocol/errors.js'
+import { ConflictError, InterruptedError, ProposerError, UsageError } from '../protocol/errors.js'
 import { minimumDeadlineSeconds } from '../protocol/permit.js'
 import { outcomeOf } from '../protocol/proposal.js'
 import type { OutcomeKey, TypedData } from '../protocol/schema.js'
-import { type Authorization, isOfferOpen, type Offer, otherTerms, type Wanted } from './authorizations.js'
+import { type Authorization, isOfferOpen, isOpen, type Offer, otherTerms, type Wanted } from './authorizations.js'
 import type { AuthorizeParts, Intent } from './authorize.js'
 import type { JournalView } from './journal.js'
 import type { Preview } from './prepare.js'
-import { checkedSignature, draftOf, newAuthorization, reasonOf, signedOf } from './signing.js'
+import { checkedSignature, draftOf, liftedV, newAuthorization, reasonOf, signedOf } from './signing.js'
 import { pinnedQuestionId, untrusted } from './trust.js'
 
 /**
@@ -32,7 +32,8 @@ export async function giveOut(parts: AuthorizeParts, intent: Intent, prepared: P
 
 /**
  * Has the signer sign an offer and journals the answer. Runs without the journal's lock: a person at a wallet may take a minute. With
- * `abandonOnFailure` an offer that only this signer has seen is given up where it does not sign; its answer would reach nobody.
+ * `abandonOnFailure` an offer that only this signer has seen is given up where it says that it does not sign. One that merely has not
+ * answered may sign yet, so the offer stays and holds its question (R8); the same intent asks for the same document again.
  */
 export async function signOffer(
   parts: AuthorizeParts,
@@ -48,10 +49,16 @@ export async function signOffer(
         : await signer.signTypedData(walletTypedData(typedData as TypedData))
     return await bringIn(parts, offer, given)
   } catch (error) {
-    if (options.abandonOnFailure) await parts.journal.append([{ kind: 'abandoned', data: { id: offer.id, reason: reasonOf(error) } }])
+    if (options.abandonOnFailure && !mayYetSign(error))
+      await parts.journal.append([{ kind: 'abandoned', data: { id: offer.id, reason: reasonOf(error) } }])
     throw error
   }
 }
+
+/** The wallet has been asked and its answer did not come. */
+const mayYetSign = (error: unknown): boolean =>
+  error instanceof InterruptedError ||
+  (error instanceof ProposerError && ['signer_timed_out', 'signer_lost', 'timed_out'].includes(error.code))
 
 type ImportParts = Pick<AuthorizeParts, 'ports' | 'journal' | 'trust' | 'chain'>
 
@@ -78,24 +85,29 @@ const offerGone = (id: string) =>
 
 /**
  * `sign <identifier> --signature`: takes the answer of a wallet outside. It must be for typed data that this journal gave out and that is
- * still open; of several it goes to the one it authorizes. UsageError `no_offer`, `bad_signature`.
+ * still open; of several it goes to the one it authorizes. Brought a second time, it gives what it made the first time, while that is
+ * open (`reused`). UsageError `no_offer`, `bad_signature`.
  */
 export async function importSignature(
   parts: ImportParts,
   wanted: { readonly identifier: string; readonly proposer?: Address | undefined; readonly outcome?: OutcomeKey | undefined },
   given: string,
-): Promise<Authorization> {
+): Promise<{ readonly authorization: Authorization; readonly reused: boolean }> {
   const { trust, journal, ports } = parts
   const view = await journal.load()
   const questionId = pinnedQuestionId(trust, wanted.identifier)
-  const candidates = view.offers.filter(
+  const isWanted = (one: Draft) =>
+    (one.questionId === questionId || one.identifier === wanted.identifier) &&
+    one.chainId === trust.chain_id &&
+    (wanted.proposer === undefined || one.terms.proposer === wanted.proposer) &&
+    (wanted.outcome === undefined || outcomeOf(one.terms.price) === wanted.outcome)
+  const before = view.authorizations.findLast(
     (one) =>
-      (one.offered.questionId === questionId || one.offered.identifier === wanted.identifier) &&
-      one.offered.chainId === trust.chain_id &&
-      (wanted.proposer === undefined || one.offered.terms.proposer === wanted.proposer) &&
-      (wanted.outcome === undefined || outcomeOf(one.offered.terms.price) === wanted.outcome) &&
-      one.supersededBy === undefined &&
-      isOfferOpen(one, ports.clock.nowMs()),
+      isWanted(one.signed) && one.supersededBy === undefined && isOpen(one, ports.clock.nowMs()) && isSignatureOf(one.signed.body, given),
+  )
+  if (before !== undefined) return { authorization: before, reused: true }
+  const candidates = view.offers.filter(
+    (one) => isWanted(one.offered) && one.supersededBy === undefined && isOfferOpen(one, ports.clock.nowMs()),
   )
   let refusal: unknown
   for (const offer of candidates) {
@@ -103,13 +115,25 @@ export async function importSignature(
       throw untrusted('signed_proposer', `${offer.id} was given out for spender ${offer.offered.spender}, which is no longer pinned`)
     }
     try {
-      return await bringIn(parts, offer, given)
+      return { authorization: await bringIn(parts, offer, given), reused: false }
     } catch (error) {
       if (!(error instanceof UsageError)) throw error
       refusal ??= error
     }
   }
   throw refusal ?? noOffer(wanted.identifier)
+}
+
+/** What names the question, proposer and answer, in an offer as in an authorization. */
+type Draft = Pick<Offer['offered'], 'questionId' | 'identifier' | 'chainId'> & {
+  readonly terms: Pick<Offer['offered']['terms'], 'proposer' | 'price'>
+}
+
+/** Whether a saved payload holds this answer of a wallet, as it came or with its v lifted. */
+function isSignatureOf(body: string, given: string): boolean {
+  const { signature } = JSON.parse(body) as { readonly signature?: unknown }
+  const answer = given.trim().toLowerCase()
+  return signature === answer || signature === liftedV(answer)
 }
 
 const noOffer = (identifier: string) =>

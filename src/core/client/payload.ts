@@ -5,7 +5,7 @@ import { fromSingle, identityOf, outcomeOf, type Authorization as Proposal } fro
 import { SignedProposal } from '../protocol/schema.js'
 import { recoverSigner } from '../protocol/signature.js'
 import { fromHex } from '../protocol/witness.js'
-import type { Authorization } from './authorizations.js'
+import type { Authorization, Offer } from './authorizations.js'
 import type { JournalView } from './journal.js'
 import type { Offered, Signed } from './journal-records.js'
 import { pinnedQuestionId, type Trust, untrusted } from './trust.js'
@@ -46,35 +46,75 @@ export function readPayload(
   const binding = { chainId: trust.chain_id, spender: trust.signed_proposer as Hex }
   const identity = identityOf(ports.hash, binding, { ...terms, signature })
   const same = view.byIdentity(identity)
-  if (same === undefined) refuseMisplaced(trust.chain_id, body, terms, signature, view)
+  if (same === undefined) newMisplaced(trust.chain_id, view)(body, terms, signature)
   return { payload, questionId, terms, signature, identity, same }
 }
 
-function refuseMisplaced(chainId: number, body: string, terms: Terms, signature: Hex, view: JournalView): void {
-  const ours = (record: Signed | Offered) => record.chainId === chainId && record.terms.proposer === terms.proposer
-  const signed = view.authorizations.filter((one) => ours(one.signed))
-  const elsewhere = signed.find((one) => one.signed.questionId !== terms.questionId && isOf(one.signed, body, terms, signature))
-  if (elsewhere !== undefined) throw ofOtherQuestion(elsewhere, terms.questionId)
-  const holders = [
-    ...signed.map(({ id, signed: record }) => ({ id, record })),
-    ...view.offers.filter((one) => ours(one.offered)).map(({ id, offered: record }) => ({ id, record })),
-  ]
-  for (const { id, record } of holders) {
-    if (record.terms.nonce !== terms.nonce) continue
-    const changes = changesOf(record, terms)
-    if (changes.length > 0) throw changed(id, terms.nonce, changes)
+/**
+ * What refuses a payload that the journal does not hold as it is: `payload_of_other_question`, `payload_changed` (R6). The journal is
+ * indexed on first use, so that a batch may ask for each of its items.
+ */
+export function newMisplaced(chainId: number, view: JournalView): (body: string, terms: Terms, signature: string) => void {
+  let index: { readonly signatures: Map<string, Authorization[]>; readonly nonces: Map<string, Holder[]> } | undefined
+  const indexed = () => {
+    const signatures = new Map<string, Authorization[]>()
+    const nonces = new Map<string, Holder[]>()
+    for (const one of view.authorizations) {
+      if (one.signed.chainId !== chainId) continue
+      put(signatures, signatureIn(one.signed.body), one)
+      put(nonces, nonceKey(one.signed.terms), { id: one.id, record: one.signed })
+    }
+    for (const { id, offered: record } of view.offers) if (record.chainId === chainId) put(nonces, nonceKey(record.terms), { id, record })
+    return { signatures, nonces }
+  }
+  return (body, terms, signature) => {
+    index ??= indexed()
+    const elsewhere = (index.signatures.get(signature) ?? []).find(
+      ({ signed }) =>
+        signed.terms.proposer === terms.proposer && signed.questionId !== terms.questionId && isOf(signed, body, terms, signature),
+    )
+    if (elsewhere !== undefined) throw ofOtherQuestion(elsewhere, terms.questionId)
+    for (const { id, record } of index.nonces.get(nonceKey(terms)) ?? []) {
+      const changes = changesOf(record, terms)
+      if (changes.length > 0) throw changed(id, terms.nonce, changes)
+    }
   }
 }
 
+interface Holder {
+  readonly id: string
+  readonly record: Signed | Offered
+}
+
+const nonceKey = ({ proposer, nonce }: Pick<Terms, 'nonce'> & { readonly proposer: string }) => `${proposer} ${nonce}`
+
+/** Of either form; found without parsing a whole journal. */
+const signatureIn = (body: string): string => /"signature"\s*:\s*"(0x[0-9a-f]*)"/.exec(body)?.[1] ?? ''
+
+function put<T>(index: Map<string, T[]>, key: string, value: T): void {
+  const known = index.get(key)
+  if (known === undefined) index.set(key, [value])
+  else known.push(value)
+}
+
+/** Typed data that was given out and whose answer this is: the same authorization, and its round is known. */
+export const offerAnswered = (offers: readonly Offer[], terms: Terms, signature: string): Offer | undefined =>
+  offers.find(
+    ({ offered }) =>
+      offered.questionId === terms.questionId &&
+      offered.terms.nonce === terms.nonce &&
+      changesOf(offered, terms).length === 0 &&
+      recoverSigner(fromHex(offered.digest), signature as Hex) === terms.proposer,
+  )
+
 /**
- * Whether a payload is this authorization, sent to the wrong question. A signature alone does not tell for a contract wallet, which may
+ * Whether a payload with its signature is this authorization, sent to the wrong question. A signature alone does not tell for a contract wallet, which may
  * give the same one for everything; with the nonce, or where it recovers over our digest, it does.
  */
-function isOf(signed: Signed, body: string, terms: Terms, signature: Hex): boolean {
+function isOf(signed: Signed, body: string, terms: Terms, signature: string): boolean {
   if (signed.body === body) return true
-  if ((JSON.parse(signed.body) as { signature?: unknown }).signature !== signature) return false
   if (signed.terms.nonce === terms.nonce) return true
-  return signed.digest !== undefined && recoverSigner(fromHex(signed.digest), signature) === terms.proposer
+  return signed.digest !== undefined && recoverSigner(fromHex(signed.digest), signature as Hex) === terms.proposer
 }
 
 /** What a payload says otherwise than the record with its nonce. The signature is no field: it may be encoded in more than one way (R22). */

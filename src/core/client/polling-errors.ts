@@ -5,32 +5,62 @@ import type { PolledStatus, PollTarget } from './polled.js'
 /** So many are named; of more the rest is counted. */
 const named = 3
 
-const nextActions: Readonly<Record<string, string>> = {
-  none: 'nothing is left to do',
-  wait: 'wait, then look at the status again',
-  replay_same_payload: 'send the same payload again with `proposer replay`',
-  fund_wallet: 'fund the wallet, then send the same payload again with `proposer replay`',
-  approve_permit2: 'approve Permit2 for the token, then send the same payload again with `proposer replay`',
-  sign_new_authorization: 'sign anew with `proposer submit`',
-  wait_for_new_round: 'wait for a new round; `proposer reconcile <identifier>` shows the state',
-  contact_operator: 'contact the operator with the candidate id',
+/** What is known beside a failure, for commands that can be run as they are. */
+export interface FailedOf {
+  /** Absent where the journal does not know the candidate. */
+  readonly journalId?: string | undefined
+  readonly questionId?: string | undefined
+  readonly proposer?: string | undefined
+}
+
+/** What a failure's `next_action` asks for, as commands (contract §5); an action of another gateway as it is. */
+export function nextStep(action: string, { journalId, questionId, proposer }: FailedOf): string {
+  const again =
+    journalId === undefined
+      ? 'send the same payload again with `proposer submit <identifier> <payload.json>`'
+      : `send the same payload again with \`proposer replay ${journalId}\``
+  switch (action) {
+    case 'none':
+      return 'nothing is left to do'
+    case 'wait':
+      return 'wait, then look at the status again'
+    case 'replay_same_payload':
+      return again
+    case 'fund_wallet':
+      return `fund the wallet${proposer === undefined ? '' : ` ${proposer}`}, then ${again}`
+    case 'approve_permit2':
+      return `let Permit2 move the token with \`proposer funds approve\`, then ${again}`
+    case 'sign_new_authorization':
+      return `sign anew with \`proposer submit ${questionId ?? '<identifier>'} --outcome <p1|p2|p3>\``
+    case 'wait_for_new_round':
+      return `wait for a new round; \`proposer reconcile ${questionId ?? '<identifier>'}\` shows the state`
+    case 'contact_operator':
+      return 'contact the operator with the candidate id'
+    default:
+      return `next: ${action}`
+  }
 }
 
 /** FailedError (exit 7) of a failed candidate: code, detail and what to do next. */
-export function failedError({ failure, candidate_id: id }: PolledStatus): FailedError {
+export function failedError(status: PolledStatus, journalId?: string): FailedError {
+  const { failure, candidate_id: id, question_id: questionId, proposer } = status
   if (failure === null) return new FailedError('failed', `candidate ${id} failed`, { hint: 'ask the operator for the reason' })
   const { code, detail, stage, next_action: next, retryable } = failure
   return new FailedError(code, `candidate ${id} failed${stage === undefined ? '' : ` at ${stage}`}: ${detail}`, {
-    hint: next === undefined ? `see \`proposer status ${id}\` for what to do next` : (nextActions[next] ?? `next: ${next}`),
+    hint: next === undefined ? `see \`proposer status ${id}\` for what to do next` : nextStep(next, { journalId, questionId, proposer }),
     ...(retryable === undefined ? {} : { retryable }),
   })
 }
 
 /** One error for all failures, `undefined` where there is none: code and next action of the first, and how many there are. */
-export function failuresError(failed: readonly PolledStatus[], total: number): FailedError | undefined {
+export function failuresError(
+  failed: readonly PolledStatus[],
+  total: number,
+  journalIdOf: (candidateId: string) => string | undefined = () => undefined,
+): FailedError | undefined {
   const [first] = failed
   if (first === undefined) return undefined
-  const error = failedError(first)
+  const error = failedError(first, journalIdOf(first.candidate_id))
   if (failed.length === 1) return error
   const { hint = '', retryable = false } = error.meta
   return new FailedError(error.code, `${failed.length} of ${total} candidates failed; the first: ${error.detail}`, { hint, retryable })

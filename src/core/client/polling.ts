@@ -103,7 +103,9 @@ export async function pollCandidates(parts: PollParts, targets: readonly PollTar
 
   const finish = async (last?: ProposerError): Promise<PollResult> => {
     await journalEnds(parts.journal, asking.settleOwed())
-    return { ...result(followed, last), items }
+    const hasFailed = followed.some(({ status }) => status?.status === 'failed')
+    const view = hasFailed ? await parts.journal?.load() : undefined
+    return { ...result(followed, last, (candidateId) => view?.byCandidate(candidateId)?.id), items }
   }
   const waiting = () => followed.filter(({ done }) => !done)
   const limit = timeLimit(parts, {
@@ -261,11 +263,15 @@ async function slept({ ports }: PollParts, ms: number, signal: AbortSignal | und
   }
 }
 
-function result(followed: readonly Followed[], last?: ProposerError): Omit<PollResult, 'items'> {
+function result(
+  followed: readonly Followed[],
+  last: ProposerError | undefined,
+  journalIdOf: (candidateId: string) => string | undefined,
+): Omit<PollResult, 'items'> {
   const failed = followed.flatMap(({ status }) => (status?.status === 'failed' ? [status] : []))
   const refused = followed.flatMap(({ target, refusal }) => (refusal === undefined ? [] : [{ target, refusal }]))
   const named = refused.map(({ target, refusal }) => refusalOf(target, refusal))
-  const error = gravest([...named, failuresError(failed, followed.length), last])
+  const error = gravest([...named, failuresError(failed, followed.length, journalIdOf), last])
   const candidates = followed.flatMap(({ status }) => status ?? [])
   const missing = followed.filter(({ done, refusal }) => !done || refusal !== undefined).map(({ target }) => target)
   const refusals = new Map(refused.map(({ target, refusal }) => [target.candidateId, refusal]))

@@ -32,7 +32,17 @@ export type SubmissionResult =
       readonly outcome: 'refused' | 'conflict' | 'unknown' | 'deferred' | 'interrupted'
       readonly statusCode: number | null
       readonly error: ProposerError
+      /** Its round is over, and no gateway will tell any more. */
+      readonly outOfBand?: OutOfBand
     })
+
+/** What the out-of-band channel needs (robustness §6); never the signature. */
+export interface OutOfBand {
+  readonly questionId: string
+  readonly clientRef: string | undefined
+  /** When the first attempt began that may have been admitted; Unix milliseconds. */
+  readonly submittedAtMs: number
+}
 
 /** Robustness §6. */
 const maxTries = 8
@@ -143,14 +153,14 @@ export function deferredOutcome({ id }: Authorization, last: Unaccepted): Unsett
 }
 
 /** The gateway's 409 (exit 5), with the candidate to look at where it is known. */
-export function conflict({ candidateId }: Authorization, answer: Unaccepted): ConflictError {
+export function conflict({ candidateId, signed }: Authorization, answer: Unaccepted): ConflictError {
   const error = answerError(answer, 'submit')
-  if (candidateId === undefined) return error
   const { code, detail, meta } = error
-  return new (error.constructor as typeof ConflictError)(code, detail, {
-    ...meta,
-    hint: `follow the candidate with \`proposer poll ${candidateId}\``,
-  })
+  const hint =
+    candidateId === undefined
+      ? `see \`proposer reconcile ${signed.questionId}\` before signing again`
+      : `follow the candidate with \`proposer poll ${candidateId}\``
+  return new (error.constructor as typeof ConflictError)(code, detail, { ...meta, hint })
 }
 
 /** Contract §6: 6 where an attempt is uncertain, else 130. `why` is the signal's reason. */

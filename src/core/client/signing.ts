@@ -158,10 +158,10 @@ export async function checkedSignature(
 }
 
 /** Wallets that end 65 bytes with 0 or 1 mean 27 or 28 (domain §3.3). */
-function liftedV(signature: Hex): Hex {
+export function liftedV<Text extends string>(signature: Text): Text {
   if (signature.length !== 132) return signature
   const v = signature.slice(130)
-  return v === '00' || v === '01' ? `${signature.slice(0, 130) as Hex}${v === '00' ? '1b' : '1c'}` : signature
+  return v === '00' || v === '01' ? (`${signature.slice(0, 130)}${v === '00' ? '1b' : '1c'}` as Text) : signature
 }
 
 /** The first of these signatures that the account's code takes. */

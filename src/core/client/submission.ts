@@ -4,24 +4,28 @@ import type { Terms } from '../protocol/proposal.js'
 import { recoverSigner } from '../protocol/signature.js'
 import { fromHex } from '../protocol/witness.js'
 import type { SubmitParts } from './attempt.js'
-import { type Authorization, offersFor, openFor } from './authorizations.js'
+import { type Authorization, offersFor, openFor, stateOf } from './authorizations.js'
 import { type AuthorizeParts, authorizationOpen, authorize, type Intent, signInRound } from './authorize.js'
 import type { JournalView } from './journal.js'
 import type { Offered, Signed } from './journal-records.js'
 import { offerOpen } from './outside.js'
 import { readPayload } from './payload.js'
-import { unknownId } from './replay.js'
+import { refuseSuperseded, sentElsewhere, unknownId } from './replay.js'
+import { type CurrentRound, sendInRound } from './round-over.js'
 import { type SubmissionResult, type SubmitOptions, submitAuthorization } from './sending.js'
 import type { Trust } from './trust.js'
 
 export { gravest } from './answer.js'
 export type { SubmitParts } from './attempt.js'
-export { replay } from './replay.js'
-export { type SubmissionResult, type SubmitOptions, submitAuthorization } from './sending.js'
+export { replay, type Skipped } from './replay.js'
+export type { CurrentRound } from './round-over.js'
+export { type OutOfBand, type SubmissionResult, type SubmitOptions, submitAuthorization } from './sending.js'
+export type { SettledEarlier } from './settle.js'
 
 /**
  * `submit <identifier> --outcome` (contract §6): look-up, sign if need be, send. Where the saved bytes turn out to be of an earlier round,
- * that one is settled and a new one is signed and sent, once. Rejects like `authorize`.
+ * that one is settled and a new one is signed and sent, once. Rejects like `authorize`, and with UncertainError `other_origin` where saved bytes
+ * of unknown outcome went to another gateway: this one cannot tell about them (R7).
  */
 export async function submitIntent(
   parts: SubmitParts & AuthorizeParts,
@@ -29,12 +33,19 @@ export async function submitIntent(
   options: SubmitOptions = {},
 ): Promise<SubmissionResult> {
   const first = await authorize(parts, intent)
-  const result = await submitAuthorization(parts, first.authorization, options)
+  refuseElsewhere(parts, first.authorization)
+  const result = await sendInRound(parts, first.authorization, options)
   if (!first.reused || !(await roundIsOver(parts, result))) return result
   const view = await parts.journal.load()
   parts.note?.(`${first.journalId} is of an earlier round`)
   const next = await signInRound({ ...parts, note: parts.note ?? (() => undefined) }, withoutSupersede(intent, view))
   return submitAuthorization(parts, next.authorization, options)
+}
+
+function refuseElsewhere({ ports, gateway }: SubmitParts, authorization: Authorization): void {
+  if (stateOf(authorization, ports.clock.nowMs()).kind !== 'unknown') return
+  const away = sentElsewhere(authorization, gateway.origin, true)
+  if (away !== undefined) throw away.error
 }
 
 /** A superseding intent that was reused has done its work. */
@@ -47,7 +58,7 @@ function withoutSupersede(intent: Intent, view: JournalView): Intent {
 /** The gateway says so, or refuses a signature that names another round than the current one. */
 async function roundIsOver(parts: AuthorizeParts, { authorization, error }: SubmissionResult): Promise<boolean> {
   if (error === undefined) return false
-  if (error.code === 'round_advanced') return true
+  if (error.code === 'round_advanced' || error.code === 'round_over') return true
   const refused = error instanceof UnauthorizedError || (error instanceof UncertainError && error.meta.httpStatus === 403)
   if (!refused || authorization.signed.timestamp === undefined) return false
   try {
@@ -61,16 +72,19 @@ async function roundIsOver(parts: AuthorizeParts, { authorization, error }: Subm
 
 /**
  * `submit <identifier> <payload>`: sends the file's exact bytes. A payload the journal holds goes by its own record; another open
- * authorization for the question: ConflictError `authorization_open` unless `supersede` names it. UsageError as `readPayload`.
+ * authorization for the question: ConflictError `authorization_open` unless `supersede` names it; `superseded` where it was replaced
+ * itself. UsageError as `readPayload`, UncertainError `other_origin` as `submitIntent`.
  */
 export async function submitPayload(
   parts: SubmitParts & { readonly trust: Trust },
   identifier: string,
   body: string,
-  options: SubmitOptions & { readonly supersede?: string } = {},
+  options: SubmitOptions & { readonly supersede?: string; readonly round?: CurrentRound } = {},
 ): Promise<SubmissionResult> {
-  const authorization = await parts.journal.exclusive((view) => importPayload(parts, identifier, body, options.supersede, view))
-  return submitAuthorization(parts, authorization, options)
+  const { supersede, ...sending } = options
+  const authorization = await parts.journal.exclusive((view) => importPayload(parts, identifier, body, supersede, view))
+  refuseElsewhere(parts, authorization)
+  return sendInRound(parts, authorization, sending)
 }
 
 async function importPayload(
@@ -82,7 +96,10 @@ async function importPayload(
 ): Promise<Authorization> {
   const { ports, journal, trust } = parts
   const { questionId, terms, signature, identity, same } = readPayload(parts, identifier, body, view)
-  if (same !== undefined) return same
+  if (same !== undefined) {
+    refuseSuperseded(same)
+    return same
+  }
   const wanted = { questionId, proposer: terms.proposer, chainId: trust.chain_id }
   const offers = offersFor(view.offers, wanted, ports.clock.nowMs())
   // What a wallet outside was asked for has come back as a whole payload: the same authorization, and its round is known.

@@ -44,7 +44,7 @@ const listingMethods = ['eth_accounts', 'account_list'] as const
 /**
  * A wallet at a URL: https, or http on a loopback name, without user name and fragment. UsageError `invalid_signer_url`. Its calls reject
  * with UsageError `signer_refused` (a person or a rule said no, or the method is not known), UnavailableError `signer_timed_out`,
- * `signer_unreachable` (exit 75); nothing was signed as far as we know. No URL appears in a message (R5).
+ * `signer_lost` (it has the call and did not answer: it may sign yet) and `signer_unreachable` (exit 75). No URL appears in a message (R5).
  */
 export function openOutsideWallet(url: string, options: OutsideWalletOptions = {}): OutsideWallet {
   const target = requireSignerUrl(url)
@@ -162,13 +162,23 @@ const odd = (why: string) =>
   })
 
 const timedOut = (timeoutMs: number) =>
-  new UnavailableError('signer_timed_out', `the wallet did not answer within ${Math.round(timeoutMs / 1_000)} s; nothing was signed`, {
-    hint: 'look at the wallet: it may be waiting for you. Then run the same command again',
+  new UnavailableError('signer_timed_out', `the wallet did not answer within ${Math.ceil(timeoutMs / 1_000)} s; it may sign yet`, {
+    hint: 'look at the wallet: it may be waiting for you. Then run the same command again: it asks for the same document',
   })
+
+/** Failures before the wallet can have seen the call (robustness §6, Definite). */
+const beforeConnect = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'UND_ERR_CONNECT_TIMEOUT'])
 
 function unreachable(error: unknown): UnavailableError {
   const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
-  const code = typeof cause === 'object' && cause !== null && 'code' in cause ? ` (${safeText(String(cause.code))})` : ''
+  const name = typeof cause === 'object' && cause !== null && 'code' in cause ? String(cause.code) : undefined
+  const code = name === undefined ? '' : ` (${safeText(name)})`
+  const isTls = name !== undefined && /^(ERR_TLS|ERR_SSL|CERT_|DEPTH_ZERO|SELF_SIGNED|UNABLE_TO)/.test(name)
+  if (!isTls && !beforeConnect.has(name ?? '')) {
+    return new UnavailableError('signer_lost', `the connection to the wallet broke before it answered${code}; it may sign yet`, {
+      hint: 'look at the wallet, then run the same command again: it asks for the same document',
+    })
+  }
   return new UnavailableError('signer_unreachable', `the wallet behind --signer cannot be reached${code}`, {
     hint: 'start the wallet, and check the address',
   })

@@ -1,0 +1,58 @@
+/** Rounds that are over: how it is learned, and what is told of what was left open in them (§7 rule 3, robustness §6). */
+import type { CurrentRound, OutOfBand, SettledEarlier } from '../core/client/submission.js'
+import { instant } from '../core/protocol/candidate.js'
+import { ProposerError } from '../core/protocol/errors.js'
+import type { Context } from './context.js'
+import { contextSource } from './context-verb.js'
+import { visible } from './render.js'
+import type { Session } from './session.js'
+
+/** The round of a question as the node tells it where one is configured, else the gateway. What cannot be learned is left open. */
+export function currentRound(context: Context, session: Session): CurrentRound {
+  return {
+    isFree: session.settings.rpcUrl !== undefined,
+    async timestamp({ signed }) {
+      try {
+        const [result] = await (await contextSource(context, session)).contexts([signed.questionId], { signal: session.signal })
+        return result?.context?.request.timestamp
+      } catch (error) {
+        // Nobody tells, or nothing is pinned that could check it: what is known without it stands.
+        if (error instanceof ProposerError) return undefined
+        throw error
+      }
+    },
+  }
+}
+
+/** Collects what becomes of earlier ones. --quiet silences the note that told it, but not an outcome that only the operator can tell. */
+export function collector(context: Context, quiet: boolean, settled: SettledEarlier[]): (one: SettledEarlier) => void {
+  return (one) => {
+    settled.push(one)
+    if (quiet && context.output.mode === 'human' && one.outcome === 'unknown') context.output.warn(visible(one.line))
+  }
+}
+
+/** As it stands in a JSON result. */
+export const outOfBandData = ({ questionId, clientRef, submittedAtMs }: OutOfBand) => ({
+  question_id: questionId,
+  client_ref: clientRef ?? null,
+  submitted_at: instant(submittedAtMs),
+})
+
+/** What became of authorizations of earlier rounds, as it stands in a JSON result. */
+export const settledData = (settled: readonly SettledEarlier[]) =>
+  settled.map((one) => ({
+    journal_id: one.journalId,
+    outcome: one.outcome,
+    ...(one.outcome === 'unknown' ? { out_of_band: outOfBandData(one.outOfBand) } : { code: one.code ?? null }),
+  }))
+
+/**
+ * The same error with what became of the earlier ones in its detail: with --json there are no notes, and an outcome that only the
+ * operator can tell must not be lost with the result.
+ */
+export function withSettled(error: unknown, settled: readonly SettledEarlier[]): unknown {
+  if (!(error instanceof ProposerError) || settled.length === 0) return error
+  const detail = [error.detail, ...settled.map(({ line }) => line)].join('. ')
+  return new (error.constructor as typeof ProposerError)(error.code, detail, error.meta)
+}

@@ -1,0 +1,146 @@
+/** What people and programs read of outcomes that stay open: hints that can be pasted, rounds that are over, failures that may be retried. */
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import type { Clock } from '../../src/core/ports.js'
+import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { nextRound } from '../support/client-world.js'
+import { pins, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
+import { startWallet } from '../support/wallet-server.js'
+
+const key = `0x${'11'.repeat(32)}`
+
+let home: Awaited<ReturnType<typeof temporaryHome>>
+let gateway: ScriptedGateway
+let question: string
+beforeEach(async () => {
+  home = await temporaryHome()
+  gateway = scriptedGateway()
+  question = gateway.question.question_id
+  mkdirSync(join(home.path, 'trust'))
+  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify({ ...pins, slugs: { 'will-it-hold': question } }))
+  writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
+})
+afterEach(() => home.remove())
+
+/** Waits take no time, but count. */
+function instantClock(): Clock {
+  let sleptMs = 0
+  return {
+    nowMs: () => Date.now() + sleptMs,
+    monotonicMs: () => performance.now() + sleptMs,
+    sleep: async (ms, signal) => {
+      signal?.throwIfAborted()
+      sleptMs += ms
+    },
+  }
+}
+
+const env = () => ({ PROPOSER_KEY_FILE: join(home.path, 'key') })
+const ask = (argv: string[], more: RunOptions = {}) =>
+  run(home.path, [...argv, '--gateway', gateway.url], { env: env(), fetch: gateway.fetch, clock: instantClock(), ...more })
+const errorOf = (ran: Ran): { code: string; detail: string; hint: string; exit_code: number } => JSON.parse(ran.stderr).error
+const submit = ['submit', 'will-it-hold', '--outcome', 'p2', '--json']
+
+/** The only answers to it were lost. */
+async function lostSubmission(more: string[] = []): Promise<{ id: string; ran: Ran }> {
+  gateway.faults.push(...Array.from({ length: 30 }, () => 'lost-answer' as const))
+  const ran = await ask([...submit, ...more])
+  gateway.faults.length = 0
+  const [{ journal_id: id }] = JSON.parse((await ask(['journal', 'list', '--json'])).stdout).authorizations
+  return { id, ran }
+}
+
+describe('contract §6: outcomes that stay open', () => {
+  test('the hint of exit 6 names the command with the flags that were given', async () => {
+    const { id, ran } = await lostSubmission(['--home', home.path])
+    expect(errorOf(ran)).toMatchObject({
+      exit_code: 6,
+      hint: expect.stringContaining(`\`proposer replay ${id} --gateway ${gateway.url} --home ${home.path}\``),
+    })
+  })
+
+  test('§7 rule 3: replay of a round that is over exits 6 with the out-of-band line in result and error, and is sent once', async () => {
+    const { id } = await lostSubmission(['--client-ref', 'mine-1'])
+    nextRound(gateway)
+    gateway.faults.push({ status: 403, code: 'signature_not_authorized' })
+    const outOfBand = { question_id: question, client_ref: 'mine-1', submitted_at: expect.stringMatching(/Z$/) }
+    const first = await ask(['replay', id, '--json'])
+    const sent = gateway.received.length
+    const second = await ask(['replay', id, '--json'])
+    expect(gateway.received).toHaveLength(sent)
+    for (const ran of [first, second]) {
+      expect(ran.code).toBe(6)
+      expect(JSON.parse(ran.stdout).results).toMatchObject([{ journal_id: id, outcome: 'unknown', out_of_band: outOfBand }])
+      expect(errorOf(ran)).toMatchObject({ code: 'round_over', hint: expect.stringContaining(`proposer reconcile ${question} --gateway`) })
+      expect(errorOf(ran).detail).toContain('mine-1')
+    }
+  })
+
+  test('§7 rule 3: submit --json tells the older one it settled in its result, or where it fails in the error', async () => {
+    const { id } = await lostSubmission()
+    nextRound(gateway)
+    gateway.faults.push({ status: 409, code: 'round_advanced' }, { status: 422, code: 'permit_deadline_too_soon' })
+    const failed = await ask(submit)
+    expect(errorOf(failed)).toMatchObject({
+      exit_code: 3,
+      code: 'permit_deadline_too_soon',
+      detail: expect.stringContaining('out of band'),
+    })
+    const sent = gateway.received.length
+    const ran = await ask(submit)
+    expect(ran.code).toBe(0)
+    // What is known to be over is not sent again.
+    expect(gateway.received).toHaveLength(sent + 1)
+    expect(JSON.parse(ran.stdout).settled).toMatchObject([{ journal_id: id, outcome: 'unknown', out_of_band: { question_id: question } }])
+  })
+
+  test('contract §5: after a retryable failure status and poll name the commands; replay --all names it, replay by id sends it', async () => {
+    const failure = {
+      stage: 'validation',
+      code: 'insufficient_allowance',
+      detail: 'Permit2 may move 5',
+      retryable: true,
+      can_resubmit: true,
+      next_action: 'approve_permit2',
+    } as const
+    const { candidate_id: candidate, journal_id: id } = JSON.parse((await ask(submit)).stdout)
+    gateway.become(candidate, { status: 'failed', failure })
+    const commands = new RegExp(`proposer funds approve.* --gateway .*proposer replay ${id} --gateway`)
+    for (const argv of [
+      ['status', candidate],
+      ['poll', candidate],
+    ]) {
+      const ran = await ask([...argv, '--json'])
+      expect(ran.code).toBe(7)
+      expect(errorOf(ran).hint).toMatch(commands)
+    }
+    const people = await ask(['status', candidate], { columns: 200 })
+    expect(people.stdout).toContain('proposer funds approve')
+    expect(people.stdout).toContain(`proposer replay ${id}`)
+    const all = await ask(['replay', '--all', '--json'])
+    expect(JSON.parse(all.stdout)).toMatchObject({
+      results: [],
+      skipped: [{ journal_id: id, skipped: 'failed_retryably', command: `proposer replay ${id}` }],
+    })
+    const told = await ask(['replay', '--all'])
+    expect(told.stdout).toBe('nothing was sent\n')
+    expect(told.stderr).toContain(`proposer replay ${id}`)
+    expect((await ask(['replay', id, '--json'])).code).toBe(0)
+  })
+
+  test('R8: a wallet that does not answer within --timeout keeps its question: another answer needs --supersede', async () => {
+    const wallet = await startWallet(async () => new Promise(() => undefined))
+    try {
+      const proposer = `0x${'ab'.repeat(20)}`
+      const outside = ['--signer', wallet.url, '--proposer', proposer, '--json']
+      const late = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--timeout', '1', ...outside])
+      expect(errorOf(late)).toMatchObject({ code: 'signer_timed_out', exit_code: 75 })
+      const other = await ask(['sign', 'will-it-hold', '--outcome', 'p1', '--timeout', '1', ...outside])
+      expect(errorOf(other)).toMatchObject({ code: 'authorization_open', exit_code: 5, hint: expect.stringContaining('--supersede') })
+      expect(wallet.asked).toHaveLength(1)
+    } finally {
+      await wallet.close()
+    }
+  })
+})

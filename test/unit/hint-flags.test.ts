@@ -1,0 +1,38 @@
+import { describe, expect, test } from 'vitest'
+import { withFlags } from '../../src/commands/hint-flags.js'
+
+describe('contract §6: commands in hints can be pasted', () => {
+  test('they repeat the flags that this command line was given, quoted where a shell needs it', () => {
+    const argv = ['replay', '--gateway', 'https://g.example', '--home=/my home', '--account', "o'neil", '--json']
+    expect(withFlags('run `proposer replay a-1`, then wait', argv)).toBe(
+      "run `proposer replay a-1 --gateway https://g.example --home '/my home' --account 'o'\\''neil'`, then wait",
+    )
+  })
+
+  test('what a command names itself stays, and another gateway than its own is not added', () => {
+    const argv = ['replay', '--gateway', 'https://g.example', '--profile', 'main']
+    expect(withFlags('`proposer replay a-1 --local <gateway.json>`', argv)).toBe(
+      '`proposer replay a-1 --local <gateway.json> --profile main`',
+    )
+    expect(withFlags('`proposer replay a-1 --gateway https://h.example`', argv)).toBe(
+      '`proposer replay a-1 --gateway https://h.example --profile main`',
+    )
+  })
+
+  test('a command that asks nobody gets what names its journal alone, and text that is no command stays', () => {
+    const argv = ['submit', 'q', '--local', 'gateway.json', '--home', 'h']
+    expect(withFlags('see `proposer journal list`, or give `--outcome p1` to proposer', argv)).toBe(
+      'see `proposer journal list --home h`, or give `--outcome p1` to proposer',
+    )
+  })
+
+  test('R5: a URL that may hold a credential is not repeated', () => {
+    const argv = ['poll', '--rpc-url', 'https://node.example/v2/secret', '--gateway', 'https://g.example/']
+    expect(withFlags('`proposer poll x`', argv)).toBe('`proposer poll x --gateway https://g.example/ --rpc-url <url>`')
+  })
+
+  test('without such flags a hint is as it was; what stands behind -- is no flag', () => {
+    expect(withFlags('`proposer poll x`', ['poll', 'x', '--json'])).toBe('`proposer poll x`')
+    expect(withFlags('`proposer poll x`', ['poll', '--', '--home', 'h'])).toBe('`proposer poll x`')
+  })
+})
