@@ -4,16 +4,12 @@
  */
 
 export type { Contracts, Round } from './core/chain/round.js'
-export type { Answer, RateLimit } from './core/client/answer.js'
 export {
   type Authorization as JournaledAuthorization,
   type AuthorizationState,
   stateOf as authorizationState,
-} from './core/client/authorizations.js'
-export { type Authorized, type AuthorizeParts, authorize, type Intent, type Preview, preview } from './core/client/authorize.js'
-export { type ContextResult, type ContextSource, chainContexts, gatewayContexts, type QuestionContext } from './core/client/context.js'
-export { createGatewayClient, type GatewayClient } from './core/client/gateway-client.js'
-export { type Journal, type JournalPorts, type JournalView, openJournal, verifyJournal } from './core/client/journal.js'
+} from './core/client/journal/authorizations.js'
+export { type Journal, type JournalPorts, type JournalView, openJournal, verifyJournal } from './core/client/journal/journal.js'
 export {
   type PolledStatus,
   type PollOptions,
@@ -22,15 +18,25 @@ export {
   pollCandidates,
   type Stage,
   statusOnce,
-} from './core/client/polling.js'
-export { type ReplayResult, replay } from './core/client/replay.js'
-export { type SubmissionResult, type SubmitOptions, submitAuthorization } from './core/client/sending.js'
-export { type SubmitParts, submitIntent, submitPayload } from './core/client/submission.js'
-export { parseTrust, Trust } from './core/client/trust.js'
-export type { ChainView, Question } from './core/gateway/chain-view.js'
+} from './core/client/polling/polling.js'
+export type { Answer, RateLimit } from './core/client/sending/answer.js'
+export { createGatewayClient, type GatewayClient } from './core/client/sending/gateway-client.js'
+export { type ReplayResult, replay } from './core/client/sending/replay.js'
+export { type SubmissionResult, type SubmitOptions, submitAuthorization } from './core/client/sending/sending.js'
+export { type SubmitParts, submitIntent, submitPayload } from './core/client/sending/submission.js'
+export { type Authorized, type AuthorizeParts, authorize, type Intent, type Preview, preview } from './core/client/signing/authorize.js'
+export {
+  type ContextResult,
+  type ContextSource,
+  chainContexts,
+  gatewayContexts,
+  type QuestionContext,
+} from './core/client/signing/context.js'
+export { parseTrust, Trust } from './core/client/signing/trust.js'
 export { applySet, type GatewayConfig, parseConfig } from './core/gateway/config.js'
 export { createGateway, type Gateway, type GatewayParts } from './core/gateway/gateway.js'
-export type { Ledger } from './core/gateway/ledger.js'
+export type { Ledger } from './core/gateway/ledger/ledger.js'
+export type { ChainView, Question } from './core/gateway/view/chain-view.js'
 export { systemClock, systemHash, systemRandom } from './core/io/clock.js'
 export { systemFiles } from './core/io/files.js'
 export { createHttp } from './core/io/http.js'

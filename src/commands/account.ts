@@ -5,11 +5,11 @@ import { createKeystore, decryptKeystore, type KeystoreEntry, listKeystores, rea
 import type { Address } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
-import { askHidden, readInput } from './inputs.js'
-import { readPassword } from './key-source.js'
-import { fromCwd, homePaths } from './paths.js'
-import { fields, visible } from './render.js'
-import { type GlobalFlags, homeSetting } from './settings.js'
+import { askHidden, readInput } from './session/inputs.js'
+import { readPassword } from './session/key-source.js'
+import { fromCwd, homePaths } from './session/paths.js'
+import { type GlobalFlags, homeSetting } from './session/settings.js'
+import { fields, visible } from './view/render.js'
 
 interface AccountFlags extends GlobalFlags {
   readonly passwordFile?: string

@@ -2,8 +2,7 @@
 import { Command } from 'commander'
 import { UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
-import { fromCwd, homePaths } from './paths.js'
-import { fields, publicUrl, visible } from './render.js'
+import { fromCwd, homePaths } from './session/paths.js'
 import {
   type GlobalFlags,
   headroomBasisPoints,
@@ -18,7 +17,8 @@ import {
   resolveSettings,
   type Setting,
   type Settings,
-} from './settings.js'
+} from './session/settings.js'
+import { fields, publicUrl, visible } from './view/render.js'
 
 const keyNames = ['profile', ...Object.keys(profileKeys)]
 
@@ -107,7 +107,7 @@ const pathCommand = (context: Context) =>
 /** A gateway's address by the client's own rules (robustness §6), a node's as any URL, numbers as they are read. Throws UsageError. */
 async function requireValue(key: string, value: string): Promise<void> {
   if (key === 'gateway') {
-    const { parseBaseUrl } = await import('../core/client/gateway-client.js')
+    const { parseBaseUrl } = await import('../core/client/sending/gateway-client.js')
     parseBaseUrl(value)
   }
   if (key === 'headroom-percent') headroomBasisPoints({ value, from: key })

@@ -1,12 +1,18 @@
 /** `context`: what a proposal for a question must name, checked against trust (contract §4 signing_data, §6). */
 import { Command } from 'commander'
-import { type ContextResult, type ContextSource, chainContexts, gatewayContexts, type QuestionContext } from '../core/client/context.js'
-import { gravest } from '../core/client/submission.js'
+import { gravest } from '../core/client/sending/submission.js'
+import {
+  type ContextResult,
+  type ContextSource,
+  chainContexts,
+  gatewayContexts,
+  type QuestionContext,
+} from '../core/client/signing/context.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { isIdentifier, limits } from '../core/protocol/schema.js'
 import type { Context } from './context.js'
-import { amountText, fields, visible } from './render.js'
-import { type Session, type SessionFlags, withSession } from './session.js'
+import { type Session, type SessionFlags, withSession } from './session/session.js'
+import { amountText, fields, visible } from './view/render.js'
 
 export const contextCommand = (context: Context): Command =>
   new Command('context')

@@ -6,8 +6,8 @@ import { systemLiveness } from '../core/io/liveness.js'
 import type { Chain, Clock, Fetch, Files, Hash, Liveness, Random } from '../core/ports.js'
 import { InterruptedError } from '../core/protocol/errors.js'
 import { createOutput, type Output, type TextSink } from './output.js'
-import { defaultHome } from './paths.js'
-import type { Preferences } from './preferences.js'
+import { defaultHome } from './session/paths.js'
+import type { Preferences } from './session/preferences.js'
 
 export type InputStream = NodeJS.ReadableStream & { readonly isTTY?: boolean; setRawMode?(on: boolean): unknown }
 
@@ -74,7 +74,7 @@ export function createContext(process: NodeJS.Process): Context {
     edges: {
       fetch: async () => closedLater((await import('../core/io/http.js')).createHttp()).fetch,
       chain: async (rpcUrls) => closedLater((await import('../core/io/rpc.js')).createChain(rpcUrls)),
-      preferences: async (home) => (await import('./preferences.js')).openPreferences(home),
+      preferences: async (home) => (await import('./session/preferences.js')).openPreferences(home),
     },
     async close() {
       for (const close of closers.splice(0)) await close()

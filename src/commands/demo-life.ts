@@ -2,19 +2,19 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type AuthorizeParts, authorize } from '../core/client/authorize.js'
-import { gatewayContexts } from '../core/client/context.js'
-import { createGatewayClient } from '../core/client/gateway-client.js'
-import { openJournal } from '../core/client/journal.js'
-import { pollCandidates, type Stage, statusOnce } from '../core/client/polling.js'
-import { type SubmissionResult, type SubmitParts, submitAuthorization } from '../core/client/submission.js'
-import { parseTrust } from '../core/client/trust.js'
-import type { DevDescription } from '../core/io/dev-chain.js'
+import { openJournal } from '../core/client/journal/journal.js'
+import { pollCandidates, type Stage, statusOnce } from '../core/client/polling/polling.js'
+import { createGatewayClient } from '../core/client/sending/gateway-client.js'
+import { type SubmissionResult, type SubmitParts, submitAuthorization } from '../core/client/sending/submission.js'
+import { type AuthorizeParts, authorize } from '../core/client/signing/authorize.js'
+import { gatewayContexts } from '../core/client/signing/context.js'
+import { parseTrust } from '../core/client/signing/trust.js'
+import type { DevDescription } from '../core/io/dev/dev-chain.js'
 import { FailedError, ProposerError } from '../core/protocol/errors.js'
 import { conventionalLabel } from '../core/protocol/proposal.js'
 import type { CandidateStatus, OutcomeKey } from '../core/protocol/schema.js'
 import type { Context } from './context.js'
-import { startServer, writeDevGateway } from './server.js'
+import { startServer, writeDevGateway } from './hosting/server.js'
 
 export interface DemoStep {
   readonly name: string
@@ -52,7 +52,7 @@ export async function liveOnce(context: Context, told: (step: DemoStep) => void)
   const folder = await mkdtemp(join(tmpdir(), 'proposer-demo-'))
   const closers: (() => Promise<void>)[] = [() => rm(folder, { recursive: true, force: true })]
   try {
-    const { startDevChain } = await import('../core/io/dev-chain.js')
+    const { startDevChain } = await import('../core/io/dev/dev-chain.js')
     const chain = await step(
       'chain',
       () => startDevChain({ questions: questionCount }),

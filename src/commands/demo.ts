@@ -2,7 +2,7 @@
 import { Command } from 'commander'
 import type { Context } from './context.js'
 import { type DemoStep, liveOnce } from './demo-life.js'
-import { visible } from './render.js'
+import { visible } from './view/render.js'
 
 export const demoCommand = (context: Context): Command =>
   new Command('demo')

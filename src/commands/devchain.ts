@@ -1,16 +1,16 @@
 /** `devchain`: the dev chain alone, in the foreground until it is told to end, and verbs that act on a running one (contract §6, §8). */
 import { Command } from 'commander'
-import type { DevDescription } from '../core/io/dev-chain.js'
-import type { AdapterVerb, DevRound } from '../core/io/dev-verbs.js'
+import type { DevDescription } from '../core/io/dev/dev-chain.js'
+import type { AdapterVerb, DevRound } from '../core/io/dev/dev-verbs.js'
 import { type Address, ChainError } from '../core/ports.js'
 import { UnavailableError, UsageError } from '../core/protocol/errors.js'
 import { priceOf } from '../core/protocol/proposal.js'
 import { isIdentifier, OutcomeKey } from '../core/protocol/schema.js'
 import type { Context } from './context.js'
-import { aborted, portNumber, wholeNumber } from './foreground.js'
-import { fromCwd } from './paths.js'
-import { publicUrl, visible } from './render.js'
-import { type GlobalFlags, resolveSettings } from './settings.js'
+import { aborted, portNumber, wholeNumber } from './hosting/foreground.js'
+import { fromCwd } from './session/paths.js'
+import { type GlobalFlags, resolveSettings } from './session/settings.js'
+import { publicUrl, visible } from './view/render.js'
 
 export const devchainCommand = (context: Context): Command => {
   const devchain = new Command('devchain')
@@ -57,7 +57,7 @@ const startCommand = (context: Context) =>
         // A folder that cannot be made is found out before a chain is started for it.
         await context.files.makeDir(folder)
       }
-      const { startDevChain, writeDevFolder } = await import('../core/io/dev-chain.js')
+      const { startDevChain, writeDevFolder } = await import('../core/io/dev/dev-chain.js')
       const chain = await startDevChain(options)
       try {
         if (folder !== undefined) {
@@ -163,7 +163,7 @@ const askCommand = (context: Context) =>
     .addHelpText('after', '\nExample:\n  proposer devchain ask will-it-rain --rpc-url http://127.0.0.1:8545')
     .action(async (slug: string | undefined, own: { text?: string; bond?: string }, command: Command) => {
       const rpcUrl = await rpcUrlOf(context, command)
-      const { askQuestion } = await import('../core/io/dev-verbs.js')
+      const { askQuestion } = await import('../core/io/dev/dev-verbs.js')
       const question = await askQuestion(rpcUrl, {
         ...(slug === undefined ? {} : { slug: requireIdentifier(slug) }),
         ...(own.text === undefined ? {} : { text: own.text }),
@@ -179,7 +179,7 @@ const disputeCommand = (context: Context) =>
     .addHelpText('after', '\nExample:\n  proposer devchain dispute <identifier> --rpc-url http://127.0.0.1:8545')
     .action(async (identifier: string, _own: unknown, command: Command) => {
       const rpcUrl = await rpcUrlOf(context, command)
-      const { disputeProposal } = await import('../core/io/dev-verbs.js')
+      const { disputeProposal } = await import('../core/io/dev/dev-verbs.js')
       showRound(context, await disputeProposal(rpcUrl, requireIdentifier(identifier)))
     })
 
@@ -198,7 +198,7 @@ const adapterCommand = (context: Context, verb: AdapterVerb, what: string) =>
     .addHelpText('after', `\nExample:\n  proposer devchain ${verb} <identifier> --rpc-url http://127.0.0.1:8545`)
     .action(async (identifier: string, _own: unknown, command: Command) => {
       const rpcUrl = await rpcUrlOf(context, command)
-      const { changeQuestion } = await import('../core/io/dev-verbs.js')
+      const { changeQuestion } = await import('../core/io/dev/dev-verbs.js')
       showRound(context, await changeQuestion(rpcUrl, requireIdentifier(identifier), verb))
     })
 
@@ -212,7 +212,7 @@ const proposeCommand = (context: Context) =>
       const outcome = OutcomeKey.safeParse(own.outcome)
       if (!outcome.success) throw new UsageError('bad_outcome', '--outcome is none of p1, p2, p3', { hint: 'give p1, p2 or p3' })
       const rpcUrl = await rpcUrlOf(context, command)
-      const { proposeDirectly } = await import('../core/io/dev-verbs.js')
+      const { proposeDirectly } = await import('../core/io/dev/dev-verbs.js')
       showRound(context, await proposeDirectly(rpcUrl, requireIdentifier(identifier), BigInt(priceOf[outcome.data])))
     })
 
@@ -225,7 +225,7 @@ const setBondCommand = (context: Context) =>
     .action(async (identifier: string, raw: string, _own: unknown, command: Command) => {
       const bondRaw = rawAmount('the bond', raw)
       const rpcUrl = await rpcUrlOf(context, command)
-      const { setBond } = await import('../core/io/dev-verbs.js')
+      const { setBond } = await import('../core/io/dev/dev-verbs.js')
       showRound(context, await setBond(rpcUrl, requireIdentifier(identifier), bondRaw))
     })
 
@@ -242,7 +242,7 @@ const setWhitelistCommand = (context: Context) =>
         throw new UsageError('bad_whitelist', 'no such whitelist', { hint: 'give default, nobody, everybody or a lowercase address' })
       }
       const rpcUrl = await rpcUrlOf(context, command)
-      const { setWhitelist } = await import('../core/io/dev-verbs.js')
+      const { setWhitelist } = await import('../core/io/dev/dev-verbs.js')
       showRound(context, await setWhitelist(rpcUrl, requireIdentifier(identifier), whitelist as Address))
     })
 
@@ -257,7 +257,7 @@ const fundCommand = (context: Context) =>
         throw new UsageError('bad_address', 'the address is not 0x and 40 lowercase hex digits', { hint: 'write it in lowercase' })
       const amountRaw = rawAmount('the amount', raw)
       const rpcUrl = await rpcUrlOf(context, command)
-      const { fund } = await import('../core/io/dev-verbs.js')
+      const { fund } = await import('../core/io/dev/dev-verbs.js')
       const balance = await fund(rpcUrl, to as Address, amountRaw)
       context.output.result(
         'devchain',

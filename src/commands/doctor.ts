@@ -1,6 +1,8 @@
 /** `doctor`: every precondition with a fix for each failure (contract §6). Read-only (R24). */
 import { join } from 'node:path'
 import { Command } from 'commander'
+import { type JournalView, verifyJournal } from '../core/client/journal/journal.js'
+import type { Trust } from '../core/client/signing/trust.js'
 import {
   type Check,
   clockCheck,
@@ -13,17 +15,15 @@ import {
   rpcCheck,
   skip,
   wrong,
-} from '../core/client/doctor.js'
-import { type JournalView, verifyJournal } from '../core/client/journal.js'
-import type { Trust } from '../core/client/trust.js'
+} from '../core/client/wallet/doctor.js'
 import { type Address, type Chain, ChainError } from '../core/ports.js'
 import { ProposerError, UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
 import type { Output } from './output.js'
-import { fromCwd, homePaths } from './paths.js'
-import { fold, visible } from './render.js'
-import { addSignerFlags, type Session, type SessionFlags, withSession } from './session.js'
+import { fromCwd, homePaths } from './session/paths.js'
+import { addSignerFlags, type Session, type SessionFlags, withSession } from './session/session.js'
 import { verifyTrust } from './trust-verify.js'
+import { fold, visible } from './view/render.js'
 
 export const doctorCommand = (context: Context): Command =>
   addSignerFlags(new Command('doctor'))

@@ -1,9 +1,9 @@
 /** `eligibility`: asks the gateway whether a wallet may propose (spec §2.3, §4.1 rule 1). */
 import { Command } from 'commander'
-import { valueOf as acceptedValue } from '../core/client/answer.js'
+import { valueOf as acceptedValue } from '../core/client/sending/answer.js'
 import { UnauthorizedError, UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
-import { type SessionFlags, withSession } from './session.js'
+import { type SessionFlags, withSession } from './session/session.js'
 
 export const eligibilityCommand = (context: Context): Command =>
   new Command('eligibility')

@@ -8,12 +8,12 @@ import {
   type PollTarget,
   pollCandidates,
   type Stage,
-} from '../core/client/polling.js'
+} from '../core/client/polling/polling.js'
 import { instant } from '../core/protocol/candidate.js'
 import type { Context } from './context.js'
-import type { Live } from './live.js'
-import { countsText, liveLines } from './poll-table.js'
-import { visible } from './render.js'
+import type { Live } from './view/live.js'
+import { countsText, liveLines } from './view/poll-table.js'
+import { visible } from './view/render.js'
 
 export interface FollowOptions {
   readonly timeoutMs?: number | undefined

@@ -2,10 +2,10 @@
 import { ChainError, TransportError } from '../core/ports.js'
 import { type ExitCode, exit, ProposerError, StorageError, UnavailableError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
-import { withFlags } from './hint-flags.js'
 import { createOutput, type Output } from './output.js'
-import { jsonText, visible } from './render.js'
 import { programVersion } from './version.js'
+import { withFlags } from './view/hint-flags.js'
+import { jsonText, visible } from './view/render.js'
 
 /** Runs one command line. Never throws; everything it has to say went to the context's streams. */
 export async function runFront(argv: readonly string[], context: Context): Promise<ExitCode> {

@@ -1,8 +1,8 @@
 /** `funds`: what a wallet holds, what its open authorizations may take, what is left; and the approval of Permit2 (contract §6). */
 import { Command } from 'commander'
-import { onChain } from '../core/client/context.js'
-import { approval, type Funds, fundsOf, unlimitedRaw } from '../core/client/funds.js'
-import type { Trust } from '../core/client/trust.js'
+import { onChain } from '../core/client/signing/context.js'
+import type { Trust } from '../core/client/signing/trust.js'
+import { approval, type Funds, fundsOf, unlimitedRaw } from '../core/client/wallet/funds.js'
 import type { Address } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { Uint256 } from '../core/protocol/schema.js'
@@ -15,8 +15,8 @@ import {
   sendAfterAsking,
   type TransactionFlags,
 } from './own-transactions.js'
-import { amountText, fields, visible } from './render.js'
-import { addSignerFlags, type SessionFlags, withSession } from './session.js'
+import { addSignerFlags, type SessionFlags, withSession } from './session/session.js'
+import { amountText, fields, visible } from './view/render.js'
 
 export const fundsCommand = (context: Context): Command =>
   addSignerFlags(new Command('funds'))

@@ -1,18 +1,18 @@
 /** What `sign` and `submit` share: the flags of a proposal, what they become, and how it is shown before it is signed. */
 import type { Command } from 'commander'
 import { plainText } from '../core/chain/ancillary.js'
-import { type AuthorizeParts, type Intent, type Preview, preview } from '../core/client/authorize.js'
-import { parseContext } from '../core/client/context.js'
+import { type AuthorizeParts, type Intent, type Preview, preview } from '../core/client/signing/authorize.js'
+import { parseContext } from '../core/client/signing/context.js'
 import type { Address, Hex } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { ClientRef, OutcomeKey, Uint256 } from '../core/protocol/schema.js'
 import { fromHex } from '../core/protocol/witness.js'
 import type { Context } from './context.js'
 import { contextRows, contextSource, requireIdentifier } from './context-verb.js'
-import { parseJson, readInput } from './inputs.js'
-import { amountText, dateText, fields, fold, visible } from './render.js'
-import { addSignerFlags, type Session, type SessionFlags } from './session.js'
-import { headroomBasisPoints, maxAmountRaw, type Settings } from './settings.js'
+import { parseJson, readInput } from './session/inputs.js'
+import { addSignerFlags, type Session, type SessionFlags } from './session/session.js'
+import { headroomBasisPoints, maxAmountRaw, type Settings } from './session/settings.js'
+import { amountText, dateText, fields, fold, visible } from './view/render.js'
 
 export interface IntentFlags extends SessionFlags {
   readonly outcome?: string

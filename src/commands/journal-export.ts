@@ -1,11 +1,11 @@
 /** `journal export`: one line an authorization, for accounting. Never a signature unless --reveal-signature (R5). */
 import { Command } from 'commander'
-import { type Authorization, classOf, isOfferOpen, type Offer, stateOf } from '../core/client/authorizations.js'
-import type { JournalView } from '../core/client/journal.js'
+import { type Authorization, classOf, isOfferOpen, type Offer, stateOf } from '../core/client/journal/authorizations.js'
+import type { JournalView } from '../core/client/journal/journal.js'
 import { instant } from '../core/protocol/candidate.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import type { Context } from './context.js'
-import { jsonText, visible } from './render.js'
+import { jsonText, visible } from './view/render.js'
 
 export const exportCommand = (context: Context, load: (command: Command) => Promise<JournalView>): Command =>
   new Command('export')

@@ -1,13 +1,21 @@
 /** `journal`: what this machine has signed and sent (robustness §2). Read-only (R24); a signature only by --reveal-signature (R5). */
 import { Command } from 'commander'
-import { type Attempt, type Authorization, classOf, isOfferOpen, isOpen, type Offer, stateOf } from '../core/client/authorizations.js'
-import { type JournalPorts, openJournal, verifyJournal } from '../core/client/journal.js'
+import {
+  type Attempt,
+  type Authorization,
+  classOf,
+  isOfferOpen,
+  isOpen,
+  type Offer,
+  stateOf,
+} from '../core/client/journal/authorizations.js'
+import { type JournalPorts, openJournal, verifyJournal } from '../core/client/journal/journal.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import type { Context } from './context.js'
 import { exportCommand } from './journal-export.js'
-import { amountText, dateText, fields } from './render.js'
-import { type GlobalFlags, homeSetting } from './settings.js'
+import { type GlobalFlags, homeSetting } from './session/settings.js'
+import { amountText, dateText, fields } from './view/render.js'
 
 export const journalCommand = (context: Context): Command =>
   new Command('journal')

@@ -1,6 +1,6 @@
 /** stdout is the result and nothing else; progress, prompts and notes go to stderr (contract §6). */
 import { Chalk, type ChalkInstance } from 'chalk'
-import { jsonText, visible } from './render.js'
+import { jsonText, visible } from './view/render.js'
 
 export interface TextSink {
   write(text: string): unknown

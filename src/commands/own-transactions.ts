@@ -6,13 +6,13 @@ import {
   planTransactions,
   type SentTransaction,
   sendTransactions,
-} from '../core/client/transactions.js'
+} from '../core/client/wallet/transactions.js'
 import type { Address, Chain } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
-import { confirm } from './inputs.js'
-import { fields } from './render.js'
-import type { Session, SessionFlags } from './session.js'
+import { confirm } from './session/inputs.js'
+import type { Session, SessionFlags } from './session/session.js'
+import { fields } from './view/render.js'
 
 export interface TransactionFlags extends SessionFlags {
   readonly print?: boolean

@@ -1,17 +1,17 @@
 /** `plan`: what a batch costs in items, windows and time, without a network (§8, contract §6). */
 import { Command } from 'commander'
-import { readBatch } from '../core/client/batch-input.js'
-import { type BatchFormat, inputLimits } from '../core/client/batch-rows.js'
-import type { BudgetView } from '../core/client/budget-forecast.js'
-import { defaultBudget } from '../core/client/budget-model.js'
-import { type BatchPlan, type PlannedCall, planBatch, type WindowPlan } from '../core/client/budget-plan.js'
-import { parseBaseUrl } from '../core/client/gateway-client.js'
-import { createPlanner } from '../core/client/planner.js'
+import { readBatch } from '../core/client/batch/input.js'
+import { type BatchFormat, inputLimits } from '../core/client/batch/rows.js'
+import type { BudgetView } from '../core/client/budget/forecast.js'
+import { defaultBudget } from '../core/client/budget/model.js'
+import { type BatchPlan, type PlannedCall, planBatch, type WindowPlan } from '../core/client/budget/plan.js'
+import { createPlanner } from '../core/client/budget/planner.js'
+import { parseBaseUrl } from '../core/client/sending/gateway-client.js'
 import { UsageError } from '../core/protocol/errors.js'
-import { addFormatFlag, type FormatFlags, withSource } from './batch-source.js'
+import { addFormatFlag, type FormatFlags, withSource } from './batch/source.js'
 import type { Context } from './context.js'
-import { fields, fold } from './render.js'
-import { type GlobalFlags, requireTarget, resolveSettings, type Settings } from './settings.js'
+import { type GlobalFlags, requireTarget, resolveSettings, type Settings } from './session/settings.js'
+import { fields, fold } from './view/render.js'
 
 interface PlanFlags extends GlobalFlags, FormatFlags {
   /** Commander's `--no-…`: true unless given. */

@@ -1,16 +1,16 @@
 /** `poll`: follows candidates until they are done or reach a stage (spec §4.1 rule 4, contract §6). */
 import { Command } from 'commander'
-import { stateOf } from '../core/client/authorizations.js'
-import type { JournalView } from '../core/client/journal.js'
-import { type PollResult, type PollTarget, type Stage, stages } from '../core/client/polling.js'
+import { stateOf } from '../core/client/journal/authorizations.js'
+import type { JournalView } from '../core/client/journal/journal.js'
+import { type PollResult, type PollTarget, type Stage, stages } from '../core/client/polling/polling.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { Uuid } from '../core/protocol/schema.js'
 import type { Context } from './context.js'
 import { requireIdentifier } from './context-verb.js'
 import { follow } from './follow.js'
-import { type Live, openLive } from './live.js'
-import { finalText } from './poll-table.js'
-import { addExecutorFlags, type Session, type SessionFlags, withSession } from './session.js'
+import { addExecutorFlags, type Session, type SessionFlags, withSession } from './session/session.js'
+import { type Live, openLive } from './view/live.js'
+import { finalText } from './view/poll-table.js'
 
 interface PollFlags extends SessionFlags {
   readonly all?: boolean

@@ -31,7 +31,7 @@ export const verbs: Readonly<Record<string, Verb>> = {
   },
   sign: { summary: 'sign a proposal and save it in the journal', load: async () => (await import('./sign.js')).signCommand },
   submit: { summary: 'send a proposal, signing it first where needed', load: async () => (await import('./submit.js')).submitCommand },
-  batch: { summary: 'sign, send and follow many proposals from a file', load: async () => (await import('./batch.js')).batchCommand },
+  batch: { summary: 'sign, send and follow many proposals from a file', load: async () => (await import('./batch/batch.js')).batchCommand },
   poll: { summary: 'follow candidates until they are done', load: async () => (await import('./poll.js')).pollCommand },
   status: { summary: 'show one candidate', load: async () => (await import('./status.js')).statusCommand },
   replay: { summary: 'send saved payloads again whose outcome is unknown', load: async () => (await import('./replay.js')).replayCommand },

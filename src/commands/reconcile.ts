@@ -1,12 +1,12 @@
 /** `reconcile`: journal, gateway and chain side by side, and what is safe to do next (contract §6). */
 import { Command } from 'commander'
-import { type Reconciled, type ReconciledEntry, reconcile } from '../core/client/reconcile.js'
-import type { RoundStanding } from '../core/client/standing.js'
+import { type Reconciled, type ReconciledEntry, reconcile } from '../core/client/wallet/reconcile.js'
+import type { RoundStanding } from '../core/client/wallet/standing.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import type { Context } from './context.js'
 import { requireIdentifier } from './context-verb.js'
-import { dateText, fields, fold, visible } from './render.js'
-import { type SessionFlags, withSession } from './session.js'
+import { type SessionFlags, withSession } from './session/session.js'
+import { dateText, fields, fold, visible } from './view/render.js'
 
 export const reconcileCommand = (context: Context): Command =>
   new Command('reconcile')

@@ -1,11 +1,11 @@
 /** `replay`: sends the saved bytes of unknown and deferred authorizations again (R7, contract §6). */
 import { Command } from 'commander'
-import { gravest, replay, type Skipped, type SubmissionResult } from '../core/client/submission.js'
+import { gravest, replay, type Skipped, type SubmissionResult } from '../core/client/sending/submission.js'
 import { UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
-import { fields, visible } from './render.js'
 import { currentRound, outOfBandData } from './rounds.js'
-import { addExecutorFlags, type SessionFlags, withSession } from './session.js'
+import { addExecutorFlags, type SessionFlags, withSession } from './session/session.js'
+import { fields, visible } from './view/render.js'
 
 export const replayCommand = (context: Context): Command =>
   addExecutorFlags(new Command('replay'))

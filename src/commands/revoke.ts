@@ -1,10 +1,10 @@
 /** `revoke`: cancels the Permit2 nonces of authorizations that have not executed (contract §6, robustness §7 no. 13). */
 import { Command } from 'commander'
-import { finishRevocation, planRevocations, type RevocationResult } from '../core/client/revoke.js'
+import { finishRevocation, planRevocations, type RevocationResult } from '../core/client/wallet/revoke.js'
 import type { Context } from './context.js'
 import { addTransactionFlags, printTransactions, requireChain, sendAfterAsking, type TransactionFlags } from './own-transactions.js'
-import { fields } from './render.js'
-import { addSignerFlags, withSession } from './session.js'
+import { addSignerFlags, withSession } from './session/session.js'
+import { fields } from './view/render.js'
 
 export const revokeCommand = (context: Context): Command =>
   addSignerFlags(addTransactionFlags(new Command('revoke')))

@@ -1,11 +1,11 @@
 /** Rounds that are over: how it is learned, and what is told of what was left open in them (§7 rule 3, robustness §6). */
-import type { CurrentRound, OutOfBand, SettledEarlier } from '../core/client/submission.js'
+import type { CurrentRound, OutOfBand, SettledEarlier } from '../core/client/sending/submission.js'
 import { instant } from '../core/protocol/candidate.js'
 import { ProposerError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
 import { contextSource } from './context-verb.js'
-import { visible } from './render.js'
-import type { Session } from './session.js'
+import type { Session } from './session/session.js'
+import { visible } from './view/render.js'
 
 /** The round of a question as the node tells it where one is configured, else the gateway. What cannot be learned is left open. */
 export function currentRound(context: Context, session: Session): CurrentRound {

@@ -3,14 +3,14 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Command } from 'commander'
-import type { DevChain, DevDescription } from '../core/io/dev-chain.js'
+import type { DevChain, DevDescription } from '../core/io/dev/dev-chain.js'
 import { exit, UnavailableError, UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
-import { aborted, portNumber, wholeNumber } from './foreground.js'
-import { fromCwd } from './paths.js'
-import { visible } from './render.js'
-import { type RunningServer, refuseBadAssignments, type ServerOptions, startServer, writeDevGateway } from './server.js'
-import { type GlobalFlags, homeSetting } from './settings.js'
+import { aborted, portNumber, wholeNumber } from './hosting/foreground.js'
+import { type RunningServer, refuseBadAssignments, type ServerOptions, startServer, writeDevGateway } from './hosting/server.js'
+import { fromCwd } from './session/paths.js'
+import { type GlobalFlags, homeSetting } from './session/settings.js'
+import { visible } from './view/render.js'
 
 interface ServeFlags extends GlobalFlags {
   readonly executorAccount?: string
@@ -100,7 +100,7 @@ async function serveDev(context: Context, options: ServerOptions, questions: num
   refuseBadAssignments(options.assignments)
   const folder = await mkdtemp(join(tmpdir(), 'proposer-serve-'))
   try {
-    const { startDevChain } = await import('../core/io/dev-chain.js')
+    const { startDevChain } = await import('../core/io/dev/dev-chain.js')
     const chain = await startDevChain({ questions })
     try {
       const path = await writeDevGateway(folder, chain.description)
@@ -170,7 +170,7 @@ function announce(context: Context, server: RunningServer, dev: DevDescription |
 }
 
 async function check(context: Context, path: string, options: ServerOptions): Promise<void> {
-  const { checkGateway } = await import('./serve-check.js')
+  const { checkGateway } = await import('./hosting/serve-check.js')
   const faults = await checkGateway(context, path, options)
   context.output.result('check', { ok: faults.length === 0, faults }, () =>
     faults.length === 0 ? 'configuration, keys and chain are right' : faults.map(({ detail }) => `fault: ${visible(detail)}`).join('\n'),

@@ -1,11 +1,11 @@
 /** `status`: one candidate, once (spec §2.6, §4.1 rule 4). */
 import { Command } from 'commander'
-import { statusOnce } from '../core/client/polling.js'
-import { failedError } from '../core/client/polling-errors.js'
-import { candidateText } from './candidate-text.js'
+import { failedError } from '../core/client/polling/errors.js'
+import { statusOnce } from '../core/client/polling/polling.js'
 import type { Context } from './context.js'
 import { targetOf } from './poll.js'
-import { type SessionFlags, withSession } from './session.js'
+import { type SessionFlags, withSession } from './session/session.js'
+import { candidateText } from './view/candidate-text.js'
 
 export const statusCommand = (context: Context): Command =>
   new Command('status')

@@ -1,18 +1,18 @@
 /** `submit`: sends a saved or given payload, signing first where there is none; the outcome is settled or said to be unknown (R7). */
 import { Command } from 'commander'
-import { uncheckedOf } from '../core/client/journal-records.js'
-import { readPayload } from '../core/client/payload.js'
-import { type SettledEarlier, type SubmissionResult, submitIntent, submitPayload } from '../core/client/submission.js'
+import { uncheckedOf } from '../core/client/journal/records.js'
+import { readPayload } from '../core/client/sending/payload.js'
+import { type SettledEarlier, type SubmissionResult, submitIntent, submitPayload } from '../core/client/sending/submission.js'
 import { UsageError } from '../core/protocol/errors.js'
-import { candidateText } from './candidate-text.js'
 import type { Context } from './context.js'
 import { requireIdentifier } from './context-verb.js'
 import { follow } from './follow.js'
-import { parseJson, readInput } from './inputs.js'
 import { addIntentFlags, authorizeParts, type IntentFlags, parseIntent, showPreview, signingFlags } from './intent.js'
-import { fields, visible } from './render.js'
 import { collector, currentRound, settledData, withSettled } from './rounds.js'
-import { addExecutorFlags, type Session, withSession } from './session.js'
+import { parseJson, readInput } from './session/inputs.js'
+import { addExecutorFlags, type Session, withSession } from './session/session.js'
+import { candidateText } from './view/candidate-text.js'
+import { fields, visible } from './view/render.js'
 
 interface SubmitFlags extends IntentFlags {
   readonly wait?: boolean

@@ -2,7 +2,7 @@
 
 import { signedProposerAbi, typeHashes, witnessTypeString } from '../core/chain/contracts.js'
 import { lowercase, readContract } from '../core/chain/reading.js'
-import type { Trust } from '../core/client/trust.js'
+import type { Trust } from '../core/client/signing/trust.js'
 import { type Address, type Chain, ChainError } from '../core/ports.js'
 
 export interface TrustCheck {

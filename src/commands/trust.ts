@@ -2,18 +2,18 @@
 import { basename, dirname } from 'node:path'
 import { Command } from 'commander'
 import { keccakHex } from '../core/chain/round.js'
-import { valueOf as acceptedValue } from '../core/client/answer.js'
-import { parseTrust, type Trust } from '../core/client/trust.js'
+import { valueOf as acceptedValue } from '../core/client/sending/answer.js'
+import { parseTrust, type Trust } from '../core/client/signing/trust.js'
 import type { Hex } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { BatchSigningData } from '../core/protocol/schema.js'
 import { makeDurableDir, publishFile, writeAll } from '../core/storage/durable.js'
 import type { Context } from './context.js'
 import { requireIdentifier } from './context-verb.js'
-import { confirm, readInput } from './inputs.js'
-import { fields, visible } from './render.js'
-import { type Session, type SessionFlags, withSession } from './session.js'
+import { confirm, readInput } from './session/inputs.js'
+import { type Session, type SessionFlags, withSession } from './session/session.js'
 import { verifyTrust } from './trust-verify.js'
+import { fields, visible } from './view/render.js'
 
 const kinds = ['uma-ctf-adapter', 'uma-ctf-adapter-negrisk', 'oo-reporter', 'direct'] as const
 

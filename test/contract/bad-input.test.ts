@@ -1,6 +1,6 @@
 /** The table of robustness §4, row by row, against the real listener. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type Listener, listen, serverSettings, socketSettings } from '../../src/core/io/listener.js'
+import { type Listener, listen, serverSettings, socketSettings } from '../../src/core/io/serving/listener.js'
 import type { RequestRecord } from '../../src/core/protocol/call.js'
 import { version } from '../../src/core/protocol/schema.js'
 import { makeQuestion, makeWallet, signedBody, signedItem, testBondRaw, testNowSeconds, type Wallet } from '../support/fake-view.js'

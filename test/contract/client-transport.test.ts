@@ -1,7 +1,7 @@
 /** The real HTTP edge against a loopback server that misbehaves byte by byte (robustness §6, T7). */
 import { createServer, type Server, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
-import { createGatewayClient } from '../../src/core/client/gateway-client.js'
+import { createGatewayClient } from '../../src/core/client/sending/gateway-client.js'
 import { systemClock } from '../../src/core/io/clock.js'
 import { createHttp } from '../../src/core/io/http.js'
 import { TransportError } from '../../src/core/ports.js'

@@ -1,7 +1,7 @@
 /** One suite for a ledger on any record log (R25). `open` opens the same store again each time it is called. */
 import { describe, expect, test } from 'vitest'
 import { roundRef } from '../../src/core/chain/round.js'
-import type { Ledger, NewCandidate, Slot, SlotAttempt } from '../../src/core/gateway/ledger.js'
+import type { Ledger, NewCandidate, Slot, SlotAttempt } from '../../src/core/gateway/ledger/ledger.js'
 import type { Hex } from '../../src/core/ports.js'
 import type { Failure, Progress } from '../../src/core/protocol/candidate.js'
 

@@ -2,7 +2,7 @@ import { secp256k1 } from '@noble/curves/secp256k1'
 import { hexToBytes } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { canonicalPermit2, roles, typeHashes, witnessTypeString } from '../../src/core/chain/contracts.js'
-import { callData } from '../../src/core/io/dev-contracts.js'
+import { callData } from '../../src/core/io/dev/dev-contracts.js'
 import type { Address, Hex } from '../../src/core/ports.js'
 import { type Bench, customBond, customWhitelist, delegate, provocations, startBench } from '../support/dev-chain-reverts.js'
 import {

@@ -4,7 +4,7 @@
  */
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { createHttp } from '../../src/core/io/http.js'
-import { type Listener, listen } from '../../src/core/io/listener.js'
+import { type Listener, listen } from '../../src/core/io/serving/listener.js'
 import { type BatchWorld, errorOf, openBatchWorld } from '../support/batch-world.js'
 import type { Ran } from '../support/cli.js'
 import { type Cut, type FaultProxy, openFaultProxy, type ProxyFault } from '../support/fault-proxy.js'

@@ -1,9 +1,9 @@
 /** The client's process ends at every single call to the disk (R4, R6, R7, R8, R23): what the next run makes of it. */
 import { describe, expect, test } from 'vitest'
-import { stateOf } from '../../src/core/client/authorizations.js'
-import { authorize } from '../../src/core/client/authorize.js'
-import { verifyJournal } from '../../src/core/client/journal.js'
-import { replay, submitIntent } from '../../src/core/client/submission.js'
+import { stateOf } from '../../src/core/client/journal/authorizations.js'
+import { verifyJournal } from '../../src/core/client/journal/journal.js'
+import { replay, submitIntent } from '../../src/core/client/sending/submission.js'
+import { authorize } from '../../src/core/client/signing/authorize.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
 import { SignedProposal } from '../../src/core/protocol/schema.js'
 import { makeWorld, sha256, type World } from '../support/client-world.js'

@@ -3,7 +3,7 @@
  * reorganises. Whatever happens: one nonce and one executed transaction a round, and the candidate ends as executed under its own id.
  */
 import { describe, expect, test } from 'vitest'
-import type { Failpoint } from '../../src/core/gateway/executor.js'
+import type { Failpoint } from '../../src/core/gateway/executor/executor.js'
 import type { Chain, ChainErrorKind } from '../../src/core/ports.js'
 import { createPipelineWorld, type PipelineWorld, seededRandom } from '../support/pipeline-world.js'
 

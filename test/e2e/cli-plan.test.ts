@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { budgetHeaders, createBudget } from '../../src/core/gateway/budget.js'
+import { budgetHeaders, createBudget } from '../../src/core/gateway/front/budget.js'
 import type { Fetch } from '../../src/core/ports.js'
 import { simTime } from '../support/budget-world.js'
 import { noFetch, type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'

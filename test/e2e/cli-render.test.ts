@@ -1,10 +1,10 @@
 import { PassThrough } from 'node:stream'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { askHidden, confirm } from '../../src/commands/inputs.js'
 import { parseDeadline } from '../../src/commands/intent.js'
-import { defaultHome } from '../../src/commands/paths.js'
-import { amountText, dateText, fields, fold, jsonText, publicUrl, visible } from '../../src/commands/render.js'
+import { askHidden, confirm } from '../../src/commands/session/inputs.js'
+import { defaultHome } from '../../src/commands/session/paths.js'
+import { amountText, dateText, fields, fold, jsonText, publicUrl, visible } from '../../src/commands/view/render.js'
 import { fakeContext } from '../support/cli.js'
 
 /** Everything that can move a cursor, hide or reorder text (robustness §5). */

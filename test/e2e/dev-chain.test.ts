@@ -9,10 +9,10 @@ import { build } from 'esbuild'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { roundStates, yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import { parseConfig } from '../../src/core/gateway/config.js'
-import { anvilBinary } from '../../src/core/io/dev-anvil.js'
-import { type DevChain, startDevChain, writeDevFolder } from '../../src/core/io/dev-chain.js'
-import { at, type DevRpc, devAccount, devAddresses, devRpc, sendAll } from '../../src/core/io/dev-contracts.js'
-import { exampleQuestion, outcomesOf } from '../../src/core/io/dev-questions.js'
+import { anvilBinary } from '../../src/core/io/dev/dev-anvil.js'
+import { type DevChain, startDevChain, writeDevFolder } from '../../src/core/io/dev/dev-chain.js'
+import { at, type DevRpc, devAccount, devAddresses, devRpc, sendAll } from '../../src/core/io/dev/dev-contracts.js'
+import { exampleQuestion, outcomesOf } from '../../src/core/io/dev/dev-questions.js'
 import {
   askQuestion,
   changeQuestion,
@@ -22,7 +22,7 @@ import {
   setBond,
   setWhitelist,
   showRound,
-} from '../../src/core/io/dev-verbs.js'
+} from '../../src/core/io/dev/dev-verbs.js'
 import type { Hex } from '../../src/core/ports.js'
 import { callPropose } from '../support/dev-chain-propose.js'
 import { unlimited } from '../support/dev-chain-vectors.js'

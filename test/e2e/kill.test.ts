@@ -1,7 +1,7 @@
 import { createServer, type Server } from 'node:http'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { DevDescription } from '../../src/core/io/dev-chain.js'
+import type { DevDescription } from '../../src/core/io/dev/dev-chain.js'
 import { type Running, workshop } from '../support/processes.js'
 import {
   type Client,

@@ -1,8 +1,16 @@
 /** Any sequence of attempts gives the state that contract §1 defines, whatever the order in which runs are read. */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { type Authorization, equalIntent, isOpen, isUnsettled, newFold, openFor, stateOf } from '../../src/core/client/authorizations.js'
-import type { AttemptClass, JournalRecord, Signed, Terminal } from '../../src/core/client/journal-records.js'
+import {
+  type Authorization,
+  equalIntent,
+  isOpen,
+  isUnsettled,
+  newFold,
+  openFor,
+  stateOf,
+} from '../../src/core/client/journal/authorizations.js'
+import type { AttemptClass, JournalRecord, Signed, Terminal } from '../../src/core/client/journal/records.js'
 
 const nowMs = 1_760_000_000_000
 const deadline = 1_760_003_600

@@ -1,7 +1,7 @@
 /** The command line against a real gateway in this process: a home, wallets, questions, and what the wire carried. */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Question } from '../../src/core/gateway/chain-view.js'
+import type { Question } from '../../src/core/gateway/view/chain-view.js'
 import type { Clock, Fetch } from '../../src/core/ports.js'
 import type { FailureCode, Progress } from '../../src/core/protocol/candidate.js'
 import type { BatchItem } from '../../src/core/protocol/schema.js'

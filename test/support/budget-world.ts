@@ -1,7 +1,8 @@
 /** Processes of one machine and strangers behind its address, spending at the gateway's real budget in simulated time. */
-import type { RateLimit } from '../../src/core/client/answer.js'
-import { createPlanner, type Planner, type PlannerOptions } from '../../src/core/client/planner.js'
-import { type BudgetLimits, createBudget } from '../../src/core/gateway/budget.js'
+
+import { createPlanner, type Planner, type PlannerOptions } from '../../src/core/client/budget/planner.js'
+import type { RateLimit } from '../../src/core/client/sending/answer.js'
+import { type BudgetLimits, createBudget } from '../../src/core/gateway/front/budget.js'
 import type { Clock, Files } from '../../src/core/ports.js'
 import { sha256 } from './client-world.js'
 import { SimFiles, seeded, seededRandom } from './sim-files.js'

@@ -1,8 +1,9 @@
 /** Signed candidates for what a view shows, and ledgers over a memory log that outlives them. */
-import type { Question } from '../../src/core/gateway/chain-view.js'
-import type { Ledger, NewCandidate } from '../../src/core/gateway/ledger.js'
-import { knownKind } from '../../src/core/gateway/ledger-state.js'
-import { foldLedger, openLedger } from '../../src/core/gateway/ledger-store.js'
+
+import type { Ledger, NewCandidate } from '../../src/core/gateway/ledger/ledger.js'
+import { knownKind } from '../../src/core/gateway/ledger/state.js'
+import { foldLedger, openLedger } from '../../src/core/gateway/ledger/store.js'
+import type { Question } from '../../src/core/gateway/view/chain-view.js'
 import type { Address, Clock, Hex, Random, Signer } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import { identityOf } from '../../src/core/protocol/proposal.js'

@@ -1,7 +1,7 @@
 /** A signed proposal on a dev chain, without the product's own signing. */
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import type { DevChain } from '../../src/core/io/dev-chain.js'
-import { at, callData, type DevAccount, devAddresses, devRpc } from '../../src/core/io/dev-contracts.js'
+import type { DevChain } from '../../src/core/io/dev/dev-chain.js'
+import { at, callData, type DevAccount, devAddresses, devRpc } from '../../src/core/io/dev/dev-contracts.js'
 import type { Address, Hex } from '../../src/core/ports.js'
 import { proposeArgs, signPayload } from './dev-chain-vectors.js'
 

@@ -1,6 +1,6 @@
 /** How each case of `reverts.json` is brought about on our contracts. */
-import type { Placed } from '../../src/core/io/dev-contracts.js'
-import { callData } from '../../src/core/io/dev-contracts.js'
+import type { Placed } from '../../src/core/io/dev/dev-contracts.js'
+import { callData } from '../../src/core/io/dev/dev-contracts.js'
 import type { Address, Hex } from '../../src/core/ports.js'
 import {
   admin,

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { maxUint256 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { topics, yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { type Anvil, startAnvil } from '../../src/core/io/dev-anvil.js'
+import { type Anvil, startAnvil } from '../../src/core/io/dev/dev-anvil.js'
 import {
   artifact,
   callData,
@@ -13,7 +13,7 @@ import {
   devRpc,
   type Placed,
   receiptsOf,
-} from '../../src/core/io/dev-contracts.js'
+} from '../../src/core/io/dev/dev-contracts.js'
 import type { Address, Hex } from '../../src/core/ports.js'
 
 export interface RevertCase {

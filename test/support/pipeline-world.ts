@@ -1,9 +1,9 @@
 /** Ledger, view and pipeline on a fake chain, step by step: nothing runs by itself, and a restart keeps only what was durable. */
 import type { RegistryEntry } from '../../src/core/chain/questions.js'
-import type { Failpoint } from '../../src/core/gateway/executor.js'
-import type { Ledger } from '../../src/core/gateway/ledger.js'
-import { createPipeline, type Pipeline, type PipelineConfig } from '../../src/core/gateway/pipeline.js'
-import { createChainView, type LiveView } from '../../src/core/gateway/view.js'
+import type { Failpoint } from '../../src/core/gateway/executor/executor.js'
+import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
+import { createPipeline, type Pipeline, type PipelineConfig } from '../../src/core/gateway/pipeline/pipeline.js'
+import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
 import type { Hex, Random, Signer } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'

@@ -1,6 +1,6 @@
 /** A plan at work on candidates that end when they end, behind the gateway's real budget, in simulated time. */
-import { budgetTold, newPlan, nextStep, type PlanOptions, type Sight, seen } from '../../src/core/client/polling-plan.js'
-import { createBudget } from '../../src/core/gateway/budget.js'
+import { budgetTold, newPlan, nextStep, type PlanOptions, type Sight, seen } from '../../src/core/client/polling/plan.js'
+import { createBudget } from '../../src/core/gateway/front/budget.js'
 
 export interface Life {
   /** Age at the start of the polling; `undefined`: not known to the plan, and `trueAgeMs` counts. */

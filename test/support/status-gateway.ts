@@ -1,5 +1,5 @@
 /** A gateway that only tells statuses, by both routes, of candidates that live by a clock; every look is counted. */
-import type { Budget } from '../../src/core/gateway/budget.js'
+import type { Budget } from '../../src/core/gateway/front/budget.js'
 import type { Clock, Fetch } from '../../src/core/ports.js'
 import { instant } from '../../src/core/protocol/candidate.js'
 import { type CandidateStatus, version } from '../../src/core/protocol/schema.js'

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import type { Question } from '../../src/core/gateway/chain-view.js'
+import type { Question } from '../../src/core/gateway/view/chain-view.js'
 import { StorageError } from '../../src/core/protocol/errors.js'
 import type { RecordLog } from '../../src/core/storage/record-log.js'
 import {

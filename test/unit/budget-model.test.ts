@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { forecast, viewOf } from '../../src/core/client/budget-forecast.js'
+import { forecast, viewOf } from '../../src/core/client/budget/forecast.js'
 import {
   type BudgetState,
   type Decision,
@@ -9,7 +9,7 @@ import {
   resize,
   settle,
   unknownBudget,
-} from '../../src/core/client/budget-model.js'
+} from '../../src/core/client/budget/model.js'
 
 const at = 1_760_000_000_000
 const window = 60_000

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { budgetHeaders, createBudget } from '../../src/core/gateway/budget.js'
-import { clientKey, parseAddress, parseCidr } from '../../src/core/gateway/client-address.js'
+import { budgetHeaders, createBudget } from '../../src/core/gateway/front/budget.js'
+import { clientKey, parseAddress, parseCidr } from '../../src/core/gateway/front/client-address.js'
 
 const limits = { windowMs: 60_000, perClientItems: 120, globalItems: 1_000 }
 

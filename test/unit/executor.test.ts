@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import type { Ledger } from '../../src/core/gateway/ledger.js'
+import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
 import type { ChainErrorKind } from '../../src/core/ports.js'
 import { createPipelineWorld, noncesOf, oneCandidate, type PipelineWorld, proposals } from '../support/pipeline-world.js'
 
@@ -158,7 +158,7 @@ describe('what a node says to a transaction (robustness §3)', () => {
 describe('nonces that others use (robustness §3, R15)', () => {
   /** Another transaction of the same key, as a second process or a wallet would send it. */
   async function foreign(world: PipelineWorld, nonce: number) {
-    const { signTransaction } = await import('../../src/core/gateway/transaction.js')
+    const { signTransaction } = await import('../../src/core/gateway/executor/transaction.js')
     const fees = { maxFeePerGas: 10n ** 12n, maxPriorityFeePerGas: 10n ** 11n }
     const call = { to: world.proposer(2).address, data: '0x', gas: 21_000n } as const
     const { raw } = await signTransaction(world.executor, { chainId: 31337, nonce, ...call, ...fees })

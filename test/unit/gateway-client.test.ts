@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { type Answer, answerError, gravest, maxRetryAfterMs, retryHintMs } from '../../src/core/client/answer.js'
-import { createGatewayClient, parseBaseUrl } from '../../src/core/client/gateway-client.js'
+import { type Answer, answerError, gravest, maxRetryAfterMs, retryHintMs } from '../../src/core/client/sending/answer.js'
+import { createGatewayClient, parseBaseUrl } from '../../src/core/client/sending/gateway-client.js'
 import { type Fetch, TransportError } from '../../src/core/ports.js'
 import {
   ConflictError,

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { withFlags } from '../../src/commands/hint-flags.js'
+import { withFlags } from '../../src/commands/view/hint-flags.js'
 
 describe('contract §6: commands in hints can be pasted', () => {
   test('they repeat the flags that this command line was given, quoted where a shell needs it', () => {

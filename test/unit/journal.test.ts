@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
-import { openJournal, verifyJournal } from '../../src/core/client/journal.js'
-import type { JournalEntry } from '../../src/core/client/journal-records.js'
-import { createNonces } from '../../src/core/client/nonces.js'
-import { submitIntent } from '../../src/core/client/submission.js'
+import { openJournal, verifyJournal } from '../../src/core/client/journal/journal.js'
+import { createNonces } from '../../src/core/client/journal/nonces.js'
+import type { JournalEntry } from '../../src/core/client/journal/records.js'
+import { submitIntent } from '../../src/core/client/sending/submission.js'
 import { makeWorld, sha256, type World } from '../support/client-world.js'
 import { SimFiles, seededRandom } from '../support/sim-files.js'
 

@@ -1,7 +1,7 @@
 /** Typed data in the hands of a wallet outside: nonce and question stay held, whoever dies or comes second (R6, R8). */
 import { describe, expect, test } from 'vitest'
-import { authorize, type Intent, offerTypedData } from '../../src/core/client/authorize.js'
-import { bringIn, importSignature, walletTypedData } from '../../src/core/client/outside.js'
+import { authorize, type Intent, offerTypedData } from '../../src/core/client/signing/authorize.js'
+import { bringIn, importSignature, walletTypedData } from '../../src/core/client/signing/outside.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
 import type { Hex, Signer } from '../../src/core/ports.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'

@@ -1,9 +1,9 @@
 import { Chalk } from 'chalk'
 import { describe, expect, test } from 'vitest'
-import { openLive } from '../../src/commands/live.js'
 import { createOutput } from '../../src/commands/output.js'
-import { countsText, finalText, liveLines } from '../../src/commands/poll-table.js'
-import type { PolledStatus } from '../../src/core/client/polling.js'
+import { openLive } from '../../src/commands/view/live.js'
+import { countsText, finalText, liveLines } from '../../src/commands/view/poll-table.js'
+import type { PolledStatus } from '../../src/core/client/polling/polling.js'
 import { fakeContext } from '../support/cli.js'
 
 const plain = new Chalk({ level: 0 })

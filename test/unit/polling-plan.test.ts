@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { budgetTold, heldUntil, lastLook, newPlan, nextStep, type Plan, type Sight, seen } from '../../src/core/client/polling-plan.js'
+import { budgetTold, heldUntil, lastLook, newPlan, nextStep, type Plan, type Sight, seen } from '../../src/core/client/polling/plan.js'
 import { type Life, simulate } from '../support/polling-world.js'
 
 const many = (count: number, life: (index: number) => Life) => Array.from({ length: count }, (_, index) => life(index))

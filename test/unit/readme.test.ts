@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { verbs } from '../../src/commands/program.js'
-import { profileKeys } from '../../src/commands/settings.js'
+import { profileKeys } from '../../src/commands/session/settings.js'
 import { exit } from '../../src/core/protocol/errors.js'
 import { limits } from '../../src/core/protocol/schema.js'
 

@@ -1,9 +1,9 @@
 /** What is sent again, what is not, and what is told of a round that is over (R7, R8, §7 rule 3). */
 import { describe, expect, test } from 'vitest'
-import { stateOf } from '../../src/core/client/authorizations.js'
-import { authorize } from '../../src/core/client/authorize.js'
-import { pollCandidates } from '../../src/core/client/polling.js'
-import { type CurrentRound, replay, submitIntent, submitPayload } from '../../src/core/client/submission.js'
+import { stateOf } from '../../src/core/client/journal/authorizations.js'
+import { pollCandidates } from '../../src/core/client/polling/polling.js'
+import { type CurrentRound, replay, submitIntent, submitPayload } from '../../src/core/client/sending/submission.js'
+import { authorize } from '../../src/core/client/signing/authorize.js'
 import { instant } from '../../src/core/protocol/candidate.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
 import { makeWorld, nextRound, type World } from '../support/client-world.js'

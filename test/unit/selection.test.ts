@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import type { OnChainProposal } from '../../src/core/chain/propose.js'
 import type { Round } from '../../src/core/chain/round.js'
-import { deadFailure, endingOf, isOwn, notSelected, select } from '../../src/core/gateway/selection.js'
+import { deadFailure, endingOf, isOwn, notSelected, select } from '../../src/core/gateway/pipeline/selection.js'
 import type { Candidate, Progress } from '../../src/core/protocol/candidate.js'
 
 const progressOf: Record<'received' | 'validated' | 'selected', Progress> = {

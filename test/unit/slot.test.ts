@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import type { Slot, SlotAttempt } from '../../src/core/gateway/ledger.js'
-import { type Action, mostAttempts, next, type SlotFacts } from '../../src/core/gateway/slot.js'
+import { type Action, mostAttempts, next, type SlotFacts } from '../../src/core/gateway/executor/slot.js'
+import type { Slot, SlotAttempt } from '../../src/core/gateway/ledger/ledger.js'
 import type { ChainReceipt, Hex } from '../../src/core/ports.js'
 
 const hashOf = (n: number): Hex => `0x${String(n).padStart(64, '0')}`

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { keccak256, parseTransaction, recoverTransactionAddress, type TransactionSerializedEIP1559 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { describe, expect, test } from 'vitest'
-import { feesFor, gasLimit, readTransaction, signTransaction } from '../../src/core/gateway/transaction.js'
+import { feesFor, gasLimit, readTransaction, signTransaction } from '../../src/core/gateway/executor/transaction.js'
 import { testSigner } from '../support/pipeline-world.js'
 
 const gwei = 10n ** 9n

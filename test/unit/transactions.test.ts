@@ -1,6 +1,6 @@
 /** Transactions of the wallet's own against the node-answer table (robustness §3), on a modelled chain. */
 import { describe, expect, test } from 'vitest'
-import { type PlannedTransaction, planTransactions, sendTransactions } from '../../src/core/client/transactions.js'
+import { type PlannedTransaction, planTransactions, sendTransactions } from '../../src/core/client/wallet/transactions.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
 import type { Clock, Hex } from '../../src/core/ports.js'
 import { InterruptedError, ProposerError } from '../../src/core/protocol/errors.js'

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { proposeCalldata } from '../../src/core/chain/propose.js'
-import { createChainView, type LiveView } from '../../src/core/gateway/view.js'
+import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
 import type { Address, Hex } from '../../src/core/ports.js'
 import { createFakeChain, createFakeClock, type FakeChain, type FakeClock } from '../support/fake-chain.js'
 import {

@@ -4,7 +4,7 @@ import type { Contracts } from '../chain/round.js'
 import type { Address } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 import { Address as AddressText, NonzeroAddress } from '../protocol/schema.js'
-import { parseCidr } from './client-address.js'
+import { parseCidr } from './front/client-address.js'
 
 const port = z.int().min(0).max(65_535)
 const positive = z.int().min(1)

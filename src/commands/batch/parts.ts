@@ -1,0 +1,177 @@
+/** What `batch sign` and `batch submit` share: flags, the first reading of the input, and what the core needs. */
+import type { Command } from 'commander'
+import { type BatchCount, type BatchRow, checkBatch, readBatch } from '../../core/client/batch/input.js'
+import { nonceHolder } from '../../core/client/batch/nonces.js'
+import { type BatchParts, type Planned, planRows } from '../../core/client/batch/plan.js'
+import type { BatchSource } from '../../core/client/batch/rows.js'
+import { checkSpending, inGroups, newSpending, rememberingContexts, type Spending } from '../../core/client/batch/spending.js'
+import { knownQuestionId } from '../../core/client/signing/authorize.js'
+import { type ContextResult, type ContextSource, confirmByChain, parseContext } from '../../core/client/signing/context.js'
+import { checkContext, type Trust } from '../../core/client/signing/trust.js'
+import type { Chain } from '../../core/ports.js'
+import { ProposerError } from '../../core/protocol/errors.js'
+import { newRecovery } from '../../core/protocol/signature.js'
+import type { Context } from '../context.js'
+import { contextSource } from '../context-verb.js'
+import { whole } from '../intent.js'
+import { parseJson, readInput } from '../session/inputs.js'
+import { addSignerFlags, type Session, type SessionFlags } from '../session/session.js'
+import { headroomBasisPoints, maxAmountRaw } from '../session/settings.js'
+import { visible } from '../view/render.js'
+import { addFormatFlag, type FormatFlags } from './source.js'
+import { newResultStream } from './text.js'
+
+export interface BatchFlags extends SessionFlags, FormatFlags {
+  readonly maxAmount?: string
+  readonly headroom?: string
+  readonly maxSpend?: string
+  readonly fit?: boolean
+  readonly context?: string
+  readonly dryRun?: boolean
+  /** Of `batch submit`. */
+  readonly resume?: boolean
+}
+
+export function addBatchFlags(command: Command): Command {
+  return addSignerFlags(addFormatFlag(command))
+    .option('--headroom <percent>', 'authorize this much more than the bond, in case it is raised; default: 0')
+    .option('--max-amount <raw>', 'refuse to authorize more than this for one row')
+    .option('--max-spend <raw>', 'refuse to authorize more than this for all rows together')
+    .option('--fit', 'sign the first rows that the limit and the wallet cover, instead of none')
+    .option('--context <file>', 'contexts to sign for, as `batch context --json` printed them')
+    .option('--dry-run', 'show what would happen; sign and send nothing')
+}
+
+/** A checked input and everything that works on it. */
+export interface Opened {
+  readonly parts: BatchParts
+  readonly count: BatchCount
+  readonly spending: Spending
+  /** The rows once more. */
+  rows(): AsyncIterable<readonly BatchRow[]>
+}
+
+/**
+ * Reads the whole input and checks it before anything is signed (exit 2 where something is wrong with it), then whether its sum fits.
+ * `tell`: what is noted before the first signature, as `sign` shows what it signs.
+ */
+export async function openBatch(
+  context: Context,
+  session: Session,
+  flags: BatchFlags,
+  source: BatchSource,
+  tell: (count: BatchCount, proposer: string) => string,
+): Promise<Opened> {
+  const limits = { fit: flags.fit === true, ...optional('maxSpendRaw', whole('--max-spend', flags.maxSpend)) }
+  const capRaw = maxAmountRaw(session.settings.maxAmount)
+  const headroom = headroomBasisPoints(session.settings.headroom)
+  const [trust, chain] = [await session.trust(), await session.chain()]
+  const proposer = once(() => session.account.address())
+  const view = await session.journal.load()
+  const journalNow = { chainId: trust.chain_id, nowMs: context.clock.nowMs(), resume: flags.resume === true }
+  const count = await checkBatch(source, flags.format, {
+    hash: context.hash,
+    proposer,
+    questionOf: (identifier) => knownQuestionId(trust, identifier, view),
+    nonceHolder: (row, questionId, owner) => nonceHolder(view, journalNow, row, questionId, owner),
+  })
+  const rows = () => readBatch(source, flags.format)
+  const { gateway: remote, local } = session.settings
+  const asksGateway = flags.context === undefined && (chain === undefined || remote !== undefined || local !== undefined)
+  const notes = new Set<string>()
+  const counting = limits.maxSpendRaw !== undefined && !limits.fit
+  const contexts =
+    flags.context === undefined ? await contextSource(context, session) : await fileContexts(context, flags.context, trust, chain)
+  const parts: BatchParts = {
+    ports: session.ports,
+    journal: session.journal,
+    trust,
+    contexts: counting || chain !== undefined ? rememberingContexts(contexts) : contexts,
+    recover: newRecovery(),
+    keepContexts: flags.signer !== undefined,
+    contextsAreFree: flags.context !== undefined || chain !== undefined,
+    proposer,
+    signer: once(async () => {
+      const signer = await session.account.signer()
+      context.output.note(tell(count, signer.address))
+      return signer
+    }),
+    ...optional('chain', chain),
+    ...(asksGateway ? { gateway: await session.gateway('read') } : {}),
+    ...optional('maxAmountRaw', capRaw),
+    ...(headroom === 0n ? {} : { headroomBasisPoints: headroom }),
+    note: (text) => {
+      // A thousand questions of one kind have the same thing to say.
+      if (!notes.has(text)) context.output.note(`note: ${visible(text)}`)
+      notes.add(text)
+    },
+  }
+  if (flags.dryRun !== true) await checkSpending(parts, rows(), limits, session.signal)
+  return { parts, count, spending: newSpending(parts, limits), rows }
+}
+
+const optional = <K extends string, V>(key: K, value: V | undefined): { readonly [name in K]?: V } =>
+  value === undefined ? {} : ({ [key]: value } as { readonly [name in K]: V })
+
+function once<T>(make: () => Promise<T>): () => Promise<T> {
+  let made: Promise<T> | undefined
+  return () => {
+    made ??= make()
+    return made
+  }
+}
+
+/** Contexts of a file instead of a gateway: nobody is asked but the chain, where there is one, whether each is still so (R9). */
+async function fileContexts(context: Context, path: string, trust: Trust, chain: Chain | undefined): Promise<ContextSource> {
+  const json = parseJson(await readInput(context, path), path)
+  const read = async (identifier: string): Promise<ContextResult> => {
+    try {
+      const found = parseContext(json, identifier)
+      const notes = checkContext(trust, found, { identifier, nowSeconds: context.clock.nowMs() / 1_000 })
+      // What a file says of its source confirms nothing.
+      const confirmed = chain === undefined ? undefined : await confirmByChain(chain, trust, found)
+      return { identifier, context: { ...found, source: confirmed === undefined ? 'gateway' : 'chain' }, notes }
+    } catch (error) {
+      if (error instanceof ProposerError) return { identifier, error }
+      throw error
+    }
+  }
+  return { contexts: (identifiers) => Promise.all(identifiers.map(read)) }
+}
+
+const wouldBe = { sign: 'would sign', import: 'would send', send: 'saved bytes', done: 'nothing to do', rejected: 'rejected' } as const
+
+/** `--dry-run`: what would become of each row. */
+export async function showBatchPlan(
+  context: Context,
+  { parts, rows }: Opened,
+  options: { readonly resume?: string; readonly signal: AbortSignal },
+): Promise<void> {
+  const stream = newResultStream(context.output, 'batch-preview', 'results')
+  const counts = new Map<string, number>()
+  for await (const group of inGroups(rows(), 100)) {
+    for (const plan of await planRows(parts, group, { ...options, look: true })) {
+      const action = wouldBe[plan.kind]
+      counts.set(action, (counts.get(action) ?? 0) + 1)
+      stream.item(previewOf(plan), () => [
+        action.padEnd(13),
+        plan.row.clientRef ?? plan.row.identifier,
+        plan.kind === 'rejected' ? plan.error.detail : '',
+      ])
+    }
+  }
+  const summary = Object.fromEntries([...counts].map(([action, count]) => [action.replaceAll(' ', '_'), count]))
+  stream.end({ dry_run: true, summary }, () => [...counts].map(([action, count]) => `${count} ${action}`).join(', '))
+}
+
+function previewOf(plan: Planned): object {
+  return {
+    client_ref: plan.row.clientRef ?? null,
+    identifier: plan.row.identifier,
+    line: plan.row.line,
+    ...(plan.row.element === undefined ? {} : { element: plan.row.element }),
+    action: wouldBe[plan.kind].replaceAll(' ', '_'),
+    journal_id: 'authorization' in plan ? (plan.authorization?.id ?? null) : null,
+    error: plan.kind === 'rejected' ? { code: plan.error.code, detail: plan.error.detail } : null,
+  }
+}

@@ -1,0 +1,119 @@
+/** `batch sign`: signed batch items in input order, journaled before they are given out (R5-R9, contract §6). */
+import { basename, dirname } from 'node:path'
+import { Command } from 'commander'
+import { type RowSigned, signBatch } from '../../core/client/batch/batch.js'
+import { placeText } from '../../core/client/batch/rows.js'
+import type { Authorization } from '../../core/client/journal/authorizations.js'
+import type { Address, Hex } from '../../core/ports.js'
+import { toBatchItem } from '../../core/protocol/proposal.js'
+import { SignedProposal } from '../../core/protocol/schema.js'
+import { publishFile, writeAll } from '../../core/storage/durable.js'
+import type { Context } from '../context.js'
+import { fromCwd } from '../session/paths.js'
+import { type Session, withSession } from '../session/session.js'
+import { jsonText, visible } from '../view/render.js'
+import { submitCommandText } from './hints.js'
+import { addBatchFlags, type BatchFlags, type Opened, openBatch, showBatchPlan } from './parts.js'
+import { withSource } from './source.js'
+import { newResultStream, newTally, progressText } from './text.js'
+
+interface SignFlags extends BatchFlags {
+  readonly output?: string
+}
+
+export const batchSignCommand = (context: Context): Command =>
+  addBatchFlags(
+    new Command('sign')
+      .description('sign many proposals and save them in the journal; nothing is sent')
+      .argument('<file>', 'rows to sign; - for stdin')
+      .option('-o, --output <file>', 'write the signed items there, one a line; default: stdout'),
+  )
+    .addHelpText('after', '\nExample:\n  proposer batch sign rows.csv --max-spend 7500000000 -o signed.ndjson')
+    .action(async (path: string, _own: unknown, command: Command) => {
+      const flags = command.optsWithGlobals<SignFlags>()
+      await withSession(context, flags, (session) =>
+        withSource(context, session.settings.home.value, path, async (source) => {
+          const opened = await openBatch(
+            context,
+            session,
+            flags,
+            source,
+            ({ intents }, signer) => `signing up to ${intents} proposals as ${signer}`,
+          )
+          if (flags.dryRun === true) return showBatchPlan(context, opened, { signal: session.signal })
+          await sign(context, session, flags, opened)
+        }),
+      )
+    })
+
+async function sign(context: Context, session: Session, flags: SignFlags, opened: Opened): Promise<void> {
+  const { output } = context
+  const { count } = opened
+  const counts = { signed: 0, reused: 0, rejected: 0 }
+  const tally = newTally()
+  const file = flags.output === undefined || flags.output === '-' ? undefined : fromCwd(context.cwd, flags.output)
+  // Where the items themselves are the result, nothing stands between them.
+  const stream = output.mode === 'human' ? undefined : newResultStream(output, 'batch-signed', 'results')
+  const progress = output.progress(progressText(0, count.rows, []))
+
+  /** Counts and prints a group; what of it goes to the file. */
+  const take = (signed: readonly RowSigned[]): string => {
+    let lines = ''
+    for (const one of signed) {
+      const item = one.error === undefined ? itemText(one.authorization) : undefined
+      if (one.error !== undefined) {
+        counts.rejected++
+        tally.add(placeText(one.row), one.error)
+      } else if (one.reused) counts.reused++
+      else counts.signed++
+      if (item !== undefined) lines += `${item}\n`
+      if (item !== undefined && stream === undefined && file === undefined)
+        output.text(`${output.isTerminal ? jsonText(JSON.parse(item), 0) : item}\n`)
+      stream?.item(resultOf(one, item), () => [])
+    }
+    progress.update(progressText(counts.signed + counts.reused + counts.rejected, count.rows, Object.entries(counts)))
+    return lines
+  }
+
+  try {
+    const groups = signBatch(opened.parts, opened.rows(), { spending: opened.spending, signal: session.signal })
+    if (file === undefined) for await (const signed of groups) take(signed)
+    else {
+      // 0600: it holds signatures (R5).
+      await publishFile(context.files, dirname(file), basename(file), async (handle) => {
+        for await (const signed of groups) await writeAll(handle, new TextEncoder().encode(take(signed)))
+      })
+    }
+  } finally {
+    progress.stop()
+  }
+  const summary = { rows: count.rows, ...counts }
+  const told = `${counts.signed} signed, ${counts.reused} signed before, ${counts.rejected} rejected`
+  stream?.end({ summary }, () => told)
+  if (stream === undefined && file !== undefined)
+    output.text(`${told}\nwritten to ${visible(flags.output ?? '')}\nnext: ${visible(submitCommandText(flags.output ?? '', flags))}\n`)
+  else if (stream === undefined) output.note(told)
+  const error = tally.error({ total: count.rows, goOn: 'run the same command again later' })
+  if (error) throw error
+}
+
+/** The saved bytes as a batch item; saved in the single form, the item that says the same (§2.7). */
+function itemText({ signed }: Authorization): string {
+  // An element of a JSON array may stand on several lines; here an item is one.
+  if (signed.form === 'batch') return signed.body.includes('\n') ? JSON.stringify(JSON.parse(signed.body)) : signed.body
+  const { signature } = SignedProposal.parse(JSON.parse(signed.body))
+  const terms = { ...signed.terms, proposer: signed.terms.proposer as Address, signature: signature as Hex }
+  return JSON.stringify(toBatchItem(signed.questionId, terms, signed.clientRef))
+}
+
+function resultOf(one: RowSigned, item: string | undefined): object {
+  const { row } = one
+  return {
+    client_ref: row.clientRef ?? null,
+    identifier: row.identifier,
+    outcome: one.error !== undefined ? 'rejected' : one.reused ? 'reused' : 'signed',
+    journal_id: one.error === undefined ? one.authorization.id : null,
+    payload: item === undefined ? null : (JSON.parse(item) as object),
+    error: one.error === undefined ? null : { code: one.error.code, detail: one.error.detail },
+  }
+}

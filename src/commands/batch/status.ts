@@ -1,0 +1,98 @@
+/** `batch status`: many candidates at once (spec §4.2 rules 6 and 7). */
+import { Command } from 'commander'
+import { readIds } from '../../core/client/batch/ids.js'
+import type { PolledCandidate } from '../../core/client/batch/poll.js'
+import { type BatchSource, inputFault, type Place } from '../../core/client/batch/rows.js'
+import { gravest } from '../../core/client/sending/answer.js'
+import { PendingError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
+import { Uuid } from '../../core/protocol/schema.js'
+import type { Context } from '../context.js'
+import { addExecutorFlags, type SessionFlags, withSession } from '../session/session.js'
+import { addFormatFlag, type FormatFlags, withSource } from './source.js'
+import { newResultStream, newTally } from './text.js'
+import { failedError, lookAtBatch, waitForBatch } from './wait.js'
+
+interface StatusFlags extends SessionFlags, FormatFlags {
+  readonly wait?: boolean
+}
+
+export const batchStatusCommand = (context: Context): Command =>
+  addExecutorFlags(addFormatFlag(new Command('status')))
+    .description('show many candidates; exit 7 where one failed')
+    .argument('<file>', 'candidate ids one a line, or results of `batch submit`; - for stdin')
+    .option('--wait', 'poll until every candidate is executed or failed')
+    .addHelpText('after', '\nExample:\n  proposer batch submit rows.csv --ndjson | proposer batch status - --wait')
+    .action(async (path: string, _own: unknown, command: Command) => {
+      const flags = command.optsWithGlobals<StatusFlags>()
+      await withSession(context, flags, (session) =>
+        withSource(context, session.settings.home.value, path, async (source) => {
+          const { output } = context
+          const ids: string[] = []
+          for await (const some of readIds(source, 'candidate_id', flags.format)) {
+            for (const one of some) {
+              if (!Uuid.safeParse(one.id).success) throw badId(source, one)
+              ids.push(one.id)
+            }
+          }
+          if (ids.length === 0) throw noIds(source.name)
+          const gateway = await session.gateway(flags.wait === true ? 'run' : 'read')
+          const parts = { ports: session.ports, gateway, journal: session.journal }
+          const { candidates, stopped } =
+            flags.wait === true
+              ? await waitForBatch(context, parts, ids, session.settings.timeoutMs)
+              : await lookAtBatch(context, parts, ids, session.signal)
+          const isOutOfTime = stopped instanceof PendingError
+          const stream = newResultStream(output, 'batch-status', 'results')
+          const tally = newTally()
+          const counts = new Map<string, number>()
+          for (const one of candidates) {
+            const state = one.candidate?.status ?? 'unknown'
+            counts.set(state, (counts.get(state) ?? 0) + 1)
+            const error = errorOf(one, isOutOfTime)
+            if (error) tally.add(`candidate ${one.candidateId}`, error)
+            stream.item(resultOf(one), () => [
+              one.candidateId,
+              state,
+              one.candidate?.submission?.status ?? '',
+              one.candidate?.failure?.detail ?? one.error?.detail ?? '',
+            ])
+          }
+          stream.end({ summary: { candidates: candidates.length, ...Object.fromEntries(counts) } }, () =>
+            [...counts].map(([state, count]) => `${count} ${state}`).join(', '),
+          )
+          const error = tally.error({ total: candidates.length, goOn: 'run the same command again later' })
+          // Whoever is still on the way is in the tally's error.
+          const worst = gravest([isOutOfTime ? undefined : stopped, error]) ?? stopped
+          if (worst) throw worst
+        }),
+      )
+    })
+
+function errorOf(one: PolledCandidate, isOutOfTime: boolean) {
+  const { candidate, error, statusCode } = one
+  if (error !== undefined) return error
+  if (candidate?.status === 'failed') return failedError(one)
+  if (candidate?.status === 'executed') return undefined
+  if (isOutOfTime)
+    return new PendingError('still_pending', `it is ${candidate?.status ?? 'not known'} yet`, {
+      hint: 'run the same command again',
+      retryable: true,
+    })
+  if (candidate !== undefined) return undefined
+  return new UnavailableError('no_status', `the gateway told no status${statusCode === null ? '' : ` (${statusCode})`}`, {
+    hint: 'run the same command again later',
+  })
+}
+
+const resultOf = ({ candidateId, statusCode, candidate, error }: PolledCandidate) => ({
+  candidate_id: candidateId,
+  status_code: statusCode,
+  candidate: candidate ?? null,
+  error: error === undefined ? null : { code: error.code, detail: error.detail },
+})
+
+const badId = (source: BatchSource, place: Place) =>
+  inputFault(source, place, 'invalid_candidate_id', 'it is not a candidate id', 'give candidate ids, or what `batch submit` printed')
+
+const noIds = (name: string) =>
+  new UsageError('empty_input', `${name}: it holds no candidate ids`, { hint: 'give candidate ids, or what `batch submit` printed' })

@@ -1,0 +1,118 @@
+/** What the verbs of `batch` print: many results, one at a time, so that none has to be held (R17). */
+import { type ExitCode, exit, InterruptedError, ProposerError } from '../../core/protocol/errors.js'
+import type { Output } from '../output.js'
+import { jsonText, visible } from '../view/render.js'
+
+export interface ResultStream {
+  /** One result, as it settles; `cells` are for people: what, which, and what more there is to say. */
+  item(data: object, cells: () => readonly string[]): void
+  /** The rest of the document. */
+  end(rest: object, human: () => string): void
+}
+
+/**
+ * A document `{"schema":"proposer.<kind>/1","<list>":[…],…}` written piece by piece with --json; a line an item and the rest last with
+ * --ndjson; for people a line an item.
+ */
+export function newResultStream(output: Output, kind: string, list: string): ResultStream {
+  const schema = `proposer.${kind}/1`
+  let begun = false
+  const open = () => {
+    if (!begun) output.text(`{\n  "schema": "${schema}",\n  "${list}": [`)
+    begun = true
+  }
+  let items = 0
+  return {
+    item(data, cells) {
+      items++
+      if (output.mode === 'ndjson') return output.line(data)
+      if (output.mode === 'human') return output.text(`${rowText(cells(), output.columns)}\n`)
+      open()
+      output.text(`${items === 1 ? '' : ','}\n    ${jsonText(data, 0)}`)
+    },
+    end(rest, human) {
+      if (output.mode === 'ndjson') return output.line({ schema, ...rest })
+      if (output.mode === 'human') return output.text(`${human()}\n`)
+      open()
+      const members = Object.entries(rest).map(
+        ([name, value]) => `,\n  ${JSON.stringify(name)}: ${jsonText({ value }, 0).slice('{"value":'.length, -1)}`,
+      )
+      output.text(`${items === 0 ? ']' : '\n  ]'}${members.join('')}\n}\n`)
+    },
+  }
+}
+
+/** Cells on as few lines as they fit; an id is never broken, so that it can be copied. */
+function rowText(cells: readonly string[], columns: number): string {
+  const lines: string[] = []
+  for (const cell of cells.map(visible)) {
+    if (cell === '') continue
+    const last = lines.pop()
+    if (last === undefined) lines.push(cell)
+    else if (last.length + 2 + cell.length <= columns) lines.push(`${last}  ${cell}`)
+    else lines.push(last, `  ${cell}`)
+  }
+  return lines.join('\n')
+}
+
+/** Contract §6: in a batch the gravest wins. */
+const gravity: readonly ExitCode[] = [
+  exit.bug,
+  exit.storage,
+  exit.unknown,
+  exit.deferred,
+  exit.reconcile,
+  exit.unauthorized,
+  exit.refused,
+  exit.usage,
+  exit.failed,
+  exit.pending,
+]
+
+/** Counts what went wrong and keeps the first of each kind, whatever the number of rows. */
+export interface Tally {
+  add(where: string, error: ProposerError): void
+  /** The error of the whole, or `undefined`. `goOn` is the command that goes on. */
+  error(of: { readonly total: number; readonly goOn: string; readonly stopped?: unknown }): ProposerError | undefined
+}
+
+/** An empty tally. */
+export function newTally(): Tally {
+  const kinds = new Map<ExitCode, { count: number; readonly where: string; readonly error: ProposerError }>()
+  let all = 0
+  return {
+    add(where, error) {
+      all++
+      const known = kinds.get(error.meta.exitCode)
+      if (known === undefined) kinds.set(error.meta.exitCode, { count: 1, where, error })
+      else known.count++
+    },
+    error({ total, goOn, stopped }) {
+      const unknown = kinds.has(exit.unknown)
+      // Contract §6: 130 where nothing is unknown, else 6.
+      if (stopped instanceof ProposerError && !unknown) {
+        return new InterruptedError(stopped.code, `${stopped.detail}; ${all} of ${total} rows are left`, { retryable: true, hint: goOn })
+      }
+      const worst = gravity.map((code) => kinds.get(code)).find((kind) => kind !== undefined)
+      if (worst === undefined) return undefined
+      const { error, where, count } = worst
+      const { exitCode, hint, retryable } = error.meta
+      const others = all > count ? `, ${all - count} more with other faults` : ''
+      const detail = all === 1 ? `${where}: ${error.detail}` : `${count} of ${total} rows${others}; the first, ${where}: ${error.detail}`
+      const isLater = exitCode === exit.unknown || exitCode === exit.deferred
+      return new ProposerError(error.code, detail, {
+        exitCode,
+        ...(isLater ? { hint: goOn } : hint === undefined ? {} : { hint }),
+        ...(retryable === undefined ? {} : { retryable }),
+      })
+    },
+  }
+}
+
+/** How far a batch has come, as a bar. */
+export function progressText(done: number, total: number, counts: readonly (readonly [string, number])[]): string {
+  const width = 20
+  const full = total === 0 ? width : Math.floor((done * width) / total)
+  const told = counts.filter(([, count]) => count > 0).map(([name, count]) => `${count} ${name}`)
+  return `[${'='.repeat(full)}${' '.repeat(width - full)}] ${done} of ${total}${told.length === 0 ? '' : `: ${told.join(', ')}`}`
+}

@@ -1,0 +1,18 @@
+/** What `serve`, `devchain` and `demo` share: they stay in the foreground until told to end. */
+import { UsageError } from '../../core/protocol/errors.js'
+
+/** Resolves once SIGINT or SIGTERM came: for a server that is how it ends well, not a failure. */
+export function aborted(signal: AbortSignal): Promise<'signal'> {
+  if (signal.aborted) return Promise.resolve('signal')
+  return new Promise((resolve) => signal.addEventListener('abort', () => resolve('signal'), { once: true }))
+}
+
+/** A whole number given to a flag. Throws UsageError `bad_number` naming the flag and its range (exit 2). */
+export function wholeNumber(flag: string, text: string, least: number, most: number): number {
+  const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN
+  if (value >= least && value <= most) return value
+  throw new UsageError('bad_number', `${flag} must be a whole number from ${least} to ${most}`, { hint: `give it as ${flag} ${least}` })
+}
+
+/** A TCP port given to a flag; 0 stands for a free one. Throws UsageError `bad_number` (exit 2). */
+export const portNumber = (flag: string, text: string): number => wholeNumber(flag, text, 0, 65_535)

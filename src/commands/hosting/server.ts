@@ -1,0 +1,154 @@
+/** A gateway behind its listeners: what `serve` and `demo` run. */
+import type { GatewayConfig } from '../../core/gateway/config.js'
+import { applySet, parseConfig } from '../../core/gateway/config.js'
+import type { DevDescription } from '../../core/io/dev/dev-chain.js'
+import { ProposerError, StorageError, UsageError } from '../../core/protocol/errors.js'
+import type { Context } from '../context.js'
+import { visible } from '../view/render.js'
+import { type HostedGateway, type LoadedConfig, loadConfig, openGateway } from './gateway-host.js'
+
+export interface ServerOptions {
+  /** Home folder with the keystores, for an executor key that names an account. */
+  readonly home: string
+  /** `key=value`, dotted keys of gateway.json. */
+  readonly assignments: readonly string[]
+  /** Overrides gateway.json; 0 takes free ports, the admin's too. */
+  readonly port?: number
+  readonly host?: string
+  /** One JSON line per request on stderr. */
+  readonly log: boolean
+  readonly executorAccount?: string
+  readonly executorPasswordFile?: string
+}
+
+export interface RunningServer {
+  readonly url: string
+  readonly adminUrl: string
+  /** Resolves once `/readyz` answers 200; until then each reason is a note on stderr. Rejects with the signal's reason. */
+  ready(): Promise<'ready'>
+  /** Rejects once the store can no longer be written (exit 74); never resolves. */
+  readonly failed: Promise<never>
+  /** Lets calls in flight end for up to ten seconds, stops the pipeline, closes the store and lets its lock go (R23). */
+  close(): Promise<void>
+}
+
+/** Calls in flight when a stop comes may take this long (R23); it is longer than any call is meant to take. */
+const drainMs = 10_000
+
+/** What gateway.json, --set, --port and --host come to. Throws UsageError naming file and key. */
+export async function configure(context: Context, path: string, options: ServerOptions): Promise<LoadedConfig> {
+  const { config, folder } = await loadConfig(context, path)
+  const set = options.assignments.length === 0 ? config : applySet(config, ...options.assignments)
+  const listen = { host: options.host ?? set.listen.host, port: options.port ?? set.listen.port }
+  return { config: { ...set, listen, admin: options.port === 0 ? { port: 0 } : set.admin }, folder }
+}
+
+/** Judges --set before there is a configuration to set it in: a dev chain is not started for a key that nothing has. UsageError. */
+export function refuseBadAssignments(assignments: readonly string[]): void {
+  const anywhere = `0x${'11'.repeat(20)}`
+  const requesters = [{ address: anywhere, kind: 'uma-ctf-adapter' }]
+  const chain = { rpc_urls: ['http://127.0.0.1'], signed_proposer: anywhere, oracles: [anywhere], requesters, tokens: [anywhere] }
+  applySet(parseConfig({ chain }, 'the dev configuration'), ...assignments)
+}
+
+/**
+ * Opens the gateway and both listeners. Nothing of it is left where it rejects: UsageError (2) for configuration, keys and ports,
+ * StorageError (74) for the store.
+ */
+export async function startServer(context: Context, path: string, options: ServerOptions): Promise<RunningServer> {
+  const loaded = await configure(context, path, options)
+  const { host } = loaded.config.listen
+  if (!isLoopback(host)) {
+    context.output.warn(`warning: ${visible(host)} is reachable from outside, and this is plain HTTP: put a TLS proxy before it`)
+  }
+  const [{ listen }, { listenAdmin }, { watchLoad }, requests] = await Promise.all([
+    import('../../core/io/serving/listener.js'),
+    import('../../core/io/serving/admin-listener.js'),
+    import('../../core/io/serving/load.js'),
+    options.log ? import('../../core/io/serving/request-log.js') : undefined,
+  ])
+  const log = requests?.createRequestLog({ hash: context.hash, random: context.random })
+  const load = watchLoad()
+  const closers: (() => Promise<void>)[] = [async () => load.stop()]
+  const closeAll = async () => {
+    for (const close of closers.splice(0).reverse()) await close()
+  }
+  try {
+    const hosted = await openGateway(context, loaded, {
+      home: options.home,
+      executorAccount: options.executorAccount,
+      executorPasswordFile: options.executorPasswordFile,
+      overloaded: load.overloaded,
+      onWait: (reason) => context.output.note(`waiting: ${visible(reason)}`),
+      ...(log ? { onRequest: log.write } : {}),
+    })
+    closers.push(() => hosted.close())
+    const { gateway } = hosted
+    const admin = await bound('admin', loaded.config, () => listenAdmin({ ...gateway, port: loaded.config.admin.port }))
+    closers.push(() => admin.close())
+    const front = await bound('listen', loaded.config, () =>
+      listen({ ...loaded.config.listen, handler: gateway.handle, onRefused: gateway.observe }),
+    )
+    // At once: the listener takes no new calls while the gateway answers those in flight.
+    closers.push(async () => {
+      await Promise.all([front.close(drainMs), gateway.drain()])
+    })
+    await hosted.setNote(`serve, admin ${admin.url}`)
+    const failed = hosted.broken.then((reason) => Promise.reject(storeFailure(reason)))
+    // Whoever waits for it hears of it; before that it is not lost, only unheard.
+    failed.catch(() => undefined)
+    return { url: front.url, adminUrl: admin.url, ready: () => untilReady(context, hosted), failed, close: closeAll }
+  } catch (error) {
+    await closeAll()
+    throw error
+  }
+}
+
+/** Puts what a gateway for a dev chain needs into a folder; the path of its gateway.json. */
+export async function writeDevGateway(folder: string, dev: DevDescription): Promise<string> {
+  const { writeDevFolder } = await import('../../core/io/dev/dev-chain.js')
+  await writeDevFolder(folder, dev)
+  return `${folder}/gateway.json`
+}
+
+const readyPauseMs = 50
+
+async function untilReady({ clock, signal, output }: Context, { gateway }: HostedGateway): Promise<'ready'> {
+  const told = new Set<string>()
+  for (;;) {
+    const reasons = gateway.readiness()
+    if (reasons.length === 0) return 'ready'
+    for (const reason of reasons) {
+      if (!told.has(reason)) output.note(`waiting: ${visible(reason)}`)
+      told.add(reason)
+    }
+    await clock.sleep(readyPauseMs, signal)
+  }
+}
+
+function storeFailure(reason: Error): ProposerError {
+  if (reason instanceof ProposerError) return reason
+  return new StorageError('store_failed', 'the store can no longer be written', {
+    cause: reason,
+    hint: 'look at the disk, then start `proposer serve` again: what was acknowledged is there',
+  })
+}
+
+function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host)
+}
+
+/** Listening, or UsageError naming the key and the port that cannot be had. */
+async function bound<T>(key: 'listen' | 'admin', config: GatewayConfig, listen: () => Promise<T>): Promise<T> {
+  try {
+    return await listen()
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? String(error.code) : undefined
+    if (code === undefined) throw error
+    const { port } = config[key]
+    throw new UsageError('port_unavailable', `${key}.port ${port} cannot be listened on (${code})`, {
+      cause: error,
+      hint: key === 'listen' ? 'give --port 0 for free ports' : 'give --set admin.port=0 for a free one',
+    })
+  }
+}

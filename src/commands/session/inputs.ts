@@ -1,0 +1,150 @@
+/** What comes in from outside a command: files, stdin, answers of the person at the terminal. */
+import { InterruptedError, UsageError } from '../../core/protocol/errors.js'
+import type { Context, InputStream } from '../context.js'
+import { fromCwd } from './paths.js'
+
+/** No input of a single-proposal command comes near this; batch files have limits of their own (robustness §6). */
+const maximumBytes = 4 * 1024 * 1024
+
+/** The bytes of a file the user named, or of stdin for `-`. Throws UsageError `input_unreadable` or `input_too_large` (exit 2). */
+export async function readInput(context: Context, path: string): Promise<Uint8Array> {
+  const bytes = path === '-' ? await readStdin(context) : await readNamed(context, path)
+  if (bytes.length <= maximumBytes) return bytes
+  throw tooLarge(path)
+}
+
+function tooLarge(path: string): UsageError {
+  return new UsageError('input_too_large', `${path === '-' ? 'stdin' : path} holds more than ${maximumBytes} bytes`, {
+    hint: 'give the file that this command is meant for',
+  })
+}
+
+async function readNamed(context: Context, path: string): Promise<Uint8Array> {
+  try {
+    return await context.files.read(fromCwd(context.cwd, path))
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unreadable'
+    throw new UsageError('input_unreadable', `${path} cannot be read (${code})`, {
+      cause: error,
+      hint: 'give the path of a readable file, or - for stdin',
+    })
+  }
+}
+
+async function readStdin(context: Context): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = []
+  let size = 0
+  for await (const chunk of context.stdin) {
+    const bytes = typeof chunk === 'string' ? new TextEncoder().encode(chunk) : chunk
+    size += bytes.length
+    if (size > maximumBytes) throw tooLarge('-')
+    chunks.push(bytes)
+  }
+  return Buffer.concat(chunks)
+}
+
+/** Parsed JSON of an input. Throws UsageError `input_not_json` naming the input, never its content (R5). */
+export function parseJson(bytes: Uint8Array, name: string): unknown {
+  try {
+    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
+  } catch {
+    // the parser's message quotes the input, which may be a signature
+    throw new UsageError('input_not_json', `${name === '-' ? 'stdin' : name} is not JSON in UTF-8`, {
+      hint: 'give the file as this program printed it',
+    })
+  }
+}
+
+/** Asks yes or no on the terminal. Without one, or with --yes, nothing is asked: `yes` decides or `flag` is named (exit 2). */
+export async function confirm(context: Context, question: string, yes: boolean, flag = '--yes'): Promise<void> {
+  if (yes) return
+  if (!context.isInteractive) {
+    throw new UsageError('confirmation_needed', `${question} Without a terminal nobody can be asked`, { hint: `add ${flag} to go on` })
+  }
+  const answer = await ask(context, `${question} [y/N] `, false)
+  if (/^\s*y(es)?\s*$/i.test(answer)) return
+  throw new UsageError('declined', 'declined at the prompt; nothing was done', { hint: 'run the command again and answer y' })
+}
+
+/** A line typed without echo. Throws UsageError `password_needed` naming `flag` where there is no terminal (exit 2). */
+export async function askHidden(context: Context, question: string, flag: string): Promise<string> {
+  if (!context.isInteractive) {
+    throw new UsageError('password_needed', `${question.replace(/:?\s*$/, '')} is needed, and there is no terminal to ask on`, {
+      hint: `give ${flag}`,
+    })
+  }
+  return ask(context, question, true)
+}
+
+/** What came with the line that answered a prompt: pasted text, or the answer to the next one. */
+const leftover = new WeakMap<InputStream, string>()
+
+/**
+ * One line from the terminal. Prompts go to stderr: stdout is the result (contract §6). Hidden input is read in raw mode, where keys are
+ * characters: Enter ends, backspace takes back, Ctrl-C stops, Ctrl-D leaves it unanswered.
+ */
+async function ask(context: Context, question: string, hidden: boolean): Promise<string> {
+  const { stdin, signal } = context
+  const { stderr } = context.streams
+  const setRaw = (on: boolean) => {
+    if (hidden) stdin.setRawMode?.(on)
+  }
+  // Before the prompt: a quick typist must not be echoed.
+  setRaw(true)
+  stderr.write(question)
+  try {
+    return await readLine(stdin, signal, hidden)
+  } finally {
+    setRaw(false)
+    stdin.pause()
+    // The Enter that ended a hidden line was not echoed.
+    if (hidden) stderr.write('\n')
+  }
+}
+
+function readLine(stdin: InputStream, signal: AbortSignal, hidden: boolean): Promise<string> {
+  const decoder = new TextDecoder()
+  let line = ''
+  return new Promise((resolve, reject) => {
+    const end = (settle: () => void) => {
+      stdin.removeListener('data', take)
+      stdin.removeListener('end', ended)
+      signal.removeEventListener('abort', stopped)
+      settle()
+    }
+    const stopped = () => end(() => reject(signal.reason))
+    const ended = () => end(() => (line === '' ? reject(unanswered()) : resolve(line)))
+    const take = (chunk: Uint8Array | string) => {
+      const text = typeof chunk === 'string' ? chunk : decoder.decode(chunk, { stream: true })
+      const characters = [...text]
+      for (const [index, character] of characters.entries()) {
+        if (character === '\n' || character === '\r') {
+          const rest = characters.slice(index + 1).join('')
+          leftover.set(stdin, character === '\r' && rest.startsWith('\n') ? rest.slice(1) : rest)
+          return end(() => resolve(line))
+        }
+        if (hidden && character === '\u0003') return end(() => reject(stoppedAtPrompt()))
+        if (hidden && character === '\u0004') return end(() => reject(unanswered()))
+        if (hidden && (character === '\u007f' || character === '\b')) line = [...line].slice(0, -1).join('')
+        else line += character
+      }
+    }
+    if (signal.aborted) return stopped()
+    const before = leftover.get(stdin)
+    leftover.delete(stdin)
+    if (before?.includes('\n') || before?.includes('\r')) return take(before)
+    line = before ?? ''
+    if (!stdin.readable) return ended()
+    signal.addEventListener('abort', stopped, { once: true })
+    // A stream that an earlier prompt has paused does not flow again by itself.
+    stdin.on('end', ended).on('data', take).resume()
+  })
+}
+
+function stoppedAtPrompt(): InterruptedError {
+  return new InterruptedError('interrupted', 'stopped at the prompt; nothing was done', { hint: 'run the command again and answer' })
+}
+
+function unanswered(): UsageError {
+  return new UsageError('declined', 'nothing was answered at the prompt; nothing was done', { hint: 'run the command again and answer' })
+}

@@ -1,0 +1,144 @@
+/** Where the proposer's signatures come from (contract §7): a wallet outside, keystore, key file, or with a warning the environment. */
+import type { OutsideWallet } from '../../core/io/external-signer.js'
+import type { KeySigner } from '../../core/io/keys.js'
+import type { Address, Signer } from '../../core/ports.js'
+import { UsageError } from '../../core/protocol/errors.js'
+import type { Context } from '../context.js'
+import { publicUrl } from '../view/render.js'
+import { askHidden, readInput } from './inputs.js'
+import { fromCwd } from './paths.js'
+import type { Settings } from './settings.js'
+
+/** The selected proposer. Nothing is read before it is asked for, and a key is unlocked at most once. */
+export interface Account {
+  /** From the keystore's own address where it has one: then no password is needed. */
+  address(): Promise<Address>
+  signer(): Promise<Signer>
+  /** Overwrites an unlocked key. */
+  dispose(): void
+}
+
+/** The flags that choose the account and how it signs. */
+export interface AccountFlags {
+  readonly passwordFile?: string | undefined
+  /** JSON-RPC address of a wallet outside. */
+  readonly signer?: string | undefined
+  /** Address of the account, where no key of it is here. */
+  readonly proposer?: string | undefined
+}
+
+/** Throws UsageError `no_account` (exit 2) on first use where no source is named, `two_signers`, `bad_proposer` at once. */
+export function openAccount(context: Context, settings: Settings, flags: AccountFlags): Account {
+  const { passwordFile } = flags
+  const named = namedProposer(flags.proposer)
+  if (flags.signer !== undefined) {
+    if (settings.account?.origin !== 'flag') return outsideAccount(context, settings, flags.signer, named)
+    throw new UsageError('two_signers', '--signer and --account name two signers', { hint: 'leave out --signer or --account' })
+  }
+  let unlocked: Promise<KeySigner> | undefined
+  let opened: KeySigner | undefined
+  const unlock = () => {
+    unlocked ??= unlockSource(context, settings, passwordFile)
+    return unlocked.then((signer) => {
+      opened = signer
+      return signer
+    })
+  }
+  return {
+    async address() {
+      if (named !== undefined) return named
+      const name = keystoreName(context, settings)
+      if (name === undefined || unlocked) return (await unlock()).address
+      const { readKeystore } = await import('../../core/io/keystore.js')
+      return (await readKeystore(context.files, settings.home.value, name)).address ?? (await unlock()).address
+    },
+    signer: unlock,
+    dispose() {
+      opened?.dispose()
+      opened = undefined
+    },
+  }
+}
+
+function namedProposer(text: string | undefined): Address | undefined {
+  if (text === undefined) return undefined
+  if (/^0x[0-9a-fA-F]{40}$/.test(text)) return text.toLowerCase() as Address
+  throw new UsageError('bad_proposer', `--proposer ${text} is not an address`, { hint: 'give 0x and 40 hex digits' })
+}
+
+/** A wallet that is asked over JSON-RPC. Its account: the one that --proposer names, else the only one it has. */
+function outsideAccount(context: Context, settings: Pick<Settings, 'timeoutMs'>, url: string, named: Address | undefined): Account {
+  let opened: Promise<OutsideWallet> | undefined
+  let asked: Promise<Address> | undefined
+  const wallet = () => {
+    opened ??= import('../../core/io/external-signer.js').then(({ openOutsideWallet }) =>
+      openOutsideWallet(url, {
+        // A person gets a minute to look and agree, but no longer than the whole command has.
+        timeoutMs: Math.min(60_000, Math.max(1, Math.ceil(settings.timeoutMs ?? 60_000))),
+        signal: context.signal,
+        onAsk: () => context.output.note(`the wallet at ${publicUrl(url)} is asked to sign: look at it and agree there`),
+      }),
+    )
+    return opened
+  }
+  const address = async () => {
+    if (named !== undefined) return named
+    asked ??= wallet()
+      .then((one) => one.accounts())
+      .then(onlyAccount)
+    return asked
+  }
+  return {
+    address,
+    signer: async () => (await wallet()).signer(await address()),
+    dispose() {
+      // Its idle connections keep nobody waiting, and no key is held.
+      opened?.then((one) => one.close()).catch(() => undefined)
+    },
+  }
+}
+
+function onlyAccount(accounts: readonly Address[]): Address {
+  const [first] = accounts
+  if (first !== undefined && accounts.length === 1) return first
+  const why = first === undefined ? 'names no account' : `has ${accounts.length} accounts`
+  throw new UsageError('proposer_needed', `the wallet behind --signer ${why}, so the proposer must be named`, {
+    hint: 'add --proposer 0x…',
+  })
+}
+
+/** The keystore to use, unless a key in the environment outranks one that only the profile names. */
+function keystoreName(context: Context, settings: Settings): string | undefined {
+  const { account } = settings
+  const environment = (context.env.PROPOSER_KEY_FILE ?? '') !== '' || (context.environmentKey ?? '') !== ''
+  return account && !(account.origin === 'profile' && environment) ? account.value : undefined
+}
+
+async function unlockSource(context: Context, settings: Settings, passwordFile: string | undefined): Promise<KeySigner> {
+  const { parseKey, readKeyFile, signerFromKey } = await import('../../core/io/keys.js')
+  const name = keystoreName(context, settings)
+  if (name !== undefined) {
+    const { readKeystore, unlockKeystore } = await import('../../core/io/keystore.js')
+    // A missing account is told before anybody types a password for it.
+    await readKeystore(context.files, settings.home.value, name)
+    const password = await readPassword(context, passwordFile, `Password of ${name}: `)
+    return signerFromKey(await unlockKeystore(context.files, settings.home.value, name, password))
+  }
+  const keyFile = context.env.PROPOSER_KEY_FILE
+  if (keyFile !== undefined && keyFile !== '') return signerFromKey(await readKeyFile(fromCwd(context.cwd, keyFile)))
+  if (context.environmentKey !== undefined && context.environmentKey !== '') {
+    context.output.warn('warning: the key comes from PROPOSER_PRIVATE_KEY; a keystore (`proposer account import`) is safer')
+    return signerFromKey(parseKey(context.environmentKey, 'PROPOSER_PRIVATE_KEY'))
+  }
+  throw new UsageError('no_account', 'no key of a proposer is named', {
+    hint: 'make one with `proposer account new <name>` and give --account <name>, set PROPOSER_KEY_FILE to a key file, or give --signer <url>',
+  })
+}
+
+/** The password in `--password-file` (one line end at its end does not count), or typed without echo on a terminal. */
+export async function readPassword(context: Context, passwordFile: string | undefined, question: string): Promise<string> {
+  if (passwordFile === undefined) return askHidden(context, question, '--password-file <file>')
+  const password = new TextDecoder().decode(await readInput(context, passwordFile)).replace(/\r?\n$/, '')
+  if (password !== '') return password
+  throw new UsageError('password_empty', `${passwordFile} holds no password`, { hint: 'write the password into the file, on one line' })
+}

@@ -1,0 +1,72 @@
+/** The user's preferences, `<home>/config.json` by `conf`; never keys (contract §7). Loaded only where the file exists or is written. */
+import { readFileSync } from 'node:fs'
+import Conf from 'conf'
+import { UsageError } from '../../core/protocol/errors.js'
+import { homePaths } from './paths.js'
+
+export type PreferenceTree = { readonly [key: string]: unknown }
+
+export interface Preferences {
+  readonly path: string
+  all(): PreferenceTree
+  /** Dotted keys; `undefined` removes. */
+  set(key: string, value: string | undefined): void
+}
+
+/** Throws UsageError `config_damaged` (exit 2) for a file that is not a JSON object: `conf` may publish a cut file on a full disk. */
+export function openPreferences(home: string): Preferences {
+  const path = homePaths.config(home)
+  // conf takes a list, or a bare value, for an object.
+  guarded(path, () => requireObject(path))
+  const conf = guarded(
+    path,
+    () => new Conf<Record<string, unknown>>({ cwd: home, configName: 'config', configFileMode: 0o600, clearInvalidConfig: false }),
+  )
+  return {
+    path,
+    all: () => guarded(path, () => conf.store),
+    set(key, value) {
+      guarded(path, () => {
+        removeMisshapen(conf, key)
+        if (value === undefined) conf.delete(key)
+        else conf.set(key, value)
+      })
+    },
+  }
+}
+
+/** A parent of the key that holds no object would keep conf from storing, or from showing, what is set under it. */
+function removeMisshapen(conf: Conf<Record<string, unknown>>, key: string): void {
+  const parts = key.split('.')
+  for (let depth = 1; depth < parts.length; depth++) {
+    const parent = parts.slice(0, depth).join('.')
+    const held: unknown = conf.get(parent)
+    if (held !== undefined && !isObject(held)) conf.delete(parent)
+  }
+}
+
+const isObject = (value: unknown): boolean => typeof value === 'object' && value !== null && !Array.isArray(value)
+
+/** Throws SyntaxError for a file that is there and holds JSON of another kind. */
+function requireObject(path: string): void {
+  let text: string
+  try {
+    text = readFileSync(path, 'utf8')
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return
+    throw error
+  }
+  if (!isObject(JSON.parse(text))) throw new SyntaxError('not an object')
+}
+
+function guarded<T>(path: string, act: () => T): T {
+  try {
+    return act()
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error
+    throw new UsageError('config_damaged', `${path} is not a JSON object`, {
+      cause: error,
+      hint: 'correct the file, or move it away and set your preferences again with `proposer config set`',
+    })
+  }
+}

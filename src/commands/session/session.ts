@@ -1,0 +1,179 @@
+/** What the verbs of the client share: settings, journal, trust, key, gateway and chain, each opened on first use, all closed at the end. */
+import type { Command } from 'commander'
+import { type BudgetedClient, type BudgetOptions, withBudget } from '../../core/client/budget/budgeted-client.js'
+import { createPlanner } from '../../core/client/budget/planner.js'
+import { type Journal, type JournalPorts, openJournal } from '../../core/client/journal/journal.js'
+import { createGatewayClient, type GatewayClient } from '../../core/client/sending/gateway-client.js'
+import { parseTrust, type Trust } from '../../core/client/signing/trust.js'
+import type { Chain } from '../../core/ports.js'
+import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
+import type { Context } from '../context.js'
+import { visible } from '../view/render.js'
+import { parseJson, readInput } from './inputs.js'
+import { type Account, openAccount } from './key-source.js'
+import { type GlobalFlags, requireTarget, resolveSettings, type Setting, type Settings } from './settings.js'
+
+export interface Session {
+  readonly settings: Settings
+  readonly ports: JournalPorts
+  /** Touches no file before it is used. */
+  readonly journal: Journal
+  readonly account: Account
+  /** The pinned contracts. UsageError `no_trust` says how to make the file. */
+  trust(): Promise<Trust>
+  /**
+   * `run`: an in-process gateway takes its store's lock and executes; `read`: it only looks (contract §6, --local). Every call of a remote
+   * one waits for the budget that all processes of this home share.
+   */
+  gateway(mode: 'run' | 'read'): Promise<BudgetedClient>
+  /** The chain's node, where one is configured. */
+  chain(): Promise<Chain | undefined>
+  /** Aborted by Ctrl-C, or when --timeout has run out. */
+  readonly signal: AbortSignal
+}
+
+export interface SessionFlags extends GlobalFlags {
+  readonly passwordFile?: string
+  readonly signer?: string
+  readonly proposer?: string
+  readonly executorAccount?: string
+  readonly executorPasswordFile?: string
+}
+
+/** Flags of the verbs that sign: how the account is unlocked, or which wallet outside is asked instead (contract §7, Proposer key). */
+export function addSignerFlags(command: Command): Command {
+  return command
+    .option('--password-file <file>', 'password of the keystore')
+    .option('--signer <url>', 'a wallet that signs over JSON-RPC (eth_signTypedData_v4)')
+    .option('--proposer <address>', 'the proposing account, where its key is not here')
+}
+
+/** Flags of the verbs that run a whole gateway with --local, executor included (contract §7, Executor key). */
+export function addExecutorFlags(command: Command): Command {
+  return command
+    .option('--executor-account <name>', 'with --local: keystore of the executor')
+    .option('--executor-password-file <file>', 'with --local: its password')
+}
+
+/** Runs a verb over a session and closes it whatever comes. */
+export async function withSession<T>(context: Context, flags: SessionFlags, use: (session: Session) => Promise<T>): Promise<T> {
+  const settings = await resolveSettings(context, flags)
+  const { clock, random, hash, files, liveness } = context
+  const ports: JournalPorts = { clock, random, hash, files, liveness }
+  const journal = openJournal(ports, settings.home.value)
+  const account = openAccount(context, settings, flags)
+  const limit = timeLimit(settings.timeoutMs)
+  const startedMs = clock.monotonicMs()
+  const signal = AbortSignal.any([context.signal, limit.signal])
+  const closers: (() => Promise<void>)[] = [() => journal.close(), async () => limit.stop()]
+  const session: Session = {
+    settings,
+    ports,
+    journal,
+    account,
+    signal,
+    trust: once(() => loadTrust(context, settings)),
+    gateway: memo(async (mode: 'run' | 'read') => {
+      const opened = await openGateway(context, settings, flags, mode)
+      closers.push(opened.close)
+      const { timeoutMs } = settings
+      const leftMs = () => (timeoutMs === undefined ? undefined : timeoutMs - (clock.monotonicMs() - startedMs))
+      const gateway = budgeted(context, settings, opened.gateway, { signal, leftMs })
+      closers.push(() => gateway.close())
+      return gateway
+    }),
+    chain: once(async () => (settings.rpcUrl ? context.edges.chain([requireRpcUrl(settings.rpcUrl)]) : undefined)),
+  }
+  const [outcome] = await Promise.allSettled([use(session)])
+  account.dispose()
+  const closed: PromiseSettledResult<void>[] = []
+  for (const close of closers.reverse()) closed.push(...(await Promise.allSettled([close()])))
+  if (outcome.status === 'rejected') throw stoppedOr(context, outcome.reason)
+  // What the verb did is done; a journal or store that did not close well is still told.
+  for (const one of closed) if (one.status === 'rejected') throw one.reason
+  return outcome.value
+}
+
+/** A node's URL is often a credential: what is wrong is told without showing it (R5). */
+function requireRpcUrl({ value, from }: Setting): string {
+  if (URL.canParse(value) && /^https?:$/.test(new URL(value).protocol)) return value
+  throw new UsageError('invalid_rpc_url', `${from} is not an http or https URL`, { hint: 'give the node as --rpc-url https://…' })
+}
+
+/** Aborts after --timeout with the error of a call that got no answer in time (contract §6, exit 75). */
+function timeLimit(timeoutMs: number | undefined): { readonly signal: AbortSignal; stop(): void } {
+  const controller = new AbortController()
+  if (timeoutMs === undefined) return { signal: controller.signal, stop: () => undefined }
+  const timer = setTimeout(() => {
+    const detail = `nothing came back within ${timeoutMs / 1000} s`
+    controller.abort(
+      new UnavailableError('timed_out', detail, { hint: 'give it longer with --timeout, or run the same command again later' }),
+    )
+  }, timeoutMs)
+  return { signal: controller.signal, stop: () => clearTimeout(timer) }
+}
+
+/** A call that admits nothing and was cut short by Ctrl-C left nothing unknown (contract §6, exit 130). */
+function stoppedOr(context: Context, error: unknown): unknown {
+  const deferred = error instanceof ProposerError && error.meta.exitCode === exit.deferred
+  return context.signal.aborted && deferred ? context.signal.reason : error
+}
+
+async function openGateway(
+  context: Context,
+  settings: Settings,
+  flags: SessionFlags,
+  mode: 'run' | 'read',
+): Promise<{ gateway: GatewayClient; close(): Promise<void> }> {
+  const { clock } = context
+  const target = requireTarget(settings)
+  if (target.kind === 'gateway') {
+    const gateway = createGatewayClient({ fetch: await context.edges.fetch(), baseUrl: target.setting.value, clock })
+    return { gateway, close: async () => undefined }
+  }
+  const { openLocalGateway } = await import('../hosting/gateway-host.js')
+  const { fetch, origin, close } = await openLocalGateway(context, target.setting.value, mode, {
+    home: settings.home.value,
+    executorAccount: flags.executorAccount,
+    executorPasswordFile: flags.executorPasswordFile,
+    onWait: (reason) => context.output.note(`the gateway waits: ${visible(reason)}`),
+  })
+  // No socket is opened: the name only completes the URLs that the handler reads its paths from.
+  return { gateway: createGatewayClient({ fetch, baseUrl: 'http://localhost', clock, origin }), close }
+}
+
+/** Tells on stderr what is waited for, where it is worth telling. */
+function budgeted(context: Context, settings: Settings, gateway: GatewayClient, options: BudgetOptions): BudgetedClient {
+  const planner = createPlanner(context, settings.home.value, gateway.origin, {
+    onWait: (ms, reason) => context.output.note(`waiting ${Math.round(ms / 1000)} s for the gateway's budget: ${reason}`),
+    onNote: (text) => context.output.note(`note: ${text}`),
+  })
+  return withBudget(gateway, planner, options)
+}
+
+async function loadTrust(context: Context, settings: Settings): Promise<Trust> {
+  const { value: path, from } = settings.trust
+  if (!(await context.files.exists(path))) {
+    throw new UsageError('no_trust', `the contracts to trust are not pinned: ${path} (${from}) does not exist`, {
+      hint: 'make it with `proposer trust init --from <file>` (a trust.json or the ready line of a dev chain), or give --trust <file>',
+    })
+  }
+  return parseTrust(parseJson(await readInput(context, path), path), path)
+}
+
+function once<T>(make: () => Promise<T>): () => Promise<T> {
+  let made: Promise<T> | undefined
+  return () => {
+    made ??= make()
+    return made
+  }
+}
+
+/** One gateway a command: the first caller's mode holds. */
+function memo<A, T>(make: (argument: A) => Promise<T>): (argument: A) => Promise<T> {
+  let made: Promise<T> | undefined
+  return (argument) => {
+    made ??= make(argument)
+    return made
+  }
+}

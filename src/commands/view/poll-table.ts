@@ -1,0 +1,86 @@
+/** The table of a polling: one line a candidate while it runs, everything that was learned at its end. */
+import type { PolledStatus, PollTarget } from '../../core/client/polling/polling.js'
+import type { Output } from '../output.js'
+import { candidateText, colours, failureLines } from './candidate-text.js'
+import { fold, visible } from './render.js'
+
+type Screen = Pick<Output, 'columns' | 'paint'>
+
+/** A UUID, the longest state, two gaps, and room to say something about it. */
+const wideColumns = 64
+const stateWidth = 9
+/** Failures told one by one. */
+const toldFailures = 10
+
+/** Text cut to a width, so that no line of a table ever wraps. */
+function cut(text: string, columns: number): string {
+  return text.length <= columns ? text : `${text.slice(0, Math.max(0, columns - 1))}…`
+}
+
+/** State and what there is to say of it, in at most `columns` characters. */
+function stateText(status: PolledStatus | undefined, columns: number, paint: Output['paint']): string {
+  const state = status?.status ?? 'waiting'
+  const said = status?.failure?.code ?? status?.submission?.status ?? ''
+  const painted = paint[status === undefined ? 'white' : colours[status.status]](cut(state, columns).padEnd(Math.min(stateWidth, columns)))
+  const room = columns - stateWidth - 2
+  return said === '' || room < 2 ? painted.trimEnd() : `${painted}  ${cut(visible(said), room)}`
+}
+
+/**
+ * At most `rows` lines of at most `columns` characters: candidates that are on their way first if not all have room, then what they add up
+ * to, with `note` behind it.
+ */
+export function liveLines(
+  targets: readonly PollTarget[],
+  latest: ReadonlyMap<string, PolledStatus>,
+  { columns, paint, rows, note }: Screen & { readonly rows: number; readonly note: string },
+): readonly string[] {
+  const isWide = columns >= wideColumns
+  const line = ({ candidateId }: PollTarget) => {
+    const id = isWide ? candidateId : `${candidateId.slice(0, 8)}…`
+    return `${cut(visible(id), columns)}  ${stateText(latest.get(candidateId), columns - id.length - 2, paint)}`
+  }
+  const summary = cut(visible(`${countsText(targets, latest)}${note === '' ? '' : `; ${note}`}`), columns)
+  const room = Math.max(1, rows - 1)
+  if (targets.length <= room) return [...targets.map(line), summary]
+  const isDone = ({ candidateId }: PollTarget) => ['executed', 'failed'].includes(latest.get(candidateId)?.status ?? '')
+  const shown = new Set([...targets.filter((one) => !isDone(one)), ...targets.filter(isDone)].slice(0, room - 1))
+  return [...targets.filter((one) => shown.has(one)).map(line), cut(`… and ${targets.length - shown.size} more`, columns), summary]
+}
+
+/** How many came how far: `12 candidates: 3 executed, 1 failed, 8 on their way`. */
+export function countsText(targets: readonly PollTarget[], latest: ReadonlyMap<string, PolledStatus>): string {
+  const states = targets.map(({ candidateId }) => latest.get(candidateId)?.status)
+  const count = (state: PolledStatus['status']) => states.filter((one) => one === state).length
+  const [executed, failed] = [count('executed'), count('failed')]
+  const told = [`${executed} executed`, `${failed} failed`, `${targets.length - executed - failed} on their way`]
+  return `${targets.length} ${targets.length === 1 ? 'candidate' : 'candidates'}: ${told.filter((one) => !one.startsWith('0 ')).join(', ')}`
+}
+
+/** What was learned: a block for one candidate, else a table with whole ids, failures with their next actions, and the counts. */
+export function finalText(
+  targets: readonly PollTarget[],
+  statuses: readonly PolledStatus[],
+  output: Screen,
+  journalIdOf: (candidateId: string) => string | undefined = () => undefined,
+): string {
+  const [first] = statuses
+  if (targets.length === 1 && first !== undefined) return candidateText(first, output, journalIdOf(first.candidate_id))
+  const { columns, paint } = output
+  const latest = new Map(statuses.map((status) => [status.candidate_id, status]))
+  const isWide = columns >= wideColumns
+  const line = ({ candidateId }: PollTarget) => {
+    const room = columns - 2 - (isWide ? candidateId.length : 0)
+    return `${visible(candidateId)}${isWide ? '  ' : '\n  '}${stateText(latest.get(candidateId), room, paint)}`
+  }
+  const failed = statuses.filter(({ status }) => status === 'failed')
+  const failures = failed
+    .slice(0, toldFailures)
+    .map((status) => [visible(status.candidate_id), ...failureLines(status, output, journalIdOf(status.candidate_id))].join('\n'))
+  const more = failed.length > toldFailures ? [`and ${failed.length - toldFailures} more failed; --json tells all of each`] : []
+  return [
+    [...targets.map(line), fold(countsText(targets, latest), columns, '  ')].join('\n'),
+    ...failures,
+    ...more.map((one) => fold(one, columns, '  ')),
+  ].join('\n\n')
+}

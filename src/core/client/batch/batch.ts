@@ -1,0 +1,354 @@
+/**
+ * `batch submit` and `batch sign` (contract §6): rows in order, the journal first, signatures just before they are sent, so that their
+ * deadlines count from then. Memory holds a hundred rows at a time, however many there are.
+ */
+import { ProposerError, RejectedError, UnauthorizedError, UnavailableError, UncertainError } from '../../protocol/errors.js'
+import { limits } from '../../protocol/schema.js'
+import { type Authorization, isUnsettled, stateOf } from '../journal/authorizations.js'
+import type { JournalView } from '../journal/journal.js'
+import type { SubmitParts } from '../sending/attempt.js'
+import { isAborted } from '../sending/retry.js'
+import { timeLimit } from '../sending/sending.js'
+import { asItemError } from './errors.js'
+import type { BatchRow } from './input.js'
+import { type BatchParts, type Planned, type PlanOptions, planRows, savedFor, type ToSign } from './plan.js'
+import { type Settled, type SettleOptions, settleGroup } from './settle.js'
+import { signGroup, type ToImport } from './signing.js'
+import { inGroups, type Spending } from './spending.js'
+
+export interface BatchOptions {
+  /** From `checkBatch`: marks the attempts, so that `resume` finishes exactly this input. */
+  readonly fingerprint: string
+  /** Leave alone what is accepted, or was closed by this very batch. */
+  readonly resume?: boolean
+  readonly spending: Spending
+  /** Bounds the whole run. */
+  readonly timeoutMs?: number
+  /** Ctrl-C: what is in flight gets a few seconds to end, nothing more is begun. */
+  readonly signal?: AbortSignal
+  /**
+   * How many of so many items the budget lets go in the call that follows, at least one; may wait, and keeps them for it. Default: all.
+   * Rejects with a ProposerError where nothing more can be sent.
+   */
+  readonly chunkSize?: (wantItems: number, options: { readonly signal: AbortSignal }) => Promise<number>
+  readonly onRetry?: (event: { readonly reason: string; readonly waitMs: number }) => void
+}
+
+/** What became of a row. */
+export interface RowResult extends Settled {
+  readonly row: BatchRow
+}
+
+type Parts = BatchParts & SubmitParts
+
+/** So long may a call go on after Ctrl-C: an answer is worth more than a second saved. */
+const graceMs = 5_000
+
+/**
+ * Submits the rows; yields their results in input order, some at a time. Every row gets one, also when the run is stopped: what was not
+ * sent is `deferred` with the code `not_sent`. Rejects for StorageError 74 and for a key that cannot be unlocked.
+ */
+export async function* submitBatch(
+  parts: Parts,
+  rows: AsyncIterable<readonly BatchRow[]>,
+  options: BatchOptions,
+): AsyncGenerator<readonly RowResult[]> {
+  const run = newRun(parts, options)
+  try {
+    for await (const group of inGroups(rows, limits.batchItems)) {
+      if (run.isOver()) yield await unsentResults(parts, group, options, run.why())
+      else yield* submitSome(parts, group, options, run)
+    }
+  } finally {
+    run.end()
+  }
+}
+
+interface Run {
+  /** Nothing more is sent. */
+  isOver(): boolean
+  /** How many of so many items may go now; `undefined`: none any more. */
+  room(wantItems: number): Promise<number | undefined>
+  /** So many of them went. What did not go is still kept for the next call. */
+  spent(items: number): void
+  /** Why nothing more is sent. */
+  why(): ProposerError
+  stop(why: ProposerError): void
+  readonly planning: PlanOptions
+  readonly sending: SettleOptions
+  end(): void
+}
+
+function newRun(parts: Parts, options: BatchOptions): Run {
+  const { clock } = parts.ports
+  const { signal, timeoutMs, onRetry, fingerprint } = options
+  const time = timeLimit(parts, timeoutMs === undefined ? {} : { timeoutMs })
+  const grace = new AbortController()
+  const ended = new AbortController()
+  const stopSoon = () => {
+    clock.sleep(graceMs, ended.signal).then(
+      () => grace.abort(signal?.reason),
+      () => undefined, // the run ended within its grace
+    )
+  }
+  signal?.addEventListener('abort', stopSoon, { once: true })
+  const both = signal === undefined ? time.signal : AbortSignal.any([time.signal, signal])
+  const sizes = { most: limits.batchItems }
+  let stopped: ProposerError | undefined
+  let kept = 0
+  const isOver = () => stopped !== undefined || both.aborted
+  const retry = onRetry === undefined ? {} : { onRetry }
+  return {
+    isOver,
+    async room(wantItems) {
+      if (isOver()) return undefined
+      const most = Math.min(wantItems, sizes.most)
+      if (options.chunkSize === undefined) return most
+      try {
+        // What is kept for a call in which nothing went out serves the next one.
+        if (kept === 0) kept = Math.max(1, await options.chunkSize(most, { signal: both }))
+        return Math.min(most, kept)
+      } catch (error) {
+        if (!(error instanceof ProposerError) && !both.aborted) throw error
+        if (error instanceof ProposerError) stopped = error
+        return undefined
+      }
+    },
+    spent(items) {
+      if (items > 0) kept = 0
+    },
+    why: () => (isAborted(signal) && signal?.reason instanceof ProposerError ? signal.reason : (stopped ?? outOfTime())),
+    stop(why) {
+      stopped ??= why
+    },
+    planning: { signal: both, ...retry, ...(options.resume === true ? { resume: fingerprint } : {}) },
+    sending: {
+      callSignal: AbortSignal.any([time.signal, grace.signal]),
+      ...(signal === undefined ? {} : { signal }),
+      batch: fingerprint,
+      size: sizes,
+      ...retry,
+    },
+    end() {
+      time.clear()
+      ended.abort()
+      signal?.removeEventListener('abort', stopSoon)
+    },
+  }
+}
+
+const outOfTime = () =>
+  new UnavailableError('timed_out', 'the time given ran out', { hint: 'give it longer with --timeout, or go on with --resume' })
+
+async function* submitSome(parts: Parts, rows: readonly BatchRow[], options: BatchOptions, run: Run): AsyncGenerator<readonly RowResult[]> {
+  let plans: readonly Planned[]
+  try {
+    plans = await planRows(parts, rows, run.planning)
+  } catch (error) {
+    if (!(error instanceof UnavailableError) && !isAborted(run.planning.signal)) throw error
+    if (error instanceof UnavailableError) run.stop(error)
+    yield await unsentResults(parts, rows, options, run.why())
+    return
+  }
+  while (plans.length > 0) {
+    const wanted = plans.filter(isBatchItem).length
+    const room = wanted > 0 ? await run.room(wanted) : run.isOver() && !plans.every(isSettled) ? undefined : 0
+    if (room === undefined) {
+      yield await unsentResults(
+        parts,
+        plans.map(({ row }) => row),
+        options,
+        run.why(),
+      )
+      return
+    }
+    const count = firstWith(plans, room)
+    yield await submitPlans(parts, plans.slice(0, count), options, run)
+    plans = plans.slice(count)
+  }
+}
+
+const isSettled = ({ kind }: Planned) => kind === 'done' || kind === 'rejected'
+
+/** Goes with others in one call: everything but saved bytes of the single form, which go by their own route (contract §6). */
+const isBatchItem = (plan: Planned) => !isSettled(plan) && !(plan.kind === 'send' && plan.authorization.signed.form === 'single')
+
+/** How many plans from the front hold so many items of a batch call. */
+function firstWith(plans: readonly Planned[], items: number): number {
+  let found = 0
+  const end = plans.findIndex((plan) => isBatchItem(plan) && ++found > items)
+  return end < 0 ? plans.length : end
+}
+
+/** Signs what has to be signed and sends it in one go. */
+async function submitPlans(parts: Parts, plans: readonly Planned[], options: BatchOptions, run: Run): Promise<readonly RowResult[]> {
+  const ready = await authorizePlans(parts, plans, options.spending)
+  const authorizations = ready.flatMap((one) => (one.kind === 'send' ? [one.authorization] : []))
+  const { results: settled, gone } = await settleGroup(parts, authorizations, run.sending)
+  run.spent(authorizations.filter(({ signed }) => signed.form === 'batch').length)
+  if (gone !== undefined) run.stop(gone)
+  const byId = new Map(settled.map((one) => [one.authorization?.id, one]))
+  const results = ready.map((one): RowResult => {
+    if (one.kind !== 'send') return resultOf(parts, one)
+    const found = byId.get(one.authorization.id)
+    if (found === undefined) throw new Error('an item was left without an outcome')
+    return { row: one.row, ...found }
+  })
+  return anew(parts, plans, results, options, run)
+}
+
+/** Saved bytes of an earlier round are settled by now or say so: their rows are signed and sent once more (contract §6). */
+async function anew(
+  parts: Parts,
+  plans: readonly Planned[],
+  results: readonly RowResult[],
+  options: BatchOptions,
+  run: Run,
+): Promise<readonly RowResult[]> {
+  const stale = results.filter(({ row, error }, index) => {
+    const over =
+      error?.code === 'round_advanced' ||
+      error instanceof UnauthorizedError ||
+      (error instanceof UncertainError && error.meta.httpStatus === 403)
+    return row.kind === 'intent' && plans[index]?.kind === 'send' && over
+  })
+  if (stale.length === 0 || isAborted(run.planning.signal)) return results
+  let plansAnew: readonly Planned[]
+  try {
+    plansAnew = await planRows(
+      parts,
+      stale.map(({ row }) => row),
+      { ...run.planning, afresh: true },
+    )
+  } catch (error) {
+    // Not learned: the answers stand as they are.
+    if (error instanceof UnavailableError || isAborted(run.planning.signal)) return results
+    throw error
+  }
+  const changed = new Map<BatchRow, RowResult>()
+  const signing: Planned[] = []
+  for (const plan of plansAnew) {
+    const before = stale.find(({ row }) => row === plan.row)
+    const advanced = before?.error?.code === 'round_advanced'
+    if (plan.kind === 'rejected' && advanced) changed.set(plan.row, resultOf(parts, plan))
+    const signedFor = before?.authorization?.signed.timestamp
+    // A refused signature is no reason to sign again but where it names another round than the current one.
+    if (plan.kind === 'sign' && (advanced || (signedFor !== undefined && signedFor !== plan.context.request.timestamp))) signing.push(plan)
+  }
+  if (signing.length > 0) for (const one of await submitPlans(parts, signing, options, run)) changed.set(one.row, one)
+  return results.map((one) => changed.get(one.row) ?? one)
+}
+
+type Ready = Exclude<Planned, ToSign | ToImport>
+
+async function authorizePlans(parts: BatchParts, plans: readonly Planned[], spending: Spending): Promise<readonly Ready[]> {
+  const waiting = plans.filter((plan): plan is ToSign | ToImport => plan.kind === 'sign' || plan.kind === 'import')
+  const signings = await signGroup(parts, spending, waiting)
+  const made = new Map(waiting.map((plan, index) => [plan, signings[index]]))
+  return plans.map((plan): Ready => {
+    if (plan.kind !== 'sign' && plan.kind !== 'import') return plan
+    const signing = made.get(plan)
+    if (signing === undefined) throw new Error('an item was left unsigned')
+    if (signing instanceof ProposerError) return { kind: 'rejected', row: plan.row, error: signing }
+    return { kind: 'send', row: plan.row, authorization: signing }
+  })
+}
+
+/** What is told of a row that is not sent by this run: refused here, or finished before. */
+function resultOf(parts: Pick<BatchParts, 'ports'>, plan: Exclude<Ready, { kind: 'send' }>): RowResult {
+  const { row } = plan
+  if (plan.kind === 'rejected') {
+    const { error } = plan
+    const outcome = error instanceof UnavailableError ? 'deferred' : 'rejected'
+    return { row, outcome, statusCode: error.meta.httpStatus ?? null, error: asItemError(row, error) }
+  }
+  return { row, ...fromJournal(parts, plan.authorization) }
+}
+
+/** What an earlier run left in the journal. */
+function fromJournal({ ports }: Pick<BatchParts, 'ports'>, authorization: Authorization): Settled {
+  const { candidateId, attempts, terminal, receivedAt } = authorization
+  if (candidateId !== undefined) {
+    const status = attempts.findLast(({ end }) => end?.class === 'accepted')?.end?.status ?? 202
+    const candidate = {
+      candidateId,
+      status: terminal?.outcome === 'executed' || terminal?.outcome === 'failed' ? terminal.outcome : 'received',
+      receivedAt: receivedAt ?? '',
+      asOf: 'journal' as const,
+    }
+    return { outcome: status === 200 ? 'replayed' : 'accepted', statusCode: status, authorization, candidate }
+  }
+  const state = stateOf(authorization, ports.clock.nowMs())
+  const end = attempts.findLast((one) => one.end?.class === 'refused')?.end
+  const code = (state.kind === 'closed' ? (state.code ?? state.reason) : undefined) ?? 'closed'
+  const detail = `${authorization.id} was closed before (${code}); nothing was sent`
+  const rest = { hint: 'run the batch without --resume to sign it anew', ...(end?.status === undefined ? {} : { httpStatus: end.status }) }
+  const error = end?.status === 403 ? new UnauthorizedError(code, detail, rest) : new RejectedError(code, detail, rest)
+  return { outcome: 'rejected', statusCode: end?.status ?? null, authorization, error }
+}
+
+/** Rows whose turn did not come: what the journal knows of them, else deferred. */
+async function unsentResults(
+  parts: Parts,
+  rows: readonly BatchRow[],
+  options: BatchOptions,
+  why: ProposerError,
+): Promise<readonly RowResult[]> {
+  const view: JournalView = await parts.journal.load()
+  const results: RowResult[] = []
+  for (const row of rows) {
+    const authorization = await savedFor(parts, view, row, options.fingerprint)
+    results.push({ row, ...(authorization === undefined ? notSent(why) : unsentOf(parts, authorization, why)) })
+  }
+  return results
+}
+
+const notSent = (why: ProposerError): Settled => ({
+  outcome: 'deferred',
+  statusCode: null,
+  error: new UnavailableError('not_sent', `it was not sent: ${why.detail}`, { hint: 'go on later with --resume' }),
+})
+
+function unsentOf(parts: Parts, authorization: Authorization, why: ProposerError): Settled {
+  if (authorization.candidateId !== undefined) return fromJournal(parts, authorization)
+  if (stateOf(authorization, parts.ports.clock.nowMs()).kind === 'closed') return fromJournal(parts, authorization)
+  if (!isUnsettled(authorization)) return { ...notSent(why), authorization }
+  const error = new UncertainError(
+    'outcome_unknown',
+    `${authorization.id} may have been admitted by an earlier attempt, and could not be asked about now`,
+    {
+      hint: `send the same bytes again with --resume, or with \`proposer replay ${authorization.id}\``,
+      retryable: true,
+    },
+  )
+  return { outcome: 'unknown', statusCode: null, authorization, error }
+}
+
+/** How one row was signed. */
+export type RowSigned =
+  | { readonly row: BatchRow; readonly authorization: Authorization; readonly reused: boolean; readonly error?: undefined }
+  | { readonly row: BatchRow; readonly error: ProposerError }
+
+/** Rows that are signed under one hold of the journal's lock. */
+const signedAtOnce = 50
+
+/**
+ * `batch sign`: yields authorizations in input order, durable before they are yielded; an open one of equal intent gives its saved bytes.
+ * Nothing is sent. Rejects as `submitBatch`, with UnavailableError where no context can be had, and with the signal's reason.
+ */
+export async function* signBatch(
+  parts: BatchParts,
+  rows: AsyncIterable<readonly BatchRow[]>,
+  options: { readonly spending: Spending; readonly signal?: AbortSignal },
+): AsyncGenerator<readonly RowSigned[]> {
+  for await (const group of inGroups(rows, signedAtOnce)) {
+    options.signal?.throwIfAborted()
+    const plans = await planRows(parts, group, options.signal === undefined ? {} : { signal: options.signal })
+    const reused = new Set(plans.filter(({ kind }) => kind === 'send').map(({ row }) => row))
+    const ready = await authorizePlans(parts, plans, options.spending)
+    yield ready.map((one): RowSigned => {
+      if (one.kind === 'rejected') return { row: one.row, error: asItemError(one.row, one.error) }
+      return { row: one.row, authorization: one.authorization, reused: reused.has(one.row) }
+    })
+  }
+}

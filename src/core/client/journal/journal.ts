@@ -1,0 +1,181 @@
+/**
+ * The client's journal: what we signed and sent (robustness §2, Journal). One log folder a process run, `<home>/journal/<token>/`, written
+ * by that run only (R12); readers merge all. One short lock, `<home>/journal/lock/`, around look-up, reservation, signing and journaling
+ * keeps R8 across processes: where its holder dies between two of them, no signature was kept, so the next run may sign.
+ */
+import type { Clock, Files, Hash, Liveness, Random } from '../../ports.js'
+import { ProposerError, StorageError } from '../../protocol/errors.js'
+import { hexOf, joinPath } from '../../storage/durable.js'
+import { errorCode } from '../../storage/failures.js'
+import { acquireLock, type Lock } from '../../storage/lock.js'
+import { openLog, type RecordLog } from '../../storage/log.js'
+import type { Authorization, Offer } from './authorizations.js'
+import { createNonces } from './nonces.js'
+import type { JournalEntry } from './records.js'
+import { isJournalKind, type JournalRecord } from './records.js'
+import { createRunReader, createViews, journalFormat, listRuns, readRun, viewOf } from './runs.js'
+
+export interface JournalPorts {
+  readonly clock: Clock
+  readonly random: Random
+  readonly hash: Hash
+  readonly files: Files
+  readonly liveness: Liveness
+}
+
+/** All runs merged, as of one reading. */
+export interface JournalView {
+  /** Oldest first. */
+  readonly authorizations: readonly Authorization[]
+  /** Typed data that wallets outside hold, unsigned as far as this journal knows; oldest first. */
+  readonly offers: readonly Offer[]
+  /** By journal id. */
+  find(id: string): Authorization | undefined
+  byCandidate(candidateId: string): Authorization | undefined
+  byIdentity(identity: string): Authorization | undefined
+  /** Oldest first. */
+  byQuestion(questionId: string): readonly Authorization[]
+  /** By the identifier that was asked for, oldest first: tells what a slug meant before. */
+  byIdentifier(identifier: string): readonly Authorization[]
+  /** Whether some run has reserved the nonce for this owner (R6). */
+  isReserved(proposer: string, nonce: string): boolean
+}
+
+export interface Journal {
+  /** This run's token, 12 hex digits. */
+  readonly token: string
+  /** Reads what every run has written by now; writes nothing (R24). StorageError 74 `store_damaged` names file and offset. */
+  load(): Promise<JournalView>
+  /**
+   * Runs `work` while no other process of this home does (R8): around look-up, reservation, signing and journaling. Waits for the lock up
+   * to `waitMs` (default 30 s), then StorageError `store_locked`. Within a process calls queue.
+   */
+  exclusive<T>(work: (view: JournalView) => Promise<T>, waitMs?: number): Promise<T>
+  /** Resolves once the entries are durable, all or none. Opens this run's log on first use. StorageError 74. */
+  append(entries: readonly JournalEntry[]): Promise<void>
+  /** A fresh journal id of this run. */
+  nextId(): string
+  /** A fresh attempt name of this run. */
+  nextAttempt(): string
+  /** The next Permit2 nonce of this run; not yet reserved. */
+  nextNonce(): bigint
+  close(): Promise<void>
+}
+
+/** How long a lock held by another process is asked for again, and how often. */
+const lockWaitMs = 30_000
+const lockPauseMs = 50
+
+/** The journal of a home folder. Touches no file before it is used. */
+export function openJournal(ports: JournalPorts, home: string): Journal {
+  const folder = joinPath(home, 'journal')
+  const token = hexOf(ports.random.bytes(6))
+  const nonces = createNonces(ports.random)
+  const runs = createRunReader(ports, folder)
+  const views = createViews()
+  const own: JournalRecord[] = []
+  let opening: Promise<RecordLog> | undefined
+  let ids = 0
+  let attempts = 0
+  let tail: Promise<unknown> = Promise.resolve()
+
+  const log = () => {
+    opening ??= openLog(ports, joinPath(folder, token), { format: journalFormat, knownKinds: isJournalKind }, () => undefined)
+    return opening
+  }
+  // Our own records are taken from memory: the disk may show lines of ours that are not durable yet.
+  const load = async () => views(await runs.others(token), own)
+
+  async function locked<T>(work: (view: JournalView) => Promise<T>, waitMs: number): Promise<T> {
+    const lock = await waitForLock(ports, joinPath(folder, 'lock'), waitMs)
+    try {
+      return await work(await load())
+    } finally {
+      await lock.release()
+    }
+  }
+
+  return {
+    token,
+    load: () => onDisk(load),
+    exclusive(work, waitMs = lockWaitMs) {
+      const run = tail.then(() => locked(work, waitMs))
+      // Its failure is the caller's; the next one starts all the same.
+      tail = run.catch(() => undefined)
+      return run
+    },
+    append: (entries) =>
+      onDisk(async () => {
+        await (await log()).append(entries, (stored) => {
+          for (const [index, { timeMs }] of stored.entries()) {
+            const entry = entries[index]
+            // Nothing follows from an intent, and a batch has many.
+            if (entry !== undefined && entry.kind !== 'intent') own.push({ ...entry, timeMs })
+          }
+        })
+      }),
+    nextId: () => `${token}-${++ids}`,
+    nextAttempt: () => `${token}.${++attempts}`,
+    nextNonce: () => nonces.next(),
+    async close() {
+      await (await opening)?.close()
+    },
+  }
+}
+
+async function waitForLock(ports: JournalPorts, folder: string, waitMs: number): Promise<Lock> {
+  const untilMs = ports.clock.monotonicMs() + waitMs
+  for (;;) {
+    try {
+      return await onDisk(async () => {
+        const lock = await acquireLock(ports, folder, 'journal')
+        // A power cut that kept the mark of release and lost the lock itself would leave a number that reads as free while it is held.
+        await ports.files.syncDir(folder)
+        return lock
+      })
+    } catch (error) {
+      const busy = error instanceof StorageError && error.code === 'store_locked'
+      if (!busy || ports.clock.monotonicMs() >= untilMs) throw error
+      const [jitter = 0] = ports.random.bytes(1)
+      await ports.clock.sleep(lockPauseMs + jitter)
+    }
+  }
+}
+
+/** A file system error of Node's (not writable, no such disk) is exit 74 here. */
+async function onDisk<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (cause) {
+    const code = cause instanceof ProposerError ? undefined : errorCode(cause)
+    if (code === undefined) throw cause
+    throw new StorageError('journal_unusable', `the journal cannot be read or written (${code})`, {
+      hint: 'check the rights and the free space of the home folder (--home)',
+      cause,
+    })
+  }
+}
+
+export interface JournalProof {
+  readonly runs: number
+  readonly records: number
+  readonly authorizations: number
+}
+
+/**
+ * Proves the checksums and chains of all runs and the shape of every record; read-only. Rejects with StorageError 74 naming file and
+ * offset (R11, R24).
+ */
+export function verifyJournal(ports: Pick<JournalPorts, 'files' | 'hash'>, home: string): Promise<JournalProof> {
+  return onDisk(async () => {
+    const folder = joinPath(home, 'journal')
+    const tokens = await listRuns(ports.files, folder)
+    const records: JournalRecord[][] = []
+    for (const token of tokens) records.push(await readRun(ports, joinPath(folder, token)))
+    return {
+      runs: tokens.length,
+      records: records.reduce((sum, each) => sum + each.length, 0),
+      authorizations: viewOf(records).authorizations.length,
+    }
+  })
+}

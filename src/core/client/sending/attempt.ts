@@ -1,0 +1,99 @@
+/** One sending of saved bytes, journaled before and after (R4, R7). */
+import type { Acknowledgement } from '../../protocol/schema.js'
+import type { Authorization } from '../journal/authorizations.js'
+import type { Journal, JournalPorts } from '../journal/journal.js'
+import type { JournalEntry } from '../journal/records.js'
+import { type Answer, plainCode, plainDetail, type Unaccepted } from './answer.js'
+import type { CallOptions, GatewayClient } from './gateway-client.js'
+
+export interface SubmitParts {
+  readonly ports: JournalPorts
+  readonly journal: Journal
+  readonly gateway: GatewayClient
+}
+
+export type SubmitAnswer = Answer<Pick<Acknowledgement, 'candidate_id' | 'status' | 'received_at'>>
+
+/**
+ * Sends the authorization's exact bytes once. Bytes, their SHA-256 and the origin are durable before the connect (R4); where another run
+ * signed, its record is copied first, because its lines may be in the page cache only. StorageError 74: nothing was sent, or (after the
+ * answer) what came is not journaled and the attempt counts as uncertain. `batch` is the fingerprint of the batch input it comes from.
+ */
+export async function attempt(
+  parts: SubmitParts,
+  authorization: Authorization,
+  { batch, ...options }: CallOptions & { readonly batch?: string } = {},
+): Promise<SubmitAnswer> {
+  const { journal, gateway } = parts
+  const { id, signed } = authorization
+  const name = journal.nextAttempt()
+  const start: JournalEntry = {
+    kind: 'attempt.start',
+    data: {
+      attempt: name,
+      ids: [id],
+      origin: gateway.origin,
+      form: signed.form,
+      sha256: signed.sha256,
+      ...(batch === undefined ? {} : { batch }),
+    },
+  }
+  const foreign = !id.startsWith(`${journal.token}-`)
+  await journal.append(foreign ? [{ kind: 'signed', data: signed }, start] : [start])
+  const answer =
+    signed.form === 'single' ? await gateway.submit(signed.questionId, signed.body, options) : await submitItem(parts, signed.body, options)
+  const entries: JournalEntry[] = [
+    {
+      kind: 'attempt.end',
+      data: {
+        attempt: name,
+        results: [
+          {
+            id,
+            class: answer.kind,
+            ...(answer.httpStatus === undefined ? {} : { status: answer.httpStatus }),
+            ...(answer.kind === 'accepted' ? {} : { code: answer.code }),
+          },
+        ],
+      },
+    },
+  ]
+  if (answer.kind === 'accepted') {
+    const { candidate_id, status, received_at } = answer.value
+    entries.push({ kind: 'ack', data: { id, candidate_id, status, received_at, replayed: answer.httpStatus === 200 } })
+  }
+  await journal.append(entries)
+  return answer
+}
+
+/** A batch item alone: the call's answer holds one result, which means what the same status of a single call would. */
+async function submitItem({ gateway }: SubmitParts, item: string, options: CallOptions): Promise<SubmitAnswer> {
+  const answer = await gateway.submitBatch(`{"proposals":[${item}]}`, options)
+  if (answer.kind !== 'accepted') return answer
+  const [result] = answer.value.results
+  return result === undefined ? noResult : fromResult(result)
+}
+
+/** A batch's answer that leaves an item out. */
+export const noResult: Extract<Unaccepted, { kind: 'uncertain' }> = {
+  kind: 'uncertain',
+  code: 'gateway_body',
+  detail: 'the gateway answered a batch without a result for its item',
+}
+
+interface ItemResult {
+  readonly status_code: number
+  readonly candidate?: { candidate_id: string; status: Acknowledgement['status']; received_at: string } | undefined
+  readonly error?: { code: string; detail: string } | undefined
+}
+
+/** Classifies one item of a batch as the same status of a single call (§4.2 rule 5, robustness §6). */
+export function fromResult({ status_code: httpStatus, candidate, error }: ItemResult): SubmitAnswer {
+  if ((httpStatus === 200 || httpStatus === 202) && candidate !== undefined) return { kind: 'accepted', httpStatus, value: candidate }
+  if (error === undefined) return { ...noResult, httpStatus }
+  const told = { code: plainCode(error.code), detail: plainDetail(error.detail) }
+  if ([400, 403, 404, 405, 413, 422].includes(httpStatus)) return { kind: 'refused', httpStatus, ...told }
+  if (httpStatus === 409) return { kind: 'reconcile', httpStatus, ...told }
+  if (httpStatus === 429 || httpStatus === 503) return { kind: 'deferred', httpStatus, ...told }
+  return { kind: 'uncertain', httpStatus, ...told }
+}

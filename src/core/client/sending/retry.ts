@@ -1,0 +1,38 @@
+/** How long to wait before the same bytes are sent again (robustness §6). */
+import type { Clock, Random } from '../../ports.js'
+import { maxRetryAfterMs } from './answer.js'
+
+const firstMs = 1_000
+const longestMs = 30_000
+
+/** Full jitter over 1, 2, 4 … 30 s; `tries` counts from 1. Milliseconds. */
+export function backoffMs(random: Random, tries: number): number {
+  const capMs = Math.min(longestMs, firstMs * 2 ** (tries - 1))
+  const [high = 0, low = 0] = random.bytes(2)
+  return Math.round((capMs * (high * 256 + low)) / 65_535)
+}
+
+/** Asked through a function, because the answer changes across an await. */
+export const isAborted = (signal: AbortSignal | undefined): boolean => signal?.aborted === true
+
+/** Robustness §6. */
+const maxTries = 8
+const maxReplayMs = 300_000
+
+/**
+ * How long to wait before each next try of one call: what the gateway told and full jitter on top, in milliseconds; `undefined` once 8
+ * tries or 5 minutes are over, or the gateway told more than two minutes.
+ */
+export function newPatience(ports: {
+  readonly clock: Pick<Clock, 'monotonicMs'>
+  readonly random: Random
+}): (retryAfterMs: number | undefined) => number | undefined {
+  const endMs = ports.clock.monotonicMs() + maxReplayMs
+  let tries = 0
+  return (retryAfterMs = 0) => {
+    tries++
+    const waitMs = retryAfterMs + backoffMs(ports.random, tries)
+    const late = ports.clock.monotonicMs() + waitMs >= endMs
+    return tries >= maxTries || retryAfterMs > maxRetryAfterMs || late ? undefined : waitMs
+  }
+}

@@ -1,0 +1,204 @@
+/** Pinned contracts (contract §7, trust.json): a question's context is checked against them before anything is signed (R9). */
+import { z } from 'zod'
+import { outcomesOf } from '../../chain/ancillary.js'
+import { yesOrNoQuery } from '../../chain/contracts.js'
+import { type Contracts, keccakHex, type RequesterKind } from '../../chain/round.js'
+import type { Hex } from '../../ports.js'
+import { UsageError } from '../../protocol/errors.js'
+import { priceOf } from '../../protocol/proposal.js'
+import { Address, Bytes32, isQuestionId, type Outcome, type OutcomeKey } from '../../protocol/schema.js'
+import { domainType, wireTypes } from '../../protocol/witness.js'
+import type { QuestionContext } from './context.js'
+
+export const Trust = z
+  .strictObject({
+    chain_id: z.int().min(1),
+    permit2: Address,
+    signed_proposer: Address,
+    oracles: z.array(Address).min(1),
+    requesters: z
+      .array(z.strictObject({ address: Address, kind: z.enum(['uma-ctf-adapter', 'uma-ctf-adapter-negrisk', 'oo-reporter', 'direct']) }))
+      .min(1),
+    tokens: z.array(Address).min(1),
+    slugs: z.record(z.string(), Bytes32).default({}),
+  })
+  .meta({ id: 'Trust' })
+export type Trust = z.infer<typeof Trust>
+
+/** A parsed trust.json, or UsageError `invalid_trust` naming the field. `where` is the file's name for the message. */
+export function parseTrust(json: unknown, where: string): Trust {
+  const parsed = Trust.safeParse(json)
+  if (parsed.success) return parsed.data
+  const issue = parsed.error.issues[0]
+  const field = issue === undefined || issue.path.length === 0 ? 'the whole' : issue.path.map(String).join('.')
+  throw new UsageError('invalid_trust', `${where}: ${field} is not as a trust file must have it (${issue?.message ?? 'malformed'})`, {
+    hint: 'make one with `proposer trust init`; addresses are lowercase',
+  })
+}
+
+/** The same pins as the chain side names them. */
+export function contractsOf(trust: Trust): Contracts {
+  return {
+    chainId: trust.chain_id,
+    permit2: trust.permit2 as Hex,
+    signedProposer: trust.signed_proposer as Hex,
+    oracles: trust.oracles as Hex[],
+    requesters: trust.requesters as Contracts['requesters'],
+    tokens: trust.tokens as Hex[],
+  }
+}
+
+/** The question ID of an identifier without asking anybody: itself, or the pinned one of a slug. */
+export function pinnedQuestionId(trust: Trust, identifier: string): Hex | undefined {
+  if (isQuestionId(identifier)) return identifier as Hex
+  return Object.hasOwn(trust.slugs, identifier) ? (trust.slugs[identifier] as Hex) : undefined
+}
+
+/** UsageError `untrusted_<field>`: what was told is not what is pinned; exit 2, nothing is signed and nothing sent (R9). */
+export function untrusted(field: string, detail: string, hint?: string): UsageError {
+  return new UsageError(`untrusted_${field}`, detail, {
+    hint: hint ?? 'nothing was signed; if the pins are out of date, correct the trust file, else do not use this gateway',
+  })
+}
+
+export interface Asked {
+  /** What the user named; left out for a context that stands for itself. */
+  readonly identifier?: string
+  /** The later of wall clock and, where known, head time; Unix seconds. */
+  readonly nowSeconds: number
+  /** Refuse a slug that trust.json does not pin, unless `confirmedQuestionId` says what it stands for. */
+  readonly requireSlugPin?: boolean
+  readonly confirmedQuestionId?: string
+}
+
+/** A round begins at a block's time; this much of clock difference is taken. */
+const clockSlackSeconds = 900
+
+/**
+ * Throws UsageError `untrusted_<field>` for the first field that differs from the pins, naming it with both values: chain_id, permit2,
+ * signed_proposer, oracle, requester, token, question_id, slug, identifier, ancillary_data, timestamp, max_payment, primary_type, types.
+ * Returns notes on what could not be checked here. Sources: robustness §6 (before signing), domain §9.
+ */
+export function checkContext(trust: Trust, context: QuestionContext, asked: Asked): readonly string[] {
+  const { request, signing, contracts } = context
+  const pin = (field: string, path: string, told: string | number, pinned: string | number) => {
+    if (told !== pinned) throw untrusted(field, `${path} is ${told}, the trust file pins ${pinned}`)
+  }
+  const among = (field: string, path: string, told: string, pinned: readonly string[]) => {
+    if (!pinned.includes(told)) throw untrusted(field, `${path} is ${told}, which the trust file does not list`)
+  }
+  pin('chain_id', 'signing.chain_id', signing.chain_id, trust.chain_id)
+  pin('permit2', 'contracts.permit2', contracts.permit2, trust.permit2)
+  pin('signed_proposer', "contracts.signed_proposer (the permit's spender)", contracts.signed_proposer, trust.signed_proposer)
+  among('oracle', 'request.oracle', request.oracle, trust.oracles)
+  const kind = kindOf(trust, request.requester)
+  if (kind === undefined) throw untrusted('requester', `request.requester is ${request.requester}, which the trust file does not list`)
+  among('token', 'bond.token', context.bond.token, trust.tokens)
+  // Literals of the schema too; a context need not have come through it.
+  pin('max_payment', 'signing.max_payment', signing.max_payment, '0')
+  pin('primary_type', 'signing.primary_type', signing.primary_type, 'PermitWitnessTransferFrom')
+  checkTypes(signing.types)
+  if (request.question_id !== context.question_id) {
+    throw untrusted('question_id', `request.question_id is ${request.question_id}, but question_id is ${context.question_id}`)
+  }
+  const notes = checkAsked(trust, context, asked)
+  checkRequest(context, kind, asked.nowSeconds)
+  if (kind === 'oo-reporter') notes.push('the question id of a reporter request is not a hash: only the chain (--rpc-url) can confirm it')
+  return notes
+}
+
+/** The kind that trust.json gives the requester. */
+export function kindOf(trust: Trust, requester: string): RequesterKind | undefined {
+  return trust.requesters.find(({ address }) => address === requester)?.kind
+}
+
+/**
+ * The outcome's label and price, where both the context and the request's text allow it; else UsageError `outcome_not_allowed` or
+ * `untrusted_price`. For kind `direct` the context's word is taken (contract §6, `sign`).
+ */
+export function checkOutcome(trust: Trust, context: QuestionContext, outcome: OutcomeKey): Outcome {
+  const price = priceOf[outcome]
+  const read = outcomesByText(trust, context).find((each) => each.outcome === outcome)
+  if (read === undefined) throw new RangeError(`${outcome} is no outcome`)
+  if (!context.price.allowed_values.includes(price)) {
+    throw new UsageError(
+      'outcome_not_allowed',
+      `${outcome} (${price}) is not allowed: price.allowed_values is ${context.price.allowed_values.join(', ')}`,
+      {
+        hint: 'choose an outcome that `proposer context` shows as allowed',
+      },
+    )
+  }
+  if (kindOf(trust, context.request.requester) !== 'direct' && !read.allowed) {
+    throw untrusted('price', `price.allowed_values lists ${price} (${outcome}), but the request's text or its requester does not allow it`)
+  }
+  return read
+}
+
+/** p1, p2 and p3 with labels, as the request's own text gives them (contract §3). */
+export function outcomesByText(trust: Trust, context: QuestionContext): readonly Outcome[] {
+  return outcomesOf(context.request.ancillary_data as Hex, {
+    settlesHalf: kindOf(trust, context.request.requester) !== 'uma-ctf-adapter-negrisk',
+    binary: context.identifier.raw === yesOrNoQuery,
+  })
+}
+
+function checkAsked(trust: Trust, context: QuestionContext, asked: Asked): string[] {
+  const { identifier } = asked
+  if (identifier === undefined) return []
+  const pinned = pinnedQuestionId(trust, identifier) ?? asked.confirmedQuestionId
+  if (pinned === undefined) {
+    if (asked.requireSlugPin !== true) return [`the slug ${identifier} is not pinned: check that it means question ${context.question_id}`]
+    throw untrusted(
+      'slug',
+      `the slug ${identifier} is not pinned in the trust file; it was said to mean question_id ${context.question_id}`,
+      'give the question ID itself, or add the slug to `slugs` of the trust file',
+    )
+  }
+  if (context.question_id !== pinned)
+    throw untrusted('question_id', `question_id is ${context.question_id}, but ${identifier} means ${pinned}`)
+  return []
+}
+
+function checkRequest(context: QuestionContext, kind: RequesterKind, nowSeconds: number): void {
+  const { request } = context
+  if (request.identifier.raw !== context.identifier.raw) {
+    throw untrusted('identifier', `request.identifier.raw is ${request.identifier.raw}, but identifier.raw is ${context.identifier.raw}`)
+  }
+  if (kind === 'uma-ctf-adapter' || kind === 'uma-ctf-adapter-negrisk') {
+    if (request.identifier.raw !== yesOrNoQuery) {
+      throw untrusted(
+        'identifier',
+        `identifier.raw is ${request.identifier.raw}, an adapter's questions have ${yesOrNoQuery} (YES_OR_NO_QUERY)`,
+      )
+    }
+    const hashed = keccakHex(request.ancillary_data as Hex)
+    if (hashed !== context.question_id) {
+      throw untrusted('ancillary_data', `request.ancillary_data hashes to ${hashed}, which is not question_id ${context.question_id}`)
+    }
+  }
+  // A signature for a round that has not begun could be kept for it.
+  const latest = nowSeconds + clockSlackSeconds
+  if (BigInt(request.timestamp) > BigInt(Math.floor(latest))) {
+    throw untrusted(
+      'timestamp',
+      `request.timestamp is ${request.timestamp}, which lies in the future (now is ${Math.floor(nowSeconds)})`,
+      'check the clock of this machine; on a chain whose time was moved, give --rpc-url',
+    )
+  }
+}
+
+/** Order of keys in `types` does not matter, order of members does (EIP-712). The domain's own type may be given or not. */
+function checkTypes(told: Record<string, readonly { name: string; type: string }[]>): void {
+  const own = { ...wireTypes(false), ...domainType } as Record<string, readonly { name: string; type: string }[]>
+  const text = (members: readonly { name: string; type: string }[] | undefined) =>
+    members?.map(({ name, type }) => `${type} ${name}`).join(',')
+  for (const name of new Set([...Object.keys(told), ...Object.keys(wireTypes(false))])) {
+    if (text(told[name]) !== text(own[name])) {
+      throw untrusted(
+        'types',
+        `signing.types.${/^\w{1,64}$/.test(name) ? name : 'one'} is not the type that Permit2 and SignedProposer hash`,
+      )
+    }
+  }
+}

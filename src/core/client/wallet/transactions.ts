@@ -1,0 +1,209 @@
+/**
+ * Small transactions of the wallet's own: an approval, a revocation. Shown and agreed to first; the same signed bytes are sent until a
+ * node has them, and their receipt is waited for (robustness §3, the node-answer table; domain §8 fees and gas).
+ */
+import { keccak256, serializeTransaction } from 'viem'
+import { decodeRevert } from '../../chain/reverts.js'
+import { type Address, type Chain, ChainError, type ChainReceipt, type Clock, type Hex, type Signer } from '../../ports.js'
+import { InterruptedError, PendingError, ProposerError, UnavailableError, UsageError } from '../../protocol/errors.js'
+import { isAborted } from '../sending/retry.js'
+import { onChain } from '../signing/context.js'
+
+export interface OwnTransaction {
+  readonly to: Address
+  readonly data: Hex
+  /** What it does, for the person who agrees to it. */
+  readonly what: string
+}
+
+/** Ready to be signed. Fees in wei. */
+export interface PlannedTransaction extends OwnTransaction {
+  readonly chainId: number
+  readonly from: Address
+  readonly nonce: number
+  readonly gas: bigint
+  readonly maxFeePerGas: bigint
+  readonly maxPriorityFeePerGas: bigint
+}
+
+export interface SendParts {
+  readonly chain: Chain
+  readonly clock: Clock
+  readonly signal?: AbortSignal
+  /** How long a receipt is waited for, in milliseconds; default two minutes. */
+  readonly timeoutMs?: number
+}
+
+/** Polygon's nodes refuse a lower tip, and many suggest less (domain §8). Wei. */
+const minimumTipWei: Readonly<Record<number, bigint>> = { 137: 25_000_000_000n }
+const receiptWaitMs = 120_000
+const receiptPauseMs = 500
+
+/**
+ * Nonces, gas (estimate + 20 %) and EIP-1559 fees for several transactions of one account, in order. UsageError
+ * `transaction_would_revert`, `no_gas_money`; UnavailableError `chain_unavailable`.
+ */
+export async function planTransactions(
+  chain: Chain,
+  chainId: number,
+  from: Address,
+  transactions: readonly OwnTransaction[],
+): Promise<readonly PlannedTransaction[]> {
+  return onChain(async () => {
+    const [head, nodeTip, nonce, wei] = await Promise.all([
+      chain.block('latest'),
+      chain.tip(),
+      chain.transactionCount(from, 'pending'),
+      chain.balance(from),
+    ])
+    if (head === null) throw new ChainError('unavailable', 'the chain has no head')
+    const least = minimumTipWei[chainId] ?? 0n
+    const maxPriorityFeePerGas = nodeTip > least ? nodeTip : least
+    const maxFeePerGas = 2n * head.baseFeePerGas + maxPriorityFeePerGas
+    const planned: PlannedTransaction[] = []
+    for (const [index, one] of transactions.entries()) {
+      const estimate = await estimated(chain, from, one)
+      planned.push({
+        ...one,
+        chainId,
+        from,
+        nonce: nonce + index,
+        // Storage refunds make the needed limit larger than what is used in the end (domain §8).
+        gas: (estimate * 120n + 99n) / 100n,
+        maxFeePerGas,
+        maxPriorityFeePerGas,
+      })
+    }
+    const cost = planned.reduce((sum, { gas }) => sum + gas * maxFeePerGas, 0n)
+    if (wei < cost) throw noGasMoney(from, `holds ${wei} wei, up to ${cost} are needed`)
+    return planned
+  })
+}
+
+async function estimated(chain: Chain, from: Address, { to, data, what }: OwnTransaction): Promise<bigint> {
+  try {
+    return await chain.estimateGas({ from, to, data })
+  } catch (error) {
+    if (!(error instanceof ChainError)) throw error
+    if (error.kind === 'insufficient_funds') throw noGasMoney(from, 'has too little')
+    if (error.kind !== 'reverted') throw error
+    throw new UsageError('transaction_would_revert', `the chain would refuse to ${what}: ${decodeRevert(error.data).text}`, {
+      hint: 'nothing was sent; check the pins (`proposer trust verify`) and the account',
+    })
+  }
+}
+
+const noGasMoney = (from: Address, why: string) =>
+  new UsageError('no_gas_money', `${from} cannot pay for the gas: it ${why}`, { hint: 'give the account some of the chain’s own coin' })
+
+export interface SentTransaction {
+  readonly planned: PlannedTransaction
+  readonly hash: Hex
+  readonly receipt: ChainReceipt
+}
+
+/**
+ * Signs and sends one after the other, each mined before the next. UsageError `transaction_reverted` and what a node refuses for good;
+ * PendingError 8 `transaction_pending`, naming the hash, where no receipt came in time; InterruptedError.
+ */
+export async function sendTransactions(
+  parts: SendParts,
+  signer: Signer,
+  planned: readonly PlannedTransaction[],
+): Promise<readonly SentTransaction[]> {
+  const sent: SentTransaction[] = []
+  for (const one of planned) sent.push(await sendOne(parts, signer, one))
+  return sent
+}
+
+async function sendOne(parts: SendParts, signer: Signer, planned: PlannedTransaction): Promise<SentTransaction> {
+  // Nothing of this one is sent yet, so the reason stands for itself.
+  if (isAborted(parts.signal)) throw parts.signal?.reason
+  const { what, from: _from, ...fields } = planned
+  const transaction = { type: 'eip1559', value: 0n, accessList: [], ...fields } as const
+  const signature = await signer.signDigest(keccak256(serializeTransaction(transaction)))
+  const raw = serializeTransaction(transaction, {
+    r: `0x${signature.slice(2, 66)}`,
+    s: `0x${signature.slice(66, 130)}`,
+    yParity: signature.endsWith('1c') ? 1 : 0,
+  })
+  const hash = keccak256(raw)
+  const { clock, chain, signal } = parts
+  const endMs = clock.monotonicMs() + (parts.timeoutMs ?? receiptWaitMs)
+  let refusal = await handOver(chain, raw)
+  for (;;) {
+    const receipt = await receiptOf(chain, hash)
+    if (receipt?.status === 'success') return { planned, hash, receipt }
+    if (receipt !== null && receipt !== undefined) {
+      throw new UsageError('transaction_reverted', `transaction ${hash} was mined and reverted: it did not ${what}`, {
+        hint: 'look at it in a block explorer, then run the same command again',
+      })
+    }
+    // Only a node that says for certain that it is not mined lets a refusal stand.
+    if (refusal !== undefined && receipt === null) throw refusal
+    if (isAborted(signal)) throw stopped(signal, hash)
+    if (clock.monotonicMs() >= endMs) throw pending(hash)
+    try {
+      await clock.sleep(receiptPauseMs, signal)
+    } catch (error) {
+      if (!isAborted(signal)) throw error
+      throw stopped(signal, hash)
+    }
+    // Dropped or never arrived: the same bytes again, never another transaction.
+    if (receipt === undefined || !(await chain.hasTransaction(hash).catch(() => true))) refusal = await handOver(chain, raw)
+  }
+}
+
+/** Hands the bytes to the node; the error of a refusal that is for good. Whatever leaves it open is looked at again by the receipt. */
+async function handOver(chain: Chain, raw: Hex): Promise<ProposerError | undefined> {
+  try {
+    await chain.send(raw)
+    return undefined
+  } catch (error) {
+    if (!(error instanceof ChainError)) throw error
+    switch (error.kind) {
+      case 'already_known':
+      case 'unavailable':
+        return undefined
+      case 'insufficient_funds':
+        return new UsageError('no_gas_money', 'the account cannot pay for the gas', {
+          hint: 'give the account some of the chain’s own coin',
+        })
+      case 'nonce_too_low':
+      case 'nonce_too_high':
+      case 'replacement_underpriced':
+        return new UnavailableError('account_busy', `another transaction of the account is on its way (${error.kind})`, {
+          hint: 'wait until it is mined, then run the same command again',
+        })
+      default:
+        return new UnavailableError('transaction_refused', `the node does not take the transaction (${error.kind})`, {
+          hint: 'run the same command again later, or with another --rpc-url',
+        })
+    }
+  }
+}
+
+/** `undefined` where the node does not answer. */
+async function receiptOf(chain: Chain, hash: Hex): Promise<ChainReceipt | null | undefined> {
+  try {
+    return await chain.receipt(hash)
+  } catch (error) {
+    if (error instanceof ChainError) return undefined
+    throw error
+  }
+}
+
+const pending = (hash: Hex) =>
+  new PendingError('transaction_pending', `transaction ${hash} is sent and not mined yet`, {
+    hint: 'look for it in a block explorer, or run the same command again: what is done already is not done twice',
+    retryable: true,
+  })
+
+function stopped(signal: AbortSignal | undefined, hash: Hex): ProposerError {
+  const why = signal?.reason instanceof ProposerError ? signal.reason.detail : 'stopped'
+  if (signal?.reason instanceof ProposerError && !(signal.reason instanceof InterruptedError)) return pending(hash)
+  return new InterruptedError('interrupted', `${why}; transaction ${hash} is sent and may still be mined`, {
+    hint: 'look for it in a block explorer before running the command again',
+    retryable: true,
+  })
+}

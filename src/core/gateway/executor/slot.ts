@@ -1,0 +1,144 @@
+/**
+ * What to do about one executor nonce, decided from the stored slot and what the chain shows of it (robustness §3). Pure: carrying it out
+ * is the executor's. The stored slot is the authority for what was signed, the chain for what became of it.
+ */
+import type { ChainReceipt, Hex } from '../../ports.js'
+import type { Submission } from '../../protocol/candidate.js'
+import type { Slot, SlotAttempt } from '../ledger/ledger.js'
+
+/** Signed transactions of one nonce at most: the first and five with higher fees (robustness §3). */
+export const mostAttempts = 6
+
+/** The chain, and our patience with it, as one slot sees them. */
+export interface SlotFacts {
+  readonly headNumber: bigint
+  readonly finalizedNumber: bigint
+  /** When a receipt counts as confirmed: at the `finalized` tag, or this many blocks deep, its own counted. */
+  readonly confirmations: 'finalized' | number
+  /** The executor's next nonce at the head and at the finalized block. */
+  readonly nonceLatest: number
+  readonly nonceFinalized: number
+  /** Canonical receipts of the slot's attempts, by hash. */
+  readonly receipts: ReadonlyMap<Hex, ChainReceipt>
+  /** Attempts that the node holds without a receipt. */
+  readonly held: ReadonlySet<Hex>
+  /** What the ledger says of the carried candidates' submission; they move together. */
+  readonly recorded: Submission['status'] | null
+  /** The permit deadline of every carried candidate has passed in finalized time: mining can only revert. */
+  readonly expired: boolean
+  /** It has passed at the head. */
+  readonly overdue: boolean
+  /** No attempt to send lately, or its pause is over. */
+  readonly sendDue: boolean
+  /** Pending for long enough, or refused for its fee. */
+  readonly bumpDue: boolean
+  /** False while the pipeline is switched off: what was sent is followed all the same. */
+  readonly maySend: boolean
+  /** Whether this process holds the key of the slot's executor; stored bytes can be sent without it. */
+  readonly maySign: boolean
+}
+
+/** Where a slot stands. */
+export type SlotState =
+  /** A nonce without a signed transaction. */
+  | { readonly kind: 'reserved' }
+  /** Signed, and as far as the chain shows not mined. */
+  | { readonly kind: 'pending'; readonly newest: SlotAttempt }
+  | { readonly kind: 'mined'; readonly attempt: SlotAttempt; readonly receipt: ChainReceipt }
+  /** The nonce is gone in finalized state, by no transaction of ours. */
+  | { readonly kind: 'taken' }
+
+export type Action =
+  | { readonly kind: 'wait'; readonly why: string }
+  | { readonly kind: 'prepare' }
+  /** The same raw bytes, again if need be. */
+  | { readonly kind: 'send'; readonly attempt: SlotAttempt }
+  /** Same nonce and calldata, higher fees. */
+  | { readonly kind: 'replace'; readonly attempt: SlotAttempt }
+  /** Same nonce, to ourselves, so that later nonces go on. */
+  | { readonly kind: 'cancel'; readonly attempt: SlotAttempt | undefined }
+  | { readonly kind: 'note-sent'; readonly attempt: SlotAttempt }
+  | { readonly kind: 'note-reverted'; readonly attempt: SlotAttempt }
+  /** A receipt that was counted on is gone or too shallow again (R14). */
+  | { readonly kind: 'retreat' }
+  | { readonly kind: 'confirm'; readonly attempt: SlotAttempt; readonly receipt: ChainReceipt }
+  | { readonly kind: 'index'; readonly attempt: SlotAttempt; readonly receipt: ChainReceipt }
+  | { readonly kind: 'close-executed'; readonly attempt: SlotAttempt; readonly receipt: ChainReceipt }
+  | { readonly kind: 'close-reverted'; readonly attempt: SlotAttempt; readonly receipt: ChainReceipt }
+  | { readonly kind: 'close-cancelled'; readonly attempt: SlotAttempt }
+  | { readonly kind: 'close-taken' }
+
+const wait = (why: string): Action => ({ kind: 'wait', why })
+
+/** Where the slot stands: receipts of *all* its hashes come first, nonces after (robustness §3). */
+export function stateOf(slot: Slot, facts: SlotFacts): SlotState {
+  for (const attempt of slot.attempts) {
+    const receipt = facts.receipts.get(attempt.hash)
+    if (receipt) return { kind: 'mined', attempt, receipt }
+  }
+  if (facts.nonceFinalized > slot.nonce) return { kind: 'taken' }
+  const newest = slot.attempts.at(-1)
+  return newest ? { kind: 'pending', newest } : { kind: 'reserved' }
+}
+
+/** The next action for a slot. Never a second nonce: whatever is sent carries the slot's own (R3). */
+export function next(slot: Slot, facts: SlotFacts): Action {
+  const state = stateOf(slot, facts)
+  switch (state.kind) {
+    case 'reserved':
+      return afterReserved(facts)
+    case 'pending':
+      return afterPending(slot, state.newest, facts)
+    case 'mined':
+      return afterMined(state.attempt, state.receipt, facts)
+    case 'taken':
+      return { kind: 'close-taken' }
+  }
+}
+
+function afterReserved(facts: SlotFacts): Action {
+  if (!facts.maySend || !facts.maySign) return wait('the executor may not sign')
+  return facts.overdue ? { kind: 'cancel', attempt: undefined } : { kind: 'prepare' }
+}
+
+function afterPending(slot: Slot, newest: SlotAttempt, facts: SlotFacts): Action {
+  if (facts.recorded === 'confirmed' || facts.recorded === 'indexed' || facts.recorded === 'reverted') return { kind: 'retreat' }
+  // Used at the head by something, maybe by us with a receipt that lags: only finalized state decides (R15).
+  if (facts.nonceLatest > slot.nonce) return wait('the nonce is used in a block that is not final')
+  const isHeld = facts.held.has(newest.hash)
+  if (isHeld && newest.sentAtMs === null) return { kind: 'note-sent', attempt: newest }
+  if (!facts.maySend) return wait('the executor may not send')
+  if (facts.maySign && facts.expired && newest.kind === 'propose') return { kind: 'cancel', attempt: newest }
+  if (facts.maySign && facts.bumpDue && slot.attempts.length < mostAttempts) {
+    return newest.kind === 'cancel' ? { kind: 'cancel', attempt: newest } : { kind: 'replace', attempt: newest }
+  }
+  if (isHeld) return wait('the transaction is pending')
+  if (facts.overdue && newest.kind === 'propose') return wait('the deadline has passed at the head')
+  return facts.sendDue ? { kind: 'send', attempt: newest } : wait('the next sending is not due')
+}
+
+function afterMined(attempt: SlotAttempt, receipt: ChainReceipt, facts: SlotFacts): Action {
+  const isFinal = receipt.blockNumber <= facts.finalizedNumber
+  if (attempt.kind === 'cancel') return isFinal ? { kind: 'close-cancelled', attempt } : wait('the cancellation is not final')
+  if (receipt.status === 'reverted') {
+    if (isFinal) return { kind: 'close-reverted', attempt, receipt }
+    return facts.recorded === 'reverted' ? wait('the revert is not final') : { kind: 'note-reverted', attempt }
+  }
+  const depth = facts.headNumber - receipt.blockNumber + 1n
+  const isDeep = isFinal || (facts.confirmations !== 'finalized' && depth >= BigInt(facts.confirmations))
+  switch (facts.recorded) {
+    case 'indexed':
+      if (!isDeep) return { kind: 'retreat' }
+      return isFinal ? { kind: 'close-executed', attempt, receipt } : wait('the execution is not final')
+    case 'confirmed':
+      return isDeep ? { kind: 'index', attempt, receipt } : { kind: 'retreat' }
+    case 'reverted':
+      return isDeep ? { kind: 'confirm', attempt, receipt } : { kind: 'retreat' }
+    case 'submitted':
+    case 'prepared':
+    case 'dropped':
+    case null:
+      if (isDeep) return { kind: 'confirm', attempt, receipt }
+      return attempt.sentAtMs === null ? { kind: 'note-sent', attempt } : wait('the receipt is not deep enough')
+  }
+}

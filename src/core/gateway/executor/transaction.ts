@@ -1,0 +1,88 @@
+/** The executor's transactions: fees, signing, and reading our own signed bytes back (EIP-1559, domain §8). */
+import { decodeFunctionData, keccak256, parseTransaction, serializeTransaction, type TransactionSerializedEIP1559 } from 'viem'
+import { signedProposerAbi } from '../../chain/contracts.js'
+import { lowercase } from '../../chain/reading.js'
+import type { Address, BlockHeader, Hex, Signer } from '../../ports.js'
+import type { WitnessRequest } from '../../protocol/witness.js'
+
+/** Polygon's nodes refuse a lower tip, and many suggest less (domain §8). */
+const minimumTipWei: Readonly<Record<number, bigint>> = { 137: 25_000_000_000n }
+
+export interface Fees {
+  readonly maxFeePerGas: bigint
+  readonly maxPriorityFeePerGas: bigint
+}
+
+/**
+ * Fees for the next block and some after it, in wei: tip = max(node, chain's minimum), cap = twice the base fee + tip, at most
+ * `ceilingWei`. `undefined` where the ceiling does not cover the next block: waiting is the operator's wish then. With `replacing`, both
+ * are at least 12.5 % above those of the attempt that is replaced (robustness §3).
+ */
+export function feesFor(
+  chainId: number,
+  head: Pick<BlockHeader, 'baseFeePerGas'>,
+  nodeTipWei: bigint,
+  ceilingWei: bigint,
+  replacing?: Fees,
+): Fees | undefined {
+  const least = minimumTipWei[chainId] ?? 0n
+  const raised = (wei: bigint | undefined) => (wei === undefined ? 0n : (wei * 9n + 7n) / 8n)
+  const tip = largest(nodeTipWei, least, raised(replacing?.maxPriorityFeePerGas))
+  const wanted = largest(2n * head.baseFeePerGas + tip, raised(replacing?.maxFeePerGas))
+  const cap = wanted < ceilingWei ? wanted : ceilingWei
+  if (cap < head.baseFeePerGas + tip || cap < raised(replacing?.maxFeePerGas)) return undefined
+  return { maxFeePerGas: cap, maxPriorityFeePerGas: tip }
+}
+
+function largest(...values: readonly bigint[]): bigint {
+  let found = 0n
+  for (const value of values) if (value > found) found = value
+  return found
+}
+
+/** Room above the estimate: refunds make the needed limit larger than what is used in the end (domain §8). */
+export function gasLimit(estimate: bigint): bigint {
+  return (estimate * 120n + 99n) / 100n
+}
+
+export interface UnsignedTransaction extends Fees {
+  readonly chainId: number
+  readonly nonce: number
+  readonly to: Address
+  readonly data: Hex
+  readonly gas: bigint
+}
+
+/** Signs; the raw bytes are for the store and the nodes alone, never for a log (R5). */
+export async function signTransaction(signer: Signer, unsigned: UnsignedTransaction): Promise<{ readonly raw: Hex; readonly hash: Hex }> {
+  const transaction = { type: 'eip1559', value: 0n, accessList: [], ...unsigned } as const
+  const signature = await signer.signDigest(keccak256(serializeTransaction(transaction)))
+  const r = `0x${signature.slice(2, 66)}` as const
+  const s = `0x${signature.slice(66, 130)}` as const
+  const raw = serializeTransaction(transaction, { r, s, yParity: signature.endsWith('1c') ? 1 : 0 })
+  return { raw, hash: keccak256(raw) }
+}
+
+/** What one of our own stored transactions says. */
+export function readTransaction(raw: Hex): { readonly to: Address; readonly data: Hex; readonly gas: bigint } {
+  const { to, data, gas } = parseTransaction(raw as TransactionSerializedEIP1559)
+  if (!to || gas === undefined) throw new RangeError('a stored transaction has no recipient or gas limit')
+  return { to: lowercase(to), data: data ?? '0x', gas }
+}
+
+/** The request and token that our own `propose` calldata names. Throws for other calldata. */
+export function readProposeCalldata(data: Hex): { readonly request: WitnessRequest; readonly token: Address } {
+  const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data })
+  if (functionName !== 'propose') throw new RangeError(`stored calldata calls ${functionName}`)
+  const [proposal, , permit] = args
+  return {
+    request: {
+      oracle: lowercase(proposal.oracle),
+      requester: lowercase(proposal.requester),
+      identifier: proposal.identifier,
+      timestamp: String(proposal.timestamp),
+      ancillaryData: proposal.ancillaryData,
+    },
+    token: lowercase(permit.permitted.token),
+  }
+}

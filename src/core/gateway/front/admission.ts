@@ -1,0 +1,223 @@
+/**
+ * Admission of one signed authorization, single or batch item (§4.1 rule 3, contract §2). The order is that of robustness §4: cheap
+ * before dear (R19), and the look-up of a replay before everything that changes with time, so that an accepted payload keeps answering
+ * 200 although its deadline is near or its proposer was taken off the list.
+ */
+import type { Contracts } from '../../chain/round.js'
+import type { Hash } from '../../ports.js'
+import type { Candidate } from '../../protocol/candidate.js'
+import { permitFault } from '../../protocol/permit.js'
+import { type Authorization, identityOf, outcomeKeys, outcomeOf, priceOf } from '../../protocol/proposal.js'
+import { type Refusal, refuse } from '../../protocol/refusal.js'
+import { type RecoverPublicKey, recoverSigner, recoverWithNoble } from '../../protocol/signature.js'
+import { toHex } from '../../protocol/witness.js'
+import type { Ledger, NewCandidate } from '../ledger/ledger.js'
+import type { ChainView, Question } from '../view/chain-view.js'
+import { refusalOf } from './answer.js'
+
+export interface AdmissionParts {
+  readonly contracts: Contracts
+  readonly ledger: Ledger
+  readonly view: ChainView
+  readonly hash: Hash
+  /** Default: @noble/curves. */
+  readonly recover?: RecoverPublicKey | undefined
+}
+
+/** How a submission ended: 202, 200, or a refusal. */
+export type Submitted =
+  | { readonly kind: 'admitted'; readonly candidate: Candidate }
+  | { readonly kind: 'replayed'; readonly candidate: Candidate }
+  | { readonly kind: 'refused'; readonly refusal: Refusal }
+
+/** What the checks came to. `ready` has passed all but conflict and commit, which `place` makes in one step. */
+export type Judged =
+  | { readonly kind: 'refused'; readonly refusal: Refusal }
+  | { readonly kind: 'known'; readonly id: string }
+  | { readonly kind: 'ready'; readonly candidate: NewCandidate }
+
+const refused = (refusal: Refusal) => ({ kind: 'refused', refusal }) as const
+
+/** Which word the two forms of a proposal use for a price that is not allowed (contract §2). */
+export type Form = 'single' | 'batch'
+
+/**
+ * The question of an identifier, or the refusal to give. Waits for the chain only for a question seen for the first time (contract §2).
+ * Rejects with UnavailableError `state_unavailable` where that could not be found out.
+ */
+export async function findQuestion(view: ChainView, identifier: string): Promise<Question | Refusal> {
+  return (view.known(identifier) ?? (await view.question(identifier))) || questionNotFound()
+}
+
+/** The refusal of an identifier that names nothing here. */
+export function questionNotFound(): Refusal {
+  return refuse('question_not_found', 'no trusted requester knows this question; check the question ID or slug')
+}
+
+/** Tells what `findQuestion` found. */
+export function isQuestion(found: Question | Refusal): found is Question {
+  return 'round' in found
+}
+
+/** The refusal of a state that is not known now, or `undefined` (R16). */
+export function stateFault(view: ChainView): Refusal | undefined {
+  const [fault] = view.faults()
+  return fault === undefined ? undefined : refuse('state_unavailable', `the chain's state is not known: ${fault}`)
+}
+
+/** Whether a proposal can be made in the question's round now (contract §2, `request_not_open`). */
+export function isOpen({ round }: Question): boolean {
+  return round.state === 'requested' && !round.paused
+}
+
+/** The refusal of a round that takes no proposals. */
+export function notOpen({ round }: Question): Refusal {
+  const state = round.paused ? 'paused' : round.state
+  return refuse(
+    'request_not_open',
+    `this round (timestamp ${round.timestamp}) is ${state}, it takes proposals only while requested; wait for a new round`,
+  )
+}
+
+/** The refusal of a price that the request does not allow, or `undefined` (§2.2). */
+export function priceFault({ round }: Question, price: string, form: Form): Refusal | undefined {
+  const key = outcomeOf(price)
+  if (round.outcomes.some((outcome) => outcome.outcome === key && outcome.allowed)) return undefined
+  const allowed = round.outcomes.filter((outcome) => outcome.allowed)
+  if (form === 'single') {
+    const keys = allowed.map((outcome) => outcome.outcome).join(', ')
+    return refuse('outcome_not_allowed', `${key ?? 'this outcome'} is not allowed for this request; allowed are ${keys}`)
+  }
+  const prices = allowed.map((outcome) => outcome.price).join(', ')
+  const known = outcomeKeys.map((outcome) => `${priceOf[outcome]} (${outcome})`).join(', ')
+  return refuse(
+    'price_not_allowed',
+    key === undefined
+      ? `proposed_price is none of ${known}; send one of ${prices}`
+      : `proposed_price is not allowed for this request; allowed are ${prices}`,
+  )
+}
+
+/** The refusal of a permit's amount or deadline, or `undefined` (§8, contract §2). */
+export function permitRefusal(question: Question, view: ChainView, permit: { amount: string; deadline: string }): Refusal | undefined {
+  const fault = permitFault(permit, question.round.totalBondRaw, view.nowSeconds())
+  return fault && refuse(fault.code, fault.detail)
+}
+
+/**
+ * Judges an authorization as far as that can be done without taking a place in the ledger. `authorizationOf` makes the normal form once
+ * the question is resolved. Rejects with UnavailableError `state_unavailable`; `refusalOf` knows it.
+ */
+export async function judge(
+  parts: AdmissionParts,
+  identifier: string,
+  form: Form,
+  authorizationOf: (questionId: Question['questionId']) => Authorization,
+): Promise<Judged> {
+  const { ledger, view, contracts, hash } = parts
+  if (ledger.failed) return refused(refuse('store_unavailable', 'the store takes no writes any more'))
+  const question = await findQuestion(view, identifier)
+  if (!isQuestion(question)) return refused(question)
+  const authorization = authorizationOf(question.questionId)
+  const { proposer } = authorization
+  const identity = identityOf(hash, { chainId: contracts.chainId, spender: contracts.signedProposer }, authorization)
+
+  const known = ledger.byIdentity(identity)
+  if (known) return known.roundKey === question.ref.key ? { kind: 'known', id: known.id } : refused(roundAdvanced(known.id))
+
+  if (!ledger.admissionEnabled) return refused(refuse('admission_disabled', 'the operator has switched admission off'))
+  if (!ledger.eligible(proposer)) {
+    return refused(refuse('proposer_not_eligible', 'this proposer is not on the allowlist; ask the operator to list it'))
+  }
+  const unknown = stateFault(view)
+  if (unknown) return refused(unknown)
+
+  // With an active payload in the round the caller has to hear of that one, once it has proved to be the proposer (contract §2).
+  if (!isOpen(question) && !ledger.activeInRound(proposer, question.ref.key)) return refused(notOpen(question))
+  const value = priceFault(question, authorization.price, form) ?? permitRefusal(question, view, authorization)
+  if (value) return refused(value)
+
+  const digest = question.witness.digest(authorization)
+  if (!(await isAuthorized(parts, digest, authorization))) {
+    return refused(
+      refuse(
+        'signature_not_authorized',
+        'the signature does not authorize exactly this proposal by this proposer; check chain, round, price and permit, and sign again',
+      ),
+    )
+  }
+  const { price, amount, nonce, deadline, signature } = authorization
+  return {
+    kind: 'ready',
+    candidate: { identity, round: question.ref, proposer, price, amount, nonce, deadline, signature, digest: toHex(digest) },
+  }
+}
+
+/** As the chain would judge it (domain §3.3): accounts without code by recovery, all others by EIP-1271. */
+async function isAuthorized(
+  { view, recover = recoverWithNoble }: AdmissionParts,
+  digest: Uint8Array,
+  { proposer, signature }: Authorization,
+): Promise<boolean> {
+  const hasCode = view.knownCode(proposer) ?? (await view.hasCode(proposer))
+  if (hasCode) return view.authorizes(proposer, toHex(digest), signature)
+  return recoverSigner(digest, signature, recover) === proposer
+}
+
+/**
+ * Takes a place and commits, or finds out who has it. The place is taken before this returns its promise: callers that need an order
+ * among items call it in that order and await later, so that their commits share one sync. Rejects with what the ledger rejects with.
+ */
+export function place({ ledger, view }: AdmissionParts, judged: Exclude<Judged, { kind: 'refused' }>): Promise<Submitted> {
+  if (judged.kind === 'known') return ledger.replay(judged.id).then((candidate) => ({ kind: 'replayed', candidate }))
+  const { candidate } = judged
+  const { proposer, nonce, round } = candidate
+  // A rival that is still active explains more than the nonce it has spent; the ledger names it.
+  const rival = ledger.activeInRound(proposer, round.key) ?? ledger.activeWithNonce(proposer, nonce)
+  if (!rival && view.nonceKnownUsed(proposer, BigInt(nonce))) {
+    return Promise.resolve(
+      refused(refuse('permit_nonce_used', 'permit.nonce is already spent or invalidated in Permit2; sign again with an unused nonce')),
+    )
+  }
+  return ledger.admit(candidate).then((admission): Submitted => {
+    if (admission.kind === 'conflict') {
+      const where = admission.reason === 'round' ? 'another active payload in this round' : 'another active payload with this permit nonce'
+      return refused(
+        refuse(
+          'candidate_conflict',
+          `this proposer has ${where}, candidate ${admission.candidateId}; reconcile it before submitting anything else`,
+        ),
+      )
+    }
+    if (admission.candidate.round.key !== round.key) return refused(roundAdvanced(admission.candidate.id))
+    return admission
+  })
+}
+
+/** The exact payload of an earlier round (§3 rule 3). Whoever sends it has its signature, so its id is no secret to them. */
+function roundAdvanced(candidateId: string): Refusal {
+  return refuse(
+    'round_advanced',
+    `this payload was signed for an earlier round; poll its candidate ${candidateId} to the end, then sign for the current round`,
+  )
+}
+
+/**
+ * Judges and commits one authorization. A failure of the store or the chain view is a refusal; rejects with nothing but bugs of ours.
+ */
+export async function submit(
+  parts: AdmissionParts,
+  identifier: string,
+  form: Form,
+  authorizationOf: (questionId: Question['questionId']) => Authorization,
+  requestId: string,
+): Promise<Submitted> {
+  try {
+    const judged = await judge(parts, identifier, form, authorizationOf)
+    return judged.kind === 'refused' ? judged : await place(parts, judged)
+  } catch (error) {
+    const refusal = refusalOf(error, requestId)
+    if (!refusal) throw error
+    return refused(refusal)
+  }
+}

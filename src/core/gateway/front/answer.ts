@@ -1,0 +1,56 @@
+/** What the gateway answers, as plain data. */
+import { ProposerError, type WireCode } from '../../protocol/errors.js'
+import { type Refusal, refusalBody, refuse } from '../../protocol/refusal.js'
+
+/** An answer before it becomes a Response. `code` is for the request log. */
+export interface Answer {
+  readonly status: number
+  readonly body: string
+  readonly code?: WireCode
+  readonly headers?: Readonly<Record<string, string>>
+}
+
+/** A JSON answer. */
+export function json(status: number, body: object): Answer {
+  return { status, body: JSON.stringify(body) }
+}
+
+/** The answer of a refusal (§7). */
+export function refusalAnswer(refusal: Refusal): Answer {
+  return {
+    status: refusal.status,
+    body: refusalBody(refusal),
+    code: refusal.code,
+    ...(refusal.retryAfterSeconds === undefined ? {} : { headers: { 'retry-after': String(refusal.retryAfterSeconds) } }),
+  }
+}
+
+/** A bug of ours, or a store whose last write is unknown: nothing is shown but the id under which it is logged (robustness §4). */
+export function internalError(requestId: string): Refusal {
+  return refuse(
+    'internal_error',
+    `the gateway failed and the outcome of this call is not known; a submission is settled by replaying exactly the same payload (request ${requestId})`,
+  )
+}
+
+/**
+ * The refusal that an error of the store or the chain view stands for, or `undefined` for anything else, which is a bug. A failed sync
+ * (`store_failed`) has an unknown outcome and must not read like a 503 (R10, contract §2).
+ */
+export function refusalOf(error: unknown, requestId: string): Refusal | undefined {
+  if (!(error instanceof ProposerError)) return undefined
+  switch (error.code) {
+    case 'state_unavailable':
+      return refuse('state_unavailable', `the chain's state is not known: ${error.detail}`)
+    case 'store_unavailable':
+    case 'store_fenced':
+    case 'store_read_only':
+      return refuse('store_unavailable', 'the store takes no writes now')
+    case 'server_busy':
+      return refuse('server_busy', 'too much is waiting for the disk')
+    case 'store_failed':
+      return internalError(requestId)
+    default:
+      return undefined
+  }
+}

@@ -1,0 +1,149 @@
+/** The three batch routes (§4.2, contract §4): a whole-call schema, then items side by side, answers in input order. */
+import pLimit from 'p-limit'
+import { instant, wireStatus } from '../../protocol/candidate.js'
+import { schemaViolation } from '../../protocol/faults.js'
+import { fromBatchItem } from '../../protocol/proposal.js'
+import { type Refusal, refuse, wireError } from '../../protocol/refusal.js'
+import { type BatchItem, BatchSigningDataRequest, BatchStatusRequest, BatchSubmitRequest } from '../../protocol/schema.js'
+import { findQuestion, isOpen, isQuestion, type Judged, judge, notOpen, place, type Submitted, stateFault } from './admission.js'
+import { internalError, json, refusalOf } from './answer.js'
+import { type Exchange, noteBug } from './exchange.js'
+import { batchSigningDataOf } from './question-shapes.js'
+import { bodyLimits, type Front, type Route, withBody } from './route.js'
+
+/** Items of one call that are worked on at once (robustness §5). */
+const itemsAtOnce = 8
+
+/** The routes on a front. */
+export function batchRoutes(front: Front): readonly Route[] {
+  return [
+    {
+      method: 'POST',
+      template: '/propose/batch/signing-data',
+      params: {},
+      body: { limitBytes: bodyLimits.batchSigningData, admission: false, list: 'identifiers' },
+      run: withBody(BatchSigningDataRequest, schemaViolation, async ({ identifiers }, { exchange }) => {
+        const results = await eachItem(identifiers, (identifier) => signingData(front, exchange, identifier))
+        return json(200, { results })
+      }),
+    },
+    {
+      method: 'POST',
+      template: '/propose/batch',
+      params: {},
+      body: { limitBytes: bodyLimits.batchSubmit, admission: true, list: 'proposals' },
+      run: withBody(BatchSubmitRequest, schemaViolation, async ({ proposals }, { exchange }) => {
+        const submitted = await submitAll(front, exchange, proposals)
+        const count = (kind: Submitted['kind']) => submitted.filter((one) => one.kind === kind).length
+        return json(200, {
+          results: submitted.map((one, at) => submitResult(proposals[at]?.client_ref ?? null, one)),
+          summary: { accepted: count('admitted'), replayed: count('replayed'), rejected: count('refused') },
+        })
+      }),
+    },
+    {
+      method: 'POST',
+      template: '/propose/batch/status',
+      params: {},
+      body: { limitBytes: bodyLimits.batchStatus, admission: false, list: 'candidate_ids' },
+      run: withBody(BatchStatusRequest, schemaViolation, async ({ candidate_ids }, { exchange }) => {
+        const results = await eachItem(candidate_ids, (candidateId) => status(front, exchange, candidateId))
+        return json(200, { results })
+      }),
+    },
+  ]
+}
+
+function eachItem<T, R>(items: readonly T[], work: (item: T) => Promise<R>): Promise<R[]> {
+  const limit = pLimit(itemsAtOnce)
+  return Promise.all(items.map((item) => limit(() => work(item))))
+}
+
+/** An item's failure is its own: siblings go on (§4.2 rule 3). */
+function itemRefusal(exchange: Exchange, error: unknown): Refusal {
+  const refusal = refusalOf(error, exchange.requestId)
+  if (refusal) return refusal
+  noteBug(exchange, error)
+  return internalError(exchange.requestId)
+}
+
+async function signingData(front: Front, exchange: Exchange, identifier: string) {
+  const { view, contracts } = front.parts
+  const refused = (refusal: Refusal) => ({ identifier, status_code: refusal.status, error: wireError(refusal) })
+  try {
+    const question = await findQuestion(view, identifier)
+    if (!isQuestion(question)) return refused(question)
+    const refusal = stateFault(view) ?? (isOpen(question) ? undefined : notOpen(question))
+    return refusal ? refused(refusal) : { identifier, status_code: 200, signing_data: batchSigningDataOf(question, contracts) }
+  } catch (error) {
+    return refused(itemRefusal(exchange, error))
+  }
+}
+
+/**
+ * Checks run side by side; places are taken in input order, so that of two items for one question the first one wins (contract §4), and
+ * without waiting for each commit, so that all of them share few syncs.
+ */
+async function submitAll(front: Front, exchange: Exchange, items: readonly BatchItem[]): Promise<readonly Submitted[]> {
+  const limit = pLimit(itemsAtOnce)
+  const judging = items.map((item) =>
+    limit(async (): Promise<Judged> => {
+      // A hundred signature checks in a row would keep every other caller waiting (robustness §5).
+      await front.breathe()
+      return judge(front.parts, item.identifier, 'batch', (id) => fromBatchItem(id, item)).catch((error: unknown) => ({
+        kind: 'refused',
+        refusal: itemRefusal(exchange, error),
+      }))
+    }),
+  )
+  const placed: Promise<Submitted>[] = []
+  for (const one of judging) {
+    const judged = await one
+    placed.push(
+      judged.kind === 'refused'
+        ? Promise.resolve(judged)
+        : place(front.parts, judged).catch((error: unknown) => ({ kind: 'refused', refusal: itemRefusal(exchange, error) })),
+    )
+  }
+  return Promise.all(placed)
+}
+
+function submitResult(clientRef: string | null, submitted: Submitted) {
+  if (submitted.kind === 'refused') {
+    return { client_ref: clientRef, status_code: submitted.refusal.status, error: wireError(submitted.refusal) }
+  }
+  const { candidate } = submitted
+  return {
+    client_ref: clientRef,
+    status_code: submitted.kind === 'admitted' ? 202 : 200,
+    candidate: {
+      candidate_id: candidate.id,
+      status: candidate.progress.status,
+      received_at: instant(candidate.receivedAtMs),
+      // Points to a route that is not served here (§2.7); clients never follow it.
+      status_url: `/propose/status/${candidate.id}`,
+    },
+  }
+}
+
+async function status(front: Front, exchange: Exchange, candidateId: string) {
+  const refused = (refusal: Refusal) => ({ candidate_id: candidateId, status_code: refusal.status, error: wireError(refusal) })
+  try {
+    const candidate = await front.parts.ledger.get(candidateId)
+    if (!candidate) return refused(refuse('candidate_not_found', 'this gateway holds no such candidate; check the id'))
+    const { status, received_at, submission, failure } = wireStatus(candidate, false)
+    return {
+      candidate_id: candidateId,
+      status_code: 200,
+      candidate: {
+        candidate_id: candidateId,
+        status,
+        received_at,
+        submission,
+        failure: failure && { code: failure.code, detail: failure.detail },
+      },
+    }
+  } catch (error) {
+    return refused(itemRefusal(exchange, error))
+  }
+}

@@ -1,0 +1,124 @@
+/** The four single-proposal routes (§4.1, contract §3). */
+import type { Address } from '../../ports.js'
+import { type Candidate, instant, wireStatus } from '../../protocol/candidate.js'
+import { UnavailableError } from '../../protocol/errors.js'
+import { singleFault } from '../../protocol/faults.js'
+import { fromSingle, priceOf } from '../../protocol/proposal.js'
+import { refuse } from '../../protocol/refusal.js'
+import {
+  Address as AddressText,
+  isIdentifier,
+  isQuestionId,
+  SignedProposal,
+  SigningDataRequest,
+  Uuid,
+  version,
+} from '../../protocol/schema.js'
+import type { ChainView, Question } from '../view/chain-view.js'
+import { findQuestion, isOpen, isQuestion, notOpen, permitRefusal, priceFault, questionNotFound, stateFault, submit } from './admission.js'
+import { type Answer, json, refusalAnswer } from './answer.js'
+import { signingDataOf } from './question-shapes.js'
+import { bodyLimits, type Front, type Route, withBody } from './route.js'
+
+const identifierShape = { identifier: isIdentifier }
+const isAddress = (text: string) => AddressText.safeParse(text).success
+const isUuid = (text: string) => Uuid.safeParse(text).success
+
+/** The routes on a front. The more special template comes first. */
+export function singleRoutes(front: Front): readonly Route[] {
+  const { ledger, view, contracts } = front.parts
+  return [
+    {
+      method: 'GET',
+      template: '/v1/proposals/eligibility/{address}',
+      params: { address: isAddress },
+      run: ({ params: { address = '' } }) =>
+        json(200, { version, address, eligible: ledger.admissionEnabled && ledger.eligible(address as Address) }),
+    },
+    {
+      method: 'POST',
+      template: '/v1/proposals/{identifier}/signing-data',
+      params: identifierShape,
+      body: { limitBytes: bodyLimits.signingData, admission: false },
+      run: withBody(SigningDataRequest, singleFault, async (body, { params: { identifier = '' } }) => {
+        const question = await findQuestion(view, identifier)
+        if (!isQuestion(question)) return refusalAnswer(question)
+        const refusal =
+          stateFault(view) ??
+          (isOpen(question) ? undefined : notOpen(question)) ??
+          priceFault(question, priceOf[body.outcome], 'single') ??
+          permitRefusal(question, view, body.permit)
+        return refusal ? refusalAnswer(refusal) : json(200, signingDataOf(question, contracts, body))
+      }),
+    },
+    {
+      method: 'POST',
+      template: '/v1/proposals/{identifier}',
+      params: identifierShape,
+      body: { limitBytes: bodyLimits.submit, admission: true },
+      run: withBody(SignedProposal, singleFault, async (body, { params: { identifier = '' }, exchange }) => {
+        const submitted = await submit(front.parts, identifier, 'single', (id) => fromSingle(id, body), exchange.requestId)
+        if (submitted.kind === 'refused') return refusalAnswer(submitted.refusal)
+        return json(submitted.kind === 'admitted' ? 202 : 200, acknowledgement(submitted.candidate))
+      }),
+    },
+    {
+      method: 'GET',
+      template: '/v1/proposals/{identifier}/status/{candidate_id}',
+      params: { ...identifierShape, candidate_id: isUuid },
+      run: ({ params: { identifier = '', candidate_id = '' } }) => status(front, identifier, candidate_id),
+    },
+  ]
+}
+
+function acknowledgement(candidate: Candidate) {
+  return {
+    version,
+    candidate_id: candidate.id,
+    status: candidate.progress.status,
+    received_at: instant(candidate.receivedAtMs),
+    status_url: `/v1/proposals/${candidate.round.questionId}/status/${candidate.id}`,
+  }
+}
+
+/**
+ * The identifier scopes the look-up (§4.1 rule 4). By question ID nothing but the ledger is asked, so that a candidate can be followed
+ * while the chain's state is unknown.
+ */
+async function status(front: Front, identifier: string, candidateId: string): Promise<Answer> {
+  const { ledger, view } = front.parts
+  const candidate = await ledger.get(candidateId)
+  if (candidate && isQuestionId(identifier) && candidate.round.questionId === identifier) return shown(front, candidate)
+  const question = await lookUp(view, identifier)
+  if (question === undefined) return refusalAnswer(questionNotFound())
+  // Which question a slug names has to be known; what is not held under a question ID is not found, whatever the chain says.
+  if (question instanceof UnavailableError && !isQuestionId(identifier)) throw question
+  if (candidate && 'round' in question && candidate.round.questionId === question.questionId) return shown(front, candidate)
+  return refusalAnswer(
+    refuse('candidate_not_found', 'this gateway holds no such candidate of this question; check the pair of identifier and candidate id'),
+  )
+}
+
+/** The question, `undefined` where there is none, or the error that says why it could not be found out. */
+async function lookUp(view: ChainView, identifier: string): Promise<Question | UnavailableError | undefined> {
+  try {
+    return view.known(identifier) ?? (await view.question(identifier))
+  } catch (error) {
+    if (error instanceof UnavailableError) return error
+    throw error
+  }
+}
+
+async function shown(front: Front, candidate: Candidate): Promise<Answer> {
+  return json(200, wireStatus(candidate, candidate.progress.status === 'failed' && (await canResubmit(front, candidate))))
+}
+
+/** Whether a new submission of this proposer for this question would be admitted now (contract §5). */
+async function canResubmit(front: Front, { proposer, round }: Candidate): Promise<boolean> {
+  const { ledger, view } = front.parts
+  if (!ledger.admissionEnabled || !ledger.eligible(proposer) || ledger.failed || ledger.isFull || view.faults().length > 0) return false
+  const question = await lookUp(view, round.questionId)
+  // A round that cannot be found out now cannot be submitted to now.
+  if (question === undefined || question instanceof UnavailableError) return false
+  return isOpen(question) && ledger.activeInRound(proposer, question.ref.key) === undefined
+}

@@ -1,0 +1,271 @@
+/**
+ * The state that a ledger's records fold into. Every durable record passes through `apply` in log order, at start-up and while serving
+ * alike, so that there is one meaning of a record and not two.
+ */
+import type { Address, Hex } from '../../ports.js'
+import { type Candidate, type CandidateState, isActive, mayBecome, type Progress } from '../../protocol/candidate.js'
+import type { Position, StoredRecord } from '../../storage/record-log.js'
+import type { CandidateRef, Change, Slot, StoreInfo } from './ledger.js'
+
+/** A candidate as the log holds it when it was admitted; its progress follows in records of its own. */
+export type ReceivedData = Omit<Candidate, 'progress'>
+
+/** Every kind of record a store of this version holds. */
+export type LedgerRecord =
+  | Change
+  | { readonly kind: 'store.opened'; readonly info: StoreInfo }
+  | { readonly kind: 'candidate.received'; readonly candidate: ReceivedData }
+  /** A candidate with its progress: put back by a replay of a retryable failure, or folded by a compaction. */
+  | { readonly kind: 'candidate.whole'; readonly candidate: Candidate }
+  /** The highest nonce ever bound, kept by a compaction that drops the closed slots. */
+  | { readonly kind: 'executor.nonce'; readonly executor: Address; readonly nonce: number }
+
+const kinds: Record<LedgerRecord['kind'], true> = {
+  'store.opened': true,
+  'candidate.received': true,
+  'candidate.whole': true,
+  'candidate.progress': true,
+  'slot.opened': true,
+  'slot.attempt': true,
+  'slot.sent': true,
+  'slot.closed': true,
+  'executor.nonce': true,
+  'allowlist.set': true,
+  'admission.set': true,
+  'chain.finalized': true,
+}
+/** Whether this version understands a record kind. */
+export const knownKind = (kind: string): boolean => Object.hasOwn(kinds, kind)
+
+/** What stays in memory of every candidate: a million of these must fit. `live` only while it is active or its slot is open. */
+export interface Entry extends CandidateRef {
+  status: CandidateState
+  retryable: boolean
+  sequence: number
+  receivedAt: Position
+  /** Where its newest progress lies; -1 while there is none. */
+  progressAt: Position
+  live: Candidate | undefined
+}
+
+export interface LedgerState {
+  info: StoreInfo | undefined
+  admissionEnabled: boolean
+  finalized: { readonly number: bigint; readonly hash: Hex } | undefined
+  /** False for a wallet that was once allowed and is not any more. */
+  readonly allowlist: Map<Address, boolean>
+  readonly entries: Map<string, Entry>
+  readonly byIdentity: Map<string, Entry>
+  /** Those whose body is in memory. */
+  readonly live: Set<Entry>
+  /** Active candidates by `proposer|roundKey` and by `proposer|nonce`. */
+  readonly byRound: Map<string, Entry>
+  readonly byNonce: Map<string, Entry>
+  readonly slots: Map<string, Slot>
+  /** Open slots by candidate. */
+  readonly slotOf: Map<string, Slot>
+  readonly highestNonce: Map<Address, number>
+  nextSequence: number
+}
+
+/** The state of an empty store. */
+export function emptyState(): LedgerState {
+  return {
+    info: undefined,
+    admissionEnabled: true,
+    finalized: undefined,
+    allowlist: new Map(),
+    entries: new Map(),
+    byIdentity: new Map(),
+    live: new Set(),
+    byRound: new Map(),
+    byNonce: new Map(),
+    slots: new Map(),
+    slotOf: new Map(),
+    highestNonce: new Map(),
+    nextSequence: 1,
+  }
+}
+
+export const roundSlot = (proposer: Address, roundKey: string) => `${proposer}|${roundKey}`
+export const nonceSlot = (proposer: Address, nonce: string) => `${proposer}|${nonce}`
+
+/** Folds one durable record into the state. Throws RangeError for a record that contradicts what came before it. */
+export function apply(state: LedgerState, record: StoredRecord): void {
+  // Records are written by this program alone and carry checksums; their shape is trusted here (R11 guards the bytes).
+  const event = { kind: record.kind, ...(record.data as object) } as LedgerRecord
+  switch (event.kind) {
+    case 'store.opened':
+      state.info = event.info
+      return
+    case 'candidate.received':
+      receive(state, { ...event.candidate, progress: { status: 'received' } }, record.position)
+      return
+    case 'candidate.whole':
+      receive(state, event.candidate, record.position)
+      return
+    case 'candidate.progress':
+      progress(state, entryOf(state, event.id), event.progress, record.position)
+      return
+    case 'slot.opened':
+      setSlot(state, event.slot)
+      raiseNonce(state, event.slot.executor, event.slot.nonce)
+      return
+    case 'slot.attempt': {
+      const slot = slotOf(state, event.slotId)
+      setSlot(state, { ...slot, attempts: [...slot.attempts, event.attempt] })
+      return
+    }
+    case 'slot.sent': {
+      const slot = slotOf(state, event.slotId)
+      const attempts = slot.attempts.map((attempt) => (attempt.hash === event.hash ? { ...attempt, sentAtMs: event.sentAtMs } : attempt))
+      setSlot(state, { ...slot, attempts })
+      return
+    }
+    case 'slot.closed': {
+      const slot = slotOf(state, event.slotId)
+      state.slots.delete(slot.id)
+      for (const id of slot.candidateIds) {
+        if (state.slotOf.get(id)?.id === slot.id) state.slotOf.delete(id)
+        release(state, entryOf(state, id))
+      }
+      return
+    }
+    case 'executor.nonce':
+      raiseNonce(state, event.executor, event.nonce)
+      return
+    case 'allowlist.set':
+      state.allowlist.set(event.address, event.allowed)
+      return
+    case 'admission.set':
+      state.admissionEnabled = event.enabled
+      return
+    case 'chain.finalized':
+      state.finalized = { number: BigInt(event.number), hash: event.hash }
+      return
+  }
+}
+
+function receive(state: LedgerState, candidate: Candidate, position: Position): void {
+  const entry: Entry = {
+    id: candidate.id,
+    identity: candidate.identity,
+    roundKey: candidate.round.key,
+    sequence: candidate.sequence,
+    status: candidate.progress.status,
+    retryable: candidate.progress.status === 'failed' && candidate.progress.failure.retryable,
+    receivedAt: position,
+    progressAt: -1,
+    live: candidate,
+  }
+  const known = state.entries.get(entry.id)
+  if (known) state.live.delete(known)
+  state.entries.set(entry.id, entry)
+  state.byIdentity.set(entry.identity, entry)
+  state.live.add(entry)
+  state.nextSequence = Math.max(state.nextSequence, candidate.sequence + 1)
+  if (isActive(entry.status)) index(state, entry, candidate)
+  release(state, entry)
+}
+
+function progress(state: LedgerState, entry: Entry, next: Progress, position: Position): void {
+  const candidate = entry.live
+  if (!candidate) throw new RangeError(`candidate ${entry.id} is not in memory`)
+  const before = entry.status
+  if (!mayBecome(before, next.status)) throw new RangeError(`candidate ${entry.id} cannot go from ${before} to ${next.status}`)
+  entry.status = next.status
+  entry.retryable = next.status === 'failed' && next.failure.retryable
+  entry.progressAt = position
+  entry.live = { ...candidate, progress: next }
+  if (isActive(next.status)) index(state, entry, candidate)
+  else unindex(state, entry, candidate)
+  release(state, entry)
+}
+
+function index(state: LedgerState, entry: Entry, candidate: Candidate): void {
+  state.byRound.set(roundSlot(candidate.proposer, entry.roundKey), entry)
+  state.byNonce.set(nonceSlot(candidate.proposer, candidate.nonce), entry)
+}
+
+function unindex(state: LedgerState, entry: Entry, candidate: Candidate): void {
+  const round = roundSlot(candidate.proposer, entry.roundKey)
+  const nonce = nonceSlot(candidate.proposer, candidate.nonce)
+  if (state.byRound.get(round) === entry) state.byRound.delete(round)
+  if (state.byNonce.get(nonce) === entry) state.byNonce.delete(nonce)
+}
+
+/** Lets go of a candidate's body once nothing can happen to it any more; it is read on demand from then on. */
+function release(state: LedgerState, entry: Entry): void {
+  if (isActive(entry.status) || state.slotOf.has(entry.id)) return
+  entry.live = undefined
+  state.live.delete(entry)
+}
+
+function setSlot(state: LedgerState, slot: Slot): void {
+  state.slots.set(slot.id, slot)
+  for (const id of slot.candidateIds) state.slotOf.set(id, slot)
+}
+
+function raiseNonce(state: LedgerState, executor: Address, nonce: number): void {
+  state.highestNonce.set(executor, Math.max(nonce, state.highestNonce.get(executor) ?? -1))
+}
+
+function entryOf(state: LedgerState, id: string): Entry {
+  const entry = state.entries.get(id)
+  if (!entry) throw new RangeError(`no candidate ${id}`)
+  return entry
+}
+
+function slotOf(state: LedgerState, id: string): Slot {
+  const slot = state.slots.get(id)
+  if (!slot) throw new RangeError(`no open slot ${id}`)
+  return slot
+}
+
+/**
+ * Why a set of changes must not be committed on this state, or `undefined`. Judged before anything is written, since a record that
+ * `apply` refuses would make the log unreadable.
+ */
+export function changeFault(state: LedgerState, changes: readonly Change[]): string | undefined {
+  const statuses = new Map<string, CandidateState>()
+  const slots = new Map<string, readonly Hex[]>([...state.slots.values()].map((slot) => [slot.id, slot.attempts.map((a) => a.hash)]))
+  for (const change of changes) {
+    switch (change.kind) {
+      case 'candidate.progress': {
+        const entry = state.entries.get(change.id)
+        if (!entry?.live) return `candidate ${change.id} is unknown or at its end`
+        const from = statuses.get(change.id) ?? entry.status
+        if (!mayBecome(from, change.progress.status)) return `candidate ${change.id} cannot go from ${from} to ${change.progress.status}`
+        statuses.set(change.id, change.progress.status)
+        break
+      }
+      case 'slot.opened': {
+        if (slots.has(change.slot.id)) return `slot ${change.slot.id} is open already`
+        if (change.slot.nonce <= (state.highestNonce.get(change.slot.executor) ?? -1)) return `nonce ${change.slot.nonce} was bound before`
+        for (const id of change.slot.candidateIds) {
+          if (!state.entries.get(id)?.live) return `candidate ${id} is unknown or at its end`
+          if (state.slotOf.has(id)) return `candidate ${id} has an open slot`
+        }
+        slots.set(change.slot.id, [])
+        break
+      }
+      case 'slot.attempt': {
+        const hashes = slots.get(change.slotId)
+        if (!hashes) return `slot ${change.slotId} is not open`
+        slots.set(change.slotId, [...hashes, change.attempt.hash])
+        break
+      }
+      case 'slot.sent':
+        if (!slots.get(change.slotId)?.includes(change.hash)) return `slot ${change.slotId} has no attempt ${change.hash}`
+        break
+      case 'slot.closed':
+        if (!slots.delete(change.slotId)) return `slot ${change.slotId} is not open`
+        break
+      case 'allowlist.set':
+      case 'admission.set':
+      case 'chain.finalized':
+        break
+    }
+  }
+  return undefined
+}

@@ -1,0 +1,370 @@
+/** The ledger on a record log (robustness §2). Another log, PostgreSQL's say, takes the place of the one on disk unchanged (R25). */
+import type { Address, Clock, Hex, Random } from '../../ports.js'
+import type { Candidate, Progress } from '../../protocol/candidate.js'
+import { ProposerError, StorageError } from '../../protocol/errors.js'
+import type { NewRecord, Position, RecordLog, RecordLogReader, StoredRecord } from '../../storage/record-log.js'
+import type { Admission, Change, Ledger, LedgerEvent, NewCandidate, StoreInfo } from './ledger.js'
+import {
+  apply,
+  changeFault,
+  type Entry,
+  emptyState,
+  type LedgerRecord,
+  type LedgerState,
+  nonceSlot,
+  type ReceivedData,
+  roundSlot,
+} from './state.js'
+
+export interface LedgerPorts {
+  readonly clock: Clock
+  readonly random: Random
+}
+
+/** Version of the records below; a store of a higher one is refused (robustness §2, Versions). */
+export const storeFormat = { name: 'store', version: 1 } as const
+
+/** What configuration and chain say of a store. */
+export interface LedgerSettings {
+  readonly chainId: number
+  /** `undefined` where the node could not be asked; then the store has to exist. */
+  readonly genesisHash: Hex | undefined
+  /** gateway.json's allowlist: wallets the store has never heard of are allowed, those an operator took off stay off (contract §7). */
+  readonly allowlist: readonly Address[]
+  /** gateway.json's `admission.enabled`; the operator's own switch lies in the store. */
+  readonly admissionEnabled: boolean
+}
+
+/** A copy in flight: others wait for its commit instead of making one (R2). */
+interface Pending {
+  readonly entry: Pick<Entry, 'id' | 'identity' | 'roundKey' | 'status' | 'retryable'>
+  readonly committed: Promise<Candidate>
+}
+
+const toRecord = ({ kind, ...data }: LedgerRecord): NewRecord => ({ kind, data })
+
+/**
+ * Folds a log while it is being opened: hand `onRecord` to the opening, then `ledger` or `reader` to what it opened. Kept apart from
+ * the opening, so that the ledger never sees a file.
+ */
+export function foldLedger(): { onRecord(record: StoredRecord): void; state: LedgerState } {
+  const state = emptyState()
+  return {
+    state,
+    onRecord(record) {
+      try {
+        apply(state, record)
+      } catch (error) {
+        throw new StorageError(
+          'store_damaged',
+          `record ${record.sequence} (${record.kind}) contradicts the records before it: ${String(error)}`,
+          {
+            hint: 'restore the store from a backup, and report this',
+            cause: error,
+          },
+        )
+      }
+    },
+  }
+}
+
+/**
+ * The ledger for writing; a new store gets its identity first. Throws StorageError `store_other_chain` where the store belongs to
+ * another chain, RangeError for a new store without a genesis hash.
+ */
+export async function openLedger(ports: LedgerPorts, log: RecordLog, state: LedgerState, settings: LedgerSettings): Promise<Ledger> {
+  const listeners = new Set<(changes: readonly LedgerEvent[]) => void>()
+  const pendingByIdentity = new Map<string, Pending>()
+  const pendingByRound = new Map<string, Pending>()
+  const pendingByNonce = new Map<string, Pending>()
+  let commits: Promise<unknown> = Promise.resolve()
+
+  const write = (records: readonly LedgerRecord[]) =>
+    log.append(records.map(toRecord), (stored) => {
+      for (const record of stored) apply(state, record)
+    })
+  const tell = (events: readonly LedgerEvent[]) => {
+    for (const listener of listeners) listener(events)
+  }
+  /** One after the other: a change is judged on the state that all earlier ones have left. */
+  const inTurn = <T>(step: () => Promise<T>): Promise<T> => {
+    const next = commits.then(step)
+    // The chain goes on after a failure, which its own caller hears of.
+    commits = next.catch(() => undefined)
+    return next
+  }
+
+  const { chainId, genesisHash } = settings
+  if (state.info === undefined) {
+    if (genesisHash === undefined) throw new RangeError('a new store needs the genesis hash')
+    await write([{ kind: 'store.opened', info: { storeId: ports.random.uuid(), chainId, genesisHash } }])
+  }
+  refuseOtherChain(state.info, settings)
+  const unheard = [...new Set(settings.allowlist)].filter((address) => !state.allowlist.has(address))
+  if (unheard.length > 0) {
+    await write(
+      unheard.map((address) => ({ kind: 'allowlist.set', address, allowed: true, reason: 'listed in the configuration' }) as const),
+    )
+  }
+
+  async function commitCandidate(candidate: NewCandidate): Promise<Candidate> {
+    const received: ReceivedData = {
+      ...candidate,
+      id: ports.random.uuid(),
+      sequence: state.nextSequence++,
+      receivedAtMs: ports.clock.nowMs(),
+    }
+    const whole: Candidate = { ...received, progress: { status: 'received' } }
+    const round = roundSlot(candidate.proposer, candidate.round.key)
+    const nonce = nonceSlot(candidate.proposer, candidate.nonce)
+    const committed = write([{ kind: 'candidate.received', candidate: received }]).then(() => whole)
+    const pending: Pending = {
+      entry: { id: whole.id, identity: whole.identity, roundKey: whole.round.key, status: 'received', retryable: false },
+      committed,
+    }
+    pendingByIdentity.set(whole.identity, pending)
+    pendingByRound.set(round, pending)
+    pendingByNonce.set(nonce, pending)
+    try {
+      await committed
+    } finally {
+      pendingByIdentity.delete(whole.identity)
+      pendingByRound.delete(round)
+      pendingByNonce.delete(nonce)
+    }
+    tell([{ kind: 'candidate.received', candidate: whole }])
+    return whole
+  }
+
+  async function admit(candidate: NewCandidate): Promise<Admission> {
+    for (;;) {
+      const copy = pendingByIdentity.get(candidate.identity)
+      if (copy) return { kind: 'replayed', candidate: await copy.committed }
+      const known = state.byIdentity.get(candidate.identity)
+      if (known) return { kind: 'replayed', candidate: await wholeOf(log, known) }
+      const round = roundSlot(candidate.proposer, candidate.round.key)
+      const nonce = nonceSlot(candidate.proposer, candidate.nonce)
+      const rival = pendingByRound.get(round) ?? pendingByNonce.get(nonce)
+      if (rival) {
+        // Whether it stands in the way is known once its commit has ended; a failed one does not (R1).
+        await rival.committed.catch(() => undefined)
+        continue
+      }
+      const inRound = state.byRound.get(round)
+      if (inRound) return { kind: 'conflict', candidateId: inRound.id, reason: 'round' }
+      const withNonce = state.byNonce.get(nonce)
+      if (withNonce) return { kind: 'conflict', candidateId: withNonce.id, reason: 'nonce' }
+      return { kind: 'admitted', candidate: await commitCandidate(candidate) }
+    }
+  }
+
+  async function replay(id: string): Promise<Candidate> {
+    const known = state.entries.get(id)
+    if (!known) throw new RangeError(`no candidate ${id}`)
+    if (!known.retryable) return wholeOf(log, known)
+    return inTurn(async () => {
+      const entry = state.entries.get(id) ?? known
+      const candidate = await wholeOf(log, entry)
+      const round = roundSlot(candidate.proposer, entry.roundKey)
+      const nonce = nonceSlot(candidate.proposer, candidate.nonce)
+      const taken =
+        [pendingByRound, state.byRound].some((index) => index.has(round)) ||
+        [pendingByNonce, state.byNonce].some((index) => index.has(nonce))
+      if (entry.status !== 'failed' || !entry.retryable || taken || state.slotOf.has(id)) return candidate
+      const revived: Candidate = { ...candidate, progress: { status: 'received' } }
+      // The write's own promise: whoever waits for this rival must not go on before the place is taken or free again.
+      const committed = write([{ kind: 'candidate.whole', candidate: revived }]).then(() => revived)
+      const pending: Pending = { entry: { ...entry, status: 'received', retryable: false }, committed }
+      pendingByRound.set(round, pending)
+      pendingByNonce.set(nonce, pending)
+      try {
+        await committed
+      } finally {
+        pendingByRound.delete(round)
+        pendingByNonce.delete(nonce)
+      }
+      tell([{ kind: 'candidate.progress', id, progress: revived.progress }])
+      return revived
+    })
+  }
+
+  function commit(changes: readonly Change[]): Promise<void> {
+    return inTurn(async () => {
+      if (changes.length === 0) return
+      const fault = changeFault(state, changes)
+      if (fault) throw new RangeError(fault)
+      await write(changes)
+      tell(changes)
+    })
+  }
+
+  // Assigned onto the look-ups, because a spread would freeze their getters.
+  return Object.assign(lookUps(state, log, settings), {
+    activeInRound: (proposer: Address, roundKey: string) => {
+      const key = roundSlot(proposer, roundKey)
+      return state.byRound.get(key) ?? pendingByRound.get(key)?.entry
+    },
+    activeWithNonce: (proposer: Address, nonce: string) => {
+      const key = nonceSlot(proposer, nonce)
+      return state.byNonce.get(key) ?? pendingByNonce.get(key)?.entry
+    },
+    admit,
+    replay,
+    commit,
+    onChange(listener: (changes: readonly LedgerEvent[]) => void) {
+      listeners.add(listener)
+      return () => {
+        listeners.delete(listener)
+      }
+    },
+    async close() {
+      await commits
+      await log.close()
+    },
+  })
+}
+
+/**
+ * The ledger of a store opened for looking only (R24); the configured allowlist stands in where the store does not exist yet. Every verb
+ * that would write throws StorageError `store_read_only`.
+ */
+export function ledgerReader(log: RecordLogReader, state: LedgerState, settings: LedgerSettings): Ledger {
+  refuseOtherChain(state.info, settings)
+  for (const address of settings.allowlist) if (!state.allowlist.has(address)) state.allowlist.set(address, true)
+  const readOnly = () =>
+    Promise.reject(
+      new StorageError('store_read_only', 'this store is open for looking only', {
+        httpStatus: 503,
+        hint: 'use a command that runs the gateway, or send to the one that serves',
+      }),
+    )
+  return Object.assign(lookUps(state, log, settings), {
+    admit: readOnly,
+    replay: async (id: string) => {
+      const entry = state.entries.get(id)
+      return entry ? wholeOf(log, entry) : readOnly()
+    },
+    commit: readOnly,
+    onChange: () => () => undefined,
+    close: () => log.close(),
+  })
+}
+
+type LookUps = Omit<Ledger, 'admit' | 'replay' | 'commit' | 'onChange' | 'close'>
+
+function lookUps(state: LedgerState, log: RecordLogReader | RecordLog, settings: LedgerSettings): LookUps {
+  return {
+    get failed() {
+      return 'failed' in log ? log.failed : undefined
+    },
+    get isFull() {
+      return 'closed' in log && log.closed
+    },
+    get info() {
+      return state.info
+    },
+    get admissionEnabled() {
+      return state.admissionEnabled && settings.admissionEnabled
+    },
+    get allowlist() {
+      return new Set([...state.allowlist].filter(([, allowed]) => allowed).map(([address]) => address))
+    },
+    get finalized() {
+      return state.finalized
+    },
+    byIdentity: (identity) => state.byIdentity.get(identity),
+    byId: (id) => state.entries.get(id),
+    activeInRound: (proposer, roundKey) => state.byRound.get(roundSlot(proposer, roundKey)),
+    activeWithNonce: (proposer, nonce) => state.byNonce.get(nonceSlot(proposer, nonce)),
+    eligible: (proposer) => state.allowlist.get(proposer) === true,
+    get: async (id) => {
+      const entry = state.entries.get(id)
+      return entry && wholeOf(log, entry)
+    },
+    active: () =>
+      [...state.live]
+        .sort((a, b) => a.sequence - b.sequence)
+        .flatMap((entry) => (entry.live && entry.status !== 'failed' ? [entry.live] : [])),
+    slots: () => [...state.slots.values()].sort((a, b) => a.nonce - b.nonce),
+    highestNonce: (executor) => state.highestNonce.get(executor) ?? -1,
+  }
+}
+
+/** A candidate from memory, or from its two records. */
+async function wholeOf(log: Pick<RecordLog, 'read'>, entry: Entry): Promise<Candidate> {
+  for (;;) {
+    if (entry.live) return entry.live
+    const { receivedAt, progressAt } = entry
+    try {
+      const received = asEvent(await log.read(receivedAt))
+      const newest = progressAt < 0 ? undefined : asEvent(await log.read(progressAt))
+      if (received.kind !== 'candidate.received' && received.kind !== 'candidate.whole') throw misplaced(entry, receivedAt)
+      let progress: Progress = received.kind === 'candidate.whole' ? received.candidate.progress : { status: 'received' }
+      if (newest) {
+        if (newest.kind !== 'candidate.progress' || newest.id !== entry.id) throw misplaced(entry, progressAt)
+        progress = newest.progress
+      }
+      return { ...received.candidate, progress }
+    } catch (error) {
+      // A compaction moved the records between the look-up and the read: the entry knows the new place.
+      const moved = error instanceof ProposerError && error.code === 'position_retired' && entry.receivedAt !== receivedAt
+      if (!moved) throw error
+    }
+  }
+}
+
+const asEvent = (record: StoredRecord) => ({ kind: record.kind, ...(record.data as object) }) as LedgerRecord
+
+function misplaced(entry: Entry, position: Position): StorageError {
+  return new StorageError('store_damaged', `no record of candidate ${entry.id} lies at position ${position}`, {
+    httpStatus: 500,
+    hint: 'stop the gateway and restore the store from a backup',
+  })
+}
+
+function refuseOtherChain(info: StoreInfo | undefined, { chainId, genesisHash = info?.genesisHash }: LedgerSettings): void {
+  if (!info || (info.chainId === chainId && info.genesisHash === genesisHash)) return
+  throw new StorageError(
+    'store_other_chain',
+    `this store belongs to chain ${info.chainId} (genesis ${info.genesisHash}), the node is on chain ${chainId} (genesis ${genesisHash})`,
+    { hint: 'point chain.rpc_urls at the chain of the store, or name another store' },
+  )
+}
+
+/**
+ * Folds the store: closed slots and superseded progress go, everything that may ever be asked for stays. Appends go on meanwhile; a
+ * crash leaves the old or the new files whole.
+ */
+export async function compactLedger(log: RecordLog, state: LedgerState): Promise<void> {
+  let kept: { entry: Entry; receivedAt: Position; progressAt: Position }[] = []
+  let ahead = 0
+  await log.compact(
+    () => {
+      const head: LedgerRecord[] = [
+        ...(state.info ? [{ kind: 'store.opened', info: state.info } as const] : []),
+        { kind: 'admission.set', enabled: state.admissionEnabled, reason: 'compaction' },
+        ...(state.finalized
+          ? [{ kind: 'chain.finalized', number: String(state.finalized.number), hash: state.finalized.hash } as const]
+          : []),
+        ...[...state.allowlist].map(([address, allowed]) => ({ kind: 'allowlist.set', address, allowed, reason: 'compaction' }) as const),
+        ...[...state.highestNonce].map(([executor, nonce]) => ({ kind: 'executor.nonce', executor, nonce }) as const),
+        ...[...state.slots.values()].map((slot) => ({ kind: 'slot.opened', slot }) as const),
+      ]
+      ahead = head.length
+      kept = [...state.entries.values()].map((entry) => ({ entry, receivedAt: entry.receivedAt, progressAt: entry.progressAt }))
+      const atCut = kept.map(({ entry, receivedAt, progressAt }) => ({ ...entry, receivedAt, progressAt }))
+      return (async function* () {
+        for (const record of head) yield toRecord(record)
+        for (const entry of atCut) yield toRecord({ kind: 'candidate.whole', candidate: await wholeOf(log, entry) })
+      })()
+    },
+    (ordinal, position) => {
+      const held = kept[ordinal - ahead]
+      if (!held) return
+      const { entry, receivedAt, progressAt } = held
+      // Revived since the cut: its newer record stays where it is.
+      if (entry.receivedAt === receivedAt) entry.receivedAt = position
+      if (entry.progressAt === progressAt) entry.progressAt = -1
+    },
+  )
+}

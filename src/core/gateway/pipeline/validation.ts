@@ -1,0 +1,223 @@
+/**
+ * Contract §5's validation: the chain is read again as of one block, cheap facts first, and at the end the exact `propose` is run from
+ * the executor. What a later block could still undo fails nobody: such a verdict has to hold at the finalized block too (R14).
+ */
+import { erc20Abi, oracleAbi, permit2Abi, whitelistAbi } from '../../chain/contracts.js'
+import { proposeCalldata } from '../../chain/propose.js'
+import type { RegistryEntry, RoundReader } from '../../chain/questions.js'
+import { lowercase, readContract, zeroAddress } from '../../chain/reading.js'
+import { causeOf } from '../../chain/reverts.js'
+import { type Contracts, keccakHex, type Round, requestStates, roundRef } from '../../chain/round.js'
+import { type Address, type BlockHeader, type Chain, ChainError, type Hex } from '../../ports.js'
+import { type Candidate, type FailureCode, failures } from '../../protocol/candidate.js'
+import { nonceBit, nonceUsed } from '../../protocol/permit.js'
+import { recoverSigner } from '../../protocol/signature.js'
+import { fromHex, type WitnessRequest } from '../../protocol/witness.js'
+import type { Heads } from '../view/view.js'
+import { isMagicAnswer, isValidSignatureCall } from '../view/wallets.js'
+
+export type Verdict =
+  | { readonly kind: 'valid'; readonly round: Round; readonly calldata: Hex }
+  | { readonly kind: 'failed'; readonly code: FailureCode; readonly detail: string; readonly retryable: boolean }
+  /** The candidate's round is not open at the head; how it ended is judged in finalized state (`endingOf`). */
+  | { readonly kind: 'closed' }
+  /** Nothing to hold against the candidate, but not now: paused, or a failure that is not final yet. */
+  | { readonly kind: 'wait'; readonly why: string }
+  /** The operator's fault: halts the queue and fails nothing. */
+  | { readonly kind: 'operator'; readonly fault: string }
+  /** The chain gave no answer: try again. */
+  | { readonly kind: 'unknown'; readonly why: string }
+
+export interface ValidationPorts {
+  readonly chain: Chain
+  readonly contracts: Contracts
+  readonly rounds: RoundReader
+  entry(questionId: Hex): RegistryEntry | undefined
+  /** Who would send `propose`; without one the last step is left out. */
+  readonly executor: Address | undefined
+  /** Told what the bitmap showed. */
+  noteNonces(owner: Address, word: bigint, bitmap: bigint): void
+}
+
+/**
+ * Judges a candidate at the head, and a failure that no replay can undo at the finalized block again. `ahead`: the wallet's other
+ * candidates that may execute before it; their amounts count (contract §5). Amounts in raw token units. Rejects with nothing but bugs.
+ */
+export async function validate(ports: ValidationPorts, candidate: Candidate, ahead: readonly Candidate[], heads: Heads): Promise<Verdict> {
+  try {
+    const verdict = await judge(ports, candidate, ahead, heads.latest)
+    if (verdict.kind !== 'failed' || verdict.retryable) return verdict
+    const settled = await judge(ports, candidate, ahead, heads.finalized)
+    if (settled.kind === 'failed' && settled.code === verdict.code) return verdict
+    return { kind: 'wait', why: `${verdict.detail} Not final yet.` }
+  } catch (error) {
+    if (error instanceof ChainError) return { kind: 'unknown', why: error.message }
+    throw error
+  }
+}
+
+async function judge(ports: ValidationPorts, candidate: Candidate, ahead: readonly Candidate[], at: BlockHeader): Promise<Verdict> {
+  const { chain, contracts } = ports
+  const fail = (code: Exclude<FailureCode, 'simulation_reverted' | 'execution_reverted' | 'token_blocked'>, detail: string): Verdict => ({
+    kind: 'failed',
+    code,
+    detail,
+    retryable: failures[code].retryable,
+  })
+  const [round, code, bitmaps] = await Promise.all([
+    ports.rounds.read(candidate.round.questionId, ports.entry(candidate.round.questionId), at.number),
+    chain.code(candidate.proposer, at.number),
+    readBitmaps(ports, candidate.proposer, [candidate, ...ahead], at),
+  ])
+  if (round === undefined || !isOpen(contracts, round, candidate)) return { kind: 'closed' }
+  if (round.paused) return { kind: 'wait', why: 'The question is paused or flagged at its requester.' }
+  if (BigInt(candidate.amount) < round.totalBondRaw) {
+    return fail('bond_above_permit', `The bond is ${round.totalBondRaw} now, above the permit amount ${candidate.amount}.`)
+  }
+  if (at.timestamp > BigInt(candidate.deadline)) {
+    return fail('permit_expired', `The permit deadline ${candidate.deadline} has passed: block time is ${at.timestamp}.`)
+  }
+  if (bitmaps.used(candidate)) return fail('permit_nonce_used', `The permit nonce ${candidate.nonce} is used or invalidated.`)
+
+  const neededRaw = ahead
+    .filter((other) => !bitmaps.used(other))
+    .reduce((sum, other) => sum + BigInt(other.amount), BigInt(candidate.amount))
+  const call = proposeCalldata({
+    request: round,
+    token: round.token.address,
+    proposer: candidate.proposer,
+    terms: candidate,
+    signature: candidate.signature,
+  })
+  const [accepted, list, funds, run] = await Promise.all([
+    signatureAccepted(chain, candidate, code, at),
+    readWhitelist(chain, contracts, round, candidate.proposer, at),
+    readFunds(chain, contracts, round.token.address, candidate.proposer, at),
+    simulate(chain, contracts, ports.executor, call, at),
+  ])
+  if (!accepted) {
+    return fail(
+      'signature_not_authorized',
+      code === '0x' ? 'The signature is not by the proposer.' : "The proposer's wallet refuses the signature (EIP-1271).",
+    )
+  }
+  if (!list.spenderListed) {
+    if (!list.custom) return { kind: 'operator', fault: spenderUnlisted(round.oracle) }
+    return fail('proposer_not_whitelisted', 'SignedProposer is not on the custom whitelist of this request, which may be paused.')
+  }
+  if (!list.proposerListed && !list.owned) {
+    return fail('proposer_not_whitelisted', "The proposer is not on the request's whitelist and SignedProposer does not own that list.")
+  }
+  if (funds.balanceRaw < neededRaw) {
+    return fail(
+      'insufficient_balance',
+      `The wallet holds ${funds.balanceRaw} of the ${neededRaw} that its active authorizations need: fund it.`,
+    )
+  }
+  if (funds.allowanceRaw < neededRaw) {
+    return fail(
+      'insufficient_allowance',
+      `The wallet allows Permit2 ${funds.allowanceRaw} of the ${neededRaw} that its active authorizations need: approve Permit2.`,
+    )
+  }
+  if (run !== undefined) {
+    const cause = causeOf(run, {
+      stage: 'simulation',
+      signedProposer: contracts.signedProposer,
+      oracle: round.oracle,
+      hasCustomWhitelist: list.custom,
+      neededRaw: BigInt(candidate.amount),
+      ...funds,
+      roundState: requestStates.indexOf(round.state),
+      proposerHasCode: code !== '0x',
+      walletAccepts: accepted,
+    })
+    if (cause.kind === 'operator') return { kind: 'operator', fault: cause.detail }
+    return { kind: 'failed', code: cause.code, detail: cause.detail, retryable: cause.retryable }
+  }
+  return { kind: 'valid', round, calldata: call }
+}
+
+/** Whether a question's current round is the candidate's and takes proposals. */
+export function isOpen(contracts: Contracts, round: Round, candidate: Candidate): boolean {
+  if (round.state !== 'requested') return false
+  return roundRef(contracts, round.questionId, round, keccakHex(round.ancillaryData)).key === candidate.round.key
+}
+
+/** The fault that a default whitelist without SignedProposer is (contract §5). */
+export function spenderUnlisted(oracle: Address): string {
+  return `SignedProposer is not on the default proposer whitelist of the oracle ${oracle}: list it`
+}
+
+async function readBitmaps(ports: ValidationPorts, owner: Address, candidates: readonly Candidate[], at: BlockHeader) {
+  const words = new Set(candidates.map(({ nonce }) => nonceBit(BigInt(nonce)).word))
+  const read = await Promise.all([...words].map(async (word) => [word, await readBitmap(ports, owner, word, at)] as const))
+  const bitmaps = new Map(read)
+  return { used: ({ nonce }: Candidate) => nonceUsed(BigInt(nonce), bitmaps.get(nonceBit(BigInt(nonce)).word) ?? 0n) }
+}
+
+async function readBitmap(ports: ValidationPorts, owner: Address, word: bigint, at: BlockHeader): Promise<bigint> {
+  const bitmap = await readContract(ports.chain, at.number, ports.contracts.permit2, permit2Abi, 'nonceBitmap', [owner, word])
+  ports.noteNonces(owner, word, bitmap)
+  return bitmap
+}
+
+/** As the chain judges: code at the proposer now is asked (EIP-1271, EIP-7702 included), no code recovers (domain §3.3). */
+async function signatureAccepted(chain: Chain, candidate: Candidate, code: Hex, at: BlockHeader): Promise<boolean> {
+  if (code === '0x') return recoverSigner(fromHex(candidate.digest), candidate.signature) === candidate.proposer
+  try {
+    return isMagicAnswer(await chain.call(isValidSignatureCall(candidate.proposer, candidate.digest, candidate.signature), at.number))
+  } catch (error) {
+    // A refusal in whatever form the wallet gives it
+    if (error instanceof ChainError && error.kind === 'reverted') return false
+    throw error
+  }
+}
+
+/** Who may propose through whom: `effective = custom || default` (domain §4, Whitelists). */
+export async function readWhitelist(chain: Chain, contracts: Contracts, request: WitnessRequest, proposer: Address, at: BlockHeader) {
+  const { oracle, requester, identifier, ancillaryData } = request
+  const [custom, standard] = await Promise.all([
+    readContract(chain, at.number, oracle, oracleAbi, 'getCustomProposerWhitelist', [requester, identifier, ancillaryData]),
+    readContract(chain, at.number, oracle, oracleAbi, 'defaultProposerWhitelist', []),
+  ])
+  const isCustom = lowercase(custom) !== zeroAddress
+  const list = lowercase(isCustom ? custom : standard)
+  const [spenderListed, proposerListed, owner] = await Promise.all([
+    readContract(chain, at.number, list, whitelistAbi, 'isOnWhitelist', [contracts.signedProposer]),
+    readContract(chain, at.number, list, whitelistAbi, 'isOnWhitelist', [proposer]),
+    readContract(chain, at.number, list, whitelistAbi, 'owner', []).catch((error: unknown) => {
+      // A list without an owner is owned by nobody.
+      if (error instanceof ChainError && error.kind !== 'unavailable') return zeroAddress
+      throw error
+    }),
+  ])
+  return { custom: isCustom, spenderListed, proposerListed, owned: lowercase(owner) === contracts.signedProposer }
+}
+
+/** The wallet's balance and its allowance to Permit2, raw token units. */
+export async function readFunds(chain: Chain, contracts: Contracts, token: Address, wallet: Address, at: BlockHeader) {
+  const [balanceRaw, allowanceRaw] = await Promise.all([
+    readContract(chain, at.number, token, erc20Abi, 'balanceOf', [wallet]),
+    readContract(chain, at.number, token, erc20Abi, 'allowance', [wallet, contracts.permit2]),
+  ])
+  return { balanceRaw, allowanceRaw }
+}
+
+/** Runs `propose` without sending it: `undefined` where it succeeds, else the raw revert data. */
+async function simulate(
+  chain: Chain,
+  contracts: Contracts,
+  executor: Address | undefined,
+  data: Hex,
+  at: BlockHeader,
+): Promise<Hex | undefined> {
+  if (executor === undefined) return undefined
+  try {
+    await chain.call({ to: contracts.signedProposer, data, from: executor }, at.number)
+    return undefined
+  } catch (error) {
+    if (error instanceof ChainError && error.kind === 'reverted') return error.data
+    throw error
+  }
+}

@@ -1,0 +1,73 @@
+/** The body of a call on node:http: nothing is read before it is asked for, and never more than was allowed (robustness §4, R17). */
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { BodyError, type BodyLimits, joined } from '../../protocol/call.js'
+
+/** Whether the head announces a body. */
+export function announcesBody(incoming: IncomingMessage): boolean {
+  return incoming.headers['transfer-encoding'] !== undefined || Number(incoming.headers['content-length'] ?? 0) > 0
+}
+
+/**
+ * Reads the body, counting. A caller that waits for `100 Continue` gets it here, which is after 413 and 429 have been decided. Rejects
+ * with `BodyError` and leaves the rest unread.
+ */
+export function readIncoming(incoming: IncomingMessage, response: ServerResponse, limits: BodyLimits): Promise<Uint8Array> {
+  if (!announcesBody(incoming)) return Promise.resolve(new Uint8Array())
+  if (incoming.headers.expect !== undefined) response.writeContinue()
+  return new Promise((resolve, reject) => {
+    const parts: Uint8Array[] = []
+    let length = 0
+    const settle = (result: Uint8Array | BodyError) => {
+      incoming.off('data', onData).off('end', onEnd).off('error', onLost).off('close', onLost)
+      // Whoever destroys the socket later makes the message emit an error that concerns nobody any more.
+      incoming.on('error', () => undefined)
+      if (result instanceof BodyError) {
+        incoming.pause()
+        reject(result)
+      } else resolve(result)
+    }
+    const onData = (part: Uint8Array) => {
+      length += part.length
+      if (length > limits.limitBytes) settle(new BodyError('too_large'))
+      else if (!limits.reserve(part.length)) settle(new BodyError('no_room'))
+      else parts.push(part)
+    }
+    const onEnd = () => settle(joined(parts, length))
+    const onLost = () => settle(new BodyError('lost'))
+    incoming.on('data', onData).on('end', onEnd).on('error', onLost).on('close', onLost)
+  })
+}
+
+/** A rest this small is read away and the connection kept; a larger one is not worth it. */
+const keptRestBytes = 64 * 1024
+const lingerBytes = 4 * 1024 * 1024
+const lingerMs = 2_000
+
+/** Whether an unread rest is too large, or of unknown size, to keep the connection for. */
+export function restIsLarge(incoming: IncomingMessage): boolean {
+  if (!announcesBody(incoming) || incoming.complete) return false
+  const length = incoming.headers['content-length']
+  return length === undefined || incoming.headers.expect !== undefined || Number(length) > keptRestBytes
+}
+
+/**
+ * Reads a rest and throws it away, for a while. Closing on a caller that is still sending resets the connection, and the reset can
+ * overtake the answer: the caller would take a refusal for an unknown outcome (robustness §6).
+ */
+export function linger(incoming: IncomingMessage): Promise<void> {
+  return new Promise((resolve) => {
+    let left = lingerBytes
+    const done = () => {
+      clearTimeout(timer)
+      incoming.off('data', onData).off('end', done).off('close', done).off('error', done)
+      incoming.on('error', () => undefined)
+      resolve()
+    }
+    const onData = (part: Uint8Array) => {
+      left -= part.length
+      if (left < 0) done()
+    }
+    const timer = setTimeout(done, lingerMs)
+    incoming.on('data', onData).on('end', done).on('close', done).on('error', done).resume()
+  })
+}

@@ -1,0 +1,279 @@
+/**
+ * The gateway's HTTP listener: node:http with the settings of robustness §5, the raw rules of §4 that need what was on the wire, and a
+ * bridge to a `Request` → `Response` handler.
+ */
+import { randomUUID } from 'node:crypto'
+import { createServer, type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import type { Duplex } from 'node:stream'
+import type { Peer, RequestRecord } from '../../protocol/call.js'
+import { commonHeaders, type Refusal, refusalBody, refuse } from '../../protocol/refusal.js'
+import { announcesBody, linger, readIncoming, restIsLarge } from './incoming-body.js'
+
+/** What robustness §5 asks of node:http. */
+export const serverSettings = {
+  headersTimeout: 10_000,
+  requestTimeout: 30_000,
+  /** Makes the two time-outs real: node looks every 30 s otherwise. */
+  connectionsCheckingInterval: 1_000,
+  keepAliveTimeout: 5_000,
+  maxHeaderSize: 16_384,
+  insecureHTTPParser: false,
+  /** Node answers a missing Host without a body; `framingFault` asks for exactly one Host and answers as documented. */
+  requireHostHeader: false,
+} as const
+
+export const socketSettings = {
+  /** Slow readers. */
+  timeoutMs: 30_000,
+  maxRequestsPerSocket: 1_000,
+  maxConnections: 1_024,
+  /** Any other value silently drops later headers, Content-Length included; 16 KiB is the bound, and we count ourselves. */
+  maxHeadersCount: 0,
+} as const
+
+/** Counted in rawHeaders (robustness §4). */
+const headerLimit = 64
+
+type Timeouts = 'headersTimeout' | 'requestTimeout' | 'connectionsCheckingInterval'
+
+export interface ListenOptions {
+  readonly host: string
+  /** 0 takes a free one. */
+  readonly port: number
+  /** Never rejects. */
+  readonly handler: (request: Request, peer: Peer) => Promise<Response>
+  /** Told of each call that was refused before it reached the handler; 408 has no code, it is node's own. */
+  readonly onRefused?: (record: RequestRecord) => void
+  /** Shorter times, for tests. */
+  readonly timeouts?: { readonly [K in Timeouts]?: number }
+}
+
+export interface Listener {
+  readonly url: string
+  readonly port: number
+  readonly server: Server
+  /** Takes no new connections, lets calls in flight end for up to `drainMs`, then cuts what is left. */
+  close(drainMs: number): Promise<void>
+}
+
+/** Listens. Rejects with node's error (EADDRINUSE, EACCES, …) where the address cannot be had. */
+export async function listen(options: ListenOptions): Promise<Listener> {
+  const server = createServer({ ...serverSettings, ...options.timeouts })
+  server.timeout = socketSettings.timeoutMs
+  server.maxRequestsPerSocket = socketSettings.maxRequestsPerSocket
+  server.maxConnections = socketSettings.maxConnections
+  server.maxHeadersCount = socketSettings.maxHeadersCount
+  /** The newest call of each connection. */
+  const newest = new WeakMap<Duplex, { incoming: IncomingMessage; response: ServerResponse }>()
+  let closing = false
+
+  const serve = (incoming: IncomingMessage, response: ServerResponse) => {
+    newest.set(incoming.socket, { incoming, response })
+    // The answer to a connection that is gone is nobody's any more; the handler has done its part.
+    response.on('error', () => undefined)
+    answer(options, incoming, response, () => closing).catch((error: unknown) => {
+      // Only a bug gets here. Without an answer the caller sees a cut connection and replays, which is right for an unknown outcome.
+      response.destroy()
+      throw error
+    })
+  }
+  server.on('request', serve)
+  server.on('checkContinue', serve)
+  server.on('checkExpectation', serve)
+  server.on('connect', (incoming: IncomingMessage, socket: Duplex) => {
+    const refusal = refuse('bad_request', 'this is not a proxy; send a request with a path')
+    report(options, 'CONNECT', refusal, incoming.socket.remoteAddress)
+    writeRaw(socket, refusal)
+  })
+  server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
+    const call = newest.get(socket)
+    const refuseCaller = () => {
+      if (!socket.writable) {
+        socket.destroy()
+        return
+      }
+      const late = error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
+      const refusal = late ? undefined : parserRefusal(error.code)
+      // A call whose body broke off is told of by its handler.
+      if (!call || call.incoming.complete) {
+        report(options, 'unparsed', refusal, 'remoteAddress' in socket ? String(socket.remoteAddress) : undefined)
+      }
+      writeRaw(socket, refusal)
+    }
+    if (!call || call.response.writableFinished) {
+      // The answer to the call before has left. What is broken is either its unread rest or the next call.
+      if (call && !call.incoming.complete) socket.destroy()
+      else refuseCaller()
+    } else if (call.incoming.complete) {
+      // A sound call is being worked on: an error now would read as its answer, and the caller would believe it was not admitted.
+      call.response.once('finish', refuseCaller)
+    } else if (call.response.headersSent) {
+      socket.destroy()
+    } else refuseCaller()
+  })
+
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject)
+    server.listen({ host: options.host, port: options.port }, () => {
+      server.off('error', reject)
+      resolve()
+    })
+  })
+  const { port } = server.address() as AddressInfo
+  return {
+    url: `http://${options.host.includes(':') ? `[${options.host}]` : options.host}:${port}`,
+    port,
+    server,
+    async close(drainMs) {
+      closing = true
+      const closed = new Promise<void>((resolve) => {
+        server.close(() => resolve())
+      })
+      server.closeIdleConnections()
+      const cut = setTimeout(() => server.closeAllConnections(), drainMs)
+      await closed
+      clearTimeout(cut)
+    },
+  }
+}
+
+async function answer(options: ListenOptions, incoming: IncomingMessage, response: ServerResponse, closing: () => boolean): Promise<void> {
+  const { socket } = incoming
+  const address = socket.remoteAddress ?? ''
+  const method = incoming.method ?? ''
+  const fault = framingFault(incoming)
+  const head = headOf(incoming)
+  const refused = fault ?? (head instanceof Request ? undefined : head)
+  // Work may take longer than an idle socket may stay: a cut connection would hide what was admitted.
+  socket.setTimeout(0)
+  const answered = await options.handler(head instanceof Request ? head : new Request(nowhere), {
+    address,
+    method,
+    target: incoming.url ?? '',
+    ...(refused ? { refused } : {}),
+    readBody: (limits) => readIncoming(incoming, response, limits),
+  })
+  const body = new Uint8Array(await answered.arrayBuffer())
+  socket.setTimeout(socketSettings.timeoutMs)
+  await send(
+    incoming,
+    response,
+    answered.status,
+    Object.fromEntries(answered.headers),
+    body,
+    closing() || answered.status === 413 || refused !== undefined,
+  )
+}
+
+/** A `Request` needs an absolute URL; the target goes beside it. */
+const nowhere = 'http://gateway.invalid/'
+
+/** The headers that anything here looks at. */
+const usedHeaders = [
+  'content-type',
+  'content-encoding',
+  'content-length',
+  'expect',
+  'origin',
+  'x-forwarded-for',
+  'access-control-request-method',
+] as const
+
+/** The call's head as a `Request`; what a `Request` cannot carry goes beside it. */
+function headOf(incoming: IncomingMessage): Request | Refusal {
+  const headers: Record<string, string> = {}
+  for (const name of usedHeaders) {
+    const value = incoming.headers[name]
+    if (value !== undefined) headers[name] = String(value)
+  }
+  try {
+    return new Request(nowhere, { headers })
+  } catch {
+    // Whatever fetch's rules for header values refuse, the caller sent.
+    return refuse('bad_request', 'a header has a value that is not allowed')
+  }
+}
+
+/** What node's parser lets through and we do not (robustness §4). */
+function framingFault(incoming: IncomingMessage): Refusal | undefined {
+  const { rawHeaders, headers, url = '', method } = incoming
+  if (incoming.httpVersion !== '1.1') return refuse('bad_request', 'only HTTP/1.1 is spoken here')
+  if (rawHeaders.length > 2 * headerLimit) {
+    return refuse('headers_too_large', `${rawHeaders.length / 2} headers were sent, at most ${headerLimit} are taken`)
+  }
+  const hosts = rawHeaders.filter((name, at) => at % 2 === 0 && name.toLowerCase() === 'host').length
+  if (hosts !== 1) return refuse('bad_request', `exactly one Host header is needed, ${hosts} were sent`)
+  if (!url.startsWith('/')) return refuse('bad_request', 'the request target must be a path')
+  if (headers.upgrade !== undefined) return refuse('bad_request', 'no other protocol is spoken here; send no Upgrade')
+  const encoding = headers['transfer-encoding']
+  if (encoding !== undefined && encoding.toLowerCase() !== 'chunked') return refuse('bad_request', 'the only transfer encoding is chunked')
+  if ((method === 'GET' || method === 'HEAD') && announcesBody(incoming)) return refuse('bad_request', `${method} takes no body`)
+  return undefined
+}
+
+/** What node's parser refused. Its message may quote the bytes, so only its code is looked at. */
+function parserRefusal(code: string | undefined): Refusal {
+  if (code === 'HPE_HEADER_OVERFLOW')
+    return refuse('headers_too_large', `the header block is larger than ${serverSettings.maxHeaderSize} bytes`)
+  return refuse('bad_request', 'this is not a well-formed HTTP/1.1 request')
+}
+
+async function send(
+  incoming: IncomingMessage,
+  response: ServerResponse,
+  status: number,
+  headers: Readonly<Record<string, string>>,
+  body: Uint8Array,
+  close: boolean,
+): Promise<void> {
+  if (response.destroyed || !incoming.socket.writable) return
+  const largeRest = restIsLarge(incoming)
+  response.writeHead(status, {
+    ...headers,
+    ...(status === 204 ? {} : { 'content-length': String(body.length) }),
+    ...(close || largeRest ? { connection: 'close' } : {}),
+  })
+  if (!largeRest) {
+    incoming.resume()
+    response.end(body)
+    return
+  }
+  // The answer and our side's end first, so that the caller can stop; its rest is read away before the connection goes.
+  response.write(body)
+  incoming.socket.end()
+  await linger(incoming)
+  incoming.socket.destroy()
+}
+
+/** Answers where there is no ServerResponse, and closes. Without a refusal: 408, which node gives no body either. */
+function writeRaw(socket: Duplex, refusal: Refusal | undefined): void {
+  const status = refusal?.status ?? 408
+  const body = refusal ? refusalBody(refusal) : ''
+  const headers = {
+    ...(refusal ? commonHeaders : { 'cache-control': 'no-store' }),
+    'content-length': String(new TextEncoder().encode(body).length),
+    connection: 'close',
+  }
+  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
+  socket.on('error', () => undefined)
+  socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\n${lines.join('')}\r\n${body}`)
+  // What the caller still sends is read away for a moment, so that a reset does not overtake the answer.
+  socket.resume()
+  const cut = setTimeout(() => socket.destroy(), 1_000)
+  socket.once('close', () => clearTimeout(cut))
+}
+
+function report(options: ListenOptions, method: string, refusal: Refusal | undefined, address: string | undefined): void {
+  options.onRefused?.({
+    requestId: randomUUID(),
+    method,
+    route: 'unmatched',
+    status: refusal?.status ?? 408,
+    code: refusal?.code,
+    durationMs: 0,
+    items: 0,
+    client: address ?? '',
+    bug: undefined,
+  })
+}
