@@ -222,7 +222,7 @@ describe('errors', () => {
   test('style: every error a command throws carries a hint of its own', () => {
     const folder = join(import.meta.dirname, '../../src/commands')
     const without: string[] = []
-    for (const name of readdirSync(folder)) {
+    for (const name of readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((path) => path.endsWith('.ts'))) {
       const source = readFileSync(join(folder, name), 'utf8')
       for (const match of source.matchAll(
         /new (?:Proposer|Usage|Rejected|Unauthorized|Conflict|Uncertain|Failed|Pending|Storage|Unavailable|Interrupted)Error\(/g,

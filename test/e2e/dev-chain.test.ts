@@ -255,7 +255,7 @@ describe('contract §6: a dev chain ends', () => {
     parentFile = join(work, 'parent.mjs')
     await build({
       stdin: {
-        contents: `import { startDevChain } from './src/core/io/dev-chain.js'
+        contents: `import { startDevChain } from './src/core/io/dev/dev-chain.js'
           const chain = await startDevChain({ questions: 1 })
           process.stdout.write(JSON.stringify({ pid: chain.pid, rpcUrl: chain.rpcUrl }) + '\\n')
           if (process.argv[2] === 'stop') await chain.stop()
