@@ -71,11 +71,12 @@ describe('serve --dev', () => {
 
   test('contract §2: another active payload of the proposer in the round gets 409 candidate_conflict naming the candidate', async () => {
     const { slug, question_id } = questionOf(ready.dev, 2)
-    const first = await client.ask('submit', slug, '--outcome', 'p2')
-    expect(first.code).toBe(0)
+    // Signed first: once the other one is on chain, nobody gets a context for this round any more.
     const other = await makeClient(shop, ready.dev, { PROPOSER_GATEWAY: ready.url })
     const signed = await other.ask('sign', slug, '--outcome', 'p1')
     expect(signed.code).toBe(0)
+    const first = await client.ask('submit', slug, '--outcome', 'p2')
+    expect(first.code).toBe(0)
     const refused = await post(ready.url, `/v1/proposals/${question_id}`, signed.answer.payload)
     expect(refused).toMatchObject({ status: 409, body: { error: { code: 'candidate_conflict' } } })
     expect(JSON.stringify(refused.body)).toContain(String(first.answer.candidate_id))
