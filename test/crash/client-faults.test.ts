@@ -135,6 +135,9 @@ const cases: readonly Case[] = [
   { name: 'the gateway gets it twice', fault: { kind: 'twice' }, states: ['accepted'], admitted: true },
 ]
 
+/** Every byte of a message takes minutes: FAULT_STRIDE=1 does it; without, each 61st. */
+const byteStride = Number(process.env.FAULT_STRIDE ?? 61)
+
 /** One of each kind before and after the commit, for a fault that passes. */
 const passing = [...new Map(cases.map((one) => [`${one.fault.kind} ${one.admitted}`, one])).values()]
 
@@ -242,6 +245,25 @@ describe.each(forms)('$name', (form) => {
     proxy.clear()
     expect(errorOfRun(ran)).toBeUndefined()
     await expectSettled(ids)
+  })
+
+  test('R7: cut after any byte of the exchange, in either direction, the run itself settles it', { timeout: 900_000 }, async () => {
+    await knowLimits()
+    for (const kind of ['cut-request', 'cut-answer'] as const) {
+      let length = Number.POSITIVE_INFINITY
+      for (let byte = 0; byte < length; byte += byteStride) {
+        const ids = ask(form.rows)
+        const at: Cut = (text) => {
+          length = text.length
+          return Math.min(byte, text.length - 1)
+        }
+        proxy.fail({ kind, at }, 1)
+        const ran = await run(form.begin(ids))
+        proxy.clear()
+        expect(errorOfRun(ran), `${kind} after byte ${byte}`).toBeUndefined()
+        await expectSettled(ids)
+      }
+    }
   })
 
   test('R7: bytes that arrive after their repetition change nothing (R2)', async () => {
