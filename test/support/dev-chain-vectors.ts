@@ -1,5 +1,6 @@
 /** The vectors' world on a real anvil: our contracts at the vectors' addresses, set up through their own setters. */
 import { readFileSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { maxUint256 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { topics, yesOrNoQuery } from '../../src/core/chain/contracts.js'
@@ -88,6 +89,18 @@ export interface World {
   approve(token: Placed, owner: Address, spender: Address, amount: bigint): Promise<void>
 }
 
+/**
+ * anvil takes a mined transaction out of its pool only after its receipt can be seen. One that is still there when the chain is put back
+ * is mined once more, beside what is sent next.
+ */
+async function poolEmpty(rpc: DevRpc): Promise<void> {
+  for (;;) {
+    const { pending, queued } = await rpc.request<{ pending: Hex; queued: Hex }>('txpool_status', [])
+    if (BigInt(pending) + BigInt(queued) === 0n) return
+    await sleep(5)
+  }
+}
+
 /** A chain that mines a block per transaction and impersonates everybody. The caller stops its anvil. */
 export async function startWorld(chainId: number): Promise<World> {
   const anvil = await startAnvil(0, [
@@ -127,6 +140,7 @@ export async function startWorld(chainId: number): Promise<World> {
       try {
         return await run()
       } finally {
+        await poolEmpty(rpc)
         await rpc.request('evm_revert', [snapshot])
       }
     },
