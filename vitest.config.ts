@@ -6,6 +6,8 @@ const maxWorkers = 2
 export default defineConfig({
   test: {
     maxWorkers,
+    // Every answer of a gateway is held against its OpenAPI document.
+    setupFiles: ['test/support/answers-setup.ts'],
     projects: [
       {
         extends: true,

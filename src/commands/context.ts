@@ -3,6 +3,7 @@ import { homedir } from 'node:os'
 import { systemClock, systemHash, systemRandom } from '../core/io/clock.js'
 import { systemFiles } from '../core/io/files.js'
 import { systemLiveness } from '../core/io/liveness.js'
+import type { RpcOptions } from '../core/io/rpc.js'
 import type { Chain, Clock, Fetch, Files, Hash, Liveness, Random } from '../core/ports.js'
 import { InterruptedError } from '../core/protocol/errors.js'
 import { createOutput, type Output, type TextSink } from './output.js'
@@ -10,6 +11,9 @@ import { defaultHome } from './session/paths.js'
 import type { Preferences } from './session/preferences.js'
 
 export type InputStream = NodeJS.ReadableStream & { readonly isTTY?: boolean; setRawMode?(on: boolean): unknown }
+
+/** What the configuration says of a chain: its id, and how old its newest block may be. */
+export type ExpectedChain = Pick<RpcOptions, 'expectedChainId' | 'maxHeadAgeSeconds'>
 
 export interface Context {
   /** The environment without private keys, so that it may be handed to a child. */
@@ -37,8 +41,8 @@ export interface Context {
   readonly edges: {
     /** HTTP client to one gateway (robustness §6). */
     fetch(): Promise<Fetch>
-    /** JSON-RPC to one chain; several URLs fail over. */
-    chain(rpcUrls: readonly string[]): Promise<Chain>
+    /** JSON-RPC to one chain; several URLs fail over, and nodes that are not on the expected chain are not believed (R16). */
+    chain(rpcUrls: readonly string[], expected?: ExpectedChain): Promise<Chain>
     /** The user's configuration, `<home>/config.json`. */
     preferences(home: string): Promise<Preferences>
   }
@@ -73,7 +77,7 @@ export function createContext(process: NodeJS.Process): Context {
     signal: signalOf(process),
     edges: {
       fetch: async () => closedLater((await import('../core/io/http.js')).createHttp()).fetch,
-      chain: async (rpcUrls) => closedLater((await import('../core/io/rpc.js')).createChain(rpcUrls)),
+      chain: async (rpcUrls, expected) => closedLater((await import('../core/io/rpc.js')).createChain(rpcUrls, expected)),
       preferences: async (home) => (await import('./session/preferences.js')).openPreferences(home),
     },
     async close() {

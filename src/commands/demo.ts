@@ -26,6 +26,7 @@ export const demoCommand = (context: Context): Command =>
       const ok = failure === undefined
       if (output.mode !== 'human') output.result('demo', { steps: steps.map(wire), ok }, () => '')
       if (!ok) throw failure
+      if (output.mode !== 'human') return
       output.note(
         '\nDone, and nothing is left running. Next: `proposer devchain --write ./dev`, then `proposer serve --config ./dev/gateway.json`',
       )

@@ -28,6 +28,7 @@ export const devchainCommand = (context: Context): Command => {
     .addCommand(setBondCommand(context))
     .addCommand(setWhitelistCommand(context))
     .addCommand(fundCommand(context))
+    .addCommand(grantCommand(context))
 }
 
 interface StartFlags {
@@ -253,8 +254,7 @@ const fundCommand = (context: Context) =>
     .argument('[raw]', 'raw token units', '1000000000000')
     .addHelpText('after', '\nExample:\n  proposer devchain fund 0x… 5000000000 --rpc-url http://127.0.0.1:8545')
     .action(async (to: string, raw: string, _own: unknown, command: Command) => {
-      if (!address.test(to))
-        throw new UsageError('bad_address', 'the address is not 0x and 40 lowercase hex digits', { hint: 'write it in lowercase' })
+      requireAddress(to)
       const amountRaw = rawAmount('the amount', raw)
       const rpcUrl = await rpcUrlOf(context, command)
       const { fund } = await import('../core/io/dev/dev-verbs.js')
@@ -265,3 +265,21 @@ const fundCommand = (context: Context) =>
         (funded) => `${funded.address} holds ${funded.balance} raw units`,
       )
     })
+
+const grantCommand = (context: Context) =>
+  new Command('grant')
+    .description('make an address an executor: the role to propose for others, and a coin for gas')
+    .argument('<address>', 'lowercase address')
+    .addHelpText('after', '\nExample:\n  proposer devchain grant 0x… --rpc-url http://127.0.0.1:8545')
+    .action(async (to: string, _own: unknown, command: Command) => {
+      requireAddress(to)
+      const rpcUrl = await rpcUrlOf(context, command)
+      const { grantExecutor } = await import('../core/io/dev/dev-verbs.js')
+      await grantExecutor(rpcUrl, to as Address)
+      context.output.result('devchain', { address: to, role: 'executor' }, (granted) => `${granted.address} may propose for others`)
+    })
+
+function requireAddress(text: string): void {
+  if (address.test(text)) return
+  throw new UsageError('bad_address', 'the address is not 0x and 40 lowercase hex digits', { hint: 'write it in lowercase' })
+}

@@ -21,7 +21,7 @@ import { ProposerError, UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
 import type { Output } from './output.js'
 import { fromCwd, homePaths } from './session/paths.js'
-import { addSignerFlags, type Session, type SessionFlags, withSession } from './session/session.js'
+import { addSignerFlags, builtInPins, type Session, type SessionFlags, withSession } from './session/session.js'
 import { verifyTrust } from './trust-verify.js'
 import { fold, visible } from './view/render.js'
 
@@ -70,7 +70,9 @@ async function examine(context: Context, session: Session): Promise<readonly Che
   const checks: Check[] = []
   const trust = await take(checks, 'trust', async () => {
     const pins = await session.trust()
-    return { value: pins, check: pass('trust', `pins chain ${pins.chain_id} in ${session.settings.trust.value}`) }
+    const builtIn = await builtInPins(context, session.settings)
+    const where = builtIn === undefined ? `in ${session.settings.trust.value}` : `by the built-in profile ${session.settings.profile.value}`
+    return { value: pins, check: pass('trust', `pins chain ${pins.chain_id} ${where}`) }
   })
   const account = await take(checks, 'account', async () => {
     const address = await session.account.address()

@@ -37,6 +37,8 @@ export interface Output {
   note(text: string): void
   /** A note on stderr that --quiet does not silence. */
   warn(text: string): void
+  /** What must be known even by programs: `warning: <detail>` on stderr, with --json or --ndjson one line `{"warning":{code,detail}}`. */
+  warning(code: string, detail: string): void
   /** Progress on stderr, unless --quiet. Text is escaped line by line, so that a table may be shown. */
   progress(text: string): Progress
   /** Waits until stdout has taken all; its first failure, if any, but for a reader who left (EPIPE). */
@@ -84,6 +86,7 @@ export function createOutput(options: OutputOptions): Output {
       if (!quiet) tell(text)
     },
     warn: tell,
+    warning: (code, detail) => tell(mode === 'human' ? `warning: ${visible(detail)}` : jsonText({ warning: { code, detail } }, 0)),
     progress: (text) => {
       if (quiet) return { update: () => undefined, stop: () => undefined }
       return notesAreTerminal && !plain ? spinner(stderr, text) : progressLines(tell, text)

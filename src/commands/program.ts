@@ -46,6 +46,10 @@ export const verbs: Readonly<Record<string, Verb>> = {
   account: { summary: 'make and list encrypted keys', load: async () => (await import('./account.js')).accountCommand },
   trust: { summary: 'pin the contracts and verify them on the chain', load: async () => (await import('./trust.js')).trustCommand },
   config: { summary: 'read and set preferences', load: async () => (await import('./config.js')).configCommand },
+  operator: {
+    summary: "look after a gateway's store: wallets, questions, candidates",
+    load: async () => (await import('./operator/operator.js')).operatorCommand,
+  },
   doctor: { summary: 'check every precondition, with a fix for each fault', load: async () => (await import('./doctor.js')).doctorCommand },
 }
 

@@ -1,6 +1,6 @@
 /** `revoke`: cancels the Permit2 nonces of authorizations that have not executed (contract §6, robustness §7 no. 13). */
 import { Command } from 'commander'
-import { finishRevocation, planRevocations, type RevocationResult } from '../core/client/wallet/revoke.js'
+import { finishRevocation, planRevocations, type RevocationResult, reconcileText } from '../core/client/wallet/revoke.js'
 import type { Context } from './context.js'
 import { addTransactionFlags, printTransactions, requireChain, sendAfterAsking, type TransactionFlags } from './own-transactions.js'
 import { addSignerFlags, withSession } from './session/session.js'
@@ -26,7 +26,7 @@ export const revokeCommand = (context: Context): Command =>
         for (const id of plan.spent) output.note(`note: the nonce of ${id} is spent already`)
         if (flags.print === true || chain === undefined) {
           printTransactions(context, trust.chain_id, plan.owner, transactions)
-          output.note('note: once it is mined and final, `proposer reconcile <identifier>` journals what became of it')
+          output.note(`note: once it is mined and final, ${reconcileText(plan.questionIds)} journals what became of it`)
           return
         }
         output.note('note: a proposal that is executed before this is mined is executed all the same')

@@ -36,7 +36,7 @@ export const serveCommand = (context: Context): Command =>
     .option('--host <address>', 'which address it listens on; beyond loopback put a TLS proxy before it')
     .option('--questions <number>', 'with --dev: how many example questions are open (default: 12)')
     .option('--set <key=value>', 'override a dotted key of gateway.json; may be repeated', gather, [])
-    .option('--check', 'tell whether configuration, keys and chain are right, and serve nothing')
+    .option('--check', 'look at configuration, key, chain, store and ports, tell each fault with its fix, and serve nothing')
     .option('--executor-account <name>', 'keystore of the executor, in place of the key that gateway.json names')
     .option('--executor-password-file <file>', 'its password')
     .option('--log', 'one JSON line per request on stderr; on by itself where stderr is no terminal')
@@ -170,15 +170,15 @@ function announce(context: Context, server: RunningServer, dev: DevDescription |
 }
 
 async function check(context: Context, path: string, options: ServerOptions): Promise<void> {
-  const { checkGateway } = await import('./hosting/serve-check.js')
-  const faults = await checkGateway(context, path, options)
-  context.output.result('check', { ok: faults.length === 0, faults }, () =>
-    faults.length === 0 ? 'configuration, keys and chain are right' : faults.map(({ detail }) => `fault: ${visible(detail)}`).join('\n'),
-  )
-  const [first] = faults
-  if (first) {
-    throw new UsageError('check_failed', faults.length === 1 ? first.detail : `${faults.length} faults, the first: ${first.detail}`, {
-      hint: first.hint,
-    })
-  }
+  const [{ checkGateway }, { findingsText, report }] = await Promise.all([
+    import('./hosting/serve-check.js'),
+    import('./hosting/findings.js'),
+  ])
+  const findings = await checkGateway(context, path, options)
+  const checked = report(findings)
+  context.output.result('check', checked, () => findingsText(findings, context.output))
+  const [first] = checked.faults
+  if (first === undefined) return
+  const { length } = checked.faults
+  throw new UsageError('check_failed', length === 1 ? first.detail : `${length} faults, the first: ${first.detail}`, { hint: first.hint })
 }

@@ -1,24 +1,40 @@
-/** Asks the chain whether the pinned contracts are what they should be (contract §6 `trust verify`; domain §2). */
+/** Asks the chain whether the pinned contracts are what they should be (contract §6 `trust verify`; domain §2, §4, §6). */
 
-import { signedProposerAbi, typeHashes, witnessTypeString } from '../core/chain/contracts.js'
+import {
+  ctfAdapterAbi,
+  erc20Abi,
+  oracleAbi,
+  permit2Abi,
+  roles,
+  signedProposerAbi,
+  typeHashes,
+  whitelistAbi,
+  witnessTypeString,
+} from '../core/chain/contracts.js'
 import { lowercase, readContract } from '../core/chain/reading.js'
 import type { Trust } from '../core/client/signing/trust.js'
 import { type Address, type Chain, ChainError } from '../core/ports.js'
+import { domainSeparator, toHex } from '../core/protocol/witness.js'
 
 export interface TrustCheck {
+  /** What is looked at; several checks of one kind differ in `name`. */
+  readonly check: 'chain_id' | 'code' | 'permit2' | 'signed_proposer' | 'oracle' | 'requester' | 'token'
   readonly name: string
   readonly ok: boolean
   readonly detail: string
 }
 
+type Reading = { readonly chain: Chain; readonly at: bigint }
+
 /** Every check with its outcome. Rejects with ChainError where the node does not answer: that says nothing about the pins. */
 export async function verifyTrust(chain: Chain, trust: Trust): Promise<readonly TrustCheck[]> {
   const chainId = await chain.chainId()
-  const sameChain = { name: 'chain id', ...compare(String(chainId), String(trust.chain_id)) }
+  const sameChain = { check: 'chain_id', name: 'chain id', ...compare(String(chainId), String(trust.chain_id)) } as const
   // On another chain the same addresses mean nothing: what they hold there is not worth telling.
   if (!sameChain.ok) return [sameChain]
   const head = await chain.block('latest')
   if (!head) throw new ChainError('unavailable', 'the node knows no latest block')
+  const reading = { chain, at: head.number }
   const contracts: readonly (readonly [string, Address])[] = [
     ['permit2', trust.permit2 as Address],
     ['signed proposer', trust.signed_proposer as Address],
@@ -26,36 +42,122 @@ export async function verifyTrust(chain: Chain, trust: Trust): Promise<readonly 
     ...trust.requesters.map(({ address, kind }) => [`requester (${kind})`, address as Address] as const),
     ...trust.tokens.map((address) => ['token', address as Address] as const),
   ]
-  const code = await Promise.all(contracts.map(([name, address]) => codeCheck(chain, name, address, head.number)))
-  const proposer = trust.signed_proposer as Address
+  const code = await Promise.all(contracts.map(([name, address]) => codeCheck(reading, name, address)))
+  // What has no code answers nothing: one finding is enough.
+  const answering = (address: string) => !code.some(({ name, ok, detail }) => name.endsWith(address) && !(ok && detail === hasCode))
   const answers = await Promise.all([
-    answerCheck('PROPOSAL_TYPEHASH', typeHashes.proposal, () =>
-      readContract(chain, head.number, proposer, signedProposerAbi, 'PROPOSAL_TYPEHASH', []),
-    ),
-    answerCheck('WITNESS_TYPE_STRING', witnessTypeString, () =>
-      readContract(chain, head.number, proposer, signedProposerAbi, 'WITNESS_TYPE_STRING', []),
-    ),
-    answerCheck('permit2()', trust.permit2, () =>
-      readContract(chain, head.number, proposer, signedProposerAbi, 'permit2', []).then(lowercase),
-    ),
+    ...(answering(trust.signed_proposer) ? proposerChecks(reading, trust) : []),
+    ...(answering(trust.permit2) ? [permit2Check(reading, trust)] : []),
+    ...trust.oracles.filter(answering).map((oracle) => oracleCheck(reading, oracle as Address)),
+    ...trust.requesters
+      .filter(({ address }) => answering(address))
+      .flatMap((requester) => requesterCheck(reading, trust, requester, trust.oracles.filter(answering) as Address[])),
+    ...trust.tokens.filter(answering).map((token) => tokenCheck(reading, token as Address)),
   ])
   return [sameChain, ...code, ...answers]
 }
 
+const hasCode = 'has code'
+
 /** Requesters of kind `direct` may be plain wallets: a request of theirs is known from the registry, not from code. */
-async function codeCheck(chain: Chain, name: string, address: Address, at: bigint): Promise<TrustCheck> {
+async function codeCheck({ chain, at }: Reading, name: string, address: Address): Promise<TrustCheck> {
   const present = (await chain.code(address, at)) !== '0x'
   const ok = present || name === 'requester (direct)'
-  return { name: `${name} ${address}`, ok, detail: present ? 'has code' : 'has no code' }
+  return { check: 'code', name: `${name} ${address}`, ok, detail: present ? hasCode : 'has no code' }
 }
 
-async function answerCheck(name: string, expected: string, ask: () => Promise<string>): Promise<TrustCheck> {
+/** Whether it hashes and spends as our signatures do (domain §2). */
+function proposerChecks({ chain, at }: Reading, trust: Trust): Promise<TrustCheck>[] {
+  const address = trust.signed_proposer as Address
+  const ask = (name: 'PROPOSAL_TYPEHASH' | 'WITNESS_TYPE_STRING' | 'DELEGATED_PROPOSER_ROLE') =>
+    readContract(chain, at, address, signedProposerAbi, name, [])
+  return [
+    answerCheck('signed_proposer', 'PROPOSAL_TYPEHASH', async () => compare(await ask('PROPOSAL_TYPEHASH'), typeHashes.proposal)),
+    answerCheck('signed_proposer', 'WITNESS_TYPE_STRING', async () => compare(await ask('WITNESS_TYPE_STRING'), witnessTypeString)),
+    answerCheck('signed_proposer', 'DELEGATED_PROPOSER_ROLE', async () =>
+      compare(await ask('DELEGATED_PROPOSER_ROLE'), roles.delegatedProposer),
+    ),
+    answerCheck('permit2', 'permit2()', async () =>
+      compare(lowercase(await readContract(chain, at, address, signedProposerAbi, 'permit2', [])), trust.permit2),
+    ),
+  ]
+}
+
+/** The separator tells Permit2 from anything else at its address, and this chain from another (domain §3.1). */
+function permit2Check({ chain, at }: Reading, trust: Trust): Promise<TrustCheck> {
+  const address = trust.permit2 as Address
+  return answerCheck('permit2', `permit2 ${address} DOMAIN_SEPARATOR`, async () =>
+    compare(await readContract(chain, at, address, permit2Abi, 'DOMAIN_SEPARATOR', []), toHex(domainSeparator(trust.chain_id, address))),
+  )
+}
+
+/** Only the managed oracle has a proposer whitelist; SignedProposer works with no other (domain §4). */
+function oracleCheck({ chain, at }: Reading, oracle: Address): Promise<TrustCheck> {
+  return answerCheck('oracle', `oracle ${oracle} defaultProposerWhitelist()`, async () => {
+    const list = lowercase(await readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []))
+    return { ok: (await chain.code(list, at)) !== '0x', detail: list }
+  })
+}
+
+/**
+ * An adapter names its oracle, which has to be a pinned one (domain §5.1: the older ones ask the classic oracle). A reporter has no such
+ * getter: that it may ask at a pinned oracle is the most that the chain can say of it (domain §5.2).
+ */
+function requesterCheck(
+  { chain, at }: Reading,
+  trust: Trust,
+  { address, kind }: Trust['requesters'][number],
+  oracles: readonly Address[],
+): Promise<TrustCheck>[] {
+  const requester = address as Address
+  if (kind === 'direct') return []
+  if (kind === 'oo-reporter') {
+    return [
+      answerCheck('requester', `requester (${kind}) ${address} may ask`, async () => {
+        const allowed = await Promise.all(
+          oracles.map(async (oracle) => {
+            const list = lowercase(await readContract(chain, at, oracle, oracleAbi, 'requesterWhitelist', []))
+            return readContract(chain, at, list, whitelistAbi, 'isOnWhitelist', [requester])
+          }),
+        )
+        return allowed.includes(true)
+          ? { ok: true, detail: 'on the requester whitelist of a pinned oracle' }
+          : { ok: false, detail: 'on the requester whitelist of no pinned oracle' }
+      }),
+    ]
+  }
+  return [
+    answerCheck('requester', `requester (${kind}) ${address} optimisticOracle()`, async () => {
+      const oracle = lowercase(await readContract(chain, at, requester, ctfAdapterAbi, 'optimisticOracle', []))
+      return trust.oracles.includes(oracle)
+        ? { ok: true, detail: oracle }
+        : { ok: false, detail: `${oracle}, which is not among the oracles` }
+    }),
+  ]
+}
+
+/** Amounts are signed in raw units: what a unit is must be told by the token (domain §4). */
+function tokenCheck({ chain, at }: Reading, token: Address): Promise<TrustCheck> {
+  return answerCheck('token', `token ${token} decimals()`, async () => {
+    const [decimals, symbol] = await Promise.all([
+      readContract(chain, at, token, erc20Abi, 'decimals', []),
+      readContract(chain, at, token, erc20Abi, 'symbol', []),
+    ])
+    return { ok: true, detail: `${decimals} decimals, ${symbol.slice(0, 32)}` }
+  })
+}
+
+async function answerCheck(
+  check: TrustCheck['check'],
+  name: string,
+  ask: () => Promise<Pick<TrustCheck, 'ok' | 'detail'>>,
+): Promise<TrustCheck> {
   try {
-    return { name, ...compare(await ask(), expected) }
+    return { check, name, ...(await ask()) }
   } catch (error) {
     // A revert or an answer of another shape is the finding; a node that is away is not.
     if (!(error instanceof ChainError) || error.kind === 'unavailable') throw error
-    return { name, ok: false, detail: error.message }
+    return { check, name, ok: false, detail: error.message }
   }
 }
 

@@ -1,8 +1,10 @@
 /** `trust`: the pinned contracts that every signature is checked against (contract §7; R9). */
 import { basename, dirname } from 'node:path'
 import { Command } from 'commander'
+import { unconfirmedAmong } from '../core/chain/profiles.js'
 import { keccakHex } from '../core/chain/round.js'
 import { valueOf as acceptedValue } from '../core/client/sending/answer.js'
+import { type ProfilePins, profilePins, wholePins } from '../core/client/signing/profile-pins.js'
 import { parseTrust, type Trust } from '../core/client/signing/trust.js'
 import type { Hex } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
@@ -11,7 +13,7 @@ import { makeDurableDir, publishFile, writeAll } from '../core/storage/durable.j
 import type { Context } from './context.js'
 import { requireIdentifier } from './context-verb.js'
 import { confirm, readInput } from './session/inputs.js'
-import { type Session, type SessionFlags, withSession } from './session/session.js'
+import { builtInPins, type Session, type SessionFlags, withSession } from './session/session.js'
 import { verifyTrust } from './trust-verify.js'
 import { fields, visible } from './view/render.js'
 
@@ -31,15 +33,33 @@ const showCommand = (context: Context) =>
     .addHelpText('after', '\nExample:\n  proposer trust show')
     .action(async (_own: unknown, command: Command) => {
       await withSession(context, command.optsWithGlobals<SessionFlags>(), async (session) => {
-        const trust = await session.trust()
-        const path = session.settings.trust.value
-        context.output.result('trust', { path, ...trust }, () =>
-          [fields([['file', path]], context.output.columns), trustText(trust, context.output.columns)].join('\n'),
+        const { settings } = session
+        const path = settings.trust.value
+        const builtIn = await builtInPins(context, settings)
+        if (builtIn === undefined) {
+          const trust = await session.trust()
+          context.output.result('trust', { path, ...trust }, () => shownText([['file', path]], trust, context.output.columns))
+          return
+        }
+        const name = settings.profile.value
+        if (builtIn.signed_proposer === null) {
+          const how = `\`proposer trust init --profile ${name} --signed-proposer 0x…\` pins it, and all else with it`
+          context.output.warning('signed_proposer_needed', `signed_proposer is missing, because no public source names it: ${how}`)
+        }
+        for (const told of unconfirmedAmong(name, addressesOf(builtIn))) context.output.warning('unconfirmed_pin', told)
+        context.output.result('trust', { path: null, built_in: name, ...builtIn }, () =>
+          shownText([['built in', `profile ${name}; ${path} does not exist`]], builtIn, context.output.columns),
         )
       })
     })
 
+const shownText = (head: readonly (readonly [string, string])[], pins: ProfilePins, columns: number) =>
+  [fields(head, columns), trustText(pins, columns)].join('\n')
+
+const addressesOf = ({ oracles, requesters, tokens }: ProfilePins) => [...oracles, ...requesters.map(({ address }) => address), ...tokens]
+
 interface InitFlags extends SessionFlags {
+  readonly signedProposer?: string
   readonly from?: string
   readonly kind?: string
 }
@@ -49,24 +69,36 @@ const initCommand = (context: Context) =>
     .description('write the pins of the selected profile')
     .argument('[identifier]', 'pin what the gateway names for this question, after you have agreed')
     .option('--from <file>', 'a trust.json, the ready line of a development chain, or its dev object; - for stdin')
+    .option('--signed-proposer <address>', 'with a built-in profile: the SignedProposer of your operator')
     .option(`--kind <${kinds.join('|')}>`, 'kind of the requester, where the gateway is asked')
     .addHelpText(
       'after',
-      '\nWhat a gateway names is only as good as the gateway: compare it with a source of your own.\n\nExamples:\n  proposer trust init --from ready.json\n  proposer trust init some-slug --gateway https://gateway.example',
+      '\nWhat a gateway names is only as good as the gateway: compare it with a source of your own.\n\nExamples:\n  proposer trust init --from ready.json\n  proposer trust init some-slug --gateway https://gateway.example\n  proposer trust init --profile polygon --signed-proposer 0x…',
     )
     .action(async (identifier: string | undefined, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<InitFlags>()
-      if ((identifier === undefined) === (flags.from === undefined)) {
-        throw new UsageError('trust_source', 'trust init needs either --from <file> or a question to ask the gateway about', {
-          hint: 'run `proposer trust init --from <file>`, or name a question ID or slug',
-        })
+      if (identifier !== undefined && flags.from !== undefined) throw trustSource('either --from <file> or a question, not both')
+      if ((identifier ?? flags.from) !== undefined && flags.signedProposer !== undefined) {
+        throw trustSource('--signed-proposer without --from and without a question: it completes a built-in profile')
       }
       await withSession(context, flags, async (session) => {
-        const trust =
-          flags.from === undefined ? await fromGateway(session, identifier ?? '', flags.kind) : await fromFile(context, flags.from)
-        await write(context, session, trust, flags.from === undefined)
+        if (flags.from !== undefined) return write(context, session, await fromFile(context, flags.from), false)
+        if (identifier !== undefined) return write(context, session, await fromGateway(session, identifier, flags.kind), true)
+        const name = session.settings.profile.value
+        const pins = profilePins(name)
+        if (pins === undefined) throw trustSource('either --from <file>, a question to ask the gateway about, or a built-in profile')
+        const trust = wholePins(name, pins, flags.signedProposer)
+        const doubts = unconfirmedAmong(name, addressesOf(trust))
+        for (const told of doubts) context.output.warning('unconfirmed_pin', told)
+        await write(context, session, trust, doubts.length > 0)
       })
     })
+
+function trustSource(needs: string): UsageError {
+  return new UsageError('trust_source', `trust init needs ${needs}`, {
+    hint: 'run `proposer trust init --from <file>`, name a question ID or slug, or give --profile polygon --signed-proposer 0x…',
+  })
+}
 
 /** Finds the pins in what a development chain or gateway printed, or takes the file as the pins themselves. */
 async function fromFile(context: Context, path: string): Promise<Trust> {
@@ -166,7 +198,8 @@ const verifyCommand = (context: Context) =>
         const checks = await verifyTrust(chain, trust)
         const failed = checks.filter(({ ok }) => !ok)
         const { output } = context
-        output.result('trust-verified', { path: session.settings.trust.value, ok: failed.length === 0, checks }, () =>
+        const path = (await builtInPins(context, session.settings)) === undefined ? session.settings.trust.value : null
+        output.result('trust-verified', { path, ok: failed.length === 0, checks }, () =>
           checks
             .map(({ ok, name, detail }) => `${ok ? output.paint.green('ok  ') : output.paint.red('FAIL')}  ${name}: ${visible(detail)}`)
             .join('\n'),
@@ -182,12 +215,12 @@ const verifyCommand = (context: Context) =>
       })
     })
 
-function trustText(trust: Trust, columns: number): string {
+function trustText(trust: ProfilePins, columns: number): string {
   return fields(
     [
       ['chain', String(trust.chain_id)],
       ['permit2', trust.permit2],
-      ['signed proposer', trust.signed_proposer],
+      ['signed proposer', trust.signed_proposer ?? 'missing: no public source names it'],
       ...trust.oracles.map((address) => ['oracle', address] as const),
       ...trust.requesters.map(({ address, kind }) => ['requester', `${address} (${kind})`] as const),
       ...trust.tokens.map((address) => ['token', address] as const),

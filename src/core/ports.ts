@@ -101,6 +101,8 @@ export interface ChainReceipt {
   blockHash: Hex
   status: 'success' | 'reverted'
   gasUsed: bigint
+  /** What was paid for a unit of gas, in wei (EIP-1559's effective price); absent where the node does not tell. */
+  gasPriceWei?: bigint | undefined
   logs: readonly ChainLog[]
 }
 
@@ -137,6 +139,8 @@ export interface Chain {
   receipt(hash: Hex): Promise<ChainReceipt | null>
   /** Whether the node holds the transaction, mined or pending. */
   hasTransaction(hash: Hex): Promise<boolean>
+  /** The calldata of a transaction; `null` where no node holds it. */
+  calldata(hash: Hex): Promise<Hex | null>
 }
 
 export type ChainErrorKind =
@@ -188,5 +192,23 @@ export class TransportError extends Error {
   ) {
     super(message)
     this.name = 'TransportError'
+  }
+}
+
+/**
+ * Asks somebody outside which question a slug names; `undefined` where nobody there knows it. A hint and no more: the chain has to confirm
+ * the id (domain §5.4). Rejects with `SlugLookUpError`, also where the signal ended it.
+ */
+export type SlugLookUp = (slug: string, signal: AbortSignal) => Promise<Hex | undefined>
+
+/** A slug could not be looked up. The message names no address (R5). */
+export class SlugLookUpError extends Error {
+  constructor(
+    message: string,
+    /** How long whoever was asked wants to be left alone; only where that was said. */
+    readonly retryAfterMs?: number,
+  ) {
+    super(message)
+    this.name = 'SlugLookUpError'
   }
 }

@@ -4,6 +4,7 @@
 //   5       `batch sign` of 10,000 rows, beside viem's signatures alone (more is better), and how much memory it takes
 //   6       `--version`, beside node itself (less is better)
 //   budget  60 proposals of two processes until executed, beside the least time that their budget allows (1 is the best there is)
+//   view    the slowest hundredth of admissions with 10,000 open questions, beside 10 (1 is the best there is), and RPC calls per block
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
@@ -14,6 +15,7 @@ import { budgetRow } from './budget.js'
 import { digestRow } from './digest.js'
 import { figure } from './measure.js'
 import { startRow } from './start.js'
+import { viewRow } from './view.js'
 
 const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))))
 const measurements = new Map([
@@ -22,6 +24,7 @@ const measurements = new Map([
   ['5', batchSignRow],
   ['6', startRow],
   ['budget', budgetRow],
+  ['view', viewRow],
 ])
 
 const { values } = parseArgs({ options: { json: { type: 'boolean', default: false }, rows: { type: 'string' } } })

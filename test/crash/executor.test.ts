@@ -3,9 +3,10 @@
  * reorganises. Whatever happens: one nonce and one executed transaction a round, and the candidate ends as executed under its own id.
  */
 import { describe, expect, test } from 'vitest'
-import type { Failpoint } from '../../src/core/gateway/executor/executor.js'
+import type { Failpoint } from '../../src/core/gateway/executor/sender.js'
 import type { Chain, ChainErrorKind } from '../../src/core/ports.js'
 import { createPipelineWorld, type PipelineWorld, seededRandom } from '../support/pipeline-world.js'
+import { watchSends } from '../support/reorg-watch.js'
 
 class Killed extends Error {}
 
@@ -21,13 +22,6 @@ async function stepOrDie(world: PipelineWorld): Promise<boolean> {
     await world.restart()
     return true
   }
-}
-
-/** Successful proposals on the canonical chain, and every nonce that a proposal was ever signed with. */
-async function proposalsOf(world: PipelineWorld) {
-  const sent = world.chain.taken.filter(({ to }) => to !== world.executor.address)
-  const receipts = await Promise.all(sent.map(({ hash }) => world.chain.receipt(hash)))
-  return { nonces: new Set(sent.map(({ nonce }) => nonce)), succeeded: receipts.filter((receipt) => receipt?.status === 'success').length }
 }
 
 describe('R15, R23: killed at a failpoint', () => {
@@ -91,6 +85,7 @@ async function schedule(seed: number, confirmations: 'finalized' | number): Prom
   const chance = seededRandom(seed * 7919)
   const pick = <T>(list: readonly T[]): T => list[Math.floor(chance.next() * list.length)] as T
   const world = await createPipelineWorld({ seed, config: { chain: { confirmations } } })
+  const watch = watchSends(world.chain, world.executor.address)
   const questions = [await world.question('a'), await world.question('b'), await world.question('c')]
   const candidates = []
   for (const questionId of questions) {
@@ -125,9 +120,9 @@ async function schedule(seed: number, confirmations: 'finalized' | number): Prom
     const ends = pair.map(({ progress }) => (progress.status === 'failed' ? progress.failure.code : progress.status))
     expect(ends, `seed ${seed}`).toEqual(['executed', 'not_selected'])
   }
-  const { nonces, succeeded } = await proposalsOf(world)
-  expect(succeeded, `seed ${seed}`).toBe(3)
-  expect(nonces, `seed ${seed}`).toEqual(new Set([0, 1, 2]))
+  expect(watch.faults, `seed ${seed}`).toEqual([])
+  const nonces = [...watch.noncesByRound().values()].map(({ size }) => size)
+  expect(nonces, `seed ${seed}: a nonce for each round, and no other ever`).toEqual([1, 1, 1])
   expect(world.ledger.slots(), `seed ${seed}`).toEqual([])
 }
 

@@ -70,4 +70,4 @@ test('R17: from the thousandth to the ten-thousandth item, `batch sign` comes to
   } finally {
     gateway.close()
   }
-})
+}, 300_000)

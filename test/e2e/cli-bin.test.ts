@@ -83,7 +83,12 @@ describe('the built command', () => {
     const env = { PROPOSER_HOME: await shop.folder(), PROPOSER_PRIVATE_KEY: key }
     const ran = await shop.run(['eligibility', '--gateway', 'http://127.0.0.1:9', '--json'], { env })
     expect(ran.code).toBe(75)
-    expect(ran.stderr).toContain('warning: the key comes from PROPOSER_PRIVATE_KEY')
+    const lines = ran.stderr.trim().split('\n')
+    expect(lines.map((line) => Object.keys(JSON.parse(line)))).toEqual([['warning'], ['error']])
+    expect(JSON.parse(lines[0] ?? '').warning).toMatchObject({
+      code: 'key_in_environment',
+      detail: expect.stringContaining('PROPOSER_PRIVATE_KEY'),
+    })
     expect(ran.stdout + ran.stderr).not.toContain(key.slice(2))
   })
 })

@@ -1,10 +1,21 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { decodeFunctionData, encodeFunctionResult } from 'viem'
+import { type Abi, decodeFunctionData, encodeFunctionResult } from 'viem'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { main } from '../../src/commands/main.js'
-import { signedProposerAbi, typeHashes, witnessTypeString } from '../../src/core/chain/contracts.js'
-import { type Chain, ChainError } from '../../src/core/ports.js'
+import {
+  ctfAdapterAbi,
+  erc20Abi,
+  oracleAbi,
+  permit2Abi,
+  roles,
+  signedProposerAbi,
+  typeHashes,
+  whitelistAbi,
+  witnessTypeString,
+} from '../../src/core/chain/contracts.js'
+import { type Chain, ChainError, type Hex } from '../../src/core/ports.js'
+import { domainSeparator, toHex } from '../../src/core/protocol/witness.js'
 import { fakeContext, run, temporaryHome } from '../support/cli.js'
 import { pins, questionContext, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
 
@@ -220,7 +231,9 @@ describe('trust', () => {
 describe('trust verify', () => {
   const verify = (chain: Chain) => run(home.path, ['trust', 'verify', '--json', '--rpc-url', 'http://127.0.0.1:1'], { env, chain })
   const checksOf = (stdout: string) =>
-    Object.fromEntries((JSON.parse(stdout).checks as { name: string; ok: boolean }[]).map(({ name, ok }) => [name.split(' 0x')[0], ok]))
+    Object.fromEntries(
+      (JSON.parse(stdout).checks as { name: string; ok: boolean }[]).map(({ name, ok }) => [name.replace(/ 0x[0-9a-f]{40}/, ''), ok]),
+    )
 
   test('domain §2: chain id, code, type hash, witness string and permit2() as pinned exit 0', async () => {
     const ran = await verify(pinnedChain())
@@ -235,7 +248,12 @@ describe('trust verify', () => {
       'token',
       'PROPOSAL_TYPEHASH',
       'WITNESS_TYPE_STRING',
+      'DELEGATED_PROPOSER_ROLE',
       'permit2()',
+      'permit2 DOMAIN_SEPARATOR',
+      'oracle defaultProposerWhitelist()',
+      'requester (uma-ctf-adapter) optimisticOracle()',
+      'token decimals()',
     ])
   })
 
@@ -245,11 +263,19 @@ describe('trust verify', () => {
     ['PROPOSAL_TYPEHASH', answering({ PROPOSAL_TYPEHASH: `0x${'0'.repeat(64)}` })],
     ['permit2()', answering({ permit2: `0x${'1'.repeat(40)}` })],
     ['permit2()', answering({ permit2: 'revert' })],
+    ['DELEGATED_PROPOSER_ROLE', answering({ DELEGATED_PROPOSER_ROLE: `0x${'0'.repeat(64)}` })],
+    ['permit2 DOMAIN_SEPARATOR', answering({ DOMAIN_SEPARATOR: `0x${'0'.repeat(64)}` })],
+    ['oracle defaultProposerWhitelist()', answering({ defaultProposerWhitelist: 'revert' })],
+    ['requester (uma-ctf-adapter) optimisticOracle()', answering({ optimisticOracle: `0x${'1'.repeat(40)}` })],
+    ['token decimals()', answering({ decimals: 'revert' })],
   ] as [string, Partial<Chain>][])('contract §6: a difference in %s exits 2 and names it', async (name, change) => {
     const ran = await verify({ ...pinnedChain(), ...change })
     expect(ran.code).toBe(2)
     expect(checksOf(ran.stdout)[name]).toBe(false)
-    expect(errorOf(ran.stderr)).toMatchObject({ code: 'trust_not_verified', detail: expect.stringContaining(name) })
+    expect(errorOf(ran.stderr)).toMatchObject({
+      code: 'trust_not_verified',
+      detail: expect.stringContaining(name.split(' ').at(-1) ?? name),
+    })
   })
 
   test('contract §6: a node that is away exits 75 and says nothing about the pins', async () => {
@@ -281,23 +307,33 @@ function pinnedChain(): Chain {
     send: unused,
     receipt: unused,
     hasTransaction: unused,
+    calldata: unused,
   }
 }
 
-/** SignedProposer's answers to a call, by function name. */
-function answering(changed: Record<string, string>): Pick<Chain, 'call'> {
-  const answers: Record<string, string> = {
+/** What the contracts answer to a call, by function name. */
+function answering(changed: Record<string, unknown>): Pick<Chain, 'call'> {
+  const answers: Record<string, unknown> = {
     PROPOSAL_TYPEHASH: typeHashes.proposal,
     WITNESS_TYPE_STRING: witnessTypeString,
+    DELEGATED_PROPOSER_ROLE: roles.delegatedProposer,
     permit2: pins.permit2,
+    DOMAIN_SEPARATOR: toHex(domainSeparator(pins.chain_id, pins.permit2 as Hex)),
+    defaultProposerWhitelist: `0x${'8'.repeat(40)}`,
+    requesterWhitelist: `0x${'7'.repeat(40)}`,
+    isOnWhitelist: true,
+    optimisticOracle: pins.oracles[0],
+    decimals: 6,
+    symbol: 'USDC.e',
     ...changed,
   }
+  const abi: Abi = [...signedProposerAbi, ...permit2Abi, ...oracleAbi, ...whitelistAbi, ...ctfAdapterAbi, ...erc20Abi]
   return {
     call: async ({ data }) => {
-      const { functionName } = decodeFunctionData({ abi: signedProposerAbi, data })
+      const { functionName } = decodeFunctionData({ abi, data })
       const answer = answers[functionName]
       if (answer === undefined || answer === 'revert') throw new ChainError('reverted', 'execution reverted')
-      return encodeFunctionResult({ abi: signedProposerAbi, functionName: functionName as 'WITNESS_TYPE_STRING', result: answer })
+      return encodeFunctionResult({ abi, functionName, result: answer })
     },
   }
 }

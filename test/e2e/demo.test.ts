@@ -1,5 +1,10 @@
 import { readdirSync } from 'node:fs'
 import { afterAll, describe, expect, test } from 'vitest'
+import type { Context } from '../../src/commands/context.js'
+import { main } from '../../src/commands/main.js'
+import { createHttp } from '../../src/core/io/http.js'
+import { createChain } from '../../src/core/io/rpc.js'
+import { fakeContext } from '../support/cli.js'
 import { workshop } from '../support/processes.js'
 
 const shop = workshop()
@@ -24,6 +29,25 @@ describe('demo', () => {
     expect(told.steps.map(({ name }) => name).filter((name) => life.includes(name))).toEqual(life)
     for (const step of told.steps) expect(step).toMatchObject({ ok: true, seconds: expect.any(Number) })
     expect(readdirSync(temporary)).toEqual([])
+  })
+
+  test('contract §6: --json ends without a word on stderr, where a person looks on too', async () => {
+    const home = await shop.folder()
+    const http = createHttp()
+    const chains: { close(): Promise<void> }[] = []
+    const { context, stdout, stderr } = fakeContext(home, { interactive: true, fetch: http.fetch })
+    const chain: Context['edges']['chain'] = async (urls, expected) => {
+      const opened = createChain(urls, expected)
+      chains.push(opened)
+      return opened
+    }
+    try {
+      expect(await main(['demo', '--json'], { ...context, edges: { ...context.edges, chain } })).toBe(0)
+    } finally {
+      await Promise.all([http.close(), ...chains.map((one) => one.close())])
+    }
+    expect(JSON.parse(stdout.written.join(''))).toMatchObject({ ok: true })
+    expect(stderr.written.join('')).toBe('')
   })
 
   test('contract §6: Ctrl-C exits 130 and leaves nothing', async () => {

@@ -1,7 +1,14 @@
+import { writeFile } from 'node:fs/promises'
 import { createServer, type Server } from 'node:http'
 import { join } from 'node:path'
+import { decodeAbiParameters, keccak256, stringToHex } from 'viem'
+import { type PrivateKeyAccount, privateKeyToAccount, privateKeyToAddress } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { topics } from '../../src/core/chain/contracts.js'
 import type { DevDescription } from '../../src/core/io/dev/dev-chain.js'
+import { at, callData, devAccount, devAddresses, devBondRaw, devFinalFeeRaw, devRpc, sendAll } from '../../src/core/io/dev/dev-contracts.js'
+import type { Hex } from '../../src/core/ports.js'
+import { type CandidateStatus, type TypedData, version } from '../../src/core/protocol/schema.js'
 import { type Running, workshop } from '../support/processes.js'
 import {
   type Client,
@@ -18,9 +25,11 @@ import {
 const shop = workshop()
 let dev: DevDescription
 let folder: string
+/** The first question of those that kills are tried on. */
+const killQuestions = 4
 beforeAll(async () => {
   folder = join(await shop.folder(), 'dev')
-  const chain = shop.start(['devchain', '--port', '0', '--questions', '8', '--write', folder, '--json'])
+  const chain = shop.start(['devchain', '--port', '0', '--questions', '50', '--write', folder, '--json'])
   dev = (await chain.line<ServeReady>()).dev
 })
 afterAll(() => shop.clean())
@@ -34,7 +43,7 @@ function serve(store: string, options: { failpoint?: string; set?: readonly stri
 
 const clientOf = (url: string): Promise<Client> => makeClient(shop, dev, { PROPOSER_GATEWAY: url })
 
-describe('a gateway killed by SIGKILL', () => {
+describe('a gateway killed by SIGKILL after its 202', () => {
   test('R1: after the 202 the candidate is there with the same id, and is executed', async () => {
     const { slug, question_id } = questionOf(dev, 0)
     const before = await executorTransactions(dev)
@@ -51,28 +60,6 @@ describe('a gateway killed by SIGKILL', () => {
     const replayed = await post(again.url, `/v1/proposals/${question_id}`, signed.answer.payload)
     expect(replayed).toMatchObject({ status: 200, body: { candidate_id: submitted.body.candidate_id } })
     await expectOnce(again.url, question_id, String(submitted.body.candidate_id), before)
-    await second.stop()
-  })
-
-  test.each([
-    ['selected', 1],
-    ['reserved', 2],
-    ['prepared', 3],
-    ['sent', 4],
-    ['confirmed', 5],
-  ])('R3, R15: at "%s" it goes on after a restart with one transaction, one event and the same id', async (failpoint, n) => {
-    const { slug, question_id } = questionOf(dev, n)
-    const before = await executorTransactions(dev)
-    const first = serve(failpoint, { failpoint })
-    const { url } = await first.line<ServeReady>()
-    const client = await clientOf(url)
-    const submitted = await client.ask('submit', slug, '--outcome', 'p2')
-    expect(submitted.code, submitted.ended.stderr).toBe(0)
-    expect((await first.ended).signal).toBe('SIGKILL')
-
-    const second = serve(failpoint)
-    const again = await second.line<ServeReady>()
-    await expectOnce(again.url, question_id, String(submitted.answer.candidate_id), before)
     await second.stop()
   })
 
@@ -97,6 +84,201 @@ describe('a gateway killed by SIGKILL', () => {
     const status = await answered()
     if (!status) throw new Error('no status')
     return status
+  }
+})
+
+/** Three times three candidates, all of one executor; every process that runs for them dies at the failpoint. */
+const rounds = 3
+const together = 3
+
+describe('R3, R15, R23: a gateway killed by SIGKILL at each step of the executor, three times, with three candidates at once', () => {
+  test.concurrent.each([
+    ['selected', 0],
+    ['reserved', 1],
+    ['prepared', 2],
+    ['sent', 3],
+    ['confirmed', 4],
+  ])(
+    'at "%s": after a restart it goes on, one transaction and one event a round, under the same ids',
+    async (failpoint, n) => {
+      const executor = await newExecutor(n)
+      const keeper = keep(failpoint, executor)
+      for (let round = 0; round < rounds; round += 1) {
+        const chosen = Array.from({ length: together }, (_, index) =>
+          questionOf(dev, killQuestions + (n * rounds + round) * together + index),
+        )
+        const before = await transactionsOf(executor.address)
+        const killsBefore = keeper.kills
+        const candidates = await Promise.all(
+          chosen.map(({ question_id }, index) => submitTo(keeper, question_id, n, round * together + index)),
+        )
+        for (const candidate of candidates)
+          await keeper.answered(async (url) => ((await statusOf(url, candidate))?.status === 'executed' ? true : undefined))
+        expect(keeper.kills, `round ${round}`).toBeGreaterThan(killsBefore)
+        await expectOneEach(keeper, candidates, executor.address, before)
+      }
+      await keeper.stop()
+    },
+    180_000,
+  )
+
+  interface Executor {
+    readonly address: string
+    readonly keyFile: string
+  }
+  interface Submitted {
+    readonly id: string
+    readonly questionId: string
+  }
+
+  /** Gateways of several stores cannot share an executor: each point has its own, with the role and funds. */
+  async function newExecutor(n: number): Promise<Executor> {
+    const privateKey = keccak256(stringToHex(`killed executor ${n}`))
+    const address = privateKeyToAddress(privateKey).toLowerCase() as Hex
+    const keyFile = join(folder, `killed-${n}.key`)
+    await writeFile(keyFile, `${privateKey}\n`, { mode: 0o600 })
+    const rpc = devRpc(dev.rpc_url)
+    await rpc.request('anvil_setBalance', [address, '0x56bc75e2d63100000'])
+    const signedProposer = at('SignedProposer', devAddresses.signedProposer)
+    const data = callData(signedProposer, 'addDelegatedProposer', [address])
+    await sendAll(rpc, [{ from: devAccount('admin').address, to: signedProposer.address, data }])
+    return { address, keyFile }
+  }
+
+  interface Keeper {
+    /** How often the gateway has been killed. */
+    readonly kills: number
+    /** Asks the gateway that runs until it answers: one that dies, or has too much to do (503), is asked again later. */
+    answered<T extends object | string | boolean>(ask: (url: string) => Promise<T | undefined>): Promise<T>
+    stop(): Promise<void>
+  }
+
+  /** Starts the gateway again whenever it is killed. */
+  function keep(failpoint: string, { keyFile }: Executor): Keeper {
+    const set = [`executor.key_file=${keyFile}`, 'budget.per_ip_items=100000', 'budget.global_items=100000']
+    let current: Running
+    let url: Promise<string | undefined> = Promise.resolve(undefined)
+    let kills = 0
+    let isStopping = false
+    let fault: unknown
+    const run = async () => {
+      while (!isStopping) {
+        current = serve(`killed-${failpoint}`, { failpoint, set })
+        // Where work is left over it may be killed before it is ready.
+        url = current.line<ServeReady>().then(
+          (ready) => ready.url,
+          () => undefined,
+        )
+        const { signal, stderr } = await current.ended
+        if (signal === 'SIGKILL') kills += 1
+        else if (!isStopping) throw new Error(`the gateway ended by itself: ${stderr.slice(-2_000)}`)
+      }
+    }
+    const running = run().catch((error: unknown) => {
+      fault = error
+    })
+    return {
+      get kills() {
+        return kills
+      },
+      async answered(ask) {
+        for (;;) {
+          if (fault !== undefined) throw fault
+          const at = await url
+          const answer =
+            at === undefined
+              ? undefined
+              : await ask(at).catch((error: unknown) => {
+                  // How fetch says that a connection is cut or refused: it was killed meanwhile.
+                  if (!(error instanceof TypeError)) throw error
+                })
+          if (answer !== undefined) return answer
+          await new Promise((resolve) => setTimeout(resolve, 200))
+        }
+      },
+      async stop() {
+        isStopping = true
+        await current.stop()
+        await running
+        if (fault !== undefined) throw fault
+      },
+    }
+  }
+
+  /** Signs what the gateway itself says is to be signed, and submits it until it is answered: by one candidate, however often it arrives. */
+  async function submitTo(keeper: Keeper, questionId: string, n: number, nonce: number): Promise<Submitted> {
+    const proposer = devAccount('proposer', n % 4)
+    const amount = String(devBondRaw + devFinalFeeRaw)
+    const deadline = String(Math.floor(Date.now() / 1000) + 3_600)
+    const permit = { amount, nonce: String(n * 256 + nonce), deadline }
+    const body = { version, proposer: proposer.address, outcome: 'p2', max_payment: '0', permit }
+    const { domain, types, primaryType, message } = await keeper.answered(async (url) => {
+      const answer = await post(url, `/v1/proposals/${questionId}/signing-data`, body)
+      return answer.body.typed_data as TypedData | undefined
+    })
+    const typed = { domain: { ...domain, chainId: BigInt(domain.chainId) }, types, primaryType, message }
+    const account = privateKeyToAccount(proposer.private_key)
+    const signature = await account.signTypedData(typed as unknown as Parameters<PrivateKeyAccount['signTypedData']>[0])
+    const id = await keeper.answered(async (url) => {
+      const answer = await post(url, `/v1/proposals/${questionId}`, { ...body, signature })
+      if (![200, 202, 503].includes(answer.status)) expect(answer).toMatchObject({ status: 202 })
+      return answer.body.candidate_id as string | undefined
+    })
+    return { id, questionId }
+  }
+
+  async function statusOf(url: string, { questionId, id }: Submitted): Promise<CandidateStatus | undefined> {
+    const answer = await fetch(`${url}/v1/proposals/${questionId}/status/${id}`)
+    return answer.status === 200 ? ((await answer.json()) as CandidateStatus) : undefined
+  }
+
+  /** Every transaction of an account on the chain, in order: its hash, and what it calls. */
+  async function transactionsOf(address: string): Promise<readonly string[]> {
+    const rpc = devRpc(dev.rpc_url)
+    const head = Number(await rpc.request<Hex>('eth_blockNumber', []))
+    const calls = Array.from({ length: head }, (_, index) => ({
+      method: 'eth_getBlockByNumber',
+      params: [`0x${(index + 1).toString(16)}`, true],
+    }))
+    const blocks = (await rpc.batch(calls)) as { transactions: { hash: string; from: string; to: string | null; input: string }[] }[]
+    const found = blocks.flatMap(({ transactions }) => transactions).filter(({ from }) => from === address)
+    return found.map(({ hash, to, input }) => `${hash} ${to === address ? 'to itself' : input.slice(0, 10)}`)
+  }
+
+  /** Each executed under its id by a transaction that carries it alone of all, with one ProposePrice for its round. */
+  async function expectOneEach(
+    keeper: Keeper,
+    candidates: readonly Submitted[],
+    executor: string,
+    before: readonly string[],
+  ): Promise<void> {
+    const filter = { address: dev.trust.oracles, topics: [topics.proposePrice], fromBlock: '0x0', toBlock: 'latest' }
+    const logs = await devRpc(dev.rpc_url).request<readonly { data: Hex; transactionHash: Hex; logIndex: Hex }[]>('eth_getLogs', [filter])
+    const hashes = new Set<string>()
+    for (const candidate of candidates) {
+      const { candidate_id, status, submission } = await keeper.answered((url) => statusOf(url, candidate))
+      expect({ candidate_id, status, submission: submission?.status }).toEqual({
+        candidate_id: candidate.id,
+        status: 'executed',
+        submission: 'indexed',
+      })
+      const found = logs.filter(({ data }) => questionOfLog(data) === candidate.questionId)
+      expect(found.map(({ transactionHash, logIndex }) => [transactionHash, Number(logIndex)])).toEqual([
+        [submission?.transaction_hash, submission?.proposal_event_index],
+      ])
+      hashes.add(submission?.transaction_hash ?? '')
+    }
+    const others = (await transactionsOf(executor)).filter((one) => !before.includes(one) && !hashes.has(one.slice(0, 66)))
+    expect(others, 'no transaction but those').toEqual([])
+  }
+
+  /** A question of the adapter is the hash of its text, which the log carries (domain §5.1). */
+  function questionOfLog(data: Hex): Hex {
+    const [, , ancillaryData] = decodeAbiParameters(
+      [{ type: 'bytes32' }, { type: 'uint256' }, { type: 'bytes' }, { type: 'int256' }, { type: 'uint256' }, { type: 'address' }],
+      data,
+    )
+    return keccak256(ancillaryData)
   }
 })
 
@@ -141,7 +323,7 @@ describe('a lost acknowledgement', () => {
 
   test('R7: exit 6, the journal says unknown, and replay ends it with the candidate that was admitted', async () => {
     const client = await clientOf(origin)
-    const { slug } = questionOf(dev, 6)
+    const { slug } = questionOf(dev, 1)
     const submitted = await client.ask('submit', slug, '--outcome', 'p2', '--timeout', '4')
     expect(submitted).toMatchObject({ code: 6, answer: { exit_code: 6, hint: expect.stringContaining('proposer replay') } })
     const listed = await client.ask('journal', 'list')

@@ -61,8 +61,8 @@ export interface FakeChain extends Chain {
   fault(method: keyof Chain, kind: ChainErrorKind, options?: { readonly times?: number; readonly applied?: boolean }): void
   /** Faults that have not struck yet are off. */
   clearFaults(): void
-  /** Something for the next block. */
-  happen(happening: Happening): void
+  /** Something for the next block; `calldata`: of the transaction that it is. */
+  happen(happening: Happening, calldata?: Hex): void
   /** Forgets pending transactions. */
   clearPool(): void
   readonly head: BlockHeader
@@ -82,11 +82,18 @@ export interface FakeChain extends Chain {
   /** Lowest tip that the node takes. */
   minimumTipWei: bigint
   fund(account: Address, wei: bigint): void
+  /** What is on the canonical chain, told to the test alone: no fault strikes, no call is counted. */
+  readonly truth: {
+    /** An account's next nonce in finalized state. */
+    finalNonce(account: Address): number
+    receipt(hash: Hex): ChainReceipt | undefined
+  }
 }
 
 export function createFakeChain(): FakeChain {
   const faults: { method: string; kind: ChainErrorKind; times: number; applied: boolean }[] = []
-  const happenings: Happening[] = []
+  const happenings: { readonly happening: Happening; readonly calldata: Hex }[] = []
+  const calldataOf = new Map<Hex, Hex>()
   const pool = new Map<Hex, PooledTransaction>()
   const taken: PooledTransaction[] = []
   const calls = new Map<string, number>()
@@ -121,6 +128,10 @@ export function createFakeChain(): FakeChain {
     get world() {
       return top().world
     },
+    truth: {
+      finalNonce: (account: Address) => blocks[finalized]?.accounts.get(account)?.nonce ?? 0,
+      receipt: (hash: Hex) => blocks.flatMap(({ receipts }) => receipts).find(({ transactionHash }) => transactionHash === hash),
+    },
     // The methods follow below, one by one.
   } as unknown as FakeChain
 
@@ -146,8 +157,9 @@ export function createFakeChain(): FakeChain {
       logs.push(...made)
       return made
     }
-    for (const [index, happening] of happenings.splice(0).entries()) {
+    for (const [index, { happening, calldata }] of happenings.splice(0).entries()) {
       const by = keccak256(stringToHex(`happening|${hash}|${index}`))
+      calldataOf.set(by, calldata)
       const made = write(happening(world, timestamp), by)
       receipts.push({ transactionHash: by, blockNumber: number, blockHash: hash, status: 'success', gasUsed: 0n, logs: made })
     }
@@ -208,8 +220,8 @@ export function createFakeChain(): FakeChain {
   chain.clearFaults = () => {
     faults.length = 0
   }
-  chain.happen = (happening) => {
-    happenings.push(happening)
+  chain.happen = (happening, calldata = '0x') => {
+    happenings.push({ happening, calldata })
   }
   chain.clearPool = () => pool.clear()
   chain.fund = (account, wei) => {
@@ -341,6 +353,11 @@ export function createFakeChain(): FakeChain {
   chain.hasTransaction = async (hash) => {
     counted('hasTransaction')
     return pool.has(hash) || blocks.some(({ included }) => included.some((transaction) => transaction.hash === hash))
+  }
+  chain.calldata = async (hash) => {
+    counted('calldata')
+    const sent = [...pool.values(), ...blocks.flatMap(({ included }) => included)].find((transaction) => transaction.hash === hash)
+    return sent?.data ?? calldataOf.get(hash) ?? null
   }
   return chain
 }

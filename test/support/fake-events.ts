@@ -74,7 +74,7 @@ export function otherRelayerExecutes(chain: FakeChain, calldata: Hex, relayer: A
   chain.happen((world, time) => {
     world.relayers.add(relayer)
     return runPropose(world, relayer, calldata, time)
-  })
+  }, calldata)
 }
 
 export function setPaused(chain: FakeChain, questionId: Hex, paused: boolean): void {

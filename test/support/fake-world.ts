@@ -198,9 +198,13 @@ function proposeLog(fields: {
   return logOf(oracle, oracleAbi, 'ProposePrice', { ...rest, proposedPrice, expirationTimestamp: time + 7200n, currency: token })
 }
 
-/** Runs `propose` on the world, which it changes; logs in the order of domain §2.1, without the token's and the list's. */
+/**
+ * Runs `propose`, or a `multicall` of it, on the world, which it changes; logs in the order of domain §2.1, without the token's and the
+ * list's.
+ */
 export function runPropose(world: World, from: Address, data: Hex, time: bigint): FakeLog[] {
   const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data })
+  if (functionName === 'multicall') return args[0].flatMap((call) => runPropose(world, from, call, time))
   if (functionName !== 'propose') throw new Revert('0x')
   const [proposal, checksummed, permit, signature, payment] = args
   const proposer = checksummed.toLowerCase() as Address
@@ -278,7 +282,7 @@ export function callWorld(world: World, call: { to: Address; data: Hex; from?: A
   // An account without code answers every call with nothing.
   if (!abi) return '0x'
   const { functionName, args = [] } = decodeFunctionData({ abi: abi as Abi, data })
-  if (functionName === 'propose') {
+  if (functionName === 'propose' || functionName === 'multicall') {
     const copy = structuredClone(world)
     runPropose(copy, call.from ?? zeroAddress, data, time)
     return encodeAbiParameters([{ type: 'uint256' }], [0n])

@@ -1,6 +1,6 @@
 /** Ledger, view and pipeline on a fake chain, step by step: nothing runs by itself, and a restart keeps only what was durable. */
 import type { RegistryEntry } from '../../src/core/chain/questions.js'
-import type { Failpoint } from '../../src/core/gateway/executor/executor.js'
+import type { Failpoint } from '../../src/core/gateway/executor/sender.js'
 import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
 import { createPipeline, type Pipeline, type PipelineConfig } from '../../src/core/gateway/pipeline/pipeline.js'
 import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
@@ -72,7 +72,7 @@ export interface SubmitWish {
 
 const defaults: PipelineConfig = {
   pipeline: { enabled: true },
-  executor: { enabled: true, max_fee_gwei: 1000 },
+  executor: { enabled: true, max_fee_gwei: 1000, batch: 10 },
   chain: { confirmations: 'finalized' },
 }
 

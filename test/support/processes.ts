@@ -1,15 +1,19 @@
 /** The built command line as processes: what a test starts here it ends, also when it fails. */
 import { type ChildProcess, spawn } from 'node:child_process'
+import { mkdtempSync, writeFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
+import { unwatchAnswers, watchAnswers } from './answers-seen.js'
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const bin = join(root, 'bin', 'proposer.js')
 /** The same program, which kills itself at the failpoint that FAILPOINT names. */
 const mortal = join(root, 'test', 'support', 'failpoint-child.js')
+/** Loaded before either of them where it serves. */
+const answersWriter = join(root, 'test', 'support', 'answers-child.js')
 
 export interface Ended {
   readonly code: number | null
@@ -46,10 +50,29 @@ export interface Workshop {
 export function workshop(): Workshop {
   const running = new Set<Running>()
   const folders: string[] = []
+  /** The file for the answers of all servers of this workshop, once there is one. */
+  let answers: string | undefined
+  const answersFile = () => {
+    if (answers !== undefined) return answers
+    const folder = mkdtempSync(join(tmpdir(), 'proposer-answers-'))
+    folders.push(folder)
+    answers = join(folder, 'answers.ndjson')
+    writeFileSync(answers, '')
+    watchAnswers(answers)
+    return answers
+  }
   const start: Workshop['start'] = (args, options = {}) => {
-    const child = spawn(process.execPath, [options.env?.FAILPOINT === undefined ? bin : mortal, ...args], {
+    const program = options.env?.FAILPOINT === undefined ? bin : mortal
+    const serves = args[0] === 'serve' || args[0] === 'demo'
+    const child = spawn(process.execPath, [...(serves ? ['--import', answersWriter] : []), program, ...args], {
       cwd: options.cwd ?? root,
-      env: { PATH: process.env.PATH ?? '', TMPDIR: tmpdir(), NO_COLOR: '1', ...options.env },
+      env: {
+        PATH: process.env.PATH ?? '',
+        TMPDIR: tmpdir(),
+        NO_COLOR: '1',
+        ...(serves ? { ANSWERS_FILE: answersFile() } : {}),
+        ...options.env,
+      },
       stdio: ['pipe', 'pipe', 'pipe'],
     })
     const process_ = follow(child)
@@ -69,6 +92,7 @@ export function workshop(): Workshop {
     async clean() {
       // SIGTERM first: a serve or devchain ends its own children by it.
       await Promise.all([...running].map((one) => one.stop('SIGTERM')))
+      if (answers !== undefined) await unwatchAnswers(answers)
       for (const path of folders) await rm(path, { recursive: true, force: true })
     },
   }

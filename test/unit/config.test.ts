@@ -61,7 +61,23 @@ describe('gateway.json', () => {
     ['an unknown kind', { chain: { ...chain, requesters: [{ address: a('b'), kind: 'x' }] } }, 'chain.requesters.0.kind must be'],
     ['a missing rpc url', { chain: { ...chain, rpc_urls: undefined } }, 'chain.rpc_urls is missing'],
     ['a file url', { chain: { ...chain, rpc_urls: ['file:///x'] } }, 'chain.rpc_urls.0 must be'],
-    ['gamma without url', { chain, slugs: { source: 'gamma' } }, 'slugs'],
+    ['another source of slugs', { chain, slugs: { source: 'canary' } }, 'slugs.source must be {"source": "registry"} or'],
+    ['gamma without url', { chain, slugs: { source: 'gamma' } }, 'slugs.url is missing; it must be an https URL'],
+    ['a url without gamma', { chain, slugs: { source: 'registry', url: 'https://g.example' } }, '"slugs.url" is a key that no gateway'],
+    ...[
+      'http://canary.example',
+      'http://127.0.0.1.canary.example',
+      'https://canary@g.example',
+      'https://:canary@g.example',
+      'https://g.example/?key=canary',
+      'https://g.example/#canary',
+      'ftp://canary.example',
+      'canary',
+    ].map((url): [string, object, string] => [
+      `the address ${url} for gamma`,
+      { chain, slugs: { source: 'gamma', url } },
+      'slugs.url must be an https URL',
+    ]),
     ['a malformed cidr', { chain, proxy: { trusted_cidrs: ['10.0.0.0/64'] } }, 'proxy.trusted_cidrs.0 must be'],
     ['any origin', { chain, cors: { origins: ['*'] } }, 'cors.origins.0 must be'],
     ['an origin with a path', { chain, cors: { origins: ['https://a.example/'] } }, 'cors.origins.0 must be'],
@@ -75,6 +91,13 @@ describe('gateway.json', () => {
     expect(JSON.stringify([error.detail, error.meta.hint])).not.toContain('canary')
   })
 })
+
+test.each(['https://gamma.example', 'https://gamma.example:8443/base/', 'http://localhost:1', 'http://127.0.0.1:1/base', 'http://[::1]:1'])(
+  'contract §7: slugs may come from gamma at %s',
+  (url) => {
+    expect(parseConfig({ chain, slugs: { source: 'gamma', url } }, 'gateway.json').slugs).toEqual({ source: 'gamma', url })
+  },
+)
 
 describe('--set', () => {
   const config = parseConfig({ chain }, 'gateway.json')

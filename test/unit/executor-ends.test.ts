@@ -1,7 +1,8 @@
 import { describe, expect, test } from 'vitest'
 import { proposeCalldata } from '../../src/core/chain/propose.js'
+import { signedCandidate } from '../support/candidates.js'
 import { dispute, otherRelayerExecutes, rivalProposes } from '../support/fake-events.js'
-import { token } from '../support/fake-world.js'
+import { fakeContracts, token } from '../support/fake-world.js'
 import { createPipelineWorld, noncesOf, oneCandidate, proposals, testSigner } from '../support/pipeline-world.js'
 
 describe('nodes that lag behind themselves', () => {
@@ -180,6 +181,43 @@ describe('transactions that revert (domain §7)', () => {
     const { progress } = await world.now(candidate)
     expect(progress).toMatchObject({ status: 'executed', submission: { status: 'indexed', proposalEventIndex: 0 } })
     expect('submission' in progress && progress.submission?.transactionHash).not.toBe(proposals(world)[0]?.hash)
+  })
+
+  test('domain §9: a twin by the same wallet, at the same price and with another nonce, executed by another relayer, is not its own', async () => {
+    const { world, questionId, candidate } = await oneCandidate()
+    await world.turn()
+    const question = await world.view.question(questionId)
+    if (!question) throw new Error('unknown question')
+    const { deadline } = candidate
+    const wish = { question, proposer: world.proposer(), nonce: '77', deadline: BigInt(deadline) }
+    const twin = await signedCandidate(wish, { chainId: fakeContracts.chainId, spender: fakeContracts.signedProposer })
+    const call = { request: question.round, token, proposer: twin.proposer, terms: twin, signature: twin.signature }
+    otherRelayerExecutes(world.chain, proposeCalldata(call), testSigner(9).address)
+    await world.pass(8)
+    expect((await world.now(candidate)).progress).toMatchObject({ status: 'failed', failure: { code: 'superseded', retryable: false } })
+  })
+
+  test('domain §9: of two authorizations of a wallet for one round and price only the one that was executed is', async () => {
+    const { world, questionId, candidate: first } = await oneCandidate()
+    const wallet = world.proposer().address
+    const balance = (raw: bigint) => {
+      world.chain.happen((state) => {
+        state.balances.set(wallet, raw)
+        return []
+      })
+      world.chain.mine()
+    }
+    balance(1n)
+    await world.turn()
+    expect((await world.now(first)).progress).toMatchObject({ status: 'failed', failure: { code: 'insufficient_balance' } })
+    balance(10n ** 12n)
+    const second = await world.submit(questionId)
+    await world.turn()
+    await world.pass(4)
+    expect((await world.now(second)).progress.status).toBe('executed')
+    await world.ledger.replay(first.id)
+    await world.pass(4)
+    expect((await world.now(first)).progress).toMatchObject({ status: 'failed', failure: { code: 'superseded' } })
   })
 })
 

@@ -30,7 +30,7 @@ describe('the life of a submission (contract §5)', () => {
   })
 
   test('proposal_event_index is the log index in the block, not in the transaction', async () => {
-    const world = await createPipelineWorld()
+    const world = await createPipelineWorld({ config: { executor: { enabled: true, max_fee_gwei: 1000, batch: 1 } } })
     const questions = [await world.question('a'), await world.question('b')]
     const candidates = [await world.submit(questions[0] ?? '0x'), await world.submit(questions[1] ?? '0x')]
     await world.turn()
@@ -147,7 +147,7 @@ describe('what a node says to a transaction (robustness §3)', () => {
   })
 
   test('fees above max_fee_gwei are waited out, named, and take no nonce', async () => {
-    const { world, candidate } = await oneCandidate({ config: { executor: { enabled: true, max_fee_gwei: 5 } } })
+    const { world, candidate } = await oneCandidate({ config: { executor: { enabled: true, max_fee_gwei: 5, batch: 10 } } })
     await world.turn()
     expect((await world.now(candidate)).progress.status).toBe('selected')
     expect(world.pipeline.faults()).toEqual([expect.stringContaining('max_fee_gwei 5')])

@@ -4,8 +4,13 @@ import { join } from 'node:path'
 import type { Command } from 'commander'
 import { describe, expect, test } from 'vitest'
 import { verbs } from '../../src/commands/program.js'
+import { submitIntent } from '../../src/core/client/sending/submission.js'
+import { gatewayContexts } from '../../src/core/client/signing/context.js'
+import { openCheck } from '../../src/core/client/wallet/doctor.js'
+import { planRevocations, reconcileText } from '../../src/core/client/wallet/revoke.js'
 import { damaged, outOfSpace } from '../../src/core/storage/failures.js'
 import { fakeContext } from '../support/cli.js'
+import { makeWorld } from '../support/client-world.js'
 
 const source = join(import.meta.dirname, '../../src')
 
@@ -63,12 +68,23 @@ describe('style: commands named in hints and helps', () => {
     expect(await missing(['trust', 'repair'])).toBe('trust repair')
   })
 
-  test('are not named without the program, as commands of it that are not there', () => {
-    const bare = /`(?:operator|store|candidates|questions|conformance|support-bundle|completion) [a-z]/
-    const wrong = readdirSync(source, { recursive: true, encoding: 'utf8' })
-      .filter((name) => name.endsWith('.ts'))
-      .filter((name) => bare.test(readFileSync(join(source, name), 'utf8')))
-    expect(wrong).toEqual([])
+  test('are not named without the program, and those of the operator have their parts', async () => {
+    const bare = /`(?:store|candidates|questions|conformance|support-bundle|completion) [a-z]/
+    const sources = readdirSync(source, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'))
+    expect(sources.filter((name) => bare.test(readFileSync(join(source, name), 'utf8')))).toEqual([])
+
+    // Those that repeat --config are made by a function of their own.
+    const parts = sources.flatMap((name) => [...readFileSync(join(source, name), 'utf8').matchAll(/\bnamed\('([a-z -]+)'\)/g)])
+    expect(parts.length).toBeGreaterThan(3)
+    const operator = await commandOf('operator')
+    const lost = parts
+      .map(([, text = '']) => text.split(' ').filter((word) => !word.startsWith('-')))
+      .filter((words) => {
+        let at: Command | undefined = operator
+        for (const word of words) at = at?.commands.find((one) => one.name() === word)
+        return at === undefined
+      })
+    expect(lost).toEqual([])
   })
 
   test('robustness §2: damage and a full disk are told alike by client and gateway: neither names what only the other does', () => {
@@ -76,5 +92,44 @@ describe('style: commands named in hints and helps', () => {
     expect(damage.meta.hint).toMatch(/backup.*sound/)
     expect(damage.detail).toContain('byte 24')
     expect(outOfSpace('journal').meta.hint).not.toMatch(/seconds|store/)
+  })
+})
+
+describe('contract §6: a question that is known is named', () => {
+  const conflicted = async () => {
+    const world = makeWorld()
+    const { parts, intent } = world.run()
+    world.gateway.faults.push({ status: 409, code: 'candidate_conflict' })
+    const { journalId } = await world.clock.drive(submitIntent(parts, intent))
+    const view = await world.clock.drive(world.run().journal.load())
+    return { world, parts, view, id: journalId, command: `\`proposer reconcile ${world.gateway.question.question_id}\`` }
+  }
+
+  test('by the doctor where a 409 is left to reconcile', async () => {
+    const { world, view, command } = await conflicted()
+    expect(openCheck(view, world.clock.nowMs())).toMatchObject({ result: 'warn', fix: command })
+  })
+
+  test('by revoke, for what is journaled later', async () => {
+    const { world, parts, id, command } = await conflicted()
+    const { questionIds } = await world.clock.drive(planRevocations(parts, [id], undefined))
+    expect(reconcileText(questionIds)).toBe(command)
+    expect(reconcileText(['a', 'b'])).toBe('`proposer reconcile a` and `proposer reconcile b`')
+  })
+
+  test('by a context that the gateway refuses with 409', async () => {
+    const { world, command } = await conflicted()
+    const identifier = world.gateway.question.question_id
+    const refused = { identifier, status_code: 409, error: { code: 'request_not_open', detail: 'It is proposed.' } }
+    const fetch = async () => new Response(JSON.stringify({ results: [refused] }), { headers: { 'content-type': 'application/json' } })
+    const [result] = await gatewayContexts(world.run({ fetch }).client, world.trust, world.clock).contexts([identifier])
+    expect(result?.error?.meta.hint).toContain(command)
+  })
+
+  test('and nowhere stands a placeholder in its place', () => {
+    const wrong = readdirSync(source, { recursive: true, encoding: 'utf8' })
+      .filter((name) => name.endsWith('.ts'))
+      .filter((name) => readFileSync(join(source, name), 'utf8').includes('proposer reconcile <identifier>'))
+    expect(wrong).toEqual([])
   })
 })

@@ -160,6 +160,23 @@ describe('R9: one lie each', () => {
     const results = await gatewayContexts(run.client, world.trust, world.clock).contexts(asked)
     expect(results.map(({ error }) => error?.code)).toEqual(['gateway_body', 'gateway_body'])
   })
+
+  test.each([-1, 1])('§4.2 rule 3: a list of %i results more than were asked for is about nobody’s question', async (more) => {
+    const world = makeWorld()
+    const run = world.run({
+      fetch: async (input, init) => {
+        const { results } = (await (await world.gateway.fetch(input, init)).json()) as { results: unknown[] }
+        const told = more < 0 ? results.slice(0, more) : [...results, results[0]]
+        return new Response(JSON.stringify({ results: told }), { headers: { 'content-type': 'application/json' } })
+      },
+    })
+    const questionId = world.gateway.question.question_id
+    const results = await gatewayContexts(run.client, world.trust, world.clock).contexts([questionId, other('9', 32)])
+    expect(results.map(({ error }) => [error?.code, error?.meta.exitCode])).toEqual([
+      ['gateway_body', 75],
+      ['gateway_body', 75],
+    ])
+  })
 })
 
 /** The one question's context, fetched and checked as a command does; the gateway answers under the identifier that was asked. */

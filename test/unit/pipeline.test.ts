@@ -236,7 +236,7 @@ describe('switches (contract §7)', () => {
   })
 
   test('executor off: candidates stop at selected', async () => {
-    const world = await createPipelineWorld({ config: { executor: { enabled: false, max_fee_gwei: 1000 } } })
+    const world = await createPipelineWorld({ config: { executor: { enabled: false, max_fee_gwei: 1000, batch: 10 } } })
     const candidate = await world.submit(await world.question())
     await world.pass(5)
     expect(codeOf(await world.now(candidate))).toBe('selected')
@@ -246,7 +246,7 @@ describe('switches (contract §7)', () => {
 })
 
 describe.each([true, false])('waiting candidates that can never execute, pipeline %s (contract §5)', (enabled) => {
-  const off = { config: { pipeline: { enabled }, executor: { enabled: false, max_fee_gwei: 1000 } } }
+  const off = { config: { pipeline: { enabled }, executor: { enabled: false, max_fee_gwei: 1000, batch: 10 } } }
 
   test('R13: the deadline has passed in finalized time', async () => {
     const world = await createPipelineWorld(off)
@@ -382,8 +382,12 @@ describe('the loop', () => {
     expect(codeOf(await world.now(candidate))).toBe('operator_rejected')
   })
 
-  test('sixty candidates in twenty rounds: each round with one transaction, nonces in order', async () => {
-    const world = await createPipelineWorld()
+  test.each([
+    [1, 20],
+    [10, 2],
+    [7, 3],
+  ])('sixty candidates in twenty rounds, %i in a transaction: %i nonces, in order', async (batch, nonces) => {
+    const world = await createPipelineWorld({ config: { executor: { enabled: true, max_fee_gwei: 1000, batch } } })
     const candidates = []
     for (let n = 0; n < 20; n += 1) {
       const questionId = await world.question(`q${n}`)
@@ -393,7 +397,7 @@ describe('the loop', () => {
     const done = await Promise.all(candidates.map(world.now))
     expect(done.filter((candidate) => codeOf(candidate) === 'executed')).toHaveLength(20)
     expect(done.filter((candidate) => codeOf(candidate) === 'not_selected')).toHaveLength(40)
-    expect(world.chain.taken.map(({ nonce }) => nonce)).toEqual(Array.from({ length: 20 }, (_, nonce) => nonce))
+    expect(world.chain.taken.map(({ nonce }) => nonce)).toEqual(Array.from({ length: nonces }, (_, nonce) => nonce))
   })
 
   test('a rival’s proposal that a reorganisation undoes fails nobody', async () => {

@@ -188,8 +188,8 @@ describe('fail-over and limits', () => {
       response.writeHead(500).end()
     })
     const chain = chainOf([bad, await node(plain)])
-    await chain.chainId()
-    await chain.chainId()
+    await chain.tip()
+    await chain.tip()
     expect(asked).toBe(1)
   })
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { type Action, mostAttempts, next, type SlotFacts } from '../../src/core/gateway/executor/slot.js'
+import { type Action, mostAttempts, next, type SlotFacts, type SubmissionState } from '../../src/core/gateway/executor/slot.js'
 import type { Slot, SlotAttempt } from '../../src/core/gateway/ledger/ledger.js'
 import type { ChainReceipt, Hex } from '../../src/core/ports.js'
 
@@ -29,20 +29,26 @@ const calm: SlotFacts = {
   nonceFinalized: 7,
   receipts: new Map(),
   held: new Set(),
-  recorded: 'submitted',
-  expired: false,
-  overdue: false,
+  recorded: { least: 'submitted', most: 'submitted' },
+  strays: false,
+  hopes: 'all',
+  deadlineUnsettled: false,
   sendDue: true,
   bumpDue: false,
   maySend: true,
   maySign: true,
 }
-const kindOf = (slot: Slot, facts: Partial<SlotFacts>) => next(slot, { ...calm, ...facts }).kind
+/** As `SlotFacts`, with one recorded state for all that move together. */
+type Facts = Partial<Omit<SlotFacts, 'recorded'> & { recorded: SubmissionState | SlotFacts['recorded'] }>
+const kindOf = (slot: Slot, { recorded, ...facts }: Facts) => {
+  const both = recorded === null || typeof recorded === 'string' ? { least: recorded, most: recorded } : recorded
+  return next(slot, { ...calm, ...facts, recorded: both ?? calm.recorded }).kind
+}
 
 describe('the next action for a slot (robustness §3)', () => {
-  test.each<[string, Slot, Partial<SlotFacts>, Action['kind']]>([
+  test.each<[string, Slot, Facts, Action['kind']]>([
     ['a nonce without a transaction is signed for', slotOf(), { recorded: null }, 'prepare'],
-    ['a nonce whose candidate is overdue is given back by a self-transfer', slotOf(), { recorded: null, overdue: true }, 'cancel'],
+    ['a nonce whose candidate is overdue is given back by a self-transfer', slotOf(), { recorded: null, hopes: 'none' }, 'cancel'],
     ['signed and never sent: sent', slotOf(attempt(1, { sentAtMs: null })), { recorded: 'prepared' }, 'send'],
     [
       'signed, and the node holds it already: noted',
@@ -56,8 +62,16 @@ describe('the next action for a slot (robustness §3)', () => {
     ['held for long: a higher fee', slotOf(attempt(1)), { held: new Set([hashOf(1)]), bumpDue: true }, 'replace'],
     ['nonce used at the head: only finalized state decides', slotOf(attempt(1)), { nonceLatest: 8 }, 'wait'],
     ['nonce used in finalized state without a receipt of ours', slotOf(attempt(1)), { nonceLatest: 8, nonceFinalized: 8 }, 'close-taken'],
-    ['expired and not mined: cancelled', slotOf(attempt(1)), { expired: true, overdue: true }, 'cancel'],
-    ['overdue at the head, not final: not sent again', slotOf(attempt(1)), { overdue: true }, 'wait'],
+    ['not mined, and mining could only revert: cancelled', slotOf(attempt(1)), { hopes: 'none', held: new Set([hashOf(1)]) }, 'cancel'],
+    ['one of several could only revert: left out', slotOf(attempt(1, { candidateIds: ['c', 'd'] })), { hopes: 'some' }, 'trim'],
+    ['trimmed, and pending', slotOf(attempt(1), attempt(2)), { held: new Set([hashOf(2)]) }, 'wait'],
+    ['a cancellation is not cancelled', slotOf(attempt(1), attempt(2, { kind: 'cancel' })), { hopes: 'none' }, 'send'],
+    [
+      'a cancellation that stays pending gets a higher fee, whatever the proposals had',
+      slotOf(...Array.from({ length: mostAttempts }, (_, n) => attempt(n)), attempt(9, { kind: 'cancel' })),
+      { hopes: 'none', held: new Set([hashOf(9)]), bumpDue: true },
+      'cancel',
+    ],
     ['mined, not final: waited for', slotOf(attempt(1)), { receipts: new Map([receiptOf(1, 99n)]) }, 'wait'],
     ['mined and final: confirmed', slotOf(attempt(1)), { receipts: new Map([receiptOf(1, 98n)]) }, 'confirm'],
     ['deep enough by number: confirmed', slotOf(attempt(1)), { confirmations: 2, receipts: new Map([receiptOf(1, 99n)]) }, 'confirm'],
@@ -97,6 +111,30 @@ describe('the next action for a slot (robustness §3)', () => {
       { receipts: new Map([receiptOf(2, 98n)]) },
       'close-cancelled',
     ],
+    [
+      'the self-transfer final, and a deadline that is not',
+      slotOf(attempt(1), attempt(2, { kind: 'cancel' })),
+      { receipts: new Map([receiptOf(2, 98n)]), deadlineUnsettled: true },
+      'wait',
+    ],
+    [
+      'those that another attempt carried rest on a receipt that is gone: back',
+      slotOf(attempt(1), attempt(2)),
+      { receipts: new Map([receiptOf(2, 98n)]), strays: true },
+      'retreat',
+    ],
+    [
+      'of two that the mined attempt carries one is not confirmed',
+      slotOf(attempt(1)),
+      { receipts: new Map([receiptOf(1, 98n)]), recorded: { least: 'dropped', most: 'confirmed' } },
+      'confirm',
+    ],
+    [
+      'of two that a shallow attempt carries one is confirmed: back',
+      slotOf(attempt(1)),
+      { receipts: new Map([receiptOf(1, 99n)]), recorded: { least: 'dropped', most: 'confirmed' } },
+      'retreat',
+    ],
     ['an earlier attempt mined after all', slotOf(attempt(1), attempt(2)), { receipts: new Map([receiptOf(1, 98n)]) }, 'confirm'],
   ])('%s', (_title, slot, facts, expected) => {
     expect(kindOf(slot, facts)).toBe(expected)
@@ -106,9 +144,8 @@ describe('the next action for a slot (robustness §3)', () => {
     const facts = fc.record({
       nonceLatest: fc.integer({ min: 7, max: 9 }),
       nonceFinalized: fc.integer({ min: 6, max: 9 }),
-      recorded: fc.constantFrom<SlotFacts['recorded']>(null, 'prepared', 'submitted', 'confirmed', 'indexed', 'reverted', 'dropped'),
-      expired: fc.boolean(),
-      overdue: fc.boolean(),
+      recorded: fc.constantFrom<SubmissionState>(null, 'prepared', 'submitted', 'confirmed', 'indexed', 'reverted', 'dropped'),
+      hopes: fc.constantFrom<SlotFacts['hopes']>('all', 'some', 'none'),
       sendDue: fc.boolean(),
       bumpDue: fc.boolean(),
       held: fc.subarray([hashOf(1), hashOf(2)]).map((hashes) => new Set(hashes)),
@@ -116,14 +153,14 @@ describe('the next action for a slot (robustness §3)', () => {
     const slots = fc.constantFrom(slotOf(), slotOf(attempt(1, { sentAtMs: null })), slotOf(attempt(1), attempt(2)))
     fc.assert(
       fc.property(slots, facts, (slot, some) => {
-        expect(['prepare', 'send', 'replace', 'cancel']).not.toContain(kindOf(slot, { ...some, maySend: false }))
+        expect(['prepare', 'send', 'replace', 'trim', 'cancel']).not.toContain(kindOf(slot, { ...some, maySend: false }))
       }),
     )
   })
 
   test('R15: without finalized state behind it no slot is ever closed', () => {
     const statuses = fc.constantFrom<ChainReceipt['status']>('success', 'reverted')
-    const recorded = fc.constantFrom<SlotFacts['recorded']>(null, 'prepared', 'submitted', 'confirmed', 'indexed', 'reverted', 'dropped')
+    const recorded = fc.constantFrom<SubmissionState>(null, 'prepared', 'submitted', 'confirmed', 'indexed', 'reverted', 'dropped')
     fc.assert(
       fc.property(fc.boolean(), statuses, recorded, fc.integer({ min: 0, max: 3 }), (mined, status, before, depth) => {
         const receipts = new Map(mined ? [receiptOf(1, 99n, status)] : [])
@@ -137,7 +174,7 @@ describe('the next action for a slot (robustness §3)', () => {
     const stranger = { maySign: false }
     expect(kindOf(slotOf(), { ...stranger, recorded: null })).toBe('wait')
     expect(kindOf(slotOf(attempt(1)), { ...stranger, bumpDue: true })).toBe('send')
-    expect(kindOf(slotOf(attempt(1)), { ...stranger, expired: true, overdue: true })).toBe('wait')
+    expect(kindOf(slotOf(attempt(1)), { ...stranger, hopes: 'none' })).toBe('wait')
   })
 
   test('no more than six transactions are signed for one nonce', () => {

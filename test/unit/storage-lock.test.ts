@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
+import { ProposerError } from '../../src/core/protocol/errors.js'
 import { acquireLock, type Lock, readHolder } from '../../src/core/storage/lock.js'
 import { SimFiles, SimHost, seeded, seededRandom } from '../support/sim-files.js'
 
@@ -32,6 +33,14 @@ test('R12: the second process fails at once, naming the holder, its machine and 
   })
 })
 
+test('R12: who is refused is told what works: sending to the gateway that serves, or waiting for a command that ends by itself', async () => {
+  const { process } = world()
+  const lock = await acquireLock(process(1), folder, 'journal')
+  await expect(acquireLock(process(2), folder, '')).rejects.toMatchObject({ meta: { hint: expect.stringMatching(/^wait until/) } })
+  await lock.setNote('serve, admin http://127.0.0.1:8788')
+  await expect(acquireLock(process(2), folder, '')).rejects.toMatchObject({ meta: { hint: expect.stringContaining('--gateway') } })
+})
+
 test('R12: a note that is known only later replaces the first one', async () => {
   const { process } = world()
   const lock = await acquireLock(process(1), folder, '')
@@ -53,6 +62,17 @@ test('R12: a released lock is taken with the next number, and releasing twice is
   expect([...sim.contents().keys()].sort()).toEqual(['LOCK.1', 'LOCK.1.free', 'LOCK.2'].map((name) => `${folder}/${name}`))
 })
 
+test('R12: what the hint about a lock of unknown state says to do frees it', async () => {
+  const { sim, process } = world()
+  await acquireLock(process(1), folder, '')
+  const unsure = process(2)
+  unsure.liveness = { ...unsure.liveness, probe: async () => 'unknown' }
+  const refusal: unknown = await acquireLock(unsure, folder, '').catch((error: unknown) => error)
+  const [path = ''] = /\/\S+\.free$/.exec(refusal instanceof ProposerError ? (refusal.meta.hint ?? '') : '') ?? []
+  sim.put(path, new Uint8Array(0))
+  expect((await acquireLock(unsure, folder, '')).epoch).toBe(2)
+})
+
 test('R12: the lock of a killed process and that of another boot are taken over; that of an unknown state is not, but by force', async () => {
   const { host, process } = world()
   await acquireLock(process(1), folder, '')
@@ -69,7 +89,7 @@ test('R12: the lock of a killed process and that of another boot are taken over;
   unsure.liveness = { ...unsure.liveness, bootId: host.bootId, probe: async () => 'unknown' }
   await expect(acquireLock(unsure, folder, '')).rejects.toMatchObject({
     code: 'store_locked',
-    meta: { hint: expect.stringContaining('--break-lock') },
+    meta: { hint: expect.stringContaining(`by creating the file ${folder}/LOCK.3.free`) },
   })
   await third.fence()
   const forced = await acquireLock(process(5), folder, '', { force: true })

@@ -7,30 +7,47 @@ import { testSigner } from '../support/pipeline-world.js'
 
 const gwei = 10n ** 9n
 const base = (fee: bigint) => ({ baseFeePerGas: fee })
+const propose = { kind: 'propose' } as const
 
 describe('fees (domain §8)', () => {
   test('on Polygon the tip is at least 25 gwei, elsewhere what the node says', () => {
-    expect(feesFor(137, base(30n * gwei), 1n * gwei, 1000n * gwei)).toEqual({ maxFeePerGas: 85n * gwei, maxPriorityFeePerGas: 25n * gwei })
-    expect(feesFor(137, base(30n * gwei), 40n * gwei, 1000n * gwei)?.maxPriorityFeePerGas).toBe(40n * gwei)
-    expect(feesFor(31337, base(10n * gwei), 1n, 1000n * gwei)).toEqual({ maxFeePerGas: 20n * gwei + 1n, maxPriorityFeePerGas: 1n })
+    expect(feesFor(137, base(30n * gwei), 1n * gwei, 1000n * gwei, propose)).toEqual({
+      maxFeePerGas: 85n * gwei,
+      maxPriorityFeePerGas: 25n * gwei,
+    })
+    expect(feesFor(137, base(30n * gwei), 40n * gwei, 1000n * gwei, propose)?.maxPriorityFeePerGas).toBe(40n * gwei)
+    expect(feesFor(31337, base(10n * gwei), 1n, 1000n * gwei, propose)).toEqual({ maxFeePerGas: 20n * gwei + 1n, maxPriorityFeePerGas: 1n })
   })
 
   test('the ceiling cuts the cap, and holds everything back where it does not cover the next block', () => {
-    expect(feesFor(137, base(400n * gwei), 25n * gwei, 500n * gwei)?.maxFeePerGas).toBe(500n * gwei)
-    expect(feesFor(137, base(480n * gwei), 25n * gwei, 500n * gwei)).toBeUndefined()
+    expect(feesFor(137, base(400n * gwei), 25n * gwei, 540n * gwei, propose)?.maxFeePerGas).toBe(480n * gwei)
+    expect(feesFor(137, base(480n * gwei), 25n * gwei, 500n * gwei, propose)).toBeUndefined()
   })
 
   test('a replacement pays at least 12.5 % more on both, or is not made at all', () => {
     const wei = fc.bigInt({ min: 1n, max: 10n ** 13n })
     fc.assert(
-      fc.property(wei, wei, wei, wei, wei, (fee, tip, oldTip, room, ceiling) => {
+      fc.property(wei, wei, wei, wei, wei, fc.constantFrom('propose', 'cancel'), (fee, tip, oldTip, room, ceiling, kind) => {
         const old = { maxFeePerGas: oldTip + room, maxPriorityFeePerGas: oldTip }
-        const made = feesFor(1, base(fee), tip, ceiling, old)
+        const made = feesFor(1, base(fee), tip, ceiling, { kind, replacing: old })
         if (made === undefined) return
         expect(made.maxFeePerGas * 1000n).toBeGreaterThanOrEqual(old.maxFeePerGas * 1125n)
         expect(made.maxPriorityFeePerGas * 1000n).toBeGreaterThanOrEqual(old.maxPriorityFeePerGas * 1125n)
         expect(made.maxFeePerGas).toBeLessThanOrEqual(ceiling)
         expect(made.maxFeePerGas).toBeGreaterThanOrEqual(made.maxPriorityFeePerGas)
+      }),
+    )
+  })
+
+  test('a proposal at the ceiling can still be cancelled, even where the next block is too dear', () => {
+    const wei = fc.bigInt({ min: 1_000_000n, max: 10n ** 13n })
+    fc.assert(
+      fc.property(wei, wei, wei, wei, (fee, later, tip, ceiling) => {
+        const sent = feesFor(1, base(fee), tip, ceiling, propose)
+        if (sent === undefined) return
+        const cancelled = feesFor(1, base(later), tip, ceiling, { kind: 'cancel', replacing: sent })
+        expect(cancelled?.maxFeePerGas).toBeLessThanOrEqual(ceiling)
+        expect(feesFor(1, base(10n ** 14n), tip, ceiling, { kind: 'cancel', replacing: sent })).toBeDefined()
       }),
     )
   })

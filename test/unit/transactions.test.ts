@@ -130,5 +130,5 @@ describe('sending', () => {
   })
 })
 
-/** multicall([]), which the model of SignedProposer reverts on. */
-const proposeSelector: Hex = `0xac9650d8${'20'.padStart(64, '0')}${''.padStart(64, '0')}`
+/** tryMulticall([]), which the model of SignedProposer reverts on. */
+const proposeSelector: Hex = `0x437b9116${'20'.padStart(64, '0')}${''.padStart(64, '0')}`

@@ -1,19 +1,28 @@
+import fc from 'fast-check'
+import { type Abi, encodeFunctionData } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { proposeCalldata } from '../../src/core/chain/propose.js'
+import { ctfAdapterAbi, oracleAbi, topics, yesOrNoQuery } from '../../src/core/chain/contracts.js'
+import { createRoundReader, managedRequestId, type RegistryEntry } from '../../src/core/chain/questions.js'
+import { readWhitelist } from '../../src/core/gateway/pipeline/validation.js'
+import { followedTopics } from '../../src/core/gateway/view/logs.js'
+import { createTrail } from '../../src/core/gateway/view/trail.js'
 import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
 import type { Address, Hex } from '../../src/core/ports.js'
 import { createFakeChain, createFakeClock, type FakeChain, type FakeClock } from '../support/fake-chain.js'
+import { ask, dispute, invalidateNonces, questionText, rivalProposes, setCustomBond, setPaused } from '../support/fake-events.js'
 import {
-  ask,
-  dispute,
-  invalidateNonces,
-  otherRelayerExecutes,
-  questionText,
-  rivalProposes,
-  setCustomBond,
-  setPaused,
-} from '../support/fake-events.js'
-import { fakeContracts, finalFeeRaw, token } from '../support/fake-world.js'
+  adapter,
+  emptyList,
+  type FakeLog,
+  fakeContracts,
+  finalFeeRaw,
+  logOf,
+  managedOf,
+  oracle,
+  questionOf,
+  requestOf,
+  token,
+} from '../support/fake-world.js'
 import { createPipelineWorld, testSigner } from '../support/pipeline-world.js'
 
 const wallet: Address = testSigner(1).address
@@ -25,13 +34,17 @@ interface Setting {
   readonly questionId: Hex
 }
 
-async function watched(ledger: Partial<Parameters<typeof createChainView>[2]> = {}, slug?: string): Promise<Setting> {
+async function watched(
+  ledger: Partial<Parameters<typeof createChainView>[2]> = {},
+  slug?: string,
+  more: readonly RegistryEntry[] = [],
+): Promise<Setting> {
   const chain = createFakeChain()
   const clock = createFakeClock(chain)
   const questionId = ask(chain, questionText('Rain?'))
   chain.mine(5)
   const whole = { info: undefined, allowlist: new Set<Address>(), finalized: undefined, active: () => [], ...ledger }
-  const entries = slug === undefined ? [] : [{ questionId, slug }]
+  const entries = slug === undefined ? more : [{ questionId, slug }, ...more]
   const view = createChainView({ clock, chain }, fakeContracts, whole, { maxHeadAgeSeconds: 30, entries })
   await view.poll()
   return { chain, clock, view, questionId }
@@ -140,11 +153,9 @@ describe('questions (contract §2)', () => {
     }
     const text = questionText('Fog?')
     const fog = ask(chain, text)
-    expect(await readMeanwhile(fog)).toBeUndefined()
-    expect(await view.question(fog)).toMatchObject({ questionId: fog })
+    expect(await readMeanwhile(fog)).toMatchObject({ questionId: fog })
     rivalProposes(chain, setting.questionId, wallet)
-    expect((await readMeanwhile(setting.questionId))?.round.state).toBe('requested')
-    await block(setting)
+    expect((await readMeanwhile(setting.questionId))?.round.state).toBe('proposed')
     expect(view.known(setting.questionId)?.round.state).toBe('proposed')
   })
 
@@ -155,7 +166,7 @@ describe('questions (contract §2)', () => {
     expect(await view.question(questionId)).toBeDefined()
   })
 
-  test('R14: after a reorganisation everything is read again', async () => {
+  test('R14: after a reorganisation the state is that of the new branch', async () => {
     const setting = await watched()
     const { chain, view, questionId } = setting
     await view.question(questionId)
@@ -193,6 +204,461 @@ describe('questions (contract §2)', () => {
     setting.chain.fault('logs', 'refused', { times: 2 })
     await block(setting, 8)
     expect(setting.view.known(setting.questionId)?.round.state).toBe('proposed')
+  })
+})
+
+/** Reads of questions that reached the node, by question ID. */
+function countReads({ chain }: Setting): Hex[] {
+  const reads: Hex[] = []
+  const { call } = chain
+  const selector = encodeFunctionData({ abi: ctfAdapterAbi, functionName: 'getQuestion', args: [`0x${'0'.repeat(64)}`] }).slice(0, 10)
+  chain.call = async (one, at) => {
+    if (one.data.startsWith(selector)) reads.push(`0x${one.data.slice(10)}`)
+    return call(one, at)
+  }
+  return reads
+}
+
+/** More open questions, asked for once, so that the view holds them. */
+async function held(setting: Setting, count: number): Promise<Hex[]> {
+  const ids = Array.from({ length: count }, (_, n) => ask(setting.chain, questionText(`Question ${n}?`)))
+  await block(setting)
+  for (const questionId of ids) await setting.view.question(questionId)
+  return ids
+}
+
+const isFresh =
+  ({ view }: Setting) =>
+  (questionId: Hex) =>
+    view.known(questionId) !== undefined
+
+describe('every log that can change a question makes it be read again (contract §2, domain §4, §5)', () => {
+  const requestFields = (setting: Setting) => {
+    const { ancillaryData, timestamp } = questionOf(setting.chain.world, setting.questionId)
+    return { requester: adapter, identifier: yesOrNoQuery, timestamp, ancillaryData, proposer: wallet, disputer: wallet, currency: token }
+  }
+  const managedIdOf = (setting: Setting) => managedOf(setting.chain.world, setting.questionId)
+  const oracleLog = (name: string, more: object) => (setting: Setting) =>
+    logOf(oracle, oracleAbi as Abi, name, { ...requestFields(setting), managedRequestId: managedIdOf(setting), ...more })
+  const adapterLog = (topic: Hex) => (setting: Setting) => ({ address: adapter, topics: [topic, setting.questionId], data: '0x' as Hex })
+  const logs = new Map<Hex, (setting: Setting) => FakeLog>([
+    [topics.requestPrice, oracleLog('RequestPrice', { reward: 0n, finalFee: 0n })],
+    [topics.proposePrice, oracleLog('ProposePrice', { proposedPrice: 0n, expirationTimestamp: 0n })],
+    [topics.disputePrice, oracleLog('DisputePrice', { proposedPrice: 0n })],
+    [topics.settle, oracleLog('Settle', { price: 0n, payout: 0n })],
+    [topics.customBondSet, oracleLog('CustomBondSet', { bond: 1n })],
+    [topics.customProposerWhitelistSet, oracleLog('CustomProposerWhitelistSet', { newWhitelist: emptyList })],
+    ...(
+      [
+        'questionInitialized',
+        'questionReset',
+        'questionPaused',
+        'questionUnpaused',
+        'questionFlagged',
+        'questionUnflagged',
+        'questionResolved',
+        'requestRegistered',
+        'requestInitialized',
+        'requestRerequested',
+        'requestResolved',
+      ] as const
+    ).map((name) => [topics[name], adapterLog(topics[name])] as const),
+  ])
+  const names = new Map(Object.entries(topics).map(([name, topic]) => [topic as Hex, name]))
+
+  test.each([...logs].map(([topic, log]) => [names.get(topic), log] as const))('%s', async (_name, log) => {
+    const setting = await watched()
+    const other = ask(setting.chain, questionText('Snow?'))
+    await block(setting)
+    await setting.view.question(setting.questionId)
+    await setting.view.question(other)
+    const reads = countReads(setting)
+    setting.chain.happen((world) => {
+      // A change that only a read shows.
+      requestOf(world, setting.questionId).bondRaw = 1n
+      return [log(setting)]
+    })
+    await block(setting)
+    expect(reads).toEqual([setting.questionId])
+    expect(setting.view.known(setting.questionId)?.round.totalBondRaw).toBe(1n + finalFeeRaw)
+  })
+
+  test('all topics that are followed are among these, but for the one that speaks of nonces', () => {
+    const ofNonces: readonly Hex[] = [topics.unorderedNonceInvalidation]
+    expect([...followedTopics].sort()).toEqual([...logs.keys(), ...ofNonces].sort())
+  })
+
+  test('whitelists are not followed: validation reads them at its own block', async () => {
+    expect(followedTopics).not.toContain(topics.defaultProposerWhitelistUpdated)
+    const setting = await watched()
+    const question = await setting.view.question(setting.questionId)
+    if (!question) throw new Error('the question is unknown')
+    const listOf = () => readWhitelist(setting.chain, fakeContracts, question.round, wallet, setting.chain.head)
+    expect(await listOf()).toMatchObject({ custom: false, spenderListed: true })
+    setting.chain.happen((world) => {
+      world.customLists.set(managedOf(world, setting.questionId), emptyList)
+      return []
+    })
+    setting.chain.mine()
+    expect(await listOf()).toMatchObject({ custom: true, spenderListed: false })
+  })
+
+  test('two rounds of one request in the registry are both read again', async () => {
+    const chain = createFakeChain()
+    const clock = createFakeClock(chain)
+    const questionId = ask(chain, questionText('Rain?'))
+    chain.mine(5)
+    const { ancillaryData, timestamp } = questionOf(chain.world, questionId)
+    const request = { oracle, requester: adapter, identifier: yesOrNoQuery, timestamp: String(timestamp), ancillaryData }
+    const ids = [1, 2].map((n): Hex => `0x${String(n).repeat(64)}`)
+    const contracts = { ...fakeContracts, requesters: [{ address: adapter, kind: 'direct' as const }] }
+    const ledger = { info: undefined, allowlist: new Set<Address>(), finalized: undefined, active: () => [] }
+    const entries = ids.map((id) => ({ questionId: id, request }))
+    const view = createChainView({ clock, chain }, contracts, ledger, { maxHeadAgeSeconds: 30, entries })
+    await view.poll()
+    for (const id of ids) await view.question(id)
+    rivalProposes(chain, questionId, wallet)
+    await block({ chain, clock, view, questionId })
+    expect(ids.map((id) => view.known(id)?.round.state)).toEqual(['proposed', 'proposed'])
+  })
+})
+
+describe('what a look costs (R17)', () => {
+  const spent = ({ chain }: Setting, before: ReadonlyMap<string, number>) =>
+    Object.fromEntries(
+      [...chain.calls].map(([method, count]) => [method, count - (before.get(method) ?? 0)]).filter(([, count]) => count !== 0),
+    )
+  const snapshot = ({ chain }: Setting) => new Map(chain.calls)
+
+  test('a look at the same head: the chain id and two headers', async () => {
+    const setting = await watched()
+    await held(setting, 100)
+    await setting.view.poll()
+    const before = snapshot(setting)
+    await setting.view.poll()
+    expect(spent(setting, before)).toEqual({ chainId: 1, block: 2 })
+  })
+
+  test('a new block: one header and one range of logs more; a skipped block: one header more; questions that no log names cost nothing', async () => {
+    const setting = await watched()
+    await held(setting, 100)
+    const before = snapshot(setting)
+    await block(setting)
+    expect(spent(setting, before)).toEqual({ chainId: 1, block: 3, logs: 1 })
+    const skipping = snapshot(setting)
+    await block(setting, 3)
+    expect(spent(setting, skipping)).toEqual({ chainId: 1, block: 4, logs: 1 })
+  })
+
+  test('of a block that names 200 questions, 64 are read at its look, the others at the next ones', async () => {
+    const setting = await watched()
+    const ids = await held(setting, 200)
+    const reads = countReads(setting)
+    for (const questionId of ids) rivalProposes(setting.chain, questionId, wallet)
+    const found: number[] = []
+    await block(setting)
+    found.push(reads.length)
+    while (reads.length < 200) {
+      await setting.view.poll()
+      found.push(reads.length)
+    }
+    expect(found).toEqual([64, 128, 192, 200])
+    expect(new Set(reads)).toEqual(new Set(ids))
+    expect(ids.map((id) => setting.view.known(id)?.round.state)).toEqual(ids.map(() => 'proposed'))
+  })
+
+  test('a question that is due is never judged by its old state: it is read for who asks, or there is no answer', async () => {
+    const setting = await watched()
+    const { chain, view } = setting
+    const ids = await held(setting, 100)
+    for (const questionId of ids) rivalProposes(chain, questionId, wallet)
+    await block(setting)
+    const stale = ids.filter((id) => !isFresh(setting)(id))
+    expect(stale).toHaveLength(36)
+    const [first = '0x', second = '0x'] = stale
+    chain.fault('call', 'unavailable')
+    await expect(view.question(first)).rejects.toMatchObject({ code: 'state_unavailable', meta: { httpStatus: 503 } })
+    expect(view.known(first)).toBeUndefined()
+    expect((await view.question(second))?.round.state).toBe('proposed')
+    const before = callsOf(setting)
+    expect(view.known(second)?.round.state).toBe('proposed')
+    expect(await view.question(second)).toBe(view.known(second))
+    expect(callsOf(setting)).toBe(before)
+  })
+
+  test('where reads fail, the head moves on and the questions stay due', async () => {
+    const setting = await watched()
+    const { chain, view, questionId } = setting
+    await view.question(questionId)
+    rivalProposes(chain, questionId, wallet)
+    chain.fault('call', 'unavailable')
+    await block(setting)
+    expect(view.heads()?.latest.hash).toBe(chain.head.hash)
+    expect(view.faults()).toEqual([])
+    expect(view.known(questionId)).toBeUndefined()
+    await view.poll()
+    expect(view.known(questionId)?.round.state).toBe('proposed')
+  })
+
+  test('questions with active candidates are read first, then those asked for last', async () => {
+    const world = await createPipelineWorld({ config: { pipeline: { enabled: false } } })
+    const { chain, clock, view } = world
+    const setting: Setting = { chain, clock, view, questionId: await world.question() }
+    await world.submit(setting.questionId)
+    const ids = await held(setting, 130)
+    const lately = ids.slice(10, 73)
+    for (const questionId of lately) view.known(questionId)
+    for (const questionId of [setting.questionId, ...ids]) rivalProposes(chain, questionId, wallet)
+    const reads = countReads(setting)
+    await block(setting)
+    expect(reads).toEqual([setting.questionId, ...[...lately].reverse()])
+  })
+
+  test('registered questions are read ahead 64 at a look, and not before the first one', async () => {
+    const chain = createFakeChain()
+    const ids = Array.from({ length: 150 }, (_, n) => ask(chain, questionText(`Question ${n}?`)))
+    chain.mine(5)
+    const base = createFakeClock(chain)
+    const sleepers: (() => void)[] = []
+    const clock = {
+      ...base,
+      sleep: (ms: number, signal?: AbortSignal) =>
+        new Promise<void>((resolve, reject) => {
+          signal?.addEventListener('abort', () => reject(signal.reason), { once: true })
+          // Only the pause between looks ends; nothing takes as long as reads may.
+          if (ms < 3_000) sleepers.push(resolve)
+        }),
+    }
+    const ledger = { info: undefined, allowlist: new Set<Address>(), finalized: undefined, active: () => [] }
+    const entries = ids.map((questionId) => ({ questionId }))
+    const view = createChainView({ clock, chain }, fakeContracts, ledger, { maxHeadAgeSeconds: 30, entries })
+    const reads = countReads({ chain, clock: base, view, questionId: ids[0] ?? '0x' })
+    const paused = async () => {
+      while (sleepers.length === 0) await new Promise((resolve) => setImmediate(resolve))
+      return reads.length
+    }
+    await view.start()
+    expect(view.faults()).toEqual([])
+    const found: number[] = []
+    for (let look = 0; look < 4; look += 1) {
+      found.push(await paused())
+      sleepers.shift()?.()
+    }
+    await paused()
+    await view.stop()
+    expect(found).toEqual([64, 128, 150, 150])
+    expect(ids.every((id) => view.known(id) !== undefined)).toBe(true)
+  })
+
+  test('a question that is over and that nobody has asked for in ten minutes is forgotten', async () => {
+    const setting = await watched()
+    const { chain, clock, view, questionId } = setting
+    const [settled = '0x', open = '0x'] = await held(setting, 2)
+    await view.question(questionId)
+    for (const id of [questionId, settled]) {
+      chain.happen((world) => {
+        requestOf(world, id).state = 6
+        return [{ address: adapter, topics: [topics.questionResolved, id], data: '0x' }]
+      })
+    }
+    await block(setting)
+    clock.monotonic += 598_000
+    expect(view.known(questionId)?.round.state).toBe('settled')
+    await block(setting)
+    const reads = countReads(setting)
+    for (const id of [questionId, settled, open]) await view.question(id)
+    expect(reads).toEqual([settled])
+  })
+})
+
+describe('R14: a reorganisation makes due only what it can have changed', () => {
+  test('questions that neither branch names stay as they are', async () => {
+    const setting = await watched()
+    const { chain, view } = setting
+    const ids = await held(setting, 80)
+    const [undone = '0x', done = '0x', both = '0x', ...others] = ids
+    chain.finalityLag = 100
+    for (let passed = 0; passed < 12; passed += 1) await block(setting)
+    rivalProposes(chain, undone, wallet)
+    rivalProposes(chain, both, wallet)
+    await block(setting)
+    for (let passed = 0; passed < 8; passed += 1) await block(setting)
+    const before = new Map(others.map((id) => [id, view.known(id)]))
+    const reads = countReads(setting)
+    const headers = chain.calls.get('block') ?? 0
+    chain.reorg(10)
+    rivalProposes(chain, done, wallet)
+    setPaused(chain, both, true)
+    await block(setting, 14)
+    expect(new Set(reads)).toEqual(new Set([undone, done, both]))
+    expect([undone, done, both].map((id) => view.known(id)?.round)).toMatchObject([
+      { state: 'requested', paused: false },
+      { state: 'proposed' },
+      { state: 'requested', paused: true },
+    ])
+    expect(others.every((id) => view.known(id) === before.get(id))).toBe(true)
+    expect((chain.calls.get('block') ?? 0) - headers).toBeLessThanOrEqual(4 + 9)
+    expect(view.heads()?.latest.hash).toBe(chain.head.hash)
+  })
+
+  test('deeper than what is remembered, everything is due and read in slices', async () => {
+    const { chain, clock } = await watched()
+    const ids = Array.from({ length: 100 }, (_, n) => ask(chain, questionText(`Question ${n}?`)))
+    chain.finalityLag = 100
+    chain.mine(40)
+    const ledger = { info: undefined, allowlist: new Set<Address>(), finalized: undefined, active: () => [] }
+    const view = createChainView({ clock, chain }, fakeContracts, ledger, { maxHeadAgeSeconds: 30, entries: [] })
+    const [first = '0x'] = ids
+    const setting = { chain, clock, view, questionId: first }
+    await view.poll()
+    for (const questionId of ids) await view.question(questionId)
+    chain.reorg(20)
+    rivalProposes(chain, first, wallet)
+    await block(setting, 25)
+    expect(ids.filter((id) => !isFresh(setting)(id))).toHaveLength(36)
+    await view.poll()
+    expect(ids.every(isFresh(setting))).toBe(true)
+    expect(view.known(first)?.round.state).toBe('proposed')
+  })
+
+  test('a read that began on an undone branch is made again on the new one', async () => {
+    const setting = await watched()
+    const { chain, view, questionId } = setting
+    rivalProposes(chain, questionId, wallet)
+    await block(setting)
+    const { call } = chain
+    let open: () => void = () => undefined
+    const gate = new Promise<void>((resolve) => {
+      open = resolve
+    })
+    const begun = new Promise<void>((tell) => {
+      chain.call = async (one, at) => {
+        // The node has answered from the branch that is about to go.
+        const answer = await call(one, at)
+        tell()
+        await gate
+        return answer
+      }
+    })
+    const reading = view.question(questionId)
+    await begun
+    chain.call = call
+    chain.reorg(1)
+    await block(setting, 2)
+    open()
+    expect((await reading)?.round.state).toBe('requested')
+  })
+
+  test('logs of one branch are not taken for those of another: the look is made again', async () => {
+    const setting = await watched()
+    const { chain, view, questionId } = setting
+    await view.question(questionId)
+    const { logs } = chain
+    chain.logs = async (filter) => {
+      // While the node is asked it changes to a branch on which somebody has proposed.
+      chain.logs = logs
+      const found = await logs(filter)
+      chain.reorg(1)
+      rivalProposes(chain, questionId, wallet)
+      chain.mine()
+      return found
+    }
+    const before = view.heads()
+    await block(setting)
+    expect(view.heads()).toBe(before)
+    await block(setting)
+    expect(view.known(questionId)?.round.state).toBe('proposed')
+  })
+
+  test('property: whatever happens to blocks, questions and node, what is known is the state at the head', async () => {
+    const step = fc.oneof(
+      { weight: 6, arbitrary: fc.record({ kind: fc.constant('mine' as const), blocks: fc.integer({ min: 1, max: 3 }) }) },
+      { weight: 6, arbitrary: fc.record({ kind: fc.constant('change' as const), which: fc.nat(3), how: fc.nat(2) }) },
+      { weight: 3, arbitrary: fc.record({ kind: fc.constant('reorg' as const), depth: fc.integer({ min: 1, max: 6 }) }) },
+      { weight: 2, arbitrary: fc.record({ kind: fc.constant('fault' as const), method: fc.constantFrom('call', 'logs', 'block') }) },
+      { weight: 3, arbitrary: fc.record({ kind: fc.constant('ask' as const), which: fc.nat(3) }) },
+      { weight: 6, arbitrary: fc.record({ kind: fc.constant('look' as const) }) },
+    )
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { maxLength: 40 }), async (steps) => {
+        const setting = await watched()
+        const { chain, view } = setting
+        const ids = await held(setting, 4)
+        chain.finalityLag = 50
+        const idOf = (which: number) => ids[which] ?? '0x'
+        const compare = async () => {
+          const head = view.heads()?.latest
+          // A head that the node has taken back is known at the next look.
+          if (head === undefined || (await chain.block(head.number))?.hash !== head.hash) return
+          for (const id of ids) {
+            const known = view.known(id)
+            if (known === undefined) continue
+            const now = await createRoundReader(chain, fakeContracts).read(id, undefined, head.number)
+            expect({ ...known.round, blockNumber: 0n }).toEqual({ ...now, blockNumber: 0n })
+          }
+        }
+        for (const one of steps) {
+          if (one.kind === 'mine') chain.mine(one.blocks)
+          // Blocks below the ones that ask the questions stay.
+          else if (one.kind === 'reorg') chain.reorg(Math.min(one.depth, Math.max(0, Number(chain.head.number) - 6)))
+          else if (one.kind === 'fault') chain.fault(one.method as 'call', 'unavailable')
+          else if (one.kind === 'ask')
+            await view.question(idOf(one.which)).catch(() => undefined) // what is not known is not compared
+          else if (one.kind === 'look') await view.poll()
+          else {
+            const id = idOf(one.which)
+            if (one.how === 0) setPaused(chain, id, !questionOf(chain.world, id).paused)
+            else if (one.how === 1) setCustomBond(chain, id, BigInt(chain.head.number))
+            else dispute(chain, id)
+          }
+          if (one.kind === 'look' || one.kind === 'ask') {
+            chain.clearFaults()
+            await compare()
+          }
+        }
+        chain.clearFaults()
+        chain.mine(10)
+        await view.poll()
+        expect(view.heads()?.latest.hash).toBe(chain.head.hash)
+        await compare()
+      }),
+      { numRuns: 60 },
+    )
+  })
+
+  test('the trail finds the newest head that stays, for every depth, with at most nine questions', async () => {
+    const hash = (branch: string, number: bigint): Hex => `0x${branch}${number.toString(16)}`
+    const nothing = { named: new Set<Hex>(), managed: new Set<Hex>() }
+    for (const depth of [0, 1, 2, 100, 255, 256, 300]) {
+      const trail = createTrail()
+      for (let number = 1n; number <= 300n; number += 1n) trail.add({ number, hash: hash('a', number) }, nothing)
+      let asked = 0
+      const stays = 300n - BigInt(depth)
+      const fork = await trail.fork(async (number) => {
+        asked += 1
+        return hash(number <= stays ? 'a' : 'b', number)
+      })
+      expect(fork?.number).toBe(depth < 256 ? stays : undefined)
+      expect(asked).toBeLessThanOrEqual(9)
+    }
+  })
+
+  test('R17: the trail remembers so many names, and with those of a block it forgets that block', () => {
+    const trail = createTrail()
+    const ids = (from: number) => new Set(Array.from({ length: 30_000 }, (_, n): Hex => `0x${(from + n).toString(16)}`))
+    const head = (number: bigint) => ({ number, hash: `0x${number}` as Hex })
+    trail.add(head(1n), { named: ids(0), managed: new Set() })
+    trail.add(head(2n), { named: ids(30_000), managed: new Set() })
+    expect(trail.hashAt(1n)).toBeUndefined()
+    expect(trail.hashAt(2n)).toBe('0x2')
+    expect(trail.changedSince(head(2n), '0x7530', undefined)).toBe(false)
+    expect(trail.changedSince(head(1n), '0xabcdef', undefined)).toBe(true)
+    const managed = managedRequestId({ requester: adapter, identifier: yesOrNoQuery, ancillaryData: '0x01' })
+    trail.add(head(3n), { named: new Set(), managed: new Set([managed]) })
+    expect(trail.changedSince(head(2n), '0xabcdef', managed)).toBe(true)
+    expect(trail.changedSince(head(3n), '0xabcdef', managed)).toBe(false)
+    expect([...trail.undo(2n).managed]).toEqual([managed])
+    expect(trail.hashAt(3n)).toBeUndefined()
   })
 })
 
@@ -275,18 +741,24 @@ describe('permit nonces (contract §2, permit_nonce_used)', () => {
     expect(view.nonceKnownUsed(wallet, 512n)).toBe(false)
   })
 
-  test('an execution spends the nonce of the candidate that it matches', async () => {
-    const world = await createPipelineWorld({ config: { pipeline: { enabled: false } } })
-    const questionId = await world.question()
-    const candidate = await world.submit(questionId, { nonce: '77' })
-    const question = world.view.known(questionId)
-    if (!question) throw new Error('unknown question')
-    const call = { request: question.round, token, proposer: candidate.proposer, terms: candidate, signature: candidate.signature }
-    otherRelayerExecutes(world.chain, proposeCalldata(call), testSigner(9).address)
+  test('an execution spends the nonce of its candidate, and of no other that looks like it', async () => {
+    const world = await createPipelineWorld()
+    const questionIds = [ask(world.chain, questionText('one')), ask(world.chain, questionText('two'))]
     world.chain.mine()
     await world.view.poll()
-    expect(world.view.nonceKnownUsed(candidate.proposer, 77n)).toBe(true)
-    expect(world.view.nonceKnownUsed(candidate.proposer, 78n)).toBe(false)
+    // Two questions of one block have one timestamp.
+    const first = await world.submit(questionIds[0] ?? '0x', { nonce: '77' })
+    await world.turn()
+    const second = await world.submit(questionIds[1] ?? '0x', { nonce: '78' })
+    expect(second.round.timestamp).toBe(first.round.timestamp)
+    world.chain.mine()
+    await world.view.poll()
+    expect(world.view.nonceKnownUsed(second.proposer, 78n)).toBe(false)
+    await world.turn()
+    await world.pass(6)
+    expect([(await world.now(first)).progress.status, (await world.now(second)).progress.status]).toEqual(['executed', 'executed'])
+    expect(world.view.nonceKnownUsed(first.proposer, 77n)).toBe(true)
+    expect(world.chain.taken.filter(({ to }) => to === world.executor.address)).toEqual([])
   })
 })
 

@@ -1,10 +1,12 @@
 /** What `batch sign` and `batch submit` share: flags, the first reading of the input, and what the core needs. */
 import type { Command } from 'commander'
+import { planSubmission } from '../../core/client/batch/batch.js'
 import { type BatchCount, type BatchRow, checkBatch, readBatch } from '../../core/client/batch/input.js'
 import { nonceHolder } from '../../core/client/batch/nonces.js'
-import { type BatchParts, type Planned, planRows } from '../../core/client/batch/plan.js'
+import { type BatchParts, planRows } from '../../core/client/batch/plan.js'
 import type { BatchSource } from '../../core/client/batch/rows.js'
 import { checkSpending, inGroups, newSpending, rememberingContexts, type Spending } from '../../core/client/batch/spending.js'
+import type { GatewayClient } from '../../core/client/sending/gateway-client.js'
 import { knownQuestionId } from '../../core/client/signing/authorize.js'
 import { type ContextResult, type ContextSource, confirmByChain, parseContext } from '../../core/client/signing/context.js'
 import { checkContext, type Trust } from '../../core/client/signing/trust.js'
@@ -139,39 +141,51 @@ async function fileContexts(context: Context, path: string, trust: Trust, chain:
   return { contexts: (identifiers) => Promise.all(identifiers.map(read)) }
 }
 
-const wouldBe = { sign: 'would sign', import: 'would send', send: 'saved bytes', done: 'nothing to do', rejected: 'rejected' } as const
+const wouldBe = {
+  sign: 'would sign',
+  import: 'would send',
+  send: 'saved bytes',
+  done: 'nothing to do',
+  held: 'not sent',
+  rejected: 'rejected',
+} as const
+type Previewed = Awaited<ReturnType<typeof planSubmission>>[number]
 
-/** `--dry-run`: what would become of each row. */
+/** `--dry-run`: what would become of each row; with the `gateway` that it would be sent to, also what would be held back. */
 export async function showBatchPlan(
   context: Context,
   { parts, rows }: Opened,
-  options: { readonly resume?: string; readonly signal: AbortSignal },
+  { gateway, ...options }: { readonly resume?: string; readonly signal: AbortSignal; readonly gateway?: GatewayClient },
 ): Promise<void> {
   const stream = newResultStream(context.output, 'batch-preview', 'results')
   const counts = new Map<string, number>()
   for await (const group of inGroups(rows(), 100)) {
-    for (const plan of await planRows(parts, group, { ...options, look: true })) {
+    const looking = { ...options, look: true }
+    const plans =
+      gateway === undefined ? await planRows(parts, group, looking) : await planSubmission({ ...parts, gateway }, group, looking)
+    for (const plan of plans) {
       const action = wouldBe[plan.kind]
       counts.set(action, (counts.get(action) ?? 0) + 1)
-      stream.item(previewOf(plan), () => [
-        action.padEnd(13),
-        plan.row.clientRef ?? plan.row.identifier,
-        plan.kind === 'rejected' ? plan.error.detail : '',
-      ])
+      stream.item(previewOf(plan), () => [action.padEnd(13), plan.row.clientRef ?? plan.row.identifier, errorOf(plan)?.detail ?? ''])
     }
   }
   const summary = Object.fromEntries([...counts].map(([action, count]) => [action.replaceAll(' ', '_'), count]))
   stream.end({ dry_run: true, summary }, () => [...counts].map(([action, count]) => `${count} ${action}`).join(', '))
 }
 
-function previewOf(plan: Planned): object {
+const errorOf = (plan: Previewed) => (plan.kind === 'rejected' ? plan.error : plan.kind === 'held' ? plan.result.error : undefined)
+
+function previewOf(plan: Previewed): object {
+  const authorization = plan.kind === 'held' ? plan.result.authorization : 'authorization' in plan ? plan.authorization : undefined
+  const error = errorOf(plan)
   return {
     client_ref: plan.row.clientRef ?? null,
     identifier: plan.row.identifier,
     line: plan.row.line,
     ...(plan.row.element === undefined ? {} : { element: plan.row.element }),
     action: wouldBe[plan.kind].replaceAll(' ', '_'),
-    journal_id: 'authorization' in plan ? (plan.authorization?.id ?? null) : null,
-    error: plan.kind === 'rejected' ? { code: plan.error.code, detail: plan.error.detail } : null,
+    journal_id: authorization?.id ?? null,
+    error: error === undefined ? null : { code: error.code, detail: error.detail },
+    ...(plan.kind === 'held' && plan.result.elsewhere !== undefined ? { elsewhere: plan.result.elsewhere } : {}),
   }
 }

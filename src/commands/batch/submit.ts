@@ -4,8 +4,9 @@ import { type RowResult, submitBatch } from '../../core/client/batch/batch.js'
 import type { BatchPolled, PolledCandidate } from '../../core/client/batch/poll.js'
 import { placeText } from '../../core/client/batch/rows.js'
 import { gravest } from '../../core/client/sending/answer.js'
-import { InterruptedError, PendingError, ProposerError } from '../../core/protocol/errors.js'
+import { InterruptedError, PendingError, ProposerError, UnavailableError } from '../../core/protocol/errors.js'
 import type { Context } from '../context.js'
+import { collector, outOfBandData, settledData } from '../rounds.js'
 import { addExecutorFlags, type Session, withSession } from '../session/session.js'
 import { visible } from '../view/render.js'
 import { resumeCommandText } from './hints.js'
@@ -48,7 +49,11 @@ export const batchSubmitCommand = (context: Context): Command =>
           )
           const { fingerprint } = opened.count
           if (flags.dryRun === true)
-            return showBatchPlan(context, opened, { signal: session.signal, ...(flags.resume === true ? { resume: fingerprint } : {}) })
+            return showBatchPlan(context, opened, {
+              signal: session.signal,
+              gateway,
+              ...(flags.resume === true ? { resume: fingerprint } : {}),
+            })
           await submit(context, session, flags, opened, path)
         }),
       )
@@ -66,6 +71,7 @@ async function submit(context: Context, session: Session, flags: SubmitFlags, op
   const tally = newTally()
   const stream = newResultStream(output, 'batch', 'results')
   const held: RowResult[] = []
+  const tellEarlier = collector(context, flags.quiet === true, [])
   let isSigned = false
   const progress = output.progress(progressText(0, count.rows, []))
   const tell = (one: RowResult, polled?: PolledCandidate) => stream.item(resultOf(one, polled), () => cellsOf(one, polled))
@@ -84,6 +90,7 @@ async function submit(context: Context, session: Session, flags: SubmitFlags, op
         counts[one.outcome]++
         if (one.error) tally.add(placeText(one.row), one.error)
         isSigned ||= one.authorization !== undefined
+        for (const earlier of one.earlier ?? []) tellEarlier(earlier)
         // With --wait a document tells the end of each row; lines tell it as it comes.
         if (flags.wait === true) held.push(one)
         if (flags.wait !== true || output.mode === 'ndjson') tell(one)
@@ -137,13 +144,18 @@ async function wait(
   timeoutMs: number | undefined,
   tally: Tally,
 ): Promise<{ readonly polled: BatchPolled; readonly counts: { executed: number; failed: number; pending: number } }> {
-  const ids = held.flatMap(({ candidate }) => (candidate === undefined ? [] : [candidate.candidateId]))
+  // A candidate of another gateway can only be asked for there.
+  const [away, here] = [held.filter(({ elsewhere }) => elsewhere !== undefined), held.filter(({ elsewhere }) => elsewhere === undefined)]
+  const isDone = ({ candidate }: RowResult) => candidate?.status === 'executed'
+  const left = away.filter((one) => one.candidate !== undefined && !isDone(one))
+  for (const one of left) if (one.error === undefined) tally.add(placeText(one.row), notFollowed(one))
+  const ids = here.flatMap(({ candidate }) => (candidate === undefined ? [] : [candidate.candidateId]))
   const polled = await waitForBatch(context, { ports, gateway, journal }, ids, timeoutMs).catch((error: unknown): BatchPolled => {
     // What was admitted is told whatever becomes of the polling.
     if (!(error instanceof ProposerError)) throw error
     return { candidates: ids.map((candidateId) => ({ candidateId, statusCode: null })), stopped: error }
   })
-  const counts = { executed: 0, failed: 0, pending: 0 }
+  const counts = { executed: away.filter(isDone).length, failed: 0, pending: left.length }
   for (const one of polled.candidates) {
     const status = one.candidate?.status
     if (status === 'executed') counts.executed++
@@ -158,13 +170,23 @@ async function wait(
   return { polled, counts }
 }
 
+const notFollowed = ({ candidate, elsewhere }: RowResult) =>
+  new UnavailableError(
+    'other_origin',
+    `candidate ${candidate?.candidateId} is held by ${elsewhere?.origin}, which is not the configured gateway`,
+    {
+      hint: `\`proposer poll ${candidate?.candidateId} ${elsewhere?.flag}\``,
+    },
+  )
+
 const pendingError = (status: string | undefined) =>
   new PendingError('still_pending', `it is ${status ?? 'not known'} yet`, {
     hint: 'ask again with `proposer poll --all`',
     retryable: true,
   })
 
-function resultOf({ row, outcome, statusCode, authorization, candidate, error }: RowResult, polled: PolledCandidate | undefined): object {
+function resultOf(result: RowResult, polled: PolledCandidate | undefined): object {
+  const { row, outcome, statusCode, authorization, candidate, error, elsewhere, outOfBand, earlier } = result
   const known = candidate && {
     candidate_id: candidate.candidateId,
     status: candidate.status,
@@ -179,6 +201,9 @@ function resultOf({ row, outcome, statusCode, authorization, candidate, error }:
     candidate: polled?.candidate ?? known ?? null,
     error: error === undefined ? null : { code: error.code, detail: error.detail },
     journal_id: authorization?.id ?? null,
+    ...(elsewhere === undefined ? {} : { elsewhere }),
+    ...(outOfBand === undefined ? {} : { out_of_band: outOfBandData(outOfBand) }),
+    ...(earlier === undefined ? {} : { settled: settledData(earlier) }),
   }
 }
 

@@ -78,14 +78,24 @@ export interface Tally {
 
 /** An empty tally. */
 export function newTally(): Tally {
-  const kinds = new Map<ExitCode, { count: number; readonly where: string; readonly error: ProposerError }>()
+  const kinds = new Map<
+    ExitCode,
+    { count: number; readonly where: string; readonly error: ProposerError; readonly ways: Map<string, OwnWay> }
+  >()
   let all = 0
   return {
     add(where, error) {
       all++
       const known = kinds.get(error.meta.exitCode)
-      if (known === undefined) kinds.set(error.meta.exitCode, { count: 1, where, error })
-      else known.count++
+      const kind = known ?? { count: 0, where, error, ways: new Map<string, OwnWay>() }
+      kind.count++
+      const { hint } = error.meta
+      if (ownWays.has(error.code) && hint !== undefined) {
+        const way = kind.ways.get(error.code) ?? { count: 0, hint }
+        way.count++
+        kind.ways.set(error.code, way)
+      }
+      if (known === undefined) kinds.set(error.meta.exitCode, kind)
     },
     error({ total, goOn, stopped }) {
       const unknown = kinds.has(exit.unknown)
@@ -95,18 +105,36 @@ export function newTally(): Tally {
       }
       const worst = gravity.map((code) => kinds.get(code)).find((kind) => kind !== undefined)
       if (worst === undefined) return undefined
-      const { error, where, count } = worst
+      const { error, where, count, ways } = worst
       const { exitCode, hint, retryable } = error.meta
       const others = all > count ? `, ${all - count} more with other faults` : ''
       const detail = all === 1 ? `${where}: ${error.detail}` : `${count} of ${total} rows${others}; the first, ${where}: ${error.detail}`
       const isLater = exitCode === exit.unknown || exitCode === exit.deferred
       return new ProposerError(error.code, detail, {
         exitCode,
-        ...(isLater ? { hint: goOn } : hint === undefined ? {} : { hint }),
+        ...(isLater ? { hint: laterHint(goOn, count, ways) } : hint === undefined ? {} : { hint }),
         ...(retryable === undefined ? {} : { retryable }),
       })
     },
   }
+}
+
+/** Faults that the same input again does nothing about: what another gateway has is sent there, and a round that is over stays so. */
+const ownWays: ReadonlySet<string> = new Set(['other_origin', 'round_over'])
+
+/** How often such a fault came, and the first of its hints. */
+interface OwnWay {
+  count: number
+  readonly hint: string
+}
+
+function laterHint(goOn: string, count: number, ways: ReadonlyMap<string, OwnWay>): string {
+  const hints = [...ways].map(([code, way]) =>
+    code === 'other_origin' && way.count > 1 ? way.hint.replace(/(proposer replay) \S+/, '$1 --all') : way.hint,
+  )
+  const own = [...ways.values()].reduce((sum, way) => sum + way.count, 0)
+  if (own < count) return [goOn, ...hints].join('; for what that does not settle: ')
+  return hints.join('; ')
 }
 
 /** How far a batch has come, as a bar. */

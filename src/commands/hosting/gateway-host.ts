@@ -3,6 +3,7 @@
  * listener before it; `--local` hands its handler to the client instead of a socket. Nothing else differs between the two.
  */
 import { dirname, resolve } from 'node:path'
+import { aggregating } from '../../core/chain/aggregate.js'
 import type { RegistryEntry } from '../../core/chain/questions.js'
 import type { Contracts } from '../../core/chain/round.js'
 import { contractsOf, type GatewayConfig, parseConfig } from '../../core/gateway/config.js'
@@ -10,8 +11,12 @@ import { createGateway, type Gateway } from '../../core/gateway/gateway.js'
 import type { Ledger } from '../../core/gateway/ledger/ledger.js'
 import { knownKind } from '../../core/gateway/ledger/state.js'
 import { foldLedger, type LedgerSettings, ledgerReader, openLedger, storeFormat } from '../../core/gateway/ledger/store.js'
+import type { Desk } from '../../core/gateway/operator/desk.js'
+import { mergedRegistry } from '../../core/gateway/operator/registry.js'
 import { createPipeline } from '../../core/gateway/pipeline/pipeline.js'
 import { parseRegistry } from '../../core/gateway/registry.js'
+import type { ChainView } from '../../core/gateway/view/chain-view.js'
+import { createSlugs, namedBySlugs } from '../../core/gateway/view/slugs.js'
 import { createChainView, type LiveView } from '../../core/gateway/view/view.js'
 import { type Chain, ChainError, type Fetch, type Hex, type Signer } from '../../core/ports.js'
 import type { RequestRecord } from '../../core/protocol/call.js'
@@ -19,10 +24,11 @@ import { UsageError } from '../../core/protocol/errors.js'
 import { acquireLock, type Lock } from '../../core/storage/lock.js'
 import { openLog } from '../../core/storage/log.js'
 import { openLogReader } from '../../core/storage/reader.js'
-import type { Context } from '../context.js'
+import type { Context, ExpectedChain } from '../context.js'
 import { parseJson, readInput } from '../session/inputs.js'
 import { readPassword } from '../session/key-source.js'
 import { fromCwd } from '../session/paths.js'
+import { deskOfView } from './operator-desk.js'
 
 /** A configuration, and the folder that its paths are relative to. */
 export interface LoadedConfig {
@@ -54,6 +60,8 @@ export interface HostedGateway {
   readonly ledger: Ledger
   readonly view: LiveView
   readonly contracts: Contracts
+  /** Where the operator's acts are carried out while this process holds the store. */
+  readonly desk: Desk
   /** Replaces what others read in the lock: who runs here and where its admin listener is. */
   setNote(note: string): Promise<void>
   /** Resolves with the reason when the store can no longer be written (R10, R12); never otherwise. */
@@ -69,7 +77,7 @@ export async function openGateway(context: Context, { config, folder }: LoadedCo
   const { clock, random, hash, files, liveness } = context
   const contracts = contractsOf(config)
   const signer = await executorSigner(context, { config, folder }, options)
-  const entries = await registryOf(context, { config, folder })
+  const configured = await registryOf(context, { config, folder })
   const store = resolve(folder, config.store)
   const [{ requireLocalDisk }, { breathe }] = await Promise.all([import('../../core/io/files.js'), import('../../core/io/serving/load.js')])
   await requireLocalDisk(store)
@@ -81,7 +89,7 @@ export async function openGateway(context: Context, { config, folder }: LoadedCo
     if (signer) closers.push(async () => signer.dispose())
     const lock = await acquireLock({ files, liveness, random }, store, 'starting')
     closers.push(() => lock.release())
-    const chain = await context.edges.chain(config.chain.rpc_urls)
+    const chain = await context.edges.chain(config.chain.rpc_urls, expectedChain(config))
     const fold = foldLedger()
     const log = await openLog(
       { files, clock, hash },
@@ -94,7 +102,10 @@ export async function openGateway(context: Context, { config, folder }: LoadedCo
     const genesisHash = await genesisOf(context, chain, config, fold.state.info === undefined, options.onWait)
     const ledger = await openLedger({ clock, random }, log, fold.state, settingsOf(config, genesisHash))
     closers.push(() => ledger.close())
-    const view = createChainView({ clock, chain }, contracts, ledger, {
+    const entries = mergedRegistry(configured, ledger.questions)
+    const registered = slugsOf(entries)
+    const reads = aggregating(chain, breathe)
+    const view = createChainView({ clock, chain: reads }, contracts, ledger, {
       maxHeadAgeSeconds: config.chain.max_head_age_seconds,
       entries,
     })
@@ -103,7 +114,7 @@ export async function openGateway(context: Context, { config, folder }: LoadedCo
       ports: { clock, random },
       ledger,
       view,
-      chain: fenced(chain, lock),
+      chain: fenced(reads, lock),
       signer,
       contracts,
       config,
@@ -114,16 +125,17 @@ export async function openGateway(context: Context, { config, folder }: LoadedCo
       ports: { clock, random, hash },
       config,
       ledger,
-      view,
+      view: await namedView(context, config, registered, view),
       pipeline,
       breathe,
       onRequest: options.onRequest,
       overloaded: options.overloaded,
     })
     closers.push(() => drain(context, gateway))
+    const desk = deskOfView(context, { folder: store, log, state: fold.state, ledger, configured }, view, registered)
     await view.start()
     pipeline.start()
-    return { gateway, ledger, view, contracts, broken, setNote: (note) => lock.setNote(note), close: closeAll }
+    return { gateway, ledger, view, contracts, desk, broken, setNote: (note) => lock.setNote(note), close: closeAll }
   } catch (error) {
     await closeAll()
     throw error
@@ -159,15 +171,22 @@ async function openForLooking(
 ): Promise<Pick<HostedGateway, 'gateway' | 'ledger' | 'close'>> {
   const { clock, random, hash, files } = context
   const contracts = contractsOf(config)
-  const entries = await registryOf(context, { config, folder })
+  const configured = await registryOf(context, { config, folder })
   const fold = foldLedger()
   const reader = await openLogReader({ files, hash }, resolve(folder, config.store), { format: storeFormat, knownKinds: knownKind })
   try {
     await reader.replay(fold.onRecord)
     const ledger = ledgerReader(reader, fold.state, settingsOf(config, undefined))
-    const chain = await context.edges.chain(config.chain.rpc_urls)
-    const view = createChainView({ clock, chain }, contracts, ledger, { maxHeadAgeSeconds: config.chain.max_head_age_seconds, entries })
-    const gateway = createGateway({ ports: { clock, random, hash }, config, ledger, view })
+    const entries = mergedRegistry(configured, ledger.questions)
+    const chain = await context.edges.chain(config.chain.rpc_urls, expectedChain(config))
+    const { breathe } = await import('../../core/io/serving/load.js')
+    const reads = aggregating(chain, breathe)
+    const view = createChainView({ clock, chain: reads }, contracts, ledger, {
+      maxHeadAgeSeconds: config.chain.max_head_age_seconds,
+      entries,
+    })
+    const named = await namedView(context, config, slugsOf(entries), view)
+    const gateway = createGateway({ ports: { clock, random, hash }, config, ledger, view: named })
     await view.start()
     return {
       gateway,
@@ -183,7 +202,11 @@ async function openForLooking(
   }
 }
 
-function settingsOf(config: GatewayConfig, genesisHash: Hex | undefined): LedgerSettings {
+export function expectedChain({ chain }: GatewayConfig): ExpectedChain {
+  return { expectedChainId: chain.id, maxHeadAgeSeconds: chain.max_head_age_seconds }
+}
+
+export function settingsOf(config: GatewayConfig, genesisHash: Hex | undefined): LedgerSettings {
   return {
     chainId: config.chain.id,
     genesisHash,
@@ -192,26 +215,28 @@ function settingsOf(config: GatewayConfig, genesisHash: Hex | undefined): Ledger
   }
 }
 
-/**
- * The question registry of a configuration. Throws UsageError for a file that cannot be read, and for slugs from Gamma, which this
- * version does not look up: a setting that nothing reads must not look as if it worked.
- */
+/** The question registry of a configuration. Throws UsageError for a file that cannot be read. */
 export async function registryOf(context: Context, { config, folder }: LoadedConfig): Promise<readonly RegistryEntry[]> {
-  if (config.slugs.source === 'gamma') {
-    throw new UsageError('slugs_unsupported', 'slugs.source "gamma" is not supported by this version', {
-      hint: 'set slugs to {"source": "registry"} and name slugs in the questions file',
-    })
-  }
   if (config.questions === null) return []
   const path = resolve(folder, config.questions)
   return parseRegistry(parseJson(await readInput(context, path), path), path)
+}
+
+const slugsOf = (entries: readonly RegistryEntry[]) => new Set(entries.flatMap(({ slug }) => slug ?? []))
+
+/** The view as callers name questions: slugs that the registry does not have come from Gamma, where the configuration says so. */
+async function namedView(context: Context, { slugs }: GatewayConfig, registered: ReadonlySet<string>, view: LiveView): Promise<ChainView> {
+  if (slugs.source === 'registry') return view
+  const { gammaLookUp } = await import('../../core/io/gamma.js')
+  const lookUp = gammaLookUp(await context.edges.fetch(), slugs.url)
+  return namedBySlugs(view, createSlugs(context.clock, lookUp), registered, context.clock)
 }
 
 /**
  * The hash of block 0, which a new store records. Waits for a node as long as the store is new, because it cannot be written without;
  * an existing one is served at once, and the view goes on asking. Throws UsageError `wrong_chain` where a node is on another chain.
  */
-async function genesisOf(
+export async function genesisOf(
   context: Context,
   chain: Chain,
   config: GatewayConfig,

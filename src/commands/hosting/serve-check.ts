@@ -1,90 +1,183 @@
-/** `serve --check`: configuration, keys and chain, without taking the store or listening anywhere. */
+/**
+ * `serve --check` (contract §6): everything that would keep a gateway from its work, in one run, without taking the store, sending
+ * anything or making a file. Each fault says how it is mended.
+ */
 import { resolve } from 'node:path'
-import { roles, signedProposerAbi } from '../../core/chain/contracts.js'
-import { readContract } from '../../core/chain/reading.js'
-import { Trust } from '../../core/client/signing/trust.js'
-import { type Address, type Chain, ChainError } from '../../core/ports.js'
-import { UsageError } from '../../core/protocol/errors.js'
+import { unconfirmedAmong } from '../../core/chain/profiles.js'
+import { configFaults } from '../../core/gateway/config.js'
+import { type Address, SlugLookUpError } from '../../core/ports.js'
+import type { LockHolder } from '../../core/storage/lock.js'
 import type { Context } from '../context.js'
+import { parseJson, readInput } from '../session/inputs.js'
+import { readPassword } from '../session/key-source.js'
 import { fromCwd } from '../session/paths.js'
-import { verifyTrust } from '../trust-verify.js'
+import { checkContracts, checkExecutor, checkNodes } from './check-chain.js'
+import { checkStore } from './check-store.js'
+import { type Finding, fault, orFault, right, told, warning } from './findings.js'
 import { type LoadedConfig, registryOf } from './gateway-host.js'
 import { configure, type ServerOptions } from './server.js'
 
-export interface Fault {
-  readonly detail: string
-  readonly hint: string
-}
-
-/** Every fault that would keep `serve` from executing. Throws UsageError only where gateway.json itself cannot be read. */
-export async function checkGateway(context: Context, path: string, options: ServerOptions): Promise<readonly Fault[]> {
-  const loaded = await configure(context, path, options)
-  const faults: Fault[] = []
-  await gathered(faults, () => registryOf(context, loaded))
-  const executor = await gathered(faults, () => executorAddress(context, loaded, options))
-  const { rpc_urls } = loaded.config.chain
-  const chain = await context.edges.chain(rpc_urls)
-  try {
-    faults.push(...(await chainFaults(chain, loaded, executor)))
-  } catch (error) {
-    if (!(error instanceof ChainError)) throw error
-    faults.push({ detail: `the chain cannot be read: ${error.message}`, hint: 'look at chain.rpc_urls' })
+/** All findings, in the order in which an operator mends them. Throws UsageError only for what is wrong on the command line itself. */
+export async function checkGateway(context: Context, path: string, options: ServerOptions): Promise<readonly Finding[]> {
+  const findings: Finding[] = []
+  const loaded = await configuration(context, path, options, findings)
+  // Nothing can be said of what no configuration names.
+  if (loaded === undefined) return findings
+  const { config } = loaded
+  findings.push(...(await questionFindings(context, loaded)), ...(await slugFindings(context, loaded)))
+  const executor = await executorAddress(context, loaded, options, findings)
+  const nodes = await checkNodes(context, config)
+  findings.push(...nodes.findings)
+  const store = await checkStore(context, loaded, nodes.genesisHash)
+  const { chain, head } = nodes
+  if (chain && head) {
+    findings.push(...(await checkContracts(chain, config, head, store.allowlist)))
+    if (executor !== undefined) findings.push(...(await checkExecutor(chain, config, head, executor)))
   }
-  return faults
+  if (store.allowlist.length === 0) {
+    const hint = 'set admission.allowlist to the wallets that may propose here'
+    findings.push(warning('allowlist', 'nobody may propose: admission.allowlist is empty, and so is that of the store', hint))
+  } else findings.push(right('allowlist', `${store.allowlist.length} wallets may propose`))
+  findings.push(...store.findings, ...(await portFindings(loaded, store.holder)))
+  return findings
 }
 
-/** Takes a UsageError for a fault among others. */
-async function gathered<T>(faults: Fault[], work: () => Promise<T>): Promise<T | undefined> {
+/** gateway.json with --set, --port and --host; every key that is wrong in it is a fault of its own. */
+async function configuration(
+  context: Context,
+  path: string,
+  options: ServerOptions,
+  findings: Finding[],
+): Promise<LoadedConfig | undefined> {
+  const raw = await orFault('config', findings, async () => parseJson(await readInput(context, path), path))
+  if (raw === undefined) return undefined
+  for (const detail of configFaults(raw)) {
+    findings.push(fault('config', `${path}: ${detail}`, `correct ${path}`))
+  }
+  if (findings.length > 0) return undefined
+  const loaded = await configure(context, path, options)
+  const { profile, requesters } = loaded.config.chain
+  findings.push(right('config', `${path} is a configuration${profile === undefined ? '' : `, with the contracts of profile ${profile}`}`))
+  const addresses = requesters.map(({ address }) => address)
+  for (const detail of unconfirmedAmong(profile, addresses)) findings.push(told('profile', detail))
+  return loaded
+}
+
+async function questionFindings(context: Context, loaded: LoadedConfig): Promise<readonly Finding[]> {
+  const findings: Finding[] = []
+  const { chain, questions } = loaded.config
+  const entries = await orFault('questions', findings, () => registryOf(context, loaded))
+  if (entries === undefined) return findings
+  if (questions === null) return [right('questions', 'no questions file: questions of the listed adapters need none')]
+  const trusted = new Set(chain.requesters.map(({ address }) => address))
+  const foreign = entries.filter((entry) => {
+    const requester = entry.request?.requester ?? entry.requester
+    return requester !== undefined && !trusted.has(requester)
+  })
+  if (foreign.length > 0) {
+    const detail = `${foreign.length} of ${entries.length} questions name a requester that chain.requesters does not list; the first: ${foreign[0]?.questionId}`
+    findings.push(warning('questions', detail, 'add that requester with its kind to chain.requesters, or take the entry out'))
+  }
+  const slugs = entries.filter(({ slug }) => slug !== undefined).length
+  return [...findings, right('questions', `${questions}: ${entries.length} questions, ${slugs} slugs`)]
+}
+
+/** A slug of nobody: that it is unknown is an answer. */
+const probeSlug = 'serve-check'
+const gammaLimitMs = 5_000
+
+async function slugFindings(context: Context, { config: { slugs } }: LoadedConfig): Promise<readonly Finding[]> {
+  if (slugs.source === 'registry') return []
+  const { gammaLookUp } = await import('../../core/io/gamma.js')
   try {
-    return await work()
+    await gammaLookUp(await context.edges.fetch(), slugs.url)(
+      probeSlug,
+      AbortSignal.any([context.signal, AbortSignal.timeout(gammaLimitMs)]),
+    )
+    return [right('slugs', 'slugs.url answers')]
   } catch (error) {
-    if (!(error instanceof UsageError)) throw error
-    faults.push({ detail: error.detail, hint: error.meta.hint ?? 'correct gateway.json' })
+    if (!(error instanceof SlugLookUpError)) throw error
+    const hint = 'look at slugs.url and the network; question IDs and the slugs of the questions file go on working'
+    return [warning('slugs', `slugs.url cannot be asked: ${error.message}`, hint)]
+  }
+}
+
+/** Whose key would sign (contract §7, Executor key). A keystore is unlocked only where its password is in a file. */
+async function executorAddress(
+  context: Context,
+  loaded: LoadedConfig,
+  options: ServerOptions,
+  findings: Finding[],
+): Promise<Address | undefined> {
+  const check = 'executor_key'
+  const { pipeline, executor } = loaded.config
+  if (!pipeline.enabled || !executor.enabled) {
+    findings.push(told(check, `${pipeline.enabled ? 'executor' : 'pipeline'}.enabled is false: candidates wait and nothing is executed`))
     return undefined
   }
-}
-
-/** Whose key would sign; a keystore is not unlocked for it. */
-async function executorAddress(context: Context, { config, folder }: LoadedConfig, options: ServerOptions): Promise<Address | undefined> {
-  if (!config.pipeline.enabled || !config.executor.enabled) return undefined
   const variable = context.env.PROPOSER_EXECUTOR_KEY_FILE
-  const file = variable !== undefined && variable !== '' ? fromCwd(context.cwd, variable) : config.executor.key_file
+  const file = variable !== undefined && variable !== '' ? fromCwd(context.cwd, variable) : executor.key_file
   if (options.executorAccount === undefined && file !== undefined) {
-    const { readKeyFile, signerFromKey } = await import('../../core/io/keys.js')
-    const signer = signerFromKey(await readKeyFile(resolve(folder, file)))
-    signer.dispose()
-    return signer.address
+    const address = await orFault(check, findings, () => addressInFile(resolve(loaded.folder, file)))
+    if (address !== undefined) findings.push(right(check, `the key file of the executor ${address} is its owner's alone`))
+    return address
   }
-  const name = options.executorAccount ?? config.executor.account
+  const name = options.executorAccount ?? executor.account
   if (name === undefined) {
-    throw new UsageError('no_executor_key', 'the executor is enabled and has no key', {
-      hint: 'set executor.key_file or executor.account in gateway.json, or PROPOSER_EXECUTOR_KEY_FILE, or executor.enabled=false',
-    })
+    const hint =
+      'set executor.key_file or executor.account in gateway.json, give --executor-account, or set PROPOSER_EXECUTOR_KEY_FILE or executor.enabled=false'
+    findings.push(fault(check, 'the executor is enabled and has no key', hint))
+    return undefined
   }
-  const { readKeystore } = await import('../../core/io/keystore.js')
-  return (await readKeystore(context.files, options.home, name)).address
+  return orFault(check, findings, () => addressInKeystore(context, options, name, findings))
 }
 
-async function chainFaults(chain: Chain, { config }: LoadedConfig, executor: Address | undefined): Promise<Fault[]> {
-  const { id, permit2, signed_proposer, oracles, requesters, tokens } = config.chain
-  const checks = await verifyTrust(chain, Trust.parse({ chain_id: id, permit2, signed_proposer, oracles, requesters, tokens }))
-  const faults = checks
-    .filter(({ ok }) => !ok)
-    .map(({ name, detail }) => ({ detail: `${name}: ${detail}`, hint: 'correct the chain section of gateway.json' }))
-  // Without sound contracts an answer about the executor would mean nothing.
-  if (executor === undefined || faults.length > 0) return faults
-  const head = await chain.block('latest')
-  if (!head) throw new ChainError('unavailable', 'the node knows no latest block')
-  const asked = [roles.delegatedProposer, executor] as const
-  const mayPropose = await readContract(chain, head.number, signed_proposer as Address, signedProposerAbi, 'hasRole', asked)
-  if (!mayPropose) {
-    faults.push({
-      detail: `the executor ${executor} may not propose`,
-      hint: 'have DELEGATED_PROPOSER_ROLE granted to it on the SignedProposer',
-    })
+async function addressInFile(path: string): Promise<Address> {
+  const { readKeyFile, signerFromKey } = await import('../../core/io/keys.js')
+  const signer = signerFromKey(await readKeyFile(path))
+  signer.dispose()
+  return signer.address
+}
+
+async function addressInKeystore(
+  context: Context,
+  { home, executorPasswordFile }: ServerOptions,
+  name: string,
+  findings: Finding[],
+): Promise<Address | undefined> {
+  const { readKeystore, unlockKeystore } = await import('../../core/io/keystore.js')
+  const { address } = await readKeystore(context.files, home, name)
+  if (executorPasswordFile === undefined) {
+    const detail = `the keystore ${name}${address === undefined ? '' : ` of the executor ${address}`} is there; its password was not tried`
+    findings.push(warning('executor_key', detail, 'give --executor-password-file <file>, which a gateway without a terminal needs'))
+    return address
   }
-  if ((await chain.balance(executor)) === 0n) {
-    faults.push({ detail: `the executor ${executor} cannot pay for gas`, hint: 'send it the coin of the chain' })
+  const { signerFromKey } = await import('../../core/io/keys.js')
+  const password = await readPassword(context, executorPasswordFile, '')
+  const signer = signerFromKey(await unlockKeystore(context.files, home, name, password))
+  signer.dispose()
+  findings.push(right('executor_key', `the keystore ${name} of the executor ${signer.address} opens with its password`))
+  return signer.address
+}
+
+/** Where the gateway would listen. What the process that has the store open listens on itself is no fault. */
+async function portFindings({ config }: LoadedConfig, holder: LockHolder | undefined): Promise<readonly Finding[]> {
+  const { probePort } = await import('../../core/io/probes.js')
+  const { listen, admin } = config
+  if (listen.port === admin.port && listen.port !== 0) {
+    const hint = 'give listen.port and admin.port two numbers'
+    return [fault('admin', `listen.port and admin.port are both ${admin.port}`, hint)]
   }
-  return faults
+  const isRunning = holder?.state === 'alive' && holder.note.endsWith(`:${admin.port}`)
+  const look = async (check: 'listen' | 'admin', host: string, port: number): Promise<Finding> => {
+    const where = `${host}:${port}`
+    const code = await probePort(host, port)
+    if (code === undefined) return right(check, port === 0 ? `${host}: a free port` : `${where} is free`)
+    if (isRunning && code === 'EADDRINUSE')
+      return told(check, `${where} is in use, as by the process ${holder.pid} that has the store open`)
+    const free = check === 'listen' ? 'set listen.host and listen.port, or give --port' : 'set admin.port'
+    const why = code === 'EADDRINUSE' ? 'another process listens there' : code
+    return fault(check, `${where} cannot be listened on: ${why}`, `end what listens there, or ${free}`)
+  }
+  return [await look('listen', listen.host, listen.port), await look('admin', '127.0.0.1', admin.port)]
 }

@@ -1,7 +1,12 @@
 /** A gateway behind its listeners: what `serve` and `demo` run. */
+import { resolve } from 'node:path'
+import { unconfirmedAmong } from '../../core/chain/profiles.js'
 import type { GatewayConfig } from '../../core/gateway/config.js'
 import { applySet, parseConfig } from '../../core/gateway/config.js'
+import { actBodies, isActName } from '../../core/gateway/operator/acts.js'
 import type { DevDescription } from '../../core/io/dev/dev-chain.js'
+import type { AdminDesk } from '../../core/io/serving/admin-listener.js'
+import type { GatewayGauges } from '../../core/protocol/call.js'
 import { ProposerError, StorageError, UsageError } from '../../core/protocol/errors.js'
 import type { Context } from '../context.js'
 import { visible } from '../view/render.js'
@@ -59,11 +64,19 @@ export async function startServer(context: Context, path: string, options: Serve
   const loaded = await configure(context, path, options)
   const { host } = loaded.config.listen
   if (!isLoopback(host)) {
-    context.output.warn(`warning: ${visible(host)} is reachable from outside, and this is plain HTTP: put a TLS proxy before it`)
+    context.output.warning('plain_http', `${host} is reachable from outside, and this is plain HTTP: put a TLS proxy before it`)
   }
-  const [{ listen }, { listenAdmin }, { watchLoad }, requests] = await Promise.all([
+  const { profile, requesters } = loaded.config.chain
+  for (const told of unconfirmedAmong(
+    profile,
+    requesters.map(({ address }) => address),
+  )) {
+    context.output.warning('unconfirmed_pin', told)
+  }
+  const [{ listen }, { listenAdmin }, { ensureAdminToken }, { watchLoad }, requests] = await Promise.all([
     import('../../core/io/serving/listener.js'),
     import('../../core/io/serving/admin-listener.js'),
+    import('../../core/io/serving/admin-token.js'),
     import('../../core/io/serving/load.js'),
     options.log ? import('../../core/io/serving/request-log.js') : undefined,
   ])
@@ -84,7 +97,9 @@ export async function startServer(context: Context, path: string, options: Serve
     })
     closers.push(() => hosted.close())
     const { gateway } = hosted
-    const admin = await bound('admin', loaded.config, () => listenAdmin({ ...gateway, port: loaded.config.admin.port }))
+    const token = await ensureAdminToken(context, resolve(loaded.folder, loaded.config.store))
+    const desk = adminDesk(loaded.config, hosted, token)
+    const admin = await bound('admin', loaded.config, () => listenAdmin({ ...gateway, port: loaded.config.admin.port, desk }))
     closers.push(() => admin.close())
     const front = await bound('listen', loaded.config, () =>
       listen({ ...loaded.config.listen, handler: gateway.handle, onRefused: gateway.observe }),
@@ -103,6 +118,23 @@ export async function startServer(context: Context, path: string, options: Serve
     throw error
   }
 }
+
+/** What the admin listener has beyond looking at the process: the operator's acts, and the budget, which lives in memory only. */
+function adminDesk({ budget }: GatewayConfig, { desk, gateway }: HostedGateway, token: string): AdminDesk {
+  const acts = Object.keys(actBodies).filter(isActName)
+  return {
+    token,
+    looks: { '/operator/budget': () => ({ window_seconds: budget.window_seconds, ...budgetOf(gateway.gauges()) }) },
+    acts: Object.fromEntries(acts.map((name) => [`/operator/${name}`, (body: unknown) => desk.run(name, body)])),
+  }
+}
+
+const budgetOf = ({ budget }: GatewayGauges) => ({
+  global_items: budget.limitItems,
+  per_ip_items: budget.perClientLimitItems,
+  spent_items: budget.spentItems,
+  clients: budget.clients,
+})
 
 /** Puts what a gateway for a dev chain needs into a folder; the path of its gateway.json. */
 export async function writeDevGateway(folder: string, dev: DevDescription): Promise<string> {

@@ -127,7 +127,7 @@ async function unlockSource(context: Context, settings: Settings, passwordFile: 
   const keyFile = context.env.PROPOSER_KEY_FILE
   if (keyFile !== undefined && keyFile !== '') return signerFromKey(await readKeyFile(fromCwd(context.cwd, keyFile)))
   if (context.environmentKey !== undefined && context.environmentKey !== '') {
-    context.output.warn('warning: the key comes from PROPOSER_PRIVATE_KEY; a keystore (`proposer account import`) is safer')
+    context.output.warning('key_in_environment', 'the key comes from PROPOSER_PRIVATE_KEY; a keystore (`proposer account import`) is safer')
     return signerFromKey(parseKey(context.environmentKey, 'PROPOSER_PRIVATE_KEY'))
   }
   throw new UsageError('no_account', 'no key of a proposer is named', {

@@ -4,6 +4,7 @@ import { type BudgetedClient, type BudgetOptions, withBudget } from '../../core/
 import { createPlanner } from '../../core/client/budget/planner.js'
 import { type Journal, type JournalPorts, openJournal } from '../../core/client/journal/journal.js'
 import { createGatewayClient, type GatewayClient } from '../../core/client/sending/gateway-client.js'
+import { type ProfilePins, profilePins, wholePins } from '../../core/client/signing/profile-pins.js'
 import { parseTrust, type Trust } from '../../core/client/signing/trust.js'
 import type { Chain } from '../../core/ports.js'
 import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
@@ -151,11 +152,19 @@ function budgeted(context: Context, settings: Settings, gateway: GatewayClient, 
   return withBudget(gateway, planner, options)
 }
 
+/** The built-in pins that stand in for a trust file: only for a built-in profile whose own file is not there and not named. */
+export async function builtInPins(context: Context, { trust, profile }: Settings): Promise<ProfilePins | undefined> {
+  if (trust.origin !== 'default' || (await context.files.exists(trust.value))) return undefined
+  return profilePins(profile.value)
+}
+
 async function loadTrust(context: Context, settings: Settings): Promise<Trust> {
   const { value: path, from } = settings.trust
+  const builtIn = await builtInPins(context, settings)
+  if (builtIn !== undefined) return wholePins(settings.profile.value, builtIn)
   if (!(await context.files.exists(path))) {
     throw new UsageError('no_trust', `the contracts to trust are not pinned: ${path} (${from}) does not exist`, {
-      hint: 'make it with `proposer trust init --from <file>` (a trust.json or the ready line of a dev chain), or give --trust <file>',
+      hint: 'make it with `proposer trust init --from <file>` (a trust.json or the ready line of a dev chain), give --trust <file>, or use a built-in profile: --profile polygon or --profile dev',
     })
   }
   return parseTrust(parseJson(await readInput(context, path), path), path)

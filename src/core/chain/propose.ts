@@ -133,9 +133,18 @@ export function proposalExecutedOf(log: ChainLog) {
   }
 }
 
+/** Who is looked for: a proposer with a price, and the permit that tells one authorization of theirs from another. */
+export interface Expected {
+  readonly proposer: Address
+  readonly price: string
+  readonly amount: string
+  readonly nonce: string
+  readonly deadline: string
+}
+
 /**
- * What a round holds: who proposed which price (a decimal string), and where. `bySignature`: through our SignedProposer; then transaction
- * and log index (in the block) are known.
+ * What a round holds: who proposed which price (a decimal string), and where. `bySignature`: through our SignedProposer, by the very
+ * authorization that was looked for; then transaction and log index (in the block) are known.
  */
 export type OnChainProposal =
   | {
@@ -150,14 +159,14 @@ export type OnChainProposal =
 /**
  * The proposal that a round holds as of a block, or `undefined` where it holds none. The oracle keeps the time of the proposal but not
  * its transaction, so the block is searched by that time. Rejects with `ChainError`; so it does where the proposal is `expected`, and the
- * node does not show log and receipt: "not ours" must not be concluded from a node that lags. Source: domain §4 (Request), §9.
+ * node does not show log, receipt and calldata: "not ours" must not be concluded from a node that lags. Source: domain §4 (Request), §9.
  */
 export async function locateProposal(
   chain: Chain,
   request: WitnessRequest,
   signedProposer: Address,
   at: BlockHeader,
-  expected: { readonly proposer: Address; readonly price: string },
+  expected: Expected | undefined,
 ): Promise<OnChainProposal | undefined> {
   const key = [request.requester, request.identifier, BigInt(request.timestamp), request.ancillaryData] as const
   const held = await readContract(chain, at.number, request.oracle, oracleAbi, 'getRequest', key)
@@ -165,13 +174,27 @@ export async function locateProposal(
   const price = String(held.proposedPrice)
   if (proposer === zeroAddress) return undefined
   const found = await findLog(chain, request, held.proposalTime, at)
-  const isExpected = proposer === expected.proposer && price === expected.price
+  const isExpected = expected !== undefined && proposer === expected.proposer && price === expected.price
   if (!isExpected) return { proposer, price, bySignature: false, transactionHash: found?.log.transactionHash ?? null }
-  const receipt = found && (await chain.receipt(found.log.transactionHash))
-  if (!found || !receipt) throw new ChainError('unavailable', `the node shows a proposal by ${proposer}, and not its transaction yet`)
+  const [receipt, calldata] = found
+    ? await Promise.all([chain.receipt(found.log.transactionHash), chain.calldata(found.log.transactionHash)])
+    : [null, null]
+  if (!found || !receipt || calldata === null) {
+    throw new ChainError('unavailable', `the node shows a proposal by ${proposer}, and not its transaction yet`)
+  }
   const transactionHash = found.log.transactionHash
-  if (!cameThroughSignedProposer(receipt.logs, signedProposer, found)) return { proposer, price, bySignature: false, transactionHash }
+  const isOwn = cameThroughSignedProposer(receipt.logs, signedProposer, found) && carriesPermit(calldata, expected)
+  if (!isOwn) return { proposer, price, bySignature: false, transactionHash }
   return { proposer, price, bySignature: true, transactionHash, logIndex: found.log.logIndex }
+}
+
+/**
+ * Whether calldata holds this permit. No event names a permit's nonce, and a wallet may have signed the same price for a round twice; the
+ * fields of a permit stand side by side in `propose`, in a `multicall` and in what another relayer's contract passes on (domain §2).
+ */
+function carriesPermit(calldata: Hex, { amount, nonce, deadline }: Expected): boolean {
+  const words = [amount, nonce, deadline].map((value) => BigInt(value).toString(16).padStart(64, '0'))
+  return calldata.includes(words.join(''))
 }
 
 async function findLog(chain: Chain, request: WitnessRequest, proposalTime: bigint, at: BlockHeader): Promise<ProposedPrice | undefined> {

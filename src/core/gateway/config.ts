@@ -1,5 +1,6 @@
 /** gateway.json (contract §7). Pure: reading the file, and resolving paths against its folder, is the caller's part. */
 import { z } from 'zod'
+import { builtInProfile, profileNames } from '../chain/profiles.js'
 import type { Contracts } from '../chain/round.js'
 import type { Address } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
@@ -13,7 +14,11 @@ const path = z.string().min(1)
 const listOf = <T extends z.ZodType>(entry: T) => z.array(entry)
 const unique = (list: readonly string[]) => new Set(list).size === list.length
 
-const ChainSection = z.strictObject({
+const ChainContent = z.strictObject({
+  profile: z
+    .enum(profileNames)
+    .optional()
+    .describe(`the name of a built-in profile: ${profileNames.join(' or ')}`),
   id: positive.default(137).describe('the chain id, an integer such as 137'),
   rpc_urls: listOf(z.url({ protocol: /^https?$/ }))
     .min(1)
@@ -39,9 +44,27 @@ const ChainSection = z.strictObject({
   max_head_age_seconds: positive.default(30).describe('a number of seconds, at least 1'),
 })
 
-const SlugsSection = z.union([
+const ChainSection = ChainContent.superRefine(({ profile, id }, refinement) => {
+  const built = builtInProfile(profile)
+  if (built === undefined || built.chainId === id) return
+  const expected = `${built.chainId}, the chain of profile ${profile}, or left out`
+  refinement.addIssue({ code: 'custom', path: ['id'], params: { expected } })
+})
+
+/** Slugs decide what is read and shown, so that nobody on the way may change them; and messages never show a URL, so it holds no secret. */
+const plainBase = (text: string): boolean => {
+  if (!URL.canParse(text) || /[?#]/.test(text)) return false
+  const { protocol, hostname, username, password } = new URL(text)
+  if (username !== '' || password !== '') return false
+  return protocol === 'https:' || (protocol === 'http:' && /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/.test(hostname))
+}
+
+const SlugsSection = z.discriminatedUnion('source', [
   z.strictObject({ source: z.literal('registry') }),
-  z.strictObject({ source: z.literal('gamma'), url: z.url({ protocol: /^https?$/ }) }),
+  z.strictObject({
+    source: z.literal('gamma'),
+    url: z.string().refine(plainBase).describe('an https URL (http on loopback names only) without user name, query and fragment'),
+  }),
 ])
 
 const ExecutorSection = z.strictObject({
@@ -122,12 +145,35 @@ export function contractsOf(config: GatewayConfig): Contracts {
  * the key, what it must be, and the source; values are never repeated, since URLs may carry credentials (R5).
  */
 export function parseConfig(raw: unknown, source: string): GatewayConfig {
-  const parsed = Schema.safeParse(raw)
-  if (parsed.success) return parsed.data
-  const [issue] = parsed.error.issues
-  throw new UsageError('config_invalid', `${source}: ${issue ? faultOf(issue, raw) : 'is not a gateway configuration'}`, {
+  const judged = judge(raw)
+  if ('config' in judged) return judged.config
+  const [fault = 'is not a gateway configuration'] = judged.faults
+  throw new UsageError('config_invalid', `${source}: ${fault}`, {
     hint: `correct ${source}; \`proposer serve --check\` tells whether it is right`,
   })
+}
+
+/** Everything that is wrong with parsed JSON as a configuration, a sentence each, values never repeated; empty where it is one. */
+export function configFaults(raw: unknown): readonly string[] {
+  const judged = judge(raw)
+  return 'faults' in judged ? judged.faults : []
+}
+
+function judge(raw: unknown): { readonly config: GatewayConfig } | { readonly faults: readonly string[] } {
+  const whole = withProfile(raw)
+  const parsed = Schema.safeParse(whole)
+  return parsed.success ? { config: parsed.data } : { faults: parsed.error.issues.map((issue) => faultOf(issue, whole)) }
+}
+
+/** The contracts of `chain.profile` where the chain section does not name its own (domain §6). */
+function withProfile(raw: unknown): unknown {
+  if (!isRecord(raw) || !isRecord(raw.chain)) return raw
+  const { chain } = raw
+  const profile = typeof chain.profile === 'string' ? builtInProfile(chain.profile) : undefined
+  if (profile === undefined) return raw
+  const { chainId, permit2, signedProposer, oracles, requesters, tokens } = profile
+  const pins = { id: chainId, permit2, oracles, requesters, tokens, ...(signedProposer ? { signed_proposer: signedProposer } : {}) }
+  return { ...raw, chain: { ...pins, ...chain } }
 }
 
 function faultOf(issue: z.core.$ZodIssue, raw: unknown): string {
@@ -140,6 +186,9 @@ function faultOf(issue: z.core.$ZodIssue, raw: unknown): string {
   const given = issue.path.reduce<unknown>((value, part) => (isRecord(value) ? value[String(part)] : undefined), raw)
   const own: unknown = issue.code === 'custom' ? issue.params?.expected : undefined
   const expected = typeof own === 'string' ? own : (describe(issue.path) ?? 'of the documented form')
+  if (key === 'chain.signed_proposer' && given === undefined && isRecord(raw) && isRecord(raw.chain) && 'profile' in raw.chain) {
+    return `${key} is missing; it must be ${expected}: no public source names the SignedProposer of this profile, so the operator of that contract has to`
+  }
   return given === undefined ? `${key} is missing; it must be ${expected}` : `${key} must be ${expected}`
 }
 
@@ -166,7 +215,13 @@ function schemasAlong(keys: readonly PropertyKey[]): readonly unknown[] {
     const inner = bare(along.at(-1))
     if (inner instanceof z.ZodArray) along.push(inner.element)
     else if (inner instanceof z.ZodObject && Object.hasOwn(inner.shape, key)) along.push((inner.shape as Record<PropertyKey, unknown>)[key])
-    else return along
+    else if (inner instanceof z.ZodDiscriminatedUnion) {
+      const shape = inner.options
+        .flatMap((option) => (option instanceof z.ZodObject ? option.shape : []))
+        .find((one) => Object.hasOwn(one, key))
+      if (shape === undefined) return along
+      along.push((shape as Record<PropertyKey, unknown>)[key])
+    } else return along
   }
   return along
 }
@@ -193,6 +248,8 @@ export function applySet(config: GatewayConfig, ...assignments: readonly string[
   for (const assignment of assignments) {
     const split = assignment.indexOf('=')
     if (split < 1) throw invalidSetting(`--set takes key=value, such as budget.per_ip_items=500`)
+    // Its contracts are in place by now, and a setting that nothing reads must not look as if it worked.
+    if (assignment.startsWith('chain.profile=')) throw invalidSetting('--set chain.profile: a profile is named in gateway.json itself')
     const keys = assignment.slice(0, split).split('.')
     const last = keys.pop()
     const parent = keys.reduce<unknown>((value, key) => (isSection(value) && Object.hasOwn(value, key) ? value[key] : undefined), next)

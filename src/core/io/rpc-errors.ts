@@ -65,6 +65,13 @@ function kindOf(method: string, code: number | undefined, words: string): ChainE
   return 'refused'
 }
 
+/** Whether the node only lacks the block or its state: it is behind or pruned, which is no fault of its own. */
+export function isMissingState(error: ChainError): boolean {
+  return error.kind === 'unavailable' && missingState.test(error.message)
+}
+const missingState =
+  /header not found|missing trie node|unknown block|block not found|blockoutofrange|block is out of range|resource not available|historical state/i
+
 /** Raw revert data wherever a client puts it: `data`, `data.data`, `data.result`, `"Reverted 0x…"`. */
 export function revertDataOf(error: RpcErrorObject): Hex {
   const found = hexIn(error.data, 0)

@@ -1,6 +1,7 @@
 /** OpenAPI 3.1 of the gateway, made from the schemas that validate (contract §2), so that neither can say what the other does not. */
 import { z } from 'zod'
-import { wireFailures } from './errors.js'
+import { type WireCode, wireFailures } from './errors.js'
+import { answerExamples, errorExample, pathExamples, requestExamples } from './openapi-examples.js'
 import * as schema from './schema.js'
 
 interface Operation {
@@ -8,17 +9,43 @@ interface Operation {
   readonly path: string
   readonly id: string
   readonly summary: string
-  readonly tag: 'single' | 'batch' | 'service'
+  readonly description?: string
+  readonly tag: keyof typeof tags
   readonly request?: z.ZodType
-  /** Schema by success status. */
-  readonly answers: Readonly<Record<number, z.ZodType>>
-  /** Statuses of the error body beside those every charged route has. */
-  readonly failures: readonly number[]
+  /** Schema and what it means, by status. */
+  readonly answers: Readonly<Record<number, readonly [z.ZodType, string]>>
+  /** Codes of the error body beside those that every route of its kind has. */
+  readonly codes: readonly WireCode[]
   readonly free?: true
 }
 
-const Ready = z.object({ ready: z.boolean(), reasons: z.array(z.string()) })
-const Health = z.object({ status: z.literal('ok') })
+/** Generators make a class of each: the names are what a reader of such a client sees. */
+const tags = {
+  Proposals: 'One proposal at a time (v1)',
+  Batch: 'Up to a hundred at once; every item has a status_code of its own',
+  Gateway: 'The gateway itself; free of charge',
+} as const
+
+/** What the connection refuses on any route. */
+const framingCodes: readonly WireCode[] = ['bad_request', 'headers_too_large']
+const chargedCodes: readonly WireCode[] = [...framingCodes, 'expectation_failed', 'rate_limited', 'internal_error', 'server_busy']
+const bodyCodes: readonly WireCode[] = [
+  'invalid_json',
+  'unsupported_media_type',
+  'unsupported_encoding',
+  'payload_too_large',
+  'schema_violation',
+]
+const termsCodes: readonly WireCode[] = [
+  'unsupported_version',
+  'invalid_amount',
+  'outcome_not_allowed',
+  'permit_amount_below_required_bond',
+  'permit_deadline_too_soon',
+]
+
+const Ready = z.object({ ready: z.boolean(), reasons: z.array(z.string()) }).meta({ id: 'Readiness' })
+const Health = z.object({ status: z.literal('ok') }).meta({ id: 'Health' })
 
 const operations: readonly Operation[] = [
   {
@@ -26,87 +53,110 @@ const operations: readonly Operation[] = [
     path: '/v1/proposals/eligibility/{address}',
     id: 'eligibility',
     summary: 'Whether a wallet may propose now',
-    tag: 'single',
-    answers: { 200: schema.Eligibility },
-    failures: [400],
+    tag: 'Proposals',
+    answers: { 200: [schema.Eligibility, 'The answer for this wallet'] },
+    codes: ['invalid_identifier'],
   },
   {
     method: 'post',
     path: '/v1/proposals/{identifier}/signing-data',
     id: 'signingData',
     summary: 'Complete typed data for one proposal; keeps no state',
-    tag: 'single',
+    description:
+      'Checks outcome, amount, deadline and that the request is open, not eligibility. Sign what you have built and checked yourself.',
+    tag: 'Proposals',
     request: schema.SigningDataRequest,
-    answers: { 200: schema.SigningData },
-    failures: [400, 404, 409, 413, 422],
+    answers: { 200: [schema.SigningData, 'What to sign, and what it says'] },
+    codes: ['invalid_identifier', 'question_not_found', 'request_not_open', ...termsCodes, 'state_unavailable'],
   },
   {
     method: 'post',
     path: '/v1/proposals/{identifier}',
     id: 'submit',
-    summary: 'Submits a signed proposal: 202 admitted, 200 an exact replay in the current round',
-    tag: 'single',
+    summary: 'Submits a signed proposal',
+    description:
+      'Settle a lost answer, a 408 or a 500 by sending exactly the same bytes again: the same payload is the same candidate. Never sign again because of a timeout.',
+    tag: 'Proposals',
     request: schema.SignedProposal,
-    answers: { 202: schema.Acknowledgement, 200: schema.Acknowledgement },
-    failures: [400, 403, 404, 409, 413, 422],
+    answers: {
+      202: [schema.Acknowledgement, 'Admitted: durable and queued; `executed` is what means on chain'],
+      200: [schema.Acknowledgement, 'An exact replay in the current round: the same candidate'],
+    },
+    codes: [
+      'invalid_identifier',
+      'proposer_not_eligible',
+      'signature_not_authorized',
+      'question_not_found',
+      'candidate_conflict',
+      'request_not_open',
+      'round_advanced',
+      'permit_nonce_used',
+      'ancillary_data_not_allowed',
+      'invalid_signature_format',
+      ...termsCodes,
+      'admission_disabled',
+      'state_unavailable',
+      'store_unavailable',
+    ],
   },
   {
     method: 'get',
     path: '/v1/proposals/{identifier}/status/{candidate_id}',
     id: 'status',
     summary: 'Where a candidate stands',
-    tag: 'single',
-    answers: { 200: schema.CandidateStatus },
-    failures: [400, 404],
+    tag: 'Proposals',
+    answers: { 200: [schema.CandidateStatus, 'The candidate; times that have not come are null'] },
+    codes: ['invalid_identifier', 'question_not_found', 'candidate_not_found', 'state_unavailable'],
   },
   {
     method: 'post',
     path: '/propose/batch/signing-data',
     id: 'batchSigningData',
     summary: 'Signing context of 1 to 100 questions',
-    tag: 'batch',
+    tag: 'Batch',
     request: schema.BatchSigningDataRequest,
-    answers: { 200: schema.BatchSigningDataAnswer },
-    failures: [400, 413, 422],
+    answers: { 200: [schema.BatchSigningDataAnswer, 'One result per identifier, in the order of the request'] },
+    codes: [],
   },
   {
     method: 'post',
     path: '/propose/batch',
     id: 'batchSubmit',
-    summary: 'Submits 1 to 100 signed proposals, each on its own; read every item’s status_code',
-    tag: 'batch',
+    summary: 'Submits 1 to 100 signed proposals, each on its own',
+    description: 'A fault of shape in any item refuses the whole call. Otherwise every item stands alone: read its status_code.',
+    tag: 'Batch',
     request: schema.BatchSubmitRequest,
-    answers: { 200: schema.BatchSubmitAnswer },
-    failures: [400, 413, 422],
+    answers: { 200: [schema.BatchSubmitAnswer, 'One result per proposal, in the order of the request'] },
+    codes: ['ancillary_data_not_allowed'],
   },
   {
     method: 'post',
     path: '/propose/batch/status',
     id: 'batchStatus',
     summary: 'Where 1 to 100 candidates stand',
-    tag: 'batch',
+    tag: 'Batch',
     request: schema.BatchStatusRequest,
-    answers: { 200: schema.BatchStatusAnswer },
-    failures: [400, 413, 422],
+    answers: { 200: [schema.BatchStatusAnswer, 'One result per candidate id, in the order of the request'] },
+    codes: [],
   },
   {
     method: 'get',
     path: '/healthz',
     id: 'health',
     summary: 'Whether the process answers',
-    tag: 'service',
-    answers: { 200: Health },
-    failures: [],
+    tag: 'Gateway',
+    answers: { 200: [Health, 'It does'] },
+    codes: [],
     free: true,
   },
   {
     method: 'get',
     path: '/readyz',
     id: 'readiness',
-    summary: 'Whether store, chain and executor are ready, and what is missing',
-    tag: 'service',
-    answers: { 200: Ready, 503: Ready },
-    failures: [],
+    summary: 'Whether store, chain and executor are ready',
+    tag: 'Gateway',
+    answers: { 200: [Ready, 'Everything is'], 503: [Ready, 'What is missing'] },
+    codes: [],
     free: true,
   },
   {
@@ -114,9 +164,9 @@ const operations: readonly Operation[] = [
     path: '/openapi.json',
     id: 'openapi',
     summary: 'This document',
-    tag: 'service',
-    answers: { 200: z.looseObject({}) },
-    failures: [],
+    tag: 'Gateway',
+    answers: { 200: [z.looseObject({}), 'OpenAPI 3.1'] },
+    codes: [],
     free: true,
   },
 ]
@@ -137,17 +187,14 @@ function components(): Record<string, object> {
   return Object.fromEntries(Object.entries(schemas).map(([id, { $schema: _, $id: __, ...rest }]) => [id, rest]))
 }
 
-const content = (type: z.ZodType) => ({ 'application/json': { schema: jsonSchema(type) } })
+type Values = Readonly<Record<string, unknown>>
+const valued = (values: Values = {}) => Object.fromEntries(Object.entries(values).map(([name, value]) => [name, { value }]))
+const content = (type: z.ZodType, examples: object) => ({ 'application/json': { schema: jsonSchema(type), examples } })
 
-function failureAnswer(status: number): object {
-  const codes = Object.entries(wireFailures).flatMap(([code, failure]) => (failure.status === status ? [code] : []))
-  return { description: codes.join(', '), content: content(schema.ErrorBody) }
-}
-
-const parameterSchemas: Record<string, z.ZodType> = {
-  address: schema.Address,
-  identifier: schema.Identifier,
-  candidate_id: schema.Uuid,
+const parameters: Readonly<Record<string, readonly [z.ZodType, string]>> = {
+  address: [schema.Address, 'The wallet'],
+  identifier: [schema.Identifier, 'Question ID or slug'],
+  candidate_id: [schema.Uuid, 'The id that the acknowledgement gave'],
 }
 
 const integer = { type: 'integer', minimum: 0 }
@@ -156,52 +203,81 @@ const budgetHeaders = {
   'RateLimit-Remaining': { description: 'Items left in it', schema: integer },
   'RateLimit-Reset': { description: 'Seconds until it ends', schema: integer },
 }
+const retryAfter = { 'Retry-After': { description: 'Seconds to wait', required: true, schema: { type: 'integer', minimum: 1 } } }
+const headersOf = (free: boolean, status: number) => {
+  const headers = { ...(free ? {} : budgetHeaders), ...(status === 429 || status === 503 ? retryAfter : {}) }
+  return Object.keys(headers).length === 0 ? {} : { headers }
+}
+
+function codesOf({ codes, request, free }: Operation): readonly WireCode[] {
+  return [...(free ? framingCodes : chargedCodes), ...(request ? bodyCodes : []), ...codes]
+}
+
+/** The responses of an operation by status: those of its own, then one for each status that a code of it has. */
+function responses(operation: Operation): Record<string, object> {
+  const free = operation.free === true
+  const found: Record<string, object> = {}
+  for (const [status, [type, description]] of Object.entries(operation.answers)) {
+    const examples = valued(answerExamples[operation.id]?.[Number(status)])
+    found[status] = { description, ...headersOf(free, Number(status)), content: content(type, examples) }
+  }
+  // Nobody is left to read a body: the connection closes.
+  if (operation.request) found[408] = { description: 'The body came too late; whether it was taken is not said' }
+  const codes = codesOf(operation)
+  for (const status of new Set(codes.map((code) => wireFailures[code].status))) {
+    const own = codes.filter((code) => wireFailures[code].status === status)
+    const examples = Object.fromEntries(own.map((code) => [code, { $ref: `#/components/examples/${code}` }]))
+    found[status] = { description: own.join(', '), ...headersOf(free, status), content: content(schema.ErrorBody, examples) }
+  }
+  return found
+}
 
 function operationObject(operation: Operation): object {
   const names = [...operation.path.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => name)
-  const headers = operation.free ? {} : { headers: budgetHeaders }
-  const failures = operation.free ? operation.failures : [...operation.failures, 417, 429, 500, 503]
+  const { id, summary, description, tag, request } = operation
   return {
-    operationId: operation.id,
-    summary: operation.summary,
-    tags: [operation.tag],
-    ...(names.length === 0
-      ? {}
-      : {
-          parameters: names.map((name) => ({ name, in: 'path', required: true, schema: jsonSchema(parameterSchemas[name] ?? z.string()) })),
-        }),
-    ...(operation.request ? { requestBody: { required: true, content: content(operation.request) } } : {}),
-    responses: {
-      ...Object.fromEntries(
-        Object.entries(operation.answers).map(([status, type]) => [
-          status,
-          { description: operation.summary, ...headers, content: content(type) },
-        ]),
-      ),
-      ...Object.fromEntries(failures.map((status) => [String(status), { ...failureAnswer(status), ...headers }])),
-    },
+    operationId: id,
+    summary,
+    ...(description === undefined ? {} : { description }),
+    tags: [tag],
+    ...(names.length === 0 ? {} : { parameters: names.map(parameterObject) }),
+    ...(request ? { requestBody: { required: true, content: content(request, valued(requestExamples[id])) } } : {}),
+    responses: responses(operation),
   }
+}
+
+function parameterObject(name: string): object {
+  const [type, description] = parameters[name] ?? [z.string(), '']
+  return { name, in: 'path', required: true, description, schema: jsonSchema(type), examples: valued(pathExamples[name]) }
 }
 
 /** The document as plain JSON data. */
 export function openApiDocument(): {
   openapi: string
   paths: Record<string, Record<string, object>>
-  components: { schemas: Record<string, object> }
+  components: { schemas: Record<string, object>; examples: Record<string, object> }
 } & Record<string, unknown> {
   const paths: Record<string, Record<string, object>> = {}
   for (const operation of operations) {
     paths[operation.path] = { ...paths[operation.path], [operation.method]: operationObject(operation) }
   }
+  const used = new Set(operations.flatMap(codesOf))
   return {
     openapi: '3.1.0',
     info: {
       title: 'Proposer service',
       version: schema.version.api,
       description: 'Submission of signed proposals to oracle questions, single (v1) and in batches. Paths are exact; nothing is decoded.',
+      license: { name: 'MIT', identifier: 'MIT' },
     },
-    tags: [{ name: 'single' }, { name: 'batch' }, { name: 'service' }],
+    servers: [{ url: '/', description: 'Where this document came from' }],
+    // Nobody logs in: a signature authorizes its own proposal, and the allowlist knows wallets.
+    security: [],
+    tags: Object.entries(tags).map(([name, description]) => ({ name, description })),
     paths,
-    components: { schemas: components() },
+    components: {
+      schemas: components(),
+      examples: Object.fromEntries([...used].map((code) => [code, { value: errorExample(code) }])),
+    },
   }
 }

@@ -32,6 +32,8 @@ export const Address = z
 const zeroAddress = `0x${'0'.repeat(40)}`
 export const NonzeroAddress = Address.refine((text) => text !== zeroAddress, { params: { code: 'zero_address' } }).meta({
   id: 'NonzeroAddress',
+  description: 'Lowercase 20-byte address, not zero',
+  pattern: '^0x(?!0{40}$)[0-9a-f]{40}$',
 })
 
 export const Bytes32 = z
@@ -49,7 +51,12 @@ export const Signature = z
   .string()
   .regex(/^0x[0-9a-f]+$/, { abort: true })
   .refine((text) => text.length % 2 === 0 && text.length <= 2 + 2 * limits.signatureBytes, { params: { code: 'signature_length' } })
-  .meta({ id: 'Signature', description: 'Lowercase even-length hex, 1 to 8,192 bytes' })
+  .meta({
+    id: 'Signature',
+    description: 'Lowercase even-length hex, 1 to 8,192 bytes',
+    pattern: '^0x([0-9a-f]{2})+$',
+    maxLength: 2 + 2 * limits.signatureBytes,
+  })
 
 const slug = /^[a-z0-9-]{1,200}$/
 const bytes32 = /^0x[0-9a-f]{64}$/
@@ -65,7 +72,11 @@ export const Identifier = z
   .string()
   .max(limits.slugLength)
   .refine(isIdentifier, { params: { code: 'identifier' } })
-  .meta({ id: 'Identifier', description: 'Question ID (0x and 64 lowercase hex digits) or market slug (a-z, 0-9, hyphen)' })
+  .meta({
+    id: 'Identifier',
+    description: 'Question ID (0x and 64 lowercase hex digits) or market slug (a-z, 0-9, hyphen; not `eligibility`)',
+    pattern: '^(0x[0-9a-f]{64}|(?!0x|eligibility$)[a-z0-9-]{1,200})$',
+  })
 
 export const Uuid = z
   .string()
@@ -82,7 +93,11 @@ export const ClientRef = z
   .string()
   .regex(/^[^\u0000-\u001f\u007f-\u009f]*$/)
   .refine((text) => utf8Length(text) <= limits.clientRefBytes, { params: { code: 'too_long' } })
-  .meta({ id: 'ClientRef', description: 'Caller correlation string, at most 256 bytes, no control characters' })
+  .meta({
+    id: 'ClientRef',
+    description: 'Caller correlation string, at most 256 bytes, no control characters',
+    maxLength: limits.clientRefBytes,
+  })
 
 export const Version = z
   .strictObject({ api: z.literal(version.api), schema: z.literal(version.schema), witness: z.literal(version.witness) })
@@ -131,15 +146,14 @@ export const BatchStatusRequest = z.strictObject({ candidate_ids: items(Uuid) })
 export const WireError = z.object({ code: z.string(), detail: z.string() }).meta({ id: 'WireError' })
 export type WireError = z.infer<typeof WireError>
 
-export const ErrorBody = z
-  .object({ error: WireError, errors: z.array(z.object({ path: z.string(), code: z.string() })).optional() })
-  .meta({ id: 'ErrorBody' })
+const FieldFault = z.object({ path: z.string(), code: z.string() }).meta({ id: 'FieldFault', description: 'Where a fault lies, and which' })
+export const ErrorBody = z.object({ error: WireError, errors: z.array(FieldFault).optional() }).meta({ id: 'ErrorBody' })
 export type ErrorBody = z.infer<typeof ErrorBody>
 
 export const Eligibility = z.object({ version: Version, address: Address, eligible: z.boolean() }).meta({ id: 'Eligibility' })
 export type Eligibility = z.infer<typeof Eligibility>
 
-const TypedField = z.object({ name: z.string(), type: z.string() })
+const TypedField = z.object({ name: z.string(), type: z.string() }).meta({ id: 'TypedField' })
 const TypedDataTypes = z.record(z.string(), z.array(TypedField))
 
 export const TypedData = z
@@ -260,34 +274,38 @@ export const BatchSigningData = z
   .meta({ id: 'BatchSigningData' })
 export type BatchSigningData = z.infer<typeof BatchSigningData>
 
-const StatusCode = z.int().min(100).max(599)
+const StatusCode = z
+  .int()
+  .min(100)
+  .max(599)
+  .meta({ id: 'StatusCode', description: 'What the single route would have answered; only 2xx items carry a result, all others an error' })
 
-export const BatchSigningDataAnswer = z
-  .object({
-    results: z.array(
-      z.object({ identifier: z.string(), status_code: StatusCode, signing_data: BatchSigningData.optional(), error: WireError.optional() }),
-    ),
-  })
-  .meta({ id: 'BatchSigningDataAnswer' })
+// Results have names, so that generated clients have types for them.
+const BatchSigningDataResult = z
+  .object({ identifier: z.string(), status_code: StatusCode, signing_data: BatchSigningData.optional(), error: WireError.optional() })
+  .meta({ id: 'BatchSigningDataResult' })
+
+export const BatchSigningDataAnswer = z.object({ results: z.array(BatchSigningDataResult) }).meta({ id: 'BatchSigningDataAnswer' })
 export type BatchSigningDataAnswer = z.infer<typeof BatchSigningDataAnswer>
 
 export const BatchCandidate = z
   .object({ candidate_id: Uuid, status: CandidateState, received_at: Instant, status_url: z.string() })
   .meta({ id: 'BatchCandidate' })
 
-export const BatchSubmitAnswer = z
+const BatchSubmitResult = z
   .object({
-    results: z.array(
-      z.object({
-        client_ref: z.string().nullable(),
-        status_code: StatusCode,
-        candidate: BatchCandidate.optional(),
-        error: WireError.optional(),
-      }),
-    ),
-    summary: z.object({ accepted: z.int().min(0), replayed: z.int().min(0), rejected: z.int().min(0) }),
+    client_ref: z.string().nullable(),
+    status_code: StatusCode,
+    candidate: BatchCandidate.optional(),
+    error: WireError.optional(),
   })
-  .meta({ id: 'BatchSubmitAnswer' })
+  .meta({ id: 'BatchSubmitResult' })
+
+const BatchSummary = z
+  .object({ accepted: z.int().min(0), replayed: z.int().min(0), rejected: z.int().min(0) })
+  .meta({ id: 'BatchSummary', description: 'How many items were answered with 202, with 200 and with anything else' })
+
+export const BatchSubmitAnswer = z.object({ results: z.array(BatchSubmitResult), summary: BatchSummary }).meta({ id: 'BatchSubmitAnswer' })
 export type BatchSubmitAnswer = z.infer<typeof BatchSubmitAnswer>
 
 export const BatchCandidateStatus = z
@@ -300,16 +318,14 @@ export const BatchCandidateStatus = z
   })
   .meta({ id: 'BatchCandidateStatus' })
 
-export const BatchStatusAnswer = z
+const BatchStatusResult = z
   .object({
-    results: z.array(
-      z.object({
-        candidate_id: z.string(),
-        status_code: StatusCode,
-        candidate: BatchCandidateStatus.optional(),
-        error: WireError.optional(),
-      }),
-    ),
+    candidate_id: z.string(),
+    status_code: StatusCode,
+    candidate: BatchCandidateStatus.optional(),
+    error: WireError.optional(),
   })
-  .meta({ id: 'BatchStatusAnswer' })
+  .meta({ id: 'BatchStatusResult' })
+
+export const BatchStatusAnswer = z.object({ results: z.array(BatchStatusResult) }).meta({ id: 'BatchStatusAnswer' })
 export type BatchStatusAnswer = z.infer<typeof BatchStatusAnswer>

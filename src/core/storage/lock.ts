@@ -154,10 +154,16 @@ function locked(folder: string, holder: LockHolder): StorageError {
   const who = `process ${holder.pid} on ${holder.host}${about}`
   return holder.state === 'unknown'
     ? new StorageError('store_locked', `${folder} may be in use by ${who}: its state cannot be told`, {
-        hint: 'make sure that process is gone, then use --break-lock',
+        hint: `make sure that process is gone, then release its lock by creating the file ${epochPath(folder, holder.epoch)}.free`,
       })
-    : new StorageError('store_locked', `${folder} is in use by ${who}`, { hint: 'stop that process, or talk to it' })
+    : new StorageError('store_locked', `${folder} is in use by ${who}`, { hint: heldHint(holder) })
 }
+
+/** `proposer serve` names itself and its admin listener in the note; a client command ends by itself. */
+const heldHint = ({ note }: LockHolder): string =>
+  note.startsWith('serve')
+    ? 'send to that gateway instead: give the address it listens on as --gateway; or stop the process, then run the same command again'
+    : 'wait until that process is done, or stop it, then run the same command again'
 
 async function lost(ports: LockPorts, folder: string): Promise<StorageError> {
   const holder = await readHolder(ports, folder)

@@ -2,19 +2,23 @@
  * `batch submit` and `batch sign` (contract §6): rows in order, the journal first, signatures just before they are sent, so that their
  * deadlines count from then. Memory holds a hundred rows at a time, however many there are.
  */
-import { ProposerError, RejectedError, UnauthorizedError, UnavailableError, UncertainError } from '../../protocol/errors.js'
+import { ProposerError, UnauthorizedError, UnavailableError, UncertainError } from '../../protocol/errors.js'
 import { limits } from '../../protocol/schema.js'
-import { type Authorization, isUnsettled, stateOf } from '../journal/authorizations.js'
+import type { Authorization } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import type { SubmitParts } from '../sending/attempt.js'
+import { otherGateway } from '../sending/replay.js'
 import { isAborted } from '../sending/retry.js'
 import { timeLimit } from '../sending/sending.js'
+import type { SettledEarlier } from '../signing/settle.js'
 import { asItemError } from './errors.js'
+import { type Held, heldResult, holdBack, withRoundsOver } from './held.js'
 import type { BatchRow } from './input.js'
 import { type BatchParts, type Planned, type PlanOptions, planRows, savedFor, type ToSign } from './plan.js'
 import { type Settled, type SettleOptions, settleGroup } from './settle.js'
 import { signGroup, type ToImport } from './signing.js'
 import { inGroups, type Spending } from './spending.js'
+import { fromJournal, notSent, unsentOf } from './told.js'
 
 export interface BatchOptions {
   /** From `checkBatch`: marks the attempts, so that `resume` finishes exactly this input. */
@@ -37,9 +41,12 @@ export interface BatchOptions {
 /** What became of a row. */
 export interface RowResult extends Settled {
   readonly row: BatchRow
+  /** What became of its question's authorizations of earlier rounds before this one was signed. */
+  readonly earlier?: readonly SettledEarlier[]
 }
 
 type Parts = BatchParts & SubmitParts
+type Plan = Planned | Held
 
 /** So long may a call go on after Ctrl-C: an answer is worth more than a second saved. */
 const graceMs = 5_000
@@ -141,9 +148,9 @@ const outOfTime = () =>
   new UnavailableError('timed_out', 'the time given ran out', { hint: 'give it longer with --timeout, or go on with --resume' })
 
 async function* submitSome(parts: Parts, rows: readonly BatchRow[], options: BatchOptions, run: Run): AsyncGenerator<readonly RowResult[]> {
-  let plans: readonly Planned[]
+  let plans: readonly Plan[]
   try {
-    plans = await planRows(parts, rows, run.planning)
+    plans = await planSubmission(parts, rows, run.planning)
   } catch (error) {
     if (!(error instanceof UnavailableError) && !isAborted(run.planning.signal)) throw error
     if (error instanceof UnavailableError) run.stop(error)
@@ -168,39 +175,45 @@ async function* submitSome(parts: Parts, rows: readonly BatchRow[], options: Bat
   }
 }
 
-const isSettled = ({ kind }: Planned) => kind === 'done' || kind === 'rejected'
+/** `planRows`, with what must not be sent held back. */
+export const planSubmission = async (parts: Parts, rows: readonly BatchRow[], options: PlanOptions): Promise<readonly Plan[]> =>
+  holdBack(parts, await planRows(parts, rows, options), options.signal)
+
+const isSettled = ({ kind }: Plan) => kind === 'done' || kind === 'rejected' || kind === 'held'
 
 /** Goes with others in one call: everything but saved bytes of the single form, which go by their own route (contract §6). */
-const isBatchItem = (plan: Planned) => !isSettled(plan) && !(plan.kind === 'send' && plan.authorization.signed.form === 'single')
+const isBatchItem = (plan: Plan) => !isSettled(plan) && !(plan.kind === 'send' && plan.authorization.signed.form === 'single')
 
 /** How many plans from the front hold so many items of a batch call. */
-function firstWith(plans: readonly Planned[], items: number): number {
+function firstWith(plans: readonly Plan[], items: number): number {
   let found = 0
   const end = plans.findIndex((plan) => isBatchItem(plan) && ++found > items)
   return end < 0 ? plans.length : end
 }
 
 /** Signs what has to be signed and sends it in one go. */
-async function submitPlans(parts: Parts, plans: readonly Planned[], options: BatchOptions, run: Run): Promise<readonly RowResult[]> {
-  const ready = await authorizePlans(parts, plans, options.spending)
+async function submitPlans(parts: Parts, plans: readonly Plan[], options: BatchOptions, run: Run): Promise<readonly RowResult[]> {
+  const ready = await submittable(parts, plans, options.spending)
   const authorizations = ready.flatMap((one) => (one.kind === 'send' ? [one.authorization] : []))
   const { results: settled, gone } = await settleGroup(parts, authorizations, run.sending)
   run.spent(authorizations.filter(({ signed }) => signed.form === 'batch').length)
   if (gone !== undefined) run.stop(gone)
   const byId = new Map(settled.map((one) => [one.authorization?.id, one]))
-  const results = ready.map((one): RowResult => {
-    if (one.kind !== 'send') return resultOf(parts, one)
+  const results = ready.map((one, index): RowResult => {
+    const plan = plans[index]
+    const earlier = plan?.kind === 'sign' && plan.earlier.length > 0 ? { earlier: plan.earlier } : {}
+    if (one.kind !== 'send') return { ...resultOf(parts, one), ...earlier }
     const found = byId.get(one.authorization.id)
     if (found === undefined) throw new Error('an item was left without an outcome')
-    return { row: one.row, ...found }
+    return { row: one.row, ...found, ...earlier }
   })
-  return anew(parts, plans, results, options, run)
+  return anew(parts, plans, await withRoundsOver(parts, results, run.planning.signal), options, run)
 }
 
 /** Saved bytes of an earlier round are settled by now or say so: their rows are signed and sent once more (contract §6). */
 async function anew(
   parts: Parts,
-  plans: readonly Planned[],
+  plans: readonly Plan[],
   results: readonly RowResult[],
   options: BatchOptions,
   run: Run,
@@ -208,9 +221,11 @@ async function anew(
   const stale = results.filter(({ row, error }, index) => {
     const over =
       error?.code === 'round_advanced' ||
+      error?.code === 'round_over' ||
       error instanceof UnauthorizedError ||
       (error instanceof UncertainError && error.meta.httpStatus === 403)
-    return row.kind === 'intent' && plans[index]?.kind === 'send' && over
+    const kind = plans[index]?.kind
+    return row.kind === 'intent' && (kind === 'send' || kind === 'held') && over
   })
   if (stale.length === 0 || isAborted(run.planning.signal)) return results
   let plansAnew: readonly Planned[]
@@ -229,8 +244,10 @@ async function anew(
   const signing: Planned[] = []
   for (const plan of plansAnew) {
     const before = stale.find(({ row }) => row === plan.row)
-    const advanced = before?.error?.code === 'round_advanced'
-    if (plan.kind === 'rejected' && advanced) changed.set(plan.row, resultOf(parts, plan))
+    const code = before?.error?.code
+    const advanced = code === 'round_advanced' || code === 'round_over'
+    // An outcome that stays unknown is graver than why nothing can be signed in its place.
+    if (plan.kind === 'rejected' && code === 'round_advanced') changed.set(plan.row, resultOf(parts, plan))
     const signedFor = before?.authorization?.signed.timestamp
     // A refused signature is no reason to sign again but where it names another round than the current one.
     if (plan.kind === 'sign' && (advanced || (signedFor !== undefined && signedFor !== plan.context.request.timestamp))) signing.push(plan)
@@ -240,6 +257,25 @@ async function anew(
 }
 
 type Ready = Exclude<Planned, ToSign | ToImport>
+
+/** Signs and imports; what another process has signed and sent meanwhile is held to the same rules as what was saved before. */
+async function submittable(parts: Parts, plans: readonly Plan[], spending: Spending): Promise<readonly (Ready | Held)[]> {
+  const made = await authorizePlans(
+    parts,
+    plans.filter((plan): plan is Planned => plan.kind !== 'held'),
+    spending,
+  )
+  const byRow = new Map(made.map((one) => [one.row, one]))
+  const ready: (Ready | Held)[] = []
+  for (const plan of plans) {
+    const one = plan.kind === 'held' ? plan : byRow.get(plan.row)
+    if (one === undefined) throw new Error('an item was left unsigned')
+    const wasSent = plan.kind !== 'send' && one.kind === 'send' && one.authorization.attempts.length > 0
+    const result = wasSent ? await heldResult(parts, one.authorization) : undefined
+    ready.push(result === undefined ? one : { kind: 'held', row: one.row, result })
+  }
+  return ready
+}
 
 async function authorizePlans(parts: BatchParts, plans: readonly Planned[], spending: Spending): Promise<readonly Ready[]> {
   const waiting = plans.filter((plan): plan is ToSign | ToImport => plan.kind === 'sign' || plan.kind === 'import')
@@ -254,37 +290,17 @@ async function authorizePlans(parts: BatchParts, plans: readonly Planned[], spen
   })
 }
 
-/** What is told of a row that is not sent by this run: refused here, or finished before. */
-function resultOf(parts: Pick<BatchParts, 'ports'>, plan: Exclude<Ready, { kind: 'send' }>): RowResult {
+/** What is told of a row that is not sent by this run: refused here, held back, or finished before. */
+function resultOf(parts: Parts, plan: Exclude<Ready, { kind: 'send' }> | Held): RowResult {
   const { row } = plan
+  if (plan.kind === 'held') return { row, ...plan.result }
   if (plan.kind === 'rejected') {
     const { error } = plan
     const outcome = error instanceof UnavailableError ? 'deferred' : 'rejected'
     return { row, outcome, statusCode: error.meta.httpStatus ?? null, error: asItemError(row, error) }
   }
-  return { row, ...fromJournal(parts, plan.authorization) }
-}
-
-/** What an earlier run left in the journal. */
-function fromJournal({ ports }: Pick<BatchParts, 'ports'>, authorization: Authorization): Settled {
-  const { candidateId, attempts, terminal, receivedAt } = authorization
-  if (candidateId !== undefined) {
-    const status = attempts.findLast(({ end }) => end?.class === 'accepted')?.end?.status ?? 202
-    const candidate = {
-      candidateId,
-      status: terminal?.outcome === 'executed' || terminal?.outcome === 'failed' ? terminal.outcome : 'received',
-      receivedAt: receivedAt ?? '',
-      asOf: 'journal' as const,
-    }
-    return { outcome: status === 200 ? 'replayed' : 'accepted', statusCode: status, authorization, candidate }
-  }
-  const state = stateOf(authorization, ports.clock.nowMs())
-  const end = attempts.findLast((one) => one.end?.class === 'refused')?.end
-  const code = (state.kind === 'closed' ? (state.code ?? state.reason) : undefined) ?? 'closed'
-  const detail = `${authorization.id} was closed before (${code}); nothing was sent`
-  const rest = { hint: 'run the batch without --resume to sign it anew', ...(end?.status === undefined ? {} : { httpStatus: end.status }) }
-  const error = end?.status === 403 ? new UnauthorizedError(code, detail, rest) : new RejectedError(code, detail, rest)
-  return { outcome: 'rejected', statusCode: end?.status ?? null, authorization, error }
+  const elsewhere = otherGateway(plan.authorization, parts.gateway.origin)
+  return { row, ...fromJournal(parts, plan.authorization), ...(elsewhere === undefined ? {} : { elsewhere }) }
 }
 
 /** Rows whose turn did not come: what the journal knows of them, else deferred. */
@@ -298,30 +314,10 @@ async function unsentResults(
   const results: RowResult[] = []
   for (const row of rows) {
     const authorization = await savedFor(parts, view, row, options.fingerprint)
-    results.push({ row, ...(authorization === undefined ? notSent(why) : unsentOf(parts, authorization, why)) })
+    if (authorization === undefined) results.push({ row, ...notSent(why) })
+    else results.push({ row, ...((await heldResult(parts, authorization)) ?? unsentOf(parts, authorization, why)) })
   }
   return results
-}
-
-const notSent = (why: ProposerError): Settled => ({
-  outcome: 'deferred',
-  statusCode: null,
-  error: new UnavailableError('not_sent', `it was not sent: ${why.detail}`, { hint: 'go on later with --resume' }),
-})
-
-function unsentOf(parts: Parts, authorization: Authorization, why: ProposerError): Settled {
-  if (authorization.candidateId !== undefined) return fromJournal(parts, authorization)
-  if (stateOf(authorization, parts.ports.clock.nowMs()).kind === 'closed') return fromJournal(parts, authorization)
-  if (!isUnsettled(authorization)) return { ...notSent(why), authorization }
-  const error = new UncertainError(
-    'outcome_unknown',
-    `${authorization.id} may have been admitted by an earlier attempt, and could not be asked about now`,
-    {
-      hint: `send the same bytes again with --resume, or with \`proposer replay ${authorization.id}\``,
-      retryable: true,
-    },
-  )
-  return { outcome: 'unknown', statusCode: null, authorization, error }
 }
 
 /** How one row was signed. */

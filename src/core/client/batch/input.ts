@@ -4,6 +4,7 @@ import { UsageError } from '../../protocol/errors.js'
 import { readJson } from '../../protocol/json.js'
 import { outcomeKeys, outcomeOf, priceOf } from '../../protocol/proposal.js'
 import { BatchItem, ClientRef, isIdentifier, NonzeroAddress, OutcomeKey, Uint256 } from '../../protocol/schema.js'
+import { howToPin } from '../signing/trust.js'
 import {
   arrayRows,
   type BatchFormat,
@@ -107,7 +108,7 @@ export async function checkBatch(source: BatchSource, format: BatchFormat | unde
           row,
           'untrusted_slug',
           `the slug ${row.identifier} is not pinned in the trust file`,
-          'give the question ID itself, or add the slug to `slugs` of the trust file',
+          howToPin(row.identifier),
         )
       }
       const earlierRef = row.clientRef === undefined ? undefined : refs.add(row.clientRef, numberOf(row))

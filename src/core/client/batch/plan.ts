@@ -15,8 +15,8 @@ import { authorizationOpen, byRound, type Intent, knownQuestionId, wantedOf } fr
 import type { ContextResult, ContextSource, QuestionContext } from '../signing/context.js'
 import { offerOpen } from '../signing/outside.js'
 import { checkTimeline, type RoundFacts, requestOf } from '../signing/prepare.js'
-import { settleEarlier } from '../signing/settle.js'
-import { checkContext, checkOutcome, contractsOf, type Trust, untrusted } from '../signing/trust.js'
+import { type SettledEarlier, settleEarlier } from '../signing/settle.js'
+import { checkContext, checkOutcome, contractsOf, type Trust, unpinnedSlug } from '../signing/trust.js'
 import type { BatchRow, IntentRow, ItemRow } from './input.js'
 
 export interface BatchParts {
@@ -59,6 +59,8 @@ export interface ToSign {
   readonly ref: RoundRef
   /** Only with `keepContexts`. */
   readonly whole?: QuestionContext
+  /** What became of the question's authorizations of earlier rounds. */
+  readonly earlier: readonly SettledEarlier[]
 }
 
 /** One row and what becomes of it. */
@@ -142,7 +144,7 @@ async function intentOf(parts: Pick<BatchParts, 'proposer' | 'maxAmountRaw' | 'h
 function questionIdOf({ trust }: Pick<BatchParts, 'trust'>, identifier: string, view: JournalView): Hex {
   const questionId = knownQuestionId(trust, identifier, view)
   if (questionId !== undefined) return questionId
-  throw untrusted('slug', `the slug ${identifier} is not pinned in the trust file`, 'give the question ID itself')
+  throw unpinnedSlug(identifier)
 }
 
 /** What the journal alone says; `undefined`: a context is needed. */
@@ -243,24 +245,30 @@ async function withContext(
   const { same, earlier } = byRound(parts, intent, view, context.context)
   if (same.kind === 'refuse') return { kind: 'rejected', row, error: same.error }
   if (same.kind === 'reuse') return savedOrDone(row, same.authorization, options)
-  if (options.look === true) return toSign(parts, view, { row, intent, context: context.context })
+  if (options.look === true) return toSign(parts, view, { row, intent, context: context.context, earlier: [] })
+  const settled: SettledEarlier[] = []
+  const settling = {
+    ...parts,
+    onSettled: (one: SettledEarlier) => settled.push(one),
+    ...(options.signal === undefined ? {} : { signal: options.signal }),
+  }
   try {
-    for (const one of earlier) await settleEarlier({ ...parts, ...(options.signal === undefined ? {} : { signal: options.signal }) }, one)
+    for (const one of earlier) await settleEarlier(settling, one)
   } catch (error) {
     if (!(error instanceof ConflictError)) throw error
     return { kind: 'rejected', row, error }
   }
   for (const note of context.notes) parts.note?.(note)
-  return toSign(parts, view, { row, intent, context: context.context })
+  return toSign(parts, view, { row, intent, context: context.context, earlier: settled })
 }
 
 /** Checks a context and the answer to it as `prepare` does, and hashes its text. */
 function toSign(
   parts: BatchParts,
   view: JournalView,
-  one: Pick<ToSign, 'row' | 'intent'> & { readonly context: QuestionContext },
+  one: Pick<ToSign, 'row' | 'intent' | 'earlier'> & { readonly context: QuestionContext },
 ): Planned {
-  const { row, intent, context } = one
+  const { row, intent, context, earlier } = one
   const { trust } = parts
   try {
     const nowSeconds = parts.ports.clock.nowMs() / 1_000
@@ -286,7 +294,7 @@ function toSign(
       source,
     }
     const whole = parts.keepContexts === true ? { whole: context } : {}
-    return { kind: 'sign', row, intent, context: facts, price, witness, ref, ...whole }
+    return { kind: 'sign', row, intent, context: facts, price, witness, ref, earlier, ...whole }
   } catch (error) {
     if (error instanceof UsageError) return { kind: 'rejected', row, error }
     throw error

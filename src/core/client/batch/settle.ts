@@ -4,10 +4,10 @@ import { type Authorization, isUnsettled } from '../journal/authorizations.js'
 import { answerError, type Unaccepted } from '../sending/answer.js'
 import { attempt, type SubmitAnswer, type SubmitParts } from '../sending/attempt.js'
 import { isAborted, newPatience } from '../sending/retry.js'
-import { conflict, deferredOutcome, stopped, unknownOutcome } from '../sending/sending.js'
+import { conflict, deferredOutcome, type OutOfBand, stopped, unknownOutcome } from '../sending/sending.js'
 import { attemptBatch, itemsThatFit } from './attempt.js'
 
-/** How an item ended. Everything but `accepted` and `replayed` carries an error. */
+/** How an item ended. Everything but `accepted` and `replayed` carries an error; those do where another gateway holds the candidate. */
 export interface Settled {
   readonly outcome: 'accepted' | 'replayed' | 'rejected' | 'unknown' | 'deferred'
   readonly statusCode: number | null
@@ -20,6 +20,10 @@ export interface Settled {
     readonly asOf: 'answer' | 'journal'
   }
   readonly error?: ProposerError
+  /** Another gateway has it, and it was not sent to this one: what reaches that one (contract §6). */
+  readonly elsewhere?: { readonly origin: string; readonly flag: string }
+  /** Its round is over, and no gateway will tell any more. */
+  readonly outOfBand?: OutOfBand
 }
 
 export interface SettleOptions {

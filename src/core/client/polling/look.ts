@@ -92,7 +92,7 @@ async function bySingle(gateway: GatewayClient, targets: readonly PollTarget[], 
         rateLimit = tighter(rateLimit, answer.rateLimit)
         if (answer.kind === 'accepted') told.set(target, { kind: 'status', status: checked(target.candidateId, answer.value) })
         else if (answer.kind === 'refused' || answer.kind === 'reconcile')
-          told.set(target, { kind: 'refused', error: answerError(answer, 'read') })
+          told.set(target, { kind: 'refused', error: answerError(answer, 'read', target.identifier) })
         else trouble = answer
       }),
     ),

@@ -249,7 +249,7 @@ export async function statusOnce(
   { candidateId, identifier }: { readonly candidateId: string; readonly identifier: string },
   options: { signal?: AbortSignal } = {},
 ): Promise<CandidateStatus> {
-  const status = checked(candidateId, acceptedValue(await parts.gateway.status(identifier, candidateId, options)))
+  const status = checked(candidateId, acceptedValue(await parts.gateway.status(identifier, candidateId, options), identifier))
   await journalEnds(parts.journal, [status])
   return status
 }

@@ -125,9 +125,9 @@ export function classifyFailure(error: unknown, signal: AbortSignal | undefined)
 
 /**
  * The error of an answer to a call that admits nothing (`read`: exit 75 for what brought no application answer, contract §6), or of one
- * attempt to submit (`submit`: uncertain is exit 6).
+ * attempt to submit (`submit`: uncertain is exit 6). `question` is the identifier that the call was about, for the hint of a 409.
  */
-export function answerError(answer: Unaccepted, call: 'read' | 'submit'): ProposerError {
+export function answerError(answer: Unaccepted, call: 'read' | 'submit', question = '<identifier>'): ProposerError {
   const { code, detail } = answer
   const status = answer.httpStatus === undefined ? {} : { httpStatus: answer.httpStatus }
   switch (answer.kind) {
@@ -136,7 +136,7 @@ export function answerError(answer: Unaccepted, call: 'read' | 'submit'): Propos
         ? new UnauthorizedError(code, detail, { ...status, hint: unauthorizedHint(code) })
         : new RejectedError(code, detail, { ...status, ...faultsOf(answer) })
     case 'reconcile':
-      return new ConflictError(code, detail, { ...status, hint: 'see `proposer reconcile <identifier>` before signing again' })
+      return new ConflictError(code, detail, { ...status, hint: `see \`proposer reconcile ${question}\` before signing again` })
     case 'deferred':
       return new UnavailableError(code, detail, { ...status, ...retryAfter(answer), hint: laterHint(answer) })
     case 'uncertain':
@@ -175,10 +175,10 @@ export function gravest(errors: readonly (ProposerError | undefined)[]): Propose
   )
 }
 
-/** The value of an accepted answer to a call that admits nothing, else throws `answerError(answer, 'read')`. */
-export function acceptedValue<Value>(answer: Answer<Value>): Value {
+/** The value of an accepted answer to a call that admits nothing, else throws `answerError(answer, 'read', question)`. */
+export function acceptedValue<Value>(answer: Answer<Value>, question?: string): Value {
   if (answer.kind === 'accepted') return answer.value
-  throw answerError(answer, 'read')
+  throw answerError(answer, 'read', question)
 }
 
 export { acceptedValue as valueOf }

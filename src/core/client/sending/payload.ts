@@ -8,7 +8,7 @@ import { fromHex } from '../../protocol/witness.js'
 import type { Authorization, Offer } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import type { Offered, Signed } from '../journal/records.js'
-import { pinnedQuestionId, type Trust, untrusted } from '../signing/trust.js'
+import { pinnedQuestionId, type Trust, unpinnedSlug } from '../signing/trust.js'
 
 /** What a payload says, but its signature. */
 type Terms = Omit<Proposal, 'signature'>
@@ -40,7 +40,7 @@ export function readPayload(
   const known = view.authorizations.findLast(({ signed }) => signed.identifier === identifier && signed.chainId === trust.chain_id)
   const questionId = pinnedQuestionId(trust, identifier) ?? (known?.signed.questionId as Hex | undefined)
   if (questionId === undefined) {
-    throw untrusted('slug', `the slug ${identifier} is not pinned in the trust file`, 'give the question ID itself')
+    throw unpinnedSlug(identifier)
   }
   const { signature, ...terms } = fromSingle(questionId, payload)
   const binding = { chainId: trust.chain_id, spender: trust.signed_proposer as Hex }

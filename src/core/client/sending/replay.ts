@@ -52,7 +52,7 @@ export async function replay(parts: SubmitParts, which: readonly string[] | 'all
   const results: SubmissionResult[] = []
   const elsewhere: Elsewhere[] = []
   for (const one of chosen) {
-    const away = options.redirect === true ? undefined : sentElsewhere(one, parts.gateway.origin, kindOf(one) === 'unknown')
+    const away = options.redirect === true ? undefined : sentElsewhere(one, parts.gateway.origin, nowMs)
     if (away === undefined) results.push(await sendInRound(parts, one, options))
     else elsewhere.push(away)
   }
@@ -73,10 +73,16 @@ function refuseUnsendable(one: Authorization, kind: ReturnType<typeof stateOf>['
   })
 }
 
+/** Throws `supersededError`. */
+export function refuseSuperseded(authorization: Authorization): void {
+  const error = supersededError(authorization)
+  if (error !== undefined) throw error
+}
+
 /** ConflictError `superseded` where another authorization took its place: two of one round must never both be sent (R8). */
-export function refuseSuperseded({ id, signed, supersededBy }: Authorization): void {
-  if (supersededBy === undefined) return
-  throw new ConflictError('superseded', `${supersededBy} has replaced ${id}, which is not sent any more`, {
+export function supersededError({ id, signed, supersededBy }: Authorization): ConflictError | undefined {
+  if (supersededBy === undefined) return undefined
+  return new ConflictError('superseded', `${supersededBy} has replaced ${id}, which is not sent any more`, {
     hint: `see both with \`proposer reconcile ${signed.questionId}\`; \`proposer revoke ${id}\` makes sure that it can never execute`,
   })
 }
@@ -92,23 +98,36 @@ function skippedOf(all: readonly Authorization[], owed: readonly Authorization[]
   return [...replaced, ...failed]
 }
 
-/** Where the bytes went that nothing is known of, else where they went last. */
-function originOf({ attempts }: Authorization): string | undefined {
-  return (attempts.findLast((one) => classOf(one) === 'uncertain') ?? attempts.at(-1))?.start.origin
+/** Where the bytes went that nothing is known of; else where they were accepted, `here` if that is one of several; else where they went last. */
+function originOf({ attempts, candidateId }: Authorization, here: string): string | undefined {
+  const accepted = candidateId === undefined ? [] : attempts.filter((one) => classOf(one) === 'accepted')
+  const holder = accepted.find(({ start }) => start.origin === here) ?? accepted.at(-1)
+  return (holder ?? attempts.findLast((one) => classOf(one) === 'uncertain') ?? attempts.at(-1))?.start.origin
 }
 
-/** What is to be told where the bytes went to another gateway than `origin`; `undefined` where they did not. */
-export function sentElsewhere(authorization: Authorization, here: string, isUnknown: boolean): Elsewhere | undefined {
-  const origin = originOf(authorization)
+/** The other gateway that the bytes went to, and the flag that names it; `undefined` where they went `here` or nowhere. */
+export function otherGateway(authorization: Authorization, here: string): Pick<Elsewhere, 'origin' | 'flag'> | undefined {
+  const origin = originOf(authorization, here)
   if (origin === undefined || origin === here) return undefined
   // The path of a base URL is not journaled (R5), so the origin is what can be named.
-  const flag = origin.startsWith('local:') ? '--local <gateway.json>' : `--gateway ${origin}`
-  const detail = `${authorization.id} was sent to ${origin}, which is not the configured gateway`
-  const hint = `\`proposer replay ${authorization.id} ${flag}\``
-  const error = isUnknown
-    ? new UncertainError('other_origin', detail, { hint, retryable: true })
-    : new UnavailableError('other_origin', detail, { hint })
-  return { authorization, origin, flag, error }
+  return { origin, flag: origin.startsWith('local:') ? '--local <gateway.json>' : `--gateway ${origin}` }
+}
+
+/**
+ * What is to be told where the bytes of an open authorization went to another gateway than `here`; `undefined` where they did not. Its
+ * error is an UncertainError (exit 6) where the outcome is unknown, else an UnavailableError (75). Source: contract §6, R7.
+ */
+export function sentElsewhere(authorization: Authorization, here: string, nowMs: number): Elsewhere | undefined {
+  const { kind } = stateOf(authorization, nowMs)
+  const other = kind === 'closed' ? undefined : otherGateway(authorization, here)
+  if (other === undefined) return undefined
+  const detail = `${authorization.id} was sent to ${other.origin}, which is not the configured gateway`
+  const hint = `\`proposer replay ${authorization.id} ${other.flag}\``
+  const error =
+    kind === 'unknown'
+      ? new UncertainError('other_origin', detail, { hint, retryable: true })
+      : new UnavailableError('other_origin', detail, { hint })
+  return { authorization, ...other, error }
 }
 
 /** UsageError for an id that no run of this home has given. */

@@ -43,8 +43,9 @@ export async function submitIntent(
 }
 
 function refuseElsewhere({ ports, gateway }: SubmitParts, authorization: Authorization): void {
-  if (stateOf(authorization, ports.clock.nowMs()).kind !== 'unknown') return
-  const away = sentElsewhere(authorization, gateway.origin, true)
+  const nowMs = ports.clock.nowMs()
+  if (stateOf(authorization, nowMs).kind !== 'unknown') return
+  const away = sentElsewhere(authorization, gateway.origin, nowMs)
   if (away !== undefined) throw away.error
 }
 

@@ -8,7 +8,7 @@ import { BatchSigningData, isIdentifier, limits, type Outcome } from '../../prot
 import { primaryType, wireTypes } from '../../protocol/witness.js'
 import { acceptedValue, answerError, plainCode, plainDetail } from '../sending/answer.js'
 import type { CallOptions, GatewayClient } from '../sending/gateway-client.js'
-import { checkContext, contractsOf, kindOf, outcomesByText, pinnedQuestionId, type Trust, untrusted } from './trust.js'
+import { checkContext, contractsOf, kindOf, outcomesByText, pinnedQuestionId, type Trust, unpinnedSlug, untrusted } from './trust.js'
 
 /** `signing_data` of contract §4 plus what we know beside it. `slug` is the one that was asked for. */
 export interface QuestionContext extends BatchSigningData {
@@ -40,8 +40,11 @@ export function gatewayContexts(gateway: GatewayClient, trust: Trust, clock: Pic
       const results: ContextResult[] = []
       for (let at = 0; at < identifiers.length; at += limits.batchItems) {
         const asked = identifiers.slice(at, at + limits.batchItems)
-        const answer = acceptedValue(await gateway.contexts(asked, options))
-        for (const [index, identifier] of asked.entries()) results.push(fromItem(answer.results[index], identifier))
+        const { results: items } = acceptedValue(await gateway.contexts(asked, options), asked.length === 1 ? asked[0] : undefined)
+        for (const [index, identifier] of asked.entries()) {
+          // Of a list of another length nobody knows which result is whose.
+          results.push(items.length === asked.length ? fromItem(items[index], identifier) : { identifier, error: miscounted(items, asked) })
+        }
       }
       return results
     },
@@ -58,7 +61,7 @@ export function gatewayContexts(gateway: GatewayClient, trust: Trust, clock: Pic
     }
     if (item.status_code !== 200 || item.signing_data === undefined) {
       if (item.error === undefined) return { identifier, error: gatewayFault(`the gateway answered ${item.status_code} without an error`) }
-      return { identifier, error: itemError(item.status_code, item.error) }
+      return { identifier, error: itemError(identifier, item.status_code, item.error) }
     }
     return settle(identifier, () => {
       const parsed = BatchSigningData.safeParse(item.signing_data)
@@ -241,14 +244,17 @@ function badField(error: z.ZodError): UsageError {
 }
 
 /** An item's error by its status, as the same status of a whole call would mean. */
-function itemError(statusCode: number, error: { code: string; detail: string }): ProposerError {
+function itemError(identifier: string, statusCode: number, error: { code: string; detail: string }): ProposerError {
   const code = plainCode(error.code)
   const detail = plainDetail(error.detail)
-  if (statusCode === 409) return answerError({ kind: 'reconcile', httpStatus: 409, code, detail }, 'read')
+  if (statusCode === 409) return answerError({ kind: 'reconcile', httpStatus: 409, code, detail }, 'read', identifier)
   if ([400, 403, 404, 405, 413, 422].includes(statusCode))
     return answerError({ kind: 'refused', httpStatus: statusCode, code, detail }, 'read')
   return answerError({ kind: 'deferred', httpStatus: statusCode, code, detail }, 'read')
 }
+
+const miscounted = (items: readonly unknown[], asked: readonly unknown[]) =>
+  gatewayFault(`the gateway gave ${items.length} results where it was asked for ${asked.length}`)
 
 const gatewayFault = (detail: string) =>
   new UnavailableError('gateway_body', detail, { hint: 'nothing was admitted by this call; try again later' })
@@ -257,13 +263,6 @@ const invalidContext = (why: string) =>
   new UsageError('invalid_context', `the context file cannot be used: ${why}`, {
     hint: 'make it with `proposer context <identifier> --json`',
   })
-
-const unpinnedSlug = (slug: string) =>
-  untrusted(
-    'slug',
-    `the slug ${slug} is not pinned in the trust file`,
-    'give the question ID itself, or add the slug to `slugs` of the trust file',
-  )
 
 const notFound = (identifier: string) =>
   new RejectedError('question_not_found', `no pinned requester on the chain knows ${identifier}`, {

@@ -61,6 +61,19 @@ export function untrusted(field: string, detail: string, hint?: string): UsageEr
   })
 }
 
+/**
+ * UsageError `untrusted_slug` for a slug that trust.json does not pin, where nobody was asked what it means: a signature must not follow
+ * whatever somebody says a slug means (R9).
+ */
+export function unpinnedSlug(slug: string): UsageError {
+  return untrusted('slug', `the slug ${slug} is not pinned in the trust file`, howToPin(slug))
+}
+
+/** The hint of a slug that is not pinned. */
+export function howToPin(slug: string): string {
+  return `\`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with a source of your own, then give the question ID itself, or add "${slug}": "0x…" to \`slugs\` of the trust file`
+}
+
 export interface Asked {
   /** What the user named; left out for a context that stands for itself. */
   readonly identifier?: string
@@ -152,7 +165,7 @@ function checkAsked(trust: Trust, context: QuestionContext, asked: Asked): strin
     throw untrusted(
       'slug',
       `the slug ${identifier} is not pinned in the trust file; it was said to mean question_id ${context.question_id}`,
-      'give the question ID itself, or add the slug to `slugs` of the trust file',
+      `compare it with a source of your own (\`proposer context ${context.question_id}\` shows the request); then give that question ID, or add "${identifier}": "${context.question_id}" to \`slugs\` of the trust file`,
     )
   }
   if (context.question_id !== pinned)

@@ -172,6 +172,9 @@ export function openCheck(view: JournalView, nowMs: number): Check {
   if (count.unknown > 0)
     return wrong(id, 'warn', parts.join(', '), '`proposer replay --all`: never sign again because of an unknown outcome')
   if (count.deferred > 0) return wrong(id, 'warn', parts.join(', '), '`proposer replay --all` sends the same bytes again')
-  if (count.conflict > 0) return wrong(id, 'warn', parts.join(', '), '`proposer reconcile <identifier>`')
+  if (count.conflict > 0) {
+    const first = view.authorizations.find((one) => stateOf(one, nowMs).kind === 'conflict')
+    return wrong(id, 'warn', parts.join(', '), `\`proposer reconcile ${first?.signed.questionId}\``)
+  }
   return pass(id, parts.length === 0 ? 'nothing is open' : parts.join(', '))
 }

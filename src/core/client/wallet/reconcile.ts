@@ -15,7 +15,7 @@ import type { Terminal } from '../journal/records.js'
 import { statusOnce } from '../polling/polling.js'
 import type { GatewayClient } from '../sending/gateway-client.js'
 import { outOfBandLine } from '../signing/settle.js'
-import { pinnedQuestionId, type Trust, untrusted } from '../signing/trust.js'
+import { howToPin, pinnedQuestionId, type Trust, untrusted } from '../signing/trust.js'
 import { judgedOf, type QuestionStanding, type Standing, standingOf } from './standing.js'
 
 export interface ReconcileParts {
@@ -129,11 +129,7 @@ function questionOf(trust: Trust, view: JournalView, identifier: string): Hex {
   const known = view.authorizations.findLast(({ signed }) => signed.identifier === identifier && signed.chainId === trust.chain_id)
   const questionId = pinnedQuestionId(trust, identifier) ?? (known?.signed.questionId as Hex | undefined)
   if (questionId !== undefined) return questionId
-  throw untrusted(
-    'slug',
-    `the slug ${identifier} is neither pinned in the trust file nor known to the journal`,
-    'give the question ID itself',
-  )
+  throw untrusted('slug', `the slug ${identifier} is neither pinned in the trust file nor known to the journal`, howToPin(identifier))
 }
 
 function ofQuestion(view: JournalView, trust: Trust, questionId: Hex): Pick<JournalView, 'authorizations' | 'offers'> {

@@ -31,6 +31,8 @@ export interface Revocation {
 
 export interface RevocationPlan {
   readonly owner: Address
+  /** What the named ones were signed for, each once. */
+  readonly questionIds: readonly Hex[]
   readonly revocations: readonly Revocation[]
   /** Named, and spent at the latest block already: no transaction is needed or helps. */
   readonly spent: readonly string[]
@@ -76,6 +78,7 @@ export async function planRevocations(parts: RevokeParts, ids: readonly string[]
   }
   return {
     owner,
+    questionIds: [...new Set(named.map(({ questionId }) => questionId))],
     spent: [...spent],
     seenAt,
     revocations: [...words].map(([word, { mask, ids: covered }]) => ({
@@ -148,11 +151,15 @@ export async function finishRevocation(
   return {
     results,
     error: new PendingError('not_final', `block ${mined} was not final in the time given: nothing is proven yet`, {
-      hint: 'run `proposer reconcile <identifier>` later: it journals the end',
+      hint: `run ${reconcileText(plan.questionIds)} later: it journals the end`,
       retryable: true,
     }),
   }
 }
+
+/** The commands that look at these questions again. */
+export const reconcileText = (questionIds: readonly string[]): string =>
+  questionIds.map((id) => `\`proposer reconcile ${id}\``).join(' and ')
 
 function outcomeOf(ended: ClosedReason | undefined, wasCancelled: boolean): RevocationResult['outcome'] {
   if (ended === 'nonce_used') return wasCancelled ? 'revoked' : 'nonce_used'

@@ -5,7 +5,7 @@
 import { oracleAbi } from '../../chain/contracts.js'
 import { cameThroughSignedProposer, isOfRound, locateProposal, proposedPriceOf } from '../../chain/propose.js'
 import { createRoundReader } from '../../chain/questions.js'
-import { readContract, zeroAddress } from '../../chain/reading.js'
+import { readContract } from '../../chain/reading.js'
 import { keccakHex, type RequestState, type Round, requestStates } from '../../chain/round.js'
 import { type Address, type BlockHeader, type Chain, ChainError, type Hex } from '../../ports.js'
 import type { JournalView } from '../journal/journal.js'
@@ -143,7 +143,7 @@ async function proposalOf(
   ours: readonly Judged[],
 ): Promise<RoundProposal | undefined> {
   const signedProposer = trust.signed_proposer as Address
-  const held = await locateProposal(chain, round, signedProposer, latest, nobody)
+  const held = await locateProposal(chain, round, signedProposer, latest, undefined)
   if (held === undefined) return undefined
   const { proposer, price, transactionHash } = held
   const receipt = transactionHash === null ? null : await chain.receipt(transactionHash)
@@ -164,9 +164,6 @@ async function proposalOf(
     mined: { transactionHash: receipt.transactionHash, blockNumber: receipt.blockNumber, eventIndex: found.log.logIndex },
   }
 }
-
-/** Expecting nobody, the search tells whoever it was. */
-const nobody = { proposer: zeroAddress, price: '' }
 
 /** Executed where the round's final proposal says what it says and its nonce went with it; else used or cancelled otherwise. */
 async function spentProof(

@@ -1,33 +1,34 @@
 /**
- * Puts selected candidates on chain, one nonce a round (R3). `next` decides; here facts are gathered and decisions carried out, each step
- * durable before the next (robustness §3). Whatever is interrupted goes on from the store after a restart (R15, R23).
+ * Puts selected candidates on chain, one nonce a transaction and one transaction a round (R3). `next` decides; here facts are gathered and
+ * decisions carried out, each step durable before the next (robustness §3). Whatever is interrupted goes on from the store after a restart
+ * (R15, R23).
  */
 import { locateProposal } from '../../chain/propose.js'
-import type { Contracts } from '../../chain/round.js'
-import { type BlockHeader, type Chain, ChainError, type ChainReceipt, type Clock, type Hex, type Random, type Signer } from '../../ports.js'
+import { ChainError, type ChainReceipt, type Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
-import type { Change, Ledger, Slot, SlotAttempt } from '../ledger/ledger.js'
+import type { Change, Slot, SlotAttempt } from '../ledger/ledger.js'
 import { commitOn } from '../pipeline/commit-on.js'
-import { failureOf, submissionOf } from '../pipeline/progress.js'
+import { failureOf } from '../pipeline/progress.js'
 import { isOwn } from '../pipeline/selection.js'
 import type { Verdict } from '../pipeline/validation.js'
 import type { Heads } from '../view/view.js'
+import { chunks, fitTogether, type Judged, type Load } from './packing.js'
 import { explainRevert } from './revert-reason.js'
-import { createSendPatience } from './send-patience.js'
+import { createSender, type SenderPorts } from './sender.js'
 import { type Action, next, type SlotFacts } from './slot.js'
 import {
-  attemptChanges,
   closeChanges,
   closeExecutedChanges,
   confirmedChanges,
+  type Ending,
   indexedChanges,
   retreatChanges,
   revertedChanges,
   type SlotEnd,
   sentChanges,
 } from './slot-changes.js'
-import { type Gathered, gather } from './slot-facts.js'
-import { feesFor, gasLimit, readProposeCalldata, readTransaction, signTransaction } from './transaction.js'
+import { candidateFacts, type Gathered, gather } from './slot-facts.js'
+import { carriedBy, carrying, readProposeCalldata, readTransaction } from './transaction.js'
 
 /** Slots whose transaction is not mined, at most: a node keeps few pending transactions of one account. */
 const mostPendingSlots = 16
@@ -36,57 +37,58 @@ const sendMarginSeconds = 5n
 /** Steps of one slot in one go; more means that a decision does not hold, and the next head is awaited. */
 const stepsAtOnce = 12
 
-export type Failpoint = (name: 'selected' | 'reserved' | 'prepared' | 'sent' | 'confirmed') => Promise<void>
-
-export interface ExecutorPorts {
-  readonly clock: Clock
-  readonly random: Random
-  readonly chain: Chain
-  readonly signer: Signer
-  readonly contracts: Contracts
-  readonly ledger: Ledger
+export interface ExecutorPorts extends SenderPorts {
   readonly confirmations: 'finalized' | number
-  readonly maxFeeGwei: number
+  /** Candidates in one transaction at most. */
+  readonly most: number
   /** Judges a candidate anew, just before a nonce is bound to it. */
   judge(candidate: Candidate, heads: Heads): Promise<Verdict>
-  readonly failpoint: Failpoint
+  /** False where the head shows that the candidate cannot execute any more: its round is taken or over, its nonce gone. */
+  isOpen(candidate: Candidate): boolean
 }
 
 export interface Executor {
   /** Looks at every open slot and takes each as far as it goes. `maySend` false: nothing is signed or sent, receipts are followed. */
   follow(heads: Heads, maySend: boolean): Promise<void>
-  /** Binds a nonce to a selected candidate and sends. The verdict where that was not to be, `undefined` where it was done or put off. */
-  open(candidate: Candidate, heads: Heads): Promise<Verdict | undefined>
+  /**
+   * Binds nonces to selected candidates, which are of different rounds, and sends them, several in a transaction. By candidate id the
+   * verdict where that was not to be; the others were sent or put off. `isStopping`: nothing new is begun.
+   */
+  open(candidates: readonly Candidate[], heads: Heads, isStopping: () => boolean): Promise<ReadonlyMap<string, Verdict>>
   /** What the operator has to see to; one sentence each. */
   faults(): readonly string[]
 }
 
-interface Plan {
-  readonly calldata: Hex
-  readonly gas: bigint
-}
-
-/** Source: robustness §3, contract §5, domain §8. */
+/** Source: robustness §3, contract §5, domain §2.2, §8. */
 export function createExecutor(ports: ExecutorPorts): Executor {
   const { clock, chain, signer, contracts, ledger } = ports
-  const ceilingWei = BigInt(Math.floor(ports.maxFeeGwei * 1e9))
-  const patience = createSendPatience(clock, ports.random)
-  const faults = new Map<string, string>()
-  const plans = new Map<string, Plan>()
+  const packing = { chain, contracts, executor: signer.address, most: ports.most }
+  const sender = createSender(ports)
+  const { patience } = sender
+  const loads = new Map<string, Load>()
+  /** Were in a transaction that reverted as a whole: they go by themselves from now on. */
+  const alone = new Set<string>()
   /** Head at which a slot's nonce was first seen taken. */
   const takenSince = new Map<string, bigint>()
 
-  const carriedBy = (slot: Slot): readonly Candidate[] => {
+  const aliveOf = (slot: Slot): readonly Candidate[] => {
     const ids = new Set(slot.candidateIds)
     return ledger.active().filter(({ id }) => ids.has(id))
   }
   const slotNow = (id: string) => ledger.slots().find((slot) => slot.id === id)
 
+  /** The next block's time is not before the head's and, where the head is old, about the clock's. */
+  const deadlinePassed = ({ deadline }: Candidate, heads: Heads) => {
+    const wall = BigInt(Math.floor(clock.nowMs() / 1000))
+    const { timestamp } = heads.latest
+    return (timestamp > wall ? timestamp : wall) + sendMarginSeconds > BigInt(deadline)
+  }
+  const isDoomed = (candidate: Candidate, heads: Heads) => deadlinePassed(candidate, heads) || !ports.isOpen(candidate)
+
   const factsOf = (slot: Slot, gathered: Gathered): SlotFacts => {
     const { heads } = gathered
-    const carried = carriedBy(slot)
     const newest = slot.attempts.at(-1)
-    const passed = (header: BlockHeader, margin: bigint) => carried.every(({ deadline }) => header.timestamp + margin > BigInt(deadline))
+    for (const hash of gathered.receipts.keys()) patience.mined(hash)
     return {
       headNumber: heads.latest.number,
       finalizedNumber: heads.finalized.number,
@@ -95,24 +97,26 @@ export function createExecutor(ports: ExecutorPorts): Executor {
       nonceFinalized: gathered.nonceFinalized,
       receipts: gathered.receipts,
       held: gathered.held,
-      recorded: recordedOf(carried, gathered.receipts.size > 0),
-      expired: passed(heads.finalized, 0n),
-      overdue: passed(heads.latest, sendMarginSeconds),
+      ...candidateFacts(slot, gathered, aliveOf(slot), {
+        isDoomed: (candidate) => isDoomed(candidate, heads),
+        deadlinePassed: (candidate) => deadlinePassed(candidate, heads),
+      }),
       sendDue: newest === undefined || patience.isDue(newest.hash),
-      bumpDue: newest !== undefined && patience.wantsHigherFee(newest.hash, heads.latest.number, gathered.nonceLatest === slot.nonce),
+      bumpDue: newest !== undefined && wantsHigherFee(slot, newest, gathered) && sender.mayRaise(slot, newest),
       maySend: gathered.maySend,
       maySign: slot.executor === signer.address,
     }
   }
 
+  const wantsHigherFee = ({ nonce, attempts }: Slot, { hash, kind }: SlotAttempt, { heads, nonceLatest, held }: Gathered) =>
+    patience.wantsHigherFee(hash, heads.latest.number, {
+      isNext: nonceLatest === nonce,
+      isHeld: held.has(hash),
+      isFirst: attempts.filter((attempt) => attempt.kind === kind).length === 1,
+    })
+
   /** False where an operator was quicker; the next step looks again. */
   const commit = (basis: readonly Candidate[], changes: readonly Change[]) => commitOn(ledger, basis, changes)
-
-  const recordedOf = (carried: readonly Candidate[], isMined: boolean): SlotFacts['recorded'] => {
-    // An operator may have rejected what the slot carries: then nothing is left to record, and the slot only waits for its end.
-    if (carried.length === 0) return isMined ? 'indexed' : null
-    return carried.map(({ progress }) => submissionOf(progress)?.status ?? null).find((status) => status !== null) ?? null
-  }
 
   /** Takes one slot from decision to decision until there is nothing to do before the next block. */
   const drive = async (slotId: string, gathered: Gathered) => {
@@ -126,67 +130,64 @@ export function createExecutor(ports: ExecutorPorts): Executor {
 
   /** True where the slot may go on at once. */
   const carryOut = async (slot: Slot, action: Action, gathered: Gathered): Promise<boolean> => {
-    const carried = carriedBy(slot)
+    const { heads } = gathered
+    const alive = aliveOf(slot)
     const nowMs = clock.nowMs()
+    const carried = 'attempt' in action ? alive.filter(({ id }) => action.attempt?.candidateIds.includes(id)) : alive
     if (action.kind !== 'close-taken') takenSince.delete(slot.id)
     switch (action.kind) {
       case 'wait':
         return false
       case 'prepare':
-        return prepare(slot, carried, gathered)
+        return prepare(slot, alive, heads)
       case 'send':
-        return send(slot, action.attempt, carried, gathered.heads)
+        return sender.send(slot, action.attempt, alive, heads)
       case 'replace': {
         const { data, gas } = readTransaction(action.attempt.raw)
-        return sign(slot, 'propose', { to: contracts.signedProposer, data, gas }, gathered.heads, carried, action.attempt)
+        return sender.sign(slot, { kind: 'propose', candidateIds: action.attempt.candidateIds, data, gas }, heads, alive, action.attempt)
       }
+      case 'trim':
+        return trim(slot, action.attempt, alive, heads)
       case 'cancel':
-        return cancel(slot, action.attempt, gathered.heads, carried)
+        return sender.sign(slot, { kind: 'cancel' }, heads, alive, action.attempt)
       case 'note-sent':
-        return commit(carried, sentChanges(slot, action.attempt, carried, nowMs))
+        return commit(alive, sentChanges(slot, action.attempt, alive, nowMs))
       case 'note-reverted':
-        await commit(carried, revertedChanges(action.attempt, carried, nowMs))
+        await commit(alive, revertedChanges(slot, action.receipt, carried, nowMs))
         return false
       case 'retreat':
-        return commit(carried, retreatChanges(slot, carried, nowMs))
+        return commit(alive, retreatChanges(slot, alive, nowMs))
       case 'confirm':
-        if (!(await commit(carried, confirmedChanges(action.attempt, carried, nowMs)))) return false
+        if (!(await commit(alive, confirmedChanges(slot, action.receipt, carried, nowMs)))) return false
         await ports.failpoint('confirmed')
         return true
       case 'index': {
-        const isFinal = action.receipt.blockNumber <= gathered.heads.finalized.number
+        const isFinal = action.receipt.blockNumber <= heads.finalized.number
         const changes = indexedChanges(action.attempt, action.receipt, carried, isFinal, nowMs)
         if (changes === undefined) return false
         const lost = changes.every((change) => change.kind === 'candidate.progress' && change.progress.status === 'failed')
-        const closing = lost ? closeChanges(slot, { kind: 'reverted', hash: action.attempt.hash }, [], nowMs) : []
-        return (await commit(carried, [...changes, ...closing])) && !lost
+        const leftOut = alive.filter((candidate) => !carried.includes(candidate))
+        const closing = lost ? closeChanges(slot, { kind: 'reverted', hash: action.attempt.hash }, endsOf(leftOut, heads), nowMs) : []
+        return (await commit(alive, [...changes, ...closing])) && !lost
       }
-      case 'close-executed': {
-        const rounds = new Set(carried.map(({ round }) => round.key))
-        const waiting = ledger.active().filter(({ id, round, progress }) => {
-          return progress.status !== 'executed' && rounds.has(round.key) && !slot.candidateIds.includes(id)
-        })
-        await close(slot, [...carried, ...waiting], closeExecutedChanges(slot, action.attempt, action.receipt, carried, waiting, nowMs))
-        return false
-      }
+      case 'close-executed':
+        return closeExecuted(slot, action.attempt, action.receipt, alive, heads)
       case 'close-reverted':
-        return closeReverted(slot, action.attempt, action.receipt, carried, gathered.heads)
-      case 'close-cancelled': {
-        const ends = carried.map((candidate) => ({ candidate, end: withoutTransaction(candidate, gathered.heads) }))
-        await close(slot, carried, closeChanges(slot, { kind: 'cancelled', hash: action.attempt.hash }, ends, nowMs))
-        return false
-      }
+        return closeReverted(slot, action.attempt, action.receipt, alive, heads)
+      case 'close-cancelled':
+        return close(slot, alive, closeChanges(slot, { kind: 'cancelled', hash: action.attempt.hash }, endsOf(alive, heads), nowMs))
       case 'close-taken':
-        return closeTaken(slot, carried, gathered.heads)
+        return closeTaken(slot, alive, heads)
     }
   }
 
-  const close = async (slot: Slot, basis: readonly Candidate[], changes: readonly Change[]) => {
-    if (!(await commit(basis, changes))) return
-    plans.delete(slot.id)
+  const close = async (slot: Slot, basis: readonly Candidate[], changes: readonly Change[]): Promise<false> => {
+    if (!(await commit(basis, changes))) return false
+    loads.delete(slot.id)
     takenSince.delete(slot.id)
-    for (const name of ['refused', 'gap']) faults.delete(`${name} ${slot.id}`)
-    for (const { hash } of slot.attempts) patience.forget(hash)
+    for (const id of slot.candidateIds) if (ledger.byId(id)?.status !== 'validated') alone.delete(id)
+    sender.forget(slot)
+    return false
   }
 
   /** What a candidate gets when its nonce is gone and nothing of it was mined. */
@@ -196,149 +197,117 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     return { kind: 'failed', failure: failureOf('submission', 'submission_expired', detail) }
   }
 
-  const prepare = async (slot: Slot, carried: readonly Candidate[], { heads }: Gathered): Promise<boolean> => {
-    const [candidate] = carried
-    let plan = plans.get(slot.id)
-    if (plan === undefined && candidate) {
+  const endsOf = (candidates: readonly Candidate[], heads: Heads): Ending[] =>
+    candidates.map((candidate) => ({ candidate, end: withoutTransaction(candidate, heads) }))
+
+  const prepare = async (slot: Slot, alive: readonly Candidate[], heads: Heads): Promise<boolean> => {
+    let load = loads.get(slot.id)
+    if (load === undefined) {
       // After a restart: nothing was signed under this nonce, so what does not stand any more is not sent at all.
-      const made = await planFor(candidate, heads)
-      if (made.kind === 'unknown') return false
-      if (made.kind === 'planned') plan = made.plan
+      const { judged, unknown } = await judgeAll(alive, heads)
+      if (unknown) return false
+      load = (await fitTogether(packing, judged))[0]
     }
-    if (plan === undefined) return cancel(slot, undefined, heads, carried)
-    return sign(slot, 'propose', { to: contracts.signedProposer, data: plan.calldata, gas: plan.gas }, heads, carried, undefined)
+    if (load === undefined) return sender.sign(slot, { kind: 'cancel' }, heads, alive)
+    const candidateIds = load.carried.map(({ candidate }) => candidate.id)
+    return sender.sign(slot, { kind: 'propose', candidateIds, data: load.data, gas: load.gas }, heads, alive)
   }
 
-  const cancel = async (slot: Slot, replaced: SlotAttempt | undefined, heads: Heads, carried: readonly Candidate[]): Promise<boolean> => {
-    const gas = gasLimit(await chain.estimateGas({ to: signer.address, data: '0x', from: signer.address }))
-    return sign(slot, 'cancel', { to: signer.address, data: '0x', gas }, heads, carried, replaced)
+  const trim = (slot: Slot, attempt: SlotAttempt, alive: readonly Candidate[], heads: Heads): Promise<boolean> => {
+    const { data, gas } = readTransaction(attempt.raw)
+    const proposals = carriedBy(data)
+    const kept = alive.filter((candidate) => attempt.candidateIds.includes(candidate.id) && !isDoomed(candidate, heads))
+    const calls = kept.flatMap(({ id }) => proposals[attempt.candidateIds.indexOf(id)] ?? [])
+    // The limit was enough for more.
+    const wish = { kind: 'propose', candidateIds: kept.map(({ id }) => id), data: carrying(calls), gas } as const
+    return sender.sign(slot, wish, heads, alive, attempt)
   }
 
-  /** Signs under the slot's nonce and makes it durable. False where the fee ceiling holds it back. */
-  const sign = async (
-    slot: Slot,
-    kind: SlotAttempt['kind'],
-    call: { to: Hex; data: Hex; gas: bigint },
-    heads: Heads,
-    carried: readonly Candidate[],
-    replaced: SlotAttempt | undefined,
-  ): Promise<boolean> => {
-    const before = replaced && { maxFeePerGas: BigInt(replaced.maxFeePerGas), maxPriorityFeePerGas: BigInt(replaced.maxPriorityFeePerGas) }
-    const fees = feesFor(contracts.chainId, heads.latest, await chain.tip(), ceilingWei, before)
-    if (fees === undefined) {
-      faults.set('fees', feeFault(heads))
-      return false
-    }
-    faults.delete('fees')
-    const { raw, hash } = await signTransaction(signer, { chainId: contracts.chainId, nonce: slot.nonce, ...call, ...fees })
-    const attempt: SlotAttempt = {
-      hash,
-      raw,
-      kind,
-      candidateIds: kind === 'cancel' ? [] : slot.candidateIds,
-      maxFeePerGas: String(fees.maxFeePerGas),
-      maxPriorityFeePerGas: String(fees.maxPriorityFeePerGas),
-      preparedAtMs: clock.nowMs(),
-      sentAtMs: null,
-    }
-    if (!(await commit(carried, attemptChanges(slot, attempt, carried, clock.nowMs())))) return false
-    await ports.failpoint('prepared')
-    return true
-  }
-  const feeFault = (heads: Heads) =>
-    `gas costs ${heads.latest.baseFeePerGas} wei and the tip, more than executor.max_fee_gwei ${ports.maxFeeGwei} allows: waiting`
-
-  /** Hands the stored bytes over. The answers are those of robustness §3; none of them leads to another nonce. */
-  const send = async (slot: Slot, attempt: SlotAttempt, carried: readonly Candidate[], heads: Heads): Promise<boolean> => {
-    try {
-      await chain.send(attempt.raw)
-    } catch (error) {
-      if (!(error instanceof ChainError)) throw error
-      if (error.kind !== 'already_known') {
-        noteRefusal(slot, attempt, error, heads)
-        return error.kind === 'underpriced'
-      }
-    }
-    patience.sent(attempt.hash, heads.latest.number)
-    for (const name of ['refused', 'gap']) faults.delete(`${name} ${slot.id}`)
-    faults.delete('funds')
-    await commit(carried, sentChanges(slot, attempt, carried, clock.nowMs()))
-    await ports.failpoint('sent')
-    return false
+  const closeExecuted = (slot: Slot, attempt: SlotAttempt, receipt: ChainReceipt, alive: readonly Candidate[], heads: Heads) => {
+    const carried = alive.filter(({ id }) => attempt.candidateIds.includes(id))
+    const leftOut = endsOf(
+      alive.filter((candidate) => !carried.includes(candidate)),
+      heads,
+    )
+    const rounds = new Set(carried.map(({ round }) => round.key))
+    const standIns = ledger.active().filter(({ id, round, progress }) => {
+      return progress.status !== 'executed' && rounds.has(round.key) && !slot.candidateIds.includes(id)
+    })
+    const changes = closeExecutedChanges(slot, attempt, receipt, { carried, leftOut, standIns }, clock.nowMs())
+    return close(slot, [...alive, ...standIns], changes)
   }
 
-  const noteRefusal = (slot: Slot, attempt: SlotAttempt, error: ChainError, heads: Heads) => {
-    patience.refused(attempt.hash, heads.latest.number, error.kind)
-    if (error.kind === 'insufficient_funds') faults.set('funds', `the executor ${signer.address} cannot pay for its transaction: fund it`)
-    if (error.kind === 'refused')
-      faults.set(`refused ${slot.id}`, `the node refuses the transaction of nonce ${slot.nonce}: ${error.message}`)
-    // A lower nonce is missing. Ours are sent before; if it lasts, it is one that this store does not know.
-    if (error.kind === 'nonce_too_high' && patience.refusedForBlocks(attempt.hash, heads.latest.number) >= 3n) {
-      faults.set(`gap ${slot.id}`, `the node waits for a nonce below ${slot.nonce} of the executor ${signer.address}`)
-    }
-  }
-
-  const closeReverted = async (slot: Slot, attempt: SlotAttempt, receipt: ChainReceipt, carried: readonly Candidate[], heads: Heads) => {
-    const ends: { candidate: Candidate; end: SlotEnd }[] = []
-    for (const candidate of carried) {
+  const closeReverted = async (slot: Slot, attempt: SlotAttempt, receipt: ChainReceipt, alive: readonly Candidate[], heads: Heads) => {
+    const ends: Ending[] = []
+    for (const candidate of alive) {
       const end = await explainRevert({ chain, contracts }, candidate, slot.executor, attempt, receipt, heads)
       ends.push({ candidate, end: end.kind === 'again' ? { kind: 'again' } : end })
     }
-    await close(slot, carried, closeChanges(slot, { kind: 'reverted', hash: attempt.hash }, ends, clock.nowMs()))
-    return false
+    if (attempt.candidateIds.length > 1) for (const { candidate } of ends) alone.add(candidate.id)
+    return close(slot, alive, closeChanges(slot, { kind: 'reverted', hash: attempt.hash }, ends, clock.nowMs()))
   }
 
-  const closeTaken = async (slot: Slot, carried: readonly Candidate[], heads: Heads): Promise<boolean> => {
+  const closeTaken = async (slot: Slot, alive: readonly Candidate[], heads: Heads): Promise<boolean> => {
     const since = takenSince.get(slot.id)
     if (since === undefined) takenSince.set(slot.id, heads.latest.number)
     // The node that told the nonce may be ahead of the one that tells heads and receipts: what was its head has to be final here first.
     if (since === undefined || heads.finalized.number <= since) return false
-    const ends: { candidate: Candidate; end: SlotEnd }[] = []
-    for (const candidate of carried) {
+    const ends: Ending[] = []
+    for (const candidate of alive) {
       const own = await ownProposal(slot, candidate, heads)
       // The round shows one of our own transactions after all: its receipt will come.
       if (own && slot.attempts.some(({ hash }) => hash === own.transactionHash)) return false
       ends.push({ candidate, end: own ? { kind: 'executed', proposal: own } : withoutTransaction(candidate, heads) })
     }
-    await close(slot, carried, closeChanges(slot, { kind: 'foreign', hash: null }, ends, clock.nowMs()))
-    return false
+    return close(slot, alive, closeChanges(slot, { kind: 'foreign', hash: null }, ends, clock.nowMs()))
   }
 
   const ownProposal = async (slot: Slot, candidate: Candidate, heads: Heads) => {
-    const attempt = slot.attempts.find(({ kind, candidateIds }) => kind === 'propose' && candidateIds.includes(candidate.id))
-    if (attempt === undefined) return undefined
-    const { request } = readProposeCalldata(readTransaction(attempt.raw).data)
+    const attempt = slot.attempts.find(({ candidateIds }) => candidateIds.includes(candidate.id))
+    const calldata = attempt && carriedBy(readTransaction(attempt.raw).data)[attempt.candidateIds.indexOf(candidate.id)]
+    if (calldata === undefined) return undefined
+    const { request } = readProposeCalldata(calldata)
     const proposal = await locateProposal(chain, request, contracts.signedProposer, heads.finalized, candidate)
     return proposal && isOwn(candidate, proposal) ? proposal : undefined
   }
 
-  type Planning =
-    | { readonly kind: 'planned'; readonly plan: Plan }
-    | { readonly kind: 'unknown' }
-    | { readonly kind: 'refused'; readonly verdict: Verdict }
-
   /** Everything that can be found out before a nonce is bound: nonces are not burnt for what cannot be sent (robustness §3). */
-  const planFor = async (candidate: Candidate, heads: Heads): Promise<Planning> => {
-    const verdict = await ports.judge(candidate, heads)
-    if (verdict.kind === 'unknown') return { kind: 'unknown' }
-    if (verdict.kind !== 'valid') return { kind: 'refused', verdict }
-    if (heads.latest.timestamp + sendMarginSeconds > BigInt(candidate.deadline))
-      return { kind: 'refused', verdict: { kind: 'wait', why: 'too late to send' } }
-    const [estimate, tip, balanceWei] = await Promise.all([
-      chain.estimateGas({ to: contracts.signedProposer, data: verdict.calldata, from: signer.address }),
-      chain.tip(),
-      chain.balance(signer.address),
-    ])
-    const gas = gasLimit(estimate)
-    const fees = feesFor(contracts.chainId, heads.latest, tip, ceilingWei)
-    if (fees === undefined) faults.set('fees', feeFault(heads))
-    else faults.delete('fees')
-    const costWei = gas * (fees?.maxFeePerGas ?? 0n)
-    if (balanceWei < costWei)
-      faults.set('funds', `the executor ${signer.address} holds ${balanceWei} wei, a proposal may cost ${costWei}: fund it`)
-    else faults.delete('funds')
-    if (fees === undefined || balanceWei < costWei) return { kind: 'unknown' }
-    return { kind: 'planned', plan: { calldata: verdict.calldata, gas } }
+  const judgeAll = async (candidates: readonly Candidate[], heads: Heads) => {
+    const judged: Judged[] = []
+    const refused = new Map<string, Verdict>()
+    let unknown = false
+    const verdicts = await Promise.all(candidates.map((candidate) => ports.judge(candidate, heads)))
+    for (const [index, candidate] of candidates.entries()) {
+      const verdict = verdicts[index]
+      if (verdict === undefined || verdict.kind === 'unknown') unknown = true
+      else if (verdict.kind !== 'valid') refused.set(candidate.id, verdict)
+      else if (deadlinePassed(candidate, heads)) refused.set(candidate.id, { kind: 'wait', why: 'too late to send' })
+      else judged.push({ candidate, calldata: verdict.calldata })
+    }
+    return { judged, refused, unknown }
+  }
+
+  const hasRoom = (nonceLatest: number) => {
+    const pending = ledger.slots().filter(({ executor, nonce }) => executor === signer.address && nonce >= nonceLatest)
+    return pending.length < mostPendingSlots
+  }
+
+  /** Binds the next nonce to a load and sends it. */
+  const launch = async (load: Load, heads: Heads, nonceLatest: number) => {
+    const slot: Slot = {
+      id: ports.random.uuid(),
+      executor: signer.address,
+      nonce: Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1),
+      candidateIds: load.carried.map(({ candidate }) => candidate.id),
+      openedAtMs: clock.nowMs(),
+      attempts: [],
+    }
+    const basis = load.carried.map(({ candidate }) => candidate)
+    if (!(await commit(basis, [{ kind: 'slot.opened', slot }]))) return
+    loads.set(slot.id, load)
+    await ports.failpoint('reserved')
+    const fresh = { heads, maySend: true, nonceLatest, nonceFinalized: 0, receipts: new Map(), held: new Set<Hex>() }
+    await drive(slot.id, fresh).catch(nextTime)
   }
 
   return {
@@ -352,35 +321,32 @@ export function createExecutor(ports: ExecutorPorts): Executor {
         if (facts) await drive(slot.id, facts).catch(nextTime)
       }
     },
-    async open(candidate, heads) {
-      const slots = ledger.slots()
-      const nonceLatest = await chain.transactionCount(signer.address, 'latest')
-      if (slots.filter(({ executor, nonce }) => executor === signer.address && nonce >= nonceLatest).length >= mostPendingSlots)
-        return undefined
+    async open(candidates, heads, isStopping) {
       // R3: a round has one slot, whoever its candidate is.
-      if (slots.some(({ candidateIds }) => candidateIds.some((id) => ledger.byId(id)?.roundKey === candidate.round.key))) return undefined
-      const planned = await planFor(candidate, heads)
-      if (planned.kind === 'unknown') return undefined
-      if (planned.kind === 'refused') return planned.verdict
-      const slot: Slot = {
-        id: ports.random.uuid(),
-        executor: signer.address,
-        nonce: Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1),
-        candidateIds: [candidate.id],
-        openedAtMs: clock.nowMs(),
-        attempts: [],
+      const busy = new Set(ledger.slots().flatMap((slot) => slot.candidateIds.flatMap((id) => ledger.byId(id)?.roundKey ?? [])))
+      const free = candidates.filter(({ round }) => !busy.has(round.key))
+      const refused = new Map<string, Verdict>()
+      if (free.length === 0) return refused
+      const nonceLatest = await chain.transactionCount(signer.address, 'latest')
+      for (let at = 0; at < free.length && hasRoom(nonceLatest) && !isStopping(); at += ports.most) {
+        const found = await judgeAll(free.slice(at, at + ports.most), heads)
+        for (const [id, verdict] of found.refused) refused.set(id, verdict)
+        // Where the operator has to act first, judging more would only ask for more of the same.
+        if ([...found.refused.values()].some(({ kind }) => kind === 'operator')) break
+        for (const group of chunks(found.judged, ports.most, ({ id }) => alone.has(id))) {
+          const fitting = await fitTogether(packing, group).catch(unanswered)
+          for (const load of fitting) {
+            if (!hasRoom(nonceLatest) || isStopping() || !(await sender.canPay(load.gas, heads).catch(unpaid))) break
+            await launch(load, heads, nonceLatest)
+          }
+        }
       }
-      if (!(await commit([candidate], [{ kind: 'slot.opened', slot }]))) return undefined
-      plans.set(slot.id, planned.plan)
-      await ports.failpoint('reserved')
-      const fresh = { heads, maySend: true, nonceLatest, nonceFinalized: 0, receipts: new Map(), held: new Set<Hex>() }
-      await drive(slot.id, fresh).catch(nextTime)
-      return undefined
+      return refused
     },
     faults() {
       const others = ledger.slots().filter((slot) => slot.executor !== signer.address)
       const strangers = others.map(({ executor, nonce }) => `nonce ${nonce} of the former executor ${executor} is not settled yet`)
-      return [...faults.values(), ...strangers]
+      return [...sender.faults(), ...strangers]
     },
   }
 }
@@ -388,4 +354,14 @@ export function createExecutor(ports: ExecutorPorts): Executor {
 /** One slot's trouble with the chain holds up no other; the next look takes it up again. */
 function nextTime(error: unknown): void {
   if (!(error instanceof ChainError)) throw error
+}
+
+function unanswered(error: unknown): readonly Load[] {
+  nextTime(error)
+  return []
+}
+
+function unpaid(error: unknown): false {
+  nextTime(error)
+  return false
 }

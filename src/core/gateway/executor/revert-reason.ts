@@ -11,21 +11,27 @@ import { failureOf } from '../pipeline/progress.js'
 import { isOwn, type OwnProposal, supersededBy } from '../pipeline/selection.js'
 import { readFunds, readWhitelist } from '../pipeline/validation.js'
 import type { Heads } from '../view/view.js'
-import { readProposeCalldata, readTransaction } from './transaction.js'
+import { carriedBy, readProposeCalldata, readTransaction } from './transaction.js'
 
 export type RevertEnd =
   | { readonly kind: 'failed'; readonly failure: Failure }
   /** The candidate's proposal is on chain all the same, by another transaction. */
   | { readonly kind: 'executed'; readonly proposal: OwnProposal }
   /** Not the candidate's fault: it stands in again. */
-  | { readonly kind: 'again'; readonly fault: string }
+  | { readonly kind: 'again'; readonly why: string }
+
+/** Blocks whose state a usual node still has; of older ones the finalized state has to tell. */
+const rememberedStates = 100n
 
 export interface RevertPorts {
   readonly chain: Chain
   readonly contracts: Contracts
 }
 
-/** Replays the transaction at its block and reads what the cause depends on there. Rejects with `ChainError`. */
+/**
+ * Replays the candidate's own proposal at the block of the transaction and reads what the cause depends on there: in a `multicall` one
+ * that would have passed alone is not to blame. Rejects with `ChainError`.
+ */
 export async function explainRevert(
   { chain, contracts }: RevertPorts,
   candidate: Candidate,
@@ -35,38 +41,41 @@ export async function explainRevert(
   heads: Heads,
 ): Promise<RevertEnd> {
   const transaction = readTransaction(attempt.raw)
-  const { request, token } = readProposeCalldata(transaction.data)
-  const header = (await chain.block(receipt.blockNumber)) ?? heads.finalized
-  const data = await replay(
-    chain,
-    { to: transaction.to, data: transaction.data, from: executor, gas: transaction.gas },
-    receipt.blockNumber,
-  )
-  if (data === undefined) {
+  const proposals = carriedBy(transaction.data)
+  const own = proposals[attempt.candidateIds.indexOf(candidate.id)]
+  if (own === undefined) return { kind: 'again', why: 'the transaction did not carry it' }
+  const { request, token } = readProposeCalldata(own)
+  const at = receipt.blockNumber + rememberedStates > heads.latest.number ? await chain.block(receipt.blockNumber) : null
+  const last = at ?? heads.finalized
+  const found = await replay(chain, { to: transaction.to, data: own, from: executor, gas: transaction.gas }, last.number)
+  if (found === undefined) {
+    if (proposals.length > 1) return { kind: 'again', why: 'another proposal of the same transaction reverted' }
     const detail = `The transaction ${attempt.hash} reverted, and the same call succeeds at its block: another transaction stood in its way.`
     return { kind: 'failed', failure: failureOf('confirmation', 'execution_reverted', detail, true) }
   }
+  // What the cause depends on may have changed within the block too.
+  const header = found.block === last.number ? last : ((await chain.block(found.block)) ?? last)
   const key = [request.requester, request.identifier, BigInt(request.timestamp), request.ancillaryData] as const
   const [list, funds, roundState, code] = await Promise.all([
-    readWhitelist(chain, contracts, request, candidate.proposer, header),
-    readFunds(chain, contracts, token, candidate.proposer, header),
-    readContract(chain, header.number, request.oracle, oracleAbi, 'getState', key),
+    told(readWhitelist(chain, contracts, request, candidate.proposer, header)),
+    told(readFunds(chain, contracts, token, candidate.proposer, header)),
+    told(readContract(chain, header.number, request.oracle, oracleAbi, 'getState', key)),
     chain.code(candidate.proposer, header.number),
   ])
-  const cause = causeOf(data, {
+  const cause = causeOf(found.data, {
     stage: 'execution',
     signedProposer: contracts.signedProposer,
     oracle: request.oracle,
-    hasCustomWhitelist: list.custom,
+    hasCustomWhitelist: list?.custom ?? false,
     neededRaw: BigInt(candidate.amount),
     ...funds,
-    roundState,
+    ...(roundState === undefined ? {} : { roundState }),
     proposerHasCode: code !== '0x',
     // Nearly all of the limit: the last 64th stays with the caller when an inner call runs out (EIP-150).
-    gasExhausted: receipt.gasUsed * 100n >= transaction.gas * 97n,
+    gasExhausted: proposals.length === 1 && receipt.gasUsed * 100n >= transaction.gas * 97n,
   })
   if (cause.kind === 'operator') {
-    if (cause.code !== 'out_of_gas') return { kind: 'again', fault: cause.detail }
+    if (cause.code !== 'out_of_gas') return { kind: 'again', why: cause.detail }
     return { kind: 'failed', failure: failureOf('confirmation', 'execution_reverted', cause.detail, true) }
   }
   if (cause.code === 'request_not_open' || cause.code === 'permit_nonce_used') {
@@ -77,17 +86,27 @@ export async function explainRevert(
   return { kind: 'failed', failure: failureOf('confirmation', cause.code, cause.detail, cause.retryable) }
 }
 
-/** The revert data of a call at the state after a block, else before it; `undefined` where it succeeds at both. */
+/** What a contract tells, or `undefined` where it does not answer as its kind does: that may be the very cause. */
+async function told<T>(work: Promise<T>): Promise<T | undefined> {
+  try {
+    return await work
+  } catch (error) {
+    if (error instanceof ChainError && error.kind !== 'unavailable') return undefined
+    throw error
+  }
+}
+
+/** The revert data of a call at the state after a block, else before it, and which; `undefined` where it succeeds at both. */
 async function replay(
   chain: Chain,
   call: { to: Address; data: Hex; from: Address; gas: bigint },
   blockNumber: bigint,
-): Promise<Hex | undefined> {
-  for (const at of [blockNumber, blockNumber - 1n]) {
+): Promise<{ readonly data: Hex; readonly block: bigint } | undefined> {
+  for (const block of [blockNumber, blockNumber - 1n]) {
     try {
-      await chain.call(call, at)
+      await chain.call(call, block)
     } catch (error) {
-      if (error instanceof ChainError && error.kind === 'reverted') return error.data
+      if (error instanceof ChainError && error.kind === 'reverted') return { data: error.data, block }
       throw error
     }
   }

@@ -7,13 +7,24 @@ import type { ChainErrorKind, Clock, Hex, Random } from '../../ports.js'
 /** Jittered pause between attempts to send the same bytes (robustness §3). */
 const leastPauseMs = 1_000
 const mostPauseMs = 30_000
-/** Blocks a transaction may be pending, with every lower nonce mined, before its fee is raised. */
+/** A transaction may be pending for so many blocks, or so long, with every lower nonce mined, before its fee is raised. */
 const patientBlocks = 10n
+const patientMs = 30_000
 
 export interface SendPatience {
   isDue(hash: Hex): boolean
-  /** `isNext`: every lower nonce of the executor is mined, so that only the fee can be what holds it up. */
-  wantsHigherFee(hash: Hex, headNumber: bigint, isNext: boolean): boolean
+  /**
+   * Whether only the fee can be what holds it up. `isNext`: every lower nonce of the executor is mined. `isHeld`: a node holds it now; one
+   * that nodes take and drop again is not held, and pays too little all the same. `isFirst`: no fee was raised yet; one that was, and is
+   * refused again, waits for the next head, which may tell another base fee.
+   */
+  wantsHigherFee(
+    hash: Hex,
+    headNumber: bigint,
+    where: { readonly isNext: boolean; readonly isHeld: boolean; readonly isFirst: boolean },
+  ): boolean
+  /** It was mined: should a reorganisation undo that, the wait begins anew. */
+  mined(hash: Hex): void
   sent(hash: Hex, headNumber: bigint): void
   refused(hash: Hex, headNumber: bigint, kind: ChainErrorKind): void
   /** Blocks since the first refusal in a row. */
@@ -24,15 +35,16 @@ export interface SendPatience {
 interface Memory {
   tries: number
   dueAtMs: number
-  pendingSince: bigint | undefined
+  pending: { readonly since: bigint; readonly sinceMs: number } | undefined
   refusedSince: bigint | undefined
-  underpriced: boolean
+  /** The head at which it was first refused for its fee. */
+  underpricedAt: bigint | undefined
 }
 
 /** Times on the monotonic clock (R13). */
 export function createSendPatience(clock: Clock, random: Random): SendPatience {
   const memories = new Map<Hex, Memory>()
-  const fresh = (): Memory => ({ tries: 0, dueAtMs: 0, pendingSince: undefined, refusedSince: undefined, underpriced: false })
+  const fresh = (): Memory => ({ tries: 0, dueAtMs: 0, pending: undefined, refusedSince: undefined, underpricedAt: undefined })
   const of = (hash: Hex) => {
     const memory = memories.get(hash) ?? fresh()
     memories.set(hash, memory)
@@ -46,24 +58,30 @@ export function createSendPatience(clock: Clock, random: Random): SendPatience {
   }
   return {
     isDue: (hash) => clock.monotonicMs() >= (memories.get(hash)?.dueAtMs ?? 0),
-    wantsHigherFee(hash, headNumber, isNext) {
+    wantsHigherFee(hash, headNumber, { isNext, isHeld, isFirst }) {
       const memory = of(hash)
-      if (memory.underpriced) return true
+      if (memory.underpricedAt !== undefined) return isFirst || headNumber > memory.underpricedAt
       // After a restart the wait begins anew.
-      memory.pendingSince ??= headNumber
-      return isNext && headNumber - memory.pendingSince >= patientBlocks
+      if (isHeld) memory.pending ??= { since: headNumber, sinceMs: clock.monotonicMs() }
+      if (!isNext || memory.pending === undefined) return false
+      const { since, sinceMs } = memory.pending
+      return headNumber - since >= patientBlocks || (isHeld && clock.monotonicMs() - sinceMs >= patientMs)
+    },
+    mined(hash) {
+      const memory = memories.get(hash)
+      if (memory) memory.pending = undefined
     },
     sent(hash, headNumber) {
       const memory = of(hash)
-      memory.pendingSince ??= headNumber
+      memory.pending ??= { since: headNumber, sinceMs: clock.monotonicMs() }
       memory.refusedSince = undefined
-      memory.underpriced = false
+      memory.underpricedAt = undefined
       postpone(memory)
     },
     refused(hash, headNumber, kind) {
       const memory = of(hash)
       memory.refusedSince ??= headNumber
-      memory.underpriced ||= kind === 'underpriced'
+      if (kind === 'underpriced') memory.underpricedAt ??= headNumber
       postpone(memory)
     },
     refusedForBlocks: (hash, headNumber) => headNumber - (memories.get(hash)?.refusedSince ?? headNumber),

@@ -22,20 +22,31 @@ const closed = (slot: Slot, kind: 'executed' | 'reverted' | 'cancelled' | 'forei
   outcome: { kind, hash },
 })
 
-/** A signed transaction, before it is sent. The first one of a slot makes its candidates' submissions `prepared`. */
-export function attemptChanges(slot: Slot, attempt: SlotAttempt, carried: readonly Candidate[], nowMs: number): Change[] {
-  const first = attempt.kind === 'propose' && slot.attempts.length === 0
-  const progress = first
-    ? carried.map((candidate) => progressChange(candidate, selected(candidate.progress, nowMs, prepared(attempt.hash))))
-    : []
-  return [{ kind: 'slot.attempt', slotId: slot.id, attempt }, ...progress]
+const carries = (attempt: SlotAttempt, { id }: Candidate) => attempt.candidateIds.includes(id)
+
+/**
+ * A signed transaction, before it is sent. The first one of a slot makes the submissions of those that it carries `prepared`; one that
+ * leaves candidates out makes theirs `dropped`. `candidates`: the slot's.
+ */
+export function attemptChanges(slot: Slot, attempt: SlotAttempt, candidates: readonly Candidate[], nowMs: number): Change[] {
+  const made: Change = { kind: 'slot.attempt', slotId: slot.id, attempt }
+  if (attempt.kind === 'cancel') return [made]
+  const steps = candidates.flatMap((candidate): Change[] => {
+    const before = submissionOf(candidate.progress)
+    if (!carries(attempt, candidate)) {
+      if (before === null || before.status === 'dropped') return []
+      return [progressChange(candidate, selected(candidate.progress, nowMs, { ...before, status: 'dropped' }))]
+    }
+    return before === null ? [progressChange(candidate, selected(candidate.progress, nowMs, prepared(attempt.hash)))] : []
+  })
+  return [made, ...steps]
 }
 
-/** A node took the transaction, or was seen to hold it. A cancellation says nothing new of its candidates. */
-export function sentChanges(slot: Slot, attempt: SlotAttempt, carried: readonly Candidate[], nowMs: number): Change[] {
+/** A node took the transaction, or was seen to hold it. A cancellation says nothing new of candidates. */
+export function sentChanges(slot: Slot, attempt: SlotAttempt, candidates: readonly Candidate[], nowMs: number): Change[] {
   const changes: Change[] = attempt.sentAtMs === null ? [{ kind: 'slot.sent', slotId: slot.id, hash: attempt.hash, sentAtMs: nowMs }] : []
-  if (attempt.kind === 'cancel') return changes
-  for (const candidate of carried) {
+  for (const candidate of candidates) {
+    if (!carries(attempt, candidate)) continue
     const before = submissionOf(candidate.progress)
     if (before?.status === 'submitted' && before.transactionHash === attempt.hash) continue
     changes.push(progressChange(candidate, selected(candidate.progress, nowMs, submitted(attempt.hash, before, nowMs))))
@@ -47,29 +58,44 @@ function submitted(transactionHash: Hex, before: Submission | null, nowMs: numbe
   return { ...prepared(transactionHash), status: 'submitted', submittedAtMs: before?.submittedAtMs ?? nowMs }
 }
 
-/** What was counted on is gone: back to submitted (R14). */
-export function retreatChanges(slot: Slot, carried: readonly Candidate[], nowMs: number): Change[] {
-  const hash = slot.attempts.findLast(({ kind }) => kind === 'propose')?.hash
-  if (hash === undefined) return []
-  return carried.map((candidate) =>
-    progressChange(candidate, selected(candidate.progress, nowMs, submitted(hash, submissionOf(candidate.progress), nowMs))),
-  )
+/** What was counted on is gone: those that rested on it go back to submitted, by the newest transaction that carries them (R14). */
+export function retreatChanges(slot: Slot, candidates: readonly Candidate[], nowMs: number): Change[] {
+  return candidates.flatMap((candidate): Change[] => {
+    const before = submissionOf(candidate.progress)
+    const newest = slot.attempts.findLast((attempt) => carries(attempt, candidate))
+    if (newest === undefined || before === null || !restsOnReceipt.has(before.status)) return []
+    return [progressChange(candidate, selected(candidate.progress, nowMs, submitted(newest.hash, before, nowMs)))]
+  })
 }
+const restsOnReceipt: ReadonlySet<Submission['status']> = new Set(['confirmed', 'indexed', 'reverted'])
+
+const mined = (slot: Slot, { transactionHash: hash, blockNumber, blockHash, status, gasUsed, gasPriceWei }: ChainReceipt): Change => ({
+  kind: 'slot.mined',
+  slotId: slot.id,
+  hash,
+  blockNumber: String(blockNumber),
+  blockHash,
+  status,
+  gasUsed: String(gasUsed),
+  ...(gasPriceWei === undefined ? {} : { gasPriceWei: String(gasPriceWei) }),
+})
 
 /** A receipt says reverted, and it is not final yet. */
-export function revertedChanges(attempt: SlotAttempt, carried: readonly Candidate[], nowMs: number): Change[] {
-  return carried.map((candidate) => {
-    const submission = { ...submitted(attempt.hash, submissionOf(candidate.progress), nowMs), status: 'reverted' as const }
+export function revertedChanges(slot: Slot, receipt: ChainReceipt, carried: readonly Candidate[], nowMs: number): Change[] {
+  const steps = carried.map((candidate) => {
+    const submission = { ...submitted(receipt.transactionHash, submissionOf(candidate.progress), nowMs), status: 'reverted' as const }
     return progressChange(candidate, selected(candidate.progress, nowMs, submission))
   })
+  return [mined(slot, receipt), ...steps]
 }
 
 /** A receipt says success, deep enough. */
-export function confirmedChanges(attempt: SlotAttempt, carried: readonly Candidate[], nowMs: number): Change[] {
-  return carried.map((candidate) => {
-    const before = submitted(attempt.hash, submissionOf(candidate.progress), nowMs)
+export function confirmedChanges(slot: Slot, receipt: ChainReceipt, carried: readonly Candidate[], nowMs: number): Change[] {
+  const steps = carried.map((candidate) => {
+    const before = submitted(receipt.transactionHash, submissionOf(candidate.progress), nowMs)
     return progressChange(candidate, selected(candidate.progress, nowMs, { ...before, status: 'confirmed', confirmedAtMs: nowMs }))
   })
+  return [mined(slot, receipt), ...steps]
 }
 
 /**
@@ -85,6 +111,7 @@ export function indexedChanges(
 ): Change[] | undefined {
   const changes: Change[] = []
   for (const candidate of carried) {
+    if (candidate.progress.status === 'executed') continue
     const found = findProposed(receipt.logs, candidate)
     if (found) {
       const before = submissionOf(candidate.progress)
@@ -107,15 +134,18 @@ export function indexedChanges(
 }
 
 /**
- * The execution is final: the slot is closed, and the round's stand-ins end with it. An index that another block has changed since
- * (numeric depth, R14) is put right first.
+ * The execution is final: the slot is closed, and the stand-ins of its rounds end with it; what the transaction left out ends, or stands in again.
+ * An index that another block has changed since (numeric depth, R14) is put right first.
  */
 export function closeExecutedChanges(
   slot: Slot,
   attempt: SlotAttempt,
   receipt: ChainReceipt,
-  carried: readonly Candidate[],
-  standIns: readonly Candidate[],
+  {
+    carried,
+    leftOut,
+    standIns,
+  }: { readonly carried: readonly Candidate[]; readonly leftOut: readonly Ending[]; readonly standIns: readonly Candidate[] },
   nowMs: number,
 ): Change[] {
   const changes: Change[] = []
@@ -128,6 +158,7 @@ export function closeExecutedChanges(
     changes.push(progressChange(candidate, selected(candidate.progress, nowMs, { ...submission, status: 'confirmed' })))
     changes.push(progressChange(candidate, executed(candidate.progress, nowMs, submission)))
   }
+  changes.push(...leftOut.flatMap(({ candidate, end }) => endChanges(candidate, end, 'dropped', nowMs)))
   for (const standIn of standIns) changes.push(progressChange(standIn, failed(standIn.progress, notSelected(standIn))))
   changes.push(closed(slot, 'executed', attempt.hash))
   return changes
@@ -142,18 +173,25 @@ export type SlotEnd =
 export function closeChanges(
   slot: Slot,
   outcome: { readonly kind: 'reverted' | 'cancelled' | 'foreign'; readonly hash: Hex | null },
-  ends: readonly { readonly candidate: Candidate; readonly end: SlotEnd }[],
+  ends: readonly Ending[],
   nowMs: number,
 ): Change[] {
-  const changes = ends.flatMap(({ candidate, end }): Change[] => {
-    const [progress, back] = leaveExecuted(candidate, nowMs)
-    if (end.kind === 'executed') return [...back, ...stepsToExecuted({ ...candidate, progress }, nowMs, adopted(end.proposal, nowMs))]
-    if (end.kind === 'again') return [...back, progressChange(candidate, standsInAgain(progress, nowMs))]
-    const before = submissionOf(progress)
-    const submission = before && { ...before, status: outcome.kind === 'reverted' ? ('reverted' as const) : ('dropped' as const) }
-    return [...back, progressChange(candidate, failed(progress, end.failure, submission))]
-  })
-  return [...changes, closed(slot, outcome.kind, outcome.hash)]
+  const without = outcome.kind === 'reverted' ? 'reverted' : 'dropped'
+  return [...ends.flatMap(({ candidate, end }) => endChanges(candidate, end, without, nowMs)), closed(slot, outcome.kind, outcome.hash)]
+}
+
+export interface Ending {
+  readonly candidate: Candidate
+  readonly end: SlotEnd
+}
+
+/** `without`: what becomes of the submission of one that fails. */
+function endChanges(candidate: Candidate, end: SlotEnd, without: 'reverted' | 'dropped', nowMs: number): Change[] {
+  const [progress, back] = leaveExecuted(candidate, nowMs)
+  if (end.kind === 'executed') return [...back, ...stepsToExecuted({ ...candidate, progress }, nowMs, adopted(end.proposal, nowMs))]
+  if (end.kind === 'again') return [...back, progressChange(candidate, standsInAgain(progress, nowMs))]
+  const before = submissionOf(progress)
+  return [...back, progressChange(candidate, failed(progress, end.failure, before && { ...before, status: without }))]
 }
 
 /** With a numeric depth an execution can be undone after it was counted; the only way from there leads through selected (contract §5). */

@@ -1,7 +1,10 @@
 /** What the chain shows of open slots: receipts of all their hashes, and the nonces of their executors (robustness §3). */
 import type { BlockHeader, Chain, ChainReceipt, Hex } from '../../ports.js'
+import type { Candidate } from '../../protocol/candidate.js'
 import type { Slot } from '../ledger/ledger.js'
+import { submissionOf } from '../pipeline/progress.js'
 import type { Heads } from '../view/view.js'
+import { type SlotFacts, type SubmissionState, stateOf } from './slot.js'
 
 export interface Gathered {
   readonly heads: Heads
@@ -52,4 +55,42 @@ export async function gather(chain: Chain, slots: readonly Slot[], heads: Heads,
     return [slot.id, { heads, maySend, nonceLatest: nonce?.latest ?? 0, nonceFinalized: nonce?.finalized ?? 0, receipts, held }] as const
   })
   return new Map(await Promise.all(gathered))
+}
+
+/** States of a submission, in the order in which it moves on. */
+const order: readonly SubmissionState[] = [null, 'prepared', 'dropped', 'submitted', 'reverted', 'confirmed', 'indexed']
+const recordedOf = ({ progress }: Candidate): SubmissionState => submissionOf(progress)?.status ?? null
+
+/**
+ * What the ledger says of a slot's candidates, beside what the chain shows. `alive`: those that no operator has rejected. `isDoomed`: as
+ * far as the head shows, mining could only revert for this one. `deadlinePassed` as of the head, with a margin.
+ */
+export function candidateFacts(
+  slot: Slot,
+  gathered: Gathered,
+  alive: readonly Candidate[],
+  judge: { isDoomed(candidate: Candidate): boolean; deadlinePassed(candidate: Candidate): boolean },
+): Pick<SlotFacts, 'recorded' | 'strays' | 'hopes' | 'deadlineUnsettled'> {
+  const state = stateOf(slot, gathered)
+  const mined = state.kind === 'mined' ? state.attempt : undefined
+  const counted = mined ? alive.filter(({ id }) => mined.candidateIds.includes(id)) : alive
+  const places = counted.map((candidate) => order.indexOf(recordedOf(candidate)))
+  const newest = slot.attempts.at(-1)
+  const carriedIds = newest?.kind === 'propose' ? newest.candidateIds : slot.candidateIds
+  const hopeful = alive.filter((candidate) => carriedIds.includes(candidate.id) && !judge.isDoomed(candidate))
+  return {
+    recorded:
+      counted.length > 0
+        ? { least: order[Math.min(...places)] ?? null, most: order[Math.max(...places)] ?? null }
+        : // An operator has rejected all that it carries: then nothing is left to record, and the slot only waits for its end.
+          { least: mined?.kind === 'propose' ? 'indexed' : null, most: null },
+    strays: alive.some((candidate) => !counted.includes(candidate) && order.indexOf(recordedOf(candidate)) >= order.indexOf('reverted')),
+    hopes: hopeful.length === 0 ? 'none' : hopeful.length === carriedIds.length ? 'all' : 'some',
+    deadlineUnsettled: alive.some(
+      (candidate) =>
+        mined?.candidateIds.includes(candidate.id) !== true &&
+        judge.deadlinePassed(candidate) &&
+        gathered.heads.finalized.timestamp <= BigInt(candidate.deadline),
+    ),
+  }
 }

@@ -6,7 +6,7 @@ import type { ChainReceipt, Hex } from '../../ports.js'
 import type { Submission } from '../../protocol/candidate.js'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 
-/** Signed transactions of one nonce at most: the first and five with higher fees (robustness §3). */
+/** Transactions of one kind that are signed for a nonce at most: the first and five with higher fees (robustness §3). */
 export const mostAttempts = 6
 
 /** The chain, and our patience with it, as one slot sees them. */
@@ -22,21 +22,28 @@ export interface SlotFacts {
   readonly receipts: ReadonlyMap<Hex, ChainReceipt>
   /** Attempts that the node holds without a receipt. */
   readonly held: ReadonlySet<Hex>
-  /** What the ledger says of the carried candidates' submission; they move together. */
-  readonly recorded: Submission['status'] | null
-  /** The permit deadline of every carried candidate has passed in finalized time: mining can only revert. */
-  readonly expired: boolean
-  /** It has passed at the head. */
-  readonly overdue: boolean
+  /**
+   * What the ledger says of the submissions of those that the decisive attempt carries: the mined one, else the newest. They move
+   * together; where a reorganisation has brought another attempt, the least tells what is still to be done, the most what to take back.
+   */
+  readonly recorded: { readonly least: SubmissionState; readonly most: SubmissionState }
+  /** Candidates outside the mined attempt count as mined by what was recorded before a reorganisation. */
+  readonly strays: boolean
+  /** Of those that the newest attempt, or else the slot, carries: whether mining can still execute them all, some or none. */
+  readonly hopes: 'all' | 'some' | 'none'
+  /** A candidate that no mined transaction carries is dead by its deadline at the head, and not yet in finalized time. */
+  readonly deadlineUnsettled: boolean
   /** No attempt to send lately, or its pause is over. */
   readonly sendDue: boolean
-  /** Pending for long enough, or refused for its fee. */
+  /** Pending for long enough, or refused for its fee, and a higher one is allowed. */
   readonly bumpDue: boolean
   /** False while the pipeline is switched off: what was sent is followed all the same. */
   readonly maySend: boolean
   /** Whether this process holds the key of the slot's executor; stored bytes can be sent without it. */
   readonly maySign: boolean
 }
+
+export type SubmissionState = Submission['status'] | null
 
 /** Where a slot stands. */
 export type SlotState =
@@ -55,10 +62,12 @@ export type Action =
   | { readonly kind: 'send'; readonly attempt: SlotAttempt }
   /** Same nonce and calldata, higher fees. */
   | { readonly kind: 'replace'; readonly attempt: SlotAttempt }
+  /** Same nonce, higher fees, without the candidates that can only revert: one of them would sink all (domain §2.2). */
+  | { readonly kind: 'trim'; readonly attempt: SlotAttempt }
   /** Same nonce, to ourselves, so that later nonces go on. */
   | { readonly kind: 'cancel'; readonly attempt: SlotAttempt | undefined }
   | { readonly kind: 'note-sent'; readonly attempt: SlotAttempt }
-  | { readonly kind: 'note-reverted'; readonly attempt: SlotAttempt }
+  | { readonly kind: 'note-reverted'; readonly attempt: SlotAttempt; readonly receipt: ChainReceipt }
   /** A receipt that was counted on is gone or too shallow again (R14). */
   | { readonly kind: 'retreat' }
   | { readonly kind: 'confirm'; readonly attempt: SlotAttempt; readonly receipt: ChainReceipt }
@@ -71,7 +80,7 @@ export type Action =
 const wait = (why: string): Action => ({ kind: 'wait', why })
 
 /** Where the slot stands: receipts of *all* its hashes come first, nonces after (robustness §3). */
-export function stateOf(slot: Slot, facts: SlotFacts): SlotState {
+export function stateOf(slot: Slot, facts: Pick<SlotFacts, 'receipts' | 'nonceFinalized'>): SlotState {
   for (const attempt of slot.attempts) {
     const receipt = facts.receipts.get(attempt.hash)
     if (receipt) return { kind: 'mined', attempt, receipt }
@@ -98,42 +107,53 @@ export function next(slot: Slot, facts: SlotFacts): Action {
 
 function afterReserved(facts: SlotFacts): Action {
   if (!facts.maySend || !facts.maySign) return wait('the executor may not sign')
-  return facts.overdue ? { kind: 'cancel', attempt: undefined } : { kind: 'prepare' }
+  return facts.hopes === 'none' ? { kind: 'cancel', attempt: undefined } : { kind: 'prepare' }
 }
 
+/** Recorded states that rest on a receipt. */
+const rests = (state: SubmissionState) => state === 'confirmed' || state === 'indexed' || state === 'reverted'
+
 function afterPending(slot: Slot, newest: SlotAttempt, facts: SlotFacts): Action {
-  if (facts.recorded === 'confirmed' || facts.recorded === 'indexed' || facts.recorded === 'reverted') return { kind: 'retreat' }
+  if (rests(facts.recorded.most) || facts.strays) return { kind: 'retreat' }
   // Used at the head by something, maybe by us with a receipt that lags: only finalized state decides (R15).
   if (facts.nonceLatest > slot.nonce) return wait('the nonce is used in a block that is not final')
   const isHeld = facts.held.has(newest.hash)
   if (isHeld && newest.sentAtMs === null) return { kind: 'note-sent', attempt: newest }
   if (!facts.maySend) return wait('the executor may not send')
-  if (facts.maySign && facts.expired && newest.kind === 'propose') return { kind: 'cancel', attempt: newest }
-  if (facts.maySign && facts.bumpDue && slot.attempts.length < mostAttempts) {
+  const { hopes } = facts
+  if (facts.maySign && newest.kind === 'propose' && hopes === 'none') return { kind: 'cancel', attempt: newest }
+  if (facts.maySign && newest.kind === 'propose' && hopes === 'some') return { kind: 'trim', attempt: newest }
+  const signed = slot.attempts.filter(({ kind }) => kind === newest.kind).length
+  if (facts.maySign && facts.bumpDue && signed < mostAttempts) {
     return newest.kind === 'cancel' ? { kind: 'cancel', attempt: newest } : { kind: 'replace', attempt: newest }
   }
   if (isHeld) return wait('the transaction is pending')
-  if (facts.overdue && newest.kind === 'propose') return wait('the deadline has passed at the head')
+  if (hopes !== 'all' && newest.kind === 'propose') return wait('it could only revert')
   return facts.sendDue ? { kind: 'send', attempt: newest } : wait('the next sending is not due')
 }
 
 function afterMined(attempt: SlotAttempt, receipt: ChainReceipt, facts: SlotFacts): Action {
   const isFinal = receipt.blockNumber <= facts.finalizedNumber
-  if (attempt.kind === 'cancel') return isFinal ? { kind: 'close-cancelled', attempt } : wait('the cancellation is not final')
+  const { least, most } = facts.recorded
+  if (facts.strays) return { kind: 'retreat' }
+  if (attempt.kind === 'cancel') {
+    if (!isFinal) return wait('the cancellation is not final')
+    return facts.deadlineUnsettled ? wait('the deadline is not final yet') : { kind: 'close-cancelled', attempt }
+  }
   if (receipt.status === 'reverted') {
     if (isFinal) return { kind: 'close-reverted', attempt, receipt }
-    return facts.recorded === 'reverted' ? wait('the revert is not final') : { kind: 'note-reverted', attempt }
+    return least === 'reverted' ? wait('the revert is not final') : { kind: 'note-reverted', attempt, receipt }
   }
   const depth = facts.headNumber - receipt.blockNumber + 1n
   const isDeep = isFinal || (facts.confirmations !== 'finalized' && depth >= BigInt(facts.confirmations))
-  switch (facts.recorded) {
+  if (!isDeep && rests(most)) return { kind: 'retreat' }
+  switch (least) {
     case 'indexed':
-      if (!isDeep) return { kind: 'retreat' }
-      return isFinal ? { kind: 'close-executed', attempt, receipt } : wait('the execution is not final')
+      if (!isFinal) return wait('the execution is not final')
+      return facts.deadlineUnsettled ? wait('the deadline is not final yet') : { kind: 'close-executed', attempt, receipt }
     case 'confirmed':
-      return isDeep ? { kind: 'index', attempt, receipt } : { kind: 'retreat' }
+      return { kind: 'index', attempt, receipt }
     case 'reverted':
-      return isDeep ? { kind: 'confirm', attempt, receipt } : { kind: 'retreat' }
     case 'submitted':
     case 'prepared':
     case 'dropped':

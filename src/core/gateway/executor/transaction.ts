@@ -1,5 +1,12 @@
 /** The executor's transactions: fees, signing, and reading our own signed bytes back (EIP-1559, domain §8). */
-import { decodeFunctionData, keccak256, parseTransaction, serializeTransaction, type TransactionSerializedEIP1559 } from 'viem'
+import {
+  decodeFunctionData,
+  encodeFunctionData,
+  keccak256,
+  parseTransaction,
+  serializeTransaction,
+  type TransactionSerializedEIP1559,
+} from 'viem'
 import { signedProposerAbi } from '../../chain/contracts.js'
 import { lowercase } from '../../chain/reading.js'
 import type { Address, BlockHeader, Hex, Signer } from '../../ports.js'
@@ -16,29 +23,41 @@ export interface Fees {
 /**
  * Fees for the next block and some after it, in wei: tip = max(node, chain's minimum), cap = twice the base fee + tip, at most
  * `ceilingWei`. `undefined` where the ceiling does not cover the next block: waiting is the operator's wish then. With `replacing`, both
- * are at least 12.5 % above those of the attempt that is replaced (robustness §3).
+ * are at least 12.5 % above those of the attempt that is replaced (robustness §3). A proposal stays an eighth below the ceiling, so that
+ * its cancellation can always replace it; a cancellation is wanted in the pool even where the next block is too dear for it.
  */
 export function feesFor(
   chainId: number,
   head: Pick<BlockHeader, 'baseFeePerGas'>,
   nodeTipWei: bigint,
   ceilingWei: bigint,
-  replacing?: Fees,
+  { kind, replacing }: { readonly kind: 'propose' | 'cancel'; readonly replacing?: Fees | undefined },
 ): Fees | undefined {
+  const mostWei = mostFor(kind, ceilingWei)
   const least = minimumTipWei[chainId] ?? 0n
-  const raised = (wei: bigint | undefined) => (wei === undefined ? 0n : (wei * 9n + 7n) / 8n)
-  const tip = largest(nodeTipWei, least, raised(replacing?.maxPriorityFeePerGas))
-  const wanted = largest(2n * head.baseFeePerGas + tip, raised(replacing?.maxFeePerGas))
-  const cap = wanted < ceilingWei ? wanted : ceilingWei
-  if (cap < head.baseFeePerGas + tip || cap < raised(replacing?.maxFeePerGas)) return undefined
+  const leastCap = raised(replacing?.maxFeePerGas)
+  const tip = largest(smallest(nodeTipWei, mostWei), least, raised(replacing?.maxPriorityFeePerGas))
+  const wanted = largest(2n * head.baseFeePerGas + tip, leastCap)
+  const cap = smallest(wanted, mostWei)
+  if (cap < leastCap || cap < tip || (kind === 'propose' && cap < head.baseFeePerGas + tip)) return undefined
   return { maxFeePerGas: cap, maxPriorityFeePerGas: tip }
 }
+
+/** Whether the ceiling leaves room to replace a transaction by another of its kind. */
+export function canRaise({ maxFeePerGas }: Pick<Fees, 'maxFeePerGas'>, kind: 'propose' | 'cancel', ceilingWei: bigint): boolean {
+  return raised(maxFeePerGas) <= mostFor(kind, ceilingWei)
+}
+
+const mostFor = (kind: 'propose' | 'cancel', ceilingWei: bigint) => (kind === 'propose' ? (ceilingWei * 8n) / 9n : ceilingWei)
+const raised = (wei: bigint | undefined) => (wei === undefined ? 0n : (wei * 9n + 7n) / 8n)
 
 function largest(...values: readonly bigint[]): bigint {
   let found = 0n
   for (const value of values) if (value > found) found = value
   return found
 }
+
+const smallest = (one: bigint, other: bigint): bigint => (one < other ? one : other)
 
 /** Room above the estimate: refunds make the needed limit larger than what is used in the end (domain §8). */
 export function gasLimit(estimate: bigint): bigint {
@@ -70,7 +89,22 @@ export function readTransaction(raw: Hex): { readonly to: Address; readonly data
   return { to: lowercase(to), data: data ?? '0x', gas }
 }
 
-/** The request and token that our own `propose` calldata names. Throws for other calldata. */
+/** The calldata that carries these `propose` calls: one alone goes as it is, several in one atomic `multicall` (domain §2.2). */
+export function carrying(proposals: readonly Hex[]): Hex {
+  const [only] = proposals
+  if (only !== undefined && proposals.length === 1) return only
+  return encodeFunctionData({ abi: signedProposerAbi, functionName: 'multicall', args: [proposals] })
+}
+
+/** The `propose` calls that our own calldata carries, in order. Throws RangeError for other calldata. */
+export function carriedBy(data: Hex): readonly Hex[] {
+  const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data })
+  if (functionName === 'propose') return [data]
+  if (functionName === 'multicall') return args[0]
+  throw new RangeError(`stored calldata calls ${functionName}`)
+}
+
+/** The request and token that one of our own `propose` calls names. Throws for other calldata. */
 export function readProposeCalldata(data: Hex): { readonly request: WitnessRequest; readonly token: Address } {
   const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data })
   if (functionName !== 'propose') throw new RangeError(`stored calldata calls ${functionName}`)

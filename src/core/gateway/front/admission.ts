@@ -9,6 +9,7 @@ import type { Candidate } from '../../protocol/candidate.js'
 import { permitFault } from '../../protocol/permit.js'
 import { type Authorization, identityOf, outcomeKeys, outcomeOf, priceOf } from '../../protocol/proposal.js'
 import { type Refusal, refuse } from '../../protocol/refusal.js'
+import { isQuestionId } from '../../protocol/schema.js'
 import { type RecoverPublicKey, recoverSigner, recoverWithNoble } from '../../protocol/signature.js'
 import { toHex } from '../../protocol/witness.js'
 import type { Ledger, NewCandidate } from '../ledger/ledger.js'
@@ -139,6 +140,8 @@ export async function judge(
 
   const digest = question.witness.digest(authorization)
   if (!(await isAuthorized(parts, digest, authorization))) {
+    const moved = isQuestionId(identifier) ? undefined : await heldElsewhere(ledger, authorization)
+    if (moved) return refused(moved)
     return refused(
       refuse(
         'signature_not_authorized',
@@ -151,6 +154,20 @@ export async function judge(
     kind: 'ready',
     candidate: { identity, round: question.ref, proposer, price, amount, nonce, deadline, signature, digest: toHex(digest) },
   }
+}
+
+/**
+ * The refusal of a payload that was admitted under a slug which names another question by now. Whoever sends it has its signature, so its
+ * id is no secret to them.
+ */
+async function heldElsewhere(ledger: Ledger, { proposer, nonce, signature }: Authorization): Promise<Refusal | undefined> {
+  const active = ledger.activeWithNonce(proposer, nonce)
+  const candidate = active && (await ledger.get(active.id))
+  if (candidate?.signature !== signature) return undefined
+  return refuse(
+    'candidate_conflict',
+    `this payload is candidate ${candidate.id} of question ${candidate.round.questionId}, which this slug does not name; poll that candidate, and give the question ID`,
+  )
 }
 
 /** As the chain would judge it (domain §3.3): accounts without code by recovery, all others by EIP-1271. */

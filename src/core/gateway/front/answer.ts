@@ -42,6 +42,9 @@ export function refusalOf(error: unknown, requestId: string): Refusal | undefine
   switch (error.code) {
     case 'state_unavailable':
       return refuse('state_unavailable', `the chain's state is not known: ${error.detail}`)
+    // Nothing is wrong with the chain: only who knows slugs does not answer.
+    case 'slug_unavailable':
+      return refuse('state_unavailable', error.detail)
     case 'store_unavailable':
     case 'store_fenced':
     case 'store_read_only':

@@ -95,7 +95,12 @@ async function status(front: Front, identifier: string, candidateId: string): Pr
   if (question instanceof UnavailableError && !isQuestionId(identifier)) throw question
   if (candidate && 'round' in question && candidate.round.questionId === question.questionId) return shown(front, candidate)
   return refusalAnswer(
-    refuse('candidate_not_found', 'this gateway holds no such candidate of this question; check the pair of identifier and candidate id'),
+    refuse(
+      'candidate_not_found',
+      candidate && !isQuestionId(identifier)
+        ? 'this slug does not name the question of this candidate, and may have named another when it was admitted; ask by question ID'
+        : 'this gateway holds no such candidate of this question; check the pair of identifier and candidate id',
+    ),
   )
 }
 

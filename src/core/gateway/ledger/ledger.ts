@@ -2,7 +2,8 @@
  * The gateway's ledger: events in, state out. It stands on a `RecordLog` and keeps in memory only what admission needs; everything else
  * of a candidate that has come to its end is read on demand, so that a million fit (robustness §2). What is active lives in memory whole.
  */
-import type { Address, Hex } from '../../ports.js'
+import type { RegistryEntry } from '../../chain/questions.js'
+import type { Address, ChainReceipt, Hex } from '../../ports.js'
 import type { Candidate, CandidateState, Progress } from '../../protocol/candidate.js'
 
 /** What is remembered of every candidate. */
@@ -46,15 +47,50 @@ export interface SlotOutcome {
   readonly hash: Hex | null
 }
 
+/**
+ * What validation read of the chain, as of one block: kept for whoever asks what happened to a candidate. Amounts and times as decimal
+ * strings in raw units and Unix seconds; what was not reached is absent.
+ */
+export interface CandidateCheck {
+  readonly blockNumber: string
+  readonly verdict: 'valid' | 'failed' | 'closed' | 'wait' | 'operator'
+  readonly detail: string | null
+  readonly figures: Readonly<Record<string, string | boolean>>
+}
+
 /** Everything that may happen after admission. A commit is one durable, atomic record. */
 export type Change =
   | { readonly kind: 'candidate.progress'; readonly id: string; readonly progress: Progress }
   | { readonly kind: 'slot.opened'; readonly slot: Slot }
   | { readonly kind: 'slot.attempt'; readonly slotId: string; readonly attempt: SlotAttempt }
   | { readonly kind: 'slot.sent'; readonly slotId: string; readonly hash: Hex; readonly sentAtMs: number }
+  /** A receipt that was counted on. `gasPriceWei`: what was paid for gas; absent where the node did not tell. */
+  | {
+      readonly kind: 'slot.mined'
+      readonly slotId: string
+      readonly hash: Hex
+      readonly blockNumber: string
+      readonly blockHash: Hex
+      readonly status: ChainReceipt['status']
+      readonly gasUsed: string
+      readonly gasPriceWei?: string | undefined
+    }
   | { readonly kind: 'slot.closed'; readonly slotId: string; readonly outcome: SlotOutcome }
+  | { readonly kind: 'candidate.checked'; readonly id: string; readonly check: CandidateCheck }
   | { readonly kind: 'allowlist.set'; readonly address: Address; readonly allowed: boolean; readonly reason: string }
   | { readonly kind: 'admission.set'; readonly enabled: boolean; readonly reason: string }
+  /** An operator's addition to questions.json, or its removal. */
+  | { readonly kind: 'question.set'; readonly entry: RegistryEntry; readonly reason: string }
+  | { readonly kind: 'question.removed'; readonly questionId: Hex; readonly reason: string }
+  /** An operator accepted the loss of what lay from `offset` of `file` on; it lies in `saved` (robustness §2). Written by the repair. */
+  | {
+      readonly kind: 'store.repaired'
+      readonly file: string
+      readonly offset: number
+      readonly lostBytes: number
+      readonly saved: readonly string[]
+      readonly reason: string
+    }
   /** The newest finalized block seen: a node below it is on a wrong view (R16). */
   | { readonly kind: 'chain.finalized'; readonly number: string; readonly hash: Hex }
 
@@ -88,7 +124,11 @@ export interface Ledger {
   activeWithNonce(proposer: Address, nonce: string): CandidateRef | undefined
   eligible(proposer: Address): boolean
   readonly admissionEnabled: boolean
+  /** The operator's own switch; the configuration has another, and both must be on. */
+  readonly admissionSwitch: boolean
   readonly allowlist: ReadonlySet<Address>
+  /** What operators added to questions.json and what they took from it. */
+  readonly questions: ReadonlyMap<Hex, RegistryEntry | null>
 
   /**
    * Commits a candidate. Looks for a copy and for conflicts and takes its place in one synchronous step, so that of eight copies exactly

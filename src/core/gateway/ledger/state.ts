@@ -2,6 +2,7 @@
  * The state that a ledger's records fold into. Every durable record passes through `apply` in log order, at start-up and while serving
  * alike, so that there is one meaning of a record and not two.
  */
+import type { RegistryEntry } from '../../chain/questions.js'
 import type { Address, Hex } from '../../ports.js'
 import { type Candidate, type CandidateState, isActive, mayBecome, type Progress } from '../../protocol/candidate.js'
 import type { Position, StoredRecord } from '../../storage/record-log.js'
@@ -12,11 +13,13 @@ export type ReceivedData = Omit<Candidate, 'progress'>
 
 /** Every kind of record a store of this version holds. */
 export type LedgerRecord =
-  | Change
+  | (Change & { /** Written by a compaction, which keeps what it stands for as `past`. */ readonly folded?: true })
   | { readonly kind: 'store.opened'; readonly info: StoreInfo }
   | { readonly kind: 'candidate.received'; readonly candidate: ReceivedData }
   /** A candidate with its progress: put back by a replay of a retryable failure, or folded by a compaction. */
-  | { readonly kind: 'candidate.whole'; readonly candidate: Candidate }
+  | { readonly kind: 'candidate.whole'; readonly candidate: Candidate; readonly folded?: true }
+  /** What a record that a compaction has folded said, and when; no state hangs on it. */
+  | { readonly kind: 'past'; readonly atMs: number; readonly was: Change }
   /** The highest nonce ever bound, kept by a compaction that drops the closed slots. */
   | { readonly kind: 'executor.nonce'; readonly executor: Address; readonly nonce: number }
 
@@ -25,14 +28,20 @@ const kinds: Record<LedgerRecord['kind'], true> = {
   'candidate.received': true,
   'candidate.whole': true,
   'candidate.progress': true,
+  'candidate.checked': true,
   'slot.opened': true,
   'slot.attempt': true,
   'slot.sent': true,
+  'slot.mined': true,
   'slot.closed': true,
   'executor.nonce': true,
   'allowlist.set': true,
   'admission.set': true,
+  'question.set': true,
+  'question.removed': true,
   'chain.finalized': true,
+  'store.repaired': true,
+  past: true,
 }
 /** Whether this version understands a record kind. */
 export const knownKind = (kind: string): boolean => Object.hasOwn(kinds, kind)
@@ -54,6 +63,8 @@ export interface LedgerState {
   finalized: { readonly number: bigint; readonly hash: Hex } | undefined
   /** False for a wallet that was once allowed and is not any more. */
   readonly allowlist: Map<Address, boolean>
+  /** What operators added; `null` for what they took away. */
+  readonly questions: Map<Hex, RegistryEntry | null>
   readonly entries: Map<string, Entry>
   readonly byIdentity: Map<string, Entry>
   /** Those whose body is in memory. */
@@ -75,6 +86,7 @@ export function emptyState(): LedgerState {
     admissionEnabled: true,
     finalized: undefined,
     allowlist: new Map(),
+    questions: new Map(),
     entries: new Map(),
     byIdentity: new Map(),
     live: new Set(),
@@ -136,6 +148,18 @@ export function apply(state: LedgerState, record: StoredRecord): void {
       return
     case 'allowlist.set':
       state.allowlist.set(event.address, event.allowed)
+      return
+    case 'candidate.checked':
+    case 'slot.mined':
+    case 'store.repaired':
+    case 'past':
+      // Told by whoever reads the log; no state hangs on it.
+      return
+    case 'question.set':
+      state.questions.set(event.entry.questionId, event.entry)
+      return
+    case 'question.removed':
+      state.questions.set(event.questionId, null)
       return
     case 'admission.set':
       state.admissionEnabled = event.enabled
@@ -258,12 +282,21 @@ export function changeFault(state: LedgerState, changes: readonly Change[]): str
       case 'slot.sent':
         if (!slots.get(change.slotId)?.includes(change.hash)) return `slot ${change.slotId} has no attempt ${change.hash}`
         break
+      case 'slot.mined':
+        if (!slots.get(change.slotId)?.includes(change.hash)) return `slot ${change.slotId} has no attempt ${change.hash}`
+        break
+      case 'candidate.checked':
+        if (!state.entries.get(change.id)?.live) return `candidate ${change.id} is unknown or at its end`
+        break
       case 'slot.closed':
         if (!slots.delete(change.slotId)) return `slot ${change.slotId} is not open`
         break
       case 'allowlist.set':
       case 'admission.set':
+      case 'question.set':
+      case 'question.removed':
       case 'chain.finalized':
+      case 'store.repaired':
         break
     }
   }

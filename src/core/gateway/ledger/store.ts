@@ -4,6 +4,7 @@ import type { Candidate, Progress } from '../../protocol/candidate.js'
 import { ProposerError, StorageError } from '../../protocol/errors.js'
 import type { NewRecord, Position, RecordLog, RecordLogReader, StoredRecord } from '../../storage/record-log.js'
 import type { Admission, Change, Ledger, LedgerEvent, NewCandidate, StoreInfo } from './ledger.js'
+import { pastOf } from './past.js'
 import {
   apply,
   changeFault,
@@ -266,12 +267,16 @@ function lookUps(state: LedgerState, log: RecordLogReader | RecordLog, settings:
     get admissionEnabled() {
       return state.admissionEnabled && settings.admissionEnabled
     },
+    get admissionSwitch() {
+      return state.admissionEnabled
+    },
     get allowlist() {
       return new Set([...state.allowlist].filter(([, allowed]) => allowed).map(([address]) => address))
     },
     get finalized() {
       return state.finalized
     },
+    questions: state.questions,
     byIdentity: (identity) => state.byIdentity.get(identity),
     byId: (id) => state.entries.get(id),
     activeInRound: (proposer, roundKey) => state.byRound.get(roundSlot(proposer, roundKey)),
@@ -332,30 +337,40 @@ function refuseOtherChain(info: StoreInfo | undefined, { chainId, genesisHash = 
 }
 
 /**
- * Folds the store: closed slots and superseded progress go, everything that may ever be asked for stays. Appends go on meanwhile; a
- * crash leaves the old or the new files whole.
+ * Folds the store: closed slots and superseded progress go, everything that may ever be asked for stays. What was written at
+ * `keepSinceMs` (Unix milliseconds; default: from the beginning) or later stays told as `past`, but for the raw bytes of transactions.
+ * Appends go on meanwhile; a crash leaves the old or the new files whole.
  */
-export async function compactLedger(log: RecordLog, state: LedgerState): Promise<void> {
+export async function compactLedger(log: RecordLog, state: LedgerState, keepSinceMs = 0): Promise<void> {
   let kept: { entry: Entry; receivedAt: Position; progressAt: Position }[] = []
   let ahead = 0
   await log.compact(
     () => {
       const head: LedgerRecord[] = [
         ...(state.info ? [{ kind: 'store.opened', info: state.info } as const] : []),
-        { kind: 'admission.set', enabled: state.admissionEnabled, reason: 'compaction' },
+        { kind: 'admission.set', enabled: state.admissionEnabled, reason: 'compaction', folded: true },
         ...(state.finalized
           ? [{ kind: 'chain.finalized', number: String(state.finalized.number), hash: state.finalized.hash } as const]
           : []),
-        ...[...state.allowlist].map(([address, allowed]) => ({ kind: 'allowlist.set', address, allowed, reason: 'compaction' }) as const),
+        ...[...state.allowlist].map(
+          ([address, allowed]) => ({ kind: 'allowlist.set', address, allowed, reason: 'compaction', folded: true }) as const,
+        ),
+        ...[...state.questions].map(([questionId, entry]) =>
+          entry === null
+            ? ({ kind: 'question.removed', questionId, reason: 'compaction', folded: true } as const)
+            : ({ kind: 'question.set', entry, reason: 'compaction', folded: true } as const),
+        ),
         ...[...state.highestNonce].map(([executor, nonce]) => ({ kind: 'executor.nonce', executor, nonce }) as const),
-        ...[...state.slots.values()].map((slot) => ({ kind: 'slot.opened', slot }) as const),
+        ...[...state.slots.values()].map((slot) => ({ kind: 'slot.opened', slot, folded: true }) as const),
       ]
       ahead = head.length
       kept = [...state.entries.values()].map((entry) => ({ entry, receivedAt: entry.receivedAt, progressAt: entry.progressAt }))
       const atCut = kept.map(({ entry, receivedAt, progressAt }) => ({ ...entry, receivedAt, progressAt }))
+      const past = pastOf(log.scan(), { ...state, live: new Set(state.live), slots: new Map(state.slots) }, keepSinceMs)
       return (async function* () {
         for (const record of head) yield toRecord(record)
-        for (const entry of atCut) yield toRecord({ kind: 'candidate.whole', candidate: await wholeOf(log, entry) })
+        for (const entry of atCut) yield toRecord({ kind: 'candidate.whole', candidate: await wholeOf(log, entry), folded: true })
+        for await (const record of past) yield toRecord(record)
       })()
     },
     (ordinal, position) => {

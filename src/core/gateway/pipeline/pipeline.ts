@@ -10,13 +10,14 @@ import { type Chain, ChainError, type Clock, type Hex, type Random, type Signer 
 import type { Candidate } from '../../protocol/candidate.js'
 import { ProposerError, StorageError } from '../../protocol/errors.js'
 import { nonceBit, nonceUsed } from '../../protocol/permit.js'
-import { createExecutor, type Failpoint } from '../executor/executor.js'
+import { createExecutor } from '../executor/executor.js'
+import type { Failpoint } from '../executor/sender.js'
 import { adopted } from '../executor/slot-changes.js'
 import type { Change, Ledger, LedgerEvent } from '../ledger/ledger.js'
 import { type Heads, type LiveView, pause } from '../view/view.js'
 import { commitOn } from './commit-on.js'
 import { operatorFaults } from './preconditions.js'
-import { failed, failureOf, progressChange, selected, stepsToExecuted } from './progress.js'
+import { checkedChange, failed, failureOf, progressChange, selected, stepsToExecuted } from './progress.js'
 import { roundEnd } from './round-end.js'
 import { deadFailure, endingOf, select } from './selection.js'
 import { isOpen, type Verdict, validate } from './validation.js'
@@ -35,7 +36,7 @@ const sweptPerBlock = 64
 
 export interface PipelineConfig {
   readonly pipeline: { readonly enabled: boolean }
-  readonly executor: { readonly enabled: boolean; readonly max_fee_gwei: number }
+  readonly executor: { readonly enabled: boolean; readonly max_fee_gwei: number; readonly batch: number }
   readonly chain: { readonly confirmations: 'finalized' | number }
 }
 
@@ -81,7 +82,9 @@ export function createPipeline(parts: PipelineParts): Pipeline {
       ledger,
       confirmations: config.chain.confirmations,
       maxFeeGwei: config.executor.max_fee_gwei,
+      most: config.executor.batch,
       judge,
+      isOpen: (candidate) => stillOpen(candidate) && !view.nonceKnownUsed(candidate.proposer, BigInt(candidate.nonce)),
       failpoint,
     })
 
@@ -96,6 +99,8 @@ export function createPipeline(parts: PipelineParts): Pipeline {
   /** Head at which a candidate was last judged, or its round's end last looked for: the same head gives the same answer. */
   const judgedAt = new Map<string, Hex>()
   const endedAt = new Map<string, Hex>()
+  /** What a candidate was last found to wait for. */
+  const waitsFor = new Map<string, string>()
   let running: AbortController | undefined
   let sleeper: AbortController | undefined
   let woken = false
@@ -193,28 +198,38 @@ export function createPipeline(parts: PipelineParts): Pipeline {
     return received.length > now.length
   }
 
+  /** What was found goes on record with what follows from it; a wait only when its reason is new. */
   const settle = async (candidate: Candidate, verdict: Verdict, stage: 'validation' | 'submission', heads: Heads) => {
+    const found = checkedChange(candidate, verdict)
     switch (verdict.kind) {
       case 'valid':
-        await commitOn(ledger, [candidate], [progressChange(candidate, { status: 'validated', validatedAtMs: clock.nowMs() })])
+        await commitOn(ledger, [candidate], [progressChange(candidate, { status: 'validated', validatedAtMs: clock.nowMs() }), ...found])
         return
       case 'failed': {
         const failure = failureOf(stage, verdict.code, verdict.detail, verdict.retryable)
-        await commitOn(ledger, [candidate], [progressChange(candidate, failed(candidate.progress, failure))])
+        await commitOn(ledger, [candidate], [...found, progressChange(candidate, failed(candidate.progress, failure))])
         return
       }
       case 'operator':
         halted = verdict.fault
         haltedAt = heads.latest.hash
+        await noteWait(candidate, verdict.fault, found)
         return
       case 'closed':
       case 'wait':
         judgedAt.set(candidate.id, heads.latest.hash)
+        await noteWait(candidate, verdict.kind === 'wait' ? verdict.why : 'closed', found)
         return
       case 'unknown':
         // Asked again at the next step, which a new head or the idle time brings.
         return
     }
+  }
+
+  const noteWait = async (candidate: Candidate, why: string, found: readonly Change[]) => {
+    if (waitsFor.get(candidate.id) === why) return
+    waitsFor.set(candidate.id, why)
+    await commitOn(ledger, [candidate], found)
   }
 
   const selectNow = async () => {
@@ -226,12 +241,11 @@ export function createPipeline(parts: PipelineParts): Pipeline {
 
   const execute = async (heads: Heads) => {
     if (executor === undefined) return
-    for (const candidate of waiting()) {
-      if (candidate.progress.status !== 'selected' || judgedAt.get(candidate.id) === heads.latest.hash) continue
-      if (running?.signal.aborted) return
-      const verdict = await tolerant(executor.open(candidate, heads))
+    const ready = waiting().filter(({ id, progress }) => progress.status === 'selected' && judgedAt.get(id) !== heads.latest.hash)
+    const verdicts = await tolerant(executor.open(ready, heads, () => running?.signal.aborted === true))
+    for (const candidate of ready) {
+      const verdict = verdicts?.get(candidate.id)
       if (verdict) await settle(candidate, verdict, 'submission', heads)
-      if (halted !== undefined) return
     }
   }
 
@@ -248,9 +262,9 @@ export function createPipeline(parts: PipelineParts): Pipeline {
   }
 
   const forgetGone = () => {
-    if (judgedAt.size + endedAt.size < 10_000) return
+    if (judgedAt.size + endedAt.size + waitsFor.size < 10_000) return
     const live = new Set(ledger.active().map(({ id }) => id))
-    for (const memory of [judgedAt, endedAt]) for (const id of memory.keys()) if (!live.has(id)) memory.delete(id)
+    for (const memory of [judgedAt, endedAt, waitsFor]) for (const id of memory.keys()) if (!live.has(id)) memory.delete(id)
   }
 
   const advance = async () => {
@@ -281,6 +295,16 @@ export function createPipeline(parts: PipelineParts): Pipeline {
       throw error
     }
   }
+
+  /** SignedProposer's event names no nonce: what is known of executions comes from the ledger. */
+  const noteSpent = (event: LedgerEvent) => {
+    if (event.kind !== 'candidate.progress' || event.progress.status !== 'executed') return
+    const executed = ledger.active().find(({ id }) => id === event.id)
+    if (executed === undefined) return
+    const { word, mask } = nonceBit(BigInt(executed.nonce))
+    view.noteNonces(executed.proposer, word, mask)
+  }
+  const unsubscribeSpent = ledger.onChange((events) => events.forEach(noteSpent))
 
   const wake = () => {
     woken = true
@@ -324,7 +348,7 @@ export function createPipeline(parts: PipelineParts): Pipeline {
     async stop() {
       running?.abort()
       wake()
-      for (const end of unsubscribe) end()
+      for (const end of [...unsubscribe, unsubscribeSpent]) end()
       unsubscribe = []
       await loop
       running = undefined

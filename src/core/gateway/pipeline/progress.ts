@@ -3,6 +3,7 @@ import type { Hex } from '../../ports.js'
 import type { Candidate, Failure, FailureCode, FailureStage, Progress, Submission } from '../../protocol/candidate.js'
 import { failures } from '../../protocol/candidate.js'
 import type { Change } from '../ledger/ledger.js'
+import type { Verdict } from './validation.js'
 
 /** A failure; `retryable` comes from contract §5's table, or is given where the table leaves it to the cause. */
 export function failureOf(stage: FailureStage, code: FailureCode, detail: string, retryable?: boolean): Failure {
@@ -18,6 +19,15 @@ export function stageOf(progress: Progress): FailureStage {
 /** A progress as the change that a commit takes. */
 export function progressChange(candidate: Pick<Candidate, 'id'>, progress: Progress): Change {
   return { kind: 'candidate.progress', id: candidate.id, progress }
+}
+
+/** What was read on the way to a verdict, as the change that keeps it; empty where nothing was. */
+export function checkedChange({ id }: Pick<Candidate, 'id'>, verdict: Verdict): Change[] {
+  if (verdict.read === undefined || verdict.kind === 'unknown') return []
+  const { blockNumber, figures } = verdict.read
+  const detail =
+    verdict.kind === 'failed' ? verdict.detail : verdict.kind === 'wait' ? verdict.why : verdict.kind === 'operator' ? verdict.fault : null
+  return [{ kind: 'candidate.checked', id, check: { blockNumber: String(blockNumber), verdict: verdict.kind, detail, figures } }]
 }
 
 /** The end in failure, with the times and the submission that were reached. */

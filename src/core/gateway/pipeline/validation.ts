@@ -6,7 +6,7 @@ import { erc20Abi, oracleAbi, permit2Abi, whitelistAbi } from '../../chain/contr
 import { proposeCalldata } from '../../chain/propose.js'
 import type { RegistryEntry, RoundReader } from '../../chain/questions.js'
 import { lowercase, readContract, zeroAddress } from '../../chain/reading.js'
-import { causeOf } from '../../chain/reverts.js'
+import { causeOf, decodeRevert } from '../../chain/reverts.js'
 import { type Contracts, keccakHex, type Round, requestStates, roundRef } from '../../chain/round.js'
 import { type Address, type BlockHeader, type Chain, ChainError, type Hex } from '../../ports.js'
 import { type Candidate, type FailureCode, failures } from '../../protocol/candidate.js'
@@ -16,7 +16,15 @@ import { fromHex, type WitnessRequest } from '../../protocol/witness.js'
 import type { Heads } from '../view/view.js'
 import { isMagicAnswer, isValidSignatureCall } from '../view/wallets.js'
 
-export type Verdict =
+/** What was read on the way to a verdict; see `CandidateCheck`. */
+export interface Read {
+  readonly blockNumber: bigint
+  readonly figures: Readonly<Record<string, string | boolean>>
+}
+
+export type Verdict = Judgement & { readonly read?: Read }
+
+type Judgement =
   | { readonly kind: 'valid'; readonly round: Round; readonly calldata: Hex }
   | { readonly kind: 'failed'; readonly code: FailureCode; readonly detail: string; readonly retryable: boolean }
   /** The candidate's round is not open at the head; how it ended is judged in finalized state (`endingOf`). */
@@ -45,20 +53,29 @@ export interface ValidationPorts {
  */
 export async function validate(ports: ValidationPorts, candidate: Candidate, ahead: readonly Candidate[], heads: Heads): Promise<Verdict> {
   try {
-    const verdict = await judge(ports, candidate, ahead, heads.latest)
-    if (verdict.kind !== 'failed' || verdict.retryable) return verdict
-    const settled = await judge(ports, candidate, ahead, heads.finalized)
-    if (settled.kind === 'failed' && settled.code === verdict.code) return verdict
-    return { kind: 'wait', why: `${verdict.detail} Not final yet.` }
+    const figures: Record<string, string | boolean> = {}
+    const verdict = await judge(ports, candidate, ahead, heads.latest, figures)
+    const read = { blockNumber: heads.latest.number, figures }
+    if (verdict.kind !== 'failed' || verdict.retryable) return { ...verdict, read }
+    const settled = await judge(ports, candidate, ahead, heads.finalized, {})
+    if (settled.kind === 'failed' && settled.code === verdict.code) return { ...verdict, read }
+    return { kind: 'wait', why: `${verdict.detail} Not final yet.`, read }
   } catch (error) {
-    if (error instanceof ChainError) return { kind: 'unknown', why: error.message }
-    throw error
+    if (!(error instanceof ChainError)) throw error
+    // An odd answer is looked at again with every block, and told to whoever asks why it waits.
+    return { kind: error.kind === 'unavailable' ? 'unknown' : 'wait', why: error.message }
   }
 }
 
-async function judge(ports: ValidationPorts, candidate: Candidate, ahead: readonly Candidate[], at: BlockHeader): Promise<Verdict> {
+async function judge(
+  ports: ValidationPorts,
+  candidate: Candidate,
+  ahead: readonly Candidate[],
+  at: BlockHeader,
+  figures: Record<string, string | boolean>,
+): Promise<Judgement> {
   const { chain, contracts } = ports
-  const fail = (code: Exclude<FailureCode, 'simulation_reverted' | 'execution_reverted' | 'token_blocked'>, detail: string): Verdict => ({
+  const fail = (code: Exclude<FailureCode, 'simulation_reverted' | 'execution_reverted' | 'token_blocked'>, detail: string): Judgement => ({
     kind: 'failed',
     code,
     detail,
@@ -69,6 +86,14 @@ async function judge(ports: ValidationPorts, candidate: Candidate, ahead: readon
     chain.code(candidate.proposer, at.number),
     readBitmaps(ports, candidate.proposer, [candidate, ...ahead], at),
   ])
+  Object.assign(figures, {
+    block_time: String(at.timestamp),
+    deadline: candidate.deadline,
+    amount: candidate.amount,
+    nonce_used: bitmaps.used(candidate),
+    wallet_has_code: code !== '0x',
+    ...(round && { round_timestamp: round.timestamp, round_state: round.state, paused: round.paused, bond: String(round.totalBondRaw) }),
+  })
   if (round === undefined || !isOpen(contracts, round, candidate)) return { kind: 'closed' }
   if (round.paused) return { kind: 'wait', why: 'The question is paused or flagged at its requester.' }
   if (BigInt(candidate.amount) < round.totalBondRaw) {
@@ -92,9 +117,27 @@ async function judge(ports: ValidationPorts, candidate: Candidate, ahead: readon
   const [accepted, list, funds, run] = await Promise.all([
     signatureAccepted(chain, candidate, code, at),
     readWhitelist(chain, contracts, round, candidate.proposer, at),
-    readFunds(chain, contracts, round.token.address, candidate.proposer, at),
+    readFunds(chain, contracts, round.token.address, candidate.proposer, at).catch((error: unknown) => {
+      // A trusted token that is none is a matter of configuration (domain §7, empty data).
+      if (error instanceof ChainError && error.kind !== 'unavailable') return undefined
+      throw error
+    }),
     simulate(chain, contracts, ports.executor, call, at),
   ])
+  if (funds === undefined) {
+    return { kind: 'operator', fault: `the token at ${round.token.address} does not answer as an ERC-20: correct chain.tokens` }
+  }
+  Object.assign(figures, {
+    needed: String(neededRaw),
+    balance: String(funds.balanceRaw),
+    allowance: String(funds.allowanceRaw),
+    signature_accepted: accepted,
+    custom_whitelist: list.custom,
+    signed_proposer_listed: list.spenderListed,
+    proposer_listed: list.proposerListed,
+    list_owned: list.owned,
+    ...(ports.executor && { simulation: run === undefined ? 'succeeds' : decodeRevert(run).text }),
+  })
   if (!accepted) {
     return fail(
       'signature_not_authorized',
@@ -183,14 +226,17 @@ export async function readWhitelist(chain: Chain, contracts: Contracts, request:
   ])
   const isCustom = lowercase(custom) !== zeroAddress
   const list = lowercase(isCustom ? custom : standard)
-  const [spenderListed, proposerListed, owner] = await Promise.all([
-    readContract(chain, at.number, list, whitelistAbi, 'isOnWhitelist', [contracts.signedProposer]),
-    readContract(chain, at.number, list, whitelistAbi, 'isOnWhitelist', [proposer]),
-    readContract(chain, at.number, list, whitelistAbi, 'owner', []).catch((error: unknown) => {
-      // A list without an owner is owned by nobody.
-      if (error instanceof ChainError && error.kind !== 'unavailable') return zeroAddress
+  // Anything may be set as a request's list: what does not answer lists nobody, and a list without an owner is owned by nobody.
+  const answered = <T>(work: Promise<T>, otherwise: T): Promise<T> =>
+    work.catch((error: unknown) => {
+      if (error instanceof ChainError && error.kind !== 'unavailable') return otherwise
       throw error
-    }),
+    })
+  const isListed = (who: Address) => answered(readContract(chain, at.number, list, whitelistAbi, 'isOnWhitelist', [who]), false)
+  const [spenderListed, proposerListed, owner] = await Promise.all([
+    isListed(contracts.signedProposer),
+    isListed(proposer),
+    answered(readContract(chain, at.number, list, whitelistAbi, 'owner', []), zeroAddress),
   ])
   return { custom: isCustom, spenderListed, proposerListed, owned: lowercase(owner) === contracts.signedProposer }
 }

@@ -21,11 +21,12 @@ export interface ChainView {
   faults(): readonly string[]
   /** The later of wall clock and head time, Unix seconds (contract §2). */
   nowSeconds(): bigint
-  /** The question by id or slug, from memory. */
+  /** The question by id or slug, from memory; `undefined` also while it is due: changed, maybe, and not read again yet. */
   known(identifier: string): Question | undefined
   /**
-   * The question by id or slug; a question seen for the first time is read from the chain within 3 s, misses are remembered ≤ 10 s.
-   * `undefined` where no trusted requester knows it. Throws UnavailableError `state_unavailable` where that could not be found out.
+   * The question by id or slug; one that is seen for the first time or due is read from the chain within 3 s, misses are remembered
+   * ≤ 10 s. `undefined` where no trusted requester knows it. Throws UnavailableError `state_unavailable` where that could not be found out, and
+   * `slug_unavailable` where it is not known which question the slug names.
    */
   question(identifier: string): Promise<Question | undefined>
   /** Whether the Permit2 nonce is known to be spent or invalidated, from memory (contract §2, `permit_nonce_used`). */

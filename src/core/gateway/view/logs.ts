@@ -1,7 +1,6 @@
 /** What a range of logs means for the gateway's view: which questions to read again, which permit nonces are gone (contract §2, domain §3–§5). */
 import { decodeEventLog } from 'viem'
 import { oracleAbi, permit2Abi, topics } from '../../chain/contracts.js'
-import { proposalExecutedOf } from '../../chain/propose.js'
 import { managedRequestId } from '../../chain/questions.js'
 import { lowercase } from '../../chain/reading.js'
 import type { Contracts } from '../../chain/round.js'
@@ -27,14 +26,11 @@ export const followedTopics: readonly Hex[] = [
   topics.requestRerequested,
   topics.requestResolved,
   topics.unorderedNonceInvalidation,
-  topics.proposalExecuted,
 ]
 
 /** Contracts whose logs are followed. */
 export function followedAddresses(contracts: Contracts): readonly Address[] {
-  return [
-    ...new Set([...contracts.oracles, ...contracts.requesters.map(({ address }) => address), contracts.permit2, contracts.signedProposer]),
-  ]
+  return [...new Set([...contracts.oracles, ...contracts.requesters.map(({ address }) => address), contracts.permit2])]
 }
 
 export interface LogMeaning {
@@ -43,7 +39,6 @@ export interface LogMeaning {
   /** Requests without their timestamps (domain §4, managed id) that changed on the oracle. */
   readonly managed: ReadonlySet<Hex>
   readonly invalidated: readonly { readonly owner: Address; readonly word: bigint; readonly mask: bigint }[]
-  readonly executed: readonly NonNullable<ReturnType<typeof proposalExecutedOf>>[]
 }
 
 const oracleEvents = {
@@ -58,7 +53,6 @@ export function meaningOf(logs: readonly ChainLog[], contracts: Contracts): LogM
   const named = new Set<Hex>()
   const managed = new Set<Hex>()
   const invalidated: LogMeaning['invalidated'][number][] = []
-  const executed: LogMeaning['executed'][number][] = []
   const requesters = new Set(contracts.requesters.map(({ address }) => address))
   for (const log of logs) {
     const [kind, first] = log.topics
@@ -66,9 +60,6 @@ export function meaningOf(logs: readonly ChainLog[], contracts: Contracts): LogM
     if (log.address === contracts.permit2) {
       const found = invalidationOf(log)
       if (found) invalidated.push(found)
-    } else if (log.address === contracts.signedProposer) {
-      const found = proposalExecutedOf(log)
-      if (found) executed.push(found)
     } else if (contracts.oracles.includes(log.address)) {
       // Bond and whitelist events carry the managed id as their first topic.
       const id = kind === topics.customBondSet || kind === topics.customProposerWhitelistSet ? first : managedIdOf(log)
@@ -78,7 +69,7 @@ export function meaningOf(logs: readonly ChainLog[], contracts: Contracts): LogM
       named.add(first)
     }
   }
-  return { named, managed, invalidated, executed }
+  return { named, managed, invalidated }
 }
 
 function managedIdOf(log: ChainLog): Hex | undefined {

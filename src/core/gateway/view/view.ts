@@ -2,7 +2,6 @@
  * The gateway's view of the chain, kept up to date by looking at the head and following logs. Admission reads it from memory (contract
  * §2); pipeline and executor take heads from it. What is unknown or old is a fault, and faults close everything that depends on it (R16).
  */
-import pLimit from 'p-limit'
 import { createRoundReader, type RegistryEntry, type RoundReader } from '../../chain/questions.js'
 import type { Contracts } from '../../chain/round.js'
 import { type Address, type BlockHeader, type Chain, ChainError, type ChainLog, type Clock, type Hex } from '../../ports.js'
@@ -12,15 +11,20 @@ import { within } from './deadline.js'
 import { followedAddresses, followedTopics, type LogMeaning, meaningOf } from './logs.js'
 import { createSpentNonces } from './nonces.js'
 import { createQuestionBook, rememberedQuestions } from './questions.js'
+import { createQuestionReader } from './reader.js'
+import { createTrail } from './trail.js'
 import { createWallets, orUnavailable } from './wallets.js'
 
 /** A question seen for the first time is read within this (contract §2). */
 const firstReadMs = 3_000
-/** Blocks whose hashes are kept to find where a reorganisation begins. */
-const rememberedBlocks = 256
-/** Beyond this many missed blocks, reading every question again is quicker than reading the logs. */
+/** Beyond this many missed blocks, every question is due: nodes bound the range of logs they look through. */
 const followedBlocks = 128n
-const parallelReads = 16
+/** Questions read at one look; what else is due waits for the next one, or is read when somebody asks for it. */
+const readsPerLook = 64
+/** The next head waits for the reads of this one no longer than this. */
+const readsMs = 3_000
+const forgetEveryMs = 60_000
+const leastIntervalMs = 250
 
 export interface ViewConfig {
   readonly maxHeadAgeSeconds: number
@@ -52,6 +56,9 @@ export interface LiveView extends ChainView {
   onHead(listener: () => void): () => void
   readonly rounds: RoundReader
   entry(questionId: Hex): RegistryEntry | undefined
+  /** An operator's change of the registry holds from now on. */
+  setEntry(entry: RegistryEntry): void
+  removeEntry(questionId: Hex): void
   /** Adds what a read of Permit2's bitmap showed. */
   noteNonces(owner: Address, word: bigint, bitmap: bigint): void
 }
@@ -65,17 +72,18 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
   const wallets = createWallets(chain, clock)
   const spent = createSpentNonces()
   const book = createQuestionBook(contracts, clock, config.entries)
-  const asked = new Map<Hex, Promise<Question | undefined>>()
-  /** Read while a newer block came in: read again at the next look. */
-  const due = new Set<Hex>()
+  const trail = createTrail()
+  const reader = createQuestionReader({ clock, rounds, book, trail, head: () => heads?.latest })
+  /** Registry questions that nobody has read yet. */
+  const ahead = new Set<Hex>([...book.registered()].slice(0, rememberedQuestions))
   const listeners = new Set<() => void>()
-  const seen = new Map<bigint, Hex>()
   let heads: Heads | undefined
   let newestFinalized: bigint | undefined
   let advancedAtMs = clock.monotonicMs()
   let wrongChain: string | undefined
   let identified = false
   let lastFailure: string | undefined
+  let forgotAtMs = clock.monotonicMs()
   let running: AbortController | undefined
   let loop: Promise<void> = Promise.resolve()
 
@@ -103,64 +111,23 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
     return found
   }
 
-  const readFirst = async (questionId: Hex): Promise<Question | undefined> => {
-    const at = heads?.latest.number
-    if (at === undefined || faults().length > 0) throw new ChainError('unavailable', faults()[0] ?? 'the chain has not been read yet')
-    const round = await rounds.read(questionId, book.entry(questionId), at)
-    const moved = heads?.latest.number !== at
-    if (round === undefined) {
-      // A log of the blocks in between may have named it.
-      if (!moved) book.noteMiss(questionId)
-      return undefined
-    }
-    if (moved) due.add(questionId)
-    return book.keep(round)
+  const readOne = async (questionId: Hex) => {
+    const [fault] = faults()
+    if (fault !== undefined) throw new ChainError('unavailable', fault)
+    return reader.read(questionId)
   }
 
   const question = async (identifier: string): Promise<Question | undefined> => {
     const questionId = book.idOf(identifier)
     if (questionId === undefined) return undefined
-    const known = book.get(questionId)
+    const known = book.ask(questionId)
     if (known) return known
     if (book.isMiss(questionId)) return undefined
-    let reading = asked.get(questionId)
-    if (reading === undefined) {
-      reading = readFirst(questionId).finally(() => asked.delete(questionId))
-      asked.set(questionId, reading)
-    }
-    return orUnavailable(within(clock, firstReadMs, reading), `about question ${questionId}`)
+    return orUnavailable(within(clock, firstReadMs, readOne(questionId)), `about question ${questionId}`)
   }
 
   const noteMeaning = (meaning: LogMeaning) => {
     for (const { owner, word, mask } of meaning.invalidated) spent.add(owner, word, mask)
-    if (meaning.executed.length === 0) return
-    // SignedProposer names no nonce; a proposal with a candidate's proposer, round and price has spent that candidate's.
-    for (const { proposer, round, price, nonce } of ledger.active()) {
-      const ours = meaning.executed.some(
-        (done) =>
-          done.proposer === proposer &&
-          done.oracle === round.oracle &&
-          done.requester === round.requester &&
-          done.identifier === round.identifier &&
-          done.timestamp === round.timestamp &&
-          done.price === price,
-      )
-      if (ours) spent.add(proposer, BigInt(nonce) >> 8n, 1n << (BigInt(nonce) & 0xffn))
-    }
-  }
-
-  const readAgain = async (ids: ReadonlySet<Hex>, at: bigint) => {
-    const limit = pLimit(parallelReads)
-    await Promise.all(
-      [...ids].map((id) =>
-        limit(async () => {
-          const round = await rounds.read(id, book.entry(id), at)
-          if (round) book.keep(round)
-          else book.drop(id)
-          due.delete(id)
-        }),
-      ),
-    )
   }
 
   /** Logs of a range; a node that refuses a range because it holds too much is asked for halves. */
@@ -188,90 +155,144 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
     identified = true
   }
 
-  const look = async () => {
+  /** Whether there is a new latest or finalized block. */
+  const look = async (): Promise<boolean> => {
     const [chainId, latest, finalized] = await Promise.all([chain.chainId(), chain.block('latest'), chain.block('finalized')])
     wrongChain = chainId === contracts.chainId ? undefined : `the node is on chain ${chainId}, not on ${contracts.chainId}`
-    if (wrongChain !== undefined) return
+    if (wrongChain !== undefined) return false
     await identify()
-    if (wrongChain !== undefined) return
+    if (wrongChain !== undefined) return false
     if (latest === null) throw new ChainError('unavailable', 'the node knows no latest block')
     if (finalized === null) throw new ChainError('unavailable', 'the node knows no finalized block')
     const before = heads
     // Another node that is a few blocks behind shows an old head; going back to it would undo what is known.
-    if (before !== undefined && latest.number < before.latest.number && seen.get(latest.number) === latest.hash) return
-    await follow(before?.latest, latest)
-    remembered(latest)
-    const changed = before === undefined || before.latest.hash !== latest.hash || before.finalized.hash !== finalized.hash
-    if (before?.latest.hash !== latest.hash) advancedAtMs = clock.monotonicMs()
+    if (before !== undefined && latest.number < before.latest.number && trail.hashAt(latest.number) === latest.hash) return false
+    const isNew = before?.latest.hash !== latest.hash
+    if (isNew) {
+      const news = before && (await newsSince(before.latest, latest))
+      // From here to the heads nothing waits: whoever reads a question meanwhile sees all of this or nothing.
+      apply(news, latest)
+      advancedAtMs = clock.monotonicMs()
+    }
     const steady = before !== undefined && finalized.number < before.finalized.number ? before.finalized : finalized
     heads = { latest, finalized: steady }
     newestFinalized = steady.number
-    if (changed) for (const listener of listeners) listener()
+    return isNew || before?.finalized.hash !== finalized.hash
   }
 
-  const follow = async (from: BlockHeader | undefined, to: BlockHeader) => {
-    if (from === undefined || from.hash === to.hash) {
-      await readAgain(new Set(due), to.number)
-      return
+  /** What a new head brings: logs since a block that stays, or `lost` where what logs said before is not certain and cannot be made so. */
+  type News = { readonly since: bigint; readonly meaning: LogMeaning } | 'lost'
+
+  const newsSince = async (from: BlockHeader, to: BlockHeader): Promise<News> => {
+    const distance = to.number - from.number
+    if (distance > followedBlocks) return 'lost'
+    if (distance === 1n) {
+      if (to.parentHash === from.hash) return followed(from.number, to)
+    } else if (distance > 1n) {
+      const [stays, news] = await Promise.all([chain.block(from.number), followed(from.number, to)])
+      if (stays?.hash === from.hash) return news
     }
-    const continued = to.number > from.number && (to.parentHash === from.hash || (await chain.block(from.number))?.hash === from.hash)
-    if (!continued || to.number - from.number > followedBlocks) {
-      // A reorganisation (R14), or too long an absence: nothing learnt from logs is certain, so every question is read again.
-      seen.clear()
+    // A reorganisation (R14): only what the undone blocks had changed and what the new ones change is uncertain.
+    const fork = await trail.fork(async (number) => (await chain.block(number))?.hash)
+    if (fork === undefined || to.number - fork.number > followedBlocks) return 'lost'
+    if (fork.number >= to.number || (distance === 1n && fork.number === from.number)) {
+      throw new ChainError('unavailable', `the node's head ${to.number} is not on the chain that it shows`)
+    }
+    return followed(fork.number, to)
+  }
+
+  const followed = async (since: bigint, to: BlockHeader): Promise<News> => {
+    const logs = await logsOf(since + 1n, to.number)
+    // Asked after the logs: those of one branch under the head of another would leave a gap that nobody sees.
+    if ((await chain.block(to.number))?.hash !== to.hash)
+      throw new ChainError('unavailable', `the node changed its block ${to.number} while its logs were read`)
+    return { since, meaning: meaningOf(logs, contracts) }
+  }
+
+  const apply = (news: News | undefined, latest: BlockHeader) => {
+    if (news === undefined || news === 'lost') {
+      trail.clear()
       spent.clear()
       book.forgetMisses()
-      await readAgain(new Set(book.ids()), to.number)
+      book.markAllDue()
+      trail.add(latest, { named: new Set(), managed: new Set() })
       return
     }
-    const meaning = meaningOf(await logsOf(from.number + 1n, to.number), contracts)
-    noteMeaning(meaning)
-    await readAgain(new Set([...due, ...book.affected(meaning)]), to.number)
+    if (heads !== undefined && news.since !== heads.latest.number) {
+      spent.clear()
+      book.forgetMisses()
+      book.markDue(book.affected(trail.undo(news.since)))
+    }
+    noteMeaning(news.meaning)
+    const changed = book.affected(news.meaning)
+    book.markDue(changed)
+    // A registered question that has just come into being is read ahead too.
+    for (const questionId of changed) if (!book.holds(questionId)) ahead.add(questionId)
+    trail.add(latest, news.meaning)
   }
-  const remembered = (header: BlockHeader) => {
-    seen.set(header.number, header.hash)
-    const [oldest] = seen.keys()
-    if (seen.size > rememberedBlocks && oldest !== undefined) seen.delete(oldest)
+
+  let left = readsPerLook
+  /** Reads a part of what is due. Throws `ChainError`: what could not be read stays due. */
+  const catchUp = async () => {
+    left = readsPerLook
+    if (faults().length > 0) return
+    const forgets = clock.monotonicMs() - forgotAtMs >= forgetEveryMs
+    if (book.dueCount === 0 && !forgets) return
+    const needed = new Set(ledger.active().map(({ round }) => round.questionId))
+    if (forgets) {
+      forgotAtMs = clock.monotonicMs()
+      book.forgetEnded((questionId) => needed.has(questionId))
+    }
+    const next = book.dueFirst(readsPerLook, (questionId) => needed.has(questionId), reader.isReading)
+    left -= next.length
+    const failure = await reader.readSome(next, readsMs)
+    if (failure) throw failure
+  }
+
+  /** Registry questions are read ahead, so that their first use waits for nothing; as many at a time as what was due leaves room for. */
+  const readAhead = async () => {
+    if (ahead.size === 0 || faults().length > 0) return
+    const next: Hex[] = []
+    for (const questionId of ahead) {
+      if (next.length >= left) break
+      ahead.delete(questionId)
+      if (!book.holds(questionId)) next.push(questionId)
+    }
+    const failure = await reader.readSome(next, readsMs)
+    // One that a contract refused is read when somebody asks for it; a chain that did not answer is asked for all of them again.
+    if (failure?.kind !== 'unavailable') return
+    for (const questionId of next) if (!book.holds(questionId) && !book.isMiss(questionId)) ahead.add(questionId)
   }
 
   const poll = async () => {
     try {
-      await look()
-      await wallets.refresh(ledger.allowlist)
+      const isNews = await look()
+      const reads = catchUp().finally(() => {
+        if (isNews) for (const listener of listeners) listener()
+      })
+      await Promise.all([reads, wallets.refresh(ledger.allowlist)])
       lastFailure = undefined
     } catch (error) {
       if (!(error instanceof ChainError)) throw error
-      // Heads stay where they are; should it last, their age becomes the fault (R16).
+      // Heads that stay where they are become the fault by their age (R16); questions that could not be read stay due.
       lastFailure = error.message
     }
   }
 
   let blockMs: number | undefined
   let measuredFrom: BlockHeader | undefined
-  /** Half a block time, so that a new block is seen soon; measured, because chains differ and Polygon's will change (domain §8). */
+  /**
+   * Half a block time, so that a new block is seen soon; measured, because chains differ and Polygon's will change (domain §8). Sooner
+   * while something is due: else more logs a look than reads would leave ever more behind.
+   */
   const intervalMs = () => {
     if (heads === undefined) return 500
+    if (book.dueCount > 0) return leastIntervalMs
     measuredFrom ??= heads.latest
     const blocks = heads.latest.number - measuredFrom.number
     if (blocks >= 4n) blockMs = Number(((heads.latest.timestamp - measuredFrom.timestamp) * 1000n) / blocks)
     if (blocks > 64n || blocks < 0n) measuredFrom = heads.latest
-    return blockMs === undefined ? 500 : Math.min(2_000, Math.max(250, blockMs / 2))
-  }
-
-  /** Registry questions are read ahead, so that their first use waits for nothing. */
-  const preload = async (signal: AbortSignal) => {
-    const limit = pLimit(4)
-    const ids = [...book.registered()].slice(0, rememberedQuestions)
-    await Promise.all(
-      ids.map((id) =>
-        limit(async () => {
-          if (signal.aborted || book.get(id) || heads === undefined) return
-          await readFirst(id).catch((error: unknown) => {
-            // Whoever asks for it reads it then.
-            if (!(error instanceof ChainError)) throw error
-          })
-        }),
-      ),
-    )
+    return blockMs === undefined ? 500 : Math.min(2_000, Math.max(leastIntervalMs, blockMs / 2))
   }
 
   return {
@@ -283,7 +304,7 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
     },
     known(identifier) {
       const questionId = book.idOf(identifier)
-      return questionId === undefined ? undefined : book.get(questionId)
+      return questionId === undefined ? undefined : book.ask(questionId)
     },
     question,
     nonceKnownUsed: (owner, nonce) => spent.has(owner, nonce),
@@ -297,8 +318,8 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
       await poll()
       // Not awaited and not caught: a failure that is no ChainError is a bug and has to end the process.
       loop = (async () => {
-        void preload(controller.signal)
         while (!controller.signal.aborted) {
+          await readAhead()
           await pause(clock, intervalMs(), controller.signal)
           if (!controller.signal.aborted) await poll()
         }
@@ -317,6 +338,11 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
     },
     rounds,
     entry: book.entry,
+    setEntry(entry) {
+      book.setEntry(entry)
+      ahead.add(entry.questionId)
+    },
+    removeEntry: book.removeEntry,
     noteNonces: spent.add,
   }
 }

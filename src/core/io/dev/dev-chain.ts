@@ -5,6 +5,7 @@
 import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { maxUint256 } from 'viem'
+import { multicallAddress } from '../../chain/aggregate.js'
 import { yesOrNoQuery } from '../../chain/contracts.js'
 import type { Address, Hex } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
@@ -153,6 +154,8 @@ async function setUp(rpc: DevRpc, accounts: readonly DevAccount[], questionCount
   const quiet = { method: 'anvil_setLoggingEnabled', params: [false] }
   await rpc.batch([
     quiet,
+    // As on most chains. Nobody is told: who reads much finds it there.
+    { method: 'anvil_setCode', params: [multicallAddress, artifact('Multicall3').code] },
     ...Object.entries(placement).map(([name, contract]) => ({
       method: 'anvil_setCode',
       params: [devAddresses[name as keyof typeof devAddresses], artifact(contract).code],

@@ -245,7 +245,7 @@ function reasonOf(data: Hex): string {
 
 const refusalHint = (reason: string): string =>
   refusalHints.find(([error]) => error.test(reason))?.[1] ??
-  'the question is in another state than this needs: see `proposer reconcile <identifier>`, or open a new one with `proposer devchain ask`'
+  'the question is in another state than this needs: `proposer reconcile` with its id shows which; or open a new one with `proposer devchain ask`'
 
 /** Blocks come every second; ten of them without our transaction mean that the chain is not mining. */
 const receiptLimitMs = 10_000

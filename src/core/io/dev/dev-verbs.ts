@@ -150,11 +150,22 @@ export async function setWhitelist(rpcUrl: string, identifier: string, whitelist
 
 const weiForGas = 10n ** 18n
 
+async function giveGas(rpc: DevRpc, address: Address): Promise<void> {
+  const held = BigInt(await rpc.request<Hex>('eth_getBalance', [address, 'latest']))
+  if (held < weiForGas) await rpc.request('anvil_setBalance', [address, `0x${weiForGas.toString(16)}`])
+}
+
 /** Gives an address raw tokens, and a coin for gas where it has less than one. The token balance afterwards. */
 export async function fund(rpcUrl: string, address: Address, amountRaw: bigint): Promise<bigint> {
   const rpc = await connect(rpcUrl)
-  const held = BigInt(await rpc.request<Hex>('eth_getBalance', [address, 'latest']))
-  if (held < weiForGas) await rpc.request('anvil_setBalance', [address, `0x${weiForGas.toString(16)}`])
+  await giveGas(rpc, address)
   await send(rpc, 'admin', token(), 'mint', [address, amountRaw])
   return rpc.read<bigint>(token(), 'balanceOf', [address])
+}
+
+/** Makes an address an executor: DELEGATED_PROPOSER_ROLE on SignedProposer, and a coin for gas where it has less than one (domain §2). */
+export async function grantExecutor(rpcUrl: string, address: Address): Promise<void> {
+  const rpc = await connect(rpcUrl)
+  await giveGas(rpc, address)
+  await send(rpc, 'admin', at('SignedProposer', devAddresses.signedProposer), 'addDelegatedProposer', [address])
 }

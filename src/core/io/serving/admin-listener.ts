@@ -1,17 +1,34 @@
-/** The operator's listener: loopback only, looks only (contract §2, §6). */
-import { createServer, type IncomingMessage } from 'node:http'
+/**
+ * The operator's listener: loopback only. Looking is free; what changes something needs the token that lies beside the store, so that
+ * only who may read the store may act on it (contract §2, §6).
+ */
+import { createHash, timingSafeEqual } from 'node:crypto'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { Counter, Gauge, Registry } from 'prom-client'
-import type { GatewayGauges, RequestCount } from '../../protocol/call.js'
-import { commonHeaders, refusalBody, refuse } from '../../protocol/refusal.js'
-import { serverSettings } from './listener.js'
+import type { Registry } from 'prom-client'
+import { BodyError } from '../../protocol/call.js'
+import { ProposerError } from '../../protocol/errors.js'
+import { readJson } from '../../protocol/json.js'
+import { commonHeaders } from '../../protocol/refusal.js'
+import { createMetrics, type MetricsParts } from './admin-metrics.js'
+import { linger, readIncoming, restIsLarge } from './incoming-body.js'
+import { serverSettings, socketSettings } from './listener.js'
 
-export interface AdminOptions {
+/** What there is beyond health, readiness and metrics. Bodies and answers are JSON. */
+export interface AdminDesk {
+  /** 64 hex digits; whoever POSTs shows it as `Authorization: Bearer`. */
+  readonly token: string
+  /** GET, by path. */
+  readonly looks: Readonly<Record<string, () => object>>
+  /** POST, by path. A ProposerError is a refusal with its `httpStatus`; anything else is a bug of ours and ends the process. */
+  readonly acts: Readonly<Record<string, (body: unknown) => Promise<object>>>
+}
+
+export interface AdminOptions extends MetricsParts {
   /** 0 takes a free one. */
   readonly port: number
-  readonly readiness: () => readonly string[]
-  readonly requestCounts: () => readonly RequestCount[]
-  readonly gauges: () => GatewayGauges
+  /** Without one there is nothing to act on. */
+  readonly desk?: AdminDesk
 }
 
 export interface AdminListener {
@@ -22,6 +39,8 @@ export interface AdminListener {
 
 /** Any other name in Host means that a browser was led here by a foreign page's DNS (contract §6). */
 const loopbackHost = /^(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i
+/** An import of some thousand questions; more go in parts. */
+const limitBytes = 1024 * 1024
 
 interface AdminAnswer {
   readonly status: number
@@ -31,11 +50,15 @@ interface AdminAnswer {
 
 /** Listens on 127.0.0.1. Rejects with node's error where the port cannot be had. */
 export async function listenAdmin(options: AdminOptions): Promise<AdminListener> {
-  const metrics = registry(options)
+  const metrics = createMetrics(options)
   const server = createServer({ ...serverSettings }, (incoming, response) => {
-    answer(options, metrics, incoming).then(
-      ({ status, body, headers }) => {
-        response.writeHead(status, { ...commonHeaders, ...headers })
+    // Whoever has gone needs no answer.
+    response.on('error', () => undefined)
+    answer(options, metrics, incoming, response).then(
+      async ({ status, body, headers }) => {
+        const close = restIsLarge(incoming)
+        response.writeHead(status, { ...commonHeaders, ...headers, ...(close ? { connection: 'close' } : {}) })
+        if (close) await linger(incoming)
         response.end(body)
       },
       (error: unknown) => {
@@ -44,6 +67,7 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener>
       },
     )
   })
+  server.timeout = socketSettings.timeoutMs
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)
     server.listen({ host: '127.0.0.1', port: options.port }, () => {
@@ -63,71 +87,94 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener>
   }
 }
 
-function registry({ readiness, requestCounts, gauges }: AdminOptions): Registry {
-  const metrics = new Registry()
-  new Counter({
-    name: 'proposer_http_requests_total',
-    help: 'Calls answered, by route template, method and status',
-    labelNames: ['route', 'method', 'status'],
-    registers: [metrics],
-    collect() {
-      this.reset()
-      for (const { route, method, status, count } of requestCounts()) this.inc({ route, method, status }, count)
-    },
-  })
-  new Gauge({
-    name: 'proposer_ready',
-    help: '1 while /readyz answers 200',
-    registers: [metrics],
-    collect() {
-      this.set(readiness().length === 0 ? 1 : 0)
-    },
-  })
-  const gauge = (name: string, help: string, value: (now: GatewayGauges) => number) =>
-    new Gauge({
-      name,
-      help,
-      registers: [metrics],
-      collect() {
-        this.set(value(gauges()))
-      },
-    })
-  gauge('proposer_budget_limit_items', 'Items all clients together may spend in a window', ({ budget }) => budget.limitItems)
-  gauge('proposer_budget_client_limit_items', 'Items one client address may spend in a window', ({ budget }) => budget.perClientLimitItems)
-  gauge('proposer_budget_spent_items', 'Items spent in the window that is open, refused ones too', ({ budget }) => budget.spentItems)
-  gauge('proposer_budget_clients', 'Client addresses whose windows are remembered', ({ budget }) => budget.clients)
-  gauge('proposer_executor_open_slots', 'Executor nonces whose end is not final yet', ({ openSlots }) => openSlots)
-  new Gauge({
-    name: 'proposer_queue_candidates',
-    help: 'Active candidates by stage',
-    labelNames: ['stage'],
-    registers: [metrics],
-    collect() {
-      for (const [stage, count] of Object.entries(gauges().queue)) this.set({ stage }, count)
-    },
-  })
-  return metrics
+async function answer(options: AdminOptions, metrics: Registry, incoming: IncomingMessage, response: ServerResponse): Promise<AdminAnswer> {
+  const { url = '', method } = incoming
+  const hosts = incoming.rawHeaders.filter((_, index) => index % 2 === 0 && /^host$/i.test(incoming.rawHeaders[index] ?? ''))
+  const { host } = incoming.headers
+  if (hosts.length !== 1 || host === undefined || !loopbackHost.test(host))
+    return refused(400, 'bad_request', 'the admin listener answers to loopback names only')
+  const { desk } = options
+  const look = lookAt(options, metrics, url)
+  const act = desk && Object.hasOwn(desk.acts, url) ? desk.acts[url] : undefined
+  if (!look && !act) return refused(404, 'route_not_found', `the admin listener has ${routesOf(desk).join(', ')}`)
+  const allowed = look ? 'GET' : 'POST'
+  if (method !== allowed) {
+    return { ...refused(405, 'method_not_allowed', `this route takes ${allowed} only`), headers: { allow: allowed } }
+  }
+  if (look) return look()
+  if (!desk || !act) throw new RangeError('an act without a desk')
+  return acted(desk, act, incoming, response)
 }
 
-async function answer(options: AdminOptions, metrics: Registry, incoming: IncomingMessage): Promise<AdminAnswer> {
-  const { host } = incoming.headers
-  if (host === undefined || !loopbackHost.test(host)) return refused('bad_request', 'the admin listener answers to loopback names only')
-  const known = incoming.url === '/healthz' || incoming.url === '/readyz' || incoming.url === '/metrics'
-  if (!known) return refused('route_not_found', 'the admin listener has /healthz, /readyz and /metrics')
-  if (incoming.method !== 'GET') return { ...refused('method_not_allowed', 'this route takes GET only'), headers: { allow: 'GET' } }
-  switch (incoming.url) {
+const routesOf = (desk: AdminDesk | undefined) => [
+  '/healthz',
+  '/readyz',
+  '/metrics',
+  ...Object.keys(desk?.looks ?? {}),
+  ...Object.keys(desk?.acts ?? {}),
+]
+
+function lookAt(options: AdminOptions, metrics: Registry, url: string): (() => Promise<AdminAnswer>) | undefined {
+  switch (url) {
     case '/metrics':
-      return { status: 200, body: await metrics.metrics(), headers: { 'content-type': metrics.contentType } }
-    case '/readyz': {
-      const reasons = options.readiness()
-      return { status: reasons.length === 0 ? 200 : 503, body: JSON.stringify({ ready: reasons.length === 0, reasons }) }
+      return async () => ({ status: 200, body: await metrics.metrics(), headers: { 'content-type': metrics.contentType } })
+    case '/readyz':
+      return async () => {
+        const reasons = options.readiness()
+        return { status: reasons.length === 0 ? 200 : 503, body: JSON.stringify({ ready: reasons.length === 0, reasons }) }
+      }
+    case '/healthz':
+      return async () => ({ status: 200, body: '{"status":"ok"}' })
+    default: {
+      const looks = options.desk?.looks ?? {}
+      const look = Object.hasOwn(looks, url) ? looks[url] : undefined
+      return look && (async () => ({ status: 200, body: JSON.stringify(look()) }))
     }
-    default:
-      return { status: 200, body: '{"status":"ok"}' }
   }
 }
 
-function refused(code: Parameters<typeof refuse>[0], detail: string): AdminAnswer {
-  const refusal = refuse(code, detail)
-  return { status: refusal.status, body: refusalBody(refusal) }
+async function acted(
+  { token }: AdminDesk,
+  act: (body: unknown) => Promise<object>,
+  incoming: IncomingMessage,
+  response: ServerResponse,
+): Promise<AdminAnswer> {
+  const { authorization, 'content-type': type, 'content-encoding': encoding } = incoming.headers
+  if (!showsToken(authorization, token)) {
+    const detail = 'acting needs the token of this store: send Authorization: Bearer with the content of its admin.token'
+    return { ...refused(401, 'unauthorized', detail), headers: { 'www-authenticate': 'Bearer' } }
+  }
+  if (!/^application\/json\s*(;\s*charset="?utf-8"?\s*)?$/i.test(type ?? '') || encoding !== undefined)
+    return refused(400, 'unsupported_media_type', 'the body must be plain JSON in UTF-8; send Content-Type: application/json')
+  if (Number(incoming.headers['content-length'] ?? 0) > limitBytes) return tooLarge()
+  let bytes: Uint8Array
+  try {
+    bytes = await readIncoming(incoming, response, { limitBytes, reserve: () => true })
+  } catch (error) {
+    if (!(error instanceof BodyError)) throw error
+    return error.kind === 'too_large' ? tooLarge() : refused(400, 'bad_request', 'the body did not arrive whole; send it again')
+  }
+  const read = readJson(bytes)
+  if (!read.ok) return refused(400, 'invalid_json', read.detail)
+  try {
+    return { status: 200, body: JSON.stringify(await act(read.value)) }
+  } catch (error) {
+    if (!(error instanceof ProposerError)) throw error
+    const { httpStatus = 500, hint } = error.meta
+    return refused(httpStatus, error.code, error.detail, hint)
+  }
+}
+
+const tooLarge = () =>
+  refused(413, 'payload_too_large', `the body is larger than ${limitBytes} bytes; split it, or stop the gateway and run the command again`)
+
+/** Both sides are hashed, so that neither length nor content shows in the time it takes. */
+function showsToken(authorization: string | undefined, token: string): boolean {
+  const given = /^Bearer ([!-~]{1,256})$/i.exec(authorization ?? '')?.[1] ?? ''
+  const digest = (text: string) => createHash('sha256').update(text).digest()
+  return timingSafeEqual(digest(given), digest(token)) && given !== ''
+}
+
+function refused(status: number, code: string, detail: string, hint?: string): AdminAnswer {
+  return { status, body: JSON.stringify({ error: { code, detail, ...(hint === undefined ? {} : { hint }) } }) }
 }

@@ -1,0 +1,176 @@
+/**
+ * How an operator's command reaches a store: looking opens it read-only whoever holds it (R24); acting goes through the gateway that
+ * serves it, or takes its lock for as long as the act takes (R12).
+ */
+import { resolve } from 'node:path'
+import type { Command } from 'commander'
+import type { RegistryEntry } from '../../core/chain/questions.js'
+import type { Ledger } from '../../core/gateway/ledger/ledger.js'
+import { knownKind, type LedgerState } from '../../core/gateway/ledger/state.js'
+import { foldLedger, ledgerReader, openLedger, storeFormat } from '../../core/gateway/ledger/store.js'
+import type { ActName, ActResult } from '../../core/gateway/operator/acts.js'
+import { mergedRegistry } from '../../core/gateway/operator/registry.js'
+import { RejectedError, StorageError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
+import { acquireLock, type Lock, type LockHolder, readHolder } from '../../core/storage/lock.js'
+import { openLog } from '../../core/storage/log.js'
+import { openLogReader } from '../../core/storage/reader.js'
+import type { StoredRecord } from '../../core/storage/record-log.js'
+import type { Context } from '../context.js'
+import { expectedChain, genesisOf, type LoadedConfig, loadConfig, registryOf, settingsOf } from '../hosting/gateway-host.js'
+import { deskOfChain } from '../hosting/operator-desk.js'
+import { fromCwd } from '../session/paths.js'
+import type { GlobalFlags } from '../session/settings.js'
+import { shellWord } from '../view/render.js'
+import { postAct } from './remote.js'
+
+export interface OperatorFlags extends GlobalFlags {
+  readonly config?: string
+}
+
+export interface Site {
+  readonly loaded: LoadedConfig
+  /** The store's folder. */
+  readonly store: string
+  /** A command of this group as it can be pasted: for the same configuration. */
+  named(command: string): string
+}
+
+/** What gateway.json names. UsageError where it cannot be read. */
+export async function siteOf(context: Context, command: Command): Promise<Site> {
+  const { config } = command.optsWithGlobals<OperatorFlags>()
+  if (config === undefined && !(await context.files.exists(fromCwd(context.cwd, 'gateway.json')))) {
+    throw new UsageError('no_configuration', 'there is no gateway.json in this folder, and no other one is named', {
+      hint: 'give --config <gateway.json>, or run the command in its folder',
+    })
+  }
+  const loaded = await loadConfig(context, config ?? 'gateway.json')
+  const flag = config === undefined ? '' : ` --config ${shellWord(config)}`
+  return { loaded, store: resolve(loaded.folder, loaded.config.store), named: (text) => `\`proposer operator ${text}${flag}\`` }
+}
+
+export interface Looked {
+  readonly ledger: Ledger
+  readonly state: LedgerState
+  readonly registry: readonly RegistryEntry[]
+  /** Who works on the store now. */
+  readonly holder: LockHolder | undefined
+}
+
+/** Opens the store for looking, feeds every record to `collectors` too, and closes it after `work`. Nothing is created or locked (R24). */
+export async function look<T>(
+  context: Context,
+  { loaded, store }: Site,
+  collectors: readonly { onRecord(record: StoredRecord): void }[],
+  work: (looked: Looked) => Promise<T>,
+): Promise<T> {
+  const { files, hash, liveness } = context
+  const configured = await registryOf(context, loaded)
+  const fold = foldLedger()
+  const reader = await openLogReader({ files, hash }, store, { format: storeFormat, knownKinds: knownKind })
+  try {
+    await reader.replay((record) => {
+      fold.onRecord(record)
+      for (const collector of collectors) collector.onRecord(record)
+    })
+    const ledger = ledgerReader(reader, fold.state, settingsOf(loaded.config, undefined))
+    const holder = await readHolder({ files, liveness }, store)
+    return await work({ ledger, state: fold.state, registry: mergedRegistry(configured, ledger.questions), holder })
+  } finally {
+    await reader.close()
+  }
+}
+
+/** The admin listener of the gateway that serves the store; `undefined` where none does. */
+export function adminUrlOf(holder: LockHolder | undefined): string | undefined {
+  if (holder?.state !== 'alive') return undefined
+  return /^serve, admin (http:\/\/127\.0\.0\.1:\d{1,5})$/.exec(holder.note)?.[1]
+}
+
+export interface Acted {
+  readonly result: ActResult
+  /** Whether a serving gateway carried it out. */
+  readonly through: 'gateway' | 'store'
+}
+
+/** Another operator's command holds the lock only for its act; one that takes longer than this is named. */
+const patienceMs = 20_000
+const pauseMs = 25
+const operatorNote = 'operator'
+
+/**
+ * Carries out one act: by the admin listener where a gateway serves, else under the store's own lock. Two operators at once come one after
+ * the other. Rejects with what the act rejects with, and with StorageError `store_locked` naming a holder that takes no acts.
+ */
+export async function act(context: Context, site: Site, name: ActName, body: object): Promise<Acted> {
+  const { clock, files, liveness, random, signal } = context
+  const startMs = clock.monotonicMs()
+  for (;;) {
+    const holder = await readHolder({ files, liveness }, site.store)
+    const url = adminUrlOf(holder)
+    if (url !== undefined) {
+      const answer = await postAct(context, { url, store: site.store, name, body })
+      // Nobody listens there: the gateway has gone since its lock was read.
+      if (answer !== undefined) return { result: answer, through: 'gateway' }
+    } else {
+      const lock = await acquireLock({ files, liveness, random }, site.store, operatorNote).catch((error: unknown) => {
+        if (error instanceof StorageError && error.code === 'store_locked') return error
+        throw error
+      })
+      if (!(lock instanceof StorageError)) return { result: await withLock(context, site, lock, name, body), through: 'store' }
+      const now = await readHolder({ files, liveness }, site.store)
+      const passes = now === undefined || now.state === 'free' || now.state === 'dead' || now.note === operatorNote
+      if (!passes && adminUrlOf(now) === undefined) throw lock
+    }
+    if (clock.monotonicMs() - startMs > patienceMs) throw stillHeld(site, holder)
+    await clock.sleep(pauseMs, signal)
+  }
+}
+
+function stillHeld({ store }: Site, holder: LockHolder | undefined): StorageError {
+  const who = holder === undefined ? 'another process' : `process ${holder.pid} on ${holder.host} (${holder.note})`
+  return new StorageError('store_locked', `${store} is in use by ${who}`, {
+    hint: 'wait until it is done, then run the same command again',
+  })
+}
+
+/** Opens the store for writing under `lock`, acts, and lets both go. */
+async function withLock(context: Context, { loaded, store }: Site, lock: Lock, name: ActName, body: object): Promise<ActResult> {
+  const { clock, random, hash, files } = context
+  const { config } = loaded
+  try {
+    const { requireLocalDisk } = await import('../../core/io/files.js')
+    await requireLocalDisk(store)
+    const configured = await registryOf(context, loaded)
+    const fold = foldLedger()
+    const log = await openLog(
+      { files, clock, hash },
+      store,
+      { format: storeFormat, knownKinds: knownKind, fence: () => lock.fence() },
+      fold.onRecord,
+    )
+    try {
+      const chain = () => context.edges.chain(config.chain.rpc_urls, expectedChain(config))
+      // Only a new store has to be told which chain it is for.
+      const genesis = fold.state.info === undefined ? await genesisOf(context, await chain(), config, true, unreachable) : undefined
+      const ledger = await openLedger({ clock, random }, log, fold.state, settingsOf(config, genesis))
+      return await deskOfChain(context, { folder: store, log, state: fold.state, ledger, configured }, loaded, chain).run(name, body)
+    } finally {
+      await log.close()
+    }
+  } finally {
+    await lock.release()
+  }
+}
+
+function unreachable(reason: string): never {
+  throw new UnavailableError('state_unavailable', `this store is new, and which chain it is for cannot be found out: ${reason}`, {
+    hint: 'look at chain.rpc_urls, then run the same command again; nothing was changed',
+  })
+}
+
+/** A candidate that the store does not hold. Exit 3. */
+export function unknownCandidate(site: Site, id: string): RejectedError {
+  return new RejectedError('candidate_not_found', `the store holds no candidate ${id.slice(0, 80)}`, {
+    hint: `list them with ${site.named('candidates list')}, or give --config of the gateway that answered`,
+  })
+}

@@ -1,0 +1,123 @@
+/** `operator store`: proves, folds, exports and, as a last resort, repairs a gateway's store (contract §6, robustness §2). */
+import { Command } from 'commander'
+import { type CandidateRow, candidateRow, createReceipts } from '../../core/gateway/operator/listing.js'
+import { StorageError } from '../../core/protocol/errors.js'
+import { joinPath } from '../../core/storage/durable.js'
+import type { Context } from '../context.js'
+import { jsonText, visible } from '../view/render.js'
+import { act, look, siteOf } from './access.js'
+import { inspectStore } from './inspection.js'
+import { repairCommand } from './repair.js'
+import { reasonOf, reasonOption } from './wallets.js'
+
+export const storeCommand = (context: Context): Command =>
+  new Command('store')
+    .description('prove, fold, export and repair the store')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  proposer operator store verify\n  proposer operator store compact\n  proposer operator store export --csv > candidates.csv',
+    )
+    .addCommand(verifyCommand(context))
+    .addCommand(compactCommand(context))
+    .addCommand(exportCommand(context))
+    .addCommand(repairCommand(context))
+
+const verifyCommand = (context: Context) =>
+  new Command('verify')
+    .description('read everything: checksums, the chain of lines, what must hold of slots, nonces and rounds; exit 74 names file and byte')
+    .action(async (_own: unknown, command: Command) => {
+      const site = await siteOf(context, command)
+      const { inspection, state, counts } = await inspectStore(context, site)
+      const { damage } = inspection
+      if (damage) {
+        throw new StorageError(
+          'store_damaged',
+          `${joinPath(site.store, damage.file)} is damaged at byte ${damage.offset}: ${damage.detail}`,
+          {
+            hint: `restore the store from a backup; without one, ${site.named('store repair')} tells what could be kept`,
+          },
+        )
+      }
+      const byStatus = { received: 0, validated: 0, selected: 0, executed: 0, failed: 0 }
+      for (const { status } of state.entries.values()) byStatus[status] += 1
+      const proof = {
+        store_id: state.info?.storeId ?? null,
+        chain_id: state.info?.chainId ?? null,
+        files: inspection.files,
+        records: inspection.records,
+        torn_bytes: inspection.tornBytes,
+        candidates: byStatus,
+        open_slots: state.slots.size,
+        kinds: Object.fromEntries([...counts].sort()),
+      }
+      context.output.result('operator-store-proof', proof, () => {
+        if (state.info === undefined) return 'sound: the store is empty'
+        const bytes = inspection.files.reduce((sum, file) => sum + file.bytes, 0)
+        const told = Object.entries(byStatus).flatMap(([status, count]) => (count === 0 ? [] : [`${count} ${status}`]))
+        const torn =
+          inspection.tornBytes === 0
+            ? []
+            : [`${inspection.tornBytes} bytes at the end never became durable; the next start saves them aside`]
+        return [
+          `sound: ${inspection.records} records, ${bytes} bytes in ${inspection.files.length} ${inspection.files.length === 1 ? 'file' : 'files'}`,
+          `candidates: ${told.length === 0 ? 'none' : told.join(', ')}`,
+          `open slots: ${state.slots.size}; one for each round, no nonce bound twice`,
+          ...torn,
+        ].join('\n')
+      })
+    })
+
+const compactCommand = (context: Context) =>
+  new Command('compact')
+    .description('fold what is over: nothing that may be asked for goes, and what is younger than 90 days stays told in full')
+    .option(...reasonOption)
+    .action(async (own: { reason?: string }, command: Command) => {
+      const site = await siteOf(context, command)
+      const { result, through } = await act(context, site, 'store/compact', reasonOf(own))
+      const { before = 0, after = 0 } = result.bytes ?? {}
+      context.output.result(
+        'operator-store-compaction',
+        { bytes_before: before, bytes_after: after, through },
+        () => `the store took ${before} bytes, now ${after}`,
+      )
+    })
+
+const exportCommand = (context: Context) =>
+  new Command('export')
+    .description('one line of JSON a candidate, or CSV, in order of admission; no signatures')
+    .option('--csv', 'comma-separated values (RFC 4180) with a header')
+    .addHelpText('after', '\nAmounts are raw token units, gas prices wei, times UTC.')
+    .action(async (own: { csv?: boolean }, command: Command) => {
+      const site = await siteOf(context, command)
+      const receipts = createReceipts()
+      const { output } = context
+      await look(context, site, [receipts], async ({ ledger, state, registry }) => {
+        const slugs = new Map(registry.map((entry) => [entry.questionId, entry.slug]))
+        const rows: CandidateRow[] = []
+        let count = 0
+        let isHeaded = false
+        for (const entry of [...state.entries.values()].sort((one, other) => one.sequence - other.sequence)) {
+          const candidate = await ledger.get(entry.id)
+          if (!candidate) continue
+          const row = candidateRow(candidate, slugs.get(candidate.round.questionId), receipts.byHash)
+          count += 1
+          if (own.csv === true) {
+            if (!isHeaded) output.text(`${Object.keys(row).join(',')}\r\n`)
+            isHeaded = true
+            output.text(`${Object.values(row).map(cell).join(',')}\r\n`)
+          } else if (output.mode === 'json') rows.push(row)
+          else output.text(`${jsonText(row, 0)}\n`)
+        }
+        if (own.csv === true) return
+        if (output.mode === 'json') output.result('operator-store-export', { candidates: rows }, () => '')
+        if (output.mode === 'ndjson') output.result('operator-store-export', { summary: { candidates: count } }, () => '')
+      })
+    })
+
+function cell(value: string | number | boolean | null): string {
+  if (value === null) return ''
+  const text = visible(String(value))
+  // A spreadsheet would run what begins like a formula (robustness §6, CSV out); a tab is spelled out already.
+  const guarded = /^[=+\-@]/.test(text) ? `'${text}` : text
+  return /[",\r\n]/.test(guarded) ? `"${guarded.replaceAll('"', '""')}"` : guarded
+}

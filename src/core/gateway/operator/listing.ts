@@ -1,0 +1,112 @@
+/** Candidates, wallets and switches of a store as an operator's lists show them. Signatures and raw transactions are no part of them (R5). */
+import type { Address, Hex } from '../../ports.js'
+import { type Candidate, failures, instant } from '../../protocol/candidate.js'
+import { outcomeOf } from '../../protocol/proposal.js'
+import type { StoredRecord } from '../../storage/record-log.js'
+import { toldBy } from '../ledger/past.js'
+import { submissionOf } from '../pipeline/progress.js'
+
+/** Who decided what, when and why; `undefined` while nobody has. */
+export interface Decision {
+  readonly value: boolean
+  readonly atMs: number
+  readonly reason: string
+}
+
+/** What operators decided, by what it is about: fed with every record of a store. */
+export interface Decisions {
+  onRecord(record: StoredRecord): void
+  readonly wallets: ReadonlyMap<Address, Decision>
+  readonly admission: Decision | undefined
+  readonly questions: ReadonlyMap<Hex, Decision>
+}
+
+/** Nothing decided yet; to be fed with every record in order. Throws nothing. */
+export function createDecisions(): Decisions {
+  const wallets = new Map<Address, Decision>()
+  const questions = new Map<Hex, Decision>()
+  let admission: Decision | undefined
+  return {
+    onRecord(record) {
+      const { atMs, event } = toldBy(record)
+      // A fold comes before what it was folded from, and knows neither time nor reason.
+      if (event.kind === 'allowlist.set') wallets.set(event.address, { value: event.allowed, atMs, reason: event.reason })
+      else if (event.kind === 'admission.set') {
+        if (event.folded !== true) admission = { value: event.enabled, atMs, reason: event.reason }
+      } else if (event.kind === 'question.set') questions.set(event.entry.questionId, { value: true, atMs, reason: event.reason })
+      else if (event.kind === 'question.removed') questions.set(event.questionId, { value: false, atMs, reason: event.reason })
+    },
+    wallets,
+    questions,
+    get admission() {
+      return admission
+    },
+  }
+}
+
+/** What a transaction came to in the end; gas prices in wei. */
+export interface MinedFacts {
+  readonly blockNumber: string
+  readonly blockHash: Hex
+  readonly status: 'success' | 'reverted'
+  readonly gasUsed: string
+  readonly gasPriceWei: string | undefined
+}
+
+/** The receipts that a store has counted on, by transaction; of a reorganised one the newest. */
+export function createReceipts(): { onRecord(record: StoredRecord): void; readonly byHash: ReadonlyMap<Hex, MinedFacts> } {
+  const byHash = new Map<Hex, MinedFacts>()
+  return {
+    byHash,
+    onRecord(record) {
+      const { event } = toldBy(record)
+      if (event.kind !== 'slot.mined') return
+      const { blockNumber, blockHash, status, gasUsed, gasPriceWei } = event
+      byHash.set(event.hash, { blockNumber, blockHash, status, gasUsed, gasPriceWei })
+    },
+  }
+}
+
+const timeOrNull = (ms: number | null | undefined) => (ms === null || ms === undefined ? null : instant(ms))
+
+/** A candidate as one flat row, for lists and accounting. Amounts in raw units, gas in wei, as decimal strings. */
+export function candidateRow(candidate: Candidate, slug: string | undefined, receipts: ReadonlyMap<Hex, MinedFacts>) {
+  const { progress, round } = candidate
+  const submission = submissionOf(progress)
+  const hash = submission?.transactionHash ?? null
+  const mined = hash === null ? undefined : receipts.get(hash)
+  const failure = progress.status === 'failed' ? progress.failure : undefined
+  return {
+    candidate_id: candidate.id,
+    sequence: candidate.sequence,
+    received_at: instant(candidate.receivedAtMs),
+    status: progress.status,
+    question_id: round.questionId,
+    slug: slug ?? null,
+    round: round.timestamp,
+    requester: round.requester,
+    proposer: candidate.proposer,
+    outcome: outcomeOf(candidate.price) ?? null,
+    price: candidate.price,
+    amount: candidate.amount,
+    permit_nonce: candidate.nonce,
+    deadline: candidate.deadline,
+    validated_at: 'validatedAtMs' in progress ? timeOrNull(progress.validatedAtMs) : null,
+    selected_at: 'selectedAtMs' in progress ? timeOrNull(progress.selectedAtMs) : null,
+    submission: submission?.status ?? null,
+    transaction_hash: hash,
+    submitted_at: timeOrNull(submission?.submittedAtMs),
+    confirmed_at: timeOrNull(submission?.confirmedAtMs),
+    indexed_at: timeOrNull(submission?.indexedAtMs),
+    proposal_event_index: submission?.proposalEventIndex ?? null,
+    block_number: mined?.blockNumber ?? null,
+    gas_used: mined?.gasUsed ?? null,
+    gas_price_wei: mined?.gasPriceWei ?? null,
+    failure_stage: failure?.stage ?? null,
+    failure_code: failure?.code ?? null,
+    failure_detail: failure?.detail ?? null,
+    retryable: failure?.retryable ?? null,
+    next_action: failure === undefined ? null : failures[failure.code].nextAction,
+  }
+}
+export type CandidateRow = ReturnType<typeof candidateRow>

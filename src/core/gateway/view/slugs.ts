@@ -1,0 +1,191 @@
+/**
+ * Slugs that no registry has, looked up outside (domain §5.4). What is told there is a hint: it only says which question id to look for,
+ * and the chain confirms or refuses that id as it does one that a caller gave. Bounded in memory, rate and patience (R17).
+ */
+import { type Clock, type Hex, type SlugLookUp, SlugLookUpError } from '../../ports.js'
+import { UnavailableError } from '../../protocol/errors.js'
+import { isQuestionId } from '../../protocol/schema.js'
+import type { ChainView } from './chain-view.js'
+import { within } from './deadline.js'
+import { orUnavailable } from './wallets.js'
+
+/** Look-up and first read together (contract §2). */
+const firstReadMs = 3_000
+/** Its own share of that, so that the read has time left. */
+const lookUpMs = 1_500
+/** Contract §2. Also how long after a failure a known slug is left alone. */
+const missMs = 10_000
+/** Beyond this a known slug is looked up again, while memory goes on answering. */
+const freshMs = 60_000
+/** Beyond this a known slug waits for the new look-up. */
+const heldMs = 600_000
+const rememberedSlugs = 20_000
+const rememberedMisses = 10_000
+const lookUpsAtOnce = 32
+/** Gamma takes about 300 per 10 s from one address (domain §5.4); others may share ours. */
+const windowMs = 10_000
+const lookUpsPerWindow = 250
+
+export interface Slugs {
+  /**
+   * The question id that the slug was last told to mean, from memory. One that is no longer fresh is looked up again beside, so that the
+   * newest meaning holds soon and nobody waits for it.
+   */
+  known(slug: string): Hex | undefined
+  /**
+   * The same, looked up where memory does not have it; many who ask at once cause one look-up. `undefined` where nobody knows the slug,
+   * which is remembered ≤ 10 s. Rejects with UnavailableError `slug_unavailable` (503 `state_unavailable` on the wire) for a slug that
+   * is not known and cannot be looked up now; one that is known keeps its meaning as long as that lasts.
+   */
+  idOf(slug: string): Promise<Hex | undefined>
+  /** Notes that no trusted requester knows what the slug was told to mean: such a meaning is a miss and kept no longer than one. */
+  unconfirmed(slug: string): void
+}
+
+interface Meaning {
+  readonly questionId: Hex
+  refreshAtMs: number
+  waitsFromMs: number
+}
+
+/** Times are on the monotonic clock (R13). Source: contract §2, domain §5.4. */
+export function createSlugs(clock: Clock, lookUp: SlugLookUp): Slugs {
+  const meanings = new Map<string, Meaning>()
+  const misses = new Map<string, number>()
+  const asked = new Map<string, Promise<Hex | undefined>>()
+  /** When the last look-ups began, oldest first. */
+  const begun: number[] = []
+  let pausedUntilMs = Number.NEGATIVE_INFINITY
+
+  const admit = () => {
+    const nowMs = clock.monotonicMs()
+    while (begun[0] !== undefined && nowMs - begun[0] >= windowMs) begun.shift()
+    if (nowMs < pausedUntilMs) throw new SlugLookUpError('whoever knows slugs has asked to be left alone for a while')
+    if (asked.size >= lookUpsAtOnce || begun.length >= lookUpsPerWindow) throw new SlugLookUpError('too many slugs are being looked up')
+    begun.push(nowMs)
+  }
+
+  const inTime = async (slug: string): Promise<Hex | undefined> => {
+    const over = new AbortController()
+    const overdue = clock.sleep(lookUpMs, over.signal).then(() => {
+      throw new SlugLookUpError('no answer came in time')
+    })
+    try {
+      // The race listens to both, so that neither the loser's failure nor the aborted sleep goes unheard.
+      return await Promise.race([lookUp(slug, over.signal), overdue])
+    } finally {
+      over.abort()
+    }
+  }
+
+  const remember = (slug: string, questionId: Hex | undefined) => {
+    const nowMs = clock.monotonicMs()
+    meanings.delete(slug)
+    misses.delete(slug)
+    if (questionId === undefined) {
+      misses.set(slug, nowMs + missMs)
+      trim(misses, rememberedMisses)
+      return
+    }
+    meanings.set(slug, { questionId, refreshAtMs: nowMs + freshMs, waitsFromMs: nowMs + heldMs })
+    trim(meanings, rememberedSlugs)
+  }
+
+  const ask = async (slug: string): Promise<Hex | undefined> => {
+    try {
+      admit()
+      const questionId = await inTime(slug)
+      remember(slug, questionId)
+      return questionId
+    } catch (error) {
+      if (!(error instanceof SlugLookUpError)) throw error
+      const nowMs = clock.monotonicMs()
+      if (error.retryAfterMs !== undefined) pausedUntilMs = nowMs + error.retryAfterMs
+      const meaning = meanings.get(slug)
+      if (meaning === undefined) throw unavailable(slug, error)
+      meaning.refreshAtMs = nowMs + missMs
+      meaning.waitsFromMs = Math.max(meaning.waitsFromMs, nowMs + missMs)
+      return meaning.questionId
+    }
+  }
+
+  const askOnce = (slug: string): Promise<Hex | undefined> => {
+    const running = asked.get(slug)
+    if (running) return running
+    const asking = ask(slug).finally(() => asked.delete(slug))
+    asked.set(slug, asking)
+    return asking
+  }
+
+  const known = (slug: string): Hex | undefined => {
+    const meaning = meanings.get(slug)
+    const nowMs = clock.monotonicMs()
+    if (meaning === undefined || nowMs >= meaning.waitsFromMs) return undefined
+    if (nowMs >= meaning.refreshAtMs) {
+      // Not awaited; a failure that is not the source's is a bug and has to end the process.
+      void askOnce(slug).catch((error: unknown) => {
+        if (!(error instanceof UnavailableError)) throw error
+      })
+    }
+    return meaning.questionId
+  }
+
+  return {
+    known,
+    async idOf(slug) {
+      const questionId = known(slug)
+      if (questionId !== undefined) return questionId
+      if (clock.monotonicMs() < (misses.get(slug) ?? Number.NEGATIVE_INFINITY)) return undefined
+      return askOnce(slug)
+    },
+    unconfirmed(slug) {
+      const meaning = meanings.get(slug)
+      if (meaning === undefined) return
+      const untilMs = clock.monotonicMs() + missMs
+      meaning.refreshAtMs = Math.min(meaning.refreshAtMs, untilMs)
+      meaning.waitsFromMs = Math.min(meaning.waitsFromMs, untilMs)
+    },
+  }
+}
+
+function trim(map: Map<string, unknown>, limit: number): void {
+  const [oldest] = map.keys()
+  if (map.size > limit && oldest !== undefined) map.delete(oldest)
+}
+
+function unavailable(slug: string, cause: SlugLookUpError): UnavailableError {
+  return new UnavailableError('slug_unavailable', `which question the slug ${slug} names cannot be looked up now: ${cause.message}`, {
+    httpStatus: 503,
+    retryAfterMs: 2_000,
+    cause,
+    hint: 'wait and send the same request again, or give the question ID',
+  })
+}
+
+/**
+ * The view with slugs that are looked up. `registered` are the registry's own slugs: theirs is the last word, nobody outside is asked for
+ * them. The id that was told is then a question like any other: read from the chain, or missing there. Errors as `ChainView.question`,
+ * and UnavailableError `slug_unavailable`.
+ */
+export function namedBySlugs<View extends ChainView>(view: View, slugs: Slugs, registered: ReadonlySet<string>, clock: Clock): View {
+  const isRegistered = (identifier: string) => isQuestionId(identifier) || registered.has(identifier)
+  const lookedUp = async (slug: string) => {
+    const questionId = await slugs.idOf(slug)
+    if (questionId === undefined) return undefined
+    const question = view.known(questionId) ?? (await view.question(questionId))
+    if (question === undefined) slugs.unconfirmed(slug)
+    return question
+  }
+  return {
+    ...view,
+    known(identifier) {
+      if (isRegistered(identifier)) return view.known(identifier)
+      const questionId = slugs.known(identifier)
+      return questionId === undefined ? undefined : view.known(questionId)
+    },
+    question(identifier) {
+      if (isRegistered(identifier)) return view.question(identifier)
+      return orUnavailable(within(clock, firstReadMs, lookedUp(identifier)), `about the question of the slug ${identifier}`)
+    },
+  }
+}

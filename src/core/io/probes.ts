@@ -1,0 +1,66 @@
+/** Looks at what a server is about to use, without using it: nothing is written, and a port is let go at once. */
+import { constants } from 'node:fs'
+import { access, lstat, stat } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { dirname, join, resolve } from 'node:path'
+
+/** How a folder could be used: there and writable, to be made, or not to be had, with node's code of why. */
+export type FolderState = { readonly kind: 'there' | 'new' } | { readonly kind: 'unusable'; readonly path: string; readonly code: string }
+
+/**
+ * Whether this user may read and write the folder and the files in it (named by `list`), or make it where it does not exist yet. Creates
+ * nothing; a full disk is not seen. Never rejects for what the disk refuses.
+ */
+export async function probeFolder(folder: string, list: (path: string) => Promise<readonly string[]>): Promise<FolderState> {
+  const path = resolve(folder)
+  const all = constants.R_OK | constants.W_OK | constants.X_OK
+  try {
+    if (!(await stat(path)).isDirectory()) return { kind: 'unusable', path, code: 'ENOTDIR' }
+    const fault = await refusedAccess(path, all)
+    if (fault !== undefined) return { kind: 'unusable', path, code: fault }
+    for (const name of await list(path)) {
+      const file = join(path, name)
+      // A file that a running gateway has just removed is nobody's fault.
+      if (!(await lstat(file).catch(() => undefined))?.isFile()) continue
+      const refused = await refusedAccess(file, constants.R_OK | constants.W_OK)
+      if (refused !== undefined && refused !== 'ENOENT') return { kind: 'unusable', path: file, code: refused }
+    }
+    return { kind: 'there' }
+  } catch (error) {
+    if (codeOf(error) !== 'ENOENT') return { kind: 'unusable', path, code: codeOf(error) }
+  }
+  return newFolder(path)
+}
+
+/** The nearest parent that is there has to take a new folder. */
+async function newFolder(path: string): Promise<FolderState> {
+  const parent = dirname(path)
+  try {
+    if (!(await stat(parent)).isDirectory()) return { kind: 'unusable', path: parent, code: 'ENOTDIR' }
+    const refused = await refusedAccess(parent, constants.W_OK | constants.X_OK)
+    return refused === undefined ? { kind: 'new' } : { kind: 'unusable', path: parent, code: refused }
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT' && dirname(parent) !== parent) return newFolder(parent)
+    return { kind: 'unusable', path: parent, code: codeOf(error) }
+  }
+}
+
+async function refusedAccess(path: string, mode: number): Promise<string | undefined> {
+  try {
+    await access(path, mode)
+    return undefined
+  } catch (error) {
+    return codeOf(error)
+  }
+}
+
+/** Node's code where the address cannot be listened on, such as EADDRINUSE; `undefined` where it can. The port is free again at once. */
+export function probePort(host: string, port: number): Promise<string | undefined> {
+  const server = createServer()
+  return new Promise((tell) => {
+    server.once('error', (error) => tell(codeOf(error)))
+    server.listen({ host, port, exclusive: true }, () => server.close(() => tell(undefined)))
+  })
+}
+
+const codeOf = (error: unknown): string => (error instanceof Error && 'code' in error ? String(error.code) : 'unknown')

@@ -1,0 +1,31 @@
+/** The logs bloom of a block header: says for certain that a log is *not* in the block, never that it is (yellow paper §4.3.1). */
+import { keccak_256 } from '@noble/hashes/sha3'
+import type { Hex } from '../../ports.js'
+import { fromHex } from '../../protocol/witness.js'
+
+const bloomBytes = 256
+
+/** False where the block holds no log with this address or topic. `bloom` as the node tells it; one of another size excludes nothing. */
+export function mayHold(bloom: Hex, addressOrTopic: Hex): boolean {
+  const bits = bloom.length === 2 + 2 * bloomBytes ? fromHex(bloom) : undefined
+  if (bits === undefined) return true
+  const digest = keccak_256(fromHex(addressOrTopic))
+  return [0, 2, 4].every((at) => {
+    const bit = (((digest[at] ?? 0) << 8) | (digest[at + 1] ?? 0)) & 2047
+    return ((bits[bloomBytes - 1 - (bit >> 3)] ?? 0) & (1 << (bit & 7))) !== 0
+  })
+}
+
+export interface LogFilter {
+  readonly addresses: readonly Hex[]
+  readonly topics?: readonly (Hex | readonly Hex[] | null)[]
+}
+
+/** False where no log of the block can match the filter of `eth_getLogs`. */
+export function mayMatch(bloom: Hex, { addresses, topics = [] }: LogFilter): boolean {
+  if (addresses.length > 0 && !addresses.some((address) => mayHold(bloom, address))) return false
+  return topics.every((wanted) => {
+    const any = wanted === null ? [] : typeof wanted === 'string' ? [wanted] : wanted
+    return any.length === 0 || any.some((topic) => mayHold(bloom, topic))
+  })
+}

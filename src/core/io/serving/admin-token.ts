@@ -1,0 +1,50 @@
+/** The token that acting on a served store takes (contract §6): `<store>/admin.token`, for its owner's eyes only. */
+import { constants } from 'node:fs'
+import { open } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Files, Random } from '../../ports.js'
+import { StorageError } from '../../protocol/errors.js'
+import { hexOf, publishFile, writeAll } from '../../storage/durable.js'
+
+const fileName = 'admin.token'
+const tokenBytes = 32
+
+/** The store's token, made where there is none. The caller holds the store's lock. StorageError as `readAdminToken`. */
+export async function ensureAdminToken(ports: { readonly files: Files; readonly random: Random }, store: string): Promise<string> {
+  if (!(await ports.files.exists(join(store, fileName)))) {
+    const text = `${hexOf(ports.random.bytes(tokenBytes))}\n`
+    await publishFile(ports.files, store, fileName, (handle) => writeAll(handle, new TextEncoder().encode(text)))
+  }
+  return readAdminToken(store)
+}
+
+/**
+ * Reads the token. StorageError `admin_token_unusable` (exit 74) where it cannot be read, is none, or others may read the file; the token
+ * is never part of a message.
+ */
+export async function readAdminToken(store: string): Promise<string> {
+  const path = join(store, fileName)
+  const unusable = (what: string, hint: string, cause?: unknown) =>
+    new StorageError('admin_token_unusable', `${path} ${what}`, { hint, cause })
+  try {
+    const handle = await open(path, constants.O_RDONLY)
+    try {
+      const stat = await handle.stat()
+      if (process.platform !== 'win32' && (stat.mode & 0o077) !== 0) {
+        throw unusable(
+          `may be read by others (mode ${(stat.mode & 0o777).toString(8)})`,
+          'others may know it: remove the file and start the gateway again, which makes a new one',
+        )
+      }
+      const { buffer, bytesRead } = await handle.read(new Uint8Array(256), 0, 256, 0)
+      const token = /^([0-9a-f]{64})\r?\n?$/.exec(new TextDecoder().decode(buffer.subarray(0, bytesRead)))?.[1]
+      if (token !== undefined) return token
+      throw unusable('holds no token of 64 hex digits', 'remove the file and start the gateway again, which makes a new one')
+    } finally {
+      await handle.close()
+    }
+  } catch (error) {
+    if (error instanceof StorageError || !(error instanceof Error && 'code' in error)) throw error
+    throw unusable(`cannot be read (${String(error.code)})`, 'run the command as the user who runs the gateway', error)
+  }
+}

@@ -1,0 +1,249 @@
+/**
+ * The examples of the OpenAPI document: one question, one wallet and one candidate through all routes. Question and authorization are the
+ * witness vector `question text without p3`, so that digest and signature are true and a reader can check his own code against them.
+ */
+import type { Address, Hex } from '../ports.js'
+import type { WireCode } from './errors.js'
+import { toBatchItem, toSingle } from './proposal.js'
+import { refusalBody, refuse } from './refusal.js'
+import type * as schema from './schema.js'
+import { version } from './schema.js'
+import { primaryType, typedData, wireTypes } from './witness.js'
+
+const ancillaryText =
+  'q: title: Will candidate A win?, description: Mutually exclusive group. market_id: 500001 res_data: p1: 0, p2: 1. Where p1 corresponds to No, p2 to Yes.,initializer:1e004205adad33ac1c574e26c27f5203fd9c05f8'
+const hexOf = (text: string): Hex =>
+  `0x${Array.from(new TextEncoder().encode(text), (byte) => byte.toString(16).padStart(2, '0')).join('')}`
+
+const questionId: Hex = '0x22827504779e99ea885e7264c656b1e93f10f2d901019058ba4fe8d3e43f7adf'
+const slug = 'will-candidate-a-win'
+const proposer: Address = '0x1563915e194d8cfba1943570603f7606a3115508'
+const candidateId = '018c2b9e-7f42-4d7a-9a51-6f0c3e8d2b14'
+const contracts = {
+  permit2: '0x000000000022d473030f116ddee9f6b43ac78ba3',
+  signed_proposer: '0x322813fd9a801c5507c9de605d63cea4f2ce6c44',
+} as const
+const token: Address = '0x8a791620dd6260079bf849dc5567adc3f2fdc318'
+const chainId = 137
+const identifier: Hex = '0x5945535f4f525f4e4f5f51554552590000000000000000000000000000000000'
+const round = {
+  oracle: '0x3aa5ebb10dc797cac828524e59a333d0a371443c',
+  requester: '0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc',
+  timestamp: '1768486252',
+  ancillary_data: hexOf(ancillaryText),
+} as const
+const terms = { proposer, price: '0', amount: '750000000', nonce: '78', deadline: '1956528000' } as const
+const authorization = {
+  ...terms,
+  signature:
+    '0xd072e7e0d487085c365463d9cc12b1ce2b34dd2eb476258bade21ad4cbd15c0d236b4728abd186a87d06be9db072917b11702f0e1cb01e206f237f254b5e838d1c',
+} as const
+
+/** What stands in the path. */
+export const pathExamples: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  address: { wallet: proposer },
+  identifier: { question_id: questionId, slug },
+  candidate_id: { candidate: candidateId },
+}
+
+const signedProposal: schema.SignedProposal = toSingle(authorization)
+const { signature: _, ...signingDataRequest } = signedProposal
+
+const signingData: schema.SigningData = {
+  version,
+  question_id: questionId,
+  request: { identifier, ...round },
+  proposal: { outcome: 'p1', label: 'No', price: '0', max_payment: '0' },
+  outcomes: [
+    { outcome: 'p1', label: 'No', price: '0', allowed: true },
+    { outcome: 'p2', label: 'Yes', price: '1000000000000000000', allowed: true },
+    { outcome: 'p3', label: 'Unknown', price: '500000000000000000', allowed: false },
+  ],
+  permit: signedProposal.permit,
+  token: { address: token, symbol: 'USDC.e', decimals: 6 },
+  economics: { total_bond: '750000000', max_authorization: terms.amount },
+  contracts,
+  typed_data: typedData(
+    { chainId, permit2: contracts.permit2, signedProposer: contracts.signed_proposer },
+    { ...round, identifier, ancillaryData: round.ancillary_data },
+    token,
+    terms,
+  ),
+}
+
+const batchSigningData: schema.BatchSigningData = {
+  question_id: questionId,
+  request: { question_id: questionId, ...round, identifier: { raw: identifier } },
+  identifier: { raw: identifier },
+  price: { allowed_values: ['0', '1000000000000000000'] },
+  bond: { token, required_bond: '750000000' },
+  contracts,
+  signing: { chain_id: chainId, max_payment: '0', primary_type: primaryType, types: wireTypes(false) },
+}
+
+const receivedAt = '2026-11-20T05:38:00.000Z'
+const received = {
+  version,
+  candidate_id: candidateId,
+  status: 'received',
+  received_at: receivedAt,
+  status_url: `/v1/proposals/${questionId}/status/${candidateId}`,
+} as const satisfies schema.Acknowledgement
+
+const submission = {
+  status: 'indexed',
+  transaction_hash: '0x4b1d0a8c6a7f2f3f0d9f3c2b1a09e8d7c6b5a493827160f5e4d3c2b1a0987654',
+  submitted_at: '2026-11-20T05:38:04.120Z',
+  confirmed_at: '2026-11-20T05:38:09.480Z',
+  indexed_at: '2026-11-20T05:38:09.510Z',
+  proposal_event_index: 7,
+} as const
+
+const executed = {
+  version,
+  candidate_id: candidateId,
+  question_id: questionId,
+  proposer,
+  outcome: 'p1',
+  price: '0',
+  status: 'executed',
+  received_at: receivedAt,
+  validated_at: '2026-11-20T05:38:01.205Z',
+  selected_at: '2026-11-20T05:38:02.310Z',
+  submission,
+  failure: null,
+} as const satisfies schema.CandidateStatus
+
+const failed: schema.CandidateStatus = {
+  ...executed,
+  status: 'failed',
+  validated_at: null,
+  selected_at: null,
+  submission: null,
+  failure: {
+    stage: 'validation',
+    code: 'insufficient_allowance',
+    detail: 'Permit2 may move 0, the active authorizations of this wallet need 750000000',
+    retryable: true,
+    can_resubmit: true,
+    next_action: 'approve_permit2',
+  },
+}
+
+/** One refusal of each code, in the words of a person who has just made that mistake. */
+const details: Record<WireCode, string> = {
+  bad_request: 'exactly one Host header is needed, 2 were sent',
+  invalid_json: 'the body is not JSON: unexpected end at byte 17',
+  invalid_identifier: 'address in the path must be a lowercase address, 0x and 40 hex digits',
+  unsupported_media_type: 'the body must be JSON in UTF-8; send Content-Type: application/json',
+  unsupported_encoding: 'compressed bodies are not read; send the JSON as it is, without Content-Encoding',
+  proposer_not_eligible: 'this wallet is not on the allowlist; ask the operator',
+  signature_not_authorized: 'the signature does not authorize these terms for this wallet; sign the current typed data',
+  question_not_found: 'no question has this id or slug; check it',
+  candidate_not_found: 'this gateway holds no such candidate; check the id',
+  route_not_found: 'there is no such route; paths are exact, without trailing slash, query or percent-encoding (see /openapi.json)',
+  method_not_allowed: 'this route takes GET only',
+  candidate_conflict: `another payload is active in this round as candidate ${candidateId}; poll that one`,
+  request_not_open: 'the request of this question is already proposed; wait for a new round',
+  round_advanced: 'this payload belongs to an earlier round; poll its candidate id',
+  permit_nonce_used: 'permit.nonce 78 is spent; sign again with another nonce',
+  payload_too_large: 'the body is larger than the 32768 bytes of this route; send less, in smaller batches',
+  ancillary_data_not_allowed: 'ancillary data is not taken in admission, the gateway reads it from the chain; remove every ancillary field',
+  expectation_failed: 'the only Expect that is met is 100-continue; send the call without it',
+  unsupported_version: `version names another contract; this gateway speaks ${JSON.stringify(version)}: send exactly that, signed accordingly`,
+  invalid_amount: 'permit.amount must be an unsigned 256-bit integer as a decimal string without leading zeros; correct it and send again',
+  invalid_signature_format: 'signature must be lowercase even-length hex of 1 to 8192 bytes, with 0x; correct it and send again',
+  schema_violation: 'proposer is missing; add it as a nonzero lowercase 20-byte address, 0x and 40 hex digits',
+  outcome_not_allowed: 'this question takes p1 and p2 only',
+  price_not_allowed: 'this question takes the prices 0 and 1000000000000000000 only',
+  permit_amount_below_required_bond:
+    'permit.amount is 1, the current total bond is 750000000; sign again with an amount of at least 750000000',
+  permit_deadline_too_soon:
+    'permit.deadline is 1, it must be 1795153980 or later (five minutes beyond admission); sign again with a later deadline',
+  rate_limited: 'the budget of 120 items per window is spent; retry in 17 seconds',
+  headers_too_large: '80 headers were sent, at most 64 are taken',
+  internal_error:
+    'the gateway failed and the outcome of this call is not known; a submission is settled by replaying exactly the same payload',
+  admission_disabled: 'admission is switched off',
+  state_unavailable: "the chain's state is not known: the head is older than 30 seconds",
+  store_unavailable: 'the store takes no writes now',
+  server_busy: 'the gateway is shutting down',
+}
+
+/** The error body of a code. */
+export function errorExample(code: WireCode): schema.ErrorBody {
+  const errors = code === 'schema_violation' ? { errors: [{ path: 'proposer', code: 'missing' }] } : {}
+  return JSON.parse(refusalBody(refuse(code, details[code], errors))) as schema.ErrorBody
+}
+
+const itemError = (code: WireCode) => ({ status_code: refuse(code, '').status, error: errorExample(code).error })
+
+/** Request bodies by operationId. */
+export const requestExamples: Readonly<Record<string, Readonly<Record<string, object>>>> = {
+  signingData: { no: signingDataRequest },
+  submit: { no: signedProposal },
+  batchSigningData: { by_id_and_slug: { identifiers: [questionId, 'another-question'] } },
+  batchSubmit: { one: { proposals: [toBatchItem(slug, authorization, 'row-17')] } },
+  batchStatus: { two: { candidate_ids: [candidateId, '5d0cb0f4-3c1b-4a5e-8a52-0b7a0d2f9c66'] } },
+}
+
+/** Success answers by operationId and status; the 503 of readiness is one of them, having their shape. */
+export const answerExamples: Readonly<Record<string, Readonly<Record<number, Readonly<Record<string, object>>>>>> = {
+  eligibility: { 200: { eligible: { version, address: proposer, eligible: true } } },
+  signingData: { 200: { no: signingData } },
+  submit: { 202: { admitted: received }, 200: { replayed: { ...received, status: 'validated' } } },
+  status: { 200: { executed, failed } },
+  batchSigningData: {
+    200: {
+      one_found: {
+        results: [
+          { identifier: questionId, status_code: 200, signing_data: batchSigningData },
+          { identifier: 'another-question', ...itemError('question_not_found') },
+        ],
+      },
+    },
+  },
+  batchSubmit: {
+    200: {
+      admitted: {
+        results: [
+          {
+            client_ref: 'row-17',
+            status_code: 202,
+            candidate: {
+              candidate_id: candidateId,
+              status: 'received',
+              received_at: receivedAt,
+              status_url: `/propose/status/${candidateId}`,
+            },
+          },
+        ],
+        summary: { accepted: 1, replayed: 0, rejected: 0 },
+      },
+      refused: {
+        results: [{ client_ref: null, ...itemError('request_not_open') }],
+        summary: { accepted: 0, replayed: 0, rejected: 1 },
+      },
+    },
+  },
+  batchStatus: {
+    200: {
+      one_found: {
+        results: [
+          {
+            candidate_id: candidateId,
+            status_code: 200,
+            candidate: { candidate_id: candidateId, status: 'executed', received_at: receivedAt, submission, failure: null },
+          },
+          { candidate_id: '5d0cb0f4-3c1b-4a5e-8a52-0b7a0d2f9c66', ...itemError('candidate_not_found') },
+        ],
+      },
+    },
+  },
+  health: { 200: { up: { status: 'ok' } } },
+  readiness: {
+    200: { ready: { ready: true, reasons: [] } },
+    503: { starting: { ready: false, reasons: ['the chain has not been read yet'] } },
+  },
+  openapi: { 200: { beginning: { openapi: '3.1.0' } } },
+}

@@ -1,0 +1,228 @@
+/** T8: reorganisations of 1 to 256 blocks under an executor with a numeric depth: states follow the chain, and no second nonce (R3, R14). */
+import { describe, expect, test } from 'vitest'
+import type { Hex } from '../../src/core/ports.js'
+import type { Candidate } from '../../src/core/protocol/candidate.js'
+import { dispute, rivalProposes } from '../support/fake-events.js'
+import { createPipelineWorld, type PipelineWorld, testSigner } from '../support/pipeline-world.js'
+import { type SendWatch, watchSends } from '../support/reorg-watch.js'
+
+const rival = testSigner(9).address
+/** No block of a test is final before the test says so. */
+const farFinality = 1_000
+
+interface Stage extends PipelineWorld {
+  readonly watch: SendWatch
+  /** What the candidates went through, in order, a word a change. */
+  readonly steps: string[]
+}
+
+async function stage(confirmations: number | 'finalized'): Promise<Stage> {
+  const world = await createPipelineWorld({ config: { chain: { confirmations } } })
+  world.chain.finalityLag = farFinality
+  const steps: string[] = []
+  world.ledger.onChange((events) => {
+    for (const event of events) {
+      if (event.kind !== 'candidate.progress') continue
+      const { progress } = event
+      if (progress.status === 'failed') steps.push(progress.failure.code)
+      else if ('submission' in progress && progress.submission) steps.push(progress.submission.status)
+    }
+  })
+  return { ...world, watch: watchSends(world.chain, world.executor.address), steps }
+}
+
+/** A candidate whose transaction is in the block that is `depth` blocks deep, its own counted, and indexed. */
+async function executedAt(world: Stage, questionId: Hex, depth: number): Promise<Candidate> {
+  const candidate = await world.submit(questionId)
+  await world.turn()
+  await world.pass(1)
+  world.chain.mine(depth - 1)
+  await world.turn()
+  expect(await submissionOf(world, candidate), 'before the reorganisation').toMatchObject({ status: 'indexed' })
+  return candidate
+}
+
+async function submissionOf(world: PipelineWorld, candidate: Candidate) {
+  const { progress } = await world.now(candidate)
+  return 'submission' in progress ? progress.submission : null
+}
+
+/** Blocks until everything is final, and looks. */
+async function settle(world: PipelineWorld): Promise<void> {
+  world.chain.finalityLag = 2
+  await world.pass(6)
+  expect(world.ledger.slots()).toEqual([])
+}
+
+/** One nonce for the candidate's round, ever, and nothing but the first bytes. */
+function expectOneTransaction({ watch }: Stage): void {
+  expect(watch.faults).toEqual([])
+  expect([...watch.noncesByRound().values()].map((nonces) => [...nonces])).toEqual([[0]])
+  expect(watch.handed.filter(({ calls }) => calls.length > 0)).toHaveLength(1)
+}
+
+/** Depths by which a transaction counts as confirmed: the larger ones where the reorganisation goes deep enough to undo it. */
+const confirmationsFor = (depth: number) => [1, 2, 5, 12, 64].filter((each) => each <= depth)[depth % 5] ?? 1
+
+/** What the new branch may bring. Each ends in final state, and says what has to be true there. */
+const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
+  'the transaction is in it again, later and at another index': async (depth) => {
+    const world = await stage(confirmationsFor(depth))
+    const other = await world.question('other')
+    const candidate = await executedAt(world, await world.question(), depth)
+    const before = await submissionOf(world, candidate)
+    world.chain.reorg(depth)
+    world.chain.mine(1 + (depth % 3), { empty: true })
+    await world.turn()
+    expect((await world.now(candidate)).progress.status).toBe('selected')
+    expect(await submissionOf(world, candidate)).toMatchObject({ status: 'submitted', confirmedAtMs: null, proposalEventIndex: null })
+    rivalProposes(world.chain, other, rival)
+    world.chain.mine(depth + 64)
+    await world.turn()
+    expect(await submissionOf(world, candidate)).toMatchObject({ status: 'indexed', proposalEventIndex: 1 })
+    expect(before).toMatchObject({ proposalEventIndex: 0 })
+    expect(world.steps).toEqual(['prepared', 'submitted', 'confirmed', 'indexed', 'submitted', 'confirmed', 'indexed'])
+    await settle(world)
+    expect((await world.now(candidate)).progress).toMatchObject({ status: 'executed', submission: { proposalEventIndex: 1 } })
+    expectOneTransaction(world)
+  },
+  'the transaction is not in it, and no node has it any more': async (depth) => {
+    const world = await stage(confirmationsFor(depth))
+    const candidate = await executedAt(world, await world.question(), depth)
+    world.chain.reorg(depth, { drop: true })
+    world.chain.mine(depth + 1, { empty: true })
+    world.clock.monotonic += 2_000
+    await world.turn()
+    expect(await submissionOf(world, candidate)).toMatchObject({ status: 'submitted', confirmedAtMs: null })
+    // Sent again in that turn: the next blocks have it.
+    world.chain.mine(64)
+    await world.turn()
+    expect(world.steps).toEqual(['prepared', 'submitted', 'confirmed', 'indexed', 'submitted', 'confirmed', 'indexed'])
+    await settle(world)
+    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expectOneTransaction(world)
+  },
+  'a rival is first in it, and the transaction after it': async (depth) => {
+    const world = await stage(confirmationsFor(depth))
+    const questionId = await world.question()
+    const candidate = await executedAt(world, questionId, depth)
+    world.chain.reorg(depth)
+    rivalProposes(world.chain, questionId, rival)
+    world.chain.mine(depth + 1)
+    world.clock.monotonic += 2_000
+    await world.turn()
+    expect((await world.now(candidate)).progress.status).toBe('selected')
+    world.chain.mine(2)
+    await world.turn()
+    expect(await submissionOf(world, candidate), 'not final yet').toMatchObject({ status: 'reverted', confirmedAtMs: null })
+    expect((await world.now(candidate)).progress.status).toBe('selected')
+    await settle(world)
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'failed',
+      submission: { status: 'reverted', proposalEventIndex: null },
+      failure: { code: 'superseded', stage: 'confirmation', retryable: false },
+    })
+    expectOneTransaction(world)
+  },
+  'a rival is first in it, and no node has the transaction any more': async (depth) => {
+    const world = await stage(confirmationsFor(depth))
+    const questionId = await world.question()
+    const candidate = await executedAt(world, questionId, depth)
+    world.chain.reorg(depth, { drop: true })
+    rivalProposes(world.chain, questionId, rival)
+    world.chain.mine(depth + 1)
+    world.clock.monotonic += 2_000
+    await world.turn()
+    expect((await world.now(candidate)).progress.status).toBe('selected')
+    world.chain.mine(2)
+    await world.turn()
+    expect((await world.now(candidate)).progress.status, 'not final yet').toBe('selected')
+    await settle(world)
+    expect((await world.now(candidate)).progress).toMatchObject({ status: 'failed', failure: { code: 'superseded', retryable: false } })
+    expectOneTransaction(world)
+  },
+  'the round of the question is not opened in it': async (depth) => {
+    const world = await stage(confirmationsFor(depth))
+    const questionId = await world.question()
+    rivalProposes(world.chain, questionId, rival)
+    world.chain.mine()
+    dispute(world.chain, questionId)
+    world.chain.mine()
+    await world.turn()
+    const candidate = await executedAt(world, questionId, depth)
+    expect(candidate.round.timestamp).toBe(String(world.view.known(questionId)?.round.timestamp))
+    // The block of the dispute goes too.
+    world.chain.reorg(depth + 1)
+    world.chain.mine(depth + 2)
+    await world.turn()
+    expect((await world.now(candidate)).progress.status).toBe('selected')
+    await settle(world)
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'failed',
+      submission: { status: 'reverted' },
+      failure: { code: 'request_not_open', stage: 'confirmation', retryable: false },
+    })
+    expectOneTransaction(world)
+  },
+  'the round is opened in it again, and the transaction is back': async (depth) => {
+    const world = await stage(confirmationsFor(depth))
+    const questionId = await world.question()
+    rivalProposes(world.chain, questionId, rival)
+    world.chain.mine()
+    dispute(world.chain, questionId)
+    world.chain.mine()
+    await world.turn()
+    const candidate = await executedAt(world, questionId, depth)
+    world.chain.reorg(depth + 1)
+    // The same dispute in a block of the same time opens the same round.
+    dispute(world.chain, questionId)
+    world.chain.mine(1, { empty: true })
+    await world.turn()
+    expect(await submissionOf(world, candidate)).toMatchObject({ status: 'submitted' })
+    world.chain.mine(depth + 64)
+    await world.turn()
+    await settle(world)
+    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expectOneTransaction(world)
+  },
+}
+
+const names = Object.keys(branches)
+const named = (name: string) => {
+  const run = branches[name]
+  if (run === undefined) throw new Error(`no branch ${name}`)
+  return run
+}
+
+describe('R3, R14: a reorganisation undoes the block of an indexed transaction', () => {
+  test.each(names.flatMap((name) => [1, 2, 5, 32, 128, 256].map((depth) => [depth, name] as const)))(
+    '%i blocks deep, and %s',
+    async (depth, name) => {
+      await named(name)(depth)
+    },
+  )
+
+  test.each([1, 12, 32])('%i blocks deep, under a receipt that did not count yet: the same bytes again (robustness §3)', async (depth) => {
+    const world = await stage('finalized')
+    const candidate = await world.submit(await world.question())
+    await world.turn()
+    await world.pass(depth)
+    expect(await submissionOf(world, candidate)).toMatchObject({ status: 'submitted' })
+    world.chain.reorg(depth, { drop: true })
+    world.chain.mine(depth + 1, { empty: true })
+    world.clock.monotonic += 2_000
+    await world.turn()
+    await settle(world)
+    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expectOneTransaction(world)
+  })
+
+  test('every depth from 1 to 256, each with a branch that differs', async () => {
+    for (let depth = 1; depth <= 256; depth += 1) {
+      const name = names[depth % names.length] ?? ''
+      await named(name)(depth).catch((cause: unknown) => {
+        throw new Error(`${depth} blocks deep, and ${name}`, { cause })
+      })
+    }
+  }, 60_000)
+})

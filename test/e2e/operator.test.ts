@@ -1,0 +1,242 @@
+import { chmodSync, existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { systemRandom } from '../../src/core/io/clock.js'
+import { systemFiles } from '../../src/core/io/files.js'
+import { systemLiveness } from '../../src/core/io/liveness.js'
+import { acquireLock } from '../../src/core/storage/lock.js'
+import { type Ended, type Running, workshop } from '../support/processes.js'
+import { type Client, makeClient, questionOf, type ServeReady } from '../support/proposing.js'
+
+const shop = workshop()
+let folder = ''
+let dev: ServeReady['dev']
+let client: Client
+let server: Running | undefined
+let store = ''
+
+const operator = (...args: string[]): Promise<Ended> =>
+  shop.run(['operator', '--config', join(folder, 'gateway.json'), ...args], { env: client.env })
+/** The document of --json; of a failure the error. */
+async function asked(...args: string[]): Promise<{ code: number | null; answer: Record<string, unknown> }> {
+  const { code, stdout, stderr } = await operator(...args, '--json')
+  return { code, answer: code === 0 ? JSON.parse(stdout) : JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error }
+}
+async function serve(): Promise<ServeReady> {
+  server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--json'])
+  return server.line<ServeReady>()
+}
+const wallet = (n: number) => `0x${n.toString(16).padStart(40, '0')}`
+
+beforeAll(async () => {
+  folder = join(await shop.folder(), 'dev')
+  store = join(folder, 'gateway-store')
+  const chain = shop.start(['devchain', '--port', '0', '--questions', '4', '--write', folder, '--json'])
+  dev = (await chain.line<ServeReady>()).dev
+  client = await makeClient(shop, dev, { PROPOSER_RPC_URL: dev.rpc_url })
+})
+afterAll(() => shop.clean())
+
+describe('operator on a store that nothing holds', () => {
+  test('R24: looking at a store that does not exist reads as empty and creates nothing', async () => {
+    expect(await asked('list')).toMatchObject({
+      code: 0,
+      answer: { schema: 'proposer.allowlist/1', admission: { enabled: true }, served: false },
+    })
+    expect(await asked('candidates', 'list')).toMatchObject({ code: 0, answer: { candidates: [] } })
+    expect((await asked('questions', 'list')).answer.questions).toHaveLength(4)
+    expect(await asked('store', 'verify')).toMatchObject({ code: 0, answer: { records: 0 } })
+    expect((await operator('budget')).stdout).toMatch(/^no window is open: nothing serves\n.*1000/)
+    expect(await asked('candidates', 'explain', 'nobody')).toMatchObject({ code: 3, answer: { code: 'candidate_not_found' } })
+    expect(existsSync(store)).toBe(false)
+  })
+
+  test('contract §6: a change is journaled with time and reason, a repeated one writes nothing, a bad address is refused', async () => {
+    const allowed = await asked('allow', wallet(1), wallet(2), '--reason', 'contract signed')
+    expect(allowed).toMatchObject({ code: 0, answer: { changed: [wallet(1), wallet(2)], through: 'store' } })
+    const size = () =>
+      readdirSync(store)
+        .filter((name) => name.startsWith('log-'))
+        .map((name) => readFileSync(join(store, name), 'utf8').match(/"allowlist\.set"/g)?.length)
+    const before = size()
+    expect(await asked('allow', wallet(1))).toMatchObject({ code: 0, answer: { changed: [], unchanged: [wallet(1)] } })
+    expect(size()).toEqual(before)
+    for (const bad of ['0x12', 'rain', wallet(0)])
+      expect(await asked('allow', wallet(3), bad)).toMatchObject({ code: 2, answer: { code: 'invalid_address' } })
+    const { answer } = await asked('list')
+    const wallets = answer.wallets as { address: string; since: string; reason: string }[]
+    expect(wallets.find(({ address }) => address === wallet(1))).toMatchObject({
+      reason: 'contract signed',
+      since: expect.stringMatching(/Z$/),
+    })
+    expect(wallets.map(({ address }) => address)).not.toContain(wallet(3))
+  })
+
+  test('R12: operators at once come one after the other, each done', async () => {
+    const ended = await Promise.all([11, 12, 13, 14].map((n) => asked('allow', wallet(n))))
+    expect(ended.map(({ code, answer }) => [code, answer.changed])).toEqual([11, 12, 13, 14].map((n) => [0, [wallet(n)]]))
+  })
+
+  test('contract §7: a question is confirmed by the chain first; an import is taken whole or not at all', async () => {
+    const { question_id } = questionOf(dev, 0)
+    const nobody = `0x${'cd'.repeat(32)}`
+    expect(await asked('questions', 'add', nobody)).toMatchObject({
+      code: 3,
+      answer: { code: 'question_unknown', hint: expect.stringContaining('requesters') },
+    })
+    const file = join(folder, 'more.json')
+    writeFileSync(file, JSON.stringify([{ question_id, slug: 'renamed' }, { question_id: nobody }]))
+    expect(await asked('questions', 'import', file)).toMatchObject({ code: 3, answer: { code: 'question_unknown' } })
+    expect(JSON.stringify((await asked('questions', 'list')).answer)).not.toContain('renamed')
+    writeFileSync(file, JSON.stringify([{ question_id, slug: 'renamed' }]))
+    expect(await asked('questions', 'import', file)).toMatchObject({ code: 0, answer: { changed: [question_id] } })
+    expect((await asked('questions', 'remove', question_id)).code).toBe(0)
+    expect(await asked('questions', 'list')).toMatchObject({
+      answer: { questions: expect.arrayContaining([expect.objectContaining({ question_id, source: 'removed by operator' })]) },
+    })
+    expect((await asked('questions', 'add', question_id, '--slug', 'renamed')).code).toBe(0)
+  })
+
+  test('R12: a store that another command holds is refused with exit 74, naming it; looking goes on', async () => {
+    const lock = await acquireLock({ files: systemFiles, liveness: systemLiveness(), random: systemRandom }, store, 'starting')
+    try {
+      for (const args of [
+        ['allow', wallet(5)],
+        ['store', 'compact'],
+      ]) {
+        expect(await asked(...args)).toMatchObject({
+          code: 74,
+          answer: { code: 'store_locked', detail: expect.stringContaining(String(process.pid)) },
+        })
+      }
+      expect((await asked('list')).code).toBe(0)
+    } finally {
+      await lock.release()
+    }
+  })
+})
+
+describe('operator on a store that a gateway serves', () => {
+  let ready: ServeReady
+  beforeAll(async () => {
+    ready = await serve()
+    client = await makeClient(shop, dev, { PROPOSER_GATEWAY: ready.url, PROPOSER_RPC_URL: dev.rpc_url })
+  })
+
+  test('contract §6: acts go through its admin listener and hold at once', async () => {
+    expect(readFileSync(join(store, 'admin.token'), 'utf8')).toMatch(/^[0-9a-f]{64}\n$/)
+    expect(await asked('pause', '--reason', 'upgrade')).toMatchObject({ code: 0, answer: { changed: ['admission'], through: 'gateway' } })
+    const { slug } = questionOf(dev, 1)
+    const refused = await client.ask('submit', slug, '--outcome', 'p1', '--timeout', '5')
+    expect(refused).toMatchObject({ code: 75, answer: { code: 'admission_disabled' } })
+    expect((await asked('resume')).code).toBe(0)
+
+    const { question_id } = questionOf(dev, 2)
+    const status = async (name: string) => {
+      const body = JSON.stringify({ identifiers: [name] })
+      const answer = await fetch(`${ready.url}/propose/batch/signing-data`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body,
+      })
+      return ((await answer.json()) as { results: { status_code: number }[] }).results[0]?.status_code
+    }
+    expect(await status('another-name')).toBe(404)
+    const both = await Promise.all([
+      asked('questions', 'add', question_id, '--slug', 'another-name'),
+      asked('allow', wallet(21)),
+      asked('allow', wallet(21)),
+    ])
+    expect(both.map(({ code }) => code)).toEqual([0, 0, 0])
+    expect(
+      both
+        .slice(1)
+        .map(({ answer }) => (answer.changed as string[]).length)
+        .sort(),
+    ).toEqual([0, 1])
+    expect(await status('another-name')).toBe(200)
+    expect((await asked('questions', 'remove', question_id)).code).toBe(0)
+    expect([await status('another-name'), await status(question_id)]).toEqual([404, 200])
+    expect(await asked('questions', 'add', `0x${'ee'.repeat(32)}`)).toMatchObject({ code: 3, answer: { code: 'question_unknown' } })
+    expect(await asked('budget')).toMatchObject({ code: 0, answer: { served: true, spent_items: expect.any(Number) } })
+  })
+
+  test('contract §6: explain answers what happened to a proposal, from the records, without signature or raw bytes', async () => {
+    const { slug } = questionOf(dev, 3)
+    const submitted = await client.ask('submit', slug, '--outcome', 'p2', '--wait')
+    expect(submitted).toMatchObject({ code: 0, answer: { status: 'executed' } })
+    const id = String(submitted.answer.candidate_id)
+    const { code, answer } = await asked('candidates', 'explain', id)
+    expect([code, answer.schema, answer.status, answer.slug]).toEqual([0, 'proposer.candidate-explanation/1', 'executed', slug])
+    const events = (answer.events as { event: string }[]).map(({ event }) => event)
+    for (const event of ['received', 'checked', 'validated', 'nonce_reserved', 'signed', 'sent', 'mined', 'indexed'])
+      expect(events).toContain(event)
+    const shown = await client.ask('journal', 'show', String(submitted.answer.journal_id), '--reveal-signature')
+    const { signature } = shown.answer.payload as { signature: string }
+    const human = (await operator('candidates', 'explain', id)).stdout
+    for (const text of [JSON.stringify(answer), human]) expect(text).not.toContain(signature.slice(2, 40))
+    expect(human).toMatch(/bond 750 USDC\.e · authorized 750 USDC\.e/)
+    expect(await asked('candidates', 'reject', id, '--reason', 'late')).toMatchObject({ code: 3, answer: { code: 'candidate_final' } })
+    expect(await asked('candidates', 'list', '--status', 'executed')).toMatchObject({ answer: { candidates: [{ candidate_id: id }] } })
+    const csv = (await operator('store', 'export', '--csv')).stdout.split('\r\n')
+    expect(csv[0]).toMatch(/^candidate_id,/)
+    expect(csv[1]).toContain(id)
+
+    // Folding the store while it serves changes no answer.
+    expect(await asked('store', 'compact')).toMatchObject({ code: 0, answer: { through: 'gateway' } })
+    expect((await asked('candidates', 'explain', id)).answer.events).toEqual(answer.events)
+    expect(await asked('store', 'verify')).toMatchObject({ code: 0, answer: { candidates: { executed: 1 } } })
+  })
+
+  test('contract §6: a wrong token is exit 4, one that others may read exit 74; neither changes anything', async () => {
+    const path = join(store, 'admin.token')
+    const token = readFileSync(path, 'utf8')
+    writeFileSync(path, `${'0'.repeat(64)}\n`)
+    expect(await asked('allow', wallet(31))).toMatchObject({ code: 4, answer: { code: 'unauthorized' } })
+    writeFileSync(path, token)
+    chmodSync(path, 0o644)
+    expect(await asked('allow', wallet(31))).toMatchObject({ code: 74, answer: { code: 'admin_token_unusable' } })
+    chmodSync(path, 0o600)
+    expect(await asked('allow', wallet(31))).toMatchObject({ code: 0, answer: { changed: [wallet(31)] } })
+    expect(await asked('store', 'repair', '--accept-loss')).toMatchObject({ code: 0, answer: { repaired: false } })
+  })
+
+  test('R23: after the gateway was killed the store is taken over, and the next one knows what was decided', async () => {
+    await server?.stop('SIGKILL')
+    expect(await asked('disallow', client.proposer, '--reason', 'left us')).toMatchObject({ code: 0, answer: { through: 'store' } })
+    const { url } = await serve()
+    const eligible = await fetch(`${url}/v1/proposals/eligibility/${client.proposer}`)
+    expect(await eligible.json()).toMatchObject({ eligible: false })
+    expect((await server?.stop())?.code).toBe(0)
+  })
+
+  test('R11: damage is named with file and byte by verify; repair shows what would go, and does it only with --accept-loss', async () => {
+    expect((await asked('allow', wallet(41))).code).toBe(0)
+    expect((await asked('allow', wallet(42))).code).toBe(0)
+    const name =
+      readdirSync(store)
+        .filter((file) => file.startsWith('log-'))
+        .sort()
+        .at(-1) ?? ''
+    const bytes = readFileSync(join(store, name))
+    const at = bytes.indexOf(wallet(41))
+    bytes[at + 10] = (bytes[at + 10] ?? 0) ^ 1
+    writeFileSync(join(store, name), bytes)
+    expect(await asked('store', 'verify')).toMatchObject({
+      code: 74,
+      answer: { code: 'store_damaged', detail: expect.stringMatching(new RegExp(`${name} is damaged at byte \\d+`)) },
+    })
+    expect(await asked('allow', wallet(43))).toMatchObject({ code: 74 })
+    const planned = await operator('store', 'repair')
+    expect([planned.code, planned.stdout]).toEqual([2, expect.stringContaining('given up:')])
+    expect(readFileSync(join(store, name)).equals(bytes)).toBe(true)
+    const lock = await acquireLock({ files: systemFiles, liveness: systemLiveness(), random: systemRandom }, store, 'starting')
+    expect(await asked('store', 'repair', '--accept-loss')).toMatchObject({ code: 74, answer: { code: 'store_locked' } })
+    await lock.release()
+    expect(readFileSync(join(store, name)).equals(bytes)).toBe(true)
+    const done = await asked('store', 'repair', '--accept-loss', '--reason', 'no backup')
+    expect(done).toMatchObject({ code: 0, answer: { repaired: true, loss: { sound_lines: { 'allowlist.set': 1 } } } })
+    expect(await asked('store', 'verify')).toMatchObject({ code: 0, answer: { kinds: { 'store.repaired': 1 } } })
+    expect(await asked('allow', wallet(42))).toMatchObject({ code: 0, answer: { changed: [wallet(42)] } })
+  })
+})

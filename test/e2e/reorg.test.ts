@@ -1,0 +1,237 @@
+/** Reorganisations of a real node, under a gateway with a numeric depth: states follow the chain, and there is no second nonce (R3, R14). */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
+import { at, devAccount, devAddresses } from '../../src/core/io/dev/dev-contracts.js'
+import type { Hex } from '../../src/core/ports.js'
+import {
+  devSigner,
+  openStillChain,
+  openStillGateway,
+  type StillChain,
+  type StillGateway,
+  type Submitted,
+} from '../support/reorg-gateway.js'
+
+/** `finalized` lags by 64 blocks, more than any reorganisation here. */
+const slotsInAnEpoch = 32
+const depths = [1, 2, 5, 32]
+const confirmations = 1
+
+let still: StillChain
+let gateway: StillGateway
+let questions: readonly Hex[]
+let next = 0
+const oracle = at('ManagedOracle', devAddresses.oracle)
+const rival = devAccount('rival').address
+
+beforeAll(async () => {
+  still = await openStillChain({ questions: 8 * depths.length, slotsInAnEpoch })
+  questions = still.description.questions.map(({ question_id }) => question_id)
+}, 60_000)
+afterAll(() => still?.stop())
+
+function freshQuestion(): Hex {
+  const questionId = questions[next]
+  if (questionId === undefined) throw new Error('all questions are used')
+  next += 1
+  return questionId
+}
+
+/** The arguments that name a question's current round to the oracle. */
+async function roundArgs(questionId: Hex): Promise<readonly unknown[]> {
+  const adapter = at('CtfAdapter', devAddresses.adapter)
+  const question = await still.rpc.read<{ requestTimestamp: bigint; ancillaryData: Hex }>(adapter, 'getQuestion', [questionId])
+  return [devAddresses.adapter, yesOrNoQuery, question.requestTimestamp, question.ancillaryData]
+}
+
+interface Executed {
+  readonly submitted: Submitted
+  readonly raw: Hex
+  readonly hash: Hex
+  /** The chain before the transaction's block. */
+  readonly before: Hex
+  /** The executor's next nonce before anything was sent. */
+  readonly nonce: number
+}
+
+/** A candidate whose transaction is `depth` blocks deep, its own counted, and executed as far as the status tells. */
+async function executedAt(questionId: Hex, depth: number): Promise<Executed> {
+  gateway = await openStillGateway(still, confirmations)
+  const nonce = await still.chain.transactionCount(gateway.executor.address, 'latest')
+  const submitted = await gateway.submit(questionId)
+  await gateway.turn()
+  const [slot] = gateway.ledger.slots()
+  const attempt = slot?.attempts[0]
+  if (!attempt) throw new Error('nothing was sent')
+  // A snapshot keeps the pool out: the transaction is handed over again by whoever needs it.
+  await still.rpc.request('anvil_dropTransaction', [attempt.hash])
+  const before = await still.remember()
+  await still.rpc.request('eth_sendRawTransaction', [attempt.raw])
+  await gateway.pass(depth)
+  expect(await gateway.status(submitted)).toMatchObject({
+    status: 'executed',
+    submission: { status: 'indexed', transaction_hash: attempt.hash },
+  })
+  return { submitted, raw: attempt.raw, hash: attempt.hash, before, nonce }
+}
+
+/** Final, with one nonce spent, and no proposal signed but the first. */
+async function settle({ submitted, hash, nonce }: Executed) {
+  const attempts = gateway.ledger.slots().flatMap((slot) => slot.attempts)
+  const signed = new Set(attempts.filter(({ kind }) => kind === 'propose').map((attempt) => attempt.hash))
+  for (let block = 0; block < 2 * slotsInAnEpoch + 1; block += 1) await still.mine()
+  await gateway.turn()
+  await gateway.pass(2)
+  expect(gateway.ledger.slots()).toEqual([])
+  expect([...signed]).toEqual([hash])
+  expect(await still.chain.transactionCount(gateway.executor.address, 'latest')).toBe(nonce + 1)
+  return gateway.status(submitted)
+}
+
+async function indexOf(hash: Hex): Promise<number | undefined> {
+  const receipt = await still.chain.receipt(hash)
+  return receipt?.logs.find(({ address }) => address === devAddresses.oracle)?.logIndex
+}
+
+describe.each(depths)('R3, R14: %i blocks are undone', (depth) => {
+  test('the transaction is in the new branch, later and at another index: the status follows', async () => {
+    const other = freshQuestion()
+    const executed = await executedAt(freshQuestion(), depth)
+    const { submitted, raw, hash } = executed
+    const first = await gateway.status(submitted)
+    await still.back(executed.before)
+    await still.mine(2)
+    await gateway.turn()
+    expect(await gateway.status(submitted)).toMatchObject({
+      status: 'selected',
+      submission: { status: 'submitted', transaction_hash: hash, confirmed_at: null, indexed_at: null, proposal_event_index: null },
+    })
+    await still.rpc.request('eth_sendRawTransaction', [raw]).catch((error: unknown) => {
+      // The gateway was quicker.
+      if (!String(error).includes('already imported')) throw error
+    })
+    await still.ahead(rival, oracle, 'proposePrice', ...(await roundArgs(other)), 0n)
+    await gateway.pass(depth + 1)
+    const second = await gateway.status(submitted)
+    expect(second).toMatchObject({ status: 'executed', submission: { status: 'indexed', proposal_event_index: await indexOf(hash) } })
+    expect(second.submission?.proposal_event_index).toBeGreaterThan(first.submission?.proposal_event_index ?? Number.POSITIVE_INFINITY)
+    expect(await settle(executed)).toEqual(second)
+  })
+
+  test('the transaction is in no block and no pool of the new branch: the same bytes are sent again', async () => {
+    const executed = await executedAt(freshQuestion(), depth)
+    const { submitted, hash } = executed
+    await still.back(executed.before)
+    await still.mine(depth + 1)
+    await gateway.turn()
+    expect(await gateway.status(submitted)).toMatchObject({
+      status: 'selected',
+      submission: { status: 'submitted', transaction_hash: hash },
+    })
+    await gateway.pass(2)
+    expect(await gateway.status(submitted)).toMatchObject({ status: 'executed', submission: { status: 'indexed', transaction_hash: hash } })
+    expect(await settle(executed)).toMatchObject({ status: 'executed' })
+  })
+
+  test('a rival is first in the new branch, and the transaction after it: superseded, once that is final', async () => {
+    const questionId = freshQuestion()
+    const executed = await executedAt(questionId, depth)
+    const { submitted, raw } = executed
+    await still.back(executed.before)
+    await still.ahead(rival, oracle, 'proposePrice', ...(await roundArgs(questionId)), 0n)
+    await still.rpc.request('eth_sendRawTransaction', [raw])
+    await still.mine(depth + 1)
+    await gateway.turn()
+    await gateway.turn()
+    expect(await gateway.status(submitted)).toMatchObject({ status: 'selected', submission: { status: 'reverted' }, failure: null })
+    expect(await settle(executed)).toMatchObject({
+      status: 'failed',
+      submission: { status: 'reverted' },
+      failure: { stage: 'confirmation', code: 'superseded', retryable: false, can_resubmit: false, next_action: 'wait_for_new_round' },
+    })
+  })
+
+  test('a rival is first in the new branch, and no node has the transaction: superseded, once that is final', async () => {
+    const questionId = freshQuestion()
+    const executed = await executedAt(questionId, depth)
+    const { submitted } = executed
+    await still.back(executed.before)
+    await still.act(rival, oracle, 'proposePrice', ...(await roundArgs(questionId)), 0n)
+    await still.mine(depth)
+    await gateway.turn()
+    expect(await gateway.status(submitted)).toMatchObject({ status: 'selected', submission: { status: 'submitted' }, failure: null })
+    await gateway.pass(2)
+    expect(await gateway.status(submitted)).toMatchObject({ status: 'selected', failure: null })
+    expect(await settle(executed)).toMatchObject({
+      status: 'failed',
+      failure: { code: 'superseded', retryable: false, can_resubmit: false, next_action: 'wait_for_new_round' },
+    })
+  })
+
+  test('domain §7, PermitTokenMismatch(0x0): the new branch has not opened the round: request_not_open, once that is final', async () => {
+    const questionId = freshQuestion()
+    await still.act(rival, oracle, 'proposePrice', ...(await roundArgs(questionId)), 0n)
+    const first = await roundArgs(questionId)
+    const before = await still.remember()
+    await still.act(devAccount('disputer').address, oracle, 'disputePrice', ...first)
+    expect(await roundArgs(questionId)).not.toEqual(first)
+    const executed = await executedAt(questionId, depth)
+    const { submitted, raw } = executed
+    await still.back(before)
+    await still.rpc.request('eth_sendRawTransaction', [raw])
+    await still.mine(depth + 2)
+    await gateway.turn()
+    await gateway.turn()
+    expect(await gateway.status(submitted)).toMatchObject({ status: 'selected', submission: { status: 'reverted' } })
+    expect(await settle(executed)).toMatchObject({
+      status: 'failed',
+      submission: { status: 'reverted' },
+      failure: {
+        stage: 'confirmation',
+        code: 'request_not_open',
+        retryable: false,
+        can_resubmit: false,
+        next_action: 'wait_for_new_round',
+      },
+    })
+  })
+})
+
+test('R3, R14: candidates that were sent together are undone together, and come again together', async () => {
+  gateway = await openStillGateway(still, confirmations)
+  const nonce = await still.chain.transactionCount(gateway.executor.address, 'latest')
+  const candidates: Submitted[] = []
+  for (let n = 0; n < 3; n += 1) candidates.push(await gateway.submit(freshQuestion(), { by: devSigner('proposer', n) }))
+  const statuses = async () =>
+    (await Promise.all(candidates.map(gateway.status))).map(({ status, submission }) => `${status} ${submission?.status}`)
+  const before = await still.remember()
+  await gateway.turn()
+  await gateway.pass(5)
+  expect(await statuses()).toEqual(Array.from({ length: 3 }, () => 'executed indexed'))
+  const spent = (await still.chain.transactionCount(gateway.executor.address, 'latest')) - nonce
+  await still.back(before)
+  await still.mine(6)
+  await gateway.turn()
+  expect(await statuses()).toEqual(Array.from({ length: 3 }, () => 'selected submitted'))
+  await gateway.pass(3)
+  expect(await statuses()).toEqual(Array.from({ length: 3 }, () => 'executed indexed'))
+  await still.mine(2 * slotsInAnEpoch + 1)
+  await gateway.turn()
+  await gateway.pass(2)
+  expect(await statuses()).toEqual(Array.from({ length: 3 }, () => 'executed indexed'))
+  expect(gateway.ledger.slots()).toEqual([])
+  expect(await still.chain.transactionCount(gateway.executor.address, 'latest')).toBe(nonce + spent)
+})
+
+test('R14: anvil_reorg, which puts the transaction into another block of as many new ones', async () => {
+  const executed = await executedAt(freshQuestion(), 5)
+  const { submitted, raw, hash } = executed
+  const block = (await still.chain.receipt(hash))?.blockHash
+  await still.rpc.request('anvil_reorg', [5, [[raw, 3]]])
+  await gateway.turn()
+  const receipt = await still.chain.receipt(hash)
+  expect(receipt?.blockHash).not.toBe(block)
+  await gateway.pass(2)
+  expect(await gateway.status(submitted)).toMatchObject({ status: 'executed', submission: { status: 'indexed', transaction_hash: hash } })
+  expect(await settle(executed)).toMatchObject({ status: 'executed' })
+})

@@ -1,0 +1,102 @@
+/**
+ * Every answer that a gateway gives in a test file, until it has been held against the OpenAPI document. The set-up file asks after each
+ * test; what does the judging is loaded with the first answer, because most files have none.
+ */
+import { readFileSync } from 'node:fs'
+import type { Socket } from 'node:net'
+import type { Gateway } from '../../src/core/gateway/gateway.js'
+import type { Listener } from '../../src/core/io/serving/listener.js'
+import type { SeenAnswer } from './answers.js'
+
+const pending: Promise<SeenAnswer>[] = []
+/** Where servers in processes of their own write their answers, and how much of it has been read. */
+const children = new Map<string, number>()
+const faults: string[] = []
+let judged = 0
+
+/** The gateway, each of whose answers is seen. What callers get is what it gave. */
+export function observed(gateway: Gateway): Gateway {
+  return {
+    ...gateway,
+    async handle(request, peer) {
+      const answer = await gateway.handle(request, peer)
+      const url = new URL(request.url)
+      const copy = answer.clone()
+      sawAnswer(
+        copy.text().then((body) => ({
+          method: peer.method ?? request.method,
+          target: peer.target ?? url.pathname + url.search,
+          status: copy.status,
+          headers: Object.fromEntries(copy.headers),
+          body,
+        })),
+      )
+      return answer
+    },
+  }
+}
+
+/** The listener; what it writes to a socket itself, because no call could be read there, is seen too. */
+export function observedListener(listener: Listener): Listener {
+  listener.server.on('connection', (socket: Socket) => {
+    const end = socket.end.bind(socket) as (...args: unknown[]) => Socket
+    socket.end = ((...args: unknown[]) => {
+      const [text] = args
+      if (typeof text === 'string') sawAnswer(Promise.resolve(parseRaw(text)))
+      return end(...args)
+    }) as Socket['end']
+  })
+  return listener
+}
+
+/** An answer as it was written; which call it was for nobody knows. */
+function parseRaw(text: string): SeenAnswer {
+  const headEnd = text.indexOf('\r\n\r\n')
+  const [statusLine = '', ...lines] = text.slice(0, headEnd).split('\r\n')
+  const headers = lines.map((line) => [line.slice(0, line.indexOf(':')).toLowerCase(), line.slice(line.indexOf(':') + 1).trim()])
+  const status = Number(statusLine.split(' ')[1])
+  return { method: 'unparsed', target: '', status, headers: Object.fromEntries(headers), body: text.slice(headEnd + 4) }
+}
+
+/** Has an answer judged at the end of the test. */
+export function sawAnswer(answer: Promise<SeenAnswer>): void {
+  pending.push(answer)
+}
+
+/** Reads the answers of a process from a file that `answers-child.js` writes. */
+export function watchAnswers(file: string): void {
+  children.set(file, 0)
+}
+
+/** Reads what is there now, before the file goes. */
+export async function judgeAnswers(): Promise<void> {
+  for (const [file, from] of children) {
+    const text = readFileSync(file, 'utf8')
+    // A process that is being killed may have left half a line.
+    const whole = text.lastIndexOf('\n') + 1
+    children.set(file, whole)
+    for (const line of text.slice(from, whole).split('\n')) if (line !== '') pending.push(Promise.resolve(JSON.parse(line)))
+  }
+  if (pending.length === 0) return
+  const { answerFault } = await import('./answers.js')
+  for (const answer of pending.splice(0)) {
+    const fault = answerFault(await answer)
+    judged += 1
+    if (fault) faults.push(fault)
+  }
+}
+
+/** Judges what is left of a file and looks at it no more. */
+export async function unwatchAnswers(file: string): Promise<void> {
+  await judgeAnswers()
+  children.delete(file)
+}
+
+/** How many answers have been held against the document in this file. */
+export const judgedAnswers = (): number => judged
+
+/** What has been found since it was last asked; each once. */
+export async function takeAnswerFaults(): Promise<readonly string[]> {
+  await judgeAnswers()
+  return [...new Set(faults.splice(0))]
+}

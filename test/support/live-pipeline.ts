@@ -1,0 +1,126 @@
+/** View, ledger and pipeline in this process, on a dev chain over real JSON-RPC. */
+import type { Contracts } from '../../src/core/chain/round.js'
+import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
+import { createPipeline, type Pipeline, type PipelineConfig } from '../../src/core/gateway/pipeline/pipeline.js'
+import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
+import { systemClock, systemRandom } from '../../src/core/io/clock.js'
+import { type DevChain, type DevChainOptions, startDevChain } from '../../src/core/io/dev/dev-chain.js'
+import { signerFromKey } from '../../src/core/io/keys.js'
+import { createChain } from '../../src/core/io/rpc.js'
+import type { Chain, Clock, Hex, Signer } from '../../src/core/ports.js'
+import type { Candidate } from '../../src/core/protocol/candidate.js'
+import { fromHex } from '../../src/core/protocol/witness.js'
+import { admit, current, openMemoryLedger, signedCandidate, type Wish } from './candidates.js'
+import { newMemoryStore } from './memory-log.js'
+
+export interface LivePipeline {
+  readonly dev: DevChain
+  readonly chain: Chain
+  readonly contracts: Contracts
+  readonly ledger: Ledger
+  readonly view: LiveView
+  readonly pipeline: Pipeline
+  readonly executor: Signer
+  signerOf(role: string, n?: number): Signer
+  questionIdOf(n: number): Hex
+  /** Signs for the n-th question, an hour ahead unless a deadline is given, and admits. */
+  submit(n: number, proposer: Signer, nonce: string, more?: Partial<Pick<Wish, 'price' | 'amount' | 'deadline'>>): Promise<Candidate>
+  /** The candidate, as soon as it is what is waited for. */
+  until(id: string, reached: (candidate: Candidate) => boolean): Promise<Candidate>
+  ended(id: string): Promise<Candidate>
+  stop(): Promise<void>
+}
+
+export interface LiveOptions {
+  readonly chain?: DevChainOptions
+  readonly clock?: Clock
+  readonly maxHeadAgeSeconds?: number
+  readonly executor?: Partial<PipelineConfig['executor']>
+}
+
+/** The caller stops it. */
+export async function startLivePipeline(options: LiveOptions = {}): Promise<LivePipeline> {
+  const dev = await startDevChain(options.chain)
+  const chain = createChain([dev.rpcUrl])
+  const { chain_id: chainId, signed_proposer: signedProposer, ...trust } = dev.description.trust
+  const contracts: Contracts = { chainId, signedProposer, ...trust }
+  const clock = options.clock ?? systemClock
+  const genesis = await chain.block(0n)
+  if (!genesis) throw new Error('no genesis block')
+  const ports = { clock, random: systemRandom }
+  const ledger = await openMemoryLedger(newMemoryStore(), ports, { chainId, genesisHash: genesis.hash })
+  const entries = dev.description.questions.map(({ question_id, slug }) => ({ questionId: question_id, slug }))
+  const view = createChainView({ clock, chain }, contracts, ledger, { maxHeadAgeSeconds: options.maxHeadAgeSeconds ?? 30, entries })
+  const signerOf = (role: string, n = 0): Signer => {
+    const account = dev.description.accounts.filter((one) => one.role === role)[n]
+    if (!account) throw new Error(`no account ${role} ${n}`)
+    return signerFromKey(fromHex(account.private_key))
+  }
+  const config: PipelineConfig = {
+    pipeline: { enabled: true },
+    executor: { enabled: true, max_fee_gwei: 1000, batch: 10, ...options.executor },
+    chain: { confirmations: 'finalized' },
+  }
+  const executor = signerOf('executor')
+  const pipeline = createPipeline({ ports, ledger, view, chain, signer: executor, contracts, config })
+  await view.start()
+  pipeline.start()
+  const until: LivePipeline['until'] = (id, reached) =>
+    new Promise((resolve, reject) => {
+      let forget: (() => void) | undefined
+      const look = () => {
+        current(ledger, id).then((candidate) => {
+          if (!reached(candidate)) return
+          forget?.()
+          resolve(candidate)
+        }, reject)
+      }
+      forget = ledger.onChange(look)
+      look()
+    })
+  const questionIdOf = (n: number) => {
+    const question = dev.description.questions[n]
+    if (!question) throw new Error(`no question ${n}`)
+    return question.question_id
+  }
+  return {
+    dev,
+    chain,
+    contracts,
+    ledger,
+    view,
+    pipeline,
+    executor,
+    signerOf,
+    questionIdOf,
+    until,
+    async submit(n, proposer, nonce, more = {}) {
+      const question = await view.question(questionIdOf(n))
+      if (!question) throw new Error('the question is unknown')
+      const deadline = view.nowSeconds() + 3600n
+      return admit(
+        ledger,
+        await signedCandidate({ question, proposer, nonce, deadline, ...more }, { chainId, spender: contracts.signedProposer }),
+      )
+    },
+    ended: (id) => until(id, ({ progress: { status } }) => status === 'executed' || status === 'failed'),
+    async stop() {
+      await pipeline.stop()
+      await view.stop()
+      await chain.close()
+      await dev.stop()
+    },
+  }
+}
+
+/** A clock that runs faster than the world's, from the same moment: what takes minutes happens in seconds. */
+export function fastClock(times: number): Clock {
+  const startedMs = Date.now()
+  const startedAt = performance.now()
+  const passedMs = () => (performance.now() - startedAt) * times
+  return {
+    nowMs: () => Math.floor(startedMs + passedMs()),
+    monotonicMs: passedMs,
+    sleep: (ms, signal) => systemClock.sleep(ms / times, signal),
+  }
+}

@@ -1,0 +1,293 @@
+/**
+ * A gateway in this process on a real anvil that mines when told: real contracts, real pool and receipts, and a test that decides what is
+ * in which block. `finalized` lags by two epochs.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Contracts } from '../../src/core/chain/round.js'
+import { createGateway, type Gateway } from '../../src/core/gateway/gateway.js'
+import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
+import { createPipeline, type Pipeline } from '../../src/core/gateway/pipeline/pipeline.js'
+import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
+import { type Anvil, startAnvil } from '../../src/core/io/dev/dev-anvil.js'
+import { type DevDescription, startDevChain } from '../../src/core/io/dev/dev-chain.js'
+import { callData, type DevRole, type DevRpc, devAccount, devRpc, type Placed } from '../../src/core/io/dev/dev-contracts.js'
+import { signerFromKey } from '../../src/core/io/keys.js'
+import { createChain } from '../../src/core/io/rpc.js'
+import type { Address, Chain, Clock, Hex, Signer } from '../../src/core/ports.js'
+import type { Candidate } from '../../src/core/protocol/candidate.js'
+import { outcomeOf } from '../../src/core/protocol/proposal.js'
+import { type CandidateStatus, version } from '../../src/core/protocol/schema.js'
+import { fromHex } from '../../src/core/protocol/witness.js'
+import { admit, current, openMemoryLedger, signedCandidate } from './candidates.js'
+import { testConfig, testHash } from './front.js'
+import { newMemoryStore } from './memory-log.js'
+import { seededRandom } from './pipeline-world.js'
+
+/** A tip above the executor's, in wei: a transaction with it is before the executor's in its block. */
+const leadingTip = 50_000_000_000n
+const usualBaseFee = 1_000_000_000n
+const hex = (value: bigint | number): Hex => `0x${value.toString(16)}`
+
+export interface StillChain {
+  readonly rpc: DevRpc
+  readonly chain: Chain
+  readonly contracts: Contracts
+  readonly description: DevDescription
+  /** Time of the newest block, Unix seconds, as of the last `mine` or `back`. */
+  readonly headSeconds: bigint
+  /** A permit nonce that no gateway here has used. */
+  freshNonce(): string
+  /** New blocks, a second apart, with what the pool holds. */
+  mine(blocks?: number): Promise<void>
+  /** The next block is so many seconds after the newest. */
+  later(seconds: number): Promise<void>
+  /** Puts a transaction into the pool, before the executor's; mined with the next block. Its hash. */
+  ahead(from: Address, contract: Placed, name: string, ...args: unknown[]): Promise<Hex>
+  /** The same, and mined at once. */
+  act(from: Address, contract: Placed, name: string, ...args: unknown[]): Promise<void>
+  /** Remembers the chain as it is, for `back`. */
+  remember(): Promise<Hex>
+  /** Undoes every block since; what was in them is in no pool. */
+  back(memory: Hex): Promise<void>
+  stop(): Promise<void>
+}
+
+/** Signs for the n-th account of a role. */
+export const devSigner = (role: DevRole, n = 0): Signer => signerFromKey(fromHex(devAccount(role, n).private_key))
+
+/** A dev chain's state on an anvil without a clock of its own, everything set up being final. */
+export async function openStillChain(options: { questions: number; slotsInAnEpoch: number }): Promise<StillChain> {
+  const dev = await startDevChain({ questions: options.questions, proposers: 3 })
+  const state = await devRpc(dev.rpcUrl)
+    .request<string>('anvil_dumpState', [])
+    .finally(() => dev.stop())
+  const anvil: Anvil = await startAnvil(0, [
+    ...['--chain-id', '31337', '--hardfork', 'prague', '--accounts', '0', '--gas-limit', '60000000'],
+    ...['--slots-in-an-epoch', String(options.slotsInAnEpoch), '--no-mining', '--auto-impersonate', '--no-request-size-limit'],
+  ])
+  const rpc = devRpc(anvil.rpcUrl)
+  const chain = createChain([anvil.rpcUrl])
+  const { trust } = dev.description
+  let headSeconds = 0n
+  let nonces = 0
+  const look = async () => {
+    const head = await chain.block('latest')
+    if (head === null) throw new Error('the chain has no block')
+    headSeconds = head.timestamp
+  }
+  const still: StillChain = {
+    rpc,
+    chain,
+    contracts: {
+      chainId: trust.chain_id,
+      permit2: trust.permit2,
+      signedProposer: trust.signed_proposer,
+      oracles: trust.oracles,
+      requesters: trust.requesters,
+      tokens: trust.tokens,
+    },
+    description: dev.description,
+    get headSeconds() {
+      return headSeconds
+    },
+    freshNonce() {
+      nonces += 1
+      return String(nonces)
+    },
+    async mine(blocks = 1) {
+      for (let mined = 0; mined < blocks; mined += 1) await rpc.request('evm_mine', [])
+      await look()
+    },
+    async later(seconds) {
+      await rpc.request('evm_setNextBlockTimestamp', [hex(headSeconds + BigInt(seconds))])
+    },
+    ahead(from, contract, name, ...args) {
+      const fees = { maxPriorityFeePerGas: hex(leadingTip), maxFeePerGas: hex(leadingTip * 2n) }
+      return rpc.request('eth_sendTransaction', [
+        { from, to: contract.address, data: callData(contract, name, args), gas: hex(2_000_000), ...fees },
+      ])
+    },
+    async act(from, contract, name, ...args) {
+      const hash = await still.ahead(from, contract, name, ...args)
+      await still.mine()
+      const receipt = await chain.receipt(hash)
+      if (receipt?.status !== 'success') throw new Error(`${name} ended as ${receipt?.status}`)
+    },
+    remember: () => rpc.request<Hex>('evm_snapshot', []),
+    async back(memory) {
+      await poolEmpty(rpc)
+      await rpc.request('evm_revert', [memory])
+      // A fee that was set for the next block stays set.
+      await rpc.request('anvil_setNextBlockBaseFeePerGas', [hex(usualBaseFee)])
+      await look()
+    },
+    async stop() {
+      await (chain as Chain & { close(): Promise<void> }).close()
+      await anvil.stop()
+    },
+  }
+  try {
+    await rpc.request('anvil_loadState', [state])
+    await rpc.request('anvil_setBlockTimestampInterval', [1])
+    await still.mine(2 * options.slotsInAnEpoch + 1)
+  } catch (error) {
+    await still.stop()
+    throw error
+  }
+  return still
+}
+
+/** anvil takes a mined transaction out of its pool a moment after its receipt can be seen; back too soon, it would be mined once more. */
+async function poolEmpty(rpc: DevRpc): Promise<void> {
+  for (;;) {
+    const { pending, queued } = await rpc.request<{ pending: Hex; queued: Hex }>('txpool_status', [])
+    if (BigInt(pending) + BigInt(queued) === 0n) return
+    await sleep(5)
+  }
+}
+
+export interface Submitted {
+  readonly id: string
+  readonly questionId: Hex
+  readonly payload: object
+}
+
+export interface ProposeWish {
+  readonly by?: Signer
+  /** Who signs, where it is not the proposer. */
+  readonly key?: Signer
+  readonly price?: string
+  readonly amount?: string
+  readonly nonce?: string
+  /** After the head. */
+  readonly deadlineSeconds?: bigint
+  /** Makes another signature of the good one. */
+  readonly spoil?: (signature: Hex) => Hex
+}
+
+export interface StillGateway {
+  readonly ledger: Ledger
+  readonly view: LiveView
+  readonly pipeline: Pipeline
+  readonly gateway: Gateway
+  readonly executor: Signer
+  /** Looks at the chain, and takes one step. Two seconds pass. */
+  turn(): Promise<void>
+  /** A block and a turn; several times. */
+  pass(blocks?: number): Promise<void>
+  /** Over the wire; anything but a 202 fails the test. */
+  submit(questionId: Hex, wish?: ProposeWish): Promise<Submitted>
+  /** Into the ledger, past what admission would refuse by now. */
+  admit(questionId: Hex, wish: ProposeWish): Promise<Submitted>
+  /** The same payload again. */
+  replay(submitted: Submitted): Promise<{ readonly httpStatus: number; readonly candidateId: unknown }>
+  /** As GET status tells it. */
+  status(submitted: Submitted): Promise<CandidateStatus>
+  candidate(submitted: Submitted): Promise<Candidate>
+  readyz(): Promise<{ readonly ready: boolean; readonly reasons: readonly string[] }>
+}
+
+/** A fresh gateway with an empty store, at the chain's head. */
+export async function openStillGateway(still: StillChain, confirmations: 'finalized' | number): Promise<StillGateway> {
+  let monotonicMs = 0
+  const clock: Clock = {
+    nowMs: () => Number(still.headSeconds) * 1000,
+    monotonicMs: () => monotonicMs,
+    // The node has all the time it needs: a sleep only ever ends by its signal.
+    sleep: (_ms, signal) =>
+      new Promise((_resolve, reject) => signal?.addEventListener('abort', () => reject(signal.reason), { once: true })),
+  }
+  const random = seededRandom(7)
+  const ports = { clock, random }
+  const { contracts, chain, description } = still
+  const config = testConfig({
+    chain: {
+      id: contracts.chainId,
+      rpc_urls: ['http://127.0.0.1:1'],
+      permit2: contracts.permit2,
+      signed_proposer: contracts.signedProposer,
+      oracles: contracts.oracles,
+      requesters: contracts.requesters,
+      tokens: contracts.tokens,
+      confirmations,
+    },
+  })
+  const genesis = await chain.block(0n)
+  if (!genesis) throw new Error('no genesis')
+  const allowlist = [0, 1, 2].map((n) => devAccount('proposer', n).address)
+  const ledger = await openMemoryLedger(newMemoryStore(), ports, { chainId: contracts.chainId, genesisHash: genesis.hash, allowlist })
+  const entries = description.questions.map(({ question_id, slug }) => ({ questionId: question_id, slug }))
+  const view = createChainView({ clock, chain }, contracts, ledger, { maxHeadAgeSeconds: 30, entries })
+  const executor = devSigner('executor')
+  const pipeline = createPipeline({ ports, ledger, view, chain, signer: executor, contracts, config })
+  const gateway = createGateway({ ports: { clock, random, hash: testHash }, config, ledger, view, pipeline })
+  await view.poll()
+
+  const signed = async (questionId: Hex, wish: ProposeWish) => {
+    const question = await view.question(questionId)
+    if (!question) throw new Error(`the gateway knows no question ${questionId}`)
+    const { by = devSigner('proposer'), key = by, nonce = still.freshNonce(), deadlineSeconds = 3_600n, spoil, ...terms } = wish
+    const proposer: Signer = { address: by.address, signDigest: (digest) => key.signDigest(digest) }
+    const binding = { chainId: contracts.chainId, spender: contracts.signedProposer }
+    const full = { question, proposer, nonce, deadline: still.headSeconds + deadlineSeconds, ...terms }
+    const made = await signedCandidate(full, binding)
+    return spoil === undefined ? made : signedCandidate({ ...full, signature: spoil(made.signature) }, binding)
+  }
+  const payloadOf = ({ proposer, price, amount, nonce, deadline, signature }: Awaited<ReturnType<typeof signed>>) => ({
+    version,
+    proposer,
+    outcome: outcomeOf(price),
+    max_payment: '0',
+    permit: { amount, nonce, deadline },
+    signature,
+  })
+  const peer = { address: '192.0.2.1' }
+  const get = async (path: string) =>
+    (await gateway.handle(new Request('http://gateway.test/'), { ...peer, target: path, method: 'GET' })).json()
+  const post = async (questionId: Hex, body: object) => {
+    const request = new Request('http://gateway.test/', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    })
+    const answer = await gateway.handle(request, { ...peer, target: `/v1/proposals/${questionId}`, method: 'POST' })
+    return { httpStatus: answer.status, body: (await answer.json()) as Record<string, unknown> }
+  }
+  const one: StillGateway = {
+    ledger,
+    view,
+    pipeline,
+    gateway,
+    executor,
+    async turn() {
+      monotonicMs += 2_000
+      await view.poll()
+      await pipeline.step()
+    },
+    async pass(blocks = 1) {
+      for (let passed = 0; passed < blocks; passed += 1) {
+        await still.mine()
+        await one.turn()
+      }
+    },
+    async submit(questionId, wish = {}) {
+      const payload = payloadOf(await signed(questionId, wish))
+      const { httpStatus, body } = await post(questionId, payload)
+      if (httpStatus !== 202) throw new Error(`not admitted: ${httpStatus} ${JSON.stringify(body)}`)
+      return { id: String(body.candidate_id), questionId, payload }
+    },
+    async admit(questionId, wish) {
+      const made = await signed(questionId, wish)
+      const { id } = await admit(ledger, made)
+      return { id, questionId, payload: payloadOf(made) }
+    },
+    async replay({ questionId, payload }) {
+      const { httpStatus, body } = await post(questionId, payload)
+      return { httpStatus, candidateId: body.candidate_id }
+    },
+    status: async ({ questionId, id }) => (await get(`/v1/proposals/${questionId}/status/${id}`)) as CandidateStatus,
+    candidate: ({ id }) => current(ledger, id),
+    readyz: async () => (await get('/readyz')) as { ready: boolean; reasons: readonly string[] },
+  }
+  return one
+}

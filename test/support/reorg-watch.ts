@@ -1,0 +1,88 @@
+/**
+ * Holds R3 against every transaction that is handed to a node, whatever becomes of it there: a round's proposal travels under one nonce
+ * of the executor, and under another only once the first is spent in finalized state without having executed it.
+ */
+import { type Abi, decodeFunctionData, keccak256, parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
+import { signedProposerAbi } from '../../src/core/chain/contracts.js'
+import type { Address, Hex } from '../../src/core/ports.js'
+import type { FakeChain } from './fake-chain.js'
+import { fakeContracts } from './fake-world.js'
+
+/** One transaction as it was handed over: its nonce, and the `propose` calls in it. */
+export interface Handed {
+  readonly hash: Hex
+  readonly nonce: number
+  readonly calls: readonly Hex[]
+}
+
+export interface SendWatch {
+  /** What broke R3, a sentence each. */
+  readonly faults: readonly string[]
+  /** Every transaction once, in order; self-transfers have no calls. */
+  readonly handed: readonly Handed[]
+  /** The nonces under which a round was ever handed over, by round. */
+  noncesByRound(): ReadonlyMap<string, ReadonlySet<number>>
+}
+
+/** Watches `chain.send` from now on. */
+export function watchSends(chain: FakeChain, executor: Address): SendWatch {
+  const faults: string[] = []
+  const handed: Handed[] = []
+  const { send } = chain
+  chain.send = async (raw) => {
+    const transaction = read(raw)
+    if (!handed.some(({ hash }) => hash === transaction.hash)) {
+      faults.push(...secondNonces(transaction), ...otherCalls(transaction))
+      handed.push(transaction)
+    }
+    return send(raw)
+  }
+
+  const secondNonces = ({ nonce, calls }: Handed): string[] =>
+    calls.map(roundOf).flatMap((round) =>
+      handed
+        .filter((earlier) => earlier.nonce !== nonce && earlier.calls.some((call) => roundOf(call) === round))
+        .flatMap((earlier) => {
+          const isSpent = chain.truth.finalNonce(executor) > earlier.nonce
+          const hasExecuted = chain.truth.receipt(earlier.hash)?.status === 'success'
+          if (isSpent && !hasExecuted) return []
+          return [`${round}: nonce ${nonce} although nonce ${earlier.nonce} is ${hasExecuted ? 'executed' : 'not settled'}`]
+        }),
+    )
+
+  const otherCalls = ({ nonce, calls }: Handed): string[] => {
+    const first = handed.find((earlier) => earlier.nonce === nonce && earlier.calls.length > 0)
+    const strange = first === undefined ? [] : calls.filter((call) => !first.calls.includes(call))
+    return strange.map((call) => `nonce ${nonce}: a call for ${roundOf(call)} that was not in it at first`)
+  }
+
+  return {
+    faults,
+    handed,
+    noncesByRound() {
+      const found = new Map<string, Set<number>>()
+      for (const { nonce, calls } of handed) {
+        for (const round of calls.map(roundOf)) found.set(round, (found.get(round) ?? new Set()).add(nonce))
+      }
+      return found
+    },
+  }
+}
+
+/** Reads a raw transaction; one to somebody else than SignedProposer has no calls. */
+function read(raw: Hex): Handed {
+  const { nonce = 0, to, data = '0x' } = parseTransaction(raw as TransactionSerializedEIP1559)
+  return { hash: keccak256(raw), nonce, calls: to?.toLowerCase() === fakeContracts.signedProposer ? callsOf(data) : [] }
+}
+
+function callsOf(data: Hex): readonly Hex[] {
+  const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi as Abi, data })
+  return functionName === 'multicall' ? ((args ?? [])[0] as readonly Hex[]) : [data]
+}
+
+function roundOf(call: Hex): string {
+  const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data: call })
+  if (functionName !== 'propose') throw new RangeError(`a transaction calls ${functionName}`)
+  const [{ requester, identifier, timestamp, ancillaryData }] = args
+  return [requester, identifier, timestamp, keccak256(ancillaryData)].join(' ')
+}

@@ -1,0 +1,105 @@
+/** Modelled RPC nodes, and a chain over them with a clock that tests turn. */
+import { chainOver } from '../../src/core/io/rpc/chain.js'
+import type { RpcCall, Transport } from '../../src/core/io/rpc/transport.js'
+import { ChainError, type Hex } from '../../src/core/ports.js'
+import { createTestClock, type TestClock } from './front.js'
+
+/** A node of a modelled chain; tests change it while it runs. */
+export interface Node extends Transport {
+  chainId: number
+  head: bigint
+  /** Blocks of another fork have other hashes. */
+  fork: number
+  silent: string | undefined
+  /** Answers in place of the model's; a ChainError is that call's. */
+  answers: Record<string, unknown>
+  readonly asked: RpcCall[]
+}
+
+const finalLag = 2n
+export const hashOf = (number: bigint, fork: number): Hex =>
+  `0x${fork.toString(16).padStart(4, '0')}${number.toString(16).padStart(60, '0')}`
+const quantity = (value: bigint | number) => `0x${value.toString(16)}`
+export const headerAt = (number: bigint, fork: number, logsBloom?: string) => ({
+  number: quantity(number),
+  hash: hashOf(number, fork),
+  parentHash: hashOf(number - 1n, fork),
+  timestamp: quantity(1_000n + 2n * number),
+  logsBloom,
+})
+export const noBloom = `0x${'00'.repeat(256)}`
+const fullBloom = `0x${'ff'.repeat(256)}`
+
+export function makeNode(head = 100n): Node {
+  const answerOf = ({ method, params }: RpcCall): unknown => {
+    if (method in node.answers) return node.answers[method]
+    switch (method) {
+      case 'eth_chainId':
+        return quantity(node.chainId)
+      case 'eth_getBlockByNumber': {
+        const [tag] = params
+        const number = tag === 'latest' ? node.head : tag === 'finalized' ? node.head - finalLag : BigInt(String(tag))
+        return number > node.head ? null : headerAt(number, node.fork, fullBloom)
+      }
+      case 'eth_getLogs':
+        return []
+      case 'eth_sendRawTransaction':
+        return hashOf(7n, 0)
+      default:
+        return '0x1'
+    }
+  }
+  const node: Node = {
+    chainId: 137,
+    head,
+    fork: 0,
+    silent: undefined,
+    answers: {},
+    asked: [],
+    async exchange(calls) {
+      node.asked.push(...calls)
+      if (node.silent !== undefined) throw new ChainError('unavailable', node.silent)
+      return calls.map(answerOf)
+    },
+  }
+  return node
+}
+
+export function chainOf(nodes: readonly Node[], clock: TestClock = createTestClock(), maxLagSeconds?: number) {
+  return chainOver(nodes, {
+    timeoutMs: 5_000,
+    batchCalls: 50,
+    expectedChainId: 137,
+    maxLagBlocks: 3,
+    maxLagSeconds,
+    clock,
+    random: { bytes: (length) => new Uint8Array(length).fill(128) },
+  })
+}
+
+export const timesAsked = (node: Node, method: string) => node.asked.filter((call) => call.method === method).length
+export const account: Hex = `0x${'1'.repeat(40)}`
+export const hash = hashOf(7n, 0)
+export const log = (number: bigint, fork = 0) => ({
+  address: account,
+  topics: [hash],
+  data: '0x',
+  blockNumber: quantity(number),
+  blockHash: hashOf(number, fork),
+  transactionHash: hash,
+  logIndex: '0x0',
+})
+export const receipt = { transactionHash: hash, blockNumber: '0x5', blockHash: hash, status: '0x1', gasUsed: '0x1', logs: [] }
+
+/** What runs in the background has run: modelled nodes answer without delay. */
+export async function settled(): Promise<void> {
+  for (let turn = 0; turn < 5; turn += 1) await new Promise((resolve) => setImmediate(resolve))
+}
+
+export function withBloom(node: Node, bloom: string): Node['exchange'] {
+  const whole = node.exchange
+  return async (calls, timeoutMs) =>
+    (await whole(calls, timeoutMs)).map((told) =>
+      told !== null && typeof told === 'object' && 'logsBloom' in told ? { ...told, logsBloom: bloom } : told,
+    )
+}

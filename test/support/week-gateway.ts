@@ -1,0 +1,218 @@
+/**
+ * The real gateway of the simulated week, put together as `--local` does it: file store in a temporary folder, JSON-RPC to the chain, its
+ * loops on the test's clock. It can be closed and opened again. Everything the ledger says is written down with the heads it was said at.
+ */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type HostedGateway, loadConfig, openGateway } from '../../src/commands/hosting/gateway-host.js'
+import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
+import type { SlotAttempt } from '../../src/core/gateway/ledger/ledger.js'
+import { devAccount } from '../../src/core/io/dev/dev-contracts.js'
+import { systemFiles } from '../../src/core/io/files.js'
+import { createChain } from '../../src/core/io/rpc.js'
+import type { Candidate, Progress } from '../../src/core/protocol/candidate.js'
+import type { CandidateStatus } from '../../src/core/protocol/schema.js'
+import { fakeContext } from './cli.js'
+import { seededRandom } from './sim-files.js'
+import { contracts, directTimestamp, type WeekChain, type WeekQuestion } from './week-chain.js'
+import { createWeekPorts } from './week-ports.js'
+import { weekWallets } from './week-wallets.js'
+
+/** A step of a candidate, and the blocks that were the gateway's latest and finalized when it was taken. */
+export interface Said {
+  readonly candidateId: string
+  readonly progress: Progress
+  readonly latest: bigint
+  readonly finalized: bigint
+  /** The wallet's candidates that were active when this was said, this one included. */
+  readonly active: readonly Candidate[]
+}
+
+/** One executor nonce as the ledger told it. */
+export interface SlotStory {
+  readonly nonce: number
+  readonly candidateIds: readonly string[]
+  readonly rounds: readonly string[]
+  readonly attempts: SlotAttempt[]
+  /** The head that it was opened at, and everything that was active then. */
+  readonly openedAt: bigint
+  readonly active: readonly Candidate[]
+  outcome: string | undefined
+  /** The finalized block that it was closed at. */
+  closedAt: bigint | undefined
+}
+
+export interface Answer {
+  readonly status: number
+  readonly body: Record<string, unknown>
+}
+
+export interface WeekGateway {
+  /** All steps since the last call, oldest first. */
+  news(): readonly Said[]
+  readonly slots: ReadonlyMap<string, SlotStory>
+  /** Those opened since the last call. */
+  newSlots(): readonly SlotStory[]
+  active(): readonly Candidate[]
+  faults(): readonly string[]
+  post(path: string, body: unknown): Promise<Answer>
+  status(questionId: string, candidateId: string): Promise<CandidateStatus>
+  /** Lets the time of the chain's head and so many milliseconds pass, and waits until the gateway has done what there was to do. */
+  pass(ms: number): Promise<void>
+  /** What happens once, between its decision to send the next transaction and the node; `undefined`: nothing any more. */
+  beforeSend(happening: (() => Promise<void>) | undefined): void
+  /** Closes it and opens it again; `meanwhile` happens in between. */
+  restart(meanwhile?: () => Promise<void>): Promise<void>
+  /** Names `direct` questions in the registry with these timestamps; read at the next restart. */
+  register(questions: readonly WeekQuestion[], timestamps: ReadonlyMap<string, bigint>): Promise<void>
+  close(): Promise<void>
+}
+
+/** Opens it. `seed` decides candidate ids and patience. */
+export async function openWeekGateway(week: WeekChain, questions: readonly WeekQuestion[], seed: number): Promise<WeekGateway> {
+  const folder = await mkdtemp(join(tmpdir(), 'proposer-week-'))
+  const ports = createWeekPorts(week.head().seconds)
+  const rpc = createChain([week.rpcUrl])
+  const chain = ports.chain(rpc)
+  const { context } = fakeContext(folder, { chain, clock: ports.clock })
+  const world = { ...context, random: seededRandom(seed), files: ports.files(systemFiles) }
+  const slots = new Map<string, SlotStory>()
+  let said: Said[] = []
+  let opened: SlotStory[] = []
+  let hosted: HostedGateway | undefined
+  const open = () => {
+    if (hosted === undefined) throw new Error('the gateway is closed')
+    return hosted
+  }
+
+  const register: WeekGateway['register'] = async (all, timestamps) => {
+    const entries = all.map(({ kind, name, questionId, requester, ancillaryData }) => ({
+      question_id: questionId,
+      slug: `week-${name}`,
+      ...(kind === 'direct'
+        ? {
+            request: {
+              oracle: contracts.oracle.address,
+              requester,
+              identifier: yesOrNoQuery,
+              timestamp: String(timestamps.get(questionId) ?? directTimestamp),
+              ancillary_data: ancillaryData,
+            },
+          }
+        : {}),
+    }))
+    await writeFile(join(folder, 'questions.json'), JSON.stringify(entries))
+  }
+
+  /** Written down before anything else can happen; ends the test where a round is in two slots (R3). */
+  const listen = ({ ledger, view }: HostedGateway) => {
+    ledger.onChange((events) => {
+      const heads = view.heads()
+      const active = ledger.active()
+      if (heads === undefined) return
+      for (const event of events) {
+        if (event.kind === 'candidate.progress') {
+          const { id: candidateId, progress } = event
+          said.push({ candidateId, progress, latest: heads.latest.number, finalized: heads.finalized.number, active })
+        } else if (event.kind === 'slot.opened') {
+          const { id, nonce, candidateIds } = event.slot
+          const rounds = candidateIds.map((candidate) => ledger.byId(candidate)?.roundKey ?? '')
+          const fresh = { openedAt: heads.latest.number, active, outcome: undefined, closedAt: undefined }
+          const slot: SlotStory = { nonce, candidateIds, rounds, attempts: [], ...fresh }
+          slots.set(id, slot)
+          opened.push(slot)
+        } else if (event.kind === 'slot.attempt') slots.get(event.slotId)?.attempts.push(event.attempt)
+        else if (event.kind === 'slot.closed') {
+          const slot = slots.get(event.slotId)
+          if (slot) Object.assign(slot, { outcome: event.outcome.kind, closedAt: heads.finalized.number })
+        }
+      }
+    })
+  }
+
+  const start = async () => {
+    hosted = await openGateway(world, await loadConfig(world, join(folder, 'gateway.json')), { home: folder })
+    listen(hosted)
+    await ports.quiet()
+  }
+
+  const call = async (path: string, init?: RequestInit): Promise<Answer> => {
+    const answer = await open().gateway.handle(new Request(`http://gateway.test${path}`, init), { charged: false })
+    return { status: answer.status, body: (await answer.json()) as Record<string, unknown> }
+  }
+
+  const at = (placed: { readonly address: string }) => placed.address
+  const config = {
+    store: './store',
+    chain: {
+      id: 31337,
+      rpc_urls: [week.rpcUrl],
+      permit2: at(contracts.permit2),
+      signed_proposer: at(contracts.signedProposer),
+      oracles: [at(contracts.oracle)],
+      requesters: [
+        { address: at(contracts.adapter), kind: 'uma-ctf-adapter' },
+        { address: at(contracts.negRisk), kind: 'uma-ctf-adapter-negrisk' },
+        { address: at(contracts.reporter), kind: 'oo-reporter' },
+        ...[...new Set(questions.filter(({ kind }) => kind === 'direct').map(({ requester }) => requester))].map((address) => ({
+          address,
+          kind: 'direct',
+        })),
+      ],
+      tokens: [at(contracts.token)],
+    },
+    questions: './questions.json',
+    admission: {
+      allowlist: Object.values(weekWallets)
+        .filter(({ listed }) => listed)
+        .map(({ address }) => address),
+    },
+    executor: { key_file: './executor.key' },
+  }
+  await writeFile(join(folder, 'gateway.json'), JSON.stringify(config))
+  await writeFile(join(folder, 'executor.key'), `${devAccount('executor').private_key}\n`, { mode: 0o600 })
+  await register(questions, new Map())
+  await start()
+
+  return {
+    news() {
+      const fresh = said
+      said = []
+      return fresh
+    },
+    slots,
+    newSlots() {
+      const fresh = opened
+      opened = []
+      return fresh
+    },
+    active: () => open().ledger.active(),
+    faults: () => open().gateway.readiness(),
+    post: (path, body) => call(path, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) }),
+    async status(questionId, candidateId) {
+      const { status, body } = await call(`/v1/proposals/${questionId}/status/${candidateId}`)
+      if (status !== 200) throw new Error(`no status of ${candidateId}: ${status} ${JSON.stringify(body)}`)
+      return body as CandidateStatus
+    },
+    async pass(ms) {
+      ports.pass(week.head().seconds, ms)
+      await ports.quiet()
+    },
+    beforeSend: ports.beforeSend,
+    async restart(meanwhile) {
+      await hosted?.close()
+      hosted = undefined
+      await meanwhile?.()
+      ports.pass(week.head().seconds, 0)
+      await start()
+    },
+    register,
+    async close() {
+      await hosted?.close()
+      hosted = undefined
+      await rpc.close()
+      await rm(folder, { recursive: true, force: true })
+    },
+  }
+}

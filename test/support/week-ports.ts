@@ -1,0 +1,111 @@
+/**
+ * The world's edges for a gateway that runs in simulated time: a clock that only the test turns, and chain and files that know whether
+ * anybody still waits for them. Core touches nothing else, so a gateway whose edges are quiet has done all it can do for now.
+ */
+import type { Chain, Clock, Files } from '../../src/core/ports.js'
+
+/** Turns of the event loop without a call in flight that count as quiet: batching and promises between two calls take fewer. */
+const quietTurns = 6
+
+export interface WeekPorts {
+  readonly clock: Clock
+  chain(chain: Chain): Chain
+  files(files: Files): Files
+  /** What happens once, just before the next transaction is handed over; `undefined`: nothing any more. */
+  beforeSend(happening: (() => Promise<void>) | undefined): void
+  /** Sets the wall clock to the chain's time and lets so many milliseconds pass: sleepers whose time has come wake up. */
+  pass(nowSeconds: bigint, ms: number): void
+  /** Resolves once nothing is in flight any more. */
+  quiet(): Promise<void>
+}
+
+const turn = () => new Promise<void>((resolve) => setImmediate(resolve))
+
+export function createWeekPorts(startSeconds: bigint): WeekPorts {
+  let nowMs = Number(startSeconds) * 1_000
+  let monotonicMs = 0
+  const sleepers = new Set<{ readonly dueMs: number; readonly wake: () => void }>()
+  let busy = 0
+  let due: (() => Promise<void>) | undefined
+  const idle: (() => void)[] = []
+
+  const counted = async <T>(work: Promise<T>): Promise<T> => {
+    busy += 1
+    try {
+      return await work
+    } finally {
+      busy -= 1
+      if (busy === 0) for (const tell of idle.splice(0)) tell()
+    }
+  }
+
+  const clock: Clock = {
+    nowMs: () => nowMs,
+    monotonicMs: () => monotonicMs,
+    sleep: (ms, signal) =>
+      new Promise((resolve, reject) => {
+        if (signal?.aborted === true) {
+          reject(signal.reason)
+          return
+        }
+        if (ms <= 0) {
+          setImmediate(resolve)
+          return
+        }
+        const abort = () => {
+          sleepers.delete(sleeper)
+          reject(signal?.reason)
+        }
+        const sleeper = {
+          dueMs: monotonicMs + ms,
+          wake() {
+            signal?.removeEventListener('abort', abort)
+            resolve()
+          },
+        }
+        sleepers.add(sleeper)
+        signal?.addEventListener('abort', abort, { once: true })
+      }),
+  }
+
+  /** The same edge, with every call counted as long as it is in flight. */
+  const watched = <Edge extends object>(edge: Edge): Edge =>
+    Object.fromEntries(
+      Object.entries(edge).map(([name, verb]) => [name, (...args: readonly unknown[]) => counted(Promise.resolve(verb(...args)))]),
+    ) as Edge
+
+  return {
+    clock,
+    chain: (chain) =>
+      watched({
+        ...chain,
+        async send(raw) {
+          const happening = due
+          due = undefined
+          await happening?.()
+          return chain.send(raw)
+        },
+      }),
+    files: (files) => ({ ...watched(files), open: async (path, mode) => watched(await counted(files.open(path, mode))) }),
+    beforeSend(happening) {
+      due = happening
+    },
+    pass(nowSeconds, ms) {
+      nowMs = Number(nowSeconds) * 1_000
+      monotonicMs += ms
+      for (const sleeper of sleepers) {
+        if (sleeper.dueMs > monotonicMs) continue
+        sleepers.delete(sleeper)
+        sleeper.wake()
+      }
+    },
+    async quiet() {
+      for (let turns = 0; turns < quietTurns; turns += 1) {
+        await turn()
+        if (busy === 0) continue
+        await new Promise<void>((tell) => idle.push(tell))
+        turns = -1
+      }
+    },
+  }
+}

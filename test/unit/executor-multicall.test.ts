@@ -1,0 +1,244 @@
+/** Several proposals in one transaction (domain §2.2): one bad one never sinks the others, and a round still has one slot (R3). */
+import { decodeFunctionData } from 'viem'
+import { describe, expect, test } from 'vitest'
+import { signedProposerAbi } from '../../src/core/chain/contracts.js'
+import { chunks } from '../../src/core/gateway/executor/packing.js'
+import { carriedBy } from '../../src/core/gateway/executor/transaction.js'
+import { ChainError, type Hex } from '../../src/core/ports.js'
+import type { Candidate } from '../../src/core/protocol/candidate.js'
+import { invalidateNonces, rivalProposes } from '../support/fake-chain.js'
+import { createPipelineWorld, noncesOf, type PipelineWorld, proposals, testSigner } from '../support/pipeline-world.js'
+
+/** Candidates of one wallet each, or of `by`, in a question each. */
+async function candidatesIn(world: PipelineWorld, count: number, wish: (n: number) => Parameters<PipelineWorld['submit']>[1] = () => ({})) {
+  const questionIds: Hex[] = []
+  const candidates: Candidate[] = []
+  for (let n = 0; n < count; n += 1) {
+    const questionId = await world.question(`question ${n}`)
+    questionIds.push(questionId)
+    candidates.push(await world.submit(questionId, { by: n % 3, ...wish(n) }))
+  }
+  return { questionIds, candidates }
+}
+
+const outcomes = async (world: PipelineWorld, candidates: readonly Candidate[]) =>
+  (await Promise.all(candidates.map(world.now))).map(({ progress }) =>
+    progress.status === 'failed' ? progress.failure.code : progress.status,
+  )
+const sizes = (world: PipelineWorld) => proposals(world).map(({ data }) => carriedBy(data).length)
+const emptyBlocks = async (world: PipelineWorld, count: number) => {
+  for (let block = 0; block < count; block += 1) {
+    world.chain.mine(1, { empty: true })
+    world.clock.monotonic += 2_000
+    await world.turn()
+  }
+}
+
+describe('what is sent together', () => {
+  test('one goes by propose, several by multicall, and all are executed with event indexes of their own', async () => {
+    const world = await createPipelineWorld()
+    const { candidates } = await candidatesIn(world, 4)
+    await world.turn()
+    await world.pass(4)
+    expect(await outcomes(world, candidates)).toEqual(['executed', 'executed', 'executed', 'executed'])
+    const [sent] = proposals(world)
+    expect(decodeFunctionData({ abi: signedProposerAbi, data: sent?.data ?? '0x' }).functionName).toBe('multicall')
+    const done = await Promise.all(candidates.map(world.now))
+    expect(done.map(({ progress }) => 'submission' in progress && progress.submission?.proposalEventIndex)).toEqual([0, 2, 4, 6])
+    const last = await candidatesIn(world, 1)
+    await world.turn()
+    await world.pass(4)
+    expect(await outcomes(world, last.candidates)).toEqual(['executed'])
+    expect(proposals(world)[1]?.data.slice(0, 10)).toBe('0xb762b23c')
+  })
+
+  test('executor.batch bounds it', async () => {
+    const world = await createPipelineWorld({ config: { executor: { enabled: true, max_fee_gwei: 1000, batch: 3 } } })
+    const { candidates } = await candidatesIn(world, 7)
+    await world.turn()
+    await world.pass(4)
+    expect(new Set(await outcomes(world, candidates))).toEqual(new Set(['executed']))
+    expect(sizes(world)).toEqual([3, 3, 1])
+  })
+
+  test('the calldata bounds it too, and those that were in a reverted transaction go by themselves', () => {
+    const judged = Array.from({ length: 9 }, (_, n) => ({
+      candidate: { id: String(n) } as Candidate,
+      calldata: `0x${'00'.repeat(30_000)}` as Hex,
+    }))
+    const ids = (groups: ReturnType<typeof chunks>) => groups.map((group) => group.map(({ candidate }) => candidate.id).join(''))
+    expect(ids(chunks(judged, 25, () => false))).toEqual(['012', '345', '678'])
+    expect(ids(chunks(judged, 25, ({ id }) => id === '1'))).toEqual(['023', '1', '456', '78'].toSorted())
+  })
+
+  test('one that does not hold is left out before a nonce is bound, and fails alone', async () => {
+    const world = await createPipelineWorld()
+    const { candidates } = await candidatesIn(world, 5, (n) => (n === 2 ? { signature: `0x${'11'.repeat(64)}1b` } : {}))
+    await world.turn()
+    await world.pass(6)
+    expect(await outcomes(world, candidates)).toEqual(['executed', 'executed', 'signature_not_authorized', 'executed', 'executed'])
+    expect(sizes(world)).toEqual([4])
+  })
+
+  test('what holds alone and not together is halved until it holds', async () => {
+    const world = await createPipelineWorld()
+    const { candidates } = await candidatesIn(world, 8)
+    // A node that runs out of gas beyond three proposals in one call.
+    const { estimateGas } = world.chain
+    const heavy = (data: Hex) => data.startsWith('0xac9650d8') && carriedBy(data).length > 3
+    world.chain.estimateGas = async (asked) => {
+      if (heavy(asked.data)) throw new ChainError('reverted', 'out of gas')
+      return estimateGas(asked)
+    }
+    await world.turn()
+    await world.pass(4)
+    expect(new Set(await outcomes(world, candidates))).toEqual(new Set(['executed']))
+    expect(sizes(world)).toEqual([2, 2, 2, 2])
+    expect(noncesOf(world)).toEqual([0, 1, 2, 3])
+  })
+})
+
+describe('when one of them cannot be executed any more', () => {
+  test('mined and reverted: who is to blame fails, the others are sent again one by one, and each round is proposed once', async () => {
+    const world = await createPipelineWorld()
+    const { questionIds, candidates } = await candidatesIn(world, 4)
+    await world.turn()
+    // In the same block, before it.
+    rivalProposes(world.chain, questionIds[1] ?? '0x', testSigner(9).address)
+    await world.pass(12)
+    expect(await outcomes(world, candidates)).toEqual(['executed', 'superseded', 'executed', 'executed'])
+    expect(sizes(world)).toEqual([4, 1, 1, 1])
+    expect(noncesOf(world)).toEqual([0, 1, 2, 3])
+    expect(world.ledger.slots()).toEqual([])
+  })
+
+  test('R3: pending, and a rival takes one round: the same nonce carries the others, without it', async () => {
+    const world = await createPipelineWorld()
+    const { questionIds, candidates } = await candidatesIn(world, 4)
+    await world.turn()
+    rivalProposes(world.chain, questionIds[2] ?? '0x', testSigner(9).address)
+    await emptyBlocks(world, 1)
+    const dropped = (await world.now(candidates[2] as Candidate)).progress
+    expect(dropped).toMatchObject({ status: 'selected', submission: { status: 'dropped' } })
+    await world.pass(8)
+    expect(await outcomes(world, candidates)).toEqual(['executed', 'executed', 'superseded', 'executed'])
+    expect(sizes(world)).toEqual([4, 3])
+    expect(noncesOf(world)).toEqual([0])
+  })
+
+  test('R3: the full transaction is mined although it was trimmed: all that it carries are executed', async () => {
+    const world = await createPipelineWorld()
+    const { questionIds, candidates } = await candidatesIn(world, 3)
+    await world.turn()
+    rivalProposes(world.chain, questionIds[0] ?? '0x', testSigner(9).address)
+    await emptyBlocks(world, 1)
+    expect(sizes(world)).toEqual([3, 2])
+    // The block with the rival is undone, and a miner had kept the first transaction.
+    world.chain.reorg(1, { drop: true })
+    world.chain.clearPool()
+    const [first] = world.ledger.slots()[0]?.attempts ?? []
+    await world.chain.send(first?.raw ?? '0x')
+    world.chain.mine()
+    await world.turn()
+    await world.pass(5)
+    expect(await outcomes(world, candidates)).toEqual(['executed', 'executed', 'executed'])
+    expect(noncesOf(world)).toEqual([0])
+  })
+
+  test('one deadline comes near: it is left out under the same nonce and ends as submission_expired', async () => {
+    const world = await createPipelineWorld()
+    const soon = world.chain.head.timestamp + 22n
+    const { candidates } = await candidatesIn(world, 3, (n) => (n === 1 ? { deadline: soon } : {}))
+    await world.turn()
+    await emptyBlocks(world, 8)
+    expect(sizes(world)).toEqual([3, 2])
+    await world.pass(8)
+    expect(await outcomes(world, candidates)).toEqual(['executed', 'submission_expired', 'executed'])
+    expect(noncesOf(world)).toEqual([0])
+  })
+
+  test('none is left: a self-transfer gives the nonce back, and each ends with its own reason', async () => {
+    const world = await createPipelineWorld()
+    const { questionIds, candidates } = await candidatesIn(world, 2)
+    await world.turn()
+    for (const questionId of questionIds) rivalProposes(world.chain, questionId, testSigner(9).address)
+    await emptyBlocks(world, 1)
+    await world.pass(6)
+    expect(await outcomes(world, candidates)).toEqual(['superseded', 'superseded'])
+    expect(world.chain.taken.map(({ nonce, to }) => [nonce, to === world.executor.address])).toEqual([
+      [0, false],
+      [0, true],
+    ])
+  })
+
+  test('an owner takes back a nonce: left out, and ends as permit_nonce_used', async () => {
+    const world = await createPipelineWorld()
+    const { candidates } = await candidatesIn(world, 3)
+    await world.turn()
+    invalidateNonces(world.chain, world.proposer(1).address, 0n, 1n << BigInt(candidates[1]?.nonce ?? 0))
+    await emptyBlocks(world, 1)
+    expect(sizes(world)).toEqual([3, 2])
+    await world.pass(8)
+    expect(await outcomes(world, candidates)).toEqual(['executed', 'permit_nonce_used', 'executed'])
+  })
+
+  test('an operator rejects one while it is out: left out', async () => {
+    const world = await createPipelineWorld()
+    const { candidates } = await candidatesIn(world, 3)
+    await world.turn()
+    const out = await world.now(candidates[0] as Candidate)
+    const failure = { stage: 'submission', code: 'operator_rejected', detail: 'Rejected.', retryable: false } as const
+    const selectedAtMs = 'selectedAtMs' in out.progress ? out.progress.selectedAtMs : null
+    await world.ledger.commit([
+      {
+        kind: 'candidate.progress',
+        id: out.id,
+        progress: { status: 'failed', validatedAtMs: null, selectedAtMs, submission: null, failure },
+      },
+    ])
+    await emptyBlocks(world, 1)
+    expect(sizes(world)).toEqual([3, 2])
+    await world.pass(6)
+    expect(await outcomes(world, candidates)).toEqual(['operator_rejected', 'executed', 'executed'])
+  })
+})
+
+describe('restarts (R15)', () => {
+  test('killed with a nonce bound and nothing signed: what still stands goes under it, the rest ends', async () => {
+    const world = await createPipelineWorld()
+    const { questionIds, candidates } = await candidatesIn(world, 4)
+    world.failpoint = async (name) => {
+      if (name === 'reserved') throw new Error('killed')
+    }
+    await expect(world.turn()).rejects.toThrow('killed')
+    world.failpoint = async () => undefined
+    await world.restart()
+    rivalProposes(world.chain, questionIds[0] ?? '0x', testSigner(9).address)
+    await world.pass(8)
+    expect(await outcomes(world, candidates)).toEqual(['superseded', 'executed', 'executed', 'executed'])
+    expect(sizes(world)).toEqual([3])
+    expect(noncesOf(world)).toEqual([0])
+  })
+
+  test.each(['prepared', 'sent', 'confirmed'] as const)('killed after %s: the stored bytes, once', async (point) => {
+    const world = await createPipelineWorld()
+    const { candidates } = await candidatesIn(world, 4)
+    let armed = true
+    world.failpoint = async (name) => {
+      if (!armed || name !== point) return
+      armed = false
+      throw new Error('killed')
+    }
+    for (let block = 0; block < 8; block += 1) {
+      await world.turn().catch((error: Error) => {
+        if (error.message !== 'killed') throw error
+        return world.restart()
+      })
+      world.chain.mine()
+      world.clock.monotonic += 2_000
+    }
+    expect(armed).toBe(false)
+    expect(new Set(await outcomes(world, candidates))).toEqual(new Set(['executed']))
+    expect(sizes(world)).toEqual([4])
+  })
+})
