@@ -1,0 +1,54 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { build } from 'esbuild'
+
+/** What the soak does to the dev chain, as the command line's `devchain` verbs do it; they are no part of the library. */
+const wanted = `
+export { askQuestion, disputeProposal, fund } from './src/core/io/dev/dev-verbs.js'
+export { exampleQuestion } from './src/core/io/dev/dev-questions.js'
+export { topics } from './src/core/chain/contracts.js'
+`
+
+/** The dev chain's verbs, built from the sources; `remove` deletes the build. */
+export async function chainVerbs(root) {
+  // Below the root, because the verbs look upwards for the compiled contracts.
+  const folder = await mkdtemp(join(root, 'dist', 'soak-'))
+  const remove = () => rm(folder, { recursive: true, force: true })
+  try {
+    const outfile = join(folder, 'verbs.js')
+    await build({
+      stdin: { contents: wanted, resolveDir: root, loader: 'ts' },
+      outfile,
+      bundle: true,
+      packages: 'external',
+      format: 'esm',
+      platform: 'node',
+      logLevel: 'warning',
+    })
+    return { verbs: await import(pathToFileURL(outfile).href), remove }
+  } catch (error) {
+    await remove()
+    throw error
+  }
+}
+
+/** How many ProposePrice events the oracles have emitted in each round: a count by ancillary data and timestamp. */
+export async function proposalsByRound({ rpc_url, trust }, proposePrice) {
+  const filter = { address: trust.oracles, topics: [proposePrice], fromBlock: '0x0', toBlock: 'latest' }
+  const answer = await fetch(rpc_url, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'eth_getLogs', params: [filter] }),
+  })
+  const { result, error } = await answer.json()
+  if (error !== undefined) throw new Error(`eth_getLogs: ${error.message}`)
+  const counts = new Map()
+  for (const { data } of result) {
+    // identifier, timestamp, offset of the ancillary data, price, expiry, currency; then the ancillary data.
+    const timestamp = BigInt(`0x${data.slice(2 + 64, 2 + 128)}`)
+    const round = `${data.slice(2 + 6 * 64)} ${timestamp}`
+    counts.set(round, (counts.get(round) ?? 0) + 1)
+  }
+  return counts
+}
