@@ -78,6 +78,10 @@ export function workshop(): Workshop {
     const process_ = follow(child)
     running.add(process_)
     void process_.ended.then(() => running.delete(process_))
+    child.stdin?.on('error', (error: NodeJS.ErrnoException) => {
+      // A program that reads no input may have ended before it was given any.
+      if (error.code !== 'EPIPE') throw error
+    })
     child.stdin?.end(options.stdin ?? '')
     return process_
   }
