@@ -5,7 +5,7 @@ import type { Context } from './context.js'
 import { createOutput, type Output } from './output.js'
 import { programVersion } from './version.js'
 import { withFlags } from './view/hint-flags.js'
-import { jsonText, visible } from './view/render.js'
+import { fold, jsonText, visible } from './view/render.js'
 
 /** Runs one command line. Never throws; everything it has to say went to the context's streams. */
 export async function runFront(argv: readonly string[], context: Context): Promise<ExitCode> {
@@ -126,13 +126,22 @@ const hintOf: Readonly<Record<ExitCode, string>> = {
   [exit.interrupted]: 'run the same command again to go on',
 }
 
+/** Breaks between words where somebody looks at it; a command stays whole, to be pasted. */
+function forTerminal(text: string, { notesAreTerminal, columns }: Output): string {
+  if (!notesAreTerminal) return visible(text)
+  const glued = text.replace(/`[^`]*`/g, (command) => command.replaceAll(' ', glue))
+  return fold(glued, columns, '  ').replaceAll(glue, ' ')
+}
+/** A no-break space: no text of ours has one. */
+const glue = '\u00a0'
+
 function report(failure: ProposerError, output: Output, argv: readonly string[]): ExitCode {
   const { exitCode, retryable, errors } = failure.meta
   const advice = failure.meta.hint ?? hintOf[exitCode]
   // A wrong usage is corrected where it was made; anything else goes on with another command, for the same gateway and journal.
   const hint = exitCode === exit.usage && failure.code !== 'never_sent' ? advice : withFlags(advice, argv)
   if (output.mode === 'human') {
-    output.warn(`${visible(failure.detail)}\nhint: ${visible(hint)}`)
+    output.warn(`${forTerminal(failure.detail, output)}\n${forTerminal(`hint: ${hint}`, output)}`)
   } else {
     const error = {
       code: failure.code,

@@ -87,7 +87,7 @@ export async function runCommand(given: readonly string[], context: Context): Pr
     else await program.parseAsync([...argv], { from: 'user' })
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error
-    if (error.exitCode !== 0) throw usage(error, refusals, name)
+    if (error.exitCode !== 0) throw usage(error, refusals, verb && pathIn(program, argv))
   }
 }
 
@@ -108,6 +108,27 @@ function verbIn(argv: readonly string[]): string | undefined {
     if (takesValue.has(argument)) index++
   }
   return undefined
+}
+
+/** The verb and its subverbs as far as they are known: `operator candidates reject`. */
+function pathIn(program: Command, argv: readonly string[]): string {
+  let lineage: readonly Command[] = [program]
+  for (let index = 0; index < argv.length; index++) {
+    const argument = argv[index] ?? ''
+    if (argument === '--') break
+    if (argument.startsWith('-')) {
+      const option = lineage.flatMap(({ options }) => options).find(({ long, short }) => argument === long || argument === short)
+      if (option?.required === true) index++
+      continue
+    }
+    const child = lineage.at(-1)?.commands.find((command) => command.name() === argument)
+    if (child === undefined) break
+    lineage = [...lineage, child]
+  }
+  return lineage
+    .slice(1)
+    .map((command) => command.name())
+    .join(' ')
 }
 
 function createProgram(): Command {
@@ -154,8 +175,7 @@ function capture(command: Command, context: Context, refusals: string[]): void {
 }
 
 function usage(error: CommanderError, refusals: readonly string[], name: string | undefined): UsageError {
-  const known = name !== undefined && Object.hasOwn(verbs, name)
-  const help = known ? `run \`proposer ${name} --help\`` : 'run `proposer --help` for the commands'
+  const help = name === undefined ? 'run `proposer --help` for the commands' : `run \`proposer ${name} --help\``
   // Without a subcommand commander prints its help as the error.
   const missing = error.code === 'commander.help'
   const said = missing ? `${name ?? 'proposer'} needs a subcommand` : (refusals[0] ?? error.message)

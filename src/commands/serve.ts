@@ -4,9 +4,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Command } from 'commander'
 import type { DevChain, DevDescription } from '../core/io/dev/dev-chain.js'
+import type { LogSink } from '../core/io/serving/request-log.js'
 import { exit, UnavailableError, UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
 import { aborted, portNumber, wholeNumber } from './hosting/foreground.js'
+import type { LiveStatus } from './hosting/live-status.js'
 import { type RunningServer, refuseBadAssignments, type ServerOptions, startServer, writeDevGateway } from './hosting/server.js'
 import { fromCwd } from './session/paths.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
@@ -25,6 +27,10 @@ interface ServeFlags extends GlobalFlags {
   readonly log?: boolean
 }
 
+interface ServeOptions extends ServerOptions {
+  readonly quiet: boolean
+}
+
 const gather = (value: string, before: readonly string[]) => [...before, value]
 
 export const serveCommand = (context: Context): Command =>
@@ -39,7 +45,7 @@ export const serveCommand = (context: Context): Command =>
     .option('--check', 'look at configuration, key, chain, store and ports, tell each fault with its fix, and serve nothing')
     .option('--executor-account <name>', 'keystore of the executor, in place of the key that gateway.json names')
     .option('--executor-password-file <file>', 'its password')
-    .option('--log', 'one JSON line per request on stderr; on by itself where stderr is no terminal')
+    .option('--log', 'one JSON line per request and change of state on stderr; on by itself where stderr is no terminal')
     .option('--no-log', 'no such lines')
     .addHelpText(
       'after',
@@ -49,10 +55,11 @@ export const serveCommand = (context: Context): Command =>
       const flags = command.optsWithGlobals<ServeFlags>()
       refuseContradictions(flags)
       crashLoudly(context)
-      const options: ServerOptions = {
+      const options: ServeOptions = {
         home: homeSetting(context, flags).value,
         assignments: flags.set,
         // For a terminal it would be noise, and for a log that somebody keeps its absence a loss.
+        quiet: flags.quiet === true,
         log: flags.log ?? (!context.output.notesAreTerminal && flags.quiet !== true),
         ...(flags.port === undefined ? {} : { port: portNumber('--port', flags.port) }),
         ...(flags.host === undefined ? {} : { host: flags.host }),
@@ -96,7 +103,7 @@ function crashLoudly(context: Context): void {
 }
 
 /** The chain and the folder of `--dev` end with it. When it is killed the chain goes too, because its keeper watches a pipe of ours. */
-async function serveDev(context: Context, options: ServerOptions, questions: number, checkOnly: boolean): Promise<void> {
+async function serveDev(context: Context, options: ServeOptions, questions: number, checkOnly: boolean): Promise<void> {
   refuseBadAssignments(options.assignments)
   const folder = await mkdtemp(join(tmpdir(), 'proposer-serve-'))
   try {
@@ -115,13 +122,16 @@ async function serveDev(context: Context, options: ServerOptions, questions: num
 }
 
 /** From the open gateway to its end by a signal (exit 0), a failed store (74) or a dead dev chain (75). */
-async function run(context: Context, path: string, options: ServerOptions, chain: DevChain | undefined): Promise<void> {
-  const server = await startServer(context, path, options).catch((error: unknown) => {
+async function run(context: Context, path: string, options: ServeOptions, chain: DevChain | undefined): Promise<void> {
+  const shown = options.quiet ? undefined : await openStatus(context)
+  const server = await startServer(context, path, { ...options, ...(shown ? { logSink: shown.logSink } : {}) }).catch((error: unknown) => {
     // It was told to end while it waited for the chain.
     if (context.signal.aborted && error === context.signal.reason) return undefined
     throw error
   })
   if (!server) return
+  const status = shown?.status
+  status?.start(server.figures)
   const over = Promise.race([
     aborted(context.signal),
     server.failed.catch((error: unknown) => {
@@ -131,20 +141,52 @@ async function run(context: Context, path: string, options: ServerOptions, chain
     ...(chain ? [chain.ended.then(() => 'chain' as const)] : []),
   ])
   try {
-    const ready = server.ready().catch((error: unknown) => {
+    // The status shows why it waits.
+    const ready = server.ready(status && (() => undefined)).catch((error: unknown) => {
       // A signal before it was ready is an end like any other.
       if (!context.signal.aborted) throw error
       return 'signal' as const
     })
-    if ((await Promise.race([ready, over])) === 'ready') announce(context, server, chain?.description)
+    if ((await Promise.race([ready, over])) === 'ready') {
+      const tell = () => announce(context, server, chain?.description)
+      if (status) await status.around(tell)
+      else tell()
+    }
     if ((await over) === 'chain' && !context.signal.aborted) {
       throw new UnavailableError('dev_chain_ended', 'the dev chain ended by itself', { hint: 'start `proposer serve --dev` again' })
     }
     leaveSoon(drainMs, exit.done)
+    await status?.end('draining: calls in flight are answered, for 10 s at most; Ctrl-C again ends it at once')
   } finally {
+    await status?.end('stopping')
     await server.close()
   }
 }
+
+/**
+ * The live status, where stderr is a terminal that can be drawn on; log lines then appear above it. Everything goes through a writer that
+ * waits for nobody: a terminal that is held must not hold the gateway (robustness §5).
+ */
+async function openStatus({ env, output, streams: { stderr } }: Context): Promise<{ status: LiveStatus; logSink: LogSink } | undefined> {
+  if (!output.notesAreTerminal || env.TERM === 'dumb') return undefined
+  const [{ createLiveStatus }, { createPatientWriter, terminalOfStderr }, { Chalk }] = await Promise.all([
+    import('./hosting/live-status.js'),
+    import('../core/io/serving/patient-writer.js'),
+    import('chalk'),
+  ])
+  const { write, isIdle, written, dropped } = createPatientWriter(terminalOfStderr())
+  const status = createLiveStatus({
+    size: () => ({ columns: stderr.columns ?? 80, rows: stderr.rows ?? 24 }),
+    write,
+    isIdle,
+    written: () => written(terminalMs),
+    paint: new Chalk({ level: (env.NO_COLOR ?? '') === '' ? 1 : 0 }),
+  })
+  return { status, logSink: { write: (line) => status.above(line.trimEnd()), dropped } }
+}
+
+/** What is to be read before the ready line or at the end is waited for, but not for a terminal that is held (Ctrl-S). */
+const terminalMs = 500
 
 /** After a failed store the process ends within two seconds (R10), after a signal within ten (R23), whatever still holds it. */
 const storeFailureMs = 1_500

@@ -120,7 +120,12 @@ const unreadable = (target: string): Draw => ({
 
 /** How each code of each operation is drawn. */
 const draws: Record<string, Record<string, Draw>> = {
-  eligibility: { ...charged, 200: {}, invalid_identifier: withTarget('/v1/proposals/eligibility/0x12') },
+  eligibility: {
+    ...charged,
+    200: {},
+    invalid_identifier: withTarget('/v1/proposals/eligibility/0x12'),
+    route_not_found: withTarget(`/v1/proposals/eligibility/0x${'1'.repeat(512)}`),
+  },
   signingData: {
     ...bodied,
     ...withTerms(termsBody),

@@ -118,7 +118,10 @@ describe("contract §6: the operator's desk", () => {
       status: 'failed',
       failure: { stage: 'validation', code: 'operator_rejected', detail: 'Rejected by the operator: asked for', retryable: false },
     })
-    expect(await refusal(desk.run('candidates/reject', { candidate_id: id, reason: 'again' }))).toBe('candidate_final')
+    await expect(desk.run('candidates/reject', { candidate_id: id, reason: 'again' })).rejects.toMatchObject({
+      code: 'candidate_final',
+      meta: { httpStatus: 409, exitCode: 5 },
+    })
     expect(await refusal(desk.run('candidates/reject', { candidate_id: '00000000-0000-4000-8000-000000000000' }))).toBe(
       'candidate_not_found',
     )
@@ -431,6 +434,8 @@ describe('robustness §2: store repair --accept-loss', () => {
     const { inspection } = await inspected(sim)
     return repairLog(ports, folder, inspection, options, said)
   }
+  const bytesOf = (sim: SimFiles, names: readonly string[]) =>
+    names.reduce((sum, name) => sum + (sim.contents().get(`${folder}/${name}`)?.length ?? 0), 0)
   async function reopened(sim: SimFiles): Promise<number[]> {
     const ids: number[] = []
     const ports = { files: sim.process(), clock: new SimClock(), hash: systemHash }
@@ -490,6 +495,8 @@ describe('robustness §2: store repair --accept-loss', () => {
           const whole = damagedAt(contents, name, line)
           const { ids, inspection } = await inspected(whole)
           if (inspection.damage === undefined || inspection.damage.end.sequence === 0) continue
+          if (inspection.manifest === undefined) continue
+          const whatGoes = await lossOf({ files: whole.process(), hash: systemHash }, folder, inspection.manifest, inspection.damage)
           whole.resetCounts()
           await repaired(whole)
           const steps = whole.trace.length
@@ -501,7 +508,15 @@ describe('robustness §2: store repair --accept-loss', () => {
             await settle()
             sim.faults = []
             sim.crash(step)
-            await repaired(sim)
+            const left = await inspected(sim)
+            const { manifest, damage } = left.inspection
+            if (manifest !== undefined && damage !== undefined) {
+              const again = await lossOf({ files: sim.process(), hash: systemHash }, folder, manifest, damage)
+              expect(again.bytes, `${name} line ${line}: told after a kill at step ${step} of ${steps}`).toBe(whatGoes.bytes)
+              expect(again.soundLines).toEqual(whatGoes.soundLines)
+            }
+            const saved = await repaired(sim)
+            if (damage !== undefined) expect(bytesOf(sim, saved)).toBe(whatGoes.bytes)
             kills += 1
             expect(await reopened(sim), `${name} line ${line}: killed after step ${step} of ${steps}`).toEqual(ids)
           }

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
 import { systemHash } from '../../src/core/io/clock.js'
 import { StorageError } from '../../src/core/protocol/errors.js'
+import { inspectLog } from '../../src/core/storage/inspect.js'
 import { decodeLine, encodeLine } from '../../src/core/storage/line.js'
 import { openLog } from '../../src/core/storage/log.js'
 import type { NewRecord } from '../../src/core/storage/record-log.js'
@@ -191,6 +192,38 @@ test('R11: a missing file, an old MANIFEST or a missing FORMAT is refused and no
   await (await openLog({ files: sim.process(), clock: new SimClock(), hash: systemHash }, folder, options, () => undefined)).close()
   const first = sim.contents().get(manifest) ?? new Uint8Array(0)
   expect(await openCopy(new Map(older).set(manifest, first))).toMatchObject({ code: 'store_damaged' })
+})
+
+test('R11, R24: a reader refuses what a writer refuses: no MANIFEST beside files of a log, or no FORMAT', async () => {
+  for (const compacted of [false, true]) {
+    const contents = await sample(compacted)
+    for (const name of ['MANIFEST', 'FORMAT']) {
+      const without = new Map(contents)
+      without.delete(`${folder}/${name}`)
+      const sim = SimFiles.of(without)
+      const refusal = {
+        code: 'store_damaged',
+        detail: expect.stringContaining(`${name} is damaged at byte 0: it is missing`),
+        meta: { hint: expect.not.stringContaining('before that byte') },
+      }
+      await expect(recordsOf(sim)).rejects.toMatchObject(refusal)
+      await expect(inspectLog({ files: sim.process(), hash: systemHash }, folder, options, () => undefined)).rejects.toMatchObject(refusal)
+      expect(sim.contents()).toEqual(without)
+    }
+  }
+})
+
+test('R24: a reader of a log that is being made reads it as empty at each step', async () => {
+  const ports = (files: SimFiles) => ({ files: files.process(), clock: new SimClock(), hash: systemHash })
+  const whole = new SimFiles()
+  await (await openLog(ports(whole), folder, options, () => undefined)).close()
+  for (let step = 1; step <= whole.trace.length; step += 1) {
+    const sim = new SimFiles()
+    sim.faults = [{ verb: 'any', nth: step, does: 'kill-after' }]
+    await Promise.race([openLog(ports(sim), folder, options, () => undefined).catch(() => undefined), sim.death()])
+    sim.faults = []
+    expect(await recordsOf(sim), `after step ${step}`).toEqual([])
+  }
 })
 
 test('R11: a torn tail is saved aside byte for byte before it is cut off, and a recovered line tells of it', async () => {

@@ -184,8 +184,8 @@ describe('keys', () => {
   })
 
   test('contract §7: --account with --password-file signs; the wrong password exits 2', async () => {
-    writeFileSync(join(home.path, 'password'), 'correct horse\n')
-    writeFileSync(join(home.path, 'wrong'), 'incorrect horse\n')
+    writeFileSync(join(home.path, 'password'), 'correct horse\n', { mode: 0o600 })
+    writeFileSync(join(home.path, 'wrong'), 'incorrect horse\n', { mode: 0o600 })
     answerOf(await ask(['account', 'import', 'hot', '--key-file', 'key', '--password-file', 'password', '--json']))
     env = { PROPOSER_GATEWAY: gateway.url }
     const wrong = await ask([...sign, '--account', 'hot', '--password-file', 'wrong'])
@@ -195,7 +195,7 @@ describe('keys', () => {
   })
 
   test('contract §6: a keystore without --password-file and without a terminal exits 2 naming the flag', async () => {
-    writeFileSync(join(home.path, 'password'), 'correct horse\n')
+    writeFileSync(join(home.path, 'password'), 'correct horse\n', { mode: 0o600 })
     await ask(['account', 'import', 'hot', '--key-file', 'key', '--password-file', 'password'])
     const ran = await ask([...sign, '--account', 'hot'])
     expect(ran.code).toBe(2)
@@ -205,7 +205,7 @@ describe('keys', () => {
 
 describe('account', () => {
   test('contract §6: new, list and show agree, and nothing of the key is printed', async () => {
-    writeFileSync(join(home.path, 'password'), 'correct horse')
+    writeFileSync(join(home.path, 'password'), 'correct horse', { mode: 0o600 })
     const made = answerOf(await ask(['account', 'new', 'hot', '--password-file', 'password', '--json']))
     expect(made).toMatchObject({ schema: 'proposer.account/1', name: 'hot', address: expect.stringMatching(/^0x[0-9a-f]{40}$/) })
     expect(answerOf(await ask(['account', 'list', '--json']))).toMatchObject({ accounts: [{ name: 'hot', address: made.address }] })
@@ -229,13 +229,13 @@ describe('account', () => {
     [['account', 'import', 'x'], 'password_needed'],
     [['account', 'new', 'x', '--password-file', 'empty'], 'password_empty'],
   ])('contract §6: %j exits 2 with %s', async (argv, code) => {
-    writeFileSync(join(home.path, 'password'), 'correct horse')
-    writeFileSync(join(home.path, 'empty'), '\n')
+    writeFileSync(join(home.path, 'password'), 'correct horse', { mode: 0o600 })
+    writeFileSync(join(home.path, 'empty'), '\n', { mode: 0o600 })
     expect(errorOf(await ask([...argv, '--json']))).toMatchObject({ code, exit_code: 2 })
   })
 
   test('contract §6: an account is never overwritten', async () => {
-    writeFileSync(join(home.path, 'password'), 'correct horse')
+    writeFileSync(join(home.path, 'password'), 'correct horse', { mode: 0o600 })
     await ask(['account', 'new', 'hot', '--password-file', 'password'])
     const again = await ask(['account', 'new', 'hot', '--password-file', 'password', '--json'])
     expect(errorOf(again)).toMatchObject({ code: 'account_exists', exit_code: 2 })

@@ -297,7 +297,7 @@ describe('robustness §2: a folder that cannot be made', () => {
       [['trust', 'init', '--from', 'trust/default.json']],
       [['devchain', '--port', '0', '--questions', '0', '--write', '/proc/x/y']],
     ])('%j under /proc ends at once with 2 or 74', async (argv) => {
-    writeFileSync(join(home.path, 'password'), 'correct horse\n')
+    writeFileSync(join(home.path, 'password'), 'correct horse\n', { mode: 0o600 })
     const ran = await ask([...argv, '--home', '/proc/x', '--json'])
     expect([2, 74]).toContain(ran.code)
     expect(errorOf(ran)).toMatchObject({ hint: expect.stringMatching(/\w/) })

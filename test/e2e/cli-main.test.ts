@@ -105,6 +105,31 @@ describe('the front door', () => {
     expect(errorOf(ran.stderr)).toMatchObject({ detail: 'config needs a subcommand', hint: 'run `proposer config --help`' })
   })
 
+  test('contract §6: the help that a usage error points at is that of the subcommand', async () => {
+    for (const [given, path] of [
+      [['operator', '--config', 'list', 'candidates', 'reject', '00000000-0000-4000-8000-000000000000'], 'operator candidates reject'],
+      [['operator', 'candidates', 'nope'], 'operator candidates'],
+      [['--home', 'operator', 'operator', 'store'], 'operator store'],
+      [['config', 'get'], 'config get'],
+    ] as const) {
+      const ran = await run(home.path, [...given, '--json'])
+      expect([ran.code, errorOf(ran.stderr).hint]).toEqual([2, expect.stringContaining(`run \`proposer ${path} --help\``)])
+    }
+    expect(errorOf((await run(home.path, ['operator', 'store', '--json'])).stderr).detail).toBe('operator store needs a subcommand')
+  })
+
+  test('contract §6: on a narrow terminal an error breaks between words, and commands in it stay whole', async () => {
+    const { code, stderr } = await run(home.path, ['operator', 'candidates', 'list', '--status', 'nonsense'], {
+      columns: 40,
+      interactive: true,
+    })
+    expect(code).toBe(2)
+    const lines = stderr.trimEnd().split('\n')
+    expect(lines.length).toBeGreaterThan(2)
+    expect(lines.filter((line) => line.length > 40 && !/^\s*`[^`]*`$/.test(line))).toEqual([])
+    expect(stderr).toContain('`proposer operator candidates list --help`')
+  })
+
   test('contract §6: flags may stand before the command', async () => {
     const ran = await run(home.path, ['--profile', 'test', '--json', 'config', 'get', 'profile'])
     expect(ran.code).toBe(0)

@@ -1,10 +1,12 @@
-import { chmodSync, existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { systemRandom } from '../../src/core/io/clock.js'
 import { systemFiles } from '../../src/core/io/files.js'
 import { systemLiveness } from '../../src/core/io/liveness.js'
-import { acquireLock } from '../../src/core/storage/lock.js'
+import { acquireLock, type Lock } from '../../src/core/storage/lock.js'
 import { type Ended, type Running, workshop } from '../support/processes.js'
 import { type Client, makeClient, questionOf, type ServeReady } from '../support/proposing.js'
 
@@ -25,6 +27,15 @@ async function asked(...args: string[]): Promise<{ code: number | null; answer: 
 async function serve(): Promise<ServeReady> {
   server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--json'])
   return server.line<ServeReady>()
+}
+/** Does `work` while this process holds the store's lock with a note. */
+async function holding(note: string, work: (lock: Lock) => Promise<void>): Promise<void> {
+  const lock = await acquireLock({ files: systemFiles, liveness: systemLiveness(), random: systemRandom }, store, note)
+  try {
+    await work(lock)
+  } finally {
+    await lock.release()
+  }
 }
 const wallet = (n: number) => `0x${n.toString(16).padStart(40, '0')}`
 
@@ -47,7 +58,10 @@ describe('operator on a store that nothing holds', () => {
     expect((await asked('questions', 'list')).answer.questions).toHaveLength(4)
     expect(await asked('store', 'verify')).toMatchObject({ code: 0, answer: { records: 0 } })
     expect((await operator('budget')).stdout).toMatch(/^no window is open: nothing serves\n.*1000/)
-    expect(await asked('candidates', 'explain', 'nobody')).toMatchObject({ code: 3, answer: { code: 'candidate_not_found' } })
+    expect(await asked('candidates', 'explain', '00000000-0000-4000-8000-000000000000')).toMatchObject({
+      code: 3,
+      answer: { code: 'candidate_not_found' },
+    })
     expect(existsSync(store)).toBe(false)
   })
 
@@ -98,8 +112,7 @@ describe('operator on a store that nothing holds', () => {
   })
 
   test('R12: a store that another command holds is refused with exit 74, naming it; looking goes on', async () => {
-    const lock = await acquireLock({ files: systemFiles, liveness: systemLiveness(), random: systemRandom }, store, 'starting')
-    try {
+    await holding('a command with --local', async () => {
       for (const args of [
         ['allow', wallet(5)],
         ['store', 'compact'],
@@ -110,8 +123,48 @@ describe('operator on a store that nothing holds', () => {
         })
       }
       expect((await asked('list')).code).toBe(0)
-    } finally {
+      const budget = (await operator('budget')).stdout.replaceAll(/\s+/g, ' ')
+      expect(budget).toContain(`process ${process.pid}`)
+      expect(budget).toContain('(a command with --local) holds the store')
+    })
+  })
+
+  test('contract §6: a gateway that starts is waited for; one that goes on starting is exit 74 and says when to come again', async () => {
+    await holding('starting', async (lock) => {
+      const late = await asked('pause', '--timeout', '0.2')
+      expect(late).toMatchObject({
+        code: 74,
+        answer: { code: 'store_locked', detail: expect.stringContaining('a gateway that is starting') },
+      })
+      expect(late.answer.hint).toMatch(/when `serve` has printed its URL.*--timeout/)
+      const paused = asked('pause')
       await lock.release()
+      expect(await paused).toMatchObject({ code: 0, answer: { changed: ['admission'], through: 'store' } })
+    })
+    expect((await asked('resume')).code).toBe(0)
+  })
+
+  test('contract §6: with a gateway that hangs --timeout holds: an act is unknown (exit 6), a look is put off (exit 75)', async () => {
+    const dumb = createServer(() => undefined)
+    await new Promise<void>((listening) => dumb.listen(0, '127.0.0.1', listening))
+    const token = join(store, 'admin.token')
+    writeFileSync(token, `${'0'.repeat(64)}\n`, { mode: 0o600 })
+    try {
+      await holding(`serve, admin http://127.0.0.1:${(dumb.address() as AddressInfo).port}`, async () => {
+        const act = await asked('pause', '--timeout', '0.2')
+        expect(act).toMatchObject({
+          code: 6,
+          answer: { code: 'act_unknown', detail: expect.stringMatching(/within 0\.\d+ s.*may have been done/) },
+        })
+        const look = await asked('budget', '--timeout', '0.2')
+        expect(look).toMatchObject({ code: 75, answer: { code: 'gateway_unanswered', detail: 'the gateway did not answer within 0.2 s' } })
+        expect(JSON.stringify(look.answer)).not.toContain('the act')
+        expect(await asked('budget', '--timeout', 'soon')).toMatchObject({ code: 2, answer: { code: 'bad_timeout' } })
+      })
+    } finally {
+      rmSync(token)
+      dumb.closeAllConnections()
+      await new Promise((closed) => dumb.close(closed))
     }
   })
 })
@@ -176,7 +229,7 @@ describe('operator on a store that a gateway serves', () => {
     const human = (await operator('candidates', 'explain', id)).stdout
     for (const text of [JSON.stringify(answer), human]) expect(text).not.toContain(signature.slice(2, 40))
     expect(human).toMatch(/bond 750 USDC\.e · authorized 750 USDC\.e/)
-    expect(await asked('candidates', 'reject', id, '--reason', 'late')).toMatchObject({ code: 3, answer: { code: 'candidate_final' } })
+    expect(await asked('candidates', 'reject', id, '--reason', 'late')).toMatchObject({ code: 5, answer: { code: 'candidate_final' } })
     expect(await asked('candidates', 'list', '--status', 'executed')).toMatchObject({ answer: { candidates: [{ candidate_id: id }] } })
     const csv = (await operator('store', 'export', '--csv')).stdout.split('\r\n')
     expect(csv[0]).toMatch(/^candidate_id,/)
@@ -184,8 +237,37 @@ describe('operator on a store that a gateway serves', () => {
 
     // Folding the store while it serves changes no answer.
     expect(await asked('store', 'compact')).toMatchObject({ code: 0, answer: { through: 'gateway' } })
+    const folded = (await operator('store', 'compact')).stdout.replaceAll(/\s+/g, ' ')
+    const [, before, after] = /^the store took (\d+) bytes, now (\d+)/.exec(folded) ?? []
+    expect(folded.includes('it grew, because')).toBe(Number(after) > Number(before))
     expect((await asked('candidates', 'explain', id)).answer.events).toEqual(answer.events)
     expect(await asked('store', 'verify')).toMatchObject({ code: 0, answer: { candidates: { executed: 1 } } })
+  })
+
+  test('contract §6: explain names what keeps a proposal waiting: nothing that serves, or what /readyz gives', async () => {
+    await server?.stop()
+    server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--json', '--set', 'pipeline.enabled=false'])
+    const { url } = await server.line<ServeReady>()
+    const { slug } = questionOf(dev, 2)
+    const env = { ...client.env, PROPOSER_GATEWAY: url }
+    const submitted = await shop.run(['submit', slug, '--outcome', 'p1', '--json'], { env })
+    const id = String(JSON.parse(submitted.stdout).candidate_id)
+    const nextOf = async () => (await asked('candidates', 'explain', id, '--offline')).answer.next as Record<string, string>
+    await server.stop()
+    expect(await nextOf()).toMatchObject({
+      expected: expect.stringContaining('nothing serves this store'),
+      operator: 'Nothing serves this store: start it with `proposer serve`.',
+    })
+    // A wallet without the role in place of the executor.
+    const stranger = { PROPOSER_EXECUTOR_KEY_FILE: join(folder, 'proposer-1.key') }
+    server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0'], { env: stranger })
+    await server.said(/lacks DELEGATED_PROPOSER_ROLE/)
+    expect(await nextOf()).toMatchObject({
+      expected: expect.stringContaining('lacks DELEGATED_PROPOSER_ROLE'),
+      operator: expect.stringContaining('lacks DELEGATED_PROPOSER_ROLE'),
+    })
+    await server.stop()
+    await serve()
   })
 
   test('contract §6: a wrong token is exit 4, one that others may read exit 74; neither changes anything', async () => {

@@ -36,9 +36,10 @@ async function freePorts(count: number): Promise<number[]> {
   return ports
 }
 
-/** Runs a script in a shell whose `proposer` is this program; all it started is ended with it. */
-async function shell(script: string): Promise<{ code: number | null; stdout: string; stderr: string }> {
-  await writeFile(join(folder, 'proposer'), `#!/bin/sh\nexec '${process.execPath}' '${join(root, 'bin', 'proposer.js')}' "$@"\n`)
+const itself = `exec '${process.execPath}' '${join(root, 'bin', 'proposer.js')}' "$@"`
+/** Runs a script in a shell whose `proposer` is this program, or another script; all it started is ended with it. */
+async function shell(script: string, proposer = itself): Promise<{ code: number | null; stdout: string; stderr: string }> {
+  await writeFile(join(folder, 'proposer'), `#!/bin/sh\n${proposer}\n`)
   await chmod(join(folder, 'proposer'), 0o755)
   const env = { PATH: [folder, process.env.PATH].join(delimiter), TMPDIR: folder, NO_COLOR: '1' }
   const child = spawn('sh', ['-eu', '-c', script], { cwd: folder, env, detached: true, stdio: ['ignore', 'pipe', 'pipe'] })
@@ -91,6 +92,19 @@ describe('README: running a gateway', () => {
     expect(JSON.parse(line)).toMatchObject({ event: 'ready', url: `http://127.0.0.1:${ports[1]}` })
   })
 
+  test('contract §6: where what is waited for has ended, the waiting ends too, with its log', async () => {
+    const waits = [
+      ...blocks('sh')
+        .join('\n')
+        .matchAll(/^proposer [^\n]*&\n(?:\w+=\$!\n)(until .*\n.*)$/gm),
+    ]
+    expect(waits).toHaveLength(2)
+    for (const [script, loop] of waits) {
+      const { code, stdout } = await shell(script, 'echo "no such chain" >&2; exit 75')
+      expect([code, stdout], loop).toEqual([1, 'no such chain\n'])
+    }
+  })
+
   test('contract §7: the configuration that it explains has every key, and its defaults are the ones built in', () => {
     const [text = ''] = blocks('jsonc')
     const shown = JSON.parse(text.replace(/\s\/\/.*$/gm, ''))
@@ -116,7 +130,11 @@ describe('README: running a gateway', () => {
       .slice(2)
       .flatMap((row) => [...(row.split('|')[1] ?? '').matchAll(/`([^`]+)`/g)].map(([, reason = '']) => reason))
     expect(reasons.length).toBeGreaterThan(7)
-    const rooms = ['gateway.ts', 'view/view.ts', 'pipeline/preconditions.ts', 'pipeline/validation.ts', 'executor/executor.ts']
+    for (const cause of [/max_fee_gwei/, /refuses the transaction/, /as often as may be/, /looked at yet/, /as an ERC-20/])
+      expect(table).toMatch(cause)
+    const pipeline = ['pipeline/pipeline.ts', 'pipeline/preconditions.ts', 'pipeline/validation.ts']
+    const executor = ['executor/executor.ts', 'executor/sender.ts', 'executor/slot.ts']
+    const rooms = ['gateway.ts', 'view/view.ts', ...pipeline, ...executor]
     const sources = await Promise.all(rooms.map((room) => readFile(join(root, 'src/core/gateway', room), 'utf8')))
     const given = sources.join('\n')
     const parts = reasons.flatMap((reason) => reason.split('…').map((part) => part.trim()))

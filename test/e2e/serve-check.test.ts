@@ -1,6 +1,6 @@
 /** `serve --check`: one test for each fault, through the real program on a real dev chain (contract §6; domain §2, §4, §8). */
 import type { EventEmitter } from 'node:events'
-import { chmod, mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { basename, join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -434,6 +434,12 @@ describe('serve --check on the store', () => {
     await writeFile(join(journal, 'FORMAT'), '{"kind":"store","format":1,"minReader":1}\n')
     await writeFile(join(journal, 'MANIFEST'), 'nonsense\n')
     expect(detailOf((await check({ store: './other-kind' })).faults, 'store')).toContain('MANIFEST')
+    await rm(join(journal, 'MANIFEST'))
+    expect((await check({ store: './other-kind' })).faults.filter((one) => one.check === 'store')).toEqual([])
+    await writeFile(join(journal, 'log-000000000001.jsonl'), 'something\n')
+    expect(detailOf((await check({ store: './other-kind' })).faults, 'store')).toContain(
+      'it is missing, but log-000000000001.jsonl is there',
+    )
   })
 
   test('contract §6, §7: a running gateway on the store is told, not a fault, with its ports; on another chain the store is a fault', async () => {

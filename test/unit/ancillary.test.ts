@@ -91,6 +91,75 @@ describe('permission (§2.2, domain §5.3)', () => {
     const hostile = `res_data: ${'p1: '.repeat(700)}${' p1 to '.repeat(400)}${'. A a'.repeat(400)}`
     expect(labels(hostile.slice(0, 8139))).toHaveLength(3)
   })
+
+  const opening = 'res_data: p1: 0, p2: 1. Where p1 to '
+  const filled = (start: string, piece: string, end = 'x') =>
+    start + piece.repeat(Math.ceil(8139 / piece.length)).slice(0, 8139 - start.length - end.length) + end
+
+  // One text that costs more than linear time holds up every question of the gateway: vitest's own time-out is the guard.
+  test.each([',', ';', ' ', '\t', ', ', ' ,and', ', or', '(', '[', ')', '. ', '.\u00a0', 'a ', 'An ', 'Aa', '. A', ', and '])(
+    'R17: a label that goes on with %j to the end of the text is read, and comes out cut',
+    (piece) => {
+      const [label = ''] = labels(filled(opening, piece))
+      expect(label).not.toBe('')
+      expect(label.length).toBeLessThanOrEqual(80)
+    },
+  )
+
+  test.each(['p1', 'p1 ', 'p1:', 'p1: 1', 'p1: .', 'p1 corresponds ', 'p1 to ', ',initializer', 'where', 'res_data:', '0', '1.0'])(
+    'R17: a text full of %j is read',
+    (piece) => {
+      expect(labels(filled('res_data: ', piece)).every((label) => label.length > 0 && label.length <= 80)).toBe(true)
+      expect(labels(filled('res_data: p1: ', piece))).toHaveLength(3)
+    },
+  )
+
+  test('R17: whatever 8,139 hostile bytes follow one another, the labels are cut', () => {
+    const pieces = [
+      ',',
+      ';',
+      ' ',
+      '\n',
+      '[',
+      '(',
+      '.',
+      'A',
+      'a',
+      '0',
+      ':',
+      ' and',
+      ' or',
+      'p1',
+      ' to ',
+      ' corresponds',
+      'where',
+      '\u202e',
+      '\u{1f3c8}',
+    ]
+    const run = fc.tuple(fc.constantFrom(...pieces), fc.integer({ min: 1, max: 4000 })).map(([piece, times]) => piece.repeat(times))
+    fc.assert(
+      fc.property(fc.constantFrom(opening, 'res_data: ', ''), fc.array(run, { minLength: 1, maxLength: 8 }), (start, runs) => {
+        for (const label of labels(filled(start, runs.join('')))) {
+          expect(label.length).toBeGreaterThan(0)
+          expect(label.length).toBeLessThanOrEqual(80)
+        }
+      }),
+      { numRuns: 40 },
+    )
+  })
+
+  test('R20: a label is cut between characters, never in the middle of one', () => {
+    for (const lead of ['', 'x']) {
+      const [label = ''] = labels(`${opening}${lead}${'\u{1f3c8}'.repeat(300)}, p2 to Yes.`)
+      expect(label).toMatch(/^x?(\u{1f3c8})+…$/u)
+    }
+  })
+
+  test('what ends a label is taken off it, whole words of it are not', () => {
+    const [one, two] = labels('res_data: p1: 0, p2: 1. Where p1 to Trinidad and Tobago, and; p2 to a Land, or ,')
+    expect([one, two]).toEqual(['Trinidad and Tobago', 'Land'])
+    expect(labels('res_data: p1: 0, p2: 1. Where p1 to Sand, p2 to Or.').slice(0, 2)).toEqual(['Sand', 'Or'])
+  })
 })
 
 test('R20: plain text is one line without control characters', () => {

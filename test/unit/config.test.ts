@@ -102,6 +102,13 @@ test.each(['https://gamma.example', 'https://gamma.example:8443/base/', 'http://
 describe('--set', () => {
   const config = parseConfig({ chain }, 'gateway.json')
 
+  test('contract §6: null takes an optional key away, and is the value of a key that has it', () => {
+    const set = applySet(config, 'executor.account=ops')
+    expect(applySet(set, 'executor.account=null').executor.account).toBeUndefined()
+    expect(applySet(set, 'questions=null', 'executor.account=null')).toMatchObject({ questions: null })
+    expect(() => applySet(config, 'chain.signed_proposer=null')).toThrow(/signed_proposer/)
+  })
+
   test('contract §6: a value is JSON where it parses, else text', () => {
     const set = applySet(
       config,

@@ -65,10 +65,11 @@ describe('what is sent together', () => {
     const judged = Array.from({ length: 9 }, (_, n) => ({
       candidate: { id: String(n) } as Candidate,
       calldata: `0x${'00'.repeat(30_000)}` as Hex,
+      walletHasCode: n === 1,
     }))
     const ids = (groups: ReturnType<typeof chunks>) => groups.map((group) => group.map(({ candidate }) => candidate.id).join(''))
     expect(ids(chunks(judged, 25, () => false))).toEqual(['012', '345', '678'])
-    expect(ids(chunks(judged, 25, ({ id }) => id === '1'))).toEqual(['023', '1', '456', '78'].toSorted())
+    expect(ids(chunks(judged, 25, ({ walletHasCode }) => walletHasCode))).toEqual(['023', '1', '456', '78'].toSorted())
   })
 
   test('one that does not hold is left out before a nonce is bound, and fails alone', async () => {

@@ -239,4 +239,45 @@ describe('OOReporter (domain §5.2)', () => {
     const contracts: Contracts = { ...fakeContracts, requesters: [{ address: reporter, kind: 'oo-reporter' }, ...fakeContracts.requesters] }
     expect((await resolveRound({ ...chain, call }, contracts, known))?.requester).toBe(adapter)
   })
+
+  const oddBeside = (reporterFirst: boolean): Contracts => {
+    const odd = { address: reporter, kind: 'oo-reporter' } as const
+    return { ...fakeContracts, requesters: reporterFirst ? [odd, ...fakeContracts.requesters] : [...fakeContracts.requesters, odd] }
+  }
+
+  test.each([true, false])('nor does one that answers as no requester does, before it or after it (first: %s)', async (reporterFirst) => {
+    const { chain, questionId: known } = await asked()
+    // No code at the reporter's address: the answer is empty, which fits no ABI.
+    expect((await resolveRound(chain, oddBeside(reporterFirst), known))?.requester).toBe(adapter)
+  })
+
+  test.each([true, false])(
+    'a question that nobody knows is not missing while one requester answers oddly: it is named (first: %s)',
+    async (first) => {
+      const { chain } = await asked()
+      const failure = await resolveRound(chain, oddBeside(first), keccak256('0x01')).catch((error: unknown) => error)
+      expect(failure).toMatchObject({ name: 'ChainError', kind: 'refused' })
+      expect(String(failure)).toContain(reporter)
+    },
+  )
+
+  test('R16: a node that did not answer for one requester leaves the question open, although another knows it', async () => {
+    const { chain, questionId: known } = await asked()
+    const call: Chain['call'] = async (one, at) => {
+      if (one.to === reporter) throw new ChainError('unavailable', 'no answer')
+      return chain.call(one, at)
+    }
+    await expect(resolveRound({ ...chain, call }, oddBeside(false), known)).rejects.toMatchObject({ kind: 'unavailable' })
+  })
+
+  test('an odd oracle behind one requester does not hide the question of another', async () => {
+    const { chain, questionId: known } = await asked()
+    const elsewhere = reporterChain(true)
+    const call: Chain['call'] = async (one, at) => {
+      if (one.to === reporter) return elsewhere.call(one, at)
+      const isReporters = one.to === oracle && one.data.includes(rules.slice(2))
+      return isReporters ? '0x' : chain.call(one, at)
+    }
+    expect((await resolveRound({ ...chain, call }, oddBeside(true), known))?.requester).toBe(adapter)
+  })
 })

@@ -51,6 +51,14 @@ describe('domain §7: decoding', () => {
     expect(decodeRevert(`0xdeadbeef${'00'.repeat(500)}`).text.length).toBeLessThan(200)
   })
 
+  test('R17, R20: the words of an error are shown on one line, cut and without control characters; the argument stays whole', () => {
+    const words = `no\u202e\n${'x'.repeat(100_000)}`
+    const reason = decodeRevert(encodeErrorResult({ abi: revertAbi, errorName: 'Error', args: [words] }))
+    expect(reason.args).toEqual([words])
+    expect(reason.text).toMatch(/^"no x+"$/)
+    expect(reason.text.length).toBeLessThanOrEqual(202)
+  })
+
   test('no bytes make it throw', () => {
     const selectors = reverts.reverts.map(({ raw }) => raw.slice(2, 10))
     const bytes = fc.uint8Array({ maxLength: 200 }).map((data) => Buffer.from(data).toString('hex'))
@@ -137,6 +145,77 @@ describe('contract §5: causes', () => {
     expect(judged('owner_contract_without_1271', { proposerHasCode: true })).toBe('signature_not_authorized false')
     expect(judged('oracle_blacklisted', { proposerHasCode: true, walletAccepts: true })).toBe('token_blocked true')
     expect(judged('balance_too_low', { proposerHasCode: true, balanceRaw: 0n })).toBe('insufficient_balance true')
+  })
+
+  describe('domain §3.3: a wallet with code can answer with any error, so that an operator is blamed only where our own reads agree', () => {
+    const forged: [string, Hex][] = [
+      ['AccessControlUnauthorizedAccount', rawOf('caller_lacks_role')],
+      ['PaymentExceedsMaxPayment', rawOf('payment_exceeds_max_payment')],
+      ['Panic', rawOf('payment_above_amount')],
+      ['SenderNotWhitelisted', rawOf('signed_proposer_not_whitelisted')],
+    ]
+    const sound: Partial<RevertContext> = { proposerHasCode: true, executorHasRole: true, spenderListed: true }
+    const about = (raw: Hex, more: Partial<RevertContext>) => causeOf(raw, { ...context, ...more })
+
+    test.each(forged)('%s, refuted: the wallet refused the signature', (name, raw) => {
+      const cause = about(raw, sound)
+      expect(cause).toMatchObject({ kind: 'candidate', code: 'signature_not_authorized', retryable: false })
+      expect(cause.detail).toContain(name)
+    })
+
+    test.each(forged)('%s by a wallet that accepts when it is asked alone: its own revert, dead until the wallet changes', (name, raw) => {
+      for (const [stage, code] of [
+        ['simulation', 'simulation_reverted'],
+        ['execution', 'execution_reverted'],
+      ] as const) {
+        const cause = about(raw, { ...sound, walletAccepts: true, stage })
+        expect(cause).toMatchObject({ kind: 'candidate', code, retryable: false })
+        expect(cause.detail).toContain(name)
+        expect(cause.detail).toContain('wallet')
+      }
+    })
+
+    test.each(forged)('%s where nobody read role and list: not believed either', (_name, raw) => {
+      expect(about(raw, { proposerHasCode: true }).kind).toBe('candidate')
+    })
+
+    test('what our reads confirm is the operator’s, wallet or not', () => {
+      for (const walletAccepts of [true, false]) {
+        const wallet = { ...sound, walletAccepts }
+        expect(judged('caller_lacks_role', { ...wallet, executorHasRole: false })).toBe('operator executor_role_missing')
+        expect(judged('signed_proposer_not_whitelisted', { ...wallet, spenderListed: false })).toBe(
+          'operator signed_proposer_not_whitelisted',
+        )
+      }
+    })
+
+    test('payment is always 0: no read can confirm that too much was asked for', () => {
+      const failing = { ...sound, executorHasRole: false, spenderListed: false }
+      expect(judged('payment_exceeds_max_payment', failing)).toBe('signature_not_authorized false')
+      expect(judged('payment_above_amount', failing)).toBe('signature_not_authorized false')
+    })
+
+    test('SenderNotWhitelisted under a custom list that lists SignedProposer is forged, else a paused request', () => {
+      const custom = { hasCustomWhitelist: true, proposerHasCode: true }
+      expect(judged('signed_proposer_not_whitelisted', custom)).toBe('proposer_not_whitelisted true')
+      expect(judged('signed_proposer_not_whitelisted', { ...custom, spenderListed: false })).toBe('proposer_not_whitelisted true')
+      expect(judged('signed_proposer_not_whitelisted', { ...custom, spenderListed: true })).toBe('signature_not_authorized false')
+    })
+
+    test('without code at the proposer nobody can forge, and the data alone decide', () => {
+      const plain = { proposerHasCode: false, executorHasRole: true, spenderListed: true }
+      for (const [, raw] of forged) expect(about(raw, plain).kind).toBe('operator')
+    })
+
+    test('no bytes of a wallet blame the operator while role and list are in order', () => {
+      const selectors = [...forged.map(([, raw]) => raw.slice(2)), ...reverts.reverts.map(({ raw }) => raw.slice(2, 10))]
+      const bytes = fc.uint8Array({ maxLength: 200 }).map((data) => Buffer.from(data).toString('hex'))
+      fc.assert(
+        fc.property(fc.constantFrom(...selectors), bytes, fc.boolean(), (selector, data, walletAccepts) => {
+          expect(about(`0x${selector}${data}`, { ...sound, walletAccepts }).kind).toBe('candidate')
+        }),
+      )
+    })
   })
 
   test('empty data with the gas spent is a limit too low', () => {

@@ -65,7 +65,7 @@ describe('which node is believed (R16)', () => {
     const chain = chainOf([only])
     only.chainId = 5
     expect(await chain.chainId()).toBe(5)
-    await expect(chain.balance(account)).rejects.toMatchObject({ message: 'RPC node 1 of 1: it is on chain 5, not on 137' })
+    await expect(chain.balance(account)).rejects.toMatchObject({ message: 'the RPC node: it is on chain 5, not on 137' })
     await expect(chain.send('0x02')).rejects.toMatchObject({ kind: 'unavailable' })
     only.chainId = 137
     expect(await chain.balance(account)).toBe(1n)

@@ -275,6 +275,107 @@ describe('what nodes say', () => {
     expect(chainErrorOf('eth_call', error)).toMatchObject({ kind: 'reverted', data })
   })
 
+  test.each([
+    'EVM error InvalidJump',
+    'EVM error: StackOverflow',
+    'invalid jump destination',
+    'stack limit reached 1024 (1023)',
+    'stack underflow (0 <=> 1)',
+    'gas uint64 overflow',
+    'nonce uint64 overflow',
+    'return data out of bounds',
+    'write protection',
+    'max code size exceeded',
+    'max initcode size exceeded: code size 50000 limit 49152',
+    'max call depth exceeded',
+    'contract address collision',
+    'contract creation code storage out of gas',
+    'invalid opcode: INVALID',
+    'invalid code: must not begin with 0xef',
+    'insufficient balance for transfer',
+    'INVALID_JUMP_DESTINATION',
+    'BadJumpDestination',
+    'StackOverflow',
+    'VM Exception while processing transaction: invalid opcode',
+  ])('%s: the run came to an end, so it is a revert of a call and of an estimate', (message) => {
+    for (const method of ['eth_call', 'eth_estimateGas']) {
+      expect(chainErrorOf(method, { code: -32000, message })).toMatchObject({ kind: 'reverted', data: '0x' })
+    }
+    expect(chainErrorOf('eth_getCode', { code: -32000, message }).kind).not.toBe('reverted')
+  })
+
+  test.each<[ChainErrorKind, string]>([
+    ['unavailable', 'header not found'],
+    ['unavailable', 'missing trie node 1234 (path ) state 0x12 is not available'],
+    ['unavailable', 'execution aborted (timeout = 5s)'],
+    ['unavailable', 'EVM error FatalExternalError'],
+    ['unavailable', 'request timed out'],
+    ['refused', 'method handler crashed'],
+    ['refused', 'leveldb: closed'],
+    ['refused', 'tracer not found'],
+    ['refused', 'something that nobody has seen before'],
+  ])('R16: a call is %s where the node itself is in trouble: %s', (kind, message) => {
+    for (const method of ['eth_call', 'eth_estimateGas']) expect(chainErrorOf(method, { code: -32000, message }).kind).toBe(kind)
+  })
+
+  test.each([
+    'execution reverted: rate limit exceeded',
+    'execution reverted: header not found',
+    'execution reverted: nonce too low',
+    'VM Exception while processing transaction: reverted with reason string "request timed out"',
+    'err: execution reverted: try again (supplied gas 100)',
+  ])('R16: a contract that reverts with the words of a node’s trouble reverts: %s', (message) => {
+    expect(chainErrorOf('eth_call', { code: -32000, message }).kind).toBe('reverted')
+    expect(chainErrorOf('eth_call', { code: -32603, message }).kind).toBe('reverted')
+  })
+
+  test.each<[number, string]>([
+    [-32005, 'query returned more than 10000 results. Try with this block range [0x1, 0x2].'],
+    [-32005, 'Limit exceeded'],
+    [-32000, 'Block range limit exceeded. See more details'],
+    [-32000, 'block range is too wide'],
+    [-32602, 'Log response size exceeded. You can make eth_getLogs requests with up to a 2K block range'],
+    [-32602, 'query returned more than 10000 results'],
+    [-32000, 'too many results'],
+    [-32000, 'response size exceeded'],
+    [-32600, 'up to a 10 block range'],
+    [-32614, 'eth_getLogs is limited to a 10,000 range'],
+    [-32701, 'Please specify an address in your request or reduce the block range'],
+    [-32000, 'exceed maximum block range: 5000'],
+    [-32000, 'query timeout exceeded: too many logs, reduce the range'],
+  ])('too many logs at once are asked for in parts: %i %s', (code, message) => {
+    expect(chainErrorOf('eth_getLogs', { code, message }).kind).toBe('refused')
+  })
+
+  test.each<[number, string]>([
+    [-32005, 'daily request count exceeded, request rate limited'],
+    [-32005, 'Too Many Requests'],
+    [429, 'Your app has exceeded its compute units per second capacity'],
+    [-32005, 'project ID request rate exceeded'],
+    [-32007, '50/second request limit reached - reduce calls per second'],
+    [-32000, 'rate limit exceeded'],
+    [-32000, 'block range extends beyond current head block'],
+    [-32000, 'One of the blocks specified in filter (fromBlock, toBlock or blockHash) cannot be found.'],
+    [-32000, 'request timed out'],
+  ])('a node that has had enough, or lacks the blocks, is asked later or another one: %i %s', (code, message) => {
+    expect(chainErrorOf('eth_getLogs', { code, message }).kind).toBe('unavailable')
+  })
+
+  test('a limit on anything but logs stays a limit', () => {
+    expect(chainErrorOf('eth_call', { code: -32005, message: 'Limit exceeded' }).kind).toBe('unavailable')
+    expect(chainErrorOf('eth_call', { code: -32000, message: 'block range limit exceeded' }).kind).toBe('unavailable')
+  })
+
+  // A contract chooses the words of its revert: vitest's own time-out is the guard.
+  test.each(['invalid nonce: ', 'nonce ', 'tip', 'replacement', 'a-', 'http', '0x', 'reverted '])(
+    'R17: an error of megabytes of %j is read',
+    (piece) => {
+      const message = piece.repeat(300_000)
+      expect(chainErrorOf('eth_call', { code: -32000, message }).message.length).toBeLessThan(250)
+      expect(revertDataOf({ data: message })).toBe('0x')
+    },
+  )
+
   test('a send never reverts, whatever the node calls it', () => {
     expect(chainErrorOf('eth_sendRawTransaction', { code: 3, message: 'execution reverted', data: '0x01' }).kind).toBe('refused')
   })
@@ -282,7 +383,7 @@ describe('what nodes say', () => {
   test('R5, R20: messages lose URLs, raw transactions and control characters', () => {
     const raw = `0x02${'ab'.repeat(200)}`
     const { message } = chainErrorOf('eth_call', { message: `bad https://rpc.example/KEY?a=b ${raw}\u001b[31m\n` })
-    expect(message).toBe('eth_call: the node answered: bad [url] [data] [31m ')
+    expect(message).toBe('eth_call: the node answered an error: “bad [url] [data] [31m ”')
     expect(safeText('x'.repeat(999))).toHaveLength(160)
     expect(revertDataOf({ data: '0x123' })).toBe('0x')
   })

@@ -46,6 +46,11 @@ describe('which candidate a round takes (contract §5, R13)', () => {
     expect(ids(select(active, new Set(['b'])))).toEqual([])
   })
 
+  test('one that has just made room comes after the others of its round, and is taken where there is no other', () => {
+    const active = [candidate(1, 'a', 'validated'), candidate(2, 'a', 'validated'), candidate(3, 'b', 'validated')]
+    expect(ids(select(active, new Set(), new Set(['id-1', 'id-3']))).toSorted()).toEqual(['id-2', 'id-3'])
+  })
+
   test('R3: whatever is waiting, no round is ever taken twice, and the order of the list does not matter', () => {
     const list = fc.uniqueArray(
       fc.tuple(
@@ -59,14 +64,15 @@ describe('which candidate a round takes (contract §5, R13)', () => {
       },
     )
     fc.assert(
-      fc.property(list, fc.subarray(['a', 'b', 'c', 'd']), (rows, busy) => {
+      fc.property(list, fc.subarray(['a', 'b', 'c', 'd']), fc.nat(3), (rows, busy, every) => {
         const active = rows.map(([sequence, round, status]) => candidate(sequence, round, status))
-        const chosen = select(active, new Set(busy))
+        const putBack = new Set(ids(active.filter(({ sequence }) => every > 0 && sequence % every === 0)))
+        const chosen = select(active, new Set(busy), putBack)
         const rounds = [...chosen, ...active.filter(({ progress }) => progress.status === 'selected')].map(({ round }) => round.key)
         expect(new Set(chosen.map(({ round }) => round.key)).size).toBe(chosen.length)
         for (const { round } of chosen) expect(busy).not.toContain(round.key)
         for (const { round } of chosen) expect(rounds.filter((key) => key === round.key)).toHaveLength(1)
-        expect(new Set(ids(select(active.toReversed(), new Set(busy))))).toEqual(new Set(ids(chosen)))
+        expect(new Set(ids(select(active.toReversed(), new Set(busy), putBack)))).toEqual(new Set(ids(chosen)))
       }),
     )
   })

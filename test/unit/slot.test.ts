@@ -35,6 +35,8 @@ const calm: SlotFacts = {
   deadlineUnsettled: false,
   sendDue: true,
   bumpDue: false,
+  renewDue: false,
+  expired: false,
   maySend: true,
   maySign: true,
 }
@@ -64,6 +66,19 @@ describe('the next action for a slot (robustness §3)', () => {
     ['nonce used in finalized state without a receipt of ours', slotOf(attempt(1)), { nonceLatest: 8, nonceFinalized: 8 }, 'close-taken'],
     ['not mined, and mining could only revert: cancelled', slotOf(attempt(1)), { hopes: 'none', held: new Set([hashOf(1)]) }, 'cancel'],
     ['one of several could only revert: left out', slotOf(attempt(1, { candidateIds: ['c', 'd'] })), { hopes: 'some' }, 'trim'],
+    [
+      'refused by every node for long, and never taken: prepared anew under its nonce',
+      slotOf(attempt(1, { sentAtMs: null })),
+      { renewDue: true, recorded: 'prepared' },
+      'prepare',
+    ],
+    [
+      'prepared as often as may be: the nonce is given back',
+      slotOf(...Array.from({ length: mostAttempts }, (_, n) => attempt(n, { sentAtMs: null }))),
+      { renewDue: true, recorded: 'prepared' },
+      'cancel',
+    ],
+    ['refused after it was once taken: the same bytes', slotOf(attempt(1)), { renewDue: true }, 'send'],
     ['trimmed, and pending', slotOf(attempt(1), attempt(2)), { held: new Set([hashOf(2)]) }, 'wait'],
     ['a cancellation is not cancelled', slotOf(attempt(1), attempt(2, { kind: 'cancel' })), { hopes: 'none' }, 'send'],
     [
@@ -172,7 +187,9 @@ describe('the next action for a slot (robustness §3)', () => {
 
   test('without the key of the slot nothing is signed, and the stored bytes are sent all the same', () => {
     const stranger = { maySign: false }
-    expect(kindOf(slotOf(), { ...stranger, recorded: null })).toBe('wait')
+    expect(kindOf(slotOf(), { ...stranger, recorded: null }), 'nothing was signed').toBe('close-abandoned')
+    expect(kindOf(slotOf(attempt(1)), { ...stranger, expired: true }), 'what was signed can only revert').toBe('close-abandoned')
+    expect(kindOf(slotOf(attempt(1)), { ...stranger, expired: true, held: new Set([hashOf(1)]) })).toBe('wait')
     expect(kindOf(slotOf(attempt(1)), { ...stranger, bumpDue: true })).toBe('send')
     expect(kindOf(slotOf(attempt(1)), { ...stranger, hopes: 'none' })).toBe('wait')
   })

@@ -6,6 +6,7 @@ import { knownKind } from '../../src/core/gateway/ledger/state.js'
 import { compactLedger, foldLedger } from '../../src/core/gateway/ledger/store.js'
 import { explain } from '../../src/core/gateway/operator/explanation.js'
 import { createHistory, type HistoryEvent } from '../../src/core/gateway/operator/history.js'
+import { candidateRow, createReceipts } from '../../src/core/gateway/operator/listing.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import type { NewRecord, RecordLog, StoredRecord } from '../../src/core/storage/record-log.js'
 import { newMemoryStore, openMemoryLog } from '../support/memory-log.js'
@@ -46,7 +47,7 @@ function explained(records: readonly StoredRecord[], id: string, more: Partial<P
   const facts = {
     nowMs: 1_700_000_000_000,
     slug: 'rain',
-    isServed: true,
+    service: { kind: 'serves', reasons: [] } as const,
     pipelineEnabled: true,
     executorEnabled: true,
     token: { symbol: 'USDC.e', decimals: 6 },
@@ -195,8 +196,143 @@ describe('the timeline of a candidate', () => {
     const world = await createPipelineWorld({ config: { pipeline: { enabled: false } } })
     const records = recorded(world)
     const candidate = await world.submit(await world.question())
-    expect(explained(stored(records), candidate.id, { isServed: false }).next.operator).toContain('proposer serve')
+    expect(explained(stored(records), candidate.id, { service: { kind: 'none' } }).next.operator).toContain('proposer serve')
     expect(explained(stored(records), candidate.id, { pipelineEnabled: false }).next.expected).toContain('pipeline.enabled')
+  })
+
+  test('contract §6: what holds up the gateway stands in what comes next and in the part of the operator', async () => {
+    const world = await createPipelineWorld({ executor: false })
+    const records = recorded(world)
+    const candidate = await world.submit(await world.question())
+    await world.pass(3)
+    const reasons = world.pipeline.faults()
+    expect(reasons.join()).toContain('lacks DELEGATED_PROPOSER_ROLE')
+    const { next } = explained(stored(records), candidate.id, { service: { kind: 'serves', reasons } })
+    expect(next.expected).toContain(reasons[0])
+    expect(next.operator).toContain(reasons[0])
+    // Of one that has ended it is not told.
+    const { records: ended, first } = await executedWorld()
+    expect(JSON.stringify(explained(stored(ended), first.id, { service: { kind: 'serves', reasons } }).next)).not.toContain('DELEGATED')
+  })
+
+  test('contract §6: the fee ceiling is told of one that is selected, and once where its newest check names it too', async () => {
+    const world = await createPipelineWorld({ config: { executor: { enabled: true, max_fee_gwei: 1, batch: 1 } } })
+    const records = recorded(world)
+    const candidate = await world.submit(await world.question())
+    await world.pass(3)
+    const reasons = world.pipeline.faults()
+    expect(reasons.join()).toMatch(/max_fee_gwei.*waiting/)
+    const shown = explained(stored(records), candidate.id, { service: { kind: 'serves', reasons } })
+    expect(shown.status).toBe('selected')
+    expect(shown.next.operator).toContain(reasons[0])
+    const [reason = ''] = reasons
+    const check = { blockNumber: '9', verdict: 'operator', detail: reason, figures: {} }
+    const checked = stored([...records, { kind: 'candidate.checked', data: { id: candidate.id, check } }])
+    const { operator } = explained(checked, candidate.id, { service: { kind: 'serves', reasons } }).next
+    expect(operator?.split(reason)).toHaveLength(2)
+  })
+
+  test('contract §6: it is said where nothing serves, where another command holds the store, and where the gateway is dumb', async () => {
+    const world = await createPipelineWorld({ config: { pipeline: { enabled: false } } })
+    const records = recorded(world)
+    const { id } = await world.submit(await world.question())
+    const next = (service: Parameters<typeof explain>[3]['service']) => explained(stored(records), id, { service }).next
+    expect(next({ kind: 'none' })).toMatchObject({
+      expected: expect.stringContaining('nothing serves this store'),
+      operator: 'Nothing serves this store: start it with `proposer serve`.',
+    })
+    expect(next({ kind: 'held', by: 'process 7 on here (--local)' }).operator).toContain('process 7 on here (--local)')
+    expect(next({ kind: 'serves', reasons: undefined }).operator).toContain('does not answer')
+    expect(next({ kind: 'serves', reasons: [] }).operator).toBeNull()
+  })
+
+  test('robustness §3: the block and the gas of a cancellation are told, in the timeline and in the row for accounting', async () => {
+    const world = await createPipelineWorld()
+    const records = recorded(world)
+    const candidate = await world.submit(await world.question(), { deadline: world.chain.head.timestamp + 20n })
+    await world.turn()
+    for (let block = 0; block < 16; block += 1) {
+      world.chain.mine(1, { empty: true })
+      await world.turn()
+    }
+    await world.pass(6)
+    const { events, candidate: ended } = historyOf(stored(records), candidate.id)
+    const mined = events.find(({ kind }) => kind === 'mined')
+    expect(mined).toMatchObject({ kind: 'mined', transaction: 'cancel', status: 'success', gasUsed: expect.stringMatching(/^\d+$/) })
+    expect(textOf(explained(stored(records), candidate.id))).toMatch(/the cancellation is mined in block \d+: success/)
+    const receipts = createReceipts()
+    for (const record of stored(records)) receipts.onRecord(record)
+    if (mined?.kind !== 'mined' || !ended) throw new Error('no cancellation was mined')
+    expect(candidateRow(ended, undefined, receipts)).toMatchObject({
+      status: 'failed',
+      submission: 'dropped',
+      block_number: null,
+      cancellation_hash: mined.hash,
+      cancellation_block_number: mined.blockNumber,
+      cancellation_gas_used: mined.gasUsed,
+    })
+  })
+
+  test('robustness §3: waits, trims, transactions made anew, cancellations and nonces given up are told in words', () => {
+    const id = '00000000-0000-4000-8000-000000000001'
+    const other = '00000000-0000-4000-8000-000000000002'
+    const round = { questionId: '0x01', timestamp: '1', requester: '0x03', oracle: '0x04', key: 'k' }
+    const candidate = { id, receivedAtMs: 1, round, proposer: '0x02', price: '0', amount: '1', deadline: '9', sequence: 1 }
+    const word = (n: number) => `0x${String(n).repeat(64)}`
+    const attempt = (n: number, fee: number, candidateIds: readonly string[]): NewRecord => ({
+      kind: 'slot.attempt',
+      data: {
+        slotId: 's',
+        attempt: {
+          hash: word(n),
+          raw: '0x',
+          kind: candidateIds.length === 0 ? 'cancel' : 'propose',
+          candidateIds,
+          maxFeePerGas: String(fee),
+          maxPriorityFeePerGas: '1',
+          preparedAtMs: 1,
+          sentAtMs: null,
+        },
+      },
+    })
+    const step = (progress: object): NewRecord => ({ kind: 'candidate.progress', data: { id, progress } })
+    const selected = { status: 'selected', validatedAtMs: 2, selectedAtMs: 3, submission: null }
+    const slot = { id: 's', executor: '0x05', nonce: 4, candidateIds: [id, other], openedAtMs: 3, attempts: [] }
+    const mined = { slotId: 's', hash: word(5), blockNumber: '77', blockHash: word(6), status: 'success', gasUsed: '21000' }
+    const records = stored([
+      { kind: 'candidate.received', data: { candidate } },
+      { kind: 'candidate.received', data: { candidate: { ...candidate, id: other, sequence: 2, round: { ...round, key: 'l' } } } },
+      step({ status: 'validated', validatedAtMs: 2 }),
+      step(selected),
+      step({ status: 'validated', validatedAtMs: 2 }),
+      step(selected),
+      { kind: 'candidate.checked', data: { id, check: { blockNumber: '7', verdict: 'wait', detail: 'it reverts', figures: {} } } },
+      { kind: 'slot.opened', data: { slot } },
+      attempt(1, 100, [id, other]),
+      attempt(2, 90, [id, other]),
+      { kind: 'slot.sent', data: { slotId: 's', hash: word(2), sentAtMs: 4 } },
+      attempt(3, 100, [id, other]),
+      attempt(4, 120, [id]),
+      attempt(5, 140, []),
+      { kind: 'slot.mined', data: mined },
+      { kind: 'slot.closed', data: { slotId: 's', outcome: { kind: 'foreign', hash: null } } },
+    ])
+    const { events } = historyOf(records, id)
+    expect(events.flatMap((event) => (event.kind === 'signed' ? event.as : []))).toEqual(['first', 'anew', 'fee_bump', 'trim', 'cancel'])
+    expect(kindsOf(events).slice(0, 6)).toEqual(['received', 'validated', 'selected', 'made_room', 'selected', 'checked'])
+    const text = textOf(explained(records, id), 200)
+    for (const part of [
+      'block 7: has to wait: it reverts',
+      'lets another one of its round go first',
+      'no node has taken the one before: a transaction made anew is signed under nonce 4',
+      'the same at a higher fee signed under nonce 4',
+      `without ${other}`,
+      'a cancellation signed under nonce 4',
+      'the cancellation is mined in block 77: success',
+      'gas 21000',
+      'nonce 4 is settled for good: by no transaction of this store',
+    ])
+      expect(text).toContain(part)
   })
 })
 

@@ -35,7 +35,8 @@ export async function checkNodes(context: Context, { chain: section }: GatewayCo
         return { url, head, finding: right('node', `${name} is on chain ${id}, at block ${head.number}`) }
       } catch (error) {
         if (!(error instanceof ChainError)) throw error
-        return { url, finding: fault('node', `${name} cannot be read: ${error.message}`, 'look at chain.rpc_urls: address, key, network') }
+        const why = error.message.replace(/^the RPC node: /, '')
+        return { url, finding: fault('node', `${name} cannot be read: ${why}`, 'look at chain.rpc_urls: address, key, network') }
       }
     }),
   )

@@ -18,17 +18,21 @@ import { parseRegistry } from '../../core/gateway/registry.js'
 import type { ChainView } from '../../core/gateway/view/chain-view.js'
 import { createSlugs, namedBySlugs } from '../../core/gateway/view/slugs.js'
 import { createChainView, type LiveView } from '../../core/gateway/view/view.js'
+import { followLedger } from '../../core/gateway/vitals.js'
 import { type Chain, ChainError, type Fetch, type Hex, type Signer } from '../../core/ports.js'
 import type { RequestRecord } from '../../core/protocol/call.js'
 import { UsageError } from '../../core/protocol/errors.js'
+import type { Observation, StateLine, Vitals } from '../../core/protocol/vitals.js'
 import { acquireLock, type Lock } from '../../core/storage/lock.js'
 import { openLog } from '../../core/storage/log.js'
 import { openLogReader } from '../../core/storage/reader.js'
 import type { Context, ExpectedChain } from '../context.js'
-import { parseJson, readInput } from '../session/inputs.js'
+import { readOwnJson } from '../session/inputs.js'
 import { readPassword } from '../session/key-source.js'
 import { fromCwd } from '../session/paths.js'
 import { deskOfView } from './operator-desk.js'
+import { createVitalSigns, nodesOf } from './vital-signs.js'
+import { watchedChain, watchedFiles } from './watched-edges.js'
 
 /** A configuration, and the folder that its paths are relative to. */
 export interface LoadedConfig {
@@ -39,7 +43,10 @@ export interface LoadedConfig {
 /** Reads gateway.json. Throws UsageError naming the file and the key. */
 export async function loadConfig(context: Context, path: string): Promise<LoadedConfig> {
   const file = fromCwd(context.cwd, path)
-  return { config: parseConfig(parseJson(await readInput(context, path), path), path), folder: dirname(file) }
+  return {
+    config: parseConfig(await readOwnJson(context, path, 'give --config with the path of a gateway.json'), path),
+    folder: dirname(file),
+  }
 }
 
 export interface HostOptions {
@@ -49,6 +56,9 @@ export interface HostOptions {
   readonly executorPasswordFile?: string | undefined
   /** Told of each call that was answered. */
   readonly onRequest?: (record: RequestRecord) => void
+  /** Told of what is to be counted, and of each change of state. */
+  readonly onObservation?: (observation: Observation) => void
+  readonly onState?: (line: StateLine) => void
   readonly overloaded?: () => boolean
   /** Told why nothing can start yet, once per reason. */
   readonly onWait?: (reason: string) => void
@@ -62,6 +72,10 @@ export interface HostedGateway {
   readonly contracts: Contracts
   /** Where the operator's acts are carried out while this process holds the store. */
   readonly desk: Desk
+  /** How it does now; from memory. */
+  vitals(): Vitals
+  /** Looks for changes that nothing tells of by itself, of nodes and readiness; to be called every second or so. */
+  look(): void
   /** Replaces what others read in the lock: who runs here and where its admin listener is. */
   setNote(note: string): Promise<void>
   /** Resolves with the reason when the store can no longer be written (R10, R12); never otherwise. */
@@ -89,10 +103,13 @@ export async function openGateway(context: Context, { config, folder }: LoadedCo
     if (signer) closers.push(async () => signer.dispose())
     const lock = await acquireLock({ files, liveness, random }, store, 'starting')
     closers.push(() => lock.release())
-    const chain = await context.edges.chain(config.chain.rpc_urls, expectedChain(config))
+    const observe = options.onObservation ?? (() => undefined)
+    const edge = await context.edges.chain(config.chain.rpc_urls, expectedChain(config))
+    const nodes = nodesOf(edge)
+    const { chain, readings } = watchedChain(edge, signer?.address, observe)
     const fold = foldLedger()
     const log = await openLog(
-      { files, clock, hash },
+      { files: watchedFiles(files, clock, observe), clock, hash },
       store,
       { format: storeFormat, knownKinds: knownKind, fence: () => lock.fence() },
       fold.onRecord,
@@ -102,6 +119,8 @@ export async function openGateway(context: Context, { config, folder }: LoadedCo
     const genesisHash = await genesisOf(context, chain, config, fold.state.info === undefined, options.onWait)
     const ledger = await openLedger({ clock, random }, log, fold.state, settingsOf(config, genesisHash))
     closers.push(() => ledger.close())
+    const following = followLedger({ clock, ledger, onObservation: options.onObservation, onState: options.onState })
+    closers.push(async () => following.stop())
     const entries = mergedRegistry(configured, ledger.questions)
     const registered = slugsOf(entries)
     const reads = aggregating(chain, breathe)
@@ -130,12 +149,36 @@ export async function openGateway(context: Context, { config, folder }: LoadedCo
       breathe,
       onRequest: options.onRequest,
       overloaded: options.overloaded,
+      nodes,
     })
     closers.push(() => drain(context, gateway))
+    const signs = createVitalSigns({
+      clock,
+      chainId: config.chain.id,
+      maxFeeGwei: config.executor.max_fee_gwei,
+      ledger,
+      following,
+      heads: view.heads,
+      readings,
+      executor: signer?.address,
+      nodes,
+      onState: options.onState,
+    })
     const desk = deskOfView(context, { folder: store, log, state: fold.state, ledger, configured }, view, registered)
     await view.start()
     pipeline.start()
-    return { gateway, ledger, view, contracts, desk, broken, setNote: (note) => lock.setNote(note), close: closeAll }
+    return {
+      gateway,
+      ledger,
+      view,
+      contracts,
+      desk,
+      broken,
+      vitals: signs.now,
+      look: () => signs.look(gateway.readiness()),
+      setNote: (note) => lock.setNote(note),
+      close: closeAll,
+    }
   } catch (error) {
     await closeAll()
     throw error
@@ -156,12 +199,24 @@ export interface LocalGateway {
  */
 export async function openLocalGateway(context: Context, path: string, mode: 'run' | 'read', options: HostOptions): Promise<LocalGateway> {
   const loaded = await loadConfig(context, path)
-  const opened = mode === 'run' ? await openGateway(context, loaded, options) : await openForLooking(context, loaded)
+  const opened = mode === 'run' ? await openNoted(context, loaded, options) : await openForLooking(context, loaded)
   const peer = { charged: false } as const
   return {
     fetch: (input, init) => opened.gateway.handle(new Request(input, init), peer),
     origin: `local:${opened.ledger.info?.storeId ?? 'new'}`,
     close: () => opened.close(),
+  }
+}
+
+/** Others that look at the lock are told what holds it, and that it takes no acts. */
+async function openNoted(context: Context, loaded: LoadedConfig, options: HostOptions): Promise<HostedGateway> {
+  const hosted = await openGateway(context, loaded, options)
+  try {
+    await hosted.setNote('a command with --local')
+    return hosted
+  } catch (error) {
+    await hosted.close()
+    throw error
   }
 }
 
@@ -219,7 +274,7 @@ export function settingsOf(config: GatewayConfig, genesisHash: Hex | undefined):
 export async function registryOf(context: Context, { config, folder }: LoadedConfig): Promise<readonly RegistryEntry[]> {
   if (config.questions === null) return []
   const path = resolve(folder, config.questions)
-  return parseRegistry(parseJson(await readInput(context, path), path), path)
+  return parseRegistry(await readOwnJson(context, path, 'write that file, or correct "questions" in gateway.json'), path)
 }
 
 const slugsOf = (entries: readonly RegistryEntry[]) => new Set(entries.flatMap(({ slug }) => slug ?? []))
@@ -298,7 +353,12 @@ async function executorSigner(
   const fromKeystore = async (name: string) => {
     const { readKeystore, unlockKeystore } = await import('../../core/io/keystore.js')
     await readKeystore(context.files, options.home, name)
-    const password = await readPassword(context, options.executorPasswordFile, `Password of the executor ${name}: `)
+    const password = await readPassword(
+      context,
+      options.executorPasswordFile,
+      `Password of the executor ${name}: `,
+      '--executor-password-file',
+    )
     return signerFromKey(await unlockKeystore(context.files, options.home, name, password))
   }
   if (options.executorAccount !== undefined) return fromKeystore(options.executorAccount)

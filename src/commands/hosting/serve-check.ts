@@ -8,7 +8,7 @@ import { configFaults } from '../../core/gateway/config.js'
 import { type Address, SlugLookUpError } from '../../core/ports.js'
 import type { LockHolder } from '../../core/storage/lock.js'
 import type { Context } from '../context.js'
-import { parseJson, readInput } from '../session/inputs.js'
+import { readOwnJson } from '../session/inputs.js'
 import { readPassword } from '../session/key-source.js'
 import { fromCwd } from '../session/paths.js'
 import { checkContracts, checkExecutor, checkNodes } from './check-chain.js'
@@ -49,7 +49,7 @@ async function configuration(
   options: ServerOptions,
   findings: Finding[],
 ): Promise<LoadedConfig | undefined> {
-  const raw = await orFault('config', findings, async () => parseJson(await readInput(context, path), path))
+  const raw = await orFault('config', findings, () => readOwnJson(context, path, 'give --config with the path of a gateway.json'))
   if (raw === undefined) return undefined
   for (const detail of configFaults(raw)) {
     findings.push(fault('config', `${path}: ${detail}`, `correct ${path}`))

@@ -6,11 +6,14 @@ import { applySet, parseConfig } from '../../core/gateway/config.js'
 import { actBodies, isActName } from '../../core/gateway/operator/acts.js'
 import type { DevDescription } from '../../core/io/dev/dev-chain.js'
 import type { AdminDesk } from '../../core/io/serving/admin-listener.js'
+import type { LogSink } from '../../core/io/serving/request-log.js'
 import type { GatewayGauges } from '../../core/protocol/call.js'
 import { ProposerError, StorageError, UsageError } from '../../core/protocol/errors.js'
 import type { Context } from '../context.js'
 import { visible } from '../view/render.js'
 import { type HostedGateway, type LoadedConfig, loadConfig, openGateway } from './gateway-host.js'
+import { createRecent, type StatusFigures } from './live-status.js'
+import { folderBytes } from './store-size.js'
 
 export interface ServerOptions {
   /** Home folder with the keystores, for an executor key that names an account. */
@@ -20,8 +23,10 @@ export interface ServerOptions {
   /** Overrides gateway.json; 0 takes free ports, the admin's too. */
   readonly port?: number
   readonly host?: string
-  /** One JSON line per request on stderr. */
+  /** One JSON line per request and per change of state on stderr. */
   readonly log: boolean
+  /** Where those lines go instead, on a terminal that shows something else too. */
+  readonly logSink?: LogSink
   readonly executorAccount?: string
   readonly executorPasswordFile?: string
 }
@@ -29,8 +34,10 @@ export interface ServerOptions {
 export interface RunningServer {
   readonly url: string
   readonly adminUrl: string
-  /** Resolves once `/readyz` answers 200; until then each reason is a note on stderr. Rejects with the signal's reason. */
-  ready(): Promise<'ready'>
+  /** Resolves once `/readyz` answers 200; until then each reason is told once. Rejects with the signal's reason. */
+  ready(tell?: (note: string) => void): Promise<'ready'>
+  /** What its live status shows now. */
+  figures(): StatusFigures
   /** Rejects once the store can no longer be written (exit 74); never resolves. */
   readonly failed: Promise<never>
   /** Lets calls in flight end for up to ten seconds, stops the pipeline, closes the store and lets its lock go (R23). */
@@ -73,14 +80,16 @@ export async function startServer(context: Context, path: string, options: Serve
   )) {
     context.output.warning('unconfirmed_pin', told)
   }
-  const [{ listen }, { listenAdmin }, { ensureAdminToken }, { watchLoad }, requests] = await Promise.all([
+  const [{ listen }, { listenAdmin }, { createMeters }, { ensureAdminToken }, { watchLoad }, logs] = await Promise.all([
     import('../../core/io/serving/listener.js'),
     import('../../core/io/serving/admin-listener.js'),
+    import('../../core/io/serving/admin-metrics.js'),
     import('../../core/io/serving/admin-token.js'),
     import('../../core/io/serving/load.js'),
-    options.log ? import('../../core/io/serving/request-log.js') : undefined,
+    options.log ? openLogs(context, options.logSink) : undefined,
   ])
-  const log = requests?.createRequestLog({ hash: context.hash, random: context.random })
+  const meters = createMeters()
+  const recent = createRecent(context.clock)
   const load = watchLoad()
   const closers: (() => Promise<void>)[] = [async () => load.stop()]
   const closeAll = async () => {
@@ -93,13 +102,26 @@ export async function startServer(context: Context, path: string, options: Serve
       executorPasswordFile: options.executorPasswordFile,
       overloaded: load.overloaded,
       onWait: (reason) => context.output.note(`waiting: ${visible(reason)}`),
-      ...(log ? { onRequest: log.write } : {}),
+      onObservation: meters.observe,
+      onRequest(record) {
+        recent.noteCall(record.status)
+        logs?.requests.write(record)
+      },
+      onState(line) {
+        recent.noteChange(line)
+        logs?.states.write(line)
+      },
     })
     closers.push(() => hosted.close())
     const { gateway } = hosted
-    const token = await ensureAdminToken(context, resolve(loaded.folder, loaded.config.store))
+    const looking = setInterval(hosted.look, lookMs)
+    looking.unref()
+    closers.push(async () => clearInterval(looking))
+    const store = resolve(loaded.folder, loaded.config.store)
+    const token = await ensureAdminToken(context, store)
+    const host = { vitals: hosted.vitals, storeBytes: () => folderBytes(store), droppedLines: () => logs?.sink.dropped() ?? 0 }
     const desk = adminDesk(loaded.config, hosted, token)
-    const admin = await bound('admin', loaded.config, () => listenAdmin({ ...gateway, port: loaded.config.admin.port, desk }))
+    const admin = await bound('admin', loaded.config, () => listenAdmin({ ...gateway, host, meters, port: loaded.config.admin.port, desk }))
     closers.push(() => admin.close())
     const front = await bound('listen', loaded.config, () =>
       listen({ ...loaded.config.listen, handler: gateway.handle, onRefused: gateway.observe }),
@@ -112,11 +134,40 @@ export async function startServer(context: Context, path: string, options: Serve
     const failed = hosted.broken.then((reason) => Promise.reject(storeFailure(reason)))
     // Whoever waits for it hears of it; before that it is not lost, only unheard.
     failed.catch(() => undefined)
-    return { url: front.url, adminUrl: admin.url, ready: () => untilReady(context, hosted), failed, close: closeAll }
+    return {
+      url: front.url,
+      adminUrl: admin.url,
+      ready: (tell = context.output.note) => untilReady(context, hosted, tell),
+      figures: () => ({
+        url: front.url,
+        adminUrl: admin.url,
+        reasons: gateway.readiness(),
+        gauges: gateway.gauges(),
+        vitals: hosted.vitals(),
+        lastMinute: recent.lastMinute(),
+        changes: recent.changes(),
+      }),
+      failed,
+      close: closeAll,
+    }
   } catch (error) {
     await closeAll()
     throw error
   }
+}
+
+/** Nodes and readiness change without an event. */
+const lookMs = 1_000
+
+/** Both logs on one sink, so that a blocked one drops lines of either and counts them (robustness §5). */
+async function openLogs({ hash, random }: Context, given: LogSink | undefined) {
+  const [{ createPatientWriter }, { createRequestLog }, { createStateLog }] = await Promise.all([
+    import('../../core/io/serving/patient-writer.js'),
+    import('../../core/io/serving/request-log.js'),
+    import('../../core/io/serving/state-log.js'),
+  ])
+  const sink = given ?? createPatientWriter(2)
+  return { sink, requests: createRequestLog({ hash, random, sink }), states: createStateLog(sink) }
 }
 
 /** What the admin listener has beyond looking at the process: the operator's acts, and the budget, which lives in memory only. */
@@ -145,13 +196,13 @@ export async function writeDevGateway(folder: string, dev: DevDescription): Prom
 
 const readyPauseMs = 50
 
-async function untilReady({ clock, signal, output }: Context, { gateway }: HostedGateway): Promise<'ready'> {
+async function untilReady({ clock, signal }: Context, { gateway }: HostedGateway, tell: (note: string) => void): Promise<'ready'> {
   const told = new Set<string>()
   for (;;) {
     const reasons = gateway.readiness()
     if (reasons.length === 0) return 'ready'
     for (const reason of reasons) {
-      if (!told.has(reason)) output.note(`waiting: ${visible(reason)}`)
+      if (!told.has(reason)) tell(`waiting: ${visible(reason)}`)
       told.add(reason)
     }
     await clock.sleep(readyPauseMs, signal)

@@ -8,7 +8,7 @@ import type { RegistryEntry } from '../../core/chain/questions.js'
 import type { Ledger } from '../../core/gateway/ledger/ledger.js'
 import { knownKind, type LedgerState } from '../../core/gateway/ledger/state.js'
 import { foldLedger, ledgerReader, openLedger, storeFormat } from '../../core/gateway/ledger/store.js'
-import type { ActName, ActResult } from '../../core/gateway/operator/acts.js'
+import { type ActName, type ActResult, isCandidateId } from '../../core/gateway/operator/acts.js'
 import { mergedRegistry } from '../../core/gateway/operator/registry.js'
 import { RejectedError, StorageError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import { acquireLock, type Lock, type LockHolder, readHolder } from '../../core/storage/lock.js'
@@ -19,7 +19,7 @@ import type { Context } from '../context.js'
 import { expectedChain, genesisOf, type LoadedConfig, loadConfig, registryOf, settingsOf } from '../hosting/gateway-host.js'
 import { deskOfChain } from '../hosting/operator-desk.js'
 import { fromCwd } from '../session/paths.js'
-import type { GlobalFlags } from '../session/settings.js'
+import { type GlobalFlags, timeoutMs } from '../session/settings.js'
 import { shellWord } from '../view/render.js'
 import { postAct } from './remote.js'
 
@@ -31,13 +31,16 @@ export interface Site {
   readonly loaded: LoadedConfig
   /** The store's folder. */
   readonly store: string
+  /** --timeout. */
+  readonly timeoutMs: number | undefined
   /** A command of this group as it can be pasted: for the same configuration. */
   named(command: string): string
 }
 
 /** What gateway.json names. UsageError where it cannot be read. */
 export async function siteOf(context: Context, command: Command): Promise<Site> {
-  const { config } = command.optsWithGlobals<OperatorFlags>()
+  const { config, timeout } = command.optsWithGlobals<OperatorFlags>()
+  const patience = timeoutMs(timeout)
   if (config === undefined && !(await context.files.exists(fromCwd(context.cwd, 'gateway.json')))) {
     throw new UsageError('no_configuration', 'there is no gateway.json in this folder, and no other one is named', {
       hint: 'give --config <gateway.json>, or run the command in its folder',
@@ -45,7 +48,12 @@ export async function siteOf(context: Context, command: Command): Promise<Site> 
   }
   const loaded = await loadConfig(context, config ?? 'gateway.json')
   const flag = config === undefined ? '' : ` --config ${shellWord(config)}`
-  return { loaded, store: resolve(loaded.folder, loaded.config.store), named: (text) => `\`proposer operator ${text}${flag}\`` }
+  return {
+    loaded,
+    store: resolve(loaded.folder, loaded.config.store),
+    timeoutMs: patience,
+    named: (text) => `\`proposer operator ${text}${flag}\``,
+  }
 }
 
 export interface Looked {
@@ -94,21 +102,26 @@ export interface Acted {
 
 /** Another operator's command holds the lock only for its act; one that takes longer than this is named. */
 const patienceMs = 20_000
+/** A gateway that starts takes acts once it has read its chain, which may be never: this long is waited for it. */
+const startMs = 5_000
 const pauseMs = 25
 const operatorNote = 'operator'
+const startingNote = 'starting'
 
 /**
  * Carries out one act: by the admin listener where a gateway serves, else under the store's own lock. Two operators at once come one after
- * the other. Rejects with what the act rejects with, and with StorageError `store_locked` naming a holder that takes no acts.
+ * the other; a gateway that is starting is waited for. --timeout bounds the waiting and the gateway's answer, not an act that this
+ * process has begun itself. Rejects with what the act rejects with, and with StorageError `store_locked` naming a holder that takes no acts.
  */
 export async function act(context: Context, site: Site, name: ActName, body: object): Promise<Acted> {
   const { clock, files, liveness, random, signal } = context
-  const startMs = clock.monotonicMs()
+  const beganMs = clock.monotonicMs()
+  const leftMs = () => (site.timeoutMs === undefined ? undefined : Math.max(1, site.timeoutMs - (clock.monotonicMs() - beganMs)))
   for (;;) {
     const holder = await readHolder({ files, liveness }, site.store)
     const url = adminUrlOf(holder)
     if (url !== undefined) {
-      const answer = await postAct(context, { url, store: site.store, name, body })
+      const answer = await postAct(context, { url, store: site.store, name, body, timeoutMs: leftMs() })
       // Nobody listens there: the gateway has gone since its lock was read.
       if (answer !== undefined) return { result: answer, through: 'gateway' }
     } else {
@@ -118,16 +131,28 @@ export async function act(context: Context, site: Site, name: ActName, body: obj
       })
       if (!(lock instanceof StorageError)) return { result: await withLock(context, site, lock, name, body), through: 'store' }
       const now = await readHolder({ files, liveness }, site.store)
-      const passes = now === undefined || now.state === 'free' || now.state === 'dead' || now.note === operatorNote
-      if (!passes && adminUrlOf(now) === undefined) throw lock
+      const isGone = now === undefined || now.state === 'free' || now.state === 'dead'
+      if (!isGone && now.note === startingNote) {
+        if (clock.monotonicMs() - beganMs > (site.timeoutMs ?? startMs)) throw stillStarting(site, now)
+      } else if (!isGone && now.note !== operatorNote && adminUrlOf(now) === undefined) throw lock
     }
-    if (clock.monotonicMs() - startMs > patienceMs) throw stillHeld(site, holder)
+    if (clock.monotonicMs() - beganMs > (site.timeoutMs ?? patienceMs)) throw stillHeld(site, holder)
     await clock.sleep(pauseMs, signal)
   }
 }
 
+/** The holder of a lock as people are told of it. */
+export const holderText = ({ pid, host, note }: LockHolder): string =>
+  `process ${pid} on ${host} (${note === startingNote ? 'a gateway that is starting' : note})`
+
+function stillStarting({ store }: Site, holder: LockHolder): StorageError {
+  return new StorageError('store_locked', `${store} is in use by ${holderText(holder)}: it takes acts once it has read its chain`, {
+    hint: 'run the same command again when `serve` has printed its URL, or give --timeout with the seconds to wait for it; if it stays so, look at chain.rpc_urls',
+  })
+}
+
 function stillHeld({ store }: Site, holder: LockHolder | undefined): StorageError {
-  const who = holder === undefined ? 'another process' : `process ${holder.pid} on ${holder.host} (${holder.note})`
+  const who = holder === undefined ? 'another process' : holderText(holder)
   return new StorageError('store_locked', `${store} is in use by ${who}`, {
     hint: 'wait until it is done, then run the same command again',
   })
@@ -165,6 +190,15 @@ async function withLock(context: Context, { loaded, store }: Site, lock: Lock, n
 function unreachable(reason: string): never {
   throw new UnavailableError('state_unavailable', `this store is new, and which chain it is for cannot be found out: ${reason}`, {
     hint: 'look at chain.rpc_urls, then run the same command again; nothing was changed',
+  })
+}
+
+/** The id of a candidate as the store writes it. UsageError `invalid_identifier` for what is none, before anything is opened. */
+export function candidateIdOf(text: string): string {
+  const id = text.toLowerCase()
+  if (isCandidateId(id)) return id
+  throw new UsageError('invalid_identifier', `<candidate-id> "${text.slice(0, 80)}" is not a candidate id`, {
+    hint: 'give the UUID that the acknowledgement gave; `proposer operator candidates list` shows them',
   })
 }
 

@@ -1,9 +1,10 @@
 /** `operator budget`: what is left of the item budget. Its windows live in the memory of the process that serves (contract §2). */
 import { Command } from 'commander'
 import { z } from 'zod'
-import { readHolder } from '../../core/storage/lock.js'
+import { type LockHolder, readHolder } from '../../core/storage/lock.js'
 import type { Context } from '../context.js'
-import { adminUrlOf, siteOf } from './access.js'
+import { fold } from '../view/render.js'
+import { adminUrlOf, holderText, siteOf } from './access.js'
 import { getAdmin } from './remote.js'
 
 const Budget = z.object({
@@ -20,26 +21,34 @@ export const budgetCommand = (context: Context) =>
     .action(async (_own: unknown, command: Command) => {
       const site = await siteOf(context, command)
       const { files, liveness } = context
-      const url = adminUrlOf(await readHolder({ files, liveness }, site.store))
-      const told = url === undefined ? undefined : Budget.safeParse(await getAdmin(context, `${url}/operator/budget`))
+      const holder = await readHolder({ files, liveness }, site.store)
+      const url = adminUrlOf(holder)
+      const { timeoutMs } = site
+      const told = url === undefined ? undefined : Budget.safeParse(await getAdmin(context, `${url}/operator/budget`, { timeoutMs }))
+      const shown = (lines: readonly string[]) => lines.map((line) => fold(line, context.output.columns, '  ')).join('\n')
       const { window_seconds, global_items, per_ip_items } = site.loaded.config.budget
       const limits = { window_seconds, global_items, per_ip_items }
       if (!told?.success) {
         context.output.result('operator-budget', { served: false, ...limits, spent_items: null, left_items: null, clients: null }, () =>
-          ['no window is open: nothing serves', ...limitLines(limits)].join('\n'),
+          shown([`no window is open: ${whyNone(holder)}`, limitLine(limits)]),
         )
         return
       }
       const { spent_items, clients, ...limit } = told.data
       const left_items = Math.max(0, limit.global_items - spent_items)
       context.output.result('operator-budget', { served: true, ...limit, spent_items, left_items, clients }, () =>
-        [
+        shown([
           `${spent_items} items spent in this window, ${left_items} left for all; ${clients} client addresses remembered`,
-          ...limitLines(limit),
-        ].join('\n'),
+          limitLine(limit),
+        ]),
       )
     })
 
-const limitLines = (limit: { window_seconds: number; global_items: number; per_ip_items: number }) => [
-  `limits: ${limit.global_items} items for all and ${limit.per_ip_items} for one address in ${limit.window_seconds} s`,
-]
+function whyNone(holder: LockHolder | undefined): string {
+  if (holder === undefined || holder.state === 'free' || holder.state === 'dead') return 'nothing serves'
+  if (adminUrlOf(holder) !== undefined) return `${holderText(holder)} does not listen`
+  return `${holderText(holder)} holds the store and charges nobody`
+}
+
+const limitLine = (limit: { window_seconds: number; global_items: number; per_ip_items: number }) =>
+  `limits: ${limit.global_items} items for all and ${limit.per_ip_items} for one address in ${limit.window_seconds} s`

@@ -7,7 +7,7 @@ import type { Context } from '../context.js'
 import { requireAddress } from '../eligibility.js'
 import { wholeNumber } from '../hosting/foreground.js'
 import { fields, visible } from '../view/render.js'
-import { act, look, type Site, siteOf, unknownCandidate } from './access.js'
+import { act, candidateIdOf, look, type Site, siteOf, unknownCandidate } from './access.js'
 import { explainCommand } from './explain.js'
 import { reasonOf, reasonOption, showActed } from './wallets.js'
 
@@ -61,7 +61,7 @@ const listCommand = (context: Context) =>
           if (!candidate || (proposer !== undefined && candidate.proposer !== proposer)) continue
           if (questionId !== undefined && candidate.round.questionId !== questionId) continue
           if (shown.length >= limit) more += 1
-          else shown.push(candidateRow(candidate, slugs.get(candidate.round.questionId), receipts.byHash))
+          else shown.push(candidateRow(candidate, slugs.get(candidate.round.questionId), receipts))
         }
         if (output.mode === 'ndjson') for (const row of shown) output.line(row)
         const data = output.mode === 'ndjson' ? { summary: { shown: shown.length, more } } : { candidates: shown, more }
@@ -94,7 +94,8 @@ const showCommand = (context: Context) =>
   new Command('show')
     .description('one candidate as the store holds it')
     .argument('<candidate-id>')
-    .action(async (id: string, _own: unknown, command: Command) => {
+    .action(async (given: string, _own: unknown, command: Command) => {
+      const id = candidateIdOf(given)
       const site = await siteOf(context, command)
       const receipts = createReceipts()
       const { output } = context
@@ -102,7 +103,7 @@ const showCommand = (context: Context) =>
         const candidate = await ledger.get(id)
         if (!candidate) throw unknownCandidate(site, id)
         const slug = registry.find(({ questionId }) => questionId === candidate.round.questionId)?.slug
-        const row = candidateRow(candidate, slug, receipts.byHash)
+        const row = candidateRow(candidate, slug, receipts)
         output.result('operator-candidate', row, () =>
           fields(
             Object.entries(row).map(([name, value]) => [name.replaceAll('_', ' '), value === null ? null : String(value)] as const),
@@ -117,8 +118,9 @@ const rejectCommand = (context: Context) =>
     .description('end a candidate for good; its proposer reads the reason as the detail of the failure')
     .argument('<candidate-id>')
     .requiredOption(reasonOption[0], 'why, for the proposer to read')
-    .action(async (id: string, own: { reason: string }, command: Command) => {
+    .action(async (given: string, own: { reason: string }, command: Command) => {
+      const id = candidateIdOf(given)
       const site = await siteOf(context, command)
-      const acted = await act(context, site, 'candidates/reject', { candidate_id: id.toLowerCase(), ...reasonOf(own) })
+      const acted = await act(context, site, 'candidates/reject', { candidate_id: id, ...reasonOf(own) })
       showActed(context, acted, (name) => [`candidate ${name} is rejected`, `candidate ${name} is as it was`])
     })

@@ -86,6 +86,8 @@ function saying(event: ExplainedEvent, token: Token): readonly string[] {
       return ['selected for execution']
     case 'stands_in_again':
       return ['its nonce is settled without it: stands in again']
+    case 'made_room':
+      return ['cannot go on yet, and lets another one of its round go first: stands in again']
     case 'put_back':
       return ['the same payload came again: back to received']
     case 'nonce_reserved':
@@ -109,7 +111,7 @@ function saying(event: ExplainedEvent, token: Token): readonly string[] {
     case 'indexed':
       return [`on the chain: ProposePrice is log ${text(event.event_index)} of its block`]
     case 'nonce_settled':
-      return [`nonce ${text(event.nonce)} is settled for good: ${text(event.outcome)}`]
+      return [`nonce ${text(event.nonce)} is settled for good: ${outcomes[text(event.outcome)] ?? text(event.outcome)}`]
     case 'failed':
     case 'rejected':
       return failureTextOf(part(event.failure), text(event.next_action), event.event === 'rejected')
@@ -124,6 +126,13 @@ function saying(event: ExplainedEvent, token: Token): readonly string[] {
     case 'store_repaired':
       return [`operator: the store was repaired, ${text(event.lost_bytes)} bytes given up: ${text(event.reason)}`]
   }
+}
+
+const outcomes: Readonly<Record<string, string>> = {
+  executed: 'executed by the transaction above',
+  reverted: 'its transaction reverted',
+  cancelled: 'the cancellation was mined, and no proposal',
+  foreign: 'by no transaction of this store (another one used it, or it was given up with its former executor)',
 }
 
 const withOthers = (value: unknown): string => {
@@ -167,18 +176,31 @@ function checkLines(check: Readonly<Record<string, unknown>>, token: Token): rea
     .map((group) => group.flatMap(([name, value]) => (value === undefined ? [] : [`${name} ${value}`])).join(' · '))
     .filter((line) => line !== '')
   const why = check.detail === null || check.detail === undefined ? '' : `: ${text(check.detail)}`
-  return [`checked at block ${text(check.block_number)}: ${verdicts[text(check.verdict)] ?? text(check.verdict)}${why}`, ...told]
+  const verdict = `${verdicts[text(check.verdict)] ?? text(check.verdict)}${why}`
+  // What holds it up without a figure of its own was found out around it, not by reading the chain for it.
+  return told.length === 0
+    ? [`block ${text(check.block_number)}: ${verdict}`]
+    : [`checked at block ${text(check.block_number)}: ${verdict}`, ...told]
 }
 
 /** An allowance beyond what any token has is meant to be without limit. */
 const shownAmount = (raw: string, token: Token) =>
   /^\d+$/.test(raw) && BigInt(raw) >= 2n ** 128n ? 'unlimited' : amountText(raw, token ?? undefined)
 
+const signings: Readonly<Record<string, string>> = {
+  first: 'a transaction',
+  fee_bump: 'the same at a higher fee',
+  trim: 'a smaller transaction, in place of the one before,',
+  anew: 'no node has taken the one before: a transaction made anew is',
+  cancel: 'a cancellation',
+}
+
 function signedLines(event: ExplainedEvent): readonly string[] {
   const attempt = part(event.attempt)
-  const what = attempt.kind === 'cancel' ? 'a cancellation' : event.turn === 1 ? 'a transaction' : 'a replacement'
+  const leftOut = names(event.left_out)
   const fees = `at most ${gwei(attempt.max_fee_per_gas)} gwei for gas, ${gwei(attempt.max_priority_fee_per_gas)} gwei tip`
-  return [`${what} signed under nonce ${text(event.nonce)}${withOthers(event.others)}`, text(attempt.hash), fees]
+  const what = `${signings[text(event.as)] ?? 'a transaction'} signed under nonce ${text(event.nonce)}${withOthers(event.others)}`
+  return [what, ...(leftOut.length === 0 ? [] : [`without ${leftOut.join(', ')}`]), text(attempt.hash), fees]
 }
 
 function minedLines(event: ExplainedEvent): readonly string[] {
@@ -187,7 +209,8 @@ function minedLines(event: ExplainedEvent): readonly string[] {
       ? `gas ${text(event.gas_used)}`
       : `gas ${text(event.gas_used)} × ${gwei(event.gas_price_wei)} gwei = ${coins(BigInt(text(event.gas_used)) * BigInt(text(event.gas_price_wei)))} of the chain's coin`
   const carried = Number(event.carried) > 1 ? `, for ${text(event.carried)} proposals` : ''
-  return [`mined in block ${text(event.block_number)}: ${text(event.status)}`, text(event.block_hash), `${paid}${carried}`]
+  const what = event.transaction === 'cancel' ? 'the cancellation is mined' : 'mined'
+  return [`${what} in block ${text(event.block_number)}: ${text(event.status)}`, text(event.block_hash), `${paid}${carried}`]
 }
 
 function failureTextOf(failure: Readonly<Record<string, unknown>>, nextAction: string, isRejection: boolean): readonly string[] {

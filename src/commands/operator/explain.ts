@@ -1,16 +1,20 @@
 /** `operator candidates explain`: one answer to "what happened to my proposal?" (contract §6). */
 import { Command } from 'commander'
+import { z } from 'zod'
 import { createRoundReader, type RegistryEntry } from '../../core/chain/questions.js'
 import type { Round } from '../../core/chain/round.js'
 import { contractsOf } from '../../core/gateway/config.js'
-import { explain } from '../../core/gateway/operator/explanation.js'
+import { explain, type Service } from '../../core/gateway/operator/explanation.js'
 import { createHistory } from '../../core/gateway/operator/history.js'
 import { ChainError } from '../../core/ports.js'
 import type { Candidate } from '../../core/protocol/candidate.js'
+import { UnavailableError } from '../../core/protocol/errors.js'
+import type { LockHolder } from '../../core/storage/lock.js'
 import type { Context } from '../context.js'
 import { expectedChain } from '../hosting/gateway-host.js'
-import { look, type Site, siteOf, unknownCandidate } from './access.js'
+import { adminUrlOf, candidateIdOf, holderText, look, type Site, siteOf, unknownCandidate } from './access.js'
 import { explanationText } from './explain-text.js'
+import { getAdmin } from './remote.js'
 
 /** The records tell everything but how the token writes its amounts; a chain that is slow is not waited for. */
 const tokenMs = 3_000
@@ -20,7 +24,8 @@ export const explainCommand = (context: Context) =>
     .description('the whole way of one candidate, and what comes next')
     .argument('<candidate-id>')
     .option('--offline', 'ask no node how the token writes its amounts; they are told in raw units then')
-    .action(async (id: string, own: { offline?: boolean }, command: Command) => {
+    .action(async (given: string, own: { offline?: boolean }, command: Command) => {
+      const id = candidateIdOf(given)
       const site = await siteOf(context, command)
       const history = createHistory(id)
       const { output } = context
@@ -32,7 +37,7 @@ export const explainCommand = (context: Context) =>
         const document = explain(history, candidate, state, {
           nowMs: context.clock.nowMs(),
           slug: entry?.slug,
-          isServed: holder?.state === 'alive' && holder.note.startsWith('serve'),
+          service: await serviceOf(context, holder),
           pipelineEnabled: config.pipeline.enabled,
           executorEnabled: config.executor.enabled,
           token: own.offline === true ? undefined : await tokenOf(context, site, candidate, entry),
@@ -40,6 +45,23 @@ export const explainCommand = (context: Context) =>
         output.result('candidate-explanation', document, (shown) => explanationText(shown, output))
       })
     })
+
+/** Who works on the store, and what its readiness says; a gateway that hangs is not waited for. */
+async function serviceOf(context: Context, holder: LockHolder | undefined): Promise<Service> {
+  if (holder === undefined || holder.state === 'free' || holder.state === 'dead') return { kind: 'none' }
+  const url = adminUrlOf(holder)
+  if (url === undefined) return { kind: 'held', by: holderText(holder) }
+  try {
+    const told = Readiness.safeParse(await getAdmin(context, `${url}/readyz`, { timeoutMs: readyMs, statuses: [200, 503] }))
+    return { kind: 'serves', reasons: told.success ? told.data.reasons : undefined }
+  } catch (error) {
+    // The records are told all the same, and that nobody answered is part of the answer.
+    if (error instanceof UnavailableError) return { kind: 'serves', reasons: undefined }
+    throw error
+  }
+}
+const readyMs = 3_000
+const Readiness = z.object({ reasons: z.array(z.string()) })
 
 async function tokenOf(
   context: Context,

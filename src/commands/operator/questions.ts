@@ -3,10 +3,11 @@ import { Command } from 'commander'
 import { createDecisions } from '../../core/gateway/operator/listing.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { UsageError } from '../../core/protocol/errors.js'
-import { isQuestionId } from '../../core/protocol/schema.js'
+import { isIdentifier, isQuestionId } from '../../core/protocol/schema.js'
 import type { Context } from '../context.js'
+import { requireAddress } from '../eligibility.js'
 import { registryOf } from '../hosting/gateway-host.js'
-import { parseJson, readInput } from '../session/inputs.js'
+import { readOwnJson } from '../session/inputs.js'
 import { fold, visible } from '../view/render.js'
 import { act, look, siteOf } from './access.js'
 import { reasonOf, reasonOption, showActed } from './wallets.js'
@@ -102,13 +103,16 @@ const addCommand = (context: Context) =>
       'its request, for a requester of kind direct: {oracle, requester, identifier, timestamp, ancillary_data}',
     )
     .option(...reasonOption)
-    .action(async (questionId: string, own: AddFlags, command: Command) => {
+    .action(async (given: string, own: AddFlags, command: Command) => {
+      const questionId = requireQuestionId(given)
+      requireSlug(own.slug)
+      const requester = own.requester === undefined ? undefined : requireAddress(own.requester)
       const site = await siteOf(context, command)
-      const request = own.request === undefined ? undefined : parseJson(await readInput(context, own.request), own.request)
+      const request = own.request === undefined ? undefined : await readOwnJson(context, own.request)
       const entry = {
-        question_id: requireQuestionId(questionId),
+        question_id: questionId,
         ...(own.slug === undefined ? {} : { slug: own.slug }),
-        ...(own.requester === undefined ? {} : { requester: own.requester.toLowerCase() }),
+        ...(requester === undefined ? {} : { requester }),
         ...(request === undefined ? {} : { request }),
       }
       const acted = await act(context, site, 'questions/add', { entries: [entry], ...reasonOf(own) })
@@ -122,7 +126,7 @@ const importCommand = (context: Context) =>
     .option(...reasonOption)
     .action(async (file: string, own: { reason?: string }, command: Command) => {
       const site = await siteOf(context, command)
-      const entries = parseJson(await readInput(context, file), file)
+      const entries = await readOwnJson(context, file)
       if (!Array.isArray(entries) || entries.length === 0) {
         throw new UsageError('questions_invalid', `${file} holds no entries`, { hint: 'give a JSON array of entries as in questions.json' })
       }
@@ -144,6 +148,13 @@ const removeCommand = (context: Context) =>
       const acted = await act(context, site, 'questions/remove', { question_id: requireQuestionId(questionId), ...reasonOf(own) })
       showActed(context, acted, (id) => [`${id} is out of the registry`, `${id} was not in the registry: nothing changed`])
     })
+
+function requireSlug(slug: string | undefined): void {
+  if (slug === undefined || (isIdentifier(slug) && !slug.startsWith('0x'))) return
+  throw new UsageError('invalid_identifier', `--slug "${slug.slice(0, 80)}" is not a slug`, {
+    hint: 'give lowercase letters, digits and hyphens, 200 at most; not `eligibility`, and nothing that begins with 0x',
+  })
+}
 
 function requireQuestionId(text: string): string {
   const id = text.toLowerCase()

@@ -4,6 +4,7 @@ import type { ActName, ActResult } from '../../core/gateway/operator/acts.js'
 import { readAdminToken } from '../../core/io/serving/admin-token.js'
 import { TransportError } from '../../core/ports.js'
 import {
+  ConflictError,
   type ProposerError,
   RejectedError,
   StorageError,
@@ -28,20 +29,24 @@ export interface RemoteAct {
   readonly store: string
   readonly name: ActName
   readonly body: object
+  /** No answer by then: it is not known whether the act was done. `undefined` waits as long as the connection lives. */
+  readonly timeoutMs: number | undefined
 }
 
 /**
  * Sends an act; `undefined` where nobody listens any more. Rejects with RejectedError (3) for a refusal, UnauthorizedError (4) for a wrong
  * token, UnavailableError (75) for 503, UncertainError (6) where no answer came: acts may be repeated, what is as wished stays.
  */
-export async function postAct(context: Context, { url, store, name, body }: RemoteAct): Promise<ActResult | undefined> {
+export async function postAct(context: Context, { url, store, name, body, timeoutMs }: RemoteAct): Promise<ActResult | undefined> {
   const token = await readAdminToken(store)
-  const answer = await exchange(context, `${url}/operator/${name}`, {
+  const init = {
     method: 'POST',
     headers: { 'content-type': 'application/json', authorization: `Bearer ${token}` },
     body: JSON.stringify(body),
-  })
+  }
+  const answer = await exchange(context, `${url}/operator/${name}`, init, timeoutMs)
   if (answer === undefined) return undefined
+  if ('missing' in answer) throw uncertain(answer.missing, answer.cause)
   if (answer.status !== 200) throw refusalOf(answer)
   const parsed = Result.safeParse(answer.body)
   if (!parsed.success) throw uncertain('the gateway gave an answer that no act has')
@@ -49,12 +54,31 @@ export async function postAct(context: Context, { url, store, name, body }: Remo
   return { act: name, ...result, ...(bytes && { bytes }) }
 }
 
-/** A GET of the admin listener; `undefined` where nobody listens. */
-export async function getAdmin(context: Context, url: string): Promise<unknown> {
-  const answer = await exchange(context, url, { method: 'GET' })
+/**
+ * A GET of the admin listener: the body of an answer with one of `statuses`; `undefined` where nobody listens. Rejects with
+ * UnavailableError (75) where no such answer came: nothing is changed by looking.
+ */
+export async function getAdmin(
+  context: Context,
+  url: string,
+  { timeoutMs = lookMs, statuses = [200] }: { readonly timeoutMs?: number | undefined; readonly statuses?: readonly number[] },
+): Promise<unknown> {
+  const answer = await exchange(context, url, { method: 'GET' }, timeoutMs)
   if (answer === undefined) return undefined
-  if (answer.status !== 200) throw refusalOf(answer)
+  if ('missing' in answer) throw unanswered(answer.missing, answer.cause)
+  if (!statuses.includes(answer.status)) throw unanswered(`the gateway answered ${answer.status} to ${new URL(url).pathname}`)
   return answer.body
+}
+
+/** Looks are answered from memory. */
+const lookMs = 10_000
+
+function unanswered(detail: string, cause?: unknown): UnavailableError {
+  return new UnavailableError('gateway_unanswered', detail, {
+    cause,
+    retryable: true,
+    hint: "look at the gateway's process and its log, then run the same command again, or give it longer with --timeout",
+  })
 }
 
 interface Answer {
@@ -62,19 +86,43 @@ interface Answer {
   readonly body: unknown
 }
 
-async function exchange(context: Context, url: string, init: RequestInit): Promise<Answer | undefined> {
-  const fetch = await context.edges.fetch()
+/** What was sent may have come to its end all the same. */
+interface NoAnswer {
+  readonly missing: string
+  readonly cause: unknown
+}
+
+async function exchange(
+  context: Context,
+  url: string,
+  init: RequestInit,
+  timeoutMs: number | undefined,
+): Promise<Answer | NoAnswer | undefined> {
+  const { clock, edges } = context
+  const fetch = await edges.fetch()
+  const over = new AbortController()
+  const late = new AbortController()
+  if (timeoutMs !== undefined) {
+    clock.sleep(timeoutMs, over.signal).then(
+      () => late.abort(),
+      // The answer came first.
+      () => undefined,
+    )
+  }
   try {
-    const response = await fetch(url, { ...init, signal: context.signal })
+    const response = await fetch(url, { ...init, signal: AbortSignal.any([context.signal, late.signal]) })
     return { status: response.status, body: await response.json() }
   } catch (error) {
     if (context.signal.aborted) throw context.signal.reason
+    if (late.signal.aborted) return { missing: `the gateway did not answer within ${(timeoutMs ?? 0) / 1000} s`, cause: error }
     if (error instanceof TransportError) {
       if (error.phase === 'connect') return undefined
-      throw uncertain(`no answer came from the gateway (${error.code})`, error)
+      return { missing: `no answer came from the gateway (${error.code})`, cause: error }
     }
-    if (error instanceof SyntaxError) throw uncertain('what answered is no gateway', error)
+    if (error instanceof SyntaxError) return { missing: 'what answered is no gateway', cause: error }
     throw error
+  } finally {
+    over.abort()
   }
 }
 
@@ -90,6 +138,7 @@ function refusalOf({ status, body }: Answer): ProposerError {
   if (status === 503) return new UnavailableError(code, detail, { hint: hint ?? 'run the same command again in a moment' })
   if (status >= 500)
     return new StorageError(code, detail, { hint: 'look at the gateway; whether the act was done is told by running it again' })
+  if (status === 409) return new ConflictError(code, detail, { hint: hint ?? 'look at what stands against it, then run the command again' })
   return new RejectedError(code, detail, { hint: hint ?? 'correct what it says and run the command again' })
 }
 

@@ -1,14 +1,14 @@
 /** `operator store`: proves, folds, exports and, as a last resort, repairs a gateway's store (contract §6, robustness §2). */
 import { Command } from 'commander'
+import { keptDays } from '../../core/gateway/operator/desk.js'
 import { type CandidateRow, candidateRow, createReceipts } from '../../core/gateway/operator/listing.js'
 import { StorageError } from '../../core/protocol/errors.js'
 import { joinPath } from '../../core/storage/durable.js'
 import type { Context } from '../context.js'
-import { jsonText, visible } from '../view/render.js'
+import { fold, jsonText, visible } from '../view/render.js'
 import { act, look, siteOf } from './access.js'
 import { inspectStore } from './inspection.js'
 import { repairCommand } from './repair.js'
-import { reasonOf, reasonOption } from './wallets.js'
 
 export const storeCommand = (context: Context): Command =>
   new Command('store')
@@ -63,24 +63,30 @@ const verifyCommand = (context: Context) =>
           `candidates: ${told.length === 0 ? 'none' : told.join(', ')}`,
           `open slots: ${state.slots.size}; one for each round, no nonce bound twice`,
           ...torn,
-        ].join('\n')
+        ]
+          .map((line) => fold(line, context.output.columns, '  '))
+          .join('\n')
       })
     })
 
 const compactCommand = (context: Context) =>
   new Command('compact')
     .description('fold what is over: nothing that may be asked for goes, and what is younger than 90 days stays told in full')
-    .option(...reasonOption)
-    .action(async (own: { reason?: string }, command: Command) => {
+    .action(async (_own: unknown, command: Command) => {
       const site = await siteOf(context, command)
-      const { result, through } = await act(context, site, 'store/compact', reasonOf(own))
+      const { result, through } = await act(context, site, 'store/compact', {})
       const { before = 0, after = 0 } = result.bytes ?? {}
-      context.output.result(
-        'operator-store-compaction',
-        { bytes_before: before, bytes_after: after, through },
-        () => `the store took ${before} bytes, now ${after}`,
+      context.output.result('operator-store-compaction', { bytes_before: before, bytes_after: after, through }, () =>
+        fold(compactedText(before, after), context.output.columns, '  '),
       )
     })
+
+/** What a fold came to. What is young is told beside what is folded, so that a small store can grow. */
+function compactedText(before: number, after: number): string {
+  const told = `the store took ${before} bytes, now ${after}`
+  if (after <= before) return told
+  return `${told}: it grew, because every candidate is written whole now and the last ${keptDays} days stay told beside that; it shrinks once there is more that is older`
+}
 
 const exportCommand = (context: Context) =>
   new Command('export')
@@ -99,7 +105,7 @@ const exportCommand = (context: Context) =>
         for (const entry of [...state.entries.values()].sort((one, other) => one.sequence - other.sequence)) {
           const candidate = await ledger.get(entry.id)
           if (!candidate) continue
-          const row = candidateRow(candidate, slugs.get(candidate.round.questionId), receipts.byHash)
+          const row = candidateRow(candidate, slugs.get(candidate.round.questionId), receipts)
           count += 1
           if (own.csv === true) {
             if (!isHeaded) output.text(`${Object.keys(row).join(',')}\r\n`)

@@ -1,6 +1,6 @@
 /** `operator allow|disallow|list|pause|resume`: who may propose, and whether anybody may (contract §6, §7). */
 import { Command } from 'commander'
-import type { ActResult } from '../../core/gateway/operator/acts.js'
+import { type ActResult, mostAddresses } from '../../core/gateway/operator/acts.js'
 import { createDecisions, type Decision } from '../../core/gateway/operator/listing.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { UsageError } from '../../core/protocol/errors.js'
@@ -28,6 +28,11 @@ export const allowCommand = (context: Context, verb: 'allow' | 'disallow') =>
     .option(...reasonOption)
     .action(async (given: readonly string[], own: ReasonFlag, command: Command) => {
       const addresses = [...new Set(given.map(requireWallet))]
+      if (addresses.length > mostAddresses) {
+        throw new UsageError('too_many_addresses', `${verb} takes ${mostAddresses} wallets at a time, and these are ${addresses.length}`, {
+          hint: 'split them over several commands',
+        })
+      }
       const site = await siteOf(context, command)
       const acted = await act(context, site, verb, { addresses, ...reasonOf(own) })
       const [now, before] =

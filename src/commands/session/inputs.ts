@@ -6,9 +6,16 @@ import { fromCwd } from './paths.js'
 /** No input of a single-proposal command comes near this; batch files have limits of their own (robustness §6). */
 const maximumBytes = 4 * 1024 * 1024
 
-/** The bytes of a file the user named, or of stdin for `-`. Throws UsageError `input_unreadable` or `input_too_large` (exit 2). */
-export async function readInput(context: Context, path: string): Promise<Uint8Array> {
-  const bytes = path === '-' ? await readStdin(context) : await readNamed(context, path)
+/**
+ * The bytes of a file the user named, or of stdin for `-`. Throws UsageError `input_unreadable` (with `hint`) or `input_too_large`
+ * (exit 2).
+ */
+export async function readInput(
+  context: Context,
+  path: string,
+  hint = 'give the path of a readable file, or - for stdin',
+): Promise<Uint8Array> {
+  const bytes = path === '-' ? await readStdin(context) : await readNamed(context, path, hint)
   if (bytes.length <= maximumBytes) return bytes
   throw tooLarge(path)
 }
@@ -19,14 +26,14 @@ function tooLarge(path: string): UsageError {
   })
 }
 
-async function readNamed(context: Context, path: string): Promise<Uint8Array> {
+async function readNamed(context: Context, path: string, hint: string): Promise<Uint8Array> {
   try {
     return await context.files.read(fromCwd(context.cwd, path))
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : 'unreadable'
     throw new UsageError('input_unreadable', `${path} cannot be read (${code})`, {
       cause: error,
-      hint: 'give the path of a readable file, or - for stdin',
+      hint,
     })
   }
 }
@@ -44,15 +51,18 @@ async function readStdin(context: Context): Promise<Uint8Array> {
 }
 
 /** Parsed JSON of an input. Throws UsageError `input_not_json` naming the input, never its content (R5). */
-export function parseJson(bytes: Uint8Array, name: string): unknown {
+export function parseJson(bytes: Uint8Array, name: string, hint = 'give the file as this program printed it'): unknown {
   try {
     return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
   } catch {
     // the parser's message quotes the input, which may be a signature
-    throw new UsageError('input_not_json', `${name === '-' ? 'stdin' : name} is not JSON in UTF-8`, {
-      hint: 'give the file as this program printed it',
-    })
+    throw new UsageError('input_not_json', `${name === '-' ? 'stdin' : name} is not JSON in UTF-8`, { hint })
   }
+}
+
+/** Parsed JSON of a file that people write, such as gateway.json; `missing` is the hint where it cannot be read. Throws as both above. */
+export async function readOwnJson(context: Context, path: string, missing?: string): Promise<unknown> {
+  return parseJson(await readInput(context, path, missing), path, 'correct the file: JSON takes no comments and no comma before a bracket')
 }
 
 /** Asks yes or no on the terminal. Without one, or with --yes, nothing is asked: `yes` decides or `flag` is named (exit 2). */

@@ -135,10 +135,22 @@ async function unlockSource(context: Context, settings: Settings, passwordFile: 
   })
 }
 
-/** The password in `--password-file` (one line end at its end does not count), or typed without echo on a terminal. */
-export async function readPassword(context: Context, passwordFile: string | undefined, question: string): Promise<string> {
-  if (passwordFile === undefined) return askHidden(context, question, '--password-file <file>')
-  const password = new TextDecoder().decode(await readInput(context, passwordFile)).replace(/\r?\n$/, '')
+/**
+ * The password in the file that `flag` named, `-` for stdin (one line end at its end does not count), or typed without echo on a
+ * terminal. A file that others may read is refused like a key file (UsageError `password_file_mode`).
+ */
+export async function readPassword(
+  context: Context,
+  passwordFile: string | undefined,
+  question: string,
+  flag = '--password-file',
+): Promise<string> {
+  if (passwordFile === undefined) return askHidden(context, question, `${flag} <file>`)
+  const { readPasswordFile } = await import('../../core/io/keys.js')
+  const password =
+    passwordFile === '-'
+      ? new TextDecoder().decode(await readInput(context, passwordFile)).replace(/\r?\n$/, '')
+      : await readPasswordFile(fromCwd(context.cwd, passwordFile))
   if (password !== '') return password
   throw new UsageError('password_empty', `${passwordFile} holds no password`, { hint: 'write the password into the file, on one line' })
 }

@@ -215,7 +215,8 @@ export function maxAmountRaw(setting: Pick<Setting, 'value' | 'from'> | undefine
 /** An empty variable counts as unset, as a shell's `VAR= command` means it. */
 const nonEmpty = (text: string | undefined) => (text === undefined || text === '' ? undefined : text)
 
-function timeoutMs(text: string | undefined): number | undefined {
+/** What --timeout gives, in milliseconds. Throws UsageError `bad_timeout`. */
+export function timeoutMs(text: string | undefined): number | undefined {
   if (text === undefined) return undefined
   const seconds = /^\d+(\.\d{1,3})?$/.test(text) ? Number(text) : 0
   if (seconds > 0 && seconds <= 7 * 86_400) return Math.round(seconds * 1000)

@@ -8,6 +8,8 @@ import type { Outcome, OutcomeKey } from '../protocol/schema.js'
 import { fromHex } from '../protocol/witness.js'
 
 const longestLabel = 80
+/** What is cleaned at all, in UTF-16 units: enough for the longest label with white space in it, and the same for every text. */
+const longestPhrase = 200
 
 /** What `res_data` has to say for each key, so that the key's price means what §2.2 says. */
 const expectedValue: Record<OutcomeKey, RegExp> = { p1: /^0+(\.0+)?$/, p2: /^0*1(\.0+)?$/, p3: /^0*\.50*$/ }
@@ -66,11 +68,28 @@ function firstPhrase(rest: string): string {
   return end < 0 ? rest : rest.slice(0, end)
 }
 
+/** Cut before it is cleaned: whoever asks a question chooses its text, and the cleaning must not cost more for a longer one (R17). */
 function cleanLabel(raw: string): string {
-  const text = plainText(raw)
-    .replace(/[\s,;]+(?:and|or)?[\s,;]*$/i, '')
-    .replace(/^an?\s+/i, '')
-  return text.length > longestLabel ? `${text.slice(0, longestLabel - 1).trimEnd()}…` : text
+  const text = withoutTail(plainText(cutText(raw, longestPhrase))).replace(/^an?\s+/i, '')
+  return text.length > longestLabel ? `${cutText(text, longestLabel - 1).trimEnd()}…` : text
+}
+
+/** Without the separators and the one "and" or "or" that lead to the next label. */
+function withoutTail(text: string): string {
+  const bare = withoutSeparators(text)
+  const conjunction = /[\s,;](?:and|or)$/i.exec(bare)
+  return conjunction ? withoutSeparators(bare.slice(0, conjunction.index)) : bare
+}
+
+function withoutSeparators(text: string): string {
+  let end = text.length
+  while (end > 0 && /[\s,;]/.test(text.charAt(end - 1))) end -= 1
+  return text.slice(0, end)
+}
+
+/** The first `length` UTF-16 units, one less where they would end within a character. */
+function cutText(text: string, length: number): string {
+  return text.slice(0, length).replace(/[\ud800-\udbff]$/, '')
 }
 
 /**

@@ -158,7 +158,7 @@ export type OnChainProposal =
 
 /**
  * The proposal that a round holds as of a block, or `undefined` where it holds none. The oracle keeps the time of the proposal but not
- * its transaction, so the block is searched by that time. Rejects with `ChainError`; so it does where the proposal is `expected`, and the
+ * its transaction, so the blocks of that time are searched. Rejects with `ChainError`; so it does where the proposal is `expected`, and the
  * node does not show log, receipt and calldata: "not ours" must not be concluded from a node that lags. Source: domain §4 (Request), §9.
  */
 export async function locateProposal(
@@ -198,11 +198,11 @@ function carriesPermit(calldata: Hex, { amount, nonce, deadline }: Expected): bo
 }
 
 async function findLog(chain: Chain, request: WitnessRequest, proposalTime: bigint, at: BlockHeader): Promise<ProposedPrice | undefined> {
-  const block = await firstBlockFrom(chain, proposalTime, at)
-  if (block === undefined) return undefined
+  const first = await firstBlockFrom(chain, proposalTime, at)
+  if (first === undefined) return undefined
   const logs = await chain.logs({
-    fromBlock: block,
-    toBlock: block,
+    fromBlock: first,
+    toBlock: await lastBlockOf(chain, proposalTime, first, at.number),
     addresses: [request.oracle],
     topics: [topics.proposePrice, addressTopic(request.requester)],
   })
@@ -236,4 +236,30 @@ async function firstBlockFrom(chain: Chain, timestamp: bigint, last: BlockHeader
     else high = middle
   }
   return low
+}
+
+/** Blocks of one second that are searched at most; chains that make more in a second are none of ours (domain §8). */
+const blocksOfOneTime = 256n
+
+/** Number of the last block with this time, from the first one on; where a chain makes blocks more often than once a second they share it. */
+async function lastBlockOf(chain: Chain, timestamp: bigint, first: bigint, head: bigint): Promise<bigint> {
+  const end = first + blocksOfOneTime - 1n < head ? first + blocksOfOneTime - 1n : head
+  const isOfTime = async (number: bigint) => (await chain.block(number))?.timestamp === timestamp
+  let last = first
+  let beyond = end + 1n
+  // Doubling steps, then half of what is left: mostly the very next block is later, and one read tells.
+  for (let step = 1n; last < end; step *= 2n) {
+    const probe = last + step < end ? last + step : end
+    if (!(await isOfTime(probe))) {
+      beyond = probe
+      break
+    }
+    last = probe
+  }
+  while (last + 1n < beyond) {
+    const middle = (last + beyond) / 2n
+    if (await isOfTime(middle)) last = middle
+    else beyond = middle
+  }
+  return last
 }

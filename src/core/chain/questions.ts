@@ -108,7 +108,8 @@ export function managedRequestId(request: Pick<WitnessRequest, 'requester' | 'id
 export interface RoundReader {
   /**
    * The question's current round as of one block (`at`, else the latest), or `undefined` where no trusted requester knows it, or its
-   * oracle or token is not among the pinned ones. Rejects with `ChainError` where that could not be found out.
+   * oracle or token is not among the pinned ones. Rejects with `ChainError` where that could not be found out: the node did not answer,
+   * or no requester knows the question and a contract among them is not what configuration takes it for.
    */
   read(questionId: Hex, entry?: RegistryEntry, at?: bigint): Promise<Round | undefined>
 }
@@ -164,8 +165,20 @@ export function createRoundReader(chain: Chain, contracts: Contracts): RoundRead
       const reading = { chain, contracts, at: at ?? (await latest(chain)) }
       const wanted = entry?.request?.requester ?? entry?.requester
       const asked = contracts.requesters.filter(({ address }) => wanted === undefined || address === wanted)
-      const rounds = await Promise.all(asked.map((requester) => inRequester(reading, requester, questionId, entry)))
-      return rounds.find((round) => round !== undefined)
+      // One requester that answers in another shape must not hide the questions of all others; a node's silence leaves them open.
+      const odd: ChainError[] = []
+      const rounds = await Promise.all(
+        asked.map((requester) =>
+          inRequester(reading, requester, questionId, entry).catch((error: unknown) => {
+            if (!(error instanceof ChainError) || error.kind === 'unavailable') throw error
+            odd.push(error)
+            return undefined
+          }),
+        ),
+      )
+      const known = rounds.find((round) => round !== undefined)
+      if (known === undefined && odd[0] !== undefined) throw odd[0]
+      return known
     },
   }
 }

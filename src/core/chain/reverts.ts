@@ -5,6 +5,7 @@
 import { decodeAbiParameters, parseAbi, toFunctionSelector } from 'viem'
 import type { Address, Hex } from '../ports.js'
 import { type FailureCode, failures } from '../protocol/candidate.js'
+import { plainText } from './ancillary.js'
 import { roles, roundStates } from './contracts.js'
 
 /** Every error that SignedProposer, Permit2, the managed oracle, its whitelists, the adapter or a known token answers with. */
@@ -78,6 +79,9 @@ export interface RevertReason {
   readonly text: string
 }
 
+/** What is shown of the words of an `Error`, in UTF-16 units. */
+const longestWords = 200
+
 /** Raw revert data of a failed call, decoded. Never throws: data that does not fit its selector's error is `unknown`. */
 export function decodeRevert(raw: Hex): RevertReason {
   if (raw === '0x') return { name: 'empty', args: [], text: 'no revert data' }
@@ -92,7 +96,8 @@ export function decodeRevert(raw: Hex): RevertReason {
     return unknownReason(raw)
   }
   const args = values.map((value) => (typeof value === 'string' && item.name !== 'Error' ? value.toLowerCase() : String(value)))
-  if (item.name === 'Error') return { name: item.name, args, text: JSON.stringify(args[0]) }
+  // Anybody's contract chooses these words, and they are shown and stored (R17, R20).
+  if (item.name === 'Error') return { name: item.name, args, text: JSON.stringify(plainText((args[0] ?? '').slice(0, longestWords))) }
   return { name: item.name, args, text: `${item.name}(${args.join(', ')})` }
 }
 
@@ -139,6 +144,10 @@ export interface RevertContext {
   readonly proposerHasCode?: boolean
   /** Whether that code has been seen to accept this signature at this block, so that a strange revert is not the wallet's. */
   readonly walletAccepts?: boolean
+  /** What `hasRole(DELEGATED_PROPOSER_ROLE, executor)` says at the block of the call; absent where nobody read it. */
+  readonly executorHasRole?: boolean
+  /** Whether SignedProposer is on the whitelist that applies, at the block of the call; absent where nobody read it. */
+  readonly spenderListed?: boolean
   /** Whether the transaction used nearly all of its gas limit. */
   readonly gasExhausted?: boolean
 }
@@ -175,7 +184,8 @@ const permanentErrors = new Set([
 /**
  * Why a `propose` reverted and what follows for its candidate. What only the caller can tell comes first there: an `InvalidNonce` or a
  * `request_not_open` may be our own earlier success, or `superseded`; an unknown request may be a lagging node (domain §7).
- * Throws nothing. Source: domain §7, contract §5.
+ * Data from a call that ran a wallet's code may be forged by it (domain §3.3): the operator, whose faults halt the queue for everybody,
+ * is then blamed only for what our own reads confirm. Throws nothing. Source: domain §7, contract §5.
  */
 export function causeOf(raw: Hex, context: RevertContext): RevertCause {
   const reason = decodeRevert(raw)
@@ -187,17 +197,35 @@ export function causeOf(raw: Hex, context: RevertContext): RevertCause {
     reason,
   })
   const operator = (code: OperatorFaultCode, detail: string): RevertCause => ({ kind: 'operator', code, detail, reason })
+  const hasCode = context.proposerHasCode === true
+  const byWallet = (): RevertCause => {
+    if (refusedByWallet(context))
+      return candidate('signature_not_authorized', `The proposer's wallet refused the signature: ${reason.text}.`)
+    return {
+      kind: 'candidate',
+      code: revertedAt(context),
+      // Domain §7, a wallet's own data: only after the wallet changes, which contract §5 calls not retryable.
+      retryable: false,
+      detail: `The proposer's wallet accepts the signature when it is asked alone, and reverts within propose: ${reason.text}.`,
+      reason,
+    }
+  }
   switch (reason.name) {
     case 'AccessControlUnauthorizedAccount':
       if (reason.args[1] !== roles.delegatedProposer) break
+      if (hasCode && context.executorHasRole !== false) return byWallet()
       return operator('executor_role_missing', `The executor ${reason.args[0]} lacks DELEGATED_PROPOSER_ROLE on SignedProposer: grant it.`)
     case 'PaymentExceedsMaxPayment':
+      // Payment is 0 in every proposal of ours, so no read can confirm this one.
+      if (hasCode) return byWallet()
       return operator('payment_not_zero', 'The executor asked for a payment above the signed maximum: payment must be 0.')
     case 'Panic':
       // 0x11 is the underflow of amount − payment, the only arithmetic of propose() that can fail (domain §2.1 step 9).
       if (reason.args[0] !== '17') break
+      if (hasCode) return byWallet()
       return operator('payment_not_zero', 'The executor asked for a payment above permit.amount: payment must be 0.')
     case 'SenderNotWhitelisted':
+      if (hasCode && (context.hasCustomWhitelist ? context.spenderListed === true : context.spenderListed !== false)) return byWallet()
       if (context.hasCustomWhitelist)
         return candidate('proposer_not_whitelisted', 'SignedProposer is not on the custom whitelist of this request, which may be paused.')
       return operator('signed_proposer_not_whitelisted', "SignedProposer is not on the oracle's default proposer whitelist: list it.")
@@ -229,8 +257,7 @@ export function causeOf(raw: Hex, context: RevertContext): RevertCause {
       const text = reason.args[0] ?? ''
       if (text === 'TRANSFER_FROM_FAILED') return transferFailed(context, candidate)
       if (allowanceTexts.has(text)) return candidate('bond_above_permit', 'The bond is above the permit amount.')
-      if (refusedByWallet(context))
-        return candidate('signature_not_authorized', `The proposer's wallet refused the signature: ${reason.text}.`)
+      if (refusedByWallet(context)) return byWallet()
       return candidate('token_blocked', `The token refused a transfer: ${reason.text}.`)
     }
     default:
@@ -240,16 +267,19 @@ export function causeOf(raw: Hex, context: RevertContext): RevertCause {
     return candidate('signature_not_authorized', `The signature does not authorize this proposal: ${reason.name}.`)
   if (reason.name === 'empty' && context.gasExhausted === true)
     return operator('out_of_gas', 'The transaction ran out of gas: raise its limit.')
-  if ((reason.name === 'empty' || reason.name === 'unknown') && refusedByWallet(context))
-    return candidate('signature_not_authorized', `The proposer's wallet refused the signature: ${reason.text}.`)
+  if ((reason.name === 'empty' || reason.name === 'unknown') && refusedByWallet(context)) return byWallet()
   return {
     kind: 'candidate',
-    code: context.stage === 'simulation' ? 'simulation_reverted' : 'execution_reverted',
+    code: revertedAt(context),
     // The nonce is unspent after any revert: unless we know better, the authorization is still live and must count as such.
     retryable: !permanentErrors.has(reason.name),
     detail: `propose reverted: ${reason.text}.`,
     reason,
   }
+}
+
+function revertedAt({ stage }: RevertContext): RevertFailureCode {
+  return stage === 'simulation' ? 'simulation_reverted' : 'execution_reverted'
 }
 
 function refusedByWallet(context: RevertContext): boolean {

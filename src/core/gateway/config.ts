@@ -245,6 +245,7 @@ function knownKeys(keys: readonly PropertyKey[]): readonly string[] {
  */
 export function applySet(config: GatewayConfig, ...assignments: readonly string[]): GatewayConfig {
   const next: unknown = structuredClone(config)
+  const unset: (() => void)[] = []
   for (const assignment of assignments) {
     const split = assignment.indexOf('=')
     if (split < 1) throw invalidSetting(`--set takes key=value, such as budget.per_ip_items=500`)
@@ -257,8 +258,11 @@ export function applySet(config: GatewayConfig, ...assignments: readonly string[
       throw invalidSetting(`--set ${assignment.slice(0, split)}: no gateway configuration has this key`)
     }
     parent[last] = settingValue(assignment.slice(split + 1))
+    if (parent[last] === null) unset.push(() => delete parent[last])
   }
   try {
+    // Where null is no value of the key, it stands for leaving the key out.
+    if (configFaults(next).length > 0) for (const take of unset) take()
     return parseConfig(next, '--set')
   } catch (error) {
     if (error instanceof UsageError) throw invalidSetting(error.detail)

@@ -3,6 +3,7 @@
  */
 import type { Clock, Hash, Random } from '../ports.js'
 import type { GatewayGauges, Peer, RequestCount, RequestRecord } from '../protocol/call.js'
+import { withoutNodeWords } from '../protocol/node-words.js'
 import { openApiDocument } from '../protocol/openapi.js'
 import { type Refusal, refuse } from '../protocol/refusal.js'
 import type { RecoverPublicKey } from '../protocol/signature.js'
@@ -27,6 +28,8 @@ export interface GatewayParts {
   readonly view: ChainView
   /** Absent where nothing is executed, as for inspection. */
   readonly pipeline?: { faults(): readonly string[] } | undefined
+  /** The RPC nodes that the view is read from, where that is known. */
+  readonly nodes?: (() => readonly { readonly state: 'healthy' | 'aside' }[]) | undefined
   /** A quicker public key recovery than the portable one. */
   readonly recover?: RecoverPublicKey | undefined
   /** Lets other work of the process run between signature checks; default: a sleep of 0 ms. */
@@ -69,6 +72,7 @@ export function createGateway(parts: GatewayParts): Gateway {
       ...(ledger.failed ? ['the store takes no writes any more'] : []),
       ...(ledger.isFull ? ['the disk of the store is full'] : []),
       ...view.faults(),
+      ...nodesFault(parts.nodes?.() ?? []),
       ...(parts.pipeline?.faults() ?? []),
     ]
   }
@@ -192,6 +196,12 @@ export function createGateway(parts: GatewayParts): Gateway {
   }
 }
 
+/** One node aside is made up for by the others; with none left the view only grows old (R16). */
+function nodesFault(nodes: readonly { readonly state: 'healthy' | 'aside' }[]): readonly string[] {
+  if (nodes.length === 0 || nodes.some(({ state }) => state === 'healthy')) return []
+  return [nodes.length === 1 ? 'the RPC node is set aside' : `all ${nodes.length} RPC nodes are set aside`]
+}
+
 /** Labels of a metric must be few: any other method is counted as OTHER. */
 const knownMethods: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE'])
 
@@ -205,7 +215,8 @@ function ownRoutes(readiness: () => readonly string[]): readonly Route[] {
       ...free,
       template: '/readyz',
       run: () => {
-        const reasons = readiness()
+        // Anybody may look here: what the nodes said is for the admin listener (R5).
+        const reasons = readiness().map(withoutNodeWords)
         const body = JSON.stringify({ ready: reasons.length === 0, reasons })
         return reasons.length === 0 ? { status: 200, body } : { status: 503, body, headers: { 'retry-after': '2' } }
       },

@@ -127,7 +127,9 @@ export async function decryptKeystore(text: string, password: string, where: str
   try {
     const ciphertext = fromHex(`0x${crypto.ciphertext.toLowerCase()}`)
     if (!timingSafeEqual(macOf(derived, ciphertext), fromHex(`0x${crypto.mac.toLowerCase()}`))) {
-      throw new UsageError('wrong_password', `the password does not open ${where}`, { hint: 'try again, or check --password-file' })
+      throw new UsageError('wrong_password', `the password does not open ${where}`, {
+        hint: 'try again, or check the file of --password-file; the executor has --executor-password-file',
+      })
     }
     const iv = fromHex(`0x${crypto.cipherparams.iv.toLowerCase()}`)
     const key = new Uint8Array(createDecipheriv('aes-128-ctr', derived.subarray(0, 16), iv).update(ciphertext))

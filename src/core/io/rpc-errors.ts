@@ -1,11 +1,16 @@
 /** What a node's JSON-RPC error means (robustness §3, the node-answer table), in the spellings of geth/bor, erigon, nethermind, besu and anvil. */
 import { ChainError, type ChainErrorKind, type Hex } from '../ports.js'
+import { quoteWords } from '../protocol/node-words.js'
 
 export interface RpcErrorObject {
   readonly code?: number | undefined
   readonly message?: string | undefined
   readonly data?: unknown
 }
+
+/** The node lacks the block or its state: it is behind or pruned. */
+const missingState =
+  /header not found|missing trie node|unknown block|block not found|blockoutofrange|block is out of range|beyond current head|cannot be found|resource not available|historical state/i
 
 /** In order: the first that matches decides. `replacement` comes before the plain `underpriced` that it contains. */
 const spellings: readonly (readonly [ChainErrorKind, RegExp])[] = [
@@ -29,7 +34,10 @@ const spellings: readonly (readonly [ChainErrorKind, RegExp])[] = [
   ],
   [
     'unavailable',
-    /header not found|missing trie node|unknown block|block not found|blockoutofrange|block is out of range|too many requests|rate limit|limit exceeded|request timed out|timeout|execution aborted|try again|resource not available|historical state/i,
+    new RegExp(
+      `${missingState.source}|too many requests|rate limit|limit exceeded|request timed out|timeout|execution aborted|try again|fatalexternalerror`,
+      'i',
+    ),
   ],
   [
     'reverted',
@@ -37,24 +45,57 @@ const spellings: readonly (readonly [ChainErrorKind, RegExp])[] = [
   ],
 ]
 
-/** JSON-RPC codes that say all: 3 is geth's revert, -32015 nethermind's, -32005 and 429 a limit, -32603 an internal failure. */
+/** JSON-RPC codes that say all: 3 is geth's revert, -32015 nethermind's, -32005 and 429 a limit. */
 const byCode: Record<number, ChainErrorKind> = { 3: 'reverted', [-32015]: 'reverted', [-32005]: 'unavailable', 429: 'unavailable' }
 
 /** Methods that run code: only these can revert. */
 const running = new Set(['eth_call', 'eth_estimateGas'])
 
+/** How a message begins whose rest is the contract's own words: those must not be taken for the node's (R16). */
+const quotesContract =
+  /^(?:err(?:or)?: )?(?:(?:vm )?execution reverted|vm exception while processing|vm execution error|transaction reverted|reverted\b)/i
+
 /**
- * The error of a JSON-RPC answer. The message names method and cause and carries no URL (R5); the node's own words are cut and cleaned,
- * because they are outside text.
+ * Ends of a run that are no revert by instruction, so that they come without data: the EVM's own errors as geth, bor, erigon and
+ * nethermind name them, and what anvil and reth put before theirs. Only what is known to be said of a run: an error that nobody knows
+ * stays the node's, because a false revert would fail a candidate for good and a false refusal lets it wait, with the words to read.
  */
-export function chainErrorOf(method: string, error: RpcErrorObject): ChainError {
-  const words = error.message ?? ''
+const haltedRun =
+  /^(?:err: )?evm error:? (?!fatal|database|custom)|(?:invalid|bad)[ _]?jump[ _]?dest|stack limit reached|stack[ _]?(?:under|over)flow|(?:gas|nonce) uint64 overflow|return data out of bounds|write protection|max (?:code|initcode) size exceeded|max call depth exceeded|contract address collision|contract creation code|invalid opcode|invalid code: must not begin|insufficient balance for transfer|static ?call ?violation/i
+
+/** Said of logs: too many for one answer, or too many blocks for one question. A smaller question is answered. */
+const tooManyLogs =
+  /more than [\d,.k]+ (?:results|logs|blocks)|too many (?:results|logs|blocks)|(?:response|result|reply)(?: size| set)?.{0,30}(?:exceed|too (?:large|big|many))|(?:block|reduce the|smaller|maximum) range|range.{0,20}(?:too (?:large|wide|big)|exceed)|limited to .{0,30}(?:range|blocks|results|logs)/i
+
+/** Said of the one who asks: too much of everything, whatever the question. */
+const askedTooOften =
+  /too many requests|rate.?limit|request (?:count|rate|limit)|(?:requests?|calls?) per|per second|compute units|throughput|capacity|quota|credits/i
+
+const longestWords = 2_000
+
+/** Takes out of a text what must not be shown. */
+export type Conceal = (text: string) => string
+
+/**
+ * The error of a JSON-RPC answer. The message names method and cause and carries no URL (R5); the node's own words are cut, cleaned and
+ * quoted, because they are outside text. `conceal` takes out what they may repeat of the URL.
+ */
+export function chainErrorOf(method: string, error: RpcErrorObject, conceal?: Conceal): ChainError {
+  // A contract that reverts with megabytes of words must not cost us a search through all of them.
+  const words = (error.message ?? '').slice(0, longestWords)
   const kind = kindOf(method, error.code, words)
-  const shown = words === '' ? `code ${error.code}` : safeText(words)
-  return new ChainError(kind, `${method}: the node answered: ${shown}`, kind === 'reverted' ? revertDataOf(error) : '0x')
+  const told = error.code === undefined ? 'an error' : `code ${error.code}`
+  const shown = words === '' ? told : `${told}: ${quoteWords(safeText(error.message ?? '', conceal))}`
+  return new ChainError(kind, `${method}: the node answered ${shown}`, kind === 'reverted' ? revertDataOf(error) : '0x')
 }
 
 function kindOf(method: string, code: number | undefined, words: string): ChainErrorKind {
+  if (running.has(method) && (quotesContract.test(words) || haltedRun.test(words))) return 'reverted'
+  if (method === 'eth_getLogs' && !missingState.test(words)) {
+    if (askedTooOften.test(words)) return 'unavailable'
+    // -32005 is EIP-1474's "request exceeds defined limit".
+    if (tooManyLogs.test(words) || code === -32005) return 'refused'
+  }
   const coded = code === undefined ? undefined : byCode[code]
   if (coded !== undefined && (coded !== 'reverted' || running.has(method))) return coded
   for (const [kind, pattern] of spellings) {
@@ -69,8 +110,6 @@ function kindOf(method: string, code: number | undefined, words: string): ChainE
 export function isMissingState(error: ChainError): boolean {
   return error.kind === 'unavailable' && missingState.test(error.message)
 }
-const missingState =
-  /header not found|missing trie node|unknown block|block not found|blockoutofrange|block is out of range|resource not available|historical state/i
 
 /** Raw revert data wherever a client puts it: `data`, `data.data`, `data.result`, `"Reverted 0x…"`. */
 export function revertDataOf(error: RpcErrorObject): Hex {
@@ -91,12 +130,16 @@ function hexIn(value: unknown, depth: number): Hex | undefined {
   return undefined
 }
 
-/** Without URLs, long hex (which may be a signed transaction), control and bidi characters; at most 160 characters. */
-export function safeText(text: string): string {
-  return text
+/** A secret that a cut goes through would not be known any more: it is looked for in more than is ever shown. */
+const longestShown = 160
+const longestSearched = 65_536
+
+/** Without what `conceal` takes out, URLs, long hex (which may be a signed transaction), control and bidi characters; at most 160 characters. */
+export function safeText(text: string, conceal: Conceal = (same) => same): string {
+  return conceal(text.slice(0, longestSearched))
     .slice(0, 4096)
-    .replace(/\b[a-z][a-z0-9+.-]*:\/\/\S+/gi, '[url]')
+    .replace(/[a-z][a-z0-9+.-]{0,30}:\/\/\S+/gi, '[url]')
     .replace(/0x[0-9a-f]{65,}/gi, '[data]')
     .replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029\u200b-\u200f\u202a-\u202e\u2066-\u2069]+/g, ' ')
-    .slice(0, 160)
+    .slice(0, longestShown)
 }

@@ -55,7 +55,8 @@ const operations: readonly Operation[] = [
     summary: 'Whether a wallet may propose now',
     tag: 'Proposals',
     answers: { 200: [schema.Eligibility, 'The answer for this wallet'] },
-    codes: ['invalid_identifier'],
+    // Of a path that is too long.
+    codes: ['invalid_identifier', 'route_not_found'],
   },
   {
     method: 'post',
@@ -204,8 +205,19 @@ const budgetHeaders = {
   'RateLimit-Reset': { description: 'Seconds until it ends', schema: integer },
 }
 const retryAfter = { 'Retry-After': { description: 'Seconds to wait', required: true, schema: { type: 'integer', minimum: 1 } } }
+/** Statuses of what the connection refuses before the budget is asked: those answers have no headers of it. */
+const unbudgeted = new Set([400, 431])
+const maybeBudgetHeaders = Object.fromEntries(
+  Object.entries(budgetHeaders).map(([name, header]) => [
+    name,
+    { ...header, required: false, description: `${header.description}; absent where the connection itself was refused` },
+  ]),
+)
 const headersOf = (free: boolean, status: number) => {
-  const headers = { ...(free ? {} : budgetHeaders), ...(status === 429 || status === 503 ? retryAfter : {}) }
+  const headers = {
+    ...(free ? {} : unbudgeted.has(status) ? maybeBudgetHeaders : budgetHeaders),
+    ...(status === 429 || status === 503 ? retryAfter : {}),
+  }
   return Object.keys(headers).length === 0 ? {} : { headers }
 }
 

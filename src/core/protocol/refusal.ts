@@ -1,5 +1,6 @@
 /** A refusal on the wire (§7, contract §2): the same for a whole call, for one item of a batch, and for what a listener refuses itself. */
 import { type WireCode, wireFailures } from './errors.js'
+import { withoutNodeWords } from './node-words.js'
 import type { WireError } from './schema.js'
 
 export interface Refusal {
@@ -19,12 +20,18 @@ const retryAfterSeconds: Partial<Record<WireCode, number>> = {
   server_busy: 1,
 }
 
-/** A refusal with the status of its code. A 503 tells that nothing was committed and when to come back (contract §2). */
+/** A refusal with the status of its code. A 503 tells that nothing was committed and when to come back (contract §2), never what a node said. */
 export function refuse(code: WireCode, detail: string, rest: Pick<Refusal, 'errors'> = {}): Refusal {
   const { status } = wireFailures[code]
   const seconds = retryAfterSeconds[code]
   if (seconds === undefined) return { status, code, detail, ...rest }
-  return { status, code, detail: `${detail}; nothing was committed, retry in ${seconds} seconds`, retryAfterSeconds: seconds, ...rest }
+  return {
+    status,
+    code,
+    detail: `${withoutNodeWords(detail)}; nothing was committed, retry in ${seconds} seconds`,
+    retryAfterSeconds: seconds,
+    ...rest,
+  }
 }
 
 /** `error` of a refusal, as it stands in an item or a body. */

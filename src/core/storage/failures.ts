@@ -12,7 +12,10 @@ export const isFull = (error: unknown): boolean => ['ENOSPC', 'EDQUOT', 'EFBIG']
 export function damaged(path: string, offset: number, what: string): StorageError {
   return new StorageError('store_damaged', `${path} is damaged at byte ${offset}: ${what}`, {
     httpStatus: 503,
-    hint: 'restore the folder from a backup, and keep this one: what lies before that byte is sound',
+    hint:
+      offset === 0
+        ? 'restore the folder from a backup, and keep this one: its other files may be sound'
+        : 'restore the folder from a backup, and keep this one: what lies before that byte is sound',
   })
 }
 

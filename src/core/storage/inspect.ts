@@ -3,7 +3,7 @@ import type { Files, Hash } from '../ports.js'
 import { ProposerError, StorageError } from '../protocol/errors.js'
 import { joinPath } from './durable.js'
 import { damaged, errorCode, messageOf } from './failures.js'
-import { type Manifest, manifestNames, ownName, readFormat, readManifest } from './manifest.js'
+import { type Manifest, manifestNames, namesIn, ownName, readFormat, readManifestToLook } from './manifest.js'
 import type { LogOptions, StoredRecord } from './record-log.js'
 import { type LogFile, lengthOf, newWalk, offsetOf, type Walk, walkSegment, walkSnapshot } from './walk.js'
 
@@ -171,8 +171,8 @@ async function openInForce(ports: InspectPorts, folder: string) {
   const { files, hash } = ports
   for (let attempt = 1; ; attempt++) {
     // Listed first: a segment gets its first line only after MANIFEST names it.
-    const listed = await listOf(files, folder)
-    const manifest = await readManifest(files, hash, folder)
+    const listed = await namesIn(files, folder)
+    const manifest = await readManifestToLook(files, hash, folder)
     const opened: (LogFile | undefined)[] = []
     for (const [index, name] of (manifest === undefined ? [] : manifestNames(manifest)).entries()) {
       const path = joinPath(folder, name)
@@ -202,14 +202,5 @@ async function refuseOld(files: Files, folder: string, manifest: Manifest, liste
     } finally {
       await handle.close()
     }
-  }
-}
-
-async function listOf(files: Files, folder: string): Promise<readonly string[]> {
-  try {
-    return await files.list(folder)
-  } catch (error) {
-    if (errorCode(error) === 'ENOENT') return []
-    throw error
   }
 }

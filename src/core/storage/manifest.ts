@@ -45,6 +45,60 @@ export async function readManifest(files: Files, hash: Hash, folder: string): Pr
   return { revision: line.sequence, snapshot, segments: segments.map(Number) }
 }
 
+/**
+ * Whether a folder without MANIFEST may be taken for a new log: nothing of ours is in it but what a creation that a crash cut off leaves.
+ * Throws `store_damaged` naming what is there.
+ */
+export async function refuseWithoutManifest(files: Files, folder: string, names: readonly string[]): Promise<void> {
+  for (const name of names) {
+    const own = ownName(name)
+    if (own === undefined || own.temporary) continue
+    if (own.sequence === 1 && (await isEmpty(files, joinPath(folder, name)))) continue
+    throw damaged(joinPath(folder, 'MANIFEST'), 0, `it is missing, but ${name} is there`)
+  }
+}
+
+async function isEmpty(files: Files, path: string): Promise<boolean> {
+  const handle = await files.open(path, 'read')
+  try {
+    return (await handle.size()) === 0
+  } finally {
+    await handle.close()
+  }
+}
+
+/**
+ * MANIFEST as a reader takes it, who may look while a writer makes the log: `undefined` for a folder that is missing or holds no log yet.
+ * Throws `store_damaged` where a writer would: MANIFEST missing beside files of a log, or FORMAT missing beside MANIFEST.
+ */
+export async function readManifestToLook(files: Files, hash: Hash, folder: string): Promise<Manifest | undefined> {
+  for (let attempt = 1; ; attempt++) {
+    const manifest = await readManifest(files, hash, folder)
+    if (manifest !== undefined) {
+      // It is made before MANIFEST, so it is there by now.
+      if (!(await files.exists(joinPath(folder, 'FORMAT')))) throw damaged(joinPath(folder, 'FORMAT'), 0, 'it is missing')
+      return manifest
+    }
+    try {
+      await refuseWithoutManifest(files, folder, await namesIn(files, folder))
+      return undefined
+    } catch (error) {
+      // A writer may have made the log between the two looks: then MANIFEST is there now.
+      if (attempt > 1) throw error
+    }
+  }
+}
+
+/** What is in a folder; nothing where it is missing. */
+export async function namesIn(files: Files, folder: string): Promise<readonly string[]> {
+  try {
+    return await files.list(folder)
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return []
+    throw error
+  }
+}
+
 /** Puts a manifest in force; durable on return. */
 export async function publishManifest(files: Files, hash: Hash, folder: string, manifest: Manifest, timeMs: number): Promise<void> {
   const head = { previous: noCheck, sequence: manifest.revision, durableBytes: 0, kind: 'manifest', timeMs, more: 0 }

@@ -1,6 +1,6 @@
 import { joinPath } from './durable.js'
 import { damaged, errorCode, named } from './failures.js'
-import { type Manifest, manifestNames, readFormat, readManifest } from './manifest.js'
+import { type Manifest, manifestNames, readFormat, readManifestToLook } from './manifest.js'
 import type { LogOptions, LogPorts, RecordLogReader, StoredRecord } from './record-log.js'
 import { walkAll } from './recovery.js'
 import { fileOf, type LogFile, newWalk, readRecord } from './walk.js'
@@ -26,7 +26,7 @@ export async function openLogReader(
     let missing = ''
     // A compaction may remove files between reading MANIFEST and opening them; the next MANIFEST names the new ones.
     for (let attempt = 0; attempt < 5; attempt++) {
-      const found = await readManifest(files, hash, folder)
+      const found = await readManifestToLook(files, hash, folder)
       if (found === undefined) return { manifest: undefined, opened: [] }
       const handles: LogFile[] = []
       try {

@@ -1,7 +1,17 @@
 import type { FileHandle } from '../ports.js'
 import { copyRange, joinPath, makeDurableDir, publishFile, removeIfThere } from './durable.js'
 import { damaged, errorCode } from './failures.js'
-import { logName, type Manifest, manifestNames, ownName, publishFormat, publishManifest, readFormat, readManifest } from './manifest.js'
+import {
+  logName,
+  type Manifest,
+  manifestNames,
+  ownName,
+  publishFormat,
+  publishManifest,
+  readFormat,
+  readManifest,
+  refuseWithoutManifest,
+} from './manifest.js'
 import type { LogOptions, LogPorts, StoredRecord } from './record-log.js'
 import { type LogFile, lengthOf, newWalk, type Walk, walkSegment, walkSnapshot } from './walk.js'
 
@@ -101,12 +111,7 @@ async function openFile(ports: LogPorts, folder: string, name: string, index: nu
 async function create(ports: LogPorts, folder: string, options: LogOptions, names: readonly string[]): Promise<Manifest> {
   const { files } = ports
   const first = joinPath(folder, logName(1))
-  for (const name of names) {
-    const own = ownName(name)
-    if (own === undefined || own.temporary) continue
-    if (own.sequence === 1 && (await sizeOf(ports, first)) === 0) continue
-    throw damaged(joinPath(folder, 'MANIFEST'), 0, `it is missing, but ${name} is there`)
-  }
+  await refuseWithoutManifest(files, folder, names)
   await options.fence?.()
   await publishFormat(files, folder, options.format)
   await (await files.open(first, 'append')).close()

@@ -8,7 +8,7 @@ import { copyRange, joinPath, publishFile, putInForce, writeAll } from './durabl
 import { damaged, errorCode } from './failures.js'
 import { type Damage, type Inspection, type InspectOptions, soundRecords } from './inspect.js'
 import { decodeLine, encodeData, encodeLine } from './line.js'
-import { logName, type Manifest, manifestNames, publishManifest } from './manifest.js'
+import { logName, type Manifest, manifestNames, namesIn, publishManifest } from './manifest.js'
 import type { NewRecord } from './record-log.js'
 import { writeSnapshot } from './snapshot.js'
 import { internalKinds, type LogFile } from './walk.js'
@@ -28,7 +28,10 @@ export interface Loss {
 
 const chunkBytes = 1024 * 1024
 
-/** What a repair would give up. Reads only. */
+/**
+ * What a repair would give up, with what an earlier one that was killed before its MANIFEST has set aside already: MANIFEST still names
+ * those segments. Reads only.
+ */
 export async function lossOf(
   { files, hash }: Pick<RepairPorts, 'files' | 'hash'>,
   folder: string,
@@ -38,16 +41,14 @@ export async function lossOf(
   const soundLines: Record<string, number> = {}
   const lostFiles: string[] = []
   let bytes = 0
-  for (const [at, name] of manifestNames(manifest).entries()) {
-    if (at < index) continue
+  for (const { name, from, optional } of await partsLost(files, folder, manifest, { index, offset })) {
     const handle = await files.open(joinPath(folder, name), 'read').catch((error: unknown) => {
-      if (errorCode(error) === 'ENOENT') return undefined
+      if (errorCode(error) === 'ENOENT' && optional) return undefined
       throw error
     })
     if (handle === undefined) continue
     try {
       const size = await handle.size()
-      const from = at === index ? offset : 0
       if (size > from) lostFiles.push(name)
       bytes += size - from
       let carry: Uint8Array = new Uint8Array(0)
@@ -73,6 +74,47 @@ export async function lossOf(
   return { bytes, files: lostFiles, soundLines }
 }
 
+/** Files that go, or went in a repair that was killed, each from a byte on. */
+async function partsLost(files: Files, folder: string, manifest: Manifest, { index, offset }: Pick<Damage, 'index' | 'offset'>) {
+  const names = await namesIn(files, folder)
+  const inForce = manifestNames(manifest)
+  const parts: { name: string; from: number; optional: boolean }[] = []
+  for (const [at, name] of inForce.entries()) {
+    if (at < index) continue
+    const aside = names.includes(name) ? undefined : asideOf(names, name)
+    parts.push({ name: aside ?? name, from: at === index && aside === undefined ? offset : 0, optional: true })
+  }
+  return [...cutBefore(names, inForce, index).map((name) => ({ name, from: 0, optional: false })), ...parts]
+}
+
+/** Under which name a file was set aside; the latest, where that happened more than once. */
+function asideOf(names: readonly string[], name: string): string | undefined {
+  const numbered = names.flatMap((one) => {
+    if (one === `lost-${name}`) return [{ one, n: 1 }]
+    const n = one.startsWith(`lost-${name}.`) ? Number(one.slice(`lost-${name}.`.length)) : Number.NaN
+    return Number.isInteger(n) ? [{ one, n }] : []
+  })
+  return numbered.sort((a, b) => b.n - a.n)[0]?.one
+}
+
+/**
+ * The tail of the file before the damage, where a killed repair has saved and cut it: the damage that is found now is then the absence of
+ * the segment behind it, which that repair has set aside.
+ */
+function cutBefore(names: readonly string[], inForce: readonly string[], index: number): readonly string[] {
+  const [before, missing] = [inForce[index - 1], inForce[index]]
+  if (before === undefined || missing === undefined || names.includes(missing) || asideOf(names, missing) === undefined) return []
+  const tails = names.flatMap((name) => {
+    const [, from, rest, n = '1'] = /^lost-(\d+)-(.+?\.jsonl)(?:\.(\d+))?$/.exec(name) ?? []
+    return rest === before ? [{ name, from: Number(from), n: Number(n) }] : []
+  })
+  // Tries that were killed earlier may have saved the same tail again.
+  return tails
+    .sort((a, b) => b.from - a.from || b.n - a.n)
+    .slice(0, 1)
+    .map(({ name }) => name)
+}
+
 /**
  * Cuts the log at the damage. `said` makes the record that ends it, told where the rest was saved. The caller holds the folder's lock.
  * Rejects with `store_damaged` where nothing sound would be left, and with what the disk refuses.
@@ -93,9 +135,10 @@ export async function repairLog(
   const last = goesWhole ? damage.index - 1 : damage.index
   if (damage.end.sequence === 0) throw damaged(joinPath(folder, damage.file), 0, 'nothing before it is sound, so nothing would be left')
 
-  const saved: string[] = []
+  const there = await namesIn(files, folder)
+  const saved: string[] = [...cutBefore(there, names, damage.index)]
   if (!goesWhole) saved.push(await saveTail(files, folder, damage))
-  for (const name of names.slice(last + 1)) saved.push(...(await setAside(files, folder, name)))
+  for (const name of names.slice(last + 1)) saved.push(...(await setAside(files, folder, name, there)))
   await files.syncDir(folder)
 
   const timeMs = Math.trunc(ports.clock.nowMs())
@@ -190,14 +233,14 @@ async function saveTail(files: Files, folder: string, { file, offset }: Damage):
   return name
 }
 
-/** Gives a whole file another name; nothing where it is missing. */
-async function setAside(files: Files, folder: string, name: string): Promise<string[]> {
+/** Gives a whole file another name; where it is missing, the name that a killed repair has given it. */
+async function setAside(files: Files, folder: string, name: string, there: readonly string[]): Promise<string[]> {
   const aside = await freeName(files, folder, `lost-${name}`)
   try {
     await files.rename(joinPath(folder, name), joinPath(folder, aside))
     return [aside]
   } catch (error) {
-    if (errorCode(error) === 'ENOENT') return []
+    if (errorCode(error) === 'ENOENT') return [asideOf(there, name) ?? []].flat()
     throw error
   }
 }

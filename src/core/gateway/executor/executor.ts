@@ -3,16 +3,21 @@
  * decisions carried out, each step durable before the next (robustness §3). Whatever is interrupted goes on from the store after a restart
  * (R15, R23).
  */
+import { permit2Abi } from '../../chain/contracts.js'
 import { locateProposal } from '../../chain/propose.js'
+import { readContract } from '../../chain/reading.js'
 import { ChainError, type ChainReceipt, type Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
+import { nonceBit, nonceUsed } from '../../protocol/permit.js'
 import type { Change, Slot, SlotAttempt } from '../ledger/ledger.js'
 import { commitOn } from '../pipeline/commit-on.js'
 import { failureOf } from '../pipeline/progress.js'
 import { isOwn } from '../pipeline/selection.js'
 import type { Verdict } from '../pipeline/validation.js'
 import type { Heads } from '../view/view.js'
-import { chunks, fitTogether, type Judged, type Load } from './packing.js'
+import { createLoners } from './loners.js'
+import { createOpening } from './opening.js'
+import { fitTogether, type Load } from './packing.js'
 import { explainRevert } from './revert-reason.js'
 import { createSender, type SenderPorts } from './sender.js'
 import { type Action, next, type SlotFacts } from './slot.js'
@@ -22,6 +27,7 @@ import {
   confirmedChanges,
   type Ending,
   indexedChanges,
+  minedChange,
   retreatChanges,
   revertedChanges,
   type SlotEnd,
@@ -30,8 +36,6 @@ import {
 import { candidateFacts, type Gathered, gather } from './slot-facts.js'
 import { carriedBy, carrying, readProposeCalldata, readTransaction } from './transaction.js'
 
-/** Slots whose transaction is not mined, at most: a node keeps few pending transactions of one account. */
-const mostPendingSlots = 16
 /** A permit that ends sooner than this after the head would likely be mined too late. */
 const sendMarginSeconds = 5n
 /** Steps of one slot in one go; more means that a decision does not hold, and the next head is awaited. */
@@ -43,8 +47,10 @@ export interface ExecutorPorts extends SenderPorts {
   readonly most: number
   /** Judges a candidate anew, just before a nonce is bound to it. */
   judge(candidate: Candidate, heads: Heads): Promise<Verdict>
-  /** False where the head shows that the candidate cannot execute any more: its round is taken or over, its nonce gone. */
+  /** False where the head shows that the candidate's round is taken or over. */
   isOpen(candidate: Candidate): boolean
+  /** Whether its permit nonce was once seen spent; a reorganisation may have undone that. */
+  maybeSpent(candidate: Candidate): boolean
 }
 
 export interface Executor {
@@ -66,8 +72,11 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   const sender = createSender(ports)
   const { patience } = sender
   const loads = new Map<string, Load>()
-  /** Were in a transaction that reverted as a whole: they go by themselves from now on. */
-  const alone = new Set<string>()
+  const loners = createLoners()
+  /** What keeps single slots, or new ones, from going on; by slot id, or under a name. */
+  const troubles = new Map<string, string>()
+  /** Candidates whose permit nonce is spent at the head that is looked at. */
+  let spent: ReadonlySet<string> = new Set()
   /** Head at which a slot's nonce was first seen taken. */
   const takenSince = new Map<string, bigint>()
 
@@ -83,7 +92,8 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     const { timestamp } = heads.latest
     return (timestamp > wall ? timestamp : wall) + sendMarginSeconds > BigInt(deadline)
   }
-  const isDoomed = (candidate: Candidate, heads: Heads) => deadlinePassed(candidate, heads) || !ports.isOpen(candidate)
+  const isDoomed = (candidate: Candidate, heads: Heads) =>
+    deadlinePassed(candidate, heads) || !ports.isOpen(candidate) || spent.has(candidate.id)
 
   const factsOf = (slot: Slot, gathered: Gathered): SlotFacts => {
     const { heads } = gathered
@@ -102,6 +112,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
         deadlinePassed: (candidate) => deadlinePassed(candidate, heads),
       }),
       sendDue: newest === undefined || patience.isDue(newest.hash),
+      renewDue: newest !== undefined && patience.isRejected(newest.hash, heads.latest.number),
       bumpDue: newest !== undefined && wantsHigherFee(slot, newest, gathered) && sender.mayRaise(slot, newest),
       maySend: gathered.maySend,
       maySign: slot.executor === signer.address,
@@ -135,8 +146,10 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     const nowMs = clock.nowMs()
     const carried = 'attempt' in action ? alive.filter(({ id }) => action.attempt?.candidateIds.includes(id)) : alive
     if (action.kind !== 'close-taken') takenSince.delete(slot.id)
+    if (action.kind !== 'wait') troubles.delete(slot.id)
     switch (action.kind) {
       case 'wait':
+        if (action.stuck) troubles.set(slot.id, `${action.why}: the fee that it pays may be too low for this chain`)
         return false
       case 'prepare':
         return prepare(slot, alive, heads)
@@ -175,7 +188,12 @@ export function createExecutor(ports: ExecutorPorts): Executor {
       case 'close-reverted':
         return closeReverted(slot, action.attempt, action.receipt, alive, heads)
       case 'close-cancelled':
-        return close(slot, alive, closeChanges(slot, { kind: 'cancelled', hash: action.attempt.hash }, endsOf(alive, heads), nowMs))
+        return close(slot, alive, [
+          minedChange(slot, action.receipt),
+          ...closeChanges(slot, { kind: 'cancelled', hash: action.attempt.hash }, endsOf(alive, heads), nowMs),
+        ])
+      case 'close-abandoned':
+        return close(slot, alive, closeChanges(slot, { kind: 'foreign', hash: null }, endsOf(alive, heads), nowMs))
       case 'close-taken':
         return closeTaken(slot, alive, heads)
     }
@@ -185,7 +203,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     if (!(await commit(basis, changes))) return false
     loads.delete(slot.id)
     takenSince.delete(slot.id)
-    for (const id of slot.candidateIds) if (ledger.byId(id)?.status !== 'validated') alone.delete(id)
+    troubles.delete(slot.id)
     sender.forget(slot)
     return false
   }
@@ -201,12 +219,12 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     candidates.map((candidate) => ({ candidate, end: withoutTransaction(candidate, heads) }))
 
   const prepare = async (slot: Slot, alive: readonly Candidate[], heads: Heads): Promise<boolean> => {
-    let load = loads.get(slot.id)
+    let load = slot.attempts.length === 0 ? loads.get(slot.id) : undefined
     if (load === undefined) {
-      // After a restart: nothing was signed under this nonce, so what does not stand any more is not sent at all.
-      const { judged, unknown } = await judgeAll(alive, heads)
+      // After a restart, or where no node takes what was signed: what does not stand any more is not sent at all.
+      const { judged, unknown } = await opening.judgeAll(alive, heads)
       if (unknown) return false
-      load = (await fitTogether(packing, judged))[0]
+      load = (await fitTogether(packing, judged)).loads[0]
     }
     if (load === undefined) return sender.sign(slot, { kind: 'cancel' }, heads, alive)
     const candidateIds = load.carried.map(({ candidate }) => candidate.id)
@@ -243,7 +261,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
       const end = await explainRevert({ chain, contracts }, candidate, slot.executor, attempt, receipt, heads)
       ends.push({ candidate, end: end.kind === 'again' ? { kind: 'again' } : end })
     }
-    if (attempt.candidateIds.length > 1) for (const { candidate } of ends) alone.add(candidate.id)
+    if (attempt.candidateIds.length > 1) for (const { candidate, end } of ends) loners.note(candidate, end.kind === 'failed')
     return close(slot, alive, closeChanges(slot, { kind: 'reverted', hash: attempt.hash }, ends, clock.nowMs()))
   }
 
@@ -271,27 +289,6 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     return proposal && isOwn(candidate, proposal) ? proposal : undefined
   }
 
-  /** Everything that can be found out before a nonce is bound: nonces are not burnt for what cannot be sent (robustness §3). */
-  const judgeAll = async (candidates: readonly Candidate[], heads: Heads) => {
-    const judged: Judged[] = []
-    const refused = new Map<string, Verdict>()
-    let unknown = false
-    const verdicts = await Promise.all(candidates.map((candidate) => ports.judge(candidate, heads)))
-    for (const [index, candidate] of candidates.entries()) {
-      const verdict = verdicts[index]
-      if (verdict === undefined || verdict.kind === 'unknown') unknown = true
-      else if (verdict.kind !== 'valid') refused.set(candidate.id, verdict)
-      else if (deadlinePassed(candidate, heads)) refused.set(candidate.id, { kind: 'wait', why: 'too late to send' })
-      else judged.push({ candidate, calldata: verdict.calldata })
-    }
-    return { judged, refused, unknown }
-  }
-
-  const hasRoom = (nonceLatest: number) => {
-    const pending = ledger.slots().filter(({ executor, nonce }) => executor === signer.address && nonce >= nonceLatest)
-    return pending.length < mostPendingSlots
-  }
-
   /** Binds the next nonce to a load and sends it. */
   const launch = async (load: Load, heads: Heads, nonceLatest: number) => {
     const slot: Slot = {
@@ -307,61 +304,60 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     loads.set(slot.id, load)
     await ports.failpoint('reserved')
     const fresh = { heads, maySend: true, nonceLatest, nonceFinalized: 0, receipts: new Map(), held: new Set<Hex>() }
-    await drive(slot.id, fresh).catch(nextTime)
+    await drive(slot.id, fresh).catch(later(slot.id))
   }
+
+  /** One slot's trouble with the chain holds up no other; the next look takes it up again. An odd answer is told meanwhile. */
+  const later = (name: string) => (error: unknown) => {
+    if (!(error instanceof ChainError)) throw error
+    if (error.kind !== 'unavailable') troubles.set(name, error.message)
+    return undefined
+  }
+
+  /** Memory alone cancels nothing: what was once seen spent is read again, at the head that is looked at. */
+  const readSpent = async (slots: readonly Slot[], heads: Heads): Promise<ReadonlySet<string>> => {
+    const suspects = slots.flatMap(aliveOf).filter(ports.maybeSpent)
+    const found = await Promise.all(
+      suspects.map(async ({ id, proposer, nonce }) => {
+        const { word } = nonceBit(BigInt(nonce))
+        const bitmap = await readContract(chain, heads.latest.number, contracts.permit2, permit2Abi, 'nonceBitmap', [proposer, word])
+        return nonceUsed(BigInt(nonce), bitmap) ? [id] : []
+      }),
+    )
+    return new Set(found.flat())
+  }
+
+  const opening = createOpening({
+    ...ports,
+    packing,
+    sender,
+    deadlinePassed,
+    goesAlone: ({ candidate, walletHasCode }) => walletHasCode || loners.has(candidate),
+    launch,
+    odd: later('opening'),
+  })
 
   return {
     async follow(heads, maySend) {
       const slots = ledger.slots()
       if (slots.length === 0) return
       const gathered = await gather(chain, slots, heads, maySend)
+      spent = await readSpent(slots, heads)
       // In order of nonces: the lowest has to be mined first.
       for (const slot of slots) {
         const facts = gathered.get(slot.id)
-        if (facts) await drive(slot.id, facts).catch(nextTime)
+        troubles.delete(slot.id)
+        if (facts) await drive(slot.id, facts).catch(later(slot.id))
       }
     },
-    async open(candidates, heads, isStopping) {
-      // R3: a round has one slot, whoever its candidate is.
-      const busy = new Set(ledger.slots().flatMap((slot) => slot.candidateIds.flatMap((id) => ledger.byId(id)?.roundKey ?? [])))
-      const free = candidates.filter(({ round }) => !busy.has(round.key))
-      const refused = new Map<string, Verdict>()
-      if (free.length === 0) return refused
-      const nonceLatest = await chain.transactionCount(signer.address, 'latest')
-      for (let at = 0; at < free.length && hasRoom(nonceLatest) && !isStopping(); at += ports.most) {
-        const found = await judgeAll(free.slice(at, at + ports.most), heads)
-        for (const [id, verdict] of found.refused) refused.set(id, verdict)
-        // Where the operator has to act first, judging more would only ask for more of the same.
-        if ([...found.refused.values()].some(({ kind }) => kind === 'operator')) break
-        for (const group of chunks(found.judged, ports.most, ({ id }) => alone.has(id))) {
-          const fitting = await fitTogether(packing, group).catch(unanswered)
-          for (const load of fitting) {
-            if (!hasRoom(nonceLatest) || isStopping() || !(await sender.canPay(load.gas, heads).catch(unpaid))) break
-            await launch(load, heads, nonceLatest)
-          }
-        }
-      }
-      return refused
+    open(candidates, heads, isStopping) {
+      troubles.delete('opening')
+      return opening.open(candidates, heads, isStopping)
     },
     faults() {
       const others = ledger.slots().filter((slot) => slot.executor !== signer.address)
       const strangers = others.map(({ executor, nonce }) => `nonce ${nonce} of the former executor ${executor} is not settled yet`)
-      return [...sender.faults(), ...strangers]
+      return [...sender.faults(), ...troubles.values(), ...strangers]
     },
   }
-}
-
-/** One slot's trouble with the chain holds up no other; the next look takes it up again. */
-function nextTime(error: unknown): void {
-  if (!(error instanceof ChainError)) throw error
-}
-
-function unanswered(error: unknown): readonly Load[] {
-  nextTime(error)
-  return []
-}
-
-function unpaid(error: unknown): false {
-  nextTime(error)
-  return false
 }

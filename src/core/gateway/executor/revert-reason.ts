@@ -1,5 +1,5 @@
 /** Why one of our mined transactions reverted, and what follows for its candidate (domain §7, §9 After sending; contract §5). */
-import { oracleAbi } from '../../chain/contracts.js'
+import { oracleAbi, roles, signedProposerAbi } from '../../chain/contracts.js'
 import { locateProposal } from '../../chain/propose.js'
 import { readContract } from '../../chain/reading.js'
 import { causeOf } from '../../chain/reverts.js'
@@ -50,17 +50,21 @@ export async function explainRevert(
   const found = await replay(chain, { to: transaction.to, data: own, from: executor, gas: transaction.gas }, last.number)
   if (found === undefined) {
     if (proposals.length > 1) return { kind: 'again', why: 'another proposal of the same transaction reverted' }
-    const detail = `The transaction ${attempt.hash} reverted, and the same call succeeds at its block: another transaction stood in its way.`
-    return { kind: 'failed', failure: failureOf('confirmation', 'execution_reverted', detail, true) }
+    const isWallet = (await chain.code(candidate.proposer, last.number)) !== '0x'
+    const because = isWallet ? 'the wallet may answer otherwise when it is mined' : 'another transaction stood in its way'
+    const detail = `The transaction ${attempt.hash} reverted, and the same call succeeds at its block: ${because}.`
+    return { kind: 'failed', failure: failureOf('confirmation', 'execution_reverted', detail, !isWallet) }
   }
   // What the cause depends on may have changed within the block too.
   const header = found.block === last.number ? last : ((await chain.block(found.block)) ?? last)
   const key = [request.requester, request.identifier, BigInt(request.timestamp), request.ancillaryData] as const
-  const [list, funds, roundState, code] = await Promise.all([
+  const asked = [roles.delegatedProposer, executor] as const
+  const [list, funds, roundState, code, executorHasRole] = await Promise.all([
     told(readWhitelist(chain, contracts, request, candidate.proposer, header)),
     told(readFunds(chain, contracts, token, candidate.proposer, header)),
     told(readContract(chain, header.number, request.oracle, oracleAbi, 'getState', key)),
     chain.code(candidate.proposer, header.number),
+    told(readContract(chain, header.number, contracts.signedProposer, signedProposerAbi, 'hasRole', asked)),
   ])
   const cause = causeOf(found.data, {
     stage: 'execution',
@@ -71,6 +75,8 @@ export async function explainRevert(
     ...funds,
     ...(roundState === undefined ? {} : { roundState }),
     proposerHasCode: code !== '0x',
+    ...(executorHasRole === undefined ? {} : { executorHasRole }),
+    ...(list === undefined ? {} : { spenderListed: list.spenderListed }),
     // Nearly all of the limit: the last 64th stays with the caller when an inner call runs out (EIP-150).
     gasExhausted: proposals.length === 1 && receipt.gasUsed * 100n >= transaction.gas * 97n,
   })

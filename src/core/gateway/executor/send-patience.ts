@@ -29,6 +29,10 @@ export interface SendPatience {
   refused(hash: Hex, headNumber: bigint, kind: ChainErrorKind): void
   /** Blocks since the first refusal in a row. */
   refusedForBlocks(hash: Hex, headNumber: bigint): bigint
+  /** Whether nodes refuse it for what it is, some blocks long already. */
+  isRejected(hash: Hex, headNumber: bigint): boolean
+  /** The count of refusals begins anew. */
+  startOver(hash: Hex): void
   forget(hash: Hex): void
 }
 
@@ -37,6 +41,7 @@ interface Memory {
   dueAtMs: number
   pending: { readonly since: bigint; readonly sinceMs: number } | undefined
   refusedSince: bigint | undefined
+  rejectedSince: bigint | undefined
   /** The head at which it was first refused for its fee. */
   underpricedAt: bigint | undefined
 }
@@ -44,7 +49,14 @@ interface Memory {
 /** Times on the monotonic clock (R13). */
 export function createSendPatience(clock: Clock, random: Random): SendPatience {
   const memories = new Map<Hex, Memory>()
-  const fresh = (): Memory => ({ tries: 0, dueAtMs: 0, pending: undefined, refusedSince: undefined, underpricedAt: undefined })
+  const fresh = (): Memory => ({
+    tries: 0,
+    dueAtMs: 0,
+    pending: undefined,
+    refusedSince: undefined,
+    rejectedSince: undefined,
+    underpricedAt: undefined,
+  })
   const of = (hash: Hex) => {
     const memory = memories.get(hash) ?? fresh()
     memories.set(hash, memory)
@@ -75,16 +87,26 @@ export function createSendPatience(clock: Clock, random: Random): SendPatience {
       const memory = of(hash)
       memory.pending ??= { since: headNumber, sinceMs: clock.monotonicMs() }
       memory.refusedSince = undefined
+      memory.rejectedSince = undefined
       memory.underpricedAt = undefined
       postpone(memory)
     },
     refused(hash, headNumber, kind) {
       const memory = of(hash)
       memory.refusedSince ??= headNumber
+      memory.rejectedSince = kind === 'refused' ? (memory.rejectedSince ?? headNumber) : undefined
       if (kind === 'underpriced') memory.underpricedAt ??= headNumber
       postpone(memory)
     },
     refusedForBlocks: (hash, headNumber) => headNumber - (memories.get(hash)?.refusedSince ?? headNumber),
+    isRejected(hash, headNumber) {
+      const since = memories.get(hash)?.rejectedSince
+      return since !== undefined && headNumber - since >= patientBlocks
+    },
+    startOver(hash) {
+      const memory = memories.get(hash)
+      if (memory) memory.rejectedSince = undefined
+    },
     forget: (hash) => memories.delete(hash),
   }
 }

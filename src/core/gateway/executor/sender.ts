@@ -39,8 +39,13 @@ export interface Sender {
   mayRaise(slot: Slot, attempt: SlotAttempt): boolean
   /** Hands the stored bytes over. True where the slot may go on at once. */
   send(slot: Slot, attempt: SlotAttempt, slotCandidates: readonly Candidate[], heads: Heads): Promise<boolean>
-  /** Whether a transaction with this gas limit can be paid for now; what stands against it becomes a fault. Rejects with `ChainError`. */
+  /**
+   * Whether a transaction with this gas limit can be paid for now; what stands against it becomes a fault until `solvent`. Rejects with
+   * `ChainError`.
+   */
   canPay(gas: bigint, heads: Heads): Promise<boolean>
+  /** All that was to be paid for could be. */
+  solvent(): void
   forget(slot: Slot): void
   faults(): readonly string[]
 }
@@ -88,6 +93,9 @@ export function createSender(ports: SenderPorts): Sender {
           ? { to: contracts.signedProposer, data: wish.data, gas: wish.gas }
           : { to: signer.address, data: '0x' as const, gas: await selfTransferGas() }
       const { raw, hash } = await signTransaction(signer, { chainId: contracts.chainId, nonce: slot.nonce, ...call, ...found })
+      // Signed again for the same fees it is the same transaction: then the bytes that are there go on.
+      patience.startOver(hash)
+      if (slot.attempts.some((attempt) => attempt.hash === hash)) return false
       const attempt: SlotAttempt = {
         hash,
         raw,
@@ -130,12 +138,12 @@ export function createSender(ports: SenderPorts): Sender {
       const [found, balanceWei] = await Promise.all([fees('propose', heads), chain.balance(signer.address)])
       if (found === undefined) return false
       const costWei = gas * found.maxFeePerGas
-      if (balanceWei >= costWei) {
-        faults.delete('funds')
-        return true
-      }
-      faults.set('funds', `the executor ${signer.address} holds ${balanceWei} wei, its transaction may cost ${costWei}: fund it`)
+      if (balanceWei >= costWei) return true
+      faults.set('short', `the executor ${signer.address} holds ${balanceWei} wei, its transaction may cost ${costWei}: fund it`)
       return false
+    },
+    solvent: () => {
+      faults.delete('short')
     },
     forget(slot) {
       clear(slot)

@@ -69,7 +69,11 @@ export function retreatChanges(slot: Slot, candidates: readonly Candidate[], now
 }
 const restsOnReceipt: ReadonlySet<Submission['status']> = new Set(['confirmed', 'indexed', 'reverted'])
 
-const mined = (slot: Slot, { transactionHash: hash, blockNumber, blockHash, status, gasUsed, gasPriceWei }: ChainReceipt): Change => ({
+/** A receipt on record: block, status and cost of what was mined. */
+export const minedChange = (
+  slot: Slot,
+  { transactionHash: hash, blockNumber, blockHash, status, gasUsed, gasPriceWei }: ChainReceipt,
+): Change => ({
   kind: 'slot.mined',
   slotId: slot.id,
   hash,
@@ -86,7 +90,7 @@ export function revertedChanges(slot: Slot, receipt: ChainReceipt, carried: read
     const submission = { ...submitted(receipt.transactionHash, submissionOf(candidate.progress), nowMs), status: 'reverted' as const }
     return progressChange(candidate, selected(candidate.progress, nowMs, submission))
   })
-  return [mined(slot, receipt), ...steps]
+  return [minedChange(slot, receipt), ...steps]
 }
 
 /** A receipt says success, deep enough. */
@@ -95,7 +99,7 @@ export function confirmedChanges(slot: Slot, receipt: ChainReceipt, carried: rea
     const before = submitted(receipt.transactionHash, submissionOf(candidate.progress), nowMs)
     return progressChange(candidate, selected(candidate.progress, nowMs, { ...before, status: 'confirmed', confirmedAtMs: nowMs }))
   })
-  return [mined(slot, receipt), ...steps]
+  return [minedChange(slot, receipt), ...steps]
 }
 
 /**

@@ -70,7 +70,7 @@ export function candidateFacts(
   gathered: Gathered,
   alive: readonly Candidate[],
   judge: { isDoomed(candidate: Candidate): boolean; deadlinePassed(candidate: Candidate): boolean },
-): Pick<SlotFacts, 'recorded' | 'strays' | 'hopes' | 'deadlineUnsettled'> {
+): Pick<SlotFacts, 'recorded' | 'strays' | 'hopes' | 'deadlineUnsettled' | 'expired'> {
   const state = stateOf(slot, gathered)
   const mined = state.kind === 'mined' ? state.attempt : undefined
   const counted = mined ? alive.filter(({ id }) => mined.candidateIds.includes(id)) : alive
@@ -86,6 +86,7 @@ export function candidateFacts(
           { least: mined?.kind === 'propose' ? 'indexed' : null, most: null },
     strays: alive.some((candidate) => !counted.includes(candidate) && order.indexOf(recordedOf(candidate)) >= order.indexOf('reverted')),
     hopes: hopeful.length === 0 ? 'none' : hopeful.length === carriedIds.length ? 'all' : 'some',
+    expired: alive.every((candidate) => gathered.heads.finalized.timestamp > BigInt(candidate.deadline)),
     deadlineUnsettled: alive.some(
       (candidate) =>
         mined?.candidateIds.includes(candidate.id) !== true &&

@@ -37,6 +37,10 @@ export interface SlotFacts {
   readonly sendDue: boolean
   /** Pending for long enough, or refused for its fee, and a higher one is allowed. */
   readonly bumpDue: boolean
+  /** No node has ever taken the newest attempt, and they go on refusing it for what it is. */
+  readonly renewDue: boolean
+  /** The deadlines of all candidates have passed in finalized time: what was signed can only revert. */
+  readonly expired: boolean
   /** False while the pipeline is switched off: what was sent is followed all the same. */
   readonly maySend: boolean
   /** Whether this process holds the key of the slot's executor; stored bytes can be sent without it. */
@@ -56,7 +60,8 @@ export type SlotState =
   | { readonly kind: 'taken' }
 
 export type Action =
-  | { readonly kind: 'wait'; readonly why: string }
+  /** `stuck`: nothing that this program does will change it. */
+  | { readonly kind: 'wait'; readonly why: string; readonly stuck?: true }
   | { readonly kind: 'prepare' }
   /** The same raw bytes, again if need be. */
   | { readonly kind: 'send'; readonly attempt: SlotAttempt }
@@ -74,8 +79,10 @@ export type Action =
   | { readonly kind: 'index'; readonly attempt: SlotAttempt; readonly receipt: ChainReceipt }
   | { readonly kind: 'close-executed'; readonly attempt: SlotAttempt; readonly receipt: ChainReceipt }
   | { readonly kind: 'close-reverted'; readonly attempt: SlotAttempt; readonly receipt: ChainReceipt }
-  | { readonly kind: 'close-cancelled'; readonly attempt: SlotAttempt }
+  | { readonly kind: 'close-cancelled'; readonly attempt: SlotAttempt; readonly receipt: ChainReceipt }
   | { readonly kind: 'close-taken' }
+  /** A former executor's slot, of which nothing can be mined with success any more. */
+  | { readonly kind: 'close-abandoned' }
 
 const wait = (why: string): Action => ({ kind: 'wait', why })
 
@@ -106,7 +113,8 @@ export function next(slot: Slot, facts: SlotFacts): Action {
 }
 
 function afterReserved(facts: SlotFacts): Action {
-  if (!facts.maySend || !facts.maySign) return wait('the executor may not sign')
+  if (!facts.maySign) return { kind: 'close-abandoned' }
+  if (!facts.maySend) return wait('the executor may not sign')
   return facts.hopes === 'none' ? { kind: 'cancel', attempt: undefined } : { kind: 'prepare' }
 }
 
@@ -127,7 +135,18 @@ function afterPending(slot: Slot, newest: SlotAttempt, facts: SlotFacts): Action
   if (facts.maySign && facts.bumpDue && signed < mostAttempts) {
     return newest.kind === 'cancel' ? { kind: 'cancel', attempt: newest } : { kind: 'replace', attempt: newest }
   }
+  if (isHeld && facts.bumpDue && facts.maySign) {
+    return {
+      kind: 'wait',
+      why: `the transaction of nonce ${slot.nonce} is not mined, and its fee was raised as often as may be`,
+      stuck: true,
+    }
+  }
   if (isHeld) return wait('the transaction is pending')
+  if (!facts.maySign && facts.expired) return { kind: 'close-abandoned' }
+  if (facts.maySign && facts.renewDue && newest.sentAtMs === null) {
+    return newest.kind === 'cancel' || signed >= mostAttempts ? { kind: 'cancel', attempt: undefined } : { kind: 'prepare' }
+  }
   if (hopes !== 'all' && newest.kind === 'propose') return wait('it could only revert')
   return facts.sendDue ? { kind: 'send', attempt: newest } : wait('the next sending is not due')
 }
@@ -138,7 +157,7 @@ function afterMined(attempt: SlotAttempt, receipt: ChainReceipt, facts: SlotFact
   if (facts.strays) return { kind: 'retreat' }
   if (attempt.kind === 'cancel') {
     if (!isFinal) return wait('the cancellation is not final')
-    return facts.deadlineUnsettled ? wait('the deadline is not final yet') : { kind: 'close-cancelled', attempt }
+    return facts.deadlineUnsettled ? wait('the deadline is not final yet') : { kind: 'close-cancelled', attempt, receipt }
   }
   if (receipt.status === 'reverted') {
     if (isFinal) return { kind: 'close-reverted', attempt, receipt }

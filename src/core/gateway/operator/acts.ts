@@ -4,7 +4,9 @@ import { Bytes32, NonzeroAddress } from '../../protocol/schema.js'
 
 const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 const reason = z.string().trim().min(1).max(500).default('by operator')
-const addresses = z.array(NonzeroAddress).min(1).max(10_000)
+/** So many wallets are taken in one act. */
+export const mostAddresses = 10_000
+const addresses = z.array(NonzeroAddress).min(1).max(mostAddresses)
 
 /** Bodies by the name of the act, which is the path below `/operator/` too. Entries of questions are those of questions.json. */
 export const actBodies = {
@@ -19,6 +21,8 @@ export const actBodies = {
 } as const
 export type ActName = keyof typeof actBodies
 export type ActBody<Name extends ActName> = z.infer<(typeof actBodies)[Name]>
+
+export const isCandidateId = (text: string): boolean => uuid.test(text)
 
 export const isActName = (name: string): name is ActName => Object.hasOwn(actBodies, name)
 

@@ -6,7 +6,7 @@
 import type { RegistryEntry } from '../../chain/questions.js'
 import type { Address, Clock, Hex } from '../../ports.js'
 import { type Candidate, isActive } from '../../protocol/candidate.js'
-import { RejectedError } from '../../protocol/errors.js'
+import { ConflictError, RejectedError } from '../../protocol/errors.js'
 import type { Change, Ledger } from '../ledger/ledger.js'
 import { commitOn } from '../pipeline/commit-on.js'
 import { failed, failureOf, progressChange, stageOf, submissionOf } from '../pipeline/progress.js'
@@ -32,7 +32,7 @@ export interface DeskParts {
 
 export interface Desk {
   /**
-   * Rejects with RejectedError where the act is refused: `act_invalid`, `question_unknown`, `slug_taken`, `question_in_use`,
+   * Rejects with RejectedError where the act is refused, ConflictError where it is with 409: `act_invalid`, `question_unknown`, `slug_taken`, `question_in_use`,
    * `candidate_not_found`, `candidate_final`; with what the store or the chain rejects with; then nothing was changed, but after
    * `store_failed`, where that is not known (R10).
    */
@@ -97,7 +97,7 @@ export function createDesk(parts: DeskParts): Desk {
     const active = ledger.active().filter(({ round, progress }) => round.questionId === questionId && isActive(progress.status))
     // Nothing but the entry says what the request of such a question is: its candidates would end for want of it.
     if (entry.request !== undefined && active.length > 0) {
-      throw new RejectedError('question_in_use', `question ${questionId} has ${counted(active.length)} that need its entry`, {
+      throw new ConflictError('question_in_use', `question ${questionId} has ${counted(active.length)} that need its entry`, {
         httpStatus: 409,
         hint: `wait for their end, or reject them first: \`proposer operator candidates list --question ${questionId}\``,
       })
@@ -210,8 +210,8 @@ async function refuseUnknown(parts: DeskParts, entries: readonly RegistryEntry[]
   })
 }
 
-function slugTaken(slug: string, one: Hex, other: Hex): RejectedError {
-  return new RejectedError('slug_taken', `the slug ${slug} would name question ${one} and question ${other}; nothing was changed`, {
+function slugTaken(slug: string, one: Hex, other: Hex): ConflictError {
+  return new ConflictError('slug_taken', `the slug ${slug} would name question ${one} and question ${other}; nothing was changed`, {
     httpStatus: 409,
     hint: `give another slug, or take the first away: \`proposer operator questions remove ${one}\``,
   })
@@ -226,7 +226,7 @@ function unknownCandidate(id: string): RejectedError {
 
 function refuseEnded(candidate: Candidate): void {
   const { id, progress } = candidate
-  const refuse = (detail: string, hint: string) => new RejectedError('candidate_final', detail, { httpStatus: 409, hint })
+  const refuse = (detail: string, hint: string) => new ConflictError('candidate_final', detail, { httpStatus: 409, hint })
   if (progress.status === 'failed') {
     throw refuse(`candidate ${id} has failed already: ${progress.failure.code}`, `look with \`proposer operator candidates explain ${id}\``)
   }

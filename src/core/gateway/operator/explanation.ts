@@ -11,13 +11,18 @@ import type { History, HistoryEvent } from './history.js'
 export interface ExplanationFacts {
   readonly nowMs: number
   readonly slug: string | undefined
-  /** Whether a gateway works on the store now. */
-  readonly isServed: boolean
+  readonly service: Service
   readonly pipelineEnabled: boolean
   readonly executorEnabled: boolean
   /** As the chain tells it, where it could be asked. */
   readonly token: { readonly symbol: string; readonly decimals: number } | undefined
 }
+
+/** Who works on the store now. `reasons`: what its /readyz gives; `undefined` where it did not answer. */
+export type Service =
+  | { readonly kind: 'none' }
+  | { readonly kind: 'held'; readonly by: string }
+  | { readonly kind: 'serves'; readonly reasons: readonly string[] | undefined }
 
 /** What is to come, and who has to do what for it; `null` where nothing is. */
 export interface NextSteps {
@@ -104,17 +109,37 @@ function nextSteps(history: History, candidate: Candidate, rivals: readonly Riva
     facts.nowMs / 1000 > Number(candidate.deadline)
       ? 'The permit deadline has passed: sign a new authorization once this one has failed.'
       : 'Wait, and poll the status; sign nothing else for this round.'
-  return { expected: waits.expected, proposer, operator: facts.isServed ? waits.operator : notServed }
+  return { ...heldUp(waits, facts.service), proposer }
 }
 
-const notServed = 'Nothing works on this store: start the gateway with `proposer serve`.'
+interface Waiting {
+  readonly expected: string
+  readonly operator: string | null
+}
 
-function whyWaiting(
-  { check }: History,
-  { progress }: Candidate,
-  rivals: readonly Rival[],
-  facts: ExplanationFacts,
-): { readonly expected: string; readonly operator: string | null } {
+/** What holds up the whole gateway holds up this candidate too, whatever its own records say. */
+function heldUp({ expected, operator }: Waiting, service: Service): Waiting {
+  switch (service.kind) {
+    case 'none':
+      return {
+        expected: `${expected} Not before a gateway runs: nothing serves this store.`,
+        operator: 'Nothing serves this store: start it with `proposer serve`.',
+      }
+    case 'held':
+      return { expected, operator: operator ?? `The store is held by ${service.by}: whether that executes shows there.` }
+    case 'serves': {
+      if (service.reasons === undefined)
+        return { expected, operator: operator ?? 'The gateway does not answer: look at its process and its log.' }
+      // A cause that the newest check names already is said once.
+      const more = service.reasons.filter((reason) => operator?.includes(reason) !== true)
+      const wholly = more.length === 0 ? expected : `${expected} The gateway is held up: ${more.join('; ')}.`
+      const rights = [...(operator === null ? [] : [operator]), ...(more.length === 0 ? [] : [`Put this right: ${more.join('; ')}.`])]
+      return { expected: wholly, operator: rights.length === 0 ? null : rights.join(' ') }
+    }
+  }
+}
+
+function whyWaiting({ check }: History, { progress }: Candidate, rivals: readonly Rival[], facts: ExplanationFacts): Waiting {
   const off = (key: string, stage: string) => ({
     expected: `It stays ${stage}: ${key} is false in the configuration.`,
     operator: `Set ${key} to true and start the gateway again, if it shall go on.`,

@@ -13,9 +13,15 @@ import { submissionOf } from '../pipeline/progress.js'
 /** A transaction of a slot as it may be shown: no raw bytes (R5). Fees in wei as decimal strings. */
 export type ShownAttempt = Omit<SlotAttempt, 'raw' | 'sentAtMs' | 'preparedAtMs'>
 
+/**
+ * What a signed transaction is beside those before it under its nonce: a trim leaves candidates out that could only revert, `anew` is made
+ * afresh in place of one that no node has taken.
+ */
+export type SignedAs = 'first' | 'fee_bump' | 'trim' | 'anew' | 'cancel'
+
 /** One thing that happened. Times in Unix milliseconds; `undefined` where a compaction has dropped it. */
 export type HistoryEvent = { readonly atMs: number | undefined } & (
-  | { readonly kind: 'received' | 'validated' | 'selected' | 'put_back' | 'stands_in_again' | 'compacted' }
+  | { readonly kind: 'received' | 'validated' | 'selected' | 'put_back' | 'stands_in_again' | 'made_room' | 'compacted' }
   | { readonly kind: 'checked'; readonly check: CandidateCheck }
   | { readonly kind: 'nonce_reserved'; readonly executor: Hex; readonly nonce: number; readonly others: readonly string[] }
   | {
@@ -24,11 +30,15 @@ export type HistoryEvent = { readonly atMs: number | undefined } & (
       readonly attempt: ShownAttempt
       readonly others: readonly string[]
       readonly turn: number
+      readonly as: SignedAs
+      /** Those that the transaction before it carried and this one does not. */
+      readonly leftOut: readonly string[]
     }
   | { readonly kind: 'sent'; readonly hash: Hex }
   | {
       readonly kind: 'mined'
       readonly hash: Hex
+      readonly transaction: SlotAttempt['kind']
       readonly blockNumber: string
       readonly blockHash: Hex
       readonly status: 'success' | 'reverted'
@@ -59,7 +69,16 @@ export interface History {
   readonly check: CandidateCheck | undefined
 }
 
-type SlotFacts = Pick<Slot, 'nonce' | 'executor' | 'candidateIds'> & { readonly hashes: Map<Hex, readonly string[]> }
+type SlotFacts = Pick<Slot, 'nonce' | 'executor' | 'candidateIds'> & { readonly attempts: Map<Hex, KnownAttempt> }
+type KnownAttempt = ShownAttempt & { sent: boolean }
+
+function signedAs(attempt: ShownAttempt, before: KnownAttempt | undefined): SignedAs {
+  if (attempt.kind === 'cancel') return 'cancel'
+  if (before === undefined) return 'first'
+  if (attempt.candidateIds.length < before.candidateIds.length) return 'trim'
+  const isDearer = BigInt(attempt.maxFeePerGas) > BigInt(before.maxFeePerGas)
+  return before.sent || isDearer ? 'fee_bump' : 'anew'
+}
 
 /** Source: contract §5, robustness §3, R14, R24. */
 export function createHistory(id: string): History {
@@ -81,7 +100,10 @@ export function createHistory(id: string): History {
     // What follows a fold tells its own beginning: the fold stands at the end of it.
     const before: Progress = isFolded && steps === 1 ? { status: 'received' } : lastProgress
     lastProgress = next
-    const event = eventOf(before, next)
+    const found = eventOf(before, next)
+    // Without a nonce of its own it has only let another one of its round go first.
+    const neverBound = before.status === 'selected' && before.submission === null && slots.size === 0
+    const event: Step | undefined = found?.kind === 'stands_in_again' && neverBound ? { kind: 'made_room' } : found
     if (event) add({ atMs, ...event })
     if (!isFolded) candidate = { ...candidate, progress: next }
   }
@@ -93,19 +115,28 @@ export function createHistory(id: string): History {
     switch (event.kind) {
       case 'slot.attempt': {
         const { raw: _raw, sentAtMs: _sent, preparedAtMs: _prepared, ...attempt } = event.attempt
-        slot.hashes.set(attempt.hash, attempt.candidateIds)
-        add({ atMs, kind: 'signed', nonce: slot.nonce, attempt, others: others(attempt.candidateIds), turn: slot.hashes.size })
+        const before = [...slot.attempts.values()].at(-1)
+        const leftOut = attempt.kind === 'cancel' ? [] : (before?.candidateIds ?? []).filter((one) => !attempt.candidateIds.includes(one))
+        slot.attempts.set(attempt.hash, { ...attempt, sent: false })
+        const turn = slot.attempts.size
+        const as = signedAs(attempt, before)
+        add({ atMs, kind: 'signed', nonce: slot.nonce, attempt, others: others(attempt.candidateIds), turn, as, leftOut })
         return
       }
-      case 'slot.sent':
+      case 'slot.sent': {
+        const attempt = slot.attempts.get(event.hash)
+        if (attempt) attempt.sent = true
         add({ atMs, kind: 'sent', hash: event.hash })
         return
+      }
       case 'slot.mined': {
         const { kind: _kind, slotId: _slot, gasPriceWei, ...facts } = event
-        add({ atMs, kind: 'mined', ...facts, gasPriceWei, carried: Math.max(1, slot.hashes.get(event.hash)?.length ?? 1) })
+        const { kind: transaction = 'propose', candidateIds = [] } = slot.attempts.get(event.hash) ?? {}
+        add({ atMs, kind: 'mined', ...facts, transaction, gasPriceWei, carried: Math.max(1, candidateIds.length) })
         return
       }
       case 'slot.closed':
+        slots.delete(event.slotId)
         add({ atMs, kind: 'nonce_settled', nonce: slot.nonce, outcome: event.outcome.kind, hash: event.outcome.hash })
     }
   }
@@ -149,7 +180,7 @@ export function createHistory(id: string): History {
       } else if (event.kind === 'slot.opened') {
         const { slot } = event
         if (!slot.candidateIds.includes(id)) return
-        slots.set(slot.id, { ...slot, hashes: slots.get(slot.id)?.hashes ?? new Map() })
+        slots.set(slot.id, { ...slot, attempts: slots.get(slot.id)?.attempts ?? new Map() })
         // What an open slot was folded from is told as past.
         if (event.folded === true) return
         add({ atMs, kind: 'nonce_reserved', executor: slot.executor, nonce: slot.nonce, others: others(slot.candidateIds) })

@@ -53,28 +53,59 @@ export interface MinedFacts {
   readonly gasPriceWei: string | undefined
 }
 
+export interface Receipts {
+  onRecord(record: StoredRecord): void
+  readonly byHash: ReadonlyMap<Hex, MinedFacts>
+  /** The newest mined cancellation of a nonce that was bound to a candidate, by its id. */
+  readonly cancellations: ReadonlyMap<string, MinedFacts & { readonly hash: Hex }>
+}
+
 /** The receipts that a store has counted on, by transaction; of a reorganised one the newest. */
-export function createReceipts(): { onRecord(record: StoredRecord): void; readonly byHash: ReadonlyMap<Hex, MinedFacts> } {
+export function createReceipts(): Receipts {
   const byHash = new Map<Hex, MinedFacts>()
+  const cancellations = new Map<string, MinedFacts & { readonly hash: Hex }>()
+  const open = new Map<string, { readonly candidateIds: readonly string[]; readonly cancels: Set<Hex> }>()
   return {
     byHash,
+    cancellations,
     onRecord(record) {
       const { event } = toldBy(record)
-      if (event.kind !== 'slot.mined') return
-      const { blockNumber, blockHash, status, gasUsed, gasPriceWei } = event
-      byHash.set(event.hash, { blockNumber, blockHash, status, gasUsed, gasPriceWei })
+      switch (event.kind) {
+        case 'slot.opened': {
+          const cancels = event.slot.attempts.flatMap(({ kind, hash }) => (kind === 'cancel' ? [hash] : []))
+          open.set(event.slot.id, { candidateIds: event.slot.candidateIds, cancels: new Set(cancels) })
+          return
+        }
+        case 'slot.attempt':
+          if (event.attempt.kind === 'cancel') open.get(event.slotId)?.cancels.add(event.attempt.hash)
+          return
+        case 'slot.mined': {
+          const { hash, blockNumber, blockHash, status, gasUsed, gasPriceWei } = event
+          const facts = { blockNumber, blockHash, status, gasUsed, gasPriceWei }
+          byHash.set(hash, facts)
+          const slot = open.get(event.slotId)
+          if (slot?.cancels.has(hash) === true) for (const id of slot.candidateIds) cancellations.set(id, { hash, ...facts })
+          return
+        }
+        case 'slot.closed':
+          open.delete(event.slotId)
+      }
     },
   }
 }
 
 const timeOrNull = (ms: number | null | undefined) => (ms === null || ms === undefined ? null : instant(ms))
 
-/** A candidate as one flat row, for lists and accounting. Amounts in raw units, gas in wei, as decimal strings. */
-export function candidateRow(candidate: Candidate, slug: string | undefined, receipts: ReadonlyMap<Hex, MinedFacts>) {
+/**
+ * A candidate as one flat row, for lists and accounting. Amounts in raw units, gas in wei, as decimal strings. A transaction, and the
+ * cancellation of a nonce, may be shared with others: their gas stands in the row of each.
+ */
+export function candidateRow(candidate: Candidate, slug: string | undefined, receipts: Pick<Receipts, 'byHash' | 'cancellations'>) {
   const { progress, round } = candidate
   const submission = submissionOf(progress)
   const hash = submission?.transactionHash ?? null
-  const mined = hash === null ? undefined : receipts.get(hash)
+  const mined = hash === null ? undefined : receipts.byHash.get(hash)
+  const cancelled = receipts.cancellations.get(candidate.id)
   const failure = progress.status === 'failed' ? progress.failure : undefined
   return {
     candidate_id: candidate.id,
@@ -102,6 +133,10 @@ export function candidateRow(candidate: Candidate, slug: string | undefined, rec
     block_number: mined?.blockNumber ?? null,
     gas_used: mined?.gasUsed ?? null,
     gas_price_wei: mined?.gasPriceWei ?? null,
+    cancellation_hash: cancelled?.hash ?? null,
+    cancellation_block_number: cancelled?.blockNumber ?? null,
+    cancellation_gas_used: cancelled?.gasUsed ?? null,
+    cancellation_gas_price_wei: cancelled?.gasPriceWei ?? null,
     failure_stage: failure?.stage ?? null,
     failure_code: failure?.code ?? null,
     failure_detail: failure?.detail ?? null,

@@ -3,36 +3,39 @@
  * is in the ledger, so that it can be killed anywhere and started again (R23).
  */
 import pLimit from 'p-limit'
-import { permit2Abi } from '../../chain/contracts.js'
-import { readContract } from '../../chain/reading.js'
 import type { Contracts } from '../../chain/round.js'
-import { type Chain, ChainError, type Clock, type Hex, type Random, type Signer } from '../../ports.js'
+import type { Chain, Clock, Hex, Random, Signer } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
-import { ProposerError, StorageError } from '../../protocol/errors.js'
-import { nonceBit, nonceUsed } from '../../protocol/permit.js'
+import { StorageError } from '../../protocol/errors.js'
+import { nonceBit } from '../../protocol/permit.js'
 import { createExecutor } from '../executor/executor.js'
 import type { Failpoint } from '../executor/sender.js'
-import { adopted } from '../executor/slot-changes.js'
 import type { Change, Ledger, LedgerEvent } from '../ledger/ledger.js'
 import { type Heads, type LiveView, pause } from '../view/view.js'
+import { createAhead } from './ahead.js'
+import { createClosing } from './closing.js'
 import { commitOn } from './commit-on.js'
 import { operatorFaults } from './preconditions.js'
-import { checkedChange, failed, failureOf, progressChange, selected, stepsToExecuted } from './progress.js'
-import { roundEnd } from './round-end.js'
-import { deadFailure, endingOf, select } from './selection.js'
-import { isOpen, type Verdict, validate } from './validation.js'
+import { checkedChange, failed, failureOf, progressChange, selected, stageOf } from './progress.js'
+import { createRelief } from './relief.js'
+import { select } from './selection.js'
+import { tolerant } from './tolerant.js'
+import { createTurns } from './turns.js'
+import { type Verdict, validate } from './validation.js'
 
 /** Candidates validated in one step, and at once; a longer queue goes on in the next step, after the slots were looked at. */
 const validatedPerStep = 64
 const validatedAtOnce = 8
+/** So many of them were never looked at before, where there are any: those that wait for something do not keep others waiting. */
+const freshPerStep = 48
+/** Reasons to wait that change all the time go on record ever more rarely, at last only after so many blocks. */
+const longestQuietBlocks = 512n
 /** Without a new head or an admission the loop looks around this often: resending has a clock of its own. */
 const idleMs = 1_000
 /** The operator's part is looked at this often, and at every step while something is wrong with it. */
 const preconditionsMs = 30_000
 /** The finalized mark is for a restart on a lagging node (R16); a record a minute is enough for that. */
 const finalizedMarkMs = 60_000
-/** Spending a nonce through another application leaves no log: waiting candidates' bitmaps are read in turn, so many a finalized block. */
-const sweptPerBlock = 64
 
 export interface PipelineConfig {
   readonly pipeline: { readonly enabled: boolean }
@@ -70,8 +73,23 @@ export function createPipeline(parts: PipelineParts): Pipeline {
   const { clock } = parts.ports
   const failpoint = parts.failpoint ?? (async () => undefined)
   const signer = config.executor.enabled ? parts.signer : undefined
-  const ports = { chain, contracts, rounds: view.rounds, entry: view.entry, executor: signer?.address, noteNonces: view.noteNonces }
-  const judge = (candidate: Candidate, heads: Heads) => validate(ports, candidate, aheadOf(candidate), heads)
+  const ahead = createAhead(ledger, view, contracts)
+  const ports = {
+    chain,
+    contracts,
+    rounds: view.rounds,
+    entry: view.entry,
+    executor: signer?.address,
+    tokenOf: ahead.tokenOf,
+    noteNonces: view.noteNonces,
+  }
+  const judge = (candidate: Candidate, heads: Heads) => validate(ports, candidate, ahead.of(candidate), heads)
+  /** A wallet that the node gets no answer from is not told apart from a silent node, and not in the verdicts: its stand-ins show which. */
+  const judgeToSend = async (candidate: Candidate, heads: Heads) => {
+    const verdict = await judge(candidate, heads)
+    if (verdict.kind === 'unknown') relief.note(candidate, heads)
+    return verdict
+  }
   const executor =
     signer &&
     createExecutor({
@@ -83,8 +101,9 @@ export function createPipeline(parts: PipelineParts): Pipeline {
       confirmations: config.chain.confirmations,
       maxFeeGwei: config.executor.max_fee_gwei,
       most: config.executor.batch,
-      judge,
-      isOpen: (candidate) => stillOpen(candidate) && !view.nonceKnownUsed(candidate.proposer, BigInt(candidate.nonce)),
+      judge: judgeToSend,
+      isOpen: ahead.stillOpen,
+      maybeSpent: ({ proposer, nonce }) => view.nonceKnownUsed(proposer, BigInt(nonce)),
       failpoint,
     })
 
@@ -94,13 +113,11 @@ export function createPipeline(parts: PipelineParts): Pipeline {
   let haltedAt: Hex | undefined
   let stopped: string | undefined
   let markedAtMs = Number.NEGATIVE_INFINITY
-  let sweptTo = 0
-  let sweptAt: Hex | undefined
-  /** Head at which a candidate was last judged, or its round's end last looked for: the same head gives the same answer. */
+  const queue = createTurns(validatedPerStep, freshPerStep)
+  /** Head at which a candidate was last judged: the same head gives the same answer. */
   const judgedAt = new Map<string, Hex>()
-  const endedAt = new Map<string, Hex>()
-  /** What a candidate was last found to wait for. */
-  const waitsFor = new Map<string, string>()
+  /** What a candidate was last found to wait for, and from which block on another reason goes on record. */
+  const waitsFor = new Map<string, { readonly why: string; readonly quietBlocks: bigint; readonly quietUntil: bigint }>()
   let running: AbortController | undefined
   let sleeper: AbortController | undefined
   let woken = false
@@ -115,110 +132,47 @@ export function createPipeline(parts: PipelineParts): Pipeline {
     return ledger.active().filter(({ id, progress }) => progress.status !== 'executed' && !carried.has(id))
   }
 
-  /** The wallet's candidates whose amounts may be taken before this one's: earlier ones, and those on their way (contract §5). */
-  const aheadOf = ({ id, proposer, sequence }: Candidate): readonly Candidate[] => {
-    const carried = inSlots()
-    return ledger.active().filter((other) => {
-      if (other.id === id || other.proposer !== proposer || other.progress.status === 'executed') return false
-      if (carried.has(other.id)) return true
-      // What cannot execute any more takes nothing; it waits for that to be final.
-      return other.sequence < sequence && stillOpen(other)
-    })
-  }
-  const stillOpen = (candidate: Candidate): boolean => {
-    const question = view.known(candidate.round.questionId)
-    return question === undefined || isOpen(contracts, question.round, candidate)
-  }
-
-  /** Ends a candidate by what finalized state shows of its round; false while the round is open. */
-  const endByRound = async (candidate: Candidate, heads: Heads): Promise<boolean> => {
-    const end = await roundEnd(ports, candidate, heads)
-    if (end.kind === 'open') return false
-    const ending = endingOf(candidate, end)
-    const changes =
-      ending.kind === 'executed'
-        ? stepsToExecuted(candidate, clock.nowMs(), adopted(ending.proposal, clock.nowMs()))
-        : [progressChange(candidate, failed(candidate.progress, ending.failure))]
-    await commitOn(ledger, [candidate], changes)
-    return true
-  }
-
-  /** The next ones by sequence, from where the last turn ended, round and round. */
-  const turnOf = (candidates: readonly Candidate[]): ReadonlySet<string> => {
-    const later = candidates.filter(({ sequence }) => sequence > sweptTo)
-    const turn = (later.length > 0 ? later : candidates).slice(0, sweptPerBlock)
-    sweptTo = turn.at(-1)?.sequence ?? 0
-    return new Set(turn.map(({ id }) => id))
-  }
-
-  /** Waiting candidates whose deadline has passed or whose nonce is gone, in finalized state, fail at once, pipeline on or off. */
-  const sweep = async (heads: Heads) => {
-    if (sweptAt === heads.finalized.hash) return
-    const candidates = waiting()
-    const inTurn = turnOf(candidates)
-    const bitmaps = new Map<string, Promise<bigint>>()
-    const isUsed = async ({ id, proposer, nonce }: Candidate) => {
-      if (!inTurn.has(id) && !view.nonceKnownUsed(proposer, BigInt(nonce))) return false
-      const { word } = nonceBit(BigInt(nonce))
-      const key = `${proposer}|${word}`
-      const read =
-        bitmaps.get(key) ?? readContract(chain, heads.finalized.number, contracts.permit2, permit2Abi, 'nonceBitmap', [proposer, word])
-      bitmaps.set(key, read)
-      return nonceUsed(BigInt(nonce), await read)
-    }
-    const used = await Promise.all(candidates.map(isUsed))
-    for (const [index, candidate] of candidates.entries()) {
-      const failure = deadFailure(candidate, { finalizedSeconds: heads.finalized.timestamp, nonceUsed: used[index] === true })
-      if (failure === undefined) continue
-      // Executed by somebody else's transaction, its nonce is used too: the round tells (domain §9).
-      if ((await tolerant(endByRound(candidate, heads))) !== false) continue
-      await commitOn(ledger, [candidate], [progressChange(candidate, failed(candidate.progress, failure))])
-    }
-    sweptAt = heads.finalized.hash
-  }
-
-  const closeRounds = async (heads: Heads) => {
-    const busy = busyRounds()
-    for (const candidate of waiting()) {
-      const { key, questionId } = candidate.round
-      // A round with a slot of ours ends with that slot.
-      if (busy.has(key) || endedAt.get(candidate.id) === heads.finalized.hash) continue
-      const question = view.known(questionId) ?? (await tolerant(view.question(questionId)))
-      if (question && isOpen(contracts, question.round, candidate)) continue
-      if ((await tolerant(endByRound(candidate, heads))) === false) endedAt.set(candidate.id, heads.finalized.hash)
-    }
-  }
+  const closing = createClosing({ ...ports, clock, ledger, view, waiting, busyRounds })
+  const relief = createRelief({
+    clock,
+    ledger,
+    judge,
+    settle: (candidate, verdict, heads) => settle(candidate, verdict, heads),
+    wasJudged: ({ id }, heads) => judgedAt.get(id) === heads.latest.hash,
+    waiting,
+    busyRounds,
+  })
 
   /** True where candidates are left for the next step. */
   const validateReceived = async (heads: Heads): Promise<boolean> => {
     const received = waiting().filter(({ id, progress }) => progress.status === 'received' && judgedAt.get(id) !== heads.latest.hash)
-    const now = received.slice(0, validatedPerStep)
+    const { turn, more } = queue.next(received, heads.latest.hash)
     const limit = pLimit(validatedAtOnce)
-    await Promise.all(now.map((candidate) => limit(async () => settle(candidate, await judge(candidate, heads), 'validation', heads))))
-    return received.length > now.length
+    await Promise.all(turn.map((candidate) => limit(async () => settle(candidate, await judge(candidate, heads), heads))))
+    return more
   }
 
   /** What was found goes on record with what follows from it; a wait only when its reason is new. */
-  const settle = async (candidate: Candidate, verdict: Verdict, stage: 'validation' | 'submission', heads: Heads) => {
-    const found = checkedChange(candidate, verdict)
+  const settle = async (candidate: Candidate, verdict: Verdict, heads: Heads) => {
+    const found = checkedChange(candidate, verdict, heads.latest.number)
     switch (verdict.kind) {
       case 'valid':
         await commitOn(ledger, [candidate], [progressChange(candidate, { status: 'validated', validatedAtMs: clock.nowMs() }), ...found])
         return
       case 'failed': {
-        const failure = failureOf(stage, verdict.code, verdict.detail, verdict.retryable)
+        const failure = failureOf(stageOf(candidate.progress), verdict.code, verdict.detail, verdict.retryable)
         await commitOn(ledger, [candidate], [...found, progressChange(candidate, failed(candidate.progress, failure))])
         return
       }
       case 'operator':
         halted = verdict.fault
         haltedAt = heads.latest.hash
-        await noteWait(candidate, verdict.fault, found)
+        await noteWait(candidate, verdict.fault, found, heads)
         return
       case 'closed':
       case 'wait':
         judgedAt.set(candidate.id, heads.latest.hash)
-        await noteWait(candidate, verdict.kind === 'wait' ? verdict.why : 'closed', found)
+        await noteWait(candidate, verdict.kind === 'wait' ? verdict.why : 'closed', found, heads)
         return
       case 'unknown':
         // Asked again at the next step, which a new head or the idle time brings.
@@ -226,27 +180,37 @@ export function createPipeline(parts: PipelineParts): Pipeline {
     }
   }
 
-  const noteWait = async (candidate: Candidate, why: string, found: readonly Change[]) => {
-    if (waitsFor.get(candidate.id) === why) return
-    waitsFor.set(candidate.id, why)
+  const noteWait = async (candidate: Candidate, why: string, found: readonly Change[], { latest }: Heads) => {
+    const before = waitsFor.get(candidate.id)
+    if (before?.why === why || (before !== undefined && latest.number < before.quietUntil)) return
+    // A wallet's code may answer otherwise at each block, and the store is not to grow with that.
+    const quietBlocks = before === undefined ? 1n : 2n * before.quietBlocks
+    const blocks = quietBlocks < longestQuietBlocks ? quietBlocks : longestQuietBlocks
+    waitsFor.set(candidate.id, { why, quietBlocks: blocks, quietUntil: latest.number + blocks })
     await commitOn(ledger, [candidate], found)
   }
 
-  const selectNow = async () => {
-    const chosen = select(ledger.active(), busyRounds())
+  const selectNow = async (heads: Heads) => {
+    const chosen = select(ledger.active(), busyRounds(), relief.putBackAt(heads))
     if (chosen.length === 0) return
     const changes: Change[] = chosen.map((candidate) => progressChange(candidate, selected(candidate.progress, clock.nowMs(), null)))
     if (await commitOn(ledger, chosen, changes)) await failpoint('selected')
   }
 
-  const execute = async (heads: Heads) => {
-    if (executor === undefined) return
-    const ready = waiting().filter(({ id, progress }) => progress.status === 'selected' && judgedAt.get(id) !== heads.latest.hash)
+  /** True where the next step has to go on at once. */
+  const execute = async (heads: Heads): Promise<boolean> => {
+    if (executor === undefined) return false
+    const selectedNow = waiting().filter(({ id, progress }) => progress.status === 'selected' && judgedAt.get(id) !== heads.latest.hash)
+    const { turn: ready, more } = relief.inTurn(selectedNow, heads)
     const verdicts = await tolerant(executor.open(ready, heads, () => running?.signal.aborted === true))
     for (const candidate of ready) {
       const verdict = verdicts?.get(candidate.id)
-      if (verdict) await settle(candidate, verdict, 'submission', heads)
+      if (verdict === undefined) continue
+      await settle(candidate, verdict, heads)
+      if (verdict.kind === 'wait') relief.note(candidate, heads)
     }
+    if (halted !== undefined || running?.signal.aborted === true) return false
+    return (await relief.relieve(heads)) || more
   }
 
   const checkOperator = async (heads: Heads) => {
@@ -262,9 +226,10 @@ export function createPipeline(parts: PipelineParts): Pipeline {
   }
 
   const forgetGone = () => {
-    if (judgedAt.size + endedAt.size + waitsFor.size < 10_000) return
+    if (judgedAt.size + waitsFor.size < 10_000) return
     const live = new Set(ledger.active().map(({ id }) => id))
-    for (const memory of [judgedAt, endedAt, waitsFor]) for (const id of memory.keys()) if (!live.has(id)) memory.delete(id)
+    for (const memory of [judgedAt, waitsFor]) for (const id of memory.keys()) if (!live.has(id)) memory.delete(id)
+    relief.forget((id) => !live.has(id))
   }
 
   const advance = async () => {
@@ -275,15 +240,15 @@ export function createPipeline(parts: PipelineParts): Pipeline {
     forgetGone()
     await markFinalized(heads)
     if (executor) await executor.follow(heads, config.pipeline.enabled)
-    await sweep(heads)
+    if (await closing.sweep(heads)) woken = true
     if (!config.pipeline.enabled) return
     await checkOperator(heads)
-    await closeRounds(heads)
+    if (await closing.closeRounds(heads)) woken = true
     if (operator.length > 0 || halted !== undefined) return
     if (await validateReceived(heads)) woken = true
     if (halted !== undefined) return
-    await selectNow()
-    await execute(heads)
+    await selectNow(heads)
+    if (await execute(heads)) woken = true
   }
 
   const step = async () => {
@@ -302,7 +267,8 @@ export function createPipeline(parts: PipelineParts): Pipeline {
     const executed = ledger.active().find(({ id }) => id === event.id)
     if (executed === undefined) return
     const { word, mask } = nonceBit(BigInt(executed.nonce))
-    view.noteNonces(executed.proposer, word, mask)
+    const heads = view.heads()
+    if (heads) view.noteNonces(executed.proposer, word, mask, heads.latest.hash)
   }
   const unsubscribeSpent = ledger.onChange((events) => events.forEach(noteSpent))
 
@@ -360,19 +326,5 @@ export function createPipeline(parts: PipelineParts): Pipeline {
     },
     wake,
     step,
-  }
-}
-
-/**
- * `undefined` where the chain did not answer: nothing is lost, the next step asks again, and one candidate that cannot be judged holds up
- * no other. A chain that stays silent shows in the view's faults (R16).
- */
-async function tolerant<T>(work: Promise<T>): Promise<T | undefined> {
-  try {
-    return await work
-  } catch (error) {
-    if (error instanceof ChainError) return undefined
-    if (error instanceof ProposerError && error.code === 'state_unavailable') return undefined
-    throw error
   }
 }

@@ -21,10 +21,13 @@ export function progressChange(candidate: Pick<Candidate, 'id'>, progress: Progr
   return { kind: 'candidate.progress', id: candidate.id, progress }
 }
 
-/** What was read on the way to a verdict, as the change that keeps it; empty where nothing was. */
-export function checkedChange({ id }: Pick<Candidate, 'id'>, verdict: Verdict): Change[] {
-  if (verdict.read === undefined || verdict.kind === 'unknown') return []
-  const { blockNumber, figures } = verdict.read
+/**
+ * What was read on the way to a verdict, as the change that keeps it. A wait is told without figures too, as of `headNumber`; empty where
+ * there is nothing to tell.
+ */
+export function checkedChange({ id }: Pick<Candidate, 'id'>, verdict: Verdict, headNumber: bigint): Change[] {
+  if (verdict.kind === 'unknown' || (verdict.read === undefined && verdict.kind !== 'wait')) return []
+  const { blockNumber, figures } = verdict.read ?? { blockNumber: headNumber, figures: {} }
   const detail =
     verdict.kind === 'failed' ? verdict.detail : verdict.kind === 'wait' ? verdict.why : verdict.kind === 'operator' ? verdict.fault : null
   return [{ kind: 'candidate.checked', id, check: { blockNumber: String(blockNumber), verdict: verdict.kind, detail, figures } }]

@@ -6,14 +6,20 @@ import { failureOf, stageOf } from './progress.js'
 
 /**
  * The validated candidates that are to be selected now: per round the lowest sequence number, where the round has no selected candidate
- * and no open slot. `busyRounds`: keys of rounds with an open slot (R3: never freed before finality).
+ * and no open slot. `busyRounds`: keys of rounds with an open slot (R3: never freed before finality). `putBack`: candidates that have just
+ * made room for another one; they come after all others of their round.
  */
-export function select(active: readonly Candidate[], busyRounds: ReadonlySet<string>): readonly Candidate[] {
+export function select(
+  active: readonly Candidate[],
+  busyRounds: ReadonlySet<string>,
+  putBack: ReadonlySet<string> = new Set(),
+): readonly Candidate[] {
   const taken = new Set(busyRounds)
   for (const { round, progress } of active) if (progress.status === 'selected' || progress.status === 'executed') taken.add(round.key)
   const chosen: Candidate[] = []
   const validated = active.filter(({ progress }) => progress.status === 'validated')
-  for (const candidate of validated.toSorted((one, other) => one.sequence - other.sequence)) {
+  const late = ({ id }: Candidate) => Number(putBack.has(id))
+  for (const candidate of validated.toSorted((one, other) => late(one) - late(other) || one.sequence - other.sequence)) {
     if (taken.has(candidate.round.key)) continue
     taken.add(candidate.round.key)
     chosen.push(candidate)

@@ -2,7 +2,7 @@
  * Contract §5's validation: the chain is read again as of one block, cheap facts first, and at the end the exact `propose` is run from
  * the executor. What a later block could still undo fails nobody: such a verdict has to hold at the finalized block too (R14).
  */
-import { erc20Abi, oracleAbi, permit2Abi, whitelistAbi } from '../../chain/contracts.js'
+import { erc20Abi, oracleAbi, permit2Abi, roles, signedProposerAbi, whitelistAbi } from '../../chain/contracts.js'
 import { proposeCalldata } from '../../chain/propose.js'
 import type { RegistryEntry, RoundReader } from '../../chain/questions.js'
 import { lowercase, readContract, zeroAddress } from '../../chain/reading.js'
@@ -43,19 +43,22 @@ export interface ValidationPorts {
   entry(questionId: Hex): RegistryEntry | undefined
   /** Who would send `propose`; without one the last step is left out. */
   readonly executor: Address | undefined
-  /** Told what the bitmap showed. */
-  noteNonces(owner: Address, word: bigint, bitmap: bigint): void
+  /** The token of another candidate's amount; `undefined` where nothing at hand tells it. */
+  tokenOf(candidate: Candidate): Address | undefined
+  /** Told what the bitmap showed at a block, by its hash. */
+  noteNonces(owner: Address, word: bigint, bitmap: bigint, at: Hex): void
 }
 
 /**
  * Judges a candidate at the head, and a failure that no replay can undo at the finalized block again. `ahead`: the wallet's other
- * candidates that may execute before it; their amounts count (contract §5). Amounts in raw token units. Rejects with nothing but bugs.
+ * candidates that may execute before it; amounts in the same token count (contract §5). Amounts in raw token units. Rejects with nothing
+ * but bugs.
  */
 export async function validate(ports: ValidationPorts, candidate: Candidate, ahead: readonly Candidate[], heads: Heads): Promise<Verdict> {
+  const figures: Record<string, string | boolean> = {}
+  const read = { blockNumber: heads.latest.number, figures }
   try {
-    const figures: Record<string, string | boolean> = {}
     const verdict = await judge(ports, candidate, ahead, heads.latest, figures)
-    const read = { blockNumber: heads.latest.number, figures }
     if (verdict.kind !== 'failed' || verdict.retryable) return { ...verdict, read }
     const settled = await judge(ports, candidate, ahead, heads.finalized, {})
     if (settled.kind === 'failed' && settled.code === verdict.code) return { ...verdict, read }
@@ -63,7 +66,7 @@ export async function validate(ports: ValidationPorts, candidate: Candidate, ahe
   } catch (error) {
     if (!(error instanceof ChainError)) throw error
     // An odd answer is looked at again with every block, and told to whoever asks why it waits.
-    return { kind: error.kind === 'unavailable' ? 'unknown' : 'wait', why: error.message }
+    return { kind: error.kind === 'unavailable' ? 'unknown' : 'wait', why: error.message, read }
   }
 }
 
@@ -104,8 +107,9 @@ async function judge(
   }
   if (bitmaps.used(candidate)) return fail('permit_nonce_used', `The permit nonce ${candidate.nonce} is used or invalidated.`)
 
+  // Amounts in another token take nothing from this one; one whose token nobody can tell counts.
   const neededRaw = ahead
-    .filter((other) => !bitmaps.used(other))
+    .filter((other) => !bitmaps.used(other) && (ports.tokenOf(other) ?? round.token.address) === round.token.address)
     .reduce((sum, other) => sum + BigInt(other.amount), BigInt(candidate.amount))
   const call = proposeCalldata({
     request: round,
@@ -164,6 +168,8 @@ async function judge(
     )
   }
   if (run !== undefined) {
+    // Where the wallet has code the revert data may be its own words: the role is read, not believed (domain §3.3).
+    const hasRole = code === '0x' ? undefined : await readRole(chain, contracts, ports.executor, at)
     const cause = causeOf(run, {
       stage: 'simulation',
       signedProposer: contracts.signedProposer,
@@ -174,6 +180,8 @@ async function judge(
       roundState: requestStates.indexOf(round.state),
       proposerHasCode: code !== '0x',
       walletAccepts: accepted,
+      spenderListed: list.spenderListed,
+      ...(hasRole === undefined ? {} : { executorHasRole: hasRole }),
     })
     if (cause.kind === 'operator') return { kind: 'operator', fault: cause.detail }
     return { kind: 'failed', code: cause.code, detail: cause.detail, retryable: cause.retryable }
@@ -201,7 +209,7 @@ async function readBitmaps(ports: ValidationPorts, owner: Address, candidates: r
 
 async function readBitmap(ports: ValidationPorts, owner: Address, word: bigint, at: BlockHeader): Promise<bigint> {
   const bitmap = await readContract(ports.chain, at.number, ports.contracts.permit2, permit2Abi, 'nonceBitmap', [owner, word])
-  ports.noteNonces(owner, word, bitmap)
+  ports.noteNonces(owner, word, bitmap, at.hash)
   return bitmap
 }
 
@@ -248,6 +256,12 @@ export async function readFunds(chain: Chain, contracts: Contracts, token: Addre
     readContract(chain, at.number, token, erc20Abi, 'allowance', [wallet, contracts.permit2]),
   ])
   return { balanceRaw, allowanceRaw }
+}
+
+/** Whether the executor may call `propose`; `undefined` where there is none. */
+async function readRole(chain: Chain, contracts: Contracts, executor: Address | undefined, at: BlockHeader): Promise<boolean | undefined> {
+  if (executor === undefined) return undefined
+  return readContract(chain, at.number, contracts.signedProposer, signedProposerAbi, 'hasRole', [roles.delegatedProposer, executor])
 }
 
 /** Runs `propose` without sending it: `undefined` where it succeeds, else the raw revert data. */

@@ -25,6 +25,9 @@ const readsPerLook = 64
 const readsMs = 3_000
 const forgetEveryMs = 60_000
 const leastIntervalMs = 250
+/** What fails for good, slots and nonces too, is judged in finalized state (R14, R15): there is no counting of blocks instead. */
+const noFinality =
+  'the node tells no finalized block, which the gateway needs whatever chain.confirmations says: use a node that answers the block tag "finalized"'
 
 export interface ViewConfig {
   readonly maxHeadAgeSeconds: number
@@ -59,8 +62,8 @@ export interface LiveView extends ChainView {
   /** An operator's change of the registry holds from now on. */
   setEntry(entry: RegistryEntry): void
   removeEntry(questionId: Hex): void
-  /** Adds what a read of Permit2's bitmap showed. */
-  noteNonces(owner: Address, word: bigint, bitmap: bigint): void
+  /** Adds what a read of Permit2's bitmap showed at a block, by its hash. */
+  noteNonces(owner: Address, word: bigint, bitmap: bigint, at: Hex): void
 }
 
 type ViewLedger = Pick<Ledger, 'info' | 'allowlist' | 'finalized' | 'active'>
@@ -155,15 +158,25 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
     identified = true
   }
 
+  /** `null` also where the node says, in whatever words, that it knows no such tag or has no such block yet. */
+  const finalizedBlock = async (): Promise<BlockHeader | null> => {
+    try {
+      return await chain.block('finalized')
+    } catch (error) {
+      if (error instanceof ChainError && (error.kind === 'refused' || /block not found|unknown block/i.test(error.message))) return null
+      throw error
+    }
+  }
+
   /** Whether there is a new latest or finalized block. */
   const look = async (): Promise<boolean> => {
-    const [chainId, latest, finalized] = await Promise.all([chain.chainId(), chain.block('latest'), chain.block('finalized')])
+    const [chainId, latest, finalized] = await Promise.all([chain.chainId(), chain.block('latest'), finalizedBlock()])
     wrongChain = chainId === contracts.chainId ? undefined : `the node is on chain ${chainId}, not on ${contracts.chainId}`
     if (wrongChain !== undefined) return false
     await identify()
     if (wrongChain !== undefined) return false
     if (latest === null) throw new ChainError('unavailable', 'the node knows no latest block')
-    if (finalized === null) throw new ChainError('unavailable', 'the node knows no finalized block')
+    if (finalized === null) throw new ChainError('unavailable', noFinality)
     const before = heads
     // Another node that is a few blocks behind shows an old head; going back to it would undo what is known.
     if (before !== undefined && latest.number < before.latest.number && trail.hashAt(latest.number) === latest.hash) return false
@@ -343,7 +356,10 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
       ahead.add(entry.questionId)
     },
     removeEntry: book.removeEntry,
-    noteNonces: spent.add,
+    noteNonces(owner, word, bitmap, at) {
+      // What was read of a block that has been undone meanwhile, or of one that is not followed yet, is no knowledge.
+      if (at === heads?.latest.hash || at === heads?.finalized.hash) spent.add(owner, word, bitmap)
+    },
   }
 }
 

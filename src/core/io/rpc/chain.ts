@@ -146,7 +146,17 @@ export function chainOver(transports: readonly Transport[], options: RouterOptio
       return Math.min(...[result, ...told].map((count) => Number(BigInt(count))))
     },
     estimateGas: (call) => quantity('eth_estimateGas', [callObject(call)]),
-    tip: () => quantity('eth_maxPriorityFeePerGas'),
+    async tip() {
+      try {
+        return await quantity('eth_maxPriorityFeePerGas')
+      } catch (error) {
+        if (!(error instanceof ChainError) || error.kind !== 'refused') throw error
+        // Not every node has that method; the legacy price is base fee and tip.
+        const [price, head] = await Promise.all([quantity('eth_gasPrice'), block('latest')])
+        const tip = price - (head?.baseFeePerGas ?? 0n)
+        return tip > 0n ? tip : 0n
+      }
+    },
     async receipt(hash) {
       const found = await askForAny({ method: 'eth_getTransactionReceipt', params: [hash], shape: Receipt.nullable() })
       return found && receiptOf(found)

@@ -67,7 +67,9 @@ export function createRouter(transports: readonly Transport[], options: RouterOp
   let surveyedAtMs = Number.NEGATIVE_INFINITY
   let surveying: Promise<void> | undefined
 
-  const nodeError = (index: number, why: string) => new ChainError('unavailable', `${table.name(index)}: ${why}`)
+  // Where there is one, whoever asked has a name for it.
+  const nodeError = (index: number, why: string) =>
+    new ChainError('unavailable', `${table.count === 1 ? 'the RPC node' : table.name(index)}: ${why}`)
   const nobody = () => new ChainError('unavailable', table.whyNone())
 
   /** As the transport's, with the node's chain id looked at in the same request: behind one URL there may be many machines. */

@@ -2,7 +2,8 @@
 import { Agent, fetch } from 'undici'
 import { z } from 'zod'
 import { ChainError } from '../../ports.js'
-import { chainErrorOf, safeText } from '../rpc-errors.js'
+import { quoteWords } from '../../protocol/node-words.js'
+import { type Conceal, chainErrorOf, safeText } from '../rpc-errors.js'
 
 export interface RpcCall {
   readonly method: string
@@ -35,8 +36,10 @@ const Answer = z.object({
 /** One transport a URL, in order. Throws RangeError for a URL that is none. `close` lets go of the connections. */
 export function createTransports(urls: readonly string[], options: TransportOptions): { transports: Transport[]; close(): Promise<void> } {
   const endpoints = urls.map(endpointOf)
+  // One node may stand behind another, so none repeats what belongs to any of them.
+  const conceal = concealing(urls)
   const agent = new Agent({ connect: { timeout: options.connectMs }, keepAliveTimeout: 10_000, connections: 16, pipelining: 1 })
-  return { transports: endpoints.map((endpoint) => createTransport(endpoint, agent, options)), close: () => agent.close() }
+  return { transports: endpoints.map((endpoint) => createTransport(endpoint, agent, options, conceal)), close: () => agent.close() }
 }
 
 interface Endpoint {
@@ -44,14 +47,15 @@ interface Endpoint {
   readonly headers: Readonly<Record<string, string>>
 }
 
-function createTransport({ url, headers }: Endpoint, agent: Agent, options: TransportOptions): Transport {
+function createTransport({ url, headers }: Endpoint, agent: Agent, options: TransportOptions, conceal: Conceal): Transport {
   let batches = options.batches
   let nextId = 1
 
-  const post = async (body: unknown, timeoutMs: number, given: AbortSignal | undefined): Promise<unknown> => {
+  const post = async (body: unknown, timeoutMs: number, given: AbortSignal | undefined): Promise<{ status: number; answer: unknown }> => {
     const timeout = AbortSignal.timeout(timeoutMs)
     const signal = given === undefined ? timeout : AbortSignal.any([timeout, given])
     let text: string
+    let status: number
     try {
       const response = await fetch(url, {
         method: 'POST',
@@ -61,16 +65,17 @@ function createTransport({ url, headers }: Endpoint, agent: Agent, options: Tran
         redirect: 'error',
         signal,
       })
+      status = response.status
       text = await readCapped(response, options.answerBytes)
       // Nodes answer errors of single calls with 200 or 4xx alike; what is no JSON is judged by its status.
       const isJson = text.trimStart().startsWith('{') || text.trimStart().startsWith('[')
-      if (!response.ok && (!isJson || response.status === 429)) throw unavailable(`HTTP ${response.status}`)
+      if (!response.ok && (!isJson || status === 429)) throw unavailable(`HTTP ${status}`)
     } catch (error) {
       if (error instanceof ChainError) throw error
       throw unavailable(timeout.aborted ? `no answer within ${timeoutMs} ms` : connectionFault(error))
     }
     try {
-      return JSON.parse(text)
+      return { status, answer: JSON.parse(text) }
     } catch {
       // A proxy's page or a cut body: nothing is known about the outcome
       throw unavailable('the answer is not JSON')
@@ -81,7 +86,7 @@ function createTransport({ url, headers }: Endpoint, agent: Agent, options: Tran
     const first = nextId
     nextId += calls.length
     const requests = calls.map(({ method, params }, index) => ({ jsonrpc: '2.0', id: first + index, method, params }))
-    const answer = await post(requests.length === 1 ? requests[0] : requests, timeoutMs, signal)
+    const { status, answer } = await post(requests.length === 1 ? requests[0] : requests, timeoutMs, signal)
     const byId = new Map<number, z.infer<typeof Answer>>()
     for (const item of Array.isArray(answer) ? answer : [answer]) {
       const parsed = Answer.safeParse(item)
@@ -93,11 +98,11 @@ function createTransport({ url, headers }: Endpoint, agent: Agent, options: Tran
       batches = false
       return singly
     }
-    if (byId.size === 0) throw unavailable(wholeError(answer))
+    if (byId.size === 0) throw unavailable(wholeError(status, answer, conceal))
     return calls.map(({ method }, index) => {
       const found = byId.get(first + index)
       if (found === undefined) return unavailable(`${method}: no answer carries its id`)
-      if (found.error) return chainErrorOf(method, found.error)
+      if (found.error) return chainErrorOf(method, found.error, conceal)
       return found.result ?? null
     })
   }
@@ -155,7 +160,56 @@ function connectionFault(error: unknown): string {
   return code === '' ? 'the connection failed' : `the connection failed with ${safeText(code)}`
 }
 
-function wholeError(answer: unknown): string {
+/** A refusal of the whole request: what the node said, or at least with which status. */
+function wholeError(status: number, answer: unknown, conceal: Conceal): string {
   const parsed = z.object({ error: z.object({ message: z.string() }) }).safeParse(answer)
-  return parsed.success ? `it refused the request: ${safeText(parsed.data.error.message)}` : 'the answer carries no known id'
+  const coded = status >= 400 ? `HTTP ${status}` : undefined
+  if (parsed.success) return `${coded ?? 'it refused the request'}: ${quoteWords(safeText(parsed.data.error.message, conceal))}`
+  return coded ?? 'the answer carries no known id'
+}
+
+/** Shorter path segments are words like `v2`; keys are longer. */
+const segmentAtLeast = 6
+/** Shorter values are concealed only where they stand alone, or every message would be full of holes. */
+const anywhereAtLeast = 4
+
+/**
+ * Conceals what is secret in the URLs, as it is and percent-decoded: user, password, both as Basic credentials, path segments and values
+ * of the query (R5). Throws nothing.
+ */
+function concealing(urls: readonly string[]): Conceal {
+  const secrets = new Set<string>()
+  const add = (text: string, atLeast = 1) => {
+    for (const form of [text, decoded(text)]) if (form.length >= atLeast) secrets.add(form)
+  }
+  for (const text of urls) {
+    const { username, password, pathname, search, hash } = new URL(text)
+    for (const part of [username, password, ...search.slice(1).split('&').flatMap(queryValues), hash.slice(1)]) add(part)
+    for (const segment of pathname.split('/')) add(segment, segmentAtLeast)
+    if (password !== '') add(Buffer.from(`${decoded(username)}:${decoded(password)}`).toString('base64'))
+  }
+  if (secrets.size === 0) return (same) => same
+  // The longest first: one may be part of another.
+  const forms = [...secrets].sort((one, other) => other.length - one.length).map(patternOf)
+  const pattern = new RegExp(forms.join('|'), 'giu')
+  return (text) => text.replace(pattern, '[hidden]')
+}
+
+const queryValues = (pair: string) => {
+  const split = pair.indexOf('=')
+  return [pair.slice(split + 1), pair.slice(split + 1).replaceAll('+', ' ')]
+}
+
+function patternOf(secret: string): string {
+  const literal = secret.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&')
+  return secret.length >= anywhereAtLeast ? literal : `(?<![\\p{L}\\p{N}])${literal}(?![\\p{L}\\p{N}])`
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    // A stray percent sign stands for itself.
+    return text
+  }
 }

@@ -45,6 +45,7 @@ export async function readAdminToken(store: string): Promise<string> {
     }
   } catch (error) {
     if (error instanceof StorageError || !(error instanceof Error && 'code' in error)) throw error
+    if (error.code === 'ENOENT') throw unusable('is missing', 'start the gateway again, which makes a new one', error)
     throw unusable(`cannot be read (${String(error.code)})`, 'run the command as the user who runs the gateway', error)
   }
 }

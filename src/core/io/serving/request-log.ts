@@ -1,37 +1,33 @@
 /** The request log (robustness §5): one JSON line per call on stderr, of a few fixed fields; a sink that blocks loses lines, never calls. */
-import { type DestinationStream, destination, pino } from 'pino'
+import { pino } from 'pino'
 import type { Hash, Random } from '../../ports.js'
 import type { RequestRecord } from '../../protocol/call.js'
 
 export interface RequestLogOptions {
   readonly hash: Hash
   readonly random: Random
-  /** Where lines go; default: file descriptor 2. */
-  readonly sink?: { write(line: string): void }
+  /** Where lines go; never waited for. */
+  readonly sink: { write(line: string): unknown }
 }
 
 export interface RequestLog {
   write(record: RequestRecord): void
-  /** Lines lost because the sink took none. */
-  dropped(): number
 }
 
-/** More than this unwritten means that nobody reads. */
-const waitingBytes = 1024 * 1024
+/** Where log lines go. */
+export interface LogSink {
+  write(line: string): unknown
+  /** Lines lost because nobody took them. */
+  dropped(): number
+}
 
 /**
  * A log of calls. The client is a salted hash, so that lines of one client can be told together and no address is written; the salt
  * lives as long as the process. No field holds what a caller sent, but the method.
  */
 export function createRequestLog({ hash, random, sink }: RequestLogOptions): RequestLog {
-  let dropped = 0
   const salt = random.bytes(16).join('.')
-  const target =
-    sink ??
-    stderr(() => {
-      dropped += 1
-    })
-  const logger = pino({ base: null, timestamp: pino.stdTimeFunctions.isoTime, messageKey: 'event' }, target)
+  const logger = pino({ base: null, timestamp: pino.stdTimeFunctions.isoTime, messageKey: 'event' }, sink)
   return {
     write(record) {
       const line = {
@@ -48,14 +44,5 @@ export function createRequestLog({ hash, random, sink }: RequestLogOptions): Req
       if (record.bug) logger.error(line, 'request')
       else logger.info(line, 'request')
     },
-    dropped: () => dropped,
   }
-}
-
-function stderr(onDrop: () => void): DestinationStream {
-  const sink = destination({ fd: 2, sync: false, maxLength: waitingBytes })
-  sink.on('drop', onDrop)
-  // A closed stderr must not end the gateway.
-  sink.on('error', onDrop)
-  return sink
 }

@@ -1,0 +1,272 @@
+/** What `serve` shows on a terminal instead of log lines: one calm block, redrawn in place at most once a second. */
+import type { ChalkInstance } from 'chalk'
+import type { Clock } from '../../core/ports.js'
+import type { GatewayGauges } from '../../core/protocol/call.js'
+import type { StateLine, Vitals } from '../../core/protocol/vitals.js'
+import { fold, visible } from '../view/render.js'
+
+/** Everything the block shows. */
+export interface StatusFigures {
+  readonly url: string
+  readonly adminUrl: string
+  /** Why it is not ready; empty when it is. */
+  readonly reasons: readonly string[]
+  readonly gauges: GatewayGauges
+  readonly vitals: Vitals
+  readonly lastMinute: MinuteCounts
+  /** The newest last. */
+  readonly changes: readonly StatusChange[]
+}
+
+export interface StatusChange {
+  /** Unix milliseconds. */
+  readonly atMs: number
+  readonly line: StateLine
+}
+
+/** Calls answered in the last minute by class, and candidates admitted. */
+export interface MinuteCounts {
+  readonly fine: number
+  readonly refused: number
+  readonly limited: number
+  readonly failed: number
+  readonly admitted: number
+}
+
+type CountKey = keyof MinuteCounts
+const secondsCounted = 60
+const changesKept = 6
+
+/** What happened of late, for the block: bounded, whatever the load (R17). */
+export interface Recent {
+  noteCall(status: number): void
+  noteChange(line: StateLine): void
+  lastMinute(): MinuteCounts
+  changes(): readonly StatusChange[]
+}
+
+/** Counts by whole seconds of the monotonic clock (R13), so that a minute takes sixty cells. */
+export function createRecent(clock: Pick<Clock, 'nowMs' | 'monotonicMs'>): Recent {
+  const cells = new Map<number, Record<CountKey, number>>()
+  let changes: readonly StatusChange[] = []
+  const second = () => Math.floor(clock.monotonicMs() / 1000)
+  const add = (key: CountKey) => {
+    const now = second()
+    const cell = cells.get(now) ?? none()
+    cell[key] += 1
+    cells.set(now, cell)
+    forget()
+  }
+  const forget = () => {
+    const oldest = second() - secondsCounted
+    for (const at of cells.keys()) if (at <= oldest) cells.delete(at)
+  }
+  return {
+    noteCall(status) {
+      if (status === 429) add('limited')
+      else add(status >= 500 ? 'failed' : status >= 400 ? 'refused' : 'fine')
+    },
+    noteChange(line) {
+      if (line.event === 'candidate.received') add('admitted')
+      changes = [...changes.slice(1 - changesKept), { atMs: clock.nowMs(), line }]
+    },
+    lastMinute() {
+      forget()
+      const sum = none()
+      for (const cell of cells.values()) for (const key of Object.keys(sum) as CountKey[]) sum[key] += cell[key]
+      return sum
+    },
+    changes: () => changes,
+  }
+}
+
+const none = (): Record<CountKey, number> => ({ fine: 0, refused: 0, limited: 0, failed: 0, admitted: 0 })
+
+export interface StatusScreen {
+  readonly columns: number
+  readonly rows: number
+  readonly paint: ChalkInstance
+}
+
+const labelWidth = 10
+/** The chain's own coin has eighteen decimals; four are enough to look at. */
+const coins = (wei: bigint): string => (Number(wei / 10n ** 12n) / 1e6).toFixed(4)
+
+/** Seconds as people say them: `4 s`, `3 min`, `2 h`. */
+export function ageText(seconds: number): string {
+  if (seconds < 100) return `${Math.floor(seconds)} s`
+  return seconds < 6_000 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3_600)} h`
+}
+
+/**
+ * The block: at most `rows - 1` lines of at most `columns` characters, colours aside. What has no room is left out from the end, where the
+ * last changes stand. Pure; outside text is escaped (R20).
+ */
+export function statusLines(figures: StatusFigures, { columns, rows, paint }: StatusScreen): readonly string[] {
+  const { url, adminUrl, reasons, gauges, vitals, lastMinute } = figures
+  const { oldestSeconds, head, executor } = vitals
+  const row = (label: string, parts: readonly string[]) => wrapped(label, parts, columns, paint)
+  const stage = (name: keyof typeof oldestSeconds) =>
+    `${name} ${gauges.queue[name]}${gauges.queue[name] === 0 ? '' : ` (${ageText(oldestSeconds[name])})`}`
+  const state = reasons.length === 0 ? paint.green('ready') : paint.yellow('not ready')
+  const lines = [
+    ...row('gateway', [`${state}`, url, `admin ${adminUrl}`]),
+    ...reasons.flatMap((reason) => cutLines(visible(reason), columns, paint)),
+    ...row('chain', [head === undefined ? 'no block yet' : `block ${head.number}, ${ageText(head.ageSeconds)} old`, ...nodesText(vitals)]),
+    ...row('queue', [stage('received'), stage('validated'), stage('selected')]),
+    ...row('minute', [
+      `2xx ${lastMinute.fine}`,
+      `4xx ${lastMinute.refused}`,
+      `429 ${lastMinute.limited}`,
+      lastMinute.failed === 0 ? '5xx 0' : paint.red(`5xx ${lastMinute.failed}`),
+      `admitted ${lastMinute.admitted}`,
+    ]),
+    ...row('budget', [
+      `${gauges.budget.spentItems} of ${gauges.budget.limitItems} items`,
+      `${gauges.budget.perClientLimitItems} a client`,
+      `${gauges.budget.clients} ${gauges.budget.clients === 1 ? 'client' : 'clients'}`,
+    ]),
+    ...row('executor', executor === undefined ? ['off'] : executorText(executor)),
+  ]
+  const room = Math.max(1, rows - 1)
+  const changes = figures.changes.slice(-Math.max(0, Math.min(changesKept, room - lines.length)))
+  const told = room > lines.length ? changes.map((change) => changeText(change, columns, paint)) : []
+  return [...lines, ...told].slice(0, room)
+}
+
+function nodesText({ nodes }: Vitals): readonly string[] {
+  if (nodes.length === 0) return []
+  const aside = nodes.filter(({ isHealthy }) => !isHealthy).map(({ node }) => node)
+  const healthy = `${nodes.length - aside.length} of ${nodes.length} ${nodes.length === 1 ? 'node' : 'nodes'}`
+  return aside.length === 0 ? [healthy] : [healthy, `aside: ${aside.join(', ')}`]
+}
+
+function executorText({ highestNonce, openSlots, balanceWei, paidProposals, newestHash }: NonNullable<Vitals['executor']>) {
+  return [
+    highestNonce < 0 ? 'no nonce yet' : `nonce ${highestNonce}`,
+    `${openSlots} open`,
+    ...(balanceWei === undefined ? [] : [`${coins(balanceWei)} coins`]),
+    ...(paidProposals === undefined ? [] : [`pays for ${paidProposals}`]),
+    ...(newestHash === undefined ? [] : [`last ${newestHash.slice(0, 10)}…`]),
+  ]
+}
+
+const withoutColour = (text: string) => text.replace(/\u001b\[[0-9;]*m/g, '')
+const lengthOf = (text: string) => withoutColour(text).length
+const cut = (text: string, columns: number) => (text.length <= columns ? text : columns < 1 ? '' : `${text.slice(0, columns - 1)}…`)
+
+/** A label and its parts, as many on a line as fit; the label's column stays free below it. */
+function wrapped(label: string, parts: readonly string[], columns: number, paint: ChalkInstance): readonly string[] {
+  const indent = Math.min(labelWidth, Math.max(0, columns - 1))
+  const width = columns - indent
+  const lines: string[] = []
+  for (const part of parts) {
+    // A part that is too long loses its colours with its end.
+    const fitting = lengthOf(part) <= width ? part : cut(withoutColour(part), width)
+    const last = lines.at(-1)
+    if (last !== undefined && lengthOf(last) + 3 + lengthOf(fitting) <= width) lines[lines.length - 1] = `${last} · ${fitting}`
+    else lines.push(fitting)
+  }
+  return lines.map((line, index) => `${paint.dim((index === 0 ? cut(label, indent) : '').padEnd(indent))}${line}`)
+}
+
+/** A reason takes two lines at most: what is longer is told whole by /readyz. */
+function cutLines(text: string, columns: number, paint: ChalkInstance): readonly string[] {
+  const indent = Math.min(labelWidth, Math.max(0, columns - 1))
+  const width = columns - indent
+  const space = text.lastIndexOf(' ', width)
+  const first = text.length <= width || space <= 0 ? cut(text, width) : text.slice(0, space)
+  const rest = text.length <= width || space <= 0 ? [] : [cut(text.slice(space + 1), width)]
+  return [first, ...rest].map((line) => `${' '.repeat(indent)}${paint.yellow(line)}`)
+}
+
+/** `12:01:05  candidate 1a2b3c4d… failed permit_expired`. */
+function changeText({ atMs, line }: StatusChange, columns: number, paint: ChalkInstance): string {
+  const time = new Date(atMs).toISOString().slice(11, 19)
+  const [subject = '', verb = ''] = line.event.split('.')
+  const id = line.candidate_id ?? line.question_id ?? (line.nonce === undefined ? line.node : `nonce ${line.nonce}`)
+  const short = typeof id === 'string' && id.length > 10 && !id.startsWith('nonce') ? `${id.slice(0, 8)}…` : (id ?? '')
+  const name = line.event.startsWith('slot.') ? '' : subject
+  const hash = line.hash === undefined || line.candidate_id !== undefined ? '' : `${line.hash.slice(0, 10)}…`
+  const said = [name, short, verb, line.kind, line.code, hash].filter((part) => part !== undefined && part !== '').join(' ')
+  const text = cut(visible(said), Math.max(0, columns - labelWidth))
+  return cut(time, columns).length < labelWidth && columns > labelWidth
+    ? `${paint.dim(time.padEnd(labelWidth))}${text}`
+    : cut(time, columns)
+}
+
+export interface LiveStatus {
+  /** Draws from now on, once a second. */
+  start(figures: () => StatusFigures): void
+  /** One line that stays, above the block. */
+  above(line: string): void
+  /** Takes the block away for as long as something else writes on the terminal. */
+  around(act: () => void): Promise<void>
+  /** Leaves the last block where it is, with a line below it, and draws no more. */
+  end(lastWord: string): Promise<void>
+}
+
+export interface StatusTerminal {
+  size(): { readonly columns: number; readonly rows: number }
+  /** Writes without waiting. */
+  write(text: string): void
+  /** False while the terminal holds the last text back: what would be drawn now is drawn later. */
+  isIdle(): boolean
+  /** Resolves when all is written, or given up. */
+  written(): Promise<void>
+  readonly paint: ChalkInstance
+}
+
+const drawEveryMs = 1_000
+
+/** Nothing is shown before `start`. A terminal that takes no text gets no frame, and nobody waits for it (robustness §5). */
+export function createLiveStatus({ size, write, isIdle, written, paint }: StatusTerminal): LiveStatus {
+  let shown: readonly string[] = []
+  let figures: (() => StatusFigures) | undefined
+  let timer: ReturnType<typeof setInterval> | undefined
+
+  /** A terminal that became narrower has folded what stood on it. */
+  const back = () => {
+    const { columns } = size()
+    const lines = shown.reduce((sum, line) => sum + Math.max(1, Math.ceil(lengthOf(line) / columns)), 0)
+    return lines === 0 ? '' : `\u001b[${lines}A\r`
+  }
+  const framed = (lines: readonly string[]) => lines.map((line) => `${line}\u001b[K\n`).join('')
+  const draw = () => {
+    if (figures === undefined || !isIdle()) return
+    const lines = statusLines(figures(), { ...size(), paint })
+    write(`${back()}${framed(lines)}\u001b[J`)
+    shown = lines
+  }
+  return {
+    start(source) {
+      figures = source
+      draw()
+      timer = setInterval(draw, drawEveryMs)
+      timer.unref()
+    },
+    above(line) {
+      write(`${back()}${line}\u001b[K\n${framed(shown)}\u001b[J`)
+    },
+    async around(act) {
+      clearInterval(timer)
+      write(`${back()}\u001b[J`)
+      shown = []
+      await written()
+      act()
+      if (figures === undefined) return
+      draw()
+      timer = setInterval(draw, drawEveryMs)
+      timer.unref()
+    },
+    async end(lastWord) {
+      clearInterval(timer)
+      if (figures === undefined) return
+      draw()
+      figures = undefined
+      write(`${paint.dim(fold(lastWord, size().columns))}\n`)
+      shown = []
+      await written()
+    },
+  }
+}

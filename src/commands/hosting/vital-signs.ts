@@ -1,0 +1,103 @@
+/** How a hosted gateway does, gathered from memory: what its ledger, its view and its edges have told already. */
+
+import { feesFor } from '../../core/gateway/executor/transaction.js'
+import type { Ledger } from '../../core/gateway/ledger/ledger.js'
+import type { Heads } from '../../core/gateway/view/view.js'
+import type { LedgerVitals } from '../../core/gateway/vitals.js'
+import type { NodeHealth, RpcChain } from '../../core/io/rpc.js'
+import type { Address, Chain, Clock } from '../../core/ports.js'
+import type { ExecutorVitals, NodeVitals, StateLine, Vitals } from '../../core/protocol/vitals.js'
+import type { ChainReadings } from './watched-edges.js'
+
+export interface VitalSignsParts {
+  readonly clock: Clock
+  readonly chainId: number
+  readonly maxFeeGwei: number
+  readonly ledger: Pick<Ledger, 'slots' | 'highestNonce' | 'isFull' | 'failed'>
+  readonly following: LedgerVitals
+  readonly heads: () => Heads | undefined
+  readonly readings: ChainReadings
+  readonly executor: Address | undefined
+  readonly nodes: () => readonly NodeHealth[]
+  readonly onState?: ((line: StateLine) => void) | undefined
+}
+
+export interface VitalSigns {
+  now(): Vitals
+  /** Looks at nodes and readiness, to be called every second or so: a change of theirs becomes a line of the state log. */
+  look(reasons: readonly string[]): void
+}
+
+/** Gas that a single proposal uses, before one was mined (domain §8: measured and computed). */
+const usualGas = 425_000n
+
+/** How each RPC node stands; none for a chain that has no nodes, as in tests. */
+export function nodesOf(chain: Chain): () => readonly NodeHealth[] {
+  return 'nodes' in chain ? (chain as RpcChain).nodes : () => []
+}
+
+/** Asks nobody. Throws nothing. */
+export function createVitalSigns(parts: VitalSignsParts): VitalSigns {
+  const { clock, ledger, following, readings, executor } = parts
+  const seen = new Map<number, { readonly isHealthy: boolean; readonly headNumber: bigint | undefined; readonly headAtMs: number }>()
+  let wasReady: boolean | undefined
+
+  const nodes = (): readonly NodeVitals[] =>
+    parts.nodes().map(({ index, state, headNumber }) => {
+      const isHealthy = state === 'healthy'
+      const before = seen.get(index)
+      const nowMs = clock.monotonicMs()
+      const headAtMs = before !== undefined && before.headNumber === headNumber ? before.headAtMs : nowMs
+      seen.set(index, { isHealthy, headNumber, headAtMs })
+      const node = index + 1
+      if ((before?.isHealthy ?? true) !== isHealthy) parts.onState?.({ event: isHealthy ? 'rpc.back' : 'rpc.aside', node })
+      return { node, isHealthy, headNumber, headAgeSeconds: headNumber === undefined ? undefined : (nowMs - headAtMs) / 1000 }
+    })
+
+  const executorNow = (address: Address): ExecutorVitals => {
+    const openSlots = ledger.slots().filter((slot) => slot.executor === address).length
+    const highestNonce = ledger.highestNonce(address)
+    // Without an open slot all that was ever bound is final.
+    const gap = (next: number | undefined) => (openSlots === 0 ? 0 : next === undefined ? undefined : Math.max(0, highestNonce + 1 - next))
+    const { balanceWei } = readings
+    return {
+      openSlots,
+      highestNonce,
+      nonceGap: { latest: gap(readings.nonceLatest), finalized: gap(readings.nonceFinalized) },
+      balanceWei,
+      paidProposals: balanceWei === undefined ? undefined : paidProposals(balanceWei),
+      newestHash: following.newestHash(),
+    }
+  }
+
+  const paidProposals = (balanceWei: bigint): number | undefined => {
+    const head = parts.heads()?.latest
+    if (head === undefined) return undefined
+    const ceilingWei = BigInt(Math.floor(parts.maxFeeGwei * 1e9))
+    // Dearer than the ceiling: what it would cost if it were sent.
+    const tipWei = feesFor(parts.chainId, head, readings.tipWei ?? 0n, ceilingWei, { kind: 'propose' })?.maxPriorityFeePerGas ?? 0n
+    const costWei = (following.gasPerProposal() ?? usualGas) * (head.baseFeePerGas + tipWei)
+    return costWei === 0n ? undefined : Number(balanceWei / costWei)
+  }
+
+  return {
+    now() {
+      const latest = parts.heads()?.latest
+      return {
+        oldestSeconds: following.oldestSeconds(),
+        head: latest && { number: latest.number, ageSeconds: Math.max(0, clock.nowMs() / 1000 - Number(latest.timestamp)) },
+        nodes: nodes(),
+        executor: executor === undefined ? undefined : executorNow(executor),
+        store: { isFull: ledger.isFull, isFailed: ledger.failed !== undefined },
+      }
+    },
+    look(reasons) {
+      nodes()
+      const isReady = reasons.length === 0
+      if (isReady === wasReady) return
+      // Before the first readiness the gateway is starting, which is no change.
+      if (isReady || wasReady !== undefined) parts.onState?.({ event: isReady ? 'ready' : 'not_ready', reasons: reasons.length })
+      wasReady = isReady
+    },
+  }
+}

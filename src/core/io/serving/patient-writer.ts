@@ -1,0 +1,114 @@
+/**
+ * Text for a file descriptor that nobody waits for: node's own stream would stop the whole process while a terminal is held (Ctrl-S), and
+ * a log library that flushes at exit would never let it end while a pipe is full (R23, robustness §5).
+ */
+import { constants, openSync, write as writeFile } from 'node:fs'
+
+export interface PatientWriter {
+  /** False where too much is waiting already: the text is dropped and counted. */
+  write(text: string): boolean
+  isIdle(): boolean
+  /** Resolves when all is written, after the given milliseconds at the latest. */
+  written(withinMs: number): Promise<void>
+  /** Texts lost. */
+  dropped(): number
+}
+
+/** More than this unwritten means that nobody reads (R17). */
+const waitingBytes = 1024 * 1024
+/** Lines that come meanwhile leave together: each write takes a turn of the threads that sync the store, too. */
+const togetherBytes = 64 * 1024
+const againMs = 20
+/** A process that has nothing else to do waits for a full pipe no longer than so many tries; what is left is lost. */
+const triesAtEnd = 10
+
+/**
+ * The terminal of stderr, opened once more so that a held one refuses text at once: a write that sleeps in the kernel would keep the
+ * process from ending. Where it cannot be opened so, as on Windows, it is file descriptor 2 itself. Never throws.
+ */
+export function terminalOfStderr(): number {
+  try {
+    return openSync('/dev/stderr', constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
+  } catch {
+    // No such file, no right to it, or no terminal after all.
+    return 2
+  }
+}
+
+/** A writer on a file descriptor. After an error, such as a reader that has gone, everything is dropped. Never throws. */
+export function createPatientWriter(fd: number): PatientWriter {
+  let waiting: Buffer[] = []
+  let bytes = 0
+  let current: Buffer | undefined
+  let tries = 0
+  let isBroken = false
+  let dropped = 0
+  let listening: (() => void)[] = []
+
+  const take = (): Buffer | undefined => {
+    let length = 0
+    const upTo = waiting.findIndex((one) => {
+      length += one.length
+      return length > togetherBytes
+    })
+    const taken = waiting.splice(0, upTo < 0 ? waiting.length : Math.max(1, upTo))
+    return taken.length === 0 ? undefined : Buffer.concat(taken)
+  }
+  const next = () => {
+    current ??= take()
+    if (current === undefined) {
+      for (const tell of listening.splice(0)) tell()
+      return
+    }
+    const now = current
+    writeFile(fd, now, (error, count) => {
+      if (error?.code === 'EAGAIN') {
+        tries += 1
+        const timer = setTimeout(next, againMs)
+        if (tries > triesAtEnd) timer.unref()
+        return
+      }
+      tries = 0
+      if (error) {
+        // The reader has gone, which must not end the gateway.
+        isBroken = true
+        dropped += waiting.length + 1
+        waiting = []
+        bytes = 0
+        current = undefined
+      } else {
+        bytes -= count
+        current = count < now.length ? now.subarray(count) : undefined
+      }
+      next()
+    })
+  }
+  return {
+    write(text) {
+      const taken = Buffer.from(text)
+      if (isBroken || bytes + taken.length > waitingBytes) {
+        dropped += 1
+        return false
+      }
+      const isIdle = current === undefined
+      waiting.push(taken)
+      bytes += taken.length
+      if (isIdle) next()
+      return true
+    },
+    isIdle: () => current === undefined,
+    written: (withinMs) =>
+      new Promise((resolve) => {
+        if (current === undefined) return resolve()
+        const timer = setTimeout(resolve, withinMs)
+        listening = [
+          ...listening,
+          () => {
+            clearTimeout(timer)
+            resolve()
+          },
+        ]
+      }),
+    dropped: () => dropped,
+  }
+}

@@ -1,0 +1,80 @@
+/** How a running gateway does, as gateway, metrics, log and live status hand it to each other. No address, signature or URL is part of it. */
+import type { Hex } from '../ports.js'
+import type { FailureCode } from './candidate.js'
+
+/** Where a candidate stands, with the steps of its submission told apart (contract §5). */
+export type Stage = 'received' | 'validated' | 'selected' | 'submitted' | 'confirmed' | 'executed'
+
+/** The stages in which a candidate waits for the gateway. */
+export type QueueStage = 'received' | 'validated' | 'selected'
+
+/** How a chain was heard: `refused` is any error that the node itself told but a revert. */
+export type RpcOutcome = 'ok' | 'reverted' | 'unavailable' | 'refused'
+
+/** Something that has happened once, to be counted. Durations in seconds of the monotonic clock (R13). */
+export type Observation =
+  /** A candidate reached a stage, so long after it had reached the one before. */
+  | { readonly kind: 'stage'; readonly stage: Exclude<Stage, 'received'>; readonly seconds: number }
+  /** A candidate came to its end, so long after it was received; executed once that is final. */
+  | { readonly kind: 'ended'; readonly outcome: 'executed' | 'failed'; readonly code: FailureCode | 'none'; readonly seconds: number }
+  /** A transaction was signed: the first of its nonce, the same with a higher fee, with fewer proposals, or giving the nonce back. */
+  | { readonly kind: 'signed'; readonly as: 'first' | 'fee_bump' | 'trim' | 'cancel' }
+  /** An executor nonce came to its end in finalized state. */
+  | { readonly kind: 'settled'; readonly end: 'executed' | 'reverted' | 'cancelled' | 'foreign' }
+  | { readonly kind: 'synced'; readonly seconds: number }
+  | { readonly kind: 'written'; readonly bytes: number }
+  | { readonly kind: 'rpc'; readonly method: string; readonly outcome: RpcOutcome }
+
+/** One line of the state log: what changed, by ids only (R5, robustness §5). */
+export interface StateLine {
+  readonly event: string
+  readonly candidate_id?: string
+  readonly question_id?: Hex
+  readonly slot?: string
+  readonly nonce?: number
+  readonly hash?: Hex
+  readonly block?: string
+  readonly code?: string
+  readonly stage?: string
+  /** Of a transaction: what it is for, or how it ended. */
+  readonly kind?: string
+  readonly candidates?: number
+  readonly enabled?: boolean
+  /** Its place in `chain.rpc_urls`, from 1. */
+  readonly node?: number
+  readonly reasons?: number
+}
+
+export interface NodeVitals {
+  /** Its place in `chain.rpc_urls`, from 1. */
+  readonly node: number
+  readonly isHealthy: boolean
+  readonly headNumber: bigint | undefined
+  /** Since it first told its newest block. */
+  readonly headAgeSeconds: number | undefined
+}
+
+/** The executor as the pipeline last read it: nothing is asked for a look at this. */
+export interface ExecutorVitals {
+  readonly openSlots: number
+  /** Highest nonce ever bound; -1 while there is none. */
+  readonly highestNonce: number
+  /** Nonces bound and not yet used at the head, and not yet used in finalized state; `undefined` while not read. */
+  readonly nonceGap: { readonly latest: number | undefined; readonly finalized: number | undefined }
+  readonly balanceWei: bigint | undefined
+  /** About so many single proposals the balance pays for at the gas price of the head. */
+  readonly paidProposals: number | undefined
+  /** The transaction that was signed or mined last. */
+  readonly newestHash: Hex | undefined
+}
+
+/** A gateway at the moment of asking, beside its gauges. */
+export interface Vitals {
+  /** How long the candidate that has been in the stage for longest has been there; 0 where there is none. */
+  readonly oldestSeconds: Readonly<Record<QueueStage, number>>
+  readonly head: { readonly number: bigint; readonly ageSeconds: number } | undefined
+  readonly nodes: readonly NodeVitals[]
+  /** Absent where the executor is switched off. */
+  readonly executor: ExecutorVitals | undefined
+  readonly store: { readonly isFull: boolean; readonly isFailed: boolean }
+}

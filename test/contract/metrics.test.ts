@@ -1,0 +1,340 @@
+/** `/metrics` and the logs of a gateway, over its parts: what is counted, what a look costs, and what is never told. */
+import { closeSync, openSync } from 'node:fs'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { folderBytes } from '../../src/commands/hosting/store-size.js'
+import { createVitalSigns, nodesOf } from '../../src/commands/hosting/vital-signs.js'
+import { watchedChain, watchedFiles } from '../../src/commands/hosting/watched-edges.js'
+import { followLedger } from '../../src/core/gateway/vitals.js'
+import type { NodeHealth } from '../../src/core/io/rpc.js'
+import { createMeters, createMetrics } from '../../src/core/io/serving/admin-metrics.js'
+import { createPatientWriter } from '../../src/core/io/serving/patient-writer.js'
+import { createStateLog } from '../../src/core/io/serving/state-log.js'
+import type { Observation, StateLine, Vitals } from '../../src/core/protocol/vitals.js'
+import { openFront } from '../support/front.js'
+import { createPipelineWorld, oneCandidate, type PipelineWorld } from '../support/pipeline-world.js'
+
+const quietVitals: Vitals = {
+  oldestSeconds: { received: 0, validated: 0, selected: 0 },
+  head: undefined,
+  nodes: [],
+  executor: undefined,
+  store: { isFull: false, isFailed: false },
+}
+const gauges = () => ({
+  budget: { limitItems: 1, perClientLimitItems: 1, spentItems: 0, clients: 0 },
+  queue: { received: 0, validated: 0, selected: 0 },
+  openSlots: 0,
+})
+const around = (vitals: () => Vitals) => ({ vitals, storeBytes: async () => 7, droppedLines: () => 3 })
+const basics = { readiness: () => [], requestCounts: () => [], gauges }
+
+/** Names with labels → value, of our own metrics. */
+async function read(registry: { metrics(): Promise<string> }): Promise<ReadonlyMap<string, number>> {
+  const lines = (await registry.metrics()).split('\n').filter((line) => line.startsWith('proposer_'))
+  return new Map(lines.map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ') + 1))] as const))
+}
+
+/** The figures of a world's gateway, read over watched edges. */
+function signsOf(world: PipelineWorld, nodes: () => readonly NodeHealth[] = () => []) {
+  const observations: Observation[] = []
+  const lines: StateLine[] = []
+  const watched = watchedChain(world.chain, world.executor.address, (one) => observations.push(one))
+  const signs = createVitalSigns({
+    clock: world.clock,
+    chainId: 31337,
+    maxFeeGwei: 1000,
+    ledger: world.ledger,
+    following: followLedger({ clock: world.clock, ledger: world.ledger }),
+    heads: world.view.heads,
+    readings: watched.readings,
+    executor: world.executor.address,
+    nodes,
+    onState: (line) => lines.push(line),
+  })
+  return { signs, observations, lines, ...watched }
+}
+
+describe('metrics', () => {
+  test('contract §2: what happens is counted by stage, end, code and outcome', async () => {
+    const meters = createMeters()
+    const happened: Observation[] = [
+      { kind: 'stage', stage: 'confirmed', seconds: 3 },
+      { kind: 'ended', outcome: 'executed', code: 'none', seconds: 4 },
+      { kind: 'ended', outcome: 'failed', code: 'permit_expired', seconds: 9 },
+      { kind: 'signed', as: 'fee_bump' },
+      { kind: 'settled', end: 'reverted' },
+      { kind: 'synced', seconds: 0.002 },
+      { kind: 'written', bytes: 100 },
+      { kind: 'rpc', method: 'send', outcome: 'unavailable' },
+    ]
+    happened.forEach(meters.observe)
+    const told = await read(createMetrics({ ...basics, meters, host: around(() => quietVitals) }))
+    expect(Object.fromEntries(told)).toMatchObject({
+      'proposer_stage_seconds_count{stage="confirmed"}': 1,
+      'proposer_stage_seconds_bucket{le="2.5",stage="confirmed"}': 0,
+      'proposer_stage_seconds_bucket{le="5",stage="confirmed"}': 1,
+      'proposer_stage_seconds_count{stage="executed"}': 0,
+      proposer_execution_seconds_sum: 4,
+      'proposer_candidates_ended_total{outcome="executed",code="none"}': 1,
+      'proposer_candidates_ended_total{outcome="failed",code="permit_expired"}': 1,
+      'proposer_candidates_ended_total{outcome="failed",code="superseded"}': 0,
+      'proposer_executor_signed_total{as="fee_bump"}': 1,
+      'proposer_executor_transactions_total{end="reverted"}': 1,
+      proposer_store_sync_seconds_count: 1,
+      proposer_store_written_bytes_total: 100,
+      'proposer_rpc_calls_total{method="send",outcome="unavailable"}': 1,
+      proposer_store_bytes: 7,
+      proposer_log_lines_dropped_total: 3,
+    })
+    // The process itself.
+    for (const name of ['proposer_process_resident_memory_bytes', 'proposer_nodejs_eventloop_lag_p99_seconds'])
+      expect(told.get(name)).toBeGreaterThanOrEqual(0)
+  })
+
+  test('contract §2: what is not known is left out, and comes and goes with the knowledge', async () => {
+    let vitals = quietVitals
+    const metrics = createMetrics({ ...basics, host: around(() => vitals) })
+    const names = async () => [...(await read(metrics)).keys()].filter((name) => /head|rpc_node|executor_(balance|paid|nonce)/.test(name))
+    expect(await names()).toEqual([])
+    vitals = {
+      ...quietVitals,
+      head: { number: 12n, ageSeconds: 1.5 },
+      nodes: [{ node: 2, isHealthy: false, headNumber: undefined, headAgeSeconds: undefined }],
+      executor: {
+        openSlots: 2,
+        highestNonce: 5,
+        nonceGap: { latest: undefined, finalized: 2 },
+        balanceWei: 15n * 10n ** 17n,
+        paidProposals: 12,
+        newestHash: undefined,
+      },
+    }
+    expect(Object.fromEntries(await read(metrics))).toMatchObject({
+      proposer_chain_head_number: 12,
+      proposer_chain_head_age_seconds: 1.5,
+      'proposer_rpc_node_healthy{node="2"}': 0,
+      'proposer_executor_nonce_gap{at="finalized"}': 2,
+      proposer_executor_balance_ether: 1.5,
+      proposer_executor_paid_proposals: 12,
+    })
+    expect(await names()).not.toContain('proposer_executor_nonce_gap{at="latest"}')
+    vitals = quietVitals
+    expect(await names()).toEqual([])
+  })
+
+  test('README: its table names every metric of ours, and queries nothing that is none', async () => {
+    const readme = await readFile(join(import.meta.dirname, '..', '..', 'README.md'), 'utf8')
+    const text = await createMetrics({ ...basics, meters: createMeters(), host: around(() => quietVitals) }).metrics()
+    const names = [...text.matchAll(/^# TYPE proposer_(\w+)/gm)].map(([, name = '']) => name)
+    const table = readme.slice(readme.indexOf('| Metric (`proposer_…`)')).split('\n\n')[0] ?? ''
+    const named = table.split('\n').flatMap((row) => [...(row.split('|')[1] ?? '').matchAll(/`(\w+)`/g)].map(([, name = '']) => name))
+    expect(named.filter((name) => !names.includes(name))).toEqual([])
+    expect(names.filter((name) => !/^(process|nodejs)_/.test(name) && !named.includes(name))).toEqual([])
+    const queried = [...readme.matchAll(/proposer_([a-z]\w+)/g)].map(([, name = '']) => name.replace(/_bucket$/, ''))
+    expect(queried.filter((name) => !names.includes(name))).toEqual([])
+  })
+
+  test('contract §2: a gateway without its process around it tells what it always told', async () => {
+    const { gateway } = await openFront()
+    expect((await read(createMetrics(gateway))).get('proposer_ready')).toBe(1)
+  })
+})
+
+describe('what the figures rest on', () => {
+  test('contract §2: a look asks no node; balance and nonces are what the pipeline read last', async () => {
+    const world = await createPipelineWorld()
+    const { signs, chain, readings } = signsOf(world)
+    expect(signs.now().executor).toMatchObject({
+      balanceWei: undefined,
+      paidProposals: undefined,
+      highestNonce: -1,
+      nonceGap: { latest: 0 },
+    })
+    await chain.balance(world.executor.address)
+    await chain.balance(`0x${'01'.repeat(20)}`)
+    await chain.transactionCount(world.executor.address, 'latest')
+    await chain.transactionCount(world.executor.address, 'finalized')
+    expect(readings).toMatchObject({ balanceWei: await world.chain.balance(world.executor.address), nonceLatest: 0, nonceFinalized: 0 })
+    const before = new Map(world.chain.calls)
+    const { executor, head } = signs.now()
+    expect(executor?.paidProposals).toBeGreaterThan(0)
+    expect(head?.number).toBe(world.view.heads()?.latest.number)
+    expect(new Map(world.chain.calls)).toEqual(before)
+  })
+
+  test('robustness §3: the nonce gap is what is bound and not used yet, and 0 once all is final', async () => {
+    const { world } = await oneCandidate()
+    const { signs, chain } = signsOf(world)
+    await world.turn()
+    await Promise.all((['latest', 'finalized'] as const).map((at) => chain.transactionCount(world.executor.address, at)))
+    expect(signs.now().executor).toMatchObject({ openSlots: 1, highestNonce: 0, nonceGap: { latest: 1, finalized: 1 } })
+    await world.pass(1)
+    await chain.transactionCount(world.executor.address, 'latest')
+    expect(signs.now().executor?.nonceGap).toEqual({ latest: 0, finalized: 1 })
+    await world.pass(3)
+    expect(signs.now().executor).toMatchObject({ openSlots: 0, nonceGap: { latest: 0, finalized: 0 } })
+  })
+
+  test('R16: calls to the chain are counted with how they ended, and end as they did', async () => {
+    const world = await createPipelineWorld()
+    const { chain, observations } = signsOf(world)
+    world.chain.fault('send', 'already_known')
+    world.chain.fault('tip', 'unavailable')
+    world.chain.fault('estimateGas', 'insufficient_funds')
+    await expect(chain.send('0x')).rejects.toMatchObject({ kind: 'already_known' })
+    await expect(chain.tip()).rejects.toMatchObject({ kind: 'unavailable' })
+    await expect(chain.estimateGas({ to: '0x', data: '0x' })).rejects.toMatchObject({ kind: 'insufficient_funds' })
+    expect(await chain.chainId()).toBe(await world.chain.chainId())
+    expect(observations).toEqual([
+      { kind: 'rpc', method: 'send', outcome: 'ok' },
+      { kind: 'rpc', method: 'tip', outcome: 'unavailable' },
+      { kind: 'rpc', method: 'estimateGas', outcome: 'refused' },
+      { kind: 'rpc', method: 'chainId', outcome: 'ok' },
+    ])
+  })
+
+  test('R10: a sync that fails is told to nobody but its caller, and writes count what was taken', async () => {
+    const observations: Observation[] = []
+    let now = 0
+    const nothing = async () => undefined
+    const handle = {
+      write: async () => 3,
+      datasync: async () => {
+        now += 5
+        if (now > 5) throw new Error('EIO')
+      },
+      read: async () => new Uint8Array(),
+      truncate: nothing,
+      size: async () => 0,
+      close: nothing,
+    }
+    const files = {
+      open: async () => handle,
+      read: async () => new Uint8Array(),
+      rename: nothing,
+      link: nothing,
+      remove: nothing,
+      makeDir: nothing,
+      syncDir: nothing,
+      list: async () => [],
+      exists: async () => true,
+    }
+    const watched = await watchedFiles(files, { monotonicMs: () => now }, (one) => observations.push(one)).open('x', 'append')
+    expect(await watched.write(new Uint8Array(10), 0, 10)).toBe(3)
+    await watched.datasync()
+    await expect(watched.datasync()).rejects.toThrow('EIO')
+    expect(observations).toEqual([
+      { kind: 'written', bytes: 3 },
+      { kind: 'synced', seconds: 0.005 },
+    ])
+  })
+
+  test('R16: a node set aside and back is a line each, told once; the age of its head starts with the head', async () => {
+    const world = await createPipelineWorld()
+    let nodes: readonly NodeHealth[] = [
+      { index: 0, state: 'healthy', headNumber: 5n },
+      { index: 1, state: 'healthy', why: 'https://key@node.example/secret' },
+    ]
+    const { signs, lines } = signsOf(world, () => nodes)
+    signs.look([])
+    world.clock.monotonic += 4_000
+    nodes = nodes.map((node) => ({ ...node, state: node.index === 1 ? 'aside' : 'healthy' }))
+    signs.look([])
+    signs.look(['the newest block is old'])
+    expect(signs.now().nodes).toEqual([
+      { node: 1, isHealthy: true, headNumber: 5n, headAgeSeconds: 4 },
+      { node: 2, isHealthy: false, headNumber: undefined, headAgeSeconds: undefined },
+    ])
+    nodes = [
+      { index: 0, state: 'healthy', headNumber: 6n },
+      { index: 1, state: 'healthy' },
+    ]
+    signs.look([])
+    expect(signs.now().nodes[0]?.headAgeSeconds).toBe(0)
+    expect(lines).toEqual([
+      { event: 'ready', reasons: 0 },
+      { event: 'rpc.aside', node: 2 },
+      { event: 'not_ready', reasons: 1 },
+      { event: 'rpc.back', node: 2 },
+      { event: 'ready', reasons: 0 },
+    ])
+    expect(nodesOf(world.chain)()).toEqual([])
+  })
+
+  test('R16: one node aside leaves the gateway ready, all of them do not', async () => {
+    let states: readonly ('healthy' | 'aside')[] = ['healthy', 'aside']
+    const { gateway } = await openFront({ parts: { nodes: () => states.map((state) => ({ state })) } })
+    expect(gateway.readiness()).toEqual([])
+    states = ['aside', 'aside']
+    expect(gateway.readiness()).toEqual(['all 2 RPC nodes are set aside'])
+    states = ['aside']
+    expect(gateway.readiness()).toEqual(['the RPC node is set aside'])
+    states = []
+    expect(gateway.readiness()).toEqual([])
+  })
+
+  test('the size of a store is that of its records and snapshots, and no fault of a look', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'store-size-'))
+    try {
+      await Promise.all([
+        writeFile(join(folder, 'log-1.jsonl'), 'x'.repeat(100)),
+        writeFile(join(folder, 'snap-1.jsonl'), 'x'.repeat(10)),
+        writeFile(join(folder, 'LOCK.1'), 'x'),
+      ])
+      expect(await folderBytes(folder)).toBe(110)
+    } finally {
+      await rm(folder, { recursive: true })
+    }
+    expect(await folderBytes(folder)).toBeUndefined()
+  })
+})
+
+describe('logs', () => {
+  test('robustness §5, R20: a state line is one short line of the fields it knows, and outside text cannot act', () => {
+    const lines: string[] = []
+    const log = createStateLog({ write: (line) => lines.push(line) })
+    const planted = { event: 'candidate.failed', candidate_id: 'an-id', code: 'x\u202e\n\u001b[2J', signature: '0xPLANTED' }
+    log.write(planted)
+    log.write({ event: 'slot.sent', slot: 'y'.repeat(10_000), nonce: 7, hash: '0xab' })
+    for (const line of lines) expect([line.endsWith('\n'), line.split('\n').length, line.length <= 4096]).toEqual([true, 2, true])
+    const [first, second] = lines.map((line) => JSON.parse(line) as Record<string, unknown>)
+    expect(first).toEqual({
+      level: 30,
+      time: expect.stringMatching(/Z$/),
+      candidate_id: 'an-id',
+      code: 'x???[2J',
+      event: 'candidate.failed',
+    })
+    expect(second).toMatchObject({ nonce: 7, hash: '0xab', event: 'slot.sent', slot: 'y'.repeat(100) })
+    expect(lines.join('')).not.toContain('PLANTED')
+  })
+
+  test('robustness §5: a terminal that has gone loses text, counted, and whoever waits for it goes on', async () => {
+    const fd = openSync('/dev/null', 'r')
+    const writer = createPatientWriter(fd)
+    expect(writer.isIdle()).toBe(true)
+    // Read-only: the first write fails.
+    expect(writer.write('lost')).toBe(true)
+    expect(writer.isIdle()).toBe(false)
+    await writer.written(10_000)
+    expect(writer.dropped()).toBe(1)
+    expect(writer.write('more')).toBe(false)
+    expect(writer.dropped()).toBe(2)
+    closeSync(fd)
+  })
+
+  test('R17: more than a mebibyte is not kept for a terminal that takes none', async () => {
+    const fd = openSync('/dev/null', 'w')
+    const writer = createPatientWriter(fd)
+    expect(writer.write('x'.repeat(1024 * 1024))).toBe(true)
+    expect(writer.write('x')).toBe(false)
+    expect(writer.dropped()).toBe(1)
+    await writer.written(10_000)
+    expect(writer.write('x')).toBe(true)
+    await writer.written(10_000)
+    closeSync(fd)
+  })
+})

@@ -1,0 +1,109 @@
+/** A node that repeats its own URL in everything that it refuses, under a gateway with all its outlets (R5). */
+import { readFileSync, writeFileSync } from 'node:fs'
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { workshop } from '../support/processes.js'
+import { type Client, makeClient, questionOf, type ServeReady } from '../support/proposing.js'
+
+const shop = workshop()
+const patience = { timeout: 20_000, interval: 50 }
+const secret = /SECRET/i
+const words = 'daily limit of project SECRETPATH exceeded: SECRETUSER, SECRETPASS, SECRETKEY'
+let folder = ''
+let dev: ServeReady['dev']
+let client: Client
+let node: Server
+/** Which methods the node refuses now. */
+let refuses: (method: string) => boolean = () => false
+
+interface Call {
+  readonly id: number
+  readonly method: string
+}
+
+beforeAll(async () => {
+  folder = join(await shop.folder(), 'dev')
+  const chain = shop.start(['devchain', '--port', '0', '--questions', '2', '--write', folder, '--json'])
+  dev = (await chain.line<ServeReady>()).dev
+  client = await makeClient(shop, dev, { PROPOSER_RPC_URL: dev.rpc_url })
+  node = createServer((request, response) => {
+    const chunks: Buffer[] = []
+    request.on('data', (chunk) => chunks.push(chunk))
+    request.on('end', () => {
+      const asked = JSON.parse(Buffer.concat(chunks).toString()) as Call | Call[]
+      const calls = [asked].flat()
+      const honest = calls.filter(({ method }) => !refuses(method))
+      const errors = calls.flatMap(({ id, method }) =>
+        refuses(method) ? [{ jsonrpc: '2.0', id, error: { code: -32_000, message: words } }] : [],
+      )
+      const told = honest.length === 0 ? Promise.resolve([]) : upstream(honest)
+      told.then(
+        (answers) => response.end(JSON.stringify(Array.isArray(asked) ? [...answers, ...errors] : [...answers, ...errors][0])),
+        (error: unknown) => response.destroy(error instanceof Error ? error : undefined),
+      )
+    })
+  })
+  await new Promise<void>((resolve) => node.listen(0, '127.0.0.1', resolve))
+  const path = join(folder, 'gateway.json')
+  const config = JSON.parse(readFileSync(path, 'utf8'))
+  const { port } = node.address() as AddressInfo
+  config.chain.rpc_urls = [`http://SECRETUSER:SECRETPASS@127.0.0.1:${port}/v2/SECRETPATH?key=SECRETKEY`]
+  config.chain.max_head_age_seconds = 2
+  writeFileSync(path, JSON.stringify(config))
+})
+afterAll(async () => {
+  node.closeAllConnections()
+  await new Promise((resolve) => node.close(resolve))
+  await shop.clean()
+})
+
+async function upstream(calls: readonly Call[]): Promise<readonly unknown[]> {
+  const response = await fetch(dev.rpc_url, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(calls.map((call) => ({ jsonrpc: '2.0', ...call }))),
+  })
+  return (await response.json()) as unknown[]
+}
+
+const reasonsAt = async (url: string): Promise<string> => (await fetch(`${url}/readyz`)).text()
+
+test('R5: tells the public method and code only, the operator its words, and nobody the URL', async () => {
+  const server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--json', '--log'])
+  const { url, admin_url: admin } = await server.line<ServeReady>()
+  const outlets: string[] = []
+
+  refuses = (method) => method === 'eth_sendRawTransaction'
+  const submitted = await client.ask('submit', questionOf(dev, 0).slug, '--outcome', 'p2', '--gateway', url)
+  expect(submitted.code).toBe(0)
+  await vi.waitFor(async () => expect(await reasonsAt(admin)).toContain('daily limit of project [hidden] exceeded'), patience)
+  const open = await reasonsAt(url)
+  expect(open).toContain('eth_sendRawTransaction: the node answered code -32000')
+  expect(open).not.toContain('daily limit')
+  const explained = await shop.run(
+    ['operator', '--config', join(folder, 'gateway.json'), 'candidates', 'explain', String(submitted.answer.candidate_id)],
+    { env: client.env },
+  )
+  outlets.push(open, await reasonsAt(admin), explained.stdout, explained.stderr)
+
+  for (const method of ['eth_getLogs', 'eth_chainId', 'eth_getBlockByNumber']) {
+    refuses = (asked) => asked === method
+    await vi.waitFor(async () => expect((await fetch(`${url}/readyz`)).status).toBe(503), patience)
+    await vi.waitFor(async () => expect(await reasonsAt(url)).toMatch(/node/), patience)
+    const asked = await fetch(`${url}/v1/proposals/${questionOf(dev, 1).slug}/signing-data`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: '{}',
+    })
+    const shown = await reasonsAt(url)
+    expect(shown).not.toContain('daily limit')
+    outlets.push(shown, await reasonsAt(admin), await asked.text(), await (await fetch(`${admin}/metrics`)).text())
+    const checked = await shop.run(['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--check'], { env: client.env })
+    outlets.push(checked.stdout, checked.stderr)
+  }
+  const ended = await server.stop()
+  outlets.push(ended?.stdout ?? '', ended?.stderr ?? '')
+  for (const outlet of outlets) expect(outlet).not.toMatch(secret)
+})

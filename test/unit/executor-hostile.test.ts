@@ -1,0 +1,225 @@
+/** What a wallet, a node or a bad moment can do to the queue: nothing may jam a nonce, starve others or cancel without end (R3, R15, R17). */
+import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
+import { expect, test } from 'vitest'
+import { carriedBy } from '../../src/core/gateway/executor/transaction.js'
+import { createPipeline } from '../../src/core/gateway/pipeline/pipeline.js'
+import { type Address, ChainError } from '../../src/core/ports.js'
+import type { Candidate } from '../../src/core/protocol/candidate.js'
+import { endow, invalidateNonces } from '../support/fake-events.js'
+import { fakeContracts } from '../support/fake-world.js'
+import { createPipelineWorld, noncesOf, type PipelineWorld, proposals, testSigner } from '../support/pipeline-world.js'
+
+const ends = async (world: PipelineWorld, candidates: readonly Candidate[]) =>
+  (await Promise.all(candidates.map(world.now))).map(({ progress }) =>
+    progress.status === 'failed' ? progress.failure.code : progress.status,
+  )
+const names = (data: string, who: Address) => data.includes(who.slice(2))
+
+/** Three wallets with a proposal each; estimating one that carries the first costs `gas`. */
+async function greedy(gas: bigint) {
+  const world = await createPipelineWorld()
+  const { estimateGas } = world.chain
+  const who = world.proposer(0).address
+  world.chain.estimateGas = async (asked) => (names(asked.data, who) ? gas : estimateGas(asked))
+  const candidates = []
+  for (const by of [0, 1, 2]) candidates.push(await world.submit(await world.question(`q${by}`), { by }))
+  return { world, candidates }
+}
+
+test('a proposal that needs more gas than one may have fails by itself, and takes no nonce', async () => {
+  const { world, candidates } = await greedy(26_000_000n)
+  await world.turn()
+  await world.pass(6)
+  expect(await ends(world, candidates)).toEqual(['simulation_reverted', 'executed', 'executed'])
+  const [greedyOne] = candidates
+  const { progress } = await world.now(greedyOne as Candidate)
+  expect(progress.status === 'failed' && progress.failure.detail).toMatch(/needs 31200000 gas, more than the 15000000/)
+  expect(proposals(world).map(({ hash }) => world.chain.truth.receipt(hash)?.status)).toEqual(['success', 'success'])
+})
+
+test('an executor that can pay for some but not for the dearest sends those', async () => {
+  const { world, candidates } = await greedy(12_000_000n)
+  world.chain.fund(world.executor.address, 10n ** 17n)
+  await world.turn()
+  expect(world.pipeline.faults()).toEqual([expect.stringContaining('fund it')])
+  await world.pass(6)
+  expect(await ends(world, candidates)).toEqual(['selected', 'executed', 'executed'])
+  world.chain.fund(world.executor.address, 10n ** 20n)
+  await world.pass(8)
+  expect(await ends(world, candidates)).toEqual(['executed', 'executed', 'executed'])
+  expect(world.pipeline.faults()).toEqual([])
+})
+
+test('R3: bytes that every node refuses, and none ever took, are signed anew under the same nonce once that lasts', async () => {
+  const world = await createPipelineWorld()
+  const { block, send } = world.chain
+  let spike = 200_000_000_000n
+  world.chain.block = async (at) => {
+    const header = await block(at)
+    return header && { ...header, baseFeePerGas: spike }
+  }
+  // A node that takes no transaction whose fee may come to more than a tenth of a coin.
+  world.chain.send = async (raw) => {
+    const { gas = 0n, maxFeePerGas = 0n } = parseTransaction(raw as TransactionSerializedEIP1559)
+    if (gas * maxFeePerGas > 10n ** 17n) throw new ChainError('refused', 'the node answered: tx fee exceeds the configured cap')
+    return send(raw)
+  }
+  const first = await world.submit(await world.question('one'))
+  await world.turn()
+  spike = 10_000_000_000n
+  const second = await world.submit(await world.question('two'), { by: 1 })
+  await world.pass(40)
+  expect(await ends(world, [first, second])).toEqual(['executed', 'executed'])
+  expect(noncesOf(world).toSorted()).toEqual([0, 1])
+  expect(world.pipeline.faults()).toEqual([])
+})
+
+test('R14: a nonce that was seen spent in an undone block cancels nothing', async () => {
+  const world = await createPipelineWorld()
+  const candidate = await world.submit(await world.question(), { by: 1 })
+  const nonce = BigInt(candidate.nonce)
+  world.chain.mine()
+  await world.view.poll()
+  invalidateNonces(world.chain, candidate.proposer, nonce >> 8n, 1n << (nonce & 255n))
+  world.chain.mine()
+  await world.view.poll()
+  let release = () => {}
+  const gate = new Promise<void>((resolve) => {
+    release = resolve
+  })
+  let tellHeld = () => {}
+  const held = new Promise<void>((resolve) => {
+    tellHeld = resolve
+  })
+  const { call } = world.chain
+  world.chain.call = async (asked, at) => {
+    const answer = await call(asked, at)
+    if (asked.to === fakeContracts.permit2 && BigInt(answer) !== 0n) {
+      tellHeld()
+      await gate
+    }
+    return answer
+  }
+  const step = world.pipeline.step()
+  await held
+  // The block is undone while the bitmap that it showed is on its way.
+  world.chain.reorg(1, { drop: true })
+  world.chain.mine(2, { empty: true })
+  await world.view.poll()
+  release()
+  await step
+  world.chain.call = call
+  await world.pass(12)
+  expect(await ends(world, [candidate])).toEqual(['executed'])
+  expect(world.view.nonceKnownUsed(candidate.proposer, nonce), 'by its own execution').toBe(true)
+  expect(world.chain.taken.filter(({ to }) => to === world.executor.address)).toEqual([])
+})
+
+test('domain §2.2: whoever has sunk a transaction of several goes alone, replays included', async () => {
+  const world = await createPipelineWorld()
+  const who = world.proposer(0).address
+  const culprit = await world.submit(await world.question('culprit'), { by: 0, deadline: world.chain.head.timestamp + 1_000_000n })
+  for (let time = 0; time < 4; time += 1) {
+    for (const by of [1, 2]) await world.submit(await world.question(`other ${time} ${by}`), { by })
+    endow(world.chain, who)
+    world.chain.mine()
+    if (time > 0) await world.ledger.replay(culprit.id)
+    await world.turn()
+    // The funds are gone in the very block of the transaction.
+    endow(world.chain, who, 0n)
+    await world.pass(8)
+  }
+  const sunk = proposals(world).filter(
+    ({ hash, data }) => carriedBy(data).length > 1 && world.chain.truth.receipt(hash)?.status === 'reverted',
+  )
+  expect(sunk).toHaveLength(1)
+})
+
+test('domain §3.3: wallets with code go alone: they may answer otherwise when it counts', async () => {
+  const world = await createPipelineWorld()
+  world.chain.happen((state) => {
+    state.wallets.set(world.proposer(1).address, true)
+    return []
+  })
+  world.chain.mine()
+  const candidates = []
+  for (const by of [0, 1, 2]) candidates.push(await world.submit(await world.question(`q${by}`), { by }))
+  await world.turn()
+  await world.pass(5)
+  expect(await ends(world, candidates)).toEqual(['executed', 'executed', 'executed'])
+  expect(
+    proposals(world)
+      .map(({ data }) => carriedBy(data).length)
+      .toSorted(),
+  ).toEqual([1, 2])
+})
+
+test('R15: a nonce that a former executor bound and never signed for is let go, and the candidate goes on under the new one', async () => {
+  const world = await createPipelineWorld()
+  const candidate = await world.submit(await world.question())
+  world.failpoint = async (name) => {
+    if (name === 'reserved') throw new Error('killed')
+  }
+  await expect(world.turn()).rejects.toThrow('killed')
+  world.failpoint = async () => undefined
+  await world.restart()
+  const successor = testSigner(7)
+  world.chain.happen((state) => {
+    state.relayers.add(successor.address)
+    return []
+  })
+  world.chain.fund(successor.address, 10n ** 20n)
+  const pipeline = createPipeline({
+    ports: { clock: world.clock, random: world.random },
+    ledger: world.ledger,
+    view: world.view,
+    chain: world.chain,
+    signer: successor,
+    contracts: fakeContracts,
+    config: {
+      pipeline: { enabled: true },
+      executor: { enabled: true, max_fee_gwei: 1000, batch: 10 },
+      chain: { confirmations: 'finalized' },
+    },
+  })
+  for (let block = 0; block < 8; block += 1) {
+    world.chain.mine()
+    world.clock.monotonic += 2_000
+    await world.view.poll()
+    await pipeline.step()
+  }
+  expect(await ends(world, [candidate])).toEqual(['executed'])
+  expect(new Set(world.chain.taken.map(({ from }) => from))).toEqual(new Set([successor.address]))
+  expect(world.ledger.slots()).toEqual([])
+  expect(pipeline.faults()).toEqual([])
+})
+
+test('R17: a transaction whose fee was raised as often as may be, and that no block takes, is told', async () => {
+  const world = await createPipelineWorld()
+  await world.submit(await world.question())
+  await world.turn()
+  for (let block = 0; block < 90; block += 1) {
+    world.chain.mine(1, { empty: true })
+    world.clock.monotonic += 2_000
+    await world.turn()
+  }
+  expect(world.pipeline.faults()).toEqual([expect.stringMatching(/nonce 0 is not mined.*raised as often as may be/)])
+  await world.pass(4)
+  expect(world.pipeline.faults()).toEqual([])
+})
+
+test('R16: an odd answer to what the executor asks is told, and it goes on when it ends', async () => {
+  const world = await createPipelineWorld()
+  const candidate = await world.submit(await world.question())
+  const { tip } = world.chain
+  world.chain.tip = async () => {
+    throw new ChainError('refused', 'eth_maxPriorityFeePerGas: the node answered: no such method')
+  }
+  await world.turn()
+  await world.pass(2)
+  expect(world.pipeline.faults()).toEqual([expect.stringContaining('no such method')])
+  world.chain.tip = tip
+  await world.pass(5)
+  expect(await ends(world, [candidate])).toEqual(['executed'])
+  expect(world.pipeline.faults()).toEqual([])
+})

@@ -1,0 +1,214 @@
+import { Chalk } from 'chalk'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { ageText, createLiveStatus, createRecent, type StatusFigures, statusLines } from '../../src/commands/hosting/live-status.js'
+
+const plain = new Chalk({ level: 0 })
+const id = '77a05293-8d5a-4a52-9c3d-0a1b2c3d4e5f'
+const hash = `0x${'79846260'.repeat(8)}` as const
+
+function figuresOf(changes: Partial<StatusFigures> = {}): StatusFigures {
+  return {
+    url: 'http://127.0.0.1:8787',
+    adminUrl: 'http://127.0.0.1:8788',
+    reasons: [],
+    gauges: {
+      budget: { limitItems: 1000, perClientLimitItems: 120, spentItems: 133, clients: 4 },
+      queue: { received: 3, validated: 0, selected: 2 },
+      openSlots: 1,
+    },
+    vitals: {
+      oldestSeconds: { received: 2.4, validated: 0, selected: 130 },
+      head: { number: 123n, ageSeconds: 1.2 },
+      nodes: [
+        { node: 1, isHealthy: true, headNumber: 123n, headAgeSeconds: 1 },
+        { node: 2, isHealthy: false, headNumber: 99n, headAgeSeconds: 60 },
+      ],
+      executor: {
+        openSlots: 1,
+        highestNonce: 17,
+        nonceGap: { latest: 1, finalized: 1 },
+        balanceWei: 1_500_000_000_000_000_000n,
+        paidProposals: 88,
+        newestHash: hash,
+      },
+      store: { isFull: false, isFailed: false },
+    },
+    lastMinute: { fine: 120, refused: 3, limited: 1, failed: 2, admitted: 12 },
+    changes: [
+      { atMs: 0, line: { event: 'candidate.selected', candidate_id: id } },
+      { atMs: 1_000, line: { event: 'slot.sent', slot: id, nonce: 17, hash } },
+      { atMs: 2_000, line: { event: 'candidate.failed', candidate_id: id, code: 'permit_expired', stage: 'submission' } },
+      { atMs: 3_000, line: { event: 'rpc.aside', node: 2 } },
+    ],
+    ...changes,
+  }
+}
+
+describe('the block', () => {
+  test('contract §6: at 80 columns it has everything an operator looks for', () => {
+    expect(statusLines(figuresOf(), { columns: 80, rows: 24, paint: plain })).toEqual([
+      'gateway   ready · http://127.0.0.1:8787 · admin http://127.0.0.1:8788',
+      'chain     block 123, 1 s old · 1 of 2 nodes · aside: 2',
+      'queue     received 3 (2 s) · validated 0 · selected 2 (2 min)',
+      'minute    2xx 120 · 4xx 3 · 429 1 · 5xx 2 · admitted 12',
+      'budget    133 of 1000 items · 120 a client · 4 clients',
+      'executor  nonce 17 · 1 open · 1.5000 coins · pays for 88 · last 0x79846260…',
+      '00:00:00  candidate 77a05293… selected',
+      '00:00:01  nonce 17 sent 0x79846260…',
+      '00:00:02  candidate 77a05293… failed permit_expired',
+      '00:00:03  rpc 2 aside',
+    ])
+  })
+
+  test.each([1, 8, 12, 20, 40, 80, 200])('contract §6: no line is longer than %i columns, coloured or not', (columns) => {
+    const reasons = ['the newest block is 31 s old, more than the 30 s allowed (RPC node 1 of 2: no answer within 5000 ms)']
+    const lines = statusLines(figuresOf({ reasons }), { columns, rows: 60, paint: plain })
+    for (const line of lines) expect(line.length).toBeLessThanOrEqual(columns)
+    const coloured = statusLines(figuresOf({ reasons }), { columns, rows: 60, paint: new Chalk({ level: 1 }) })
+    expect(coloured.map((line) => line.replace(/\u001b\[[0-9;]*m/g, ''))).toEqual(lines)
+  })
+
+  test('contract §6: at 40 columns nothing is lost but the ends of long lines', () => {
+    const text = statusLines(figuresOf(), { columns: 40, rows: 60, paint: plain }).join('\n')
+    for (const part of ['admin http://127.0.0.1:8788', 'aside: 2', 'selected 2 (2 min)', 'admitted 12', '4 clients', 'pays for 88'])
+      expect(text).toContain(part)
+  })
+
+  test.each([2, 5, 9, 24])('a terminal of %i rows is never overfilled, and the changes give way first', (rows) => {
+    const lines = statusLines(figuresOf(), { columns: 80, rows, paint: plain })
+    expect(lines.length).toBeLessThanOrEqual(rows - 1)
+    expect(lines[0]).toContain('ready')
+    if (rows === 9) expect(lines.slice(6)).toEqual(['00:00:02  candidate 77a05293… failed permit_expired', '00:00:03  rpc 2 aside'])
+  })
+
+  test('R20: a reason with control characters acts on no terminal', () => {
+    const reasons = ['node said \u001b[2J\u202eevil\r\n']
+    const text = statusLines(figuresOf({ reasons }), { columns: 80, rows: 24, paint: plain }).join('')
+    expect(text).toContain('not ready')
+    expect(text).not.toMatch(/[\u0000-\u001f\u202e]/)
+  })
+
+  test('without a head, an executor or nodes it says so', () => {
+    const { vitals } = figuresOf()
+    const lines = statusLines(figuresOf({ vitals: { ...vitals, head: undefined, nodes: [], executor: undefined } }), {
+      columns: 80,
+      rows: 24,
+      paint: plain,
+    })
+    expect(lines).toContain('chain     no block yet')
+    expect(lines).toContain('executor  off')
+  })
+
+  test.each([
+    [0, '0 s'],
+    [99.9, '99 s'],
+    [100, '1 min'],
+    [5_999, '99 min'],
+    [7_200, '2 h'],
+  ])('%d seconds are told as %s', (seconds, text) => {
+    expect(ageText(seconds)).toBe(text)
+  })
+})
+
+describe('what happened of late', () => {
+  test('R13, R17: calls count by class for one minute of the monotonic clock, and six changes are kept', () => {
+    let ms = 0
+    const recent = createRecent({ nowMs: () => ms, monotonicMs: () => ms })
+    for (const status of [200, 202, 400, 404, 429, 500, 503]) recent.noteCall(status)
+    recent.noteChange({ event: 'candidate.received', candidate_id: id })
+    expect(recent.lastMinute()).toEqual({ fine: 2, refused: 2, limited: 1, failed: 2, admitted: 1 })
+    ms = 59_999
+    recent.noteCall(200)
+    expect(recent.lastMinute().fine).toBe(3)
+    ms = 60_000
+    expect(recent.lastMinute()).toEqual({ fine: 1, refused: 0, limited: 0, failed: 0, admitted: 0 })
+    for (let nonce = 0; nonce < 100; nonce += 1) recent.noteChange({ event: 'slot.opened', nonce })
+    expect(recent.changes().map(({ line }) => line.nonce)).toEqual([94, 95, 96, 97, 98, 99])
+  })
+})
+
+/** What a terminal shows after all that was written: enough of ECMA-48 for a block of lines. */
+function screenOf(written: string): string[] {
+  const rows: string[] = ['']
+  let [row, column] = [0, 0]
+  for (const [token = ''] of written.matchAll(/\u001b\[(\d*)([A-Za-z])|[\s\S]/g)) {
+    const [, count = '', verb] = /^\u001b\[(\d*)([A-Za-z])$/.exec(token) ?? []
+    if (verb === 'A') row = Math.max(0, row - Number(count))
+    else if (verb === 'K') rows[row] = (rows[row] ?? '').slice(0, column)
+    else if (verb === 'J') rows.splice(row, rows.length, (rows[row] ?? '').slice(0, column))
+    else if (token === '\r') column = 0
+    else if (token === '\n') [row, column] = [row + 1, 0]
+    else {
+      rows[row] = (rows[row] ?? '').padEnd(column).slice(0, column) + token + (rows[row] ?? '').slice(column + 1)
+      column += 1
+    }
+    rows[row] ??= ''
+  }
+  return rows.filter((line, index) => line !== '' || index < rows.length - 1)
+}
+
+describe('drawing in place', () => {
+  beforeEach(() => {
+    vi.useFakeTimers()
+  })
+  afterEach(() => {
+    vi.useRealTimers()
+  })
+
+  function terminal() {
+    const state = { written: '', idle: true, writes: 0 }
+    const status = createLiveStatus({
+      size: () => ({ columns: 80, rows: 24 }),
+      write(text) {
+        state.written += text
+        state.writes += 1
+      },
+      isIdle: () => state.idle,
+      written: async () => undefined,
+      paint: plain,
+    })
+    return { state, status }
+  }
+  const block = (changes: Partial<StatusFigures> = {}) => statusLines(figuresOf(changes), { columns: 80, rows: 24, paint: plain })
+
+  test('contract §6: the block is redrawn in place once a second, log lines stand above it, and its last frame stays', async () => {
+    const { state, status } = terminal()
+    status.start(() => figuresOf())
+    expect(screenOf(state.written)).toEqual(block())
+    vi.advanceTimersByTime(3_500)
+    expect(state.writes).toBe(4)
+    expect(screenOf(state.written)).toEqual(block())
+    status.above('{"event":"request"}')
+    expect(screenOf(state.written)).toEqual(['{"event":"request"}', ...block()])
+    await status.around(() => {
+      state.written += 'ready\n'
+    })
+    expect(screenOf(state.written)).toEqual(['{"event":"request"}', 'ready', ...block()])
+    await status.end('stopping')
+    const ended = ['{"event":"request"}', 'ready', ...block(), 'stopping']
+    expect(screenOf(state.written)).toEqual(ended)
+    vi.advanceTimersByTime(10_000)
+    await status.end('again')
+    expect(screenOf(state.written)).toEqual(ended)
+  })
+
+  test('robustness §5: a terminal that is held gets no frames, and the next one when it goes on', () => {
+    const { state, status } = terminal()
+    status.start(() => figuresOf())
+    state.idle = false
+    vi.advanceTimersByTime(60_000)
+    expect(state.writes).toBe(1)
+    state.idle = true
+    vi.advanceTimersByTime(1_000)
+    expect(state.writes).toBe(2)
+  })
+
+  test('a block that became shorter leaves nothing behind', () => {
+    const { state, status } = terminal()
+    let now = figuresOf()
+    status.start(() => now)
+    now = figuresOf({ changes: [] })
+    vi.advanceTimersByTime(1_000)
+    expect(screenOf(state.written)).toEqual(block({ changes: [] }))
+  })
+})
