@@ -281,5 +281,7 @@ const grantCommand = (context: Context) =>
 
 function requireAddress(text: string): void {
   if (address.test(text)) return
-  throw new UsageError('bad_address', 'the address is not 0x and 40 lowercase hex digits', { hint: 'write it in lowercase' })
+  throw new UsageError('bad_address', 'the address is not 0x and 40 lowercase hex digits', {
+    hint: 'give 0x and 40 hex digits, letters in lowercase; `proposer account list` shows yours',
+  })
 }
