@@ -124,6 +124,20 @@ describe('transactions that revert (domain §7)', () => {
     expect(progress.status === 'failed' && progress.failure.detail).toContain(testSigner(9).address)
   })
 
+  test.each([0, 2])('block and cost of a reverted transaction are on record once, with finality %i blocks behind', async (lag) => {
+    const { world, questionId } = await oneCandidate()
+    world.chain.finalityLag = lag
+    const mined: string[] = []
+    world.ledger.onChange((events) => {
+      for (const event of events) if (event.kind === 'slot.mined') mined.push(event.status)
+    })
+    await world.turn()
+    rivalProposes(world.chain, questionId, testSigner(9).address)
+    await world.pass(4)
+    expect(mined).toEqual(['reverted'])
+    expect(world.ledger.slots()).toEqual([])
+  })
+
   test('a wallet that moved its funds away: insufficient_balance, retryable, and an exact replay executes later', async () => {
     const { world, candidate } = await oneCandidate()
     await world.turn()

@@ -11,7 +11,7 @@ import type { Candidate } from '../../protocol/candidate.js'
 import { nonceBit, nonceUsed } from '../../protocol/permit.js'
 import type { Change, Slot, SlotAttempt } from '../ledger/ledger.js'
 import { commitOn } from '../pipeline/commit-on.js'
-import { failureOf } from '../pipeline/progress.js'
+import { failureOf, submissionOf } from '../pipeline/progress.js'
 import { isOwn } from '../pipeline/selection.js'
 import type { Verdict } from '../pipeline/validation.js'
 import type { Heads } from '../view/view.js'
@@ -262,7 +262,10 @@ export function createExecutor(ports: ExecutorPorts): Executor {
       ends.push({ candidate, end: end.kind === 'again' ? { kind: 'again' } : end })
     }
     if (attempt.candidateIds.length > 1) for (const { candidate, end } of ends) loners.note(candidate, end.kind === 'failed')
-    return close(slot, alive, closeChanges(slot, { kind: 'reverted', hash: attempt.hash }, ends, clock.nowMs()))
+    // One that was already final when it was first seen has no record of its receipt yet.
+    const isNoted = alive.some(({ progress }) => submissionOf(progress)?.status === 'reverted')
+    const changes = closeChanges(slot, { kind: 'reverted', hash: attempt.hash }, ends, clock.nowMs())
+    return close(slot, alive, isNoted ? changes : [minedChange(slot, receipt), ...changes])
   }
 
   const closeTaken = async (slot: Slot, alive: readonly Candidate[], heads: Heads): Promise<boolean> => {
