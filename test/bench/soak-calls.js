@@ -2,20 +2,34 @@ import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Agent, request } from 'undici'
 
-/** One POST or GET over kept connections: the status and the parsed answer. `call.close` ends the connections. */
+/** So often a call that the gateway shed is made again, as its answer asks. */
+const shedTries = 8
+
+/**
+ * One POST or GET over kept connections: the status and the parsed answer. A call that is shed because the machine is busy waits as long as
+ * the answer says and is made again; `call.shed` counts those. `call.close` ends the connections.
+ */
 export function makeCaller(url) {
   const agent = new Agent({ connections: 24, pipelining: 1, keepAliveTimeout: 4_000, bodyTimeout: 30_000, headersTimeout: 30_000 })
   const statuses = {}
-  const call = async (path, body, { base = url, method = body === undefined ? 'GET' : 'POST', headers = {} } = {}) => {
+  const once = async (path, body, { base = url, method = body === undefined ? 'GET' : 'POST', headers = {} } = {}) => {
     const type = body === undefined ? {} : { 'content-type': 'application/json' }
     const sent = body === undefined || typeof body === 'string' ? body : JSON.stringify(body)
     const answer = await request(`${base}${path}`, { method, dispatcher: agent, headers: { ...type, ...headers }, body: sent })
     const text = await answer.body.text()
     if (base === url) statuses[answer.statusCode] = (statuses[answer.statusCode] ?? 0) + 1
     const isJson = String(answer.headers['content-type']).startsWith('application/json')
-    return { status: answer.statusCode, body: isJson ? JSON.parse(text) : text }
+    return { status: answer.statusCode, body: isJson ? JSON.parse(text) : text, retryAfter: Number(answer.headers['retry-after']) }
   }
-  return Object.assign(call, { statuses, close: () => agent.close() })
+  const call = async (...wanted) => {
+    for (let tried = 1; ; tried += 1) {
+      const answer = await once(...wanted)
+      if (answer.body?.error?.code !== 'server_busy' || tried === shedTries) return answer
+      call.shed += 1
+      await sleep(1_000 * (answer.retryAfter + Math.random()))
+    }
+  }
+  return Object.assign(call, { statuses, shed: 0, close: () => agent.close() })
 }
 
 /**

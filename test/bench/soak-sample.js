@@ -54,6 +54,8 @@ export async function sample({ pid, store, probeFile, call, adminUrl }) {
     calls: metric(metrics.body, 'proposer_http_requests_total', 'status'),
     open_slots: Number(/^proposer_executor_open_slots (\S+)$/m.exec(metrics.body)?.[1]),
     budget_clients: Number(/^proposer_budget_clients (\S+)$/m.exec(metrics.body)?.[1]),
+    questions: metric(metrics.body, 'proposer_view_questions', 'state'),
+    node_requests: metric(metrics.body, 'proposer_rpc_node_requests_total', 'outcome'),
     ready: Number(/^proposer_ready (\S+)$/m.exec(metrics.body)?.[1]),
   }
 }

@@ -26,6 +26,8 @@ const mostUnderWay = 60
 const alone = new Set(['operator', 'questions', 'funds', 'batch status'])
 const settleMs = 180_000
 const firstQuestions = 100
+/** More calls shed than this part of them means that the load is too much for the machine, or the gateway too slow. */
+const mostShed = 0.01
 
 const say = (text) => process.stdout.write(`${text}\n`)
 const note = (text) => process.stderr.write(`${new Date().toISOString()} ${text}\n`)
@@ -104,6 +106,7 @@ async function main() {
         oldest_seconds: rounds.oldestSeconds(),
         questions_waiting: rounds.open.length,
         left_out: leftOut,
+        shed: call.shed,
         unexpected: [...strange.values()].reduce((sum, each) => sum + each.count, 0),
         failures: [...failures.values()].reduce((sum, each) => sum + each.count, 0),
       }
@@ -155,13 +158,14 @@ async function main() {
     const onChain = gone ? undefined : (await proposalsByRound(dev, verbs.topics.proposePrice)).size
     if (onChain !== undefined && onChain !== rounds.counts.executed)
       faults.push(`the chain has proposals in ${onChain} rounds, and ${rounds.counts.executed} candidates were executed`)
+    const calls = Object.values(call.statuses).reduce((sum, each) => sum + each, 0)
+    if (call.shed > mostShed * calls) faults.push(`${call.shed} of ${calls} calls were shed, more than ${100 * mostShed} %`)
     const growth = judgeGrowth(samples)
     faults.push(...growth.faults)
 
     const { counts } = rounds
-    const calls = Object.values(call.statuses).reduce((sum, each) => sum + each, 0)
     say(
-      `${(loadSeconds / 60).toFixed(1)} minutes, ${calls} calls (${(calls / loadSeconds).toFixed(1)}/s; ${leftOut} turns left out), ${samples.length} samples`,
+      `${(loadSeconds / 60).toFixed(1)} minutes, ${calls} calls (${(calls / loadSeconds).toFixed(1)}/s; ${call.shed} shed and made again, ${leftOut} turns left out), ${samples.length} samples`,
     )
     say(`calls by status: ${JSON.stringify(call.statuses)}`)
     say(`candidates and rounds: ${JSON.stringify(counts)}; on the chain: ${onChain} rounds`)

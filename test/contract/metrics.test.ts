@@ -20,6 +20,7 @@ const quietVitals: Vitals = {
   oldestSeconds: { received: 0, validated: 0, selected: 0 },
   head: undefined,
   nodes: [],
+  questions: { known: 3, due: 1 },
   executor: undefined,
   store: { isFull: false, isFailed: false },
 }
@@ -49,6 +50,7 @@ function signsOf(world: PipelineWorld, nodes: () => readonly NodeHealth[] = () =
     ledger: world.ledger,
     following: followLedger({ clock: world.clock, ledger: world.ledger }),
     heads: world.view.heads,
+    questions: world.view.counts,
     readings: watched.readings,
     executor: world.executor.address,
     nodes,
@@ -102,7 +104,7 @@ describe('metrics', () => {
     vitals = {
       ...quietVitals,
       head: { number: 12n, ageSeconds: 1.5 },
-      nodes: [{ node: 2, isHealthy: false, headNumber: undefined, headAgeSeconds: undefined }],
+      nodes: [{ node: 2, isHealthy: false, headNumber: undefined, headAgeSeconds: undefined, requests: { answered: 7, unanswered: 2 } }],
       executor: {
         openSlots: 2,
         highestNonce: 5,
@@ -116,6 +118,10 @@ describe('metrics', () => {
       proposer_chain_head_number: 12,
       proposer_chain_head_age_seconds: 1.5,
       'proposer_rpc_node_healthy{node="2"}': 0,
+      'proposer_rpc_node_requests_total{node="2",outcome="answered"}': 7,
+      'proposer_rpc_node_requests_total{node="2",outcome="unanswered"}': 2,
+      'proposer_view_questions{state="known"}': 3,
+      'proposer_view_questions{state="due"}': 1,
       'proposer_executor_nonce_gap{at="finalized"}': 2,
       proposer_executor_balance_ether: 1.5,
       proposer_executor_paid_proposals: 12,
@@ -234,9 +240,10 @@ describe('what the figures rest on', () => {
 
   test('R16: a node set aside and back is a line each, told once; the age of its head starts with the head', async () => {
     const world = await createPipelineWorld()
+    const requests = { answered: 1, unanswered: 0 }
     let nodes: readonly NodeHealth[] = [
-      { index: 0, state: 'healthy', headNumber: 5n },
-      { index: 1, state: 'healthy', why: 'https://key@node.example/secret' },
+      { index: 0, state: 'healthy', headNumber: 5n, requests },
+      { index: 1, state: 'healthy', requests, why: 'https://key@node.example/secret' },
     ]
     const { signs, lines } = signsOf(world, () => nodes)
     signs.look([])
@@ -245,12 +252,12 @@ describe('what the figures rest on', () => {
     signs.look([])
     signs.look(['the newest block is old'])
     expect(signs.now().nodes).toEqual([
-      { node: 1, isHealthy: true, headNumber: 5n, headAgeSeconds: 4 },
-      { node: 2, isHealthy: false, headNumber: undefined, headAgeSeconds: undefined },
+      { node: 1, isHealthy: true, headNumber: 5n, headAgeSeconds: 4, requests },
+      { node: 2, isHealthy: false, headNumber: undefined, headAgeSeconds: undefined, requests },
     ])
     nodes = [
-      { index: 0, state: 'healthy', headNumber: 6n },
-      { index: 1, state: 'healthy' },
+      { index: 0, state: 'healthy', headNumber: 6n, requests },
+      { index: 1, state: 'healthy', requests },
     ]
     signs.look([])
     expect(signs.now().nodes[0]?.headAgeSeconds).toBe(0)

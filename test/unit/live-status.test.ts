@@ -4,6 +4,7 @@ import { ageText, createLiveStatus, createRecent, type StatusFigures, statusLine
 
 const plain = new Chalk({ level: 0 })
 const id = '77a05293-8d5a-4a52-9c3d-0a1b2c3d4e5f'
+const requests = { answered: 9, unanswered: 0 }
 const hash = `0x${'79846260'.repeat(8)}` as const
 
 function figuresOf(changes: Partial<StatusFigures> = {}): StatusFigures {
@@ -17,11 +18,12 @@ function figuresOf(changes: Partial<StatusFigures> = {}): StatusFigures {
       openSlots: 1,
     },
     vitals: {
+      questions: { known: 40, due: 0 },
       oldestSeconds: { received: 2.4, validated: 0, selected: 130 },
       head: { number: 123n, ageSeconds: 1.2 },
       nodes: [
-        { node: 1, isHealthy: true, headNumber: 123n, headAgeSeconds: 1 },
-        { node: 2, isHealthy: false, headNumber: 99n, headAgeSeconds: 60 },
+        { node: 1, isHealthy: true, headNumber: 123n, headAgeSeconds: 1, requests },
+        { node: 2, isHealthy: false, headNumber: 99n, headAgeSeconds: 60, requests },
       ],
       executor: {
         openSlots: 1,

@@ -38,6 +38,19 @@ describe('which node is believed (R16)', () => {
     expect(chain.nodes()).toMatchObject([{ state: 'healthy', headNumber: 100n }, { state: 'healthy' }])
   })
 
+  test('contract §2: requests to each node are counted by whether it answered, also those that others then answer', async () => {
+    const [silent, good] = [makeNode(), makeNode()]
+    silent.silent = 'HTTP 503'
+    const chain = chainOf([silent, good])
+    await chain.block('latest')
+    await chain.send('0x02')
+    const [first, second] = chain.nodes().map(({ requests }) => requests)
+    expect(first).toEqual({ answered: 0, unanswered: expect.any(Number) })
+    expect(first?.unanswered).toBeGreaterThanOrEqual(2)
+    expect(second).toEqual({ answered: expect.any(Number), unanswered: 0 })
+    expect(second?.answered).toBeGreaterThanOrEqual(2)
+  })
+
   test('R16: the chain id travels with every request, so that a node that changes between two reads is not believed', async () => {
     const [changing, good] = [makeNode(), makeNode()]
     const chain = chainOf([changing, good])

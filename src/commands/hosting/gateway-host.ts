@@ -159,6 +159,7 @@ export async function openGateway(context: Context, { config, folder }: LoadedCo
       ledger,
       following,
       heads: view.heads,
+      questions: view.counts,
       readings,
       executor: signer?.address,
       nodes,

@@ -16,6 +16,7 @@ export interface VitalSignsParts {
   readonly ledger: Pick<Ledger, 'slots' | 'highestNonce' | 'isFull' | 'failed'>
   readonly following: LedgerVitals
   readonly heads: () => Heads | undefined
+  readonly questions: () => Vitals['questions']
   readonly readings: ChainReadings
   readonly executor: Address | undefined
   readonly nodes: () => readonly NodeHealth[]
@@ -43,7 +44,7 @@ export function createVitalSigns(parts: VitalSignsParts): VitalSigns {
   let wasReady: boolean | undefined
 
   const nodes = (): readonly NodeVitals[] =>
-    parts.nodes().map(({ index, state, headNumber }) => {
+    parts.nodes().map(({ index, state, headNumber, requests }) => {
       const isHealthy = state === 'healthy'
       const before = seen.get(index)
       const nowMs = clock.monotonicMs()
@@ -51,7 +52,8 @@ export function createVitalSigns(parts: VitalSignsParts): VitalSigns {
       seen.set(index, { isHealthy, headNumber, headAtMs })
       const node = index + 1
       if ((before?.isHealthy ?? true) !== isHealthy) parts.onState?.({ event: isHealthy ? 'rpc.back' : 'rpc.aside', node })
-      return { node, isHealthy, headNumber, headAgeSeconds: headNumber === undefined ? undefined : (nowMs - headAtMs) / 1000 }
+      const headAgeSeconds = headNumber === undefined ? undefined : (nowMs - headAtMs) / 1000
+      return { node, isHealthy, headNumber, headAgeSeconds, requests }
     })
 
   const executorNow = (address: Address): ExecutorVitals => {
@@ -87,6 +89,7 @@ export function createVitalSigns(parts: VitalSignsParts): VitalSigns {
         oldestSeconds: following.oldestSeconds(),
         head: latest && { number: latest.number, ageSeconds: Math.max(0, clock.nowMs() / 1000 - Number(latest.timestamp)) },
         nodes: nodes(),
+        questions: parts.questions(),
         executor: executor === undefined ? undefined : executorNow(executor),
         store: { isFull: ledger.isFull, isFailed: ledger.failed !== undefined },
       }

@@ -52,6 +52,8 @@ export interface NodeVitals {
   readonly headNumber: bigint | undefined
   /** Since it first told its newest block. */
   readonly headAgeSeconds: number | undefined
+  /** Requests to it since the start, by whether an answer came that could be read. */
+  readonly requests: { readonly answered: number; readonly unanswered: number }
 }
 
 /** The executor as the pipeline last read it: nothing is asked for a look at this. */
@@ -74,6 +76,8 @@ export interface Vitals {
   readonly oldestSeconds: Readonly<Record<QueueStage, number>>
   readonly head: { readonly number: bigint; readonly ageSeconds: number } | undefined
   readonly nodes: readonly NodeVitals[]
+  /** Questions that the view holds, and those of them that wait to be read again. */
+  readonly questions: { readonly known: number; readonly due: number }
   /** Absent where the executor is switched off. */
   readonly executor: ExecutorVitals | undefined
   readonly store: { readonly isFull: boolean; readonly isFailed: boolean }

@@ -35,6 +35,8 @@ export interface QuestionBook {
   /** Held questions that may have changed: they have to be read before they are judged by. */
   markDue(questionIds: Iterable<Hex>): void
   markAllDue(): void
+  /** Questions held, due ones included. */
+  readonly heldCount: number
   readonly dueCount: number
   /** So many of the due ones, but for those to skip: `urgent` ones first, then those asked for last. */
   dueFirst(count: number, urgent: (questionId: Hex) => boolean, skip: (questionId: Hex) => boolean): Hex[]
@@ -186,6 +188,9 @@ export function createQuestionBook(contracts: Contracts, clock: Clock, registry:
       for (const questionId of questionIds) if (held.has(questionId)) due.add(questionId)
     },
     markAllDue: () => book.markDue(held.keys()),
+    get heldCount() {
+      return held.size
+    },
     get dueCount() {
       return due.size
     },

@@ -55,6 +55,8 @@ export interface LiveView extends ChainView {
   poll(): Promise<void>
   /** The newest heads whose logs have been followed; `undefined` before the first look. */
   heads(): Heads | undefined
+  /** Questions in memory, and those of them that may have changed and wait to be read. */
+  counts(): { readonly known: number; readonly due: number }
   /** Called after each look that found a new latest or finalized block. */
   onHead(listener: () => void): () => void
   readonly rounds: RoundReader
@@ -345,6 +347,7 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
     },
     poll,
     heads: () => heads,
+    counts: () => ({ known: book.heldCount, due: book.dueCount }),
     onHead(listener) {
       listeners.add(listener)
       return () => listeners.delete(listener)

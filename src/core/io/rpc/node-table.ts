@@ -12,6 +12,8 @@ export interface NodeHealth {
   readonly why?: string
   /** The newest block that it told. */
   readonly headNumber?: bigint
+  /** HTTP requests to it, batches counting one, by whether an answer came that could be read. */
+  readonly requests: { readonly answered: number; readonly unanswered: number }
 }
 
 export interface NodeTableOptions {
@@ -34,6 +36,8 @@ export interface NodeTable {
   /** Nodes that may be handed transactions: all but those on another chain. */
   takers(): readonly number[]
   prefer(index: number): void
+  /** A request to it came to its end; counted only, what it means for the node is said by the others. */
+  asked(index: number, outcome: 'answered' | 'unanswered'): void
   /** It gave a useful answer. */
   answered(index: number): void
   /** It gave none: in a row, that sets it aside. */
@@ -82,6 +86,7 @@ interface Node {
   probeAtMs: number
   backAtMs: number
   head: { readonly number: bigint; readonly timestamp: bigint; readonly toldAtMs: number } | undefined
+  requests: { answered: number; unanswered: number }
 }
 
 /** `count` nodes, all taken for healthy until shown otherwise. Source: R16, domain §8 (lag), robustness §3. */
@@ -97,6 +102,7 @@ export function createNodeTable(count: number, options: NodeTableOptions): NodeT
     probeAtMs: 0,
     backAtMs: Number.NEGATIVE_INFINITY,
     head: undefined,
+    requests: { answered: 0, unanswered: 0 },
   }))
   let preferred = 0
   let conflict: { readonly members: readonly number[]; readonly why: string } | undefined
@@ -138,6 +144,9 @@ export function createNodeTable(count: number, options: NodeTableOptions): NodeT
     takers: () => nodes.filter(({ otherChainId }) => otherChainId === undefined).map(({ index }) => index),
     prefer(index) {
       preferred = index
+    },
+    asked(index, outcome) {
+      at(index).requests[outcome] += 1
     },
     answered(index) {
       if (count === 1) comeBack(index)
@@ -203,13 +212,14 @@ export function createNodeTable(count: number, options: NodeTableOptions): NodeT
     },
     name,
     health: () =>
-      nodes.map(({ index, aside, lastFailure, failures, head }) => {
+      nodes.map(({ index, aside, lastFailure, failures, head, requests }) => {
         const contradicted = conflict?.members.includes(index) ? conflict.why : undefined
         const why = aside?.why ?? contradicted ?? (failures > 0 ? lastFailure : undefined)
         const state = aside === undefined && contradicted === undefined ? 'healthy' : 'aside'
         return {
           index,
           state,
+          requests: { ...requests },
           ...(why === undefined ? {} : { why }),
           ...(head === undefined ? {} : { headNumber: head.number }),
         }

@@ -81,8 +81,10 @@ export function createRouter(transports: readonly Transport[], options: RouterOp
     let outcomes: readonly (unknown | ChainError)[]
     try {
       outcomes = await transport.exchange(guarded ? [...calls, chainIdCall] : calls, timeoutMs, signal)
+      table.asked(index, 'answered')
     } catch (error) {
       if (!(error instanceof ChainError)) throw error
+      table.asked(index, 'unanswered')
       if (!closing.signal.aborted) table.failed(index, error.message)
       throw nodeError(index, error.message)
     }
@@ -221,9 +223,12 @@ export function createRouter(transports: readonly Transport[], options: RouterOp
       const transport = transports[index]
       if (transport === undefined) throw new RangeError(`no RPC node ${index}`)
       try {
-        return (await transport.exchange([call], options.timeoutMs))[0]
+        const [outcome] = await transport.exchange([call], options.timeoutMs)
+        table.asked(index, 'answered')
+        return outcome
       } catch (error) {
         if (!(error instanceof ChainError)) throw error
+        table.asked(index, 'unanswered')
         table.failed(index, error.message)
         return nodeError(index, error.message)
       }

@@ -202,6 +202,20 @@ function hostGauges(put: Put, { vitals, storeBytes, droppedLines }: HostFigures,
     'node',
     nodes(({ headAgeSeconds }) => headAgeSeconds),
   )
+  new Counter({
+    name: 'proposer_rpc_node_requests_total',
+    help: `HTTP requests to an RPC node, a batch of calls being one, by whether it gave an answer that could be read, ${place}`,
+    labelNames: ['node', 'outcome'],
+    registers: [metrics],
+    collect() {
+      this.reset()
+      for (const { node, requests } of vitals().nodes)
+        for (const [outcome, count] of Object.entries(requests)) this.inc({ node: String(node), outcome }, count)
+    },
+  })
+  put.by('proposer_view_questions', 'Questions held in memory (known), and those of them that wait to be read again (due)', 'state', () =>
+    Object.entries(vitals().questions),
+  )
   const executor = (value: (one: ExecutorVitals) => number | undefined) => () => {
     const one = vitals().executor
     return one && value(one)
