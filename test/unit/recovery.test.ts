@@ -1,45 +1,91 @@
 import { secp256k1 } from '@noble/curves/secp256k1'
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
+import { type Curve, nativeCurve, portableCurve } from '../../src/core/io/secp256k1.js'
 import { newRecovery, recoverWithNoble } from '../../src/core/protocol/signature.js'
 
 const bytes32 = fc.uint8Array({ minLength: 32, maxLength: 32 }).map((bytes) => new Uint8Array(bytes))
 
-test('domain §3.3, property: a recovery that remembers its last key answers what the plain one does, whoever signed and whatever was changed', () => {
-  const keys = [1, 2].map((n) => new Uint8Array(32).fill(n))
-  const remembering = newRecovery()
-  const change = fc.constantFrom('none', 'none', 'none', 'parity', 'r', 's', 'high s', 'digest', 'zero r', 'zero s')
-  fc.assert(
-    fc.property(bytes32, fc.constantFrom(0, 0, 0, 1), change, (digest, who, changed) => {
-      const signature = secp256k1.sign(digest, keys[who] ?? digest, { lowS: true })
+/** Without the binary this fails: on the platforms that CI knows it is there, and the gateway's speed rests on it. */
+function native(): Curve {
+  const curve = nativeCurve()
+  if (curve === undefined) throw new Error('libsecp256k1 cannot be loaded here')
+  return curve
+}
+
+const recoveries = [
+  ['one that remembers its last key', newRecovery],
+  ['libsecp256k1', () => native().recover],
+] as const
+
+describe.each(recoveries)('recovery: %s', (_, create) => {
+  test('domain §3.3, property: it answers what the plain recovery does, whoever signed and whatever was changed', () => {
+    const keys = [1, 2].map((n) => new Uint8Array(32).fill(n))
+    const recover = create()
+    const change = fc.constantFrom('none', 'none', 'none', 'parity', 'r', 's', 'high s', 'digest', 'zero r', 'zero s')
+    fc.assert(
+      fc.property(bytes32, fc.constantFrom(0, 0, 0, 1), change, (digest, who, changed) => {
+        const signature = secp256k1.sign(digest, keys[who] ?? digest, { lowS: true })
+        const compact = signature.toCompactRawBytes()
+        let parity = signature.recovery as 0 | 1
+        let asked = digest
+        if (changed === 'parity') parity = parity === 0 ? 1 : 0
+        if (changed === 'r') compact[31] = (compact[31] ?? 0) ^ 1
+        if (changed === 's') compact[63] = (compact[63] ?? 0) ^ 1
+        if (changed === 'zero r') compact.fill(0, 0, 32)
+        if (changed === 'zero s') compact.fill(0, 32)
+        if (changed === 'high s') {
+          const high = secp256k1.CURVE.n - signature.s
+          compact.set(Uint8Array.from(Buffer.from(high.toString(16).padStart(64, '0'), 'hex')), 32)
+          parity = parity === 0 ? 1 : 0
+        }
+        if (changed === 'digest') asked = digest.map((byte, index) => (index === 0 ? byte ^ 1 : byte))
+        expect(recover(asked, compact, parity)).toEqual(recoverWithNoble(asked, compact, parity))
+      }),
+      { numRuns: 300 },
+    )
+  })
+
+  test('a digest of zero and one above the group order recover like every other', () => {
+    const key = new Uint8Array(32).fill(3)
+    const recover = create()
+    for (const digest of [new Uint8Array(32).fill(9), new Uint8Array(32), new Uint8Array(32).fill(255), new Uint8Array(32)]) {
+      const signature = secp256k1.sign(digest, key, { lowS: true })
       const compact = signature.toCompactRawBytes()
-      let parity = signature.recovery as 0 | 1
-      let asked = digest
-      if (changed === 'parity') parity = parity === 0 ? 1 : 0
-      if (changed === 'r') compact[31] = (compact[31] ?? 0) ^ 1
-      if (changed === 's') compact[63] = (compact[63] ?? 0) ^ 1
-      if (changed === 'zero r') compact.fill(0, 0, 32)
-      if (changed === 'zero s') compact.fill(0, 32)
-      if (changed === 'high s') {
-        const high = secp256k1.CURVE.n - signature.s
-        compact.set(Uint8Array.from(Buffer.from(high.toString(16).padStart(64, '0'), 'hex')), 32)
-        parity = parity === 0 ? 1 : 0
-      }
-      if (changed === 'digest') asked = digest.map((byte, index) => (index === 0 ? byte ^ 1 : byte))
-      expect(remembering(asked, compact, parity)).toEqual(recoverWithNoble(asked, compact, parity))
+      const parity = signature.recovery as 0 | 1
+      expect(recover(digest, compact, parity)).toEqual(recoverWithNoble(digest, compact, parity))
+      expect(recover(digest, compact, parity)).toEqual(secp256k1.getPublicKey(key, false))
+    }
+  })
+})
+
+test('domain §3.3, property: libsecp256k1 signs byte for byte what @noble/curves signs', () => {
+  const [one, other] = [native(), portableCurve()]
+  fc.assert(
+    fc.property(bytes32, bytes32.filter(secp256k1.utils.isValidPrivateKey), (digest, key) => {
+      expect(one.sign(digest, key)).toEqual(other.sign(digest, key))
     }),
-    { numRuns: 150 },
+    { numRuns: 200 },
   )
 })
 
-test('a digest of zero and one above the group order recover like every other', () => {
-  const key = new Uint8Array(32).fill(3)
-  const remembering = newRecovery()
-  for (const digest of [new Uint8Array(32).fill(9), new Uint8Array(32), new Uint8Array(32).fill(255), new Uint8Array(32)]) {
-    const signature = secp256k1.sign(digest, key, { lowS: true })
-    const compact = signature.toCompactRawBytes()
-    const parity = signature.recovery as 0 | 1
-    expect(remembering(digest, compact, parity)).toEqual(recoverWithNoble(digest, compact, parity))
-    expect(remembering(digest, compact, parity)).toEqual(secp256k1.getPublicKey(key, false))
+test('domain §3.3: r or s at the edges of the group order and of the field', () => {
+  const digest = new Uint8Array(32).fill(9)
+  const { n, p } = { n: secp256k1.CURVE.n, p: secp256k1.CURVE.Fp.ORDER }
+  const edges = [0n, 1n, 2n, n / 2n, n / 2n + 1n, n - 1n, n, n + 1n, p - 1n, p, 2n ** 256n - 1n]
+  for (const r of edges) {
+    for (const s of edges) {
+      const compact = Uint8Array.from(Buffer.from([r, s].map((value) => value.toString(16).padStart(64, '0')).join(''), 'hex'))
+      for (const parity of [0, 1] as const)
+        expect(native().recover(digest, compact, parity)).toEqual(recoverWithNoble(digest, compact, parity))
+    }
   }
+})
+
+test('a binding that is missing, or that answers anything else than the curve does, is not used', () => {
+  const sound = { ecdsaSign: () => ({ signature: new Uint8Array(64), recid: 0 }), ecdsaRecover: () => new Uint8Array(65) }
+  const missing = () => {
+    throw new Error('No native build was found')
+  }
+  for (const load of [missing, () => undefined, () => ({}), () => sound]) expect(nativeCurve(load)).toBeUndefined()
 })

@@ -10,9 +10,9 @@ import type { GatewayClient } from '../../core/client/sending/gateway-client.js'
 import { knownQuestionId } from '../../core/client/signing/authorize.js'
 import { type ContextResult, type ContextSource, confirmByChain, parseContext } from '../../core/client/signing/context.js'
 import { checkContext, type Trust } from '../../core/client/signing/trust.js'
+import { systemCurve } from '../../core/io/secp256k1.js'
 import type { Chain } from '../../core/ports.js'
 import { ProposerError } from '../../core/protocol/errors.js'
-import { newRecovery } from '../../core/protocol/signature.js'
 import type { Context } from '../context.js'
 import { contextSource } from '../context-verb.js'
 import { whole } from '../intent.js'
@@ -89,7 +89,7 @@ export async function openBatch(
     journal: session.journal,
     trust,
     contexts: counting || chain !== undefined ? rememberingContexts(contexts) : contexts,
-    recover: newRecovery(),
+    recover: systemCurve().recoveryOfOneKey(),
     keepContexts: flags.signer !== undefined,
     contextsAreFree: flags.context !== undefined || chain !== undefined,
     proposer,

@@ -93,7 +93,11 @@ export async function openGateway(context: Context, { config, folder }: LoadedCo
   const signer = await executorSigner(context, { config, folder }, options)
   const configured = await registryOf(context, { config, folder })
   const store = resolve(folder, config.store)
-  const [{ requireLocalDisk }, { breathe }] = await Promise.all([import('../../core/io/files.js'), import('../../core/io/serving/load.js')])
+  const [{ requireLocalDisk }, { breathe }, { systemCurve }] = await Promise.all([
+    import('../../core/io/files.js'),
+    import('../../core/io/serving/load.js'),
+    import('../../core/io/secp256k1.js'),
+  ])
   await requireLocalDisk(store)
   const closers: (() => Promise<void>)[] = []
   const closeAll = async () => {
@@ -146,6 +150,7 @@ export async function openGateway(context: Context, { config, folder }: LoadedCo
       ledger,
       view: await namedView(context, config, registered, view),
       pipeline,
+      recover: systemCurve().recover,
       breathe,
       onRequest: options.onRequest,
       overloaded: options.overloaded,

@@ -6,6 +6,7 @@ import type { Hex, Signer } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 import { addressOf } from '../protocol/signature.js'
 import { fromHex, toHex } from '../protocol/witness.js'
+import { systemCurve } from './secp256k1.js'
 
 /** A signer that can forget its key. */
 export interface KeySigner extends Signer {
@@ -26,11 +27,11 @@ export function signerFromKey(key: Uint8Array): KeySigner {
     address: addressOf(secp256k1.getPublicKey(key, false)),
     async signDigest(digest) {
       if (disposed) throw new Error('the signer has been disposed of')
-      // Low s, deterministic (RFC 6979); Permit2 takes v 27 and 28 only (domain §3.3).
-      const signature = secp256k1.sign(fromHex(digest), key, { lowS: true, prehash: false })
+      // Permit2 takes v 27 and 28 only (domain §3.3).
+      const { compact, parity } = systemCurve().sign(fromHex(digest), key)
       const bytes = new Uint8Array(65)
-      bytes.set(signature.toCompactRawBytes(), 0)
-      bytes[64] = 27 + signature.recovery
+      bytes.set(compact, 0)
+      bytes[64] = 27 + parity
       return toHex(bytes)
     },
     dispose() {
