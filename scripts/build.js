@@ -66,6 +66,8 @@ export async function bundle({ clean = false } = {}) {
     minifySyntax: true,
     define: { PROPOSER_VERSION: JSON.stringify(version) },
     banner: { js: requireShim },
+    // Its ESM build sheds the hashes that are not used.
+    alias: { 'hash-wasm': 'hash-wasm/dist/index.esm.js' },
     plugins: [englishOnly],
     logLevel: 'warning',
   }

@@ -25,6 +25,12 @@ async function burst(load, server, payloads, count) {
   return { perSecond: count / seconds, p99 }
 }
 
+/** Node's flags that leave a CPU profile of our gateway in the folder that BENCH_PROFILE names. */
+function profiling() {
+  const to = process.env.BENCH_PROFILE
+  return to === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${to}`]
+}
+
 /**
  * Row 1: single admissions per second over loopback, durable, with every check, beside the peer: the same requests from the same load
  * process, in turn, medians of several rounds. Both stores lie in the system's temporary folder.
@@ -49,7 +55,7 @@ export async function admissionRow({ root, library, note }) {
     const sets = Object.entries(settings).flatMap(([key, value]) => ['--set', `${key}=${JSON.stringify(value)}`])
     const bin = join(root, 'bin', 'proposer.js')
     const serve = [bin, 'serve', '--dev', '--json', '--no-log', '--port', '0', '--questions', String(questionCount), ...sets]
-    const ours = await startServer(process.execPath, serve, { cwd: folder })
+    const ours = await startServer(process.execPath, [...profiling(), ...serve], { cwd: folder })
     servers.push({ name: 'ours', url: ours.ready.url, used: 0, stop: ours.stop })
     const questions = await questionsOf(
       ours.ready.url,

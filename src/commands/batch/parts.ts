@@ -10,6 +10,7 @@ import type { GatewayClient } from '../../core/client/sending/gateway-client.js'
 import { knownQuestionId } from '../../core/client/signing/authorize.js'
 import { type ContextResult, type ContextSource, confirmByChain, parseContext } from '../../core/client/signing/context.js'
 import { checkContext, type Trust } from '../../core/client/signing/trust.js'
+import { quickenKeccak } from '../../core/io/keccak.js'
 import { systemCurve } from '../../core/io/secp256k1.js'
 import type { Chain } from '../../core/ports.js'
 import { ProposerError } from '../../core/protocol/errors.js'
@@ -78,6 +79,7 @@ export async function openBatch(
     nonceHolder: (row, questionId, owner) => nonceHolder(view, journalNow, row, questionId, owner),
   })
   const rows = () => readBatch(source, flags.format)
+  await quickenKeccak()
   const { gateway: remote, local } = session.settings
   const asksGateway = flags.context === undefined && (chain === undefined || remote !== undefined || local !== undefined)
   const notes = new Set<string>()

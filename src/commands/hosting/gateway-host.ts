@@ -93,12 +93,13 @@ export async function openGateway(context: Context, { config, folder }: LoadedCo
   const signer = await executorSigner(context, { config, folder }, options)
   const configured = await registryOf(context, { config, folder })
   const store = resolve(folder, config.store)
-  const [{ requireLocalDisk }, { breathe }, { systemCurve }] = await Promise.all([
+  const [{ requireLocalDisk }, { breathe }, { systemCurve }, { quickenKeccak }] = await Promise.all([
     import('../../core/io/files.js'),
     import('../../core/io/serving/load.js'),
     import('../../core/io/secp256k1.js'),
+    import('../../core/io/keccak.js'),
   ])
-  await requireLocalDisk(store)
+  await Promise.all([requireLocalDisk(store), quickenKeccak()])
   const closers: (() => Promise<void>)[] = []
   const closeAll = async () => {
     for (const close of closers.splice(0).reverse()) await close()

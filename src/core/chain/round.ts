@@ -1,7 +1,7 @@
 /** One request round of a question as the chain shows it, and the pinned contracts it may live on (contract §1, §7; domain §4, §5). */
-import { keccak_256 } from '@noble/hashes/sha3'
 import type { Address, Hex } from '../ports.js'
 import type { RoundRef } from '../protocol/candidate.js'
+import { keccak } from '../protocol/keccak.js'
 import type { Outcome } from '../protocol/schema.js'
 import { fromHex, toHex, type WitnessDomain, type WitnessRequest } from '../protocol/witness.js'
 
@@ -46,7 +46,7 @@ export interface Round extends WitnessRequest {
 export function roundRef(contracts: Contracts, questionId: Hex, request: WitnessRequest, ancillaryHash: Hex): RoundRef {
   const text = [contracts.chainId, request.oracle, request.requester, request.identifier, request.timestamp, ancillaryHash].join('|')
   return {
-    key: toHex(keccak_256(new TextEncoder().encode(text))).slice(2, 34),
+    key: toHex(keccak(new TextEncoder().encode(text))).slice(2, 34),
     questionId,
     oracle: request.oracle,
     requester: request.requester,
@@ -58,5 +58,5 @@ export function roundRef(contracts: Contracts, questionId: Hex, request: Witness
 
 /** keccak256 of bytes in hex: the question ID of a CTF adapter question is that of its ancillary data (domain §5.1). */
 export function keccakHex(bytes: Hex): Hex {
-  return toHex(keccak_256(fromHex(bytes)))
+  return toHex(keccak(fromHex(bytes)))
 }

@@ -1,8 +1,8 @@
 /** Who signed a digest, judged as Permit2 judges accounts without code (domain §3.3). */
 import { invert } from '@noble/curves/abstract/modular'
 import { secp256k1 } from '@noble/curves/secp256k1'
-import { keccak_256 } from '@noble/hashes/sha3'
 import type { Address, Hex } from '../ports.js'
+import { keccak } from './keccak.js'
 import { fromHex, toHex } from './witness.js'
 
 /**
@@ -56,7 +56,7 @@ function preparedCheck(key: Uint8Array): (digest: Uint8Array, compact: Uint8Arra
 
 /** The address of an uncompressed public key. */
 export function addressOf(publicKey: Uint8Array): Address {
-  return toHex(keccak_256(publicKey.subarray(1)).subarray(12))
+  return toHex(keccak(publicKey.subarray(1)).subarray(12))
 }
 
 /**

@@ -2,8 +2,8 @@
  * The Permit2 witness authorization: typed data, digest and signer (spec §2.8, EIP-712, domain §3). The digest has a fast path: what a
  * question round fixes is hashed once, so one digest costs four keccak blocks more per proposal (six for a price seen first).
  */
-import { keccak_256 } from '@noble/hashes/sha3'
 import type { Address, Hex } from '../ports.js'
+import { keccak } from './keccak.js'
 import type { TypedData } from './schema.js'
 
 const hexPairs = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'))
@@ -55,10 +55,10 @@ const referenced = encodeType('Proposal') + encodeType('TokenPermissions')
 /** The string SignedProposer hands to Permit2 (domain §3.1). */
 export const witnessTypeString = `Proposal witness)${referenced}`
 const typeHashes = {
-  domain: keccak_256(ascii(encodeType('EIP712Domain'))),
-  proposal: keccak_256(ascii(encodeType('Proposal'))),
-  tokenPermissions: keccak_256(ascii(encodeType('TokenPermissions'))),
-  permit: keccak_256(ascii(encodeType('PermitWitnessTransferFrom') + referenced)),
+  domain: keccak(ascii(encodeType('EIP712Domain'))),
+  proposal: keccak(ascii(encodeType('Proposal'))),
+  tokenPermissions: keccak(ascii(encodeType('TokenPermissions'))),
+  permit: keccak(ascii(encodeType('PermitWitnessTransferFrom') + referenced)),
 }
 /** PROPOSAL_TYPEHASH of SignedProposer (domain §2). */
 export const proposalTypeHash: Hex = toHex(typeHashes.proposal)
@@ -107,10 +107,10 @@ const writeUint = (target: Uint8Array, word: number, value: bigint) =>
 export function domainSeparator(chainId: number, permit2: Address): Uint8Array {
   const words = new Uint8Array(5 * 32 - 32)
   words.set(typeHashes.domain, 0)
-  words.set(keccak_256(ascii('Permit2')), 32)
+  words.set(keccak(ascii('Permit2')), 32)
   writeUint(words, 2, BigInt(chainId))
   writeAddress(words, 3, permit2)
-  return keccak_256(words)
+  return keccak(words)
 }
 
 /** The fields of one request round that the witness names. `timestamp` is a decimal string of Unix seconds. */
@@ -150,7 +150,7 @@ export interface WitnessRound {
  * remembered. `maxPayment` is 0 in this service (§2.1). Source: EIP-712; domain §3.1.
  */
 export function witnessRound(domain: WitnessDomain, request: WitnessRequest, token: Address, maxPayment = 0n): WitnessRound {
-  const ancillaryHash = keccak_256(fromHex(request.ancillaryData))
+  const ancillaryHash = keccak(fromHex(request.ancillaryData))
   const proposal = new Uint8Array(8 * 32)
   proposal.set(typeHashes.proposal, 0)
   writeAddress(proposal, 1, request.oracle)
@@ -175,7 +175,7 @@ export function witnessRound(domain: WitnessDomain, request: WitnessRequest, tok
     if (known) return known
     // A price is an int256; the three that are accepted are never negative, but the vectors hold the whole range.
     writeUint(proposal, 6, BigInt.asUintN(256, BigInt(price)))
-    const made = keccak_256(proposal)
+    const made = keccak(proposal)
     // Three prices are proposable; anything beyond is a caller's odd input and not worth memory.
     if (witnessHashes.size < 8) witnessHashes.set(price, made)
     return made
@@ -185,12 +185,12 @@ export function witnessRound(domain: WitnessDomain, request: WitnessRequest, tok
     ancillaryHash: toHex(ancillaryHash),
     digest({ price, amount, nonce, deadline }) {
       writeUint(permitted, 2, BigInt(amount))
-      permit.set(keccak_256(permitted), 32)
+      permit.set(keccak(permitted), 32)
       writeUint(permit, 3, BigInt(nonce))
       writeUint(permit, 4, BigInt(deadline))
       permit.set(witnessHash(price), 5 * 32)
-      envelope.set(keccak_256(permit), 34)
-      return keccak_256(envelope)
+      envelope.set(keccak(permit), 34)
+      return keccak(envelope)
     },
   }
 }
