@@ -10,6 +10,7 @@ async function run({ url, connections, requests }) {
   const statuses = {}
   const milliseconds = []
   let refused = null
+  let accepted = 0
   let next = 0
   const worker = async () => {
     while (next < requests.length) {
@@ -21,6 +22,11 @@ async function run({ url, connections, requests }) {
       milliseconds.push(performance.now() - start)
       statuses[answer.statusCode] = (statuses[answer.statusCode] ?? 0) + 1
       if (answer.statusCode >= 400) refused ??= text
+      const batch = path === '/propose/batch' && answer.statusCode === 200 ? JSON.parse(text) : undefined
+      if (batch !== undefined) {
+        accepted += batch.summary.accepted
+        if (batch.summary.rejected > 0) refused ??= JSON.stringify(batch.results.find(({ error }) => error !== undefined))
+      }
     }
   }
   const start = performance.now()
@@ -28,7 +34,7 @@ async function run({ url, connections, requests }) {
   const seconds = (performance.now() - start) / 1000
   await pool.close()
   milliseconds.sort((a, b) => a - b)
-  return { seconds, statuses, refused, p50: percentile(milliseconds, 0.5), p99: percentile(milliseconds, 0.99) }
+  return { seconds, statuses, refused, accepted, p50: percentile(milliseconds, 0.5), p99: percentile(milliseconds, 0.99) }
 }
 
 process.on('message', (job) => {

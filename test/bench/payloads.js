@@ -51,7 +51,7 @@ export function peerContext(questions, wallets) {
   }
 }
 
-/** One signed v1 request for each wallet and question: one active payload per proposer and round is what a gateway lets in. */
+/** One signed proposal for each wallet and question, as a v1 request and as a batch item: one active payload per proposer and round is what a gateway lets in. */
 export function signAll({ witnessRound }, questions, wallets) {
   const rounds = questions.map(({ question_id, request, bond, contracts, signing }) => ({
     question_id,
@@ -74,15 +74,24 @@ export function signAll({ witnessRound }, questions, wallets) {
     return rounds.map(({ question_id, amount, round }, index) => {
       const nonce = String(word + BigInt(index))
       const signature = secp256k1.sign(round.digest({ price: '0', amount, nonce, deadline }), key)
+      const signed = `${hex(signature.toCompactRawBytes())}${(27 + signature.recovery).toString(16)}`
       const body = {
         version: { api: 'v1', schema: 'signed-proposal-v1', witness: 'permit2-signed-proposer-v1' },
         proposer: address,
         outcome: 'p1',
         max_payment: '0',
         permit: { amount, nonce, deadline },
-        signature: `${hex(signature.toCompactRawBytes())}${(27 + signature.recovery).toString(16)}`,
+        signature: signed,
       }
-      return { path: `/v1/proposals/${question_id}`, body: JSON.stringify(body) }
+      const item = {
+        identifier: question_id,
+        proposer: address,
+        proposed_price: '0',
+        max_payment: '0',
+        permit: { amount, nonce, deadline: Number(deadline) },
+        signature: signed,
+      }
+      return { path: `/v1/proposals/${question_id}`, body: JSON.stringify(body), item }
     })
   })
 }

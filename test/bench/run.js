@@ -1,8 +1,14 @@
 // npm run bench [-- --json] [-- --rows 1,4]: what we are proud of, as ratios to something known, measured in one run on one machine.
 //   1       admissions a second, beside another gateway (more is better)
+//   2       a batch of 100, beside the same (more is better)
+//   3       admissions a second in batches, beside native signature recovery on one core (more is better)
 //   4       a digest, beside viem's hashTypedData (more is better)
 //   5       `batch sign` of 10,000 rows, beside viem's signatures alone (more is better), and how much memory it takes
 //   6       `--version`, beside node itself (less is better)
+//   7       `sign` offline, beside node itself (less is better)
+//   8       admissions a second with a million stored candidates, beside a thousand (1 is the best there is)
+//   9       seconds to open a store of a million candidates (less is better)
+//   11      seconds that `demo` takes (less is better)
 //   budget  60 proposals of two processes until executed, beside the least time that their budget allows (1 is the best there is)
 //   view    the slowest hundredth of admissions with 10,000 open questions, beside 10 (1 is the best there is), and RPC calls per block
 import { dirname, join } from 'node:path'
@@ -10,19 +16,27 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { bundle } from '../../scripts/build.js'
 import { admissionRow } from './admission.js'
+import { batchRow, recoverRow } from './batch-admission.js'
 import { batchSignRow } from './batch-sign.js'
 import { budgetRow } from './budget.js'
 import { digestRow } from './digest.js'
 import { figure } from './measure.js'
-import { startRow } from './start.js'
+import { demoRow, signRow, startRow } from './start.js'
 import { viewRow } from './view.js'
+import { openRow, volumeRow } from './volume.js'
 
 const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))))
 const measurements = new Map([
   ['1', admissionRow],
+  ['2', batchRow],
+  ['3', recoverRow],
   ['4', digestRow],
   ['5', batchSignRow],
   ['6', startRow],
+  ['7', signRow],
+  ['8', volumeRow],
+  ['9', openRow],
+  ['11', demoRow],
   ['budget', budgetRow],
   ['view', viewRow],
 ])

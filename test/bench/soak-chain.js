@@ -1,7 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises'
-import { join } from 'node:path'
-import { pathToFileURL } from 'node:url'
-import { build } from 'esbuild'
+import { fromSources } from './sources.js'
 
 /** What the soak does to the dev chain, as the command line's `devchain` verbs do it; they are no part of the library. */
 const wanted = `
@@ -12,25 +9,8 @@ export { topics } from './src/core/chain/contracts.js'
 
 /** The dev chain's verbs, built from the sources; `remove` deletes the build. */
 export async function chainVerbs(root) {
-  // Below the root, because the verbs look upwards for the compiled contracts.
-  const folder = await mkdtemp(join(root, 'dist', 'soak-'))
-  const remove = () => rm(folder, { recursive: true, force: true })
-  try {
-    const outfile = join(folder, 'verbs.js')
-    await build({
-      stdin: { contents: wanted, resolveDir: root, loader: 'ts' },
-      outfile,
-      bundle: true,
-      packages: 'external',
-      format: 'esm',
-      platform: 'node',
-      logLevel: 'warning',
-    })
-    return { verbs: await import(pathToFileURL(outfile).href), remove }
-  } catch (error) {
-    await remove()
-    throw error
-  }
+  const { module, remove } = await fromSources(root, wanted)
+  return { verbs: module, remove }
 }
 
 /** How many ProposePrice events the oracles have emitted in each round: a count by ancillary data and timestamp. */

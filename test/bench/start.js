@@ -1,31 +1,108 @@
 import { spawnSync } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { performance } from 'node:perf_hooks'
-import { figure, inTurn } from './measure.js'
+import { figure, inTurn, median } from './measure.js'
+import { serveQuestions } from './question-server.js'
 
-function milliseconds(args) {
+/** CPU time of the children that have ended, in milliseconds, in steps of 10; Linux tells. */
+function childrenCpu() {
+  try {
+    const fields = readFileSync('/proc/self/stat', 'utf8')
+      .replace(/^.*\) /, '')
+      .split(' ')
+    return 10 * (Number(fields[13]) + Number(fields[14]))
+  } catch (error) {
+    if (error.code === 'ENOENT') return Number.NaN
+    throw error
+  }
+}
+
+/** Runs node and returns the wall milliseconds; `cpu` is told the CPU milliseconds. */
+function milliseconds(args, env, cpu) {
+  const before = childrenCpu()
   const start = performance.now()
-  const { status, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8' })
+  const { status, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8', env: { PATH: process.env.PATH, ...env } })
   const passed = performance.now() - start
-  if (status !== 0) throw new Error(`node ${args.join(' ')} ended with ${status}: ${stderr}`)
+  if (status !== 0) throw new Error(`node ${args.slice(0, 3).join(' ')} ended with ${status}: ${stderr}`)
+  cpu?.push(childrenCpu() - before)
   return passed
 }
+
+const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length
+
+/** Times commands beside `node -e 0`, in turn: for each its ratio of wall and of CPU time. `envOf(round)` is its environment. */
+async function besideNode(rounds, commands) {
+  const all = [{ args: ['-e', '0'], envOf: () => ({}) }, ...commands]
+  const cpu = all.map(() => [])
+  const tasks = all.map(
+    ({ args, envOf = () => ({}) }, index) =>
+      (round) =>
+        milliseconds(args, envOf(round), round < 0 ? undefined : cpu[index]),
+  )
+  for (const [index, task] of tasks.entries()) task(-1 - index)
+  const walls = await inTurn(rounds, tasks)
+  return walls.map((wall, index) => ({ wall, ratio: wall / walls[0], cpuRatio: mean(cpu[index]) / mean(cpu[0]) }))
+}
+
+const told = ({ wall, ratio, cpuRatio }) => `${figure(wall)} ms (${figure(ratio)}x wall, ${figure(cpuRatio)}x CPU)`
 
 /** Row 6: how long a person waits for `--version` and `--help`, beside what node itself takes to do nothing. */
 export async function startRow({ root }) {
   const bin = join(root, 'bin', 'proposer.js')
-  const tasks = [
-    ['-e', '0'],
-    [bin, '--version'],
-    [bin, '--help'],
-  ].map((args) => () => milliseconds(args))
-  for (const task of tasks) task()
-  const [node, version, help] = await inTurn(15, tasks)
+  const rounds = 21
+  const [node, version, help] = await besideNode(rounds, [{ args: [bin, '--version'] }, { args: [bin, '--help'] }])
   return {
     id: 6,
     name: '--version beside node -e 0',
-    value: version / node,
+    value: version.ratio,
     unit: 'x',
-    detail: `node -e 0 ${figure(node)} ms, --version ${figure(version)} ms, --help ${figure(help)} ms (${figure(help / node)}x); medians of 15, in turn`,
+    detail: `node -e 0 ${figure(node.wall)} ms, --version ${told(version)}, --help ${told(help)}; medians of ${rounds}, in turn`,
   }
+}
+
+/** Row 7: `proposer sign` from a saved context, its signature checked and journaled, beside the same. */
+export async function signRow({ root, library }) {
+  const folder = await mkdtemp(join(tmpdir(), 'proposer-bench-'))
+  const bin = join(root, 'bin', 'proposer.js')
+  const rounds = 15
+  try {
+    const server = await serveQuestions(1, await library())
+    const [identifier] = server.questionIds
+    const answer = await fetch(`${server.url}/propose/batch/signing-data`, {
+      method: 'POST',
+      body: JSON.stringify({ identifiers: [identifier] }),
+    })
+    const [{ signing_data }] = (await answer.json()).results
+    server.close()
+    await writeFile(join(folder, 'context.json'), JSON.stringify(signing_data))
+    await writeFile(join(folder, 'trust.json'), JSON.stringify(server.trust))
+    await writeFile(join(folder, 'key'), `0x${randomBytes(32).toString('hex')}\n`, { mode: 0o600 })
+    const args = [bin, 'sign', identifier, '--outcome', 'p1', '--context', join(folder, 'context.json'), '--json']
+    const envOf = (round) => ({
+      PROPOSER_HOME: join(folder, `home-${round}`),
+      PROPOSER_KEY_FILE: join(folder, 'key'),
+      PROPOSER_TRUST: join(folder, 'trust.json'),
+    })
+    const [node, sign] = await besideNode(rounds, [{ args, envOf }])
+    return {
+      id: 7,
+      name: 'sign offline beside node -e 0',
+      value: sign.ratio,
+      unit: 'x',
+      detail: `node -e 0 ${figure(node.wall)} ms, sign --context ${told(sign)}; medians of ${rounds}, in turn, each in a home of its own`,
+    }
+  } finally {
+    await rm(folder, { recursive: true, force: true })
+  }
+}
+
+/** Row 11: `proposer demo`, the whole life of a proposal on a dev chain of its own. */
+export async function demoRow({ root }) {
+  const bin = join(root, 'bin', 'proposer.js')
+  const seconds = [1, 2, 3].map(() => milliseconds([bin, 'demo', '--json'], {}) / 1000)
+  return { id: 11, name: 'demo, whole process', value: median(seconds), unit: 's', detail: 'median of 3' }
 }

@@ -1,0 +1,72 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { startLoad, startServer } from './children.js'
+import { makeWallets, peerContext, questionsOf, signAll } from './payloads.js'
+import { installPeer, peerFolder } from './peer.js'
+
+/** One payload per wallet and question: what the conflict rule lets in. */
+const questionCount = 100
+const walletCount = 200
+
+/** Node's flags that leave a CPU profile of our gateway in the folder that BENCH_PROFILE names. */
+function profiling() {
+  const to = process.env.BENCH_PROFILE
+  return to === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${to}`]
+}
+
+/** `--set` flags of these settings. */
+export function setsOf(settings) {
+  return Object.entries(settings).flatMap(([key, value]) => ['--set', `${key}=${JSON.stringify(value)}`])
+}
+
+/** Budgets that nothing here reaches, and no pipeline: admission alone is measured. */
+export const openSettings = { 'pipeline.enabled': false, 'budget.per_ip_items': 100_000_000, 'budget.global_items': 100_000_000 }
+
+/**
+ * Hands `work` our gateway, the peer where it is wanted and can be had (`missing` says why not), a load process, and signed payloads that
+ * both take: `take(server, n)` gives the next n of a server. Everything lies in one temporary folder, so that both write to one disk.
+ */
+export async function withGateways({ root, library, note }, { withPeer }, work) {
+  const folder = await mkdtemp(join(tmpdir(), 'proposer-bench-'))
+  const servers = []
+  const load = startLoad(join(root, 'test', 'bench', 'load.js'))
+  try {
+    const peerDir = join(folder, 'peer')
+    if (withPeer) note('installing the peer')
+    const missing = withPeer ? installPeer(peerFolder(root), peerDir) : 'not asked for'
+    const wallets = makeWallets(walletCount)
+
+    note('starting the gateways')
+    const sets = setsOf({ ...openSettings, 'admission.allowlist': wallets.map(({ address }) => address) })
+    const bin = join(root, 'bin', 'proposer.js')
+    const serve = [bin, 'serve', '--dev', '--json', '--no-log', '--port', '0', '--questions', String(questionCount), ...sets]
+    const ours = await startServer(process.execPath, [...profiling(), ...serve], { cwd: folder })
+    servers.push({ name: 'ours', url: ours.ready.url, used: 0, stop: ours.stop })
+    const questions = await questionsOf(
+      ours.ready.url,
+      ours.ready.dev.questions.map(({ question_id }) => question_id),
+    )
+    if (missing === undefined) {
+      await writeFile(join(peerDir, 'context.json'), JSON.stringify(peerContext(questions, wallets)))
+      const env = { ...process.env, CONTEXT: join(peerDir, 'context.json'), DB: join(peerDir, 'peer.db'), PORT: '0' }
+      const peer = await startServer(process.execPath, ['gateway.mjs'], { cwd: peerDir, env })
+      servers.push({ name: 'the peer', url: peer.ready.url, used: 0, stop: peer.stop })
+    }
+
+    note(`signing ${questions.length * walletCount} proposals`)
+    const payloads = signAll(await library(), questions, wallets)
+    const take = (server, count) => {
+      const taken = payloads.slice(server.used, server.used + count)
+      if (taken.length < count) throw new Error('the payloads ran out')
+      server.used += count
+      return taken
+    }
+    const [mine, peer] = servers
+    return await work({ folder, load, servers, mine, peer, missing, wallets, take, left: (server) => payloads.length - server.used })
+  } finally {
+    load.stop()
+    for (const server of servers) await server.stop()
+    await rm(folder, { recursive: true, force: true })
+  }
+}

@@ -1,0 +1,30 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { build } from 'esbuild'
+
+/**
+ * Modules that are no part of the library, built from the sources: `contents` is TypeScript that exports them, with paths from the root.
+ * Resolves with the module and a `remove` that deletes the build.
+ */
+export async function fromSources(root, contents) {
+  // Below the root, because some of them look upwards for the compiled contracts.
+  const folder = await mkdtemp(join(root, 'dist', 'bench-'))
+  const remove = () => rm(folder, { recursive: true, force: true })
+  try {
+    const outfile = join(folder, 'sources.js')
+    await build({
+      stdin: { contents, resolveDir: root, loader: 'ts' },
+      outfile,
+      bundle: true,
+      packages: 'external',
+      format: 'esm',
+      platform: 'node',
+      logLevel: 'warning',
+    })
+    return { module: await import(pathToFileURL(outfile).href), remove }
+  } catch (error) {
+    await remove()
+    throw error
+  }
+}

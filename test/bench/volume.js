@@ -1,0 +1,214 @@
+import { randomBytes, randomUUID } from 'node:crypto'
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { performance } from 'node:perf_hooks'
+import { burst } from './admission.js'
+import { makeQuestions, serveChain } from './chain-server.js'
+import { startLoad, startServer } from './children.js'
+import { openSettings, setsOf } from './gateways.js'
+import { figure, median } from './measure.js'
+import { makeWallets, questionsOf, signAll } from './payloads.js'
+import { fromSources } from './sources.js'
+
+const few = 1_000
+const many = 1_000_000
+const rounds = 7
+const perRound = 1_500
+const warmUp = 1_500
+const questionCount = 100
+const walletCount = 200
+const openings = 3
+const blockMs = 1_000
+
+const wanted = `
+export { knownKind } from './src/core/gateway/ledger/state.js'
+export { foldLedger, openLedger, storeFormat } from './src/core/gateway/ledger/store.js'
+export { systemClock, systemHash, systemRandom } from './src/core/io/clock.js'
+export { systemFiles } from './src/core/io/files.js'
+export { openLog } from './src/core/storage/log.js'
+`
+
+const hex = (length) => `0x${randomBytes(length).toString('hex')}`
+
+/** A candidate as a store holds it years later: nine of ten were executed, the others failed, of which some may be sent again. */
+function pastCandidate(sequence, rounds) {
+  const round = rounds[sequence % rounds.length]
+  const receivedAtMs = 1_700_000_000_000 + sequence * 1_000
+  const submission = {
+    status: 'indexed',
+    transactionHash: hex(32),
+    submittedAtMs: receivedAtMs + 4_000,
+    confirmedAtMs: receivedAtMs + 9_000,
+    indexedAtMs: receivedAtMs + 9_500,
+    proposalEventIndex: sequence % 300,
+  }
+  const times = { validatedAtMs: receivedAtMs + 500, selectedAtMs: receivedAtMs + 900 }
+  const failure = {
+    stage: 'validation',
+    code: sequence % 20 === 0 ? 'insufficient_balance' : 'not_selected',
+    detail: 'another candidate of this round was executed',
+    retryable: sequence % 20 === 0,
+  }
+  const progress =
+    sequence % 10 === 0 ? { status: 'failed', ...times, submission: null, failure } : { status: 'executed', ...times, submission }
+  return {
+    id: randomUUID(),
+    identity: randomBytes(32).toString('hex'),
+    round,
+    proposer: hex(20),
+    price: '1000000000000000000',
+    amount: '750000000',
+    nonce: BigInt(hex(32)).toString(),
+    deadline: String(1_700_003_600 + sequence),
+    signature: hex(65),
+    digest: hex(32),
+    sequence,
+    receivedAtMs,
+    progress,
+  }
+}
+
+/** Writes a store of `count` candidates that are at their end, as a compaction leaves them. */
+async function makeStore(modules, folder, count, { chainId, genesisHash }) {
+  const { foldLedger, knownKind, openLedger, openLog, storeFormat, systemClock, systemFiles, systemHash, systemRandom } = modules
+  const fold = foldLedger()
+  const ports = { files: systemFiles, clock: systemClock, hash: systemHash }
+  const log = await openLog(ports, folder, { format: storeFormat, knownKinds: knownKind }, fold.onRecord)
+  const ledger = await openLedger({ clock: systemClock, random: systemRandom }, log, fold.state, {
+    chainId,
+    genesisHash,
+    allowlist: [],
+    admissionEnabled: true,
+  })
+  // Ten proposers a round, as a contested one has at most.
+  const pastRounds = Array.from({ length: Math.ceil(count / 10) }, () => ({
+    key: randomBytes(16).toString('hex'),
+    questionId: hex(32),
+    oracle: hex(20),
+    requester: hex(20),
+    identifier: hex(32),
+    timestamp: '1700000000',
+    ancillaryHash: hex(32),
+  }))
+  const info = fold.state.info
+  await log.compact(
+    function* () {
+      yield { kind: 'store.opened', data: { info } }
+      for (let n = 1; n <= count; n += 1) {
+        yield { kind: 'candidate.whole', data: { candidate: pastCandidate(n, pastRounds), folded: true } }
+      }
+    },
+    () => undefined,
+  )
+  await ledger.close()
+}
+
+async function bytesOf(folder) {
+  const sizes = await Promise.all((await readdir(folder)).map(async (name) => (await stat(join(folder, name))).size))
+  return sizes.reduce((sum, size) => sum + size, 0)
+}
+
+/** A chain, questions, wallets and a store for each of `counts`; everything goes at the end. */
+async function withStores({ root, note }, counts, work) {
+  const folder = await mkdtemp(join(tmpdir(), 'proposer-bench-'))
+  const { module: modules, remove } = await fromSources(root, wanted)
+  const chain = await serveChain(makeQuestions(questionCount), { blockMs, delayMs: 0, logsOf: () => [] })
+  try {
+    const wallets = makeWallets(walletCount)
+    const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'eth_getBlockByNumber', params: ['0x0', false] })
+    const genesis = await (await fetch(chain.url, { method: 'POST', body })).json()
+    const { id, ...pinned } = chain.contracts
+    const config = {
+      chain: { id, rpc_urls: [chain.url], ...pinned },
+      admission: { enabled: true, allowlist: wallets.map(({ address }) => address) },
+      admin: { port: 0 },
+    }
+    await writeFile(join(folder, 'gateway.json'), JSON.stringify(config))
+    for (const count of counts) {
+      note(`writing a store of ${count} candidates`)
+      await makeStore(modules, join(folder, `store-${count}`), count, { chainId: id, genesisHash: genesis.result.hash })
+    }
+    const argsOf = (count) => [
+      ...[join(root, 'bin', 'proposer.js'), 'serve', '--config', 'gateway.json', '--json', '--no-log', '--port', '0'],
+      ...setsOf({ ...openSettings, store: `./store-${count}` }),
+    ]
+    return await work({ folder, wallets, argsOf })
+  } finally {
+    await chain.close()
+    await remove()
+    await rm(folder, { recursive: true, force: true })
+  }
+}
+
+/** Row 8: single admissions per second beside a million stored candidates and beside a thousand, in turn. */
+export async function volumeRow(setting) {
+  return withStores(setting, [few, many], async ({ folder, wallets, argsOf }) => {
+    const load = startLoad(join(setting.root, 'test', 'bench', 'load.js'))
+    const servers = []
+    try {
+      for (const count of [few, many]) {
+        const { ready, stop } = await startServer(process.execPath, argsOf(count), { cwd: folder })
+        servers.push({ name: `${count} stored`, url: ready.url, stop, used: 0, rates: [] })
+      }
+      const identifiers = makeQuestions(questionCount).map(({ question_id }) => question_id)
+      const [contexts] = await Promise.all(servers.map(({ url }) => questionsOf(url, identifiers)))
+      setting.note(`signing ${questionCount * walletCount} proposals`)
+      const payloads = signAll(await setting.library(), contexts, wallets)
+      const take = (server, count) => {
+        server.used += count
+        return payloads.slice(server.used - count, server.used)
+      }
+      for (const server of servers) await burst({ load, take }, server, warmUp)
+      for (let round = 0; round < rounds; round += 1) {
+        for (const server of servers) server.rates.push((await burst({ load, take }, server, perRound)).perSecond)
+        setting.note(`round ${round + 1}: ${servers.map((s) => `${s.name} ${figure(s.rates.at(-1))}/s`).join(', ')}`)
+      }
+      const [small, large] = servers
+      return {
+        id: 8,
+        name: `admissions, ${many} stored to ${few}`,
+        value: median(large.rates) / median(small.rates),
+        unit: 'x',
+        detail: `${servers.map((s) => `${s.name} ${figure(median(s.rates))}/s`).join(', ')}; medians of ${rounds} rounds of ${perRound} in turn`,
+      }
+    } finally {
+      load.stop()
+      for (const { stop } of servers) await stop()
+    }
+  })
+}
+
+/** The most memory that a process has held, and what it holds now, in MiB; Linux tells. */
+async function memoryOf(pid) {
+  const status = await readFile(`/proc/${pid}/status`, 'utf8')
+  const of = (name) => Number(new RegExp(`^${name}:\\s+(\\d+)`, 'm').exec(status)?.[1]) / 1024
+  return { peak: of('VmHWM'), now: of('VmRSS') }
+}
+
+/** Row 9: seconds from the start of `serve` to its ready line on a store of a million candidates, less those on an empty one. */
+export async function openRow(setting) {
+  return withStores(setting, [0, many], async ({ folder, argsOf }) => {
+    const seconds = { 0: [], [many]: [] }
+    const memory = []
+    for (let round = 0; round < openings; round += 1) {
+      for (const count of [0, many]) {
+        const start = performance.now()
+        const { ready, stop } = await startServer(process.execPath, argsOf(count), { cwd: folder })
+        seconds[count].push((performance.now() - start) / 1000)
+        if (count === many) memory.push(await memoryOf(ready.pid))
+        await stop()
+      }
+      setting.note(`opening ${round + 1}: ${figure(seconds[many].at(-1))} s, an empty store ${figure(seconds[0].at(-1))} s`)
+    }
+    const gibibytes = (await bytesOf(join(folder, `store-${many}`))) / 1024 ** 3
+    const peaks = memory.map(({ peak }) => peak)
+    return {
+      id: 9,
+      name: `open a store of ${many} candidates`,
+      value: median(seconds[many]) - median(seconds[0]),
+      unit: 's',
+      detail: `serve is ready after ${figure(median(seconds[many]))} s, with an empty store after ${figure(median(seconds[0]))} s; RSS ${figure(median(memory.map(({ now }) => now)))} MiB, ${figure(median(peaks))} MiB at most; ${figure(gibibytes)} GiB on disk; medians of ${openings}`,
+    }
+  })
+}
