@@ -8,6 +8,7 @@
 //   7       `sign` offline, beside node itself (less is better)
 //   8       admissions a second with a million stored candidates, beside a thousand (1 is the best there is)
 //   9       seconds to open a store of a million candidates (less is better)
+//   10      the slowest hundredth of status and eligibility calls under load, beside idle (1 is the best there is)
 //   11      seconds that `demo` takes (less is better)
 //   budget  60 proposals of two processes until executed, beside the least time that their budget allows (1 is the best there is)
 //   view    the slowest hundredth of admissions with 10,000 open questions, beside 10 (1 is the best there is), and RPC calls per block
@@ -20,6 +21,7 @@ import { batchRow, recoverRow } from './batch-admission.js'
 import { batchSignRow } from './batch-sign.js'
 import { budgetRow } from './budget.js'
 import { digestRow } from './digest.js'
+import { latencyRow } from './latency.js'
 import { figure } from './measure.js'
 import { demoRow, signRow, startRow } from './start.js'
 import { viewRow } from './view.js'
@@ -36,6 +38,7 @@ const measurements = new Map([
   ['7', signRow],
   ['8', volumeRow],
   ['9', openRow],
+  ['10', latencyRow],
   ['11', demoRow],
   ['budget', budgetRow],
   ['view', viewRow],

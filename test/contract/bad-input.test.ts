@@ -20,7 +20,7 @@ beforeAll(async () => {
   listener = await listen({
     host: '127.0.0.1',
     port: 0,
-    handler: (request, peer) => front.gateway.handle(request, peer),
+    handler: (request) => front.gateway.answer(request),
     onRefused: (call) => refusedCalls.push(call),
   })
 })
@@ -144,7 +144,7 @@ describe('time', () => {
     const quick = await listen({
       host: '127.0.0.1',
       port: 0,
-      handler: (call, peer) => front.gateway.handle(call, peer),
+      handler: (call) => front.gateway.answer(call),
       timeouts: { headersTimeout: 60, requestTimeout: 120, connectionsCheckingInterval: 20 },
     })
     try {
@@ -284,7 +284,7 @@ describe('headers and size', () => {
     expect(welcome.text).toContain('100 Continue')
     expectRefusal(welcome, 422, 'schema_violation')
     const poor = await openFront({ config: { budget: { per_ip_items: 1 } } })
-    const other = await listen({ host: '127.0.0.1', port: 0, handler: (call, peer) => poor.gateway.handle(call, peer) })
+    const other = await listen({ host: '127.0.0.1', port: 0, handler: (call) => poor.gateway.answer(call) })
     try {
       await exchangeRaw(other.port, request('GET', `/v1/proposals/eligibility/0x${'1'.repeat(40)}`))
       const spent = await exchangeRaw(other.port, head(100))

@@ -1,7 +1,7 @@
 /** One suite for a ledger on any record log (R25). `open` opens the same store again each time it is called. */
 import { describe, expect, test } from 'vitest'
 import { roundRef } from '../../src/core/chain/round.js'
-import type { Ledger, NewCandidate, Slot, SlotAttempt } from '../../src/core/gateway/ledger/ledger.js'
+import type { CandidateRef, Ledger, NewCandidate, Slot, SlotAttempt } from '../../src/core/gateway/ledger/ledger.js'
 import type { Hex } from '../../src/core/ports.js'
 import type { Failure, Progress } from '../../src/core/protocol/candidate.js'
 
@@ -291,5 +291,47 @@ export function ledgerSuite(name: string, make: () => Promise<LedgerStore>): voi
       expect(again.active().at(-1)?.sequence).toBe(21)
       await again.close()
     })
+
+    withStore(
+      'T13: after a compaction and a restart an ended candidate is known by id and payload, and may come back to its place',
+      async (store, ledger) => {
+        const parts = [1, 2, 3, 4].map((n) => ({ question: n, nonce: n }))
+        const ids: string[] = []
+        for (const part of parts) ids.push(await admitted(ledger, part))
+        const [first = '', , third = '', fourth = ''] = ids
+        await ledger.commit([{ kind: 'candidate.progress', id: first, progress: failed(true) }])
+        await ledger.commit([{ kind: 'candidate.progress', id: third, progress: failed(false) }])
+        const refs = (from: Ledger) => parts.map((part, n) => [from.byId(ids[n] ?? ''), from.byIdentity(candidate(part).identity)])
+        const told = ({ id, identity, roundKey, status, retryable }: CandidateRef) => ({ id, identity, roundKey, status, retryable })
+        const shown = (from: Ledger) => refs(from).map((both) => both.map((ref) => ref && told(ref)))
+        const before = shown(ledger)
+        expect(before.map(([byId, byIdentity]) => [byId?.status, byIdentity?.retryable])).toEqual([
+          ['failed', true],
+          ['received', false],
+          ['failed', false],
+          ['received', false],
+        ])
+        await store.compact()
+        await ledger.close()
+
+        const again = await store.open()
+        expect(shown(again)).toEqual(before)
+        expect(again.active().map(({ id }) => id)).toEqual([ids[1], fourth])
+        expect((await again.replay(third)).progress.status).toBe('failed')
+        expect((await again.replay(first)).progress.status).toBe('received')
+        expect(again.byId(first)).toMatchObject({ status: 'received', retryable: false })
+        expect(again.active().map(({ id }) => id)).toEqual([first, ids[1], fourth])
+        expect(again.activeInRound(account(1), candidate(parts[0]).round.key)?.id).toBe(first)
+        await again.commit([{ kind: 'candidate.progress', id: first, progress: failed(false) }])
+        await store.compact()
+        await again.close()
+
+        const last = await store.open()
+        expect(last.byId(first)).toMatchObject({ status: 'failed', retryable: false })
+        expect((await last.get(first))?.progress).toEqual(failed(false))
+        expect(await last.admit(candidate(parts[0]))).toMatchObject({ kind: 'replayed', candidate: { id: first } })
+        await last.close()
+      },
+    )
   })
 }

@@ -1,22 +1,25 @@
 /** The listeners as processes meet them: draining, large uploads, the operator's port, the request log. */
 import { request as httpRequest } from 'node:http'
-import { connect } from 'node:net'
+import { connect, type Socket } from 'node:net'
+import { setImmediate } from 'node:timers/promises'
 import { fetch } from 'undici'
 import { describe, expect, test } from 'vitest'
 import { listenAdmin } from '../../src/core/io/serving/admin-listener.js'
-import { listen } from '../../src/core/io/serving/listener.js'
+import { listen, socketSettings } from '../../src/core/io/serving/listener.js'
 import { createRequestLog } from '../../src/core/io/serving/request-log.js'
 import type { RequestRecord } from '../../src/core/protocol/call.js'
 import { makeQuestion, signedBody, signedItem } from '../support/fake-view.js'
 import { codeOf, openFront, testHash, testRandom } from '../support/front.js'
 import { exchangeRaw } from '../support/raw-http.js'
 
+const empty = { status: 200, headers: { 'content-type': 'application/json' }, body: '{}' }
+
 const first = makeQuestion('first', { slug: 'first-question' })
 
 describe('listener', () => {
   test('robustness §6: a caller that is still sending gets its 413 instead of a reset', async () => {
     const front = await openFront()
-    const listener = await listen({ host: '127.0.0.1', port: 0, handler: front.gateway.handle })
+    const listener = await listen({ host: '127.0.0.1', port: 0, handler: front.gateway.answer })
     try {
       for (const body of [
         Buffer.alloc(3_000_000, 0x20),
@@ -33,6 +36,33 @@ describe('listener', () => {
         expect([response.status, ((await response.json()) as { error: { code: string } }).error.code]).toEqual([413, 'payload_too_large'])
       }
     } finally {
+      await listener.close(0)
+    }
+  })
+
+  test('robustness §4, §6: a caller that goes on sending after its head was refused is read for a while, so that the answer is not overtaken', async () => {
+    let refused = () => {}
+    const told = new Promise<void>((resolve) => {
+      refused = resolve
+    })
+    const listener = await listen({ host: '127.0.0.1', port: 0, handler: async () => empty, onRefused: () => refused() })
+    let accepted: Socket | undefined
+    listener.server.on('connection', (socket: Socket) => {
+      accepted = socket
+    })
+    const caller = connect({ host: '127.0.0.1', port: listener.port, allowHalfOpen: true })
+    try {
+      const much = 'a'.repeat(20_000)
+      caller.write(`GET /healthz HTTP/1.1\r\nHost: a\r\nX-A: ${much}`)
+      await told
+      caller.write(much)
+      await expect.poll(() => accepted?.bytesRead, { timeout: 20_000, interval: 5 }).toBeGreaterThan(2 * much.length)
+      expect(accepted?.destroyed).toBe(false)
+      let text = ''
+      for await (const part of caller) text += part
+      expect(text).toMatch(/^HTTP\/1\.1 431 /)
+    } finally {
+      caller.destroy()
       await listener.close(0)
     }
   })
@@ -54,7 +84,7 @@ describe('listener', () => {
         },
       },
     })
-    const listener = await listen({ host: '127.0.0.1', port: 0, handler: front.gateway.handle })
+    const listener = await listen({ host: '127.0.0.1', port: 0, handler: front.gateway.answer })
     const body = JSON.stringify({ proposals: [await signedItem(front.wallets[0], first)] })
     const answered = fetch(`${listener.url}/propose/batch`, { method: 'POST', headers: { 'content-type': 'application/json' }, body })
     await inFlight
@@ -90,9 +120,9 @@ describe('listener', () => {
   })
 
   test('an address that is taken is refused with its code', async () => {
-    const listener = await listen({ host: '127.0.0.1', port: 0, handler: async () => new Response('{}') })
+    const listener = await listen({ host: '127.0.0.1', port: 0, handler: async () => empty })
     try {
-      await expect(listen({ host: '127.0.0.1', port: listener.port, handler: async () => new Response('{}') })).rejects.toMatchObject({
+      await expect(listen({ host: '127.0.0.1', port: listener.port, handler: async () => empty })).rejects.toMatchObject({
         code: 'EADDRINUSE',
       })
     } finally {
@@ -109,9 +139,9 @@ describe('listener', () => {
     const listener = await listen({
       host: '127.0.0.1',
       port: 0,
-      handler: (request, peer) => {
+      handler: (call) => {
         arrive()
-        return front.gateway.handle(request, peer)
+        return front.gateway.answer(call)
       },
     })
     try {
@@ -126,15 +156,60 @@ describe('listener', () => {
     }
   })
 
+  test('R17: calls of one connection are answered one after the other, so that a caller who reads nothing holds one answer', async () => {
+    let running = 0
+    let most = 0
+    const listener = await listen({
+      host: '127.0.0.1',
+      port: 0,
+      handler: async () => {
+        running += 1
+        most = Math.max(most, running)
+        await setImmediate()
+        running -= 1
+        return empty
+      },
+    })
+    try {
+      const closing = 'GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n'
+      const answer = await exchangeRaw(listener.port, `${'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(20)}${closing}`, {
+        untilClosed: true,
+      })
+      expect(answer.text.match(/HTTP\/1\.1 200/g)).toHaveLength(21)
+      expect(most).toBe(1)
+    } finally {
+      await listener.close(0)
+    }
+  })
+
+  test('R17: a connection that sends more calls ahead than may wait is cut, and none of those that waited is carried out', async () => {
+    let calls = 0
+    const listener = await listen({
+      host: '127.0.0.1',
+      port: 0,
+      handler: () => {
+        calls += 1
+        return new Promise(() => {})
+      },
+    })
+    try {
+      const ahead = 'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(socketSettings.waitingCalls + 2)
+      await expect(exchangeRaw(listener.port, ahead)).rejects.toThrow('no answer')
+      expect(calls).toBe(1)
+    } finally {
+      await listener.close(0)
+    }
+  })
+
   test('R17: hundreds of callers that send their bodies slowly do not keep others out', async () => {
     const front = await openFront()
     let arrived = 0
     const listener = await listen({
       host: '127.0.0.1',
       port: 0,
-      handler: (request, peer) => {
+      handler: (call) => {
         arrived += 1
-        return front.gateway.handle(request, peer)
+        return front.gateway.answer(call)
       },
     })
     const head = 'POST /propose/batch HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 2000000\r\n\r\n{'

@@ -78,7 +78,7 @@ describe('seeing all of them', () => {
 
   test('robustness §4: what a listener writes to a socket itself is judged', async () => {
     const front = await openFront()
-    const listener = await listen({ host: '127.0.0.1', port: 0, handler: front.gateway.handle })
+    const listener = await listen({ host: '127.0.0.1', port: 0, handler: front.gateway.answer })
     listeners.push(listener)
     // What a bug in it would write.
     listener.server.on('connection', (socket) => {

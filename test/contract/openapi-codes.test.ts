@@ -3,14 +3,14 @@
  * has the documented shape is held for this file as for all others (`answers-setup.ts`).
  */
 import { expect, test } from 'vitest'
-import { BodyError, type Peer } from '../../src/core/protocol/call.js'
+import { BodyError, type BodyLimits, type Call as GatewayCall } from '../../src/core/protocol/call.js'
 import { StorageError } from '../../src/core/protocol/errors.js'
 import { openApiDocument } from '../../src/core/protocol/openapi.js'
 import { refuse } from '../../src/core/protocol/refusal.js'
 import { version } from '../../src/core/protocol/schema.js'
 import type { ResponseObject } from '../support/answers.js'
 import { advanced, makeQuestion, signedBody, signedItem, termsOf } from '../support/fake-view.js'
-import { type FrontOptions, openFront, type TestFront } from '../support/front.js'
+import { type FrontOptions, openFront, rawCall, type TestFront } from '../support/front.js'
 
 const first = makeQuestion('first', { slug: 'first-question' })
 const uuid = '00000000-0000-4000-8000-000000000000'
@@ -63,15 +63,16 @@ interface Draw {
   readonly before?: (front: TestFront) => Promise<unknown> | unknown
   readonly call?: (front: TestFront, sound: Call) => Call | Promise<Call>
   readonly headers?: Record<string, string>
-  readonly peer?: Partial<Peer>
+  /** What the listener hands over beside the request. */
+  readonly listener?: Partial<Pick<GatewayCall, 'refused' | 'readBody'>>
 }
 const withBody = (body: unknown): Draw => ({ call: (_, { target }) => ({ target, body }) })
 const withTarget = (target: string): Draw => ({ call: (_, { body }) => ({ target, body }) })
 const late = async () => Promise.reject(new BodyError('lost'))
 
 const framing: Record<string, Draw> = {
-  bad_request: { peer: { refused: refuse('bad_request', 'two Host headers') } },
-  headers_too_large: { peer: { refused: refuse('headers_too_large', 'too many') } },
+  bad_request: { listener: { refused: refuse('bad_request', 'two Host headers') } },
+  headers_too_large: { listener: { refused: refuse('headers_too_large', 'too many') } },
 }
 const charged: Record<string, Draw> = {
   ...framing,
@@ -101,7 +102,7 @@ const bodied: Record<string, Draw> = {
   unsupported_encoding: { headers: { 'content-encoding': 'gzip' } },
   payload_too_large: withBody(' '.repeat(2 * 1024 * 1024 + 1)),
   schema_violation: withBody({}),
-  408: { peer: { readBody: late } },
+  408: { listener: { readBody: late } },
 }
 const badIdentifier = (rest: string) => withTarget(`/v1/proposals/Not_A_Slug${rest}`)
 const withTerms = (make: typeof payload): Record<string, Draw> => ({
@@ -222,10 +223,14 @@ test.each(cases)('contract §2: $operationId answers $status $code', async ({ me
   await draw.before?.(front)
   const { target, body } = (await draw.call?.(front, base)) ?? base
   const text = body === undefined || typeof body === 'string' ? body : JSON.stringify(body)
-  const headers = { ...(text === undefined ? {} : { 'content-type': 'application/json' }), ...draw.headers }
-  const request = new Request('http://gateway.test/', { method, headers, ...(text === undefined ? {} : { body: text }) })
-  const answer = await front.gateway.handle(request, { address: '192.0.2.1', target, ...draw.peer })
-  const told = (await answer.json()) as { error?: { code: string } }
+  const headers: Record<string, string> = { ...(text === undefined ? {} : { 'content-type': 'application/json' }), ...draw.headers }
+  const readBody = async ({ limitBytes }: BodyLimits) => {
+    const bytes = new TextEncoder().encode(text)
+    if (bytes.length > limitBytes) throw new BodyError('too_large')
+    return bytes
+  }
+  const answer = await front.gateway.answer(rawCall({ method: method.toUpperCase(), target, readBody, ...draw.listener }, headers))
+  const told = JSON.parse(answer.body) as { error?: { code: string } }
   // The log's word for it; the document has no body, because nobody is left to read it.
   const unread = status === 408 ? 'bad_request' : undefined
   expect([answer.status, told.error?.code]).toEqual([status, code === String(status) ? unread : code])

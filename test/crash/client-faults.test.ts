@@ -18,7 +18,7 @@ const impatient = createHttp({ attemptMs: 100 })
 
 async function openAll(): Promise<void> {
   world = await openBatchWorld()
-  gateway = await listen({ host: '127.0.0.1', port: 0, handler: world.front.gateway.handle })
+  gateway = await listen({ host: '127.0.0.1', port: 0, handler: world.front.gateway.answer })
   proxy = await openFaultProxy(gateway.port)
 }
 async function closeAll(): Promise<void> {

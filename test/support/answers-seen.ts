@@ -18,6 +18,11 @@ let judged = 0
 export function observed(gateway: Gateway): Gateway {
   return {
     ...gateway,
+    async answer(call) {
+      const { status, headers, body } = await gateway.answer(call)
+      sawAnswer(Promise.resolve({ method: call.method, target: call.target, status, headers, body }))
+      return { status, headers, body }
+    },
     async handle(request, peer) {
       const answer = await gateway.handle(request, peer)
       const url = new URL(request.url)

@@ -6,7 +6,7 @@ import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
 import { knownKind } from '../../src/core/gateway/ledger/state.js'
 import { foldLedger, openLedger } from '../../src/core/gateway/ledger/store.js'
 import type { Clock, Hash, Random } from '../../src/core/ports.js'
-import type { RequestRecord } from '../../src/core/protocol/call.js'
+import type { Call, RequestRecord } from '../../src/core/protocol/call.js'
 import type { RecordLog } from '../../src/core/storage/record-log.js'
 import { createFakeView, type FakeView, makeQuestion, makeWallet, testContracts, type Wallet } from './fake-view.js'
 import { newMemoryStore, openMemoryLog } from './memory-log.js'
@@ -111,6 +111,11 @@ export async function openFront(options: FrontOptions = {}): Promise<TestFront> 
         { ...peer, target: path },
       ),
   }
+}
+
+/** A call as a listener hands it over: a POST without a body, but for what is given. */
+export function rawCall(given: Partial<Call> & Pick<Call, 'target'>, headers: Readonly<Record<string, string>> = {}): Call {
+  return { method: 'POST', header: (name) => headers[name], readBody: async () => new Uint8Array(), address: '192.0.2.1', ...given }
 }
 
 /** The code of an error answer. */

@@ -1,6 +1,7 @@
 import { hashTypedData, type TypedDataDefinition } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { gatewayLimits } from '../../src/core/gateway/gateway.js'
+import { BodyError } from '../../src/core/protocol/call.js'
 import { openApiDocument } from '../../src/core/protocol/openapi.js'
 import {
   Acknowledgement,
@@ -14,7 +15,7 @@ import {
 } from '../../src/core/protocol/schema.js'
 import { toHex } from '../../src/core/protocol/witness.js'
 import { advanced, makeQuestion, makeWallet, signedBody, signedItem, testBondRaw, testNowSeconds } from '../support/fake-view.js'
-import { codeOf, openFront, type TestFront } from '../support/front.js'
+import { codeOf, openFront, rawCall, type TestFront } from '../support/front.js'
 
 const first = makeQuestion('first', { slug: 'first-question' })
 const second = makeQuestion('second')
@@ -257,15 +258,13 @@ describe('charging', () => {
     const front = await openFront({ config: { budget: { per_ip_items: 1, global_items: 100 } } })
     await front.get(`/v1/proposals/eligibility/${front.wallets[0].address}`)
     let read = false
-    const response = await front.gateway.handle(new Request('http://gateway.test/', { headers: { 'content-type': 'application/json' } }), {
-      address: '192.0.2.1',
-      target: '/v1/proposals/first-question',
-      method: 'POST',
-      readBody: async () => {
-        read = true
-        return new Uint8Array()
-      },
-    })
+    const readBody = async () => {
+      read = true
+      return new Uint8Array()
+    }
+    const response = await front.gateway.answer(
+      rawCall({ target: '/v1/proposals/first-question', readBody }, { 'content-type': 'application/json' }),
+    )
     expect([response.status, read]).toEqual([429, false])
   })
 
@@ -327,19 +326,20 @@ describe('limits of the whole gateway', () => {
   test('R17: bodies share one memory; what does not fit is 503, and room comes back', async () => {
     const front = await openFront()
     const send = (bytes: number, client = 1, during = async () => undefined as unknown) =>
-      front.gateway.handle(new Request('http://gateway.test/', { headers: { 'content-type': 'application/json' } }), {
-        address: `192.0.2.${client}`,
-        target: '/propose/batch',
-        method: 'POST',
-        readBody: async ({ reserve }) => {
-          if (reserve(bytes)) {
-            await during()
-            return new TextEncoder().encode('{}')
-          }
-          const { BodyError } = await import('../../src/core/protocol/call.js')
-          throw new BodyError('no_room')
-        },
-      })
+      front.gateway.answer(
+        rawCall(
+          {
+            address: `192.0.2.${client}`,
+            target: '/propose/batch',
+            readBody: async ({ reserve }) => {
+              if (!reserve(bytes)) throw new BodyError('no_room')
+              await during()
+              return new TextEncoder().encode('{}')
+            },
+          },
+          { 'content-type': 'application/json' },
+        ),
+      )
     const share = gatewayLimits.clientBodyBytes
     expect((await send(share + 1)).status).toBe(503)
     // a client that fills its own share shuts out itself alone, until its body has been answered

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { systemHash } from '../../src/core/io/clock.js'
-import { decodeLine, encodeData, encodeLine, maxLineBytes, noCheck } from '../../src/core/storage/line.js'
+import { decodeLine, encodeData, encodeHead, encodeLine, maxLineBytes, noCheck } from '../../src/core/storage/line.js'
 
 const head = { previous: noCheck, sequence: 7, durableBytes: 4096, kind: 'candidate.received', timeMs: 1_755_000_000_000, more: 0 }
 const bytesOf = (text: string) => new TextEncoder().encode(text)
@@ -83,4 +83,46 @@ test('robustness §2: a record kind is a short dotted name', () => {
     expect(() => encodeData(kind, {})).toThrow(expect.objectContaining({ code: 'record_invalid' }))
   }
   for (const kind of ['mark', 'x-note', 'nonce.reserved', 'snap.end']) expect(encodeData(kind, {})).toBe('{}')
+})
+
+const scalar = fc.oneof(fc.constantFrom(',"d":', ',"h":[', '"', '\\'), fc.stringMatching(/^[\x20-\x7e]{0,20}$/), fc.nat(), fc.boolean())
+
+test('T13: a line with a head gives both, or where only heads are asked for that alone; JSON alone reads it too', () => {
+  fc.assert(
+    fc.property(fc.array(scalar, { maxLength: 5 }), fc.jsonValue(), fc.string({ unit: 'binary', maxLength: 600 }), (parts, value, fill) => {
+      const data = { value, fill }
+      const headText = encodeHead(parts)
+      const { text } = encodeLine(systemHash, head, encodeData('x', data, headText), headText)
+      const bytes = withoutNewline(text)
+      const stored = JSON.parse(JSON.stringify(data))
+      expect(JSON.parse(text)).toMatchObject({ n: 7, h: parts })
+      expect(decodeLine(systemHash, bytes)).toEqual({ ...head, check: text.slice(6, 22), head: parts, data: stored })
+      const found = decodeLine(systemHash, bytes, true)
+      expect(found).toEqual({ ...head, check: text.slice(6, 22), head: parts, data: bytes.length > 512 ? undefined : stored })
+    }),
+  )
+})
+
+test('R11: where only heads are asked for, a line without one is read whole, and no flipped bit behind a head goes unnoticed', () => {
+  const plain = withoutNewline(encodeLine(systemHash, head, encodeData('x', { x: 'é'.repeat(400), trap: [',"h":[1],"d":'] })).text)
+  expect(decodeLine(systemHash, plain, true)).toEqual(decodeLine(systemHash, plain))
+  const headText = encodeHead(['a', 1, true])
+  const bytes = withoutNewline(encodeLine(systemHash, head, encodeData('x', { x: 'é'.repeat(400) }, headText), headText).text)
+  expect(decodeLine(systemHash, bytes, true)).toMatchObject({ head: ['a', 1, true] })
+  for (let index = 0; index < bytes.length; index += 1) {
+    const flipped = bytes.slice()
+    flipped[index] = (flipped[index] ?? 0) ^ 1
+    expect(decodeLine(systemHash, flipped, true)).toBeUndefined()
+  }
+})
+
+test('R17: a head is at most 256 bytes of ASCII, and the longest line has room for it', () => {
+  for (const parts of [['a'.repeat(300)], ['é'], ['\n\u007f']])
+    expect(() => encodeHead(parts)).toThrow(expect.objectContaining({ code: 'record_invalid' }))
+  const headText = encodeHead(['a'.repeat(200)])
+  const room = maxLineBytes - 256 - headText.length - '{"x":""}'.length
+  const text = encodeData('x', { x: 'a'.repeat(room) }, headText)
+  const line = encodeLine(systemHash, { ...head, sequence: Number.MAX_SAFE_INTEGER, durableBytes: Number.MAX_SAFE_INTEGER }, text, headText)
+  expect(line.text.length).toBeLessThanOrEqual(maxLineBytes)
+  expect(() => encodeData('x', { x: 'a'.repeat(room + 1) }, headText)).toThrow(expect.objectContaining({ code: 'record_invalid' }))
 })

@@ -341,3 +341,52 @@ test('R10, R11: with ENOSPC or EIO at every single call, once or for good, what 
   }
   expect(refused).toBeGreaterThan(100)
 })
+
+test('T13, R11: a kept record with a head opens by that alone, reads whole everywhere else, and damage in the rest is still found', async () => {
+  const sim = new SimFiles()
+  const { log } = await open(sim)
+  const fill = 'ü'.repeat(400)
+  await log.append([item(1, fill)])
+  await log.compact(
+    () => [{ ...item(1, fill), head: ['one', 1, false] }, item(2, fill)],
+    () => undefined,
+  )
+  expect((await collect(log)).map(({ data, head }) => [data, head])).toEqual([
+    [{ id: 1, fill }, ['one', 1, false]],
+    [{ id: 2, fill }, undefined],
+  ])
+  await log.close()
+
+  const found: StoredRecord[] = []
+  const ports = { files: sim.process(), clock: new SimClock(), hash: systemHash }
+  const again = await openLog(ports, folder, defaults, (record) => found.push(record))
+  expect(found.map(({ data, head }) => [data, head])).toEqual([
+    [undefined, ['one', 1, false]],
+    [{ id: 2, fill }, undefined],
+  ])
+  expect((await again.read(found[0]?.position ?? -1)).data).toEqual({ id: 1, fill })
+  await again.close()
+
+  const reader = await openLogReader({ files: sim.process(), hash: systemHash }, folder, defaults)
+  const read: StoredRecord[] = []
+  await reader.replay((record) => read.push(record))
+  await reader.close()
+  expect(read.map(idOf)).toEqual([1, 2])
+
+  const [snapshot] = [...sim.contents().keys()].filter((path) => path.includes('/snap-'))
+  sim.damage(snapshot ?? '', (bytes) => {
+    bytes[700] = (bytes[700] ?? 0) ^ 1
+  })
+  await expect(open(sim)).rejects.toMatchObject({ code: 'store_damaged', meta: { exitCode: 74 } })
+})
+
+test('robustness §2: a read that fails while the lines before it are still walked refuses the opening, and the next one finds everything', async () => {
+  const sim = new SimFiles()
+  const { log } = await open(sim)
+  for (let id = 0; id < 12; id += 1) await log.append([item(id, 'x'.repeat(300_000))])
+  await log.close()
+  sim.faults = [{ verb: 'read', nth: 3, does: 'EIO' }]
+  await expect(open(sim)).rejects.toMatchObject({ code: 'store_unreadable' })
+  sim.faults = []
+  expect((await open(sim)).ids.length).toBe(12)
+})

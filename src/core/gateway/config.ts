@@ -71,7 +71,8 @@ const ExecutorSection = z.strictObject({
   enabled: z.boolean().default(true).describe('true or false'),
   key_file: path.optional().describe('the path of a key file'),
   account: path.optional().describe('the name of a keystore'),
-  max_fee_gwei: z.number().positive().default(1000).describe('a number of gwei above 0'),
+  // Far beyond any price of gas, and still a whole number of wei that arithmetic can hold.
+  max_fee_gwei: z.number().positive().max(1_000_000_000).default(1000).describe('a number of gwei above 0, 1000000000 at most'),
   batch: z.int().min(1).max(100).default(10).describe('an integer from 1 to 100'),
 })
 

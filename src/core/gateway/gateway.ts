@@ -2,7 +2,7 @@
  * The gateway put together: routes over ledger, chain view and budget, with the limits that hold for all calls at once (robustness §5).
  */
 import type { Clock, Hash, Random } from '../ports.js'
-import type { GatewayGauges, Peer, RequestCount, RequestRecord } from '../protocol/call.js'
+import type { Answered, Call, GatewayGauges, Peer, RequestCount, RequestRecord } from '../protocol/call.js'
 import { withoutNodeWords } from '../protocol/node-words.js'
 import { openApiDocument } from '../protocol/openapi.js'
 import { type Refusal, refuse } from '../protocol/refusal.js'
@@ -11,7 +11,8 @@ import { contractsOf, type GatewayConfig } from './config.js'
 import { batchRoutes } from './front/batch-routes.js'
 import { createBudget } from './front/budget.js'
 import { clientKey, parseCidr } from './front/client-address.js'
-import { type Exchange, targetOf } from './front/exchange.js'
+import type { Exchange } from './front/exchange.js'
+import { callOf, responseOf } from './front/requests.js'
 import type { Front, Route } from './front/route.js'
 import { createRoutes } from './front/routes.js'
 import { singleRoutes } from './front/single-routes.js'
@@ -42,6 +43,8 @@ export interface GatewayParts {
 
 export interface Gateway {
   /** Answers one call. Never rejects. */
+  answer(call: Call): Promise<Answered>
+  /** The same for whoever speaks in `Request` and `Response`. Never rejects. */
   handle(request: Request, peer: Peer): Promise<Response>
   /** Why this gateway is not ready; empty when it is. A part switched off by configuration counts as ready (contract §2). */
   readiness(): readonly string[]
@@ -92,7 +95,7 @@ export function createGateway(parts: GatewayParts): Gateway {
     perClientItems: config.budget.per_ip_items,
     globalItems: config.budget.global_items,
   })
-  const answer = createRoutes([...singleRoutes(front), ...batchRoutes(front), ...ownRoutes(readiness)], {
+  const route = createRoutes([...singleRoutes(front), ...batchRoutes(front), ...ownRoutes(readiness)], {
     budget,
     nowMs: () => clock.monotonicMs(),
     shed,
@@ -131,43 +134,44 @@ export function createGateway(parts: GatewayParts): Gateway {
     parts.onRequest?.(record)
   }
 
+  async function answer(call: Call): Promise<Answered> {
+    const startedMs = clock.monotonicMs()
+    const exchange: Exchange = {
+      call,
+      requestId: ports.random.uuid(),
+      client: clientKey(call.address ?? 'local', call.header('x-forwarded-for') ?? null, trusted),
+      route: 'unmatched',
+      items: 0,
+      charge: undefined,
+      code: undefined,
+      bug: undefined,
+      reservedBytes: 0,
+    }
+    calls += 1
+    try {
+      const answered = await route(exchange)
+      observe({
+        requestId: exchange.requestId,
+        method: call.method,
+        route: exchange.route,
+        status: answered.status,
+        code: exchange.code,
+        durationMs: clock.monotonicMs() - startedMs,
+        items: exchange.items,
+        client: exchange.client,
+        bug: exchange.bug,
+      })
+      return answered
+    } finally {
+      free(exchange)
+      calls -= 1
+      if (calls === 0) drained?.()
+    }
+  }
+
   return {
-    async handle(request, peer) {
-      const startedMs = clock.monotonicMs()
-      const exchange: Exchange = {
-        peer,
-        requestId: ports.random.uuid(),
-        client: clientKey(peer.address ?? 'local', request.headers.get('x-forwarded-for'), trusted),
-        method: peer.method ?? request.method,
-        target: targetOf(request, peer),
-        route: 'unmatched',
-        items: 0,
-        charge: undefined,
-        code: undefined,
-        bug: undefined,
-        reservedBytes: 0,
-      }
-      calls += 1
-      try {
-        const response = await answer(request, exchange)
-        observe({
-          requestId: exchange.requestId,
-          method: exchange.method,
-          route: exchange.route,
-          status: response.status,
-          code: exchange.code,
-          durationMs: clock.monotonicMs() - startedMs,
-          items: exchange.items,
-          client: exchange.client,
-          bug: exchange.bug,
-        })
-        return response
-      } finally {
-        free(exchange)
-        calls -= 1
-        if (calls === 0) drained?.()
-      }
-    },
+    answer,
+    handle: async (request, peer) => responseOf(await answer(callOf(request, peer))),
     readiness,
     observe,
     requestCounts: () => [...counts.values()].map((count) => ({ ...count })),

@@ -3,6 +3,7 @@ import type { Clock, Hex } from '../ports.js'
 import type { Progress } from '../protocol/candidate.js'
 import type { Observation, QueueStage, Stage, StateLine } from '../protocol/vitals.js'
 import type { Ledger, LedgerEvent, Slot, SlotAttempt } from './ledger/ledger.js'
+import { signedAs } from './operator/history.js'
 
 export interface LedgerFollower {
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
@@ -90,9 +91,9 @@ export function followLedger({ clock, ledger, onObservation, onState }: LedgerFo
     })
   }
 
-  const enter = (id: string) => {
+  const enter = (id: string, status: Progress['status'], stage: Stage) => {
     const nowMs = clock.monotonicMs()
-    followed.set(id, { receivedAtMs: nowMs, status: 'received', statusAtMs: nowMs, stage: 'received', stageAtMs: nowMs })
+    followed.set(id, { receivedAtMs: nowMs, status, statusAtMs: nowMs, stage, stageAtMs: nowMs })
   }
   const carriedBySlot = (id: string) => [...slots.values()].some(({ candidateIds }) => candidateIds.includes(id))
 
@@ -111,8 +112,13 @@ export function followLedger({ clock, ledger, onObservation, onState }: LedgerFo
       observe({ kind: 'ended', outcome: 'failed', code: progress.failure.code, seconds: one ? secondsSince(one.receivedAtMs) : 0 })
       return
     }
-    // An exact replay has put it back (contract §5).
-    if (one === undefined || stage === undefined) return enter(id)
+    if (stage === undefined) return
+    // An exact replay has put it back (contract §5), or a reorganisation has undone what was its end (R14).
+    if (one === undefined) {
+      enter(id, progress.status, stage)
+      if (stage === 'executed' && !carriedBySlot(id)) executedForGood(id)
+      return
+    }
     const nowMs = clock.monotonicMs()
     if (one.status !== progress.status) [one.status, one.statusAtMs] = [progress.status, nowMs]
     if (one.stage === stage) return
@@ -122,16 +128,10 @@ export function followLedger({ clock, ledger, onObservation, onState }: LedgerFo
     if (stage === 'executed' && !carriedBySlot(id)) executedForGood(id)
   }
 
-  const signed = (slot: OpenSlot, attempt: SlotAttempt): Extract<Observation, { kind: 'signed' }>['as'] => {
-    const before = slot.attempts.filter(({ kind }) => kind === attempt.kind).at(-1)
-    if (before === undefined) return attempt.kind === 'cancel' ? 'cancel' : 'first'
-    return before.candidateIds.length > attempt.candidateIds.length ? 'trim' : 'fee_bump'
-  }
-
   const note = (event: LedgerEvent) => {
     switch (event.kind) {
       case 'candidate.received':
-        enter(event.candidate.id)
+        enter(event.candidate.id, 'received', 'received')
         return
       case 'candidate.progress':
         move(event.id, event.progress)
@@ -143,8 +143,16 @@ export function followLedger({ clock, ledger, onObservation, onState }: LedgerFo
         newestHash = event.attempt.hash
         const slot = slots.get(event.slotId)
         if (slot === undefined) return
-        observe({ kind: 'signed', as: signed(slot, event.attempt) })
+        const before = slot.attempts.at(-1)
+        observe({ kind: 'signed', as: signedAs(event.attempt, before && { ...before, sent: before.sentAtMs !== null }) })
         slots.set(event.slotId, { ...slot, attempts: [...slot.attempts, event.attempt] })
+        return
+      }
+      case 'slot.sent': {
+        const slot = slots.get(event.slotId)
+        if (slot === undefined) return
+        const attempts = slot.attempts.map((one) => (one.hash === event.hash ? { ...one, sentAtMs: event.sentAtMs } : one))
+        slots.set(event.slotId, { ...slot, attempts })
         return
       }
       case 'slot.mined': {
@@ -157,10 +165,10 @@ export function followLedger({ clock, ledger, onObservation, onState }: LedgerFo
         observe({ kind: 'settled', end: event.outcome.kind })
         const carried = slots.get(event.slotId)?.candidateIds ?? []
         slots.delete(event.slotId)
-        carried.forEach(executedForGood)
+        // One that it left out may be in another slot by now, whose end is its own.
+        for (const id of carried) if (!carriedBySlot(id)) executedForGood(id)
         return
       }
-      case 'slot.sent':
       case 'candidate.checked':
       case 'allowlist.set':
       case 'admission.set':

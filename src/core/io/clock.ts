@@ -1,6 +1,12 @@
-import { createHash, hash as hashOnce, randomBytes, randomUUID } from 'node:crypto'
-import { performance } from 'node:perf_hooks'
 import type { Clock, Hash, Random } from '../ports.js'
+
+let loaded: typeof import('node:crypto') | undefined
+
+/** node:crypto, loaded by whoever first needs it: `--help` does not. */
+function crypto(): typeof import('node:crypto') {
+  loaded ??= process.getBuiltinModule('node:crypto')
+  return loaded
+}
 
 /** The machine's clocks. `sleep` keeps the process alive until it ends or is aborted. */
 export const systemClock: Clock = {
@@ -26,11 +32,14 @@ export const systemClock: Clock = {
 
 /** The operating system's random source. */
 export const systemRandom: Random = {
-  bytes: (length) => new Uint8Array(randomBytes(length)),
-  uuid: () => randomUUID(),
+  bytes: (length) => new Uint8Array(crypto().randomBytes(length)),
+  uuid: () => crypto().randomUUID(),
 }
 
 /** SHA-256 of OpenSSL; the one-shot call is about three times as fast on a log line as an object per line. */
 export const systemHash: Hash = {
-  sha256: typeof hashOnce === 'function' ? (data) => hashOnce('sha256', data) : (data) => createHash('sha256').update(data).digest('hex'),
+  sha256(data) {
+    const { hash, createHash } = crypto()
+    return typeof hash === 'function' ? hash('sha256', data) : createHash('sha256').update(data).digest('hex')
+  },
 }

@@ -6,6 +6,7 @@ import { Agent, fetch } from 'undici'
 import { z } from 'zod'
 import type { Address, Signer } from '../ports.js'
 import { UnavailableError, UsageError } from '../protocol/errors.js'
+import { concealing } from '../protocol/url-secrets.js'
 import { safeText } from './rpc-errors.js'
 
 export interface OutsideWallet {
@@ -48,6 +49,8 @@ const listingMethods = ['eth_accounts', 'account_list'] as const
  */
 export function openOutsideWallet(url: string, options: OutsideWalletOptions = {}): OutsideWallet {
   const target = requireSignerUrl(url)
+  // A wallet, or what stands before it, may repeat the key in its address (R5).
+  const conceal = concealing([target])
   const { timeoutMs = answerMs } = options
   const agent = new Agent({ connect: { timeout: 5_000 }, headersTimeout: timeoutMs, bodyTimeout: timeoutMs })
 
@@ -76,7 +79,7 @@ export function openOutsideWallet(url: string, options: OutsideWalletOptions = {
     if (!reply.success) throw odd('its answer is no JSON-RPC')
     const { result, error } = reply.data
     if (!error) return { result }
-    const words = safeText(error.message ?? '')
+    const words = safeText(error.message ?? '', conceal)
     if (error.code === -32601 || /method.{0,60}(not found|not available|not supported|does not exist)/i.test(words)) return undefined
     throw new UsageError('signer_refused', `the wallet does not sign: ${words === '' ? `code ${error.code}` : words}`, {
       hint: 'agree in the wallet, and check that it holds the proposer’s account; then run the same command again',

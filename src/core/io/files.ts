@@ -1,5 +1,4 @@
-import { constants } from 'node:fs'
-import { access, link, mkdir, open, readdir, readFile, rename, rm, stat, statfs } from 'node:fs/promises'
+import { constants, promises as disk } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import type { FileHandle, Files } from '../ports.js'
 import { StorageError } from '../protocol/errors.js'
@@ -11,7 +10,7 @@ const flags = {
 } as const
 
 async function openFile(path: string, mode: keyof typeof flags): Promise<FileHandle> {
-  const handle = await open(path, flags[mode], 0o600)
+  const handle = await disk.open(path, flags[mode], 0o600)
   return {
     // The position is null: O_APPEND decides, and libuv uses write(2). A short count is not an error in Node; the caller loops.
     write: async (buffer, offset, length) => (await handle.write(buffer, offset, length, null)).bytesWritten,
@@ -49,7 +48,7 @@ async function makeDir(path: string): Promise<void> {
 /** What cannot be made because it is there already is fine, whatever the system says of it. */
 async function makeOne(path: string): Promise<void> {
   try {
-    await mkdir(path, { mode: 0o700 })
+    await disk.mkdir(path, { mode: 0o700 })
   } catch (error) {
     if (errorCode(error) === 'ENOENT' || !(await isFolder(path))) throw error
   }
@@ -57,7 +56,7 @@ async function makeOne(path: string): Promise<void> {
 
 async function isFolder(path: string): Promise<boolean> {
   try {
-    return (await stat(path)).isDirectory()
+    return (await disk.stat(path)).isDirectory()
   } catch {
     // The failure of the mkdir says more than that of this look.
     return false
@@ -67,28 +66,31 @@ async function isFolder(path: string): Promise<boolean> {
 /** The real disk: files 0600, folders 0700 (R5). Errors are Node's own, with `code`. */
 export const systemFiles: Files = {
   open: openFile,
-  read: async (path) => new Uint8Array(await readFile(path)),
-  rename,
-  link,
-  remove: (path) => rm(path),
+  read: async (path) => new Uint8Array(await disk.readFile(path)),
+  rename: (from, to) => disk.rename(from, to),
+  link: (from, to) => disk.link(from, to),
+  remove: (path) => disk.rm(path),
   makeDir: (path) => makeDir(resolve(path)),
   async syncDir(path) {
     // Windows cannot open a folder; NTFS journals its metadata (robustness §2, New file).
     if (process.platform === 'win32') return
-    const handle = await open(path, 'r')
+    const handle = await disk.open(path, 'r')
     try {
       await handle.sync()
     } finally {
       await handle.close()
     }
   },
-  list: (path) => readdir(path),
+  list: (path) => disk.readdir(path),
   async exists(path) {
     try {
-      await access(path)
+      await disk.access(path)
       return true
     } catch (error) {
-      if (errorCode(error) === 'ENOENT' || errorCode(error) === 'ENOTDIR') return false
+      const code = errorCode(error)
+      if (code === 'ENOENT' || code === 'ENOTDIR') return false
+      // A link that leads in circles is there; whoever opens it is told.
+      if (code === 'ELOOP') return true
       throw error
     }
   },
@@ -113,7 +115,7 @@ export async function requireLocalDisk(folder: string): Promise<void> {
   for (;;) {
     try {
       // The kernel's word may be sign-extended.
-      const name = remoteTypes.get((await statfs(path)).type >>> 0)
+      const name = remoteTypes.get((await disk.statfs(path)).type >>> 0)
       if (name === undefined) return
       throw new StorageError('remote_disk', `${folder} lies on ${name}, where a lock or a sync cannot be relied on`, {
         hint: 'use a folder on a local disk',

@@ -109,13 +109,13 @@ export async function listKeystores(files: Files, home: string): Promise<readonl
   return entries
 }
 
-/** One entry without decrypting; UsageError `account_not_found`, `invalid_keystore`. */
+/** One entry without decrypting; UsageError `account_not_found`, `keystore_unreadable`, `invalid_keystore`. */
 export async function readKeystore(files: Files, home: string, name: string): Promise<KeystoreEntry> {
   const { address } = parse(await readText(files, home, name), `the keystore of account ${name}`)
   return { name, address: canonical(address) }
 }
 
-/** The key of a keystore: the caller zeroes it. UsageError `account_not_found`, `invalid_keystore`, `wrong_password`. */
+/** The key of a keystore: the caller zeroes it. UsageError as `readKeystore`, `wrong_password`. */
 export async function unlockKeystore(files: Files, home: string, name: string, password: string): Promise<Uint8Array> {
   return decryptKeystore(await readText(files, home, name), password, `the keystore of account ${name}`)
 }
@@ -225,10 +225,18 @@ function canonical(address: string | undefined): Address | undefined {
 }
 
 async function readText(files: Files, home: string, name: string): Promise<string> {
+  const path = pathOf(home, name)
   try {
-    return new TextDecoder().decode(await files.read(pathOf(home, name)))
+    return new TextDecoder().decode(await files.read(path))
   } catch (cause) {
-    if (errorCode(cause) !== 'ENOENT') throw cause
+    const code = errorCode(cause) ?? 'unknown'
+    // A folder or a loop of links in its place, or rights that are missing: a wrong input file, like any other that cannot be read.
+    if (code !== 'ENOENT') {
+      throw new UsageError('keystore_unreadable', `the keystore ${path} cannot be read (${code})`, {
+        hint: 'check the path and its rights',
+        cause,
+      })
+    }
     throw new UsageError('account_not_found', `there is no account ${name}`, {
       hint: 'see `proposer account list`, or make one with `proposer account new`',
     })

@@ -1,7 +1,4 @@
-import { createHash } from 'node:crypto'
-import { readFileSync } from 'node:fs'
-import { open } from 'node:fs/promises'
-import { connect, createServer } from 'node:net'
+import { promises as disk, readFileSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { basename, dirname, resolve } from 'node:path'
 import type { Liveness } from '../ports.js'
@@ -29,6 +26,7 @@ async function withAddress<T>(path: string, use: (address: string, release: () =
   const nothing = async () => undefined
   const full = resolve(path)
   if (process.platform === 'win32') {
+    const { createHash } = await import('node:crypto')
     return use(`\\\\.\\pipe\\proposer-${createHash('sha256').update(full.toLowerCase()).digest('hex').slice(0, 32)}`, nothing)
   }
   if (Buffer.byteLength(full) <= maxSocketPathBytes) return use(full, nothing)
@@ -37,7 +35,7 @@ async function withAddress<T>(path: string, use: (address: string, release: () =
       hint: 'choose a shorter folder name',
     })
   }
-  const folder = await open(dirname(full), 'r').catch((error: NodeJS.ErrnoException) => {
+  const folder = await disk.open(dirname(full), 'r').catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return undefined
     throw error
   })
@@ -57,7 +55,8 @@ async function withAddress<T>(path: string, use: (address: string, release: () =
   }
 }
 
-function listenAt(address: string, release: () => Promise<void>): Promise<{ close(): Promise<void> }> {
+async function listenAt(address: string, release: () => Promise<void>): Promise<{ close(): Promise<void> }> {
+  const { createServer } = await import('node:net')
   return new Promise((resolveListen, reject) => {
     // A connection is a question already answered by its success.
     const server = createServer((socket) => socket.destroy())
@@ -79,6 +78,7 @@ function listenAt(address: string, release: () => Promise<void>): Promise<{ clos
 }
 
 async function probeAt(address: string, release: () => Promise<void>): Promise<'alive' | 'dead' | 'unknown'> {
+  const { connect } = await import('node:net')
   try {
     return await new Promise((resolveProbe) => {
       const socket = connect(address)

@@ -1,6 +1,6 @@
 /** Looks at what a server is about to use, without using it: nothing is written, and a port is let go at once. */
 import { constants } from 'node:fs'
-import { access, lstat, stat } from 'node:fs/promises'
+import { access, lstat, stat, statfs } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { dirname, join, resolve } from 'node:path'
 
@@ -42,6 +42,17 @@ async function newFolder(path: string): Promise<FolderState> {
   } catch (error) {
     if (codeOf(error) === 'ENOENT' && dirname(parent) !== parent) return newFolder(parent)
     return { kind: 'unusable', path: parent, code: codeOf(error) }
+  }
+}
+
+/** Bytes that this user may still write on the disk of the folder, or of its nearest parent that is there; `undefined` where it is not told. */
+export async function freeBytes(folder: string): Promise<number | undefined> {
+  try {
+    const { bavail, bsize } = await statfs(folder)
+    return bavail * bsize
+  } catch (error) {
+    const parent = dirname(resolve(folder))
+    return codeOf(error) === 'ENOENT' && parent !== resolve(folder) ? freeBytes(parent) : undefined
   }
 }
 

@@ -1,6 +1,7 @@
 /** What a node's JSON-RPC error means (robustness §3, the node-answer table), in the spellings of geth/bor, erigon, nethermind, besu and anvil. */
 import { ChainError, type ChainErrorKind, type Hex } from '../ports.js'
 import { quoteWords } from '../protocol/node-words.js'
+import type { Conceal } from '../protocol/url-secrets.js'
 
 export interface RpcErrorObject {
   readonly code?: number | undefined
@@ -72,9 +73,6 @@ const askedTooOften =
   /too many requests|rate.?limit|request (?:count|rate|limit)|(?:requests?|calls?) per|per second|compute units|throughput|capacity|quota|credits/i
 
 const longestWords = 2_000
-
-/** Takes out of a text what must not be shown. */
-export type Conceal = (text: string) => string
 
 /**
  * The error of a JSON-RPC answer. The message names method and cause and carries no URL (R5); the node's own words are cut, cleaned and

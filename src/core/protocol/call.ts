@@ -3,18 +3,40 @@ import type { WireCode } from './errors.js'
 import type { Refusal } from './refusal.js'
 
 /**
- * The other end of a call. A `Request` normalises its URL and refuses some methods, so a listener hands over what was on the wire
- * beside it, and a reader instead of the body, so that 413 and 429 are decided before a byte of it is read (robustness §4, §5).
+ * A call as it came: what was on the wire, nothing decoded, and a reader instead of the body, so that 413 and 429 are decided before a byte
+ * of it is read (robustness §4, §5).
  */
+export interface Call {
+  readonly method: string
+  /** The request target as sent. */
+  readonly target: string
+  /** A header by its lowercase name; several of one name joined as HTTP allows. */
+  header(name: string): string | undefined
+  /** Rejects with `BodyError`. */
+  readBody(limits: BodyLimits): Promise<Uint8Array>
+  /** Address of the socket's other end; absent in process. */
+  readonly address?: string
+  /** Why the listener refuses the call; it still costs what its route costs (robustness §4). */
+  readonly refused?: Refusal
+  /** `false` in process: no budget is charged (contract §6). */
+  readonly charged?: boolean
+}
+
+/** What a call is answered with. `body` is empty where HTTP has none (204, HEAD). */
+export interface Answered {
+  readonly status: number
+  /** By lowercase names. */
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: string
+}
+
+/** The other end of a call that comes as a `Request`, with what that does not show: it normalises its URL and refuses some methods. */
 export interface Peer {
   /** Address of the socket's other end; absent in process. */
   readonly address?: string
-  /** The request target as sent, where a `Request` does not show it. */
+  /** The request target as sent. */
   readonly target?: string
   readonly method?: string
-  readonly readBody?: (limits: BodyLimits) => Promise<Uint8Array>
-  /** Why the listener refuses the call; it still costs what its route costs (robustness §4). */
-  readonly refused?: Refusal
   /** `false` in process: no budget is charged (contract §6). */
   readonly charged?: boolean
 }

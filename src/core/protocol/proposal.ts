@@ -2,7 +2,8 @@
  * A proposal in normal form: what v1 bodies and batch items both say, without the shape they say it in (spec §2.1, §2.2, §2.7).
  */
 import type { Address, Hash, Hex } from '../ports.js'
-import { type BatchItem, type OutcomeKey, type SignedProposal, version } from './schema.js'
+import type { BatchItem, SignedProposal } from './schema.js'
+import { type OutcomeKey, version } from './schema-words.js'
 
 /** Outcome key → numerical price, 18-digit oracle fixed point (§2.2). */
 export const priceOf = { p1: '0', p2: '1000000000000000000', p3: '500000000000000000' } as const satisfies Record<OutcomeKey, string>

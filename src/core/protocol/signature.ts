@@ -1,15 +1,11 @@
-/** Who signed a digest, judged as Permit2 judges accounts without code (domain §3.3). */
+/** Who signed a digest, judged as Permit2 judges accounts without code (domain §3.3); @noble/curves unless told otherwise. */
 import { invert } from '@noble/curves/abstract/modular'
 import { secp256k1 } from '@noble/curves/secp256k1'
 import type { Address, Hex } from '../ports.js'
-import { keccak } from './keccak.js'
-import { fromHex, toHex } from './witness.js'
+import { type RecoverPublicKey, signerBy } from './recovered.js'
+import { toHex } from './witness.js'
 
-/**
- * Recovers the uncompressed public key (65 bytes, leading 4) from r‖s and the parity of R, or `undefined` where there is none.
- * High s is accepted, as ecrecover does.
- */
-export type RecoverPublicKey = (digest: Uint8Array, compact: Uint8Array, parity: 0 | 1) => Uint8Array | undefined
+export type { RecoverPublicKey } from './recovered.js'
 
 /** The portable recovery, @noble/curves. */
 export const recoverWithNoble: RecoverPublicKey = (digest, compact, parity) => {
@@ -54,34 +50,10 @@ function preparedCheck(key: Uint8Array): (digest: Uint8Array, compact: Uint8Arra
   }
 }
 
-/** The address of an uncompressed public key. */
-export function addressOf(publicKey: Uint8Array): Address {
-  return toHex(keccak(publicKey.subarray(1)).subarray(12))
-}
-
 /**
  * The address that signed `digest`, or `undefined` where the chain's recovery would yield none: 65 bytes r‖s‖v with v 27 or 28, or 64
  * bytes r‖yParityAndS (EIP-2098). Any other length, or v 0 or 1, is refused by Permit2 too.
  */
 export function recoverSigner(digest: Uint8Array, signature: Hex, recover: RecoverPublicKey = recoverWithNoble): Address | undefined {
-  const bytes = fromHex(signature)
-  const split = splitSignature(bytes)
-  if (!split) return undefined
-  const key = recover(digest, split.compact, split.parity)
-  return key && addressOf(key)
-}
-
-function splitSignature(bytes: Uint8Array): { compact: Uint8Array; parity: 0 | 1 } | undefined {
-  if (bytes.length === 65) {
-    const v = bytes[64]
-    if (v !== 27 && v !== 28) return undefined
-    return { compact: bytes.subarray(0, 64), parity: v === 28 ? 1 : 0 }
-  }
-  if (bytes.length === 64) {
-    const compact = bytes.slice()
-    const top = compact[32] ?? 0
-    compact[32] = top & 0x7f
-    return { compact, parity: top & 0x80 ? 1 : 0 }
-  }
-  return undefined
+  return signerBy(recover, digest, signature)
 }

@@ -17,8 +17,11 @@ export type Observation =
   | { readonly kind: 'stage'; readonly stage: Exclude<Stage, 'received'>; readonly seconds: number }
   /** A candidate came to its end, so long after it was received; executed once that is final. */
   | { readonly kind: 'ended'; readonly outcome: 'executed' | 'failed'; readonly code: FailureCode | 'none'; readonly seconds: number }
-  /** A transaction was signed: the first of its nonce, the same with a higher fee, with fewer proposals, or giving the nonce back. */
-  | { readonly kind: 'signed'; readonly as: 'first' | 'fee_bump' | 'trim' | 'cancel' }
+  /**
+   * A transaction was signed: the first of its nonce, the same with a higher fee, with fewer proposals, afresh because no node took the one
+   * before, or giving the nonce back.
+   */
+  | { readonly kind: 'signed'; readonly as: 'first' | 'fee_bump' | 'trim' | 'anew' | 'cancel' }
   /** An executor nonce came to its end in finalized state. */
   | { readonly kind: 'settled'; readonly end: 'executed' | 'reverted' | 'cancelled' | 'foreign' }
   | { readonly kind: 'synced'; readonly seconds: number }
@@ -81,4 +84,6 @@ export interface Vitals {
   /** Absent where the executor is switched off. */
   readonly executor: ExecutorVitals | undefined
   readonly store: { readonly isFull: boolean; readonly isFailed: boolean }
+  /** False while the operator, or the configuration, admits nobody. */
+  readonly admissionEnabled: boolean
 }

@@ -54,14 +54,15 @@ const referenced = encodeType('Proposal') + encodeType('TokenPermissions')
 
 /** The string SignedProposer hands to Permit2 (domain §3.1). */
 export const witnessTypeString = `Proposal witness)${referenced}`
-const typeHashes = {
-  domain: keccak(ascii(encodeType('EIP712Domain'))),
-  proposal: keccak(ascii(encodeType('Proposal'))),
-  tokenPermissions: keccak(ascii(encodeType('TokenPermissions'))),
-  permit: keccak(ascii(encodeType('PermitWitnessTransferFrom') + referenced)),
-}
+/** What EIP-712 hashes of each type: its own text, then those of the types it names. */
+export const encodedTypes = {
+  domain: encodeType('EIP712Domain'),
+  proposal: encodeType('Proposal'),
+  tokenPermissions: encodeType('TokenPermissions'),
+  permit: encodeType('PermitWitnessTransferFrom') + referenced,
+} as const
 /** PROPOSAL_TYPEHASH of SignedProposer (domain §2). */
-export const proposalTypeHash: Hex = toHex(typeHashes.proposal)
+export const proposalTypeHash: Hex = '0x702cf402d93cf51c1c9fda929565b0e4035fe70986e45548a1f9b5521261e674'
 
 /** Bytes → lowercase 0x hex. */
 export function toHex(bytes: Uint8Array): Hex {
@@ -84,17 +85,26 @@ export function toHex(bytes: Uint8Array): Hex {
 
 /** 0x hex of even length → bytes. Throws RangeError for anything else: a silent repair would hash other bytes (domain §3.1). */
 export function fromHex(hex: string): Uint8Array {
-  if (!/^0x[0-9a-f]*$/.test(hex) || hex.length % 2 !== 0) throw new RangeError('not lowercase even-length hex')
-  const bytes = new Uint8Array((hex.length - 2) / 2)
-  writeHex(bytes, 0, hex)
+  const bytes = new Uint8Array(Math.max(0, (hex.length - 2) >> 1))
+  if (!hex.startsWith('0x') || hex.length % 2 !== 0 || !writeHex(bytes, 0, hex)) throw new RangeError('not lowercase even-length hex')
   return bytes
 }
 
-const nibble = (code: number) => (code < 58 ? code - 48 : code - 87)
-function writeHex(target: Uint8Array, offset: number, hex: string): void {
+const noDigit = 16
+/** The value of a character's code; a table is quicker than arithmetic, and texts of questions are long. */
+const digitValues = new Uint8Array(128).fill(noDigit)
+for (const [value, code] of digitCodes.entries()) digitValues[code] = value
+
+/** Whether all of it was hex. */
+function writeHex(target: Uint8Array, offset: number, hex: string): boolean {
+  let seen = 0
   for (let at = 2, to = offset; at < hex.length; at += 2, to += 1) {
-    target[to] = (nibble(hex.charCodeAt(at)) << 4) | nibble(hex.charCodeAt(at + 1))
+    const high = digitValues[hex.charCodeAt(at)] ?? noDigit
+    const low = digitValues[hex.charCodeAt(at + 1)] ?? noDigit
+    seen |= high | low
+    target[to] = (high << 4) | low
   }
+  return seen < noDigit
 }
 function writeAddress(target: Uint8Array, word: number, address: string): void {
   target.fill(0, word * 32, word * 32 + 12)
@@ -102,6 +112,14 @@ function writeAddress(target: Uint8Array, word: number, address: string): void {
 }
 const writeUint = (target: Uint8Array, word: number, value: bigint) =>
   writeHex(target, word * 32, `0x${value.toString(16).padStart(64, '0')}`)
+
+/** keccak256 of `encodedTypes`, written down (domain §3.1): a process that signs once would spend a good part of its time on them. */
+export const typeHashes = {
+  domain: fromHex('0x8cad95687ba82c2ce50e74f7b754645e5117c3a5bec8151c0726d5857980a866'),
+  proposal: fromHex(proposalTypeHash),
+  tokenPermissions: fromHex('0x618358ac3db8dc274f0cd8829da7e234bd48cd73c4a740aede1adec9846d06a1'),
+  permit: fromHex('0xd1410b63bd7fcbf7c29ae1bf695d974321b234d415213fb29dbe80fbe6731a43'),
+} as const
 
 /** Domain separator of Permit2 on a chain: no version, no salt (EIP-712, domain §3.1). */
 export function domainSeparator(chainId: number, permit2: Address): Uint8Array {
@@ -111,6 +129,15 @@ export function domainSeparator(chainId: number, permit2: Address): Uint8Array {
   writeUint(words, 2, BigInt(chainId))
   writeAddress(words, 3, permit2)
   return keccak(words)
+}
+
+let lastSeparator: (WitnessDomain & { readonly bytes: Uint8Array }) | undefined
+
+/** Nearly always that of one deployment. */
+function rememberedSeparator(domain: WitnessDomain): Uint8Array {
+  if (lastSeparator?.chainId !== domain.chainId || lastSeparator.permit2 !== domain.permit2)
+    lastSeparator = { ...domain, bytes: domainSeparator(domain.chainId, domain.permit2) }
+  return lastSeparator.bytes
 }
 
 /** The fields of one request round that the witness names. `timestamp` is a decimal string of Unix seconds. */
@@ -167,7 +194,7 @@ export function witnessRound(domain: WitnessDomain, request: WitnessRequest, tok
   writeAddress(permit, 2, domain.signedProposer)
   const envelope = new Uint8Array(66)
   envelope.set([0x19, 0x01], 0)
-  envelope.set(domainSeparator(domain.chainId, domain.permit2), 2)
+  envelope.set(rememberedSeparator(domain), 2)
 
   const witnessHashes = new Map<string, Uint8Array>()
   const witnessHash = (price: string) => {

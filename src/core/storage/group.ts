@@ -1,5 +1,5 @@
 import type { Hash } from '../ports.js'
-import { encodeLine } from './line.js'
+import { encodeHead, encodeLine } from './line.js'
 import type { NewRecord, StoredRecord } from './record-log.js'
 import { positionOf } from './walk.js'
 
@@ -31,9 +31,9 @@ export function encodeGroup(hash: Hash, group: readonly Append[], end: GroupEnd,
       const text = texts[index] ?? 'null'
       const more = records.length - 1 - index
       const head = { previous: check, sequence: ++sequence, durableBytes: end.goodBytes, kind: record.kind, timeMs, more }
-      const line = encodeLine(hash, head, text)
+      const line = encodeLine(hash, head, text, encodeHead(record.head))
       check = line.check
-      mine.push({ kind: record.kind, data: record.data, sequence, timeMs, position: positionOf(end.file, offset) })
+      mine.push({ ...record, sequence, timeMs, position: positionOf(end.file, offset) })
       lines.push(line.text)
       offset += byteLength(line.text)
     }

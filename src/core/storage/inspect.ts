@@ -116,7 +116,7 @@ async function walkOne(
       return { records: 0, damage: { file: name, offset: 0, detail: `the log ends at line ${walk.sequence} before it`, index, end } }
     }
     const batches = isSnapshot
-      ? walkSnapshot(hash, file, walk, knownKinds)
+      ? walkSnapshot(hash, file, walk, { knownKinds })
       : walkSegment(hash, file, walk, { last: isLast, endBytes: await lengthOf(file), knownKinds })
     for await (const batch of batches) tell(batch)
     if (isSnapshot && walk.sequence !== manifest.snapshot) throw damaged(file.path, 0, 'the snapshot is not the one its name says')

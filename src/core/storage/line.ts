@@ -1,5 +1,6 @@
 import type { Hash } from '../ports.js'
 import { StorageError } from '../protocol/errors.js'
+import type { RecordHead } from './record-log.js'
 
 /**
  * One line of a log, snapshot or MANIFEST (robustness §2, Line): valid JSON with a fixed start,
@@ -20,6 +21,8 @@ export interface Line {
   readonly timeMs: number
   /** `m`: how many lines of the same append follow; absent for 0. A crash that cuts inside drops them all. */
   readonly more: number
+  /** `h`: what its owner needs of the record at every opening; absent for most. */
+  readonly head: RecordHead | undefined
   /** `d` */
   readonly data: unknown
 }
@@ -30,17 +33,18 @@ export const maxLineBytes = 384 * 1024
 /** The `p` of a first line. */
 export const noCheck = '0000000000000000'
 
-/** Room for everything in a line but `d`. */
+/** Room for everything in a line but `d` and `h`. */
 const maxFrameBytes = 256
+const maxHeadBytes = 256
 
 const kindPattern = /^[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)*$/
 
 /**
  * The JSON text of a record's data, checked for size before it can spoil a group. Throws `StorageError` `record_invalid` for a
  * malformed kind, data that JSON cannot hold, or a line over 384 KiB. JSON.stringify escapes NUL, newline and lone surrogates, so the
- * text is one line of well-formed UTF-8.
+ * text is one line of well-formed UTF-8. `headText`: what `encodeHead` made of its head.
  */
-export function encodeData(kind: string, data: unknown): string {
+export function encodeData(kind: string, data: unknown, headText = ''): string {
   if (!kindPattern.test(kind) || kind.length > 64) throw invalid(`"${kind.slice(0, 64)}" is not a record kind`)
   let text: string | undefined
   try {
@@ -49,7 +53,7 @@ export function encodeData(kind: string, data: unknown): string {
     throw invalid(`a ${kind} record cannot be written as JSON`, cause)
   }
   if (text === undefined) throw invalid(`a ${kind} record cannot be written as JSON`)
-  const limit = maxLineBytes - maxFrameBytes
+  const limit = maxLineBytes - maxFrameBytes - headText.length
   // A UTF-16 unit takes at most 3 bytes, so most records need no second pass.
   if (text.length * 3 > limit && (text.length > limit || new TextEncoder().encode(text).length > limit)) {
     throw invalid(`a ${kind} record is over ${maxLineBytes} bytes`)
@@ -57,42 +61,72 @@ export function encodeData(kind: string, data: unknown): string {
   return text
 }
 
-/** The line, newline included; `dataText` comes from `encodeData`. Throws nothing. */
+/** A head's part of a line, empty without one. Throws `StorageError` `record_invalid` for one over 256 bytes, or not in ASCII. */
+export function encodeHead(head: RecordHead | undefined): string {
+  if (head === undefined) return ''
+  const text = `,"h":${JSON.stringify(head)}`
+  if (text.length > maxHeadBytes || !/^[\x20-\x7e]*$/.test(text)) throw invalid('a head is too long, or not in ASCII')
+  return text
+}
+
+/** The line, newline included; `dataText` comes from `encodeData`, `headText` from `encodeHead`. Throws nothing. */
 export function encodeLine(
   hash: Hash,
-  line: Omit<Line, 'check' | 'data'>,
+  line: Omit<Line, 'check' | 'data' | 'head'>,
   dataText: string,
+  headText = '',
 ): { readonly text: string; readonly check: string } {
   const more = line.more === 0 ? '' : `,"m":${line.more}`
-  const body = `"p":"${line.previous}","n":${line.sequence},"s":${line.durableBytes},"k":"${line.kind}","t":${line.timeMs}${more},"d":${dataText}}`
+  const body = `"p":"${line.previous}","n":${line.sequence},"s":${line.durableBytes},"k":"${line.kind}","t":${line.timeMs}${more}${headText},"d":${dataText}}`
   const check = hash.sha256(body).slice(0, 16)
   return { text: `{"c":"${check}",${body}\n`, check }
 }
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+/** For the start of a line, which may end within a character. */
+const startDecoder = new TextDecoder('utf-8', { ignoreBOM: true })
 const opening = new TextEncoder().encode('{"c":"')
 
 /**
  * The line in `bytes` (without its newline), or `undefined` when it is not one: wrong start, checksum, UTF-8, JSON or fields. The chain
- * and the sequence are for the caller to compare.
+ * and the sequence are for the caller to compare. `headsOnly`: `data` is left out of a long line with a head, and not looked at but for
+ * its checksum.
  */
-export function decodeLine(hash: Hash, bytes: Uint8Array): Line | undefined {
+export function decodeLine(hash: Hash, bytes: Uint8Array, headsOnly = false): Line | undefined {
   if (bytes.length < 64 || bytes.length >= maxLineBytes) return undefined
   for (let index = 0; index < opening.length; index++) if (bytes[index] !== opening[index]) return undefined
   const digest = hash.sha256(bytes.subarray(24))
   for (let index = 0; index < 16; index++) if (bytes[6 + index] !== digest.charCodeAt(index)) return undefined
   if (bytes[22] !== 0x22 || bytes[23] !== 0x2c) return undefined
   let value: unknown
+  const start = headsOnly ? startWithHead(bytes) : undefined
   try {
-    value = JSON.parse(decoder.decode(bytes))
+    value = JSON.parse(start ?? decoder.decode(bytes))
   } catch {
     return undefined
   }
-  const { c, p, n, s, k, t, m = 0, d } = value as Record<string, unknown>
+  const { c, p, n, s, k, t, m = 0, h, d } = value as Record<string, unknown>
   if (typeof c !== 'string' || typeof p !== 'string' || typeof k !== 'string' || typeof t !== 'number') return undefined
-  if (!isCount(n) || !isCount(s) || !isCount(m) || d === undefined) return undefined
-  return { check: c, previous: p, sequence: n, durableBytes: s, kind: k, timeMs: t, more: m, data: d }
+  if (!isCount(n) || !isCount(s) || !isCount(m) || (h !== undefined && !isHead(h))) return undefined
+  if (d === undefined && start === undefined) return undefined
+  return { check: c, previous: p, sequence: n, durableBytes: s, kind: k, timeMs: t, more: m, head: h, data: d }
 }
+
+/**
+ * A long line's frame as JSON, where it has a head. Parsing all of a line takes twice as long as checking it, and of a million ended
+ * candidates nobody asks for the rest (T13). A head holds no object, so the first `"d"` ends the frame.
+ */
+function startWithHead(bytes: Uint8Array): string | undefined {
+  const longest = maxFrameBytes + maxHeadBytes
+  if (bytes.length <= longest) return undefined
+  const text = startDecoder.decode(bytes.subarray(0, longest))
+  const end = text.indexOf(',"d":')
+  const head = text.indexOf(',"h":[')
+  return head > 0 && head < end ? `${text.slice(0, end)}}` : undefined
+}
+
+const isHead = (value: unknown): value is RecordHead =>
+  Array.isArray(value) && value.every((part) => part !== null && typeof part !== 'object')
 
 const isCount = (value: unknown): value is number => typeof value === 'number' && Number.isSafeInteger(value) && value >= 0
 

@@ -84,7 +84,7 @@ async function acquire(ports: LockPorts, folder: string, note: string, force: bo
       await files.remove(epochPath(folder, epoch))
       throw await lost(ports, folder)
     }
-    await clearOld(files, folder, epoch)
+    await clearOld(ports, folder, epoch)
     return held(ports, folder, epoch, token, listener)
   } catch (error) {
     await listener.close()
@@ -182,9 +182,20 @@ function topEpoch(names: readonly string[]): number {
   return top
 }
 
-/** Removes the records of epochs more than a thousand back, and sockets that killed holders of them left. */
-async function clearOld(files: Files, folder: string, epoch: number): Promise<void> {
+/**
+ * Removes the records of epochs more than a thousand back, and sockets that killed holders of them left; and what processes have left that
+ * were killed while they wrote a record: the listener comes before it, so that nobody else's is taken away.
+ */
+async function clearOld({ files, liveness }: LockPorts, folder: string, epoch: number): Promise<void> {
   for (const name of await files.list(folder)) {
+    const unfinished = /^lock\.([0-9a-f]{16})(\.\d+)?\.new$/.exec(name)
+    if (unfinished !== null) {
+      const socket = joinPath(folder, `s.${unfinished[1]}`)
+      if ((await liveness.probe(socket)) !== 'dead') continue
+      await removeIfThere(files, joinPath(folder, name))
+      await removeIfThere(files, socket)
+      continue
+    }
     const match = /^LOCK\.([1-9]\d{0,14})(\.free|\.note)?$/.exec(name)
     if (match === null || Number(match[1]) > epoch - keptEpochs) continue
     const record = match[2] === undefined ? await readRecord(files, folder, Number(match[1])) : undefined
@@ -193,13 +204,20 @@ async function clearOld(files: Files, folder: string, epoch: number): Promise<vo
   }
 }
 
+/** Leaves no file where it rejects: on a full disk every start would add one. */
 async function writeWhole(files: Files, path: string, text: string): Promise<void> {
   const handle = await files.open(path, 'exclusive')
   try {
-    await writeAll(handle, new TextEncoder().encode(text))
-    await handle.datasync()
-  } finally {
-    await handle.close()
+    try {
+      await writeAll(handle, new TextEncoder().encode(text))
+      await handle.datasync()
+    } finally {
+      await handle.close()
+    }
+  } catch (error) {
+    // Why it could not be written says more than why it could not be removed; the next holder tries that again.
+    await removeIfThere(files, path).catch(() => undefined)
+    throw error
   }
 }
 

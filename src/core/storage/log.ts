@@ -2,7 +2,7 @@ import type { StorageError } from '../protocol/errors.js'
 import { fillTemporary, joinPath, writeAll } from './durable.js'
 import { busy, errorCode, failedForGood, isFull, named, notOurs, outOfSpace, unavailable } from './failures.js'
 import type { Append } from './group.js'
-import { encodeData } from './line.js'
+import { encodeData, encodeHead } from './line.js'
 import { groupBytes, newQueue, newTurns } from './queue.js'
 import type { LogOptions, LogPorts, NewRecord, Position, RecordLog, StoredRecord } from './record-log.js'
 import { recover } from './recovery.js'
@@ -233,9 +233,10 @@ export async function openLog(
         let bytes = 0
         for (const record of records) {
           if (internalKinds.has(record.kind) || !options.knownKinds(record.kind)) throw notOurs(record.kind)
-          const text = encodeData(record.kind, record.data)
+          const headText = encodeHead(record.head)
+          const text = encodeData(record.kind, record.data, headText)
           texts.push(text)
-          bytes += text.length + 160
+          bytes += text.length + headText.length + 160
         }
         if (!queue.add({ records, texts, bytes, onDurable, resolve, reject })) throw busy(folder)
         if (!draining) void drain()

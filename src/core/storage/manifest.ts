@@ -123,6 +123,8 @@ export async function readFormat(files: Files, folder: string, ours: LogFormat, 
   }
   const { kind, format, minReader } = (value ?? {}) as Record<string, unknown>
   if (typeof kind !== 'string' || typeof format !== 'number' || typeof minReader !== 'number') throw damaged(path, 0, 'not a FORMAT')
+  // No version asks more of its readers than of itself: one of the two numbers is not what was written.
+  if (minReader > format) throw damaged(path, 0, 'not a FORMAT')
   if (kind !== ours.name) {
     throw new StorageError('store_mismatch', `${folder} is a ${kind}, not a ${ours.name}`, { hint: 'check the folder that is configured' })
   }

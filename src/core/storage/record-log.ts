@@ -1,9 +1,17 @@
 import type { Clock, Files, Hash } from '../ports.js'
 
-/** What an owner hands over: `kind` like `candidate.received`, `data` JSON-serialisable and at most ~384 KiB as text. */
+/** At most 256 bytes of JSON, in ASCII; no object in it. */
+export type RecordHead = readonly (string | number | boolean)[]
+
+/**
+ * What an owner hands over: `kind` like `candidate.received`, `data` JSON-serialisable and at most ~384 KiB as text. `head` repeats what
+ * the owner needs of the record when its log is opened for writing: it comes with `data` undefined there, and whole wherever else it is
+ * read. Versions before heads pass them over and hand out the data.
+ */
 export interface NewRecord {
   readonly kind: string
   readonly data: unknown
+  readonly head?: RecordHead | undefined
 }
 
 /**

@@ -13,7 +13,7 @@ import {
   refuseWithoutManifest,
 } from './manifest.js'
 import type { LogOptions, LogPorts, StoredRecord } from './record-log.js'
-import { type LogFile, lengthOf, newWalk, type Walk, walkSegment, walkSnapshot } from './walk.js'
+import { type LogFile, lengthOf, newWalk, type Walk, type WalkOptions, walkSegment, walkSnapshot } from './walk.js'
 
 /** A log that has been read to its end and whose end has been made sound. */
 export interface Opened {
@@ -54,7 +54,7 @@ export async function recover(
   try {
     for (const name of manifestNames(manifest)) opened.push(await openFile(ports, folder, name, opened.length))
     const walk = newWalk()
-    for await (const records of walkAll(ports, opened, manifest, walk, { knownKinds: options.knownKinds, torn: true }))
+    for await (const records of walkAll(ports, opened, manifest, walk, { knownKinds: options.knownKinds, headsOnly: true, torn: true }))
       for (const record of records) onRecord(record)
 
     await options.fence?.()
@@ -80,11 +80,11 @@ export async function* walkAll(
   opened: readonly LogFile[],
   manifest: Manifest,
   walk: Walk,
-  options: { readonly knownKinds: (kind: string) => boolean; readonly torn: boolean; readonly endBytes?: number },
+  options: WalkOptions & { readonly torn: boolean; readonly endBytes?: number },
 ): AsyncGenerator<StoredRecord[]> {
   for (const [index, file] of opened.entries()) {
     if (index === 0 && manifest.snapshot !== 0) {
-      yield* walkSnapshot(ports.hash, file, walk, options.knownKinds)
+      yield* walkSnapshot(ports.hash, file, walk, options)
       if (walk.sequence !== manifest.snapshot) throw damaged(file.path, 0, 'the snapshot is not the one its name says')
       continue
     }
@@ -92,7 +92,7 @@ export async function* walkAll(
     if (first !== walk.sequence + 1) throw damaged(file.path, 0, `the log ends at line ${walk.sequence} before this segment`)
     const last = index === opened.length - 1
     const endBytes = last && options.endBytes !== undefined ? options.endBytes : await lengthOf(file)
-    yield* walkSegment(ports.hash, file, walk, { last: last && options.torn, endBytes, knownKinds: options.knownKinds })
+    yield* walkSegment(ports.hash, file, walk, { ...options, last: last && options.torn, endBytes })
   }
 }
 

@@ -3,7 +3,7 @@ import { StorageError } from '../protocol/errors.js'
 import { fillTemporary, writeAll } from './durable.js'
 import { failedForGood, isFull, notOurs, outOfSpace } from './failures.js'
 import { byteLength } from './group.js'
-import { encodeData, encodeLine, noCheck } from './line.js'
+import { encodeData, encodeHead, encodeLine, noCheck } from './line.js'
 import { snapshotName } from './manifest.js'
 import type { NewRecord } from './record-log.js'
 
@@ -33,7 +33,7 @@ export async function writeSnapshot(
       theirs = true
       for await (const record of kept) {
         if (!options.knownKinds(record.kind)) throw notOurs(record.kind)
-        offsets.push(sheet.add(record.kind, encodeData(record.kind, record.data)))
+        offsets.push(sheet.add(record))
         if (!sheet.due()) continue
         options.checkOpen()
         theirs = false
@@ -41,7 +41,7 @@ export async function writeSnapshot(
         theirs = true
       }
       theirs = false
-      sheet.add('snap.end', encodeData('snap.end', { count: offsets.length, check: cut.check, sequence: cut.sequence }))
+      sheet.add({ kind: 'snap.end', data: { count: offsets.length, check: cut.check, sequence: cut.sequence } })
       await sheet.flush()
     })
   } catch (error) {
@@ -63,8 +63,10 @@ function newSheet(hash: Hash, handle: FileHandle, timeMs: number) {
   let waiting = 0
   return {
     /** The offset of the new line. */
-    add(kind: string, text: string): number {
-      const line = encodeLine(hash, { previous, sequence: ++sequence, durableBytes: 0, kind, timeMs, more: 0 }, text)
+    add({ kind, data, head }: NewRecord): number {
+      const headText = encodeHead(head)
+      const frame = { previous, sequence: ++sequence, durableBytes: 0, kind, timeMs, more: 0 }
+      const line = encodeLine(hash, frame, encodeData(kind, data, headText), headText)
       const place = offset
       const bytes = byteLength(line.text)
       previous = line.check

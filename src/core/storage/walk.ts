@@ -46,35 +46,52 @@ interface RawLine {
   readonly offset: number
 }
 
-/** Splits a file into lines, a batch per large read. `endBytes`: where to stop, at most the file's end. */
+/** Splits a file into lines, a batch per large read; the next read is under way meanwhile. `endBytes`: where to stop, at most the file's end. */
 async function* lineBatches(file: LogFile, endBytes: number): AsyncGenerator<RawLine[]> {
-  let carry: Uint8Array = new Uint8Array(0)
-  let offset = 0 // of carry's first byte
+  const readFrom = (from: number) => readBytes(file, from, Math.max(0, Math.min(chunkBytes, endBytes - from)))
+  let position = 0 // of the chunk
+  let carry = nothing // of a line that goes on in the next chunk
+  let offset = 0 // of the line
   let skipping = false // inside a line that is too long
-  for (;;) {
-    const from = offset + carry.length
-    const chunk = await readBytes(file, from, Math.min(chunkBytes, endBytes - from))
-    if (chunk.length === 0) break
-    const data = carry.length === 0 ? chunk : concat(carry, chunk)
-    const lines: RawLine[] = []
-    let start = 0
-    for (let end = data.indexOf(10, carry.length); end >= 0; end = data.indexOf(10, start)) {
-      if (!skipping) lines.push({ bytes: data.subarray(start, end), offset: offset + start })
-      skipping = false
-      start = end + 1
+  let reading = readFrom(0)
+  try {
+    for (;;) {
+      const chunk = await reading
+      if (chunk.length === 0) break
+      const next = position + chunk.length
+      if (next < endBytes) {
+        reading = readFrom(next)
+        // Told when its turn comes, if it does.
+        reading.catch(() => undefined)
+      }
+      const lines: RawLine[] = []
+      let start = 0
+      for (let end = chunk.indexOf(10); end >= 0; end = chunk.indexOf(10, start)) {
+        const bytes = chunk.subarray(start, end)
+        if (!skipping) lines.push({ bytes: carry.length === 0 ? bytes : concat(carry, bytes), offset })
+        carry = nothing
+        skipping = false
+        start = end + 1
+        offset = position + start
+      }
+      if (!skipping) carry = carry.length === 0 ? chunk.subarray(start) : concat(carry, chunk.subarray(start))
+      if (carry.length > maxLineBytes) {
+        lines.push({ bytes: undefined, offset })
+        skipping = true
+        carry = nothing
+      }
+      position = next
+      yield lines
+      if (next >= endBytes) break
     }
-    if (data.length - start > maxLineBytes) {
-      if (!skipping) lines.push({ bytes: undefined, offset: offset + start })
-      skipping = true
-      start = data.length
-    }
-    carry = data.subarray(start)
-    offset += start
-    yield lines
-    if (from + chunk.length >= endBytes) break
+    if (carry.length > 0) yield [{ bytes: undefined, offset }]
+  } finally {
+    // Or whoever stops here would close the file under a read.
+    await reading.catch(() => undefined)
   }
-  if (carry.length > 0 && !skipping) yield [{ bytes: undefined, offset }]
 }
+
+const nothing: Uint8Array = new Uint8Array(0)
 
 const readBytes = (file: LogFile, position: number, length: number): Promise<Uint8Array> =>
   named(file, `at byte ${position}`, () => file.handle.read(position, length))
@@ -107,6 +124,16 @@ function isOwners(kind: string, knownKinds: (kind: string) => boolean, path: str
   })
 }
 
+/** What walks ask of the owner and of the records. */
+export interface WalkOptions {
+  readonly knownKinds: (kind: string) => boolean
+  /** Records with a head come with that alone. */
+  readonly headsOnly?: boolean | undefined
+}
+
+/** Few at a time: what is alive while the next lines are read would be copied by every collection of garbage. */
+const batchRecords = 64
+
 /**
  * Walks a segment from its start to `endBytes`, yielding owner's records in batches and moving `walk` along. A bad line is damage
  * (`store_damaged`), but for a torn tail: in the last segment (`last`), with no durable mark above it. Marks before it are below it by
@@ -116,7 +143,7 @@ export async function* walkSegment(
   hash: Hash,
   file: LogFile,
   walk: Walk,
-  options: { readonly last: boolean; readonly endBytes: number; readonly knownKinds: (kind: string) => boolean },
+  options: WalkOptions & { readonly last: boolean; readonly endBytes: number },
 ): AsyncGenerator<StoredRecord[]> {
   Object.assign(walk, { offset: 0, beforeMark: undefined, torn: false })
   let badAt: number | undefined
@@ -124,9 +151,9 @@ export async function* walkSegment(
   let chain = { check: walk.check, sequence: walk.sequence } // of the last line, whole group or not
   let more = 0
   for await (const lines of lineBatches(file, options.endBytes)) {
-    const records: StoredRecord[] = []
+    let records: StoredRecord[] = []
     for (const raw of lines) {
-      const line = raw.bytes === undefined ? undefined : decodeLine(hash, raw.bytes)
+      const line = raw.bytes === undefined ? undefined : decodeLine(hash, raw.bytes, options.headsOnly)
       if (badAt !== undefined) {
         if (provesDurable(line, badAt, raw.offset, chain.sequence)) throw damaged(file.path, badAt, brokenBelowMark)
         continue
@@ -153,6 +180,9 @@ export async function* walkSegment(
       walk.offset = raw.offset + raw.bytes.length + 1
       for (const record of held) records.push(record)
       if (held.length > 0) held = []
+      if (records.length < batchRecords) continue
+      yield records
+      records = []
     }
     if (records.length > 0) yield records
   }
@@ -181,20 +211,23 @@ export async function* walkSnapshot(
   hash: Hash,
   file: LogFile,
   walk: Walk,
-  knownKinds: (kind: string) => boolean,
+  { knownKinds, headsOnly }: WalkOptions,
 ): AsyncGenerator<StoredRecord[]> {
   let chain = { check: noCheck, sequence: 0 }
   let end: Line | undefined
   for await (const lines of lineBatches(file, Number.MAX_SAFE_INTEGER)) {
-    const records: StoredRecord[] = []
+    let records: StoredRecord[] = []
     for (const raw of lines) {
-      const line = raw.bytes === undefined ? undefined : decodeLine(hash, raw.bytes)
+      const line = raw.bytes === undefined ? undefined : decodeLine(hash, raw.bytes, headsOnly)
       if (line === undefined || end !== undefined) throw damaged(file.path, raw.offset, 'a broken line in a snapshot')
       checkContinues(file.path, raw.offset, line, chain, 0)
       chain = { check: line.check, sequence: line.sequence }
       if (line.kind === 'snap.end') end = line
       else if (internalKinds.has(line.kind)) throw damaged(file.path, raw.offset, `a ${line.kind} line in a snapshot`)
       else if (isOwners(line.kind, knownKinds, file.path, raw.offset)) records.push(stored(file, line, raw.offset))
+      if (records.length < batchRecords) continue
+      yield records
+      records = []
     }
     if (records.length > 0) yield records
   }
@@ -214,6 +247,7 @@ function checkContinues(path: string, offset: number, line: Line, chain: { check
 const stored = (file: LogFile, line: Line, offset: number): StoredRecord => ({
   kind: line.kind,
   data: line.data,
+  head: line.head,
   sequence: line.sequence,
   timeMs: line.timeMs,
   position: positionOf(file.index, offset),

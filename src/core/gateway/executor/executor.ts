@@ -19,7 +19,7 @@ import { createLoners } from './loners.js'
 import { createOpening } from './opening.js'
 import { fitTogether, type Load } from './packing.js'
 import { explainRevert } from './revert-reason.js'
-import { createSender, type SenderPorts } from './sender.js'
+import { createSender, newSlots, type SenderPorts } from './sender.js'
 import { type Action, next, type SlotFacts } from './slot.js'
 import {
   closeChanges,
@@ -70,11 +70,9 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   const { clock, chain, signer, contracts, ledger } = ports
   const packing = { chain, contracts, executor: signer.address, most: ports.most }
   const sender = createSender(ports)
-  const { patience } = sender
+  const { patience, faults } = sender
   const loads = new Map<string, Load>()
   const loners = createLoners()
-  /** What keeps single slots, or new ones, from going on; by slot id, or under a name. */
-  const troubles = new Map<string, string>()
   /** Candidates whose permit nonce is spent at the head that is looked at. */
   let spent: ReadonlySet<string> = new Set()
   /** Head at which a slot's nonce was first seen taken. */
@@ -99,6 +97,8 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     const { heads } = gathered
     const newest = slot.attempts.at(-1)
     for (const hash of gathered.receipts.keys()) patience.mined(hash)
+    const isHeld = newest !== undefined && gathered.held.has(newest.hash)
+    if (isHeld || gathered.receipts.size > 0 || gathered.nonceLatest > slot.nonce) faults.taken(slot.id)
     return {
       headNumber: heads.latest.number,
       finalizedNumber: heads.finalized.number,
@@ -146,10 +146,9 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     const nowMs = clock.nowMs()
     const carried = 'attempt' in action ? alive.filter(({ id }) => action.attempt?.candidateIds.includes(id)) : alive
     if (action.kind !== 'close-taken') takenSince.delete(slot.id)
-    if (action.kind !== 'wait') troubles.delete(slot.id)
     switch (action.kind) {
       case 'wait':
-        if (action.stuck) troubles.set(slot.id, `${action.why}: the fee that it pays may be too low for this chain`)
+        if (action.stuck) faults.note(slot.id, `${action.why}: the fee that it pays may be too low for this chain`)
         return false
       case 'prepare':
         return prepare(slot, alive, heads)
@@ -203,7 +202,6 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     if (!(await commit(basis, changes))) return false
     loads.delete(slot.id)
     takenSince.delete(slot.id)
-    troubles.delete(slot.id)
     sender.forget(slot)
     return false
   }
@@ -307,15 +305,16 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     loads.set(slot.id, load)
     await ports.failpoint('reserved')
     const fresh = { heads, maySend: true, nonceLatest, nonceFinalized: 0, receipts: new Map(), held: new Set<Hex>() }
-    await drive(slot.id, fresh).catch(later(slot.id))
+    await look(slot.id, fresh)
   }
 
   /** One slot's trouble with the chain holds up no other; the next look takes it up again. An odd answer is told meanwhile. */
-  const later = (name: string) => (error: unknown) => {
+  const later = (about: string) => (error: unknown) => {
     if (!(error instanceof ChainError)) throw error
-    if (error.kind !== 'unavailable') troubles.set(name, error.message)
+    if (error.kind !== 'unavailable') faults.note(about, error.message)
     return undefined
   }
+  const look = (slotId: string, gathered: Gathered) => faults.look(slotId, () => drive(slotId, gathered).catch(later(slotId)))
 
   /** Memory alone cancels nothing: what was once seen spent is read again, at the head that is looked at. */
   const readSpent = async (slots: readonly Slot[], heads: Heads): Promise<ReadonlySet<string>> => {
@@ -337,7 +336,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     deadlinePassed,
     goesAlone: ({ candidate, walletHasCode }) => walletHasCode || loners.has(candidate),
     launch,
-    odd: later('opening'),
+    odd: later(newSlots),
   })
 
   return {
@@ -349,18 +348,14 @@ export function createExecutor(ports: ExecutorPorts): Executor {
       // In order of nonces: the lowest has to be mined first.
       for (const slot of slots) {
         const facts = gathered.get(slot.id)
-        troubles.delete(slot.id)
-        if (facts) await drive(slot.id, facts).catch(later(slot.id))
+        if (facts) await look(slot.id, facts)
       }
     },
-    open(candidates, heads, isStopping) {
-      troubles.delete('opening')
-      return opening.open(candidates, heads, isStopping)
-    },
+    open: opening.open,
     faults() {
       const others = ledger.slots().filter((slot) => slot.executor !== signer.address)
       const strangers = others.map(({ executor, nonce }) => `nonce ${nonce} of the former executor ${executor} is not settled yet`)
-      return [...sender.faults(), ...troubles.values(), ...strangers]
+      return [...faults.all(), ...strangers]
     },
   }
 }

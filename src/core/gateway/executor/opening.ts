@@ -5,7 +5,7 @@ import type { Ledger } from '../ledger/ledger.js'
 import type { Verdict } from '../pipeline/validation.js'
 import type { Heads } from '../view/view.js'
 import { chunks, fitTogether, type Judged, type Load, type PackingPorts } from './packing.js'
-import type { Sender } from './sender.js'
+import { newSlots, type Sender } from './sender.js'
 
 /** Slots whose transaction is not mined, at most: a node keeps few pending transactions of one account. */
 const mostPendingSlots = 16
@@ -16,7 +16,7 @@ export interface OpeningPorts {
   readonly signer: Signer
   readonly most: number
   readonly packing: PackingPorts
-  readonly sender: Pick<Sender, 'canPay' | 'solvent'>
+  readonly sender: Pick<Sender, 'canPay' | 'faults'>
   judge(candidate: Candidate, heads: Heads): Promise<Verdict>
   deadlinePassed(candidate: Candidate, heads: Heads): boolean
   goesAlone(judged: Judged): boolean
@@ -60,56 +60,49 @@ export function createOpening(ports: OpeningPorts): Opening {
     return pending.length < mostPendingSlots
   }
 
+  const openAll: Opening['open'] = async (candidates, heads, isStopping) => {
+    // R3: a round has one slot, whoever its candidate is.
+    const busy = new Set(ledger.slots().flatMap((slot) => slot.candidateIds.flatMap((id) => ledger.byId(id)?.roundKey ?? [])))
+    const free = candidates.filter(({ round }) => !busy.has(round.key))
+    const refused = new Map<string, Verdict>()
+    if (free.length === 0) return refused
+    const nonceLatest = await ports.chain.transactionCount(signer.address, 'latest')
+    const mayGoOn = () => hasRoom(nonceLatest) && !isStopping()
+
+    /** What of it cannot be paid for stays; what can be is sent all the same. */
+    const sendGroup = async (group: readonly Judged[]): Promise<void> => {
+      const fitting = await fitTogether(ports.packing, group)
+      for (const [id, verdict] of fitting.refused) refused.set(id, verdict)
+      for (const load of fitting.loads) {
+        if (!mayGoOn()) return
+        const { carried } = load
+        if (await sender.canPay(load.gas, heads)) {
+          await ports.launch(load, heads, nonceLatest)
+        } else if (carried.length > 1) {
+          const middle = Math.ceil(carried.length / 2)
+          for (const half of [carried.slice(0, middle), carried.slice(middle)]) await sendGroup(half)
+        }
+      }
+    }
+
+    for (let at = 0; at < free.length && mayGoOn(); at += ports.most) {
+      const found = await judgeAll(free.slice(at, at + ports.most), heads)
+      for (const [id, verdict] of found.refused) refused.set(id, verdict)
+      // Where the operator has to act first, judging more would only ask for more of the same.
+      if ([...found.refused.values()].some(({ kind }) => kind === 'operator')) break
+      for (const group of chunks(found.judged, ports.most, ports.goesAlone)) {
+        try {
+          await sendGroup(group)
+        } catch (error) {
+          ports.odd(error)
+        }
+      }
+    }
+    return refused
+  }
+
   return {
     judgeAll,
-    async open(candidates, heads, isStopping) {
-      // R3: a round has one slot, whoever its candidate is.
-      const busy = new Set(ledger.slots().flatMap((slot) => slot.candidateIds.flatMap((id) => ledger.byId(id)?.roundKey ?? [])))
-      const free = candidates.filter(({ round }) => !busy.has(round.key))
-      const refused = new Map<string, Verdict>()
-      if (free.length === 0) {
-        sender.solvent()
-        return refused
-      }
-      const nonceLatest = await ports.chain.transactionCount(signer.address, 'latest')
-      const mayGoOn = () => hasRoom(nonceLatest) && !isStopping()
-
-      /** False where something of it cannot be paid for; what can be is sent all the same. */
-      const sendGroup = async (group: readonly Judged[]): Promise<boolean> => {
-        let isPaid = true
-        const fitting = await fitTogether(ports.packing, group)
-        for (const [id, verdict] of fitting.refused) refused.set(id, verdict)
-        for (const load of fitting.loads) {
-          if (!mayGoOn()) return isPaid
-          const { carried } = load
-          if (await sender.canPay(load.gas, heads)) {
-            await ports.launch(load, heads, nonceLatest)
-          } else if (carried.length === 1) {
-            isPaid = false
-          } else {
-            const middle = Math.ceil(carried.length / 2)
-            for (const half of [carried.slice(0, middle), carried.slice(middle)]) if (!(await sendGroup(half))) isPaid = false
-          }
-        }
-        return isPaid
-      }
-
-      let short = false
-      for (let at = 0; at < free.length && mayGoOn(); at += ports.most) {
-        const found = await judgeAll(free.slice(at, at + ports.most), heads)
-        for (const [id, verdict] of found.refused) refused.set(id, verdict)
-        // Where the operator has to act first, judging more would only ask for more of the same.
-        if ([...found.refused.values()].some(({ kind }) => kind === 'operator')) break
-        for (const group of chunks(found.judged, ports.most, ports.goesAlone)) {
-          try {
-            if (!(await sendGroup(group))) short = true
-          } catch (error) {
-            ports.odd(error)
-          }
-        }
-      }
-      if (!short) sender.solvent()
-      return refused
-    },
+    open: (candidates, heads, isStopping) => sender.faults.look(newSlots, () => openAll(candidates, heads, isStopping)),
   }
 }

@@ -5,6 +5,7 @@ import type { Candidate } from '../../protocol/candidate.js'
 import type { Ledger, Slot, SlotAttempt } from '../ledger/ledger.js'
 import { commitOn } from '../pipeline/commit-on.js'
 import type { Heads } from '../view/view.js'
+import { createFaults, type Faults } from './faults.js'
 import { createSendPatience, type SendPatience } from './send-patience.js'
 import { attemptChanges, sentChanges } from './slot-changes.js'
 import { canRaise, type Fees, feesFor, gasLimit, signTransaction } from './transaction.js'
@@ -28,26 +29,28 @@ export type Wish =
   | { readonly kind: 'propose'; readonly candidateIds: readonly string[]; readonly data: Hex; readonly gas: bigint }
   | { readonly kind: 'cancel' }
 
+/** Transactions that are not of a slot yet, as a subject of faults. */
+export const newSlots = 'opening'
+
 export interface Sender {
   readonly patience: SendPatience
+  readonly faults: Faults
   /**
    * Signs under the slot's nonce and makes it durable, in place of `replaced` where it is given. `slotCandidates`: all of the slot's that
-   * are alive. False where the fee ceiling holds it back or a candidate has moved on. Rejects with `ChainError`.
+   * are alive. False where the fee ceiling holds it back, which is noted, or a candidate has moved on. Rejects with `ChainError`.
    */
   sign(slot: Slot, wish: Wish, heads: Heads, slotCandidates: readonly Candidate[], replaced?: SlotAttempt): Promise<boolean>
-  /** Whether the fee ceiling allows a higher fee than this one's; where it does not, that becomes a fault until a node takes it again. */
+  /** Whether the fee ceiling allows a higher fee than this one's; that it does not is noted of the slot. */
   mayRaise(slot: Slot, attempt: SlotAttempt): boolean
   /** Hands the stored bytes over. True where the slot may go on at once. */
   send(slot: Slot, attempt: SlotAttempt, slotCandidates: readonly Candidate[], heads: Heads): Promise<boolean>
   /**
-   * Whether a transaction with this gas limit can be paid for now; what stands against it becomes a fault until `solvent`. Rejects with
+   * Whether a transaction with this gas limit can be paid for now; what stands against it is noted of the opening. Rejects with
    * `ChainError`.
    */
   canPay(gas: bigint, heads: Heads): Promise<boolean>
-  /** All that was to be paid for could be. */
-  solvent(): void
+  /** The slot is closed. */
   forget(slot: Slot): void
-  faults(): readonly string[]
 }
 
 /** Source: robustness §3 (the node-answer table), domain §8 (fees). */
@@ -56,37 +59,35 @@ export function createSender(ports: SenderPorts): Sender {
   const ceilingWei = BigInt(Math.floor(ports.maxFeeGwei * 1e9))
   const ceilingName = `executor.max_fee_gwei ${ports.maxFeeGwei}`
   const patience = createSendPatience(clock, ports.random)
-  const faults = new Map<string, string>()
+  const faults = createFaults()
 
-  const fees = async (kind: Wish['kind'], heads: Heads, replaced?: SlotAttempt): Promise<Fees | undefined> => {
+  const fees = async (about: string, kind: Wish['kind'], heads: Heads, replaced?: SlotAttempt): Promise<Fees | undefined> => {
     const replacing = replaced && {
       maxFeePerGas: BigInt(replaced.maxFeePerGas),
       maxPriorityFeePerGas: BigInt(replaced.maxPriorityFeePerGas),
     }
     const found = feesFor(contracts.chainId, heads.latest, await chain.tip(), ceilingWei, { kind, replacing })
-    if (found) faults.delete('fees')
-    else faults.set('fees', `gas costs ${heads.latest.baseFeePerGas} wei and the tip, more than ${ceilingName} allows: waiting`)
+    if (!found) faults.note(about, `gas costs ${heads.latest.baseFeePerGas} wei and the tip, more than ${ceilingName} allows: waiting`)
     return found
   }
 
   const noteRefusal = (slot: Slot, attempt: SlotAttempt, error: ChainError, heads: Heads) => {
     patience.refused(attempt.hash, heads.latest.number, error.kind)
-    if (error.kind === 'insufficient_funds') faults.set('funds', `the executor ${signer.address} cannot pay for its transaction: fund it`)
-    if (error.kind === 'refused')
-      faults.set(`refused ${slot.id}`, `the node refuses the transaction of nonce ${slot.nonce}: ${error.message}`)
+    // Stored bytes are sent for a former executor too: it is the slot's own that pays.
+    const executor = `the ${slot.executor === signer.address ? '' : 'former '}executor ${slot.executor}`
+    if (error.kind === 'insufficient_funds') faults.refuse(slot.id, `${executor} cannot pay for its transaction: fund it`)
+    if (error.kind === 'refused') faults.refuse(slot.id, `the node refuses the transaction of nonce ${slot.nonce}: ${error.message}`)
     // A lower nonce is missing. Ours are sent before; if it lasts, it is one that this store does not know.
     if (error.kind === 'nonce_too_high' && patience.refusedForBlocks(attempt.hash, heads.latest.number) >= 3n) {
-      faults.set(`gap ${slot.id}`, `the node waits for a nonce below ${slot.nonce} of the executor ${signer.address}`)
+      faults.refuse(slot.id, `the node waits for a nonce below ${slot.nonce} of ${executor}`)
     }
-  }
-  const clear = (slot: Slot) => {
-    for (const name of ['refused', 'gap', 'ceiling']) faults.delete(`${name} ${slot.id}`)
   }
 
   return {
     patience,
+    faults,
     async sign(slot, wish, heads, slotCandidates, replaced) {
-      const found = await fees(wish.kind, heads, replaced)
+      const found = await fees(slot.id, wish.kind, heads, replaced)
       if (found === undefined) return false
       const call =
         wish.kind === 'propose'
@@ -110,10 +111,10 @@ export function createSender(ports: SenderPorts): Sender {
       await ports.failpoint('prepared')
       return true
     },
-    mayRaise(slot, { kind, maxFeePerGas }) {
+    mayRaise({ id }, { kind, maxFeePerGas }) {
       if (canRaise({ maxFeePerGas: BigInt(maxFeePerGas) }, kind, ceilingWei)) return true
       const stuck = `a transaction that pays ${maxFeePerGas} wei for gas at most is not mined`
-      faults.set(`ceiling ${slot.id}`, `${stuck}, and ${ceilingName} allows no higher fee: waiting`)
+      faults.note(id, `${stuck}, and ${ceilingName} allows no higher fee: waiting`)
       return false
     },
     async send(slot, attempt, slotCandidates, heads) {
@@ -128,28 +129,23 @@ export function createSender(ports: SenderPorts): Sender {
         }
       }
       patience.sent(attempt.hash, heads.latest.number)
-      clear(slot)
-      faults.delete('funds')
+      faults.drop(slot.id)
       await commitOn(ledger, slotCandidates, sentChanges(slot, attempt, slotCandidates, clock.nowMs()))
       await ports.failpoint('sent')
       return false
     },
     async canPay(gas, heads) {
-      const [found, balanceWei] = await Promise.all([fees('propose', heads), chain.balance(signer.address)])
+      const [found, balanceWei] = await Promise.all([fees(newSlots, 'propose', heads), chain.balance(signer.address)])
       if (found === undefined) return false
       const costWei = gas * found.maxFeePerGas
       if (balanceWei >= costWei) return true
-      faults.set('short', `the executor ${signer.address} holds ${balanceWei} wei, its transaction may cost ${costWei}: fund it`)
+      faults.note(newSlots, `the executor ${signer.address} holds ${balanceWei} wei, its transaction may cost ${costWei}: fund it`)
       return false
     },
-    solvent: () => {
-      faults.delete('short')
-    },
     forget(slot) {
-      clear(slot)
+      faults.drop(slot.id)
       for (const { hash } of slot.attempts) patience.forget(hash)
     },
-    faults: () => [...faults.values()],
   }
 
   async function selfTransferGas(): Promise<bigint> {

@@ -2,7 +2,7 @@
 import { ProposerError, type WireCode } from '../../protocol/errors.js'
 import { type Refusal, refusalBody, refuse } from '../../protocol/refusal.js'
 
-/** An answer before it becomes a Response. `code` is for the request log. */
+/** An answer before it gets its common headers. `code` is for the request log. */
 export interface Answer {
   readonly status: number
   readonly body: string

@@ -1,15 +1,15 @@
 /**
- * `Request` in, `Response` out (§4). Every route goes through the same steps in the order of robustness §4: route, method, path
- * parameters, headers, body bytes, strict JSON, charge, schema; the rest is the route's own.
+ * A call in, an answer out (§4). Every route goes through the same steps in the order of robustness §4: route, method, path parameters,
+ * headers, body bytes, strict JSON, charge, schema; the rest is the route's own.
  */
-import { type Context, Hono } from 'hono'
-import { BodyError } from '../../protocol/call.js'
+import { TrieRouter } from 'hono/router/trie-router'
+import { type Answered, BodyError } from '../../protocol/call.js'
 import { hasAncillaryKey } from '../../protocol/faults.js'
 import { readJson } from '../../protocol/json.js'
 import { commonHeaders, type Refusal, refuse } from '../../protocol/refusal.js'
 import { type Answer, internalError, refusalAnswer, refusalOf } from './answer.js'
 import { type Budget, budgetHeaders } from './budget.js'
-import { type Exchange, isPlainPath, noteBug, readRequestBody } from './exchange.js'
+import { type Exchange, isPlainPath, noteBug } from './exchange.js'
 import type { Route } from './route.js'
 
 /** What the steps need beside the routes. */
@@ -25,26 +25,33 @@ export interface Steps {
   readonly corsOrigins: readonly string[]
 }
 
-interface Env {
-  Bindings: Exchange
+/** All methods of one template. */
+interface Place {
+  readonly template: string
+  readonly methods: readonly Route[]
 }
 
-/** The application: `fetch(request, exchange)`. Never rejects, and never answers without a body in the documented form. */
-export function createRoutes(routes: readonly Route[], steps: Steps): (request: Request, exchange: Exchange) => Promise<Response> {
-  const app = new Hono<Env>({ getPath: (_, options) => options?.env?.target ?? '' })
-  const byTemplate = new Map<string, Route[]>()
-  for (const route of routes) byTemplate.set(route.template, [...(byTemplate.get(route.template) ?? []), route])
-  for (const [template, methods] of byTemplate) {
-    app.all(template.replaceAll(/\{(\w+)\}/g, ':$1'), async (context) => {
-      const { exchange, answer } = await answered(steps, template, methods, context)
-      return respond(steps, context.req.raw, exchange, answer)
-    })
+type Params = Readonly<Record<string, string>>
+
+/** The routes as one function. It never rejects, and never answers without a body in the documented form. */
+export function createRoutes(routes: readonly Route[], steps: Steps): (exchange: Exchange) => Promise<Answered> {
+  const router = new TrieRouter<Place>()
+  const templates = new Set(routes.map(({ template }) => template))
+  for (const template of templates) {
+    const methods = routes.filter((route) => route.template === template)
+    router.add(anyMethod, template.replaceAll(/\{(\w+)\}/g, ':$1'), { template, methods })
   }
-  const nowhere = (request: Request, exchange: Exchange) =>
-    respond(steps, request, exchange, refusalAnswer(exchange.peer.refused ?? routeNotFound()))
-  app.notFound((context) => nowhere(context.req.raw, context.env))
-  return async (request, exchange) => (isPlainPath(exchange.target) ? app.fetch(request, exchange) : nowhere(request, exchange))
+  return async (exchange) => {
+    const { target, refused } = exchange.call
+    // The more special template was added first.
+    const [found] = isPlainPath(target) ? router.match(anyMethod, target)[0] : []
+    const answer = found ? await answered(steps, found[0], found[1] as Params, exchange) : refusalAnswer(refused ?? routeNotFound())
+    return respond(steps, exchange, answer)
+  }
 }
+
+/** Methods are told apart by the steps, which know 405. */
+const anyMethod = 'ALL'
 
 function routeNotFound(): Refusal {
   return refuse(
@@ -53,34 +60,28 @@ function routeNotFound(): Refusal {
   )
 }
 
-async function answered(
-  steps: Steps,
-  template: string,
-  methods: readonly Route[],
-  context: Context<Env>,
-): Promise<{ exchange: Exchange; answer: Answer }> {
-  const exchange = context.env
-  const request = context.req.raw
+async function answered(steps: Steps, { template, methods }: Place, params: Params, exchange: Exchange): Promise<Answer> {
+  const { method, refused } = exchange.call
   exchange.route = template
-  const route = methods.find(({ method }) => method === exchange.method)
-  const { refused } = exchange.peer
-  if (refused && (!route || route.free)) return { exchange, answer: refusalAnswer(refused) }
+  const route = methods.find((one) => one.method === method)
+  if (refused && (!route || route.free)) return refusalAnswer(refused)
   if (!route) {
-    const allow = methods.map(({ method }) => method).join(', ')
-    return { exchange, answer: preflight(steps, request, exchange, allow) ?? wrongMethod(allow) }
+    const allow = methods.map((one) => one.method).join(', ')
+    return preflight(steps, exchange, allow) ?? wrongMethod(allow)
   }
-  const params = context.req.param() as Record<string, string>
   try {
-    if (route.free) return { exchange, answer: await route.run({ params, body: undefined, exchange }) }
-    const answer = await charged(steps, route, params, request, exchange)
-    if (exchange.charge) return { exchange, answer: { ...answer, headers: { ...budgetHeaders(exchange.charge), ...answer.headers } } }
-    return { exchange, answer }
+    if (route.free) return await route.run({ params, body: undefined, exchange })
+    return withBudget(exchange, await charged(steps, route, params, exchange))
   } catch (error) {
     const known = refusalOf(error, exchange.requestId)
     if (!known) noteBug(exchange, error)
-    const answer = refusalAnswer(known ?? internalError(exchange.requestId))
-    return { exchange, answer: { ...answer, headers: { ...(exchange.charge && budgetHeaders(exchange.charge)), ...answer.headers } } }
+    return withBudget(exchange, refusalAnswer(known ?? internalError(exchange.requestId)))
   }
+}
+
+/** Every charged answer tells of its windows (contract §2). */
+function withBudget({ charge }: Exchange, answer: Answer): Answer {
+  return charge ? { ...answer, headers: { ...budgetHeaders(charge), ...answer.headers } } : answer
 }
 
 function wrongMethod(allow: string): Answer {
@@ -89,9 +90,9 @@ function wrongMethod(allow: string): Answer {
 }
 
 /** CORS preflight, for configured origins only and free of charge (contract §2, §7). */
-function preflight(steps: Steps, request: Request, exchange: Exchange, allow: string): Answer | undefined {
-  const origin = request.headers.get('origin')
-  if (exchange.method !== 'OPTIONS' || origin === null || !steps.corsOrigins.includes(origin)) return undefined
+function preflight(steps: Steps, { call }: Exchange, allow: string): Answer | undefined {
+  const origin = call.header('origin')
+  if (call.method !== 'OPTIONS' || origin === undefined || !steps.corsOrigins.includes(origin)) return undefined
   return {
     status: 204,
     body: '',
@@ -100,14 +101,14 @@ function preflight(steps: Steps, request: Request, exchange: Exchange, allow: st
 }
 
 /** A charged route. Whatever refuses before the charge costs one item (contract §2). */
-async function charged(steps: Steps, route: Route, params: Record<string, string>, request: Request, exchange: Exchange): Promise<Answer> {
-  const early = exchange.peer.refused ?? steps.shed() ?? paramFault(route, params) ?? headerFault(route, request)
+async function charged(steps: Steps, route: Route, params: Params, exchange: Exchange): Promise<Answer> {
+  const early = exchange.call.refused ?? steps.shed() ?? paramFault(route, params) ?? headerFault(route, exchange)
   if (early) return chargedRefusal(steps, exchange, early)
   let body: unknown
   if (route.body) {
     // Nothing is read for a caller whose budget is spent; the charge that follows refuses.
     if (isSpent(steps, exchange)) return charge(steps, exchange, 1) ?? refusalAnswer(overBudget(exchange))
-    const bytes = await readBody(steps, route.body.limitBytes, request, exchange)
+    const bytes = await readBody(steps, route.body.limitBytes, exchange)
     if (!(bytes instanceof Uint8Array)) return chargedRefusal(steps, exchange, bytes)
     const read = readJson(bytes)
     if (!read.ok) return chargedRefusal(steps, exchange, refuse('invalid_json', read.detail))
@@ -136,13 +137,13 @@ function chargedRefusal(steps: Steps, exchange: Exchange, refusal: Refusal): Ans
 /** Spends items; the 429 where the budget does not hold them. In process nothing is charged (contract §6). */
 function charge(steps: Steps, exchange: Exchange, items: number): Answer | undefined {
   exchange.items = items
-  if (exchange.peer.charged === false) return undefined
+  if (exchange.call.charged === false) return undefined
   exchange.charge = steps.budget.charge(exchange.client, items, steps.nowMs())
   return exchange.charge.admitted ? undefined : refusalAnswer(overBudget(exchange))
 }
 
 function isSpent(steps: Steps, exchange: Exchange): boolean {
-  return exchange.peer.charged !== false && steps.budget.spent(exchange.client, steps.nowMs())
+  return exchange.call.charged !== false && steps.budget.spent(exchange.client, steps.nowMs())
 }
 
 function overBudget(exchange: Exchange): Refusal {
@@ -163,7 +164,7 @@ function itemsOf(route: Route, body: unknown): number {
   return Array.isArray(entries) ? Math.max(1, entries.length) : 1
 }
 
-function paramFault(route: Route, params: Record<string, string>): Refusal | undefined {
+function paramFault(route: Route, params: Params): Refusal | undefined {
   for (const [name, isShaped] of Object.entries(route.params)) {
     if (!isShaped(params[name] ?? ''))
       return refuse('invalid_identifier', `${name} in the path must be ${paramForms[name] ?? 'well-formed'}`)
@@ -177,31 +178,29 @@ const paramForms: Record<string, string> = {
   candidate_id: 'a hyphenated lowercase UUID',
 }
 
-function headerFault(route: Route, request: Request): Refusal | undefined {
-  const { headers } = request
-  const expect = headers.get('expect')
-  if (expect !== null && expect.toLowerCase() !== '100-continue') {
+function headerFault(route: Route, { call }: Exchange): Refusal | undefined {
+  const expect = call.header('expect')
+  if (expect !== undefined && expect.toLowerCase() !== '100-continue') {
     return refuse('expectation_failed', 'the only Expect that is met is 100-continue; send the call without it')
   }
   if (!route.body) return undefined
-  if (!/^application\/json\s*(;\s*charset="?utf-8"?\s*)?$/i.test(headers.get('content-type') ?? '')) {
+  if (!/^application\/json\s*(;\s*charset="?utf-8"?\s*)?$/i.test(call.header('content-type') ?? '')) {
     return refuse('unsupported_media_type', 'the body must be JSON in UTF-8; send Content-Type: application/json')
   }
-  if (headers.get('content-encoding') !== null) {
+  if (call.header('content-encoding') !== undefined) {
     return refuse('unsupported_encoding', 'compressed bodies are not read; send the JSON as it is, without Content-Encoding')
   }
-  const length = headers.get('content-length')
-  return length !== null && Number(length) > route.body.limitBytes ? tooLarge(route.body.limitBytes) : undefined
+  const length = call.header('content-length')
+  return length !== undefined && Number(length) > route.body.limitBytes ? tooLarge(route.body.limitBytes) : undefined
 }
 
 function tooLarge(limitBytes: number): Refusal {
   return refuse('payload_too_large', `the body is larger than the ${limitBytes} bytes of this route; send less, in smaller batches`)
 }
 
-async function readBody(steps: Steps, limitBytes: number, request: Request, exchange: Exchange): Promise<Uint8Array | Refusal> {
-  const limits = { limitBytes, reserve: (bytes: number) => steps.reserve(exchange, bytes) }
+async function readBody(steps: Steps, limitBytes: number, exchange: Exchange): Promise<Uint8Array | Refusal> {
   try {
-    return await (exchange.peer.readBody ? exchange.peer.readBody(limits) : readRequestBody(request, limits))
+    return await exchange.call.readBody({ limitBytes, reserve: (bytes) => steps.reserve(exchange, bytes) })
   } catch (error) {
     if (!(error instanceof BodyError)) throw error
     if (error.kind === 'too_large') return tooLarge(limitBytes)
@@ -211,17 +210,16 @@ async function readBody(steps: Steps, limitBytes: number, request: Request, exch
   }
 }
 
-function respond(steps: Steps, request: Request, exchange: Exchange, answer: Answer): Response {
+function respond({ corsOrigins }: Steps, exchange: Exchange, answer: Answer): Answered {
   const headers: Record<string, string> = { ...commonHeaders, ...answer.headers }
-  if (steps.corsOrigins.length > 0) {
+  if (corsOrigins.length > 0) {
     headers.vary = 'Origin'
-    const origin = request.headers.get('origin')
-    if (origin !== null && steps.corsOrigins.includes(origin)) {
+    const origin = exchange.call.header('origin')
+    if (origin !== undefined && corsOrigins.includes(origin)) {
       headers['access-control-allow-origin'] = origin
       headers['access-control-expose-headers'] = 'RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Retry-After'
     }
   }
-  // Read back for the log, which the Response has no room for.
   exchange.code = answer.code
-  return new Response(answer.status === 204 || exchange.method === 'HEAD' ? null : answer.body, { status: answer.status, headers })
+  return { status: answer.status, headers, body: answer.status === 204 || exchange.call.method === 'HEAD' ? '' : answer.body }
 }

@@ -5,8 +5,9 @@
 import type { RegistryEntry } from '../../chain/questions.js'
 import type { Address, Hex } from '../../ports.js'
 import { type Candidate, type CandidateState, isActive, mayBecome, type Progress } from '../../protocol/candidate.js'
-import type { Position, StoredRecord } from '../../storage/record-log.js'
-import type { CandidateRef, Change, Slot, StoreInfo } from './ledger.js'
+import type { Position, RecordHead, StoredRecord } from '../../storage/record-log.js'
+import { type Entries, type Entry, newEntries } from './entries.js'
+import type { Change, Slot, StoreInfo } from './ledger.js'
 
 /** A candidate as the log holds it when it was admitted; its progress follows in records of its own. */
 export type ReceivedData = Omit<Candidate, 'progress'>
@@ -46,17 +47,6 @@ const kinds: Record<LedgerRecord['kind'], true> = {
 /** Whether this version understands a record kind. */
 export const knownKind = (kind: string): boolean => Object.hasOwn(kinds, kind)
 
-/** What stays in memory of every candidate: a million of these must fit. `live` only while it is active or its slot is open. */
-export interface Entry extends CandidateRef {
-  status: CandidateState
-  retryable: boolean
-  sequence: number
-  receivedAt: Position
-  /** Where its newest progress lies; -1 while there is none. */
-  progressAt: Position
-  live: Candidate | undefined
-}
-
 export interface LedgerState {
   info: StoreInfo | undefined
   admissionEnabled: boolean
@@ -65,10 +55,11 @@ export interface LedgerState {
   readonly allowlist: Map<Address, boolean>
   /** What operators added; `null` for what they took away. */
   readonly questions: Map<Hex, RegistryEntry | null>
-  readonly entries: Map<string, Entry>
-  readonly byIdentity: Map<string, Entry>
+  readonly entries: Entries
   /** Those whose body is in memory. */
   readonly live: Set<Entry>
+  /** What `activeOf` has found, until the next record about a candidate. */
+  active: readonly Candidate[] | undefined
   /** Active candidates by `proposer|roundKey` and by `proposer|nonce`. */
   readonly byRound: Map<string, Entry>
   readonly byNonce: Map<string, Entry>
@@ -87,9 +78,9 @@ export function emptyState(): LedgerState {
     finalized: undefined,
     allowlist: new Map(),
     questions: new Map(),
-    entries: new Map(),
-    byIdentity: new Map(),
+    entries: newEntries(),
     live: new Set(),
+    active: undefined,
     byRound: new Map(),
     byNonce: new Map(),
     slots: new Map(),
@@ -102,8 +93,36 @@ export function emptyState(): LedgerState {
 export const roundSlot = (proposer: Address, roundKey: string) => `${proposer}|${roundKey}`
 export const nonceSlot = (proposer: Address, nonce: string) => `${proposer}|${nonce}`
 
+/** The live candidates that did not fail, in order of admission; the same list until something changes. */
+export function activeOf(state: LedgerState): readonly Candidate[] {
+  if (state.active) return state.active
+  const found: Candidate[] = []
+  for (const { live, status } of state.live) if (live && status !== 'failed') found.push(live)
+  // A replay puts a failed one at the end of `live`.
+  state.active = found.sort((one, other) => one.sequence - other.sequence)
+  return state.active
+}
+
+type Head = readonly [id: string, identity: string, roundKey: string, sequence: number, status: CandidateState, retryable: boolean]
+
+/** The head of a `candidate.whole` record: all that stays in memory of one that has come to its end (T13). */
+export function headOf({ id, identity, round, sequence, progress }: Candidate): Head {
+  return [id, identity, round.key, sequence, progress.status, progress.status === 'failed' && progress.failure.retryable]
+}
+
+/** Takes in a candidate by its head alone, which only a compaction writes, and only of those that it finds ended. */
+function receiveEnded(state: LedgerState, head: RecordHead, position: Position): void {
+  const [id, identity, roundKey, sequence, status, retryable] = head as Head
+  state.entries.putEnded({ id, identity, roundKey, sequence, status, retryable, receivedAt: position, progressAt: -1, live: undefined })
+  state.nextSequence = Math.max(state.nextSequence, sequence + 1)
+}
+
 /** Folds one durable record into the state. Throws RangeError for a record that contradicts what came before it. */
 export function apply(state: LedgerState, record: StoredRecord): void {
+  if (record.kind === 'candidate.whole' && record.head !== undefined) {
+    receiveEnded(state, record.head, record.position)
+    return
+  }
   // Records are written by this program alone and carry checksums; their shape is trusted here (R11 guards the bytes).
   const event = { kind: record.kind, ...(record.data as object) } as LedgerRecord
   switch (event.kind) {
@@ -182,11 +201,11 @@ function receive(state: LedgerState, candidate: Candidate, position: Position): 
     progressAt: -1,
     live: candidate,
   }
-  const known = state.entries.get(entry.id)
+  const known = state.entries.near(entry.id)
   if (known) state.live.delete(known)
-  state.entries.set(entry.id, entry)
-  state.byIdentity.set(entry.identity, entry)
+  state.entries.put(entry)
   state.live.add(entry)
+  state.active = undefined
   state.nextSequence = Math.max(state.nextSequence, candidate.sequence + 1)
   if (isActive(entry.status)) index(state, entry, candidate)
   release(state, entry)
@@ -201,6 +220,7 @@ function progress(state: LedgerState, entry: Entry, next: Progress, position: Po
   entry.retryable = next.status === 'failed' && next.failure.retryable
   entry.progressAt = position
   entry.live = { ...candidate, progress: next }
+  state.active = undefined
   if (isActive(next.status)) index(state, entry, candidate)
   else unindex(state, entry, candidate)
   release(state, entry)
@@ -223,6 +243,8 @@ function release(state: LedgerState, entry: Entry): void {
   if (isActive(entry.status) || state.slotOf.has(entry.id)) return
   entry.live = undefined
   state.live.delete(entry)
+  state.active = undefined
+  state.entries.putEnded(entry)
 }
 
 function setSlot(state: LedgerState, slot: Slot): void {

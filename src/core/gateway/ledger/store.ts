@@ -3,13 +3,15 @@ import type { Address, Clock, Hex, Random } from '../../ports.js'
 import type { Candidate, Progress } from '../../protocol/candidate.js'
 import { ProposerError, StorageError } from '../../protocol/errors.js'
 import type { NewRecord, Position, RecordLog, RecordLogReader, StoredRecord } from '../../storage/record-log.js'
+import type { Entry } from './entries.js'
 import type { Admission, Change, Ledger, LedgerEvent, NewCandidate, StoreInfo } from './ledger.js'
 import { pastOf } from './past.js'
 import {
+  activeOf,
   apply,
   changeFault,
-  type Entry,
   emptyState,
+  headOf,
   type LedgerRecord,
   type LedgerState,
   nonceSlot,
@@ -141,8 +143,8 @@ export async function openLedger(ports: LedgerPorts, log: RecordLog, state: Ledg
     for (;;) {
       const copy = pendingByIdentity.get(candidate.identity)
       if (copy) return { kind: 'replayed', candidate: await copy.committed }
-      const known = state.byIdentity.get(candidate.identity)
-      if (known) return { kind: 'replayed', candidate: await wholeOf(log, known) }
+      const known = state.entries.byIdentity(candidate.identity)
+      if (known) return { kind: 'replayed', candidate: await wholeOf(log, state, known) }
       const round = roundSlot(candidate.proposer, candidate.round.key)
       const nonce = nonceSlot(candidate.proposer, candidate.nonce)
       const rival = pendingByRound.get(round) ?? pendingByNonce.get(nonce)
@@ -162,10 +164,10 @@ export async function openLedger(ports: LedgerPorts, log: RecordLog, state: Ledg
   async function replay(id: string): Promise<Candidate> {
     const known = state.entries.get(id)
     if (!known) throw new RangeError(`no candidate ${id}`)
-    if (!known.retryable) return wholeOf(log, known)
+    if (!known.retryable) return wholeOf(log, state, known)
     return inTurn(async () => {
       const entry = state.entries.get(id) ?? known
-      const candidate = await wholeOf(log, entry)
+      const candidate = await wholeOf(log, state, entry)
       const round = roundSlot(candidate.proposer, entry.roundKey)
       const nonce = nonceSlot(candidate.proposer, candidate.nonce)
       const taken =
@@ -243,7 +245,7 @@ export function ledgerReader(log: RecordLogReader, state: LedgerState, settings:
     admit: readOnly,
     replay: async (id: string) => {
       const entry = state.entries.get(id)
-      return entry ? wholeOf(log, entry) : readOnly()
+      return entry ? wholeOf(log, state, entry) : readOnly()
     },
     commit: readOnly,
     onChange: () => () => undefined,
@@ -259,7 +261,8 @@ function lookUps(state: LedgerState, log: RecordLogReader | RecordLog, settings:
       return 'failed' in log ? log.failed : undefined
     },
     get isFull() {
-      return 'closed' in log && log.closed
+      // A log that failed is closed too, and no room on the disk opens it again.
+      return 'closed' in log && log.closed && log.failed === undefined
     },
     get info() {
       return state.info
@@ -277,45 +280,46 @@ function lookUps(state: LedgerState, log: RecordLogReader | RecordLog, settings:
       return state.finalized
     },
     questions: state.questions,
-    byIdentity: (identity) => state.byIdentity.get(identity),
+    byIdentity: (identity) => state.entries.byIdentity(identity),
     byId: (id) => state.entries.get(id),
     activeInRound: (proposer, roundKey) => state.byRound.get(roundSlot(proposer, roundKey)),
     activeWithNonce: (proposer, nonce) => state.byNonce.get(nonceSlot(proposer, nonce)),
     eligible: (proposer) => state.allowlist.get(proposer) === true,
     get: async (id) => {
       const entry = state.entries.get(id)
-      return entry && wholeOf(log, entry)
+      return entry && wholeOf(log, state, entry)
     },
-    active: () =>
-      [...state.live]
-        .sort((a, b) => a.sequence - b.sequence)
-        .flatMap((entry) => (entry.live && entry.status !== 'failed' ? [entry.live] : [])),
+    active: () => activeOf(state),
     slots: () => [...state.slots.values()].sort((a, b) => a.nonce - b.nonce),
     highestNonce: (executor) => state.highestNonce.get(executor) ?? -1,
   }
 }
 
 /** A candidate from memory, or from its two records. */
-async function wholeOf(log: Pick<RecordLog, 'read'>, entry: Entry): Promise<Candidate> {
-  for (;;) {
-    if (entry.live) return entry.live
-    const { receivedAt, progressAt } = entry
+async function wholeOf(log: Pick<RecordLog, 'read'>, state: LedgerState, known: Entry): Promise<Candidate> {
+  for (let entry = known; ; ) {
     try {
-      const received = asEvent(await log.read(receivedAt))
-      const newest = progressAt < 0 ? undefined : asEvent(await log.read(progressAt))
-      if (received.kind !== 'candidate.received' && received.kind !== 'candidate.whole') throw misplaced(entry, receivedAt)
-      let progress: Progress = received.kind === 'candidate.whole' ? received.candidate.progress : { status: 'received' }
-      if (newest) {
-        if (newest.kind !== 'candidate.progress' || newest.id !== entry.id) throw misplaced(entry, progressAt)
-        progress = newest.progress
-      }
-      return { ...received.candidate, progress }
+      return entry.live ?? (await readWhole(log, entry))
     } catch (error) {
-      // A compaction moved the records between the look-up and the read: the entry knows the new place.
-      const moved = error instanceof ProposerError && error.code === 'position_retired' && entry.receivedAt !== receivedAt
-      if (!moved) throw error
+      // A compaction moved the records between the look-up and the read: the state knows the new place.
+      const now = error instanceof ProposerError && error.code === 'position_retired' ? state.entries.get(entry.id) : undefined
+      if (now === undefined || now.receivedAt === entry.receivedAt) throw error
+      entry = now
     }
   }
+}
+
+async function readWhole(log: Pick<RecordLog, 'read'>, entry: Entry): Promise<Candidate> {
+  const { receivedAt, progressAt } = entry
+  const received = asEvent(await log.read(receivedAt))
+  const newest = progressAt < 0 ? undefined : asEvent(await log.read(progressAt))
+  if (received.kind !== 'candidate.received' && received.kind !== 'candidate.whole') throw misplaced(entry, receivedAt)
+  if (newest === undefined) {
+    const progress: Progress = received.kind === 'candidate.whole' ? received.candidate.progress : { status: 'received' }
+    return { ...received.candidate, progress }
+  }
+  if (newest.kind !== 'candidate.progress' || newest.id !== entry.id) throw misplaced(entry, progressAt)
+  return { ...received.candidate, progress: newest.progress }
 }
 
 const asEvent = (record: StoredRecord) => ({ kind: record.kind, ...(record.data as object) }) as LedgerRecord
@@ -342,7 +346,7 @@ function refuseOtherChain(info: StoreInfo | undefined, { chainId, genesisHash = 
  * Appends go on meanwhile; a crash leaves the old or the new files whole.
  */
 export async function compactLedger(log: RecordLog, state: LedgerState, keepSinceMs = 0): Promise<void> {
-  let kept: { entry: Entry; receivedAt: Position; progressAt: Position }[] = []
+  let kept: ReturnType<LedgerState['entries']['cut']> | undefined
   let ahead = 0
   await log.compact(
     () => {
@@ -364,22 +368,19 @@ export async function compactLedger(log: RecordLog, state: LedgerState, keepSinc
         ...[...state.slots.values()].map((slot) => ({ kind: 'slot.opened', slot, folded: true }) as const),
       ]
       ahead = head.length
-      kept = [...state.entries.values()].map((entry) => ({ entry, receivedAt: entry.receivedAt, progressAt: entry.progressAt }))
-      const atCut = kept.map(({ entry, receivedAt, progressAt }) => ({ ...entry, receivedAt, progressAt }))
+      const atCut = state.entries.cut()
+      kept = atCut
       const past = pastOf(log.scan(), { ...state, live: new Set(state.live), slots: new Map(state.slots) }, keepSinceMs)
       return (async function* () {
         for (const record of head) yield toRecord(record)
-        for (const entry of atCut) yield toRecord({ kind: 'candidate.whole', candidate: await wholeOf(log, entry), folded: true })
+        for (const entry of atCut.entries()) {
+          const candidate = entry.live ?? (await readWhole(log, entry))
+          const record = toRecord({ kind: 'candidate.whole', candidate, folded: true })
+          yield entry.live === undefined ? { ...record, head: headOf(candidate) } : record
+        }
         for await (const record of past) yield toRecord(record)
       })()
     },
-    (ordinal, position) => {
-      const held = kept[ordinal - ahead]
-      if (!held) return
-      const { entry, receivedAt, progressAt } = held
-      // Revived since the cut: its newer record stays where it is.
-      if (entry.receivedAt === receivedAt) entry.receivedAt = position
-      if (entry.progressAt === progressAt) entry.progressAt = -1
-    },
+    (ordinal, position) => kept?.moved(ordinal - ahead, position),
   )
 }

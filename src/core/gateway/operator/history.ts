@@ -72,7 +72,10 @@ export interface History {
 type SlotFacts = Pick<Slot, 'nonce' | 'executor' | 'candidateIds'> & { readonly attempts: Map<Hex, KnownAttempt> }
 type KnownAttempt = ShownAttempt & { sent: boolean }
 
-function signedAs(attempt: ShownAttempt, before: KnownAttempt | undefined): SignedAs {
+type Compared = Pick<SlotAttempt, 'kind' | 'candidateIds' | 'maxFeePerGas'>
+
+/** What a transaction is, by the one that was signed before it under its nonce. Source: robustness §3. */
+export function signedAs(attempt: Compared, before: (Compared & { readonly sent: boolean }) | undefined): SignedAs {
   if (attempt.kind === 'cancel') return 'cancel'
   if (before === undefined) return 'first'
   if (attempt.candidateIds.length < before.candidateIds.length) return 'trim'

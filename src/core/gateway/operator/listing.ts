@@ -3,6 +3,7 @@ import type { Address, Hex } from '../../ports.js'
 import { type Candidate, failures, instant } from '../../protocol/candidate.js'
 import { outcomeOf } from '../../protocol/proposal.js'
 import type { StoredRecord } from '../../storage/record-log.js'
+import type { SlotAttempt } from '../ledger/ledger.js'
 import { toldBy } from '../ledger/past.js'
 import { submissionOf } from '../pipeline/progress.js'
 
@@ -51,6 +52,8 @@ export interface MinedFacts {
   readonly status: 'success' | 'reverted'
   readonly gasUsed: string
   readonly gasPriceWei: string | undefined
+  /** Candidates that share it; `undefined` where a compaction has dropped what it carried. */
+  readonly carried: number | undefined
 }
 
 export interface Receipts {
@@ -64,7 +67,7 @@ export interface Receipts {
 export function createReceipts(): Receipts {
   const byHash = new Map<Hex, MinedFacts>()
   const cancellations = new Map<string, MinedFacts & { readonly hash: Hex }>()
-  const open = new Map<string, { readonly candidateIds: readonly string[]; readonly cancels: Set<Hex> }>()
+  const open = new Map<string, { readonly candidateIds: readonly string[]; readonly attempts: Map<Hex, SlotAttempt> }>()
   return {
     byHash,
     cancellations,
@@ -72,19 +75,22 @@ export function createReceipts(): Receipts {
       const { event } = toldBy(record)
       switch (event.kind) {
         case 'slot.opened': {
-          const cancels = event.slot.attempts.flatMap(({ kind, hash }) => (kind === 'cancel' ? [hash] : []))
-          open.set(event.slot.id, { candidateIds: event.slot.candidateIds, cancels: new Set(cancels) })
+          const { id, candidateIds, attempts } = event.slot
+          open.set(id, { candidateIds, attempts: new Map(attempts.map((attempt) => [attempt.hash, attempt])) })
           return
         }
         case 'slot.attempt':
-          if (event.attempt.kind === 'cancel') open.get(event.slotId)?.cancels.add(event.attempt.hash)
+          open.get(event.slotId)?.attempts.set(event.attempt.hash, event.attempt)
           return
         case 'slot.mined': {
           const { hash, blockNumber, blockHash, status, gasUsed, gasPriceWei } = event
-          const facts = { blockNumber, blockHash, status, gasUsed, gasPriceWei }
-          byHash.set(hash, facts)
           const slot = open.get(event.slotId)
-          if (slot?.cancels.has(hash) === true) for (const id of slot.candidateIds) cancellations.set(id, { hash, ...facts })
+          const attempt = slot?.attempts.get(hash)
+          // A cancellation is paid for all whose nonce it gives back.
+          const sharing = attempt?.kind === 'cancel' ? slot?.candidateIds : attempt?.candidateIds
+          const facts = { blockNumber, blockHash, status, gasUsed, gasPriceWei, carried: sharing?.length }
+          byHash.set(hash, facts)
+          if (attempt?.kind === 'cancel') for (const id of sharing ?? []) cancellations.set(id, { hash, ...facts })
           return
         }
         case 'slot.closed':
@@ -98,7 +104,7 @@ const timeOrNull = (ms: number | null | undefined) => (ms === null || ms === und
 
 /**
  * A candidate as one flat row, for lists and accounting. Amounts in raw units, gas in wei, as decimal strings. A transaction, and the
- * cancellation of a nonce, may be shared with others: their gas stands in the row of each.
+ * cancellation of a nonce, may be shared with others: their whole gas stands in the row of each, and `carried` says by how many to divide it.
  */
 export function candidateRow(candidate: Candidate, slug: string | undefined, receipts: Pick<Receipts, 'byHash' | 'cancellations'>) {
   const { progress, round } = candidate
@@ -142,6 +148,8 @@ export function candidateRow(candidate: Candidate, slug: string | undefined, rec
     failure_detail: failure?.detail ?? null,
     retryable: failure?.retryable ?? null,
     next_action: failure === undefined ? null : failures[failure.code].nextAction,
+    carried: mined?.carried ?? null,
+    cancellation_carried: cancelled?.carried ?? null,
   }
 }
 export type CandidateRow = ReturnType<typeof candidateRow>

@@ -1,12 +1,28 @@
 /** The `Chain` port over several nodes: what one node may tell alone, and what needs the word of the others (R14–R16, robustness §7.3). */
-import { z } from 'zod'
+import type { z } from 'zod'
 import { type BlockHeader, type Chain, ChainError, type ChainLog, type Hex } from '../../ports.js'
 import { isMissingState } from '../rpc-errors.js'
 import { mayHold, mayMatch } from './bloom.js'
 import type { NodeHealth } from './node-table.js'
 import { type Asked, createRouter, type Router, type RouterOptions } from './router.js'
 import { sendToAll } from './sending.js'
-import { blockTag, callObject, Header, HexData, headerOf, Log, logOf, lower, Quantity, Receipt, receiptOf, Transaction } from './shapes.js'
+import {
+  blockTag,
+  Count,
+  callObject,
+  Header,
+  HexData,
+  headerOf,
+  headerOfBlock,
+  type Log,
+  logOf,
+  logsWithin,
+  lower,
+  Quantity,
+  receiptFor,
+  receiptOf,
+  transactionWith,
+} from './shapes.js'
 import type { Transport } from './transport.js'
 
 /** A chain and the nodes that it is read from. */
@@ -53,11 +69,12 @@ export function chainOver(transports: readonly Transport[], options: RouterOptio
   }
 
   const block = async (at: BlockAt): Promise<BlockHeader | null> => {
-    const asked = { method: 'eth_getBlockByNumber', params: [blockTag(at), false], shape: Header.nullable() }
+    const named = { method: 'eth_getBlockByNumber', params: [blockTag(at), false] }
     if (typeof at === 'bigint') {
-      const found = await askForAny(asked)
+      const found = await askForAny({ ...named, shape: headerOfBlock(at) })
       return found && headerOf(found)
     }
+    const asked = { ...named, shape: Header.nullable() }
     await router.ready()
     const { result, index } = await router.ask(asked).catch((error: unknown) => {
       // All on one other chain: of ours they know no block. `chainId` says why, which closes the view at once instead of by age.
@@ -84,7 +101,7 @@ export function chainOver(transports: readonly Transport[], options: RouterOptio
     const asked = {
       method: 'eth_getLogs',
       params: [{ fromBlock: blockTag(fromBlock), toBlock: blockTag(toBlock), address: addresses, ...(topics ? { topics } : {}) }],
-      shape: z.array(Log),
+      shape: logsWithin(fromBlock, toBlock, addresses),
     }
     const { result, index } = await router.ask(asked)
     if (result.length > 0 || isExcluded(filter)) return result.map(logOf)
@@ -124,7 +141,7 @@ export function chainOver(transports: readonly Transport[], options: RouterOptio
     async chainId() {
       await router.ready()
       try {
-        return Number(await quantity('eth_chainId'))
+        return Number(await ask('eth_chainId', [], Count))
       } catch (error) {
         // All on one other chain: that is the answer, and the caller knows what it means.
         const other = table.otherChainId()
@@ -138,7 +155,7 @@ export function chainOver(transports: readonly Transport[], options: RouterOptio
     code: async (address, at = 'latest') => lower(await ask('eth_getCode', [address, blockTag(at)], HexData)),
     balance: (address) => quantity('eth_getBalance', [address, 'latest']),
     async transactionCount(address, at) {
-      const asked = { method: 'eth_getTransactionCount', params: [address, at], shape: Quantity }
+      const asked = { method: 'eth_getTransactionCount', params: [address, at], shape: Count }
       const { result, index } = await router.ask(asked)
       if (at === 'pending') return Number(BigInt(result))
       // A count that is too high would free or skip a nonce for good (R15); one that is too low only makes us wait.
@@ -158,14 +175,14 @@ export function chainOver(transports: readonly Transport[], options: RouterOptio
       }
     },
     async receipt(hash) {
-      const found = await askForAny({ method: 'eth_getTransactionReceipt', params: [hash], shape: Receipt.nullable() })
+      const found = await askForAny({ method: 'eth_getTransactionReceipt', params: [hash], shape: receiptFor(hash) })
       return found && receiptOf(found)
     },
     async hasTransaction(hash) {
-      return (await askForAny({ method: 'eth_getTransactionByHash', params: [hash], shape: Transaction.nullable() })) !== null
+      return (await askForAny({ method: 'eth_getTransactionByHash', params: [hash], shape: transactionWith(hash) })) !== null
     },
     async calldata(hash) {
-      const found = await askForAny({ method: 'eth_getTransactionByHash', params: [hash], shape: Transaction.nullable() })
+      const found = await askForAny({ method: 'eth_getTransactionByHash', params: [hash], shape: transactionWith(hash) })
       return found && lower(found.input)
     },
     send: (raw) => sendToAll(router, raw),
@@ -177,7 +194,7 @@ export function chainOver(transports: readonly Transport[], options: RouterOptio
 /** The logs as another node tells them; `undefined` where it does not have the block yet or cannot tell so much at once. */
 async function secondLook(router: Router, index: number, toBlock: bigint, asked: Asked<z.infer<typeof Log>[]>) {
   try {
-    const header = { method: 'eth_getBlockByNumber', params: [blockTag(toBlock), false], shape: Header.nullable() }
+    const header = { method: 'eth_getBlockByNumber', params: [blockTag(toBlock), false], shape: headerOfBlock(toBlock) }
     const [found, logs] = await Promise.all([router.askNode(index, header), router.askNode(index, asked)])
     return found === null ? undefined : logs
   } catch (error) {

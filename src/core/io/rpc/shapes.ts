@@ -3,6 +3,12 @@ import { z } from 'zod'
 import type { BlockHeader, ChainCall, ChainLog, ChainReceipt, Hex } from '../../ports.js'
 
 export const Quantity = z.string().regex(/^0x[0-9a-fA-F]{1,64}$/)
+/** A quantity that becomes a number: beyond 2^53 it would be another one without a word (R16). */
+export const Count = z
+  .string()
+  // abort: on other text the refinement would throw.
+  .regex(/^0x[0-9a-fA-F]{1,64}$/, { abort: true })
+  .refine((text) => BigInt(text) <= BigInt(Number.MAX_SAFE_INTEGER))
 export const HexData = z.string().regex(/^0x([0-9a-fA-F]{2})*$/)
 export const Bytes32 = z.string().regex(/^0x[0-9a-fA-F]{64}$/)
 export const Header = z.object({
@@ -22,18 +28,37 @@ export const Log = z.object({
   blockNumber: Quantity,
   blockHash: Bytes32,
   transactionHash: Bytes32,
-  logIndex: Quantity,
+  logIndex: Count,
 })
 export const Receipt = z.object({
   transactionHash: Bytes32,
   blockNumber: Quantity,
   blockHash: Bytes32,
-  status: Quantity,
+  status: z.string().regex(/^0x0*[01]$/),
   gasUsed: Quantity,
   effectiveGasPrice: Quantity.nullish(),
   logs: z.array(Log),
 })
 export const Transaction = z.object({ hash: Bytes32, input: HexData.default('0x') })
+
+// An answer about something else than was asked for, such as a proxy that mixes up its callers gives, is none (R16).
+/** The header of exactly this block, or `null`. */
+export const headerOfBlock = (number: bigint) =>
+  Header.refine((found) => isQuantity(found.number) && BigInt(found.number) === number).nullable()
+/** The receipt of exactly this transaction, or `null`. */
+export const receiptFor = (hash: Hex) => Receipt.refine((found) => lower(found.transactionHash) === hash).nullable()
+/** Exactly this transaction, or `null`. */
+export const transactionWith = (hash: Hex) => Transaction.refine((found) => lower(found.hash) === hash).nullable()
+/** Logs of these contracts in these blocks only. */
+export const logsWithin = (fromBlock: bigint, toBlock: bigint, addresses: readonly Hex[]) =>
+  z.array(
+    Log.refine(({ address, blockNumber }) => {
+      if (!isQuantity(blockNumber) || (addresses.length > 0 && !addresses.includes(lower(address)))) return false
+      return BigInt(blockNumber) >= fromBlock && BigInt(blockNumber) <= toBlock
+    }),
+  )
+// A refinement sees fields that have been found malformed already.
+const isQuantity = (text: string) => Quantity.safeParse(text).success
 
 /** Hex as the port has it: lowercase. */
 export const lower = (hex: string): Hex => hex.toLowerCase() as Hex

@@ -3,7 +3,8 @@ import { Agent, fetch } from 'undici'
 import { z } from 'zod'
 import { ChainError } from '../../ports.js'
 import { quoteWords } from '../../protocol/node-words.js'
-import { type Conceal, chainErrorOf, safeText } from '../rpc-errors.js'
+import { type Conceal, concealing } from '../../protocol/url-secrets.js'
+import { chainErrorOf, safeText } from '../rpc-errors.js'
 
 export interface RpcCall {
   readonly method: string
@@ -166,50 +167,4 @@ function wholeError(status: number, answer: unknown, conceal: Conceal): string {
   const coded = status >= 400 ? `HTTP ${status}` : undefined
   if (parsed.success) return `${coded ?? 'it refused the request'}: ${quoteWords(safeText(parsed.data.error.message, conceal))}`
   return coded ?? 'the answer carries no known id'
-}
-
-/** Shorter path segments are words like `v2`; keys are longer. */
-const segmentAtLeast = 6
-/** Shorter values are concealed only where they stand alone, or every message would be full of holes. */
-const anywhereAtLeast = 4
-
-/**
- * Conceals what is secret in the URLs, as it is and percent-decoded: user, password, both as Basic credentials, path segments and values
- * of the query (R5). Throws nothing.
- */
-function concealing(urls: readonly string[]): Conceal {
-  const secrets = new Set<string>()
-  const add = (text: string, atLeast = 1) => {
-    for (const form of [text, decoded(text)]) if (form.length >= atLeast) secrets.add(form)
-  }
-  for (const text of urls) {
-    const { username, password, pathname, search, hash } = new URL(text)
-    for (const part of [username, password, ...search.slice(1).split('&').flatMap(queryValues), hash.slice(1)]) add(part)
-    for (const segment of pathname.split('/')) add(segment, segmentAtLeast)
-    if (password !== '') add(Buffer.from(`${decoded(username)}:${decoded(password)}`).toString('base64'))
-  }
-  if (secrets.size === 0) return (same) => same
-  // The longest first: one may be part of another.
-  const forms = [...secrets].sort((one, other) => other.length - one.length).map(patternOf)
-  const pattern = new RegExp(forms.join('|'), 'giu')
-  return (text) => text.replace(pattern, '[hidden]')
-}
-
-const queryValues = (pair: string) => {
-  const split = pair.indexOf('=')
-  return [pair.slice(split + 1), pair.slice(split + 1).replaceAll('+', ' ')]
-}
-
-function patternOf(secret: string): string {
-  const literal = secret.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&')
-  return secret.length >= anywhereAtLeast ? literal : `(?<![\\p{L}\\p{N}])${literal}(?![\\p{L}\\p{N}])`
-}
-
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text)
-  } catch {
-    // A stray percent sign stands for itself.
-    return text
-  }
 }

@@ -11,6 +11,8 @@ import { ProposerError } from '../../protocol/errors.js'
 import { readJson } from '../../protocol/json.js'
 import { commonHeaders } from '../../protocol/refusal.js'
 import { createMetrics, type MetricsParts } from './admin-metrics.js'
+import { pageFiles } from './admin-page.js'
+import { createPageEvents, mostReaders, type PageEvents, type PageSource } from './admin-page-events.js'
 import { linger, readIncoming, restIsLarge } from './incoming-body.js'
 import { serverSettings, socketSettings } from './listener.js'
 
@@ -29,6 +31,10 @@ export interface AdminOptions extends MetricsParts {
   readonly port: number
   /** Without one there is nothing to act on. */
   readonly desk?: AdminDesk
+  /** What the operator's page shows; without it there is none. */
+  readonly page?: PageSource
+  /** How often the page's figures are looked at; default: once a second. */
+  readonly pageEveryMs?: number
 }
 
 export interface AdminListener {
@@ -51,11 +57,15 @@ interface AdminAnswer {
 /** Listens on 127.0.0.1. Rejects with node's error where the port cannot be had. */
 export async function listenAdmin(options: AdminOptions): Promise<AdminListener> {
   const metrics = createMetrics(options)
+  const events = options.page && createPageEvents(options.page, options.pageEveryMs)
+  const parts: Parts = { options, metrics, page: options.page && events && { source: options.page, events } }
   const server = createServer({ ...serverSettings }, (incoming, response) => {
     // Whoever has gone needs no answer.
     response.on('error', () => undefined)
-    answer(options, metrics, incoming, response).then(
-      async ({ status, body, headers }) => {
+    answer(parts, incoming, response).then(
+      async (answered) => {
+        if (answered === 'streaming') return
+        const { status, body, headers } = answered
         const close = restIsLarge(incoming)
         response.writeHead(status, { ...commonHeaders, ...headers, ...(close ? { connection: 'close' } : {}) })
         if (close) await linger(incoming)
@@ -79,24 +89,37 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener>
   return {
     url: `http://127.0.0.1:${port}`,
     port,
-    close: () =>
-      new Promise((resolve) => {
+    async close() {
+      await events?.end()
+      await new Promise<void>((resolve) => {
         server.close(() => resolve())
         server.closeAllConnections()
-      }),
+      })
+    },
   }
 }
 
-async function answer(options: AdminOptions, metrics: Registry, incoming: IncomingMessage, response: ServerResponse): Promise<AdminAnswer> {
+interface Parts {
+  readonly options: AdminOptions
+  readonly metrics: Registry
+  readonly page: Page | undefined
+}
+
+interface Page {
+  readonly source: PageSource
+  readonly events: PageEvents
+}
+
+async function answer(parts: Parts, incoming: IncomingMessage, response: ServerResponse): Promise<AdminAnswer | 'streaming'> {
   const { url = '', method } = incoming
   const hosts = incoming.rawHeaders.filter((_, index) => index % 2 === 0 && /^host$/i.test(incoming.rawHeaders[index] ?? ''))
   const { host } = incoming.headers
   if (hosts.length !== 1 || host === undefined || !loopbackHost.test(host))
     return refused(400, 'bad_request', 'the admin listener answers to loopback names only')
-  const { desk } = options
-  const look = lookAt(options, metrics, url)
+  const { desk } = parts.options
+  const look = lookAt(parts, url, incoming, response)
   const act = desk && Object.hasOwn(desk.acts, url) ? desk.acts[url] : undefined
-  if (!look && !act) return refused(404, 'route_not_found', `the admin listener has ${routesOf(desk).join(', ')}`)
+  if (!look && !act) return refused(404, 'route_not_found', `the admin listener has ${routesOf(parts.options).join(', ')}`)
   const allowed = look ? 'GET' : 'POST'
   if (method !== allowed) {
     return { ...refused(405, 'method_not_allowed', `this route takes ${allowed} only`), headers: { allow: allowed } }
@@ -106,7 +129,8 @@ async function answer(options: AdminOptions, metrics: Registry, incoming: Incomi
   return acted(desk, act, incoming, response)
 }
 
-const routesOf = (desk: AdminDesk | undefined) => [
+const routesOf = ({ desk, page }: AdminOptions) => [
+  ...(page ? ['/', eventsPath, '/operator/candidates/<candidate-id>'] : []),
   '/healthz',
   '/readyz',
   '/metrics',
@@ -114,7 +138,20 @@ const routesOf = (desk: AdminDesk | undefined) => [
   ...Object.keys(desk?.acts ?? {}),
 ]
 
-function lookAt(options: AdminOptions, metrics: Registry, url: string): (() => Promise<AdminAnswer>) | undefined {
+const eventsPath = '/operator/events'
+/** An id needs no escapes, so the path is not decoded; beside it stand the acts on candidates. */
+const candidatePath = /^\/operator\/candidates\/([0-9a-f-]{36})$/
+
+function lookAt(
+  { options, metrics, page }: Parts,
+  url: string,
+  incoming: IncomingMessage,
+  response: ServerResponse,
+): (() => Promise<AdminAnswer | 'streaming'>) | undefined {
+  if (page && Object.hasOwn(pageFiles, url)) return async () => ({ status: 200, ...pageFile(url) })
+  if (page && url === eventsPath) return async () => streamed(page.events, incoming, response)
+  const [, id] = page ? (candidatePath.exec(url) ?? []) : []
+  if (page && id !== undefined) return () => candidateAt(page.source, id)
   switch (url) {
     case '/metrics':
       return async () => ({ status: 200, body: await metrics.metrics(), headers: { 'content-type': metrics.contentType } })
@@ -130,6 +167,32 @@ function lookAt(options: AdminOptions, metrics: Registry, url: string): (() => P
       const look = Object.hasOwn(looks, url) ? looks[url] : undefined
       return look && (async () => ({ status: 200, body: JSON.stringify(look()) }))
     }
+  }
+}
+
+function pageFile(path: string): Pick<AdminAnswer, 'body' | 'headers'> {
+  const file = pageFiles[path]
+  if (file === undefined) throw new RangeError(`the page has no file ${path}`)
+  return file
+}
+
+/** A page of another site gets to read nothing, but could keep the few places of readers taken. */
+function streamed(events: PageEvents, incoming: IncomingMessage, response: ServerResponse): AdminAnswer | 'streaming' {
+  const site = incoming.headers['sec-fetch-site']
+  if (site !== undefined && site !== 'same-origin' && site !== 'none') return refused(403, 'bad_request', 'events are for this page only')
+  const begin = () => response.writeHead(200, { ...commonHeaders, 'content-type': 'text/event-stream' })
+  if (events.add(response, begin)) return 'streaming'
+  return { ...refused(503, 'server_busy', `${mostReaders} pages are open already; close one`), headers: { 'retry-after': '5' } }
+}
+
+async function candidateAt(source: PageSource, id: string): Promise<AdminAnswer> {
+  try {
+    const told = await source.candidate(id)
+    if (told) return { status: 200, body: JSON.stringify(told) }
+    return refused(404, 'candidate_not_found', 'the store has no candidate of this id')
+  } catch (error) {
+    if (!(error instanceof ProposerError)) throw error
+    return refused(error.meta.httpStatus ?? 500, error.code, error.detail)
   }
 }
 

@@ -64,11 +64,11 @@ export function createMeters(): Meters {
   for (const code of Object.keys(failures)) ended.inc({ outcome: 'failed', code }, 0)
   const signed = new Counter({
     name: 'proposer_executor_signed_total',
-    help: 'Transactions signed: the first of a nonce, its fee bumps, those with fewer proposals, and cancels',
+    help: 'Transactions signed: the first of a nonce, its fee bumps, those with fewer proposals, those made anew, and cancels',
     labelNames: ['as'],
     registers,
   })
-  for (const as of ['first', 'fee_bump', 'trim', 'cancel']) signed.inc({ as }, 0)
+  for (const as of ['first', 'fee_bump', 'trim', 'anew', 'cancel']) signed.inc({ as }, 0)
   const settled = new Counter({
     name: 'proposer_executor_transactions_total',
     help: 'Executor nonces settled in finalized state, by how they ended; foreign is a transaction that is not ours',
@@ -232,6 +232,9 @@ function hostGauges(put: Put, { vitals, storeBytes, droppedLines }: HostFigures,
     'proposer_executor_paid_proposals',
     'About so many single proposals that balance pays for at the gas price of the head',
     executor(({ paidProposals }) => paidProposals),
+  )
+  put('proposer_admission_enabled', '0 while nobody is admitted, by `operator pause` or by admission.enabled', () =>
+    vitals().admissionEnabled ? 1 : 0,
   )
   put('proposer_store_bytes', 'Size of the store on disk', storeBytes)
   put('proposer_store_full', '1 while the disk of the store is full', () => (vitals().store.isFull ? 1 : 0))

@@ -1,12 +1,12 @@
 /**
- * The gateway's HTTP listener: node:http with the settings of robustness §5, the raw rules of §4 that need what was on the wire, and a
- * bridge to a `Request` → `Response` handler.
+ * The gateway's HTTP listener: node:http with the settings of robustness §5, and the raw rules of §4 that need what was on the wire. What a
+ * call is answered with is the handler's.
  */
 import { randomUUID } from 'node:crypto'
 import { createServer, type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Duplex } from 'node:stream'
-import type { Peer, RequestRecord } from '../../protocol/call.js'
+import type { Answered, Call, RequestRecord } from '../../protocol/call.js'
 import { commonHeaders, type Refusal, refusalBody, refuse } from '../../protocol/refusal.js'
 import { announcesBody, linger, readIncoming, restIsLarge } from './incoming-body.js'
 
@@ -30,6 +30,11 @@ export const socketSettings = {
   maxConnections: 1_024,
   /** Any other value silently drops later headers, Content-Length included; 16 KiB is the bound, and we count ourselves. */
   maxHeadersCount: 0,
+  /**
+   * Calls of one connection that wait for the answer to the one before. Node dispatches whatever a chunk of 64 KiB holds at once: 1,600
+   * calls, each of whose answers is kept for a caller who reads none of them.
+   */
+  waitingCalls: 32,
 } as const
 
 /** Counted in rawHeaders (robustness §4). */
@@ -41,8 +46,8 @@ export interface ListenOptions {
   readonly host: string
   /** 0 takes a free one. */
   readonly port: number
-  /** Never rejects. */
-  readonly handler: (request: Request, peer: Peer) => Promise<Response>
+  /** Never rejects. Without an answer the connection is reset: only a fault script asks for that. */
+  readonly handler: (call: Call) => Promise<Answered | undefined>
   /** Told of each call that was refused before it reached the handler; 408 has no code, it is node's own. */
   readonly onRefused?: (record: RequestRecord) => void
   /** Shorter times, for tests. */
@@ -68,15 +73,35 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   const newest = new WeakMap<Duplex, { incoming: IncomingMessage; response: ServerResponse }>()
   let closing = false
 
-  const serve = (incoming: IncomingMessage, response: ServerResponse) => {
-    newest.set(incoming.socket, { incoming, response })
-    // The answer to a connection that is gone is nobody's any more; the handler has done its part.
-    response.on('error', () => undefined)
+  /** The calls of each connection that has one in work, behind that one. */
+  const waiting = new WeakMap<Duplex, (() => void)[]>()
+
+  const begin = (incoming: IncomingMessage, response: ServerResponse) => {
+    // After the answer, and where the connection went before it.
+    response.once('close', () => next(incoming.socket))
     answer(options, incoming, response, () => closing).catch((error: unknown) => {
       // Only a bug gets here. Without an answer the caller sees a cut connection and replays, which is right for an unknown outcome.
       response.destroy()
       throw error
     })
+  }
+  const next = (socket: Duplex) => {
+    const call = waiting.get(socket)?.shift()
+    // Nobody would get the answer.
+    if (call && socket.writable) call()
+    else waiting.delete(socket)
+  }
+  const serve = (incoming: IncomingMessage, response: ServerResponse) => {
+    const { socket } = incoming
+    newest.set(socket, { incoming, response })
+    // The answer to a connection that is gone is nobody's any more; the handler has done its part.
+    response.on('error', () => undefined)
+    const behind = waiting.get(socket)
+    if (!behind) {
+      waiting.set(socket, [])
+      begin(incoming, response)
+    } else if (behind.length < socketSettings.waitingCalls) behind.push(() => begin(incoming, response))
+    else socket.destroy()
   }
   server.on('request', serve)
   server.on('checkContinue', serve)
@@ -90,7 +115,8 @@ export async function listen(options: ListenOptions): Promise<Listener> {
     const call = newest.get(socket)
     const refuseCaller = () => {
       if (!socket.writable) {
-        socket.destroy()
+        // The parser refuses each further chunk anew: an answer that is on its way has its own end, and a reset would overtake it.
+        if (!socket.writableEnded) socket.destroy()
         return
       }
       const late = error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
@@ -139,60 +165,27 @@ export async function listen(options: ListenOptions): Promise<Listener> {
 }
 
 async function answer(options: ListenOptions, incoming: IncomingMessage, response: ServerResponse, closing: () => boolean): Promise<void> {
-  const { socket } = incoming
-  const address = socket.remoteAddress ?? ''
-  const method = incoming.method ?? ''
-  const fault = framingFault(incoming)
-  const head = headOf(incoming)
-  const refused = fault ?? (head instanceof Request ? undefined : head)
+  const { socket, headers, method = '', url = '' } = incoming
+  const refused = framingFault(incoming)
   // Work may take longer than an idle socket may stay: a cut connection would hide what was admitted.
   socket.setTimeout(0)
-  const answered = await options.handler(head instanceof Request ? head : new Request(nowhere), {
-    address,
+  const answered = await options.handler({
     method,
-    target: incoming.url ?? '',
-    ...(refused ? { refused } : {}),
+    target: url,
+    address: socket.remoteAddress ?? '',
+    header(name) {
+      const value = headers[name]
+      return value === undefined ? undefined : String(value)
+    },
     readBody: (limits) => readIncoming(incoming, response, limits),
+    ...(refused ? { refused } : {}),
   })
-  const body = new Uint8Array(await answered.arrayBuffer())
+  if (answered === undefined) {
+    socket.resetAndDestroy()
+    return
+  }
   socket.setTimeout(socketSettings.timeoutMs)
-  await send(
-    incoming,
-    response,
-    answered.status,
-    Object.fromEntries(answered.headers),
-    body,
-    closing() || answered.status === 413 || refused !== undefined,
-  )
-}
-
-/** A `Request` needs an absolute URL; the target goes beside it. */
-const nowhere = 'http://gateway.invalid/'
-
-/** The headers that anything here looks at. */
-const usedHeaders = [
-  'content-type',
-  'content-encoding',
-  'content-length',
-  'expect',
-  'origin',
-  'x-forwarded-for',
-  'access-control-request-method',
-] as const
-
-/** The call's head as a `Request`; what a `Request` cannot carry goes beside it. */
-function headOf(incoming: IncomingMessage): Request | Refusal {
-  const headers: Record<string, string> = {}
-  for (const name of usedHeaders) {
-    const value = incoming.headers[name]
-    if (value !== undefined) headers[name] = String(value)
-  }
-  try {
-    return new Request(nowhere, { headers })
-  } catch {
-    // Whatever fetch's rules for header values refuse, the caller sent.
-    return refuse('bad_request', 'a header has a value that is not allowed')
-  }
+  await send(incoming, response, answered, closing() || answered.status === 413 || refused !== undefined)
 }
 
 /** What node's parser lets through and we do not (robustness §4). */
@@ -222,16 +215,14 @@ function parserRefusal(code: string | undefined): Refusal {
 async function send(
   incoming: IncomingMessage,
   response: ServerResponse,
-  status: number,
-  headers: Readonly<Record<string, string>>,
-  body: Uint8Array,
+  { status, headers, body }: Answered,
   close: boolean,
 ): Promise<void> {
   if (response.destroyed || !incoming.socket.writable) return
   const largeRest = restIsLarge(incoming)
   response.writeHead(status, {
     ...headers,
-    ...(status === 204 ? {} : { 'content-length': String(body.length) }),
+    ...(status === 204 ? {} : { 'content-length': String(Buffer.byteLength(body)) }),
     ...(close || largeRest ? { connection: 'close' } : {}),
   })
   if (!largeRest) {

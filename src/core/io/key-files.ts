@@ -1,0 +1,114 @@
+/** Private keys at the edge (contract §7): files, texts and the signer made of them. No message ever holds a key (R5). */
+import { constants, promises as disk } from 'node:fs'
+import type { Signer } from '../ports.js'
+import { UsageError } from '../protocol/errors.js'
+import { addressOf } from '../protocol/recovered.js'
+import { fromHex, toHex } from '../protocol/witness.js'
+import type { Curve } from './native-curve.js'
+
+/** A signer that can forget its key. */
+export interface KeySigner extends Signer {
+  /** Overwrites the key; signing fails afterwards. */
+  dispose(): void
+}
+
+/** Takes over `key` (32 bytes) and zeroes it on `dispose`. UsageError `invalid_key` for a key that is out of range. */
+export function signerOn(curve: Curve, key: Uint8Array): KeySigner {
+  const publicKey = curve.publicKey(key)
+  if (publicKey === undefined) {
+    key.fill(0)
+    throw new UsageError('invalid_key', 'the private key is not a number that secp256k1 takes', {
+      hint: 'make one with `proposer account new`',
+    })
+  }
+  let disposed = false
+  return {
+    address: addressOf(publicKey),
+    async signDigest(digest) {
+      if (disposed) throw new Error('the signer has been disposed of')
+      // Permit2 takes v 27 and 28 only (domain §3.3).
+      const { compact, parity } = curve.sign(fromHex(digest), key)
+      const bytes = new Uint8Array(65)
+      bytes.set(compact, 0)
+      bytes[64] = 27 + parity
+      return toHex(bytes)
+    },
+    dispose() {
+      disposed = true
+      key.fill(0)
+    },
+  }
+}
+
+/** `0x` and 64 hex digits, a newline allowed. UsageError `invalid_key`; `where` names the source, the key is never shown. */
+export function parseKey(text: string, where: string): Uint8Array {
+  const match = /^0x([0-9a-fA-F]{64})\r?\n?$/.exec(text)
+  if (match === null) {
+    throw new UsageError('invalid_key', `${where} does not hold a private key: 0x and 64 hex digits are expected`, {
+      hint: 'check the file, or make an account with `proposer account new`',
+    })
+  }
+  return fromHex(`0x${match[1]?.toLowerCase()}`)
+}
+
+/** Reads a key file; UsageError `key_file_unreadable`, `invalid_key` or, where group or others may read it, `key_file_mode`. */
+export async function readKeyFile(path: string): Promise<Uint8Array> {
+  const bytes = await readSecretFile(path, 'key file')
+  try {
+    return parseKey(new TextDecoder().decode(bytes), path)
+  } finally {
+    bytes.fill(0)
+  }
+}
+
+/** A password file's text without its closing newline. UsageError `password_file_unreadable`, `password_file_mode`. */
+export async function readPasswordFile(path: string): Promise<string> {
+  const bytes = await readSecretFile(path, 'password file')
+  try {
+    return new TextDecoder().decode(bytes).replace(/\r?\n$/, '')
+  } finally {
+    bytes.fill(0)
+  }
+}
+
+/** Far above any key or password; a wrong path must not fill the memory (R17). */
+const maxSecretBytes = 4_096
+
+/** The mode is read from the open file, so that it is that of what is read. */
+async function readSecretFile(path: string, what: 'key file' | 'password file'): Promise<Uint8Array> {
+  const name = what.replace(' ', '_')
+  try {
+    const handle = await disk.open(path, constants.O_RDONLY)
+    try {
+      const stat = await handle.stat()
+      if (stat.isFile() && process.platform !== 'win32' && (stat.mode & 0o077) !== 0) {
+        throw new UsageError(`${name}_mode`, `the ${what} ${path} may be read by others (mode ${(stat.mode & 0o777).toString(8)})`, {
+          hint: `chmod 600 ${path}`,
+        })
+      }
+      const buffer = new Uint8Array(maxSecretBytes + 1)
+      let length = 0
+      for (;;) {
+        const { bytesRead } = await handle.read(buffer, length, buffer.length - length, null)
+        if (bytesRead === 0) break
+        length += bytesRead
+        if (length > maxSecretBytes) {
+          buffer.fill(0)
+          throw new UsageError(`${name}_unreadable`, `the ${what} ${path} is too long to be one`, { hint: 'check the path' })
+        }
+      }
+      const secret = buffer.slice(0, length)
+      buffer.fill(0)
+      return secret
+    } finally {
+      await handle.close()
+    }
+  } catch (cause) {
+    if (cause instanceof UsageError) throw cause
+    const code = cause instanceof Error && 'code' in cause ? String(cause.code) : 'unknown'
+    throw new UsageError(`${name}_unreadable`, `the ${what} ${path} cannot be read (${code})`, {
+      hint: 'check the path and its rights',
+      cause,
+    })
+  }
+}

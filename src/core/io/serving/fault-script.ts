@@ -1,0 +1,187 @@
+/**
+ * The language of `serve --dev --faults script.json`: which calls go wrong, and how. Rules count calls and nothing else, so that a script
+ * does the same at every run.
+ */
+import { z } from 'zod'
+import { UsageError } from '../../protocol/errors.js'
+
+/** Calls by what they are for, with the form that their request line has. */
+const callForms = {
+  submit: /^POST \/v1\/proposals\/([^/]+)$/,
+  status: /^GET \/v1\/proposals\/([^/]+)\/status\/[^/]+$/,
+  'signing-data': /^POST \/v1\/proposals\/([^/]+)\/signing-data$/,
+  'batch submit': /^POST \/propose\/batch$/,
+  'batch status': /^POST \/propose\/batch\/status$/,
+  'batch signing-data': /^POST \/propose\/batch\/signing-data$/,
+  eligibility: /^GET \/v1\/proposals\/eligibility\/[^/]+$/,
+} as const
+type RouteName = keyof typeof callForms
+const routeNames = Object.keys(callForms) as RouteName[]
+
+/** Routes that name a question in their path. */
+const questionRoutes: readonly string[] = ['submit', 'status', 'signing-data']
+
+const listed = (words: readonly string[]) => words.map((word) => JSON.stringify(word)).join(', ')
+const wholeNumber = (least: number, most: number) => {
+  const error = `must be a whole number from ${least} to ${most}`
+  return z.int({ error }).min(least, { error }).max(most, { error })
+}
+const count = wholeNumber(1, 1_000_000)
+const question = z.string({ error: 'must be a slug or a question ID' }).regex(/^[a-z0-9-]{1,200}$/, 'must be a slug or a question ID')
+const when = z.enum(['before', 'after'], { error: 'must be "before" or "after" (the gateway has dealt with the call)' })
+
+const On = z
+  .strictObject(
+    {
+      route: z.enum([...routeNames, 'any'], { error: `must be one of ${listed([...routeNames, 'any'])}` }),
+      nth: count.optional(),
+      every: count.optional(),
+      from: count.optional(),
+      to: count.optional(),
+      question: question.optional(),
+    },
+    { error: 'must be an object with a route' },
+  )
+  .superRefine((on, refinement) => {
+    const counted = [on.nth, on.every, on.from ?? on.to].filter((one) => one !== undefined).length
+    const fault = (message: string) => refinement.addIssue({ code: 'custom', message })
+    if (counted > 1) fault('must have only one of nth, every, and from with to')
+    if (on.from !== undefined && on.to !== undefined && on.from > on.to) fault('must have from no greater than to')
+    if (on.question !== undefined && !questionRoutes.includes(on.route)) fault(`may name a question with ${listed(questionRoutes)} only`)
+  })
+
+const acts = [
+  z.strictObject({ act: z.literal('drop'), when }),
+  z.strictObject({ act: z.literal('stall'), when }),
+  z.strictObject({ act: z.literal('delay'), when, milliseconds: wholeNumber(1, 600_000) }),
+  z
+    .strictObject({
+      act: z.literal('answer'),
+      when,
+      status: z.literal([429, 502, 503, 504], { error: 'must be 429, 502, 503 or 504' }),
+      retry_after_seconds: wholeNumber(0, 86_400).optional(),
+    })
+    .refine(({ when, status }) => when === 'before' || status === 502 || status === 504, {
+      error: 'must be "before" with 429 and 503, which say that nothing was admitted; a commit is hidden by 502 or 504',
+      path: ['when'],
+    }),
+  z.strictObject({ act: z.literal('advance_round'), question: question.optional() }),
+  z.strictObject({ act: z.literal('lose_chain'), seconds: wholeNumber(1, 86_400) }),
+  z.strictObject({ act: z.literal('skew_clock'), seconds: wholeNumber(-31_536_000, 31_536_000) }),
+] as const
+
+const actNames = acts.map((act) => act.shape.act.value)
+
+const Script = z.strictObject(
+  {
+    rules: z
+      .array(
+        z
+          .strictObject({ on: On, do: z.discriminatedUnion('act', acts, { error: `must have an act, one of ${listed(actNames)}` }) })
+          .refine((rule) => rule.do.act !== 'advance_round' || rule.do.question !== undefined || questionRoutes.includes(rule.on.route), {
+            error: 'must name a question, because the calls of this route name none or many',
+            path: ['do'],
+          }),
+        { error: 'must be a list of rules, {"on": …, "do": …}' },
+      )
+      .min(1, 'must hold at least one rule')
+      .max(1_000, 'must hold at most 1,000 rules'),
+  },
+  { error: 'must be one JSON object with "rules"' },
+)
+
+/** A script as it is written. Snake case, counts from 1. */
+export type FaultScript = z.infer<typeof Script>
+export type FaultRule = FaultScript['rules'][number]
+export type FaultAct = FaultRule['do']
+
+/** The script from parsed JSON. Throws UsageError `faults_invalid` naming the key and what it must be; values are never repeated. */
+export function parseFaultScript(raw: unknown, source: string): FaultScript {
+  const parsed = Script.safeParse(raw)
+  if (parsed.success) return parsed.data
+  const [issue] = parsed.error.issues
+  throw new UsageError('faults_invalid', `${source}: ${issue === undefined ? 'is no fault script' : faultOf(issue)}`, {
+    hint: 'correct the script; `proposer serve --help` shows one',
+  })
+}
+
+function faultOf({ path, message, ...issue }: z.core.$ZodIssue): string {
+  const key = path.map(String).join('.')
+  if (issue.code === 'unrecognized_keys') {
+    const names = issue.keys.map((name) => JSON.stringify(key === '' ? name : `${key}.${name}`)).join(', ')
+    return `${names} ${issue.keys.length > 1 ? 'are keys' : 'is a key'} that no fault script has there`
+  }
+  return key === '' ? `it ${message}` : `${key} ${message}`
+}
+
+/**
+ * Refuses a slug that is none of `slugs`, the open questions': its rule would never fire, and a test that passes would prove nothing. A
+ * question ID may be one that is opened later. Throws UsageError `faults_invalid`.
+ */
+export function requireKnownSlugs({ rules }: FaultScript, slugs: readonly string[]): void {
+  for (const [index, rule] of rules.entries()) {
+    const named = { on: rule.on.question, do: 'question' in rule.do ? rule.do.question : undefined }
+    for (const [part, name] of Object.entries(named)) {
+      if (name === undefined || /^0x[0-9a-f]{64}$/.test(name) || slugs.includes(name)) continue
+      throw new UsageError('faults_invalid', `rules.${index}.${part}.question is a slug that no question of this chain has`, {
+        hint: `give one of ${slugs.slice(0, 5).join(', ')}${slugs.length > 5 ? ', …' : ''}, or a question ID`,
+      })
+    }
+  }
+}
+
+/** A call as rules see it. */
+export interface FaultCall {
+  readonly route: RouteName
+  /** Slug or question ID as the path has it. */
+  readonly question: string | undefined
+}
+
+/** What a request line asks for, or `undefined` for whatever no rule can name. */
+export function faultCall(method: string, target: string): FaultCall | undefined {
+  for (const route of routeNames) {
+    const found = callForms[route].exec(`${method} ${target}`)
+    // Of two forms that fit the more special one is meant: `eligibility` is not a slug.
+    if (found && !(route === 'submit' && found[1] === 'eligibility')) return { route, question: found[1] }
+  }
+  return undefined
+}
+
+/** A rule that a call has met. */
+export interface MetRule {
+  /** Its place in the script, from 1. */
+  readonly number: number
+  /** Which of the calls that the rule is about this is, from 1. */
+  readonly call: number
+  readonly act: FaultAct
+}
+
+export interface FaultCounter {
+  /** Counts the call with every rule that is about it; those that it meets, in the order of the script. */
+  meet(call: FaultCall): readonly MetRule[]
+  /** Per rule, how many calls it was about. */
+  counts(): readonly number[]
+}
+
+/** Counts the calls of one run. `sameQuestion` tells whether two names are of one question. Throws nothing. */
+export function countFaults({ rules }: FaultScript, sameQuestion: (one: string, other: string) => boolean): FaultCounter {
+  const counts = rules.map(() => 0)
+  const isAbout = ({ route, question }: FaultRule['on'], call: FaultCall) =>
+    (route === 'any' || route === call.route) &&
+    (question === undefined || (call.question !== undefined && sameQuestion(question, call.question)))
+  return {
+    meet: (call) =>
+      rules.flatMap((rule, index) => {
+        if (!isAbout(rule.on, call)) return []
+        const nth = (counts[index] ?? 0) + 1
+        counts[index] = nth
+        return isDue(rule.on, nth) ? [{ number: index + 1, call: nth, act: rule.do }] : []
+      }),
+    counts: () => [...counts],
+  }
+}
+
+function isDue({ nth, every, from = 1, to = Number.POSITIVE_INFINITY }: FaultRule['on'], call: number): boolean {
+  if (nth !== undefined) return call === nth
+  return every === undefined ? call >= from && call <= to : call % every === 0
+}

@@ -1,0 +1,61 @@
+/**
+ * What is secret in a URL: everything but scheme, host and port may be a credential (R5). Whoever is asked at one, a node, a wallet or a
+ * gateway, may repeat it in what it answers, so it is taken out of their words wherever those are shown.
+ */
+
+/** Takes out of a text what must not be shown. */
+export type Conceal = (text: string) => string
+
+/** Shorter path segments are words like `v2`; keys are longer. */
+const segmentAtLeast = 6
+/** Shorter values are concealed only where they stand alone, or every message would be full of holes. */
+const anywhereAtLeast = 4
+
+/**
+ * The secrets of the URLs, as they are and percent-decoded, the longest first: user, password, both as Basic credentials, path segments
+ * of six characters and more, values of the query, the fragment (R5). What is no URL holds none. Throws nothing.
+ */
+export function urlSecrets(urls: readonly string[]): readonly string[] {
+  const secrets = new Set<string>()
+  const add = (text: string, atLeast = 1) => {
+    for (const form of [text, decoded(text)]) if (form.length >= atLeast) secrets.add(form)
+  }
+  for (const text of urls) {
+    if (!URL.canParse(text)) continue
+    const { username, password, pathname, search, hash } = new URL(text)
+    for (const part of [username, password, ...search.slice(1).split('&').flatMap(queryValues), hash.slice(1)]) add(part)
+    for (const segment of pathname.split('/')) add(segment, segmentAtLeast)
+    if (password !== '') add(base64Of(`${decoded(username)}:${decoded(password)}`))
+  }
+  return [...secrets].sort((one, other) => other.length - one.length)
+}
+
+/** Puts `[hidden]` in place of every secret of the URLs, whatever its case. Throws nothing. */
+export function concealing(urls: readonly string[]): Conceal {
+  const secrets = urlSecrets(urls)
+  if (secrets.length === 0) return (same) => same
+  // The longest first: one may be part of another.
+  const pattern = new RegExp(secrets.map(patternOf).join('|'), 'giu')
+  return (text) => text.replace(pattern, '[hidden]')
+}
+
+const queryValues = (pair: string) => {
+  const split = pair.indexOf('=')
+  return [pair.slice(split + 1), pair.slice(split + 1).replaceAll('+', ' ')]
+}
+
+function patternOf(secret: string): string {
+  const literal = secret.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&')
+  return secret.length >= anywhereAtLeast ? literal : `(?<![\\p{L}\\p{N}])${literal}(?![\\p{L}\\p{N}])`
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    // A stray percent sign stands for itself.
+    return text
+  }
+}
+
+const base64Of = (text: string): string => btoa(String.fromCharCode(...new TextEncoder().encode(text)))
