@@ -1,4 +1,8 @@
 #!/usr/bin/env node
-import { start } from '../dist/main.js'
+const { load } = require('./load.js')
 
-process.exitCode = await start(process)
+load('main.js')
+  .start(process)
+  .then((exitCode) => {
+    process.exitCode = exitCode
+  })

@@ -1,8 +1,8 @@
-// Builds dist/: the command line and the library as split ESM bundles, and declaration files for the library.
+// Builds dist/: the command line as parts that bin/load.js loads, the library as a split ESM bundle, and declaration files for it.
 //
-// One file per verb instead of some hundred per package is what makes the command start quickly: `npm run bench -- --rows 6`. So the
-// command line brings all it needs but what is optional; the library imports its dependencies, because its schemas are to be composed
-// with the caller's own.
+// Some parts per verb instead of some hundred files per package, without node's loader of ESM, and V8's code cache beside them are what
+// makes the command start quickly: `npm run bench -- --rows 6,7`. So the command line brings all it needs but what is optional; the
+// library imports its dependencies, because its schemas are to be composed with the caller's own.
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -19,6 +19,8 @@ function readPackage() {
   return JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
 }
 
+const target = 'node20.18'
+
 const isMissing = (error) => error instanceof Error && 'code' in error && error.code === 'ENOENT'
 
 /** Writes only what changed, each file by rename: processes that run from dist/ meanwhile never read half a file. */
@@ -28,6 +30,8 @@ function writeChanged(path, contents) {
   } catch (error) {
     if (!isMissing(error)) throw error
   }
+  // V8 tells the code of a cache by its length alone.
+  rmSync(`${path}.cache`, { force: true })
   mkdirSync(dirname(path), { recursive: true })
   const temporary = `${path}.${process.pid}.tmp`
   writeFileSync(temporary, contents)
@@ -41,6 +45,42 @@ const englishOnly = {
     build.onLoad({ filter: /[\\/]zod[\\/]v4[\\/]locales[\\/]index\.js$/ }, ({ path }) => ({
       contents: "export { default as en } from './en.js'",
       resolveDir: dirname(path),
+    }))
+  },
+}
+
+/** An ESM part as a function for bin/load.js. Names stay, for what a stack trace tells; ASCII where it can be is read the quickest. */
+async function partOf({ path, contents }) {
+  if (!path.endsWith('.js')) return { path, contents }
+  const { transform } = await import('esbuild')
+  const { code } = await transform(new TextDecoder().decode(contents), {
+    format: 'cjs',
+    platform: 'node',
+    target,
+    charset: 'ascii',
+    minifySyntax: true,
+    minifyWhitespace: true,
+    supported: { 'dynamic-import': false },
+    define: { 'import.meta': 'importMeta' },
+    banner: '(function (require, module, importMeta) { "use strict"; let { exports } = module;',
+    footer: '})',
+    logLevel: 'warning',
+  })
+  return { path, contents: Buffer.from(code) }
+}
+
+/** The command line for programs that import it, as tests do. */
+const importable = `import { createRequire } from 'node:module'
+export const { main, start } = createRequire(import.meta.url)('../bin/load.js').load('main.js')
+`
+
+/** How many colours a terminal has is asked of node's tty and os modules, which take a while to load; ours need only know that it is one. */
+const fewColours = {
+  name: 'few-colours',
+  setup(build) {
+    build.onLoad({ filter: /[\\/]supports-color[\\/]index\.js$/ }, () => ({
+      contents:
+        'const of = ({ isTTY }) => isTTY === true && { level: 1 }; export default { stdout: of(process.stdout), stderr: of(process.stderr) }',
     }))
   },
 }
@@ -60,34 +100,39 @@ export async function bundle({ clean = false } = {}) {
     splitting: true,
     format: 'esm',
     platform: 'node',
-    target: 'node20.18',
+    target,
     charset: 'utf8',
     legalComments: 'linked',
     minifySyntax: true,
     define: { PROPOSER_VERSION: JSON.stringify(version) },
-    banner: { js: requireShim },
     // Its ESM build sheds the hashes that are not used.
     alias: { 'hash-wasm': 'hash-wasm/dist/index.esm.js' },
-    plugins: [englishOnly],
+    plugins: [englishOnly, fewColours],
     logLevel: 'warning',
   }
   const everyPath = (packages) => Object.keys(packages).flatMap((name) => [name, `${name}/*`])
-  const builds = await Promise.all([
+  const [parts, library] = await Promise.all([
     build({
       ...common,
-      entryPoints: { main: 'src/commands/main.ts' },
-      chunkNames: 'parts/[name]-[hash]',
+      entryPoints: { 'program/main': 'src/commands/main.ts' },
+      chunkNames: 'program/[name]-[hash]',
       external: everyPath(optionalDependencies),
     }),
     build({
       ...common,
       entryPoints: { library: 'src/library.ts' },
+      banner: { js: requireShim },
       chunkNames: 'parts/library-[name]-[hash]',
       external: everyPath({ ...dependencies, ...optionalDependencies }),
     }),
   ])
+  const files = [
+    ...(await Promise.all(parts.outputFiles.map(partOf))),
+    ...library.outputFiles,
+    { path: join(dist, 'main.js'), contents: Buffer.from(importable) },
+  ]
   const kept = new Set()
-  for (const file of builds.flatMap(({ outputFiles }) => outputFiles)) {
+  for (const file of files) {
     kept.add(relative(dist, file.path))
     writeChanged(file.path, file.contents)
   }
@@ -112,9 +157,18 @@ function declarations() {
   return status ?? 1
 }
 
+/** V8's code cache of the parts, for the node that builds. Where it cannot be made, commands only start more slowly. */
+function codeCache() {
+  // The builder's own gateway, node or account have no part in it.
+  const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('PROPOSER_')))
+  const { status } = spawnSync(process.execPath, [join(root, 'scripts', 'code-cache.js')], { stdio: ['ignore', 'ignore', 'inherit'], env })
+  if (status !== 0) process.stderr.write('There is no code cache: commands will start more slowly.\n')
+}
+
 if (process.argv[1] !== undefined && import.meta.url === pathToFileURL(process.argv[1]).href) {
   try {
     await bundle({ clean: true })
+    codeCache()
     process.exitCode = declarations()
   } catch (error) {
     if (!(error instanceof Error) || !('code' in error) || error.code !== 'ERR_MODULE_NOT_FOUND') throw error

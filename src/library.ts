@@ -2,6 +2,17 @@
  * What programs import from `proposer`: the wire schemas, the witness builder, the client, and the gateway's handler. Everything asks the
  * world through ports; the real ones are here too. What is exported here is public: it may grow, it does not change.
  */
+import type { JournalPorts } from './core/client/journal/journal.js'
+import { systemClock, systemHash, systemRandom } from './core/io/clock.js'
+import { systemFiles } from './core/io/files.js'
+import { systemLiveness } from './core/io/liveness.js'
+
+/** Everything that the client asks of the world, from this machine: clock, random source, hash, files, and proof of life for its locks. */
+export function systemPorts(): JournalPorts {
+  return { clock: systemClock, random: systemRandom, hash: systemHash, files: systemFiles, liveness: systemLiveness() }
+}
+
+export { type EmbeddedGateway, type EmbeddedOptions, openGateway } from './commands/hosting/embedded.js'
 
 export type { Contracts, Round } from './core/chain/round.js'
 export {

@@ -1,6 +1,6 @@
 /** `context`: what a proposal for a question must name, checked against trust (contract §4 signing_data, §6). */
 import { Command } from 'commander'
-import { gravest } from '../core/client/sending/submission.js'
+import { gravest } from '../core/client/sending/answer.js'
 import {
   type ContextResult,
   type ContextSource,
@@ -9,7 +9,7 @@ import {
   type QuestionContext,
 } from '../core/client/signing/context.js'
 import { UsageError } from '../core/protocol/errors.js'
-import { isIdentifier, limits } from '../core/protocol/schema.js'
+import { isIdentifier, limits } from '../core/protocol/schema-words.js'
 import type { Context } from './context.js'
 import { type Session, type SessionFlags, withSession } from './session/session.js'
 import { amountText, fields, visible } from './view/render.js'

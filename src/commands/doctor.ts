@@ -106,7 +106,7 @@ async function take<T>(checks: Check[], id: string, make: () => Promise<{ value:
 }
 
 /** Files that hold keys, and the folders with signatures and budget: nobody else's to read (R5). */
-async function secretChecks(context: Context, session: Session): Promise<readonly Check[]> {
+export async function secretChecks(context: Context, session: Pick<Session, 'settings'>): Promise<readonly Check[]> {
   const { permissionsOf } = await import('../core/io/file-modes.js')
   const home = session.settings.home.value
   const keyFile = context.env.PROPOSER_KEY_FILE

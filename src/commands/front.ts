@@ -94,6 +94,7 @@ const diskCodes = new Set([
   'ENOENT',
   'ENOTDIR',
   'EISDIR',
+  'ELOOP',
   'EMFILE',
   'ENAMETOOLONG',
 ])

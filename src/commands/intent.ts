@@ -3,15 +3,19 @@ import type { Command } from 'commander'
 import { plainText } from '../core/chain/ancillary.js'
 import { type AuthorizeParts, type Intent, type Preview, preview } from '../core/client/signing/authorize.js'
 import { parseContext } from '../core/client/signing/context.js'
+import { quickenKeccak } from '../core/io/keccak.js'
+import { quickestCurve } from '../core/io/native-curve.js'
 import type { Address, Hex } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
-import { ClientRef, OutcomeKey, Uint256 } from '../core/protocol/schema.js'
+import { outcomeKeys } from '../core/protocol/proposal.js'
+import { ClientRef, OutcomeKey, Uint256 } from '../core/protocol/schema-words.js'
 import { fromHex } from '../core/protocol/witness.js'
 import type { Context } from './context.js'
 import { contextRows, contextSource, requireIdentifier } from './context-verb.js'
 import { parseJson, readInput } from './session/inputs.js'
 import { addSignerFlags, type Session, type SessionFlags } from './session/session.js'
 import { headroomBasisPoints, maxAmountRaw, type Settings } from './session/settings.js'
+import { didYouMean, nearest } from './view/guess.js'
 import { amountText, dateText, fields, fold, visible } from './view/render.js'
 
 export interface IntentFlags extends SessionFlags {
@@ -65,7 +69,9 @@ export function parseIntent(
   const outcome = OutcomeKey.safeParse(flags.outcome)
   if (!outcome.success) {
     const said = flags.outcome === undefined ? '--outcome is missing' : `--outcome ${flags.outcome} is none of p1, p2, p3`
-    throw new UsageError('bad_outcome', said, { hint: 'give --outcome p1 (usually No), p2 (Yes) or p3 (Unknown)' })
+    const near = nearest(flags.outcome ?? '', outcomeKeys)
+    const guess = near.length === 1 ? `${didYouMean(near)} ` : ''
+    throw new UsageError('bad_outcome', said, { hint: `${guess}give --outcome p1 (usually No), p2 (Yes) or p3 (Unknown)` })
   }
   const amountRaw = whole('--amount', flags.amount)
   const capRaw = maxAmountRaw(settings?.maxAmount ?? given('--max-amount', flags.maxAmount))
@@ -120,6 +126,8 @@ export function parseDeadline(text: string | undefined, nowMs: number): bigint |
 /** What the core needs to authorize. The context is asked for only where the journal has nothing to reuse (contract §6). */
 export async function authorizeParts(context: Context, session: Session, flags: IntentFlags, identifier: string): Promise<AuthorizeParts> {
   const [trust, chain] = [await session.trust(), await session.chain()]
+  // The portable one is slow until it is warm, which takes longer than one question.
+  await quickenKeccak()
   const { gateway: remote, local } = session.settings
   // Offline, a gateway that happens to be configured is left alone; with a node it only settles what an earlier round left open.
   const asksGateway = flags.context === undefined && (chain === undefined || remote !== undefined || local !== undefined)
@@ -136,6 +144,7 @@ export async function authorizeParts(context: Context, session: Session, flags: 
       return result.context
     },
     signer: () => session.account.signer(),
+    recovery: async () => (await quickestCurve()).recover,
     ...(chain === undefined ? {} : { chain }),
     ...(asksGateway ? { gateway: await session.gateway('read') } : {}),
     // Shown, not asked (contract §6): the command itself is the word to sign, and --dry-run is the way to look first.

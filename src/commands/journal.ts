@@ -15,7 +15,8 @@ import { outcomeOf } from '../core/protocol/proposal.js'
 import type { Context } from './context.js'
 import { exportCommand } from './journal-export.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
-import { amountText, dateText, fields } from './view/render.js'
+import { amountText, dateText, fields, fold } from './view/render.js'
+import { ruleLines } from './view/rules.js'
 
 export const journalCommand = (context: Context): Command =>
   new Command('journal')
@@ -93,14 +94,19 @@ const showCommand = (context: Context) =>
 
 const verifyCommand = (context: Context) =>
   new Command('verify')
-    .description('prove every checksum; exit 74 names the damaged file')
+    .description(
+      'prove every checksum, and that no rule of signing and sending was broken; exit 74 names the damaged file, or rule and ids',
+    )
     .addHelpText('after', '\nExample:\n  proposer journal verify')
     .action(async (_own: unknown, command: Command) => {
       const proof = await verifyJournal(portsOf(context), homeOf(context, command))
-      context.output.result(
-        'journal-proof',
-        proof,
-        () => `sound: ${proof.authorizations} authorizations, ${proof.records} records, ${proof.runs} runs`,
+      context.output.result('journal-proof', proof, () =>
+        [
+          `sound: ${proof.authorizations} authorizations, ${proof.records} records, ${proof.runs} runs`,
+          ...ruleLines(proof.rules, proof.unordered),
+        ]
+          .map((line) => fold(line, context.output.columns, '  '))
+          .join('\n'),
       )
     })
 

@@ -14,6 +14,7 @@ export async function start(process: NodeJS.Process, parts: Partial<Context> = {
   }
   const { createContext } = await import('./context.js')
   const context = { ...createContext(process), ...parts }
+  if (isTabKey(argv)) return answerTabKey(argv, context)
   const { reportCrash, runFront } = await import('./front.js')
   // Node would print the failure whole, with whatever it holds (R5). A verb that stays in the foreground has a listener of its own.
   process.on('uncaughtException', (error) => {
@@ -28,6 +29,15 @@ export async function main(argv: readonly string[], context: Context): Promise<E
     context.output.text(`${programVersion}\n`)
     return 0
   }
+  if (isTabKey(argv)) return answerTabKey(argv, context)
   const { runFront } = await import('./front.js')
   return runFront(argv, context)
+}
+
+/** Not in the help: the scripts of `completion` ask so. Somebody waits at the keyboard, so it loads neither front nor commands. */
+const isTabKey = (argv: readonly string[]) => argv[0] === '__complete'
+
+async function answerTabKey(argv: readonly string[], context: Context): Promise<ExitCode> {
+  const { complete } = await import('./completion/complete.js')
+  return complete(argv.slice(1), context)
 }

@@ -10,6 +10,7 @@ import { parseBaseUrl } from '../core/client/sending/gateway-client.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { addFormatFlag, type FormatFlags, withSource } from './batch/source.js'
 import type { Context } from './context.js'
+import type { Output } from './output.js'
 import { type GlobalFlags, requireTarget, resolveSettings, type Settings } from './session/settings.js'
 import { fields, fold } from './view/render.js'
 
@@ -47,7 +48,7 @@ export const planCommand = (context: Context): Command =>
         budget,
       )
       const { output } = context
-      output.result('plan', wireOf(plan, rows, budget), () => planText(plan, budget, output.columns))
+      output.result('plan', wireOf(plan, rows, budget), () => planText(plan, budget, output))
     })
 
 interface Rows {
@@ -128,46 +129,63 @@ const sourceText: Record<PlanBudget['source'], string> = {
   local: 'in this process nothing is charged',
 }
 
-const letters: Record<PlannedCall, string> = { context: 'c', submit: 's', status: 'p' }
-/** What each letter of the timeline means. */
-const names: Record<PlannedCall, string> = { context: 'c  contexts', submit: 's  submissions', status: 'p  one polling pass' }
+/** Letters tell the calls apart, so that colours only make them quicker to see. */
+const marks = {
+  context: { letter: 'c', name: 'contexts', colour: 'cyan' },
+  submit: { letter: 's', name: 'submissions', colour: 'green' },
+  status: { letter: 'p', name: 'one polling pass', colour: 'yellow' },
+} as const satisfies Record<PlannedCall, object>
+const spentMark = '#'
 const [firstLines, lastLines] = [9, 2]
 
-function planText(plan: BatchPlan, budget: PlanBudget, columns: number): string {
+type Screen = Pick<Output, 'columns' | 'paint'>
+
+function planText(plan: BatchPlan, budget: PlanBudget, screen: Screen): string {
   const { windows } = plan
+  const { columns, paint } = screen
   const total = `${plural(plan.items, 'item')} in ${plural(windows.length, 'window')}, ${timeText(plan.seconds)} until the last call`
   const rule = `${budget.limitItems} items per ${budget.windowMs / 1_000} s`
-  const spent = budget.spentItems > 0 ? `, ${Math.min(budget.spentItems, budget.limitItems)} of them spent now` : ''
-  const about = budget.source === 'local' ? sourceText.local : `${rule} (${sourceText[budget.source]})${spent}`
+  const spent = Math.min(budget.spentItems, budget.limitItems)
+  const about = budget.source === 'local' ? sourceText.local : `${rule} (${sourceText[budget.source]})`
   const legend = fields(
-    plan.calls.map(({ call, items, calls }) => [names[call], `${plural(items, 'item')} in ${plural(calls, 'call')}`] as const),
+    [
+      ...plan.calls.map(({ call, items, calls }) => {
+        const { letter, name } = marks[call]
+        return [`${letter}  ${name}`, `${plural(items, 'item')} in ${plural(calls, 'call')}`] as const
+      }),
+      ...(spent > 0 ? [[`${spentMark}  spent already`, plural(spent, 'item')] as const] : []),
+    ],
     columns,
   )
-  const lines = windows.map((window, index) => ({ index, text: windowLine(window, budget, columns) }))
+  const line = (window: WindowPlan) => windowLine(window, budget, screen)
+  const rest = windows.length - firstLines - lastLines
   const shown =
-    windows.length <= firstLines + lastLines + 1
-      ? lines.map(({ text }) => text)
-      : [
-          ...lines.slice(0, firstLines).map(({ text }) => text),
-          `   …  ${windows.length - firstLines - lastLines} windows more`,
-          ...lines.slice(-lastLines).map(({ text }) => text),
-        ]
-  return [fold(total, columns), fold(about, columns), '', legend, '', ...shown].join('\n')
+    rest <= 1
+      ? windows.map(line)
+      : [...windows.slice(0, firstLines).map(line), `${'…'.padStart(8)}  ${rest} windows more`, ...windows.slice(-lastLines).map(line)]
+  const heading = paint.dim(`${'starts'.padStart(8)}  ${'spent on'.padEnd(barWidth(columns))}  items`)
+  return [fold(total, columns), fold(about, columns), '', legend, '', heading, ...shown].join('\n')
 }
 
-/** One window: when it begins, what it is spent on in letters, and how much that is. */
-function windowLine({ startsSeconds, items }: WindowPlan, budget: PlanBudget, columns: number): string {
+const barWidth = (columns: number) => Math.max(8, Math.min(60, columns - 20))
+
+/** One window: when it begins, what it is spent on in letters, and how many items that is. */
+function windowLine({ startsSeconds, items }: WindowPlan, budget: PlanBudget, { columns, paint }: Screen): string {
   const spent = items.context + items.submit + items.status
+  const before = startsSeconds === 0 && budget.source !== 'local' ? Math.min(budget.spentItems, budget.limitItems) : 0
   const most = budget.source === 'local' ? spent : budget.limitItems
-  const width = Math.max(8, Math.min(40, columns - 20))
-  let [bar, sum] = ['', 0]
-  for (const call of ['context', 'submit', 'status'] as const) {
-    sum += items[call]
-    // By sums, so that rounding never makes the bar longer than the window.
-    const end = items[call] === 0 ? bar.length : Math.max(bar.length + 1, Math.round((sum / most) * width))
-    bar += letters[call].repeat(Math.min(end, width) - Math.min(bar.length, width))
+  const width = barWidth(columns)
+  let [bar, length, sum] = ['', 0, 0]
+  const add = (count: number, letter: string, painted: (text: string) => string) => {
+    sum += count
+    // By sums, so that rounding never makes the bar longer than the window; what there is of something shows.
+    const end = Math.min(width, count === 0 ? length : Math.max(length + 1, Math.round((sum / most) * width)))
+    if (end > length) bar += painted(letter.repeat(end - length))
+    length = end
   }
-  return `${clockText(startsSeconds).padStart(8)}  ${bar.padEnd(width, '.')}  ${spent}`
+  add(before, spentMark, paint.dim)
+  for (const [call, { letter, colour }] of Object.entries(marks)) add(items[call as PlannedCall], letter, paint[colour])
+  return `${clockText(startsSeconds).padStart(8)}  ${bar}${paint.dim('.'.repeat(width - length))}  ${spent}`
 }
 
 const plural = (count: number, word: string) => `${count} ${word}${count === 1 ? '' : 's'}`

@@ -8,6 +8,8 @@ interface Verb {
   readonly summary: string
   /** Stays in the foreground: what it tells meanwhile is for logs, also beside JSON. */
   readonly foreground?: true
+  /** See read-once.ts. */
+  readonly readsOnce?: true
   load(): Promise<(context: Context) => Command>
 }
 
@@ -29,7 +31,11 @@ export const verbs: Readonly<Record<string, Verb>> = {
     summary: 'show what a question needs, checked against trust',
     load: async () => (await import('./context-verb.js')).contextCommand,
   },
-  sign: { summary: 'sign a proposal and save it in the journal', load: async () => (await import('./sign.js')).signCommand },
+  sign: {
+    summary: 'sign a proposal and save it in the journal',
+    readsOnce: true,
+    load: async () => (await import('./sign.js')).signCommand,
+  },
   submit: { summary: 'send a proposal, signing it first where needed', load: async () => (await import('./submit.js')).submitCommand },
   batch: { summary: 'sign, send and follow many proposals from a file', load: async () => (await import('./batch/batch.js')).batchCommand },
   poll: { summary: 'follow candidates until they are done', load: async () => (await import('./poll.js')).pollCommand },
@@ -50,7 +56,19 @@ export const verbs: Readonly<Record<string, Verb>> = {
     summary: "look after a gateway's store: wallets, questions, candidates",
     load: async () => (await import('./operator/operator.js')).operatorCommand,
   },
+  conformance: {
+    summary: 'check a gateway against the service spec, rule by rule',
+    load: async () => (await import('./conformance/conformance.js')).conformanceCommand,
+  },
   doctor: { summary: 'check every precondition, with a fix for each fault', load: async () => (await import('./doctor.js')).doctorCommand },
+  'support-bundle': {
+    summary: 'write what support needs into one file, without secrets',
+    load: async () => (await import('./support/support-bundle.js')).supportBundleCommand,
+  },
+  completion: {
+    summary: 'teach bash, zsh or fish to complete all of these',
+    load: async () => (await import('./completion/completion.js')).completionCommand,
+  },
 }
 
 /** Flags of every command (contract §6). Those that take a value are told apart from verbs by `takesValue`. */
@@ -73,9 +91,13 @@ const takesValue = new Set(everywhere.filter(({ flags }) => flags.includes('<'))
 
 /** Parses argv and runs the verb. Throws what the verb throws, and UsageError for what commander refuses. */
 export async function runCommand(given: readonly string[], context: Context): Promise<void> {
-  const argv = given[0] === 'help' ? [...given.slice(1), '--help'] : given
-  const name = verbIn(argv)
+  if (given.length === 0) return (await import('./next-steps.js')).showNextSteps(context)
+  const asked = given[0] === 'help' ? [...given.slice(1), '--help'] : given
+  const name = verbIn(asked)
+  // Help is for what is there: a mistyped command is told as such, whatever was asked of it.
+  const argv = name === undefined || Object.hasOwn(verbs, name) ? asked : [name]
   const verb = name === undefined || !Object.hasOwn(verbs, name) ? undefined : verbs[name]
+  if (verb?.readsOnce === true) (await import('./session/read-once.js')).readOnce()
   const program = createProgram()
   if (!verb) program.configureHelp({ visibleOptions: () => [] })
   if (verb) program.addCommand((await verb.load())(verb.foreground === true ? context : forPrograms(context)))
@@ -83,12 +105,18 @@ export async function runCommand(given: readonly string[], context: Context): Pr
   const refusals: string[] = []
   capture(program, context, refusals)
   try {
-    if (argv.length === 0) program.outputHelp()
-    else await program.parseAsync([...argv], { from: 'user' })
+    await program.parseAsync([...argv], { from: 'user' })
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error
-    if (error.exitCode !== 0) throw usage(error, refusals, verb && pathIn(program, argv))
+    if (error.exitCode !== 0) throw await usage(error, refusals, placeIn(program, argv))
   }
+}
+
+/** The program with every command loaded, for those who look at all of them. */
+export async function wholeProgram(context: Context): Promise<Command> {
+  const program = createProgram()
+  for (const { load, summary } of Object.values(verbs)) program.addCommand((await load())(context).summary(summary))
+  return program
 }
 
 /** With --json and no terminal stderr carries the error and nothing beside it (contract §6), so that a program may parse the whole. */
@@ -110,9 +138,18 @@ function verbIn(argv: readonly string[]): string | undefined {
   return undefined
 }
 
-/** The verb and its subverbs as far as they are known: `operator candidates reject`. */
-function pathIn(program: Command, argv: readonly string[]): string {
+interface Place {
+  /** The verb and its subverbs as far as they are known, `operator candidates reject`; empty where the verb is not. */
+  readonly path: string
+  /** The first operand behind them. */
+  readonly stray: string | undefined
+  /** What could stand there. */
+  readonly subverbs: readonly string[]
+}
+
+function placeIn(program: Command, argv: readonly string[]): Place {
   let lineage: readonly Command[] = [program]
+  let stray: string | undefined
   for (let index = 0; index < argv.length; index++) {
     const argument = argv[index] ?? ''
     if (argument === '--') break
@@ -122,13 +159,14 @@ function pathIn(program: Command, argv: readonly string[]): string {
       continue
     }
     const child = lineage.at(-1)?.commands.find((command) => command.name() === argument)
-    if (child === undefined) break
+    if (child === undefined) {
+      stray = argument
+      break
+    }
     lineage = [...lineage, child]
   }
-  return lineage
-    .slice(1)
-    .map((command) => command.name())
-    .join(' ')
+  const names = lineage.slice(1).map((command) => command.name())
+  return { path: names.join(' '), stray, subverbs: lineage.at(-1)?.commands.map((command) => command.name()) ?? [] }
 }
 
 function createProgram(): Command {
@@ -174,16 +212,29 @@ function capture(command: Command, context: Context, refusals: string[]): void {
   for (const child of command.commands) capture(child, context, refusals)
 }
 
-function usage(error: CommanderError, refusals: readonly string[], name: string | undefined): UsageError {
-  const help = name === undefined ? 'run `proposer --help` for the commands' : `run \`proposer ${name} --help\``
+async function usage(error: CommanderError, refusals: readonly string[], place: Place): Promise<UsageError> {
+  const help = place.path === '' ? 'run `proposer --help` for the commands' : `run \`proposer ${place.path} --help\``
   // Without a subcommand commander prints its help as the error.
   const missing = error.code === 'commander.help'
-  const said = missing ? `${name ?? 'proposer'} needs a subcommand` : (refusals[0] ?? error.message)
+  const said = missing ? `${place.path === '' ? 'proposer' : place.path} needs a subcommand` : (refusals[0] ?? error.message)
   const [detail = '', ...suggestion] = said
     .replace(/^error: /, '')
     .trim()
     .split('\n')
-  const guess = suggestion.map((line) => line.replace(/^\((.*)\)$/, '$1')).join(' ')
+  const theirs = suggestion.map((line) => line.replace(/^\((.*)\)$/, '$1')).join(' ')
+  const guess = (await ownGuess(error, detail, place)) || theirs
   const hint = guess === '' ? help : `${guess} Else ${help}`
   return new UsageError('usage', detail, { hint })
+}
+
+/** What commander does not see: a subverb without its verb, a subverb where there is a default one, a value that is no choice. */
+async function ownGuess({ code }: CommanderError, detail: string, { path, stray, subverbs }: Place): Promise<string> {
+  const { didYouMean, nearest } = await import('./view/guess.js')
+  const [, given, choices] = /'([^']*)' is invalid\b.*Allowed choices are (.+)\.$/.exec(detail) ?? []
+  if (given !== undefined && choices !== undefined) return didYouMean(nearest(given, choices.split(', ')))
+  if (stray === undefined) return ''
+  if (code === 'commander.excessArguments') return didYouMean(nearest(stray, subverbs))
+  if (code !== 'commander.unknownCommand' || path !== '') return ''
+  const { pathsTo } = await import('./completion/grammar.js')
+  return didYouMean(pathsTo(stray))
 }

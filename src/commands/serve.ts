@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Command } from 'commander'
 import type { DevChain, DevDescription } from '../core/io/dev/dev-chain.js'
+import type { FaultScript } from '../core/io/serving/fault-script.js'
 import type { LogSink } from '../core/io/serving/request-log.js'
 import { exit, UnavailableError, UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
@@ -25,6 +26,7 @@ interface ServeFlags extends GlobalFlags {
   readonly set: readonly string[]
   readonly check?: boolean
   readonly log?: boolean
+  readonly faults?: string
 }
 
 interface ServeOptions extends ServerOptions {
@@ -32,6 +34,21 @@ interface ServeOptions extends ServerOptions {
 }
 
 const gather = (value: string, before: readonly string[]) => [...before, value]
+
+const faultsHelp = `
+A fault script is {"rules": [{"on": …, "do": …}, …]}. Each rule counts the calls it is about, and fires at those it names:
+  on  {"route": "submit" | "status" | "signing-data" | "batch submit" | "batch status" | "batch signing-data" | "eligibility" | "any"}
+      with {"nth": 2}, {"every": 3}, {"from": 2, "to": 5} or none of them (every call); {"question": "some-slug"} for one question only
+  do  {"act": "drop", "when": "before" | "after"}                  the connection is reset; after: the gateway has dealt with the call
+      {"act": "stall", "when": …}                                  no answer ever
+      {"act": "answer", "when": …, "status": 502 | 504}            a proxy's page of HTML
+      {"act": "answer", "when": "before", "status": 429 | 503}     not admitted; any answer may have "retry_after_seconds": 5
+      {"act": "delay", "when": …, "milliseconds": 2000}            a slow answer
+      {"act": "advance_round"}                                     a dispute opens a new round before the call goes on
+      {"act": "lose_chain", "seconds": 20}                         the gateway's node is gone; the call goes on once that was noticed
+      {"act": "skew_clock", "seconds": 90}                         the gateway's wall clock, until another rule sets it
+Each rule that fires is a line on stderr; GET /operator/faults on the admin listener counts them. The chain counts as unknown once its newest
+block is older than --set chain.max_head_age_seconds=…`
 
 export const serveCommand = (context: Context): Command =>
   new Command('serve')
@@ -41,6 +58,7 @@ export const serveCommand = (context: Context): Command =>
     .option('--port <number>', 'where it listens; 0: free ports, for the admin listener too')
     .option('--host <address>', 'which address it listens on; beyond loopback put a TLS proxy before it')
     .option('--questions <number>', 'with --dev: how many example questions are open (default: 12)')
+    .option('--faults <script.json>', 'with --dev: calls that go wrong as the script says, to test a client of yours against')
     .option('--set <key=value>', 'override a dotted key of gateway.json; may be repeated', gather, [])
     .option('--check', 'look at configuration, key, chain, store and ports, tell each fault with its fix, and serve nothing')
     .option('--executor-account <name>', 'keystore of the executor, in place of the key that gateway.json names')
@@ -49,8 +67,9 @@ export const serveCommand = (context: Context): Command =>
     .option('--no-log', 'no such lines')
     .addHelpText(
       'after',
-      '\nExamples:\n  proposer serve --dev\n  proposer serve --config gateway.json --check\n  proposer serve --config gateway.json --set budget.per_ip_items=500',
+      '\nExamples:\n  proposer serve --dev\n  proposer serve --config gateway.json --check\n  proposer serve --config gateway.json --set budget.per_ip_items=500\n  proposer serve --dev --faults script.json',
     )
+    .addHelpText('after', faultsHelp)
     .action(async (_own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<ServeFlags>()
       refuseContradictions(flags)
@@ -67,7 +86,11 @@ export const serveCommand = (context: Context): Command =>
         ...(flags.executorPasswordFile === undefined ? {} : { executorPasswordFile: flags.executorPasswordFile }),
       }
       if (flags.dev === true)
-        await serveDev(context, options, wholeNumber('--questions', flags.questions ?? '12', 0, 10_000), flags.check === true)
+        await serveDev(context, options, {
+          questions: wholeNumber('--questions', flags.questions ?? '12', 0, 10_000),
+          checkOnly: flags.check === true,
+          script: flags.faults === undefined ? undefined : await readFaultScript(context, flags.faults),
+        })
       else {
         const path = fromCwd(context.cwd, flags.config ?? 'gateway.json')
         if (flags.check === true) await check(context, path, options)
@@ -78,6 +101,7 @@ export const serveCommand = (context: Context): Command =>
 function refuseContradictions(flags: ServeFlags): void {
   const usage = (detail: string, hint: string) => new UsageError('usage', detail, { hint })
   if (flags.dev !== true) {
+    if (flags.faults !== undefined) throw usage('--faults has no meaning without --dev: no real gateway fails on purpose', 'add --dev')
     if (flags.questions !== undefined) throw usage('--questions has no meaning without --dev', 'leave it out, or add --dev')
     if (flags.config === undefined) {
       throw usage('serve needs a configuration', 'give --config gateway.json (`proposer devchain --write <folder>` makes one), or --dev')
@@ -103,7 +127,11 @@ function crashLoudly(context: Context): void {
 }
 
 /** The chain and the folder of `--dev` end with it. When it is killed the chain goes too, because its keeper watches a pipe of ours. */
-async function serveDev(context: Context, options: ServeOptions, questions: number, checkOnly: boolean): Promise<void> {
+async function serveDev(
+  context: Context,
+  options: ServeOptions,
+  { questions, checkOnly, script }: { questions: number; checkOnly: boolean; script: FaultScript | undefined },
+): Promise<void> {
   refuseBadAssignments(options.assignments)
   const folder = await mkdtemp(join(tmpdir(), 'proposer-serve-'))
   try {
@@ -112,13 +140,27 @@ async function serveDev(context: Context, options: ServeOptions, questions: numb
     try {
       const path = await writeDevGateway(folder, chain.description)
       if (checkOnly) await check(context, path, options)
-      else await run(context, path, options, chain)
+      else if (script === undefined) await run(context, path, options, chain)
+      else {
+        const { createFaultBench } = await import('./hosting/fault-bench.js')
+        const faults = createFaultBench(context, script, chain.description)
+        await run(faults.context, path, { ...options, faults }, chain)
+      }
     } finally {
       await chain.stop()
     }
   } finally {
     await rm(folder, { recursive: true, force: true })
   }
+}
+
+/** Judged before a dev chain is started. Throws UsageError naming the file, and the key of it that is wrong. */
+async function readFaultScript(context: Context, path: string): Promise<FaultScript> {
+  const [{ parseFaultScript }, { readOwnJson }] = await Promise.all([
+    import('../core/io/serving/fault-script.js'),
+    import('./session/inputs.js'),
+  ])
+  return parseFaultScript(await readOwnJson(context, path, 'give --faults with the path of a script'), path)
 }
 
 /** From the open gateway to its end by a signal (exit 0), a failed store (74) or a dead dev chain (75). */
@@ -169,14 +211,14 @@ async function run(context: Context, path: string, options: ServeOptions, chain:
  */
 async function openStatus({ env, output, streams: { stderr } }: Context): Promise<{ status: LiveStatus; logSink: LogSink } | undefined> {
   if (!output.notesAreTerminal || env.TERM === 'dumb') return undefined
-  const [{ createLiveStatus }, { createPatientWriter, terminalOfStderr }, { Chalk }] = await Promise.all([
+  const [{ createLiveStatus, sizeOf }, { createPatientWriter, terminalOfStderr }, { Chalk }] = await Promise.all([
     import('./hosting/live-status.js'),
     import('../core/io/serving/patient-writer.js'),
     import('chalk'),
   ])
   const { write, isIdle, written, dropped } = createPatientWriter(terminalOfStderr())
   const status = createLiveStatus({
-    size: () => ({ columns: stderr.columns ?? 80, rows: stderr.rows ?? 24 }),
+    size: () => sizeOf(stderr),
     write,
     isIdle,
     written: () => written(terminalMs),

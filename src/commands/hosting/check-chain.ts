@@ -72,7 +72,7 @@ async function headFindings(
   if (ageSeconds > section.max_head_age_seconds) {
     const hint = 'the node lags, the chain stands still or this clock is fast: the gateway waits until the head is newer'
     findings.push(
-      warning('head', `the newest block is ${ageSeconds} s old, chain.max_head_age_seconds is ${section.max_head_age_seconds}`, hint),
+      fault('head', `the newest block is ${ageSeconds} s old, chain.max_head_age_seconds is ${section.max_head_age_seconds}`, hint),
     )
   }
   if ((await chain.block('finalized')) === null) {

@@ -12,6 +12,7 @@ import type { Ledger } from '../../core/gateway/ledger/ledger.js'
 import { knownKind } from '../../core/gateway/ledger/state.js'
 import { foldLedger, type LedgerSettings, ledgerReader, openLedger, storeFormat } from '../../core/gateway/ledger/store.js'
 import type { Desk } from '../../core/gateway/operator/desk.js'
+import { followRecent, type Recent, recentKept } from '../../core/gateway/operator/recent.js'
 import { mergedRegistry } from '../../core/gateway/operator/registry.js'
 import { createPipeline } from '../../core/gateway/pipeline/pipeline.js'
 import { parseRegistry } from '../../core/gateway/registry.js'
@@ -30,6 +31,7 @@ import type { Context, ExpectedChain } from '../context.js'
 import { readOwnJson } from '../session/inputs.js'
 import { readPassword } from '../session/key-source.js'
 import { fromCwd } from '../session/paths.js'
+import { shellWord } from '../view/render.js'
 import { deskOfView } from './operator-desk.js'
 import { createVitalSigns, nodesOf } from './vital-signs.js'
 import { watchedChain, watchedFiles } from './watched-edges.js'
@@ -38,7 +40,15 @@ import { watchedChain, watchedFiles } from './watched-edges.js'
 export interface LoadedConfig {
   readonly config: GatewayConfig
   readonly folder: string
+  /** The file, as it was named. */
+  readonly path: string
 }
+
+/** An operator's command as it can be pasted: for the same configuration. */
+export const operatorCommand =
+  ({ path }: Pick<LoadedConfig, 'path'>) =>
+  (command: string): string =>
+    `\`proposer operator ${command} --config ${shellWord(path)}\``
 
 /** Reads gateway.json. Throws UsageError naming the file and the key. */
 export async function loadConfig(context: Context, path: string): Promise<LoadedConfig> {
@@ -46,6 +56,7 @@ export async function loadConfig(context: Context, path: string): Promise<Loaded
   return {
     config: parseConfig(await readOwnJson(context, path, 'give --config with the path of a gateway.json'), path),
     folder: dirname(file),
+    path,
   }
 }
 
@@ -74,6 +85,8 @@ export interface HostedGateway {
   readonly desk: Desk
   /** How it does now; from memory. */
   vitals(): Vitals
+  /** The newest candidates from now on, until they are stopped. */
+  followRecent(): Recent
   /** Looks for changes that nothing tells of by itself, of nodes and readiness; to be called every second or so. */
   look(): void
   /** Replaces what others read in the lock: who runs here and where its admin listener is. */
@@ -87,11 +100,12 @@ export interface HostedGateway {
 const drainMs = 10_000
 
 /** Takes the store's lock and runs the whole gateway. Rejects with UsageError (exit 2) or StorageError (exit 74). */
-export async function openGateway(context: Context, { config, folder }: LoadedConfig, options: HostOptions): Promise<HostedGateway> {
+export async function openGateway(context: Context, loaded: LoadedConfig, options: HostOptions): Promise<HostedGateway> {
+  const { config, folder } = loaded
   const { clock, random, hash, files, liveness } = context
   const contracts = contractsOf(config)
-  const signer = await executorSigner(context, { config, folder }, options)
-  const configured = await registryOf(context, { config, folder })
+  const signer = await executorSigner(context, loaded, options)
+  const configured = await registryOf(context, loaded)
   const store = resolve(folder, config.store)
   const [{ requireLocalDisk }, { breathe }, { systemCurve }, { quickenKeccak }] = await Promise.all([
     import('../../core/io/files.js'),
@@ -126,7 +140,7 @@ export async function openGateway(context: Context, { config, folder }: LoadedCo
     closers.push(() => ledger.close())
     const following = followLedger({ clock, ledger, onObservation: options.onObservation, onState: options.onState })
     closers.push(async () => following.stop())
-    const entries = mergedRegistry(configured, ledger.questions)
+    const entries = mergedRegistry(configured, ledger.questions, operatorCommand(loaded))
     const registered = slugsOf(entries)
     const reads = aggregating(chain, breathe)
     const view = createChainView({ clock, chain: reads }, contracts, ledger, {
@@ -182,6 +196,7 @@ export async function openGateway(context: Context, { config, folder }: LoadedCo
       desk,
       broken,
       vitals: signs.now,
+      followRecent: () => followRecent({ ledger, entries: fold.state.entries.newest(recentKept), slugOf: (id) => view.entry(id)?.slug }),
       look: () => signs.look(gateway.readiness()),
       setNote: (note) => lock.setNote(note),
       close: closeAll,
@@ -227,19 +242,17 @@ async function openNoted(context: Context, loaded: LoadedConfig, options: HostOp
   }
 }
 
-async function openForLooking(
-  context: Context,
-  { config, folder }: LoadedConfig,
-): Promise<Pick<HostedGateway, 'gateway' | 'ledger' | 'close'>> {
+async function openForLooking(context: Context, loaded: LoadedConfig): Promise<Pick<HostedGateway, 'gateway' | 'ledger' | 'close'>> {
+  const { config, folder } = loaded
   const { clock, random, hash, files } = context
   const contracts = contractsOf(config)
-  const configured = await registryOf(context, { config, folder })
+  const configured = await registryOf(context, loaded)
   const fold = foldLedger()
   const reader = await openLogReader({ files, hash }, resolve(folder, config.store), { format: storeFormat, knownKinds: knownKind })
   try {
     await reader.replay(fold.onRecord)
     const ledger = ledgerReader(reader, fold.state, settingsOf(config, undefined))
-    const entries = mergedRegistry(configured, ledger.questions)
+    const entries = mergedRegistry(configured, ledger.questions, operatorCommand(loaded))
     const chain = await context.edges.chain(config.chain.rpc_urls, expectedChain(config))
     const { breathe } = await import('../../core/io/serving/load.js')
     const reads = aggregating(chain, breathe)

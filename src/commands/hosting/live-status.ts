@@ -1,7 +1,7 @@
 /** What `serve` shows on a terminal instead of log lines: one calm block, redrawn in place at most once a second. */
 import type { ChalkInstance } from 'chalk'
 import type { Clock } from '../../core/ports.js'
-import type { GatewayGauges } from '../../core/protocol/call.js'
+import type { GatewayGauges, RequestRecord } from '../../core/protocol/call.js'
 import type { StateLine, Vitals } from '../../core/protocol/vitals.js'
 import { fold, visible } from '../view/render.js'
 
@@ -39,7 +39,8 @@ const changesKept = 6
 
 /** What happened of late, for the block: bounded, whatever the load (R17). */
 export interface Recent {
-  noteCall(status: number): void
+  /** A call that was answered. Looks at readiness do not count: that they hear 503 is no call that failed. */
+  noteCall(call: Pick<RequestRecord, 'route' | 'status'>): void
   noteChange(line: StateLine): void
   lastMinute(): MinuteCounts
   changes(): readonly StatusChange[]
@@ -62,7 +63,8 @@ export function createRecent(clock: Pick<Clock, 'nowMs' | 'monotonicMs'>): Recen
     for (const at of cells.keys()) if (at <= oldest) cells.delete(at)
   }
   return {
-    noteCall(status) {
+    noteCall({ route, status }) {
+      if (route === '/readyz') return
       if (status === 429) add('limited')
       else add(status >= 500 ? 'failed' : status >= 400 ? 'refused' : 'fine')
     },
@@ -110,7 +112,7 @@ export function statusLines(figures: StatusFigures, { columns, rows, paint }: St
     `${name} ${gauges.queue[name]}${gauges.queue[name] === 0 ? '' : ` (${ageText(oldestSeconds[name])})`}`
   const state = reasons.length === 0 ? paint.green('ready') : paint.yellow('not ready')
   const lines = [
-    ...row('gateway', [`${state}`, url, `admin ${adminUrl}`]),
+    ...row('gateway', [state, ...(vitals.admissionEnabled ? [] : [paint.yellow('admission paused')]), url, `admin ${adminUrl}`]),
     ...reasons.flatMap((reason) => cutLines(visible(reason), columns, paint)),
     ...row('chain', [head === undefined ? 'no block yet' : `block ${head.number}, ${ageText(head.ageSeconds)} old`, ...nodesText(vitals)]),
     ...row('queue', [stage('received'), stage('validated'), stage('selected')]),
@@ -180,10 +182,17 @@ function cutLines(text: string, columns: number, paint: ChalkInstance): readonly
   return [first, ...rest].map((line) => `${' '.repeat(indent)}${paint.yellow(line)}`)
 }
 
+/** What a switch was set to, in words: to and fro are two changes. */
+const switched: Readonly<Record<string, readonly [on: string, off: string]>> = {
+  'admission.set': ['resumed', 'paused'],
+  'allowlist.set': ['wallet allowed', 'wallet disallowed'],
+}
+
 /** `12:01:05  candidate 1a2b3c4d… failed permit_expired`. */
 function changeText({ atMs, line }: StatusChange, columns: number, paint: ChalkInstance): string {
   const time = new Date(atMs).toISOString().slice(11, 19)
-  const [subject = '', verb = ''] = line.event.split('.')
+  const [subject = '', plainVerb = ''] = line.event.split('.')
+  const verb = (line.enabled === undefined ? undefined : switched[line.event]?.[line.enabled ? 0 : 1]) ?? plainVerb
   const id = line.candidate_id ?? line.question_id ?? (line.nonce === undefined ? line.node : `nonce ${line.nonce}`)
   const short = typeof id === 'string' && id.length > 10 && !id.startsWith('nonce') ? `${id.slice(0, 8)}…` : (id ?? '')
   const name = line.event.startsWith('slot.') ? '' : subject
@@ -219,6 +228,11 @@ export interface StatusTerminal {
 
 const drawEveryMs = 1_000
 
+/** The size of a terminal. One that does not know its own, as a pty that nobody has set up, reports 0 times 0. */
+export function sizeOf({ columns, rows }: { readonly columns?: number; readonly rows?: number }): ReturnType<StatusTerminal['size']> {
+  return { columns: columns || 80, rows: rows || 24 }
+}
+
 /** Nothing is shown before `start`. A terminal that takes no text gets no frame, and nobody waits for it (robustness §5). */
 export function createLiveStatus({ size, write, isIdle, written, paint }: StatusTerminal): LiveStatus {
   let shown: readonly string[] = []
@@ -228,7 +242,7 @@ export function createLiveStatus({ size, write, isIdle, written, paint }: Status
   /** A terminal that became narrower has folded what stood on it. */
   const back = () => {
     const { columns } = size()
-    const lines = shown.reduce((sum, line) => sum + Math.max(1, Math.ceil(lengthOf(line) / columns)), 0)
+    const lines = shown.reduce((sum, line) => sum + Math.max(1, Math.ceil(lengthOf(line) / Math.max(1, columns))), 0)
     return lines === 0 ? '' : `\u001b[${lines}A\r`
   }
   const framed = (lines: readonly string[]) => lines.map((line) => `${line}\u001b[K\n`).join('')

@@ -10,6 +10,7 @@ import type { LiveView } from '../../core/gateway/view/view.js'
 import { type Chain, ChainError, type Files } from '../../core/ports.js'
 import { UnavailableError } from '../../core/protocol/errors.js'
 import { joinPath } from '../../core/storage/durable.js'
+import { named } from '../../core/storage/failures.js'
 import type { RecordLog } from '../../core/storage/record-log.js'
 import type { Context } from '../context.js'
 import type { LoadedConfig } from './gateway-host.js'
@@ -97,8 +98,16 @@ async function asked<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** What log and snapshot take on disk. */
+/** What log and snapshot take on disk. Rejects with StorageError `store_unavailable`: that they cannot be looked at must not end a gateway. */
 async function storeBytes(files: Files, folder: string): Promise<number> {
+  try {
+    return await sizesIn(files, folder)
+  } catch (error) {
+    throw named(`${folder} cannot be measured`, error)
+  }
+}
+
+async function sizesIn(files: Files, folder: string): Promise<number> {
   let bytes = 0
   for (const name of await files.list(folder)) {
     if (!/^(log|snap)-\d+\.jsonl$/.test(name)) continue

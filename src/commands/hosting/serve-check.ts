@@ -4,6 +4,7 @@
  */
 import { resolve } from 'node:path'
 import { unconfirmedAmong } from '../../core/chain/profiles.js'
+import type { RegistryEntry } from '../../core/chain/questions.js'
 import { configFaults } from '../../core/gateway/config.js'
 import { type Address, SlugLookUpError } from '../../core/ports.js'
 import type { LockHolder } from '../../core/storage/lock.js'
@@ -14,7 +15,7 @@ import { fromCwd } from '../session/paths.js'
 import { checkContracts, checkExecutor, checkNodes } from './check-chain.js'
 import { checkStore } from './check-store.js'
 import { type Finding, fault, orFault, right, told, warning } from './findings.js'
-import { type LoadedConfig, registryOf } from './gateway-host.js'
+import { type LoadedConfig, operatorCommand, registryOf } from './gateway-host.js'
 import { configure, type ServerOptions } from './server.js'
 
 /** All findings, in the order in which an operator mends them. Throws UsageError only for what is wrong on the command line itself. */
@@ -24,12 +25,13 @@ export async function checkGateway(context: Context, path: string, options: Serv
   // Nothing can be said of what no configuration names.
   if (loaded === undefined) return findings
   const { config } = loaded
-  findings.push(...(await questionFindings(context, loaded)), ...(await slugFindings(context, loaded)))
+  const questions = await questionEntries(context, loaded, findings)
+  findings.push(...(await slugFindings(context, loaded)))
   const executor = await executorAddress(context, loaded, options, findings)
   const nodes = await checkNodes(context, config)
   findings.push(...nodes.findings)
-  const store = await checkStore(context, loaded, nodes.genesisHash)
-  const { chain, head } = nodes
+  const { chain, head, genesisHash } = nodes
+  const store = await checkStore(context, loaded, { genesisHash, head, questions, executor })
   if (chain && head) {
     findings.push(...(await checkContracts(chain, config, head, store.allowlist)))
     if (executor !== undefined) findings.push(...(await checkExecutor(chain, config, head, executor)))
@@ -38,6 +40,10 @@ export async function checkGateway(context: Context, path: string, options: Serv
     const hint = 'set admission.allowlist to the wallets that may propose here'
     findings.push(warning('allowlist', 'nobody may propose: admission.allowlist is empty, and so is that of the store', hint))
   } else findings.push(right('allowlist', `${store.allowlist.length} wallets may propose`))
+  if (!config.admission.enabled) findings.push(told('admission', 'admission.enabled is false: nobody is admitted'))
+  else if (!store.admissionEnabled) {
+    findings.push(told('admission', `an operator has paused admission: nobody is admitted before ${operatorCommand(loaded)('resume')}`))
+  }
   findings.push(...store.findings, ...(await portFindings(loaded, store.holder)))
   return findings
 }
@@ -63,12 +69,15 @@ async function configuration(
   return loaded
 }
 
-async function questionFindings(context: Context, loaded: LoadedConfig): Promise<readonly Finding[]> {
-  const findings: Finding[] = []
+/** What the questions file holds; `undefined` where it is faulty. */
+async function questionEntries(context: Context, loaded: LoadedConfig, findings: Finding[]): Promise<readonly RegistryEntry[] | undefined> {
   const { chain, questions } = loaded.config
   const entries = await orFault('questions', findings, () => registryOf(context, loaded))
-  if (entries === undefined) return findings
-  if (questions === null) return [right('questions', 'no questions file: questions of the listed adapters need none')]
+  if (entries === undefined) return undefined
+  if (questions === null) {
+    findings.push(right('questions', 'no questions file: questions of the listed adapters need none'))
+    return entries
+  }
   const trusted = new Set(chain.requesters.map(({ address }) => address))
   const foreign = entries.filter((entry) => {
     const requester = entry.request?.requester ?? entry.requester
@@ -79,7 +88,8 @@ async function questionFindings(context: Context, loaded: LoadedConfig): Promise
     findings.push(warning('questions', detail, 'add that requester with its kind to chain.requesters, or take the entry out'))
   }
   const slugs = entries.filter(({ slug }) => slug !== undefined).length
-  return [...findings, right('questions', `${questions}: ${entries.length} questions, ${slugs} slugs`)]
+  findings.push(right('questions', `${questions}: ${entries.length} questions, ${slugs} slugs`))
+  return entries
 }
 
 /** A slug of nobody: that it is unknown is an answer. */

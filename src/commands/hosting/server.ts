@@ -11,8 +11,10 @@ import type { GatewayGauges } from '../../core/protocol/call.js'
 import { ProposerError, StorageError, UsageError } from '../../core/protocol/errors.js'
 import type { Context } from '../context.js'
 import { visible } from '../view/render.js'
+import type { FaultBench } from './fault-bench.js'
 import { type HostedGateway, type LoadedConfig, loadConfig, openGateway } from './gateway-host.js'
 import { createRecent, type StatusFigures } from './live-status.js'
+import { pageOf } from './operator-page.js'
 import { folderBytes } from './store-size.js'
 
 export interface ServerOptions {
@@ -29,6 +31,8 @@ export interface ServerOptions {
   readonly logSink?: LogSink
   readonly executorAccount?: string
   readonly executorPasswordFile?: string
+  /** What calls meet on their way to the gateway, with a fault script. */
+  readonly faults?: FaultBench
 }
 
 export interface RunningServer {
@@ -49,10 +53,10 @@ const drainMs = 10_000
 
 /** What gateway.json, --set, --port and --host come to. Throws UsageError naming file and key. */
 export async function configure(context: Context, path: string, options: ServerOptions): Promise<LoadedConfig> {
-  const { config, folder } = await loadConfig(context, path)
+  const { config, ...file } = await loadConfig(context, path)
   const set = options.assignments.length === 0 ? config : applySet(config, ...options.assignments)
   const listen = { host: options.host ?? set.listen.host, port: options.port ?? set.listen.port }
-  return { config: { ...set, listen, admin: options.port === 0 ? { port: 0 } : set.admin }, folder }
+  return { config: { ...set, listen, admin: options.port === 0 ? { port: 0 } : set.admin }, ...file }
 }
 
 /** Judges --set before there is a configuration to set it in: a dev chain is not started for a key that nothing has. UsageError. */
@@ -104,7 +108,7 @@ export async function startServer(context: Context, path: string, options: Serve
       onWait: (reason) => context.output.note(`waiting: ${visible(reason)}`),
       onObservation: meters.observe,
       onRequest(record) {
-        recent.noteCall(record.status)
+        recent.noteCall(record)
         logs?.requests.write(record)
       },
       onState(line) {
@@ -120,12 +124,22 @@ export async function startServer(context: Context, path: string, options: Serve
     const store = resolve(loaded.folder, loaded.config.store)
     const token = await ensureAdminToken(context, store)
     const host = { vitals: hosted.vitals, storeBytes: () => folderBytes(store), droppedLines: () => logs?.sink.dropped() ?? 0 }
-    const desk = adminDesk(loaded.config, hosted, token)
-    const admin = await bound('admin', loaded.config, () => listenAdmin({ ...gateway, host, meters, port: loaded.config.admin.port, desk }))
+    const faulty = options.faults?.before(hosted, (line) => {
+      if (options.logSink) options.logSink.write(`${visible(line)}\n`)
+      else context.output.note(visible(line))
+    })
+    const desk = adminDesk(loaded.config, hosted, token, faulty && { '/operator/faults': faulty.counts })
+    let frontUrl: string | undefined
+    const page = pageOf(context, loaded.config, hosted, { frontUrl: () => frontUrl, lastMinute: recent.lastMinute })
+    closers.push(async () => page.stop())
+    const admin = await bound('admin', loaded.config, () =>
+      listenAdmin({ ...gateway, host, meters, port: loaded.config.admin.port, desk, page }),
+    )
     closers.push(() => admin.close())
     const front = await bound('listen', loaded.config, () =>
-      listen({ ...loaded.config.listen, handler: gateway.handle, onRefused: gateway.observe }),
+      listen({ ...loaded.config.listen, handler: faulty?.handle ?? gateway.answer, onRefused: gateway.observe }),
     )
+    frontUrl = front.url
     // At once: the listener takes no new calls while the gateway answers those in flight.
     closers.push(async () => {
       await Promise.all([front.close(drainMs), gateway.drain()])
@@ -137,7 +151,7 @@ export async function startServer(context: Context, path: string, options: Serve
     return {
       url: front.url,
       adminUrl: admin.url,
-      ready: (tell = context.output.note) => untilReady(context, hosted, tell),
+      ready: (tell = context.output.note) => untilReady(context, gateway, tell),
       figures: () => ({
         url: front.url,
         adminUrl: admin.url,
@@ -171,11 +185,16 @@ async function openLogs({ hash, random }: Context, given: LogSink | undefined) {
 }
 
 /** What the admin listener has beyond looking at the process: the operator's acts, and the budget, which lives in memory only. */
-function adminDesk({ budget }: GatewayConfig, { desk, gateway }: HostedGateway, token: string): AdminDesk {
+function adminDesk(
+  { budget }: GatewayConfig,
+  { desk, gateway }: HostedGateway,
+  token: string,
+  more: AdminDesk['looks'] | undefined,
+): AdminDesk {
   const acts = Object.keys(actBodies).filter(isActName)
   return {
     token,
-    looks: { '/operator/budget': () => ({ window_seconds: budget.window_seconds, ...budgetOf(gateway.gauges()) }) },
+    looks: { '/operator/budget': () => ({ window_seconds: budget.window_seconds, ...budgetOf(gateway.gauges()) }), ...more },
     acts: Object.fromEntries(acts.map((name) => [`/operator/${name}`, (body: unknown) => desk.run(name, body)])),
   }
 }
@@ -196,14 +215,20 @@ export async function writeDevGateway(folder: string, dev: DevDescription): Prom
 
 const readyPauseMs = 50
 
-async function untilReady({ clock, signal }: Context, { gateway }: HostedGateway, tell: (note: string) => void): Promise<'ready'> {
+/** Resolves once the gateway is ready; until then each reason is told once, however often the figures in it change (contract §6). */
+export async function untilReady(
+  { clock, signal }: Pick<Context, 'clock' | 'signal'>,
+  { readiness }: Pick<HostedGateway['gateway'], 'readiness'>,
+  tell: (note: string) => void,
+): Promise<'ready'> {
   const told = new Set<string>()
   for (;;) {
-    const reasons = gateway.readiness()
+    const reasons = readiness()
     if (reasons.length === 0) return 'ready'
     for (const reason of reasons) {
-      if (!told.has(reason)) tell(`waiting: ${visible(reason)}`)
-      told.add(reason)
+      const kind = reason.replace(/\d+/g, '')
+      if (!told.has(kind)) tell(`waiting: ${visible(reason)}`)
+      told.add(kind)
     }
     await clock.sleep(readyPauseMs, signal)
   }

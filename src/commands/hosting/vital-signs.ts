@@ -13,7 +13,7 @@ export interface VitalSignsParts {
   readonly clock: Clock
   readonly chainId: number
   readonly maxFeeGwei: number
-  readonly ledger: Pick<Ledger, 'slots' | 'highestNonce' | 'isFull' | 'failed'>
+  readonly ledger: Pick<Ledger, 'slots' | 'highestNonce' | 'isFull' | 'failed' | 'admissionEnabled'>
   readonly following: LedgerVitals
   readonly heads: () => Heads | undefined
   readonly questions: () => Vitals['questions']
@@ -74,11 +74,12 @@ export function createVitalSigns(parts: VitalSignsParts): VitalSigns {
 
   const paidProposals = (balanceWei: bigint): number | undefined => {
     const head = parts.heads()?.latest
-    if (head === undefined) return undefined
+    const { tipWei } = readings
+    if (head === undefined || tipWei === undefined) return undefined
     const ceilingWei = BigInt(Math.floor(parts.maxFeeGwei * 1e9))
     // Dearer than the ceiling: what it would cost if it were sent.
-    const tipWei = feesFor(parts.chainId, head, readings.tipWei ?? 0n, ceilingWei, { kind: 'propose' })?.maxPriorityFeePerGas ?? 0n
-    const costWei = (following.gasPerProposal() ?? usualGas) * (head.baseFeePerGas + tipWei)
+    const paidTipWei = feesFor(parts.chainId, head, tipWei, ceilingWei, { kind: 'propose' })?.maxPriorityFeePerGas ?? tipWei
+    const costWei = (following.gasPerProposal() ?? usualGas) * (head.baseFeePerGas + paidTipWei)
     return costWei === 0n ? undefined : Number(balanceWei / costWei)
   }
 
@@ -92,6 +93,7 @@ export function createVitalSigns(parts: VitalSignsParts): VitalSigns {
         questions: parts.questions(),
         executor: executor === undefined ? undefined : executorNow(executor),
         store: { isFull: ledger.isFull, isFailed: ledger.failed !== undefined },
+        admissionEnabled: ledger.admissionEnabled,
       }
     },
     look(reasons) {

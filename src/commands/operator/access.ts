@@ -9,7 +9,7 @@ import type { Ledger } from '../../core/gateway/ledger/ledger.js'
 import { knownKind, type LedgerState } from '../../core/gateway/ledger/state.js'
 import { foldLedger, ledgerReader, openLedger, storeFormat } from '../../core/gateway/ledger/store.js'
 import { type ActName, type ActResult, isCandidateId } from '../../core/gateway/operator/acts.js'
-import { mergedRegistry } from '../../core/gateway/operator/registry.js'
+import { shownRegistry } from '../../core/gateway/operator/registry.js'
 import { RejectedError, StorageError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import { acquireLock, type Lock, type LockHolder, readHolder } from '../../core/storage/lock.js'
 import { openLog } from '../../core/storage/log.js'
@@ -40,6 +40,11 @@ export interface Site {
 /** What gateway.json names. UsageError where it cannot be read. */
 export async function siteOf(context: Context, command: Command): Promise<Site> {
   const { config, timeout } = command.optsWithGlobals<OperatorFlags>()
+  return siteAt(context, config, timeout)
+}
+
+/** The same by the flags' values. */
+export async function siteAt(context: Context, config: string | undefined, timeout: string | undefined): Promise<Site> {
   const patience = timeoutMs(timeout)
   if (config === undefined && !(await context.files.exists(fromCwd(context.cwd, 'gateway.json')))) {
     throw new UsageError('no_configuration', 'there is no gateway.json in this folder, and no other one is named', {
@@ -64,10 +69,13 @@ export interface Looked {
   readonly holder: LockHolder | undefined
 }
 
-/** Opens the store for looking, feeds every record to `collectors` too, and closes it after `work`. Nothing is created or locked (R24). */
+/**
+ * Opens the store for looking, feeds every record to `collectors` too, and closes it after `work`. Nothing is created or locked (R24). A slug
+ * that keeps a gateway from starting is told, and keeps nobody from looking.
+ */
 export async function look<T>(
   context: Context,
-  { loaded, store }: Site,
+  { loaded, store, named }: Site,
   collectors: readonly { onRecord(record: StoredRecord): void }[],
   work: (looked: Looked) => Promise<T>,
 ): Promise<T> {
@@ -82,7 +90,12 @@ export async function look<T>(
     })
     const ledger = ledgerReader(reader, fold.state, settingsOf(loaded.config, undefined))
     const holder = await readHolder({ files, liveness }, store)
-    return await work({ ledger, state: fold.state, registry: mergedRegistry(configured, ledger.questions), holder })
+    const { entries, conflict } = shownRegistry(configured, ledger.questions, named)
+    if (conflict) {
+      const { detail, meta } = conflict
+      context.output.warning(conflict.code, `${detail}, so it is shown for neither and \`serve\` does not start: ${meta.hint ?? ''}`)
+    }
+    return await work({ ledger, state: fold.state, registry: entries, holder })
   } finally {
     await reader.close()
   }

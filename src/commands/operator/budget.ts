@@ -3,7 +3,8 @@ import { Command } from 'commander'
 import { z } from 'zod'
 import { type LockHolder, readHolder } from '../../core/storage/lock.js'
 import type { Context } from '../context.js'
-import { fold } from '../view/render.js'
+import type { Output } from '../output.js'
+import { fields, fold } from '../view/render.js'
 import { adminUrlOf, holderText, siteOf } from './access.js'
 import { getAdmin } from './remote.js'
 
@@ -18,6 +19,7 @@ const Budget = z.object({
 export const budgetCommand = (context: Context) =>
   new Command('budget')
     .description('items spent in the window that is open, and the limits')
+    .addHelpText('after', '\nExample:\n  proposer operator budget')
     .action(async (_own: unknown, command: Command) => {
       const site = await siteOf(context, command)
       const { files, liveness } = context
@@ -25,24 +27,42 @@ export const budgetCommand = (context: Context) =>
       const url = adminUrlOf(holder)
       const { timeoutMs } = site
       const told = url === undefined ? undefined : Budget.safeParse(await getAdmin(context, `${url}/operator/budget`, { timeoutMs }))
-      const shown = (lines: readonly string[]) => lines.map((line) => fold(line, context.output.columns, '  ')).join('\n')
       const { window_seconds, global_items, per_ip_items } = site.loaded.config.budget
       const limits = { window_seconds, global_items, per_ip_items }
       if (!told?.success) {
         context.output.result('operator-budget', { served: false, ...limits, spent_items: null, left_items: null, clients: null }, () =>
-          shown([`no window is open: ${whyNone(holder)}`, limitLine(limits)]),
+          [`no window is open: ${whyNone(holder)}`, limitLine(limits)].map((line) => fold(line, context.output.columns, '  ')).join('\n'),
         )
         return
       }
       const { spent_items, clients, ...limit } = told.data
       const left_items = Math.max(0, limit.global_items - spent_items)
       context.output.result('operator-budget', { served: true, ...limit, spent_items, left_items, clients }, () =>
-        shown([
-          `${spent_items} items spent in this window, ${left_items} left for all; ${clients} client addresses remembered`,
-          limitLine(limit),
-        ]),
+        budgetText(told.data, context.output),
       )
     })
+
+/** The window that is open as a bar, yellow once nothing is left, and what of it anybody may have. Refused calls spend too (§8 rule 4). */
+export function budgetText(told: z.infer<typeof Budget>, { columns, paint }: Pick<Output, 'columns' | 'paint'>): string {
+  const { window_seconds, global_items, per_ip_items, spent_items, clients } = told
+  const width = Math.max(8, Math.min(60, columns))
+  const used = Math.min(spent_items, global_items)
+  // What there is of it shows, and it is full only when nothing is left.
+  const filled = used === global_items ? width : Math.min(width - 1, Math.ceil((used / global_items) * width))
+  const bar = '#'.repeat(filled)
+  return [
+    fold(`${spent_items} of ${global_items} items spent in this window of ${window_seconds} s`, columns, '  '),
+    `${used === global_items ? paint.yellow(bar) : bar}${paint.dim('.'.repeat(width - filled))}`,
+    fields(
+      [
+        ['left for all', `${global_items - used} items`],
+        ['for one address', `at most ${per_ip_items} items`],
+        ['addresses', `${clients} remembered`],
+      ],
+      columns,
+    ),
+  ].join('\n')
+}
 
 function whyNone(holder: LockHolder | undefined): string {
   if (holder === undefined || holder.state === 'free' || holder.state === 'dead') return 'nothing serves'

@@ -6,6 +6,8 @@ import { isQuestionId } from '../../core/protocol/schema.js'
 import type { Context } from '../context.js'
 import { requireAddress } from '../eligibility.js'
 import { wholeNumber } from '../hosting/foreground.js'
+import type { Output } from '../output.js'
+import { colours } from '../view/candidate-text.js'
 import { fields, visible } from '../view/render.js'
 import { act, candidateIdOf, look, type Site, siteOf, unknownCandidate } from './access.js'
 import { explainCommand } from './explain.js'
@@ -37,6 +39,7 @@ const listCommand = (context: Context) =>
     .option('--proposer <address>', 'only those of this wallet')
     .option('--question <id|slug>', 'only those of this question')
     .option('--limit <number>', 'so many at most', '50')
+    .addHelpText('after', '\nExample:\n  proposer operator candidates list --status failed --limit 10')
     .action(async (own: ListFlags, command: Command) => {
       const site = await siteOf(context, command)
       const limit = wholeNumber('--limit', own.limit, 1, 1_000_000)
@@ -50,7 +53,7 @@ const listCommand = (context: Context) =>
         const slugs = new Map(registry.map((entry) => [entry.questionId, entry.slug]))
         const shown: CandidateRow[] = []
         let more = 0
-        for (const entry of [...state.entries.values()].sort((one, other) => other.sequence - one.sequence)) {
+        for (const entry of state.entries.newest(Number.POSITIVE_INFINITY)) {
           if (own.status !== undefined && entry.status !== own.status) continue
           const isFiltered = proposer !== undefined || questionId !== undefined
           if (shown.length >= limit && !isFiltered) {
@@ -68,7 +71,7 @@ const listCommand = (context: Context) =>
         output.result('operator-candidates', data, () => {
           if (shown.length === 0) return 'no such candidates'
           const rest = more === 0 ? [] : [`and ${more} more; --limit shows them`]
-          return [...shown.map((row) => rowText(row, output.columns)), ...rest].join('\n')
+          return [...shown.map((row) => rowText(row, output)), ...rest].join('\n')
         })
       })
     })
@@ -79,21 +82,38 @@ function unknownSlug(site: Site, slug: string): UsageError {
   })
 }
 
-/** Which and how far, then what and by whom; the id stays whole on a narrow terminal too. */
-function rowText(row: CandidateRow, columns: number): string {
-  const fate = [row.status, row.failure_code ?? row.submission ?? ''].filter((text) => text !== '').join(' ')
-  const question = row.slug ?? `${row.question_id.slice(0, 10)}…`
-  const received = row.received_at.replace(/\.\d+Z$/, 'Z')
-  const more = `${received}  ${row.outcome ?? row.price}  ${row.proposer.slice(0, 8)}…  ${visible(question)}`
-  const first = `${row.candidate_id}  ${fate}`
-  const lines = first.length <= columns ? [first, `  ${more}`] : [row.candidate_id, `  ${fate}`, `  ${more}`]
-  return lines.map((line) => (line.length <= columns ? line : `${line.slice(0, columns - 1)}…`)).join('\n')
+/** Which and how far, then when, what and by whom; one line where all of it fits, and the id stays whole on a narrow terminal too. */
+export function rowText(row: CandidateRow, { columns, paint }: Pick<Output, 'columns' | 'paint'>): string {
+  const status = row.status.padEnd(statusWidth)
+  const painted = paint[colours[row.status]](status)
+  const note = row.failure_code ?? row.submission ?? ''
+  const received = row.received_at.replace('T', ' ').replace(/\.\d+Z$/, 'Z')
+  const question = visible(row.slug ?? `${row.question_id.slice(0, 10)}…`)
+  const more = `${received}  ${row.outcome ?? row.price}  ${row.proposer.slice(0, 8)}…  `
+  const ahead = `${row.candidate_id}  ${status}  `.length
+  if (columns >= wideColumns) {
+    const facts = `${cut(note, noteWidth).padEnd(noteWidth)}  ${more}`
+    return `${row.candidate_id}  ${painted}  ${facts}${cut(question, columns - ahead - facts.length)}`
+  }
+  const below = cut(`  ${more}${question}`, columns)
+  if (ahead + note.length <= columns) return `${row.candidate_id}  ${painted}  ${note}`.trimEnd().concat('\n', below)
+  return [row.candidate_id, `  ${painted}  ${cut(note, columns - statusWidth - 4)}`.trimEnd(), below].join('\n')
 }
+
+/** The longest status. */
+const statusWidth = 'validated'.length
+/** The longest failure code. */
+const noteWidth = 24
+/** An id, a status, a note, a time, an answer, a wallet, and room for a question to be known by. */
+const wideColumns = 140
+
+const cut = (text: string, columns: number) => (text.length <= columns ? text : `${text.slice(0, Math.max(0, columns - 1))}…`)
 
 const showCommand = (context: Context) =>
   new Command('show')
     .description('one candidate as the store holds it')
     .argument('<candidate-id>')
+    .addHelpText('after', '\nExample:\n  proposer operator candidates show 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f')
     .action(async (given: string, _own: unknown, command: Command) => {
       const id = candidateIdOf(given)
       const site = await siteOf(context, command)
@@ -118,6 +138,10 @@ const rejectCommand = (context: Context) =>
     .description('end a candidate for good; its proposer reads the reason as the detail of the failure')
     .argument('<candidate-id>')
     .requiredOption(reasonOption[0], 'why, for the proposer to read')
+    .addHelpText(
+      'after',
+      '\nExample:\n  proposer operator candidates reject 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f --reason "asked for by the proposer"',
+    )
     .action(async (given: string, own: { reason: string }, command: Command) => {
       const id = candidateIdOf(given)
       const site = await siteOf(context, command)

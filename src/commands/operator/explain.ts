@@ -24,6 +24,7 @@ export const explainCommand = (context: Context) =>
     .description('the whole way of one candidate, and what comes next')
     .argument('<candidate-id>')
     .option('--offline', 'ask no node how the token writes its amounts; they are told in raw units then')
+    .addHelpText('after', '\nExample:\n  proposer operator candidates explain 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f')
     .action(async (given: string, own: { offline?: boolean }, command: Command) => {
       const id = candidateIdOf(given)
       const site = await siteOf(context, command)

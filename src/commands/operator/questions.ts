@@ -25,50 +25,53 @@ export const questionsCommand = (context: Context): Command =>
     .addCommand(removeCommand(context))
 
 const listCommand = (context: Context) =>
-  new Command('list').description('every entry in force and where it comes from').action(async (_own: unknown, command: Command) => {
-    const site = await siteOf(context, command)
-    const decisions = createDecisions()
-    const { output } = context
-    await look(context, site, [decisions], async ({ registry, ledger }) => {
-      const configured = new Set((await registryOf(context, site.loaded)).map(({ questionId }) => questionId))
-      const removed = [...ledger.questions].flatMap(([questionId, entry]) =>
-        entry === null && configured.has(questionId) ? [questionId] : [],
-      )
-      const rows = [
-        ...registry.map((entry) => {
-          const decision = ledger.questions.has(entry.questionId) ? decisions.questions.get(entry.questionId) : undefined
-          return {
-            question_id: entry.questionId,
-            slug: entry.slug ?? null,
-            requester: entry.requester ?? entry.request?.requester ?? null,
-            has_request: entry.request !== undefined,
-            source: decision === undefined ? 'questions file' : 'operator',
-            since: decision === undefined ? null : instant(decision.atMs),
-            reason: decision?.reason ?? null,
-          }
-        }),
-        ...removed.map((questionId) => {
-          const decision = decisions.questions.get(questionId)
-          return {
-            question_id: questionId,
-            slug: null,
-            requester: null,
-            has_request: false,
-            source: 'removed by operator',
-            since: decision === undefined ? null : instant(decision.atMs),
-            reason: decision?.reason ?? null,
-          }
-        }),
-      ]
-      if (output.mode === 'ndjson') for (const row of rows) output.line(row)
-      const data = output.mode === 'ndjson' ? { summary: { questions: registry.length, removed: removed.length } } : { questions: rows }
-      output.result('operator-questions', data, () =>
-        rows.length === 0
-          ? 'the registry is empty; questions of trusted adapters are served by their ids all the same'
-          : rows.map((row) => rowText(row, output.columns)).join('\n'),
-      )
+  new Command('list')
+    .description('every entry in force and where it comes from')
+    .addHelpText('after', '\nExample:\n  proposer operator questions list')
+    .action(async (_own: unknown, command: Command) => {
+      const site = await siteOf(context, command)
+      const decisions = createDecisions()
+      const { output } = context
+      await look(context, site, [decisions], async ({ registry, ledger }) => {
+        const configured = new Set((await registryOf(context, site.loaded)).map(({ questionId }) => questionId))
+        const removed = [...ledger.questions].flatMap(([questionId, entry]) =>
+          entry === null && configured.has(questionId) ? [questionId] : [],
+        )
+        const rows = [
+          ...registry.map((entry) => {
+            const decision = ledger.questions.has(entry.questionId) ? decisions.questions.get(entry.questionId) : undefined
+            return {
+              question_id: entry.questionId,
+              slug: entry.slug ?? null,
+              requester: entry.requester ?? entry.request?.requester ?? null,
+              has_request: entry.request !== undefined,
+              source: decision === undefined ? 'questions file' : 'operator',
+              since: decision === undefined ? null : instant(decision.atMs),
+              reason: decision?.reason ?? null,
+            }
+          }),
+          ...removed.map((questionId) => {
+            const decision = decisions.questions.get(questionId)
+            return {
+              question_id: questionId,
+              slug: null,
+              requester: null,
+              has_request: false,
+              source: 'removed by operator',
+              since: decision === undefined ? null : instant(decision.atMs),
+              reason: decision?.reason ?? null,
+            }
+          }),
+        ]
+        if (output.mode === 'ndjson') for (const row of rows) output.line(row)
+        const data = output.mode === 'ndjson' ? { summary: { questions: registry.length, removed: removed.length } } : { questions: rows }
+        output.result('operator-questions', data, () =>
+          rows.length === 0
+            ? 'the registry is empty; questions of trusted adapters are served by their ids all the same'
+            : rows.map((row) => rowText(row, output.columns)).join('\n'),
+        )
+      })
     })
-  })
 
 interface Row {
   readonly question_id: string
@@ -103,6 +106,7 @@ const addCommand = (context: Context) =>
       'its request, for a requester of kind direct: {oracle, requester, identifier, timestamp, ancillary_data}',
     )
     .option(...reasonOption)
+    .addHelpText('after', '\nExample:\n  proposer operator questions add 0x<question id> --slug will-it-rain')
     .action(async (given: string, own: AddFlags, command: Command) => {
       const questionId = requireQuestionId(given)
       requireSlug(own.slug)
@@ -124,6 +128,7 @@ const importCommand = (context: Context) =>
     .description('add every question of a file, or none of them')
     .argument('<file>', 'a JSON array of entries as in questions.json; - for stdin')
     .option(...reasonOption)
+    .addHelpText('after', '\nExample:\n  proposer operator questions import more-questions.json')
     .action(async (file: string, own: { reason?: string }, command: Command) => {
       const site = await siteOf(context, command)
       const entries = await readOwnJson(context, file)
@@ -143,6 +148,7 @@ const removeCommand = (context: Context) =>
     .description('take an entry away, also one of the questions file, until it is added again')
     .argument('<question-id>', '0x and 64 hex digits')
     .option(...reasonOption)
+    .addHelpText('after', '\nExample:\n  proposer operator questions remove 0x<question id> --reason "asked twice"')
     .action(async (questionId: string, own: { reason?: string }, command: Command) => {
       const site = await siteOf(context, command)
       const acted = await act(context, site, 'questions/remove', { question_id: requireQuestionId(questionId), ...reasonOf(own) })

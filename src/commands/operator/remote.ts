@@ -114,7 +114,8 @@ async function exchange(
     return { status: response.status, body: await response.json() }
   } catch (error) {
     if (context.signal.aborted) throw context.signal.reason
-    if (late.signal.aborted) return { missing: `the gateway did not answer within ${(timeoutMs ?? 0) / 1000} s`, cause: error }
+    if (late.signal.aborted)
+      return { missing: `the gateway did not answer within ${Math.ceil((timeoutMs ?? 0) / 100) / 10} s`, cause: error }
     if (error instanceof TransportError) {
       if (error.phase === 'connect') return undefined
       return { missing: `no answer came from the gateway (${error.code})`, cause: error }

@@ -9,7 +9,7 @@ import { lossOf, repairLog } from '../../core/storage/repair.js'
 import type { Context } from '../context.js'
 import { fold } from '../view/render.js'
 import { type Site, siteOf } from './access.js'
-import { inspectStore } from './inspection.js'
+import { inspectStore, requireStore } from './inspection.js'
 import { reasonOf, reasonOption } from './wallets.js'
 
 interface RepairFlags {
@@ -22,8 +22,10 @@ export const repairCommand = (context: Context) =>
     .description('without --accept-loss: what would be given up. With it: cut the store back to its sound part, the rest saved aside')
     .option('--accept-loss', 'give up what lies behind the damage; a backup is the better way')
     .option(...reasonOption)
+    .addHelpText('after', '\nExample:\n  proposer operator store repair')
     .action(async (own: RepairFlags, command: Command) => {
       const site = await siteOf(context, command)
+      await requireStore(context, site)
       const { reason = 'by operator' } = reasonOf(own)
       if (own.acceptLoss !== true) {
         const plan = await planOf(context, site)

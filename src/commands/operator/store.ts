@@ -6,8 +6,9 @@ import { StorageError } from '../../core/protocol/errors.js'
 import { joinPath } from '../../core/storage/durable.js'
 import type { Context } from '../context.js'
 import { fold, jsonText, visible } from '../view/render.js'
+import { ruleLines } from '../view/rules.js'
 import { act, look, siteOf } from './access.js'
-import { inspectStore } from './inspection.js'
+import { inspectStore, requireStore } from './inspection.js'
 import { repairCommand } from './repair.js'
 
 export const storeCommand = (context: Context): Command =>
@@ -24,10 +25,14 @@ export const storeCommand = (context: Context): Command =>
 
 const verifyCommand = (context: Context) =>
   new Command('verify')
-    .description('read everything: checksums, the chain of lines, what must hold of slots, nonces and rounds; exit 74 names file and byte')
+    .description(
+      'read everything: checksums, the chain of lines, what must hold of payloads, slots, nonces and rounds (R1 to R3); exit 74 names file and byte',
+    )
+    .addHelpText('after', '\nExample:\n  proposer operator store verify')
     .action(async (_own: unknown, command: Command) => {
       const site = await siteOf(context, command)
-      const { inspection, state, counts } = await inspectStore(context, site)
+      await requireStore(context, site)
+      const { inspection, state, counts, proven } = await inspectStore(context, site)
       const { damage } = inspection
       if (damage) {
         throw new StorageError(
@@ -38,8 +43,19 @@ const verifyCommand = (context: Context) =>
           },
         )
       }
+      if (state.info === undefined && inspection.records > 0) {
+        throw new StorageError(
+          'store_damaged',
+          `${site.store} holds ${inspection.records} records, and none that says what chain it is of`,
+          {
+            hint: 'the program that made it wrote that first: restore the store from a backup, and report this',
+          },
+        )
+      }
       const byStatus = { received: 0, validated: 0, selected: 0, executed: 0, failed: 0 }
       for (const { status } of state.entries.values()) byStatus[status] += 1
+      const { R1, R2, R3 } = proven()
+      const rules = { R1, R2, R3 }
       const proof = {
         store_id: state.info?.storeId ?? null,
         chain_id: state.info?.chainId ?? null,
@@ -49,9 +65,10 @@ const verifyCommand = (context: Context) =>
         candidates: byStatus,
         open_slots: state.slots.size,
         kinds: Object.fromEntries([...counts].sort()),
+        rules,
       }
       context.output.result('operator-store-proof', proof, () => {
-        if (state.info === undefined) return 'sound: the store is empty'
+        if (inspection.records === 0) return 'sound: the store is empty'
         const bytes = inspection.files.reduce((sum, file) => sum + file.bytes, 0)
         const told = Object.entries(byStatus).flatMap(([status, count]) => (count === 0 ? [] : [`${count} ${status}`]))
         const torn =
@@ -62,6 +79,7 @@ const verifyCommand = (context: Context) =>
           `sound: ${inspection.records} records, ${bytes} bytes in ${inspection.files.length} ${inspection.files.length === 1 ? 'file' : 'files'}`,
           `candidates: ${told.length === 0 ? 'none' : told.join(', ')}`,
           `open slots: ${state.slots.size}; one for each round, no nonce bound twice`,
+          ...ruleLines(rules),
           ...torn,
         ]
           .map((line) => fold(line, context.output.columns, '  '))
@@ -72,8 +90,10 @@ const verifyCommand = (context: Context) =>
 const compactCommand = (context: Context) =>
   new Command('compact')
     .description('fold what is over: nothing that may be asked for goes, and what is younger than 90 days stays told in full')
+    .addHelpText('after', '\nExample:\n  proposer operator store compact')
     .action(async (_own: unknown, command: Command) => {
       const site = await siteOf(context, command)
+      await requireStore(context, site)
       const { result, through } = await act(context, site, 'store/compact', {})
       const { before = 0, after = 0 } = result.bytes ?? {}
       context.output.result('operator-store-compaction', { bytes_before: before, bytes_after: after, through }, () =>
@@ -92,7 +112,10 @@ const exportCommand = (context: Context) =>
   new Command('export')
     .description('one line of JSON a candidate, or CSV, in order of admission; no signatures')
     .option('--csv', 'comma-separated values (RFC 4180) with a header')
-    .addHelpText('after', '\nAmounts are raw token units, gas prices wei, times UTC.')
+    .addHelpText(
+      'after',
+      '\nAmounts are raw token units, gas prices wei, times UTC.\n\nExample:\n  proposer operator store export --csv > candidates.csv',
+    )
     .action(async (own: { csv?: boolean }, command: Command) => {
       const site = await siteOf(context, command)
       const receipts = createReceipts()

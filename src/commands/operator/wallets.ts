@@ -26,6 +26,10 @@ export const allowCommand = (context: Context, verb: 'allow' | 'disallow') =>
     .description(verb === 'allow' ? 'let wallets propose' : 'take wallets off the list; what they have under way stays')
     .argument('<address...>', 'wallets')
     .option(...reasonOption)
+    .addHelpText(
+      'after',
+      `\nExample:\n  proposer operator ${verb} 0x8ba1f109551bd432803012645ac136ddd64dba72 --reason "${verb === 'allow' ? 'contract signed' : 'contract ended'}"`,
+    )
     .action(async (given: readonly string[], own: ReasonFlag, command: Command) => {
       const addresses = [...new Set(given.map(requireWallet))]
       if (addresses.length > mostAddresses) {
@@ -50,6 +54,7 @@ export const switchCommand = (context: Context, verb: 'pause' | 'resume') =>
   new Command(verb)
     .description(verb === 'pause' ? 'admit nothing new (503 admission_disabled); what is admitted goes on' : 'admit again')
     .option(...reasonOption)
+    .addHelpText('after', `\nExample:\n  proposer operator ${verb} --reason "node upgrade"`)
     .action(async (own: ReasonFlag, command: Command) => {
       const site = await siteOf(context, command)
       const acted = await act(context, site, verb, reasonOf(own))
@@ -75,6 +80,7 @@ export const listCommand = (context: Context) =>
   new Command('list')
     .description('who may propose since when and why, and whether admission is open')
     .option('--all', 'wallets too that were taken off the list')
+    .addHelpText('after', '\nExample:\n  proposer operator list --all')
     .action(async (own: { all?: boolean }, command: Command) => {
       const site = await siteOf(context, command)
       const decisions = createDecisions()

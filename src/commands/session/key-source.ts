@@ -1,6 +1,6 @@
 /** Where the proposer's signatures come from (contract §7): a wallet outside, keystore, key file, or with a warning the environment. */
 import type { OutsideWallet } from '../../core/io/external-signer.js'
-import type { KeySigner } from '../../core/io/keys.js'
+import type { KeySigner } from '../../core/io/key-files.js'
 import type { Address, Signer } from '../../core/ports.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import type { Context } from '../context.js'
@@ -115,20 +115,24 @@ function keystoreName(context: Context, settings: Settings): string | undefined 
 }
 
 async function unlockSource(context: Context, settings: Settings, passwordFile: string | undefined): Promise<KeySigner> {
-  const { parseKey, readKeyFile, signerFromKey } = await import('../../core/io/keys.js')
+  const [{ parseKey, readKeyFile, signerOn }, { quickestCurve }] = await Promise.all([
+    import('../../core/io/key-files.js'),
+    import('../../core/io/native-curve.js'),
+  ])
+  const curve = await quickestCurve()
   const name = keystoreName(context, settings)
   if (name !== undefined) {
     const { readKeystore, unlockKeystore } = await import('../../core/io/keystore.js')
     // A missing account is told before anybody types a password for it.
     await readKeystore(context.files, settings.home.value, name)
     const password = await readPassword(context, passwordFile, `Password of ${name}: `)
-    return signerFromKey(await unlockKeystore(context.files, settings.home.value, name, password))
+    return signerOn(curve, await unlockKeystore(context.files, settings.home.value, name, password))
   }
   const keyFile = context.env.PROPOSER_KEY_FILE
-  if (keyFile !== undefined && keyFile !== '') return signerFromKey(await readKeyFile(fromCwd(context.cwd, keyFile)))
+  if (keyFile !== undefined && keyFile !== '') return signerOn(curve, await readKeyFile(fromCwd(context.cwd, keyFile)))
   if (context.environmentKey !== undefined && context.environmentKey !== '') {
     context.output.warning('key_in_environment', 'the key comes from PROPOSER_PRIVATE_KEY; a keystore (`proposer account import`) is safer')
-    return signerFromKey(parseKey(context.environmentKey, 'PROPOSER_PRIVATE_KEY'))
+    return signerOn(curve, parseKey(context.environmentKey, 'PROPOSER_PRIVATE_KEY'))
   }
   throw new UsageError('no_account', 'no key of a proposer is named', {
     hint: 'make one with `proposer account new <name>` and give --account <name>, set PROPOSER_KEY_FILE to a key file, or give --signer <url>',
@@ -146,7 +150,7 @@ export async function readPassword(
   flag = '--password-file',
 ): Promise<string> {
   if (passwordFile === undefined) return askHidden(context, question, `${flag} <file>`)
-  const { readPasswordFile } = await import('../../core/io/keys.js')
+  const { readPasswordFile } = await import('../../core/io/key-files.js')
   const password =
     passwordFile === '-'
       ? new TextDecoder().decode(await readInput(context, passwordFile)).replace(/\r?\n$/, '')

@@ -13,7 +13,10 @@ export interface Preferences {
   set(key: string, value: string | undefined): void
 }
 
-/** Throws UsageError `config_damaged` (exit 2) for a file that is not a JSON object: `conf` may publish a cut file on a full disk. */
+/**
+ * Throws UsageError (exit 2) `config_damaged` for a file that is not a JSON object, for `conf` may publish a cut file on a full disk, and
+ * `config_unreadable` for one that cannot be read.
+ */
 export function openPreferences(home: string): Preferences {
   const path = homePaths.config(home)
   // conf takes a list, or a bare value, for an object.
@@ -47,14 +50,18 @@ function removeMisshapen(conf: Conf<Record<string, unknown>>, key: string): void
 
 const isObject = (value: unknown): boolean => typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** Throws SyntaxError for a file that is there and holds JSON of another kind. */
+/** Throws SyntaxError for a file that is there and holds JSON of another kind, UsageError `config_unreadable` for one that cannot be read. */
 function requireObject(path: string): void {
   let text: string
   try {
     text = readFileSync(path, 'utf8')
   } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return
-    throw error
+    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown'
+    if (code === 'ENOENT') return
+    throw new UsageError('config_unreadable', `${path} cannot be read (${code})`, {
+      cause: error,
+      hint: 'check the file and its rights, or move it away and set your preferences again with `proposer config set`',
+    })
   }
   if (!isObject(JSON.parse(text))) throw new SyntaxError('not an object')
 }

@@ -1,9 +1,8 @@
 /** What the verbs of the client share: settings, journal, trust, key, gateway and chain, each opened on first use, all closed at the end. */
 import type { Command } from 'commander'
-import { type BudgetedClient, type BudgetOptions, withBudget } from '../../core/client/budget/budgeted-client.js'
-import { createPlanner } from '../../core/client/budget/planner.js'
+import type { BudgetedClient, BudgetOptions } from '../../core/client/budget/budgeted-client.js'
 import { type Journal, type JournalPorts, openJournal } from '../../core/client/journal/journal.js'
-import { createGatewayClient, type GatewayClient } from '../../core/client/sending/gateway-client.js'
+import type { GatewayClient } from '../../core/client/sending/gateway-client.js'
 import { type ProfilePins, profilePins, wholePins } from '../../core/client/signing/profile-pins.js'
 import { parseTrust, type Trust } from '../../core/client/signing/trust.js'
 import type { Chain } from '../../core/ports.js'
@@ -79,7 +78,7 @@ export async function withSession<T>(context: Context, flags: SessionFlags, use:
       closers.push(opened.close)
       const { timeoutMs } = settings
       const leftMs = () => (timeoutMs === undefined ? undefined : timeoutMs - (clock.monotonicMs() - startedMs))
-      const gateway = budgeted(context, settings, opened.gateway, { signal, leftMs })
+      const gateway = await budgeted(context, settings, opened.gateway, { signal, leftMs })
       closers.push(() => gateway.close())
       return gateway
     }),
@@ -128,6 +127,7 @@ async function openGateway(
 ): Promise<{ gateway: GatewayClient; close(): Promise<void> }> {
   const { clock } = context
   const target = requireTarget(settings)
+  const { createGatewayClient } = await import('../../core/client/sending/gateway-client.js')
   if (target.kind === 'gateway') {
     const gateway = createGatewayClient({ fetch: await context.edges.fetch(), baseUrl: target.setting.value, clock })
     return { gateway, close: async () => undefined }
@@ -144,7 +144,11 @@ async function openGateway(
 }
 
 /** Tells on stderr what is waited for, where it is worth telling. */
-function budgeted(context: Context, settings: Settings, gateway: GatewayClient, options: BudgetOptions): BudgetedClient {
+async function budgeted(context: Context, settings: Settings, gateway: GatewayClient, options: BudgetOptions): Promise<BudgetedClient> {
+  const [{ withBudget }, { createPlanner }] = await Promise.all([
+    import('../../core/client/budget/budgeted-client.js'),
+    import('../../core/client/budget/planner.js'),
+  ])
   const planner = createPlanner(context, settings.home.value, gateway.origin, {
     onWait: (ms, reason) => context.output.note(`waiting ${Math.round(ms / 1000)} s for the gateway's budget: ${reason}`),
     onNote: (text) => context.output.note(`note: ${text}`),

@@ -1,93 +1,10 @@
 /**
- * What the service calls and decodes on contracts that others deployed: ABIs as viem reads them, and the constants that are the same on
- * every chain. Addresses come from configuration (domain §6); only Permit2's canonical one is known here. Source: domain §2–§5.
+ * What the service calls and decodes on contracts that others deployed: ABIs as viem reads them, beside the constants that are the same
+ * on every chain. Addresses come from configuration (domain §6). Source: domain §2–§5.
  */
 import { parseAbi } from 'viem'
-import type { Address, Hex } from '../ports.js'
 
-/** Permit2's address on every chain (domain §3). */
-export const canonicalPermit2: Address = '0x000000000022d473030f116ddee9f6b43ac78ba3'
-
-/** The identifier of a Polymarket question (domain §5.1). */
-export const yesOrNoQuery: Hex = '0x5945535f4f525f4e4f5f51554552590000000000000000000000000000000000'
-
-/** keccak256 of role names on SignedProposer (domain §2) and on the managed oracle (`reverts.json`, settle_by_non_resolver). */
-export const roles = {
-  /** Who may call `propose`. */
-  delegatedProposer: '0x4dfd380f31119a6f09f48f04875c62bdc7cef3776ab27f51eb17174906cda4cc',
-  /** Who may call `addToWhitelist` and `removeFromWhitelist`. */
-  whitelistAdmin: '0x28f5a99355973cc89255b8c4ac88405f27c78ded7608b040ee77a8bdf44d15e2',
-  /** Who may grant roles, move a whitelist's ownership and withdraw payments. */
-  defaultAdmin: '0x0000000000000000000000000000000000000000000000000000000000000000',
-  /** Who may settle on the managed oracle. */
-  resolver: '0x92a19c77d2ea87c7f81d50c74403cb2f401780f3ad919571121efe2bdb427eb1',
-} as const satisfies Record<string, Hex>
-
-/** EIP-712 type hashes of the one signature (domain §3.1). */
-export const typeHashes = {
-  proposal: '0x702cf402d93cf51c1c9fda929565b0e4035fe70986e45548a1f9b5521261e674',
-  permitWitnessTransferFrom: '0xd1410b63bd7fcbf7c29ae1bf695d974321b234d415213fb29dbe80fbe6731a43',
-  tokenPermissions: '0x618358ac3db8dc274f0cd8829da7e234bd48cd73c4a740aede1adec9846d06a1',
-  /** `EIP712Domain(string name,uint256 chainId,address verifyingContract)` */
-  domain: '0x8cad95687ba82c2ce50e74f7b754645e5117c3a5bec8151c0726d5857980a866',
-} as const satisfies Record<string, Hex>
-
-/** What `WITNESS_TYPE_STRING()` of SignedProposer answers (domain §3.1). */
-export const witnessTypeString =
-  'Proposal witness)Proposal(address oracle,address requester,bytes32 identifier,uint256 timestamp,bytes ancillaryData,int256 proposedPrice,uint256 maxPayment)TokenPermissions(address token,uint256 amount)'
-
-/** ERC-1271: what a wallet answers when a signature is good. */
-export const eip1271MagicValue: Hex = '0x1626ba7e'
-
-/** The price "too early", which an event-based request refuses (domain §5.3). */
-export const tooEarlyPrice = -(2n ** 255n)
-
-/** The longest ancillary data the oracle takes, in bytes (domain §4). */
-export const maxAncillaryBytes = 8139
-
-/** States of a round as `getState` numbers them (domain §4). Only `requested` can be proposed on. */
-export const roundStates = {
-  invalid: 0,
-  requested: 1,
-  proposed: 2,
-  expired: 3,
-  disputed: 4,
-  resolved: 5,
-  settled: 6,
-} as const
-
-/** Topic 0 of every event the service follows (domain §2, §3.2, §4, §5). */
-export const topics = {
-  proposalExecuted: '0xfff3c4c0db5030bc60f9023cb6141584a100f896e9279e104fead989e0342b48',
-  paymentWithdrawn: '0x16d46b28f1a9377c2df78652a0a8e31568b99311665bcec24cbba72edd2e5c2c',
-  /** Only the tryMulticall branch (domain §2.3). */
-  proposalCallFailed: '0xcf8c21a478206adc08d60312a21ee476ab38765dd72e9e9e8b56f816e016a65c',
-  roleGranted: '0x2f8788117e7eff1d82e926ec794901d17c78024a50270940304540a733656f0d',
-  roleRevoked: '0xf6391f5c32d9c69d2a47ea670b442974b53935d1edc7fd64eb21e047a839171b',
-  unorderedNonceInvalidation: '0x3704902f963766a4e561bbaab6e6cdc1b1dd12f6e9e99648da8843b3f46b918d',
-  requestPrice: '0xf1679315ff325c257a944e0ca1bfe7b26616039e9511f9610d4ba3eca851027b',
-  proposePrice: '0x6e51dd00371aabffa82cd401592f76ed51e98a9ea4b58751c70463a2c78b5ca1',
-  disputePrice: '0x5165909c3d1c01c5d1e121ac6f6d01dda1ba24bc9e1f975b5a375339c15be7f3',
-  settle: '0x3f384afb4bd9f0aef0298c80399950011420eb33b0e1a750b20966270247b9a0',
-  customBondSet: '0x4544c320b43beb5421d5149ff92fa72b40f00ac65294c4b8ca3906f08fb5a8c2',
-  customLivenessSet: '0xc5314bcb93c25473b858a5086195e309861a64b4c3ddae4d0a5cb9c5fb6f30f4',
-  customProposerWhitelistSet: '0x6176bed8b34e20579b664c32ad00534f173e1f7c4410232beef89bed4464ddc0',
-  defaultProposerWhitelistUpdated: '0xe983c4450684b2324d78afaa992b88be67cf4d3919d7a6539ca774d7bb5189f4',
-  addedToWhitelist: '0xa850ae9193f515cbae8d35e8925bd2be26627fc91bce650b8652ed254e9cab03',
-  removedFromWhitelist: '0xcdd2e9b91a56913d370075169cefa1602ba36be5301664f752192bb1709df757',
-  questionInitialized: '0xeee0897acd6893adcaf2ba5158191b3601098ab6bece35c5d57874340b64c5b7',
-  questionReset: '0x7981b5832932948db4e32a4a16a0f44b2ce7ff088574afb9364b313f70f82e8f',
-  questionPaused: '0x6ded7250a9d5f79aef5add44600fc20a74a0af6f4730baa4fc4ab87bf484b812',
-  questionUnpaused: '0x92d28918c5574e7fc0f4f948c39502682c81cfb4089b07b83f95b3264e5e5e06',
-  questionFlagged: '0x2435a0347185933b12027c6f394a5fd9c03646dba233e956f50658719dfc0b35',
-  questionUnflagged: '0x052435bc04fc49113a7bfd9198a92c0852ca622a621800f6da66d4b29b786c05',
-  questionResolved: '0x566c3fbdd12dd86bb341787f6d531f79fd7ad4ce7e3ae2d15ac0ca1b601af9df',
-  ancillaryDataUpdated: '0x0059e11815211969c0c4aaf3f498b52b6c2f2d14f286275d0862d70de22a836b',
-  requestRegistered: '0x459464e3d93204e986f0b20e33596daba585b1f37d5afe1eb1821551f7cb6f49',
-  requestInitialized: '0x839c055b0950750a6f75094f72e116ca77f7ce872f4bb4c0ffa3b2c815c1af68',
-  requestRerequested: '0x1697ba06de6a0e2a38dc4c609ab93189957850e912bf756d09d120dd72bf3a71',
-  requestResolved: '0xf90cfb6e6e4a1d80aaf0d4c187351de7da1873909a712c23b7858bf65f22288f',
-} as const satisfies Record<string, Hex>
+export * from './constants.js'
 
 /** SignedProposer, the audited build (domain §2), with `tryMulticall` of its branch (domain §2.3). */
 export const signedProposerAbi = parseAbi([

@@ -4,7 +4,7 @@
  * it is used, and nothing without a source is here at all. What a getter gives is read from the chain again (`trust verify`, `serve --check`).
  */
 import type { Address } from '../ports.js'
-import { canonicalPermit2 } from './contracts.js'
+import { canonicalPermit2 } from './constants.js'
 import type { RequesterKind } from './round.js'
 
 export interface Profile {

@@ -1,6 +1,6 @@
 /**
  * `batch submit` and `batch sign` (contract §6): rows in order, the journal first, signatures just before they are sent, so that their
- * deadlines count from then. Memory holds a hundred rows at a time, however many there are.
+ * deadlines count from then. Memory holds some hundred rows at a time, however many there are.
  */
 import { ProposerError, UnauthorizedError, UnavailableError, UncertainError } from '../../protocol/errors.js'
 import { limits } from '../../protocol/schema.js'
@@ -11,6 +11,7 @@ import { otherGateway } from '../sending/replay.js'
 import { isAborted } from '../sending/retry.js'
 import { timeLimit } from '../sending/sending.js'
 import type { SettledEarlier } from '../signing/settle.js'
+import { workingAhead } from './ahead.js'
 import { asItemError } from './errors.js'
 import { type Held, heldResult, holdBack, withRoundsOver } from './held.js'
 import type { BatchRow } from './input.js'
@@ -325,21 +326,27 @@ export type RowSigned =
   | { readonly row: BatchRow; readonly authorization: Authorization; readonly reused: boolean; readonly error?: undefined }
   | { readonly row: BatchRow; readonly error: ProposerError }
 
-/** Rows that are signed under one hold of the journal's lock. */
-const signedAtOnce = 50
+/** As many are signed under one hold of the journal's lock and with its two syncs, where the contexts come quickly enough. */
+const signedAtOnce = 2 * limits.batchItems
 
 /**
  * `batch sign`: yields authorizations in input order, durable before they are yielded; an open one of equal intent gives its saved bytes.
- * Nothing is sent. Rejects as `submitBatch`, with UnavailableError where no context can be had, and with the signal's reason.
+ * Nothing is sent. While some are signed and synced, the contexts of the next ones are learned; what is decided then is looked at again
+ * under the journal's lock (`signGroup`). Rejects as `submitBatch`, with UnavailableError where no context can be had, and with the
+ * signal's reason.
  */
 export async function* signBatch(
   parts: BatchParts,
   rows: AsyncIterable<readonly BatchRow[]>,
   options: { readonly spending: Spending; readonly signal?: AbortSignal },
 ): AsyncGenerator<readonly RowSigned[]> {
-  for await (const group of inGroups(rows, signedAtOnce)) {
+  const plan = async (group: readonly BatchRow[], left: AbortSignal) => {
+    const signal = options.signal === undefined ? left : AbortSignal.any([options.signal, left])
+    signal.throwIfAborted()
+    return planRows(parts, group, { signal })
+  }
+  for await (const plans of workingAhead(inGroups(rows, limits.batchItems), plan, signedAtOnce)) {
     options.signal?.throwIfAborted()
-    const plans = await planRows(parts, group, options.signal === undefined ? {} : { signal: options.signal })
     const reused = new Set(plans.filter(({ kind }) => kind === 'send').map(({ row }) => row))
     const ready = await authorizePlans(parts, plans, options.spending)
     yield ready.map((one): RowSigned => {

@@ -208,10 +208,12 @@ function newLineTable(hash: Hash): { add(key: string, line: number): number | un
 const intentFields = ['identifier', 'outcome', 'proposed_price', 'client_ref', 'proposer', 'amount', 'nonce', 'deadline'] as const
 const csvFields: readonly string[] = [...intentFields, 'max_payment', 'permit.amount', 'permit.nonce', 'permit.deadline', 'signature']
 
+const encoder = new TextEncoder()
+
 /** `undefined`: a line of what `batch sign` printed that holds no item. */
 function fromJson(source: BatchSource, { text, whole, ...place }: TextRow): BatchRow | undefined {
   const fault = (detail: string, hint = rowHint) => inputFault(source, place, 'invalid_row', detail, hint)
-  const read = readJson(new TextEncoder().encode(text))
+  const read = readJson(encoder.encode(text))
   if (!read.ok) {
     if (!whole) throw inputFault(source, place, 'input_torn', 'the last line is cut off', 'give the whole file; nothing was signed or sent')
     throw fault(read.detail.replace(/^the body is not acceptable JSON: /, 'the row is not one JSON object: '))
@@ -302,9 +304,11 @@ function rowOf(value: Record<string, unknown>, place: Place, text: string | unde
   }
 }
 
+const OptionalOutcome = OutcomeKey.optional()
+
 function outcomeIn(key: unknown, price: unknown, fault: (detail: string) => UsageError): OutcomeKey {
   if (key === undefined && price === undefined) throw fault('outcome is missing (p1, p2 or p3; or proposed_price)')
-  const outcome = OutcomeKey.optional().safeParse(key)
+  const outcome = OptionalOutcome.safeParse(key)
   if (!outcome.success) throw fault('outcome is none of p1, p2, p3')
   if (price === undefined) return outcome.data ?? 'p1'
   const priced = outcomeOf(String(price))

@@ -16,7 +16,7 @@ import type { ContextResult, ContextSource, QuestionContext } from '../signing/c
 import { offerOpen } from '../signing/outside.js'
 import { checkTimeline, type RoundFacts, requestOf } from '../signing/prepare.js'
 import { type SettledEarlier, settleEarlier } from '../signing/settle.js'
-import { checkContext, checkOutcome, contractsOf, type Trust, unpinnedSlug } from '../signing/trust.js'
+import { checkAsked, checkOutcome, contractsOf, type Trust, unpinnedSlug } from '../signing/trust.js'
 import type { BatchRow, IntentRow, ItemRow } from './input.js'
 
 export interface BatchParts {
@@ -246,23 +246,33 @@ async function withContext(
   if (same.kind === 'refuse') return { kind: 'rejected', row, error: same.error }
   if (same.kind === 'reuse') return savedOrDone(row, same.authorization, options)
   if (options.look === true) return toSign(parts, view, { row, intent, context: context.context, earlier: [] })
-  const settled: SettledEarlier[] = []
-  const settling = {
-    ...parts,
-    onSettled: (one: SettledEarlier) => settled.push(one),
-    ...(options.signal === undefined ? {} : { signal: options.signal }),
-  }
-  try {
-    for (const one of earlier) await settleEarlier(settling, one)
-  } catch (error) {
-    if (!(error instanceof ConflictError)) throw error
-    return { kind: 'rejected', row, error }
-  }
+  const settled = earlier.length === 0 ? [] : await settleAll(parts, earlier, options)
+  if (settled instanceof ConflictError) return { kind: 'rejected', row, error: settled }
   for (const note of context.notes) parts.note?.(note)
   return toSign(parts, view, { row, intent, context: context.context, earlier: settled })
 }
 
-/** Checks a context and the answer to it as `prepare` does, and hashes its text. */
+/** What became of a question's authorizations of earlier rounds, or what stands in the way of a new one (§3 rule 3). */
+async function settleAll(
+  parts: BatchParts,
+  earlier: readonly Authorization[],
+  { signal }: PlanOptions,
+): Promise<readonly SettledEarlier[] | ConflictError> {
+  const settled: SettledEarlier[] = []
+  const settling = { ...parts, onSettled: (one: SettledEarlier) => settled.push(one), ...(signal === undefined ? {} : { signal }) }
+  try {
+    for (const one of earlier) await settleEarlier(settling, one)
+    return settled
+  } catch (error) {
+    if (error instanceof ConflictError) return error
+    throw error
+  }
+}
+
+/**
+ * Checks what the source of a context has not: that its slug is pinned (R9), the answer to it, its place in the question's rounds. Hashes
+ * its text.
+ */
 function toSign(
   parts: BatchParts,
   view: JournalView,
@@ -271,14 +281,7 @@ function toSign(
   const { row, intent, context, earlier } = one
   const { trust } = parts
   try {
-    const nowSeconds = parts.ports.clock.nowMs() / 1_000
-    // The source has judged the time by the chain's, where there is one.
-    const asked = {
-      identifier: intent.identifier,
-      nowSeconds: Math.max(nowSeconds, Number(context.request.timestamp)),
-      requireSlugPin: true,
-    }
-    checkContext(trust, context, asked)
+    checkAsked(trust, context, { identifier: intent.identifier, requireSlugPin: true })
     const { price } = checkOutcome(trust, context, intent.outcome)
     checkTimeline(context, view)
     const contracts = contractsOf(trust)

@@ -5,11 +5,14 @@
  */
 import type { Clock, Files, Hash, Liveness, Random } from '../../ports.js'
 import { ProposerError, StorageError } from '../../protocol/errors.js'
+import { ruleTexts } from '../../protocol/history/events.js'
+import { createHistory } from '../../protocol/history/history.js'
 import { hexOf, joinPath } from '../../storage/durable.js'
 import { errorCode } from '../../storage/failures.js'
 import { acquireLock, type Lock } from '../../storage/lock.js'
 import { openLog, type RecordLog } from '../../storage/log.js'
 import type { Authorization, Offer } from './authorizations.js'
+import { createJournalFacts } from './history.js'
 import { createNonces } from './nonces.js'
 import type { JournalEntry } from './records.js'
 import { isJournalKind, type JournalRecord } from './records.js'
@@ -89,9 +92,9 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
   async function locked<T>(work: (view: JournalView) => Promise<T>, waitMs: number): Promise<T> {
     const lock = await waitForLock(ports, joinPath(folder, 'lock'), waitMs)
     try {
-      return await work(await load())
+      return await work(await onDisk(load))
     } finally {
-      await lock.release()
+      await onDisk(() => lock.release())
     }
   }
 
@@ -160,22 +163,46 @@ export interface JournalProof {
   readonly runs: number
   readonly records: number
   readonly authorizations: number
+  /** Pairs of authorizations of which these rules cannot be told, because no record orders what different runs hold of them. */
+  readonly unordered: Readonly<Record<'R7' | 'R8', number>>
+  /** How often each rule was asked; none is seen broken. */
+  readonly rules: Readonly<Record<(typeof journalRules)[number], number>>
 }
 
+/** What a journal by itself can show. */
+const journalRules = ['R4', 'R6', 'R7', 'R8'] as const
+
 /**
- * Proves the checksums and chains of all runs and the shape of every record; read-only. Rejects with StorageError 74 naming file and
- * offset (R11, R24).
+ * Proves the checksums and chains of all runs, the shape of every record and what must hold of them together (R4, R6 to R8); read-only.
+ * Rejects with StorageError 74 naming file and offset (R11, R24), or `journal_broken` naming rule and journal ids.
  */
 export function verifyJournal(ports: Pick<JournalPorts, 'files' | 'hash'>, home: string): Promise<JournalProof> {
   return onDisk(async () => {
     const folder = joinPath(home, 'journal')
     const tokens = await listRuns(ports.files, folder)
     const records: JournalRecord[][] = []
-    for (const token of tokens) records.push(await readRun(ports, joinPath(folder, token)))
+    const history = createHistory('by log')
+    for (const token of tokens) {
+      const run = await readRun(ports, joinPath(folder, token))
+      const factsOf = createJournalFacts(ports.hash, token)
+      for (const record of run) for (const fact of factsOf(record)) history.durable(token, fact)
+      records.push(run)
+    }
+    const verdict = history.verdict()
+    const [first] = verdict.violations
+    if (first !== undefined) {
+      const more = verdict.broken === 1 ? '' : ` (and ${verdict.broken - 1} more)`
+      throw new StorageError('journal_broken', `the journal breaks ${first.rule}, ${ruleTexts[first.rule]}: ${first.detail}${more}`, {
+        hint: 'sign nothing more from this home until it is explained: see the ids in `proposer journal list`, and report it with what `proposer journal export` prints',
+      })
+    }
+    const { R4, R6, R7, R8 } = verdict.checked
     return {
       runs: tokens.length,
       records: records.reduce((sum, each) => sum + each.length, 0),
       authorizations: viewOf(records).authorizations.length,
+      unordered: verdict.unordered,
+      rules: { R4, R6, R7, R8 },
     }
   })
 }

@@ -1,7 +1,5 @@
 /** Permit2 nonces that never collide (R6; robustness §2 Nonces; domain §3.2). */
 
-import { permit2Abi } from '../../chain/contracts.js'
-import { readContract } from '../../chain/reading.js'
 import { type Address, type Chain, ChainError, type Random } from '../../ports.js'
 import { nonceBit, nonceUsed } from '../../protocol/permit.js'
 import { onChain } from '../signing/context.js'
@@ -31,6 +29,8 @@ export function createNonces(random: Random): NonceSource {
 
 /** Whether the owner's bitmap has the nonce spent or cancelled. UnavailableError where the chain does not answer. */
 export async function nonceSpentOnChain(chain: Chain, permit2: Address, owner: Address, nonce: bigint): Promise<boolean> {
+  // A journal without a chain needs neither.
+  const [{ permit2Abi }, { readContract }] = await Promise.all([import('../../chain/contracts.js'), import('../../chain/reading.js')])
   return onChain(async () => {
     const head = await chain.block('latest')
     if (head === null) throw new ChainError('unavailable', 'the chain has no head')

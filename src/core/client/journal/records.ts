@@ -3,7 +3,8 @@
  */
 import { z } from 'zod'
 import { StorageError } from '../../protocol/errors.js'
-import { Address, Bytes32, TypedData, Uint256, Uuid } from '../../protocol/schema.js'
+import { TypedData } from '../../protocol/schema-signing.js'
+import { Address, Bytes32, Uint256, Uuid } from '../../protocol/schema-words.js'
 
 /** `<12 hex of the run>-<number>`: short, stable, ours. */
 export const JournalId = z.string().regex(/^[0-9a-f]{12}-[1-9]\d{0,8}$/)

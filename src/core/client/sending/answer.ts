@@ -13,7 +13,8 @@ import {
   UnavailableError,
   UncertainError,
 } from '../../protocol/errors.js'
-import { ErrorBody } from '../../protocol/schema.js'
+import { ErrorBody } from '../../protocol/schema-words.js'
+import type { Conceal } from '../../protocol/url-secrets.js'
 
 /** The tighter budget window as the answer tells it; `resetSeconds` from now. */
 export interface RateLimit {
@@ -64,11 +65,15 @@ export interface Expected<Schema extends z.ZodType> {
   readonly admits: boolean
 }
 
-/** Reads the body up to the cap and classifies. Rejects for nothing: a body that cannot be read is uncertain. */
+/**
+ * Reads the body up to the cap and classifies. Rejects for nothing: a body that cannot be read is uncertain. `conceal` goes over what the
+ * answer says for people.
+ */
 export async function classifyResponse<Schema extends z.ZodType>(
   response: Response,
   expected: Expected<Schema>,
   clock: Pick<Clock, 'nowMs'>,
+  conceal: Conceal = (same) => same,
 ): Promise<Answer<z.infer<Schema>>> {
   const { status: httpStatus, headers } = response
   const rateLimit = rateLimitOf(headers)
@@ -91,7 +96,7 @@ export async function classifyResponse<Schema extends z.ZodType>(
   } catch (error) {
     return uncertain('gateway_body', `the gateway's answer ${httpStatus} could not be read whole (${reasonOf(error)})`)
   }
-  const json = parseJson(text)
+  const json = withConcealed(parseJson(text), conceal)
   if (httpStatus === 200 || (httpStatus === 202 && expected.admits)) {
     const parsed = expected.schema.safeParse(json)
     if (parsed.success) return { ...common, kind: 'accepted', httpStatus, value: parsed.data }
@@ -247,24 +252,56 @@ function discard(response: Response): void {
 
 /** JSON no deeper than 16 (robustness §6), or `undefined`, which no schema takes. */
 function parseJson(text: string): unknown {
-  let depth = 0
-  let inString = false
-  for (let index = 0; index < text.length; index++) {
-    const unit = text.charCodeAt(index)
-    if (inString) {
-      if (unit === 0x5c) index++
-      else if (unit === 0x22) inString = false
-    } else if (unit === 0x22) inString = true
-    else if (unit === 0x7b || unit === 0x5b) {
-      if (++depth > maxDepth) return undefined
-    } else if (unit === 0x7d || unit === 0x5d) depth--
-  }
+  if (isTooDeep(text)) return undefined
   try {
     return JSON.parse(text)
   } catch {
     // Not JSON: the caller takes it as a gateway body.
     return undefined
   }
+}
+
+function isTooDeep(text: string): boolean {
+  let depth = 0
+  for (let index = 0; index < text.length; index++) {
+    const unit = text.charCodeAt(index)
+    if (unit === quote) index = closingQuote(text, index)
+    else if (unit === 0x7b || unit === 0x5b) {
+      if (++depth > maxDepth) return true
+    } else if (unit === 0x7d || unit === 0x5d) depth--
+  }
+  return false
+}
+
+const quote = 0x22
+const backslash = 0x5c
+
+/** Where the string that opens at `open` ends. Most of an answer is in strings: not to look at each of their characters is six times as quick. */
+function closingQuote(text: string, open: number): number {
+  for (let at = text.indexOf('"', open + 1); at >= 0; at = text.indexOf('"', at + 1)) {
+    let escapes = at
+    while (text.charCodeAt(escapes - 1) === backslash) escapes--
+    if ((at - escapes) % 2 === 0) return at
+  }
+  return text.length
+}
+
+/** Fields of an answer whose text is shown as it is, at any depth (contract §2). No other text of an answer is free. */
+const freeText: readonly string[] = ['detail', 'path']
+
+/**
+ * Fresh JSON without what `conceal` takes out of the free texts; before they are cut, since half a secret is known no more. In place: a
+ * copy of a hundred contexts costs more than all that is read of them.
+ */
+function withConcealed(json: unknown, conceal: Conceal): unknown {
+  if (typeof json !== 'object' || json === null) return json
+  const held = json as Record<string, unknown>
+  for (const key in held) {
+    const value = held[key]
+    if (typeof value === 'object') withConcealed(value, conceal)
+    else if (typeof value === 'string' && freeText.includes(key)) held[key] = conceal(value)
+  }
+  return json
 }
 
 /** Outside text without long hex, cut at 1,000 characters: a gateway that echoes the request must not put a signature on the terminal (R5). */

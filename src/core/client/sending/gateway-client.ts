@@ -16,6 +16,7 @@ import {
   Uuid,
   WireError,
 } from '../../protocol/schema.js'
+import { concealing } from '../../protocol/url-secrets.js'
 import { type Answer, classifyFailure, classifyResponse, type Expected } from './answer.js'
 
 export interface CallOptions {
@@ -66,6 +67,8 @@ const expected = {
 export function createGatewayClient(parts: { fetch: Fetch; baseUrl: string; clock: Clock; origin?: string }): GatewayClient {
   const { fetch, clock } = parts
   const base = parseBaseUrl(parts.baseUrl)
+  // What stands before a gateway may repeat the path it was asked at, which may be a key (R5).
+  const conceal = concealing([base.href])
 
   async function call<Schema extends z.ZodType>(
     path: string,
@@ -81,7 +84,7 @@ export function createGatewayClient(parts: { fetch: Fetch; baseUrl: string; cloc
         ...(body === undefined ? {} : { body }),
         ...(options.signal === undefined ? {} : { signal: options.signal }),
       })
-      return await classifyResponse(response, wanted, clock)
+      return await classifyResponse(response, wanted, clock, conceal)
     } catch (error) {
       return classifyFailure(error, options.signal)
     }

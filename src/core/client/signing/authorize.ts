@@ -4,6 +4,7 @@
 import type { Address, Chain, Hex, Signer } from '../../ports.js'
 import { ConflictError, ProposerError, UsageError } from '../../protocol/errors.js'
 import { outcomeOf, priceOf } from '../../protocol/proposal.js'
+import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import type { OutcomeKey } from '../../protocol/schema.js'
 import {
   type Authorization,
@@ -54,6 +55,8 @@ export interface AuthorizeParts {
   readonly context: () => Promise<QuestionContext>
   /** Unlocks the key; asked for only where something will be signed. */
   readonly signer: () => Promise<Signer>
+  /** How our own signature is checked. Default: @noble/curves. */
+  readonly recovery?: () => Promise<RecoverPublicKey>
   /** Settles an authorization of an earlier round by its saved id. Without it (offline) the context is taken to be at hand. */
   readonly gateway?: GatewayClient
   /** Independent reads: round, nonce bit, head time, balance, code. Without it a note says what was not checked. */

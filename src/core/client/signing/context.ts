@@ -1,10 +1,11 @@
 /** A question's context: what a proposal for it must name (spec §2.7, contract §4 signing_data), from the gateway or from a chain. */
 import { z } from 'zod'
-import { createRoundReader } from '../../chain/questions.js'
+import type { RoundReader } from '../../chain/questions.js'
 import type { Round } from '../../chain/round.js'
 import { type Chain, ChainError, type Clock, type Hex } from '../../ports.js'
 import { ConflictError, ProposerError, RejectedError, UnavailableError, UsageError } from '../../protocol/errors.js'
-import { BatchSigningData, isIdentifier, limits, type Outcome } from '../../protocol/schema.js'
+import { BatchSigningData, type Outcome } from '../../protocol/schema-signing.js'
+import { isIdentifier, limits } from '../../protocol/schema-words.js'
 import { primaryType, wireTypes } from '../../protocol/witness.js'
 import { acceptedValue, answerError, plainCode, plainDetail } from '../sending/answer.js'
 import type { CallOptions, GatewayClient } from '../sending/gateway-client.js'
@@ -75,9 +76,11 @@ export function gatewayContexts(gateway: GatewayClient, trust: Trust, clock: Pic
 
 /** Straight from the chain, without budget. Slugs come from trust.json only; questions of kind `direct` cannot be found this way. */
 export function chainContexts(chain: Chain, trust: Trust, clock: Pick<Clock, 'nowMs'>): ContextSource {
-  const reader = createRoundReader(chain, contractsOf(trust))
+  let reading: Promise<RoundReader> | undefined
   return {
     async contexts(identifiers) {
+      reading ??= roundReader(chain, trust)
+      const reader = await reading
       const nowSeconds = await chainNow(chain, trust, clock)
       return Promise.all(
         identifiers.map(async (identifier): Promise<ContextResult> => {
@@ -99,6 +102,12 @@ export function chainContexts(chain: Chain, trust: Trust, clock: Pick<Clock, 'no
       )
     },
   }
+}
+
+/** Loaded only where there is a chain to read. */
+async function roundReader(chain: Chain, trust: Trust): Promise<RoundReader> {
+  const { createRoundReader } = await import('../../chain/questions.js')
+  return createRoundReader(chain, contractsOf(trust))
 }
 
 /** The signing data of a round that a chain showed. */
@@ -130,7 +139,7 @@ export function fromRound(trust: Trust, round: Round): QuestionContext {
  * (kind `direct`) is left to the caller's pins: `undefined`.
  */
 export async function confirmByChain(chain: Chain, trust: Trust, context: QuestionContext): Promise<Round | undefined> {
-  const round = await onChain(() => createRoundReader(chain, contractsOf(trust)).read(context.question_id as Hex))
+  const round = await onChain(async () => (await roundReader(chain, trust)).read(context.question_id as Hex))
   if (round === undefined) {
     if (kindOf(trust, context.request.requester) === 'direct') return undefined
     throw notFound(context.question_id)

@@ -1,20 +1,16 @@
 /** Everything that is checked and decided before a signature (robustness §6, domain §9): terms, typed data, digest. */
-import { erc20Abi } from '../../chain/contracts.js'
-import { readContract } from '../../chain/reading.js'
 import { domainOf, roundRef } from '../../chain/round.js'
-import { type Address, type Chain, ChainError, type Hex } from '../../ports.js'
+import type { Address, Chain, Hex } from '../../ports.js'
 import type { RoundRef } from '../../protocol/candidate.js'
 import { UsageError } from '../../protocol/errors.js'
 import { minimumDeadlineSeconds, permitFault } from '../../protocol/permit.js'
 import type { OutcomeKey, TypedData } from '../../protocol/schema.js'
-import { TypedData as TypedDataSchema } from '../../protocol/schema.js'
+import { TypedData as TypedDataSchema } from '../../protocol/schema-signing.js'
 import { toHex, typedData, type WitnessRequest, type WitnessTerms, witnessRound } from '../../protocol/witness.js'
 import type { JournalView } from '../journal/journal.js'
-import { nonceSpentOnChain } from '../journal/nonces.js'
 import { type ChainCheck, chainChecks } from '../journal/records.js'
-import { claimsOn, openClaims, reservedRaw } from '../wallet/funds.js'
 import type { AuthorizeParts, Intent } from './authorize.js'
-import { chainNow, confirmByChain, onChain, type QuestionContext } from './context.js'
+import { chainNow, confirmByChain, type QuestionContext } from './context.js'
 import { checkContext, checkOutcome, contractsOf, pinnedQuestionId, type Trust, untrusted } from './trust.js'
 
 /** What is about to be signed, for showing. Nothing is reserved yet. Amounts in raw token units. */
@@ -81,8 +77,10 @@ export async function prepare(parts: AuthorizeParts, intent: Intent, context: Qu
     })
   }
   const terms = { price, amount: String(amountRaw), nonce: String(nonce), deadline: String(deadlineSeconds) }
-  if (chain !== undefined)
+  if (chain !== undefined) {
+    const { checkFunds } = await import('./funds-check.js')
     notes.push(...(await checkFunds(chain, parts, intent, { nonce, amountRaw, token: context.bond.token as Hex }, view)))
+  }
 
   const domain = domainOf(contractsOf(trust))
   const request = requestOf(context)
@@ -202,44 +200,6 @@ function deadlineOf(intent: Pick<Intent, 'deadlineSeconds'>, nowSeconds: bigint)
     })
   }
   return deadline
-}
-
-/** Nonce free, balance ≥ everything open plus this (robustness §6). A missing allowance is a note: it can be given later. */
-async function checkFunds(
-  chain: Chain,
-  parts: AuthorizeParts,
-  intent: Intent,
-  wanted: { readonly nonce: bigint; readonly amountRaw: bigint; readonly token: Address },
-  view: JournalView,
-): Promise<string[]> {
-  const permit2 = parts.trust.permit2 as Hex
-  if (await nonceSpentOnChain(chain, permit2, intent.proposer, wanted.nonce)) {
-    throw new UsageError('nonce_spent', `Permit2 has nonce ${wanted.nonce} of ${intent.proposer} as used or cancelled`, {
-      hint: 'leave --nonce out: a fresh one is chosen',
-    })
-  }
-  const [balance, allowance] = await onChain(async () => {
-    const head = await chain.block('latest')
-    if (head === null) throw new ChainError('unavailable', 'the chain has no head')
-    return Promise.all([
-      readContract(chain, head.number, wanted.token, erc20Abi, 'balanceOf', [intent.proposer]),
-      readContract(chain, head.number, wanted.token, erc20Abi, 'allowance', [intent.proposer, permit2]),
-    ])
-  })
-  const open = openClaims(view, parts.ports.clock.nowMs()).filter(({ id }) => id !== intent.supersede)
-  const reserved = reservedRaw(claimsOn(open, { chainId: parts.trust.chain_id, owner: intent.proposer, token: wanted.token }))
-  const needed = reserved + wanted.amountRaw
-  if (balance < needed) {
-    throw new UsageError(
-      'insufficient_balance',
-      `${intent.proposer} holds ${balance} of token ${wanted.token}; this needs ${wanted.amountRaw} beside ${reserved} reserved by open authorizations`,
-      { hint: 'fund the wallet, or settle what is open (`proposer journal list`)' },
-    )
-  }
-  if (allowance >= needed) return []
-  return [
-    `the allowance for Permit2 is ${allowance}, ${needed} is needed before execution: the owner approves ${permit2} for token ${wanted.token}`,
-  ]
 }
 
 /** The request as the witness names it. */

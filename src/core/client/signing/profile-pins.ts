@@ -1,7 +1,7 @@
 /** Pins of a built-in profile, for users who have no trust.json of their own (domain §6; R9). */
 import { builtInProfile } from '../../chain/profiles.js'
 import { UsageError } from '../../protocol/errors.js'
-import { NonzeroAddress } from '../../protocol/schema.js'
+import { NonzeroAddress } from '../../protocol/schema-words.js'
 import type { Trust } from './trust.js'
 
 /** What a profile pins; `signed_proposer` is null where no public source names it. */

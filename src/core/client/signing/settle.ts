@@ -3,7 +3,6 @@
 import { instant } from '../../protocol/candidate.js'
 import { ConflictError, InterruptedError } from '../../protocol/errors.js'
 import { type Authorization, classOf } from '../journal/authorizations.js'
-import { pollCandidates } from '../polling/polling.js'
 import type { OutOfBand } from '../sending/sending.js'
 import type { AuthorizeParts } from './authorize.js'
 
@@ -29,6 +28,7 @@ export async function settleEarlier(
     if (authorization.attempts.length > 0) tell(parts, lost(authorization, outOfBandLine(authorization)))
     return
   }
+  const { pollCandidates } = await import('../polling/polling.js')
   const { candidates, error } = await pollCandidates(
     { ports: parts.ports, gateway: parts.gateway, journal: parts.journal },
     [{ candidateId, identifier: signed.questionId }],

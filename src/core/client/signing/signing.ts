@@ -1,12 +1,11 @@
 /** The one place that asks for a signature. Order: intent and nonce durable (R6), sign, check, journal, and only then may it be sent. */
 
-import { eip1271MagicValue, erc1271Abi } from '../../chain/contracts.js'
-import { readContract } from '../../chain/reading.js'
+import { eip1271MagicValue } from '../../chain/constants.js'
 import { type Address, type Chain, ChainError, type Hex, type Signer } from '../../ports.js'
 import { ProposerError, UsageError } from '../../protocol/errors.js'
 import { identityOf, toBatchItem, toSingle } from '../../protocol/proposal.js'
-import { Signature } from '../../protocol/schema.js'
-import { type RecoverPublicKey, recoverSigner } from '../../protocol/signature.js'
+import { type RecoverPublicKey, signerBy } from '../../protocol/recovered.js'
+import { Signature } from '../../protocol/schema-words.js'
 import { fromHex } from '../../protocol/witness.js'
 import type { Authorization } from '../journal/authorizations.js'
 import type { JournalPorts, JournalView } from '../journal/journal.js'
@@ -109,7 +108,7 @@ export async function signAndJournal(
   await journal.append(reserving)
   let signature: Hex
   try {
-    signature = await checkedSignature(parts.chain, draft, await signer.signDigest(prepared.digest))
+    signature = await checkedSignature(parts.chain, draft, await signer.signDigest(prepared.digest), await parts.recovery?.())
   } catch (error) {
     // Nothing was kept that could execute; the nonce stays reserved.
     await journal.append([{ kind: 'abandoned', data: { id: draft.id, reason: reasonOf(error) } }])
@@ -126,7 +125,7 @@ export const reasonOf = (error: unknown): string => (error instanceof ProposerEr
 /**
  * The signature in a form that the chain takes, or UsageError `bad_signature`. An account without code: 64 or 65 bytes that recover to
  * the proposer, v 0 or 1 lifted to 27 or 28. An account with code is asked by isValidSignature, because Permit2 will ask it; what it
- * refuses as it is, is tried with v lifted. Without a chain only recovery is possible. `recover` as `recoverSigner`. Source: domain §3.3.
+ * refuses as it is, is tried with v lifted. Without a chain only recovery is possible. `recover` default: @noble/curves. Source: domain §3.3.
  */
 export async function checkedSignature(
   chain: Chain | undefined,
@@ -149,12 +148,19 @@ export async function checkedSignature(
     if (accepted === 'refused') throw bad('the wallet has code, and its isValidSignature refuses it')
     if (accepted !== 'no code') return accepted
   }
-  if (recoverSigner(fromHex(digest), lifted, recover) === proposer) return lifted
+  if ((await signerOf(fromHex(digest), lifted, recover)) === proposer) return lifted
   const hint =
     chain === undefined
       ? 'check that the account is the proposer’s; where it is a contract wallet, give --rpc-url, so that it can be asked'
       : 'check that the account is the proposer’s'
   throw bad('it was made by another key, or for other data', hint)
+}
+
+/** @noble/curves takes a while to load: only where nobody brought a recovery. */
+async function signerOf(digest: Uint8Array, signature: Hex, recover: RecoverPublicKey | undefined): Promise<Address | undefined> {
+  if (recover !== undefined) return signerBy(recover, digest, signature)
+  const { recoverSigner } = await import('../../protocol/signature.js')
+  return recoverSigner(digest, signature)
 }
 
 /** Wallets that end 65 bytes with 0 or 1 mean 27 or 28 (domain §3.3). */
@@ -174,6 +180,7 @@ async function acceptedByWallet(
   const head = await chain.block('latest')
   if (head === null) throw new ChainError('unavailable', 'the chain has no head')
   if ((await chain.code(proposer, head.number)) === '0x') return 'no code'
+  const [{ erc1271Abi }, { readContract }] = await Promise.all([import('../../chain/contracts.js'), import('../../chain/reading.js')])
   for (const signature of signatures) {
     try {
       const magic = await readContract(chain, head.number, proposer, erc1271Abi, 'isValidSignature', [digest, signature])

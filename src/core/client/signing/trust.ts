@@ -1,13 +1,14 @@
 /** Pinned contracts (contract §7, trust.json): a question's context is checked against them before anything is signed (R9). */
 import { z } from 'zod'
 import { outcomesOf } from '../../chain/ancillary.js'
-import { yesOrNoQuery } from '../../chain/contracts.js'
+import { yesOrNoQuery } from '../../chain/constants.js'
 import { type Contracts, keccakHex, type RequesterKind } from '../../chain/round.js'
 import type { Hex } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
 import { priceOf } from '../../protocol/proposal.js'
-import { Address, Bytes32, isQuestionId, type Outcome, type OutcomeKey } from '../../protocol/schema.js'
-import { domainType, wireTypes } from '../../protocol/witness.js'
+import type { Outcome } from '../../protocol/schema-signing.js'
+import { Address, Bytes32, isQuestionId, type OutcomeKey } from '../../protocol/schema-words.js'
+import { domainType, witnessTypes } from '../../protocol/witness.js'
 import type { QuestionContext } from './context.js'
 
 export const Trust = z
@@ -131,7 +132,8 @@ export function kindOf(trust: Trust, requester: string): RequesterKind | undefin
  */
 export function checkOutcome(trust: Trust, context: QuestionContext, outcome: OutcomeKey): Outcome {
   const price = priceOf[outcome]
-  const read = outcomesByText(trust, context).find((each) => each.outcome === outcome)
+  // A source has read the text already, and a context has no outcomes but from it.
+  const read = (context.outcomes ?? outcomesByText(trust, context)).find((each) => each.outcome === outcome)
   if (read === undefined) throw new RangeError(`${outcome} is no outcome`)
   if (!context.price.allowed_values.includes(price)) {
     throw new UsageError(
@@ -156,7 +158,8 @@ export function outcomesByText(trust: Trust, context: QuestionContext): readonly
   })
 }
 
-function checkAsked(trust: Trust, context: QuestionContext, asked: Asked): string[] {
+/** The part of `checkContext` that is about what the user named. Errors and notes as there. */
+export function checkAsked(trust: Trust, context: QuestionContext, asked: Omit<Asked, 'nowSeconds'>): string[] {
   const { identifier } = asked
   if (identifier === undefined) return []
   const pinned = pinnedQuestionId(trust, identifier) ?? asked.confirmedQuestionId
@@ -201,13 +204,17 @@ function checkRequest(context: QuestionContext, kind: RequesterKind, nowSeconds:
   }
 }
 
+type Members = readonly { readonly name: string; readonly type: string }[]
+const ownTypes: Readonly<Record<string, Members>> = { ...witnessTypes, ...domainType }
+
 /** Order of keys in `types` does not matter, order of members does (EIP-712). The domain's own type may be given or not. */
-function checkTypes(told: Record<string, readonly { name: string; type: string }[]>): void {
-  const own = { ...wireTypes(false), ...domainType } as Record<string, readonly { name: string; type: string }[]>
-  const text = (members: readonly { name: string; type: string }[] | undefined) =>
-    members?.map(({ name, type }) => `${type} ${name}`).join(',')
-  for (const name of new Set([...Object.keys(told), ...Object.keys(wireTypes(false))])) {
-    if (text(told[name]) !== text(own[name])) {
+function checkTypes(told: Record<string, Members>): void {
+  const same = (members: Members | undefined, own: Members | undefined) =>
+    members !== undefined &&
+    members.length === own?.length &&
+    own.every(({ name, type }, at) => members[at]?.name === name && members[at]?.type === type)
+  for (const name of new Set([...Object.keys(told), ...Object.keys(witnessTypes)])) {
+    if (!same(told[name], Object.hasOwn(ownTypes, name) ? ownTypes[name] : undefined)) {
       throw untrusted(
         'types',
         `signing.types.${/^\w{1,64}$/.test(name) ? name : 'one'} is not the type that Permit2 and SignedProposer hash`,

@@ -1,0 +1,23 @@
+/** `completion`: the script that teaches a shell this program's commands, flags, accounts and ids (contract §6). */
+import { Argument, Command } from 'commander'
+import type { Context } from '../context.js'
+import { type Shell, scripts, shells } from './scripts.js'
+
+export const completionCommand = (context: Context): Command =>
+  new Command('completion')
+    .description('print what teaches a shell the commands, flags, accounts and ids; it reads them from this machine and asks no network')
+    .addArgument(new Argument('<shell>', 'which shell').choices(shells))
+    .addHelpText(
+      'after',
+      `
+Examples:
+  proposer completion bash > ~/.local/share/bash-completion/completions/proposer
+  proposer completion zsh > "\${fpath[1]}/_proposer"
+  proposer completion fish > ~/.config/fish/completions/proposer.fish
+  source <(proposer completion bash)    # this shell alone`,
+    )
+    .action((shell: Shell) => {
+      const { output } = context
+      if (output.mode === 'human') output.text(scripts[shell])
+      else output.result('completion', { shell, script: scripts[shell] }, () => '')
+    })

@@ -1,0 +1,107 @@
+/** The manual page, `man/proposer.1`, from the text that --help prints; `npm run manual` writes it. */
+import type { Command } from 'commander'
+import { type ExitCode, exit } from '../../core/protocol/errors.js'
+import { profileKeys } from '../session/settings.js'
+
+/** Contract §6, in the words of a person at the shell. */
+const exitTexts: Readonly<Record<ExitCode, string>> = {
+  [exit.done]: 'Done.',
+  [exit.bug]: 'A bug of this program; please report it.',
+  [exit.usage]: 'Usage, input or configuration: nothing was sent. A check found a fault.',
+  [exit.refused]: 'Refused by the gateway: correct it. In a batch: some items.',
+  [exit.unauthorized]: 'The wallet is not eligible, or the signature not authorized.',
+  [exit.reconcile]: 'A conflict, or another open authorization: reconcile.',
+  [exit.unknown]: 'The outcome is unknown: replay the saved payload, never sign again.',
+  [exit.failed]: 'The candidate failed.',
+  [exit.pending]: 'Still pending when the time given ran out.',
+  [exit.storage]: 'Store or journal damaged, locked or not writable.',
+  [exit.deferred]: 'Not admitted, or no answer: the same command later sends the same bytes.',
+  [exit.interrupted]: 'Interrupted; nothing is unknown.',
+}
+
+const variables: readonly (readonly [string, string])[] = [
+  ['PROPOSER_HOME', 'As --home: folder of journal, keystores, trust and configuration.'],
+  ['PROPOSER_PROFILE', 'As --profile.'],
+  ...Object.entries(profileKeys).map(([key, { variable }]) => [variable, `As the setting ${key} (proposer config).`] as const),
+  ['PROPOSER_KEY_FILE', 'File of the proposer’s key: 0x and 64 hex digits, mode 0600.'],
+  ['PROPOSER_PRIVATE_KEY', 'The same key itself; warned about.'],
+  ['PROPOSER_EXECUTOR_KEY_FILE', 'File of the executor’s key of a gateway.'],
+  ['NO_COLOR', 'No colours.'],
+]
+
+const files: readonly (readonly [string, string])[] = [
+  ['config.json', 'Preferences; never keys.'],
+  ['journal/', 'What was signed and sent, written before it leaves.'],
+  ['keystores/', 'Encrypted keys.'],
+  ['trust/<profile>.json', 'The pinned contracts.'],
+  ['budget/', 'What this machine has spent of a gateway’s budget.'],
+]
+
+/** The page in roff. `program` has all its commands loaded. Throws nothing. */
+export function manualPage(program: Command, version: string): string {
+  const parts = [
+    `.TH PROPOSER 1 "" "proposer ${version}" "User Commands"`,
+    // Flags must not be torn at their hyphens, nor spread to a right margin.
+    '.nh\n.ad l',
+    '.SH NAME',
+    `proposer \\- ${text(lowerFirst(program.description().split(':')[0] ?? ''))}`,
+    '.SH SYNOPSIS',
+    `.B proposer\n${text(program.usage())}`,
+    '.SH DESCRIPTION',
+    text(program.description()),
+    '.PP',
+    text('Results go to standard output and nothing else does; notes, progress and errors go to standard error.'),
+    '.PP',
+    text('Where to begin: proposer demo shows the whole life of a proposal; proposer alone tells what to do next.'),
+    '.SH COMMANDS',
+    ...program.commands.flatMap((command) => commandParts(command, ['proposer'])),
+    '.SH FLAGS OF EVERY COMMAND',
+    ...program.options.map(({ flags, description }) => item(flags, description)),
+    item('-h, --help', 'print help'),
+    '.SH EXIT STATUS',
+    ...Object.entries(exitTexts).map(([code, meaning]) => item(code, meaning)),
+    '.SH ENVIRONMENT',
+    ...variables.map(([name, meaning]) => item(name, meaning)),
+    '.SH FILES',
+    text('Under the home folder (--home, PROPOSER_HOME, else the platform’s data folder):'),
+    ...files.map(([name, meaning]) => item(name, meaning)),
+  ]
+  return `${parts.join('\n')}\n`
+}
+
+function commandParts(command: Command, before: readonly string[]): string[] {
+  const path = [...before, command.name()]
+  const help = command.createHelp()
+  return [
+    `.SS ${text(`${path.join(' ')} ${command.usage()}`)}`,
+    text(command.description()),
+    ...command.registeredArguments
+      .filter(({ description }) => description !== '')
+      .map((one) => item(help.argumentTerm(one), help.argumentDescription(one))),
+    ...command.options.filter(({ hidden }) => !hidden).map((one) => item(help.optionTerm(one), help.optionDescription(one))),
+    ...afterText(command),
+    ...command.commands.flatMap((child) => commandParts(child, path)),
+  ]
+}
+
+/** Notes and examples stand as they are in the help. */
+function afterText(command: Command): string[] {
+  const written: string[] = []
+  command.configureOutput({ writeOut: (piece) => written.push(piece) }).outputHelp()
+  const lines = written.join('').slice(command.helpInformation().length).trim()
+  return lines === '' ? [] : ['.PP', '.nf', ...lines.split('\n').map(text), '.fi']
+}
+
+const item = (term: string, meaning: string) => `.TP\n.B ${text(term)}\n${text(meaning)}`
+const lowerFirst = (sentence: string) => sentence.charAt(0).toLowerCase() + sentence.slice(1)
+
+/** Roff takes these characters for its own; what is not ASCII is named, so that no encoding matters. */
+function text(plain: string): string {
+  return plain
+    .replaceAll('\\', '\\e')
+    .replaceAll('-', '\\-')
+    .replaceAll('`', '\\(ga')
+    .replace(/^[.']/, '\\&$&')
+    .replaceAll("'", '\\(aq')
+    .replace(/[^\n -~]/gu, (character) => `\\[u${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}]`)
+}

@@ -1,0 +1,72 @@
+/** What the shells run: each hands over what is typed and takes what `proposer __complete` answers, so that a script never grows old. */
+
+export const shells = ['bash', 'zsh', 'fish'] as const
+export type Shell = (typeof shells)[number]
+
+/** A program is asked by the name it was typed with, so that a copy in the project's folder completes itself. */
+const bash = `# Completion of proposer for bash 4 and later.
+# This shell:   source <(proposer completion bash)
+# Every shell:  proposer completion bash > ~/.local/share/bash-completion/completions/proposer
+_proposer() {
+  local form value
+  COMPREPLY=()
+  {
+    read -r form
+    case $form in
+      files) compopt -o default ;;
+      folders) compopt -o filenames -o dirnames ;;
+      values) while IFS= read -r value; do COMPREPLY+=("$value"); done ;;
+    esac
+  } < <("\${1/#\\~\\//$HOME/}" __complete bash "$COMP_WORDBREAKS" "\${COMP_LINE:0:COMP_POINT}" 2>/dev/null)
+}
+complete -o nosort -F _proposer proposer 2>/dev/null || complete -F _proposer proposer
+`
+
+const zsh = `#compdef proposer
+# Completion of proposer for zsh.
+# This shell:   source <(proposer completion zsh)
+# Every shell:  proposer completion zsh > a folder of $fpath, as _proposer
+_proposer() {
+  local -a lines values
+  local line value
+  lines=("\${(@f)$("\${(Q)words[1]/#\\~\\//$HOME/}" __complete zsh "\${(@Q)words[1,CURRENT-1]}" "\${(Q)PREFIX}" 2>/dev/null)}")
+  case $lines[1] in
+    files) _files ;;
+    folders) _files -/ ;;
+    values)
+      for line in "\${(@)lines[2,-1]}"; do
+        value=\${line%%$'\\t'*}
+        value=\${value//\\\\/\\\\\\\\}
+        values+=("\${value//:/\\\\:}:\${line#*$'\\t'}")
+      done
+      _describe -V -t values value values
+      ;;
+  esac
+}
+if [[ $funcstack[1] == _proposer ]]; then
+  _proposer "$@"
+else
+  (( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
+  compdef _proposer proposer
+fi
+`
+
+const fish = `# Completion of proposer for fish 3 and later.
+# Every shell:  proposer completion fish > ~/.config/fish/completions/proposer.fish
+function __proposer_complete
+  set -l line (commandline -cp | string collect)
+  set -l lines (command proposer __complete fish "$line" 2>/dev/null)
+  switch "$lines[1]"
+    case files
+      __fish_complete_path (commandline -ct)
+    case folders
+      __fish_complete_directories (commandline -ct) ''
+    case values
+      string join \\n -- $lines[2..-1]
+  end
+end
+complete -c proposer -f -k -a '(__proposer_complete)'
+`
+
+/** The script that a shell reads once. */
+export const scripts: Readonly<Record<Shell, string>> = { bash, zsh, fish }

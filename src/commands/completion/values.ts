@@ -1,0 +1,147 @@
+/**
+ * What this machine knows that could stand at the cursor: accounts, profiles, ids of the journal, identifiers. It reads names, ids and
+ * states, within bounds, and proves nothing: who runs the command does. No signature and no URL leaves here (R5).
+ */
+import { statSync } from 'node:fs'
+import { type Authorization, newFold, stateOf } from '../../core/client/journal/authorizations.js'
+import type { JournalRecord } from '../../core/client/journal/records.js'
+import type { Files } from '../../core/ports.js'
+import type { Context } from '../context.js'
+import { homePaths } from '../session/paths.js'
+import type { PreferenceTree } from '../session/preferences.js'
+import { type GlobalFlags, profileKeys, resolveSettings } from '../session/settings.js'
+
+export interface Value {
+  readonly value: string
+  /** What a shell may show beside it; one line. */
+  readonly about: string
+}
+
+/** What a placeholder of the help stands for. */
+export type Kind = 'accounts' | 'profiles' | 'keys' | 'candidates' | 'journal' | 'open' | 'unsent' | 'identifiers'
+
+/**
+ * The values of a kind for the home, profile and trust file that the flags and the environment name; newest first where time matters.
+ * `typed` is the beginning of the value, which may only narrow what is looked for.
+ * Rejects where a folder or the configuration cannot be read.
+ */
+export async function valuesOf(kind: Kind, context: Context, flags: GlobalFlags, typed: string): Promise<readonly Value[]> {
+  const { files } = context
+  let tree: PreferenceTree = {}
+  // `conf` is slow to load, and only writes better than this reads.
+  const preferences = async (home: string) => {
+    tree = await readTree(files, home)
+    return { path: homePaths.config(home), all: () => tree, set: () => undefined }
+  }
+  const { home, profile, trust } = await resolveSettings({ ...context, edges: { ...context.edges, preferences } }, flags)
+  switch (kind) {
+    case 'accounts':
+      return (await jsonNames(files, homePaths.keystores(home.value))).map((value) => ({ value, about: 'keystore' }))
+    case 'profiles':
+      return profiles(files, home.value, tree)
+    case 'keys':
+      return ['profile', ...Object.keys(profileKeys)].map((value) => ({ value, about: 'setting' }))
+    case 'identifiers':
+      return [...(await slugs(files, trust.value, profile.value)), ...questions(await journaled(context, home.value), typed)]
+    default:
+      return ids(kind, await journaled(context, home.value), context.clock.nowMs())
+  }
+}
+
+const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> => typeof value === 'object' && value !== null
+const decoder = new TextDecoder()
+
+async function readTree(files: Files, home: string): Promise<PreferenceTree> {
+  const tree: unknown = JSON.parse(decoder.decode(await files.read(homePaths.config(home))))
+  return isRecord(tree) ? tree : {}
+}
+
+async function jsonNames(files: Files, folder: string): Promise<string[]> {
+  if (!(await files.exists(folder))) return []
+  return (await files.list(folder)).flatMap((name) => /^([^.].*)\.json$/.exec(name)?.[1] ?? []).sort()
+}
+
+/** The built-in ones, those of the configuration, and those that have a trust file. */
+async function profiles(files: Files, home: string, tree: PreferenceTree): Promise<Value[]> {
+  const { profileNames } = await import('../../core/chain/profiles.js')
+  const stored = isRecord(tree.profiles) ? Object.keys(tree.profiles) : []
+  const pinned = await jsonNames(files, `${home}/trust`)
+  const named = new Map<string, string>(profileNames.map((name) => [name, 'built in']))
+  for (const name of [...stored, ...pinned]) if (!named.has(name)) named.set(name, 'yours')
+  return [...named].map(([value, about]) => ({ value, about }))
+}
+
+async function slugs(files: Files, path: string, profile: string): Promise<Value[]> {
+  if (!(await files.exists(path))) return []
+  const trust: unknown = JSON.parse(decoder.decode(await files.read(path)))
+  const named = isRecord(trust) && isRecord(trust.slugs) ? Object.keys(trust.slugs) : []
+  return named.map((value) => ({ value, about: `pinned by ${profile}` }))
+}
+
+/** Question ids only for those who begin to type one: beside names they are noise. */
+function questions(authorizations: readonly Authorization[], typed: string): Value[] {
+  return authorizations.flatMap(({ signed }) => [
+    { value: signed.identifier, about: 'in the journal' },
+    ...(typed.startsWith('0') ? [{ value: signed.questionId, about: signed.identifier }] : []),
+  ])
+}
+
+function ids(kind: 'candidates' | 'journal' | 'open' | 'unsent', authorizations: readonly Authorization[], nowMs: number): Value[] {
+  return authorizations.flatMap((one) => {
+    const state = stateOf(one, nowMs)
+    const about = `${one.signed.identifier} ${state.kind === 'closed' ? state.reason : state.kind}`
+    const candidate = one.candidateId === undefined ? [] : [{ value: one.candidateId, about }]
+    if (kind === 'candidates') return candidate
+    const wanted = {
+      journal: true,
+      open: state.kind !== 'closed',
+      unsent: state.kind === 'unknown' || state.kind === 'deferred',
+    }[kind]
+    return wanted ? [{ value: one.id, about }, ...(kind === 'journal' ? candidate : [])] : []
+  })
+}
+
+/** A tab key waits for this: so many runs, the newest, of each the end, and together no more. */
+const maxRuns = 256
+const tailBytes = 256 * 1024
+const maxBytes = 16 * 1024 * 1024
+
+/** What the ends of the journal's runs tell, newest first. Lines that cannot be read are left to `journal verify`. */
+async function journaled({ files }: Context, home: string): Promise<readonly Authorization[]> {
+  const folder = `${home}/journal`
+  if (!(await files.exists(folder))) return []
+  const fold = newFold()
+  let left = maxBytes
+  const runs = (await files.list(folder))
+    .filter((name) => /^[0-9a-f]{12}$/.test(name))
+    .map((name) => ({ name, atMs: statSync(`${folder}/${name}`).mtimeMs }))
+    .sort((one, other) => other.atMs - one.atMs)
+  for (const { name: run } of runs.slice(0, maxRuns)) {
+    for (const name of (await files.list(`${folder}/${run}`)).filter((one) => /^log-\d+\.jsonl$/.test(one)).sort()) {
+      if (left <= 0) break
+      const text = await tailOf(files, `${folder}/${run}/${name}`, Math.min(left, tailBytes))
+      left -= text.length
+      for (const line of text.split('\n')) addLine(fold, line)
+    }
+  }
+  return [...fold.authorizations()].reverse()
+}
+
+async function tailOf(files: Files, path: string, bytes: number): Promise<string> {
+  const handle = await files.open(path, 'read')
+  try {
+    return decoder.decode(await handle.read(Math.max(0, (await handle.size()) - bytes), bytes))
+  } finally {
+    await handle.close()
+  }
+}
+
+function addLine(fold: ReturnType<typeof newFold>, line: string): void {
+  try {
+    const { k: kind, t: timeMs, d: data }: { k: string; t: number; d: unknown } = JSON.parse(line)
+    // Its shape is not proven: what the fold cannot take throws, and what comes out is checked as text before it is shown.
+    fold.add({ kind, data, timeMs } as JournalRecord)
+  } catch {
+    // a line cut by the bound, torn by a crash, or damaged: this offers what is left
+  }
+}

@@ -1,0 +1,292 @@
+/** `conformance <url>`: named checks of the service spec against any gateway (contract §6). */
+import { basename, dirname } from 'node:path'
+import { Command } from 'commander'
+import { withBudget } from '../../core/client/budget/budgeted-client.js'
+import { createPlanner } from '../../core/client/budget/planner.js'
+import { type BenchParts, type Bet, createBench } from '../../core/client/conformance/bench.js'
+import { createProbe } from '../../core/client/conformance/probe.js'
+import { type Check, rules, runRules } from '../../core/client/conformance/run.js'
+import { unseenRules } from '../../core/client/conformance/unseen.js'
+import { createGatewayClient, parseBaseUrl } from '../../core/client/sending/gateway-client.js'
+import { pinnedQuestionId, type Trust, unpinnedSlug } from '../../core/client/signing/trust.js'
+import type { Fetch, Signer } from '../../core/ports.js'
+import { RejectedError, UsageError } from '../../core/protocol/errors.js'
+import { publishFile, writeAll } from '../../core/storage/durable.js'
+import type { Context } from '../context.js'
+import { confirm } from '../session/inputs.js'
+import { fromCwd } from '../session/paths.js'
+import { addExecutorFlags, addSignerFlags, type Session, type SessionFlags, withSession } from '../session/session.js'
+import { maxAmountRaw, requireTarget } from '../session/settings.js'
+import { visible } from '../view/render.js'
+import { type ReadyLine, readReadyLine } from './dev-ready.js'
+import { junitText, listLine, summaryOf, summaryText, tapPoint, tapStart } from './report.js'
+
+interface ConformanceFlags extends SessionFlags {
+  readonly question: readonly string[]
+  readonly only: readonly string[]
+  readonly devReady?: string
+  readonly readOnly?: boolean
+  readonly allowExecution?: boolean
+  readonly overrunBudget?: boolean
+  readonly junit?: string
+  readonly list?: boolean
+}
+
+const gather = (value: string, before: readonly string[]) => [...before, ...value.split(',').filter((one) => one !== '')]
+
+export const conformanceCommand = (context: Context): Command =>
+  addExecutorFlags(
+    addSignerFlags(
+      new Command('conformance')
+        .description('check a gateway against the service spec, rule by rule; exit 3 where it breaks one')
+        .argument('[url]', 'base URL of the gateway; or --gateway, --local, --dev-ready')
+        .option('--question <id|slug>', 'an open question that may be proposed on; may be repeated', gather, [])
+        .option('--dev-ready <file>', 'all of it from the ready line of `serve --dev --json` (- for stdin); allows execution and overrun')
+        .option('--read-only', 'only what sends nothing that could be admitted')
+        .option('--allow-execution', 'also what executes a proposal on chain')
+        .option('--overrun-budget', 'also what overruns the budget; the window is waited out')
+        .option('--max-amount <raw>', 'cap on the amount of the proposal that executes')
+        .option('--only <id>', 'only these checks; may be repeated', gather, [])
+        .option('--list', 'print the checks and what each is about, and check nothing')
+        .option('--junit <file>', 'write JUnit XML too; - for stdout instead of TAP'),
+    ),
+  )
+    .addHelpText(
+      'after',
+      '\nWhat is signed without --allow-execution is for more than any wallet holds, so that it can be admitted and never executed; or for one raw\nunit, which a right gateway refuses. With it, p2 (p1 where that is not allowed) is proposed on the last free question, with its bond: it\nis shown first and asked for, or wants --yes; with --rpc-url the node confirms round and bond.\nUse a wallet, and a --home, of its own: what is signed holds its question until its deadline, 15 minutes, and counts as reserved so long:\n`funds` of that home tells 2^128 and more as missing, and `submit --rpc-url` is refused.\n\nExamples:\n  proposer conformance https://gateway.example --read-only --question 0x…\n  proposer serve --dev --json > ready.json & …; proposer conformance --dev-ready ready.json --junit report.xml',
+    )
+    .action(async (url: string | undefined, _own: unknown, command: Command) => {
+      const flags = command.optsWithGlobals<ConformanceFlags>()
+      const chosen = chosenRules(flags.only)
+      if (flags.list === true) return list(context, chosen)
+      refuseContradictions(flags, url)
+      const ready = flags.devReady === undefined ? undefined : await readReadyLine(context, flags.devReady)
+      const target = url ?? ready?.url
+      // The address in the command's own words outranks every other.
+      const all = target === undefined || flags.local !== undefined ? flags : { ...flags, gateway: target }
+      await withSession(context, all, (session) => check(context, session, all, { chosen, ready }))
+    })
+
+function chosenRules(only: readonly string[]): typeof rules {
+  const unknown = only.find((id) => !rules.some((one) => one.id === id))
+  if (unknown !== undefined) {
+    throw new UsageError('unknown_check', `--only ${unknown} is no check`, { hint: 'see `proposer conformance --list`' })
+  }
+  return only.length === 0 ? rules : rules.filter(({ id }) => only.includes(id))
+}
+
+function refuseContradictions(flags: ConformanceFlags, url: string | undefined): void {
+  const usage = (detail: string, hint: string) => new UsageError('usage', detail, { hint })
+  if (flags.readOnly === true && flags.allowExecution === true) {
+    throw usage('--read-only and --allow-execution contradict each other', 'leave one of them out')
+  }
+  if (url !== undefined && (flags.local ?? flags.gateway) !== undefined) {
+    throw usage('the gateway is named twice', 'give the URL, or --gateway, or --local')
+  }
+  if (flags.devReady !== undefined && (flags.local ?? flags.trust) !== undefined) {
+    throw usage('--dev-ready names gateway and pins itself', 'leave out --local and --trust')
+  }
+  if (flags.junit === '-' && (flags.json === true || flags.ndjson === true)) {
+    throw usage('--junit - and --json both want stdout', 'give --junit a file')
+  }
+}
+
+function list(context: Context, chosen: typeof rules): void {
+  const checks = chosen.map(({ id, section, tier, says }) => ({ id, section, tier, says }))
+  const width = Math.max(...checks.map(({ id }) => id.length))
+  context.output.result('conformance-list', { checks, unseen: unseenRules }, () =>
+    [
+      ...checks.map(({ id, tier, section, says }) => `${id.padEnd(width)}  ${tier.padEnd(7)}  ${section}: ${says}`),
+      '',
+      'Not seen from outside:',
+      ...unseenRules.map(({ section, says, why }) => `${section}: ${says} (${why})`),
+    ].join('\n'),
+  )
+}
+
+interface Asked {
+  readonly chosen: typeof rules
+  readonly ready: ReadyLine | undefined
+}
+
+async function check(context: Context, session: Session, flags: ConformanceFlags, { chosen, ready }: Asked): Promise<void> {
+  const { output, clock } = context
+  const startedMs = clock.monotonicMs()
+  // Before anything is printed or sent: without a terminal nobody can be asked later.
+  if (betsOwnMoney(flags, ready) && !context.isInteractive)
+    await confirm(context, 'A proposal would go on chain, with its bond.', session.settings.yes)
+  const parts = await benchParts(context, session, flags, ready, () => progress?.stop())
+  const told = teller(context, flags, chosen.length)
+  const progress = output.isTerminal ? undefined : output.progress('checking')
+  let checks: readonly Check[]
+  try {
+    checks = await runRules(createBench(parts.bench), chosen, (one) => {
+      told(one)
+      progress?.update(`${one.id}: ${one.result}`)
+    })
+  } finally {
+    progress?.stop()
+    await parts.close()
+  }
+  const summary = summaryOf(checks)
+  if (flags.junit !== undefined) await writeJunit(context, flags.junit, junitText(checks, (clock.monotonicMs() - startedMs) / 1_000))
+  if (output.mode !== 'human') output.result('conformance', { checks, summary, unseen: unseenRules }, () => '')
+  else if (output.isTerminal && flags.junit !== '-') output.text(`\n${summaryText(summary)}\n`)
+  else output.note(summaryText(summary))
+  const failed = checks.filter(({ result }) => result === 'fail')
+  if (failed.length === 0) return
+  const named = failed.slice(0, 5).map(({ id }) => id)
+  throw new RejectedError(
+    'not_conformant',
+    `${failed.length} of ${checks.length} checks failed: ${named.join(', ')}${failed.length > named.length ? ', …' : ''}`,
+    { hint: 'each says what was sent and what came; look at one alone with `proposer conformance <url> --only <id>`' },
+  )
+}
+
+/** A development chain's money is nobody's. */
+const betsOwnMoney = (flags: ConformanceFlags, ready: ReadyLine | undefined) => flags.allowExecution === true && ready === undefined
+
+/** What goes on chain, in words. */
+function betText({ context: { question_id, slug, bond }, proposer, outcome, label, amountRaw, bondIsConfirmed }: Bet): string {
+  const question = slug === undefined ? question_id : `${visible(slug)} (${question_id})`
+  const source = bondIsConfirmed ? 'the bond is as the node tells it' : "the bond is the gateway's word: --rpc-url would confirm it"
+  return `goes on chain: ${outcome} (${visible(label)}) on ${question}, ${amountRaw} raw units of ${bond.token} from ${proposer}; ${source}`
+}
+
+/** How each check is told as it settles. */
+function teller({ output }: Context, flags: ConformanceFlags, total: number): (check: Check) => void {
+  if (output.mode === 'ndjson') return (one) => output.line(one)
+  if (output.mode === 'json' || flags.junit === '-') return () => undefined
+  if (output.isTerminal) return (one) => output.text(listLine(one, output))
+  let number = 0
+  output.text(tapStart(total))
+  return (one) => output.text(tapPoint(one, ++number))
+}
+
+async function writeJunit(context: Context, file: string, text: string): Promise<void> {
+  if (file === '-') return context.output.text(text)
+  const path = fromCwd(context.cwd, file)
+  await publishFile(context.files, dirname(path), basename(path), (handle) => writeAll(handle, new TextEncoder().encode(text)))
+}
+
+async function benchParts(
+  context: Context,
+  session: Session,
+  flags: ConformanceFlags,
+  ready: ReadyLine | undefined,
+  quiet: () => void,
+): Promise<{ bench: BenchParts; close(): Promise<void> }> {
+  const { output, clock } = context
+  const { settings, signal } = session
+  const trust = ready?.dev.trust ?? (await session.trust())
+  const questions = questionsOf(trust, flags.question, ready)
+  const wallets = ready === undefined ? await ownWallets(session, flags) : await devWallets(ready)
+  const limit = maxAmountRaw(settings.maxAmount)
+  const may = {
+    admit: flags.readOnly !== true,
+    execute: flags.readOnly !== true && (flags.allowExecution ?? ready !== undefined),
+    overrun: flags.overrunBudget ?? ready !== undefined,
+  }
+  const isOwnMoney = betsOwnMoney(flags, ready)
+  // A node that is configured knows another chain than the development gateway's.
+  const chain = isOwnMoney ? await session.chain() : undefined
+  const target = await openTarget(context, session, flags)
+  const planner = createPlanner(session.ports, settings.home.value, target.origin, {
+    onWait: (ms, reason) => output.note(`waiting ${Math.round(ms / 1_000)} s for the gateway's budget: ${reason}`),
+    onNote: (text) => output.note(`note: ${text}`),
+  })
+  const probe = createProbe({ fetch: target.fetch, base: parseBaseUrl(target.url).href, clock, planner, signal })
+  const client = createGatewayClient({ fetch: probe.fetch, baseUrl: target.url, clock, origin: target.origin })
+  const gateway = withBudget(client, planner, { signal })
+  return {
+    bench: {
+      ports: session.ports,
+      journal: session.journal,
+      probe,
+      gateway,
+      trust,
+      wallets,
+      questions,
+      may,
+      isLocal: target.isLocal,
+      signal,
+      async confirmBet(bet) {
+        quiet()
+        if (isOwnMoney && !settings.yes) await confirm(context, `${betText(bet)}. Sign it?`, false)
+        else output.note(betText(bet))
+      },
+      ...(chain === undefined ? {} : { chain }),
+      ...(limit === undefined ? {} : { maxAmountRaw: limit }),
+    },
+    async close() {
+      await gateway.close()
+      await target.close()
+    },
+  }
+}
+
+interface Opened {
+  readonly fetch: Fetch
+  readonly url: string
+  readonly origin: string
+  readonly isLocal: boolean
+  close(): Promise<void>
+}
+
+async function openTarget(context: Context, { settings }: Session, flags: ConformanceFlags): Promise<Opened> {
+  const target = requireTarget(settings)
+  if (target.kind === 'gateway') {
+    const url = target.setting.value
+    return { fetch: await context.edges.fetch(), url, origin: parseBaseUrl(url).origin, isLocal: false, close: async () => undefined }
+  }
+  const { openLocalGateway } = await import('../hosting/gateway-host.js')
+  const { fetch, origin, close } = await openLocalGateway(context, target.setting.value, flags.readOnly === true ? 'read' : 'run', {
+    home: settings.home.value,
+    executorAccount: flags.executorAccount,
+    executorPasswordFile: flags.executorPasswordFile,
+    onWait: (reason) => context.output.note(`the gateway waits: ${visible(reason)}`),
+  })
+  // No socket is opened: the name only completes the URLs that the handler reads its paths from.
+  return { fetch, url: 'http://localhost', origin, isLocal: true, close }
+}
+
+function questionsOf(trust: Trust, asked: readonly string[], ready: ReadyLine | undefined): BenchParts['questions'] {
+  const identifiers = asked.length > 0 || ready === undefined ? asked : ready.dev.questions.map(({ question_id }) => question_id)
+  const slugs = new Map([
+    ...Object.entries(trust.slugs).map(([slug, id]) => [id, slug] as const),
+    ...(ready?.dev.questions ?? []).map(({ question_id, slug }) => [question_id as string, slug] as const),
+  ])
+  const known = new Map(ready?.dev.questions.map(({ question_id, slug }) => [slug, question_id as `0x${string}`]))
+  return identifiers.map((identifier) => {
+    const questionId = pinnedQuestionId(trust, identifier) ?? known.get(identifier)
+    if (questionId === undefined) throw unpinnedSlug(identifier)
+    const slug = slugs.get(questionId)
+    return { questionId, ...(slug === undefined ? {} : { slug }) }
+  })
+}
+
+/** Throwaway keys of a development chain. */
+async function devWallets({ dev }: ReadyLine): Promise<readonly Signer[]> {
+  const { parseKey, signerFromKey } = await import('../../core/io/keys.js')
+  return dev.accounts
+    .filter(({ role }) => role === 'proposer')
+    .map(({ private_key }) => signerFromKey(parseKey(private_key, 'the ready line')))
+}
+
+/** The account that is configured; without one only what signs nothing can be looked at, and that has to be said. */
+async function ownWallets(session: Session, flags: ConformanceFlags): Promise<readonly Signer[]> {
+  try {
+    const signer = await session.account.signer()
+    if (signer.signTypedData === undefined) return [signer]
+  } catch (error) {
+    if (flags.readOnly === true && error instanceof UsageError && error.code === 'no_account') return []
+    throw error
+  }
+  throw new UsageError(
+    'signer_outside',
+    'the checks sign many authorizations one after the other, which a wallet outside would ask about each time',
+    {
+      hint: 'give a key of its own with --account or PROPOSER_KEY_FILE, or --read-only',
+    },
+  )
+}

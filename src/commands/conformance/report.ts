@@ -1,0 +1,66 @@
+/** Checks as TAP 14, JUnit XML, or a calm list for a terminal. All text of the gateway is escaped (R20). */
+import type { Check } from '../../core/client/conformance/run.js'
+import type { Output } from '../output.js'
+import { fold, visible } from '../view/render.js'
+
+export interface Summary {
+  readonly total: number
+  readonly passed: number
+  readonly failed: number
+  readonly skipped: number
+}
+
+/** How many ended how. */
+export function summaryOf(checks: readonly Check[]): Summary {
+  const count = (result: Check['result']) => checks.filter((check) => check.result === result).length
+  return { total: checks.length, passed: count('pass'), failed: count('fail'), skipped: count('skip') }
+}
+
+export const tapStart = (total: number): string => `TAP version 14\n1..${total}\n`
+
+/** In a description and a directive `#` and `\` are escaped. */
+const tapText = (text: string) => visible(text).replace(/[\\#]/g, '\\$&')
+
+/** One test point; a failing one with a YAML block that says what was sent and what came. */
+export function tapPoint({ id, section, result, detail }: Check, number: number): string {
+  const point = `${result === 'fail' ? 'not ok' : 'ok'} ${number} - ${tapText(id)}`
+  if (result === 'skip') return `${point} # SKIP ${tapText(detail)}\n`
+  if (result === 'pass') return `${point}\n`
+  // A JSON string is a YAML one.
+  return `${point}\n  ---\n  section: ${JSON.stringify(section)}\n  message: ${JSON.stringify(visible(detail))}\n  severity: fail\n  ...\n`
+}
+
+/** XML 1.0 has no way to write most control characters; `visible` has spelled them out. */
+const xml = (text: string) => visible(text).replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`)
+
+/** One suite; sections are class names. */
+export function junitText(checks: readonly Check[], seconds: number): string {
+  const { total, failed, skipped } = summaryOf(checks)
+  const cases = checks.map(({ id, section, result, detail }) => {
+    const start = `    <testcase classname="${xml(section)}" name="${xml(id)}"`
+    if (result === 'pass') return `${start}/>`
+    const inner = result === 'skip' ? `<skipped message="${xml(detail)}"/>` : `<failure message="${xml(detail)}">${xml(detail)}</failure>`
+    return `${start}>\n      ${inner}\n    </testcase>`
+  })
+  const counts = `tests="${total}" failures="${failed}" skipped="${skipped}" time="${seconds.toFixed(3)}"`
+  return [
+    '<?xml version="1.0" encoding="UTF-8"?>',
+    `<testsuites name="proposer conformance" ${counts}>`,
+    `  <testsuite name="conformance" ${counts}>`,
+    ...cases,
+    '  </testsuite>',
+    '</testsuites>',
+    '',
+  ].join('\n')
+}
+
+/** A line for a terminal; what failed or was left out says why. */
+export function listLine({ id, result, detail }: Check, { paint, columns }: Output): string {
+  const mark = { pass: paint.green('ok  '), fail: paint.red('FAIL'), skip: paint.dim('skip') }[result]
+  if (result === 'pass') return `${mark}  ${visible(id)}\n`
+  return `${mark}  ${visible(id)}\n${fold(visible(detail), columns, '      ')}\n`
+}
+
+export function summaryText({ total, passed, failed, skipped }: Summary): string {
+  return `${total} checks: ${passed} passed, ${failed} failed, ${skipped} skipped`
+}

@@ -1,0 +1,199 @@
+/** What a support bundle says of a gateway (contract §6, `support-bundle --config`): an allow-list (R5). Opens the store to look (R24). */
+import { resolve } from 'node:path'
+import { z } from 'zod'
+import { bundleLimit, type Wanted } from '../../core/client/support/journal-part.js'
+import type { Secret } from '../../core/client/support/secret-scan.js'
+import { urlCredentials } from '../../core/client/support/url-credentials.js'
+import type { GatewayConfig } from '../../core/gateway/config.js'
+import { toldBy } from '../../core/gateway/ledger/past.js'
+import { candidateRow, createReceipts } from '../../core/gateway/operator/listing.js'
+import { instant } from '../../core/protocol/candidate.js'
+import { ProposerError } from '../../core/protocol/errors.js'
+import { withoutNodeWords } from '../../core/protocol/node-words.js'
+import type { StoredRecord } from '../../core/storage/record-log.js'
+import type { Context } from '../context.js'
+import { adminUrlOf, type Looked, look, type Site } from '../operator/access.js'
+import { inspectStore } from '../operator/inspection.js'
+import { getAdmin } from '../operator/remote.js'
+import { contentOf, named } from './known-secrets.js'
+import { hostOf } from './settings-part.js'
+
+/** Changes of the store that are told, the newest. */
+const changesLimit = 50
+
+/** The part itself, and what it is compared with before it is given away. */
+export async function gatewayPart(context: Context, site: Site, wanted: Wanted) {
+  const { config, folder } = site.loaded
+  const changes = createChanges()
+  const looked = await orError(() => look(context, site, [changes], (open) => candidatesOf(open, wanted)))
+  const { signatures = [], holder } = looked.value ?? {}
+  const served = adminUrlOf(holder)
+  const keyFile = config.executor.key_file
+  const secrets: readonly Secret[] = [
+    ...named('a credential in chain.rpc_urls', urlCredentials(config.chain.rpc_urls)),
+    ...named('a credential in slugs.url', urlCredentials(config.slugs.source === 'gamma' ? [config.slugs.url] : [])),
+    ...named("the executor's key", [
+      context.env.PROPOSER_EXECUTOR_KEY_FILE ? await contentOf(context, resolve(context.cwd, context.env.PROPOSER_EXECUTOR_KEY_FILE)) : '',
+      keyFile === undefined ? '' : await contentOf(context, resolve(folder, keyFile)),
+    ]),
+    ...named('the admin token', [await contentOf(context, resolve(site.store, 'admin.token'))]),
+    ...named('a signature or transaction of the store', signatures),
+  ]
+  return {
+    secrets,
+    part: {
+      config: publicConfig(config),
+      store: await storeProof(context, site),
+      holder: holder === undefined ? null : { state: holder.state, pid: holder.pid, serves: served !== undefined },
+      unreadable: looked.error ?? null,
+      stages: looked.value?.stages ?? null,
+      candidates: looked.value?.candidates ?? [],
+      candidates_left_out: looked.value?.leftOut ?? 0,
+      changes: changes.newest(),
+      running: served === undefined ? null : await runningPart(context, served),
+    },
+  }
+}
+
+/** Every key by name: a key that a later version adds is not told before somebody has thought about it. */
+function publicConfig({ listen, admin, chain, questions, slugs, admission, budget, cors, proxy, pipeline, executor }: GatewayConfig) {
+  return {
+    listen: { host: listen.host, port: listen.port },
+    admin: { port: admin.port },
+    chain: {
+      id: chain.id,
+      profile: chain.profile ?? null,
+      rpc_urls: chain.rpc_urls.map(hostOf),
+      permit2: chain.permit2,
+      signed_proposer: chain.signed_proposer,
+      oracles: chain.oracles,
+      requesters: chain.requesters.map(({ address, kind }) => ({ address, kind })),
+      tokens: chain.tokens,
+      confirmations: chain.confirmations,
+      max_head_age_seconds: chain.max_head_age_seconds,
+    },
+    questions: questions !== null,
+    slugs: slugs.source === 'gamma' ? { source: slugs.source, url: hostOf(slugs.url) } : { source: slugs.source },
+    admission: { enabled: admission.enabled, wallets: admission.allowlist.length },
+    budget: { window_seconds: budget.window_seconds, per_ip_items: budget.per_ip_items, global_items: budget.global_items },
+    cors: { origins: cors.origins.length },
+    proxy: { trusted_cidrs: proxy.trusted_cidrs.length },
+    pipeline: { enabled: pipeline.enabled },
+    executor: {
+      enabled: executor.enabled,
+      key: executor.key_file !== undefined ? 'key_file' : executor.account !== undefined ? 'account' : 'none',
+      max_fee_gwei: executor.max_fee_gwei,
+      batch: executor.batch,
+    },
+  }
+}
+
+async function storeProof(context: Context, site: Site) {
+  const { value, error } = await orError(() => inspectStore(context, site))
+  if (value === undefined) return { sound: false, ...error }
+  const { inspection, state } = value
+  const { damage } = inspection
+  return {
+    sound: damage === undefined,
+    store_id: state.info?.storeId ?? null,
+    records: inspection.records,
+    bytes: inspection.files.reduce((sum, { bytes }) => sum + bytes, 0),
+    torn_bytes: inspection.tornBytes,
+    open_slots: state.slots.size,
+    damage: damage === undefined ? null : { file: damage.file, offset: damage.offset },
+  }
+}
+
+/** Candidates newest first, and how many stand where. What a failure says in words may hold a node's: its code is enough. */
+async function candidatesOf({ ledger, state, registry, holder }: Looked, { question, sinceMs }: Wanted) {
+  const receipts = createReceipts()
+  const slugs = new Map(registry.map((entry) => [entry.questionId, entry.slug]))
+  const stages = { received: 0, validated: 0, selected: 0, executed: 0, failed: 0 }
+  const shown: CandidateOfBundle[] = []
+  const signatures: string[] = []
+  let leftOut = 0
+  for (const entry of state.entries.newest(Number.POSITIVE_INFINITY)) {
+    stages[entry.status] += 1
+    if (shown.length >= bundleLimit) {
+      leftOut += 1
+      continue
+    }
+    const candidate = await ledger.get(entry.id)
+    if (candidate === undefined) continue
+    const slug = slugs.get(candidate.round.questionId)
+    if (question !== undefined && candidate.round.questionId !== question && slug !== question) continue
+    if (sinceMs !== undefined && candidate.receivedAtMs < sinceMs) continue
+    signatures.push(candidate.signature)
+    shown.push(publicRow(candidateRow(candidate, slug, receipts)))
+  }
+  for (const { attempts } of state.slots.values()) signatures.push(...attempts.map(({ raw }) => raw))
+  return { stages, candidates: shown, leftOut, signatures, holder }
+}
+
+function publicRow(row: ReturnType<typeof candidateRow>) {
+  const { candidate_id, status, question_id, slug, round, proposer, outcome, amount, permit_nonce, deadline } = row
+  const { received_at, validated_at, selected_at, submission, transaction_hash, submitted_at, confirmed_at, indexed_at } = row
+  const { failure_stage, failure_code, retryable } = row
+  return {
+    ...{ candidate_id, status, question_id, slug, round, proposer, outcome, amount, permit_nonce, deadline },
+    ...{ received_at, validated_at, selected_at, submission, transaction_hash, submitted_at, confirmed_at, indexed_at },
+    ...{ failure_stage, failure_code, retryable },
+  }
+}
+type CandidateOfBundle = ReturnType<typeof publicRow>
+
+/** The newest records by kind and ids, which is what the state log would say of them. */
+function createChanges() {
+  let kept: { at: string; kind: string; candidate_id: string | null; slot: string | null }[] = []
+  return {
+    onRecord(record: StoredRecord) {
+      const { atMs, event } = toldBy(record)
+      const candidateId = 'id' in event ? event.id : event.kind === 'candidate.received' ? event.candidate.id : null
+      const slot = 'slotId' in event ? event.slotId : event.kind === 'slot.opened' ? event.slot.id : null
+      kept.push({ at: instant(atMs), kind: event.kind, candidate_id: candidateId, slot })
+      if (kept.length > changesLimit * 2) kept = kept.slice(-changesLimit)
+    },
+    newest: () => kept.slice(-changesLimit),
+  }
+}
+
+const Ready = z.object({ ready: z.boolean(), reasons: z.array(z.string()) })
+const lookMs = 5_000
+const maxMetricsBytes = 1024 * 1024
+
+/** What the gateway that serves tells of itself by its admin listener; a silent one is told as such. */
+async function runningPart(context: Context, url: string) {
+  const { value, error } = await orError(() => getAdmin(context, `${url}/readyz`, { timeoutMs: lookMs, statuses: [200, 503] }))
+  const ready = Ready.safeParse(value)
+  if (!ready.success) return { answers: false, ...error }
+  return {
+    answers: true,
+    ready: ready.data.ready,
+    // A node's own words may name whose account it is.
+    reasons: ready.data.reasons.map(withoutNodeWords),
+    metrics: await metricsOf(context, url),
+  }
+}
+
+/** Our own counters and gauges without the buckets, by name and labels. */
+async function metricsOf(context: Context, url: string): Promise<Readonly<Record<string, number>>> {
+  const { value } = await orError(async () => {
+    const fetch = await context.edges.fetch()
+    const signal = AbortSignal.any([context.signal, AbortSignal.timeout(lookMs)])
+    return (await (await fetch(`${url}/metrics`, { signal })).text()).slice(0, maxMetricsBytes)
+  })
+  const lines = [...(value ?? '').matchAll(/^(proposer_[a-z_]+(?:\{[^}\n]{0,300}\})?) (-?[\d.e+-]+)$/gm)]
+  return Object.fromEntries(lines.flatMap(([, name = '', number]) => (/_bucket\{/.test(name) ? [] : [[name, Number(number)]])))
+}
+
+/** A failure of ours, or of a connection, is part of the picture; of its words only the code is told. */
+async function orError<T>(work: () => Promise<T>): Promise<{ value?: T; error?: { code: string } }> {
+  try {
+    return { value: await work() }
+  } catch (error) {
+    if (error instanceof ProposerError || (error instanceof Error && 'code' in error && typeof error.code === 'string')) {
+      return { error: { code: String(error.code) } }
+    }
+    throw error
+  }
+}

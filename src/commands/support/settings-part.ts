@@ -1,0 +1,37 @@
+/** Settings as a support bundle tells them: what is in force and where it comes from, no credential among it (contract §6, R5). */
+import { webUrl } from '../../core/client/support/url-credentials.js'
+import type { Setting, Settings } from '../session/settings.js'
+
+/** A URL as far as it is public. `removed` names the parts that were there and may be secret. */
+export interface PublicUrl {
+  readonly url: string
+  readonly removed: readonly ('user' | 'path' | 'query' | 'fragment')[]
+}
+
+/** Scheme, host and port of a URL of the web; what is none shows nothing of itself. */
+export function hostOf(text: string): PublicUrl {
+  // Of `user:password@host` the user would be the scheme.
+  const url = webUrl(text)
+  if (url === undefined) return { url: '(not a URL)', removed: [] }
+  const { protocol, host, username, password, pathname, search, hash } = url
+  const parts = { user: username !== '' || password !== '', path: pathname.length > 1, query: search !== '', fragment: hash !== '' }
+  const removed = (['user', 'path', 'query', 'fragment'] as const).filter((part) => parts[part])
+  return { url: `${protocol}//${host}`, removed }
+}
+
+/** Every setting that is set. `short` takes the user's own folder out of paths. */
+export function settingsPart(settings: Settings, short: (path: string) => string) {
+  const row = (key: string, setting: Setting | undefined, shown: (value: string) => string | PublicUrl = (value) => value) =>
+    setting === undefined ? [] : [{ key, value: shown(setting.value), origin: setting.origin, from: setting.from }]
+  return [
+    ...row('home', settings.home, short),
+    ...row('profile', settings.profile),
+    ...row('gateway', settings.gateway, hostOf),
+    ...row('local', settings.local, short),
+    ...row('account', settings.account),
+    ...row('rpc-url', settings.rpcUrl, hostOf),
+    ...row('trust', settings.trust, short),
+    ...row('headroom-percent', settings.headroom),
+    ...row('max-amount', settings.maxAmount),
+  ]
+}

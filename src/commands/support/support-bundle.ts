@@ -1,0 +1,245 @@
+/**
+ * `support-bundle`: what support needs, in one JSON document (contract §6). It is put together from an allow-list, read-only and without
+ * asking any network but a gateway's own loopback listener, and compared with every secret this process can know before a byte of it
+ * leaves (R5).
+ */
+import { arch, platform, release } from 'node:os'
+import { basename, dirname } from 'node:path'
+import { version as nodeVersion } from 'node:process'
+import { Command } from 'commander'
+import { viewOf } from '../../core/client/budget/forecast.js'
+import { openBudgetStore } from '../../core/client/budget/store.js'
+import { type JournalView, verifyJournal } from '../../core/client/journal/journal.js'
+import { parseBaseUrl } from '../../core/client/sending/gateway-client.js'
+import { journalPart, type Wanted } from '../../core/client/support/journal-part.js'
+import { isOurs } from '../../core/client/support/own-words.js'
+import { type Finding, findSecrets, type Secret, unknownHex } from '../../core/client/support/secret-scan.js'
+import { type Check, guarded, openCheck, pass } from '../../core/client/wallet/doctor.js'
+import { instant } from '../../core/protocol/candidate.js'
+import { ProposerError, UsageError } from '../../core/protocol/errors.js'
+import { isIdentifier } from '../../core/protocol/schema.js'
+import { publishFile, writeAll } from '../../core/storage/durable.js'
+import type { Context } from '../context.js'
+import { secretChecks } from '../doctor.js'
+import { confirm } from '../session/inputs.js'
+import { fromCwd } from '../session/paths.js'
+import { type Session, type SessionFlags, withSession } from '../session/session.js'
+import { programVersion } from '../version.js'
+import { fields, jsonText, visible } from '../view/render.js'
+import { clientSecrets, variableKind } from './known-secrets.js'
+import { settingsPart } from './settings-part.js'
+
+interface BundleFlags extends SessionFlags {
+  readonly output?: string
+  readonly config?: string
+  readonly question?: string
+  readonly since?: string
+}
+
+export const supportBundleCommand = (context: Context): Command =>
+  new Command('support-bundle')
+    .description('write what support needs into one file without secrets: versions, settings, journal, budget, and the gateway’s side')
+    .option('-o, --output <file>', 'write it there; - for stdout; default: proposer-support-<time>.json in this folder')
+    .option('--config <gateway.json>', 'an operator’s part too: configuration, store, queue, health of the gateway that serves')
+    .option('--question <id|slug>', 'only what is about this question')
+    .option('--since <time>', 'only what is younger: 2026-11-20T05:38:00Z, or a span such as 24h')
+    .addHelpText(
+      'after',
+      '\nNo key, password, signature, payload, token, nor path, query or user of a URL is put in it. Before it is written it is searched for every\nsecret that this machine’s settings name; what nobody has named cannot be found, so read it before you send it.\n\nExamples:\n  proposer support-bundle --question some-slug\n  proposer support-bundle --config gateway.json --since 24h -o bundle.json',
+    )
+    .action(async (_own: unknown, command: Command) => {
+      const flags = command.optsWithGlobals<BundleFlags>()
+      const wanted = wantedOf(flags, context.clock.nowMs())
+      await withSession(context, flags, async (session) => {
+        const { document, secrets } = await collect(context, session, flags, wanted)
+        const found = findSecrets(document, secrets, publicIdsOf(document), isOurs)
+        if (found.length > 0) throw refused(found)
+        await give(context, session, flags, document)
+      })
+    })
+
+/** Nothing is written. A field that the user filled (a reference, a name) is the user's to correct; any other is for us to hear of. */
+function refused(found: readonly Finding[]): UsageError {
+  const shown = found.slice(0, 5).map(({ field, kind }) => `${field} holds ${kind}`)
+  const more = found.length > shown.length ? [`and ${found.length - shown.length} more`] : []
+  return new UsageError('bundle_holds_secret', `nothing was written: ${[...shown, ...more].join('; ')}`, { hint: hintFor(found) })
+}
+
+function hintFor(found: readonly Finding[]): string {
+  const variables = [...new Set(found.map(({ kind }) => kind))].filter((kind) => kind.startsWith(variableKind))
+  const unset = variables.map((kind) => `-u ${kind.slice(variableKind.length)} `).join('')
+  return [
+    'where you gave that text yourself (a client reference, a name), leave it out with --question or --since',
+    ...(variables.length > 0 ? [`where a variable holds a plain word and no secret, run \`env ${unset}proposer support-bundle\``] : []),
+    ...(found.some(({ kind }) => /URL|rpc_urls/.test(kind))
+      ? ['where a part of a URL is a plain word and no credential, give another --gateway or --rpc-url for this one run']
+      : []),
+    ...(found.some(({ kind }) => kind === unknownHex) ? ['where it is a public hash, tell us the field, so that it is known as one'] : []),
+    'anything else please report by the field’s name',
+  ].join('; ')
+}
+
+async function collect(context: Context, session: Session, flags: BundleFlags, wanted: Wanted) {
+  const { settings } = session
+  const nowMs = context.clock.nowMs()
+  const user = context.env.HOME ?? ''
+  // A folder may be named by a hash, which nobody could tell from a key.
+  const short = (text: string) =>
+    (user.length > 1 ? text.replaceAll(user, '~') : text).replace(/[0-9a-f]{41,}/gi, ({ length }) => `[${length} hex digits]`)
+  const journal = await readJournal(session, wanted, nowMs)
+  const trust = await trustPart(session)
+  const checks = [...(await secretChecks(context, session)), ...journal.checks, trust.check]
+  const operator = flags.config === undefined ? undefined : await operatorPart(context, flags.config, flags.timeout, wanted)
+  const document = {
+    id: context.random.uuid(),
+    made_at: instant(nowMs),
+    narrowed: { question: wanted.question ?? null, since: wanted.sinceMs === undefined ? null : instant(wanted.sinceMs) },
+    versions: { proposer: programVersion, node: nodeVersion, platform: platform(), release: release(), arch: arch() },
+    settings: settingsPart(settings, short),
+    variables: Object.keys(context.env).filter((name) => /^PROPOSER_[A-Z_]+$/.test(name)),
+    checks: checks.map(({ id, result, detail }) => ({ id, result, detail: short(detail) })),
+    trust: trust.part,
+    journal: journal.part,
+    budget: await budgetPart(context, session),
+    gateway: operator?.part ?? null,
+  }
+  const secrets: readonly Secret[] = [...(await clientSecrets(context, settings, journal.view)), ...(operator?.secrets ?? [])]
+  return { document, secrets }
+}
+type Bundle = Awaited<ReturnType<typeof collect>>['document']
+
+/** A damaged journal is told as such, with what of it can be read, and the rest of the bundle is made all the same. */
+async function readJournal({ ports, journal, settings }: Session, wanted: Wanted, nowMs: number) {
+  const held: { view?: JournalView; proof?: Awaited<ReturnType<typeof verifyJournal>> } = {}
+  const check = await guarded('journal', async () => {
+    held.proof = await verifyJournal(ports, settings.home.value)
+    return pass('journal', 'every checksum holds')
+  })
+  // What breaks a rule can be read all the same, and is what support wants to see.
+  const loaded = await guarded('journal', async () => {
+    held.view = await journal.load()
+    return check
+  })
+  const { view, proof } = held
+  const nothing: Pick<JournalView, 'authorizations' | 'offers'> = { authorizations: [], offers: [] }
+  return {
+    view,
+    checks: [loaded, ...(view === undefined ? [] : [openCheck(view, nowMs)])] satisfies Check[],
+    part: {
+      sound: proof !== undefined && view !== undefined,
+      runs: proof?.runs ?? null,
+      records: proof?.records ?? null,
+      ...journalPart(view ?? nothing, wanted, nowMs),
+    },
+  }
+}
+
+async function operatorPart(context: Context, config: string, timeout: string | undefined, wanted: Wanted) {
+  const { siteAt } = await import('../operator/access.js')
+  const { gatewayPart } = await import('./gateway-part.js')
+  return gatewayPart(context, await siteAt(context, config, timeout), wanted)
+}
+
+/** The pinned contracts. Slugs are counted: which questions somebody looks at is nobody's business. */
+async function trustPart(session: Session) {
+  let part: object | null = null
+  const check = await guarded('trust', async () => {
+    const { slugs, ...pins } = await session.trust()
+    part = { ...pins, slugs: Object.keys(slugs).length }
+    return pass('trust', `pins chain ${pins.chain_id}`)
+  })
+  return { part: part as object | null, check }
+}
+
+/** What this machine knows of the configured gateway's budget; nothing is asked. */
+async function budgetPart(context: Context, { settings }: Session) {
+  const { gateway, home } = settings
+  if (gateway === undefined) return null
+  let origin: string
+  try {
+    origin = parseBaseUrl(gateway.value).origin
+  } catch (error) {
+    // A gateway URL that is none has no budget; what is wrong with it every other command says.
+    if (error instanceof ProposerError) return null
+    throw error
+  }
+  const state = await openBudgetStore(context, home.value, origin).read()
+  const { learnt, limitItems, windowMs, spentItems, roomItems, endsInMs } = viewOf(state, context.clock.nowMs())
+  return {
+    origin,
+    learnt,
+    limit_items: limitItems,
+    window_seconds: windowMs / 1_000,
+    spent_items: spentItems,
+    room_items: roomItems,
+    ends_in_seconds: Math.ceil(endsInMs / 1_000),
+    calls_in_flight: state.calls.length,
+    granted_items: state.grantedItems,
+    refusals: state.refusals,
+  }
+}
+
+/** Question ids, transaction hashes: 64 digits that everybody may know, by the fields that hold nothing else. */
+function publicIdsOf({ journal, gateway, narrowed }: Bundle): ReadonlySet<string> {
+  const rows = [...journal.authorizations, ...(gateway?.candidates ?? [])]
+  const ids = rows.flatMap(({ question_id, transaction_hash }) => (transaction_hash ? [question_id, transaction_hash] : [question_id]))
+  return new Set(narrowed.question === null ? ids : [...ids, narrowed.question])
+}
+
+async function give(context: Context, session: Session, flags: BundleFlags, document: Bundle): Promise<void> {
+  const { output } = context
+  const text = `${jsonText({ schema: 'proposer.support-bundle/1', ...document }, 2)}\n`
+  if (flags.output === '-') {
+    output.text(text)
+    return
+  }
+  const named =
+    flags.output ?? (output.mode === 'human' ? `proposer-support-${document.made_at.replace(/[-:]|\.\d+/g, '')}.json` : undefined)
+  const file = named === undefined ? undefined : fromCwd(context.cwd, named)
+  if (file !== undefined) {
+    // Somebody may have written what is there by hand, or have sent it already.
+    if (await context.files.exists(file)) await confirm(context, visible(`${named} is there already. Replace it?`), session.settings.yes)
+    await publishFile(context.files, dirname(file), basename(file), (handle) => writeAll(handle, new TextEncoder().encode(text)))
+  }
+  output.result('support-bundle', document, ({ journal, gateway, checks }) =>
+    fields(
+      [
+        ['written', file],
+        ['versions, settings', 'URLs by host and port alone'],
+        ['checks', `${checks.filter(({ result }) => result === 'pass').length} of ${checks.length} pass`],
+        [
+          'journal',
+          `${journal.authorizations.length} authorizations${journal.left_out > 0 ? `, ${journal.left_out} older ones left out` : ''}`,
+        ],
+        ['budget', document.budget === null ? 'no gateway is configured' : document.budget.origin],
+        ['gateway', gateway === null ? 'none: --config adds the operator’s side' : 'configuration, store, queue, health'],
+        ['not in it', 'keys, passwords, signatures, payloads, tokens: it was searched for those known here. Read it before you send it'],
+      ],
+      output.columns,
+    ),
+  )
+}
+
+function wantedOf({ question, since }: BundleFlags, nowMs: number): Wanted {
+  if (question !== undefined && !isIdentifier(question.toLowerCase())) {
+    throw new UsageError('invalid_identifier', `--question "${question.slice(0, 80)}" is neither a question ID nor a slug`, {
+      hint: 'give 0x and 64 hex digits, or a slug as `proposer journal list` shows it',
+    })
+  }
+  return {
+    ...(question === undefined ? {} : { question: question.toLowerCase() }),
+    ...(since === undefined ? {} : { sinceMs: sinceMsOf(since, nowMs) }),
+  }
+}
+
+const spans = { m: 60_000, h: 3_600_000, d: 86_400_000 } as const
+
+function sinceMsOf(text: string, nowMs: number): number {
+  const [, count, unit] = /^(\d{1,6})([mhd])$/.exec(text) ?? []
+  if (count !== undefined) return nowMs - Number(count) * spans[unit as keyof typeof spans]
+  const at = /^\d{4}-\d{2}-\d{2}(T[\d:.]+(Z|[+-]\d{2}:\d{2}))?$/.test(text) ? Date.parse(text) : Number.NaN
+  if (!Number.isNaN(at)) return at
+  throw new UsageError('bad_since', `--since ${text} is neither a time nor a span`, {
+    hint: 'give --since 2026-11-20T05:38:00Z, a date, or a span: 90m, 24h, 7d',
+  })
+}

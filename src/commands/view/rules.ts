@@ -1,0 +1,15 @@
+/** Rules that a history was held against (robustness §1), for people. */
+import { type HistoryRule, ruleTexts } from '../../core/protocol/history/events.js'
+
+/** `R6 holds: …`, with how often there was something to ask it about; instead, where no record orders some pairs, how many those are. */
+export const ruleLines = (
+  rules: Readonly<Partial<Record<HistoryRule, number>>>,
+  unordered: Readonly<Partial<Record<HistoryRule, number>>> = {},
+): readonly string[] =>
+  Object.entries(rules).map(([name, times]) => {
+    const rule = name as HistoryRule
+    const pairs = unordered[rule] ?? 0
+    const word =
+      pairs === 0 ? ' holds' : `: ${pairs} ${pairs === 1 ? 'pair' : 'pairs'} of different runs cannot be ordered; of all else it holds`
+    return `${rule}${word}: ${ruleTexts[rule]} (${times} checked)`
+  })
