@@ -32,6 +32,18 @@ export default defineConfig({
           sequence: { groupOrder: 1 },
         },
       },
+      {
+        extends: true,
+        test: {
+          name: 'campaign',
+          include: ['test/campaign/**/*.test.ts'],
+          globalSetup: ['test/support/build-dist.ts'],
+          // A campaign counts to tens of thousands; `CAMPAIGN_SCALE` makes it longer still.
+          testTimeout: 300_000 * Math.max(1, Number(process.env.CAMPAIGN_SCALE ?? 1)),
+          hookTimeout: 60_000,
+          sequence: { groupOrder: 2 },
+        },
+      },
     ],
   },
 })

@@ -7,14 +7,19 @@ import { describe, expect, test } from 'vitest'
 import { folderBytes } from '../../src/commands/hosting/store-size.js'
 import { createVitalSigns, nodesOf } from '../../src/commands/hosting/vital-signs.js'
 import { watchedChain, watchedFiles } from '../../src/commands/hosting/watched-edges.js'
+import { knownKind } from '../../src/core/gateway/ledger/state.js'
+import { foldLedger, openLedger, storeFormat } from '../../src/core/gateway/ledger/store.js'
 import { followLedger } from '../../src/core/gateway/vitals.js'
+import { systemHash } from '../../src/core/io/clock.js'
 import type { NodeHealth } from '../../src/core/io/rpc.js'
 import { createMeters, createMetrics } from '../../src/core/io/serving/admin-metrics.js'
 import { createPatientWriter } from '../../src/core/io/serving/patient-writer.js'
 import { createStateLog } from '../../src/core/io/serving/state-log.js'
 import type { Observation, StateLine, Vitals } from '../../src/core/protocol/vitals.js'
+import { openLog } from '../../src/core/storage/log.js'
 import { openFront } from '../support/front.js'
 import { createPipelineWorld, oneCandidate, type PipelineWorld } from '../support/pipeline-world.js'
+import { SimClock, SimFiles, seededRandom } from '../support/sim-files.js'
 
 const quietVitals: Vitals = {
   oldestSeconds: { received: 0, validated: 0, selected: 0 },
@@ -23,6 +28,7 @@ const quietVitals: Vitals = {
   questions: { known: 3, due: 1 },
   executor: undefined,
   store: { isFull: false, isFailed: false },
+  admissionEnabled: true,
 }
 const gauges = () => ({
   budget: { limitItems: 1, perClientLimitItems: 1, spentItems: 0, clients: 0 },
@@ -163,6 +169,8 @@ describe('what the figures rest on', () => {
     await chain.balance(`0x${'01'.repeat(20)}`)
     await chain.transactionCount(world.executor.address, 'latest')
     await chain.transactionCount(world.executor.address, 'finalized')
+    expect(signs.now().executor?.paidProposals, 'what a proposal costs is not known without a tip').toBeUndefined()
+    await chain.tip()
     expect(readings).toMatchObject({ balanceWei: await world.chain.balance(world.executor.address), nonceLatest: 0, nonceFinalized: 0 })
     const before = new Map(world.chain.calls)
     const { executor, head } = signs.now()
@@ -281,6 +289,24 @@ describe('what the figures rest on', () => {
     expect(gateway.readiness()).toEqual(['the RPC node is set aside'])
     states = []
     expect(gateway.readiness()).toEqual([])
+  })
+
+  test.each([
+    ['R10: a store that failed is not told as full', { verb: 'datasync', does: 'EIO' }, { isFull: false, isFailed: true }],
+    ['robustness §2: a store whose disk is full has not failed', { verb: 'write', does: 'ENOSPC' }, { isFull: true, isFailed: false }],
+  ] as const)('%s', async (_, fault, expected) => {
+    const sim = new SimFiles()
+    const clock = new SimClock()
+    const fold = foldLedger()
+    const options = { format: storeFormat, knownKinds: knownKind, fence: async () => undefined }
+    const log = await openLog({ files: sim.process(), clock, hash: systemHash }, '/data/store', options, fold.onRecord)
+    const settings = { chainId: 31337, genesisHash: '0x01', allowlist: [], admissionEnabled: true } as const
+    const ledger = await openLedger({ clock, random: seededRandom(1) }, log, fold.state, settings)
+    sim.faults = [{ ...fault, nth: 1, always: true }]
+    await expect(ledger.commit([{ kind: 'admission.set', enabled: false, reason: 'test' }])).rejects.toThrow()
+    expect({ isFull: ledger.isFull, isFailed: ledger.failed !== undefined }).toEqual(expected)
+    // A log that failed has nothing left to close.
+    await ledger.close().catch(() => undefined)
   })
 
   test('the size of a store is that of its records and snapshots, and no fault of a look', async () => {

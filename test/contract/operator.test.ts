@@ -239,7 +239,7 @@ describe("contract §6: the operator's desk", () => {
 describe('store verify: what must hold beyond checksums', () => {
   const records = (...changes: readonly { readonly kind: string }[]) => {
     const fold = foldLedger()
-    const audit = createAudit(fold.state)
+    const audit = createAudit()
     for (const [index, { kind, ...data }] of changes.entries()) {
       const record = { kind, data, sequence: index + 1, timeMs: 1, position: index }
       fold.onRecord(record)

@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { TransportError } from '../../src/core/ports.js'
+import { InterruptedError } from '../../src/core/protocol/errors.js'
 import { type BatchWorld, documentOf, errorOf, executed, failed, linesOf, openBatchWorld } from '../support/batch-world.js'
 import { signedItem, testBondRaw } from '../support/fake-view.js'
 
@@ -258,5 +259,54 @@ describe('signed items', () => {
     const records = linesOf(readFileSync(join(world.home, 'journal', run, log), 'utf8'))
     const signed = records.find(({ k }) => k === 'signed') as { d: { unchecked?: string[] } } | undefined
     expect(signed?.d.unchecked).toEqual(['round', 'bond', 'nonce', 'balance', 'allowance'])
+  })
+})
+
+describe('`batch sign` of several calls', () => {
+  /** Answers so once a hundred contexts were given; the first call asks for one, to learn the budget. */
+  const afterHundred = (answer: () => Response) => {
+    let given = 0
+    world.intercept.before = async (path, body) => {
+      if (!path.endsWith('/signing-data')) return undefined
+      if (given >= 100) return answer()
+      given += (JSON.parse(body) as { identifiers: string[] }).identifiers.length
+      return undefined
+    }
+  }
+  const busy = () =>
+    new Response(JSON.stringify({ error: { code: 'unavailable', detail: 'later' } }), {
+      status: 503,
+      headers: { 'content-type': 'application/json' },
+    })
+
+  test('R6, R8: a gateway that stops answering costs none of the signatures that its contexts were there for', async () => {
+    const rows = intents(120)
+    world.ndjson('rows.ndjson', rows)
+    afterHundred(busy)
+    const broken = await world.run(['batch', 'sign', 'rows.ndjson', '--json', '-o', 'signed.ndjson'])
+    expect(broken.code, broken.stderr).toBe(75)
+    const before = await journal()
+    expect(before).toHaveLength(100)
+    expect(readdirSync(world.home)).not.toContain('signed.ndjson')
+    world.intercept = {}
+    const ran = await world.run(['batch', 'sign', 'rows.ndjson', '--json', '-o', 'signed.ndjson'])
+    expect(documentOf(ran).summary).toEqual({ rows: 120, signed: 20, reused: 100, rejected: 0 })
+    const items = linesOf(readFileSync(join(world.home, 'signed.ndjson'), 'utf8')) as { client_ref: string; permit: { nonce: string } }[]
+    expect(items.map(({ client_ref }) => client_ref)).toEqual(rows.map(({ client_ref }) => client_ref))
+    expect(new Set(items.map(({ permit }) => permit.nonce)).size).toBe(120)
+    expect((await journal()).slice(0, 100).map(({ journal_id }) => journal_id)).toEqual(before.map(({ journal_id }) => journal_id))
+  })
+
+  test('contract §6: one that is stopped signs nothing more, and its journal stays whole', async () => {
+    world.ndjson('rows.ndjson', intents(120))
+    const stop = new AbortController()
+    afterHundred(() => {
+      stop.abort(new InterruptedError('interrupted', 'stopped by the test', {}))
+      return busy()
+    })
+    const stopped = await world.run(['batch', 'sign', 'rows.ndjson', '--json'], { signal: stop.signal })
+    expect(stopped.code, stopped.stderr).toBe(130)
+    expect([0, 100]).toContain((await journal()).length)
+    expect((await world.run(['journal', 'verify'])).code).toBe(0)
   })
 })

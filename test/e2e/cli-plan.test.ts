@@ -102,6 +102,22 @@ describe('plan', () => {
   })
 })
 
+describe('the timeline of a plan', () => {
+  const colour = /\u001b\[[0-9;]*m/g
+
+  test('contract §6: on a terminal each kind of call has its colour; the text is the same without', async () => {
+    const plain = await plan(['100'], { columns: 80 })
+    const painted = await plan(['100'], { columns: 80, env: { NO_COLOR: '' } })
+    expect(plain.stdout).not.toMatch(colour)
+    expect(painted.stdout).toMatch(/\u001b\[36mc+\u001b\[39m\u001b\[32ms+\u001b\[39m/)
+    expect(painted.stdout.replace(colour, '')).toBe(plain.stdout)
+  })
+
+  test('contract §6: in a pipe it is plain text, whatever NO_COLOR says', async () => {
+    expect((await plan(['100'], { env: { NO_COLOR: '' } })).stdout).not.toMatch(colour)
+  })
+})
+
 describe('the budget of the client’s commands', () => {
   /** A gateway that charges eligibility calls by the real budget, and a clock whose waits take no time. */
   function setting() {
@@ -153,6 +169,9 @@ describe('the budget of the client’s commands', () => {
     await ask()
     const told = answerOf(await run(home.path, ['plan', '4', '--no-context', '--no-wait', '--json'], options))
     expect(told).toMatchObject({ windows: 2, seconds: 61, budget: { source: 'learnt', limit: 3, spent: 1 } })
+    const shown = await run(home.path, ['plan', '4', '--no-context', '--no-wait'], { ...options, columns: 80 })
+    expect(shown.stdout).toMatch(/^# {2}spent already {2,}1 item$/m)
+    expect(shown.stdout).toMatch(/^ +0:00 {2}#{20}s{40} {2}2$/m)
     const folder = join(home.path, 'budget', readdirSync(join(home.path, 'budget'))[0] ?? '')
     for (const name of readdirSync(folder)) {
       expect(readFileSync(join(folder, name), 'utf8')).not.toContain('127.0.0.1')

@@ -3,6 +3,7 @@
  * gateway's own counters and in simulated time.
  */
 import { expect, test } from 'vitest'
+import { violationsText } from '../../src/core/protocol/history/history.js'
 import { documentOf } from '../support/batch-world.js'
 import type { Ran } from '../support/cli.js'
 import { type Call, type DayWorld, openDay } from '../support/day-world.js'
@@ -27,6 +28,15 @@ function expectAllExecuted(day: DayWorld, runs: readonly Ran[]): void {
   expect(results).toHaveLength(day.questionIds.length)
   expect(new Set(results.map(({ candidate }) => candidate?.status))).toEqual(new Set(['executed']))
   expect(new Set(results.map(({ candidate }) => candidate?.candidate_id)).size).toBe(day.questionIds.length)
+  expectKept(day)
+}
+
+/** T14: what was reserved, signed, saved, sent, admitted and answered, in the order in which it happened. */
+function expectKept({ history, questionIds }: DayWorld): void {
+  const verdict = history.verdict()
+  expect(violationsText(verdict)).toBe('')
+  for (const rule of ['R1', 'R2', 'R4', 'R6', 'R7', 'R8'] as const)
+    expect(verdict.checked[rule], rule).toBeGreaterThanOrEqual(rule === 'R4' ? 2 : questionIds.length)
 }
 
 const itemsOf = (calls: readonly Call[]) => calls.reduce((sum, { items }) => sum + items, 0)

@@ -49,14 +49,23 @@ beforeAll(async () => {
 afterAll(() => shop.clean())
 
 describe('operator on a store that nothing holds', () => {
-  test('R24: looking at a store that does not exist reads as empty and creates nothing', async () => {
+  test('R24: looking at a store that does not exist reads as empty and creates nothing; there is none to prove, mend or fold', async () => {
     expect(await asked('list')).toMatchObject({
       code: 0,
       answer: { schema: 'proposer.allowlist/1', admission: { enabled: true }, served: false },
     })
     expect(await asked('candidates', 'list')).toMatchObject({ code: 0, answer: { candidates: [] } })
     expect((await asked('questions', 'list')).answer.questions).toHaveLength(4)
-    expect(await asked('store', 'verify')).toMatchObject({ code: 0, answer: { records: 0 } })
+    for (const command of [['verify'], ['repair'], ['repair', '--accept-loss'], ['compact']]) {
+      expect(await asked('store', ...command)).toMatchObject({
+        code: 2,
+        answer: {
+          code: 'no_store',
+          detail: `there is no store at ${store}`,
+          hint: expect.stringContaining('`store` in') as string,
+        },
+      })
+    }
     expect((await operator('budget')).stdout).toMatch(/^no window is open: nothing serves\n.*1000/)
     expect(await asked('candidates', 'explain', '00000000-0000-4000-8000-000000000000')).toMatchObject({
       code: 3,
@@ -154,7 +163,7 @@ describe('operator on a store that nothing holds', () => {
         const act = await asked('pause', '--timeout', '0.2')
         expect(act).toMatchObject({
           code: 6,
-          answer: { code: 'act_unknown', detail: expect.stringMatching(/within 0\.\d+ s.*may have been done/) },
+          answer: { code: 'act_unknown', detail: expect.stringMatching(/within 0\.\d s.*may have been done/) },
         })
         const look = await asked('budget', '--timeout', '0.2')
         expect(look).toMatchObject({ code: 75, answer: { code: 'gateway_unanswered', detail: 'the gateway did not answer within 0.2 s' } })

@@ -1,90 +1,35 @@
 /** README, "Running a gateway": what it tells an operator to type is typed here, and what it shows as configuration is configuration. */
-import { spawn } from 'node:child_process'
-import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { type AddressInfo, createServer } from 'node:net'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { delimiter, join } from 'node:path'
+import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { parseConfig } from '../../src/core/gateway/config.js'
+import { blocksIn, freePorts, section, shell } from '../support/readme.js'
 
 const root = join(import.meta.dirname, '..', '..')
-let section: string
+const text = section('Running a gateway')
 let folder: string
 
 beforeAll(async () => {
-  const readme = await readFile(join(root, 'README.md'), 'utf8')
-  section = readme.slice(readme.indexOf('## Running a gateway')).split(/\n## /)[0] ?? ''
   folder = await mkdtemp(join(tmpdir(), 'proposer-operator-'))
 })
 afterAll(() => rm(folder, { recursive: true, force: true }))
 
 /** The blocks of one language, in their order. */
-const blocks = (language: string) =>
-  [...section.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, 'gms'))].map(([, text = '']) => text)
-
-/** Ports that were free a moment ago. */
-async function freePorts(count: number): Promise<number[]> {
-  const servers = Array.from({ length: count }, () => createServer())
-  for (const server of servers) {
-    await new Promise<void>((resolve, reject) => {
-      server.once('error', reject)
-      server.listen(0, '127.0.0.1', resolve)
-    })
-  }
-  const ports = servers.map((server) => (server.address() as AddressInfo).port)
-  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))))
-  return ports
-}
-
-const itself = `exec '${process.execPath}' '${join(root, 'bin', 'proposer.js')}' "$@"`
-/** Runs a script in a shell whose `proposer` is this program, or another script; all it started is ended with it. */
-async function shell(script: string, proposer = itself): Promise<{ code: number | null; stdout: string; stderr: string }> {
-  await writeFile(join(folder, 'proposer'), `#!/bin/sh\n${proposer}\n`)
-  await chmod(join(folder, 'proposer'), 0o755)
-  const env = { PATH: [folder, process.env.PATH].join(delimiter), TMPDIR: folder, NO_COLOR: '1' }
-  const child = spawn('sh', ['-eu', '-c', script], { cwd: folder, env, detached: true, stdio: ['ignore', 'pipe', 'pipe'] })
-  let stdout = ''
-  let stderr = ''
-  child.stdout.setEncoding('utf8').on('data', (text: string) => {
-    stdout += text
-  })
-  child.stderr.setEncoding('utf8').on('data', (text: string) => {
-    stderr += text
-  })
-  try {
-    const code = await new Promise<number | null>((resolve, reject) => {
-      child.once('error', reject)
-      child.once('exit', resolve)
-    })
-    return { code, stdout, stderr }
-  } finally {
-    endGroup(child.pid)
-  }
-}
-
-/** What a failed script has left running goes with its process group. */
-function endGroup(pid: number | undefined): void {
-  if (pid === undefined) return
-  try {
-    process.kill(-pid, 'SIGTERM')
-  } catch (error) {
-    // Nothing of it is left, which is how it should be.
-    if (!(error instanceof Error && 'code' in error && error.code === 'ESRCH')) throw error
-  }
-}
+const blocks = (language: string) => blocksIn(text, language)
 
 describe('README: running a gateway', () => {
   test('its commands lead from an empty folder to an executed proposal, a backup and an orderly end', async () => {
     const ports = await freePorts(3)
     const moved = ['8545', '8787', '8788'].reduce(
-      (text, port, index) => text.replaceAll(new RegExp(`\\b${port}\\b`, 'g'), String(ports[index])),
+      (script, port, index) => script.replaceAll(new RegExp(`\\b${port}\\b`, 'g'), String(ports[index])),
       blocks('sh').join('\n'),
     )
-    const { code, stdout, stderr } = await shell(moved)
+    const { code, stdout, stderr } = await shell(folder, moved)
     expect({ code, stdout, stderr }).toMatchObject({ code: 0, stdout: expect.stringContaining('executed') })
     expect(stdout).toContain('{"ready":true,"reasons":[]}')
     expect(stdout).toContain('proposer_ready 1')
-    for (const [metric] of section.matchAll(/\bproposer_[a-z_]+\b/g)) expect(stdout).toMatch(new RegExp(`^${metric}`, 'm'))
+    for (const [metric] of text.matchAll(/\bproposer_[a-z_]+\b/g)) expect(stdout).toMatch(new RegExp(`^${metric}`, 'm'))
     expect(stdout).not.toContain('FAIL')
     // Of the copied store: the candidate is in it.
     expect(stdout.replaceAll(/\s+/g, ' ')).toMatch(/gateway-store\.backup is sound and can be written; it holds 1 candidates/)
@@ -100,14 +45,14 @@ describe('README: running a gateway', () => {
     ]
     expect(waits).toHaveLength(2)
     for (const [script, loop] of waits) {
-      const { code, stdout } = await shell(script, 'echo "no such chain" >&2; exit 75')
+      const { code, stdout } = await shell(folder, script, { proposer: 'echo "no such chain" >&2; exit 75' })
       expect([code, stdout], loop).toEqual([1, 'no such chain\n'])
     }
   })
 
   test('contract §7: the configuration that it explains has every key, and its defaults are the ones built in', () => {
-    const [text = ''] = blocks('jsonc')
-    const shown = JSON.parse(text.replace(/\s\/\/.*$/gm, ''))
+    const [code = ''] = blocks('jsonc')
+    const shown = JSON.parse(code.replace(/\s\/\/.*$/gm, ''))
     const config = parseConfig(shown, 'README.md')
     const { rpc_urls, signed_proposer, oracles, requesters, tokens } = shown.chain
     const least = parseConfig({ chain: { rpc_urls, signed_proposer, oracles, requesters, tokens } }, 'README.md')
@@ -124,7 +69,7 @@ describe('README: running a gateway', () => {
   })
 
   test('contract §2: the reasons of /readyz that it explains are the ones that are given', async () => {
-    const table = section.slice(section.indexOf('| `/readyz` says')).split('\n\n')[0] ?? ''
+    const table = text.slice(text.indexOf('| `/readyz` says')).split('\n\n')[0] ?? ''
     const reasons = table
       .split('\n')
       .slice(2)
@@ -142,8 +87,8 @@ describe('README: running a gateway', () => {
   })
 
   test('domain §6: its chain section for Polygon is complete', () => {
-    const [text = ''] = blocks('json')
-    expect(parseConfig({ chain: JSON.parse(text) }, 'README.md').chain).toMatchObject({ profile: 'polygon', id: 137 })
+    const [code = ''] = blocks('json')
+    expect(parseConfig({ chain: JSON.parse(code) }, 'README.md').chain).toMatchObject({ profile: 'polygon', id: 137 })
   })
 
   test('robustness §5: its service writes no core files, and gives the drain its ten seconds', () => {

@@ -8,6 +8,7 @@ import type { Address, Clock, Hex, Random, Signer } from '../../src/core/ports.j
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import { identityOf } from '../../src/core/protocol/proposal.js'
 import { toHex } from '../../src/core/protocol/witness.js'
+import type { RecordLog } from '../../src/core/storage/record-log.js'
 import { testHash } from './front.js'
 import { type MemoryStore, openMemoryLog } from './memory-log.js'
 
@@ -50,9 +51,10 @@ export async function openMemoryLedger(
   store: MemoryStore,
   ports: { clock: Clock; random: Random },
   settings: { chainId: number; genesisHash: Hex; allowlist?: readonly Address[] },
+  watch: (log: RecordLog) => RecordLog = (log) => log,
 ): Promise<Ledger> {
   const fold = foldLedger()
-  const log = openMemoryLog(store, knownKind, fold.onRecord)
+  const log = watch(openMemoryLog(store, knownKind, fold.onRecord))
   return openLedger(ports, log, fold.state, { allowlist: [], admissionEnabled: true, ...settings })
 }
 

@@ -14,6 +14,7 @@ import { foldLedger, openLedger } from '../../src/core/gateway/ledger/store.js'
 import type { Question } from '../../src/core/gateway/view/chain-view.js'
 import type { Address, Clock, Fetch, Hex } from '../../src/core/ports.js'
 import type { Progress } from '../../src/core/protocol/candidate.js'
+import type { History } from '../../src/core/protocol/history/history.js'
 import { witnessRound } from '../../src/core/protocol/witness.js'
 import { fakeContext, type Ran } from './cli.js'
 import { type EventClock, eventClock } from './client-world.js'
@@ -21,6 +22,7 @@ import { ask, createFakeChain, endow, type FakeChain, questionText } from './fak
 import { createFakeView } from './fake-view.js'
 import { fakeContracts } from './fake-world.js'
 import { testConfig, testHash } from './front.js'
+import { recordHistory } from './history-recorder.js'
 import { newMemoryStore, openMemoryLog } from './memory-log.js'
 import { SimFiles, SimHost, seeded, seededRandom } from './sim-files.js'
 
@@ -57,6 +59,8 @@ export interface DayWorld {
   readonly calls: readonly Call[]
   /** Bodies of the submissions that arrived. */
   readonly submitted: string[]
+  /** What journals, requests, store and answers show of R1, R2, R4 and R6 to R8. */
+  readonly history: History
   /** When the last of our calls was answered. */
   readonly lastAnswerMs: () => number
   /** Puts a file of rows into the home; its path. */
@@ -92,9 +96,10 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
     budget: { window_seconds: windowSeconds, per_ip_items: itemsPerWindow, global_items: 1_000_000 },
   })
   const fold = foldLedger()
+  const recorder = recordHistory({ chainId, spender: signedProposer })
   const ledger = await openLedger(
     { clock: serverClock, random: seededRandom(seed) },
-    openMemoryLog(newMemoryStore(), knownKind, fold.onRecord, serverClock.nowMs),
+    recorder.store(openMemoryLog(newMemoryStore(), knownKind, fold.onRecord, serverClock.nowMs)),
     fold.state,
     { chainId, genesisHash: `0x${'00'.repeat(32)}`, allowlist: [addressOf(key)], admissionEnabled: true },
   )
@@ -116,6 +121,7 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
     begin = resolve
   })
   const submitted: string[] = []
+  const handle = recorder.gateway((request) => gateway.handle(request, peer))
 
   /** What the pipeline would make of it. */
   const execute = async (id: string) => {
@@ -146,7 +152,7 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
     const body = call.method === 'POST' ? await call.text() : undefined
     await clock.sleep(between(latencyMs), init?.signal ?? undefined)
     if (pathname === '/propose/batch' && body !== undefined) submitted.push(body)
-    const answer = await gateway.handle(new Request(input, { ...init, signal: null, ...(body === undefined ? {} : { body }) }), peer)
+    const answer = await handle(new Request(input, { ...init, signal: null, ...(body === undefined ? {} : { body }) }))
     // Whatever fails there is a fault of this world, and fails the test as an unhandled rejection.
     for (const id of await admittedIn(answer.clone())) void execute(id)
     await clock.sleep(between(latencyMs))
@@ -173,17 +179,18 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
     questionIds,
     calls,
     submitted,
+    history: recorder.history,
     lastAnswerMs: () => lastAnswerMs,
     rows: (name, rows) => write(name, rows.map((row) => `${JSON.stringify(row)}\n`).join('')),
     async run(argv, wrap = (each) => each) {
       processes++
-      const own = wrap(fetch)
+      const own = recorder.client(wrap(fetch))
       const env = { PROPOSER_GATEWAY: 'http://127.0.0.1:8787', PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }
       const { context, stdout, stderr } = fakeContext(home, { env, environmentKey: key, chain, fetch: own, clock })
       const process: Context = {
         ...context,
         random: seededRandom(seed * 1_000 + processes),
-        files: sim.process(),
+        files: recorder.files(sim.process()),
         liveness: host.liveness(processes),
       }
       const code = await main([...argv], process)

@@ -57,6 +57,8 @@ export interface FakeChain extends Chain {
   reorg(depth: number, options?: { readonly drop?: boolean }): void
   /** Blocks between head and finalized; default 2. */
   finalityLag: number
+  /** Seconds from the head to the next block; default 2. */
+  nextSeconds: bigint
   /** The next calls of a method fail; `applied` sends do their work first and then fail. */
   fault(method: keyof Chain, kind: ChainErrorKind, options?: { readonly times?: number; readonly applied?: boolean }): void
   /** Faults that have not struck yet are off. */
@@ -118,6 +120,7 @@ export function createFakeChain(): FakeChain {
 
   const chain = {
     finalityLag: 2,
+    nextSeconds: blockSeconds,
     strictNonces: false,
     minimumTipWei: 0n,
     taken,
@@ -138,7 +141,7 @@ export function createFakeChain(): FakeChain {
   const build = (empty: boolean) => {
     const parent = top()
     const number = parent.header.number + 1n
-    const timestamp = parent.header.timestamp + blockSeconds
+    const timestamp = parent.header.timestamp + chain.nextSeconds
     salt += 1
     const hash = keccak256(stringToHex(`${parent.header.hash}|${number}|${salt}`))
     const world = structuredClone(parent.world)

@@ -11,7 +11,7 @@ import {
   encodeErrorResult,
   encodeEventTopics,
   encodeFunctionResult,
-  keccak256,
+  toFunctionSelector,
 } from 'viem'
 import {
   canonicalPermit2,
@@ -136,7 +136,7 @@ export function logOf(address: Address, abi: Abi, eventName: string, args: Recor
 }
 
 const requestKey = (requester: string, identifier: string, timestamp: bigint, ancillaryData: Hex) =>
-  `${requester.toLowerCase()}|${identifier}|${timestamp}|${keccak256(ancillaryData)}`
+  `${requester.toLowerCase()}|${identifier}|${timestamp}|${ancillaryData}`
 
 /** Opens a round of a question and says so in logs. */
 export function openRound(world: World, questionId: Hex, timestamp: bigint): FakeLog[] {
@@ -203,7 +203,7 @@ function proposeLog(fields: {
  * list's.
  */
 export function runPropose(world: World, from: Address, data: Hex, time: bigint): FakeLog[] {
-  const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data })
+  const { functionName, args } = decodeFunctionData({ abi: itemOf(signedProposerAbi, data) as typeof signedProposerAbi, data })
   if (functionName === 'multicall') return args[0].flatMap((call) => runPropose(world, from, call, time))
   if (functionName !== 'propose') throw new Revert('0x')
   const [proposal, checksummed, permit, signature, payment] = args
@@ -274,6 +274,27 @@ const abis = new Map<Address, Abi>([
   [fakeContracts.signedProposer, signedProposerAbi],
 ])
 
+const items = new Map<Abi, ReadonlyMap<string, Abi>>()
+
+/** The one function that the data calls, as an ABI of its own: a decoder hashes every name before it. */
+function itemOf(abi: Abi, data: Hex): Abi {
+  const known = items.get(abi) ?? new Map(abi.flatMap((one) => (one.type === 'function' ? [[toFunctionSelector(one), [one]]] : [])))
+  items.set(abi, known)
+  return known.get(data.slice(0, 10)) ?? abi
+}
+
+type Decoded = { readonly functionName: string; readonly args?: readonly unknown[] | undefined }
+const decodedCalls = new Map<Hex, Decoded>()
+
+/** Reads are the same again and again; what carries proposals is not. */
+function decoded(abi: Abi, data: Hex): Decoded {
+  const known = decodedCalls.get(data)
+  if (known) return known
+  const call = decodeFunctionData({ abi, data })
+  if (data.length < 2_000 && decodedCalls.size < 10_000) decodedCalls.set(data, call)
+  return call
+}
+
 /** Answers an eth_call on a world, which stays as it is. Throws `Revert`. */
 export function callWorld(world: World, call: { to: Address; data: Hex; from?: Address }, time: bigint): Hex {
   const { to, data } = call
@@ -281,14 +302,15 @@ export function callWorld(world: World, call: { to: Address; data: Hex; from?: A
   const abi = world.lists.has(to) ? whitelistAbi : abis.get(to)
   // An account without code answers every call with nothing.
   if (!abi) return '0x'
-  const { functionName, args = [] } = decodeFunctionData({ abi: abi as Abi, data })
+  const item = itemOf(abi as Abi, data)
+  const { functionName, args = [] } = decoded(item, data)
   if (functionName === 'propose' || functionName === 'multicall') {
     const copy = structuredClone(world)
     runPropose(copy, call.from ?? zeroAddress, data, time)
     return encodeAbiParameters([{ type: 'uint256' }], [0n])
   }
   const answer = answerOf(world, to, functionName, args)
-  return encodeFunctionResult({ abi, functionName, result: answer } as unknown as EncodeFunctionResultParameters)
+  return encodeFunctionResult({ abi: item, functionName, result: answer } as unknown as EncodeFunctionResultParameters)
 }
 
 function answerOf(world: World, to: Address, name: string, args: readonly unknown[]): unknown {

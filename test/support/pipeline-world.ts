@@ -7,10 +7,12 @@ import { createChainView, type LiveView } from '../../src/core/gateway/view/view
 import { signerFromKey } from '../../src/core/io/keys.js'
 import type { Hex, Random, Signer } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
+import { violationsText } from '../../src/core/protocol/history/history.js'
 import { admit, current, openMemoryLedger, signedCandidate } from './candidates.js'
 import { createFakeChain, createFakeClock, type FakeChain, type FakeClock } from './fake-chain.js'
 import { ask, endow, questionText } from './fake-events.js'
 import { fakeContracts } from './fake-world.js'
+import { recordHistory } from './history-recorder.js'
 import { type MemoryStore, newMemoryStore } from './memory-log.js'
 
 /** A key that is the same in every run. */
@@ -96,19 +98,20 @@ export async function createPipelineWorld(options: WorldOptions = {}): Promise<P
   chain.mine(3)
   let nonce = 0
   const binding = { chainId: fakeContracts.chainId, spender: fakeContracts.signedProposer }
+  const recorder = recordHistory(binding)
 
   const world = { chain, clock, random, executor, proposer, failpoint: options.failpoint ?? (async () => undefined) } as unknown as {
     -readonly [K in keyof PipelineWorld]: PipelineWorld[K]
   }
   world.restart = async () => {
     const ports = { clock, random }
-    world.ledger = await openMemoryLedger(store, ports, { chainId: fakeContracts.chainId, genesisHash: genesis.hash })
+    world.ledger = await openMemoryLedger(store, ports, { chainId: fakeContracts.chainId, genesisHash: genesis.hash }, recorder.store)
     world.view = createChainView({ clock, chain }, fakeContracts, world.ledger, { maxHeadAgeSeconds: 30, entries: options.entries ?? [] })
     world.pipeline = createPipeline({
       ports,
       ledger: world.ledger,
       view: world.view,
-      chain,
+      chain: recorder.chain(chain),
       signer: executor,
       contracts: fakeContracts,
       config: { ...defaults, ...options.config },
@@ -119,6 +122,8 @@ export async function createPipelineWorld(options: WorldOptions = {}): Promise<P
   world.turn = async () => {
     await world.view.poll()
     await world.pipeline.step()
+    // R1-R3 (T14), whatever the test is about.
+    if (recorder.history.broken > 0) throw new Error(violationsText(recorder.history.verdict()))
   }
   world.pass = async (blocks = 1) => {
     for (let passed = 0; passed < blocks; passed += 1) {

@@ -10,7 +10,7 @@ import { unwatchAnswers, watchAnswers } from './answers-seen.js'
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const bin = join(root, 'bin', 'proposer.js')
-/** The same program, which kills itself at the failpoint that FAILPOINT names. */
+/** The same program, to which happens what FAILPOINT names. */
 const mortal = join(root, 'test', 'support', 'failpoint-child.js')
 /** Loaded before either of them where it serves. */
 const answersWriter = join(root, 'test', 'support', 'answers-child.js')
@@ -35,14 +35,25 @@ export interface Running {
   stop(signal?: NodeJS.Signals): Promise<Ended>
 }
 
+export interface StartOptions {
+  readonly env?: Readonly<Record<string, string>>
+  readonly cwd?: string
+  /** Nothing unless given; `open`: it stays open until the test ends it. */
+  readonly stdin?: string | { readonly open: true }
+  /** Another program with its arguments, which runs ours: `strace …`, `sh -c …`. */
+  readonly under?: readonly string[]
+  /** `false`: what it serves is not held against the OpenAPI document; for runs of thousands of calls. */
+  readonly judged?: false
+}
+
 /** Everything a test file starts and makes; `clean` ends and removes it. */
 export interface Workshop {
   /** A folder of its own, removed at the end. */
   folder(): Promise<string>
   /** Starts the command; it inherits PATH and nothing else. */
-  start(args: readonly string[], options?: { env?: Readonly<Record<string, string>>; cwd?: string; stdin?: string }): Running
+  start(args: readonly string[], options?: StartOptions): Running
   /** Starts the command and waits for its end. */
-  run(args: readonly string[], options?: { env?: Readonly<Record<string, string>>; cwd?: string; stdin?: string }): Promise<Ended>
+  run(args: readonly string[], options?: StartOptions): Promise<Ended>
   clean(): Promise<void>
 }
 
@@ -63,14 +74,15 @@ export function workshop(): Workshop {
   }
   const start: Workshop['start'] = (args, options = {}) => {
     const program = options.env?.FAILPOINT === undefined ? bin : mortal
-    const serves = args[0] === 'serve' || args[0] === 'demo'
-    const child = spawn(process.execPath, [...(serves ? ['--import', answersWriter] : []), program, ...args], {
+    const isWatched = (args[0] === 'serve' || args[0] === 'demo') && options.judged !== false
+    const command = [...(options.under ?? []), process.execPath, ...(isWatched ? ['--import', answersWriter] : []), program, ...args]
+    const child = spawn(command[0] ?? process.execPath, command.slice(1), {
       cwd: options.cwd ?? root,
       env: {
         PATH: process.env.PATH ?? '',
         TMPDIR: tmpdir(),
         NO_COLOR: '1',
-        ...(serves ? { ANSWERS_FILE: answersFile() } : {}),
+        ...(isWatched ? { ANSWERS_FILE: answersFile() } : {}),
         ...options.env,
       },
       stdio: ['pipe', 'pipe', 'pipe'],
@@ -82,7 +94,7 @@ export function workshop(): Workshop {
       // A program that reads no input may have ended before it was given any.
       if (error.code !== 'EPIPE') throw error
     })
-    child.stdin?.end(options.stdin ?? '')
+    if (typeof options.stdin !== 'object') child.stdin?.end(options.stdin ?? '')
     return process_
   }
   return {

@@ -97,6 +97,8 @@ export class SimFiles {
   readonly counts = new Map<string, number>()
   /** Every call, for a failing test to print. */
   readonly trace: string[] = []
+  /** False where tens of thousands of disks are gone through. */
+  isTraced = true
   /** How many bytes fit; a write past it is short, then ENOSPC. */
   capacityBytes = Number.POSITIVE_INFINITY
   private root = newInode(true)
@@ -154,6 +156,33 @@ export class SimFiles {
     return all
   }
 
+  /** Whether a crash is sure to leave this text in some file, under a name that it is sure to leave too. */
+  holdsDurably(text: string): boolean {
+    return this.durableFiles().some((bytes) => bytes.includes(text))
+  }
+
+  /** Lines with `marker` in them that a crash is sure to leave. */
+  durableLines(marker: string): string[] {
+    return this.durableFiles().flatMap((bytes) =>
+      bytes.includes(marker)
+        ? bytes
+            .toString('latin1')
+            .split('\n')
+            .filter((line) => line.includes(marker))
+        : [],
+    )
+  }
+
+  private durableFiles(): Buffer[] {
+    const files: Buffer[] = []
+    const visit = ({ entries, durableEntries, disk }: Inode): void => {
+      if (entries === undefined) files.push(Buffer.from(disk.buffer, disk.byteOffset, disk.length))
+      else for (const child of durableEntries.values()) visit(child)
+    }
+    visit(this.root)
+    return files
+  }
+
   /** Puts durable content under a path, the folder included. */
   put(path: string, bytes: Uint8Array): void {
     let folder = this.root
@@ -201,7 +230,7 @@ export class SimFiles {
       if (!alive()) return forever()
       const fault = this.fault(verb, path)
       const does = fault?.does
-      this.trace.push(does === undefined ? `${verb} ${path}` : `${verb} ${path} -> ${does}`)
+      if (this.isTraced) this.trace.push(does === undefined ? `${verb} ${path}` : `${verb} ${path} -> ${does}`)
       if (does === 'kill-before') {
         this.kill()
         return forever()
@@ -371,8 +400,10 @@ export class SimFiles {
   }
 
   private fault(verb: Verb, path: string): Fault | undefined {
+    this.counts.set(verb, (this.counts.get(verb) ?? 0) + 1)
+    this.counts.set('any', (this.counts.get('any') ?? 0) + 1)
+    if (this.faults.length === 0) return undefined
     const reached = new Set<Fault>()
-    for (const key of [verb, 'any']) this.counts.set(key, (this.counts.get(key) ?? 0) + 1)
     for (const fault of this.faults) {
       if (fault.verb !== 'any' && fault.verb !== verb) continue
       if (fault.path !== undefined && !fault.path.test(path)) continue

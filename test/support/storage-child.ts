@@ -1,13 +1,16 @@
-import { writeSync } from 'node:fs'
+import { closeSync, openSync, readFileSync, rmSync, writeSync } from 'node:fs'
+import { join } from 'node:path'
 import { systemClock, systemHash, systemRandom } from '../../src/core/io/clock.js'
 import { systemFiles } from '../../src/core/io/files.js'
 import { systemLiveness } from '../../src/core/io/liveness.js'
+import { StorageError } from '../../src/core/protocol/errors.js'
 import { acquireLock } from '../../src/core/storage/lock.js'
 import { openLog } from '../../src/core/storage/log.js'
 
 /**
  * A process to be killed: takes the lock of argv[2], tells `held`, and with argv[3] `append` writes records without end, one line
- * `acked <id>` on stdout for each that append acknowledged. It ends itself when its stdin does.
+ * `acked <id>` on stdout for each that append acknowledged. With `contend` it takes and releases the lock again and again, and tells
+ * `held` for each time, or `beside <pid>` where another living process held it too. It ends itself when its stdin does.
  */
 const folder = process.argv[2] ?? ''
 const tell = (text: string) => writeSync(1, `${text}\n`)
@@ -15,7 +18,53 @@ const tell = (text: string) => writeSync(1, `${text}\n`)
 process.stdin.resume()
 process.stdin.once('close', () => process.exit(0))
 
-const lock = await acquireLock({ files: systemFiles, liveness: systemLiveness(), random: systemRandom }, folder, 'child')
+const ports = { files: systemFiles, liveness: systemLiveness(), random: systemRandom }
+
+/** A file that only one process can make: who holds the lock. One that a killed process left is taken over. */
+function witness(): void {
+  const path = join(folder, 'witness')
+  for (;;) {
+    try {
+      const descriptor = openSync(path, 'wx')
+      writeSync(descriptor, String(process.pid))
+      closeSync(descriptor)
+      return
+    } catch (error) {
+      if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error
+    }
+    const pid = readFileSync(path, 'utf8')
+    if (isAlive(pid)) tell(`beside ${pid}`)
+    rmSync(path)
+  }
+}
+
+/** A process that was killed is still listed until its parent has heard of it. */
+function isAlive(pid: string): boolean {
+  // Killed between making the file and writing into it.
+  if (pid === '') return false
+  try {
+    return !/^\d+ \(.*\) [ZX]/.test(readFileSync(`/proc/${pid}/stat`, 'utf8'))
+  } catch {
+    return false
+  }
+}
+
+while (process.argv[3] === 'contend') {
+  try {
+    const held = await acquireLock(ports, folder, `contender ${process.pid}`)
+    witness()
+    tell('held')
+    await held.fence()
+    await systemClock.sleep(process.pid % 7)
+    rmSync(join(folder, 'witness'))
+    await held.release()
+  } catch (error) {
+    if (!(error instanceof StorageError && error.code === 'store_locked')) throw error
+  }
+  await systemClock.sleep(process.pid % 5)
+}
+
+const lock = await acquireLock(ports, folder, 'child')
 await lock.setNote(`child ${process.pid}`)
 tell('held')
 

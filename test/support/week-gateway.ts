@@ -12,8 +12,10 @@ import { devAccount } from '../../src/core/io/dev/dev-contracts.js'
 import { systemFiles } from '../../src/core/io/files.js'
 import { createChain } from '../../src/core/io/rpc.js'
 import type { Candidate, Progress } from '../../src/core/protocol/candidate.js'
+import type { History } from '../../src/core/protocol/history/history.js'
 import type { CandidateStatus } from '../../src/core/protocol/schema.js'
 import { fakeContext } from './cli.js'
+import { recordHistory } from './history-recorder.js'
 import { seededRandom } from './sim-files.js'
 import { contracts, directTimestamp, type WeekChain, type WeekQuestion } from './week-chain.js'
 import { createWeekPorts } from './week-ports.js'
@@ -55,6 +57,8 @@ export interface WeekGateway {
   /** Those opened since the last call. */
   newSlots(): readonly SlotStory[]
   active(): readonly Candidate[]
+  /** What its files, its answers and its transactions show of R1 to R3. */
+  readonly history: History
   faults(): readonly string[]
   post(path: string, body: unknown): Promise<Answer>
   status(questionId: string, candidateId: string): Promise<CandidateStatus>
@@ -74,9 +78,10 @@ export async function openWeekGateway(week: WeekChain, questions: readonly WeekQ
   const folder = await mkdtemp(join(tmpdir(), 'proposer-week-'))
   const ports = createWeekPorts(week.head().seconds)
   const rpc = createChain([week.rpcUrl])
-  const chain = ports.chain(rpc)
+  const recorder = recordHistory({ chainId: 31337, spender: contracts.signedProposer.address })
+  const chain = ports.chain(recorder.chain(rpc))
   const { context } = fakeContext(folder, { chain, clock: ports.clock })
-  const world = { ...context, random: seededRandom(seed), files: ports.files(systemFiles) }
+  const world = { ...context, random: seededRandom(seed), files: ports.files(recorder.files(systemFiles)) }
   const slots = new Map<string, SlotStory>()
   let said: Said[] = []
   let opened: SlotStory[] = []
@@ -138,7 +143,8 @@ export async function openWeekGateway(week: WeekChain, questions: readonly WeekQ
   }
 
   const call = async (path: string, init?: RequestInit): Promise<Answer> => {
-    const answer = await open().gateway.handle(new Request(`http://gateway.test${path}`, init), { charged: false })
+    const handle = recorder.gateway((request) => open().gateway.handle(request, { charged: false }))
+    const answer = await handle(new Request(`http://gateway.test${path}`, init))
     return { status: answer.status, body: (await answer.json()) as Record<string, unknown> }
   }
 
@@ -188,6 +194,7 @@ export async function openWeekGateway(week: WeekChain, questions: readonly WeekQ
       return fresh
     },
     active: () => open().ledger.active(),
+    history: recorder.history,
     faults: () => open().gateway.readiness(),
     post: (path, body) => call(path, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) }),
     async status(questionId, candidateId) {

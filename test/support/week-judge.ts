@@ -1,5 +1,7 @@
 /** Compares what the gateway says, at the moment it says it, with what the model makes of the chain (contract §2, §5; R2, R3). */
+import { keccak256 } from 'viem'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
+import { violationsText } from '../../src/core/protocol/history/history.js'
 import type { Said } from './week-gateway.js'
 import { type Facts, factsOf, failuresIn, failureTable, isOpen, type Signed } from './week-model.js'
 import { isInRound, ownProposal } from './week-proposals.js'
@@ -55,6 +57,7 @@ export async function judgeSaid(world: WeekWorld): Promise<void> {
   if (news.length === 0 && slots.length === 0) return
   await world.readProposals()
   judgeSlots(world)
+  judgeHistory(world)
   for (const said of news) {
     const signed = world.signed.find(({ candidateId }) => candidateId === said.candidateId)
     // Of an item that was admitted a moment ago: its answer is not read yet, and nothing but validation can have happened.
@@ -96,6 +99,29 @@ async function factsAt(world: WeekWorld, id: string, block: bigint) {
   const signed = world.signed.find(({ candidateId }) => candidateId === id)
   if (signed === undefined) throw new Error(`nobody signed candidate ${id}`)
   return { ...(await factsOf(world.chain, signed, world.registry, block)), signed, timestamp: signed.proposal.timestamp }
+}
+
+/** How many of a world's proposals its history has been told of. */
+const toldOf = new WeakMap<WeekWorld, number>()
+
+/** R1-R3 (T14): nothing that was written, answered, sent and mined so far breaks a rule. */
+function judgeHistory(world: WeekWorld): void {
+  const { history } = world.gateway
+  for (const { transactionHash: hash, block, requester, timestamp, ancillaryData } of world.proposals.slice(toldOf.get(world) ?? 0))
+    history.add({ kind: 'mined', block: `${block}`, hash, rounds: [`${requester} ${timestamp} ${keccak256(ancillaryData)}`] })
+  toldOf.set(world, world.proposals.length)
+  if (history.broken > 0) throw new Error(`the history breaks its rules:\n${violationsText(history.verdict())}`)
+}
+
+/** At the end: the history holds, and had enough in it to tell. */
+export function checkHistory(world: WeekWorld): void {
+  judgeHistory(world)
+  const { checked } = world.gateway.history.verdict()
+  for (const rule of ['R1', 'R2', 'R3'] as const) {
+    world.counts.set(`history ${rule}`, checked[rule])
+    if (checked[rule] < world.progress.size)
+      throw new Error(`the history was asked ${checked[rule]} times about ${rule}, of ${world.progress.size} candidates`)
+  }
 }
 
 /** R3: a round has one open slot, and a nonce is bound once. */

@@ -3,6 +3,7 @@ import { maxUint256 } from 'viem'
 import type { Step } from './week-acts.js'
 import { actors, askOn, contracts } from './week-chain.js'
 import { checkChain, checkEnds, checkMoney, checkNonces, checkWaiting, restBlocks } from './week-checks.js'
+import { checkHistory } from './week-judge.js'
 import { steps } from './week-steps.js'
 import { troubles } from './week-troubles.js'
 import { listedWallets, openWeek, type WeekWorld } from './week-world.js'
@@ -120,4 +121,5 @@ async function reckoning(world: WeekWorld): Promise<void> {
   checkChain(world)
   await checkNonces(world)
   await checkMoney(world)
+  checkHistory(world)
 }

@@ -48,6 +48,11 @@ describe('gateway.json', () => {
 
   test.each([
     ['no chain', {}, 'chain is missing'],
+    [
+      'a fee beyond all arithmetic',
+      { chain, executor: { max_fee_gwei: 1e300 } },
+      'executor.max_fee_gwei must be a number of gwei above 0, 1000000000 at most',
+    ],
     ['an unknown key', { chain, lissten: {} }, '"lissten"'],
     ['an unknown nested key', { chain, budget: { per_ip: 1 } }, '"budget.per_ip"'],
     ['a wrong type', { chain, listen: { port: '8787' } }, 'listen.port must be a port'],

@@ -78,6 +78,14 @@ describe('contract §7: --signer', () => {
     expect(`${error.detail} ${error.meta.hint}`).not.toContain(new URL(url).port)
   })
 
+  test('R5: a wallet that repeats the key in its own address does not get it into the error', async () => {
+    const server = await startWallet(async () => ({ error: { code: 4001, message: 'no credit: /v1/PATHSECRET?key=querysecret' } }))
+    const wallet = openOutsideWallet(`${server.url}/v1/PATHSECRET?key=QUERYSECRET`)
+    closers.push(server.close, wallet.close)
+    const error = await refusal(wallet.signer(address).signTypedData?.(document))
+    expect(error).toMatchObject({ code: 'signer_refused', detail: expect.stringContaining('no credit: /v1/[hidden]?key=[hidden]') })
+  })
+
   test('a wallet outside signs no bare digest: a transaction needs --print', async () => {
     const { wallet } = await open(async () => ({ result: '0x' }))
     const error = await refusal(wallet.signer(address).signDigest(`0x${'1'.repeat(64)}`))

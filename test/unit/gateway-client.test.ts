@@ -64,6 +64,13 @@ describe('the classes of answers (robustness §6, contract §1)', () => {
     ['no body', () => json(202, ''), 'uncertain'],
     ['201', () => json(201, ack), 'uncertain'],
     ['204', () => new Response(null, { status: 204 }), 'uncertain'],
+    ['brackets inside a string, behind an escaped quote', () => json(202, { ...ack, x: `"${'['.repeat(20)}` }), 'accepted'],
+    [
+      'JSON deeper than 16 behind a string that ends in a backslash',
+      () => json(202, `{"x":"\\\\","y":${deep},${JSON.stringify(ack).slice(1)}`),
+      'uncertain',
+    ],
+    ['a string without an end', () => json(202, `${JSON.stringify(ack).slice(0, -1)},"x":"`), 'uncertain'],
     ['JSON deeper than 16', () => json(202, `{"version":${deep}}`), 'uncertain'],
     ['over 64 KiB', () => json(202, { ...ack, padding: 'x'.repeat(65 * 1024) }), 'uncertain'],
     [
@@ -206,6 +213,25 @@ describe('where the client connects to (R21)', () => {
     ])
     expect(client.origin).toBe('https://gateway.example')
   })
+  test('R5: what stands before a gateway and repeats its secret path does not get it into an error, an item or a failure', async () => {
+    const said = 'no route /PATHSECRET/v1/x'
+    const hidden = 'no route /[hidden]/v1/x'
+    const client = (body: unknown, status: number) =>
+      createGatewayClient({ fetch: async () => json(status, body), baseUrl: 'https://gateway.example/PATHSECRET', clock })
+    const refused = { ...error('route_not_found', said), errors: [{ path: said, code: 'x' }] }
+    expect(await client(refused, 404).submit(questionId, '{}')).toMatchObject({ detail: hidden, errors: [{ path: hidden }] })
+    // Cut after it was looked for: half a secret is known no more.
+    const long = error('route_not_found', `${'x'.repeat(995)} PATHSECRET`)
+    expect(await client(long, 404).submit(questionId, '{}')).toMatchObject({ detail: expect.not.stringContaining('PATHS') })
+    const item = { identifier: questionId, status_code: 404, ...error('question_not_found', said) }
+    expect(await client({ results: [item] }, 200).contexts([questionId])).toMatchObject({
+      value: { results: [{ error: { detail: hidden } }] },
+    })
+    expect(await client({ ...ack, candidate_id: candidateId }, 202).submit(questionId, '{}')).toMatchObject({
+      value: { candidate_id: candidateId },
+    })
+  })
+
   test('what is no identifier never becomes part of a path', async () => {
     const client = answering(() => json(200, {}))
     for (const bad of ['../x', 'a/b', 'A', '', '0x12', 'a%2fb', 'eligibility']) {

@@ -23,7 +23,13 @@ describe('R24: looking', () => {
     const world = makeWorld()
     const view = await world.clock.drive(world.run().journal.load())
     expect(view.authorizations).toEqual([])
-    expect(await verify(world)).toEqual({ runs: 0, records: 0, authorizations: 0 })
+    expect(await verify(world)).toEqual({
+      runs: 0,
+      records: 0,
+      authorizations: 0,
+      unordered: { R7: 0, R8: 0 },
+      rules: { R4: 0, R6: 0, R7: 0, R8: 0 },
+    })
     expect(world.sim.contents().size).toBe(0)
     expect(world.sim.trace.filter((call) => /^(open|makeDir|write|link|rename)/.test(call))).toEqual([])
   })

@@ -1,4 +1,4 @@
-import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { secp256k1 } from '@noble/curves/secp256k1'
@@ -184,5 +184,16 @@ describe('keystores (Web3 Secret Storage v3)', () => {
     }
     await expect(unlockKeystore(systemFiles, home, 'nobody', 'x')).rejects.toMatchObject({ code: 'account_not_found' })
     await expect(createKeystore(systemFiles, home, 'empty', fromHex(hexKey), '')).rejects.toMatchObject({ code: 'empty_password' })
+  })
+
+  test('contract §6: a folder or a loop of links in the place of a keystore is a wrong input (exit 2), and the list leaves it out', async () => {
+    const odd = await mkdtemp(join(home, 'odd-'))
+    await mkdir(join(odd, 'keystores', 'folder.json'), { recursive: true })
+    await symlink(join(odd, 'keystores', 'loop.json'), join(odd, 'keystores', 'loop.json'))
+    for (const name of ['folder', 'loop']) {
+      await expect(readKeystore(systemFiles, odd, name)).rejects.toMatchObject({ code: 'keystore_unreadable', meta: { exitCode: 2 } })
+      expect(await systemFiles.exists(join(odd, 'keystores', `${name}.json`))).toBe(true)
+    }
+    expect(await listKeystores(systemFiles, odd)).toEqual([])
   })
 })

@@ -155,10 +155,13 @@ describe('layering', () => {
     expect(await planted('export const at = new Date(), then = new Date(5)')).toEqual(['new Date()'])
   })
 
-  test('the bin imports the built command line and nothing else', () => {
-    const imported = filesUnder('bin').flatMap((path) => read(path).imports.map(({ from }) => from))
-    expect(imported.filter((from) => from !== 'dist/main.js' && !from.startsWith('node:'))).toEqual([])
-    expect(imported).toContain('dist/main.js')
+  test('the bin loads the built command line and nothing else', () => {
+    const required = filesUnder('bin').flatMap((path) =>
+      [...readFileSync(join(root, path), 'utf8').matchAll(/\brequire\('([^']+)'\)/g)].map(([, from = '']) => from),
+    )
+    expect(required.filter((from) => from !== './load.js' && !from.startsWith('node:'))).toEqual([])
+    expect(required).toContain('./load.js')
+    expect(readFileSync(join(root, 'bin', 'load.js'), 'utf8')).toContain("'..', 'dist', 'program'")
   })
 })
 

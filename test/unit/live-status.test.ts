@@ -1,6 +1,7 @@
 import { Chalk } from 'chalk'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { ageText, createLiveStatus, createRecent, type StatusFigures, statusLines } from '../../src/commands/hosting/live-status.js'
+import { ageText, createLiveStatus, createRecent, type StatusFigures, sizeOf, statusLines } from '../../src/commands/hosting/live-status.js'
+import { untilReady } from '../../src/commands/hosting/server.js'
 
 const plain = new Chalk({ level: 0 })
 const id = '77a05293-8d5a-4a52-9c3d-0a1b2c3d4e5f'
@@ -34,6 +35,7 @@ function figuresOf(changes: Partial<StatusFigures> = {}): StatusFigures {
         newestHash: hash,
       },
       store: { isFull: false, isFailed: false },
+      admissionEnabled: true,
     },
     lastMinute: { fine: 120, refused: 3, limited: 1, failed: 2, admitted: 12 },
     changes: [
@@ -90,6 +92,25 @@ describe('the block', () => {
     expect(text).not.toMatch(/[\u0000-\u001f\u202e]/)
   })
 
+  test('contract §6: admission that is paused stands beside the readiness it leaves untouched, and a switch is told with what it was set to', () => {
+    const { vitals } = figuresOf()
+    const changes = [
+      { atMs: 0, line: { event: 'admission.set', enabled: false } },
+      { atMs: 0, line: { event: 'admission.set', enabled: true } },
+      { atMs: 0, line: { event: 'allowlist.set', enabled: true } },
+      { atMs: 0, line: { event: 'allowlist.set', enabled: false } },
+    ]
+    const paused = { ...vitals, admissionEnabled: false }
+    const lines = statusLines(figuresOf({ vitals: paused, changes }), { columns: 80, rows: 24, paint: plain })
+    expect(lines[0]).toBe('gateway   ready · admission paused · http://127.0.0.1:8787')
+    expect(lines.slice(-4).map((line) => line.slice(10))).toEqual([
+      'admission paused',
+      'admission resumed',
+      'allowlist wallet allowed',
+      'allowlist wallet disallowed',
+    ])
+  })
+
   test('without a head, an executor or nodes it says so', () => {
     const { vitals } = figuresOf()
     const lines = statusLines(figuresOf({ vitals: { ...vitals, head: undefined, nodes: [], executor: undefined } }), {
@@ -116,11 +137,14 @@ describe('what happened of late', () => {
   test('R13, R17: calls count by class for one minute of the monotonic clock, and six changes are kept', () => {
     let ms = 0
     const recent = createRecent({ nowMs: () => ms, monotonicMs: () => ms })
-    for (const status of [200, 202, 400, 404, 429, 500, 503]) recent.noteCall(status)
+    const noteCall = (status: number, route = '/v1/proposals/{identifier}/submit') => recent.noteCall({ route, status })
+    for (const status of [200, 202, 400, 404, 429, 500, 503]) noteCall(status)
+    // Whoever asks whether it is ready is answered, whatever the answer.
+    for (const status of [200, 503]) noteCall(status, '/readyz')
     recent.noteChange({ event: 'candidate.received', candidate_id: id })
     expect(recent.lastMinute()).toEqual({ fine: 2, refused: 2, limited: 1, failed: 2, admitted: 1 })
     ms = 59_999
-    recent.noteCall(200)
+    noteCall(200)
     expect(recent.lastMinute().fine).toBe(3)
     ms = 60_000
     expect(recent.lastMinute()).toEqual({ fine: 1, refused: 0, limited: 0, failed: 0, admitted: 0 })
@@ -157,10 +181,10 @@ describe('drawing in place', () => {
     vi.useRealTimers()
   })
 
-  function terminal() {
+  function terminal(size = { columns: 80, rows: 24 }) {
     const state = { written: '', idle: true, writes: 0 }
     const status = createLiveStatus({
-      size: () => ({ columns: 80, rows: 24 }),
+      size: () => size,
       write(text) {
         state.written += text
         state.writes += 1
@@ -205,6 +229,17 @@ describe('drawing in place', () => {
     expect(state.writes).toBe(2)
   })
 
+  test('contract §6: a terminal that says it has no columns and no rows is taken for a usual one, and no order to it is nonsense', () => {
+    expect(sizeOf({ columns: 0, rows: 0 })).toEqual({ columns: 80, rows: 24 })
+    expect(sizeOf({})).toEqual({ columns: 80, rows: 24 })
+    expect(sizeOf({ columns: 132, rows: 50 })).toEqual({ columns: 132, rows: 50 })
+    const { state, status } = terminal({ columns: 0, rows: 0 })
+    status.start(() => figuresOf())
+    vi.advanceTimersByTime(2_000)
+    expect(state.writes).toBe(3)
+    expect(state.written).not.toMatch(/NaN|Infinity/)
+  })
+
   test('a block that became shorter leaves nothing behind', () => {
     const { state, status } = terminal()
     let now = figuresOf()
@@ -212,5 +247,23 @@ describe('drawing in place', () => {
     now = figuresOf({ changes: [] })
     vi.advanceTimersByTime(1_000)
     expect(screenOf(state.written)).toEqual(block({ changes: [] }))
+  })
+})
+
+describe('waiting for readiness', () => {
+  test('contract §6: one note a reason, though the figures in it change with every look', async () => {
+    let ageSeconds = 42
+    const notes: string[] = []
+    const clock = {
+      nowMs: () => 0,
+      monotonicMs: () => 0,
+      sleep: async () => {
+        ageSeconds += 1
+      },
+    }
+    const readiness = () =>
+      ageSeconds > 50 ? [] : [`the newest block is ${ageSeconds} s old`, ...(ageSeconds > 45 ? ['the node knows no finalized block'] : [])]
+    await untilReady({ clock, signal: new AbortController().signal }, { readiness }, (note) => notes.push(note))
+    expect(notes).toEqual(['waiting: the newest block is 42 s old', 'waiting: the node knows no finalized block'])
   })
 })

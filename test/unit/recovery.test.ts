@@ -1,8 +1,10 @@
 import { secp256k1 } from '@noble/curves/secp256k1'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { type Curve, nativeCurve, portableCurve } from '../../src/core/io/secp256k1.js'
+import { type Curve, nativeCurve, probe } from '../../src/core/io/native-curve.js'
+import { portableCurve } from '../../src/core/io/secp256k1.js'
 import { newRecovery, recoverWithNoble } from '../../src/core/protocol/signature.js'
+import { fromHex, toHex } from '../../src/core/protocol/witness.js'
 
 const bytes32 = fc.uint8Array({ minLength: 32, maxLength: 32 }).map((bytes) => new Uint8Array(bytes))
 
@@ -82,10 +84,37 @@ test('domain §3.3: r or s at the edges of the group order and of the field', ()
   }
 })
 
+test('what a binding is judged by is what @noble/curves finds', () => {
+  const { key, digest, compact, parity, publicKey } = probe
+  const signed = portableCurve().sign(digest, key)
+  expect({ compact: toHex(signed.compact), parity: signed.parity }).toEqual({ compact, parity })
+  expect(toHex(secp256k1.getPublicKey(key, false))).toBe(publicKey)
+})
+
+test('property: libsecp256k1 makes the public keys of @noble/curves, and refuses the keys that it refuses', () => {
+  const [one, other] = [native(), portableCurve()]
+  const order = secp256k1.CURVE.n
+  const edges = [0n, 1n, order - 1n, order, 2n ** 256n - 1n].map((value) => fromHex(`0x${value.toString(16).padStart(64, '0')}`))
+  for (const key of [...edges, new Uint8Array(31).fill(1), new Uint8Array(33).fill(1)]) {
+    expect(one.publicKey(key)).toEqual(other.publicKey(key))
+  }
+  fc.assert(
+    fc.property(bytes32, (key) => {
+      expect(one.publicKey(key)).toEqual(other.publicKey(key))
+    }),
+    { numRuns: 50 },
+  )
+})
+
 test('a binding that is missing, or that answers anything else than the curve does, is not used', () => {
-  const sound = { ecdsaSign: () => ({ signature: new Uint8Array(64), recid: 0 }), ecdsaRecover: () => new Uint8Array(65) }
+  const other = {
+    ecdsaSign: () => ({ signature: new Uint8Array(64), recid: 0 }),
+    ecdsaRecover: () => new Uint8Array(65),
+    privateKeyVerify: () => true,
+    publicKeyCreate: () => new Uint8Array(65),
+  }
   const missing = () => {
     throw new Error('No native build was found')
   }
-  for (const load of [missing, () => undefined, () => ({}), () => sound]) expect(nativeCurve(load)).toBeUndefined()
+  for (const load of [missing, () => undefined, () => ({}), () => other]) expect(nativeCurve(load)).toBeUndefined()
 })

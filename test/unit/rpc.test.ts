@@ -137,9 +137,39 @@ describe('JSON-RPC', () => {
       transactionHash: lower,
       logIndex: 7,
     }
-    expect(await chain.logs({ fromBlock: 1n, toBlock: 5n, addresses: [account] })).toEqual([expected])
+    expect(await chain.logs({ fromBlock: 1n, toBlock: 5n, addresses: [expected.address as `0x${string}`] })).toEqual([expected])
     expect(await chain.receipt(lower)).toMatchObject({ status: 'success', gasUsed: 21_000n, logs: [expected] })
     expect(await chain.hasTransaction(lower)).toBe(false)
+  })
+
+  test('R16: an answer about another block, transaction or contract than was asked for, or a count beyond 2^53, is no answer', async () => {
+    const hash = `0x${'ab'.repeat(32)}` as const
+    const other = `0x${'cd'.repeat(32)}` as const
+    const log = { address: account, topics: [], data: '0x', blockNumber: '0x5', blockHash: hash, transactionHash: hash, logIndex: '0x0' }
+    const results: Record<string, unknown> = {
+      eth_getBlockByNumber: { number: '0x5', hash, parentHash: hash, timestamp: '0x10' },
+      eth_getLogs: [log],
+      eth_getTransactionReceipt: { transactionHash: hash, blockNumber: '0x5', blockHash: hash, status: '0x2', gasUsed: '0x1', logs: [] },
+      eth_getTransactionByHash: { hash, input: '0x' },
+      eth_getTransactionCount: '0x20000000000000',
+      eth_chainId: '0x20000000000000',
+    }
+    const chain = chainOf([await node(answering(({ method }) => ({ result: results[method] })))])
+    expect(await chain.block(5n)).toMatchObject({ number: 5n })
+    expect(await chain.hasTransaction(hash)).toBe(true)
+    expect(await chain.logs({ fromBlock: 5n, toBlock: 5n, addresses: [account] })).toHaveLength(1)
+    const asked: readonly (() => Promise<unknown>)[] = [
+      () => chain.block(6n),
+      () => chain.receipt(other),
+      () => chain.receipt(hash),
+      () => chain.hasTransaction(other),
+      () => chain.calldata(other),
+      () => chain.logs({ fromBlock: 6n, toBlock: 9n, addresses: [account] }),
+      () => chain.logs({ fromBlock: 5n, toBlock: 5n, addresses: [`0x${'2'.repeat(40)}`] }),
+      () => chain.transactionCount(account, 'latest'),
+      () => chain.chainId(),
+    ]
+    for (const ask of asked) await expect(ask(), String(ask)).rejects.toMatchObject({ kind: 'unavailable' })
   })
 
   test('an answer of another shape is no answer', async () => {

@@ -193,3 +193,33 @@ test('R23: acquiring and releasing killed at every step leaves a folder that the
   expect(total).toBeGreaterThan(8)
   for (let nth = 1; nth <= total; nth++) for (const does of ['kill-before', 'kill-after'] as const) await calls(nth, does)
 })
+
+test.each(['EIO', 'ENOSPC'] as const)(
+  'robustness §2: a lock that cannot be written (%s) leaves nothing behind, however often it is tried',
+  async (does) => {
+    const { sim, process } = world()
+    const before = await (await acquireLock(process(1), folder, '')).release().then(() => process(1).files.list(folder))
+    for (const verb of ['write', 'datasync', 'link'] as const) {
+      sim.faults = [{ verb, nth: 1, does, always: true }]
+      for (let time = 0; time < 3; time += 1)
+        await expect(acquireLock(process(2), folder, '')).rejects.toMatchObject({ meta: { exitCode: 74 } })
+      sim.faults = []
+      expect(await process(2).files.list(folder), verb).toEqual(before)
+    }
+  },
+)
+
+test('R12: what a process left that was killed while it wrote its lock goes with the next lock, and that of a live one stays', async () => {
+  const { sim, host, process } = world()
+  await (await acquireLock(process(1), folder, '')).release()
+  sim.faults = [{ verb: 'datasync', nth: 1, does: 'kill-after' }]
+  void acquireLock(process(2), folder, '')
+  const unfinished = async () => (await process(9).files.list(folder)).filter((name) => name.endsWith('.new'))
+  await expect.poll(unfinished).toHaveLength(1)
+  sim.faults = []
+  await (await acquireLock(process(3), folder, '')).release()
+  expect(await unfinished(), 'its socket still listens').toHaveLength(1)
+  host.kill(2)
+  await (await acquireLock(process(4), folder, '')).release()
+  expect(await unfinished()).toEqual([])
+})

@@ -270,6 +270,8 @@ describe('the timeline of a candidate', () => {
       cancellation_hash: mined.hash,
       cancellation_block_number: mined.blockNumber,
       cancellation_gas_used: mined.gasUsed,
+      carried: null,
+      cancellation_carried: 1,
     })
   })
 

@@ -1,7 +1,8 @@
 /** What ledger events tell of a gateway: stage latencies, ages, ends, and the lines of the state log. */
 import { describe, expect, test } from 'vitest'
+import type { LedgerEvent, Slot, SlotAttempt } from '../../src/core/gateway/ledger/ledger.js'
 import { followLedger, stageOfProgress, stateLine } from '../../src/core/gateway/vitals.js'
-import type { Submission } from '../../src/core/protocol/candidate.js'
+import type { Progress, Submission } from '../../src/core/protocol/candidate.js'
 import type { Observation, StateLine } from '../../src/core/protocol/vitals.js'
 import { invalidateNonces } from '../support/fake-events.js'
 import { createPipelineWorld, oneCandidate, type PipelineWorld } from '../support/pipeline-world.js'
@@ -132,6 +133,95 @@ describe('stages and ends', () => {
       proposalEventIndex: null,
     }
     expect(stageOfProgress({ status: 'selected', validatedAtMs: 1, selectedAtMs: 2, submission })).toBe(stage)
+  })
+})
+
+describe('a ledger that tells what a test wants told', () => {
+  const submission: Submission = {
+    status: 'submitted',
+    transactionHash: '0x01',
+    submittedAtMs: 3,
+    confirmedAtMs: null,
+    indexedAtMs: null,
+    proposalEventIndex: null,
+  }
+  const submitted: Progress = { status: 'selected', validatedAtMs: 1, selectedAtMs: 2, submission }
+  const executed: Progress = {
+    ...submitted,
+    status: 'executed',
+    submission: { ...submission, status: 'indexed', indexedAtMs: 4, proposalEventIndex: 0 },
+  }
+  const attempt = (hash: string, changes: Partial<SlotAttempt> = {}): SlotAttempt => ({
+    hash: `0x${hash}`,
+    raw: '0x',
+    kind: 'propose',
+    candidateIds: ['one', 'two'],
+    maxFeePerGas: '100',
+    maxPriorityFeePerGas: '1',
+    preparedAtMs: 0,
+    sentAtMs: null,
+    ...changes,
+  })
+  const slot = (id: string, nonce: number): Slot => ({
+    id,
+    executor: `0x${'e'.repeat(40)}`,
+    nonce,
+    candidateIds: ['one', 'two'],
+    openedAtMs: 0,
+    attempts: [],
+  })
+
+  function telling() {
+    const observations: Observation[] = []
+    let hear: (events: readonly LedgerEvent[]) => void = () => undefined
+    const at = { ms: 0 }
+    const clock = { nowMs: () => at.ms, monotonicMs: () => at.ms }
+    const ledger = {
+      active: () => [],
+      slots: () => [],
+      onChange(listener: typeof hear) {
+        hear = listener
+        return () => undefined
+      },
+    }
+    const vitals = followLedger({ clock, ledger, onObservation: (one) => observations.push(one) })
+    return { vitals, observations, at, tell: (...events: LedgerEvent[]) => hear(events) }
+  }
+
+  test('R14: one that comes back is followed at the stage and the status that it has', () => {
+    const { vitals, observations, at, tell } = telling()
+    tell({ kind: 'slot.opened', slot: slot('a', 0) }, { kind: 'candidate.progress', id: 'one', progress: submitted })
+    expect(observations).toEqual([])
+    at.ms = 5_000
+    expect(vitals.oldestSeconds()).toEqual({ received: 0, validated: 0, selected: 5 })
+    const confirmed = { ...submission, status: 'confirmed', confirmedAtMs: 3 } as const
+    tell({ kind: 'candidate.progress', id: 'one', progress: { ...submitted, submission: confirmed } })
+    expect(observations).toEqual([{ kind: 'stage', stage: 'confirmed', seconds: 5 }])
+    tell({ kind: 'candidate.progress', id: 'one', progress: executed })
+    tell({ kind: 'slot.closed', slotId: 'a', outcome: { kind: 'executed', hash: '0x01' } })
+    expect(observations.filter(({ kind }) => kind === 'ended')).toMatchObject([{ outcome: 'executed', code: 'none' }])
+  })
+
+  test('R14: the end of a slot that left a candidate out is not its end while another slot carries it', () => {
+    const { observations, tell } = telling()
+    tell({ kind: 'slot.opened', slot: slot('a', 0) }, { kind: 'slot.opened', slot: slot('b', 1) })
+    tell({ kind: 'candidate.progress', id: 'one', progress: submitted }, { kind: 'candidate.progress', id: 'one', progress: executed })
+    const ends = () => observations.filter(({ kind }) => kind === 'ended').length
+    tell({ kind: 'slot.closed', slotId: 'a', outcome: { kind: 'executed', hash: '0x01' } })
+    expect(ends()).toBe(0)
+    tell({ kind: 'slot.closed', slotId: 'b', outcome: { kind: 'executed', hash: '0x02' } })
+    expect(ends()).toBe(1)
+  })
+
+  test('robustness §3: what was signed counts as `operator candidates explain` tells it', () => {
+    const { observations, tell } = telling()
+    const signed = (one: SlotAttempt): LedgerEvent => ({ kind: 'slot.attempt', slotId: 'a', attempt: one })
+    tell({ kind: 'slot.opened', slot: slot('a', 0) })
+    tell(signed(attempt('01')), signed(attempt('02', { maxFeePerGas: '90' })))
+    tell({ kind: 'slot.sent', slotId: 'a', hash: '0x02', sentAtMs: 1 }, signed(attempt('03', { maxFeePerGas: '90' })))
+    tell(signed(attempt('04', { candidateIds: ['one'], maxFeePerGas: '120' })))
+    for (const hash of ['05', '06']) tell(signed(attempt(hash, { kind: 'cancel', candidateIds: [], maxFeePerGas: '200' })))
+    expect(observations.map((one) => one.kind === 'signed' && one.as)).toEqual(['first', 'anew', 'fee_bump', 'trim', 'cancel', 'cancel'])
   })
 })
 

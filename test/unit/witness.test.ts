@@ -1,15 +1,17 @@
 import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
-import { hashTypedData, recoverAddress } from 'viem'
+import { hashTypedData, keccak256, recoverAddress, stringToBytes } from 'viem'
 import { describe, expect, test } from 'vitest'
 import type { Address, Hex } from '../../src/core/ports.js'
 import { recoverSigner } from '../../src/core/protocol/signature.js'
 import {
   domainSeparator,
+  encodedTypes,
   fromHex,
   proposalTypeHash,
   toHex,
   typedData,
+  typeHashes,
   type WitnessDomain,
   type WitnessRequest,
   type WitnessTerms,
@@ -75,6 +77,11 @@ function viemDigest({ domain, request, token, terms }: ReturnType<typeof parts>,
   })
 }
 
+test('domain §3.1: the type hashes that are written down are those of the types', () => {
+  const hashed = Object.entries(encodedTypes).map(([name, text]) => [name, keccak256(stringToBytes(text))])
+  expect(Object.entries(typeHashes).map(([name, bytes]) => [name, toHex(bytes)])).toEqual(hashed)
+})
+
 describe('§2.8 witness digests', () => {
   test('the constants are those of the deployed contracts', () => {
     expect(proposalTypeHash).toBe(vectors.constants.proposal_typehash)
@@ -139,7 +146,8 @@ describe('§2.8 witness digests', () => {
   })
 
   test('bytes that are not lowercase even-length hex are refused, never repaired', () => {
-    for (const bad of ['0x1', '0X12', '12', '0xAB', '0xzz']) expect(() => fromHex(bad)).toThrow(RangeError)
+    for (const bad of ['', '0', '0x1', 'x0ab', '0x0g', '0x/0', '0x:0', '0x`0', '0x0é', '0x\u0130\u0141', '0X12', '12', '0xAB', '0xzz'])
+      expect(() => fromHex(bad)).toThrow(RangeError)
   })
 
   test('v 0 and 1, other lengths and junk recover nobody', () => {

@@ -1,0 +1,306 @@
+/** `completion`: the answers to a tab key through the front door, and the scripts in the shells themselves, with a real terminal. */
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { scripts, shells } from '../../src/commands/completion/scripts.js'
+import { verbs } from '../../src/commands/program.js'
+import { profileKeys } from '../../src/commands/session/settings.js'
+import { run, temporaryHome } from '../support/cli.js'
+import { candidates, identifiers, type Lived, liveIn, signatureMark, urlSecret, word } from '../support/lived-home.js'
+
+let home: Awaited<ReturnType<typeof temporaryHome>>
+let lived: Lived
+beforeAll(async () => {
+  home = await temporaryHome()
+  lived = await liveIn(home.path)
+})
+afterAll(() => home.remove())
+
+const wordBreaks = ' \t\n"\'><=;|&(:'
+
+/** The values offered behind these words, whose last is the one at the cursor. */
+async function offered(words: readonly string[], where = home.path): Promise<readonly string[]> {
+  const ran = await run(where, ['__complete', 'zsh', 'proposer', ...words])
+  expect([ran.code, ran.stderr]).toEqual([0, ''])
+  expect(ran.stdout).not.toMatch(new RegExp(`${signatureMark}|${urlSecret}`))
+  const [form, ...lines] = ran.stdout.trimEnd().split('\n')
+  return form === 'values' ? lines.map((line) => line.split('\t')[0] ?? '') : [`<${form}>`]
+}
+
+describe('contract §6: a tab key', () => {
+  test('offers every command, and behind it its subcommands', async () => {
+    expect(await offered([''])).toEqual(Object.keys(verbs))
+    expect(await offered(['jour'])).toEqual(['journal'])
+    expect(await offered(['help', 'sup'])).toEqual(['support-bundle'])
+    expect(await offered(['operator', 'candidates', ''])).toEqual(['list', 'show', 'explain', 'reject'])
+    expect(await offered(['--home', 'journal', 'operator', '--config', 'store', 'budg'])).toEqual(['budget'])
+  })
+
+  test('offers flags, the command’s own before those of every command', async () => {
+    expect((await offered(['poll', '--'])).slice(0, 2)).toEqual(['--executor-account', '--executor-password-file'])
+    expect(await offered(['poll', '--un'])).toEqual(['--until'])
+    expect(await offered(['operator', 'candidates', 'list', '--con'])).toEqual(['--config'])
+    expect(await offered(['demo', '--acc'])).toEqual(['--account'])
+    expect(await offered(['poll', '--', '--un'])).toEqual([])
+    expect(await offered(['demo', ''])).toContain('--json')
+  })
+
+  test('offers what a flag may be', async () => {
+    expect(await offered(['sign', 'x', '--outcome', ''])).toEqual(['p1', 'p2', 'p3'])
+    expect(await offered(['poll', '--until=co'])).toEqual(['--until=confirmed'])
+    expect(await offered(['batch', 'sign', '--format', ''])).toEqual(['ndjson', 'json', 'csv'])
+    expect(await offered(['funds', 'approve', '--amount', ''])).toEqual(['max'])
+    expect(await offered(['plan', ''])).toEqual(['<files>'])
+    expect(await offered(['--home', ''])).toEqual(['<folders>'])
+    expect(await offered(['sign', 'x', '-o', ''])).toEqual(['<files>'])
+    expect(await offered(['batch', 'sign', ''])).toEqual(['<files>'])
+    expect(await offered(['sign', 'x', '--amount', ''])).toEqual([])
+    expect(await offered(['--rpc-url', ''])).toEqual([])
+    expect(await offered(['config', 'set', ''])).toEqual(['profile', ...Object.keys(profileKeys)])
+    expect(await offered(['completion', ''])).toEqual([...shells])
+  })
+
+  test('offers accounts, profiles and identifiers of this home', async () => {
+    expect(await offered(['--account', ''])).toEqual(['cold', 'hot'])
+    expect(await offered(['account', 'show', 'h'])).toEqual(['hot'])
+    expect(await offered(['account', 'new', ''])).toEqual([])
+    expect(await offered(['--profile', ''])).toEqual(['polygon', 'dev', 'default', 'staging'])
+    expect(await offered(['submit', ''])).toEqual(expect.arrayContaining(['pinned-slug', ...Object.values(identifiers)]))
+    expect(await offered(['context', 'x', 'pinned'])).toEqual(['pinned-slug'])
+    expect(await offered(['reconcile', '0'])).toHaveLength(6)
+    expect(await offered(['status', '--question=0'])).toContain(`--question=${word(1)}`)
+    expect((await offered(['reconcile', ''])).filter((one) => one.startsWith('0'))).toEqual([])
+  })
+
+  test('offers the ids of the journal that the command is for, newest first', async () => {
+    expect(await offered(['status', ''])).toEqual([candidates.done, candidates.sunny])
+    expect(await offered(['poll', candidates.done, '3f'])).toEqual([candidates.sunny])
+    expect(await offered(['replay', ''])).toEqual([lived.deferred, lived.unknown])
+    expect(await offered(['revoke', ''])).toEqual([lived.signed, lived.conflict, lived.deferred, lived.unknown, lived.accepted])
+    expect(await offered(['sign', 'x', '--supersede', ''])).toHaveLength(5)
+    expect(await offered(['journal', 'show', lived.executed])).toEqual([lived.executed])
+    expect(await offered(['journal', 'show', candidates.done])).toEqual([candidates.done])
+    const described = await run(home.path, ['__complete', 'fish', 'proposer status 7'])
+    expect(described.stdout).toBe(`values\n${candidates.done}\t${identifiers.executed} executed\n`)
+  })
+
+  test('of another home where the line names it, by flag in any form, and nothing where there is none', async () => {
+    const other = await temporaryHome()
+    try {
+      expect(await offered(['--home', home.path, '--account', ''], other.path)).toEqual(['cold', 'hot'])
+      expect(await offered([`--home=${home.path}`, 'status', '3'], other.path)).toEqual([candidates.sunny])
+      expect(await offered(['status', ''], other.path)).toEqual([])
+      expect(await offered(['--account', ''], other.path)).toEqual([])
+    } finally {
+      await other.remove()
+    }
+  })
+
+  test('R17: of very many runs of the journal the newest are looked at', async () => {
+    const other = await temporaryHome()
+    try {
+      for (let number = 0; number < 300; number++) {
+        const token = ((number * 7919) % 300).toString(16).padStart(12, '0')
+        const folder = join(other.path, 'journal', token)
+        mkdirSync(folder, { recursive: true })
+        const signed = { id: `${token}-1`, identifier: `question-${number}`, questionId: 'q', terms: { deadline: '1' }, signedAtMs: number }
+        writeFileSync(join(folder, 'log-0.jsonl'), `${JSON.stringify({ k: 'signed', t: 1, d: signed })}\n`)
+        utimesSync(folder, 1_700_000_000 + number, 1_700_000_000 + number)
+      }
+      expect(await offered(['context', 'question-299'], other.path)).toEqual(['question-299'])
+      expect(await offered(['context', 'question-44'], other.path)).toEqual(['question-44'])
+      expect(await offered(['context', 'question-43'], other.path)).toEqual([])
+      expect((await offered(['context', ''], other.path)).slice(0, 2)).toEqual(['question-299', 'question-298'])
+    } finally {
+      await other.remove()
+    }
+  })
+
+  test('R5, R11: what is damaged or hostile is passed over in silence', async () => {
+    const other = await temporaryHome()
+    try {
+      mkdirSync(join(other.path, 'keystores'))
+      mkdirSync(join(other.path, 'trust'))
+      mkdirSync(join(other.path, 'journal', 'abcdefabcdef'), { recursive: true })
+      for (const name of ['fine', 'bad\nname', 'esc\u001b[2J']) writeFileSync(join(other.path, 'keystores', `${name}.json`), '')
+      const signed = {
+        k: 'signed',
+        t: 1,
+        d: { id: 'abcdefabcdef-1', identifier: 'ok\u202e', questionId: 'q', terms: { deadline: '1' }, signedAtMs: 1 },
+      }
+      const lines = ['not json', '{"k":"signed"}', '{"k":"attempt.start","t":1,"d":{}}', JSON.stringify(signed), '{"c":"torn']
+      writeFileSync(join(other.path, 'journal', 'abcdefabcdef', 'log-0.jsonl'), lines.join('\n'))
+      expect(await offered(['--account', ''], other.path)).toEqual(['fine'])
+      expect(await offered(['journal', 'show', ''], other.path)).toEqual(['abcdefabcdef-1'])
+      expect(await offered(['submit', 'o'], other.path)).toEqual([])
+      writeFileSync(join(other.path, 'trust', 'default.json'), 'no json')
+      expect(await offered(['submit', ''], other.path)).toEqual(['<>'])
+      writeFileSync(join(other.path, 'config.json'), '[')
+      expect(await offered(['--account', ''], other.path)).toEqual(['<>'])
+    } finally {
+      await other.remove()
+    }
+  })
+
+  test.each([
+    ['proposer submit pin', ['pinned-slug']],
+    ['proposer --account=h', ['hot']],
+    ['proposer submit "will it', ['will it rain']],
+    ["proposer submit 'will it", ['will it rain']],
+    ['proposer submit will\\ it', ['will\\ it\\ rain']],
+    ['proposer submit market:', ['42']],
+    ['proposer submit mark', ['market:42']],
+    ['proposer submit "odd', ['odd \\"\\$HOME\\" \\`it\'s\\`']],
+    ["proposer submit 'odd", []],
+    ['proposer submit odd', ['odd\\ \\"\\$HOME\\"\\ \\`it\\\'s\\`']],
+    ['proposer --home ~/nowhere --account ', []],
+    ['proposer --home $PROPOSER_HOME --account c', ['cold']],
+    [`proposer --home "$${'{PROPOSER_HOME}'}/." --account c`, ['cold']],
+    ["proposer --home '$PROPOSER_HOME' --account c", []],
+  ])('bash: %s', async (line, values) => {
+    const { stdout } = await run(home.path, ['__complete', 'bash', wordBreaks, line])
+    expect(stdout).toBe(['values', ...values, ''].join('\n'))
+  })
+
+  test('bash without = among its word breaks replaces the whole word', async () => {
+    expect((await run(home.path, ['__complete', 'bash', ' \t\n', 'proposer --account=h'])).stdout).toBe('values\n--account=hot\n')
+  })
+
+  test('an unknown shell, or nothing at all, is no error', async () => {
+    expect(await run(home.path, ['__complete'])).toMatchObject({ code: 0, stderr: '' })
+  })
+})
+
+test('contract §6: completion prints the script of each shell, with --json inside a document', async () => {
+  for (const shell of shells) {
+    expect(await run(home.path, ['completion', shell])).toEqual({ code: 0, stdout: scripts[shell], stderr: '' })
+    const { stdout } = await run(home.path, ['completion', shell, '--json'])
+    expect(JSON.parse(stdout)).toEqual({ schema: 'proposer.completion/1', shell, script: scripts[shell] })
+  }
+  expect((await run(home.path, ['completion'])).code).toBe(2)
+})
+
+const has = (program: string) => spawnSync(program, ['-c', 'true']).status === 0
+/** Gives a command a terminal of its own. */
+const terminal = 'script'
+const hasTerminal = spawnSync(terminal, ['--version']).status === 0
+
+/** How each shell is started without its user's files, and taught. */
+const taught = {
+  bash: { start: 'bash --norc --noprofile -i', teach: 'source <(proposer completion bash)' },
+  zsh: { start: 'zsh -f -i', teach: 'unsetopt PROMPT_SP; autoload -Uz compinit; compinit -u -D; source <(proposer completion zsh)' },
+  fish: { start: 'fish --no-config -i', teach: 'proposer completion fish | source' },
+} as const
+
+describe.each(shells)('in %s itself', (shell) => {
+  const runs = hasTerminal && has(shell)
+  let folder = ''
+  let session: Session | undefined
+  beforeAll(async () => {
+    if (!runs) return
+    folder = mkdtempSync(join(tmpdir(), 'proposer-completion-'))
+    session = await openSession(shell, folder)
+  })
+  afterAll(() => {
+    session?.end()
+    if (folder !== '') rmSync(folder, { recursive: true, force: true })
+  })
+
+  /** Types the keys, where \t is the tab key, and Enter; what the program was started with. */
+  const typed = (keys: string) => {
+    if (session === undefined) throw new Error('no session')
+    return session.enter(keys)
+  }
+
+  test.runIf(runs)('commands, flags, accounts, ids: a tab ends each word (skipped where the shell or script(1) is missing)', async () => {
+    expect(await typed('proposer jour\tli\t')).toEqual(['journal', 'list'])
+    expect(await typed('proposer operator cand\tex\t')).toEqual(['operator', 'candidates', 'explain'])
+    expect(await typed('proposer poll --unt\tconf\t')).toEqual(['poll', '--until', 'confirmed'])
+    expect(await typed('proposer status 3f\t')).toEqual(['status', candidates.sunny])
+    expect(await typed('proposer --account h\tfunds')).toEqual(['--account', 'hot', 'funds'])
+    expect(await typed('proposer --account=c\tfunds')).toEqual(['--account=cold', 'funds'])
+  })
+
+  test.runIf(runs)('spaces, quotes and colons arrive whole', async () => {
+    expect(await typed('proposer submit will\t')).toEqual(['submit', identifiers.unknown])
+    expect(await typed('proposer submit "will it r\t')).toEqual(['submit', identifiers.unknown])
+    expect(await typed('proposer submit will\\ it\\ r\t')).toEqual(['submit', identifiers.unknown])
+    expect(await typed('proposer submit odd\t')).toEqual(['submit', identifiers.conflict])
+    expect(await typed('proposer submit market:\t')).toEqual(['submit', identifiers.deferred])
+    expect(await typed('proposer batch sign my\t')).toEqual(['batch', 'sign', 'my rows.csv'])
+    expect(await typed("proposer --home 'the other home' --account o\tfunds")).toEqual([
+      '--home',
+      'the other home',
+      '--account',
+      'other',
+      'funds',
+    ])
+    expect(await typed('proposer --home the\\ other\\ home --account=o\tfunds')).toEqual([
+      '--home',
+      'the other home',
+      '--account=other',
+      'funds',
+    ])
+    const [, where, ...rest] = await typed('proposer --home the\t --account o\tfunds')
+    expect([where?.replace(/\/$/, ''), ...rest]).toEqual(['the other home', '--account', 'other', 'funds'])
+  })
+})
+
+interface Session {
+  enter(keys: string): Promise<readonly string[]>
+  end(): void
+}
+
+/** A shell at a terminal of its own. In place of the program stands one that tells its arguments, and passes only completion on. */
+async function openSession(shell: (typeof shells)[number], folder: string): Promise<Session> {
+  const bin = join(import.meta.dirname, '../../bin/proposer.js')
+  mkdirSync(join(folder, 'bin'))
+  mkdirSync(join(folder, 'work', 'the other home', 'keystores'), { recursive: true })
+  writeFileSync(join(folder, 'work', 'the other home', 'keystores', 'other.json'), '')
+  writeFileSync(join(folder, 'work', 'my rows.csv'), '')
+  const program = join(folder, 'bin', 'proposer')
+  writeFileSync(
+    program,
+    `#!/bin/sh
+case $1 in __complete|completion) exec "${process.execPath}" "${bin}" "$@" ;; esac
+printf '<arguments>'; printf '<%s>' "$@"; printf '<end>\\n'
+`,
+  )
+  chmodSync(program, 0o755)
+  const child: ChildProcess = spawn(terminal, ['-qefc', taught[shell].start, '/dev/null'], {
+    cwd: join(folder, 'work'),
+    env: {
+      PATH: `${join(folder, 'bin')}:${process.env.PATH}`,
+      HOME: folder,
+      PROPOSER_HOME: home.path,
+      TERM: 'dumb',
+      LC_ALL: 'C.UTF-8',
+      INPUTRC: '/dev/null',
+      HISTFILE: '/dev/null',
+    },
+    stdio: ['pipe', 'pipe', 'inherit'],
+  })
+  let said = ''
+  let wake: () => void = () => undefined
+  child.stdout?.on('data', (chunk: Buffer) => {
+    said += chunk.toString()
+    wake()
+  })
+  const ended = new Promise<never>((_, reject) => child.once('exit', () => reject(new Error(`the shell ended: ${said}`))))
+  ended.catch(() => {
+    // told to whoever waits at that time; the end of the session is no failure
+  })
+  const enter = async (keys: string): Promise<readonly string[]> => {
+    said = ''
+    child.stdin?.write(`${keys}\n`)
+    for (;;) {
+      const found = /<arguments><([\s\S]*?)><end>/.exec(said)
+      if (found) return (found[1] ?? '').split('><')
+      await Promise.race([ended, new Promise<void>((resolve) => (wake = resolve))])
+    }
+  }
+  await enter(`${taught[shell].teach}; proposer ready`)
+  return { enter, end: () => child.kill('SIGHUP') }
+}

@@ -1,0 +1,96 @@
+/** The library, imported as `proposer` by programs in another folder: README's examples compile and run, and nothing else leaks. */
+import { execFile } from 'node:child_process'
+import { mkdir, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { promisify } from 'node:util'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { compile, installLibrary } from '../support/library-package.js'
+import { workshop } from '../support/processes.js'
+import { proposals, questionOf, type ServeReady } from '../support/proposing.js'
+import { blocksIn, section } from '../support/readme.js'
+
+const shop = workshop()
+afterAll(() => shop.clean())
+const page = section('Library')
+let folder: string
+
+beforeAll(async () => {
+  folder = await shop.folder()
+  await installLibrary(folder)
+  const [proposing = '', serving = ''] = blocksIn(page, 'ts')
+  await writeFile(join(folder, 'propose.ts'), proposing)
+  await writeFile(join(folder, 'serve.ts'), serving)
+})
+
+const runs = promisify(execFile)
+const node = (file: string, ...args: string[]) =>
+  runs(process.execPath, [file, ...args], { cwd: folder, env: { PATH: process.env.PATH ?? '', HOME: folder } })
+
+/** All that is public. A name may be added here; one that is taken away breaks somebody's program. */
+const values = `
+  Acknowledgement Address BatchCandidate BatchCandidateStatus BatchItem BatchPermit BatchSigningData BatchSigningDataAnswer
+  BatchSigningDataRequest BatchStatusAnswer BatchStatusRequest BatchSubmitAnswer BatchSubmitRequest Bytes Bytes32 CandidateState
+  CandidateStatus ChainError ClientRef ConflictError Eligibility ErrorBody FailedError Failure Identifier Instant InterruptedError
+  NonzeroAddress Outcome OutcomeKey PendingError Permit ProposerError RejectedError Signature SignedProposal SigningData
+  SigningDataRequest StorageError Submission SubmissionState TransportError Trust TypedData Uint256 UnauthorizedError UnavailableError
+  UncertainError UsageError Uuid Version WireError applySet authorizationState authorize chainContexts createChain createGateway
+  createGatewayClient createHttp domainSeparator exit fromBatchItem fromSingle gatewayContexts isIdentifier isQuestionId limits
+  openApiDocument openGateway openJournal outcomeOf parseConfig parseKey parseTrust pollCandidates preview priceOf proposalTypeHash
+  quickenKeccak readKeyFile recoverSigner replay signerFromKey statusOnce submitAuthorization submitIntent submitPayload systemClock
+  systemFiles systemHash systemLiveness systemPorts systemRandom toBatchItem toSingle typedData verifyJournal version witnessRound
+  witnessTypeString witnessTypes`
+  .trim()
+  .split(/\s+/)
+
+describe('the library', () => {
+  test("README's programs compile in a strict program elsewhere, declarations checked, with no package but those it depends on", async () => {
+    expect(await compile(folder, ['propose.ts', 'serve.ts'])).toBe('')
+  })
+
+  test('the types are types: a wrong field of an intent does not compile', async () => {
+    const wrong = join(folder, 'wrong')
+    await mkdir(wrong)
+    await writeFile(
+      join(wrong, 'wrong.ts'),
+      "import type { SignedProposal } from 'proposer'\nexport const one: SignedProposal = { outcome: 7 }\n",
+    )
+    expect(await compile(wrong, ['wrong.ts'])).toMatch(/wrong\.ts\(2,\d+\): error TS2322/m)
+  })
+
+  test('its first program proposes, run again it signs nothing anew, and its journal is the one of the command line', async () => {
+    const { url, dev } = await shop.start(['serve', '--dev', '--port', '0', '--questions', '2', '--json']).line<ServeReady>()
+    const account = dev.accounts.find(({ role }) => role === 'proposer')
+    await writeFile(join(folder, 'trust.json'), JSON.stringify(dev.trust))
+    await writeFile(join(folder, 'proposer.key'), `${account?.private_key}\n`, { mode: 0o600 })
+    const { slug } = questionOf(dev, 0)
+    expect((await node('propose.js', url, slug)).stdout).toBe('accepted executed\n')
+    await expect(node('propose.js', url, slug)).rejects.toThrow(/ConflictError: this round .* is proposed/)
+    expect(await proposals(dev, account?.address ?? '')).toHaveLength(1)
+    const { code, stdout } = await shop.run(['journal', 'list', '--json', '--home', join(folder, 'home')])
+    expect([code, JSON.parse(stdout).authorizations.length]).toEqual([0, 1])
+  })
+
+  test('its second program has a whole gateway in it, and lets its store go at the end', async () => {
+    const chain = shop.start(['devchain', '--port', '0', '--write', folder, '--json'])
+    await chain.line()
+    for (const _ of ['first', 'second'])
+      expect((await node('serve.js')).stdout).toMatch(/^(200|503) \{"ready":(true|false),"reasons":\[.*\]\}\n$/)
+  })
+
+  test('it exports what is listed here, and README names nothing else', async () => {
+    const library = (await import(
+      /* @vite-ignore */ pathToFileURL(join(folder, 'node_modules', 'proposer', 'dist', 'library.js')).href
+    )) as object
+    expect(Object.keys(library).sort()).toEqual([...values].sort())
+    const table = page.slice(page.indexOf('| What'))
+    const named = [...table.matchAll(/`([A-Za-z]+)`/g)].map(([, name = '']) => name)
+    expect(named.length).toBeGreaterThan(20)
+    expect(named.filter((name) => !values.includes(name))).toEqual([])
+  })
+
+  test.each(['proposer/dist/main.js', 'proposer/dist/library.js', 'proposer/src/library.ts'])('%s cannot be imported', async (name) => {
+    await writeFile(join(folder, 'leak.js'), `await import('${name}')`)
+    await expect(node('leak.js')).rejects.toThrow(/ERR_PACKAGE_PATH_NOT_EXPORTED/)
+  })
+})

@@ -1,0 +1,198 @@
+/** The operator's page in a browser: its figures, its way through a restart, and that what comes from outside stays text (contract §6, R5, R20). */
+import { existsSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { type BrowserContext, chromium, type Page } from 'playwright-core'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type Running, workshop } from '../support/processes.js'
+import { type Client, makeClient, post, questionOf, type ServeReady } from '../support/proposing.js'
+
+const shop = workshop()
+let browser: BrowserContext | undefined
+afterAll(async () => {
+  await browser?.close()
+  await shop.clean()
+})
+
+const places = ['/usr/bin/chromium', '/usr/bin/google-chrome']
+const executablePath = places.find((path) => existsSync(path))
+const markup = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
+
+describe.skipIf(executablePath === undefined)(
+  executablePath === undefined ? `the operator's page (skipped: no Chromium at ${places.join(', ')})` : "the operator's page",
+  () => {
+    let folder: string
+    let server: Running
+    let ready: Omit<ServeReady, 'dev'>
+    let dev: ServeReady['dev']
+    let client: Client
+    let page: Page
+    const errors: string[] = []
+
+    const serve = async (...args: string[]) => {
+      server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--json', ...args])
+      ready = await server.line()
+    }
+    /** The candidate's id. A machine busy with other things sheds calls. */
+    const submit = async (slug: string, outcome: string): Promise<string> => {
+      let signed = await client.ask('sign', slug, '--outcome', outcome)
+      while (signed.code === 75) signed = await client.ask('sign', slug, '--outcome', outcome)
+      expect(signed.code).toBe(0)
+      for (;;) {
+        const { status, body } = await post(ready.url, `/v1/proposals/${slug}`, signed.answer.payload)
+        if (status === 202) return String(body.candidate_id)
+        expect(status).toBe(503)
+      }
+    }
+    const text = (id: string) => page.locator(`#${id}`).textContent()
+    const says = (id: string, pattern: RegExp) => page.locator(`#${id}`).filter({ hasText: pattern }).waitFor({ state: 'attached' })
+    const row = (n: number) => page.locator('#candidates > li').nth(n)
+
+    beforeAll(async () => {
+      folder = join(await shop.folder(), 'dev')
+      const chain = shop.start(['devchain', '--port', '0', '--questions', '3', '--write', folder, '--json'])
+      dev = (await chain.line<ServeReady>()).dev
+      await serve('--port', '0')
+      client = await makeClient(shop, dev, { PROPOSER_GATEWAY: ready.url })
+      browser = await chromium.launchPersistentContext(join(await shop.folder(), 'chromium'), {
+        executablePath: executablePath ?? '',
+        headless: true,
+        args: ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking', '--disable-component-update'],
+      })
+      page = await browser.newPage()
+      page.on('pageerror', ({ message }) => errors.push(message))
+      page.on('console', (line) => {
+        // While the gateway is away every try to reach it is one.
+        if (line.type() === 'error' && !line.text().includes('net::ERR_')) errors.push(line.text())
+      })
+      await page.goto(`${ready.admin_url}/`)
+    })
+
+    test('contract §6: figures come by themselves, change with an admission, and the candidate goes its way to executed', async () => {
+      await says('ready', /^ready$/)
+      expect(await text('link')).toBe('live')
+      expect(await page.locator('#candidates > li').count()).toBe(0)
+      expect(await text('budget-spent')).toBe('0')
+      expect(await text('executor-nonce')).toBe('none yet')
+      await says('executor-balance', /coins$/)
+      await says('chain-age', /^\d+ s$/)
+      expect(await page.locator('#nodes li').allTextContents()).toEqual([expect.stringMatching(/^node 1 healthyblock \d+/)])
+
+      const { slug } = questionOf(dev, 0)
+      await submit(slug, 'p1')
+      await row(0).waitFor()
+      await says('budget-spent', /^[1-9]\d*$/)
+      await says('minute-admitted', /^1$/)
+      await says('candidates', /executed indexed/)
+      await says('executor-nonce', /^0$/)
+      await says('executor-open', /^0$/)
+      expect(await row(0).locator('.question').textContent()).toBe(slug)
+      expect(await row(0).locator('.answer').textContent()).toBe('p1')
+      expect(await row(0).locator('.id').textContent()).toMatch(/^[0-9a-f]{8}\u2026$/)
+    })
+
+    test('contract §6: a candidate opens by the keyboard and tells its way; no signature is part of it (R5)', async () => {
+      await row(0).locator('summary').focus()
+      await page.keyboard.press('Enter')
+      const steps = row(0).locator('.way li')
+      await steps.nth(5).waitFor()
+      const what = await steps.locator('span:nth-child(2)').allTextContents()
+      expect(what).toEqual(['received', 'validated', 'selected for execution', 'submitted', 'confirmed', 'on the chain'])
+      const content = await page.content()
+      expect(content).toContain(client.proposer)
+      expect(content).not.toMatch(/0x[0-9a-f]{130}/)
+      expect(content).not.toContain((await readFile(join(folder, 'gateway-store', 'admin.token'), 'utf8')).trim())
+      await page.keyboard.press('Enter')
+      expect(await row(0).locator('details').getAttribute('open')).toBeNull()
+    })
+
+    test('contract §6: the gateway stops and starts again: the page says so, follows the new one and still has the candidates', async () => {
+      const [url, adminUrl] = [new URL(ready.url), new URL(ready.admin_url)]
+      expect((await server.stop()).code).toBe(0)
+      await says('link', /the figures are old/)
+      expect(await text('ready')).toBe('unknown')
+      const off = ['--set', 'pipeline.enabled=false']
+      await serve('--port', url.port, '--set', `admin.port=${adminUrl.port}`, ...off)
+      await says('notice', /^The gateway was restarted at /)
+      await says('link', /^live$/)
+      expect(await row(0).locator('.badge').textContent()).toBe('executed')
+      expect(await text('executor-balance')).toBe('switched off')
+    })
+
+    test('R20: markup in a reason stays text, and the policy lets no script or style run that is not a file of the page', async () => {
+      const id = await submit(questionOf(dev, 1).slug, 'p2')
+      await says('queue-received', /^1$/)
+      await says('oldest-received', /^for /)
+      const config = join(folder, 'gateway.json')
+      const rejected = await shop.run(['operator', 'candidates', 'reject', id, '--reason', markup, '--config', config, '--yes', '--json'])
+      expect([rejected.code, rejected.stderr]).toEqual([0, ''])
+      await says('candidates', /operator_rejected/)
+      await row(0).locator('summary').click()
+      await row(0).locator('.way li').nth(1).waitFor()
+      expect(await row(0).locator('.way').textContent()).toContain(markup)
+      expect(await page.locator('img').count()).toBe(0)
+      expect(await page.title()).toMatch(/proposer gateway$/)
+      expect(errors).toEqual([])
+
+      const violations = await page.evaluate(`(async () => {
+        const found = new Set()
+        document.addEventListener('securitypolicyviolation', ({ effectiveDirective }) => found.add(effectiveDirective))
+        const script = document.createElement('script')
+        script.textContent = 'document.title = "3"'
+        const place = document.createElement('div')
+        place.setAttribute('style', 'color: red')
+        place.innerHTML = ${JSON.stringify(markup)}
+        document.body.append(script, place)
+        await fetch('https://elsewhere.invalid/').catch(() => undefined)
+        // Each is reported in a turn of its own.
+        while (found.size < 5) await new Promise((resolve) => setTimeout(resolve, 10))
+        place.remove()
+        return [...found].sort()
+      })()`)
+      expect(violations).toEqual(['connect-src', 'img-src', 'script-src-attr', 'script-src-elem', 'style-src-attr'])
+      expect(await page.title()).toMatch(/proposer gateway$/)
+    })
+
+    test.each([
+      ['light', 360],
+      ['dark', 360],
+      ['light', 1400],
+      ['dark', 1400],
+    ] as const)(
+      'the page is whole in %s at %i pixels: nothing is wider than the window, and text stands out',
+      async (colorScheme, width) => {
+        await page.emulateMedia({ colorScheme })
+        await page.setViewportSize({ width, height: 800 })
+        const seen = await page.evaluate<{ overflow: number; clipped: string[]; ink: number; ground: number }>(`(() => {
+        const { color, backgroundColor } = getComputedStyle(document.body)
+        const light = (value) => value.match(/[0-9]+/g).slice(0, 3).reduce((sum, each) => sum + Number(each), 0)
+        const clipped = [...document.querySelectorAll('dd, .stages b')].filter((node) => node.scrollWidth > node.clientWidth)
+        const overflow = document.documentElement.scrollWidth - innerWidth
+        return { overflow, clipped: clipped.map(({ id }) => id), ink: light(color), ground: light(backgroundColor) }
+      })()`)
+        expect(seen).toMatchObject({ overflow: 0, clipped: [] })
+        expect(seen.ink > seen.ground).toBe(colorScheme === 'dark')
+        const picture = await page.screenshot({ fullPage: true })
+        expect(picture.length).toBeGreaterThan(10_000)
+      },
+    )
+
+    test('robustness §5: eight pages may be open, the ninth is told so and comes in when one closes', async () => {
+      const open: AbortController[] = []
+      const events = async () => {
+        const control = new AbortController()
+        open.push(control)
+        return (await fetch(`${ready.admin_url}/operator/events`, { signal: control.signal })).status
+      }
+      const statuses: number[] = []
+      await says('link', /^live$/)
+      for (let n = 0; n < 8; n++) statuses.push(await events())
+      expect(statuses).toEqual([200, 200, 200, 200, 200, 200, 200, 503])
+      open[0]?.abort()
+      let status = 503
+      while (status === 503) status = await events()
+      expect(status).toBe(200)
+      for (const one of open) one.abort()
+    })
+  },
+)

@@ -1,0 +1,102 @@
+/** README, for proposers: the session to paste, the script of a day and the support bundle are run as they stand. */
+import { mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { setTimeout } from 'node:timers/promises'
+import { afterAll, describe, expect, test } from 'vitest'
+import { workshop } from '../support/processes.js'
+import { makeClient, proposals, questionOf, type ServeReady } from '../support/proposing.js'
+import { blocksIn, freePorts, type ShellEnded, section, shell, startShell } from '../support/readme.js'
+
+const shop = workshop()
+afterAll(() => shop.clean())
+const root = join(import.meta.dirname, '..', '..')
+
+async function untilReady(url: string): Promise<void> {
+  for (;;) {
+    try {
+      if ((await fetch(`${url}/readyz`)).status === 200) return
+    } catch (error) {
+      // Nobody listens yet.
+      if (!(error instanceof TypeError)) throw error
+    }
+    await setTimeout(200)
+  }
+}
+
+/** Again where the gateway sheds calls because this machine is busy with other things: the script may be run again at any time. */
+async function patiently(run: () => Promise<ShellEnded>): Promise<ShellEnded> {
+  const ended = await run()
+  return ended.code !== 0 && /the gateway is behind with its work/.test(ended.stdout + ended.stderr) ? patiently(run) : ended
+}
+
+describe('README: a session to paste', () => {
+  test('one terminal serves, the other one proposes to the end; pasted again it starts afresh', async () => {
+    const folder = await shop.folder()
+    for (const name of ['bin', 'dist', 'package.json']) await symlink(join(root, name), join(folder, name))
+    const [rpc, port, admin] = await freePorts(3)
+    const [serving = '', proposing = ''] = blocksIn(section('A session to paste'), 'sh')
+    expect(serving).toMatch(/^proposer devchain --write \.\/dev &.*8545$/m)
+    expect(serving).toMatch(/^proposer serve --config dev\/gateway\.json +#.*8787/m)
+    const first = serving
+      .replace('devchain --write ./dev', `devchain --write ./dev --port ${rpc}`)
+      .replace('--config dev/gateway.json', `--config dev/gateway.json --port ${port} --set admin.port=${admin}`)
+    for (const _ of ['pasted', 'pasted again']) {
+      const terminal = await startShell(folder, first)
+      try {
+        const url = `http://127.0.0.1:${port}`
+        await Promise.race([
+          untilReady(url),
+          terminal.exited.then((code) => Promise.reject(new Error(`the first terminal ended: ${code}`))),
+        ])
+        const { code, stdout, stderr } = await patiently(() => shell(folder, proposing.replace('http://127.0.0.1:8787', url)))
+        expect(code, stderr).toBe(0)
+        expect(stdout).toMatch(/executed/)
+        expect(stdout).toContain(`sent to     ${url}`)
+      } finally {
+        await terminal.end()
+      }
+    }
+  }, 180_000)
+})
+
+describe("README: a day's work", () => {
+  test('the script proposes every row, and run again it proposes nothing twice', async () => {
+    const gateway = await shop.start(['serve', '--dev', '--port', '0', '--questions', '3', '--json']).line<ServeReady>()
+    const client = await makeClient(shop, gateway.dev, {})
+    const [script = ''] = blocksIn(section("A day's work"), 'sh')
+    const folder = await shop.folder()
+    const rows = [0, 1].map((n) => ({ identifier: questionOf(gateway.dev, n).slug, outcome: 'p2', client_ref: `row-${n}` }))
+    await writeFile(join(folder, 'today.ndjson'), rows.map((row) => `${JSON.stringify(row)}\n`).join(''))
+    const pointed = script.replace('https://gateway.example', gateway.url).replace('https://polygon.example', gateway.dev.rpc_url)
+    for (const _ of ['run', 'run again']) {
+      const { code, stdout, stderr } = await patiently(() => shell(folder, pointed, { env: client.env }))
+      expect(code, stdout + stderr).toBe(0)
+      expect(stdout).toMatch(/^R8 holds/m)
+      const accounting = (await readFile(join(folder, 'accounting.ndjson'), 'utf8')).trim().split('\n')
+      expect(accounting.map((line) => JSON.parse(line).client_ref)).toEqual(['row-0', 'row-1'])
+      expect(await proposals(gateway.dev, client.proposer)).toHaveLength(2)
+    }
+
+    const [bundle = ''] = blocksIn(section('Asking for support'), 'sh')
+    const written = join(folder, 'bundle')
+    await mkdir(written)
+    const asked = await shell(written, bundle.replace('some-slug', rows[0]?.identifier ?? ''), { env: client.env })
+    expect(asked.code, asked.stderr).toBe(0)
+    const [name = ''] = (await readdir(written)).filter((one) => one.startsWith('proposer-support-'))
+    const document = JSON.parse(await readFile(join(written, name), 'utf8'))
+    expect(document).toMatchObject({ schema: 'proposer.support-bundle/1' })
+    expect(JSON.stringify(document)).toContain('row-0')
+    expect(JSON.stringify(document)).not.toContain('row-1')
+  }, 180_000)
+})
+
+describe('README: tab key and manual', () => {
+  test('the line for bash puts a script where bash looks for it', async () => {
+    const folder = await shop.folder()
+    const [script = ''] = blocksIn(section('Tab key and manual'), 'sh')
+    const { code, stderr } = await shell(folder, script, { env: { HOME: folder } })
+    expect([code, stderr]).toEqual([0, ''])
+    const written = await readFile(join(folder, '.local/share/bash-completion/completions/proposer'), 'utf8')
+    expect(written).toMatch(/^complete .*\bproposer$/m)
+  })
+})

@@ -1,0 +1,97 @@
+/** The package as people get it: what is in the tarball, and that it runs from an empty folder, on this Node.js and on the newest one. */
+import { execFile } from 'node:child_process'
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { promisify } from 'node:util'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import manifest from '../../package.json' with { type: 'json' }
+import { install, newestNode, type Packed, pack } from '../support/packed.js'
+import { workshop } from '../support/processes.js'
+
+const shop = workshop()
+afterAll(() => shop.clean())
+const root = join(import.meta.dirname, '..', '..')
+const runs = promisify(execFile)
+
+let packed: Packed
+/** Where it is installed. */
+let folder: string
+
+beforeAll(async () => {
+  packed = await pack(await shop.folder())
+  folder = await shop.folder()
+  await install(packed, folder)
+}, 240_000)
+
+const installed = () => join(folder, 'node_modules', 'proposer')
+
+/** Runs the installed command, from the empty folder, with no variable but PATH. */
+const proposer = (node: string, ...args: string[]) =>
+  runs(node, [join(folder, 'node_modules', '.bin', 'proposer'), ...args], {
+    cwd: folder,
+    env: { PATH: process.env.PATH ?? '', HOME: folder, TMPDIR: folder, NO_COLOR: '1' },
+  })
+
+async function works(node: string): Promise<void> {
+  expect((await proposer(node, '--version')).stdout).toBe(`${manifest.version}\n`)
+  expect((await proposer(node, '--help')).stdout).toMatch(/^Usage: proposer <command>/)
+  const { stdout, stderr } = await proposer(node, 'demo', '--json')
+  expect(JSON.parse(stdout), stderr).toMatchObject({ schema: 'proposer.demo/1', ok: true })
+  await writeFile(join(folder, 'import.js'), "import { priceOf, version } from 'proposer'\nconsole.log(version.api, priceOf.p2)\n")
+  const { stdout: imported } = await runs(node, [join(folder, 'import.js')], { cwd: folder })
+  expect(imported).toBe('v1 1000000000000000000\n')
+}
+
+describe('the tarball', () => {
+  test('it holds what runs, its types and its papers, and nothing else', () => {
+    // No code cache of V8: it is for the node that built it, names that machine's folders, and nobody can read what it does.
+    const belongs = [
+      /^(package\.json|README\.md|CHANGELOG\.md|SECURITY\.md|LICENSE)$/,
+      /^bin\/(proposer\.js|load\.js|package\.json)$/,
+      /^man\/[\w-]+\.1$/,
+      /^dist\/(main|library)\.js(\.LEGAL\.txt)?$/,
+      /^dist\/(parts|program)\/[\w.-]+\.js(\.LEGAL\.txt)?$/,
+      /^dist\/types\/[\w/-]+\.d\.ts$/,
+      /^fixtures\/contracts\/artifacts\.json$/,
+    ]
+    const names = packed.files.map(({ path }) => path)
+    expect(names.filter((name) => !belongs.some((pattern) => pattern.test(name)))).toEqual([])
+    expect(names).toEqual(
+      expect.arrayContaining(['bin/proposer.js', 'dist/main.js', 'dist/library.js', 'dist/types/library.d.ts', 'LICENSE', 'README.md']),
+    )
+    expect(packed.size).toBeLessThan(2_000_000)
+  })
+
+  test('it names no folder of the machine that built it, and no source map', async () => {
+    const texts = await Promise.all(
+      (await readdir(installed(), { recursive: true, withFileTypes: true }))
+        .filter((entry) => entry.isFile())
+        .map(async (entry) => [entry.name, await readFile(join(entry.parentPath, entry.name), 'utf8')] as const),
+    )
+    expect(texts.length).toBe(packed.files.length)
+    // The build names a part by the way to it, which leads out of the copy, because its node_modules are a link.
+    const asBuilt = (text: string) => text.replace(/(\.\.\/)+[\w/.-]*?node_modules\//g, 'node_modules/')
+    const telling = texts.filter(
+      ([, text]) => [root, dirname(packed.path)].some((path) => asBuilt(text).includes(path)) || /^\/\/# sourceMappingURL=/m.test(text),
+    )
+    expect(telling.map(([name]) => name)).toEqual([])
+  })
+
+  test('installed in an empty folder it runs here: version, help, a whole demo, and the library', async () => {
+    expect((await readdir(folder)).sort()).toEqual(expect.arrayContaining(['node_modules', 'package.json']))
+    await works(process.execPath)
+  })
+
+  test('it runs on the newest Node.js that npm has', async ({ skip }) => {
+    const place = join(await shop.folder(), 'newest')
+    await mkdir(place)
+    const node = await newestNode(place)
+    if ('missing' in node) {
+      process.stderr.write(`the newest Node.js could not be had, its test is left out: ${node.missing}\n`)
+      return skip()
+    }
+    const { stdout } = await runs(node.path, ['--version'])
+    process.stderr.write(`the tarball on Node.js ${stdout}`)
+    await works(node.path)
+  }, 240_000)
+})

@@ -1,0 +1,239 @@
+/**
+ * A whole installation with a canary in every place that holds a secret: dev chain, a gateway that serves, a client's home, and between
+ * them a node, a gateway and a wallet that repeat whatever they can when they are told to refuse (R5, T12).
+ */
+import { randomBytes } from 'node:crypto'
+import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { privateKeyToAccount } from 'viem/accounts'
+import type { Context } from '../../../src/commands/context.js'
+import { main } from '../../../src/commands/main.js'
+import { createHttp } from '../../../src/core/io/http.js'
+import { createChain } from '../../../src/core/io/rpc.js'
+import { fakeContext } from '../cli.js'
+import type { Running, Workshop } from '../processes.js'
+import type { ServeReady } from '../proposing.js'
+import { honestWallet, startWallet } from '../wallet-server.js'
+
+export type Mode = 'text' | 'json' | 'ndjson'
+
+/** What one run printed, for the search at the end. */
+export interface Printed {
+  readonly label: string
+  readonly text: string
+  /** The contract lets this output hold the signatures that were asked for. */
+  readonly holdsPayload: boolean
+}
+
+export interface Canary {
+  readonly kind: string
+  /** Looked for without regard to case. */
+  readonly text: string
+}
+
+export interface World {
+  readonly folder: string
+  readonly home: string
+  readonly dev: ServeReady['dev']
+  /** Of the gateway that serves; its public URL is the client's without the secret path. */
+  readonly ready: ServeReady
+  readonly server: Running
+  readonly env: Readonly<Record<string, string>>
+  readonly config: string
+  readonly proposer: string
+  readonly signerUrl: string
+  /** The node without user and password, which the dev chain's own verbs do not send. */
+  readonly devUrl: string
+  readonly canaries: readonly Canary[]
+  readonly printed: Printed[]
+  /** `all`: node, gateway and wallet refuse everything, and repeat what they were told. `sends`: the node takes no transaction. */
+  refuse(what: 'all' | 'sends' | 'nothing'): void
+  /** Runs a command in this process over real edges; keeps what it printed. */
+  run(argv: readonly string[], mode: Mode, more?: { stdin?: string; holdsPayload?: boolean }): Promise<{ code: number; text: string }>
+  close(): Promise<void>
+}
+
+const hexKey = (): `0x${string}` => `0x${randomBytes(32).toString('hex')}`
+/** A word that nothing else in the world holds. */
+const canaryWord = (name: string): string => `CANARY${name}${randomBytes(5).toString('hex')}`
+
+/** Starts everything in `folder`; `close` lets go of the servers, the workshop of the processes. */
+export async function canaryWorld(shop: Workshop, questions: number): Promise<World> {
+  const folder = await shop.folder()
+  const home = join(folder, 'home')
+  mkdirSync(home, { mode: 0o700 })
+  const keys = { proposer: hexKey(), executor: hexKey(), environment: hexKey() }
+  const words = {
+    rpcUser: canaryWord('rpcuser'),
+    rpcPassword: canaryWord('rpcpassword'),
+    rpcPath: canaryWord('rpcpath'),
+    rpcQuery: canaryWord('rpcquery'),
+    basePath: canaryWord('basepath'),
+    signerPath: canaryWord('signerpath'),
+    signerQuery: canaryWord('signerquery'),
+    password: canaryWord('password'),
+    refusedUser: canaryWord('refuseduser'),
+  }
+  const canaries: Canary[] = [
+    ...Object.entries(keys).map(([kind, key]) => ({ kind: `${kind} key`, text: key.slice(2) })),
+    ...Object.entries(words).map(([kind, text]) => ({ kind, text })),
+    { kind: 'rpc credentials', text: Buffer.from(`${words.rpcUser}:${words.rpcPassword}`).toString('base64').replace(/=+$/, '') },
+  ]
+  /** Whoever refuses repeats all that it was told: the parts of its URL, and what it was sent. */
+  const nodeEcho = `refused: ${words.rpcUser}:${words.rpcPassword} /v2/${words.rpcPath.toUpperCase()}?key=${words.rpcQuery}`
+  const walletEcho = `refused: /${words.signerPath}?key=${words.signerQuery}`
+  let refused: 'all' | 'sends' | 'nothing' = 'nothing'
+
+  const chain = shop.start(['devchain', '--port', '0', '--questions', String(questions), '--write', join(folder, 'dev'), '--json'])
+  const { dev } = await chain.line<ServeReady>()
+  const node = await startProxy((request, response, body) => {
+    const isSent = body.includes('eth_sendRawTransaction')
+    if (refused === 'nothing' || (refused === 'sends' && !isSent)) return forward(dev.rpc_url, request, response, body)
+    const asked = [JSON.parse(body)].flat() as { id: number }[]
+    const errors = asked.map(({ id }) => ({ jsonrpc: '2.0', id, error: { code: -32_000, message: nodeEcho } }))
+    return answer(response, 200, asked.length === 1 ? errors[0] : errors)
+  })
+  const rpcUrl = `http://${words.rpcUser}:${words.rpcPassword}@127.0.0.1:${node.port}/v2/${words.rpcPath}?key=${words.rpcQuery}`
+
+  const file = (name: string, content: string) => {
+    writeFileSync(join(folder, name), content, { mode: 0o600 })
+    return join(folder, name)
+  }
+  const proposer = privateKeyToAccount(keys.proposer).address.toLowerCase()
+  const config = join(folder, 'dev', 'gateway.json')
+  const gatewayJson = JSON.parse(readFileSync(config, 'utf8'))
+  gatewayJson.chain.rpc_urls = [rpcUrl]
+  gatewayJson.executor.key_file = file('executor.key', `${keys.executor}\n`)
+  gatewayJson.admission.allowlist.push(proposer)
+  gatewayJson.budget = { per_ip_items: 100_000, global_items: 100_000 }
+  writeFileSync(config, JSON.stringify(gatewayJson))
+  // A configuration that is refused, for whatever reads one.
+  file(
+    'bad-gateway.json',
+    JSON.stringify({
+      ...gatewayJson,
+      chain: { ...gatewayJson.chain, rpc_urls: [rpcUrl.replace('http:', 'ftp:').replace(words.rpcUser, words.refusedUser)] },
+    }),
+  )
+  file('password', `${words.password}\n`)
+
+  // What comes before the gateway: it serves funds and grants, so that the executor is ready.
+  const acts = [
+    ['fund', proposer],
+    ['grant', privateKeyToAccount(keys.executor).address.toLowerCase()],
+  ]
+  for (const act of acts) {
+    const ended = await shop.run(['devchain', ...act, '--rpc-url', dev.rpc_url, '--json'])
+    if (ended.code !== 0) throw new Error(`devchain ${act[0]}: ${ended.stderr}`)
+  }
+  const server = shop.start(['serve', '--config', config, '--port', '0', '--json', '--log'])
+  const ready = await server.line<ServeReady>()
+  const gateway = await startProxy((request, response, body) => {
+    const path = request.url?.replace(`/${words.basePath}`, '') ?? ''
+    if (refused !== 'all') return forward(`${ready.url}${path}`, request, response, body)
+    const echo = `refused: ${request.url} ${body}`
+    return answer(response, 422, { error: { code: 'schema_violation', detail: echo }, errors: [{ path: echo, code: 'x' }] })
+  })
+  const wallet = await startWallet(async (asked) =>
+    refused === 'all' ? { error: { code: 4001, message: walletEcho } } : honestWallet(keys.proposer)(asked),
+  )
+  const signerUrl = `${wallet.url}/${words.signerPath}?key=${words.signerQuery}`
+  const env = {
+    PROPOSER_HOME: home,
+    PROPOSER_KEY_FILE: file('proposer.key', `${keys.proposer}\n`),
+    PROPOSER_TRUST: join(folder, 'dev', 'trust.json'),
+    PROPOSER_RPC_URL: rpcUrl,
+    PROPOSER_GATEWAY: `http://127.0.0.1:${gateway.port}/${words.basePath}`,
+  }
+  const printed: Printed[] = []
+  return {
+    ...{ folder, home, dev, ready, server, env, config, proposer, signerUrl, devUrl: rpcUrl.replace(/\/\/.*@/, '//'), canaries, printed },
+    refuse(what) {
+      refused = what
+    },
+    async run(argv, mode, { stdin, holdsPayload = false } = {}) {
+      const made = fakeContext(home, { env, cwd: folder, environmentKey: keys.environment, ...(stdin === undefined ? {} : { stdin }) })
+      const http = createHttp()
+      const chains: { close(): Promise<void> }[] = [http]
+      const context: Context = {
+        ...made.context,
+        edges: {
+          ...made.context.edges,
+          fetch: async () => http.fetch,
+          chain: async (urls, expected) => {
+            const opened = createChain(urls, expected)
+            chains.push(opened)
+            return opened
+          },
+        },
+        async close() {
+          for (const one of chains) await one.close()
+        },
+      }
+      const code = await main(mode === 'text' ? argv : [...argv, `--${mode}`], context)
+      const text = `${made.stdout.written.join('')}\n${made.stderr.written.join('')}`
+      printed.push({ label: `${argv.join(' ')} (${mode}${refused === 'all' ? ', refused' : ''})`, text, holdsPayload })
+      return { code, text }
+    },
+    async close() {
+      await Promise.all([node.close(), gateway.close(), wallet.close()])
+    },
+  }
+}
+
+async function startProxy(handle: (request: IncomingMessage, response: ServerResponse, body: string) => Promise<void>) {
+  const server = createServer((request, response) => {
+    const chunks: Buffer[] = []
+    request.on('data', (chunk: Buffer) => chunks.push(chunk))
+    request.on('end', () => {
+      handle(request, response, Buffer.concat(chunks).toString()).catch(() => response.destroy())
+    })
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  return {
+    port: (server.address() as AddressInfo).port,
+    close: () =>
+      new Promise<void>((closed) => {
+        server.close(() => closed())
+        server.closeAllConnections()
+      }),
+  }
+}
+
+async function answer(response: ServerResponse, status: number, body: unknown): Promise<void> {
+  response.writeHead(status, { 'content-type': 'application/json' })
+  response.end(JSON.stringify(body))
+}
+
+async function forward(url: string, { method = 'GET' }: IncomingMessage, response: ServerResponse, body: string): Promise<void> {
+  const told = await fetch(url, { method, headers: { 'content-type': 'application/json' }, ...(method === 'GET' ? {} : { body }) })
+  response.writeHead(told.status, Object.fromEntries([...told.headers].filter(([name]) => /^(content-type|ratelimit|retry)/.test(name))))
+  response.end(await told.text())
+}
+
+/** Every signature that a journal or a store under the folder holds; what a wallet made is among them. */
+export function signaturesUnder(folder: string): readonly string[] {
+  const found = new Set<string>()
+  for (const path of filesUnder(folder)) {
+    if (!/(log|snap)-\d+\.jsonl$/.test(path)) continue
+    for (const [, hex = ''] of readFileSync(path, 'utf8').matchAll(/signature\\*":\\*"0x([0-9a-f]{128,})/gi)) found.add(hex)
+    // A raw transaction holds the signature it carries, and its own.
+    for (const [, hex = ''] of readFileSync(path, 'utf8').matchAll(/"raw":"0x([0-9a-f]{128,})/gi)) found.add(hex)
+  }
+  return [...found]
+}
+
+/** Regular files below a folder; sockets and links are none. */
+export function filesUnder(folder: string): readonly string[] {
+  return readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name))
+}
+
+/** Folders below a folder and itself, with their permission bits, and the files with theirs. */
+export function modesUnder(folder: string): readonly (readonly [path: string, mode: number])[] {
+  const inside = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile() || entry.isDirectory())
+  return [folder, ...inside.map((entry) => join(entry.parentPath, entry.name))].map((path) => [path, statSync(path).mode & 0o777])
+}

@@ -1,0 +1,225 @@
+/** A user's machine in a simulation: each command is a process of its own on the same disk (R12), and may die at any call. */
+import { submitBatch } from '../../../src/core/client/batch/batch.js'
+import { newSpending } from '../../../src/core/client/batch/spending.js'
+import { stateOf } from '../../../src/core/client/journal/authorizations.js'
+import { type Journal, type JournalPorts, type JournalView, openJournal } from '../../../src/core/client/journal/journal.js'
+import { pollCandidates } from '../../../src/core/client/polling/polling.js'
+import { createGatewayClient, type GatewayClient } from '../../../src/core/client/sending/gateway-client.js'
+import type { SubmissionResult } from '../../../src/core/client/sending/submission.js'
+import { replay, submitIntent } from '../../../src/core/client/sending/submission.js'
+import { gatewayContexts } from '../../../src/core/client/signing/context.js'
+import type { Trust } from '../../../src/core/client/signing/trust.js'
+import { systemHash } from '../../../src/core/io/clock.js'
+import type { Hex, Random, Signer } from '../../../src/core/ports.js'
+import { ProposerError } from '../../../src/core/protocol/errors.js'
+import { fakeContracts } from '../fake-world.js'
+import { SimFiles, SimHost, seededRandom } from '../sim-files.js'
+import type { History } from './history.js'
+import type { Network } from './network.js'
+import type { Machine } from './script.js'
+import { type SimTime, startSeconds } from './time.js'
+
+const { chainId, permit2, signedProposer, oracles, requesters, tokens } = fakeContracts
+const trust: Trust = {
+  chain_id: chainId,
+  permit2,
+  signed_proposer: signedProposer,
+  oracles: [...oracles],
+  requesters: [...requesters],
+  tokens: [...tokens],
+  slugs: {},
+}
+/** The same for all, so that signatures can be remembered. */
+const deadlineSeconds = BigInt(startSeconds) + 10_800n
+
+export interface ClientProcess {
+  readonly machine: Machine
+  readonly disk: SimFiles
+  submit(questionId: Hex, outcome: 'p1' | 'p2', timeoutMs: number): Promise<void>
+  batch(questionIds: readonly Hex[], outcome: 'p1' | 'p2', timeoutMs: number): Promise<void>
+  replay(timeoutMs: number): Promise<readonly SubmissionResult[]>
+  status(timeoutMs: number): Promise<void>
+  /** Whether a command ever ran on it. */
+  isUsed(): boolean
+  /** What its journal says; nothing is written. */
+  read(): Promise<JournalView>
+  crash(power: number | undefined): void
+  powerAtDeath: number | undefined
+}
+
+export interface ClientSimParts {
+  readonly machine: Machine
+  /** 0 or 1: whose key, and whose random numbers. */
+  readonly index: number
+  readonly seed: number
+  readonly time: SimTime
+  readonly network: Network
+  readonly history: History
+  readonly signer: Signer
+}
+
+interface Command {
+  readonly ports: JournalPorts
+  readonly journal: Journal
+  readonly gateway: GatewayClient
+}
+
+/** Tokens and nonces are drawn alike in every schedule, so that signatures can be remembered; the rest comes from the seed. */
+function randomOf(index: number, pid: number, seed: number): Random {
+  const pooled = seededRandom(index * 100 + pid)
+  const own = seededRandom(seed * 1_000 + index * 100 + pid)
+  return { uuid: own.uuid, bytes: (length) => (length === 6 || length === 31 ? pooled : own).bytes(length) }
+}
+
+export function createClientProcess(parts: ClientSimParts): ClientProcess {
+  const { machine, index, time, network, history } = parts
+  const disk = new SimFiles()
+  disk.isTraced = false
+  const host = new SimHost()
+  let processes = 0
+  let deathSeed: number | undefined
+  const signer: Signer = {
+    address: parts.signer.address,
+    signDigest(digest) {
+      history.signed(machine, disk, digest)
+      return parts.signer.signDigest(digest)
+    },
+  }
+
+  const settle = () => {
+    if (deathSeed === undefined) return
+    disk.crash(deathSeed)
+    host.reboot()
+    deathSeed = undefined
+    history.count('power cuts')
+  }
+
+  /** One process from its start to its end; `undefined` where it died, or ended with an error of ours that a user would read. */
+  const run = async <T>(work: (command: Command) => Promise<T>): Promise<T | undefined> => {
+    const pid = ++processes
+    let isAlive = true
+    const clock = time.clockOf(machine, () => isAlive)
+    const random = randomOf(index, pid, parts.seed)
+    const ports: JournalPorts = { clock, random, hash: systemHash, files: disk.process(), liveness: host.liveness(pid) }
+    const journal = openJournal(ports, '/home')
+    const fetch = network.fetchOf(machine, disk)
+    const gateway = createGatewayClient({ fetch, baseUrl: 'http://127.0.0.1:8787', clock })
+    const death = disk.death().then(() => {
+      if (!isAlive) return
+      history.count('client deaths')
+      deathSeed = client.powerAtDeath
+      client.powerAtDeath = undefined
+    })
+    const whole = (async () => {
+      const result = await work({ ports, journal, gateway })
+      await journal.close()
+      return result
+    })()
+    try {
+      return (await Promise.race([whole, death])) ?? undefined
+    } catch (error) {
+      if (!(error instanceof ProposerError)) throw error
+      if (error.code === 'store_damaged' || error.code === 'journal_damaged')
+        history.fault(`R11: ${machine}: ${error.code}: ${error.detail}`)
+      history.count(`client refused: ${error.code}`)
+      return undefined
+    } finally {
+      whole.catch(() => undefined) // heard of above, or of a process that is no more
+      isAlive = false
+      host.kill(pid)
+      settle()
+    }
+  }
+
+  /** What a user is told once a result is there: the journal has to hold it for ever. */
+  const keep = (results: readonly SubmissionResult[]) => {
+    for (const result of results) {
+      history.count(`outcome ${result.outcome}`)
+      if (result.error !== undefined) continue
+      const { signature } = JSON.parse(result.authorization.signed.body) as { signature: string }
+      history.kept.push({ machine, signature, candidateId: result.candidateId })
+    }
+  }
+
+  const authorizing = ({ ports, journal, gateway }: Command, questionId: Hex) => ({
+    ports,
+    journal,
+    gateway,
+    trust,
+    signer: async () => signer,
+    context: async () => {
+      const [result] = await gatewayContexts(gateway, trust, ports.clock).contexts([questionId])
+      if (result === undefined) throw new Error('no answer')
+      if (result.error !== undefined) throw result.error
+      return result.context
+    },
+  })
+
+  const client: ClientProcess = {
+    machine,
+    disk,
+    powerAtDeath: undefined,
+    async submit(identifier, outcome, timeoutMs) {
+      const intent = { identifier, proposer: signer.address, outcome, deadlineSeconds }
+      await run(async (command) => keep([await submitIntent(authorizing(command, identifier), intent, { timeoutMs })]))
+    },
+    async batch(identifiers, outcome, timeoutMs) {
+      await run(async ({ ports, journal, gateway }) => {
+        const batch = {
+          ports,
+          journal,
+          gateway,
+          trust,
+          contexts: gatewayContexts(gateway, trust, ports.clock),
+          contextsAreFree: false,
+          signer: async () => signer,
+          proposer: async () => signer.address,
+        }
+        const rows = identifiers.map((identifier, line) => ({
+          kind: 'intent' as const,
+          line: line + 1,
+          identifier,
+          outcome,
+          deadlineSeconds,
+        }))
+        const input = async function* () {
+          yield rows
+        }
+        const options = { fingerprint: identifiers.join(), timeoutMs, spending: newSpending(batch, { fit: false }) }
+        for await (const some of submitBatch(batch, input(), options)) history.count('batch rows', some.length)
+      })
+    },
+    async replay(timeoutMs) {
+      const told = await run(async ({ ports, journal, gateway }) => {
+        const { results } = await replay({ ports, journal, gateway }, 'all', { timeoutMs })
+        keep(results)
+        return results
+      })
+      return told ?? []
+    },
+    async status(timeoutMs) {
+      await run(async ({ ports, journal, gateway }) => {
+        const view = await journal.load()
+        const nowMs = ports.clock.nowMs()
+        const targets = view.authorizations.flatMap((one) => {
+          const state = stateOf(one, nowMs)
+          return state.kind === 'accepted' ? [{ candidateId: state.candidateId, identifier: one.signed.questionId }] : []
+        })
+        if (targets.length > 0) await pollCandidates({ ports, journal, gateway }, targets, { timeoutMs })
+      })
+    },
+    isUsed: () => processes > 0,
+    async read() {
+      const random = randomOf(index, ++processes, parts.seed)
+      const clock = time.clockOf(machine, () => true)
+      const ports = { clock, random, hash: systemHash, files: disk.process(), liveness: host.liveness(processes) }
+      return openJournal(ports, '/home').load()
+    },
+    crash(power) {
+      deathSeed = power
+      disk.kill()
+      settle()
+    },
+  }
+  return client
+}

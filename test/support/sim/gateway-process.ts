@@ -1,0 +1,283 @@
+/**
+ * The gateway of a simulation: store, view, pipeline and executor as `serve` puts them together, without a listener, on a simulated disk.
+ * A process that was killed does nothing more, wherever it was: what it waits for never comes.
+ */
+import type { RegistryEntry } from '../../../src/core/chain/questions.js'
+import { parseConfig } from '../../../src/core/gateway/config.js'
+import { createGateway, type Gateway } from '../../../src/core/gateway/gateway.js'
+import type { Ledger } from '../../../src/core/gateway/ledger/ledger.js'
+import { knownKind } from '../../../src/core/gateway/ledger/state.js'
+import { compactLedger, foldLedger, openLedger, storeFormat } from '../../../src/core/gateway/ledger/store.js'
+import type { ActName } from '../../../src/core/gateway/operator/acts.js'
+import { createDesk, type Desk } from '../../../src/core/gateway/operator/desk.js'
+import { createPipeline, type Pipeline } from '../../../src/core/gateway/pipeline/pipeline.js'
+import { createChainView, type LiveView } from '../../../src/core/gateway/view/view.js'
+import { systemHash } from '../../../src/core/io/clock.js'
+import { type Address, type Chain, type Hex, type Signer, TransportError } from '../../../src/core/ports.js'
+import { ProposerError, StorageError } from '../../../src/core/protocol/errors.js'
+import { acquireLock } from '../../../src/core/storage/lock.js'
+import { openLog } from '../../../src/core/storage/log.js'
+import type { FakeChain } from '../fake-chain.js'
+import { fakeContracts } from '../fake-world.js'
+import { SimFiles, SimHost, seededRandom } from '../sim-files.js'
+import type { History } from './history.js'
+import type { Script } from './script.js'
+import type { SimTime } from './time.js'
+
+const store = '/data/store'
+
+export interface Call {
+  readonly method: string
+  readonly path: string
+  readonly body: string | undefined
+}
+
+interface Life {
+  isAlive: boolean
+  readonly ledger: Ledger
+  readonly pipeline: Pipeline
+  readonly view: LiveView
+  readonly gateway: Gateway
+  readonly desk: Desk
+}
+
+export interface GatewayProcess {
+  readonly disk: SimFiles
+  /** What it remembers, while it runs. */
+  ledger(): Ledger | undefined
+  /** Starts it where it is down; what keeps it from starting is left to the next try. True where it runs then. */
+  up(): Promise<boolean>
+  /** Looks at the chain and takes a step; nothing where it is down. */
+  turn(): Promise<void>
+  /** TransportError: nobody listens, or it died meanwhile. */
+  handle(call: Call): Promise<{ readonly status: number; readonly headers: Headers; readonly text: string }>
+  act(name: ActName, body: unknown): Promise<void>
+  /** Ends a process that its store has failed (R10). */
+  endIfBroken(): void
+  /** SIGKILL, and where a seed is given a power cut. */
+  crash(power: number | undefined): void
+  /** What a power cut leaves where the disk's next fault kills. */
+  powerAtDeath: number | undefined
+}
+
+export interface GatewaySimParts {
+  readonly script: Script
+  readonly time: SimTime
+  readonly chain: FakeChain
+  readonly history: History
+  readonly executor: Signer
+  readonly proposers: readonly Address[]
+  readonly genesisHash: Hex
+}
+
+const config = (script: Script) =>
+  parseConfig(
+    {
+      chain: {
+        id: fakeContracts.chainId,
+        rpc_urls: ['http://127.0.0.1:1'],
+        permit2: fakeContracts.permit2,
+        signed_proposer: fakeContracts.signedProposer,
+        oracles: fakeContracts.oracles,
+        requesters: fakeContracts.requesters,
+        tokens: fakeContracts.tokens,
+        confirmations: script.confirmations,
+      },
+      budget: { per_ip_items: 1_000_000, global_items: 1_000_000 },
+    },
+    'simulation',
+  )
+
+const never = <T>() => new Promise<T>(() => undefined)
+
+export function createGatewayProcess(parts: GatewaySimParts): GatewayProcess {
+  const { script, time, chain, history, executor } = parts
+  const disk = new SimFiles()
+  disk.isTraced = false
+  const host = new SimHost()
+  const settings = { chainId: fakeContracts.chainId, genesisHash: parts.genesisHash, allowlist: parts.proposers, admissionEnabled: true }
+  const gatewayConfig = config(script)
+  let processes = 0
+  let life: Life | undefined
+  let isBroken = false
+  let deathSeed: number | undefined
+  let turning: Promise<void> | undefined
+
+  /** The chain as this process reaches it; what it hands over has to be durable first (R1, R15). */
+  const chainOf = (isAlive: () => boolean): Chain => {
+    const gated: Record<string, unknown> = {}
+    for (const [name, method] of Object.entries(chain)) {
+      if (typeof method !== 'function') continue
+      gated[name] = async (...args: readonly unknown[]) => {
+        if (!isAlive()) return never()
+        if (name === 'send' && !disk.holdsDurably(String(args[0]))) history.fault('R15: a transaction was sent whose bytes are not durable')
+        try {
+          return await Reflect.apply(method, chain, args)
+        } finally {
+          if (!isAlive()) await never()
+        }
+      }
+    }
+    return gated as unknown as Chain
+  }
+
+  const end = (pid: number) => {
+    if (life) life.isAlive = false
+    life = undefined
+    isBroken = false
+    turning = undefined
+    host.kill(pid)
+    if (deathSeed === undefined) return
+    disk.crash(deathSeed)
+    host.reboot()
+    deathSeed = undefined
+    history.count('power cuts')
+  }
+
+  /** A file system call may end the process at any time. */
+  const watch = (pid: number, mine: { isAlive: boolean }) =>
+    disk.death().then(() => {
+      if (!mine.isAlive) return
+      mine.isAlive = false
+      history.count('gateway deaths')
+      if (deathSeed === undefined) deathSeed = self.powerAtDeath
+      self.powerAtDeath = undefined
+      end(pid)
+    })
+
+  const start = async (): Promise<boolean> => {
+    const pid = ++processes
+    const mine = { isAlive: true }
+    const isAlive = () => mine.isAlive
+    const death = watch(pid, mine)
+    const opening = open(pid, isAlive, mine)
+    const opened = await Promise.race([opening, death.then(() => undefined)]).catch((error: unknown) => {
+      if (!(error instanceof StorageError)) throw error
+      if (error.code === 'store_damaged' || error.code === 'store_too_new') history.fault(`R11: ${error.code}: ${error.detail}`)
+      return undefined
+    })
+    if (opened === undefined) {
+      opening.catch(() => undefined) // heard of above, or of a process that is no more
+      if (mine.isAlive) disk.kill()
+      mine.isAlive = false
+      end(pid)
+      return false
+    }
+    life = Object.assign(mine, opened)
+    history.count('gateway starts')
+    return true
+  }
+
+  const open = async (pid: number, isAlive: () => boolean, mine: { isAlive: boolean }): Promise<Omit<Life, 'isAlive'>> => {
+    const clock = time.clockOf('gateway', isAlive)
+    const random = seededRandom(script.seed * 1_000 + pid)
+    const files = disk.process()
+    const lock = await acquireLock({ files, liveness: host.liveness(pid), random }, store, 'serve')
+    const fold = foldLedger()
+    const log = await openLog(
+      { files, clock, hash: systemHash },
+      store,
+      { format: storeFormat, knownKinds: knownKind, fence: () => lock.fence(), segmentBytes: script.segmentBytes },
+      fold.onRecord,
+    )
+    log.onFailure(() => {
+      if (mine.isAlive) isBroken = true
+    })
+    const ledger = await openLedger({ clock, random }, log, fold.state, settings)
+    await history.follow(ledger, fold.state.entries.keys())
+    const gated = chainOf(isAlive)
+    const entries: readonly RegistryEntry[] = []
+    const view = createChainView({ clock, chain: gated }, fakeContracts, ledger, {
+      maxHeadAgeSeconds: gatewayConfig.chain.max_head_age_seconds,
+      entries,
+    })
+    const pipeline = createPipeline({
+      ports: { clock, random },
+      ledger,
+      view,
+      chain: gated,
+      signer: executor,
+      contracts: fakeContracts,
+      config: gatewayConfig,
+    })
+    const gateway = createGateway({ ports: { clock, random, hash: systemHash }, config: gatewayConfig, ledger, view, pipeline })
+    const desk = createDesk({
+      clock,
+      ledger,
+      configured: entries,
+      isKnown: async () => true,
+      compact: async (sinceMs) => {
+        await compactLedger(log, fold.state, sinceMs)
+        return { before: 0, after: 0 }
+      },
+    })
+    await view.poll()
+    return { ledger, pipeline, view, gateway, desk }
+  }
+
+  const step = async (now: Life): Promise<void> => {
+    const work = now.view.poll().then(() => now.pipeline.step())
+    try {
+      await Promise.race([work, died(now)])
+    } catch (error) {
+      if (!now.isAlive) return
+      if (!(error instanceof StorageError)) throw error
+      // The store takes no more writes: whoever owns it ends the process (R10).
+      isBroken = true
+    }
+  }
+
+  const died = (now: Life): Promise<void> => (now.isAlive ? disk.death() : Promise.resolve())
+
+  const self: GatewayProcess = {
+    disk,
+    powerAtDeath: undefined,
+    ledger: () => life?.ledger,
+    up: async () => life !== undefined || (await start()),
+    turn() {
+      const now = life
+      if (now === undefined) return Promise.resolve()
+      turning ??= step(now).finally(() => {
+        if (life === now) turning = undefined
+      })
+      return turning
+    },
+    async handle({ method, path, body }) {
+      const now = life
+      if (now === undefined) throw new TransportError('connect', 'ECONNREFUSED', 'nobody listens')
+      const request = new Request('http://gateway.test/', {
+        method,
+        headers: body === undefined ? {} : { 'content-type': 'application/json' },
+        ...(body === undefined ? {} : { body }),
+      })
+      const work = now.gateway.handle(request, { address: '192.0.2.1', target: path, method }).then(async (answer) => ({
+        status: answer.status,
+        headers: answer.headers,
+        text: await answer.text(),
+      }))
+      const answer = await Promise.race([work, died(now)])
+      if (answer === undefined || !now.isAlive) throw new TransportError('exchange', 'ECONNRESET', 'the gateway died')
+      return answer
+    },
+    async act(name, body) {
+      const now = life
+      if (now === undefined) return
+      try {
+        await Promise.race([now.desk.run(name, body), died(now)])
+      } catch (error) {
+        if (!(error instanceof ProposerError)) throw error
+        history.count('operator acts refused')
+      }
+    },
+    endIfBroken() {
+      if (isBroken) self.crash(undefined)
+    },
+    crash(power) {
+      deathSeed = power
+      if (life) life.isAlive = false
+      disk.kill()
+      end(processes)
+    },
+  }
+  return self
+}

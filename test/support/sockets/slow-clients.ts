@@ -1,0 +1,111 @@
+/** A thousand clients who keep a connection and give or take next to nothing. */
+import { connect, type Socket } from 'node:net'
+import { performance } from 'node:perf_hooks'
+import { setTimeout as after } from 'node:timers/promises'
+
+/** What one kind sends at first, and once a second from then on. */
+interface Kind {
+  readonly first: string
+  readonly drip?: string
+  /** Never reads what it is sent, the end included: the server's own count of sockets tells that. */
+  readonly isDeaf?: true
+}
+
+const head = (method: string, path: string, rest = '') => `${method} ${path} HTTP/1.1\r\nHost: a\r\n${rest}`
+const whole = (path: string) => `${head('GET', path)}\r\n`
+
+export const slowKinds = {
+  'slow headers': { first: head('GET', '/healthz', 'X-Slow: '), drip: 'a' },
+  'slow body': {
+    first: head('POST', '/propose/batch', 'Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n{'),
+    drip: ' ',
+  },
+  'slow reader': { first: whole('/openapi.json').repeat(30), isDeaf: true },
+  'silent from the start': { first: '' },
+  'silent after a call': { first: whole('/healthz') },
+} as const satisfies Record<string, Kind>
+export type SlowKind = keyof typeof slowKinds
+
+export interface SlowClients {
+  /** Milliseconds from connecting to the end, of those that the server has ended, by kind. */
+  readonly lived: Readonly<Record<SlowKind, readonly number[]>>
+  readonly open: number
+  /** Most that were open at once. */
+  readonly most: number
+  /** From now on none comes back when it is cut off. */
+  letGo(): void
+  close(): void
+}
+
+/** Opened so many at a time, so that the test's own process stays able to measure. */
+const atOnce = 25
+const pauseMs = 20
+
+/** Opens so many of each kind; each comes back when the server has cut it off, until `letGo`. Resolves once all have been opened. */
+export async function openSlowClients(port: number, counts: Readonly<Record<SlowKind, number>>): Promise<SlowClients> {
+  const sockets = new Map<Socket, Kind>()
+  const lived: Record<SlowKind, number[]> = {
+    'slow headers': [],
+    'slow body': [],
+    'slow reader': [],
+    'silent from the start': [],
+    'silent after a call': [],
+  }
+  const returning: SlowKind[] = []
+  let most = 0
+  let isOn = true
+  let closed = false
+
+  const open = (name: SlowKind): void => {
+    const kind: Kind = slowKinds[name]
+    let startedMs = performance.now()
+    const socket = connect({ host: '127.0.0.1', port })
+    sockets.set(socket, kind)
+    most = Math.max(most, sockets.size)
+    socket.on('connect', () => {
+      startedMs = performance.now()
+      socket.write(kind.first)
+    })
+    if (kind.isDeaf) socket.pause()
+    else socket.resume()
+    // However it ends, `close` follows.
+    socket.on('error', () => undefined)
+    socket.on('close', () => {
+      sockets.delete(socket)
+      if (closed) return
+      lived[name].push(performance.now() - startedMs)
+      if (isOn) returning.push(name)
+    })
+  }
+  const drip = setInterval(() => {
+    for (const [socket, { drip: more }] of sockets) if (more !== undefined && socket.writable) socket.write(more)
+  }, 1_000)
+
+  // Hundreds that come back in one moment overflow the queue of the listening socket, and the kernel then keeps some of them for seconds.
+  const back = setInterval(() => {
+    for (const name of returning.splice(0, atOnce)) if (isOn) open(name)
+  }, pauseMs)
+  const all = (Object.keys(counts) as SlowKind[]).flatMap((name) => Array.from({ length: counts[name] }, () => name))
+  for (let at = 0; at < all.length; at += atOnce) {
+    for (const name of all.slice(at, at + atOnce)) open(name)
+    await after(pauseMs)
+  }
+  return {
+    lived,
+    get open() {
+      return sockets.size
+    },
+    get most() {
+      return most
+    },
+    letGo() {
+      isOn = false
+    },
+    close() {
+      closed = true
+      clearInterval(drip)
+      clearInterval(back)
+      for (const socket of sockets.keys()) socket.destroy()
+    },
+  }
+}

@@ -1,0 +1,136 @@
+/** A whole gateway with chain, pipeline and executor in memory, and the conformance checks against it; between them stands what is wrong. */
+import { keccak256 } from 'viem'
+import { withBudget } from '../../../src/core/client/budget/budgeted-client.js'
+import { createPlanner } from '../../../src/core/client/budget/planner.js'
+import { type BenchParts, createBench } from '../../../src/core/client/conformance/bench.js'
+import { createProbe } from '../../../src/core/client/conformance/probe.js'
+import type { Rule } from '../../../src/core/client/conformance/rule.js'
+import { type Check, rules, runRules } from '../../../src/core/client/conformance/run.js'
+import { openJournal } from '../../../src/core/client/journal/journal.js'
+import { createGatewayClient } from '../../../src/core/client/sending/gateway-client.js'
+import { parseConfig } from '../../../src/core/gateway/config.js'
+import { createGateway } from '../../../src/core/gateway/gateway.js'
+import type { Ledger } from '../../../src/core/gateway/ledger/ledger.js'
+import type { Chain, Clock, Fetch, Hex, Signer } from '../../../src/core/ports.js'
+import { type RecoverPublicKey, recoverWithNoble } from '../../../src/core/protocol/signature.js'
+import { toHex } from '../../../src/core/protocol/witness.js'
+import { sha256 } from '../client-world.js'
+import { questionText } from '../fake-events.js'
+import { fakeContracts } from '../fake-world.js'
+import { createPipelineWorld } from '../pipeline-world.js'
+import { SimFiles, SimHost, seededRandom } from '../sim-files.js'
+
+/** Stands between client and gateway. */
+export type Wrong = (request: Request, next: (request: Request) => Promise<Response>) => Promise<Response>
+
+export interface WrongWorld {
+  readonly parts: BenchParts
+  /** The gateway as a client reaches it. */
+  readonly fetch: Fetch
+  /** What the gateway holds. */
+  readonly ledger: Ledger
+  readonly chain: Chain
+  /** Of the first wallet, in hex. */
+  readonly key: Hex
+  run(chosen?: readonly Rule[]): Promise<readonly Check[]>
+}
+
+const names = ['one', 'two', 'three', 'four', 'five']
+const withoutHalf = 'res_data: p1: 0, p2: 1. Where p1 corresponds to No, p2 to Yes.'
+const base = 'http://localhost:8787'
+/** A few windows for a whole run, and one that is soon overrun. */
+const budget = { window_seconds: 10, per_ip_items: 350, global_items: 100_000 }
+
+/** Worlds are the same but for what is wrong, and so are most of their signatures: they are made and looked at once a process. */
+const keys = new Map<string, Uint8Array | undefined>()
+const signatures = new Map<string, Promise<Hex>>()
+const recover: RecoverPublicKey = (digest, compact, parity) => {
+  const name = `${toHex(digest)} ${toHex(compact)} ${parity}`
+  if (!keys.has(name)) keys.set(name, recoverWithNoble(digest, compact, parity))
+  return keys.get(name)
+}
+const remembered = (signer: Signer): Signer => ({
+  address: signer.address,
+  signDigest(digest) {
+    const name = `${signer.address} ${digest}`
+    const known = signatures.get(name) ?? signer.signDigest(digest)
+    signatures.set(name, known)
+    return known
+  },
+})
+
+/** A world with five open questions and two wallets, of which every check can have what it needs. */
+export async function openWrongWorld(
+  wrong: Wrong = (request, next) => next(request),
+  may: Partial<BenchParts['may']> = {},
+): Promise<WrongWorld> {
+  const texts = names.map((name) => questionText(name, withoutHalf))
+  const entries = texts.map((text, index) => ({ questionId: keccak256(text), slug: `question-${names[index]}` }))
+  const world = await createPipelineWorld({ entries })
+  for (const name of names) await world.question(name, withoutHalf)
+  const wallets = [world.proposer(0), world.proposer(1)].map(remembered)
+  await world.ledger.commit(wallets.map(({ address }) => ({ kind: 'allowlist.set', address, allowed: true, reason: 'test' }) as const))
+  const config = parseConfig(
+    {
+      chain: {
+        id: fakeContracts.chainId,
+        rpc_urls: ['http://127.0.0.1:1'],
+        permit2: fakeContracts.permit2,
+        signed_proposer: fakeContracts.signedProposer,
+        oracles: fakeContracts.oracles,
+        requesters: fakeContracts.requesters,
+        tokens: fakeContracts.tokens,
+      },
+      budget,
+    },
+    'test',
+  )
+  const ports = { clock: world.clock, random: world.random, hash: sha256 }
+  const gateway = createGateway({ ports, config, ledger: world.ledger, view: world.view, recover, breathe: async () => undefined })
+  const peer = { address: '192.0.2.1' }
+  const fetch: Fetch = async (input, init) => wrong(new Request(input, init), (request) => gateway.handle(request, peer))
+
+  const clock: Clock = {
+    nowMs: world.clock.nowMs,
+    monotonicMs: world.clock.monotonicMs,
+    // What the client waits for happens meanwhile; a block is two seconds.
+    sleep: (ms) => world.pass(Math.max(1, Math.ceil(ms / 2_000))),
+  }
+  const clientPorts = {
+    clock,
+    random: seededRandom(7),
+    hash: sha256,
+    files: new SimFiles().process(),
+    liveness: new SimHost().liveness(1),
+  }
+  const journal = openJournal(clientPorts, '/home')
+  const planner = createPlanner(clientPorts, '/home', base)
+  const probe = createProbe({ fetch, base, clock, planner })
+  const parts: BenchParts = {
+    ports: clientPorts,
+    journal,
+    probe,
+    gateway: withBudget(createGatewayClient({ fetch: probe.fetch, baseUrl: base, clock }), planner),
+    trust: {
+      chain_id: fakeContracts.chainId,
+      permit2: fakeContracts.permit2,
+      signed_proposer: fakeContracts.signedProposer,
+      oracles: [...fakeContracts.oracles],
+      requesters: [...fakeContracts.requesters],
+      tokens: [...fakeContracts.tokens],
+      slugs: Object.fromEntries(entries.map(({ questionId, slug }) => [slug, questionId])),
+    },
+    wallets,
+    questions: entries,
+    may: { admit: true, execute: true, overrun: true, ...may },
+  }
+  const { ledger, chain } = world
+  return {
+    parts,
+    fetch,
+    ledger,
+    chain,
+    key: `0x${'02'.repeat(32)}`,
+    run: (chosen = rules) => runRules(createBench(parts), chosen, () => undefined),
+  }
+}

@@ -1,0 +1,224 @@
+/** What the program tells of itself: help, manual page, grammar of completion, guesses, and the page of `proposer` alone. */
+import { spawnSync } from 'node:child_process'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Command } from 'commander'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { describe as described } from '../../src/commands/completion/describe.js'
+import { type CommandGrammar, grammar, namesOf, placeholderOf } from '../../src/commands/completion/grammar.js'
+import { manualPage } from '../../src/commands/completion/manual.js'
+import { verbs, wholeProgram } from '../../src/commands/program.js'
+import { nearest } from '../../src/commands/view/guess.js'
+import { fakeContext, run, temporaryHome } from '../support/cli.js'
+import { candidates, identifiers, liveIn, signatureMark, urlSecret, word } from '../support/lived-home.js'
+
+const root = join(import.meta.dirname, '..', '..')
+const program = () => wholeProgram(fakeContext('/nowhere').context)
+
+let home: Awaited<ReturnType<typeof temporaryHome>>
+beforeEach(async () => {
+  home = await temporaryHome()
+})
+afterEach(() => home.remove())
+
+/** Every command below the program, with its path. */
+function all(command: Command, path: readonly string[] = []): readonly (readonly [path: readonly string[], command: Command])[] {
+  return command.commands.flatMap((child) => [[[...path, child.name()], child] as const, ...all(child, [...path, child.name()])])
+}
+
+/** The help with what is added behind it. */
+function helpOf(command: Command): string {
+  const written: string[] = []
+  command.configureOutput({ writeOut: (text) => written.push(text) }).outputHelp()
+  return written.join('')
+}
+
+describe('contract §6: help', () => {
+  test('of every command has examples', async () => {
+    const commands = all(await program())
+    expect(commands.length).toBeGreaterThan(60)
+    const without = commands.filter(([, command]) => !/\nExamples?:\n {2}\S/.test(helpOf(command))).map(([path]) => path.join(' '))
+    expect(without).toEqual([])
+  })
+
+  test('shows examples of that very command, or of those below it, with flags that they take', async () => {
+    const wrong: string[] = []
+    for (const [path, command] of all(await program())) {
+      const examples = helpOf(command)
+        .split(/\nExamples?:\n/)[1]
+        ?.split('\n\n')[0]
+        ?.split('\n')
+      const own = examples?.filter((line) => line.includes(`proposer ${path[0]}`)) ?? []
+      if (!own.some((line) => line.includes(`proposer ${path.join(' ')}`))) wrong.push(`${path.join(' ')}: no example of its own`)
+      for (const line of own) wrong.push(...unknownFlags(line).map((flag) => `${path.join(' ')}: ${flag}`))
+    }
+    expect(wrong).toEqual([])
+    expect(unknownFlags('  proposer poll --all --nonsense')).toEqual(['--nonsense'])
+  })
+
+  test('exit 2 for the help of a command that is not there, and the near one is named', async () => {
+    for (const argv of [
+      ['help', 'sbumit'],
+      ['sbumit', '--help'],
+    ]) {
+      const ran = await run(home.path, argv)
+      expect(ran).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining('Did you mean submit?') })
+    }
+  })
+})
+
+/** Flags of an example, up to a pipe or a comment, that no command on its way has. */
+function unknownFlags(line: string): string[] {
+  const words = (/\bproposer (.*?)(?: [|#>]|$)/.exec(line)?.[1] ?? '').split(' ')
+  let at: CommandGrammar = grammar
+  const flags = [...grammar.flags]
+  for (const one of words) {
+    const next = Object.hasOwn(at.commands, one) ? at.commands[one] : undefined
+    if (next === undefined) continue
+    at = next
+    flags.push(...next.flags)
+  }
+  // `devchain` alone is `devchain start`.
+  flags.push(...(at.commands.start?.flags ?? []))
+  return words.filter((one) => one.startsWith('-') && one !== '-' && !flags.some((flag) => namesOf(flag).includes(one.split('=')[0] ?? '')))
+}
+
+describe('what `npm run manual` writes is up to date', () => {
+  test('the grammar of completion is that of the commands', async () => {
+    expect(grammar).toEqual(described(await program()))
+  })
+
+  test('the manual page is the text of the help', async () => {
+    const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string }
+    expect(readFileSync(join(root, 'man', 'proposer.1'), 'utf8')).toBe(manualPage(await program(), version))
+  })
+
+  const formatter = 'groff'
+  test.runIf(spawnSync(formatter, ['--version']).status === 0)('groff has no complaint about the page, and it reads as plain text', () => {
+    const made = spawnSync(formatter, ['-man', '-Tutf8', '-ww', '-P-c', '-P-b', '-P-o', '-P-u', join(root, 'man', 'proposer.1')], {
+      encoding: 'utf8',
+      env: { PATH: process.env.PATH, MANWIDTH: '80' },
+    })
+    expect(made.stderr).toBe('')
+    expect(made.stdout).toContain('proposer - propose answers to oracle questions')
+    for (const name of Object.keys(verbs)) expect(made.stdout).toMatch(new RegExp(`^ {3}proposer ${name} `, 'm'))
+    expect(made.stdout).toContain('proposer operator allow 0x8ba1f109551bd432803012645ac136ddd64dba72 --reason "contract signed"')
+    expect(made.stdout).toMatch(/--until <validated\|selected\|submitted\|confirmed\|indexed>/)
+    expect(made.stdout).toMatch(/EXIT STATUS[\s\S]* {3}6 +The outcome is unknown/)
+    expect(made.stdout).not.toMatch(/\\\(|\\\[u/)
+  })
+})
+
+describe('contract §6: a mistyped word is guessed, exit 2', () => {
+  test.each([
+    [['sbumit'], 'submit'],
+    [['operator', 'candidats', 'list'], 'candidates'],
+    [['operator', 'candidates', 'lst'], 'list'],
+    [['candidates', 'list'], 'operator candidates'],
+    [['explain'], 'operator candidates explain'],
+    [['funds', 'aprove'], 'approve'],
+    [['devchain', 'strat'], 'start'],
+    [['poll', '--al'], '--all'],
+    [['poll', '--accuont', 'hot'], '--account'],
+    [['operator', 'candidates', 'list', '--status', 'execued'], 'executed'],
+    [['batch', 'sign', 'f', '--format', 'cvs'], 'csv'],
+    [['completion', 'bsah'], 'bash'],
+    [['sign', 'x', '--outcome', 'P1'], 'p1'],
+  ])('%j: did you mean %s?', async (argv, meant) => {
+    const ran = await run(home.path, [...argv, '--gateway', 'http://127.0.0.1:9', '--json'])
+    expect([ran.code, ran.stdout]).toEqual([2, ''])
+    const { error } = JSON.parse(ran.stderr) as { error: { hint: string } }
+    expect(error.hint.toLowerCase()).toContain(`did you mean ${meant}?`)
+  })
+
+  test.each([[['demo', 'zzz']], [['zzzzzz']], [['batch', 'sign', 'f', '--format', 'pdf-file']]])(
+    '%j: nothing near, no guess',
+    async (argv) => {
+      const ran = await run(home.path, argv)
+      expect(ran.code).toBe(2)
+      expect(ran.stderr).not.toContain('Did you mean')
+      expect(ran.stderr).toContain('--help`')
+    },
+  )
+
+  test('the nearest by letters put in, left out, changed or swapped, all of them where they are level', () => {
+    expect(nearest('valdiated', ['validated', 'selected'])).toEqual(['validated'])
+    expect(nearest('p', ['p1', 'p2', 'json'])).toEqual(['p1', 'p2'])
+    expect(nearest('CSV', ['csv'])).toEqual(['csv'])
+    expect(nearest('x', ['json'])).toEqual([])
+    expect(nearest('', ['json'])).toEqual([])
+  })
+})
+
+describe('contract §6: `proposer` alone tells what to do next, exit 0', () => {
+  const page = async (env: Record<string, string> = {}) => {
+    const ran = await run(home.path, [], { env })
+    expect([ran.code, ran.stderr]).toEqual([0, ''])
+    return ran.stdout
+  }
+  /** The commands it shows are there, with their flags. */
+  const commandsOf = (text: string) =>
+    [...text.matchAll(/proposer [a-z-]+.*/g)].map(([line]) => line).filter((line) => !line.includes('--help'))
+
+  test('nothing set up: the demo, and the commands that set up', async () => {
+    const text = await page()
+    expect(text).toContain('See it work first:   proposer demo')
+    for (const command of ['account new <name>', 'trust init --from <file>', 'config set gateway <url>', 'doctor', 'serve --dev']) {
+      expect(text).toContain(`proposer ${command}`)
+    }
+    expect(text.split('\n').filter((line) => line.length > 80 && !line.includes(home.path))).toEqual([])
+  })
+
+  test('partly set up: what is there, and the command for what is missing', async () => {
+    mkdirSync(join(home.path, 'keystores'))
+    writeFileSync(join(home.path, 'keystores', 'hot.json'), '{}')
+    const text = await page({ PROPOSER_GATEWAY: `https://user:${urlSecret}@gateway.example` })
+    expect(text).toMatch(/missing {2}a key +proposer config set account hot/)
+    expect(text).toMatch(/missing {2}the contracts +proposer trust init --from <file>/)
+    expect(text).toMatch(/ok {7}the gateway +https:\/\/gateway\.example/)
+    expect(text).not.toContain(urlSecret)
+    expect(text).toContain('Nothing is open in the journal')
+    expect(await page({ PROPOSER_ACCOUNT: 'cold', PROPOSER_PROFILE: 'polygon' })).toMatch(
+      /a key +proposer account new cold\n.*the contracts +proposer trust init --profile polygon --signed-proposer <address>/,
+    )
+    expect(await page({ PROPOSER_ACCOUNT: 'hot', PROPOSER_PROFILE: 'dev' })).toMatch(
+      /ok {7}a key +the keystore hot\n.*built in, profile dev/,
+    )
+  })
+
+  test('something open: each kind with the one command for it, gravest first, and no secret', async () => {
+    await liveIn(home.path)
+    const text = await page({ PROPOSER_KEY_FILE: './key' })
+    expect(text.slice(text.indexOf('Open in'), text.indexOf('Check it'))).toBe(
+      [
+        'Open in the journal:',
+        '  proposer replay --all',
+        '      2 may not have arrived: send the same bytes again',
+        `  proposer reconcile ${word(5)}`,
+        '      1 met a conflict',
+        `  proposer submit ${identifiers.signed} --outcome p1`,
+        '      1 signed and never sent',
+        '  proposer poll --all',
+        '      1 admitted: follow to the end',
+        '',
+        '',
+      ].join('\n'),
+    )
+    expect(commandsOf(text).flatMap(unknownFlags)).toEqual([])
+    expect(text).not.toMatch(new RegExp(`${signatureMark}|${urlSecret}|${candidates.sunny}`))
+  })
+
+  test('R24: it changes nothing, and what is damaged is told with its remedy', async () => {
+    writeFileSync(join(home.path, 'config.json'), 'no json')
+    const text = await page()
+    expect(text).toContain('config.json is not a JSON object')
+    expect(text).toContain('proposer config set')
+    expect(readFileSync(join(home.path, 'config.json'), 'utf8')).toBe('no json')
+  })
+})
+
+test('a flag of the grammar knows its names and what stands for its value', () => {
+  expect(namesOf({ flags: '-o, --output <file>', summary: '' })).toEqual(['-o', '--output'])
+  expect(placeholderOf({ flags: '-o, --output <file>', summary: '' })).toBe('file')
+  expect(placeholderOf({ flags: '--all', summary: '' })).toBeUndefined()
+})

@@ -1,0 +1,59 @@
+import { expect, test } from 'vitest'
+import type { NewCandidate } from '../../src/core/gateway/ledger/ledger.js'
+import { knownKind } from '../../src/core/gateway/ledger/state.js'
+import { foldLedger, openLedger } from '../../src/core/gateway/ledger/store.js'
+import { systemClock, systemRandom } from '../../src/core/io/clock.js'
+import type { RecordLog } from '../../src/core/storage/log.js'
+import { settings } from '../contract/ledger.js'
+import { newMemoryStore, openMemoryLog } from '../support/memory-log.js'
+
+const candidate: NewCandidate = {
+  identity: 'a'.repeat(32),
+  round: { key: 'r', questionId: '0x1', oracle: '0xa', requester: '0xb', identifier: '0xc', timestamp: '100', ancillaryHash: '0xd' },
+  proposer: '0xe1',
+  price: '0',
+  amount: '750',
+  nonce: '1',
+  deadline: '2000',
+  signature: '0xab',
+  digest: '0xcd',
+}
+
+/** A log whose appends become durable only when they are let. */
+function gatedLog(log: RecordLog): { readonly log: RecordLog; release(): void; hold(): void } {
+  let gate = Promise.resolve()
+  let open: () => void = () => undefined
+  return {
+    log: {
+      ...log,
+      async append(records, onDurable) {
+        await gate
+        return log.append(records, onDurable)
+      },
+    },
+    hold() {
+      gate = new Promise((resolve) => {
+        open = resolve
+      })
+    },
+    release: () => open(),
+  }
+}
+
+test('R1, R2: a copy in flight is answered only once the first one is durable', async () => {
+  const fold = foldLedger()
+  const { log, hold, release } = gatedLog(openMemoryLog(newMemoryStore(), knownKind, fold.onRecord))
+  const ledger = await openLedger({ clock: systemClock, random: systemRandom }, log, fold.state, settings)
+  hold()
+  const answered: string[] = []
+  const copies = [1, 2, 3].map(async (n) => {
+    const answer = await ledger.admit(candidate)
+    answered.push(`${n} ${answer.kind}`)
+  })
+  // Long enough for every promise that waits for nothing.
+  await new Promise((resolve) => setImmediate(resolve))
+  expect(answered).toEqual([])
+  release()
+  await Promise.all(copies)
+  expect([...answered].sort()).toEqual(['1 admitted', '2 replayed', '3 replayed'])
+})

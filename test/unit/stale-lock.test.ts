@@ -1,0 +1,40 @@
+import { mkdtemp, rm, utimes } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { systemRandom } from '../../src/core/io/clock.js'
+import { systemFiles } from '../../src/core/io/files.js'
+import { systemLiveness } from '../../src/core/io/liveness.js'
+import { acquireLock } from '../../src/core/storage/lock.js'
+
+test('R12, R13: a lock is judged by who listens, never by its age', async () => {
+  const base = await mkdtemp(join(tmpdir(), 'lock-age-'))
+  const liveness = systemLiveness()
+  const listeners: { close(): Promise<void> }[] = []
+  // A process that is killed closes its socket and releases nothing.
+  const mortal = {
+    ...liveness,
+    async listen(path: string) {
+      const listener = await liveness.listen(path)
+      listeners.push(listener)
+      return listener
+    },
+  }
+  const ports = { files: systemFiles, random: systemRandom, liveness: mortal }
+  try {
+    const old = join(base, 'old')
+    const held = await acquireLock(ports, old, 'the first')
+    const longAgo = new Date(Date.now() - 365 * 86_400_000)
+    await utimes(join(old, 'LOCK.1'), longAgo, longAgo)
+    await expect(acquireLock(ports, old, 'the second')).rejects.toMatchObject({ code: 'store_locked' })
+    await held.release()
+
+    const fresh = join(base, 'fresh')
+    await acquireLock(ports, fresh, 'the first')
+    await listeners.at(-1)?.close()
+    expect((await acquireLock(ports, fresh, 'the second')).epoch).toBe(2)
+  } finally {
+    for (const listener of listeners) await listener.close().catch(() => undefined) // closed already
+    await rm(base, { recursive: true, force: true })
+  }
+})
