@@ -139,7 +139,9 @@ describe('what is in it', () => {
     if (held === undefined) throw new Error('nothing was signed')
     // Another nonce than its bytes have (R7), which nobody has reserved (R6).
     const id = journal.nextId()
-    await journal.append([{ kind: 'signed', data: { ...held.signed, id, terms: { ...held.signed.terms, nonce: '7' } } }])
+    // Later than the other one, which the bundle tells first.
+    const later = { ...held.signed, id, signedAtMs: held.signed.signedAtMs + 1 }
+    await journal.append([{ kind: 'signed', data: { ...later, terms: { ...later.terms, nonce: '7' } } }])
     await journal.close()
     const document = documentOf(await bundle('--json'))
     expect(document.journal).toMatchObject({ sound: false, authorizations: [{ journal_id: held.id }, { journal_id: id, nonce: '7' }] })

@@ -1,5 +1,6 @@
 /** Typed data in the hands of a wallet outside: nonce and question stay held, whoever dies or comes second (R6, R8). */
 import { describe, expect, test } from 'vitest'
+import { submitAuthorization } from '../../src/core/client/sending/sending.js'
 import { authorize, type Intent, offerTypedData } from '../../src/core/client/signing/authorize.js'
 import { bringIn, importSignature, walletTypedData } from '../../src/core/client/signing/outside.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
@@ -78,6 +79,19 @@ describe('typed data given out', () => {
     const view = await reading(world)
     expect(view.authorizations).toHaveLength(1)
     expect(view.offers).toEqual([])
+  })
+
+  test('R4: what another process signed for our offer is on our own record before we send it', async () => {
+    const world = makeWorld()
+    const [giver, bringer] = [world.run(), world.run()]
+    const { offer } = await world.clock.drive(offerTypedData(giver.parts, giver.intent))
+    const signature = await key.signDigest(offer.offered.digest as Hex)
+    const brought = importSignature(bringer.parts, { identifier: giver.intent.identifier }, signature)
+    const { authorization } = await world.clock.drive(brought)
+    expect(giver.journal.hasSigned(authorization.id)).toBe(false)
+    expect(await world.clock.drive(submitAuthorization(giver.parts, authorization))).toMatchObject({ outcome: 'accepted' })
+    // One line of the process that brought it in, one of the process that sent it.
+    expect(world.sim.durableLines(authorization.signed.sha256).filter((line) => line.includes('"k":"signed"'))).toHaveLength(2)
   })
 
   test('R8: an offer that replaced an authorization and was given up leaves the authorization as it was', async () => {

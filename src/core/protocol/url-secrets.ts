@@ -49,7 +49,8 @@ function patternOf(secret: string): string {
   return secret.length >= anywhereAtLeast ? literal : `(?<![\\p{L}\\p{N}])${literal}(?![\\p{L}\\p{N}])`
 }
 
-function decoded(text: string): string {
+/** Percent-decoded; the text itself where it is not well-formed. */
+export function decoded(text: string): string {
   try {
     return decodeURIComponent(text)
   } catch {
@@ -58,4 +59,5 @@ function decoded(text: string): string {
   }
 }
 
-const base64Of = (text: string): string => btoa(String.fromCharCode(...new TextEncoder().encode(text)))
+/** Base64 of the text's UTF-8. */
+export const base64Of = (text: string): string => btoa(String.fromCharCode(...new TextEncoder().encode(text)))

@@ -128,8 +128,9 @@ export const plantedBugs: readonly PlantedBug[] = [
     file: 'src/core/client/sending/attempt.ts',
     edits: [
       {
-        find: "  await journal.append(foreign ? [{ kind: 'signed', data: signed }, start] : [start])\n",
-        replace: "  void journal.append(foreign ? [{ kind: 'signed', data: signed }, start] : [start]).catch(() => undefined)\n",
+        find: "  await journal.append(journal.hasSigned(id) ? [start] : [{ kind: 'signed', data: signed }, start])\n",
+        replace:
+          "  void journal.append(journal.hasSigned(id) ? [start] : [{ kind: 'signed', data: signed }, start]).catch(() => undefined)\n",
       },
     ],
     caughtBy: { file: 'test/crash/client-journal.test.ts', title: 'R10: a sync that fails before the attempt sends nothing' },

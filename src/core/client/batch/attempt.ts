@@ -57,9 +57,8 @@ export async function attemptBatch(
       ...(batch === undefined ? {} : { batch }),
     },
   }
-  // Lines of another run may be in the page cache only.
-  const foreign = authorizations.filter(({ id }) => !id.startsWith(`${journal.token}-`))
-  await journal.append([...foreign.map(({ signed }): JournalEntry => ({ kind: 'signed', data: signed })), start])
+  const elsewhere = authorizations.filter(({ id }) => !journal.hasSigned(id))
+  await journal.append([...elsewhere.map(({ signed }): JournalEntry => ({ kind: 'signed', data: signed })), start])
   const call = readCall(await gateway.submitBatch(body, callOptions), authorizations)
   const entries: JournalEntry[] = []
   const results = call.answers.map((answer, index) => ({

@@ -19,9 +19,9 @@ import { chainNow, confirmByChain, type QuestionContext } from '../signing/conte
 import { checkTerms, requestOf } from '../signing/prepare.js'
 import { checkedSignature, draftOf, newAuthorization, reasonOf, signedOf } from '../signing/signing.js'
 import { checkOutcome, contractsOf } from '../signing/trust.js'
-import { type Bench, type Bet, lifeSeconds, once } from './bench.js'
+import type { Bench, Bet } from './bench.js'
 import { retryMs } from './probe.js'
-import { at, came, NotSeen, type Seen } from './rule.js'
+import { at, came, lifeSeconds, NotSeen, once, type Seen } from './rule.js'
 
 /** More than any token has, and the sum of a few is still a uint256. */
 export const unexecutableRaw = 2n ** 128n

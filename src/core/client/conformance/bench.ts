@@ -10,7 +10,7 @@ import type { QuestionContext } from '../signing/context.js'
 import { checkContext, type Trust } from '../signing/trust.js'
 import { type Admissions, createAdmissions } from './admissions.js'
 import type { Probe } from './probe.js'
-import { at, came, listAt, NotSeen, type Seen, type Tier } from './rule.js'
+import { at, came, lifeSeconds, listAt, NotSeen, once, type Seen, type Tier } from './rule.js'
 
 /** What is about to be proposed on chain, with money. */
 export interface Bet {
@@ -73,18 +73,6 @@ export interface Bench extends BenchParts {
 }
 
 export type Body = Record<string, unknown> & { permit: Record<string, unknown> }
-
-/** Runs once, however many rules ask. */
-export function once<T>(make: () => Promise<T>): () => Promise<T> {
-  let made: Promise<T> | undefined
-  return () => {
-    made ??= make()
-    return made
-  }
-}
-
-/** How long the permits of a run live: the gateway wants five minutes beyond admission (§2.1), and they should not hold questions for long. */
-export const lifeSeconds = 900n
 
 /** Puts the parts together; nothing is sent yet. */
 export function createBench(parts: BenchParts): Bench {

@@ -1,8 +1,8 @@
 /** Rules of §8 that show only where the budget is overrun; they come last, and what they spend is waited out. */
 import { maxRetryAfterMs } from '../sending/answer.js'
-import { type Bench, once } from './bench.js'
+import type { Bench } from './bench.js'
 import { rateLimitIn, retryMs } from './probe.js'
-import { came, expectStatus, expectThat, Fault, NotSeen, type Rule, rule, type Seen } from './rule.js'
+import { came, expectStatus, expectThat, Fault, NotSeen, once, type Rule, rule, type Seen } from './rule.js'
 
 const itemsInCall = 100
 /** Twenty calls are twice the default global budget. */

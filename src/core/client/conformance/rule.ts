@@ -96,3 +96,15 @@ export function given(seen: Seen, ...statuses: readonly number[]): Seen {
 export const malformed = [400, 422] as const
 /** A malformed part of a path is as good as one that names nothing. */
 export const notServed = [400, 404, 422] as const
+
+/** Runs once, however many rules ask. */
+export function once<T>(make: () => Promise<T>): () => Promise<T> {
+  let made: Promise<T> | undefined
+  return () => {
+    made ??= make()
+    return made
+  }
+}
+
+/** How long the permits of a run live: the gateway wants five minutes beyond admission (§2.1), and they should not hold questions for long. */
+export const lifeSeconds = 900n

@@ -56,6 +56,8 @@ export interface Journal {
   exclusive<T>(work: (view: JournalView) => Promise<T>, waitMs?: number): Promise<T>
   /** Resolves once the entries are durable, all or none. Opens this run's log on first use. StorageError 74. */
   append(entries: readonly JournalEntry[]): Promise<void>
+  /** Whether this run's own log holds the signed authorization of this id. Lines of another run may be in the page cache only. */
+  hasSigned(id: string): boolean
   /** A fresh journal id of this run. */
   nextId(): string
   /** A fresh attempt name of this run. */
@@ -77,6 +79,7 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
   const runs = createRunReader(ports, folder)
   const views = createViews()
   const own: JournalRecord[] = []
+  const signed = new Set<string>()
   let opening: Promise<RecordLog> | undefined
   let ids = 0
   let attempts = 0
@@ -114,9 +117,11 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
             const entry = entries[index]
             // Nothing follows from an intent, and a batch has many.
             if (entry !== undefined && entry.kind !== 'intent') own.push({ ...entry, timeMs })
+            if (entry?.kind === 'signed') signed.add(entry.data.id)
           }
         })
       }),
+    hasSigned: (id) => signed.has(id),
     nextId: () => `${token}-${++ids}`,
     nextAttempt: () => `${token}.${++attempts}`,
     nextNonce: () => nonces.next(),

@@ -38,8 +38,7 @@ export async function attempt(
       ...(batch === undefined ? {} : { batch }),
     },
   }
-  const foreign = !id.startsWith(`${journal.token}-`)
-  await journal.append(foreign ? [{ kind: 'signed', data: signed }, start] : [start])
+  await journal.append(journal.hasSigned(id) ? [start] : [{ kind: 'signed', data: signed }, start])
   const answer =
     signed.form === 'single' ? await gateway.submit(signed.questionId, signed.body, options) : await submitItem(parts, signed.body, options)
   const entries: JournalEntry[] = [

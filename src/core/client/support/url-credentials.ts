@@ -2,6 +2,7 @@
  * What of a URL a support bundle must not hold. Narrower than what is taken out of other people's words (`url-secrets`): a bundle that is
  * refused for every `proposer` in it, because a gateway's path is `/proposer`, helps nobody.
  */
+import { base64Of, decoded } from '../../protocol/url-secrets.js'
 
 const schemes: ReadonlySet<string> = new Set(['http:', 'https:', 'ws:', 'wss:'])
 /** Parts this long are keys even without a digit; shorter ones, words such as `polygon` or `mainnet`. */
@@ -64,14 +65,3 @@ function queryValue(pair: string): readonly string[] {
   const counts = value.length >= (split < 0 || tellingName.test(pair.slice(0, split)) ? toldAtLeast : valueAtLeast) || looksLikeKey(value)
   return counts ? [value, value.replaceAll('+', ' ')] : []
 }
-
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text)
-  } catch {
-    // A stray percent sign stands for itself.
-    return text
-  }
-}
-
-const base64Of = (text: string): string => btoa(String.fromCharCode(...new TextEncoder().encode(text)))

@@ -176,7 +176,11 @@ export function createRouter(transports: readonly Transport[], options: RouterOp
       const group = calls.filter((call) => call.only === only)
       for (let from = 0; from < group.length; from += most) {
         const part = group.slice(from, from + most)
-        void (only === undefined ? tryNodes(part) : tryNode(only, part))
+        const asking = only === undefined ? tryNodes(part) : tryNode(only, part)
+        // What is no ChainError is a bug: its callers hear of it, as of everything else.
+        asking.catch((error: unknown) => {
+          for (const call of part) call.reject(error)
+        })
       }
     }
     const due = table.count > 1 && !closing.signal.aborted ? table.takeDue() : []
