@@ -103,7 +103,8 @@ const statesOf: Readonly<Record<string, readonly (string | undefined)[]>> = {
   0: ['accepted'],
   6: ['unknown'],
   8: ['accepted'],
-  75: ['deferred'],
+  // Sent in vain, or its time ran out before anything was signed or sent.
+  75: ['deferred', 'unsent', 'signed', undefined],
   // Nothing is unknown; it may have been accepted, or not have got as far as being sent.
   130: ['accepted', 'deferred', 'unsent', 'signed', undefined],
 }
