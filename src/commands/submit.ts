@@ -3,7 +3,7 @@ import { Command } from 'commander'
 import { uncheckedOf } from '../core/client/journal/records.js'
 import { readPayload } from '../core/client/sending/payload.js'
 import { type SettledEarlier, type SubmissionResult, submitIntent, submitPayload } from '../core/client/sending/submission.js'
-import { UsageError } from '../core/protocol/errors.js'
+import { PendingError, type ProposerError, UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
 import { requireIdentifier } from './context-verb.js'
 import { follow } from './follow.js'
@@ -117,7 +117,16 @@ async function submit(
       ...polled.candidates.map((one) => candidateText(one, output, accepted.journal_id)),
     ].join('\n'),
   )
-  if (polled.error) throw polled.error
+  if (polled.error) throw stillPending(polled.error, accepted)
+}
+
+/** What was admitted is on its way, whether or not a status could be learned: exit 75 would say that it was not admitted (contract §6). */
+function stillPending(error: ProposerError, { candidate_id: id, status }: { candidate_id: string; status: string }): ProposerError {
+  if (error.code !== 'no_status') return error
+  return new PendingError('still_pending', `candidate ${id} was ${status} when it was admitted; ${error.detail}`, {
+    hint: `go on with \`proposer poll ${id}\``,
+    retryable: true,
+  })
 }
 
 /** The spinner makes room for what is shown before signing, and for a password. */

@@ -301,6 +301,22 @@ describe('submit', () => {
     expect(JSON.parse(ran.stdout)).toMatchObject({ outcome: 'accepted', status: 'received' })
   })
 
+  test('contract §6: --wait of what was admitted exits 8, never 75, where no status could be asked for in its time', async () => {
+    const fetch: typeof gateway.fetch = async (input, init) => {
+      if (!String(input).includes('/status')) return gateway.fetch(input, init)
+      const error = { error: { code: 'server_busy', detail: 'too many calls are in flight' } }
+      return Response.json(error, { status: 503, headers: { 'retry-after': '1' } })
+    }
+    const ran = await ask([...submit, '--wait', '--timeout', '20'], { fetch })
+    expect(errorOf(ran)).toMatchObject({
+      code: 'still_pending',
+      exit_code: 8,
+      detail: expect.stringContaining('was received when it was admitted; the time ran out before any status was learned'),
+      hint: expect.stringContaining('proposer poll'),
+    })
+    expect(JSON.parse(ran.stdout)).toMatchObject({ outcome: 'accepted', status: 'received', candidate: null })
+  })
+
   test('R7: a lost answer is settled by the same bytes, without a second signature', async () => {
     gateway.faults.push('lost-answer')
     const ran = answerOf(await ask(submit))
