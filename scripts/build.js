@@ -4,10 +4,12 @@
 // makes the command start quickly: `npm run bench -- --rows 6,7`. So the command line brings all it needs but what is optional; the
 // library imports its dependencies, because its schemas are to be composed with the caller's own.
 import { spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
-import { dirname, join, relative } from 'node:path'
+import { basename, dirname, join, relative } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
+import { slimBinding, slimPackages } from './slim.js'
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)))
 const dist = join(root, 'dist')
@@ -38,20 +40,18 @@ function writeChanged(path, contents) {
   renameSync(temporary, path)
 }
 
-/** zod carries its messages in fifty languages, most of its weight; ours are in English. */
-const englishOnly = {
-  name: 'english-only',
-  setup(build) {
-    build.onLoad({ filter: /[\\/]zod[\\/]v4[\\/]locales[\\/]index\.js$/ }, ({ path }) => ({
-      contents: "export { default as en } from './en.js'",
-      resolveDir: dirname(path),
-    }))
-  },
-}
+/**
+ * Parts that one command needs together, by the modules it begins with, lie in one file with one code cache: to find, read and compile a file
+ * takes longer than to run most of them. Each pack holds what those before it do not.
+ */
+const packs = [
+  ['src/commands/main.ts'],
+  ['src/commands/context.ts', 'src/commands/front.ts', 'src/commands/program.ts'],
+  ['src/commands/sign.ts', 'src/core/io/key-files.ts', 'src/core/io/native-curve.ts'],
+]
 
 /** An ESM part as a function for bin/load.js. Names stay, for what a stack trace tells; ASCII where it can be is read the quickest. */
 async function partOf({ path, contents }) {
-  if (!path.endsWith('.js')) return { path, contents }
   const { transform } = await import('esbuild')
   const { code } = await transform(new TextDecoder().decode(contents), {
     format: 'cjs',
@@ -66,7 +66,41 @@ async function partOf({ path, contents }) {
     footer: '})',
     logLevel: 'warning',
   })
-  return { path, contents: Buffer.from(code) }
+  return [basename(path), code.trim().replace(/;$/, '')]
+}
+
+/** The files of the command line: packs, single parts, and main.js, which names the pack of each part and has a name of its own. */
+async function programFiles({ outputFiles, metafile: { outputs } }) {
+  const path = (name) => join(dist, 'program', name)
+  const texts = new Map(await Promise.all(outputFiles.filter((file) => file.path.endsWith('.js')).map(partOf)))
+  const imports = new Map(
+    Object.entries(outputs).map(([output, { imports }]) => [
+      basename(output),
+      imports.filter(({ kind, external }) => kind === 'import-statement' && external !== true).map((one) => basename(one.path)),
+    ]),
+  )
+  const partOfModule = new Map(Object.entries(outputs).map(([output, { entryPoint }]) => [entryPoint, basename(output)]))
+  const packed = new Set()
+  const closure = (name) => {
+    if (packed.has(name)) return []
+    packed.add(name)
+    return [...imports.get(name).flatMap(closure), name]
+  }
+  const text = (names, more = '') => `({parts:{${names.map((name) => `${JSON.stringify(name)}:${texts.get(name)}`).join(',\n')}}${more}})`
+  const [first, ...others] = packs.map((modules) => modules.map((module) => partOfModule.get(module)).flatMap(closure))
+  const files = others.map((names) => {
+    const contents = text(names)
+    return { name: `pack-${createHash('sha256').update(contents).digest('hex').slice(0, 8).toUpperCase()}.js`, names, contents }
+  })
+  const packOf = Object.fromEntries(files.flatMap(({ name, names }) => names.map((part) => [part, name])))
+  const single = [...texts.keys()].filter((name) => !packed.has(name)).map((name) => ({ name, contents: text([name]) }))
+  return [
+    ...[{ name: 'main.js', contents: text(first, `,packOf:${JSON.stringify(packOf)}`) }, ...files, ...single].map(({ name, contents }) => ({
+      path: path(name),
+      contents: Buffer.from(contents),
+    })),
+    ...outputFiles.filter((file) => !file.path.endsWith('.js')),
+  ]
 }
 
 /** The command line for programs that import it, as tests do. */
@@ -74,16 +108,18 @@ const importable = `import { createRequire } from 'node:module'
 export const { main, start } = createRequire(import.meta.url)('../bin/load.js').load('main.js')
 `
 
-/** How many colours a terminal has is asked of node's tty and os modules, which take a while to load; ours need only know that it is one. */
-const fewColours = {
-  name: 'few-colours',
-  setup(build) {
-    build.onLoad({ filter: /[\\/]supports-color[\\/]index\.js$/ }, () => ({
-      contents:
-        'const of = ({ isTTY }) => isTTY === true && { level: 1 }; export default { stdout: of(process.stdout), stderr: of(process.stderr) }',
-    }))
-  },
+/** The pages of `--help` by width, printed by what has just been built. */
+function helpPages() {
+  const { status, stdout } = spawnSync(process.execPath, [join(root, 'scripts', 'help-pages.js')], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: ownEnvironment(),
+  })
+  if (status !== 0) throw new Error('the program that was built prints no help')
+  return Object.entries(JSON.parse(stdout)).map(([width, page]) => [width, Buffer.from(page)])
 }
+
+/** The builder's own gateway, node or account have no part in the build. */
+const ownEnvironment = () => Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('PROPOSER_')))
 
 /**
  * Bundles into dist/. `clean` removes what earlier builds left; tests leave it off, so that a process still running from an older
@@ -107,7 +143,7 @@ export async function bundle({ clean = false } = {}) {
     define: { PROPOSER_VERSION: JSON.stringify(version) },
     // Its ESM build sheds the hashes that are not used.
     alias: { 'hash-wasm': 'hash-wasm/dist/index.esm.js' },
-    plugins: [englishOnly, fewColours],
+    plugins: slimPackages,
     logLevel: 'warning',
   }
   const everyPath = (packages) => Object.keys(packages).flatMap((name) => [name, `${name}/*`])
@@ -117,6 +153,8 @@ export async function bundle({ clean = false } = {}) {
       entryPoints: { 'program/main': 'src/commands/main.ts' },
       chunkNames: 'program/[name]-[hash]',
       external: everyPath(optionalDependencies),
+      plugins: [slimBinding, ...slimPackages],
+      metafile: true,
     }),
     build({
       ...common,
@@ -126,15 +164,16 @@ export async function bundle({ clean = false } = {}) {
       external: everyPath({ ...dependencies, ...optionalDependencies }),
     }),
   ])
-  const files = [
-    ...(await Promise.all(parts.outputFiles.map(partOf))),
-    ...library.outputFiles,
-    { path: join(dist, 'main.js'), contents: Buffer.from(importable) },
-  ]
+  const files = [...(await programFiles(parts)), ...library.outputFiles, { path: join(dist, 'main.js'), contents: Buffer.from(importable) }]
   const kept = new Set()
   for (const file of files) {
     kept.add(relative(dist, file.path))
     writeChanged(file.path, file.contents)
+  }
+  for (const [width, page] of helpPages()) {
+    const name = join('program', `help-${width}.txt`)
+    kept.add(name)
+    writeChanged(join(dist, name), page)
   }
   if (clean) {
     for (const name of readdirSync(dist, { recursive: true, withFileTypes: true })) {
@@ -145,7 +184,7 @@ export async function bundle({ clean = false } = {}) {
   return [...kept].sort()
 }
 
-/** Declaration files of src/library.ts and all it exports. Returns the compiler's exit code; its messages go to stderr. */
+/** Declaration files of what src/library.ts exports. Returns the compiler's exit code; its messages go to stderr. */
 function declarations() {
   const compiler = join(dirname(createRequire(import.meta.url).resolve('typescript/package.json')), 'bin', 'tsc')
   rmSync(join(dist, 'types'), { recursive: true, force: true })
@@ -154,14 +193,32 @@ function declarations() {
     encoding: 'utf8',
   })
   if (status !== 0) process.stderr.write(stdout)
+  else removeUnreached(join(dist, 'types'), 'library.d.ts')
   return status ?? 1
+}
+
+/** The compiler declares every module it reads; a caller's compiler reads those alone that the entry names, directly or not. */
+function removeUnreached(folder, entry) {
+  const reached = new Set()
+  const reach = (path) => {
+    if (reached.has(path)) return
+    reached.add(path)
+    const text = readFileSync(path, 'utf8')
+    for (const [, name] of text.matchAll(/(?:from |import\(|import )['"](\.[^'"]+)\.js['"]/g)) reach(join(dirname(path), `${name}.d.ts`))
+  }
+  reach(join(folder, entry))
+  for (const file of readdirSync(folder, { recursive: true, withFileTypes: true })) {
+    const path = join(file.parentPath, file.name)
+    if (file.isFile() && !reached.has(path)) rmSync(path)
+  }
 }
 
 /** V8's code cache of the parts, for the node that builds. Where it cannot be made, commands only start more slowly. */
 function codeCache() {
-  // The builder's own gateway, node or account have no part in it.
-  const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('PROPOSER_')))
-  const { status } = spawnSync(process.execPath, [join(root, 'scripts', 'code-cache.js')], { stdio: ['ignore', 'ignore', 'inherit'], env })
+  const { status } = spawnSync(process.execPath, [join(root, 'scripts', 'code-cache.js')], {
+    stdio: ['ignore', 'ignore', 'inherit'],
+    env: ownEnvironment(),
+  })
   if (status !== 0) process.stderr.write('There is no code cache: commands will start more slowly.\n')
 }
 

@@ -40,10 +40,10 @@ export {
   type ContextResult,
   type ContextSource,
   chainContexts,
-  gatewayContexts,
   type QuestionContext,
 } from './core/client/signing/context.js'
-export { parseTrust, Trust } from './core/client/signing/trust.js'
+export { gatewayContexts } from './core/client/signing/gateway-contexts.js'
+export { parseTrust, Trust } from './core/client/signing/trust-file.js'
 export { applySet, type GatewayConfig, parseConfig } from './core/gateway/config.js'
 export { createGateway, type Gateway, type GatewayParts } from './core/gateway/gateway.js'
 export type { Ledger } from './core/gateway/ledger/ledger.js'

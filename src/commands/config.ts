@@ -74,25 +74,37 @@ const setCommand = (context: Context) =>
 
 const listCommand = (context: Context) =>
   new Command('list')
-    .description('every setting')
+    .description('every setting, as it is in force')
     .option('--origin', 'tell where each value comes from')
     .addHelpText('after', '\nExample:\n  proposer config list --origin')
     .action(async (own: { origin?: boolean }, command: Command) => {
       const settings = await resolveSettings(context, command.optsWithGlobals<GlobalFlags>())
-      const entries = ['home', ...keyNames].flatMap((key) => {
-        const setting = settingOf(settings, key)
-        return setting ? [{ key, ...publicSetting(key, setting) }] : []
+      const { unconfirmedCapRaw } = await import('../core/client/signing/prepare.js')
+      const inForce: Readonly<Record<string, string>> = {
+        'headroom-percent': '0',
+        ...(settings.rpcUrl === undefined && { 'max-amount': String(unconfirmedCapRaw) }),
+      }
+      const names = ['home', ...keyNames]
+      const entries = names.flatMap((key) => {
+        const value = inForce[key]
+        const setting = settingOf(settings, key) ?? (value === undefined ? undefined : { value, origin: 'default', from: 'default' })
+        return setting ? [{ key, ...publicSetting(key, setting as Setting) }] : []
       })
-      context.output.result('config', { settings: entries }, () =>
+      const unset = names.filter((key) => !entries.some((entry) => entry.key === key))
+      context.output.result('config', { settings: entries, unset }, () =>
         fields(
-          entries.map(({ key, value, origin, from }) => [
-            key,
-            own.origin === true ? `${value}  (${origin === from ? origin : `${origin}: ${from}`})` : value,
-          ]),
+          names.map((key) => {
+            const entry = entries.find((one) => one.key === key)
+            if (entry === undefined) return [key, unsetText(key)]
+            const { value, origin, from } = entry
+            return [key, own.origin === true ? `${value}  (${origin === from ? origin : `${origin}: ${from}`})` : value]
+          }),
           context.output.columns,
         ),
       )
     })
+
+const unsetText = (key: string) => (key === 'max-amount' ? 'not set: with --rpc-url the chain confirms the bond' : 'not set')
 
 const pathCommand = (context: Context) =>
   new Command('path')

@@ -4,6 +4,7 @@ import { systemClock, systemHash, systemRandom } from '../core/io/clock.js'
 import { systemFiles } from '../core/io/files.js'
 import { systemLiveness } from '../core/io/liveness.js'
 import type { RpcOptions } from '../core/io/rpc.js'
+import { standardInput, standardOutput } from '../core/io/standard-streams.js'
 import type { Chain, Clock, Fetch, Files, Hash, Liveness, Random } from '../core/ports.js'
 import { InterruptedError } from '../core/protocol/errors.js'
 import { createOutput, type Output, type TextSink } from './output.js'
@@ -60,13 +61,15 @@ export function createContext(process: NodeJS.Process): Context {
     closers.push(() => edge.close())
     return edge
   }
+  const stdin = standardInput(() => process.stdin)
+  const streams = { stdout: standardOutput(1, () => process.stdout), stderr: standardOutput(2, () => process.stderr) }
   return {
     env: process.env,
     cwd: process.cwd(),
-    stdin: process.stdin,
-    isInteractive: process.stdin.isTTY === true && process.stderr.isTTY === true,
-    streams: { stdout: process.stdout, stderr: process.stderr },
-    output: createOutput({ stdout: process.stdout, stderr: process.stderr, env: process.env, mode: 'human', quiet: false }),
+    stdin,
+    isInteractive: streams.stderr.isTTY === true && stdin.isTTY === true,
+    streams,
+    output: createOutput({ ...streams, env: process.env, mode: 'human', quiet: false }),
     defaultHome: defaultHome(process.platform, process.env, homedir()),
     environmentKey,
     clock: systemClock,
@@ -76,7 +79,11 @@ export function createContext(process: NodeJS.Process): Context {
     liveness: systemLiveness(),
     signal: signalOf(process),
     edges: {
-      fetch: async () => closedLater((await import('../core/io/http.js')).createHttp()).fetch,
+      fetch: async () => {
+        const { compileParserLate, createHttp } = await import('../core/io/http.js')
+        compileParserLate()
+        return closedLater(createHttp()).fetch
+      },
       chain: async (rpcUrls, expected) => closedLater((await import('../core/io/rpc.js')).createChain(rpcUrls, expected)),
       preferences: async (home) => (await import('./session/preferences.js')).openPreferences(home),
     },

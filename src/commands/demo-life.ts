@@ -7,14 +7,16 @@ import { pollCandidates, type Stage, statusOnce } from '../core/client/polling/p
 import { createGatewayClient } from '../core/client/sending/gateway-client.js'
 import { type SubmissionResult, type SubmitParts, submitAuthorization } from '../core/client/sending/submission.js'
 import { type AuthorizeParts, authorize } from '../core/client/signing/authorize.js'
-import { gatewayContexts } from '../core/client/signing/context.js'
-import { parseTrust } from '../core/client/signing/trust.js'
+import { gatewayContexts } from '../core/client/signing/gateway-contexts.js'
+import { parseTrust } from '../core/client/signing/trust-file.js'
 import type { DevDescription } from '../core/io/dev/dev-chain.js'
 import { FailedError, ProposerError } from '../core/protocol/errors.js'
 import { conventionalLabel } from '../core/protocol/proposal.js'
 import type { CandidateStatus, OutcomeKey } from '../core/protocol/schema.js'
 import type { Context } from './context.js'
 import { startServer, writeDevGateway } from './hosting/server.js'
+import { unitsOf } from './question.js'
+import { amountWithRaw } from './view/render.js'
 
 export interface DemoStep {
   readonly name: string
@@ -111,7 +113,10 @@ async function propose(context: Context, step: Step, setting: Setting, closers: 
       if (result.error) throw result.error
       return result.context
     },
-    ({ bond }) => `"${question.slug}" is open; the bond is ${bond.required_bond} raw units; the contracts are those that are trusted`,
+    (found) => {
+      const bond = amountWithRaw(found.bond.required_bond, unitsOf(found))
+      return `"${question.slug}" is open; the bond is ${bond}; the contracts are those that are trusted`
+    },
   )
 
   const label = asked.outcomes?.find(({ outcome }) => outcome === 'p2')?.label ?? conventionalLabel.p2
@@ -188,7 +193,7 @@ async function propose(context: Context, step: Step, setting: Setting, closers: 
   )
 }
 
-const hashOf = (status: Pick<CandidateStatus, 'submission'>) => `${status.submission?.transaction_hash?.slice(0, 18)}…`
+const hashOf = (status: Pick<CandidateStatus, 'submission'>) => `${status.submission?.transaction_hash?.slice(0, 10)}…`
 
 function differs(detail: string): FailedError {
   return new FailedError('demo_failed', detail, { hint: 'run `proposer demo` again; if it stays so, please report it with this line' })

@@ -2,7 +2,7 @@
 import { Command } from 'commander'
 import type { Context } from './context.js'
 import { type DemoStep, liveOnce } from './demo-life.js'
-import { visible } from './view/render.js'
+import { fold } from './view/render.js'
 
 export const demoCommand = (context: Context): Command =>
   new Command('demo')
@@ -28,14 +28,27 @@ export const demoCommand = (context: Context): Command =>
       if (!ok) throw failure
       if (output.mode !== 'human') return
       output.note(
-        '\nDone, and nothing is left running. Next: `proposer devchain --write ./dev`, then `proposer serve --config ./dev/gateway.json`',
+        '\nDone, and nothing is left running. Next:\n  proposer devchain --write ./dev\n  proposer serve --config ./dev/gateway.json',
       )
     })
 
 const wire = ({ name, ok, seconds, detail }: DemoStep) => ({ name, ok, seconds, detail })
 
+/** The longest name of a step. */
+const nameWidth = 9
+
 function line(context: Context, { name, ok, seconds, detail }: DemoStep): string {
-  const { paint } = context.output
-  const mark = ok ? paint.green('ok') : paint.red('failed')
-  return `${paint.bold(name.padEnd(9))} ${visible(detail)}  ${paint.dim(`${seconds.toFixed(1)} s`)} ${mark}`
+  const { columns, paint } = context.output
+  const mark = ok ? 'ok' : 'failed'
+  const painted = ok ? paint.green(mark) : paint.red(mark)
+  // The time stands behind the text where it has room, so that no line is wider than the terminal.
+  const room = columns - nameWidth - 1
+  const told = fold(detail, room).split('\n')
+  const time = `${seconds.toFixed(1)} s`
+  const isWide = (told.at(-1)?.length ?? 0) + time.length + mark.length + 3 > room
+  const lines = [
+    ...told.slice(0, -1),
+    ...(isWide ? [told.at(-1) ?? '', `${paint.dim(time)} ${painted}`] : [`${told.at(-1)}  ${paint.dim(time)} ${painted}`]),
+  ]
+  return `${paint.bold(name.padEnd(nameWidth))} ${lines.join(`\n${' '.repeat(nameWidth + 1)}`)}`
 }

@@ -7,10 +7,10 @@ import { UnavailableError, UsageError } from '../core/protocol/errors.js'
 import { priceOf } from '../core/protocol/proposal.js'
 import { isIdentifier, OutcomeKey } from '../core/protocol/schema.js'
 import type { Context } from './context.js'
-import { aborted, portNumber, wholeNumber } from './hosting/foreground.js'
+import { aborted, noteQuestions, portNumber, wholeNumber } from './hosting/foreground.js'
 import { fromCwd } from './session/paths.js'
 import { type GlobalFlags, resolveSettings } from './session/settings.js'
-import { publicUrl, visible } from './view/render.js'
+import { dateText, publicUrl, visible } from './view/render.js'
 
 export const devchainCommand = (context: Context): Command => {
   const devchain = new Command('devchain')
@@ -20,7 +20,7 @@ export const devchainCommand = (context: Context): Command => {
     .addCommand(disputeCommand(context))
     .addHelpText(
       'after',
-      '\nExamples:\n  proposer devchain --write ./dev\n  proposer serve --config ./dev/gateway.json\n  proposer devchain dispute <identifier> --rpc-url http://127.0.0.1:8545',
+      '\nExamples:\n  proposer devchain --write ./dev\n  proposer serve --config ./dev/gateway.json\n  proposer devchain dispute will-it-rain --rpc-url http://127.0.0.1:8545',
     )
   for (const [verb, what] of Object.entries(adapterVerbs)) devchain.addCommand(adapterCommand(context, verb as AdapterVerb, what))
   return devchain
@@ -122,7 +122,7 @@ function announce(context: Context, dev: DevDescription, folder: string | undefi
     return
   }
   output.text(`ready ${dev.rpc_url} (chain ${dev.chain_id}, questions: ${dev.questions.length}, pid ${pid})\n`)
-  for (const { question_id, slug } of dev.questions.slice(0, 3)) output.note(`  ${slug}  ${question_id}`)
+  noteQuestions(output, dev.questions)
   if (dev.questions.length > 3) output.note(`  and ${dev.questions.length - 3} more, all with --json`)
   if (folder === undefined) output.note('with --write <folder> it makes the files that `proposer serve --config` needs')
   else output.note(`next: proposer serve --config ${visible(folder)}/gateway.json`)
@@ -139,7 +139,7 @@ const states = ['invalid', 'requested', 'proposed', 'expired', 'disputed', 'reso
 
 function showRound(context: Context, round: DevRound): void {
   const shown = { ...round, state: states[round.state] ?? String(round.state) }
-  context.output.result('devchain', shown, ({ question_id, timestamp, state }) => `${question_id}  round ${timestamp}  ${state}`)
+  context.output.result('devchain', shown, ({ question_id, timestamp, state }) => `${question_id}  round ${dateText(timestamp)}  ${state}`)
 }
 
 /** An identifier as the gateway would take it. Throws UsageError `bad_identifier`. */
@@ -177,7 +177,7 @@ const disputeCommand = (context: Context) =>
   new Command('dispute')
     .description('dispute the proposal of the current round; the first dispute opens a new round')
     .argument('<identifier>', 'question id or slug')
-    .addHelpText('after', '\nExample:\n  proposer devchain dispute <identifier> --rpc-url http://127.0.0.1:8545')
+    .addHelpText('after', '\nExample:\n  proposer devchain dispute will-it-rain --rpc-url http://127.0.0.1:8545')
     .action(async (identifier: string, _own: unknown, command: Command) => {
       const rpcUrl = await rpcUrlOf(context, command)
       const { disputeProposal } = await import('../core/io/dev/dev-verbs.js')
@@ -196,7 +196,7 @@ const adapterCommand = (context: Context, verb: AdapterVerb, what: string) =>
   new Command(verb)
     .description(what)
     .argument('<identifier>', 'question id or slug')
-    .addHelpText('after', `\nExample:\n  proposer devchain ${verb} <identifier> --rpc-url http://127.0.0.1:8545`)
+    .addHelpText('after', `\nExample:\n  proposer devchain ${verb} will-it-rain --rpc-url http://127.0.0.1:8545`)
     .action(async (identifier: string, _own: unknown, command: Command) => {
       const rpcUrl = await rpcUrlOf(context, command)
       const { changeQuestion } = await import('../core/io/dev/dev-verbs.js')
@@ -208,7 +208,7 @@ const proposeCommand = (context: Context) =>
     .description('propose straight at the oracle, as a rival of the gateway would')
     .argument('<identifier>', 'question id or slug')
     .requiredOption('--outcome <key>', 'p1, p2 or p3')
-    .addHelpText('after', '\nExample:\n  proposer devchain propose <identifier> --outcome p2 --rpc-url http://127.0.0.1:8545')
+    .addHelpText('after', '\nExample:\n  proposer devchain propose will-it-rain --outcome p2 --rpc-url http://127.0.0.1:8545')
     .action(async (identifier: string, own: { outcome: string }, command: Command) => {
       const outcome = OutcomeKey.safeParse(own.outcome)
       if (!outcome.success) throw new UsageError('bad_outcome', '--outcome is none of p1, p2, p3', { hint: 'give p1, p2 or p3' })
@@ -222,7 +222,7 @@ const setBondCommand = (context: Context) =>
     .description('set the bond of a question in raw token units, without the final fee')
     .argument('<identifier>', 'question id or slug')
     .argument('<raw>', 'from 100000000 to 100000000000')
-    .addHelpText('after', '\nExample:\n  proposer devchain set-bond <identifier> 600000000 --rpc-url http://127.0.0.1:8545')
+    .addHelpText('after', '\nExample:\n  proposer devchain set-bond will-it-rain 600000000 --rpc-url http://127.0.0.1:8545')
     .action(async (identifier: string, raw: string, _own: unknown, command: Command) => {
       const bondRaw = rawAmount('the bond', raw)
       const rpcUrl = await rpcUrlOf(context, command)
@@ -237,7 +237,7 @@ const setWhitelistCommand = (context: Context) =>
     .description('set who may propose on a question: nobody pauses it on chain, default takes the setting back')
     .argument('<identifier>', 'question id or slug')
     .argument('<whitelist>', 'default, nobody, everybody, or the address of a whitelist contract')
-    .addHelpText('after', '\nExample:\n  proposer devchain set-whitelist <identifier> nobody --rpc-url http://127.0.0.1:8545')
+    .addHelpText('after', '\nExample:\n  proposer devchain set-whitelist will-it-rain nobody --rpc-url http://127.0.0.1:8545')
     .action(async (identifier: string, whitelist: string, _own: unknown, command: Command) => {
       if (whitelist !== 'default' && whitelist !== 'nobody' && whitelist !== 'everybody' && !address.test(whitelist)) {
         throw new UsageError('bad_whitelist', 'no such whitelist', { hint: 'give default, nobody, everybody or a lowercase address' })
@@ -252,7 +252,10 @@ const fundCommand = (context: Context) =>
     .description('give an address tokens, and a coin for gas')
     .argument('<address>', 'lowercase address')
     .argument('[raw]', 'raw token units', '1000000000000')
-    .addHelpText('after', '\nExample:\n  proposer devchain fund 0x… 5000000000 --rpc-url http://127.0.0.1:8545')
+    .addHelpText(
+      'after',
+      '\nExample:\n  proposer devchain fund 0x8ba1f109551bd432803012645ac136ddd64dba72 5000000000 --rpc-url http://127.0.0.1:8545',
+    )
     .action(async (to: string, raw: string, _own: unknown, command: Command) => {
       requireAddress(to)
       const amountRaw = rawAmount('the amount', raw)
@@ -270,7 +273,10 @@ const grantCommand = (context: Context) =>
   new Command('grant')
     .description('make an address an executor: the role to propose for others, and a coin for gas')
     .argument('<address>', 'lowercase address')
-    .addHelpText('after', '\nExample:\n  proposer devchain grant 0x… --rpc-url http://127.0.0.1:8545')
+    .addHelpText(
+      'after',
+      '\nExample:\n  proposer devchain grant 0x8ba1f109551bd432803012645ac136ddd64dba72 --rpc-url http://127.0.0.1:8545',
+    )
     .action(async (to: string, _own: unknown, command: Command) => {
       requireAddress(to)
       const rpcUrl = await rpcUrlOf(context, command)

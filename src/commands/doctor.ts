@@ -23,14 +23,14 @@ import type { Output } from './output.js'
 import { fromCwd, homePaths } from './session/paths.js'
 import { addSignerFlags, builtInPins, type Session, type SessionFlags, withSession } from './session/session.js'
 import { verifyTrust } from './trust-verify.js'
-import { fold, visible } from './view/render.js'
+import { counted, fold, visible } from './view/render.js'
 
 export const doctorCommand = (context: Context): Command =>
   addSignerFlags(new Command('doctor'))
     .description('check everything a proposal needs, and say how to mend what fails; exit 2 where something does')
     .addHelpText(
       'after',
-      '\nChanges nothing, and costs one item of the gateway’s budget.\n\nExample:\n  proposer doctor --rpc-url http://127.0.0.1:8545',
+      "\nChanges nothing, and costs one item of the gateway's budget.\n\nExample:\n  proposer doctor --rpc-url http://127.0.0.1:8545",
     )
     .action(async (_own: unknown, command: Command) => {
       await withSession(context, command.optsWithGlobals<SessionFlags>(), async (session) => {
@@ -41,7 +41,7 @@ export const doctorCommand = (context: Context): Command =>
         const count = (result: Check['result']) => checks.filter((check) => check.result === result).length
         const summary = { pass: count('pass'), warn: count('warn'), fail: count('fail'), skip: count('skip') }
         if (output.mode === 'ndjson') output.result('doctor', { summary }, () => '')
-        else output.result('doctor', { checks, summary }, () => checks.map((check) => checkText(check, output)).join('\n'))
+        else output.result('doctor', { checks, summary }, () => checksText(checks, output))
         const failed = checks.filter(({ result }) => result === 'fail').map(({ id }) => id)
         if (failed.length === 0) return
         throw new UsageError(
@@ -57,8 +57,20 @@ export const doctorCommand = (context: Context): Command =>
 const paints = { pass: 'green', warn: 'yellow', fail: 'red', skip: 'gray' } as const
 const words = { pass: 'ok  ', warn: 'WARN', fail: 'FAIL', skip: 'skip' } as const
 
+/** What was skipped for one reason is told once, and a fix that stands above is not repeated. */
+function checksText(checks: readonly Check[], output: Output): string {
+  const shown: Check[] = []
+  for (const check of checks) {
+    const last = shown.at(-1)
+    const isLike = last?.result === 'skip' && check.result === 'skip' && last.detail === check.detail
+    if (isLike) shown[shown.length - 1] = { ...last, id: `${last.id}, ${check.id}` }
+    else shown.push(check)
+  }
+  return shown.map((check, index) => checkText(check.fix === shown[index - 1]?.fix ? { ...check, fix: '' } : check, output)).join('\n')
+}
+
 function checkText({ id, result, detail, fix }: Check, { columns, paint }: Output): string {
-  const line = fold(`${id}: ${detail}`, columns - 6, '      ')
+  const line = fold(`${id.replaceAll('_', ' ')}: ${detail}`, columns - 6, '      ')
   const mend = fix === '' ? '' : `\n      ${fold(`fix: ${fix}`, columns - 6, '      ')}`
   return `${paint[paints[result]](words[result])}  ${line}${mend}`
 }
@@ -81,7 +93,10 @@ async function examine(context: Context, session: Session): Promise<readonly Che
   checks.push(...(await secretChecks(context, session)))
   const view = await take(checks, 'journal', async () => {
     const proof = await verifyJournal(session.ports, session.settings.home.value)
-    const check = pass('journal', `sound: ${proof.authorizations} authorizations, ${proof.records} records, ${proof.runs} runs`)
+    const check = pass(
+      'journal',
+      `sound: ${counted(proof.authorizations, 'authorization')}, ${counted(proof.records, 'record')}, ${counted(proof.runs, 'run')}`,
+    )
     return { value: await session.journal.load(), check }
   })
   checks.push(

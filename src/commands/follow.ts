@@ -13,13 +13,15 @@ import { instant } from '../core/protocol/candidate.js'
 import type { Context } from './context.js'
 import type { Live } from './view/live.js'
 import { countsText, liveLines } from './view/poll-table.js'
-import { visible } from './view/render.js'
+import { ageText, counted, visible } from './view/render.js'
 
 export interface FollowOptions {
   readonly timeoutMs?: number | undefined
   readonly until?: Stage | undefined
   /** Every status whole. */
   readonly full?: boolean
+  /** Answer and question of a candidate, for the table. */
+  readonly aboutOf?: ((candidateId: string) => string) | undefined
   /** Where the table is drawn; else progress goes to stderr. */
   readonly live?: Live | undefined
 }
@@ -29,7 +31,7 @@ export async function follow(
   context: Context,
   parts: PollParts,
   targets: readonly PollTarget[],
-  { timeoutMs, until, full, live }: FollowOptions,
+  { timeoutMs, until, full, aboutOf, live }: FollowOptions,
 ): Promise<PollResult> {
   const { clock } = context
   const output = live?.output ?? context.output
@@ -39,7 +41,12 @@ export async function follow(
   const progress = output.progress(countsText(targets, latest))
   const show = () => {
     progress.update(countsText(targets, latest))
-    if (live) live.draw(liveLines(targets, latest, { ...live.size(), paint: output.paint, note }))
+    if (!live) return
+    const about = (id: string, status: PolledStatus | undefined) => {
+      const seconds = status === undefined ? Number.NaN : (clock.nowMs() - Date.parse(status.received_at)) / 1_000
+      return [...(seconds >= 0 ? [ageText(seconds)] : []), aboutOf?.(id) ?? status?.question_id ?? ''].join('  ')
+    }
+    live.draw(liveLines(targets, latest, { ...live.size(), paint: output.paint, note, aboutOf: about }))
   }
   const options: PollOptions = {
     ...(until === undefined ? {} : { until }),
@@ -51,7 +58,7 @@ export async function follow(
       if (output.mode === 'ndjson') output.line(changeOf(status, clock.nowMs()))
     },
     onLook: ({ items }) => {
-      note = `${items} asked`
+      note = `${counted(items, 'candidate')} looked at just now`
       show()
     },
     onWait: ({ kind, reason, waitMs }) => {

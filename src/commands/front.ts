@@ -5,7 +5,7 @@ import type { Context } from './context.js'
 import { createOutput, type Output } from './output.js'
 import { programVersion } from './version.js'
 import { withFlags } from './view/hint-flags.js'
-import { fold, jsonText, visible } from './view/render.js'
+import { foldAround, jsonText, visible } from './view/render.js'
 
 /** Runs one command line. Never throws; everything it has to say went to the context's streams. */
 export async function runFront(argv: readonly string[], context: Context): Promise<ExitCode> {
@@ -127,14 +127,9 @@ const hintOf: Readonly<Record<ExitCode, string>> = {
   [exit.interrupted]: 'run the same command again to go on',
 }
 
-/** Breaks between words where somebody looks at it; a command stays whole, to be pasted. */
-function forTerminal(text: string, { notesAreTerminal, columns }: Output): string {
-  if (!notesAreTerminal) return visible(text)
-  const glued = text.replace(/`[^`]*`/g, (command) => command.replaceAll(' ', glue))
-  return fold(glued, columns, '  ').replaceAll(glue, ' ')
-}
-/** A no-break space: no text of ours has one. */
-const glue = '\u00a0'
+/** Breaks between words where somebody looks at it. */
+const forTerminal = (text: string, { notesAreTerminal, columns }: Output): string =>
+  notesAreTerminal ? foldAround(text, columns, '  ') : visible(text)
 
 function report(failure: ProposerError, output: Output, argv: readonly string[]): ExitCode {
   const { exitCode, retryable, errors } = failure.meta

@@ -21,7 +21,7 @@ import { amountText, fields, visible } from './view/render.js'
 export const fundsCommand = (context: Context): Command =>
   addSignerFlags(new Command('funds'))
     .description('balance, Permit2 allowance, what open authorizations reserve, and what is free')
-    .addHelpText('after', '\nExamples:\n  proposer funds --rpc-url http://127.0.0.1:8545\n  proposer funds approve --amount max')
+    .addHelpText('after', '\nExamples:\n  proposer funds --rpc-url http://127.0.0.1:8545\n  proposer funds approve --amount 750000000')
     .addCommand(approveCommand(context))
     .action(async (_own: unknown, command: Command) => {
       await withSession(context, command.optsWithGlobals<SessionFlags>(), async (session) => {
@@ -71,7 +71,7 @@ function fundsData(funds: Funds) {
   }
 }
 
-/** Nobody counts what wallets mean as "without limit". */
+/** Nobody counts what wallets mean as "unlimited". */
 const practicallyUnlimited = 2n ** 160n
 
 function fundsText(funds: Funds, columns: number): string {
@@ -83,7 +83,7 @@ function fundsText(funds: Funds, columns: number): string {
     [
       ['token', `${funds.symbol} ${funds.token}`],
       ['balance', amount(balanceRaw)],
-      ['allowance', allowanceRaw >= practicallyUnlimited ? 'without limit' : amount(allowanceRaw)],
+      ['allowance', allowanceRaw >= practicallyUnlimited ? 'unlimited' : amount(allowanceRaw)],
       ['reserved', `${amount(reservedRaw)} by ${claims.length} open ${claims.length === 1 ? 'authorization' : 'authorizations'}`],
       ['free', amount(funds.freeRaw)],
       ['spendable', funds.spendableRaw === funds.freeRaw ? undefined : `${amount(funds.spendableRaw)} (within the allowance)`],
@@ -102,9 +102,12 @@ interface ApproveFlags extends TransactionFlags {
 const approveCommand = (context: Context) =>
   addTransactionFlags(new Command('approve'))
     .description('let Permit2 move the token, once per wallet and token; each use still needs a signature')
-    .option('--amount <raw|max>', 'raw token units; default: max')
+    .option('--amount <raw|unlimited>', 'raw token units; default: unlimited, as wallets commonly give it')
     .option('--token <address>', 'which pinned token, where there are several')
-    .addHelpText('after', '\nExamples:\n  proposer funds approve\n  proposer funds approve --amount 750000000 --print')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  proposer funds approve --amount 750000000\n  proposer funds approve --amount 750000000 --print\n  proposer funds approve --amount unlimited',
+    )
     .action(async (_own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<ApproveFlags>()
       const amountRaw = parseAmount(flags.amount)
@@ -140,7 +143,7 @@ const approveCommand = (context: Context) =>
         output.result('approval', done, () =>
           fields(
             [
-              ['approved', amountRaw === unlimitedRaw ? 'without limit' : amountText(String(amountRaw), after)],
+              ['approved', amountRaw === unlimitedRaw ? 'unlimited' : amountText(String(amountRaw), after)],
               ['token', `${after.symbol} ${token}`],
               ['transaction', one.hash],
             ],
@@ -153,16 +156,17 @@ const approveCommand = (context: Context) =>
 /** An approval sets the allowance, it does not add to it. */
 function lowersText(amountRaw: bigint, before: Funds): string {
   const amount = (raw: bigint) => amountText(String(raw), { symbol: before.symbol, decimals: before.decimals })
-  const present = before.allowanceRaw >= practicallyUnlimited ? 'without limit' : amount(before.allowanceRaw)
+  const present = before.allowanceRaw >= practicallyUnlimited ? 'unlimited' : amount(before.allowanceRaw)
   const short = amountRaw < before.reservedRaw ? `; open authorizations need ${amount(before.reservedRaw)}` : ''
   return visible(`this lowers the allowance, which is ${present} now, to ${amount(amountRaw)}${short}`)
 }
 
 function parseAmount(text: string | undefined): bigint {
-  if (text === undefined || text === 'max') return unlimitedRaw
+  // `max` is the older word for it.
+  if (text === undefined || text === 'unlimited' || text === 'max') return unlimitedRaw
   if (Uint256.safeParse(text).success) return BigInt(text)
-  throw new UsageError('bad_number', `--amount ${text} is neither max nor a whole number below 2^256`, {
-    hint: 'give raw token units, such as --amount 750000000, or --amount max',
+  throw new UsageError('bad_number', `--amount ${text} is neither "unlimited" nor a whole number below 2^256`, {
+    hint: 'give raw token units, such as --amount 750000000, or --amount unlimited',
   })
 }
 

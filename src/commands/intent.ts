@@ -1,6 +1,5 @@
 /** What `sign` and `submit` share: the flags of a proposal, what they become, and how it is shown before it is signed. */
 import type { Command } from 'commander'
-import { plainText } from '../core/chain/ancillary.js'
 import { type AuthorizeParts, type Intent, type Preview, preview } from '../core/client/signing/authorize.js'
 import { parseContext } from '../core/client/signing/context.js'
 import { quickenKeccak } from '../core/io/keccak.js'
@@ -8,15 +7,15 @@ import { quickestCurve } from '../core/io/native-curve.js'
 import type { Address, Hex } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { outcomeKeys } from '../core/protocol/proposal.js'
-import { ClientRef, OutcomeKey, Uint256 } from '../core/protocol/schema-words.js'
-import { fromHex } from '../core/protocol/witness.js'
+import { isClientRef, isUint256 } from '../core/protocol/words.js'
 import type { Context } from './context.js'
-import { contextRows, contextSource, requireIdentifier } from './context-verb.js'
+import { contextRows, contextSource, requireIdentifier, unitsOf } from './question.js'
 import { parseJson, readInput } from './session/inputs.js'
 import { addSignerFlags, type Session, type SessionFlags } from './session/session.js'
 import { headroomBasisPoints, maxAmountRaw, type Settings } from './session/settings.js'
 import { didYouMean, nearest } from './view/guess.js'
-import { amountText, dateText, fields, fold, visible } from './view/render.js'
+import { questionText, textInShort } from './view/question-text.js'
+import { amountWithRaw, dateText, fields, fold, visible } from './view/render.js'
 
 export interface IntentFlags extends SessionFlags {
   readonly outcome?: string
@@ -48,7 +47,10 @@ export function addIntentFlags(command: Command): Command {
     .option('--outcome <p1|p2|p3>', 'the answer to propose')
     .option('--amount <raw>', 'authorize this many raw token units; default: the bond')
     .option('--headroom <percent>', 'authorize this much more than the bond, in case it is raised; default: 0')
-    .option('--max-amount <raw>', 'refuse to authorize more than this; default: 5000000000 where no --rpc-url confirms the bond')
+    .option(
+      '--max-amount <raw>',
+      'refuse to authorize more than this; headroom is cut to it; default: 5000000000 (5000 USDC.e) where no --rpc-url confirms the bond',
+    )
     .option('--nonce <n>', 'Permit2 nonce; default: a fresh one of this run')
     .option('--deadline <time>', 'unix seconds, or from now such as 90m; default: 1h')
     .option('--context <file>', 'the context to sign for, as `context --json` printed it')
@@ -66,8 +68,8 @@ export function parseIntent(
   settings?: Pick<Settings, 'headroom' | 'maxAmount'>,
 ): Intent {
   requireIdentifier(identifier)
-  const outcome = OutcomeKey.safeParse(flags.outcome)
-  if (!outcome.success) {
+  const outcome = outcomeKeys.find((key) => key === flags.outcome)
+  if (outcome === undefined) {
     const said = flags.outcome === undefined ? '--outcome is missing' : `--outcome ${flags.outcome} is none of p1, p2, p3`
     const near = nearest(flags.outcome ?? '', outcomeKeys)
     const guess = near.length === 1 ? `${didYouMean(near)} ` : ''
@@ -78,7 +80,7 @@ export function parseIntent(
   const nonce = whole('--nonce', flags.nonce)
   const headroom = headroomBasisPoints(settings?.headroom ?? given('--headroom', flags.headroom))
   const deadlineSeconds = parseDeadline(flags.deadline, context.clock.nowMs())
-  if (!ClientRef.optional().safeParse(flags.clientRef).success) {
+  if (flags.clientRef !== undefined && !isClientRef(flags.clientRef)) {
     throw new UsageError('bad_client_ref', '--client-ref holds control characters or is longer than 256 bytes', {
       hint: 'give a shorter plain text',
     })
@@ -86,7 +88,7 @@ export function parseIntent(
   return {
     identifier,
     proposer,
-    outcome: outcome.data,
+    outcome,
     ...(amountRaw === undefined ? {} : { amountRaw }),
     ...(capRaw === undefined ? {} : { maxAmountRaw: capRaw }),
     ...(headroom === 0n ? {} : { headroomBasisPoints: headroom }),
@@ -102,7 +104,7 @@ const given = (from: string, value: string | undefined) => (value === undefined 
 /** A flag's whole number, in digits. Throws UsageError `bad_number`. */
 export function whole(flag: string, text: string | undefined): bigint | undefined {
   if (text === undefined) return undefined
-  if (Uint256.safeParse(text).success) return BigInt(text)
+  if (isUint256(text)) return BigInt(text)
   throw new UsageError('bad_number', `${flag} ${text} is not a whole number below 2^256`, {
     hint: `give ${flag} in digits, such as ${flag} 750000000`,
   })
@@ -148,7 +150,7 @@ export async function authorizeParts(context: Context, session: Session, flags: 
     ...(chain === undefined ? {} : { chain }),
     ...(asksGateway ? { gateway: await session.gateway('read') } : {}),
     // Shown, not asked (contract §6): the command itself is the word to sign, and --dry-run is the way to look first.
-    confirm: async (shown) => context.output.note(previewText(shown, context.output.columns)),
+    confirm: async (shown) => context.output.note(previewText(shown, identifier, context.output.columns)),
     note: (text) => context.output.note(`note: ${visible(text)}`),
     signal: session.signal,
   }
@@ -180,7 +182,7 @@ export async function showPreview(context: Context, parts: AuthorizeParts, inten
     return
   }
   context.output.result('preview', { dry_run: true, ...previewData(shown, intent.identifier) }, () =>
-    previewText(shown, context.output.columns),
+    previewText(shown, intent.identifier, context.output.columns),
   )
 }
 
@@ -203,17 +205,13 @@ function previewData(shown: Preview, identifier: string): { digest: Hex } & Reco
   }
 }
 
-/** The longest part of a question's text that is shown before signing, in characters. */
-const shownTextLength = 400
-
-function previewText(shown: Preview, columns: number): string {
-  const { token } = shown.context
-  const text = plainText(new TextDecoder().decode(fromHex(shown.context.request.ancillary_data as Hex)))
+function previewText(shown: Preview, identifier: string, columns: number): string {
+  const units = unitsOf(shown.context)
   const rows = fields(
     [
       ['answer', `${shown.outcome} ${shown.label} (price ${shown.price})`],
-      ['authorizes', amountText(String(shown.amountRaw), token)],
-      ['bond now', amountText(String(shown.requiredBondRaw), token)],
+      ['authorizes', amountWithRaw(String(shown.amountRaw), units)],
+      ['bond now', amountWithRaw(String(shown.requiredBondRaw), units)],
       ['proposer', shown.proposer],
       ['deadline', dateText(String(shown.deadlineSeconds))],
       ['nonce', String(shown.nonce)],
@@ -222,6 +220,6 @@ function previewText(shown: Preview, columns: number): string {
     ],
     columns,
   )
-  const question = fold(text.length > shownTextLength ? `${[...text].slice(0, shownTextLength).join('')}…` : text, columns)
+  const question = textInShort(questionText(shown.context.request.ancillary_data), `proposer context ${identifier}`, columns)
   return [question, rows, ...shown.notes.map((note) => fold(`note: ${note}`, columns, '  '))].join('\n')
 }

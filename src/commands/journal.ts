@@ -1,5 +1,6 @@
 /** `journal`: what this machine has signed and sent (robustness §2). Read-only (R24); a signature only by --reveal-signature (R5). */
 import { Command } from 'commander'
+import { knownToken } from '../core/chain/profiles.js'
 import {
   type Attempt,
   type Authorization,
@@ -15,13 +16,13 @@ import { outcomeOf } from '../core/protocol/proposal.js'
 import type { Context } from './context.js'
 import { exportCommand } from './journal-export.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
-import { amountText, dateText, fields, fold } from './view/render.js'
+import { amountWithRaw, counted, dateText, fields, fold, timeText } from './view/render.js'
 import { ruleLines } from './view/rules.js'
 
 export const journalCommand = (context: Context): Command =>
   new Command('journal')
     .description('look at what this machine has signed and sent')
-    .addHelpText('after', '\nExamples:\n  proposer journal list --open\n  proposer journal show <journal-id>\n  proposer journal verify')
+    .addHelpText('after', '\nExamples:\n  proposer journal list --open\n  proposer journal show 6208acd7ce14-1\n  proposer journal verify')
     .addCommand(listCommand(context))
     .addCommand(showCommand(context))
     .addCommand(verifyCommand(context))
@@ -46,7 +47,7 @@ const listCommand = (context: Context) =>
         return
       }
       output.result('journal', { authorizations: shown }, () =>
-        shown.length === 0 ? 'the journal is empty' : shown.map((one) => entryText(one, output.columns)).join('\n\n'),
+        shown.length === 0 ? emptyText(authorizations.length) : shown.map((one) => entryText(one, output.columns)).join('\n\n'),
       )
     })
 
@@ -55,7 +56,7 @@ const showCommand = (context: Context) =>
     .description('one authorization with its attempts')
     .argument('<id>', 'journal id or candidate id')
     .option('--reveal-signature', 'the payload too, with its signature')
-    .addHelpText('after', '\nExample:\n  proposer journal show <journal-id> --reveal-signature --json')
+    .addHelpText('after', '\nExample:\n  proposer journal show 6208acd7ce14-1 --reveal-signature --json')
     .action(async (id: string, own: { revealSignature?: boolean }, command: Command) => {
       const view = await loadJournal(context, command)
       const found = view.find(id) ?? view.byCandidate(id)
@@ -78,7 +79,7 @@ const showCommand = (context: Context) =>
           ...entry.attempts.map((one) =>
             fields(
               [
-                ['attempt', one.started_at],
+                ['attempt', timeText(one.started_at)],
                 ['to', one.origin],
                 ['class', one.class],
                 ['status', one.http_status?.toString()],
@@ -102,7 +103,7 @@ const verifyCommand = (context: Context) =>
       const proof = await verifyJournal(portsOf(context), homeOf(context, command))
       context.output.result('journal-proof', proof, () =>
         [
-          `sound: ${proof.authorizations} authorizations, ${proof.records} records, ${proof.runs} runs`,
+          `sound: ${counted(proof.authorizations, 'authorization')}, ${counted(proof.records, 'record')}, ${counted(proof.runs, 'run')}`,
           ...ruleLines(proof.rules, proof.unordered),
         ]
           .map((line) => fold(line, context.output.columns, '  '))
@@ -122,27 +123,46 @@ async function loadJournal(context: Context, command: Command) {
   }
 }
 
+const emptyText = (closed: number): string =>
+  closed === 0 ? 'the journal is empty' : `nothing is open; ${closed} ${closed === 1 ? 'is' : 'are'} closed: \`proposer journal list\``
+
+/** What both a signature and an offer are about. */
+function termsOf({
+  questionId,
+  identifier,
+  terms,
+  token,
+  timestamp,
+  chainId,
+  digest,
+  clientRef,
+}: Authorization['signed'] | Offer['offered']) {
+  const { proposer, price, amount, nonce, deadline } = terms
+  return {
+    question_id: questionId,
+    identifier,
+    proposer,
+    outcome: outcomeOf(price) ?? null,
+    price,
+    amount,
+    token: token ?? null,
+    nonce,
+    deadline,
+    round: timestamp ?? null,
+    chain_id: chainId,
+    digest: digest ?? null,
+    client_ref: clientRef ?? null,
+  }
+}
+
 function entryOf(one: Authorization, nowMs: number) {
-  const { signed } = one
-  const { proposer, price, amount, nonce, deadline } = signed.terms
   const state = stateOf(one, nowMs)
   return {
     journal_id: one.id,
     state: state.kind as typeof state.kind | 'offered',
     reason: state.kind === 'closed' ? state.reason : null,
     code: 'code' in state ? (state.code ?? null) : null,
-    question_id: signed.questionId,
-    identifier: signed.identifier,
-    proposer,
-    outcome: outcomeOf(price) ?? null,
-    price,
-    amount,
-    nonce,
-    deadline,
-    round: signed.timestamp ?? null,
-    chain_id: signed.chainId,
-    digest: signed.digest ?? null,
-    client_ref: signed.clientRef ?? null,
+    ...termsOf(one.signed),
     candidate_id: one.candidateId ?? null,
     received_at: one.receivedAt ?? null,
     signed_at: new Date(one.signedAtMs).toISOString() as string | null,
@@ -153,33 +173,19 @@ function entryOf(one: Authorization, nowMs: number) {
 }
 
 /** Typed data in the hands of a wallet outside: it holds its question, so it is listed, although nothing is signed yet. */
-function offerEntry({ id, offered, supersededBy }: Offer): ReturnType<typeof entryOf> {
-  const { proposer, price, amount, nonce, deadline } = offered.terms
-  return {
-    journal_id: id,
-    state: 'offered',
-    reason: null,
-    code: null,
-    question_id: offered.questionId,
-    identifier: offered.identifier,
-    proposer,
-    outcome: outcomeOf(price) ?? null,
-    price,
-    amount,
-    nonce,
-    deadline,
-    round: offered.timestamp,
-    chain_id: offered.chainId,
-    digest: offered.digest,
-    client_ref: offered.clientRef ?? null,
-    candidate_id: null,
-    received_at: null,
-    signed_at: null,
-    superseded_by: supersededBy ?? null,
-    sent: 0,
-    origins: [],
-  }
-}
+const offerEntry = ({ id, offered, supersededBy }: Offer): ReturnType<typeof entryOf> => ({
+  journal_id: id,
+  state: 'offered',
+  reason: null,
+  code: null,
+  ...termsOf(offered),
+  candidate_id: null,
+  received_at: null,
+  signed_at: null,
+  superseded_by: supersededBy ?? null,
+  sent: 0,
+  origins: [],
+})
 
 function attemptOf(attempt: Attempt) {
   return {
@@ -199,10 +205,10 @@ function entryText(entry: ReturnType<typeof entryOf>, columns: number): string {
       [entry.state, `${entry.journal_id}${why === null ? '' : ` (${why})`}`],
       ['question', entry.identifier === entry.question_id ? entry.question_id : `${entry.identifier} ${entry.question_id}`],
       ['answer', entry.outcome ?? entry.price],
-      ['authorizes', amountText(entry.amount)],
+      ['authorizes', amountWithRaw(entry.amount, knownToken(entry.chain_id, entry.token ?? ''))],
       ['deadline', dateText(entry.deadline)],
       ['proposer', entry.proposer],
-      ['signed', entry.signed_at],
+      ['signed', entry.signed_at && timeText(entry.signed_at)],
       ['candidate', entry.candidate_id],
       ['sent to', entry.origins.length === 0 ? 'never sent' : entry.origins.join(', ')],
       ['replaced by', entry.superseded_by],

@@ -1,17 +1,17 @@
-/** The front door of the program. It loads nothing by itself, so that `--version` is as quick as node. */
+/** The front door of the program. It loads nothing by itself, so that `--version` and `--help` are as quick as node. */
+import { readFileSync } from 'node:fs'
+import { standardOutput } from '../core/io/standard-streams.js'
 import type { ExitCode } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
 import { programVersion } from './version.js'
 
 const asksVersion = (argv: readonly string[]) => argv[0] === '--version' || argv[0] === '-V'
+const asksHelp = (argv: readonly string[]) => argv.length === 1 && ['--help', '-h', 'help'].includes(argv[0] ?? '')
 
 /** Runs the command line of this process. `parts` replaces parts of its context, as crash tests do. Never rejects. */
-export async function start(process: NodeJS.Process, parts: Partial<Context> = {}): Promise<ExitCode> {
+export async function start(process: NodeJS.Process, parts?: Partial<Context>): Promise<ExitCode> {
   const argv = process.argv.slice(2)
-  if (asksVersion(argv)) {
-    process.stdout.write(`${programVersion}\n`)
-    return 0
-  }
+  if (parts === undefined && printAtOnce(process, argv)) return 0
   const { createContext } = await import('./context.js')
   const context = { ...createContext(process), ...parts }
   if (isTabKey(argv)) return answerTabKey(argv, context)
@@ -21,6 +21,30 @@ export async function start(process: NodeJS.Process, parts: Partial<Context> = {
     if (process.listenerCount('uncaughtException') === 1) process.exit(reportCrash(argv, context, error))
   })
   return runFront(argv, context)
+}
+
+/** Prints what is known without any command, and tells whether it has. What cannot be written goes the long way, which says why. */
+function printAtOnce(process: NodeJS.Process, argv: readonly string[]): boolean {
+  if (!asksVersion(argv) && !asksHelp(argv)) return false
+  const stdout = standardOutput(1, () => process.stdout)
+  const text = asksVersion(argv) ? `${programVersion}\n` : helpPage(stdout.columns ?? 80)
+  if (text === undefined) return false
+  try {
+    stdout.write(text)
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** The page of `--help` as the build has printed it; `undefined` for a width that it has not, and in a run from the sources. */
+function helpPage(columns: number): string | undefined {
+  try {
+    return readFileSync(new URL(`help-${Math.min(columns, 100)}.txt`, import.meta.url), 'utf8')
+  } catch {
+    // It is made then, as for any command.
+    return undefined
+  }
 }
 
 /** Runs one command line. Never rejects; everything it has to say went to the context's streams. */

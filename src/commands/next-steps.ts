@@ -5,7 +5,8 @@ import { ProposerError } from '../core/protocol/errors.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import type { Context } from './context.js'
 import { homePaths } from './session/paths.js'
-import { resolveSettings, type Settings } from './session/settings.js'
+import { type GlobalFlags, resolveSettings, type Settings } from './session/settings.js'
+import { withFlags } from './view/hint-flags.js'
 import { publicUrl, shellWord, visible } from './view/render.js'
 
 /** What is needed before a proposal can be made: how it is there, or the command that makes it. */
@@ -18,10 +19,10 @@ interface Need {
 /** A command to paste, and what it is for. */
 type Step = readonly [command: string, why: string]
 
-/** Prints the page. What cannot be read is told on it with its remedy, for the page is no check: exit stays 0. */
-export async function showNextSteps(context: Context): Promise<void> {
+/** Prints the page for the home and profile that `flags` name, as `argv` spells them. What cannot be read is told on it with its remedy, for the page is no check: exit stays 0. */
+export async function showNextSteps(context: Context, flags: GlobalFlags, argv: readonly string[]): Promise<void> {
   const { output } = context
-  const lines = await pageLines(context).catch((error: unknown) => {
+  const lines = await pageLines(context, flags).catch((error: unknown) => {
     if (!(error instanceof ProposerError)) throw error
     return [visible(error.detail), ...(error.meta.hint === undefined ? [] : [visible(error.meta.hint)])]
   })
@@ -34,11 +35,15 @@ export async function showNextSteps(context: Context): Promise<void> {
     'All commands:        proposer --help',
     'Flags and examples:  proposer <command> --help',
   ]
-  output.text(`${page.join('\n')}\n`)
+  // What the demo and a chain of one's own make is theirs alone.
+  const named = page.map((line) =>
+    line.replace(/proposer (?!demo|serve)[a-z].*$/, (command) => withFlags(`\`${command}\``, argv).slice(1, -1)),
+  )
+  output.text(`${named.join('\n')}\n`)
 }
 
-async function pageLines(context: Context): Promise<readonly string[]> {
-  const settings = await resolveSettings(context, {})
+async function pageLines(context: Context, flags: GlobalFlags): Promise<readonly string[]> {
+  const settings = await resolveSettings(context, flags)
   const home = settings.home.value
   const needs = await needsOf(context, settings)
   const isNew = needs.every(({ has }) => has === undefined) && !(await context.files.exists(`${home}/journal`))
@@ -121,13 +126,13 @@ async function openSteps(context: Context, home: string): Promise<readonly strin
   if (first) steps.push([submitText(first), `${counted(signed, 'signed and never sent')}${signed.length > 1 ? '; this is the first' : ''}`])
   if (accepted.length > 0) steps.push(['proposer poll --all', `${counted(accepted, 'admitted')}: follow to the end`])
   if (waiting.length > 0) steps.push(['proposer journal list --open', counted(waiting, 'waiting for an outside signature')])
-  if (steps.length === 0) return ['Nothing is open in the journal. Propose:', '  proposer submit <identifier> --outcome p1 --wait']
+  if (steps.length === 0) return ['Nothing is open in the journal. Propose:', '  proposer submit <identifier> --outcome <p1|p2|p3> --wait']
   return ['Open in the journal:', ...steps.flatMap(([command, why]) => [`  ${command}`, `      ${why}`])]
 }
 
 const counted = (some: readonly unknown[], what: string) => `${some.length} ${what}`
 
-/** The first three questions; `reconcile` tells them apart from there. */
+/** The first three questions; `reconcile` goes on from there. */
 function byQuestion(some: readonly Authorization[]): readonly (readonly [string, readonly Authorization[]])[] {
   const questions = [...new Set(some.map(({ signed }) => signed.questionId))].slice(0, 3)
   return questions.map((question) => [question, some.filter(({ signed }) => signed.questionId === question)])

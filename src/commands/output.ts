@@ -1,6 +1,6 @@
 /** stdout is the result and nothing else; progress, prompts and notes go to stderr (contract §6). */
 import { Chalk, type ChalkInstance } from 'chalk'
-import { jsonText, visible } from './view/render.js'
+import { foldAround, jsonText, visible } from './view/render.js'
 
 export interface TextSink {
   write(text: string): unknown
@@ -70,11 +70,14 @@ export function createOutput(options: OutputOptions): Output {
   const isTerminal = stdout.isTTY === true
   const notesAreTerminal = stderr.isTTY === true
   const plain = (options.env.NO_COLOR ?? '') !== '' || options.env.TERM === 'dumb'
+  const columns = stdout.columns ?? 80
+  const warningText = (detail: string) =>
+    notesAreTerminal ? foldAround(`warning: ${detail}`, columns, '  ') : `warning: ${visible(detail)}`
   return {
     mode,
     isTerminal,
     notesAreTerminal,
-    columns: stdout.columns ?? 80,
+    columns,
     paint: new Chalk({ level: isTerminal && !plain ? 1 : 0 }),
     result(kind, data, human) {
       if (mode === 'human') write(`${human(data)}\n`)
@@ -86,7 +89,7 @@ export function createOutput(options: OutputOptions): Output {
       if (!quiet) tell(text)
     },
     warn: tell,
-    warning: (code, detail) => tell(mode === 'human' ? `warning: ${visible(detail)}` : jsonText({ warning: { code, detail } }, 0)),
+    warning: (code, detail) => tell(mode === 'human' ? warningText(detail) : jsonText({ warning: { code, detail } }, 0)),
     progress: (text) => {
       if (quiet) return { update: () => undefined, stop: () => undefined }
       return notesAreTerminal && !plain ? spinner(stderr, text) : progressLines(tell, text)

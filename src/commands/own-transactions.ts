@@ -46,10 +46,10 @@ export function printTransactions(context: Context, chainId: number, from: Addre
           .map(({ to, value, data, what }) =>
             fields(
               [
-                ['to', what],
+                ['purpose', what],
                 ['chain', String(chainId)],
                 ['from', from],
-                ['contract', to],
+                ['to', to],
                 ['value', value],
                 ['data', data],
               ],
@@ -127,10 +127,10 @@ function planText(planned: readonly PlannedTransaction[], columns: number): stri
     .map((one) =>
       fields(
         [
-          ['transaction', one.what],
-          ['from', one.from],
-          ['contract', one.to],
+          ['purpose', one.what],
           ['chain', String(one.chainId)],
+          ['from', one.from],
+          ['to', one.to],
           ['data', one.data],
           ['costs at most', `${coinText(one.gas * one.maxFeePerGas)} for gas`],
         ],
@@ -146,5 +146,5 @@ export function coinText(wei: bigint): string {
   const fraction = String(micro % 1_000_000n)
     .padStart(6, '0')
     .replace(/0+$/, '')
-  return `${micro / 1_000_000n}${fraction === '' ? '' : `.${fraction}`} of the chain’s coin`
+  return `${micro / 1_000_000n}${fraction === '' ? '' : `.${fraction}`} of the chain's coin`
 }

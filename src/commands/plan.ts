@@ -11,8 +11,9 @@ import { UsageError } from '../core/protocol/errors.js'
 import { addFormatFlag, type FormatFlags, withSource } from './batch/source.js'
 import type { Context } from './context.js'
 import type { Output } from './output.js'
+import { fromCwd } from './session/paths.js'
 import { type GlobalFlags, requireTarget, resolveSettings, type Settings } from './session/settings.js'
-import { fields, fold } from './view/render.js'
+import { counted, fields, fold } from './view/render.js'
 
 interface PlanFlags extends GlobalFlags, FormatFlags {
   /** Commander's `--no-…`: true unless given. */
@@ -60,6 +61,8 @@ interface Rows {
 /** UsageError (exit 2) for a count or an input that is none. */
 async function rowsOf(context: Context, home: string, given: string, format: BatchFormat | undefined): Promise<Rows> {
   if (/^\d+$/.test(given)) return { intents: wholeNumber(given, 'the count') ?? 0, signed: 0 }
+  // A number that is no count is not the name of a file, unless there is one.
+  if (/^[-+]?\d[\d_.,e+]*$/i.test(given) && !(await context.files.exists(fromCwd(context.cwd, given)))) wholeNumber(given, 'the count')
   return withSource(context, home, given, async (source) => {
     let [intents, signed] = [0, 0]
     for await (const some of readBatch(source, format)) {
@@ -129,21 +132,23 @@ const sourceText: Record<PlanBudget['source'], string> = {
   local: 'in this process nothing is charged',
 }
 
-/** Letters tell the calls apart, so that colours only make them quicker to see. */
+/** Letters tell the calls apart, so that colours only make them quicker to see; green, yellow and red mean something elsewhere. */
 const marks = {
   context: { letter: 'c', name: 'contexts', colour: 'cyan' },
-  submit: { letter: 's', name: 'submissions', colour: 'green' },
-  status: { letter: 'p', name: 'one polling pass', colour: 'yellow' },
+  submit: { letter: 's', name: 'submissions', colour: 'blue' },
+  status: { letter: 'p', name: 'one polling pass', colour: 'magenta' },
 } as const satisfies Record<PlannedCall, object>
 const spentMark = '#'
 const [firstLines, lastLines] = [9, 2]
+/** Fewer windows than these are listed rather than counted: the line that counts them takes room too. */
+const leastLeftOut = 4
 
 type Screen = Pick<Output, 'columns' | 'paint'>
 
 function planText(plan: BatchPlan, budget: PlanBudget, screen: Screen): string {
   const { windows } = plan
   const { columns, paint } = screen
-  const total = `${plural(plan.items, 'item')} in ${plural(windows.length, 'window')}, ${timeText(plan.seconds)} until the last call`
+  const total = `${counted(plan.items, 'item')} in ${counted(windows.length, 'window')}, ${timeText(plan.seconds)} until the last call`
   const rule = `${budget.limitItems} items per ${budget.windowMs / 1_000} s`
   const spent = Math.min(budget.spentItems, budget.limitItems)
   const about = budget.source === 'local' ? sourceText.local : `${rule} (${sourceText[budget.source]})`
@@ -151,20 +156,25 @@ function planText(plan: BatchPlan, budget: PlanBudget, screen: Screen): string {
     [
       ...plan.calls.map(({ call, items, calls }) => {
         const { letter, name } = marks[call]
-        return [`${letter}  ${name}`, `${plural(items, 'item')} in ${plural(calls, 'call')}`] as const
+        return [`${letter}  ${name}`, `${counted(items, 'item')} in ${counted(calls, 'call')}`] as const
       }),
-      ...(spent > 0 ? [[`${spentMark}  spent already`, plural(spent, 'item')] as const] : []),
+      ...(spent > 0 ? [[`${spentMark}  spent already`, counted(spent, 'item')] as const] : []),
     ],
     columns,
   )
+  // Painted last: colours have no width.
+  const paintedLegend = legend.split('\n').map((row) => {
+    const colour = Object.values(marks).find(({ letter }) => row.startsWith(`${letter}  `))?.colour
+    return colour === undefined ? row : `${paint[colour](row.slice(0, 1))}${row.slice(1)}`
+  })
   const line = (window: WindowPlan) => windowLine(window, budget, screen)
   const rest = windows.length - firstLines - lastLines
   const shown =
-    rest <= 1
+    rest <= leastLeftOut - 1
       ? windows.map(line)
-      : [...windows.slice(0, firstLines).map(line), `${'…'.padStart(8)}  ${rest} windows more`, ...windows.slice(-lastLines).map(line)]
+      : [...windows.slice(0, firstLines).map(line), `${'…'.padStart(8)}  ${rest} more windows`, ...windows.slice(-lastLines).map(line)]
   const heading = paint.dim(`${'starts'.padStart(8)}  ${'spent on'.padEnd(barWidth(columns))}  items`)
-  return [fold(total, columns), fold(about, columns), '', legend, '', heading, ...shown].join('\n')
+  return [fold(total, columns), fold(about, columns), '', ...paintedLegend, '', heading, ...shown].join('\n')
 }
 
 const barWidth = (columns: number) => Math.max(8, Math.min(60, columns - 20))
@@ -188,8 +198,6 @@ function windowLine({ startsSeconds, items }: WindowPlan, budget: PlanBudget, { 
   return `${clockText(startsSeconds).padStart(8)}  ${bar}${paint.dim('.'.repeat(width - length))}  ${spent}`
 }
 
-const plural = (count: number, word: string) => `${count} ${word}${count === 1 ? '' : 's'}`
-
 const two = (value: number) => String(value).padStart(2, '0')
 
 /** `m:ss`, or `h:mm:ss`. */
@@ -199,7 +207,12 @@ function clockText(seconds: number): string {
   return hours > 0 ? `${hours}:${two(minutes)}:${two(seconds % 60)}` : `${minutes}:${two(seconds % 60)}`
 }
 
-const timeText = (seconds: number): string => (seconds < 120 ? `${seconds} s` : clockText(seconds))
+/** `45 s`, `11 min 25 s`, `2 h 5 min 0 s`. */
+function timeText(seconds: number): string {
+  const [hours, minutes] = [Math.floor(seconds / 3_600), Math.floor((seconds % 3_600) / 60)]
+  const parts = [...(hours > 0 ? [`${hours} h`] : []), ...(hours + minutes > 0 ? [`${minutes} min`] : []), `${seconds % 60} s`]
+  return parts.join(' ')
+}
 
 /** UsageError `bad_number` naming the flag. More than a batch may hold is no plan. */
 function wholeNumber(text: string | undefined, name: string): number | undefined {

@@ -1,13 +1,14 @@
 /** `poll`: follows candidates until they are done or reach a stage (spec §4.1 rule 4, contract §6). */
-import { Command } from 'commander'
+import { Command, Option } from 'commander'
 import { stateOf } from '../core/client/journal/authorizations.js'
 import type { JournalView } from '../core/client/journal/journal.js'
 import { type PollResult, type PollTarget, type Stage, stages } from '../core/client/polling/polling.js'
 import { UsageError } from '../core/protocol/errors.js'
+import { outcomeOf } from '../core/protocol/proposal.js'
 import { Uuid } from '../core/protocol/schema.js'
 import type { Context } from './context.js'
-import { requireIdentifier } from './context-verb.js'
 import { follow } from './follow.js'
+import { requireIdentifier } from './question.js'
 import { addExecutorFlags, type Session, type SessionFlags, withSession } from './session/session.js'
 import { type Live, openLive } from './view/live.js'
 import { finalText } from './view/poll-table.js'
@@ -23,7 +24,8 @@ export const pollCommand = (context: Context): Command =>
     .description('follow candidates until they are executed or failed; exit 7 where one failed, 8 where the time ran out')
     .argument('[candidate-id...]', 'default: every accepted one in the journal')
     .option('--all', 'every candidate the journal knows to be accepted and not done')
-    .option(`--until <${stages.join('|')}>`, 'stop as soon as all have come this far')
+    // Its own refusal, with its own code, is older than the choices.
+    .addOption(new Option('--until <stage>', 'stop as soon as all have come this far').choices(stages).argParser((text) => text))
     .option('--question <id>', 'the question of candidates that the journal does not know, where it is wanted in the answer')
     .addHelpText(
       'after',
@@ -56,15 +58,21 @@ async function poll(context: Context, session: Session, { ids, until, question, 
     until,
     // The document holds the whole of each status; it costs the same items (§8).
     full: output.mode === 'json',
+    aboutOf: (id) => aboutText(view, id),
     live,
   })
-  const { candidates, error } = result
+  const { candidates, error, refusals } = result
   if (output.mode === 'ndjson') output.result('status', { summary: summaryOf(result) }, () => '')
   else
     output.result('status', { candidates }, () =>
-      targets.length === 0 ? nothingText : finalText(targets, candidates, output, (id) => view.byCandidate(id)?.id),
+      targets.length === 0 ? nothingText : finalText(targets, candidates, output, (id) => view.byCandidate(id)?.id, refusals),
     )
   if (error) throw error
+}
+
+function aboutText(view: JournalView, candidateId: string): string {
+  const signed = view.byCandidate(candidateId)?.signed
+  return signed === undefined ? '' : `${outcomeOf(signed.terms.price) ?? signed.terms.price}  ${signed.identifier}`
 }
 
 function summaryOf({ candidates, missing, items }: PollResult) {

@@ -3,13 +3,12 @@ import { Command, CommanderError, Option } from 'commander'
 import { UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
 import { programVersion } from './version.js'
+import { foldHelp, helpLayout, termColumn } from './view/help-layout.js'
 
 interface Verb {
   readonly summary: string
   /** Stays in the foreground: what it tells meanwhile is for logs, also beside JSON. */
   readonly foreground?: true
-  /** See read-once.ts. */
-  readonly readsOnce?: true
   load(): Promise<(context: Context) => Command>
 }
 
@@ -33,7 +32,6 @@ export const verbs: Readonly<Record<string, Verb>> = {
   },
   sign: {
     summary: 'sign a proposal and save it in the journal',
-    readsOnce: true,
     load: async () => (await import('./sign.js')).signCommand,
   },
   submit: { summary: 'send a proposal, signing it first where needed', load: async () => (await import('./submit.js')).submitCommand },
@@ -42,7 +40,7 @@ export const verbs: Readonly<Record<string, Verb>> = {
   status: { summary: 'show one candidate', load: async () => (await import('./status.js')).statusCommand },
   replay: { summary: 'send saved payloads again whose outcome is unknown', load: async () => (await import('./replay.js')).replayCommand },
   reconcile: {
-    summary: 'tell journal, gateway and chain apart, and what is safe to do next',
+    summary: 'set journal, gateway and chain side by side',
     load: async () => (await import('./reconcile.js')).reconcileCommand,
   },
   journal: { summary: 'look at what this machine has signed and sent', load: async () => (await import('./journal.js')).journalCommand },
@@ -91,18 +89,22 @@ const takesValue = new Set(everywhere.filter(({ flags }) => flags.includes('<'))
 
 /** Parses argv and runs the verb. Throws what the verb throws, and UsageError for what commander refuses. */
 export async function runCommand(given: readonly string[], context: Context): Promise<void> {
-  if (given.length === 0) return (await import('./next-steps.js')).showNextSteps(context)
+  if (given.length === 0) return (await import('./next-steps.js')).showNextSteps(context, {}, given)
   const asked = given[0] === 'help' ? [...given.slice(1), '--help'] : given
   const name = verbIn(asked)
   // Help is for what is there: a mistyped command is told as such, whatever was asked of it.
   const argv = name === undefined || Object.hasOwn(verbs, name) ? asked : [name]
   const verb = name === undefined || !Object.hasOwn(verbs, name) ? undefined : verbs[name]
-  if (verb?.readsOnce === true) (await import('./session/read-once.js')).readOnce()
   const program = createProgram()
   if (!verb) program.configureHelp({ visibleOptions: () => [] })
+  // Flags alone say whose next steps are asked for; the page is no document.
+  if (name === undefined && context.output.mode === 'human') {
+    program.action(async () => (await import('./next-steps.js')).showNextSteps(context, program.opts(), given))
+  }
   if (verb) program.addCommand((await verb.load())(verb.foreground === true ? context : forPrograms(context)))
   else for (const [other, { summary }] of Object.entries(verbs)) program.command(other).summary(summary).description(summary)
   const refusals: string[] = []
+  layOut(program, columnsOf(context))
   capture(program, context, refusals)
   try {
     await program.parseAsync([...argv], { from: 'user' })
@@ -116,7 +118,13 @@ export async function runCommand(given: readonly string[], context: Context): Pr
 export async function wholeProgram(context: Context): Promise<Command> {
   const program = createProgram()
   for (const { load, summary } of Object.values(verbs)) program.addCommand((await load())(context).summary(summary))
+  layOut(program, 80)
   return program
+}
+
+function layOut(command: Command, columns: number): void {
+  command.configureHelp({ ...helpLayout, ...command.configureHelp(), helpWidth: columns }).helpOption('-h, --help', 'print help')
+  for (const child of command.commands) layOut(child, columns)
 }
 
 /** With --json and no terminal stderr carries the error and nothing beside it (contract §6), so that a program may parse the whole. */
@@ -173,7 +181,6 @@ function createProgram(): Command {
   const program = new Command('proposer')
     .description('Propose answers to oracle questions: sign, submit, follow. And run the gateway that executes them.')
     .version(programVersion, '-V, --version', 'print the version')
-    .helpOption('-h, --help', 'print help')
     .helpCommand(false)
     .usage('<command> [arguments] [flags]')
   for (const { flags, description } of everywhere) program.addOption(new Option(flags, description))
@@ -186,8 +193,12 @@ Flags and examples:  proposer <command> --help`
 /** Flags stand behind the commands: what can be done comes first. */
 function flagsText(program: Command): string {
   const help = program.createHelp()
-  help.prepareContext({ helpWidth: program.configureHelp().helpWidth ?? 80 })
-  const width = Math.max(...program.options.map((option) => option.flags.length))
+  const { helpWidth = 80 } = program.configureHelp()
+  help.prepareContext({ helpWidth })
+  const width = termColumn(
+    program.options.map((option) => option.flags),
+    helpWidth,
+  )
   return help
     .formatItemList(
       'Flags of every command:',
@@ -198,16 +209,23 @@ function flagsText(program: Command): string {
     .trimEnd()
 }
 
+/** Lines longer than 100 are hard to read, and on a terminal that small nothing fits beside anything. */
+const columnsOf = ({ output }: Context) => Math.max(40, Math.min(output.columns, 100))
+
 /** What commander prints goes where our results and errors go; what it refuses is thrown, never an exit. */
 function capture(command: Command, context: Context, refusals: string[]): void {
   command
     .exitOverride()
     .showSuggestionAfterError(true)
-    .configureHelp({ ...command.configureHelp(), showGlobalOptions: true, helpWidth: Math.max(40, Math.min(context.output.columns, 100)) })
     .configureOutput({
-      writeOut: (text) => context.output.text(text),
+      writeOut: (text) => context.output.text(foldHelp(text, columnsOf(context))),
       // Help shown for want of a subcommand is part of the refusal too; commander's first line is what is wrong.
       writeErr: (text) => refusals.push(text),
+      // Else commander asks node's streams, which loads them. The width is given above, and help has no colours to take out.
+      getOutHelpWidth: () => 80,
+      getErrHelpWidth: () => 80,
+      getOutHasColors: () => true,
+      getErrHasColors: () => true,
     })
   for (const child of command.commands) capture(child, context, refusals)
 }

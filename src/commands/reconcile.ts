@@ -4,14 +4,14 @@ import { type Reconciled, type ReconciledEntry, reconcile } from '../core/client
 import type { RoundStanding } from '../core/client/wallet/standing.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import type { Context } from './context.js'
-import { requireIdentifier } from './context-verb.js'
+import { requireIdentifier } from './question.js'
 import { type SessionFlags, withSession } from './session/session.js'
-import { dateText, fields, fold, visible } from './view/render.js'
+import { dateText, fields, fold, shellWord, visible } from './view/render.js'
 
 export const reconcileCommand = (context: Context): Command =>
   new Command('reconcile')
-    .description('what journal, gateway and chain say of a question, and what is safe to do next')
-    .argument('<identifier>', 'question ID or slug')
+    .description('set journal, gateway and chain side by side for a question, and say what is safe to do next')
+    .argument('<identifier>', 'question id or slug')
     .option('--dry-run', 'journal nothing of what finalized chain state proves')
     .addHelpText(
       'after',
@@ -51,7 +51,7 @@ export const reconcileCommand = (context: Context): Command =>
           gateway: asked === undefined ? null : { origin: asked.origin },
           authorizations: entries,
         }
-        output.result('reconcile', result, () => textOf(found, output.columns))
+        output.result('reconcile', result, () => textOf(found, { identifier, gateway: asked?.origin, columns: output.columns }))
       })
     })
 
@@ -139,7 +139,14 @@ function entryData({ id, state, authorization, offer, gateway, standing, settled
   }
 }
 
-function textOf(found: Reconciled, columns: number): string {
+interface Shown {
+  readonly identifier: string
+  /** Origin of the one that was asked. */
+  readonly gateway: string | undefined
+  readonly columns: number
+}
+
+function textOf(found: Reconciled, { identifier, gateway, columns }: Shown): string {
   const { chain } = found
   const proposal = chain?.current?.proposal
   const paused = chain?.round?.paused === true ? ', paused' : ''
@@ -151,11 +158,22 @@ function textOf(found: Reconciled, columns: number): string {
       ['proposed', proposal && proposalText(proposal)],
       ['by', proposal && `${proposal.proposer}${proposal.bySignature ? ' through SignedProposer' : ''}`],
       ['transaction', proposal?.mined?.transactionHash],
+      ['gateway', gateway],
     ],
     columns,
   )
   const blocks = found.entries.map((one) => entryText(one, columns))
-  if (blocks.length === 0) blocks.push('the journal holds nothing for this question')
+  if (blocks.length === 0) {
+    const next = proposal === undefined ? 'nothing is signed here, so nothing can be sent twice' : 'nothing of this machine is under way'
+    const command = `proposer context ${shellWord(identifier)}`
+    blocks.push(
+      [
+        'the journal holds nothing for this question',
+        fold(`next: ${next}; look at the question first`, columns, '  '),
+        `  ${command}`,
+      ].join('\n'),
+    )
+  }
   return [head, ...blocks, ...found.notLookedAt.map((note) => fold(`not looked at: ${note}`, columns, '  '))].join('\n\n')
 }
 

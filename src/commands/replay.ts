@@ -77,6 +77,8 @@ function resultOf(result: SubmissionResult) {
 
 type Sent = ReturnType<typeof resultOf>
 
+const isAcknowledged = ({ outcome }: Sent): boolean => outcome === 'accepted' || outcome === 'replayed'
+
 function replayText(
   sent: readonly Sent[],
   others: readonly { journal_id: string; origin: string; flag: string }[],
@@ -89,9 +91,17 @@ function replayText(
     ...sent.map((one) =>
       fields(
         [
-          [one.outcome, one.journal_id],
+          // The word of an acknowledgement stands before the candidate; any other is about the authorization.
+          ...(isAcknowledged(one)
+            ? ([
+                [one.outcome, one.candidate_id],
+                ['journal', one.journal_id],
+              ] as const)
+            : ([
+                [one.outcome, one.journal_id],
+                ['candidate', one.candidate_id],
+              ] as const)),
           ['question', one.question_id],
-          ['candidate', one.candidate_id],
           ['error', one.error?.detail],
         ],
         columns,

@@ -12,7 +12,7 @@ export const revokeCommand = (context: Context): Command =>
     .argument('<journal-id...>', 'of one account; `proposer journal list --open` shows them')
     .addHelpText(
       'after',
-      '\nA proposal that is executed first is executed all the same: what became of each is read again in finalized state and journaled.\nOnly then sign anew: `proposer submit <identifier> --outcome <p1|p2|p3>`, or at once with --supersede <journal-id>.\n\nExamples:\n  proposer revoke <journal-id> --rpc-url http://127.0.0.1:8545\n  proposer revoke <journal-id> <journal-id> --print',
+      '\nA proposal that is executed first is executed all the same: what became of each is read again in finalized state and journaled. Only then sign anew: `proposer submit <identifier> --outcome <p1|p2|p3>`, or at once with --supersede <journal-id>.\n\nExamples:\n  proposer revoke 6208acd7ce14-1 --rpc-url http://127.0.0.1:8545\n  proposer revoke 6208acd7ce14-1 6208acd7ce14-2 --print',
     )
     .action(async (ids: string[], _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<TransactionFlags>()

@@ -3,7 +3,7 @@ import type { CurrentRound, OutOfBand, SettledEarlier } from '../core/client/sen
 import { instant } from '../core/protocol/candidate.js'
 import { ProposerError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
-import { contextSource } from './context-verb.js'
+import { contextSource } from './question.js'
 import type { Session } from './session/session.js'
 import { visible } from './view/render.js'
 

@@ -8,12 +8,12 @@ import type { FaultScript } from '../core/io/serving/fault-script.js'
 import type { LogSink } from '../core/io/serving/request-log.js'
 import { exit, UnavailableError, UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
-import { aborted, portNumber, wholeNumber } from './hosting/foreground.js'
+import { aborted, noteQuestions, portNumber, wholeNumber } from './hosting/foreground.js'
 import type { LiveStatus } from './hosting/live-status.js'
 import { type RunningServer, refuseBadAssignments, type ServerOptions, startServer, writeDevGateway } from './hosting/server.js'
 import { fromCwd } from './session/paths.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
-import { visible } from './view/render.js'
+import { fold } from './view/render.js'
 
 interface ServeFlags extends GlobalFlags {
   readonly executorAccount?: string
@@ -36,19 +36,35 @@ interface ServeOptions extends ServerOptions {
 const gather = (value: string, before: readonly string[]) => [...before, value]
 
 const faultsHelp = `
-A fault script is {"rules": [{"on": …, "do": …}, …]}. Each rule counts the calls it is about, and fires at those it names:
-  on  {"route": "submit" | "status" | "signing-data" | "batch submit" | "batch status" | "batch signing-data" | "eligibility" | "any"}
-      with {"nth": 2}, {"every": 3}, {"from": 2, "to": 5} or none of them (every call); {"question": "some-slug"} for one question only
-  do  {"act": "drop", "when": "before" | "after"}                  the connection is reset; after: the gateway has dealt with the call
-      {"act": "stall", "when": …}                                  no answer ever
-      {"act": "answer", "when": …, "status": 502 | 504}            a proxy's page of HTML
-      {"act": "answer", "when": "before", "status": 429 | 503}     not admitted; any answer may have "retry_after_seconds": 5
-      {"act": "delay", "when": …, "milliseconds": 2000}            a slow answer
-      {"act": "advance_round"}                                     a dispute opens a new round before the call goes on
-      {"act": "lose_chain", "seconds": 20}                         the gateway's node is gone; the call goes on once that was noticed
-      {"act": "skew_clock", "seconds": 90}                         the gateway's wall clock, until another rule sets it
-Each rule that fires is a line on stderr; GET /operator/faults on the admin listener counts them. The chain counts as unknown once its newest
-block is older than --set chain.max_head_age_seconds=…`
+A fault script is {"rules": [{"on": …, "do": …}, …]}. Each rule counts the calls it is about, and fires at those it names.
+
+"on", which calls: a route, and where wanted a question and a count:
+  {"route": "submit"}
+      or status, signing-data, eligibility, batch submit, batch status, batch signing-data, any
+  {…, "question": "some-slug"}
+      for one question only
+  {…, "nth": 2}
+      or "every": 3, or "from": 2, "to": 5; without it every call
+
+"do", what happens; "when" is "before" or "after" the gateway has dealt with the call:
+  {"act": "drop", "when": "after"}
+      the connection is reset
+  {"act": "stall", "when": "before"}
+      no answer ever
+  {"act": "answer", "when": "after", "status": 502}
+      a proxy's page of HTML; also 504
+  {"act": "answer", "when": "before", "status": 429}
+      not admitted; also 503; any answer may have "retry_after_seconds": 5
+  {"act": "delay", "when": "before", "milliseconds": 2000}
+      a slow answer
+  {"act": "advance_round"}
+      a dispute opens a new round before the call goes on
+  {"act": "lose_chain", "seconds": 20}
+      the gateway's node is gone; the call goes on once that was noticed
+  {"act": "skew_clock", "seconds": 90}
+      the gateway's wall clock, until another rule sets it
+
+Each rule that fires is a line on stderr; GET /operator/faults on the admin listener counts them. The chain counts as unknown once its newest block is older than --set chain.max_head_age_seconds=…`
 
 export const serveCommand = (context: Context): Command =>
   new Command('serve')
@@ -57,7 +73,7 @@ export const serveCommand = (context: Context): Command =>
     .option('--dev', 'a chain of its own, funded accounts, example questions and a temporary store instead')
     .option('--port <number>', 'where it listens; 0: free ports, for the admin listener too')
     .option('--host <address>', 'which address it listens on; beyond loopback put a TLS proxy before it')
-    .option('--questions <number>', 'with --dev: how many example questions are open (default: 12)')
+    .option('--questions <number>', 'with --dev: how many example questions are open; default: 12')
     .option('--faults <script.json>', 'with --dev: calls that go wrong as the script says, to test a client of yours against')
     .option('--set <key=value>', 'override a dotted key of gateway.json; may be repeated', gather, [])
     .option('--check', 'look at configuration, key, chain, store and ports, tell each fault with its fix, and serve nothing')
@@ -248,8 +264,8 @@ function announce(context: Context, server: RunningServer, dev: DevDescription |
   }
   output.text(`ready ${server.url} (admin ${server.adminUrl}, pid ${pid})\n`)
   if (!dev) return
-  output.note(`chain ${dev.chain_id} at ${dev.rpc_url}; keys and pins of its accounts with --json. Open questions:`)
-  for (const { slug, question_id } of dev.questions.slice(0, 3)) output.note(`  ${visible(slug)}  ${question_id}`)
+  output.note(fold(`chain ${dev.chain_id} at ${dev.rpc_url}; keys and pins of its accounts with --json. Open questions:`, output.columns))
+  noteQuestions(output, dev.questions)
   if (dev.questions.length > 3) output.note(`  and ${dev.questions.length - 3} more`)
 }
 

@@ -8,12 +8,12 @@ import { importSignature, walletTypedData } from '../core/client/signing/outside
 import type { SettledEarlier } from '../core/client/signing/settle.js'
 import type { Address } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
+import { outcomeKeys } from '../core/protocol/proposal.js'
 import type { TypedData } from '../core/protocol/schema-signing.js'
-import { OutcomeKey } from '../core/protocol/schema-words.js'
 import { publishFile, writeAll } from '../core/storage/durable.js'
 import type { Context } from './context.js'
-import { requireIdentifier } from './context-verb.js'
 import { addIntentFlags, authorizeParts, type IntentFlags, parseIntent, showPreview, signingFlags } from './intent.js'
+import { requireIdentifier } from './question.js'
 import { collector, settledData, withSettled } from './rounds.js'
 import { readInput } from './session/inputs.js'
 import { fromCwd } from './session/paths.js'
@@ -30,14 +30,14 @@ export const signCommand = (context: Context): Command =>
   addIntentFlags(
     new Command('sign')
       .description('sign a proposal and save it in the journal; nothing is sent')
-      .argument('<identifier>', 'question ID or slug')
+      .argument('<identifier>', 'question id or slug')
       .option('-o, --output <file>', 'write the payload there; - prints the payload alone')
       .option('--typed-data', 'print EIP-712 JSON for a wallet outside; its nonce is reserved and its question held')
       .option('--signature <hex>', 'bring back what that wallet answered; - reads it from stdin'),
   )
     .addHelpText(
       'after',
-      '\nThe same call again prints the same saved payload while it is open.\n\nExamples:\n  proposer sign some-slug --outcome p2 --max-amount 750000000\n  proposer sign some-slug --outcome p2 --context context.json -o payload.json\n  proposer sign some-slug --outcome p2 --signer http://127.0.0.1:1248\n  proposer sign some-slug --outcome p2 --proposer 0x… --typed-data > typed.json\n  proposer sign some-slug --signature 0x…',
+      '\nThe same call again prints the same saved payload while it is open.\n\nExamples:\n  proposer sign some-slug --outcome p2 --max-amount 750000000\n  proposer sign some-slug --outcome p2 --context context.json -o payload.json\n  proposer sign some-slug --outcome p2 --signer http://127.0.0.1:1248\n  proposer sign some-slug --outcome p2 --proposer 0x8ba1f109551bd432803012645ac136ddd64dba72 --typed-data > typed.json\n  proposer sign some-slug --signature "$(cat signature.txt)"',
     )
     .action(async (identifier: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<SignFlags>()
@@ -158,14 +158,15 @@ async function bringBack(context: Context, identifier: string, flags: SignFlags,
       hint: 'leave out the flags that say what to sign; --proposer, --outcome and --rpc-url may stay',
     })
   }
-  const outcome = OutcomeKey.optional().safeParse(flags.outcome)
-  if (!outcome.success) throw new UsageError('bad_outcome', `--outcome ${flags.outcome} is none of p1, p2, p3`, { hint: 'leave it out' })
+  const outcome = outcomeKeys.find((key) => key === flags.outcome)
+  if (outcome !== flags.outcome)
+    throw new UsageError('bad_outcome', `--outcome ${flags.outcome} is none of p1, p2, p3`, { hint: 'leave it out' })
   const text = given === '-' ? new TextDecoder().decode(await readInput(context, '-')) : given
   await withSession(context, flags, async (session) => {
     const [trust, chain] = [await session.trust(), await session.chain()]
     const { authorization, reused } = await importSignature(
       { ports: session.ports, journal: session.journal, trust, ...(chain === undefined ? {} : { chain }) },
-      { identifier, outcome: outcome.data, proposer: await namedProposer(session, flags) },
+      { identifier, outcome, proposer: await namedProposer(session, flags) },
       // Wallets and their tools like to print it as a JSON string.
       text.trim().replace(/^"(.*)"$/, '$1'),
     )

@@ -1,18 +1,20 @@
 /** `submit`: sends a saved or given payload, signing first where there is none; the outcome is settled or said to be unknown (R7). */
 import { Command } from 'commander'
+import { knownToken } from '../core/chain/profiles.js'
 import { uncheckedOf } from '../core/client/journal/records.js'
 import { readPayload } from '../core/client/sending/payload.js'
 import { type SettledEarlier, type SubmissionResult, submitIntent, submitPayload } from '../core/client/sending/submission.js'
+import type { Trust } from '../core/client/signing/trust.js'
 import { PendingError, type ProposerError, UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
-import { requireIdentifier } from './context-verb.js'
 import { follow } from './follow.js'
 import { addIntentFlags, authorizeParts, type IntentFlags, parseIntent, showPreview, signingFlags } from './intent.js'
+import { requireIdentifier } from './question.js'
 import { collector, currentRound, settledData, withSettled } from './rounds.js'
 import { parseJson, readInput } from './session/inputs.js'
 import { addExecutorFlags, type Session, withSession } from './session/session.js'
 import { candidateText } from './view/candidate-text.js'
-import { fields, visible } from './view/render.js'
+import { amountWithRaw, fields, type TokenUnits, visible } from './view/render.js'
 
 interface SubmitFlags extends IntentFlags {
   readonly wait?: boolean
@@ -23,7 +25,7 @@ export const submitCommand = (context: Context): Command =>
     addIntentFlags(
       new Command('submit')
         .description('send a proposal; without a payload it is signed first')
-        .argument('<identifier>', 'question ID or slug')
+        .argument('<identifier>', 'question id or slug')
         .argument('[payload]', 'a signed payload, - for stdin')
         .option('--wait', 'poll until the candidate is executed or failed'),
     ),
@@ -113,7 +115,13 @@ async function submit(
   const [last] = polled.candidates
   output.result('submitted', { ...accepted, status: last?.status ?? accepted.status, candidate: last ?? null }, () =>
     [
-      fields([[accepted.outcome, accepted.journal_id]], output.columns),
+      fields(
+        [
+          [accepted.outcome, accepted.candidate_id],
+          ['journal', accepted.journal_id],
+        ],
+        output.columns,
+      ),
       ...polled.candidates.map((one) => candidateText(one, output, accepted.journal_id)),
     ].join('\n'),
   )
@@ -166,13 +174,17 @@ async function showPayload(context: Context, session: Session, identifier: strin
         ['question', identifier],
         ['proposer', proposer],
         ['answer', outcome],
-        ['authorizes', `${permit.amount} (raw units)`],
+        ['authorizes', amountWithRaw(permit.amount, unitsOfAll(parts.trust))],
         ['deadline', permit.deadline],
       ],
       context.output.columns,
     ),
   )
 }
+
+/** A payload names no token: it is known where only one is pinned. */
+const unitsOfAll = ({ chain_id: chainId, tokens: [token = '', ...others] }: Trust): TokenUnits | undefined =>
+  others.length === 0 ? knownToken(chainId, token) : undefined
 
 interface Accepted {
   readonly journal_id: string

@@ -1,23 +1,21 @@
 /** `trust`: the pinned contracts that every signature is checked against (contract §7; R9). */
 import { basename, dirname } from 'node:path'
-import { Command } from 'commander'
+import { Command, Option } from 'commander'
 import { unconfirmedAmong } from '../core/chain/profiles.js'
-import { keccakHex } from '../core/chain/round.js'
+import { keccakHex, requesterKinds } from '../core/chain/round.js'
 import { valueOf as acceptedValue } from '../core/client/sending/answer.js'
 import { type ProfilePins, profilePins, wholePins } from '../core/client/signing/profile-pins.js'
-import { parseTrust, type Trust } from '../core/client/signing/trust.js'
+import { parseTrust, type Trust } from '../core/client/signing/trust-file.js'
 import type { Hex } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { BatchSigningData } from '../core/protocol/schema.js'
 import { makeDurableDir, publishFile, writeAll } from '../core/storage/durable.js'
 import type { Context } from './context.js'
-import { requireIdentifier } from './context-verb.js'
+import { requireIdentifier } from './question.js'
 import { confirm, readInput } from './session/inputs.js'
 import { builtInPins, type Session, type SessionFlags, withSession } from './session/session.js'
 import { verifyTrust } from './trust-verify.js'
-import { fields, visible } from './view/render.js'
-
-const kinds = ['uma-ctf-adapter', 'uma-ctf-adapter-negrisk', 'oo-reporter', 'direct'] as const
+import { fields, fold, visible } from './view/render.js'
 
 export const trustCommand = (context: Context): Command =>
   new Command('trust')
@@ -70,10 +68,12 @@ const initCommand = (context: Context) =>
     .argument('[identifier]', 'pin what the gateway names for this question, after you have agreed')
     .option('--from <file>', 'a trust.json, the ready line of a development chain, or its dev object; - for stdin')
     .option('--signed-proposer <address>', 'with a built-in profile: the SignedProposer of your operator')
-    .option(`--kind <${kinds.join('|')}>`, 'kind of the requester, where the gateway is asked')
+    .addOption(
+      new Option('--kind <kind>', 'of the requester, where the gateway is asked').choices(requesterKinds).argParser((text) => text),
+    )
     .addHelpText(
       'after',
-      '\nWhat a gateway names is only as good as the gateway: compare it with a source of your own.\n\nExamples:\n  proposer trust init --from ready.json\n  proposer trust init some-slug --gateway https://gateway.example\n  proposer trust init --profile polygon --signed-proposer 0x…',
+      '\nWhat a gateway names is only as good as the gateway: compare it with a source of your own.\n\nExamples:\n  proposer trust init --from ready.json\n  proposer trust init some-slug --gateway https://gateway.example\n  proposer trust init --profile polygon --signed-proposer 0x8ba1f109551bd432803012645ac136ddd64dba72',
     )
     .action(async (identifier: string | undefined, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<InitFlags>()
@@ -96,7 +96,7 @@ const initCommand = (context: Context) =>
 
 function trustSource(needs: string): UsageError {
   return new UsageError('trust_source', `trust init needs ${needs}`, {
-    hint: 'run `proposer trust init --from <file>`, name a question ID or slug, or give --profile polygon --signed-proposer 0x…',
+    hint: 'run `proposer trust init --from <file>`, name a question id or slug, or give --profile polygon --signed-proposer 0x…',
   })
 }
 
@@ -156,11 +156,11 @@ async function fromGateway(session: Session, identifier: string, kind: string | 
   )
 }
 
-/** Only the IDs of CTF adapter questions are the hash of their text (domain §5.1); other kinds must be named. */
+/** Only the ids of CTF adapter questions are the hash of their text (domain §5.1); other kinds must be named. */
 function kindOf(data: BatchSigningData): string {
   if (keccakHex(data.request.ancillary_data as Hex) === data.question_id) return 'uma-ctf-adapter'
-  throw new UsageError('kind_needed', 'the question ID is not the hash of its text, so the kind of its requester must be named', {
-    hint: `add --kind ${kinds.slice(2).join(' or --kind ')}`,
+  throw new UsageError('kind_needed', 'the question id is not the hash of its text, so the kind of its requester must be named', {
+    hint: `add --kind ${requesterKinds.slice(2).join(' or --kind ')}`,
   })
 }
 
@@ -201,7 +201,10 @@ const verifyCommand = (context: Context) =>
         const path = (await builtInPins(context, session.settings)) === undefined ? session.settings.trust.value : null
         output.result('trust-verified', { path, ok: failed.length === 0, checks }, () =>
           checks
-            .map(({ ok, name, detail }) => `${ok ? output.paint.green('ok  ') : output.paint.red('FAIL')}  ${name}: ${visible(detail)}`)
+            .map(({ ok, name, detail }) => {
+              const told = fold(`${name}: ${detail}`, output.columns - 6).replaceAll('\n', '\n      ')
+              return `${ok ? output.paint.green('ok  ') : output.paint.red('FAIL')}  ${told}`
+            })
             .join('\n'),
         )
         if (failed.length === 0) return

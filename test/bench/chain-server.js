@@ -80,7 +80,7 @@ function selectorOf(name) {
 /** As long as questions usually are. */
 const rules = 'This market resolves by the official announcement; where there is none, by the consensus of credible reporting. '.repeat(9)
 
-/** Question IDs, each with its text: what a registry of a gateway is made of. */
+/** Question ids, each with its text: what a registry of a gateway is made of. */
 export function makeQuestions(count) {
   return Array.from({ length: count }, (_, n) => {
     const text = stringToHex(`q: title: Question ${n}, description: ${rules}res_data: p1: 0, p2: 1. Where p1 corresponds to No, p2 to Yes.`)

@@ -7,7 +7,8 @@ import { join } from 'node:path'
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { submitIntent } from '../../src/core/client/sending/submission.js'
 import { authorize } from '../../src/core/client/signing/authorize.js'
-import { gatewayContexts, parseContext } from '../../src/core/client/signing/context.js'
+import { parseContext } from '../../src/core/client/signing/context.js'
+import { gatewayContexts } from '../../src/core/client/signing/gateway-contexts.js'
 import type { Clock, Fetch, Hex } from '../../src/core/ports.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
 import { typedData } from '../../src/core/protocol/witness.js'
@@ -52,7 +53,7 @@ function expectNothingDone(world: World, which: string): void {
 }
 
 describe('R9: what is to be signed', () => {
-  test('one lie each: refused by the field’s name, nothing signed, nothing sent', async () => {
+  test("one lie each: refused by the field's name, nothing signed, nothing sent", async () => {
     for (const [field, code, lie] of lies) {
       const world = makeWorld()
       const error = await told(world, [lie])
@@ -85,7 +86,7 @@ describe('R9: what is to be signed', () => {
     expect(count.pairs).toBeGreaterThanOrEqual(500)
   })
 
-  test('a typed_data of the gateway’s own, each field of it changed: refused, or the digest is what we built ourselves', async () => {
+  test("a typed_data of the gateway's own, each field of it changed: refused, or the digest is what we built ourselves", async () => {
     const terms = { price: '1000000000000000000', amount: '750000000', nonce: '5', deadline: '1760009000' }
     const honestWorld = makeWorld()
     const { question } = honestWorld.gateway
@@ -212,7 +213,7 @@ describe('R7: what became of a payload', () => {
     }
   })
 
-  test('a status with any field changed never closes what is open on another candidate’s word, and ends in no crash', async () => {
+  test("a status with any field changed never closes what is open on another candidate's word, and ends in no crash", async () => {
     await ask(submit, gateway.fetch)
     const id = (await stateOf())?.candidate_id ?? ''
     for (const change of happySteps) gateway.become(id, change)

@@ -15,8 +15,8 @@ import { seeded } from '../support/sim-files.js'
 
 /** Of the everyday run, those with the pipeline in kills-pipeline.test.ts aside. */
 const kills = scaled(280)
-/** Stores that are worked on side by side. */
-const lanes = 2
+/** Stores that are worked on side by side: a life is a start and two short waits. */
+const lanes = 4
 const callers = 6
 /** The whole store is read this often, and at the end; what was told last, and some of the rest, is asked for after every kill. */
 const proveEvery = 20
@@ -24,7 +24,7 @@ const proveEvery = 20
 const shop = workshop()
 let house: House
 beforeAll(async () => {
-  house = await openHouse(shop, { questions: 100, wallets: 60 + Math.ceil(kills / 2) })
+  house = await openHouse(shop, { questions: 100, wallets: 60 + Math.ceil(kills / lanes) })
 })
 afterAll(async () => {
   await shop.clean()

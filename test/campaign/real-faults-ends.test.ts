@@ -17,8 +17,8 @@ import { seeded } from '../support/sim-files.js'
 
 /** Of each program, the three faults in turn. */
 const moments = scaled(30)
-/** Clients that run beside each other. */
-const lanes = 3
+/** Clients that run beside each other: most of what they do is to wait for the end of the time they were given. */
+const lanes = 6
 const rowsOfBatch = 4
 
 const shop = workshop()
@@ -98,20 +98,23 @@ async function expectWhole(): Promise<void> {
   for (const { question_id } of candidates) expect(['accepted', 'unknown'], question_id).toContain(known.get(question_id))
 }
 
-/** What the journal has to say of the authorizations of a run that ended with this code (contract §1, §6). */
+/** A gateway that is there and has room answers; on a machine that is busy with other things it sheds calls, and says so. */
+const wasShed = ({ stderr }: Ended) => stderr.includes('the gateway is behind with its work')
+
+/** What the journal has to say of the authorization of a run that ended with this code (contract §1, §6). */
 const statesOf: Readonly<Record<string, readonly (string | undefined)[]>> = {
-  0: ['accepted'],
   6: ['unknown'],
   8: ['accepted'],
-  // Sent in vain, or its time ran out before anything was signed or sent.
-  75: ['deferred', 'unsent', 'signed', undefined],
+  75: ['deferred'],
   // Nothing is unknown; it may have been accepted, or not have got as far as being sent.
   130: ['accepted', 'deferred', 'unsent', 'signed', undefined],
 }
+/** A call that was shed may also be the first of them, before anything was signed. */
+const statesAfter = (ended: Ended) => [...(statesOf[ended.code ?? -1] ?? []), ...(ended.code === 75 && wasShed(ended) ? [undefined] : [])]
 
 test('R7, R23: submit --wait ends as its journal says; what is unknown or was not sent is settled by the next submit', async () => {
   const { counts, add } = counter()
-  const endings: { questionId: string; code: number }[] = []
+  const endings: { questionId: string; ended: Ended }[] = []
   await atMoments(async (n, random) => {
     const questionId = house.questionIds[n] ?? ''
     const fault = faultOf(n)
@@ -123,10 +126,10 @@ test('R7, R23: submit --wait ends as its journal says; what is unknown or was no
     add(ended)
     if (fault === 'SIGTERM' && isEarly(ended)) return
     expect(fault === 'SIGTERM' ? [130, 6, 8, 75] : [8, 6, 75], ended.stderr).toContain(ended.code)
-    endings.push({ questionId, code: ended.code ?? -1 })
+    endings.push({ questionId, ended })
   })
   const states = await journal()
-  for (const { questionId, code } of endings) expect(statesOf[code], `exit ${code}`).toContain(states.get(questionId))
+  for (const { questionId, ended } of endings) expect(statesAfter(ended), ended.stderr).toContain(states.get(questionId))
   await expectWhole()
   figures('submit --wait struck', { moments, exits: codesOf(counts) })
 })
@@ -194,9 +197,8 @@ test('R23: poll ends with 130 by SIGTERM and with 8 where its time runs out, who
     const ended = await running.ended
     add(ended)
     if (fault === 'SIGTERM' && isEarly(ended)) return
-    // 75 where the runs before it have spent what this machine believes the budget to be, so that nothing was asked in its two seconds.
-    const learned = ended.code === 75 && ended.stderr.includes('no_status') ? 75 : 8
-    expect(fault === 'SIGTERM' ? [130, learned] : [learned], ended.stderr).toContain(ended.code)
+    const learned = wasShed(ended) ? [8, 75] : [8]
+    expect(fault === 'SIGTERM' ? [130, ...learned] : learned, ended.stderr).toContain(ended.code)
   })
   expect(await journal()).toEqual(before)
   await expectWhole()

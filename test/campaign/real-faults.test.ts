@@ -53,7 +53,7 @@ async function untilAccepted(truth: Truth, store: HouseStore, url: string): Prom
   }
 }
 
-describe('a disk that is full', () => {
+describe.concurrent('a disk that is full', () => {
   test('ENOSPC: 503 store_unavailable, nothing half, and it opens again once there is room; killed while full too', async () => {
     const disk = await openSmallDisk(8 * 1024 * 1024)
     if (typeof disk === 'string') {

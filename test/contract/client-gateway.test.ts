@@ -6,7 +6,7 @@ import { pollCandidates, statusOnce } from '../../src/core/client/polling/pollin
 import { createGatewayClient } from '../../src/core/client/sending/gateway-client.js'
 import { replay, submitIntent, submitPayload } from '../../src/core/client/sending/submission.js'
 import type { Intent } from '../../src/core/client/signing/authorize.js'
-import { gatewayContexts } from '../../src/core/client/signing/context.js'
+import { gatewayContexts } from '../../src/core/client/signing/gateway-contexts.js'
 import type { Trust } from '../../src/core/client/signing/trust.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
 import { type Fetch, TransportError } from '../../src/core/ports.js'

@@ -151,7 +151,7 @@ describe('what happened on the wire decides (R7)', () => {
     expect(await clientFor(server.url, { attemptMs: 150 }).submit(questionId, '{}')).toMatchObject({ kind: 'uncertain' })
   })
 
-  test('a body that stalls is uncertain once the attempt’s time is over', async () => {
+  test("a body that stalls is uncertain once the attempt's time is over", async () => {
     const server = await serve((socket) =>
       socket.write('HTTP/1.1 202 Accepted\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{'),
     )

@@ -9,7 +9,7 @@ import { listen, socketSettings } from '../../src/core/io/serving/listener.js'
 import { createRequestLog } from '../../src/core/io/serving/request-log.js'
 import type { RequestRecord } from '../../src/core/protocol/call.js'
 import { makeQuestion, signedBody, signedItem } from '../support/fake-view.js'
-import { codeOf, openFront, testHash, testRandom } from '../support/front.js'
+import { codeOf, openFront, slowStore, testHash, testRandom } from '../support/front.js'
 import { exchangeRaw } from '../support/raw-http.js'
 
 const empty = { status: 200, headers: { 'content-type': 'application/json' }, body: '{}' }
@@ -68,29 +68,16 @@ describe('listener', () => {
   })
 
   test('R23: closing answers what is in flight and takes no new connection', async () => {
-    let release = () => {}
-    const held = new Promise<void>((resolve) => {
-      release = resolve
-    })
-    let started = () => {}
-    const inFlight = new Promise<void>((resolve) => {
-      started = resolve
-    })
-    const front = await openFront({
-      parts: {
-        breathe: () => {
-          started()
-          return held
-        },
-      },
-    })
+    const store = slowStore()
+    const front = await openFront({ log: store.log })
+    const inFlight = store.hold()
     const listener = await listen({ host: '127.0.0.1', port: 0, handler: front.gateway.answer })
     const body = JSON.stringify({ proposals: [await signedItem(front.wallets[0], first)] })
     const answered = fetch(`${listener.url}/propose/batch`, { method: 'POST', headers: { 'content-type': 'application/json' }, body })
     await inFlight
     const closed = listener.close(60_000)
     await expect(fetch(`${listener.url}/healthz`)).rejects.toThrow()
-    release()
+    store.release()
     const response = await answered
     expect([response.status, response.headers.get('connection')]).toEqual([200, 'close'])
     await closed

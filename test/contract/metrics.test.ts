@@ -31,7 +31,7 @@ const quietVitals: Vitals = {
   admissionEnabled: true,
 }
 const gauges = () => ({
-  budget: { limitItems: 1, perClientLimitItems: 1, spentItems: 0, clients: 0 },
+  budget: { limitItems: 1, perClientLimitItems: 1, spentItems: 0, endsInMs: 0, clients: 0 },
   queue: { received: 0, validated: 0, selected: 0 },
   openSlots: 0,
 })

@@ -75,7 +75,7 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
     )
 
     test(
-      'R13: onDurable is called in log order, before the append resolves, with the caller’s own data',
+      "R13: onDurable is called in log order, before the append resolves, with the caller's own data",
       withStore(async (store) => {
         const log = await store.open(() => undefined)
         const seen: number[] = []

@@ -57,7 +57,7 @@ const errorOf = (stderr: string) => (JSON.parse(stderr.trim().split('\n').at(-1)
 const leave = (raw: bigint) => endow(chain, address, raw)
 
 describe('contract §6: with a node nobody else is asked', () => {
-  test('rows are signed from the chain’s own word; one whose round is not open is rejected in its place', async () => {
+  test("rows are signed from the chain's own word; one whose round is not open is rejected in its place", async () => {
     setPaused(chain, questions[1] ?? '0x', true)
     chain.mine()
     const ran = await sign()

@@ -69,7 +69,7 @@ describe('R6: a nonce serves one authorization', () => {
 })
 
 describe('--resume', () => {
-  test('contract §1: what failed retryably is open: it is sent again with the same bytes, once a run, and its status is the answer’s', async () => {
+  test("contract §1: what failed retryably is open: it is sent again with the same bytes, once a run, and its status is the answer's", async () => {
     world.ndjson('rows.ndjson', intents(3))
     const ids = documentOf(await world.run(submit)).results.map(({ candidate }) => candidate?.candidate_id ?? '')
     await world.become(ids[0] ?? '', failed('insufficient_allowance', true))
@@ -109,7 +109,7 @@ describe('--resume', () => {
     expect(errorOf(await world.run(['batch', 'status', 'ids.txt', '--json']))).toMatchObject({ exit_code: 7, retryable: true })
   })
 
-  test('contract §6: the hint can be pasted: names are quoted and the flags of this call are repeated, but no URL’s path (R5)', async () => {
+  test("contract §6: the hint can be pasted: names are quoted and the flags of this call are repeated, but no URL's path (R5)", async () => {
     world.ndjson("it's rows.ndjson", intents(1))
     world.intercept.before = async (path) =>
       path === '/propose/batch' ? new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } }) : undefined

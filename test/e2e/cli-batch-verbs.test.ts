@@ -186,10 +186,10 @@ describe('batch status and --wait', () => {
     expect(summary).toMatchObject({ accepted: 3, executed: 2, failed: 1, pending: 0 })
     expect(errorOf(ran)).toMatchObject({ code: 'not_selected', hint: expect.stringContaining('proposer status') })
     expect((await journal()).map(({ state }) => state)).toEqual(['closed', 'closed', 'closed'])
-    // Closed by this very batch: --resume leaves it alone.
+    // Closed by this very batch: --resume leaves it alone, and it stays failed.
     const sent = world.calls.length
     const resumed = await world.run(['batch', 'submit', 'rows.ndjson', '--resume', '--json'])
-    expect(resumed.code).toBe(0)
+    expect(resumed.code).toBe(7)
     expect(world.calls).toHaveLength(sent)
   })
 

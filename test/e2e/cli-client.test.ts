@@ -353,7 +353,7 @@ describe('submit', () => {
     [409, 'candidate_conflict', 5],
     [422, 'permit_amount_below_required_bond', 3],
     [404, 'question_not_found', 3],
-  ])('contract §6: %i %s exits %i with the gateway’s code and a hint', async (status, code, exitCode) => {
+  ])("contract §6: %i %s exits %i with the gateway's code and a hint", async (status, code, exitCode) => {
     gateway.faults.push({ status, code, detail: 'evil \u001b[2J text' })
     const ran = await ask(submit)
     expect(ran.code).toBe(exitCode)

@@ -39,6 +39,17 @@ describe('config', () => {
     expect(byFlag.account).toBeUndefined()
   })
 
+  test('contract §6: list names every setting, and the cap that is in force without a node', async () => {
+    const { stdout } = await run(home.path, ['config', 'list', '--origin'])
+    const names = ['home', 'profile', 'gateway', 'local', 'account', 'rpc-url', 'trust', 'headroom-percent', 'max-amount']
+    for (const name of names) expect(stdout).toMatch(new RegExp(`^${name}( |$)`, 'm'))
+    expect(stdout).toMatch(/^gateway +not set$/m)
+    expect(stdout).toMatch(/^max-amount +5000000000 {2}\(default\)$/m)
+    const told = JSON.parse((await run(home.path, ['config', 'list', '--json', '--rpc-url', 'http://127.0.0.1:1'])).stdout)
+    expect(told.unset).toEqual(['gateway', 'local', 'account', 'max-amount'])
+    expect(told.settings.map(({ key }: { key: string }) => key)).toEqual(['home', 'profile', 'rpc-url', 'trust', 'headroom-percent'])
+  })
+
   test('contract §6: a gateway on a higher level hides a local one below it', async () => {
     writeFileSync(join(home.path, 'config.json'), JSON.stringify({ profiles: { default: { gateway: 'https://profile.example' } } }))
     const settings = settingsOf((await run(home.path, ['config', 'list', '--json', '--local', 'gateway.json'])).stdout)

@@ -132,7 +132,7 @@ describe('contract §6: funds', () => {
       const { stdout, code } = await ask(['funds'], { columns })
       expect(code).toBe(0)
       expect(stdout).toContain('750 ')
-      expect(stdout).toContain('without limit')
+      expect(stdout).toContain('unlimited')
       for (const line of stdout.split('\n').filter((one) => one.length > columns)) expect(line.trim()).toMatch(/^\S+$/)
     }
   })
@@ -160,7 +160,7 @@ describe('contract §6: funds', () => {
     const declined = await ask(['funds', 'approve', '--amount', '5'], { interactive: true, stdin: 'n\n' })
     expect(declined.code).toBe(2)
     // An approval sets the allowance, it does not add to it.
-    expect(declined.stderr).toContain('warning: this lowers the allowance, which is without limit now')
+    expect(declined.stderr).toContain('warning: this lowers the allowance, which is unlimited now')
     expect(await allowance()).toBe(2n ** 256n - 1n)
 
     const approved = answerOf(await ask(['funds', 'approve', '--amount', '5', '--yes', '--json']))
@@ -174,7 +174,7 @@ describe('contract §6: funds', () => {
     expect(answerOf(await ask(['funds', 'approve', '--amount', '5', '--json']))).toMatchObject({ transaction_hash: null })
     expect(await funds()).toMatchObject({ allowance: '5', spendable: '5' })
     const raised = await ask(['funds', 'approve'], { interactive: true, stdin: 'y\n' })
-    expect(raised.stdout).toContain('without limit')
+    expect(raised.stdout).toContain('unlimited')
     expect(raised.stderr).not.toContain('lowers')
     expect(await allowance()).toBe(2n ** 256n - 1n)
   })

@@ -199,7 +199,7 @@ describe('trust', () => {
     expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual({ ...pins, slugs: { 'will-it-hold': gateway.question.question_id } })
   })
 
-  test('domain §5.1: init from the gateway wants the kind where the question ID is no hash of the text', async () => {
+  test('domain §5.1: init from the gateway wants the kind where the question id is no hash of the text', async () => {
     gateway = scriptedGateway({ ...gateway.question, question_id: `0x${'1'.repeat(64)}` })
     const argv = ['trust', 'init', gateway.question.question_id, '--profile', 'fresh', '--yes', '--json']
     expect(errorOf((await ask(argv)).stderr)).toMatchObject({ code: 'kind_needed', exit_code: 2 })

@@ -77,6 +77,8 @@ describe('plan', () => {
   test.each([
     [['0'], 'bad_number'],
     [['1000001'], 'bad_number'],
+    [['-5'], 'bad_number'],
+    [['1e3'], 'bad_number'],
     [['5', '--limit', '0'], 'bad_number'],
     [['5', '--window', 'x'], 'bad_number'],
     [['not-there.csv'], 'input_unreadable'],
@@ -95,6 +97,7 @@ describe('plan', () => {
     const few = await plan(['100'], { columns })
     expect(few.stdout).toMatch(/^300 items in 3 windows/)
     expect(few.stdout).toMatch(/the default/)
+    expect(few.stdout.replace(/\s+/g, ' ')).toContain('2 min 0 s until the last call')
     for (const line of [/ 0:00 {2}c+s+ {2}120$/m, / 1:00 {2}s+p+ {2}120$/m, / 2:00 {2}p+\.+ {2}60$/m]) expect(few.stdout).toMatch(line)
     const many = await plan(['10000'], { columns })
     expect(many.stdout.split('\n').length).toBeLessThan(28)
@@ -109,7 +112,10 @@ describe('the timeline of a plan', () => {
     const plain = await plan(['100'], { columns: 80 })
     const painted = await plan(['100'], { columns: 80, env: { NO_COLOR: '' } })
     expect(plain.stdout).not.toMatch(colour)
-    expect(painted.stdout).toMatch(/\u001b\[36mc+\u001b\[39m\u001b\[32ms+\u001b\[39m/)
+    expect(painted.stdout).toMatch(/\u001b\[36mc+\u001b\[39m\u001b\[34ms+\u001b\[39m/)
+    // The legend says which is which; green, yellow and red are for what went well or not.
+    expect(painted.stdout).toMatch(/\u001b\[36mc\u001b\[39m {2}contexts/)
+    expect(painted.stdout).not.toMatch(/\u001b\[3[123]m/)
     expect(painted.stdout.replace(colour, '')).toBe(plain.stdout)
   })
 
@@ -118,7 +124,7 @@ describe('the timeline of a plan', () => {
   })
 })
 
-describe('the budget of the client’s commands', () => {
+describe("the budget of the client's commands", () => {
   /** A gateway that charges eligibility calls by the real budget, and a clock whose waits take no time. */
   function setting() {
     const time = simTime()

@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { main } from '../../src/commands/main.js'
+import { createBudget } from '../../src/core/gateway/front/budget.js'
 import type { Clock } from '../../src/core/ports.js'
 import { InterruptedError } from '../../src/core/protocol/errors.js'
 import { fakeContext, type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
@@ -47,7 +48,7 @@ const failure = {
 } as const
 
 describe('poll in a pipe', () => {
-  test('contract §6: --ndjson is a line a change with the gateway’s times, then the summary', async () => {
+  test("contract §6: --ndjson is a line a change with the gateway's times, then the summary", async () => {
     const ids = [gateway.admit({ lifeMs: 6_000 }), gateway.admit({ lifeMs: 5_000 })]
     const ran = await ask(['poll', ...ids, '--question', gateway.questionId, '--ndjson'])
     expect(ran).toMatchObject({ code: 0, stderr: '' })
@@ -101,11 +102,22 @@ describe('poll in a pipe', () => {
     expect(JSON.parse(second.stderr).error.hint).toContain(`proposer poll ${pending}`)
   })
 
-  test('§7 rule 1: a proxy’s pages do not end it, and are told once', async () => {
+  test("§7 rule 1: a proxy's pages do not end it, and are told once", async () => {
     gateway.faults.push(...Array.from({ length: 10 }, () => html))
     const ran = await ask(['poll', gateway.admit(), '--question', gateway.questionId, '--timeout', '900'])
     expect(ran.code).toBe(0)
     expect(ran.stderr.match(/502/g)).toHaveLength(1)
+  })
+
+  test('§8: a budget is believed as it is told: one beyond all counting is never waited for', async () => {
+    gateway.budget = createBudget({ windowMs: 60_000, perClientItems: 2_000_000_000, globalItems: Number.MAX_SAFE_INTEGER })
+    const ids = Array.from({ length: 100 }, () => gateway.admit({ lifeMs: 1 }))
+    const startMs = clock.monotonicMs()
+    for (let time = 0; time < 3; time++) {
+      expect(await ask(['poll', ...ids, '--question', gateway.questionId, '--json'])).toMatchObject({ code: 0, stderr: '' })
+    }
+    expect(gateway.looks.single.length).toBeGreaterThanOrEqual(3 * ids.length)
+    expect(clock.monotonicMs() - startMs).toBeLessThan(60_000)
   })
 })
 

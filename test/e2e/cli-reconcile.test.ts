@@ -61,13 +61,21 @@ interface Told {
 const reconcile = async (more: RunOptions = {}) => answerOf(await ask(['reconcile', 'will-it-hold', '--json'], more)) as unknown as Told
 
 describe('contract §6: reconcile', () => {
-  test('without a gateway and a node it tells the journal’s word and what it could not look at', async () => {
+  test("without a gateway and a node it tells the journal's word and what it could not look at", async () => {
     env = {}
     const told = await reconcile()
     expect(told).toMatchObject({ schema: 'proposer.reconcile/1', question_id: question, authorizations: [], chain: null, gateway: null })
     expect(told.not_looked_at).toEqual([expect.stringContaining('--gateway'), expect.stringContaining('--rpc-url')])
     expect(readdirSync(home.path)).not.toContain('journal')
     expect(errorOf(await ask(['reconcile', 'no-such-slug', '--json']))).toMatchObject({ code: 'untrusted_slug', exit_code: 2 })
+  })
+
+  test('with nothing in the journal people see the gateway, and where to go on', async () => {
+    const { stdout } = await ask(['reconcile', 'will-it-hold'])
+    expect(stdout).toMatch(/^gateway +http/m)
+    expect(stdout).toContain('the journal holds nothing for this question\nnext: ')
+    expect(stdout).toContain('\n  proposer context will-it-hold\n')
+    for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(80)
   })
 
   test('what was signed and never sent is to be sent', async () => {
@@ -201,7 +209,7 @@ describe('reconcile beside a chain', () => {
     expect(told.authorizations).toMatchObject([{ journal: { reason: 'expired' }, settled: 'expired', next: { action: 'sign_anew' } }])
   })
 
-  test('a node that does not answer is told, and the journal’s word still stands', async () => {
+  test("a node that does not answer is told, and the journal's word still stands", async () => {
     await ask(['sign', 'will-it-hold', '--outcome', 'p2'], clockOf(chain))
     chain.fault('block', 'unavailable', { times: 20 })
     const told = await reconcile(clockOf(chain))
@@ -248,6 +256,19 @@ function asOnChain(chain: FakeChain, ancillary: `0x${string}`) {
     signing: { ...plain.signing, chain_id: fakeContracts.chainId },
   }
 }
+
+describe('contract §6: doctor for people', () => {
+  test('tells them once what many checks miss, in words, and what to give', async () => {
+    const { stdout } = await ask(['doctor'])
+    expect(stdout).toContain('skip  trust on chain, balance, allowance, account code: ')
+    expect(stdout).toMatch(/^ok +journal: sound: 0 authorizations, 0 records, 0 runs$/m)
+    expect(stdout.match(/fix: give --rpc-url <url>/g)).toHaveLength(1)
+    expect(stdout).not.toMatch(/^\S+ +\w+_\w+:/m)
+    const { checks } = JSON.parse((await ask(['doctor', '--json'])).stdout) as { checks: { id: string; fix: string }[] }
+    for (const id of ['trust_on_chain', 'balance', 'allowance', 'account_code'])
+      expect(checks.find((one) => one.id === id)?.fix).not.toBe('')
+  })
+})
 
 describe('contract §6: journal export', () => {
   test('R5: one line an authorization with all that accounting asks for, and no signature unless revealed', async () => {
@@ -329,7 +350,25 @@ describe('contract §6: doctor', () => {
     expect(gateway.calls).toEqual(['GET /healthz', `GET /v1/proposals/eligibility/${proposer}`])
   })
 
-  test('the gateway’s clock is compared by its Date header', async () => {
+  test('a busy gateway is no failed precondition: whether the wallet is eligible is not known, and it says when to ask again', async () => {
+    const busy: Fetch = async (input, init) => {
+      if (!new URL(new Request(input, init).url).pathname.includes('/eligibility/')) return gateway.fetch(input, init)
+      const body = JSON.stringify({ error: { code: 'server_busy', detail: 'the gateway is behind with its work' } })
+      return new Response(body, { status: 503, headers: { 'content-type': 'application/json', 'retry-after': '2' } })
+    }
+    const ran = await ask(['doctor', '--json'], { fetch: busy })
+    expect(ran.code, ran.stderr).toBe(0)
+    expect(checksOf(ran)).toMatchObject({
+      gateway: { result: 'pass' },
+      eligibility: {
+        result: 'skip',
+        detail: 'not known: the gateway is behind with its work',
+        fix: 'run the same command again in 2 seconds',
+      },
+    })
+  })
+
+  test("the gateway's clock is compared by its Date header", async () => {
     const dated =
       (aheadMs: number): Fetch =>
       async (input, init) => {

@@ -66,7 +66,7 @@ describe('rendering', () => {
   })
 
   test('a deadline no calendar holds is shown as its number', () => {
-    expect(dateText('1760000000')).toBe('2025-10-09T08:53:20Z (1760000000)')
+    expect(dateText('1760000000')).toBe('2025-10-09 08:53:20Z (unix 1760000000)')
     expect(dateText(String(2n ** 255n))).toBe(String(2n ** 255n))
   })
 
@@ -93,7 +93,7 @@ describe('deadlines', () => {
 })
 
 describe('folders', () => {
-  test('contract §7: the platform’s data folder', () => {
+  test("contract §7: the platform's data folder", () => {
     expect(defaultHome('linux', {}, '/home/u')).toBe('/home/u/.local/share/proposer')
     expect(defaultHome('linux', { XDG_DATA_HOME: '/data' }, '/home/u')).toBe('/data/proposer')
     expect(defaultHome('linux', { XDG_DATA_HOME: 'relative' }, '/home/u')).toBe('/home/u/.local/share/proposer')

@@ -38,7 +38,7 @@ describe('contract §6: a tab key', () => {
     expect(await offered(['--home', 'journal', 'operator', '--config', 'store', 'budg'])).toEqual(['budget'])
   })
 
-  test('offers flags, the command’s own before those of every command', async () => {
+  test("offers flags, the command's own before those of every command", async () => {
     expect((await offered(['poll', '--'])).slice(0, 2)).toEqual(['--executor-account', '--executor-password-file'])
     expect(await offered(['poll', '--un'])).toEqual(['--until'])
     expect(await offered(['operator', 'candidates', 'list', '--con'])).toEqual(['--config'])
@@ -51,7 +51,7 @@ describe('contract §6: a tab key', () => {
     expect(await offered(['sign', 'x', '--outcome', ''])).toEqual(['p1', 'p2', 'p3'])
     expect(await offered(['poll', '--until=co'])).toEqual(['--until=confirmed'])
     expect(await offered(['batch', 'sign', '--format', ''])).toEqual(['ndjson', 'json', 'csv'])
-    expect(await offered(['funds', 'approve', '--amount', ''])).toEqual(['max'])
+    expect(await offered(['funds', 'approve', '--amount', ''])).toEqual(['unlimited'])
     expect(await offered(['plan', ''])).toEqual(['<files>'])
     expect(await offered(['--home', ''])).toEqual(['<folders>'])
     expect(await offered(['sign', 'x', '-o', ''])).toEqual(['<files>'])

@@ -1,5 +1,5 @@
 /** `conformance` as a command: against a gateway of our own over sockets and in process, and what it prints. */
-import { mkdir, readFile, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { rules } from '../../src/core/client/conformance/run.js'
@@ -45,6 +45,8 @@ describe('conformance against serve --dev', () => {
     expect(lines.filter((line) => !/^ok \d+ - [\w.-]+$/.test(line))).toEqual(['TAP version 14', `1..${rules.length}`])
     expect(lines.slice(2).map((line) => line.replace(/^ok \d+ - /, ''))).toEqual(rules.map(({ id }) => id))
     const xml = await readFile(junit, 'utf8')
+    // Whoever runs the pipeline collects it, perhaps as another user.
+    expect((await stat(junit)).mode & 0o777).toBe(0o666 & ~process.umask())
     expect(xml).toContain(`<testsuite name="conformance" tests="${rules.length}" failures="0" skipped="0"`)
     expect(xml.match(/<testcase /g)).toHaveLength(rules.length)
   })
@@ -162,7 +164,7 @@ describe('conformance without a process', () => {
     expect(JSON.parse(stderr).error).toMatchObject({ code, hint: expect.stringMatching(/.{5}/) })
   })
 
-  describe('--allow-execution with money of one’s own', () => {
+  describe("--allow-execution with money of one's own", () => {
     const bond = /goes on chain: p2 \(Yes\) on question-five \(0x[0-9a-f]{64}\), 7\d+ raw units of 0x[0-9a-f]{40} from 0x[0-9a-f]{40}/
 
     async function bet(world: WrongWorld, args: readonly string[], more: RunOptions = {}) {

@@ -134,7 +134,7 @@ describe('domain §7 after sending: the transaction reverts, and once that is fi
   })
 })
 
-describe('domain §7, the operator’s part: nobody fails, readyz says what to do, and then it goes on', () => {
+describe("domain §7, the operator's part: nobody fails, readyz says what to do, and then it goes on", () => {
   test.each(operators.map((one) => [title(one), one] as const))('before sending: %s', async (_title, trouble) => {
     const submitted = await gateway.submit(questionId)
     await trouble.happens(inBlockOfItsOwn)

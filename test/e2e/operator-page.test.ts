@@ -74,7 +74,7 @@ describe.skipIf(executablePath === undefined)(
       expect(await page.locator('#candidates > li').count()).toBe(0)
       expect(await text('budget-spent')).toBe('0')
       expect(await text('executor-nonce')).toBe('none yet')
-      await says('executor-balance', /coins$/)
+      await says('executor-balance', / for gas$/)
       await says('chain-age', /^\d+ s$/)
       expect(await page.locator('#nodes li').allTextContents()).toEqual([expect.stringMatching(/^node 1 healthyblock \d+/)])
 
@@ -82,6 +82,7 @@ describe.skipIf(executablePath === undefined)(
       await submit(slug, 'p1')
       await row(0).waitFor()
       await says('budget-spent', /^[1-9]\d*$/)
+      await says('budget-end', /^ends at \d\d:\d\d:\d\dZ$/)
       await says('minute-admitted', /^1$/)
       await says('candidates', /executed indexed/)
       await says('executor-nonce', /^0$/)

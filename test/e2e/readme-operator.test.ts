@@ -32,7 +32,7 @@ describe('README: running a gateway', () => {
     for (const [metric] of text.matchAll(/\bproposer_[a-z_]+\b/g)) expect(stdout).toMatch(new RegExp(`^${metric}`, 'm'))
     expect(stdout).not.toContain('FAIL')
     // Of the copied store: the candidate is in it.
-    expect(stdout.replaceAll(/\s+/g, ' ')).toMatch(/gateway-store\.backup is sound and can be written; it holds 1 candidates/)
+    expect(stdout.replaceAll(/\s+/g, ' ')).toMatch(/gateway-store\.backup is sound and can be written; it holds 1 candidate\b/)
     const [line = ''] = (await readFile(join(folder, 'gateway', 'ready.json'), 'utf8')).split('\n')
     expect(JSON.parse(line)).toMatchObject({ event: 'ready', url: `http://127.0.0.1:${ports[1]}` })
   })

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { afterAll, describe, expect, test } from 'vitest'
 import { workshop } from '../support/processes.js'
-import { makeClient, proposals, questionOf, type ServeReady } from '../support/proposing.js'
+import { proposals, questionOf, type ServeReady } from '../support/proposing.js'
 import { blocksIn, freePorts, type ShellEnded, section, shell, startShell } from '../support/readme.js'
 
 const shop = workshop()
@@ -59,28 +59,42 @@ describe('README: a session to paste', () => {
   }, 180_000)
 })
 
-describe("README: a day's work", () => {
-  test('the script proposes every row, and run again it proposes nothing twice', async () => {
+/** A script of the README for the gateway and the chain that are here. */
+const pointed = (script: string, gateway: ServeReady) =>
+  script
+    .replaceAll('https://gateway.example', gateway.url)
+    .replaceAll('https://polygon.example', gateway.dev.rpc_url)
+    .replaceAll('PROPOSER_PROFILE=polygon', 'PROPOSER_PROFILE=dev')
+    .replaceAll(/ --signed-proposer 0x1{40}/g, '')
+
+describe("README: set up once, and a day's work", () => {
+  test('a key and two addresses are enough; the script proposes every row, and run again it proposes nothing twice', async () => {
     const gateway = await shop.start(['serve', '--dev', '--port', '0', '--questions', '3', '--json']).line<ServeReady>()
-    const client = await makeClient(shop, gateway.dev, {})
-    const [script = ''] = blocksIn(section("A day's work"), 'sh')
+    const account = gateway.dev.accounts.find(({ role }) => role === 'proposer')
     const folder = await shop.folder()
-    const rows = [0, 1].map((n) => ({ identifier: questionOf(gateway.dev, n).slug, outcome: 'p2', client_ref: `row-${n}` }))
+    const env = { PROPOSER_HOME: join(folder, 'home') }
+    await writeFile(join(folder, 'key'), `${account?.private_key}\n`, { mode: 0o600 })
+    const [setUp = ''] = blocksIn(section('Set up once'), 'sh')
+    const ready = await patiently(() => shell(folder, pointed(setUp, gateway), { env }))
+    expect(ready.code, ready.stdout + ready.stderr).toBe(0)
+    expect(ready.stdout).toMatch(/^approved +15000 USDC\.e$/m)
+
+    const [script = ''] = blocksIn(section("A day's work"), 'sh')
+    const rows = [0, 1].map((n) => ({ identifier: questionOf(gateway.dev, n).question_id, outcome: 'p2', client_ref: `row-${n}` }))
     await writeFile(join(folder, 'today.ndjson'), rows.map((row) => `${JSON.stringify(row)}\n`).join(''))
-    const pointed = script.replace('https://gateway.example', gateway.url).replace('https://polygon.example', gateway.dev.rpc_url)
     for (const _ of ['run', 'run again']) {
-      const { code, stdout, stderr } = await patiently(() => shell(folder, pointed, { env: client.env }))
+      const { code, stdout, stderr } = await patiently(() => shell(folder, pointed(script, gateway), { env }))
       expect(code, stdout + stderr).toBe(0)
       expect(stdout).toMatch(/^R8 holds/m)
       const accounting = (await readFile(join(folder, 'accounting.ndjson'), 'utf8')).trim().split('\n')
       expect(accounting.map((line) => JSON.parse(line).client_ref)).toEqual(['row-0', 'row-1'])
-      expect(await proposals(gateway.dev, client.proposer)).toHaveLength(2)
+      expect(await proposals(gateway.dev, account?.address ?? '0x')).toHaveLength(2)
     }
 
     const [bundle = ''] = blocksIn(section('Asking for support'), 'sh')
     const written = join(folder, 'bundle')
     await mkdir(written)
-    const asked = await shell(written, bundle.replace('some-slug', rows[0]?.identifier ?? ''), { env: client.env })
+    const asked = await shell(written, bundle.replace('some-slug', rows[0]?.identifier ?? ''), { env: { ...env, PROPOSER_PROFILE: 'dev' } })
     expect(asked.code, asked.stderr).toBe(0)
     const [name = ''] = (await readdir(written)).filter((one) => one.startsWith('proposer-support-'))
     const document = JSON.parse(await readFile(join(written, name), 'utf8'))

@@ -221,7 +221,7 @@ const survivable: readonly RpcLie[] = [
 
 describe('one of two nodes lies, first or second in the list (R16, robustness §7.3)', () => {
   test.each(survivable)(
-    '%s, from the middle of a candidate’s life: each is executed once, under one nonce, while the lie goes on',
+    "%s, from the middle of a candidate's life: each is executed once, under one nonce, while the lie goes on",
     async (lie) => {
       const [n, m] = [nextQuestion++, nextQuestion++]
       await Promise.all(

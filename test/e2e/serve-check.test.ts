@@ -134,7 +134,7 @@ describe('serve --check', () => {
     const looked = ['chain_id', 'code', 'permit2', 'signed_proposer', 'oracle', 'requester', 'token', 'whitelist', 'whitelist_owner']
     const own = ['config', 'questions', 'executor_key', 'node', 'role', 'balance', 'allowlist', 'store', 'listen', 'admin']
     expect(names(found.right)).toEqual([...looked, ...own].sort())
-    expect(detailOf(found.right, 'balance')).toMatch(/holds 10000 coins, which pay for about \d+ proposals at [\d.]+ gwei/)
+    expect(detailOf(found.right, 'balance')).toMatch(/holds 10000 of the chain's coin, which pays for about \d+ proposals at [\d.]+ gwei/)
     expect((await readdir(folder)).sort()).toEqual(before)
   })
 
@@ -145,7 +145,7 @@ describe('serve --check', () => {
     expect(stdout).toMatch(/^ok {4}config: /)
     expect(stdout).toMatch(/\nFAIL {2}questions: .*gone\.json.*(\n {6}.*)*\n {6}fix: /)
     // What is right is counted where there is much of it.
-    expect(stdout).toMatch(/\nok {4}code: 5 of them hold/)
+    expect(stdout).toMatch(/\nok {4}code: all 5 checks hold/)
     expect(stdout.match(/ code: /g)).toHaveLength(1)
     expect(stderr).toContain('gone.json')
   })
@@ -233,7 +233,7 @@ describe('serve --check on questions and slugs', () => {
     expect(found).toMatchObject({ code: 0, warnings: [{ check: 'questions', detail: expect.stringContaining('7777') }] })
   })
 
-  test('domain §5.4: slugs that cannot be looked up are a warning, because question IDs go on', async () => {
+  test('domain §5.4: slugs that cannot be looked up are a warning, because question ids go on', async () => {
     const found = await check({ slugs: { source: 'gamma', url: 'http://127.0.0.1:1' } })
     expect(found).toMatchObject({ code: 0, faults: [] })
     expect(names(found.warnings)).toEqual(['slugs'])
@@ -347,8 +347,8 @@ describe('serve --check on the executor', () => {
 
   test.each([
     [0n, 'faults', /holds nothing/],
-    [10n ** 13n, 'faults', /holds 0\.00001 coins, which pay for about 0 proposals at [\d.]+ gwei, too few to send one/],
-    [2n * 10n ** 16n, 'warnings', /holds 0\.02 coins, which pay for about [1-9]\d? proposals at [\d.]+ gwei/],
+    [10n ** 13n, 'faults', /holds 0\.00001 of the chain's coin, which pays for about 0 proposals at [\d.]+ gwei, too few to send one/],
+    [2n * 10n ** 16n, 'warnings', /holds 0\.02 of the chain's coin, which pays for about [1-9]\d? proposals at [\d.]+ gwei/],
   ] as const)(
     'domain §8: an executor with %d wei is told among the %s, with how many proposals that pays for',
     async (wei, kind, detail) => {

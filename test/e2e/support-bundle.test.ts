@@ -151,7 +151,7 @@ describe('what is in it', () => {
     })
   })
 
-  test('R5, R24: the operator’s part tells configuration, store and queue by name, and creates nothing', async () => {
+  test("R5, R24: the operator's part tells configuration, store and queue by name, and creates nothing", async () => {
     const config = writeGateway()
     const before = readdirSync(join(home.path, 'gateway', 'gateway-store'))
     const document = documentOf(await bundle('--json', '--config', config))
@@ -206,13 +206,13 @@ describe('R5: nothing is written where the search finds a secret', () => {
     ['the private key without 0x, upper case', 'the key in PROPOSER_KEY_FILE', () => key.slice(2).toUpperCase()],
     ['the RPC password', 'a credential in the RPC URL', () => 'RPCPASSWORD'],
     ['the RPC path, in base64', 'a credential in the RPC URL', () => btoa('RPCPATHSECRET17')],
-    ['the base URL’s path', 'a credential in the gateway URL', () => 'see basepathsecret17'],
+    ["the base URL's path", 'a credential in the gateway URL', () => 'see basepathsecret17'],
     ['a password of the environment', 'the variable SIGNING_PASSWORD', () => 'correct horse battery staple'],
     ['a key nobody knows', 'hex that may be', () => `0x${'7e'.repeat(32)}`],
     ['a signature nobody knows', 'hex that may be', () => `0x${'7e'.repeat(65)}`],
     ['the admin token', 'the admin token', () => token],
-    ['the executor’s key', 'the executor', () => '2c'.repeat(32)],
-    ['the operator’s node', 'a credential in chain.rpc_urls', () => 'OPERATORPATH17'],
+    ["the executor's key", 'the executor', () => '2c'.repeat(32)],
+    ["the operator's node", 'a credential in chain.rpc_urls', () => 'OPERATORPATH17'],
   ]
   test.each(planted)('%s in a client reference', async (_what, kind, text) => {
     const config = writeGateway()
@@ -231,7 +231,7 @@ describe('R5: nothing is written where the search finds a secret', () => {
     expect((await bundle('--config', config, '--since', '2100-01-01')).code).toBe(0)
   })
 
-  test('a signature of the journal, and a keystore’s ciphertext', async () => {
+  test("a signature of the journal, and a keystore's ciphertext", async () => {
     expect((await sign('order 17')).code).toBe(0)
     const own = signature()
     mkdirSync(join(home.path, 'keystores'), { recursive: true })
@@ -299,11 +299,11 @@ describe('R5: honest settings do not keep a bundle from being written', () => {
   const question = () => gateway.question.question_id
   test.each<readonly [what: string, env: () => Record<string, string>]>([
     ['a gateway under /proposer', () => ({ PROPOSER_GATEWAY: 'https://gateway.example/proposer' })],
-    ['a node’s user called admin', () => ({ PROPOSER_RPC_URL: 'https://admin:pw@node.example' })],
-    ['a node’s user called proposer', () => ({ PROPOSER_RPC_URL: 'https://proposer:pw@node.example' })],
+    ["a node's user called admin", () => ({ PROPOSER_RPC_URL: 'https://admin:pw@node.example' })],
+    ["a node's user called proposer", () => ({ PROPOSER_RPC_URL: 'https://proposer:pw@node.example' })],
     ['?retry=1', () => ({ PROPOSER_RPC_URL: 'https://node.example/?retry=1' })],
     ['a variable with a word of ours', () => ({ CACHE_KEY: 'question_id', SORT_KEYS: 'environment' })],
-    ['a profile’s word in a path', () => ({ PROPOSER_RPC_URL: 'https://rpc.example/default/accepted' })],
+    ["a profile's word in a path", () => ({ PROPOSER_RPC_URL: 'https://rpc.example/default/accepted' })],
   ])('%s', async (_what, more) => {
     expect((await sign('order 17')).code).toBe(0)
     const ran = await ask(['support-bundle', '--json', '--config', writeGateway()], { env: { ...env, ...more() } })

@@ -51,6 +51,7 @@ describe('the tarball', () => {
       /^man\/[\w-]+\.1$/,
       /^dist\/(main|library)\.js(\.LEGAL\.txt)?$/,
       /^dist\/(parts|program)\/[\w.-]+\.js(\.LEGAL\.txt)?$/,
+      /^dist\/program\/help-\d+\.txt$/,
       /^dist\/types\/[\w/-]+\.d\.ts$/,
       /^fixtures\/contracts\/artifacts\.json$/,
     ]

@@ -4,7 +4,7 @@ import { type Journal, type JournalPorts, openJournal } from '../../src/core/cli
 import { createGatewayClient, type GatewayClient } from '../../src/core/client/sending/gateway-client.js'
 import type { SubmitParts } from '../../src/core/client/sending/submission.js'
 import type { AuthorizeParts, Intent } from '../../src/core/client/signing/authorize.js'
-import { gatewayContexts } from '../../src/core/client/signing/context.js'
+import { gatewayContexts } from '../../src/core/client/signing/gateway-contexts.js'
 import type { Trust } from '../../src/core/client/signing/trust.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
 import type { Clock, Fetch, Hash, Signer } from '../../src/core/ports.js'

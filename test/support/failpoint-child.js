@@ -1,12 +1,12 @@
 // The command line, but for what FAILPOINT names (robustness §8, T2). Either a step of the executor (`selected`, `reserved`, …), at
-// which the process is gone, as by `kill -9` (R23). Or `<call>:<nth>:<does>:<part of a path>`: the nth call of node:fs/promises (`open`,
-// `write`, `datasync`, `truncate`, `close`, `sync`, `rename`, `link`, `rm`, `mkdir`, or `any` of them) on such a path:
+// which the process is gone, as by `kill -9` (R23). Or `<call>:<nth>:<does>:<part of a path>`: the nth call of the disk (`open`, `write`,
+// `datasync`, `truncate`, `close`, `sync`, `rename`, `link`, `rm`, `mkdir`, or `any` of them) on such a path, as node:fs has them:
 //   kill-before, kill-after  SIGKILL before the call begins, or once it has ended
 //   torn                     half of what is to be written is written, then SIGKILL
 //   short                    half of it is written, and the call says so
 //   eio, emfile, …           the call fails with that and does nothing, this once
 // A process that ends without having met it says on stderr how many such calls there were.
-import promises from 'node:fs/promises'
+import fs from 'node:fs'
 import { syncBuiltinESMExports } from 'node:module'
 
 const failpoint = async (name) => {
@@ -16,23 +16,23 @@ const failpoint = async (name) => {
 const [call, nth, does, part] = (process.env.FAILPOINT ?? '').split(':')
 if (part !== undefined) {
   let seen = 0
-  const paths = new WeakMap()
+  /** What is open under which number. */
+  const paths = new Map()
   const die = () => process.kill(process.pid, 'SIGKILL')
   const refuse = (code) => Object.assign(new Error(`${code}: injected`), { code: code.toUpperCase() })
   const isMet = (name, path) => (call === 'any' || call === name) && String(path).includes(part) && ++seen === Number(nth)
 
   /** `half` does half of the work, where work can be halved. */
-  async function meet(name, path, whole, half) {
+  function meet(name, path, whole, half = whole) {
     if (!isMet(name, path)) return whole()
     switch (does) {
       case 'kill-before':
         return die()
-      case 'kill-after': {
-        await whole()
+      case 'kill-after':
+        whole()
         return die()
-      }
       case 'torn':
-        await half()
+        half()
         return die()
       case 'short':
         return half()
@@ -45,32 +45,50 @@ if (part !== undefined) {
     if (seen < Number(nth)) process.stderr.write(`failpoint not met: ${seen} calls\n`)
   })
 
-  const { open } = promises
-  const probe = await open(process.execPath, 'r')
-  const handles = Object.getPrototypeOf(probe)
-  await probe.close()
-  for (const name of ['write', 'datasync', 'truncate', 'sync']) {
-    const real = handles[name]
-    handles[name] = function (...args) {
-      const half = () => {
-        if (name !== 'write') return real.apply(this, args)
-        const [buffer, offset, length, position] = args
-        return real.call(this, buffer, offset, Math.ceil(length / 2), position)
-      }
-      return meet(name, paths.get(this) ?? '', () => real.apply(this, args), half)
-    }
-  }
-  promises.open = (path, ...rest) =>
-    meet('open', path, async () => {
-      const handle = await open(path, ...rest)
-      paths.set(handle, path)
-      const { close } = handle
-      handle.close = () => meet('close', path, () => close.call(handle))
-      return handle
+  const { openSync, closeSync, writeSync, ftruncateSync } = fs
+  const pathOf = (descriptor) => paths.get(descriptor) ?? ''
+  fs.openSync = (path, ...rest) =>
+    meet('open', path, () => {
+      const descriptor = openSync(path, ...rest)
+      paths.set(descriptor, path)
+      return descriptor
     })
-  for (const name of ['rename', 'link', 'rm', 'mkdir']) {
-    const real = promises[name]
-    promises[name] = (...args) => meet(name, args.at(name === 'rename' || name === 'link' ? 1 : 0), () => real(...args))
+  fs.closeSync = (descriptor) =>
+    meet('close', pathOf(descriptor), () => {
+      paths.delete(descriptor)
+      closeSync(descriptor)
+    })
+  fs.writeSync = (descriptor, buffer, offset, length, position) => {
+    const write = (count) => writeSync(descriptor, buffer, offset, count, position)
+    return meet(
+      'write',
+      pathOf(descriptor),
+      () => write(length),
+      () => write(Math.ceil(length / 2)),
+    )
+  }
+  fs.ftruncateSync = (descriptor, length) => meet('truncate', pathOf(descriptor), () => ftruncateSync(descriptor, length))
+  for (const [name, real] of [
+    ['rename', 'renameSync'],
+    ['link', 'linkSync'],
+    ['mkdir', 'mkdirSync'],
+  ]) {
+    const whole = fs[real]
+    fs[real] = (...args) => meet(name, args.at(name === 'mkdir' ? 0 : 1), () => whole(...args))
+  }
+  // These answer later, in a thread of their own.
+  for (const [name, real] of [
+    ['datasync', 'fdatasync'],
+    ['sync', 'fsync'],
+    ['rm', 'unlink'],
+  ]) {
+    const whole = fs[real]
+    fs[real] = (target, answer) => {
+      if (!isMet(name, typeof target === 'number' ? pathOf(target) : target)) whole(target, answer)
+      else if (does === 'kill-before') die()
+      else if (does === 'kill-after') whole(target, die)
+      else process.nextTick(answer, refuse(does))
+    }
   }
   syncBuiltinESMExports()
 }

@@ -113,6 +113,31 @@ export async function openFront(options: FrontOptions = {}): Promise<TestFront> 
   }
 }
 
+/** A store whose commits wait from `hold` to `release`: its `log` is for `openFront`. `hold` resolves when the first one waits. */
+export function slowStore() {
+  let held: Promise<void> = Promise.resolve()
+  let release = () => {}
+  let reached = () => {}
+  return {
+    log: (log: RecordLog): RecordLog =>
+      Object.assign(Object.create(log), {
+        append(...records: Parameters<RecordLog['append']>) {
+          reached()
+          return held.then(() => log.append(...records))
+        },
+      }),
+    hold(): Promise<void> {
+      held = new Promise((resolve) => {
+        release = resolve
+      })
+      return new Promise((resolve) => {
+        reached = resolve
+      })
+    },
+    release: () => release(),
+  }
+}
+
 /** A call as a listener hands it over: a POST without a body, but for what is given. */
 export function rawCall(given: Partial<Call> & Pick<Call, 'target'>, headers: Readonly<Record<string, string>> = {}): Call {
   return { method: 'POST', header: (name) => headers[name], readBody: async () => new Uint8Array(), address: '192.0.2.1', ...given }

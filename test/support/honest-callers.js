@@ -1,14 +1,16 @@
 // Callers who do nothing wrong, in a process of their own, so that what they measure is the server and not the attack beside them. By IPC:
-// {url, calls, perSecond} begins, `phase` ends one phase and is answered with what it saw: milliseconds and statuses of its calls.
+// {url, plainUrl, calls, perSecond} begins, `phase` ends one phase and is answered with what it saw: milliseconds and statuses of its calls,
+// and milliseconds of as many calls of a plain server, made at the same moments.
 import { Agent, request } from 'node:http'
 import { performance } from 'node:perf_hooks'
 
 const agent = new Agent({ keepAlive: true, maxSockets: 8 })
-let seen = { milliseconds: [], statuses: {}, lost: [] }
+const nothing = () => ({ milliseconds: [], statuses: {}, lost: [] })
+let seen = nothing()
+let plain = nothing()
 
-function call(url, { method, path, body }) {
+function call(url, { method, path, body }, { milliseconds, statuses, lost }) {
   const start = performance.now()
-  const { milliseconds, statuses, lost } = seen
   const headers = body === undefined ? {} : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) }
   const sent = request(`${url}${path}`, { agent, method, headers }, (answer) => {
     answer.resume()
@@ -25,12 +27,14 @@ function call(url, { method, path, body }) {
 process.on('message', (message) => {
   if (message !== 'phase') {
     let next = 0
-    setInterval(() => call(message.url, message.calls[next++ % message.calls.length]), 1_000 / message.perSecond)
+    setInterval(() => {
+      call(message.url, message.calls[next++ % message.calls.length], seen)
+      call(message.plainUrl, { method: 'GET', path: '/' }, plain)
+    }, 1_000 / message.perSecond)
     return
   }
-  const told = seen
-  seen = { milliseconds: [], statuses: {}, lost: [] }
-  process.send(told)
+  process.send({ ...seen, plainMilliseconds: plain.milliseconds })
+  ;[seen, plain] = [nothing(), nothing()]
 })
 // The parent is gone: nobody wants to know.
 process.on('disconnect', () => process.exit())

@@ -1,7 +1,8 @@
 // node --import memory-probe.js …: at each thousandth line that this process writes to stdout it collects its garbage and notes its
 // resident memory in bytes; when it ends it writes the list as JSON to the file that MEMORY_FILE names. Collected first, because how long
 // garbage is left lying says more about the machine than about the program.
-import { writeFileSync } from 'node:fs'
+import fs, { writeFileSync } from 'node:fs'
+import { syncBuiltinESMExports } from 'node:module'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 
@@ -10,13 +11,25 @@ const collect = runInNewContext('gc')
 
 const noted = []
 let lines = 0
-const write = process.stdout.write
-process.stdout.write = function (chunk, ...rest) {
-  for (const character of String(chunk)) {
+const count = (text) => {
+  for (const character of text) {
     if (character !== '\n' || ++lines % 1_000 !== 0) continue
     collect()
     noted.push(process.memoryUsage.rss())
   }
+}
+
+// In place as long as the reader keeps up, and by the stream from then on.
+const writeInPlace = fs.writeSync
+fs.writeSync = (descriptor, bytes, offset, ...rest) => {
+  const written = writeInPlace(descriptor, bytes, offset, ...rest)
+  if (descriptor === 1) count(Buffer.from(bytes).toString('latin1', offset, offset + written))
+  return written
+}
+syncBuiltinESMExports()
+const write = process.stdout.write
+process.stdout.write = function (chunk, ...rest) {
+  count(typeof chunk === 'string' ? chunk : Buffer.from(chunk).toString('latin1'))
   return write.call(this, chunk, ...rest)
 }
 process.on('exit', () => writeFileSync(process.env.MEMORY_FILE, JSON.stringify(noted)))

@@ -169,7 +169,7 @@ export function troublesOn(stage: () => Stage) {
       before: { code: 'signature_not_authorized', detail: /wallet refuses the signature/ },
     },
     {
-      row: 'InvalidContractSignature, or a wallet’s own data',
+      row: "InvalidContractSignature, or a wallet's own data",
       why: 'the wallet reverts with a text',
       given: () => becomeWallet(),
       happens: (tell) => tell(admin, at('Wallet', wallet), 'setMode', 2),
@@ -229,7 +229,7 @@ export function troublesOn(stage: () => Stage) {
         await tell(admin, token, 'burn', wallet, await stage().still.rpc.read<bigint>(token, 'balanceOf', [wallet]))
       },
       ...closed,
-      detail: new RegExp(`${rival} proposed 0 first`),
+      detail: new RegExp(`${rival} proposed p1 first`),
     },
     {
       row: 'PermitTransferAmountMismatch',
@@ -277,7 +277,7 @@ export function troublesOn(stage: () => Stage) {
       why: 'a rival is first',
       happens: rivalProposes,
       ...closed,
-      detail: new RegExp(`${rival} proposed 0 first, in transaction 0x`),
+      detail: new RegExp(`${rival} proposed p1 first, in transaction 0x`),
     },
     {
       row: 'RequestStateNotRequested',
@@ -288,7 +288,7 @@ export function troublesOn(stage: () => Stage) {
         await tell(disputer, oracle, 'disputePrice', ...args)
       },
       ...{ ...closed, canResubmit: true },
-      detail: /proposed 0 first/,
+      detail: /proposed p1 first/,
       before: { code: 'round_advanced', detail: /is in the round of \d+; this was signed for the round of \d+/ },
     },
     {
@@ -307,7 +307,7 @@ export function troublesOn(stage: () => Stage) {
       detail: /bond is (850000000 now, )?above the permit amount/,
     },
     {
-      row: 'Error with the token’s own text',
+      row: "Error with the token's own text",
       why: 'the token blocks the oracle',
       happens: (tell) => tell(admin, token, 'setBlacklisted', oracle.address, true),
       heals: () => stage().still.act(admin, token, 'setBlacklisted', oracle.address, false),

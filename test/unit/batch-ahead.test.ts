@@ -18,7 +18,7 @@ test('contract §6: results come in the order of the groups, each once, however 
   expect(Math.max(...taken.map(({ length }) => length))).toBe(6)
 })
 
-test('R17: a caller that stays away finds no more than was asked for', async () => {
+test('R17: a caller that stays away finds no more than was asked for, and of two groups at a time', async () => {
   const begun: number[] = []
   const ahead = workingAhead(
     counting(1_000),
@@ -30,7 +30,7 @@ test('R17: a caller that stays away finds no more than was asked for', async () 
   )
   expect((await ahead.next()).value).toEqual([1])
   await settle()
-  expect(begun).toEqual([1, 2, 3, 4, 5])
+  expect(begun, 'four that are there, one under way').toEqual([1, 2, 3, 4, 5, 6])
   expect((await ahead.next()).value).toEqual([2, 3, 4, 5])
   await ahead.return(undefined)
 })
@@ -63,9 +63,24 @@ test('a failure comes after all that was made before it', async () => {
   expect(taken).toEqual([1, 2, 3])
 })
 
+test('a later group that is done or has failed sooner waits for its turn', async () => {
+  const open: (() => void)[] = []
+  const outOfOrder = async (n: number) => {
+    if (n === 1) await new Promise<void>((resolve) => open.push(resolve))
+    if (n === 2) throw new Error('the second')
+    return [n]
+  }
+  const ahead = workingAhead(counting(3), outOfOrder, 100)
+  const first = ahead.next()
+  await settle()
+  open[0]?.()
+  expect((await first).value).toEqual([1])
+  await expect(ahead.next()).rejects.toThrow('the second')
+})
+
 test('once the caller has left, the work under way is told so and has ended, and nothing more is begun', async () => {
   const begun: number[] = []
-  let ended = 0
+  const ended: number[] = []
   let closed = false
   async function* source() {
     try {
@@ -78,7 +93,7 @@ test('once the caller has left, the work under way is told so and has ended, and
     begun.push(n)
     if (n === 1) return [n]
     await new Promise((resolve) => left.addEventListener('abort', resolve, { once: true }))
-    ended = n
+    ended.push(n)
     throw new Error('nobody is there to be told')
   }
   for await (const some of workingAhead(source(), untilLeft, 100)) {
@@ -86,5 +101,5 @@ test('once the caller has left, the work under way is told so and has ended, and
     await settle()
     break
   }
-  expect({ begun, ended, closed }).toEqual({ begun: [1, 2], ended: 2, closed: true })
+  expect({ begun, ended, closed }).toEqual({ begun: [1, 2, 3], ended: [2, 3], closed: true })
 })

@@ -103,7 +103,7 @@ describe('contract §6, batch input', () => {
     ['{"identifier":"x","outcome":"p1","price":"0"}', 'rows', 'invalid_row', 'line 1: "price" is not a field'],
     ['{"identifier":"x","outcome":"p1","outcome":"p2"}\n', 'rows', 'invalid_row', 'a key occurs twice'],
     ['{"identifier":"x"}', 'rows', 'invalid_row', 'outcome is missing'],
-    ['{"identifier":"x","outcome":"p4"}', 'rows', 'invalid_row', 'outcome is none of p1, p2, p3'],
+    ['{"identifier":"x","outcome":"p4"}', 'rows', 'invalid_row', 'outcome "p4" is none of p1, p2, p3'],
     ['{"identifier":"x","outcome":"p1","proposed_price":"1000000000000000000"}', 'rows', 'invalid_row', 'say different things'],
     ['{"identifier":"X","outcome":"p1"}', 'rows', 'invalid_row', 'identifier is neither'],
     ['{"identifier":"x","outcome":"p1","amount":"1e6"}', 'rows', 'invalid_row', 'amount is not a whole number'],

@@ -72,7 +72,7 @@ describe.each(['item', 'intent'] as const)('a saved %s with a node', (kind) => {
   })
 })
 
-test('§7 rule 3: the node’s word that the round is over is enough: a signed item is not sent, exit 6 with the out-of-band line', async () => {
+test("§7 rule 3: the node's word that the round is over is enough: a signed item is not sent, exit 6 with the out-of-band line", async () => {
   const { world, submit, asked, id } = await lostWorld('item')
   nextRound(world.gateway)
   const sent = world.gateway.received.length

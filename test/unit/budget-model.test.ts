@@ -117,7 +117,7 @@ describe('what the client knows of the budget', () => {
     expect(granted(learnt().ask(200_000, 100))).toBe(1)
   })
 
-  test('R23: a dead process’s reservation counts as spent until it expires, and then until an answer says otherwise', () => {
+  test("R23: a dead process's reservation counts as spent until it expires, and then until an answer says otherwise", () => {
     const told = learnt()
     told.take(200, 100)
     expect(granted(told.ask(59_000, 100))).toBe(19)
@@ -163,6 +163,33 @@ describe('what the client knows of the budget', () => {
     told.settle(61_050, first.id, { told: [120, 119, 60] })
     expect(granted(told.ask(61_060, 200))).toBe(119 - 40)
     expect(granted(told.ask(61_060 + 59_000, 200))).toBeGreaterThan(115)
+  })
+
+  test('R17: whoever waits for what others leave is woken when it fits, not again and again before', () => {
+    const told = history()
+    const first = told.take(0, 1)
+    told.settle(100, first.id, { told: [9_000, 8_999, 60] })
+    const second = told.take(10_000, 1)
+    told.settle(10_050, second.id, { told: [9_000, 998, 50] })
+    const third = told.take(61_000, 1)
+    told.settle(61_050, third.id, { told: [9_000, 8_999, 60] })
+    expect(told.take(61_060, 9_000).items).toBe(999)
+    // Their share of eight thousand is kept whole for half a window, and then given back bit by bit.
+    for (const [items, roomMs] of [
+      [1, 30_000],
+      [1_000, 26_250],
+    ] as const) {
+      let ms = 61_060
+      let wakes = 0
+      for (let decision = told.ask(ms, items, items); decision.kind === 'wait'; decision = told.ask(ms, items, items)) {
+        ms = Number(decision.untilMs) - at
+        if (++wakes > 3) break
+      }
+      expect(wakes, `${items} items`).toBeLessThanOrEqual(3)
+      expect(ms, `${items} items`).toBeCloseTo(61_050 + window - roomMs, -2)
+      expect(granted(told.ask(ms, items, items))).toBe(items)
+      expect(told.ask(ms - 100, items, items).kind).toBe('wait')
+    }
   })
 
   test('contract §2: the tighter window is told, and both are kept to', () => {

@@ -98,7 +98,7 @@ describe('a context straight from the chain', () => {
   })
 })
 
-describe('a gateway’s context beside the chain (R9)', () => {
+describe("a gateway's context beside the chain (R9)", () => {
   const lies: readonly [field: string, change: (context: QuestionContext) => QuestionContext][] = [
     [
       'timestamp',

@@ -368,7 +368,7 @@ describe('rounds and stand-ins (contract §5)', () => {
     expect((await world.now(next)).progress.status).toBe('executed')
   })
 
-  test('a rival’s proposal ends waiting candidates as superseded', async () => {
+  test("a rival's proposal ends waiting candidates as superseded", async () => {
     const world = await createPipelineWorld({ executor: false })
     const questionId = await world.question()
     const candidate = await world.submit(questionId)

@@ -91,7 +91,7 @@ describe('the fee ceiling', () => {
 })
 
 describe('funds', () => {
-  test('R15: it is the slot’s own executor that has to be funded, and the fault ends with the slot', async () => {
+  test("R15: it is the slot's own executor that has to be funded, and the fault ends with the slot", async () => {
     const { world } = await oneCandidate()
     world.chain.fault('send', 'unavailable')
     await world.turn()

@@ -165,7 +165,7 @@ describe('nonces that others use (robustness §3, R15)', () => {
     await world.chain.send(raw)
   }
 
-  test('a foreign transaction that takes the slot’s nonce for good frees the round, and the candidate is selected again', async () => {
+  test("a foreign transaction that takes the slot's nonce for good frees the round, and the candidate is selected again", async () => {
     const { world, candidate } = await oneCandidate()
     world.chain.fault('send', 'unavailable')
     await world.turn()

@@ -32,7 +32,7 @@ describe('contract §6: fault scripts', () => {
     [oneRule({ route: 'submit', nth: 1, every: 2 }), 'rules.0.on must have only one of nth, every, and from with to'],
     [oneRule({ route: 'submit', from: 3, to: 2 }), 'rules.0.on must have from no greater than to'],
     [oneRule({ route: 'batch submit', question: 'a-b' }), 'rules.0.on may name a question with "submit"'],
-    [oneRule({ route: 'submit', question: '../x' }), 'rules.0.on.question must be a slug or a question ID'],
+    [oneRule({ route: 'submit', question: '../x' }), 'rules.0.on.question must be a slug or a question id'],
     [oneRule({ route: 'submit' }, { act: 'explode' }), 'rules.0.do.act must have an act, one of "drop", "stall"'],
     [oneRule({ route: 'submit' }, { act: 'drop' }), 'rules.0.do.when must be "before" or "after"'],
     [oneRule({ route: 'submit' }, { act: 'answer', when: 'before', status: 500 }), 'rules.0.do.status must be 429, 502, 503 or 504'],
@@ -43,7 +43,7 @@ describe('contract §6: fault scripts', () => {
     expect(refusal(raw)).toContain(`script.json: ${told}`)
   })
 
-  test('a slug that no question has is refused with its place, in what a rule is about and in what it does; a question ID is not', () => {
+  test('a slug that no question has is refused with its place, in what a rule is about and in what it does; a question id is not', () => {
     const id = `0x${'ab'.repeat(32)}`
     const known = (...rules: unknown[]) => requireKnownSlugs(script(...rules), ['some-slug', 'other'])
     const advance = { act: 'advance_round', question: 'nothing' }

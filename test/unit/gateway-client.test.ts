@@ -143,6 +143,19 @@ describe('the classes of answers (robustness §6, contract §1)', () => {
     const answer = await answering(() => json(429, error('rate_limited'), { ...headers, 'retry-after': '30' })).submit(questionId, '{}')
     expect(answer).toMatchObject({ rateLimit: { limit: 120, remaining: 7, resetSeconds: 30 }, retryAfterMs: 30_000 })
   })
+
+  test('§8: a limit is believed however large it is, and past exact counting is as much as can be counted', async () => {
+    const told = async (limit: string, remaining: string, reset = '30') => {
+      const headers = { 'ratelimit-limit': limit, 'ratelimit-remaining': remaining, 'ratelimit-reset': reset }
+      return (await answering(() => json(429, error('rate_limited'), headers)).submit(questionId, '{}')).rateLimit
+    }
+    expect(await told('1000000000', '999999999')).toEqual({ limit: 1_000_000_000, remaining: 999_999_999, resetSeconds: 30 })
+    const most = Number.MAX_SAFE_INTEGER
+    expect(await told('18446744073709551615', '18446744073709551614')).toEqual({ limit: most, remaining: most, resetSeconds: 30 })
+    for (const bad of ['', '-1', '1e9', '120;w=60', '9'.repeat(21)]) expect(await told(bad, '7')).toBeUndefined()
+    // An instant is no duration.
+    expect(await told('120', '7', '1795192220')).toBeUndefined()
+  })
 })
 
 describe('Retry-After (§7, robustness §6)', () => {

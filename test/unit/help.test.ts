@@ -56,6 +56,53 @@ describe('contract §6: help', () => {
     expect(unknownFlags('  proposer poll --all --nonsense')).toEqual(['--nonsense'])
   })
 
+  test.each([80, 100, 60])('of every command fits a terminal of %i columns, whole words and all', async (columns) => {
+    const wrong: string[] = []
+    for (const [path, command] of [[[], undefined] as const, ...all(await program())]) {
+      const { code, stdout } = await run(home.path, [...path, '--help'], { columns })
+      if (code !== 0) wrong.push(`${path.join(' ')}: exit ${code}`)
+      for (const line of stdout.split('\n').filter((one) => one.length > columns)) {
+        // An id is a word too, and stays beside its flag; what else is too wide could have been folded.
+        if (columns >= 80 || !/^ *(--\S+ )?\S+( \\)?$/.test(line)) wrong.push(`${path.join(' ')}: ${line}`)
+      }
+      const words = new Set(stdout.split(/\s+/))
+      const said = [...(command?.options ?? []), ...(command?.registeredArguments ?? [])].flatMap(({ description }) =>
+        description.split(' '),
+      )
+      wrong.push(...said.filter((word) => word !== '' && !words.has(word) && !words.has(`${word};`)).map((word) => `broken: ${word}`))
+    }
+    expect(wrong).toEqual([])
+  })
+
+  test('calls what begins with two hyphens a flag, and writes defaults and choices as people do', async () => {
+    for (const [path] of all(await program())) {
+      const { stdout } = await run(home.path, [...path, '--help'])
+      expect(stdout).not.toMatch(/\[options\]|Options:|\(default|\(choices|default: \[\]/)
+      expect(stdout).toMatch(/\nFlags:\n[\s\S]*\nFlags of every command, as `proposer --help` tells them:\n {2}--gateway <url>, /)
+    }
+    expect((await run(home.path, ['poll', '--help'])).stdout.replace(/\s+/g, ' ')).toContain(
+      '--until <stage> stop as soon as all have come this far; one of validated, selected, submitted, confirmed, indexed',
+    )
+  })
+
+  test('of a command that stands for another one without a word shows the flags of both', async () => {
+    const { stdout } = await run(home.path, ['devchain', '--help'])
+    for (const flag of ['--write <folder>', '--port <number>', '--questions <number>']) expect(stdout).toContain(flag)
+    expect(stdout).toContain('default: 8545')
+    const dispute = await run(home.path, ['devchain', 'dispute', '--help'])
+    expect(dispute.stdout).not.toContain('--write')
+  })
+
+  test('its examples can be pasted: nothing in them stands for something else', async () => {
+    const wrong: string[] = []
+    for (const [path] of all(await program())) {
+      const { stdout } = await run(home.path, [...path, '--help'])
+      const examples = stdout.split(/\nExamples?:\n/)[1]?.split('\n\n')[0] ?? ''
+      if (/<[a-z]|…/.test(examples.replace('<(proposer', ''))) wrong.push(`${path.join(' ')}: ${examples}`)
+    }
+    expect(wrong).toEqual([])
+  })
+
   test('exit 2 for the help of a command that is not there, and the near one is named', async () => {
     for (const argv of [
       ['help', 'sbumit'],
@@ -102,8 +149,8 @@ describe('what `npm run manual` writes is up to date', () => {
     expect(made.stderr).toBe('')
     expect(made.stdout).toContain('proposer - propose answers to oracle questions')
     for (const name of Object.keys(verbs)) expect(made.stdout).toMatch(new RegExp(`^ {3}proposer ${name} `, 'm'))
-    expect(made.stdout).toContain('proposer operator allow 0x8ba1f109551bd432803012645ac136ddd64dba72 --reason "contract signed"')
-    expect(made.stdout).toMatch(/--until <validated\|selected\|submitted\|confirmed\|indexed>/)
+    expect(made.stdout).toContain('proposer operator allow 0x8ba1f109551bd432803012645ac136ddd64dba72 \\\n')
+    expect(made.stdout).toMatch(/--until <stage>\s+stop as soon as all have come this far; one of validated/)
     expect(made.stdout).toMatch(/EXIT STATUS[\s\S]* {3}6 +The outcome is unknown/)
     expect(made.stdout).not.toMatch(/\\\(|\\\[u/)
   })
@@ -178,12 +225,23 @@ describe('contract §6: `proposer` alone tells what to do next, exit 0', () => {
     expect(text).toMatch(/ok {7}the gateway +https:\/\/gateway\.example/)
     expect(text).not.toContain(urlSecret)
     expect(text).toContain('Nothing is open in the journal')
+    expect(text).toContain('proposer submit <identifier> --outcome <p1|p2|p3> --wait')
     expect(await page({ PROPOSER_ACCOUNT: 'cold', PROPOSER_PROFILE: 'polygon' })).toMatch(
       /a key +proposer account new cold\n.*the contracts +proposer trust init --profile polygon --signed-proposer <address>/,
     )
     expect(await page({ PROPOSER_ACCOUNT: 'hot', PROPOSER_PROFILE: 'dev' })).toMatch(
       /ok {7}a key +the keystore hot\n.*built in, profile dev/,
     )
+  })
+
+  test('flags alone say whose page it is: `proposer --profile polygon`', async () => {
+    const ran = await run(home.path, ['--profile', 'polygon'])
+    expect(ran).toMatchObject({ code: 0, stderr: '' })
+    expect(ran.stdout).toContain('proposer trust init --profile polygon --signed-proposer <address>')
+    const other = join(home.path, 'other')
+    expect((await run(home.path, ['--home', other])).stdout).toContain(`proposer doctor --home ${other}`)
+    expect(await run(home.path, ['--json'])).toMatchObject({ code: 2, stdout: '' })
+    expect((await run(home.path, ['--profil', 'polygon'])).code).toBe(2)
   })
 
   test('something open: each kind with the one command for it, gravest first, and no secret', async () => {

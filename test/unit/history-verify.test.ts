@@ -90,7 +90,7 @@ describe('journal verify', () => {
     expect(ran.code, ran.stderr).toBe(0)
     const text = plain(ran.stdout)
     expect(text).toMatch(
-      /^sound: 2 authorizations, 6 records, 1 runs R4 holds: bytes were saved before they were sent \(2 checked\) R6 holds/,
+      /^sound: 2 authorizations, 6 records, 1 run R4 holds: bytes were saved before they were sent \(2 checked\) R6 holds/,
     )
     expect(answerOf(await run(home.path, ['journal', 'verify', '--json']))).toMatchObject({ rules: { R4: 2, R6: 4, R7: 4, R8: 2 } })
   })

@@ -3,8 +3,10 @@ import { describe, expect, test } from 'vitest'
 import { keccakHex } from '../../src/core/chain/round.js'
 import { submitIntent } from '../../src/core/client/sending/submission.js'
 import { authorize } from '../../src/core/client/signing/authorize.js'
-import { fromRound, gatewayContexts, parseContext } from '../../src/core/client/signing/context.js'
-import { checkContext, checkOutcome, parseTrust, type Trust } from '../../src/core/client/signing/trust.js'
+import { fromRound, parseContext } from '../../src/core/client/signing/context.js'
+import { gatewayContexts } from '../../src/core/client/signing/gateway-contexts.js'
+import { checkContext, checkOutcome, type Trust } from '../../src/core/client/signing/trust.js'
+import { parseTrust } from '../../src/core/client/signing/trust-file.js'
 import type { Hex } from '../../src/core/ports.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
 import { typedData } from '../../src/core/protocol/witness.js'
@@ -51,7 +53,7 @@ describe('R9: one lie each', () => {
     }
   })
 
-  test('p3 that the request’s text does not allow is refused although the gateway lists it', async () => {
+  test("p3 that the request's text does not allow is refused although the gateway lists it", async () => {
     const world = makeWorld()
     const text = 'q: title: no half, res_data: p1: 0, p2: 1. Where p1 corresponds to No, p2 to Yes.'
     const question = world.gateway.question
@@ -105,7 +107,7 @@ describe('R9: one lie each', () => {
     expect(results.map(({ error }) => error?.code)).toEqual(['gateway_body', 'gateway_body'])
   })
 
-  test.each([-1, 1])('§4.2 rule 3: a list of %i results more than were asked for is about nobody’s question', async (more) => {
+  test.each([-1, 1])("§4.2 rule 3: a list of %i results more than were asked for is about nobody's question", async (more) => {
     const world = makeWorld()
     const run = world.run({
       fetch: async (input, init) => {
@@ -166,7 +168,7 @@ describe('terms (robustness §6, before signing)', () => {
     expectNothingDone(world)
   })
 
-  test('a signer that answers with another key’s signature is found out before anything is sent', async () => {
+  test("a signer that answers with another key's signature is found out before anything is sent", async () => {
     const world = makeWorld()
     const run = world.run()
     const liar = await world.run({ key: 8 }).parts.signer()
@@ -203,7 +205,7 @@ describe('contexts from files (contract §6, sign --context)', () => {
     }
   })
 
-  test('R9: a server’s typed_data that hashes to something else is refused; an honest one is taken', async () => {
+  test("R9: a server's typed_data that hashes to something else is refused; an honest one is taken", async () => {
     const world = makeWorld()
     const run = world.run()
     const { question } = world.gateway
@@ -221,7 +223,7 @@ describe('contexts from files (contract §6, sign --context)', () => {
     expect((await world.clock.drive(authorize(withTyped(honest), run.intent))).reused).toBe(false)
   })
 
-  test('for kind direct the context’s own word on outcomes is taken and the id is not hashed', () => {
+  test("for kind direct the context's own word on outcomes is taken and the id is not hashed", () => {
     const world = makeWorld()
     const context = parseContext({ ...world.gateway.question, question_id: other('8', 32) }, other('8', 32))
     const direct = { ...context, request: { ...context.request, question_id: other('8', 32) } }
@@ -246,7 +248,7 @@ test('contract §7: trust.json with an unknown key, a missing one or an upper-ca
   }
 })
 
-test('a round that a chain showed makes the same signing data as the gateway’s', () => {
+test("a round that a chain showed makes the same signing data as the gateway's", () => {
   const world = makeWorld()
   const { question } = world.gateway
   const context = fromRound(world.trust, {

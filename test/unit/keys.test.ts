@@ -19,7 +19,7 @@ afterAll(() => rm(home, { recursive: true, force: true }))
 const hexKey = `0x${'11'.repeat(32)}`
 
 describe('signers', () => {
-  test('domain §3.3: signatures are the vectors’ byte for byte: low s, v 27 or 28, RFC 6979', async () => {
+  test("domain §3.3: signatures are the vectors' byte for byte: low s, v 27 or 28, RFC 6979", async () => {
     for (const { private_key, signer, signature, expected } of vectors.cases) {
       const made = signerFromKey(fromHex(private_key))
       expect(made.address).toBe(signer)
@@ -152,7 +152,7 @@ describe('keystores (Web3 Secret Storage v3)', () => {
   test.each([
     ['scrypt', scryptVector],
     ['pbkdf2', pbkdf2Vector],
-  ])('the definition’s %s vector opens', async (_kdf, vector) => {
+  ])("the definition's %s vector opens", async (_kdf, vector) => {
     expect(toHex(await decryptKeystore(JSON.stringify(vector), 'testpassword', 'the vector'))).toBe(vectorKey)
   })
 

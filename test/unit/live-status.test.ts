@@ -1,7 +1,8 @@
 import { Chalk } from 'chalk'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { ageText, createLiveStatus, createRecent, type StatusFigures, sizeOf, statusLines } from '../../src/commands/hosting/live-status.js'
+import { createLiveStatus, createRecent, type StatusFigures, sizeOf, statusLines } from '../../src/commands/hosting/live-status.js'
 import { untilReady } from '../../src/commands/hosting/server.js'
+import { ageText } from '../../src/commands/view/render.js'
 
 const plain = new Chalk({ level: 0 })
 const id = '77a05293-8d5a-4a52-9c3d-0a1b2c3d4e5f'
@@ -14,7 +15,7 @@ function figuresOf(changes: Partial<StatusFigures> = {}): StatusFigures {
     adminUrl: 'http://127.0.0.1:8788',
     reasons: [],
     gauges: {
-      budget: { limitItems: 1000, perClientLimitItems: 120, spentItems: 133, clients: 4 },
+      budget: { limitItems: 1000, perClientLimitItems: 120, spentItems: 133, endsInMs: 34_200, clients: 4 },
       queue: { received: 3, validated: 0, selected: 2 },
       openSlots: 1,
     },
@@ -55,12 +56,13 @@ describe('the block', () => {
       'chain     block 123, 1 s old · 1 of 2 nodes · aside: 2',
       'queue     received 3 (2 s) · validated 0 · selected 2 (2 min)',
       'minute    2xx 120 · 4xx 3 · 429 1 · 5xx 2 · admitted 12',
-      'budget    133 of 1000 items · 120 a client · 4 clients',
-      'executor  nonce 17 · 1 open · 1.5000 coins · pays for 88 · last 0x79846260…',
-      '00:00:00  candidate 77a05293… selected',
-      '00:00:01  nonce 17 sent 0x79846260…',
-      '00:00:02  candidate 77a05293… failed permit_expired',
-      '00:00:03  rpc 2 aside',
+      'budget    133 of 1000 items · window ends in 35 s · 120 a client · 4 clients',
+      'executor  nonce 17 · 1 open · 1.5 for gas · about 88 proposals',
+      '          last 0x79846260…',
+      '00:00:00Z candidate 77a05293… selected',
+      '00:00:01Z nonce 17 sent 0x79846260…',
+      '00:00:02Z candidate 77a05293… failed permit_expired',
+      '00:00:03Z rpc 2 aside',
     ])
   })
 
@@ -74,7 +76,7 @@ describe('the block', () => {
 
   test('contract §6: at 40 columns nothing is lost but the ends of long lines', () => {
     const text = statusLines(figuresOf(), { columns: 40, rows: 60, paint: plain }).join('\n')
-    for (const part of ['admin http://127.0.0.1:8788', 'aside: 2', 'selected 2 (2 min)', 'admitted 12', '4 clients', 'pays for 88'])
+    for (const part of ['admin http://127.0.0.1:8788', 'aside: 2', 'selected 2 (2 min)', 'admitted 12', '4 clients', 'about 88 proposals'])
       expect(text).toContain(part)
   })
 
@@ -82,7 +84,7 @@ describe('the block', () => {
     const lines = statusLines(figuresOf(), { columns: 80, rows, paint: plain })
     expect(lines.length).toBeLessThanOrEqual(rows - 1)
     expect(lines[0]).toContain('ready')
-    if (rows === 9) expect(lines.slice(6)).toEqual(['00:00:02  candidate 77a05293… failed permit_expired', '00:00:03  rpc 2 aside'])
+    if (rows === 9) expect(lines.slice(7)).toEqual(['00:00:03Z rpc 2 aside'])
   })
 
   test('R20: a reason with control characters acts on no terminal', () => {

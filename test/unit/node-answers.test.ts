@@ -187,7 +187,7 @@ describe('row 5, "time-out, reset, 429, 5xx, bad JSON": unknown; the same bytes 
     said('a node with a limit', 'Too Many Requests', 429),
     said('a provider', 'daily request count exceeded, request rate limited', -32_005),
     said('geth behind', 'header not found'),
-    said('a provider’s proxy', 'request timed out', -32_603),
+    said("a provider's proxy", 'request timed out', -32_603),
     said('erigon', 'missing trie node 0 (path )'),
   ]
   test.each(unknown)('%s: lost before the node took it', async (_node, error) => {

@@ -2,7 +2,7 @@
 import { Chalk } from 'chalk'
 import { describe, expect, test } from 'vitest'
 import { budgetText } from '../../src/commands/operator/budget.js'
-import { rowText } from '../../src/commands/operator/candidates.js'
+import { headText, rowText } from '../../src/commands/operator/candidates.js'
 import { type CandidateRow, candidateRow } from '../../src/core/gateway/operator/listing.js'
 import { oneCandidate } from '../support/pipeline-world.js'
 
@@ -33,9 +33,28 @@ describe('contract §6: the list of candidates', () => {
     const row = await rowOf({ status: 'executed', submission: 'indexed' })
     const [first, second, ...rest] = rowText(row, { columns: 80, paint: plain }).split('\n')
     expect(first).toBe(`${row.candidate_id}  executed   indexed`)
-    expect(second).toMatch(/^ {2}\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ {2}p\d {2}0x[0-9a-f]{6}… {2}a-question$/)
+    expect(second).toMatch(/^ {2}\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ {2}p\d {6}0x[0-9a-f]{8}… {2}a-question$/)
     expect(rest).toEqual([])
-    expect(rowText(row, { columns: 140, paint: plain })).toMatch(/^\S+ {2}executed {3}indexed {19}\d.* {2}a-question$/)
+    expect(rowText(row, { columns: 144, paint: plain })).toMatch(/^\S+ {2}executed {3}indexed {19}\d.* {2}a-question$/)
+  })
+
+  test.each([40, 80, 144])('has names above its columns, which stand where they do, at %i columns', async (columns) => {
+    const row = await rowOf({ status: 'executed', submission: 'indexed' })
+    const screen = { columns, paint: plain }
+    const [heads, rows] = [headText(screen), rowText(row, screen)].map((text) => text.split('\n'))
+    expect(heads?.every((line) => line.length <= columns)).toBe(true)
+    const placeOf = (lines: readonly string[] | undefined, word: string) => {
+      const line = lines?.findIndex((one) => one.includes(word)) ?? -1
+      return [line, lines?.[line]?.indexOf(word)]
+    }
+    const named = [
+      ['candidate', row.candidate_id],
+      ['status', 'executed'],
+      ['received', '2027-'],
+      ['answer', 'p2'],
+    ] as const
+    for (const [name, value] of named) expect([name, placeOf(heads, name)]).toEqual([name, placeOf(rows, value)])
+    if (columns >= 80) expect(placeOf(heads, 'question')).toEqual(placeOf(rows, 'a-question'))
   })
 
   test('has colours for what a status means, and escapes outside text (R20)', async () => {
@@ -56,6 +75,8 @@ describe('contract §6: the budget', () => {
       'for one address  at most 120 items',
       'addresses        3 remembered',
     ])
+    expect(budgetText({ ...told, window_ends_in_seconds: 34 }, { columns: 80, paint: plain })).toMatch(/\nwindow {11}ends in 34 s$/)
+    expect(budgetText({ ...told, spent_items: 0, window_ends_in_seconds: 0 }, { columns: 80, paint: plain })).toContain('none is open')
   })
 
   test('is full and yellow only when nothing is left; what was refused counts too (§8 rule 4)', () => {

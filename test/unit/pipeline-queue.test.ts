@@ -234,7 +234,7 @@ describe('a selected candidate that only waits (contract §5)', () => {
     expect(proposals(world)).toHaveLength(1)
   })
 
-  test('an operator’s fault puts nobody back', async () => {
+  test("an operator's fault puts nobody back", async () => {
     const world = await createPipelineWorld()
     const questionId = await world.question()
     const first = await world.submit(questionId, { by: 0 })

@@ -46,7 +46,7 @@ describe('validation (contract §5)', () => {
     expect(detailOf(candidate)).toContain('Permit2 5 of the 750000000')
   })
 
-  test('funds are summed over the wallet’s active candidates in order of admission; what is on chain already is not counted twice', async () => {
+  test("funds are summed over the wallet's active candidates in order of admission; what is on chain already is not counted twice", async () => {
     const world = await createPipelineWorld()
     const questions = [await world.question('a'), await world.question('b'), await world.question('c')]
     const wallet = world.proposer().address
@@ -169,7 +169,7 @@ describe('validation (contract §5)', () => {
   })
 })
 
-describe('the operator’s faults halt the queue and fail nobody (contract §5)', () => {
+describe("the operator's faults halt the queue and fail nobody (contract §5)", () => {
   test.each<[string, (world: PipelineWorld, undo: boolean) => void, string]>([
     [
       'a missing role',
@@ -401,7 +401,7 @@ describe('the loop', () => {
     expect(world.chain.taken.map(({ nonce }) => nonce)).toEqual(Array.from({ length: nonces }, (_, nonce) => nonce))
   })
 
-  test('a rival’s proposal that a reorganisation undoes fails nobody', async () => {
+  test("a rival's proposal that a reorganisation undoes fails nobody", async () => {
     const world = await createPipelineWorld()
     const questionId = await world.question()
     const candidate = await world.submit(questionId)

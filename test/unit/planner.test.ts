@@ -9,7 +9,7 @@ import type { Answer } from '../../src/core/client/sending/answer.js'
 import { createGatewayClient, type GatewayClient } from '../../src/core/client/sending/gateway-client.js'
 import { systemClock, systemHash, systemRandom } from '../../src/core/io/clock.js'
 import { systemFiles } from '../../src/core/io/files.js'
-import type { Fetch } from '../../src/core/ports.js'
+import type { Clock, Fetch } from '../../src/core/ports.js'
 import { simTime } from '../support/budget-world.js'
 import { sha256 } from '../support/client-world.js'
 import { SimFiles, seededRandom } from '../support/sim-files.js'
@@ -27,9 +27,18 @@ function machine() {
   return {
     time,
     sim,
-    planner(options: Parameters<typeof createPlanner>[3] = {}, origin = 'https://gateway.test'): Planner {
+    planner(
+      options: Parameters<typeof createPlanner>[3] = {},
+      origin = 'https://gateway.test',
+      sleep: Clock['sleep'] = time.sleep,
+    ): Planner {
       processes++
-      const ports = { clock: time.clock(processes * 7_777), files: sim.process(), hash: sha256, random: seededRandom(processes) }
+      const ports = {
+        clock: { ...time.clock(processes * 7_777), sleep },
+        files: sim.process(),
+        hash: sha256,
+        random: seededRandom(processes),
+      }
       return createPlanner(ports, '/home', origin, options)
     },
   }
@@ -87,6 +96,27 @@ describe('the planner', () => {
         await expect(one.reserve(200)).rejects.toMatchObject({ code: 'batch_over_budget', meta: { exitCode: 2 } })
       })(),
     )
+  })
+
+  test('R13: a process that finds a spent window and a clock set back by an hour waits for the window, not for the hour', async () => {
+    const { time, planner } = machine()
+    let sleeps = 0
+    await time.run(
+      (async () => {
+        const one = planner()
+        await learn(one)
+        await one.reserve(119).then((reservation) => reservation.settle(told(0)))
+        await time.sleep(10_000)
+        time.jump(-3_600_000)
+        const two = planner({}, 'https://gateway.test', async (ms, signal) => {
+          sleeps++
+          await time.sleep(ms, signal)
+        })
+        expect((await two.reserve(1)).granted).toBe(1)
+      })(),
+    )
+    expect(time.nowMs()).toBeLessThan(75_000)
+    expect(sleeps).toBeLessThan(30)
   })
 
   test('a stop ends a wait with its reason, and takes nothing', async () => {
@@ -277,7 +307,7 @@ describe('a client with a budget', () => {
     expect(answer.kind === 'accepted' ? answer.value.results.map((one) => one.candidate_id) : answer).toEqual(ids)
   })
 
-  test('§7: a read that draws a 429 is sent again after its Retry-After; a submission is its caller’s to repeat', async () => {
+  test("§7: a read that draws a 429 is sent again after its Retry-After; a submission is its caller's to repeat", async () => {
     const reading = setting({ refuse: 1 })
     const answer = await reading.time.run(withBudget(reading.client, reading.planner).statuses([uuid(1)]))
     expect(answer.kind).toBe('accepted')

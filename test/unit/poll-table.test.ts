@@ -56,6 +56,16 @@ describe('the live table', () => {
     expect(at(80)[5]).toBe('5 candidates: 1 executed, 1 failed, 3 on their way')
   })
 
+  test('contract §6: where there is room each row tells age, answer and question; what has none gives way, never the id', () => {
+    const aboutOf = () => '12 s  p2  will-it-rain-in-porto-on-friday'
+    const at = (columns: number) => liveLines(targets, latest, { columns, paint: plain, rows: 24, note: '', aboutOf })
+    expect(at(120)[1]).toBe(`${idOf(2)}  selected   submitted  12 s  p2  will-it-rain-in-porto-on-friday`)
+    expect(at(120)[4]).toBe(`${idOf(5)}  waiting               12 s  p2  will-it-rain-in-porto-on-friday`)
+    expect(at(80)[1]).toBe(`${idOf(2)}  selected   submitted  12 s  p2  will-it-r…`)
+    expect(at(80)[3]).toBe(`${idOf(4)}  failed     insufficient_allowance`)
+    for (const columns of [20, 40, 64, 80, 120]) for (const line of at(columns)) expect(line.length).toBeLessThanOrEqual(columns)
+  })
+
   test('more candidates than rows: those on their way are shown, in their order, and the rest is counted', () => {
     const lines = liveLines(targets, latest, { columns: 80, paint: plain, rows: 5, note: '' })
     expect(lines).toHaveLength(5)
@@ -95,7 +105,7 @@ describe('the final table', () => {
     const [one] = targets
     const text = finalText(one ? [one] : [], statuses.slice(0, 1), { columns: 80, paint: plain })
     expect(text).toContain(`${idOf(1)}  received`)
-    expect(text).toContain('2026-11-20T05:38:00.000Z')
+    expect(text).toContain('received  2026-11-20 05:38:00Z')
     expect(text).not.toContain('undefined')
   })
 })

@@ -37,6 +37,7 @@ describe('built-in profiles', () => {
       oracles: [devAddresses.oracle],
       requesters: [{ address: devAddresses.adapter, kind: 'uma-ctf-adapter' }],
       tokens: [devAddresses.token],
+      tokenUnits: { symbol: 'USDC.e', decimals: 6 },
       unconfirmed: [],
     })
   })
@@ -145,7 +146,7 @@ describe('--profile', () => {
     expect(JSON.parse(shown.stdout)).toEqual({ schema: 'proposer.trust/1', path: file('polygon'), ...pins })
   })
 
-  test('contract §7: a trust file of the profile’s name goes before the built-in pins, and one named by --trust has to exist', async () => {
+  test("contract §7: a trust file of the profile's name goes before the built-in pins, and one named by --trust has to exist", async () => {
     mkdirSync(join(home.path, 'trust'))
     writeFileSync(file('dev'), '{}')
     expect(errorOf((await run(home.path, ['trust', 'show', '--profile', 'dev', '--json'])).stderr)).toMatchObject({ code: 'invalid_trust' })

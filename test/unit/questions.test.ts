@@ -135,7 +135,7 @@ describe('CTF adapter questions (domain §5.1)', () => {
 })
 
 describe('requests given in the registry (kind direct)', () => {
-  test('the entry’s request is used as it is, and its ID is not hashed', async () => {
+  test("the entry's request is used as it is, and its ID is not hashed", async () => {
     const { chain, questionId: asHash } = await asked()
     const direct: Contracts = { ...fakeContracts, requesters: [{ address: adapter, kind: 'direct' }] }
     const request = {
@@ -216,7 +216,7 @@ describe('OOReporter (domain §5.2)', () => {
     return { ...base, call }
   }
 
-  test('the round is the reporter’s request, and the ID is not the hash of its text', async () => {
+  test("the round is the reporter's request, and the ID is not the hash of its text", async () => {
     const contracts: Contracts = { ...fakeContracts, requesters: [{ address: reporter, kind: 'oo-reporter' }] }
     expect(await resolveRound(reporterChain(true), contracts, questionId)).toMatchObject({
       questionId,

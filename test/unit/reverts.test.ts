@@ -179,7 +179,7 @@ describe('contract §5: causes', () => {
       expect(about(raw, { proposerHasCode: true }).kind).toBe('candidate')
     })
 
-    test('what our reads confirm is the operator’s, wallet or not', () => {
+    test("what our reads confirm is the operator's, wallet or not", () => {
       for (const walletAccepts of [true, false]) {
         const wallet = { ...sound, walletAccepts }
         expect(judged('caller_lacks_role', { ...wallet, executorHasRole: false })).toBe('operator executor_role_missing')

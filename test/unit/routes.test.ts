@@ -15,7 +15,7 @@ import {
 } from '../../src/core/protocol/schema.js'
 import { toHex } from '../../src/core/protocol/witness.js'
 import { advanced, makeQuestion, makeWallet, signedBody, signedItem, testBondRaw, testNowSeconds } from '../support/fake-view.js'
-import { codeOf, openFront, rawCall, type TestFront } from '../support/front.js'
+import { codeOf, openFront, rawCall, slowStore, type TestFront } from '../support/front.js'
 
 const first = makeQuestion('first', { slug: 'first-question' })
 const second = makeQuestion('second')
@@ -287,11 +287,9 @@ describe('charging', () => {
 
 describe('limits of the whole gateway', () => {
   test('R23, contract §2: while draining new calls are 503 server_busy, those in flight end, and readiness says so', async () => {
-    let release = () => {}
-    const held = new Promise<void>((resolve) => {
-      release = resolve
-    })
-    const front = await openFront({ parts: { breathe: () => held } })
+    const store = slowStore()
+    const front = await openFront({ log: store.log })
+    void store.hold()
     const inFlight = front.post('/propose/batch', { proposals: [await signedItem(front.wallets[0], first)] })
     let drained = false
     const draining = front.gateway.drain().then(() => {
@@ -302,23 +300,21 @@ describe('limits of the whole gateway', () => {
     expect((await front.get('/readyz')).status).toBe(503)
     expect((await front.get('/healthz')).status).toBe(200)
     expect(drained).toBe(false)
-    release()
+    store.release()
     expect((await inFlight).status).toBe(200)
     await draining
     expect(drained).toBe(true)
   })
 
   test('R17: more than 256 calls in flight are 503 server_busy', async () => {
-    let release = () => {}
-    const held = new Promise<void>((resolve) => {
-      release = resolve
-    })
-    const front = await openFront({ parts: { breathe: () => held } })
+    const store = slowStore()
+    const front = await openFront({ log: store.log })
+    void store.hold()
     const item = await signedItem(front.wallets[0], first)
     const calls = Array.from({ length: gatewayLimits.callsInFlight + 1 }, () => front.post('/propose/batch', { proposals: [item] }))
     const busy = await Promise.race(calls)
     expect([busy.status, await codeOf(busy)]).toEqual([503, 'server_busy'])
-    release()
+    store.release()
     const statuses = (await Promise.all(calls)).map(({ status }) => status)
     expect(statuses.filter((status) => status === 200)).toHaveLength(gatewayLimits.callsInFlight)
   })

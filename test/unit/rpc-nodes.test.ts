@@ -265,7 +265,7 @@ describe('an honest node that is a little behind causes no error', () => {
     expect(await chain.block('latest')).toMatchObject({ number: 103n })
   })
 
-  test('R14: the same node’s own word that blocks were undone counts, and another’s after a while', async () => {
+  test("R14: the same node's own word that blocks were undone counts, and another's after a while", async () => {
     const clock = createTestClock()
     const [first, second] = [makeNode(102n), makeNode(102n)]
     const chain = chainOf([first, second], clock)
@@ -367,7 +367,7 @@ describe('logs that a node leaves out', () => {
     expect(chain.nodes().map(({ state }) => state)).toEqual(['healthy', 'healthy'])
   })
 
-  test('the bloom of a real block holds its log’s address and topic, and excludes others', () => {
+  test("the bloom of a real block holds its log's address and topic, and excludes others", () => {
     const address = '0x5fbdb2315678afecb367f032d93f642f64180aa3'
     const topic: Hex = `0x${'ab'.repeat(32)}`
     // As anvil made it for a block with this one log

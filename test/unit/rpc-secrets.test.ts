@@ -91,7 +91,7 @@ describe('R5: a node that repeats its path, its key, its user and its password',
 
 describe('R5: what anybody may read', () => {
   const words = quoteWords('project of “ACME” is out of credit')
-  test('has method and code of a node’s refusal, and none of its words', async () => {
+  test("has method and code of a node's refusal, and none of its words", async () => {
     const front = await openFront()
     front.view.faultList.push(`the chain cannot be read: eth_getLogs: the node answered code -32000: ${words}`)
     const response = await front.get('/readyz')

@@ -354,7 +354,7 @@ describe('what nodes say', () => {
     'execution reverted: nonce too low',
     'VM Exception while processing transaction: reverted with reason string "request timed out"',
     'err: execution reverted: try again (supplied gas 100)',
-  ])('R16: a contract that reverts with the words of a node’s trouble reverts: %s', (message) => {
+  ])("R16: a contract that reverts with the words of a node's trouble reverts: %s", (message) => {
     expect(chainErrorOf('eth_call', { code: -32000, message }).kind).toBe('reverted')
     expect(chainErrorOf('eth_call', { code: -32603, message }).kind).toBe('reverted')
   })

@@ -312,19 +312,19 @@ describe('candidates of a slug that changes its meaning', () => {
     return { ...setting, front, wallet, body, candidateId: candidate_id, statusUrl: status_url, move }
   }
 
-  test('§4.1 rule 4: its status is found by the slug as long as that names its question, and by question ID always', async () => {
+  test('§4.1 rule 4: its status is found by the slug as long as that names its question, and by question id always', async () => {
     const { front, candidateId, statusUrl, move } = await opened()
     expect((await front.get(`/v1/proposals/moving/status/${candidateId}`)).status).toBe(200)
     await move()
     const moved = await front.get(`/v1/proposals/moving/status/${candidateId}`)
     expect(moved.status).toBe(404)
     expect(await moved.json()).toMatchObject({
-      error: { code: 'candidate_not_found', detail: expect.stringContaining('ask by question ID') },
+      error: { code: 'candidate_not_found', detail: expect.stringContaining('ask by question id') },
     })
     expect((await front.get(statusUrl)).status).toBe(200)
   })
 
-  test('R16: with the source down its status by a slug that is not known is 503, by question ID 200', async () => {
+  test('R16: with the source down its status by a slug that is not known is 503, by question id 200', async () => {
     const { front, candidateId, statusUrl, meanings } = await opened()
     meanings.set('forgotten', down())
     expect(await codeOf(await front.get(`/v1/proposals/forgotten/status/${candidateId}`))).toBe('state_unavailable')

@@ -47,6 +47,23 @@ test('robustness §8: the real file verbs do what the simulated ones promise', a
   expect(await systemFiles.exists(`${path}.3`)).toBe(true)
 })
 
+test("a handle that was closed touches nothing: its number may be another file's by then", async () => {
+  const folder = join(base, 'closed')
+  await systemFiles.makeDir(folder)
+  const first = await systemFiles.open(join(folder, 'first'), 'exclusive')
+  const syncing = first.datasync()
+  await Promise.all([first.close(), first.close()])
+  await syncing
+  const second = await systemFiles.open(join(folder, 'second'), 'exclusive')
+  for (const use of [first.write(bytes('lost'), 0, 4), first.truncate(0), first.datasync(), first.size(), first.read(0, 1)]) {
+    await expect(use).rejects.toMatchObject({ code: 'EBADF' })
+  }
+  await first.close()
+  expect(await second.write(bytes('kept'), 0, 4)).toBe(4)
+  await second.close()
+  expect(text(await systemFiles.read(join(folder, 'second')))).toBe('kept')
+})
+
 test('robustness §2: a folder is made with its parents, is fine where it is there, and fails at once where it cannot be made', async () => {
   const folder = join(base, 'made', 'with', 'parents')
   await systemFiles.makeDir(folder)

@@ -207,7 +207,7 @@ describe('questions (contract §2)', () => {
   })
 })
 
-/** Reads of questions that reached the node, by question ID. */
+/** Reads of questions that reached the node, by question id. */
 function countReads({ chain }: Setting): Hex[] {
   const reads: Hex[] = []
   const { call } = chain

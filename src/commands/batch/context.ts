@@ -5,9 +5,9 @@ import { type BatchSource, inputFault, type Place, placeText } from '../../core/
 import { inGroups } from '../../core/client/batch/spending.js'
 import { isIdentifier, limits } from '../../core/protocol/schema.js'
 import type { Context } from '../context.js'
-import { contextSource } from '../context-verb.js'
+import { contextSource, unitsOf } from '../question.js'
 import { type SessionFlags, withSession } from '../session/session.js'
-import { visible } from '../view/render.js'
+import { amountText, visible } from '../view/render.js'
 import { addFormatFlag, type FormatFlags, withSource } from './source.js'
 import { newResultStream, newTally } from './text.js'
 
@@ -51,7 +51,11 @@ export const batchContextCommand = (context: Context): Command =>
                 for (const note of one.notes) notes.add(note)
                 const { bond, outcomes, price } = one.context
                 const answers = outcomes?.filter(({ allowed }) => allowed).map(({ outcome, label }) => `${outcome} ${label}`)
-                stream.item(one.context, () => [one.identifier, `bond ${bond.required_bond}`, (answers ?? price.allowed_values).join(', ')])
+                stream.item(one.context, () => [
+                  one.identifier,
+                  `bond ${amountText(bond.required_bond, unitsOf(one.context))}`,
+                  (answers ?? price.allowed_values).join(', '),
+                ])
               }
             }
           } finally {
@@ -70,6 +74,6 @@ const badIdentifier = (source: BatchSource, place: Place) =>
     source,
     place,
     'invalid_identifier',
-    'it is neither a question ID nor a slug',
-    'a question ID is 0x and 64 lowercase hex digits; a slug has lowercase letters, digits and hyphens',
+    'it is neither a question id nor a slug',
+    'a question id is 0x and 64 lowercase hex digits; a slug has lowercase letters, digits and hyphens',
   )

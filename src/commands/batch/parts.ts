@@ -1,12 +1,11 @@
 /** What `batch sign` and `batch submit` share: flags, the first reading of the input, and what the core needs. */
 import type { Command } from 'commander'
-import { planSubmission } from '../../core/client/batch/batch.js'
+import { knownToken } from '../../core/chain/profiles.js'
 import { type BatchCount, type BatchRow, checkBatch, readBatch } from '../../core/client/batch/input.js'
 import { nonceHolder } from '../../core/client/batch/nonces.js'
-import { type BatchParts, planRows } from '../../core/client/batch/plan.js'
+import type { BatchParts } from '../../core/client/batch/plan.js'
 import type { BatchSource } from '../../core/client/batch/rows.js'
-import { checkSpending, inGroups, newSpending, rememberingContexts, type Spending } from '../../core/client/batch/spending.js'
-import type { GatewayClient } from '../../core/client/sending/gateway-client.js'
+import { checkSpending, newSpending, rememberingContexts, type Spending, type Totals } from '../../core/client/batch/spending.js'
 import { knownQuestionId } from '../../core/client/signing/authorize.js'
 import { type ContextResult, type ContextSource, confirmByChain, parseContext } from '../../core/client/signing/context.js'
 import { checkContext, type Trust } from '../../core/client/signing/trust.js'
@@ -15,14 +14,13 @@ import { systemCurve } from '../../core/io/secp256k1.js'
 import type { Chain } from '../../core/ports.js'
 import { ProposerError } from '../../core/protocol/errors.js'
 import type { Context } from '../context.js'
-import { contextSource } from '../context-verb.js'
 import { whole } from '../intent.js'
+import { contextSource } from '../question.js'
 import { parseJson, readInput } from '../session/inputs.js'
 import { addSignerFlags, type Session, type SessionFlags } from '../session/session.js'
 import { headroomBasisPoints, maxAmountRaw } from '../session/settings.js'
-import { visible } from '../view/render.js'
+import { amountWithRaw, visible } from '../view/render.js'
 import { addFormatFlag, type FormatFlags } from './source.js'
-import { newResultStream } from './text.js'
 
 export interface BatchFlags extends SessionFlags, FormatFlags {
   readonly maxAmount?: string
@@ -38,7 +36,7 @@ export interface BatchFlags extends SessionFlags, FormatFlags {
 export function addBatchFlags(command: Command): Command {
   return addSignerFlags(addFormatFlag(command))
     .option('--headroom <percent>', 'authorize this much more than the bond, in case it is raised; default: 0')
-    .option('--max-amount <raw>', 'refuse to authorize more than this for one row')
+    .option('--max-amount <raw>', 'refuse to authorize more than this for one row; headroom is cut to it')
     .option('--max-spend <raw>', 'refuse to authorize more than this for all rows together')
     .option('--fit', 'sign the first rows that the limit and the wallet cover, instead of none')
     .option('--context <file>', 'contexts to sign for, as `batch context --json` printed them')
@@ -63,7 +61,7 @@ export async function openBatch(
   session: Session,
   flags: BatchFlags,
   source: BatchSource,
-  tell: (count: BatchCount, proposer: string) => string,
+  tell: (count: BatchCount, proposer: string, sum: string) => string,
 ): Promise<Opened> {
   const limits = { fit: flags.fit === true, ...optional('maxSpendRaw', whole('--max-spend', flags.maxSpend)) }
   const capRaw = maxAmountRaw(session.settings.maxAmount)
@@ -83,6 +81,7 @@ export async function openBatch(
   const { gateway: remote, local } = session.settings
   const asksGateway = flags.context === undefined && (chain === undefined || remote !== undefined || local !== undefined)
   const notes = new Set<string>()
+  let totals: Totals = new Map()
   const counting = limits.maxSpendRaw !== undefined && !limits.fit
   const contexts =
     flags.context === undefined ? await contextSource(context, session) : await fileContexts(context, flags.context, trust, chain)
@@ -97,7 +96,8 @@ export async function openBatch(
     proposer,
     signer: once(async () => {
       const signer = await session.account.signer()
-      context.output.note(tell(count, signer.address))
+      const sum = totals.size === 0 ? '' : ` for ${totalsText(trust, totals)} in all`
+      context.output.note(tell(count, signer.address, sum))
       return signer
     }),
     ...optional('chain', chain),
@@ -110,9 +110,13 @@ export async function openBatch(
       notes.add(text)
     },
   }
-  if (flags.dryRun !== true) await checkSpending(parts, rows(), limits, session.signal)
+  if (flags.dryRun !== true) totals = await checkSpending(parts, rows(), limits, session.signal)
   return { parts, count, spending: newSpending(parts, limits), rows }
 }
+
+/** Sums by token as people read them; one that is known by its address has a name. */
+export const totalsText = ({ chain_id: chainId }: Trust, totals: Totals): string =>
+  [...totals].map(([token, raw]) => amountWithRaw(String(raw), knownToken(chainId, token))).join(' and ')
 
 const optional = <K extends string, V>(key: K, value: V | undefined): { readonly [name in K]?: V } =>
   value === undefined ? {} : ({ [key]: value } as { readonly [name in K]: V })
@@ -141,53 +145,4 @@ async function fileContexts(context: Context, path: string, trust: Trust, chain:
     }
   }
   return { contexts: (identifiers) => Promise.all(identifiers.map(read)) }
-}
-
-const wouldBe = {
-  sign: 'would sign',
-  import: 'would send',
-  send: 'saved bytes',
-  done: 'nothing to do',
-  held: 'not sent',
-  rejected: 'rejected',
-} as const
-type Previewed = Awaited<ReturnType<typeof planSubmission>>[number]
-
-/** `--dry-run`: what would become of each row; with the `gateway` that it would be sent to, also what would be held back. */
-export async function showBatchPlan(
-  context: Context,
-  { parts, rows }: Opened,
-  { gateway, ...options }: { readonly resume?: string; readonly signal: AbortSignal; readonly gateway?: GatewayClient },
-): Promise<void> {
-  const stream = newResultStream(context.output, 'batch-preview', 'results')
-  const counts = new Map<string, number>()
-  for await (const group of inGroups(rows(), 100)) {
-    const looking = { ...options, look: true }
-    const plans =
-      gateway === undefined ? await planRows(parts, group, looking) : await planSubmission({ ...parts, gateway }, group, looking)
-    for (const plan of plans) {
-      const action = wouldBe[plan.kind]
-      counts.set(action, (counts.get(action) ?? 0) + 1)
-      stream.item(previewOf(plan), () => [action.padEnd(13), plan.row.clientRef ?? plan.row.identifier, errorOf(plan)?.detail ?? ''])
-    }
-  }
-  const summary = Object.fromEntries([...counts].map(([action, count]) => [action.replaceAll(' ', '_'), count]))
-  stream.end({ dry_run: true, summary }, () => [...counts].map(([action, count]) => `${count} ${action}`).join(', '))
-}
-
-const errorOf = (plan: Previewed) => (plan.kind === 'rejected' ? plan.error : plan.kind === 'held' ? plan.result.error : undefined)
-
-function previewOf(plan: Previewed): object {
-  const authorization = plan.kind === 'held' ? plan.result.authorization : 'authorization' in plan ? plan.authorization : undefined
-  const error = errorOf(plan)
-  return {
-    client_ref: plan.row.clientRef ?? null,
-    identifier: plan.row.identifier,
-    line: plan.row.line,
-    ...(plan.row.element === undefined ? {} : { element: plan.row.element }),
-    action: wouldBe[plan.kind].replaceAll(' ', '_'),
-    journal_id: authorization?.id ?? null,
-    error: error === undefined ? null : { code: error.code, detail: error.detail },
-    ...(plan.kind === 'held' && plan.result.elsewhere !== undefined ? { elsewhere: plan.result.elsewhere } : {}),
-  }
 }

@@ -10,10 +10,11 @@ import { collector, outOfBandData, settledData } from '../rounds.js'
 import { addExecutorFlags, type Session, withSession } from '../session/session.js'
 import { visible } from '../view/render.js'
 import { resumeCommandText } from './hints.js'
-import { addBatchFlags, type BatchFlags, type Opened, openBatch, showBatchPlan } from './parts.js'
+import { addBatchFlags, type BatchFlags, type Opened, openBatch } from './parts.js'
+import { showBatchPlan } from './preview.js'
 import { withSource } from './source.js'
 import { newResultStream, newTally, progressText, type Tally } from './text.js'
-import { failedError, waitForBatch } from './wait.js'
+import { failedBefore, failedError, waitForBatch } from './wait.js'
 
 interface SubmitFlags extends BatchFlags {
   readonly wait?: boolean
@@ -45,7 +46,8 @@ export const batchSubmitCommand = (context: Context): Command =>
             session,
             flags,
             source,
-            ({ rows, intents }, signer) => `signing up to ${intents} proposals as ${signer} and sending ${rows} to ${gateway.origin}`,
+            ({ rows, intents }, signer, sum) =>
+              `signing up to ${intents} proposals as ${signer}${sum} and sending ${rows} to ${gateway.origin}`,
           )
           const { fingerprint } = opened.count
           if (flags.dryRun === true)
@@ -73,6 +75,7 @@ async function submit(context: Context, session: Session, flags: SubmitFlags, op
   const held: RowResult[] = []
   const tellEarlier = collector(context, flags.quiet === true, [])
   let isSigned = false
+  let failed = 0
   const progress = output.progress(progressText(0, count.rows, []))
   const tell = (one: RowResult, polled?: PolledCandidate) => stream.item(resultOf(one, polled), () => cellsOf(one, polled))
   try {
@@ -89,6 +92,11 @@ async function submit(context: Context, session: Session, flags: SubmitFlags, op
       for (const one of some) {
         counts[one.outcome]++
         if (one.error) tally.add(placeText(one.row), one.error)
+        const failure = flags.wait === true ? undefined : failureOf(one)
+        if (failure !== undefined) {
+          failed++
+          tally.add(placeText(one.row), failure)
+        }
         isSigned ||= one.authorization !== undefined
         for (const earlier of one.earlier ?? []) tellEarlier(earlier)
         // With --wait a document tells the end of each row; lines tell it as it comes.
@@ -120,7 +128,7 @@ async function submit(context: Context, session: Session, flags: SubmitFlags, op
         output.line({ client_ref: one.row.clientRef ?? null, identifier: one.row.identifier, candidate: polled.candidate })
     }
   }
-  const summary = { rows: count.rows, ...counts, ...(ends === undefined ? {} : ends.counts) }
+  const summary = { rows: count.rows, ...counts, ...(ends === undefined ? { failed } : ends.counts) }
   stream.end({ summary }, () => summaryText(summary))
   const command = `\`${resumeCommandText(path, flags)}\`${path === '-' ? ' and the same rows on stdin' : ''}`
   const error = tally.error({
@@ -147,7 +155,8 @@ async function wait(
   // A candidate of another gateway can only be asked for there.
   const [away, here] = [held.filter(({ elsewhere }) => elsewhere !== undefined), held.filter(({ elsewhere }) => elsewhere === undefined)]
   const isDone = ({ candidate }: RowResult) => candidate?.status === 'executed'
-  const left = away.filter((one) => one.candidate !== undefined && !isDone(one))
+  const gone = away.filter((one) => one.error === undefined && failureOf(one) !== undefined)
+  const left = away.filter((one) => one.candidate !== undefined && !isDone(one) && one.candidate.status !== 'failed')
   for (const one of left) if (one.error === undefined) tally.add(placeText(one.row), notFollowed(one))
   const ids = here.flatMap(({ candidate }) => (candidate === undefined ? [] : [candidate.candidateId]))
   const polled = await waitForBatch(context, { ports, gateway, journal }, ids, timeoutMs).catch((error: unknown): BatchPolled => {
@@ -155,7 +164,8 @@ async function wait(
     if (!(error instanceof ProposerError)) throw error
     return { candidates: ids.map((candidateId) => ({ candidateId, statusCode: null })), stopped: error }
   })
-  const counts = { executed: away.filter(isDone).length, failed: 0, pending: left.length }
+  for (const one of gone) tally.add(placeText(one.row), failureOf(one) ?? notFollowed(one))
+  const counts = { executed: away.filter(isDone).length, failed: gone.length, pending: left.length }
   for (const one of polled.candidates) {
     const status = one.candidate?.status
     if (status === 'executed') counts.executed++
@@ -169,6 +179,10 @@ async function wait(
   }
   return { polled, counts }
 }
+
+/** Of a row whose candidate is known to have failed. */
+const failureOf = ({ authorization, candidate }: RowResult) =>
+  authorization === undefined || candidate === undefined ? undefined : failedBefore(authorization, candidate.status)
 
 const notFollowed = ({ candidate, elsewhere }: RowResult) =>
   new UnavailableError(

@@ -1,5 +1,6 @@
 /** Asking for many candidates with something to look at, as `batch submit --wait` and `batch status` do. */
 import { type BatchLookOptions, type BatchPolled, followBatch, lookOnce, type PolledCandidate } from '../../core/client/batch/poll.js'
+import type { Authorization } from '../../core/client/journal/authorizations.js'
 import type { PollParts } from '../../core/client/polling/polling.js'
 import { FailedError } from '../../core/protocol/errors.js'
 import type { Context } from '../context.js'
@@ -25,16 +26,33 @@ export function failedError({ candidateId, candidate, retryable }: PolledCandida
   })
 }
 
+/** FailedError (exit 7) of a candidate that the journal, or a replay's answer, has as failed; `undefined` of any other. */
+export function failedBefore(
+  { candidateId, terminal }: Authorization,
+  status: string | undefined = terminal?.outcome,
+): FailedError | undefined {
+  if (candidateId === undefined || status !== 'failed') return undefined
+  return new FailedError(
+    terminal?.code ?? 'failed',
+    `candidate ${candidateId} has failed${terminal?.code === undefined ? '' : ` (${terminal.code})`}`,
+    {
+      hint: `see \`proposer status ${candidateId}\` for what to do next`,
+      ...(terminal?.retryable === undefined ? {} : { retryable: terminal.retryable }),
+    },
+  )
+}
+
 async function shown(
   { output }: Context,
   total: number,
   ask: (shows: Pick<BatchLookOptions, 'onLook' | 'onWait'>) => Promise<BatchPolled>,
 ): Promise<BatchPolled> {
-  const progress = output.progress(progressText(0, total, []))
+  const text = (done: number, of: number) => `waiting for the end: ${progressText(done, of, [])}`
+  const progress = output.progress(text(0, total))
   let isBudgetTold = false
   try {
     return await ask({
-      onLook: ({ done, total: of }) => progress.update(progressText(done, of, [])),
+      onLook: ({ done, total: of }) => progress.update(text(done, of)),
       onWait: ({ kind, reason, waitMs }) => {
         // A long list waits for one window after another.
         if (kind === 'trouble' || !isBudgetTold) output.note(`${visible(reason)}; asking again in ${Math.ceil(waitMs / 1000)} s`)

@@ -68,7 +68,7 @@ async function candidates(words: readonly string[], current: string, context: Co
   const inline = place.waiting || place.flagsEnded ? null : /^(--[^=]+)=/.exec(current)
   if (place.waiting) return valueAnswer(placeholderOf(place.waiting) ?? '', namesOf(place.waiting).at(-1) ?? '', place.waiting.choices)
   if (inline) {
-    const flag = flagNamed(place.lineage, inline[1] ?? '')
+    const flag = flagNamed(withDefault(place.lineage), inline[1] ?? '')
     const answer = await valueAnswer(flag === undefined ? '' : (placeholderOf(flag) ?? ''), inline[1] ?? '', flag?.choices)
     if (answer.form !== 'values') return answer
     return { form: 'values', values: answer.values.map(({ value, about }) => ({ value: `${inline[0]}${value}`, about })) }
@@ -139,13 +139,20 @@ function placeAfter(words: readonly string[]): Place {
     } else if (word === '--') flagsEnded = true
     else {
       const [name = '', value] = splitAt(word, '=')
-      const flag = flagNamed(lineage, name)
+      const flag = flagNamed(withDefault(lineage), name)
       if (flag === undefined || placeholderOf(flag) === undefined) continue
       if (value === undefined) waiting = flag
       else keep(flag, value)
     }
   }
   return { path, lineage, positionals, waiting, flagsEnded, settings }
+}
+
+/** With the command that the last one stands for where none below it is named. */
+function withDefault(lineage: readonly CommandGrammar[]): readonly CommandGrammar[] {
+  const last = lineage.at(-1)
+  const child = last?.alone === undefined ? undefined : last.commands[last.alone]
+  return child === undefined ? lineage : [...lineage, child]
 }
 
 function splitAt(word: string, mark: string): readonly [string, string?] {
@@ -163,7 +170,7 @@ const flagNamed = (lineage: readonly CommandGrammar[], name: string) =>
 
 /** The command's own before those of every command. */
 function flagAnswer(lineage: readonly CommandGrammar[]): Answer {
-  const own = [...lineage].reverse().flatMap(({ flags }) => flags)
+  const own = [...withDefault(lineage)].reverse().flatMap(({ flags }) => flags)
   const values = own.flatMap((flag) => namesOf(flag).map((value) => ({ value, about: flag.summary })))
   return { form: 'values', values: [...values, { value: '--help', about: 'print help' }] }
 }

@@ -6,6 +6,8 @@ import stored from './grammar.json' with { type: 'json' }
 
 export interface CommandGrammar {
   readonly summary: string
+  /** The command below it that it is without one. */
+  readonly alone?: string
   /** `identifier`, `candidate-id...` */
   readonly takes: readonly ArgumentGrammar[]
   readonly flags: readonly FlagGrammar[]

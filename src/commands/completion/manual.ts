@@ -2,6 +2,7 @@
 import type { Command } from 'commander'
 import { type ExitCode, exit } from '../../core/protocol/errors.js'
 import { profileKeys } from '../session/settings.js'
+import { foldHelp } from '../view/help-layout.js'
 
 /** Contract §6, in the words of a person at the shell. */
 const exitTexts: Readonly<Record<ExitCode, string>> = {
@@ -23,9 +24,9 @@ const variables: readonly (readonly [string, string])[] = [
   ['PROPOSER_HOME', 'As --home: folder of journal, keystores, trust and configuration.'],
   ['PROPOSER_PROFILE', 'As --profile.'],
   ...Object.entries(profileKeys).map(([key, { variable }]) => [variable, `As the setting ${key} (proposer config).`] as const),
-  ['PROPOSER_KEY_FILE', 'File of the proposer’s key: 0x and 64 hex digits, mode 0600.'],
+  ['PROPOSER_KEY_FILE', "File of the proposer's key: 0x and 64 hex digits, mode 0600."],
   ['PROPOSER_PRIVATE_KEY', 'The same key itself; warned about.'],
-  ['PROPOSER_EXECUTOR_KEY_FILE', 'File of the executor’s key of a gateway.'],
+  ['PROPOSER_EXECUTOR_KEY_FILE', "File of the executor's key of a gateway."],
   ['NO_COLOR', 'No colours.'],
 ]
 
@@ -34,7 +35,7 @@ const files: readonly (readonly [string, string])[] = [
   ['journal/', 'What was signed and sent, written before it leaves.'],
   ['keystores/', 'Encrypted keys.'],
   ['trust/<profile>.json', 'The pinned contracts.'],
-  ['budget/', 'What this machine has spent of a gateway’s budget.'],
+  ['budget/', "What this machine has spent of a gateway's budget."],
 ]
 
 /** The page in roff. `program` has all its commands loaded. Throws nothing. */
@@ -54,7 +55,7 @@ export function manualPage(program: Command, version: string): string {
     '.PP',
     text('Where to begin: proposer demo shows the whole life of a proposal; proposer alone tells what to do next.'),
     '.SH COMMANDS',
-    ...program.commands.flatMap((command) => commandParts(command, ['proposer'])),
+    ...program.commands.flatMap(commandParts),
     '.SH FLAGS OF EVERY COMMAND',
     ...program.options.map(({ flags, description }) => item(flags, description)),
     item('-h, --help', 'print help'),
@@ -63,24 +64,23 @@ export function manualPage(program: Command, version: string): string {
     '.SH ENVIRONMENT',
     ...variables.map(([name, meaning]) => item(name, meaning)),
     '.SH FILES',
-    text('Under the home folder (--home, PROPOSER_HOME, else the platform’s data folder):'),
+    text("Under the home folder (--home, PROPOSER_HOME, else the platform's data folder):"),
     ...files.map(([name, meaning]) => item(name, meaning)),
   ]
   return `${parts.join('\n')}\n`
 }
 
-function commandParts(command: Command, before: readonly string[]): string[] {
-  const path = [...before, command.name()]
+function commandParts(command: Command): string[] {
   const help = command.createHelp()
   return [
-    `.SS ${text(`${path.join(' ')} ${command.usage()}`)}`,
+    `.SS ${text(help.commandUsage(command))}`,
     text(command.description()),
     ...command.registeredArguments
       .filter(({ description }) => description !== '')
       .map((one) => item(help.argumentTerm(one), help.argumentDescription(one))),
     ...command.options.filter(({ hidden }) => !hidden).map((one) => item(help.optionTerm(one), help.optionDescription(one))),
     ...afterText(command),
-    ...command.commands.flatMap((child) => commandParts(child, path)),
+    ...command.commands.flatMap(commandParts),
   ]
 }
 
@@ -89,8 +89,10 @@ function afterText(command: Command): string[] {
   const written: string[] = []
   command.configureOutput({ writeOut: (piece) => written.push(piece) }).outputHelp()
   const lines = written.join('').slice(command.helpInformation().length).trim()
-  return lines === '' ? [] : ['.PP', '.nf', ...lines.split('\n').map(text), '.fi']
+  return lines === '' ? [] : ['.PP', '.nf', ...foldHelp(lines, exampleColumns).split('\n').map(text), '.fi']
 }
+/** What is not filled stands indented by seven on a page of 80. */
+const exampleColumns = 72
 
 const item = (term: string, meaning: string) => `.TP\n.B ${text(term)}\n${text(meaning)}`
 const lowerFirst = (sentence: string) => sentence.charAt(0).toLowerCase() + sentence.slice(1)

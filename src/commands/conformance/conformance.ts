@@ -53,7 +53,7 @@ export const conformanceCommand = (context: Context): Command =>
   )
     .addHelpText(
       'after',
-      '\nWhat is signed without --allow-execution is for more than any wallet holds, so that it can be admitted and never executed; or for one raw\nunit, which a right gateway refuses. With it, p2 (p1 where that is not allowed) is proposed on the last free question, with its bond: it\nis shown first and asked for, or wants --yes; with --rpc-url the node confirms round and bond.\nUse a wallet, and a --home, of its own: what is signed holds its question until its deadline, 15 minutes, and counts as reserved so long:\n`funds` of that home tells 2^128 and more as missing, and `submit --rpc-url` is refused.\n\nExamples:\n  proposer conformance https://gateway.example --read-only --question 0x…\n  proposer serve --dev --json > ready.json & …; proposer conformance --dev-ready ready.json --junit report.xml',
+      '\nWhat is signed without --allow-execution is for more than any wallet holds, so that it can be admitted and never executed; or for one raw unit, which a right gateway refuses. With it, p2 (p1 where that is not allowed) is proposed on the last free question, with its bond: it is shown first and asked for, or wants --yes; with --rpc-url the node confirms round and bond.\n\nUse a wallet, and a --home, of its own: what is signed holds its question until its deadline, 15 minutes, and counts as reserved so long: `funds` of that home tells 2^128 and more as missing, and `submit --rpc-url` is refused.\n\nExamples:\n  proposer conformance https://gateway.example --read-only --question some-slug\n  proposer serve --dev --json > ready.json\n  proposer conformance --dev-ready ready.json --junit report.xml',
     )
     .action(async (url: string | undefined, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<ConformanceFlags>()
@@ -64,7 +64,10 @@ export const conformanceCommand = (context: Context): Command =>
       const target = url ?? ready?.url
       // The address in the command's own words outranks every other.
       const all = target === undefined || flags.local !== undefined ? flags : { ...flags, gateway: target }
-      await withSession(context, all, (session) => check(context, session, all, { chosen, ready }))
+      await withSession(context, all, (session) => {
+        requireTarget(session.settings)
+        return check(context, session, all, { chosen, ready })
+      })
     })
 
 function chosenRules(only: readonly string[]): typeof rules {
@@ -167,6 +170,9 @@ async function writeJunit(context: Context, file: string, text: string): Promise
   if (file === '-') return context.output.text(text)
   const path = fromCwd(context.cwd, file)
   await publishFile(context.files, dirname(path), basename(path), (handle) => writeAll(handle, new TextEncoder().encode(text)))
+  // Our files are ours alone, but a report is collected by whoever runs the pipeline.
+  const { readableByUmask } = await import('../../core/io/file-modes.js')
+  await readableByUmask(path)
 }
 
 async function benchParts(

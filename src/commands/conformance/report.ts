@@ -1,7 +1,7 @@
 /** Checks as TAP 14, JUnit XML, or a calm list for a terminal. All text of the gateway is escaped (R20). */
 import type { Check } from '../../core/client/conformance/run.js'
 import type { Output } from '../output.js'
-import { fold, visible } from '../view/render.js'
+import { counted, fold, visible } from '../view/render.js'
 
 export interface Summary {
   readonly total: number
@@ -62,5 +62,5 @@ export function listLine({ id, result, detail }: Check, { paint, columns }: Outp
 }
 
 export function summaryText({ total, passed, failed, skipped }: Summary): string {
-  return `${total} checks: ${passed} passed, ${failed} failed, ${skipped} skipped`
+  return `${counted(total, 'check')}: ${passed} passed, ${failed} failed, ${skipped} skipped`
 }

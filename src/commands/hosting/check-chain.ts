@@ -1,12 +1,13 @@
 /** `serve --check` on the chain: nodes, contracts, whitelists, and what the executor may and can do (domain §2, §4, §6, §8). */
 import { oracleAbi, roles, signedProposerAbi, whitelistAbi } from '../../core/chain/contracts.js'
 import { lowercase, readContract } from '../../core/chain/reading.js'
-import { Trust } from '../../core/client/signing/trust.js'
+import { Trust } from '../../core/client/signing/trust-file.js'
 import type { GatewayConfig } from '../../core/gateway/config.js'
 import { feesFor } from '../../core/gateway/executor/transaction.js'
 import { type Address, type BlockHeader, type Chain, ChainError, type Hex } from '../../core/ports.js'
 import type { Context } from '../context.js'
 import { type TrustCheck, verifyTrust } from '../trust-verify.js'
+import { counted } from '../view/render.js'
 import { type Finding, fault, right, warning } from './findings.js'
 
 export interface NodesChecked {
@@ -195,7 +196,7 @@ export async function checkExecutor(
     }
     const priceWei = head.baseFeePerGas + fees.maxPriorityFeePerGas
     const proposals = balanceWei / (gasUsed * priceWei)
-    const detail = `the executor ${executor} holds ${coins(balanceWei)} coins, which pay for about ${proposals} proposals at ${gwei(priceWei)} gwei`
+    const detail = `the executor ${executor} holds ${coins(balanceWei)} of the chain's coin, which pays for about ${counted(proposals, 'proposal')} at ${gwei(priceWei)} gwei`
     const hint = `send the coin of chain ${section.id} to ${executor}`
     // A node takes a transaction only where the whole limit could be paid at the highest price it allows.
     if (balanceWei < gasNeeded * fees.maxFeePerGas) return [...role, fault('balance', `${detail}, too few to send one`, hint)]

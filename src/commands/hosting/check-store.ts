@@ -10,6 +10,7 @@ import { type LockHolder, readHolder } from '../../core/storage/lock.js'
 import { readFormat } from '../../core/storage/manifest.js'
 import { openLogReader } from '../../core/storage/reader.js'
 import type { Context } from '../context.js'
+import { counted } from '../view/render.js'
 import { type Finding, fault, orFault, right, told, warning } from './findings.js'
 import { type LoadedConfig, operatorCommand } from './gateway-host.js'
 
@@ -77,7 +78,7 @@ export async function checkStore(context: Context, loaded: LoadedConfig, around:
         admissionEnabled: config.admission.enabled,
       }
       const { allowlist } = ledgerReader(reader, fold.state, settings)
-      findings.push(right('store', `${store} is sound and can be written; it holds ${entries.size} candidates`))
+      findings.push(right('store', `${store} is sound and can be written; it holds ${counted(entries.size, 'candidate')}`))
       if (info) findings.push(right('store_chain', `the store belongs to chain ${info.chainId} (genesis ${info.genesisHash})`))
       findings.push(...(await privacy(store)), ...(await stateFindings(fold.state, loaded, around)))
       return { findings, allowlist: [...allowlist], holder, admissionEnabled: fold.state.admissionEnabled }

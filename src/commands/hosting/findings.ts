@@ -61,7 +61,7 @@ export function findingsText(findings: readonly Finding[], { columns, paint }: P
     .flatMap((finding) => {
       const group = finding.result === 'right' ? alike(finding) : [finding]
       if (group.length === 1) return [text(finding)]
-      return group[0] === finding ? [text(right(finding.check, `${group.length} of them hold (each with --json)`))] : []
+      return group[0] === finding ? [text(right(finding.check, `all ${group.length} checks hold (--json tells each)`))] : []
     })
     .join('\n')
 }

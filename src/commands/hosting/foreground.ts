@@ -1,5 +1,7 @@
 /** What `serve`, `devchain` and `demo` share: they stay in the foreground until told to end. */
 import { UsageError } from '../../core/protocol/errors.js'
+import type { Output } from '../output.js'
+import { visible } from '../view/render.js'
 
 /** Resolves once SIGINT or SIGTERM came: for a server that is how it ends well, not a failure. */
 export function aborted(signal: AbortSignal): Promise<'signal'> {
@@ -16,3 +18,11 @@ export function wholeNumber(flag: string, text: string, least: number, most: num
 
 /** A TCP port given to a flag; 0 stands for a free one. Throws UsageError `bad_number` (exit 2). */
 export const portNumber = (flag: string, text: string): number => wholeNumber(flag, text, 0, 65_535)
+
+/** Notes the first three of a development chain's questions by slug and id, on two lines each where one would be wider than the terminal. */
+export function noteQuestions(output: Pick<Output, 'note' | 'columns'>, questions: readonly { slug: string; question_id: string }[]): void {
+  for (const { slug, question_id } of questions.slice(0, 3)) {
+    const line = `  ${visible(slug)}  ${question_id}`
+    output.note(line.length <= output.columns ? line : `  ${visible(slug)}\n    ${question_id}`)
+  }
+}

@@ -23,6 +23,7 @@ import { followLedger } from '../../core/gateway/vitals.js'
 import { type Chain, ChainError, type Fetch, type Hex, type Signer } from '../../core/ports.js'
 import type { RequestRecord } from '../../core/protocol/call.js'
 import { UsageError } from '../../core/protocol/errors.js'
+import type { RecoverLater } from '../../core/protocol/recovered.js'
 import type { Observation, StateLine, Vitals } from '../../core/protocol/vitals.js'
 import { acquireLock, type Lock } from '../../core/storage/lock.js'
 import { openLog } from '../../core/storage/log.js'
@@ -71,6 +72,8 @@ export interface HostOptions {
   readonly onObservation?: (observation: Observation) => void
   readonly onState?: (line: StateLine) => void
   readonly overloaded?: () => boolean
+  /** Recovers public keys on another thread. */
+  readonly recoverAside?: RecoverLater | undefined
   /** Told why nothing can start yet, once per reason. */
   readonly onWait?: (reason: string) => void
 }
@@ -166,6 +169,7 @@ export async function openGateway(context: Context, loaded: LoadedConfig, option
       view: await namedView(context, config, registered, view),
       pipeline,
       recover: systemCurve().recover,
+      recoverAside: options.recoverAside,
       breathe,
       onRequest: options.onRequest,
       overloaded: options.overloaded,

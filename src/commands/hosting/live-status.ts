@@ -3,7 +3,7 @@ import type { ChalkInstance } from 'chalk'
 import type { Clock } from '../../core/ports.js'
 import type { GatewayGauges, RequestRecord } from '../../core/protocol/call.js'
 import type { StateLine, Vitals } from '../../core/protocol/vitals.js'
-import { fold, visible } from '../view/render.js'
+import { ageText, fold, visible } from '../view/render.js'
 
 /** Everything the block shows. */
 export interface StatusFigures {
@@ -91,14 +91,11 @@ export interface StatusScreen {
 }
 
 const labelWidth = 10
+/** About so many, in few digits: it is an estimate. */
+const aboutText = (count: number): string =>
+  count < 100_000 ? String(count) : count < 1e6 ? `${Math.floor(count / 1_000)} k` : `${(count / 1e6).toFixed(1)} M`
 /** The chain's own coin has eighteen decimals; four are enough to look at. */
-const coins = (wei: bigint): string => (Number(wei / 10n ** 12n) / 1e6).toFixed(4)
-
-/** Seconds as people say them: `4 s`, `3 min`, `2 h`. */
-export function ageText(seconds: number): string {
-  if (seconds < 100) return `${Math.floor(seconds)} s`
-  return seconds < 6_000 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3_600)} h`
-}
+const coins = (wei: bigint): string => String(Number((Number(wei / 10n ** 12n) / 1e6).toFixed(4)))
 
 /**
  * The block: at most `rows - 1` lines of at most `columns` characters, colours aside. What has no room is left out from the end, where the
@@ -125,6 +122,7 @@ export function statusLines(figures: StatusFigures, { columns, rows, paint }: St
     ]),
     ...row('budget', [
       `${gauges.budget.spentItems} of ${gauges.budget.limitItems} items`,
+      ...(gauges.budget.endsInMs > 0 ? [`window ends in ${Math.ceil(gauges.budget.endsInMs / 1_000)} s`] : []),
       `${gauges.budget.perClientLimitItems} a client`,
       `${gauges.budget.clients} ${gauges.budget.clients === 1 ? 'client' : 'clients'}`,
     ]),
@@ -147,8 +145,8 @@ function executorText({ highestNonce, openSlots, balanceWei, paidProposals, newe
   return [
     highestNonce < 0 ? 'no nonce yet' : `nonce ${highestNonce}`,
     `${openSlots} open`,
-    ...(balanceWei === undefined ? [] : [`${coins(balanceWei)} coins`]),
-    ...(paidProposals === undefined ? [] : [`pays for ${paidProposals}`]),
+    ...(balanceWei === undefined ? [] : [`${coins(balanceWei)} for gas`]),
+    ...(paidProposals === undefined ? [] : [`about ${aboutText(paidProposals)} proposals`]),
     ...(newestHash === undefined ? [] : [`last ${newestHash.slice(0, 10)}…`]),
   ]
 }
@@ -188,9 +186,9 @@ const switched: Readonly<Record<string, readonly [on: string, off: string]>> = {
   'allowlist.set': ['wallet allowed', 'wallet disallowed'],
 }
 
-/** `12:01:05  candidate 1a2b3c4d… failed permit_expired`. */
+/** `12:01:05Z candidate 1a2b3c4d… failed permit_expired`. */
 function changeText({ atMs, line }: StatusChange, columns: number, paint: ChalkInstance): string {
-  const time = new Date(atMs).toISOString().slice(11, 19)
+  const time = new Date(atMs).toISOString().slice(11, 19).concat('Z')
   const [subject = '', plainVerb = ''] = line.event.split('.')
   const verb = (line.enabled === undefined ? undefined : switched[line.event]?.[line.enabled ? 0 : 1]) ?? plainVerb
   const id = line.candidate_id ?? line.question_id ?? (line.nonce === undefined ? line.node : `nonce ${line.nonce}`)

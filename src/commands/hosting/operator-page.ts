@@ -42,6 +42,9 @@ export function pageOf(
           global_items: gauges.budget.limitItems,
           per_ip_items: gauges.budget.perClientLimitItems,
           spent_items: gauges.budget.spentItems,
+          // By the second, so that it stays the same as long as the window does.
+          window_ends_at:
+            gauges.budget.endsInMs === 0 ? null : instant(Math.round((clock.nowMs() + gauges.budget.endsInMs) / 1_000) * 1_000),
           clients: gauges.budget.clients,
         },
         last_minute: lastMinute(),

@@ -12,6 +12,7 @@ import type { Context } from '../context.js'
 import { readOwnJson } from '../session/inputs.js'
 import { readPassword } from '../session/key-source.js'
 import { fromCwd } from '../session/paths.js'
+import { counted } from '../view/render.js'
 import { checkContracts, checkExecutor, checkNodes } from './check-chain.js'
 import { checkStore } from './check-store.js'
 import { type Finding, fault, orFault, right, told, warning } from './findings.js'
@@ -39,7 +40,7 @@ export async function checkGateway(context: Context, path: string, options: Serv
   if (store.allowlist.length === 0) {
     const hint = 'set admission.allowlist to the wallets that may propose here'
     findings.push(warning('allowlist', 'nobody may propose: admission.allowlist is empty, and so is that of the store', hint))
-  } else findings.push(right('allowlist', `${store.allowlist.length} wallets may propose`))
+  } else findings.push(right('allowlist', `${counted(store.allowlist.length, 'wallet')} may propose`))
   if (!config.admission.enabled) findings.push(told('admission', 'admission.enabled is false: nobody is admitted'))
   else if (!store.admissionEnabled) {
     findings.push(told('admission', `an operator has paused admission: nobody is admitted before ${operatorCommand(loaded)('resume')}`))
@@ -88,7 +89,7 @@ async function questionEntries(context: Context, loaded: LoadedConfig, findings:
     findings.push(warning('questions', detail, 'add that requester with its kind to chain.requesters, or take the entry out'))
   }
   const slugs = entries.filter(({ slug }) => slug !== undefined).length
-  findings.push(right('questions', `${questions}: ${entries.length} questions, ${slugs} slugs`))
+  findings.push(right('questions', `${questions}: ${counted(entries.length, 'question')}, ${counted(slugs, 'slug')}`))
   return entries
 }
 
@@ -107,7 +108,7 @@ async function slugFindings(context: Context, { config: { slugs } }: LoadedConfi
     return [right('slugs', 'slugs.url answers')]
   } catch (error) {
     if (!(error instanceof SlugLookUpError)) throw error
-    const hint = 'look at slugs.url and the network; question IDs and the slugs of the questions file go on working'
+    const hint = 'look at slugs.url and the network; question ids and the slugs of the questions file go on working'
     return [warning('slugs', `slugs.url cannot be asked: ${error.message}`, hint)]
   }
 }

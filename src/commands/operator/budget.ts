@@ -4,7 +4,7 @@ import { z } from 'zod'
 import { type LockHolder, readHolder } from '../../core/storage/lock.js'
 import type { Context } from '../context.js'
 import type { Output } from '../output.js'
-import { fields, fold } from '../view/render.js'
+import { counted, fields, fold } from '../view/render.js'
 import { adminUrlOf, holderText, siteOf } from './access.js'
 import { getAdmin } from './remote.js'
 
@@ -13,6 +13,8 @@ const Budget = z.object({
   global_items: z.number(),
   per_ip_items: z.number(),
   spent_items: z.number(),
+  /** A gateway of an older version does not tell it. */
+  window_ends_in_seconds: z.number().optional(),
   clients: z.number(),
 })
 
@@ -30,21 +32,26 @@ export const budgetCommand = (context: Context) =>
       const { window_seconds, global_items, per_ip_items } = site.loaded.config.budget
       const limits = { window_seconds, global_items, per_ip_items }
       if (!told?.success) {
-        context.output.result('operator-budget', { served: false, ...limits, spent_items: null, left_items: null, clients: null }, () =>
-          [`no window is open: ${whyNone(holder)}`, limitLine(limits)].map((line) => fold(line, context.output.columns, '  ')).join('\n'),
+        context.output.result(
+          'operator-budget',
+          { served: false, ...limits, spent_items: null, left_items: null, window_ends_in_seconds: null, clients: null },
+          () =>
+            [`no window is open: ${whyNone(holder)}`, limitLine(limits)].map((line) => fold(line, context.output.columns, '  ')).join('\n'),
         )
         return
       }
-      const { spent_items, clients, ...limit } = told.data
+      const { spent_items, clients, window_ends_in_seconds: endsInSeconds = null, ...limit } = told.data
       const left_items = Math.max(0, limit.global_items - spent_items)
-      context.output.result('operator-budget', { served: true, ...limit, spent_items, left_items, clients }, () =>
-        budgetText(told.data, context.output),
+      context.output.result(
+        'operator-budget',
+        { served: true, ...limit, spent_items, left_items, window_ends_in_seconds: endsInSeconds, clients },
+        () => budgetText(told.data, context.output),
       )
     })
 
 /** The window that is open as a bar, yellow once nothing is left, and what of it anybody may have. Refused calls spend too (§8 rule 4). */
 export function budgetText(told: z.infer<typeof Budget>, { columns, paint }: Pick<Output, 'columns' | 'paint'>): string {
-  const { window_seconds, global_items, per_ip_items, spent_items, clients } = told
+  const { window_seconds, global_items, per_ip_items, spent_items, clients, window_ends_in_seconds: endsInSeconds } = told
   const width = Math.max(8, Math.min(60, columns))
   const used = Math.min(spent_items, global_items)
   // What there is of it shows, and it is full only when nothing is left.
@@ -55,9 +62,13 @@ export function budgetText(told: z.infer<typeof Budget>, { columns, paint }: Pic
     `${used === global_items ? paint.yellow(bar) : bar}${paint.dim('.'.repeat(width - filled))}`,
     fields(
       [
-        ['left for all', `${global_items - used} items`],
-        ['for one address', `at most ${per_ip_items} items`],
+        ['left for all', counted(global_items - used, 'item')],
+        ['for one address', `at most ${counted(per_ip_items, 'item')}`],
         ['addresses', `${clients} remembered`],
+        [
+          'window',
+          endsInSeconds === undefined ? null : endsInSeconds === 0 ? 'none is open: the next call opens one' : `ends in ${endsInSeconds} s`,
+        ],
       ],
       columns,
     ),

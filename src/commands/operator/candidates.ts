@@ -8,7 +8,7 @@ import { requireAddress } from '../eligibility.js'
 import { wholeNumber } from '../hosting/foreground.js'
 import type { Output } from '../output.js'
 import { colours } from '../view/candidate-text.js'
-import { fields, visible } from '../view/render.js'
+import { fields, timeText, visible } from '../view/render.js'
 import { act, candidateIdOf, look, type Site, siteOf, unknownCandidate } from './access.js'
 import { explainCommand } from './explain.js'
 import { reasonOf, reasonOption, showActed } from './wallets.js'
@@ -18,7 +18,7 @@ export const candidatesCommand = (context: Context): Command =>
     .description('what became of proposals, and ending one')
     .addHelpText(
       'after',
-      '\nExamples:\n  proposer operator candidates list --status failed\n  proposer operator candidates explain <candidate-id>\n  proposer operator candidates reject <candidate-id> --reason "asked for by the proposer"',
+      '\nExamples:\n  proposer operator candidates list --status failed\n  proposer operator candidates explain 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f\n  proposer operator candidates reject 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f --reason "asked for by the proposer"',
     )
     .addCommand(listCommand(context))
     .addCommand(showCommand(context))
@@ -71,7 +71,7 @@ const listCommand = (context: Context) =>
         output.result('operator-candidates', data, () => {
           if (shown.length === 0) return 'no such candidates'
           const rest = more === 0 ? [] : [`and ${more} more; --limit shows them`]
-          return [...shown.map((row) => rowText(row, output)), ...rest].join('\n')
+          return [headText(output), ...shown.map((row) => rowText(row, output)), ...rest].join('\n')
         })
       })
     })
@@ -87,9 +87,9 @@ export function rowText(row: CandidateRow, { columns, paint }: Pick<Output, 'col
   const status = row.status.padEnd(statusWidth)
   const painted = paint[colours[row.status]](status)
   const note = row.failure_code ?? row.submission ?? ''
-  const received = row.received_at.replace('T', ' ').replace(/\.\d+Z$/, 'Z')
+  const received = timeText(row.received_at)
   const question = visible(row.slug ?? `${row.question_id.slice(0, 10)}…`)
-  const more = `${received}  ${row.outcome ?? row.price}  ${row.proposer.slice(0, 8)}…  `
+  const more = `${received}  ${(row.outcome ?? row.price).padEnd('answer'.length)}  ${row.proposer.slice(0, 10)}…  `
   const ahead = `${row.candidate_id}  ${status}  `.length
   if (columns >= wideColumns) {
     const facts = `${cut(note, noteWidth).padEnd(noteWidth)}  ${more}`
@@ -100,12 +100,24 @@ export function rowText(row: CandidateRow, { columns, paint }: Pick<Output, 'col
   return [row.candidate_id, `  ${painted}  ${cut(note, columns - statusWidth - 4)}`.trimEnd(), below].join('\n')
 }
 
+/** Names of the columns, where `rowText` puts them. */
+export function headText({ columns, paint }: Pick<Output, 'columns' | 'paint'>): string {
+  const first = `${'candidate'.padEnd(idWidth)}  ${'status'.padEnd(statusWidth)}  `
+  const facts = `${'received'.padEnd(timeWidth)}  answer  ${'proposer'.padEnd(walletWidth)}  question`
+  if (columns >= wideColumns) return paint.dim(`${first}${'cause or stage'.padEnd(noteWidth)}  ${facts}`)
+  const lines = columns >= first.length + noteWidth ? [`${first}cause or stage`] : ['candidate', '  status     cause or stage']
+  return [...lines, cut(`  ${facts}`, columns)].map((line) => paint.dim(line)).join('\n')
+}
+
+const idWidth = 36
+const timeWidth = '2026-11-20 17:01:30Z'.length
+const walletWidth = '0x12345678…'.length
 /** The longest status. */
 const statusWidth = 'validated'.length
 /** The longest failure code. */
 const noteWidth = 24
 /** An id, a status, a note, a time, an answer, a wallet, and room for a question to be known by. */
-const wideColumns = 140
+const wideColumns = 144
 
 const cut = (text: string, columns: number) => (text.length <= columns ? text : `${text.slice(0, Math.max(0, columns - 1))}…`)
 

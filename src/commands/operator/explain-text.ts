@@ -2,7 +2,7 @@
 import type { ExplainedEvent, Explanation } from '../../core/gateway/operator/explanation.js'
 import type { Output } from '../output.js'
 import { colours } from '../view/candidate-text.js'
-import { amountText, fields, fold, visible } from '../view/render.js'
+import { amountText, dateText, fields, fold, timeText, visible } from '../view/render.js'
 
 type Token = Explanation['token']
 
@@ -15,11 +15,11 @@ export function explanationText(shown: Explanation, { columns, paint }: Pick<Out
     [
       ['question', shown.slug ?? shown.question_id],
       ['id', shown.slug === null ? null : shown.question_id],
-      ['round', `${shown.round.timestamp} (${short(shown.round.opened_at)})`],
+      ['round', dateText(String(shown.round.timestamp))],
       ['proposer', shown.proposer],
       ['answer', shown.outcome === null ? `price ${shown.price}` : `${shown.outcome} (price ${shown.price})`],
       ['authorizes', amountText(shown.amount, token ?? undefined)],
-      ['deadline', `${short(shown.deadline)}, ${left}`],
+      ['deadline', `${timeText(shown.deadline)}, ${left}`],
       ['before it', rivalsText(shown)],
     ],
     columns,
@@ -38,8 +38,6 @@ export function explanationText(shown: Explanation, { columns, paint }: Pick<Out
   ].join('\n')
 }
 
-const short = (time: string) => time.replace('T', ' ').replace(/\.\d+Z$/, 'Z')
-
 /** Seconds as people say them: `2 h 5 min`. */
 function duration(seconds: number): string {
   const [days, hours, minutes] = [Math.floor(seconds / 86_400), Math.floor(seconds / 3_600) % 24, Math.floor(seconds / 60) % 60]
@@ -57,10 +55,10 @@ function rivalsText({ rivals }: Explanation): string | null {
 
 function eventText(event: ExplainedEvent, token: Token, columns: number): string {
   const [what, ...more] = saying(event, token)
-  const at = event.at === null ? '(time not kept)     ' : short(event.at)
+  const at = event.at === null ? '(time not kept)     ' : timeText(event.at)
   // The time takes a column of its own where there is room for one.
   const room = columns - at.length - 2
-  if (room < 40) return [short(at), ...[what ?? '', ...more].map((line) => `  ${fold(line, columns - 2, '    ')}`)].join('\n')
+  if (room < 40) return [at, ...[what ?? '', ...more].map((line) => `  ${fold(line, columns - 2, '    ')}`)].join('\n')
   const indent = ' '.repeat(at.length + 2)
   const told = [what ?? '', ...more].map((line, index) => fold(line, room, `${indent}${index === 0 ? '  ' : '  '}`))
   return `${at}  ${told.join(`\n${indent}`)}`
@@ -210,7 +208,11 @@ function minedLines(event: ExplainedEvent): readonly string[] {
       : `gas ${text(event.gas_used)} × ${gwei(event.gas_price_wei)} gwei = ${coins(BigInt(text(event.gas_used)) * BigInt(text(event.gas_price_wei)))} of the chain's coin`
   const carried = Number(event.carried) > 1 ? `, for ${text(event.carried)} proposals` : ''
   const what = event.transaction === 'cancel' ? 'the cancellation is mined' : 'mined'
-  return [`${what} in block ${text(event.block_number)}: ${text(event.status)}`, text(event.block_hash), `${paid}${carried}`]
+  return [
+    `${what} in block ${text(event.block_number)}: ${text(event.status)}`,
+    `block hash ${text(event.block_hash)}`,
+    `${paid}${carried}`,
+  ]
 }
 
 function failureTextOf(failure: Readonly<Record<string, unknown>>, nextAction: string, isRejection: boolean): readonly string[] {

@@ -8,7 +8,7 @@ import type { Context } from '../context.js'
 import { requireAddress } from '../eligibility.js'
 import { registryOf } from '../hosting/gateway-host.js'
 import { readOwnJson } from '../session/inputs.js'
-import { fold, visible } from '../view/render.js'
+import { counted, fold, timeText, visible } from '../view/render.js'
 import { act, look, siteOf } from './access.js'
 import { reasonOf, reasonOption, showActed } from './wallets.js'
 
@@ -17,7 +17,7 @@ export const questionsCommand = (context: Context): Command =>
     .description('the question registry: slugs, requesters and requests beyond what trusted adapters know by id')
     .addHelpText(
       'after',
-      '\nExamples:\n  proposer operator questions list\n  proposer operator questions add 0x<question id> --slug will-it-rain\n  proposer operator questions import more-questions.json',
+      '\nExamples:\n  proposer operator questions list\n  proposer operator questions add 0x7c1e5f0a9b3d42861f0e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c5b4a3928 --slug will-it-rain\n  proposer operator questions import more-questions.json',
     )
     .addCommand(listCommand(context))
     .addCommand(addCommand(context))
@@ -83,7 +83,7 @@ interface Row {
 }
 
 function rowText({ question_id, slug, requester, source, since, reason }: Row, columns: number): string {
-  const from = since === null ? source : `${source} since ${since}: ${reason ?? ''}`
+  const from = since === null ? source : `${source} since ${timeText(since)}: ${reason ?? ''}`
   const told = [...(slug === null ? [] : [question_id]), ...(requester === null ? [] : [`requester ${requester}`]), `from ${from}`]
   return [visible(slug ?? question_id), ...told.map((line) => `  ${fold(line, columns - 2, '    ')}`)].join('\n')
 }
@@ -106,7 +106,10 @@ const addCommand = (context: Context) =>
       'its request, for a requester of kind direct: {oracle, requester, identifier, timestamp, ancillary_data}',
     )
     .option(...reasonOption)
-    .addHelpText('after', '\nExample:\n  proposer operator questions add 0x<question id> --slug will-it-rain')
+    .addHelpText(
+      'after',
+      '\nExample:\n  proposer operator questions add 0x7c1e5f0a9b3d42861f0e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c5b4a3928 --slug will-it-rain',
+    )
     .action(async (given: string, own: AddFlags, command: Command) => {
       const questionId = requireQuestionId(given)
       requireSlug(own.slug)
@@ -139,7 +142,7 @@ const importCommand = (context: Context) =>
       const { changed, unchanged } = acted.result
       const { output } = context
       output.result('operator-act', { ...acted.result, through: acted.through }, () =>
-        fold(`${changed.length} questions added or changed, ${unchanged.length} stood there so already`, output.columns, '  '),
+        fold(`${counted(changed.length, 'question')} added or changed, ${unchanged.length} stood there so already`, output.columns, '  '),
       )
     })
 
@@ -148,7 +151,10 @@ const removeCommand = (context: Context) =>
     .description('take an entry away, also one of the questions file, until it is added again')
     .argument('<question-id>', '0x and 64 hex digits')
     .option(...reasonOption)
-    .addHelpText('after', '\nExample:\n  proposer operator questions remove 0x<question id> --reason "asked twice"')
+    .addHelpText(
+      'after',
+      '\nExample:\n  proposer operator questions remove 0x7c1e5f0a9b3d42861f0e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c5b4a3928 --reason "asked twice"',
+    )
     .action(async (questionId: string, own: { reason?: string }, command: Command) => {
       const site = await siteOf(context, command)
       const acted = await act(context, site, 'questions/remove', { question_id: requireQuestionId(questionId), ...reasonOf(own) })

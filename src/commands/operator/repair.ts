@@ -7,7 +7,7 @@ import { joinPath } from '../../core/storage/durable.js'
 import { acquireLock } from '../../core/storage/lock.js'
 import { lossOf, repairLog } from '../../core/storage/repair.js'
 import type { Context } from '../context.js'
-import { fold } from '../view/render.js'
+import { counted, fold } from '../view/render.js'
 import { type Site, siteOf } from './access.js'
 import { inspectStore, requireStore } from './inspection.js'
 import { reasonOf, reasonOption } from './wallets.js'
@@ -80,12 +80,12 @@ async function planOf(context: Context, site: Site) {
 type Plan = Awaited<ReturnType<typeof planOf>>
 
 function planText({ output: { columns } }: Context, { damage, kept_records, loss }: Plan): string {
-  if (damage === null || loss === null) return `sound: ${kept_records} records, nothing to repair`
+  if (damage === null || loss === null) return `sound: ${counted(kept_records, 'record')}, nothing to repair`
   const lines = Object.entries(loss.sound_lines)
   const behind = lines.length === 0 ? 'no sound record' : lines.map(([kind, count]) => `${count} ${kind}`).join(', ')
   return [
     `${damage.file} is damaged at byte ${damage.offset}: ${damage.detail}`,
-    `kept: ${kept_records} records before it`,
+    `kept: ${counted(kept_records, 'record')} before it`,
     `given up: ${loss.bytes} bytes in ${loss.files.join(', ') || 'no file'}; behind the damage: ${behind}`,
     'a candidate, nonce or transaction among them is forgotten by this gateway; the chain may still know it',
   ]

@@ -5,7 +5,7 @@ import { type CandidateRow, candidateRow, createReceipts } from '../../core/gate
 import { StorageError } from '../../core/protocol/errors.js'
 import { joinPath } from '../../core/storage/durable.js'
 import type { Context } from '../context.js'
-import { fold, jsonText, visible } from '../view/render.js'
+import { counted, fold, jsonText, visible } from '../view/render.js'
 import { ruleLines } from '../view/rules.js'
 import { act, look, siteOf } from './access.js'
 import { inspectStore, requireStore } from './inspection.js'
@@ -46,7 +46,7 @@ const verifyCommand = (context: Context) =>
       if (state.info === undefined && inspection.records > 0) {
         throw new StorageError(
           'store_damaged',
-          `${site.store} holds ${inspection.records} records, and none that says what chain it is of`,
+          `${site.store} holds ${counted(inspection.records, 'record')}, and none that says what chain it is of`,
           {
             hint: 'the program that made it wrote that first: restore the store from a backup, and report this',
           },
@@ -74,12 +74,12 @@ const verifyCommand = (context: Context) =>
         const torn =
           inspection.tornBytes === 0
             ? []
-            : [`${inspection.tornBytes} bytes at the end never became durable; the next start saves them aside`]
+            : [`${counted(inspection.tornBytes, 'byte')} at the end never became durable; the next start saves them aside`]
         return [
-          `sound: ${inspection.records} records, ${bytes} bytes in ${inspection.files.length} ${inspection.files.length === 1 ? 'file' : 'files'}`,
+          `sound: ${counted(inspection.records, 'record')}, ${counted(bytes, 'byte')} in ${counted(inspection.files.length, 'file')}`,
           `candidates: ${told.length === 0 ? 'none' : told.join(', ')}`,
           `open slots: ${state.slots.size}; one for each round, no nonce bound twice`,
-          ...ruleLines(rules),
+          ...ruleLines(rules, {}, counts.has('past') ? 'nothing left to check after the compaction' : undefined),
           ...torn,
         ]
           .map((line) => fold(line, context.output.columns, '  '))
@@ -89,7 +89,7 @@ const verifyCommand = (context: Context) =>
 
 const compactCommand = (context: Context) =>
   new Command('compact')
-    .description('fold what is over: nothing that may be asked for goes, and what is younger than 90 days stays told in full')
+    .description('shorten what is older than 90 days and over: every candidate can still be asked for, younger ones keep every detail')
     .addHelpText('after', '\nExample:\n  proposer operator store compact')
     .action(async (_own: unknown, command: Command) => {
       const site = await siteOf(context, command)

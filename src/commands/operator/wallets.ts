@@ -6,14 +6,14 @@ import { instant } from '../../core/protocol/candidate.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import type { Context } from '../context.js'
 import { requireAddress } from '../eligibility.js'
-import { fold, visible } from '../view/render.js'
+import { fold, timeText, visible } from '../view/render.js'
 import { type Acted, act, look, siteOf } from './access.js'
 
 interface ReasonFlag {
   readonly reason?: string
 }
 
-export const reasonOption = ['--reason <text>', 'why; it is kept with the change (default: "by operator")'] as const
+export const reasonOption = ['--reason <text>', 'why; it is kept with the change; default: by operator'] as const
 /** The reason as an act takes it; an empty one is refused before anything is opened. */
 export function reasonOf({ reason }: ReasonFlag): { reason?: string } {
   if (reason === undefined) return {}
@@ -122,11 +122,11 @@ function admissionText({
   reason: string
 }) {
   if (!configured) return 'admission is closed: admission.enabled is false in the configuration'
-  return `admission is ${enabled ? 'open' : 'paused'}${since === null ? '' : ` since ${since}: ${visible(reason)}`}`
+  return `admission is ${enabled ? 'open' : 'paused'}${since === null ? '' : ` since ${timeText(since)}: ${visible(reason)}`}`
 }
 
 function walletText(row: { address: string; allowed: boolean; since: string | null; reason: string }, columns: number): string {
   const state = row.allowed ? '' : 'off the list, '
-  const why = `${state}${row.since === null ? '' : `since ${row.since}: `}${row.reason}`
+  const why = `${state}${row.since === null ? '' : `since ${timeText(row.since)}: `}${row.reason}`
   return `${row.address}\n  ${fold(why, columns - 2, '  ')}`
 }

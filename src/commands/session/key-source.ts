@@ -13,7 +13,7 @@ import type { Settings } from './settings.js'
 export interface Account {
   /** From the keystore's own address where it has one: then no password is needed. */
   address(): Promise<Address>
-  signer(): Promise<Signer>
+  signer(): Promise<Signer & Partial<Pick<KeySigner, 'signBy'>>>
   /** Overwrites an unlocked key. */
   dispose(): void
 }
@@ -134,8 +134,16 @@ async function unlockSource(context: Context, settings: Settings, passwordFile: 
     context.output.warning('key_in_environment', 'the key comes from PROPOSER_PRIVATE_KEY; a keystore (`proposer account import`) is safer')
     return signerOn(curve, parseKey(context.environmentKey, 'PROPOSER_PRIVATE_KEY'))
   }
+  const { listKeystores } = await import('../../core/io/keystore.js')
+  const [kept, ...others] = await listKeystores(context.files, settings.home.value)
+  const keystore =
+    kept === undefined
+      ? 'make one with `proposer account new <name>` and give --account <name>'
+      : others.length === 0
+        ? `give --account ${kept.name}`
+        : 'give --account <name> (`proposer account list` shows them)'
   throw new UsageError('no_account', 'no key of a proposer is named', {
-    hint: 'make one with `proposer account new <name>` and give --account <name>, set PROPOSER_KEY_FILE to a key file, or give --signer <url>',
+    hint: `${keystore}, set PROPOSER_KEY_FILE to a key file, or give --signer <url>`,
   })
 }
 

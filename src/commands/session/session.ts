@@ -3,10 +3,12 @@ import type { Command } from 'commander'
 import type { BudgetedClient, BudgetOptions } from '../../core/client/budget/budgeted-client.js'
 import { type Journal, type JournalPorts, openJournal } from '../../core/client/journal/journal.js'
 import type { GatewayClient } from '../../core/client/sending/gateway-client.js'
+import { readTrust } from '../../core/client/signing/plain-shapes.js'
 import { type ProfilePins, profilePins, wholePins } from '../../core/client/signing/profile-pins.js'
-import { parseTrust, type Trust } from '../../core/client/signing/trust.js'
+import type { Trust } from '../../core/client/signing/trust-file.js'
 import type { Chain } from '../../core/ports.js'
 import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
+import { ShapeError } from '../../core/protocol/plain.js'
 import type { Context } from '../context.js'
 import { visible } from '../view/render.js'
 import { parseJson, readInput } from './inputs.js'
@@ -171,7 +173,15 @@ async function loadTrust(context: Context, settings: Settings): Promise<Trust> {
       hint: 'make it with `proposer trust init --from <file>` (a trust.json or the ready line of a dev chain), give --trust <file>, or use a built-in profile: --profile polygon or --profile dev',
     })
   }
-  return parseTrust(parseJson(await readInput(context, path), path), path)
+  const json = parseJson(await readInput(context, path), path)
+  try {
+    return readTrust(json)
+  } catch (error) {
+    if (!(error instanceof ShapeError)) throw error
+    // What is wrong with it the schema says in words.
+    const { parseTrust } = await import('../../core/client/signing/trust-file.js')
+    return parseTrust(json, path)
+  }
 }
 
 function once<T>(make: () => Promise<T>): () => Promise<T> {

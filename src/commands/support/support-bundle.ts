@@ -25,7 +25,7 @@ import { confirm } from '../session/inputs.js'
 import { fromCwd } from '../session/paths.js'
 import { type Session, type SessionFlags, withSession } from '../session/session.js'
 import { programVersion } from '../version.js'
-import { fields, jsonText, visible } from '../view/render.js'
+import { counted, fields, jsonText, visible } from '../view/render.js'
 import { clientSecrets, variableKind } from './known-secrets.js'
 import { settingsPart } from './settings-part.js'
 
@@ -38,14 +38,14 @@ interface BundleFlags extends SessionFlags {
 
 export const supportBundleCommand = (context: Context): Command =>
   new Command('support-bundle')
-    .description('write what support needs into one file without secrets: versions, settings, journal, budget, and the gateway’s side')
+    .description("write what support needs into one file without secrets: versions, settings, journal, budget, and the gateway's side")
     .option('-o, --output <file>', 'write it there; - for stdout; default: proposer-support-<time>.json in this folder')
-    .option('--config <gateway.json>', 'an operator’s part too: configuration, store, queue, health of the gateway that serves')
+    .option('--config <gateway.json>', "an operator's part too: configuration, store, queue, health of the gateway that serves")
     .option('--question <id|slug>', 'only what is about this question')
     .option('--since <time>', 'only what is younger: 2026-11-20T05:38:00Z, or a span such as 24h')
     .addHelpText(
       'after',
-      '\nNo key, password, signature, payload, token, nor path, query or user of a URL is put in it. Before it is written it is searched for every\nsecret that this machine’s settings name; what nobody has named cannot be found, so read it before you send it.\n\nExamples:\n  proposer support-bundle --question some-slug\n  proposer support-bundle --config gateway.json --since 24h -o bundle.json',
+      "\nNo key, password, signature, payload, token, nor path, query or user of a URL is put in it. Before it is written it is searched for every secret that this machine's settings name; what nobody has named cannot be found, so read it before you send it.\n\nExamples:\n  proposer support-bundle --question some-slug\n  proposer support-bundle --config gateway.json --since 24h -o bundle.json",
     )
     .action(async (_own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<BundleFlags>()
@@ -75,7 +75,7 @@ function hintFor(found: readonly Finding[]): string {
       ? ['where a part of a URL is a plain word and no credential, give another --gateway or --rpc-url for this one run']
       : []),
     ...(found.some(({ kind }) => kind === unknownHex) ? ['where it is a public hash, tell us the field, so that it is known as one'] : []),
-    'anything else please report by the field’s name',
+    "anything else please report by the field's name",
   ].join('; ')
 }
 
@@ -209,10 +209,10 @@ async function give(context: Context, session: Session, flags: BundleFlags, docu
         ['checks', `${checks.filter(({ result }) => result === 'pass').length} of ${checks.length} pass`],
         [
           'journal',
-          `${journal.authorizations.length} authorizations${journal.left_out > 0 ? `, ${journal.left_out} older ones left out` : ''}`,
+          `${counted(journal.authorizations.length, 'authorization')}${journal.left_out > 0 ? `, ${journal.left_out} older ones left out` : ''}`,
         ],
         ['budget', document.budget === null ? 'no gateway is configured' : document.budget.origin],
-        ['gateway', gateway === null ? 'none: --config adds the operator’s side' : 'configuration, store, queue, health'],
+        ['gateway', gateway === null ? "none: --config adds the operator's side" : 'configuration, store, queue, health'],
         ['not in it', 'keys, passwords, signatures, payloads, tokens: it was searched for those known here. Read it before you send it'],
       ],
       output.columns,
@@ -222,7 +222,7 @@ async function give(context: Context, session: Session, flags: BundleFlags, docu
 
 function wantedOf({ question, since }: BundleFlags, nowMs: number): Wanted {
   if (question !== undefined && !isIdentifier(question.toLowerCase())) {
-    throw new UsageError('invalid_identifier', `--question "${question.slice(0, 80)}" is neither a question ID nor a slug`, {
+    throw new UsageError('invalid_identifier', `--question "${question.slice(0, 80)}" is neither a question id nor a slug`, {
       hint: 'give 0x and 64 hex digits, or a slug as `proposer journal list` shows it',
     })
   }

@@ -3,7 +3,7 @@
 import { nextStep } from '../../core/client/polling/errors.js'
 import type { PolledStatus } from '../../core/client/polling/polling.js'
 import type { Output } from '../output.js'
-import { fields, fold, visible } from './render.js'
+import { fields, fold, timeText, visible } from './render.js'
 
 export const colours = { received: 'white', validated: 'cyan', selected: 'cyan', executed: 'green', failed: 'red' } as const
 
@@ -18,13 +18,13 @@ export function candidateText(status: PolledStatus, output: Screen, journalId?: 
       ['question', status.question_id],
       ['proposer', status.proposer],
       ['answer', outcome && `${outcome} (price ${price})`],
-      ['received', status.received_at],
-      ['validated', status.validated_at],
-      ['selected', status.selected_at],
+      ['received', at(status.received_at)],
+      ['validated', at(status.validated_at)],
+      ['selected', at(status.selected_at)],
       ['submission', sent],
-      ['submitted', submission?.submitted_at],
-      ['confirmed', submission?.confirmed_at],
-      ['indexed', submission?.indexed_at],
+      ['submitted', at(submission?.submitted_at)],
+      ['confirmed', at(submission?.confirmed_at)],
+      ['indexed', at(submission?.indexed_at)],
       ['event index', submission?.proposal_event_index?.toString()],
     ],
     output.columns,
@@ -32,6 +32,8 @@ export function candidateText(status: PolledStatus, output: Screen, journalId?: 
   const head = `${visible(status.candidate_id)}  ${output.paint[colours[status.status]](status.status)}`
   return [head, rows, ...failureLines(status, output, journalId)].join('\n')
 }
+
+const at = (time: string | null | undefined) => time && timeText(time)
 
 /** Why it failed and what to do next; nothing where it did not. */
 export function failureLines(status: PolledStatus, output: Screen, journalId?: string): readonly string[] {

@@ -1,5 +1,7 @@
 /** The table of a polling: one line a candidate while it runs, everything that was learned at its end. */
+import { Chalk } from 'chalk'
 import type { PolledStatus, PollTarget } from '../../core/client/polling/polling.js'
+import type { ProposerError } from '../../core/protocol/errors.js'
 import type { Output } from '../output.js'
 import { candidateText, colours, failureLines } from './candidate-text.js'
 import { fold, visible } from './render.js'
@@ -17,14 +19,35 @@ function cut(text: string, columns: number): string {
   return text.length <= columns ? text : `${text.slice(0, Math.max(0, columns - 1))}…`
 }
 
+/** Candidates that the gateway would not tell of, and what it said, by id. */
+export type Refusals = ReadonlyMap<string, ProposerError>
+
+/** Where a candidate stands of which no status is known. */
+const withoutStatus = (refusal: ProposerError | undefined): 'waiting' | 'unknown' | 'refused' =>
+  refusal === undefined ? 'waiting' : refusal.meta.httpStatus === 404 ? 'unknown' : 'refused'
+
+const saidOf = (status: PolledStatus | undefined) => status?.failure?.code ?? status?.submission?.status ?? ''
+
 /** State and what there is to say of it, in at most `columns` characters. */
-function stateText(status: PolledStatus | undefined, columns: number, paint: Output['paint']): string {
-  const state = status?.status ?? 'waiting'
-  const said = status?.failure?.code ?? status?.submission?.status ?? ''
+function stateText(status: PolledStatus | undefined, columns: number, paint: Output['paint'], refusal?: ProposerError): string {
+  const state = status?.status ?? withoutStatus(refusal)
+  const said = saidOf(status)
   const painted = paint[status === undefined ? 'white' : colours[status.status]](cut(state, columns).padEnd(Math.min(stateWidth, columns)))
   const room = columns - stateWidth - 2
   return said === '' || room < 2 ? painted.trimEnd() : `${painted}  ${cut(visible(said), room)}`
 }
+
+interface LiveMore {
+  readonly rows: number
+  readonly note: string
+  /** Age, answer and question of a candidate, as far as they are known. */
+  readonly aboutOf?: (candidateId: string, status: PolledStatus | undefined) => string
+}
+
+/** The longest state of a transaction, and the least of a question that is worth a column. */
+const saidWidth = 'confirmed'.length
+const leastAbout = 12
+const noPaint = new Chalk({ level: 0 })
 
 /**
  * At most `rows` lines of at most `columns` characters: candidates that are on their way first if not all have room, then what they add up
@@ -33,12 +56,21 @@ function stateText(status: PolledStatus | undefined, columns: number, paint: Out
 export function liveLines(
   targets: readonly PollTarget[],
   latest: ReadonlyMap<string, PolledStatus>,
-  { columns, paint, rows, note }: Screen & { readonly rows: number; readonly note: string },
+  { columns, paint, rows, note, aboutOf }: Screen & LiveMore,
 ): readonly string[] {
   const isWide = columns >= wideColumns
   const line = ({ candidateId }: PollTarget) => {
     const id = isWide ? candidateId : `${candidateId.slice(0, 8)}…`
-    return `${cut(visible(id), columns)}  ${stateText(latest.get(candidateId), columns - id.length - 2, paint)}`
+    const status = latest.get(candidateId)
+    const about = visible(aboutOf?.(candidateId, status) ?? '')
+    const room = columns - id.length - 2
+    // What it is about stands in a column of its own where there is room for one; a long cause of a failure is worth more.
+    const saidRoom = stateWidth + 2 + Math.max(saidWidth, saidOf(status).length)
+    const aboutRoom = room - saidRoom - 2
+    const told = stateText(status, room, paint)
+    if (about === '' || aboutRoom < leastAbout) return `${cut(visible(id), columns)}  ${told}`
+    const gap = ' '.repeat(saidRoom - stateText(status, room, noPaint).length)
+    return `${visible(id)}  ${told}${gap}  ${cut(about, aboutRoom)}`
   }
   const summary = cut(visible(`${countsText(targets, latest)}${note === '' ? '' : `; ${note}`}`), columns)
   const room = Math.max(1, rows - 1)
@@ -49,11 +81,18 @@ export function liveLines(
 }
 
 /** How many came how far: `12 candidates: 3 executed, 1 failed, 8 on their way`. */
-export function countsText(targets: readonly PollTarget[], latest: ReadonlyMap<string, PolledStatus>): string {
-  const states = targets.map(({ candidateId }) => latest.get(candidateId)?.status)
-  const count = (state: PolledStatus['status']) => states.filter((one) => one === state).length
-  const [executed, failed] = [count('executed'), count('failed')]
-  const told = [`${executed} executed`, `${failed} failed`, `${targets.length - executed - failed} on their way`]
+export function countsText(
+  targets: readonly PollTarget[],
+  latest: ReadonlyMap<string, PolledStatus>,
+  refusals: Refusals = new Map(),
+): string {
+  const states = targets.map(({ candidateId }) => latest.get(candidateId)?.status ?? withoutStatus(refusals.get(candidateId)))
+  const done = (['executed', 'failed', 'unknown', 'refused'] as const).map((state) => ({
+    state,
+    count: states.filter((one) => one === state).length,
+  }))
+  const left = targets.length - done.reduce((sum, { count }) => sum + count, 0)
+  const told = [...done.map(({ state, count }) => `${count} ${state}`), `${left} on their way`]
   return `${targets.length} ${targets.length === 1 ? 'candidate' : 'candidates'}: ${told.filter((one) => !one.startsWith('0 ')).join(', ')}`
 }
 
@@ -63,6 +102,7 @@ export function finalText(
   statuses: readonly PolledStatus[],
   output: Screen,
   journalIdOf: (candidateId: string) => string | undefined = () => undefined,
+  refusals: Refusals = new Map(),
 ): string {
   const [first] = statuses
   if (targets.length === 1 && first !== undefined) return candidateText(first, output, journalIdOf(first.candidate_id))
@@ -71,7 +111,7 @@ export function finalText(
   const isWide = columns >= wideColumns
   const line = ({ candidateId }: PollTarget) => {
     const room = columns - 2 - (isWide ? candidateId.length : 0)
-    return `${visible(candidateId)}${isWide ? '  ' : '\n  '}${stateText(latest.get(candidateId), room, paint)}`
+    return `${visible(candidateId)}${isWide ? '  ' : '\n  '}${stateText(latest.get(candidateId), room, paint, refusals.get(candidateId))}`
   }
   const failed = statuses.filter(({ status }) => status === 'failed')
   const failures = failed
@@ -79,7 +119,7 @@ export function finalText(
     .map((status) => [visible(status.candidate_id), ...failureLines(status, output, journalIdOf(status.candidate_id))].join('\n'))
   const more = failed.length > toldFailures ? [`and ${failed.length - toldFailures} more failed; --json tells all of each`] : []
   return [
-    [...targets.map(line), fold(countsText(targets, latest), columns, '  ')].join('\n'),
+    [...targets.map(line), fold(countsText(targets, latest, refusals), columns, '  ')].join('\n'),
     ...failures,
     ...more.map((one) => fold(one, columns, '  ')),
   ].join('\n\n')

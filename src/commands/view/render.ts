@@ -1,5 +1,7 @@
 /** Text for people: escaping of outside text (R20), tables that fit the terminal, amounts. */
 
+export { amountText, amountWithRaw, type TokenUnits } from '../../core/protocol/amount.js'
+
 /** C0, DEL, C1, line and paragraph separators, bidirectional controls and lone surrogates (robustness §5). */
 const hidden =
   /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g
@@ -43,19 +45,30 @@ export function fold(text: string, columns: number, indent = ''): string {
   return [...lines, line].join(`\n${indent}`)
 }
 
-/** Raw token units as people read them: `750.5 USDC.e`, or the raw number where the token is unknown. */
-export function amountText(raw: string, token?: { readonly decimals: number; readonly symbol: string }): string {
-  if (!token || !/^\d+$/.test(raw)) return `${raw} (raw units)`
-  const digits = raw.padStart(token.decimals + 1, '0')
-  const whole = digits.slice(0, digits.length - token.decimals)
-  const fraction = digits.slice(digits.length - token.decimals).replace(/0+$/, '')
-  return `${whole}${fraction === '' ? '' : `.${fraction}`} ${token.symbol}`
+/** Folded, but for commands in backticks, which stay whole to be pasted. */
+export function foldAround(text: string, columns: number, indent = ''): string {
+  const glued = text.replace(/`[^`]*`/g, (command) => command.replaceAll(' ', glue))
+  return fold(glued, columns, indent).replaceAll(glue, ' ')
+}
+/** A no-break space: no text of ours has one. */
+const glue = '\u00a0'
+
+/** `1 run`, `2 runs`. */
+export const counted = (count: number | bigint, one: string): string => `${count} ${one}${String(count) === '1' ? '' : 's'}`
+
+/** Seconds as people say them: `4 s`, `3 min`, `2 h`. */
+export function ageText(seconds: number): string {
+  if (seconds < 100) return `${Math.floor(seconds)} s`
+  return seconds < 6_000 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3_600)} h`
 }
 
-/** Unix seconds as a date, where it is one that a calendar holds. */
+/** An instant as people read it, in UTC and whole seconds: `2026-11-20 17:01:30Z`. What is no instant is told as it is. */
+export const timeText = (iso: string): string => iso.replace(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?Z$/, '$1 $2Z')
+
+/** Unix seconds as `2026-11-20 17:01:30Z (unix 1795194090)`, where a calendar holds such a date. */
 export function dateText(seconds: string): string {
   const ms = Number(seconds) * 1000
-  return Number.isFinite(ms) && Math.abs(ms) <= 8.64e15 ? `${new Date(ms).toISOString().replace('.000Z', 'Z')} (${seconds})` : seconds
+  return Number.isFinite(ms) && Math.abs(ms) <= 8.64e15 ? `${timeText(new Date(ms).toISOString())} (unix ${seconds})` : seconds
 }
 
 /**

@@ -15,6 +15,8 @@ export interface Profile {
   readonly oracles: readonly Address[]
   readonly requesters: readonly { readonly address: Address; readonly kind: RequesterKind }[]
   readonly tokens: readonly Address[]
+  /** Of all its tokens. */
+  readonly tokenUnits: { readonly symbol: string; readonly decimals: number }
   /** Addresses that rest on one source, and what is known of them. */
   readonly unconfirmed: readonly { readonly address: Address; readonly why: string }[]
 }
@@ -48,6 +50,7 @@ const profiles: Readonly<Record<ProfileName, Profile>> = {
       // H: USDC.e, the bond token of today. pUSD (M) has not been seen as one and is left out.
       '0x2791bca1f2de4661ed88a30c99a7a9449aa84174',
     ],
+    tokenUnits: { symbol: 'USDC.e', decimals: 6 },
     unconfirmed: [
       {
         address: polygonReporter,
@@ -63,6 +66,7 @@ const profiles: Readonly<Record<ProfileName, Profile>> = {
     oracles: ['0x8dd27c9d1535a827423f6cbf08acf42773192062'],
     requesters: [{ address: '0xded49abd7d87389d554cc2e5c6b841f9b9911cfe', kind: 'uma-ctf-adapter' }],
     tokens: ['0xf69283549d79299a297b8db39158be50a945f556'],
+    tokenUnits: { symbol: 'USDC.e', decimals: 6 },
     unconfirmed: [],
   },
 }
@@ -71,6 +75,10 @@ const profiles: Readonly<Record<ProfileName, Profile>> = {
 export function builtInProfile(name: string | undefined): Profile | undefined {
   return profileNames.some((known) => known === name) ? profiles[name as ProfileName] : undefined
 }
+
+/** Name and decimals of a token that a profile pins, so that its amounts can be written without asking a node; else `undefined`. */
+export const knownToken = (chainId: number, address: string): Profile['tokenUnits'] | undefined =>
+  Object.values(profiles).find((one) => one.chainId === chainId && one.tokens.some((token) => token === address))?.tokenUnits
 
 /** The addresses among these that rest on one source alone, a sentence each, for telling whoever relies on them. */
 export function unconfirmedAmong(name: string | undefined, addresses: readonly string[]): readonly string[] {

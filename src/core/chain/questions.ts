@@ -1,5 +1,5 @@
 /**
- * From a question ID to its current round. How an ID maps to a request differs by requester, so it stays behind one interface with one
+ * From a question id to its current round. How an ID maps to a request differs by requester, so it stays behind one interface with one
  * resolver per kind; only the CTF adapters' IDs are hashes of the text (domain §5.1, §5.2). Used by the gateway and by the client.
  */
 import { concatHex, keccak256 } from 'viem'

@@ -2,10 +2,12 @@
 import type { Address, Hex } from '../ports.js'
 import type { RoundRef } from '../protocol/candidate.js'
 import { keccak } from '../protocol/keccak.js'
-import type { Outcome } from '../protocol/schema.js'
-import { fromHex, toHex, type WitnessDomain, type WitnessRequest } from '../protocol/witness.js'
+import type { BatchSigningData, Outcome } from '../protocol/schema.js'
+import { fromHex, primaryType, toHex, type WitnessDomain, type WitnessRequest, wireTypes } from '../protocol/witness.js'
 
-export type RequesterKind = 'uma-ctf-adapter' | 'uma-ctf-adapter-negrisk' | 'oo-reporter' | 'direct'
+/** What kinds of contracts ask, by how their questions are read (domain §5). */
+export const requesterKinds = ['uma-ctf-adapter', 'uma-ctf-adapter-negrisk', 'oo-reporter', 'direct'] as const
+export type RequesterKind = (typeof requesterKinds)[number]
 
 /** The contracts that configuration pins: anything outside is refused before signing and before sending (domain §6). */
 export interface Contracts {
@@ -42,6 +44,24 @@ export interface Round extends WitnessRequest {
   readonly blockNumber: bigint
 }
 
+/** The signing context of a round (§2.7): everything but the proposer's own terms. */
+export const batchSigningDataOf = (round: Round, contracts: Contracts): BatchSigningData => ({
+  question_id: round.questionId,
+  request: {
+    question_id: round.questionId,
+    oracle: round.oracle,
+    requester: round.requester,
+    identifier: { raw: round.identifier },
+    timestamp: round.timestamp,
+    ancillary_data: round.ancillaryData,
+  },
+  identifier: { raw: round.identifier },
+  price: { allowed_values: round.outcomes.filter(({ allowed }) => allowed).map(({ price }) => price) },
+  bond: { token: round.token.address, required_bond: String(round.totalBondRaw) },
+  contracts: { permit2: contracts.permit2, signed_proposer: contracts.signedProposer },
+  signing: { chain_id: contracts.chainId, max_payment: '0', primary_type: primaryType, types: wireTypes(false) },
+})
+
 /** The identity of a round: what an execution slot is bound to (R3), as 32 hex digits. */
 export function roundRef(contracts: Contracts, questionId: Hex, request: WitnessRequest, ancillaryHash: Hex): RoundRef {
   const text = [contracts.chainId, request.oracle, request.requester, request.identifier, request.timestamp, ancillaryHash].join('|')
@@ -56,7 +76,7 @@ export function roundRef(contracts: Contracts, questionId: Hex, request: Witness
   }
 }
 
-/** keccak256 of bytes in hex: the question ID of a CTF adapter question is that of its ancillary data (domain §5.1). */
+/** keccak256 of bytes in hex: the question id of a CTF adapter question is that of its ancillary data (domain §5.1). */
 export function keccakHex(bytes: Hex): Hex {
   return toHex(keccak(fromHex(bytes)))
 }

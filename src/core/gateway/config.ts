@@ -1,7 +1,7 @@
 /** gateway.json (contract §7). Pure: reading the file, and resolving paths against its folder, is the caller's part. */
 import { z } from 'zod'
 import { builtInProfile, profileNames } from '../chain/profiles.js'
-import type { Contracts } from '../chain/round.js'
+import { type Contracts, requesterKinds } from '../chain/round.js'
 import type { Address } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 import { Address as AddressText, NonzeroAddress } from '../protocol/schema.js'
@@ -29,9 +29,7 @@ const ChainContent = z.strictObject({
   requesters: listOf(
     z.strictObject({
       address: NonzeroAddress.describe('a lowercase contract address'),
-      kind: z
-        .enum(['uma-ctf-adapter', 'uma-ctf-adapter-negrisk', 'oo-reporter', 'direct'])
-        .describe('uma-ctf-adapter, uma-ctf-adapter-negrisk, oo-reporter or direct'),
+      kind: z.enum(requesterKinds).describe('uma-ctf-adapter, uma-ctf-adapter-negrisk, oo-reporter or direct'),
     }),
   )
     .min(1)

@@ -5,15 +5,17 @@ import type { Clock, Hash, Random } from '../ports.js'
 import type { Answered, Call, GatewayGauges, Peer, RequestCount, RequestRecord } from '../protocol/call.js'
 import { withoutNodeWords } from '../protocol/node-words.js'
 import { openApiDocument } from '../protocol/openapi.js'
+import type { RecoverLater, RecoverPublicKey } from '../protocol/recovered.js'
 import { type Refusal, refuse } from '../protocol/refusal.js'
-import type { RecoverPublicKey } from '../protocol/signature.js'
+import { recoverWithNoble } from '../protocol/signature.js'
 import { contractsOf, type GatewayConfig } from './config.js'
 import { batchRoutes } from './front/batch-routes.js'
 import { createBudget } from './front/budget.js'
 import { clientKey, parseCidr } from './front/client-address.js'
 import type { Exchange } from './front/exchange.js'
+import { createRecoveries } from './front/recoveries.js'
 import { callOf, responseOf } from './front/requests.js'
-import type { Front, Route } from './front/route.js'
+import type { Route } from './front/route.js'
 import { createRoutes } from './front/routes.js'
 import { singleRoutes } from './front/single-routes.js'
 import type { Ledger } from './ledger/ledger.js'
@@ -33,6 +35,8 @@ export interface GatewayParts {
   readonly nodes?: (() => readonly { readonly state: 'healthy' | 'aside' }[]) | undefined
   /** A quicker public key recovery than the portable one. */
   readonly recover?: RecoverPublicKey | undefined
+  /** The same on another thread, which a long queue is shared with. */
+  readonly recoverAside?: RecoverLater | undefined
   /** Lets other work of the process run between signature checks; default: a sleep of 0 ms. */
   readonly breathe?: (() => Promise<void>) | undefined
   /** Whether the process is behind with its work, so that new calls are shed (robustness §5). */
@@ -86,16 +90,19 @@ export function createGateway(parts: GatewayParts): Gateway {
     return undefined
   }
 
-  const front: Front = {
-    parts: { contracts: contractsOf(config), ledger, view, hash: ports.hash, recover: parts.recover },
+  const recover = createRecoveries({
+    recover: parts.recover ?? recoverWithNoble,
+    aside: parts.recoverAside,
     breathe: parts.breathe ?? (() => clock.sleep(0)),
-  }
+    clock,
+  })
+  const admission = { contracts: contractsOf(config), ledger, view, hash: ports.hash, recover }
   const budget = createBudget({
     windowMs: config.budget.window_seconds * 1000,
     perClientItems: config.budget.per_ip_items,
     globalItems: config.budget.global_items,
   })
-  const route = createRoutes([...singleRoutes(front), ...batchRoutes(front), ...ownRoutes(readiness)], {
+  const route = createRoutes([...singleRoutes(admission), ...batchRoutes(admission), ...ownRoutes(readiness)], {
     budget,
     nowMs: () => clock.monotonicMs(),
     shed,
@@ -184,6 +191,7 @@ export function createGateway(parts: GatewayParts): Gateway {
           limitItems: config.budget.global_items,
           perClientLimitItems: config.budget.per_ip_items,
           spentItems: budget.spentByAll(clock.monotonicMs()),
+          endsInMs: budget.endsInMs(clock.monotonicMs()),
           clients: budget.clients,
         },
         queue,

@@ -82,7 +82,7 @@ export function openOutsideWallet(url: string, options: OutsideWalletOptions = {
     const words = safeText(error.message ?? '', conceal)
     if (error.code === -32601 || /method.{0,60}(not found|not available|not supported|does not exist)/i.test(words)) return undefined
     throw new UsageError('signer_refused', `the wallet does not sign: ${words === '' ? `code ${error.code}` : words}`, {
-      hint: 'agree in the wallet, and check that it holds the proposer’s account; then run the same command again',
+      hint: "agree in the wallet, and check that it holds the proposer's account; then run the same command again",
     })
   }
 

@@ -1,7 +1,34 @@
-import { constants, promises as disk } from 'node:fs'
+import {
+  closeSync,
+  constants,
+  fdatasync,
+  fstatSync,
+  fsync,
+  ftruncateSync,
+  linkSync,
+  mkdirSync,
+  openSync,
+  read,
+  readdirSync,
+  readFileSync,
+  readSync,
+  renameSync,
+  statfsSync,
+  statSync,
+  unlink,
+  write,
+  writeSync,
+} from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import type { FileHandle, Files } from '../ports.js'
 import { StorageError } from '../protocol/errors.js'
+
+/*
+ * Two ways to call the disk. What the page cache and the tables of the system answer is asked for in place: it takes microseconds, a
+ * detour through libuv's threads takes many, and node:fs/promises takes milliseconds to load, which a command that signs once would spend
+ * on nothing else. What may wait for the disk itself (syncs, giving back the room of a large file, much to be read or written at once, as
+ * for a snapshot) goes to the threads, and the process works on meanwhile.
+ */
 
 const flags = {
   read: constants.O_RDONLY,
@@ -9,25 +36,65 @@ const flags = {
   exclusive: constants.O_RDWR | constants.O_APPEND | constants.O_CREAT | constants.O_EXCL,
 } as const
 
+/** More than this is read and written by the threads. */
+const inPlaceBytes = 64 * 1024
+
+/** A call of node:fs by callback, whatever it answers. */
+function done<T = void>(call: (answer: (error: NodeJS.ErrnoException | null, result?: T) => void) => void): Promise<T> {
+  return new Promise((resolveCall, reject) => call((error, result) => (error === null ? resolveCall(result as T) : reject(error))))
+}
+
 async function openFile(path: string, mode: keyof typeof flags): Promise<FileHandle> {
-  const handle = await disk.open(path, flags[mode], 0o600)
+  const opened = openSync(path, flags[mode], 0o600)
+  const underWay = new Set<Promise<unknown>>()
+  let isOpen = true
+  /** After the close the number may be another file's. */
+  const descriptor = () => {
+    if (isOpen) return opened
+    throw Object.assign(new Error('EBADF: the file has been closed'), { code: 'EBADF' })
+  }
+  async function byThread<T>(call: Promise<T>): Promise<T> {
+    underWay.add(call)
+    try {
+      return await call
+    } finally {
+      underWay.delete(call)
+    }
+  }
   return {
     // The position is null: O_APPEND decides, and libuv uses write(2). A short count is not an error in Node; the caller loops.
-    write: async (buffer, offset, length) => (await handle.write(buffer, offset, length, null)).bytesWritten,
+    async write(buffer, offset, length) {
+      const file = descriptor()
+      if (length <= inPlaceBytes) return writeSync(file, buffer, offset, length, null)
+      return byThread(done<number>((answer) => write(file, buffer, offset, length, null, answer)))
+    },
     async read(position, length) {
       const buffer = new Uint8Array(length)
       let filled = 0
       while (filled < length) {
-        const { bytesRead } = await handle.read(buffer, filled, length - filled, position + filled)
+        const [file, from, left] = [descriptor(), position + filled, length - filled]
+        const bytesRead =
+          left <= inPlaceBytes
+            ? readSync(file, buffer, filled, left, from)
+            : await byThread(done<number>((answer) => read(file, buffer, filled, left, from, answer)))
         if (bytesRead === 0) break
         filled += bytesRead
       }
       return filled === length ? buffer : buffer.subarray(0, filled)
     },
-    datasync: () => handle.datasync(),
-    truncate: (length) => handle.truncate(length),
-    size: async () => (await handle.stat()).size,
-    close: () => handle.close(),
+    async datasync() {
+      const file = descriptor()
+      await byThread(done((answer) => fdatasync(file, answer)))
+    },
+    truncate: async (length) => ftruncateSync(descriptor(), length),
+    size: async () => fstatSync(descriptor()).size,
+    async close() {
+      if (!isOpen) return
+      isOpen = false
+      // One that no thread has taken up yet would sync whatever has the number by then.
+      await Promise.allSettled(underWay)
+      closeSync(opened)
+    },
   }
 }
 
@@ -35,28 +102,28 @@ async function openFile(path: string, mode: keyof typeof flags): Promise<FileHan
  * Creates a folder and its missing parents. Not by Node's recursive mkdir: where a parent exists and yet answers ENOENT, as all of /proc
  * does, that one goes round for ever.
  */
-async function makeDir(path: string): Promise<void> {
+function makeDir(path: string): void {
   try {
-    await makeOne(path)
+    makeOne(path)
   } catch (error) {
     if (errorCode(error) !== 'ENOENT' || dirname(path) === path) throw error
-    await makeDir(dirname(path))
-    await makeOne(path)
+    makeDir(dirname(path))
+    makeOne(path)
   }
 }
 
 /** What cannot be made because it is there already is fine, whatever the system says of it. */
-async function makeOne(path: string): Promise<void> {
+function makeOne(path: string): void {
   try {
-    await disk.mkdir(path, { mode: 0o700 })
+    mkdirSync(path, { mode: 0o700 })
   } catch (error) {
-    if (errorCode(error) === 'ENOENT' || !(await isFolder(path))) throw error
+    if (errorCode(error) === 'ENOENT' || !isFolder(path)) throw error
   }
 }
 
-async function isFolder(path: string): Promise<boolean> {
+function isFolder(path: string): boolean {
   try {
-    return (await disk.stat(path)).isDirectory()
+    return statSync(path).isDirectory()
   } catch {
     // The failure of the mkdir says more than that of this look.
     return false
@@ -66,31 +133,28 @@ async function isFolder(path: string): Promise<boolean> {
 /** The real disk: files 0600, folders 0700 (R5). Errors are Node's own, with `code`. */
 export const systemFiles: Files = {
   open: openFile,
-  read: async (path) => new Uint8Array(await disk.readFile(path)),
-  rename: (from, to) => disk.rename(from, to),
-  link: (from, to) => disk.link(from, to),
-  remove: (path) => disk.rm(path),
-  makeDir: (path) => makeDir(resolve(path)),
+  read: async (path) => new Uint8Array(readFileSync(path)),
+  rename: async (from, to) => renameSync(from, to),
+  link: async (from, to) => linkSync(from, to),
+  remove: (path) => done((answer) => unlink(path, answer)),
+  makeDir: async (path) => makeDir(resolve(path)),
   async syncDir(path) {
     // Windows cannot open a folder; NTFS journals its metadata (robustness §2, New file).
     if (process.platform === 'win32') return
-    const handle = await disk.open(path, 'r')
+    const descriptor = openSync(path, constants.O_RDONLY)
     try {
-      await handle.sync()
+      await done((answer) => fsync(descriptor, answer))
     } finally {
-      await handle.close()
+      closeSync(descriptor)
     }
   },
-  list: (path) => disk.readdir(path),
+  list: async (path) => readdirSync(path),
   async exists(path) {
     try {
-      await disk.access(path)
-      return true
+      return statSync(path, { throwIfNoEntry: false }) !== undefined
     } catch (error) {
-      const code = errorCode(error)
-      if (code === 'ENOENT' || code === 'ENOTDIR') return false
       // A link that leads in circles is there; whoever opens it is told.
-      if (code === 'ELOOP') return true
+      if (errorCode(error) === 'ELOOP') return true
       throw error
     }
   },
@@ -115,7 +179,7 @@ export async function requireLocalDisk(folder: string): Promise<void> {
   for (;;) {
     try {
       // The kernel's word may be sign-extended.
-      const name = remoteTypes.get((await disk.statfs(path)).type >>> 0)
+      const name = remoteTypes.get(statfsSync(path).type >>> 0)
       if (name === undefined) return
       throw new StorageError('remote_disk', `${folder} lies on ${name}, where a lock or a sync cannot be relied on`, {
         hint: 'use a folder on a local disk',

@@ -1,5 +1,5 @@
 /** A quicker keccak256 for processes that hash much: WebAssembly, which takes a moment to compile. */
-import type { IHasher } from 'hash-wasm'
+import { createKeccak, type IHasher } from 'hash-wasm'
 import { replaceKeccak } from '../protocol/keccak.js'
 
 let loading: Promise<void> | undefined
@@ -16,7 +16,6 @@ export function quickenKeccak(): Promise<void> {
 async function load(): Promise<void> {
   let hasher: IHasher
   try {
-    const { createKeccak } = await import('hash-wasm')
     hasher = await createKeccak(256)
   } catch {
     // Slower is still right.

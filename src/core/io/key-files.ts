@@ -1,5 +1,5 @@
 /** Private keys at the edge (contract §7): files, texts and the signer made of them. No message ever holds a key (R5). */
-import { constants, promises as disk } from 'node:fs'
+import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs'
 import type { Signer } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 import { addressOf } from '../protocol/recovered.js'
@@ -8,9 +8,14 @@ import type { Curve } from './native-curve.js'
 
 /** A signer that can forget its key. */
 export interface KeySigner extends Signer {
+  /** Signs by this from now on, such as on another thread; the key stays this signer's. */
+  signBy(sign: SignLater): void
   /** Overwrites the key; signing fails afterwards. */
   dispose(): void
 }
+
+/** A curve's signing, at once or some time later. */
+type SignLater = (...asked: Parameters<Curve['sign']>) => ReturnType<Curve['sign']> | Promise<ReturnType<Curve['sign']>>
 
 /** Takes over `key` (32 bytes) and zeroes it on `dispose`. UsageError `invalid_key` for a key that is out of range. */
 export function signerOn(curve: Curve, key: Uint8Array): KeySigner {
@@ -22,16 +27,20 @@ export function signerOn(curve: Curve, key: Uint8Array): KeySigner {
     })
   }
   let disposed = false
+  let sign: SignLater = curve.sign
   return {
     address: addressOf(publicKey),
     async signDigest(digest) {
       if (disposed) throw new Error('the signer has been disposed of')
       // Permit2 takes v 27 and 28 only (domain §3.3).
-      const { compact, parity } = curve.sign(fromHex(digest), key)
+      const { compact, parity } = await sign(fromHex(digest), key)
       const bytes = new Uint8Array(65)
       bytes.set(compact, 0)
       bytes[64] = 27 + parity
       return toHex(bytes)
+    },
+    signBy(other) {
+      sign = other
     },
     dispose() {
       disposed = true
@@ -74,13 +83,13 @@ export async function readPasswordFile(path: string): Promise<string> {
 /** Far above any key or password; a wrong path must not fill the memory (R17). */
 const maxSecretBytes = 4_096
 
-/** The mode is read from the open file, so that it is that of what is read. */
+/** The mode is read from the open file, so that it is that of what is read. In place, as systemFiles does what the system answers at once. */
 async function readSecretFile(path: string, what: 'key file' | 'password file'): Promise<Uint8Array> {
   const name = what.replace(' ', '_')
   try {
-    const handle = await disk.open(path, constants.O_RDONLY)
+    const descriptor = openSync(path, constants.O_RDONLY)
     try {
-      const stat = await handle.stat()
+      const stat = fstatSync(descriptor)
       if (stat.isFile() && process.platform !== 'win32' && (stat.mode & 0o077) !== 0) {
         throw new UsageError(`${name}_mode`, `the ${what} ${path} may be read by others (mode ${(stat.mode & 0o777).toString(8)})`, {
           hint: `chmod 600 ${path}`,
@@ -89,7 +98,7 @@ async function readSecretFile(path: string, what: 'key file' | 'password file'):
       const buffer = new Uint8Array(maxSecretBytes + 1)
       let length = 0
       for (;;) {
-        const { bytesRead } = await handle.read(buffer, length, buffer.length - length, null)
+        const bytesRead = readSync(descriptor, buffer, length, buffer.length - length, null)
         if (bytesRead === 0) break
         length += bytesRead
         if (length > maxSecretBytes) {
@@ -101,7 +110,7 @@ async function readSecretFile(path: string, what: 'key file' | 'password file'):
       buffer.fill(0)
       return secret
     } finally {
-      await handle.close()
+      closeSync(descriptor)
     }
   } catch (cause) {
     if (cause instanceof UsageError) throw cause

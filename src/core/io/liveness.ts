@@ -12,9 +12,16 @@ const maxSocketPathBytes = 103
  * system removes with its process. A path too long for a socket goes through the folder's descriptor on Linux and is refused elsewhere.
  */
 export function systemLiveness(): Liveness {
+  let bootId: string | undefined
   return {
-    bootId: readBootId(),
-    host: hostname(),
+    // Only who takes a lock asks for these.
+    get bootId() {
+      bootId ??= readBootId()
+      return bootId
+    },
+    get host() {
+      return hostname()
+    },
     pid: process.pid,
     listen: (path) => withAddress(path, listenAt),
     probe: (path) => withAddress(path, probeAt),

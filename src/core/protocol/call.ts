@@ -85,6 +85,8 @@ export interface GatewayGauges {
     readonly limitItems: number
     readonly perClientLimitItems: number
     readonly spentItems: number
+    /** Milliseconds until the window of all clients ends; 0 where none is open. */
+    readonly endsInMs: number
     readonly clients: number
   }
   /** Active candidates by stage. */

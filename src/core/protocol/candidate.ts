@@ -2,7 +2,7 @@
 import type { Address, Hex } from '../ports.js'
 import { outcomeOf } from './proposal.js'
 import type { CandidateStatus } from './schema.js'
-import { version } from './schema-words.js'
+import { version } from './words.js'
 
 export type CandidateState = CandidateStatus['status']
 export type FailureStage = 'validation' | 'selection' | 'submission' | 'confirmation' | 'indexing'

@@ -194,7 +194,7 @@ const content = (type: z.ZodType, examples: object) => ({ 'application/json': { 
 
 const parameters: Readonly<Record<string, readonly [z.ZodType, string]>> = {
   address: [schema.Address, 'The wallet'],
-  identifier: [schema.Identifier, 'Question ID or slug'],
+  identifier: [schema.Identifier, 'Question id or slug'],
   candidate_id: [schema.Uuid, 'The id that the acknowledgement gave'],
 }
 

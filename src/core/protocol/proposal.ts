@@ -3,7 +3,8 @@
  */
 import type { Address, Hash, Hex } from '../ports.js'
 import type { BatchItem, SignedProposal } from './schema.js'
-import { type OutcomeKey, version } from './schema-words.js'
+import type { OutcomeKey } from './schema-words.js'
+import { version } from './words.js'
 
 /** Outcome key → numerical price, 18-digit oracle fixed point (§2.2). */
 export const priceOf = { p1: '0', p2: '1000000000000000000', p3: '500000000000000000' } as const satisfies Record<OutcomeKey, string>

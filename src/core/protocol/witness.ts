@@ -147,6 +147,8 @@ export interface WitnessRequest {
   readonly identifier: Hex
   readonly timestamp: string
   readonly ancillaryData: Hex
+  /** keccak256 of it, where it is known already. */
+  readonly ancillaryHash?: Hex
 }
 
 /** What is fixed for a deployment: chain, Permit2 and the contract that may spend the permit. */
@@ -177,7 +179,7 @@ export interface WitnessRound {
  * remembered. `maxPayment` is 0 in this service (§2.1). Source: EIP-712; domain §3.1.
  */
 export function witnessRound(domain: WitnessDomain, request: WitnessRequest, token: Address, maxPayment = 0n): WitnessRound {
-  const ancillaryHash = keccak(fromHex(request.ancillaryData))
+  const ancillaryHash = request.ancillaryHash === undefined ? keccak(fromHex(request.ancillaryData)) : fromHex(request.ancillaryHash)
   const proposal = new Uint8Array(8 * 32)
   proposal.set(typeHashes.proposal, 0)
   writeAddress(proposal, 1, request.oracle)

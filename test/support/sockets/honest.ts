@@ -13,6 +13,7 @@ export interface HonestCall {
 
 interface Seen {
   readonly milliseconds: number[]
+  readonly plainMilliseconds: number[]
   readonly statuses: Readonly<Record<string, number>>
   readonly lost: readonly string[]
 }
@@ -22,6 +23,8 @@ export interface Phase {
   readonly calls: number
   readonly p50Ms: number
   readonly p99Ms: number
+  /** The same of a server that does nothing but answer, called at the same moments. */
+  readonly plainP99Ms: number
   readonly statuses: Readonly<Record<string, number>>
   /** Codes of calls that got no answer. */
   readonly lost: readonly string[]
@@ -33,22 +36,34 @@ export interface HonestCallers {
   stop(): Promise<void>
 }
 
-/** Starts calling, in turn, so many times a second, whatever the answers. */
-export function startHonestCallers(url: string, calls: readonly HonestCall[], perSecond: number): HonestCallers {
-  const child = fork(join(dirname(fileURLToPath(import.meta.url)), '..', 'honest-callers.js'), { stdio: 'inherit' })
-  const ended = once(child, 'exit')
-  child.send({ url, calls, perSecond })
+const forked = (name: string) => fork(join(dirname(fileURLToPath(import.meta.url)), '..', name), { stdio: 'inherit' })
+
+/** Starts calling, in turn, so many times a second, whatever the answers; a plain server beside it as often. */
+export async function startHonestCallers(url: string, calls: readonly HonestCall[], perSecond: number): Promise<HonestCallers> {
+  const plain = forked('plain-server.js')
+  const [plainPort] = (await once(plain, 'message')) as [number]
+  const child = forked('honest-callers.js')
+  const ended = Promise.all([once(child, 'exit'), once(plain, 'exit')])
+  child.send({ url, plainUrl: `http://127.0.0.1:${plainPort}`, calls, perSecond })
   return {
     async phase() {
       const told = once(child, 'message')
       child.send('phase')
-      const [{ milliseconds, statuses, lost }] = (await told) as [Seen]
-      milliseconds.sort((one, other) => one - other)
-      const at = (share: number) => milliseconds[Math.min(milliseconds.length - 1, Math.floor(milliseconds.length * share))] ?? 0
-      return { calls: milliseconds.length, p50Ms: at(0.5), p99Ms: at(0.99), statuses, lost }
+      const [{ milliseconds, plainMilliseconds, statuses, lost }] = (await told) as [Seen]
+      const at = (list: number[], share: number) =>
+        list.sort((one, other) => one - other)[Math.min(list.length - 1, Math.floor(list.length * share))] ?? 0
+      return {
+        calls: milliseconds.length,
+        p50Ms: at(milliseconds, 0.5),
+        p99Ms: at(milliseconds, 0.99),
+        plainP99Ms: at(plainMilliseconds, 0.99),
+        statuses,
+        lost,
+      }
     },
     async stop() {
       child.kill()
+      plain.kill()
       await ended
     },
   }

@@ -49,7 +49,7 @@ const conventions: Record<string, Variant> = {
   '1-lowercase-address': of('takes an address in capitals', () =>
     serves((path) => (path.includes('eligibility') ? path.toLowerCase() : path)),
   ),
-  '1-lowercase-question-id': of('takes a question ID in capitals', () =>
+  '1-lowercase-question-id': of('takes a question id in capitals', () =>
     serves((path) => (path.endsWith('signing-data') ? path.replace(/0x[0-9A-F]{64}/, lower) : path)),
   ),
   '1-slug-characters': of('takes a slug with an underscore', () => serves((path) => path.replace('Some_Slug', 'question-one'))),
@@ -162,10 +162,10 @@ const preparation: Record<string, Variant> = {
   '2.7-allowed-prices': contexts('allows 0.5 where the text does not', ({ price }) =>
     put(price, { allowed_values: [priceOf.p1, priceOf.p2, priceOf.p3] }),
   ),
-  '2.7-identifier-raw': contexts('tells the question ID as identifier', (data) => put(data.identifier, { raw: data.question_id })),
+  '2.7-identifier-raw': contexts('tells the question id as identifier', (data) => put(data.identifier, { raw: data.question_id })),
   '2.7-contracts': contexts('names another chain', ({ signing }) => put(signing, { chain_id: 137 })),
   '2.8-witness-types': contexts('leaves a member out of the witness', ({ signing }) => put(at(signing, 'types'), { Proposal: [] })),
-  '2.7-identifier-echoed': of('tells question IDs for slugs', () =>
+  '2.7-identifier-echoed': of('tells question ids for slugs', () =>
     tells(isContexts, (json) => {
       for (const one of listAt(json, 'results')) put(one, { identifier: at(one, 'signing_data', 'question_id') ?? at(one, 'identifier') })
     }),

@@ -19,7 +19,7 @@ import { type BatchParts, type Planned, type PlanOptions, planRows, savedFor, ty
 import { type Settled, type SettleOptions, settleGroup } from './settle.js'
 import { signGroup, type ToImport } from './signing.js'
 import { inGroups, type Spending } from './spending.js'
-import { fromJournal, notSent, unsentOf } from './told.js'
+import { candidateInJournal, fromJournal, notSent, unsentOf } from './told.js'
 
 export interface BatchOptions {
   /** From `checkBatch`: marks the attempts, so that `resume` finishes exactly this input. */
@@ -206,7 +206,9 @@ async function submitPlans(parts: Parts, plans: readonly Plan[], options: BatchO
     if (one.kind !== 'send') return { ...resultOf(parts, one), ...earlier }
     const found = byId.get(one.authorization.id)
     if (found === undefined) throw new Error('an item was left without an outcome')
-    return { row: one.row, ...found, ...earlier }
+    // Accepted is not deferred (contract §1): an earlier run's acknowledgement stands, whatever this sending met.
+    const known = found.outcome === 'deferred' ? candidateInJournal(one.authorization) : undefined
+    return { row: one.row, ...found, ...known, ...earlier }
   })
   return anew(parts, plans, await withRoundsOver(parts, results, run.planning.signal), options, run)
 }
@@ -327,7 +329,7 @@ export type RowSigned =
   | { readonly row: BatchRow; readonly error: ProposerError }
 
 /** As many are signed under one hold of the journal's lock and with its two syncs, where the contexts come quickly enough. */
-const signedAtOnce = 2 * limits.batchItems
+const signedAtOnce = 5 * limits.batchItems
 
 /**
  * `batch sign`: yields authorizations in input order, durable before they are yielded; an open one of equal intent gives its saved bytes.

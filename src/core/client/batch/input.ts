@@ -19,7 +19,7 @@ import {
 } from './rows.js'
 
 interface RowBase extends Place {
-  /** Question ID or slug. */
+  /** Question id or slug. */
   readonly identifier: string
   readonly clientRef?: string
 }
@@ -78,7 +78,7 @@ export interface BatchChecks {
   readonly hash: Hash
   /** Whose proposals the intents become; asked for where a row does not name one. */
   readonly proposer?: () => Promise<Address>
-  /** The question ID of an identifier, as far as it is known without asking. */
+  /** The question id of an identifier, as far as it is known without asking. */
   readonly questionOf: (identifier: string) => Hex | undefined
   /** Who holds the nonce that a row names for itself, for something else than the row wants (R6); default: nobody is known to. */
   readonly nonceHolder?: (row: IntentRow, questionId: Hex, proposer: Address) => string | undefined
@@ -155,7 +155,7 @@ async function signerOf(source: BatchSource, row: IntentRow, { proposer }: Batch
     row,
     'wrong_signer',
     `the row is for proposer ${row.proposer}, the account is ${own}`,
-    'choose the proposer’s own account with --account, one batch a proposer',
+    "choose the proposer's own account with --account, one batch a proposer",
   )
 }
 
@@ -283,7 +283,7 @@ function rowOf(value: Record<string, unknown>, place: Place, text: string | unde
     if (!intentFields.some((field) => field === name)) throw fault(`${short(name)} is not a field of a row`)
   }
   const { identifier, outcome: key, proposed_price: price, client_ref: clientRef, proposer } = value
-  if (typeof identifier !== 'string' || !isIdentifier(identifier)) throw fault('identifier is neither a question ID nor a slug')
+  if (typeof identifier !== 'string' || !isIdentifier(identifier)) throw fault('identifier is neither a question id nor a slug')
   const outcome = outcomeIn(key, price, fault)
   if (clientRef !== undefined && !ClientRef.safeParse(clientRef).success)
     throw fault('client_ref is not a text of at most 256 bytes without control characters')
@@ -304,12 +304,15 @@ function rowOf(value: Record<string, unknown>, place: Place, text: string | unde
   }
 }
 
+/** Of a value that is told in an error. */
+const longestShown = 40
+
 const OptionalOutcome = OutcomeKey.optional()
 
 function outcomeIn(key: unknown, price: unknown, fault: (detail: string) => UsageError): OutcomeKey {
   if (key === undefined && price === undefined) throw fault('outcome is missing (p1, p2 or p3; or proposed_price)')
   const outcome = OptionalOutcome.safeParse(key)
-  if (!outcome.success) throw fault('outcome is none of p1, p2, p3')
+  if (!outcome.success) throw fault(`outcome ${JSON.stringify(key)?.slice(0, longestShown)} is none of p1, p2, p3`)
   if (price === undefined) return outcome.data ?? 'p1'
   const priced = outcomeOf(String(price))
   if (priced === undefined) throw fault(`proposed_price is none of ${outcomeKeys.map((each) => priceOf[each]).join(', ')}`)

@@ -4,7 +4,7 @@ import type { Address, Chain, Hex, Signer } from '../../ports.js'
 import type { RoundRef } from '../../protocol/candidate.js'
 import { ConflictError, InterruptedError, type ProposerError, UnavailableError, UsageError } from '../../protocol/errors.js'
 import { fromBatchItem, identityOf } from '../../protocol/proposal.js'
-import type { RecoverPublicKey } from '../../protocol/signature.js'
+import type { RecoverLater } from '../../protocol/recovered.js'
 import { type WitnessRound, witnessRound } from '../../protocol/witness.js'
 import { type Authorization, closes, equalIntent, isOpen, type Offer, offersFor, openFor } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
@@ -16,7 +16,7 @@ import type { ContextResult, ContextSource, QuestionContext } from '../signing/c
 import { offerOpen } from '../signing/outside.js'
 import { checkTimeline, type RoundFacts, requestOf } from '../signing/prepare.js'
 import { type SettledEarlier, settleEarlier } from '../signing/settle.js'
-import { checkAsked, checkOutcome, contractsOf, type Trust, unpinnedSlug } from '../signing/trust.js'
+import { checkAsked, checkOutcome, contractsOf, isNamedByText, kindOf, type Trust, unpinnedSlug } from '../signing/trust.js'
 import type { BatchRow, IntentRow, ItemRow } from './input.js'
 
 export interface BatchParts {
@@ -39,8 +39,8 @@ export interface BatchParts {
   readonly headroomBasisPoints?: bigint
   /** For a signer that takes typed data: it is asked with the whole context. */
   readonly keepContexts?: boolean
-  /** How our own signatures are checked; `newRecovery` for many of one key. */
-  readonly recover?: RecoverPublicKey
+  /** How our own signatures are checked; `newRecovery` for many of one key. Asked for a whole group at once. */
+  readonly recover?: RecoverLater
   readonly note?: (text: string) => void
 }
 
@@ -285,7 +285,11 @@ function toSign(
     const { price } = checkOutcome(trust, context, intent.outcome)
     checkTimeline(context, view)
     const contracts = contractsOf(trust)
-    const request = requestOf(context)
+    const request = {
+      ...requestOf(context),
+      // Hashed when the source checked the context.
+      ...(isNamedByText(kindOf(trust, context.request.requester)) ? { ancillaryHash: context.question_id as Hex } : {}),
+    }
     const witness = witnessRound(domainOf(contracts), request, context.bond.token as Hex)
     const ref = roundRef(contracts, context.question_id as Hex, request, witness.ancillaryHash)
     const { question_id, bond, signing, source } = context

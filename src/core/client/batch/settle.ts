@@ -4,7 +4,7 @@ import { type Authorization, isUnsettled } from '../journal/authorizations.js'
 import { answerError, type Unaccepted } from '../sending/answer.js'
 import { attempt, type SubmitAnswer, type SubmitParts } from '../sending/attempt.js'
 import { isAborted, newPatience } from '../sending/retry.js'
-import { conflict, deferredOutcome, type OutOfBand, stopped, unknownOutcome } from '../sending/sending.js'
+import { conflict, deferredOutcome, leavesUnknown, type OutOfBand, stopped, unknownOutcome } from '../sending/sending.js'
 import { attemptBatch, itemsThatFit } from './attempt.js'
 
 /** How an item ended. Everything but `accepted` and `replayed` carries an error; those do where another gateway holds the candidate. */
@@ -146,7 +146,7 @@ function take(one: Sending, answer: SubmitAnswer): void {
   if (one.last === undefined || answer.code !== 'not_sent') one.last = answer
   if (answer.kind === 'reconcile')
     one.result = { outcome: 'rejected', statusCode: 409, authorization, error: conflict(authorization, answer) }
-  else if (answer.kind === 'uncertain') one.uncertain = true
+  else if (answer.kind === 'uncertain') one.uncertain ||= leavesUnknown(authorization, answer)
   else if (answer.kind === 'refused') {
     one.result = one.uncertain
       ? { authorization, ...unknown(authorization, answer) }

@@ -1,6 +1,6 @@
 /**
- * Signatures in groups (R6, R8): nonces of the whole group durable in one append, then the signatures, then all of them durable in
- * another, under one hold of the journal's lock. What single signing checks is checked for every item.
+ * Signatures in groups (R6, R8): nonces of many items durable in one append, then their signatures, then all of these durable in
+ * another, a whole group under one hold of the journal's lock. What single signing checks is checked for every item.
  */
 import type { Address, Hex, Signer } from '../../ports.js'
 import { ProposerError, StorageError, UsageError } from '../../protocol/errors.js'
@@ -13,7 +13,7 @@ import { newMisplaced } from '../sending/payload.js'
 import { byRound, signInRound } from '../signing/authorize.js'
 import { chainNow, onChain, type QuestionContext } from '../signing/context.js'
 import { offerOpen } from '../signing/outside.js'
-import { checkTerms, checkTimeline, type RoundFacts } from '../signing/prepare.js'
+import { checkTerms, checkTimeline, cutNotes, type RoundFacts } from '../signing/prepare.js'
 import { checkedSignature, type Draft, draftOf, newAuthorization, reasonOf, signedOf } from '../signing/signing.js'
 import { pinnedHeads, spentNonces } from '../wallet/funds.js'
 import { type BatchParts, importable, type Planned, type ToSign } from './plan.js'
@@ -29,6 +29,9 @@ type Made =
   | { readonly kind: 'failed'; readonly error: ProposerError }
   | { readonly kind: 'record'; readonly signed: Signed }
   | { readonly kind: 'draft'; readonly draft: Draft; readonly reserving: readonly JournalEntry[] }
+
+/** So many of a group are reserved, signed and journaled together, while the next so many are made ready. */
+const signedInOneGo = 100
 
 /**
  * Signs and imports a group, in order; each failure is its item's own (UsageError as `prepare` has them, ConflictError
@@ -46,8 +49,33 @@ export async function signGroup(parts: BatchParts, spending: Spending, group: re
   return journal.exclusive(async (view) => {
     const held = new Set<string>()
     const nonces = new Set<string>()
+    const signings: Promise<readonly Signing[]>[] = []
+    let hasFailed = false
+    try {
+      for (let at = 0; at < group.length && !hasFailed; at += signedInOneGo) {
+        const reserved = await reserve(group.slice(at, at + signedInOneGo), view, { held, nonces })
+        // Another thread may be at these while the next are made ready.
+        const signing = signAndJournal(reserved)
+        signing.catch(() => {
+          hasFailed = true
+        })
+        signings.push(signing)
+      }
+    } finally {
+      // Nothing goes on without the lock.
+      await Promise.allSettled(signings)
+    }
+    return (await Promise.all(signings)).flat()
+  })
+
+  /** What there is of each item before a signature: nonces of drafts are durable. */
+  async function reserve(
+    some: readonly (ToSign | ToImport)[],
+    view: JournalView,
+    { held, nonces }: { readonly held: Set<string>; readonly nonces: Set<string> },
+  ): Promise<readonly Made[]> {
     const made: Made[] = []
-    for (const one of group) {
+    for (const one of some) {
       const question =
         one.kind === 'import' ? `${one.questionId} ${one.row.item.proposer}` : `${one.context.question_id} ${one.intent.proposer}`
       const asMade: Made = held.has(question)
@@ -63,10 +91,17 @@ export async function signGroup(parts: BatchParts, spending: Spending, group: re
     const reserved = await withoutSpent(parts, made)
     const reserving = reserved.flatMap((one) => (one.kind === 'draft' ? one.reserving : []))
     if (reserving.length > 0) await journal.append(reserving)
+    return reserved
+  }
+
+  async function signAndJournal(reserved: readonly Made[]): Promise<readonly Signing[]> {
     const results: Signing[] = []
     const entries: JournalEntry[] = []
-    for (const one of reserved) {
-      const signing = one.kind === 'draft' && signer !== undefined ? await signDraft(one.draft, signer) : one
+    const signed = await Promise.all(
+      reserved.map((one) => (one.kind === 'draft' && signer !== undefined ? signDraft(one.draft, signer) : one)),
+    )
+    for (const [index, one] of reserved.entries()) {
+      const signing = signed[index] ?? one
       if (signing.kind === 'record') entries.push({ kind: 'signed', data: signing.signed })
       if (one.kind === 'draft' && signing.kind === 'failed')
         entries.push({ kind: 'abandoned', data: { id: one.draft.id, reason: reasonOf(signing.error) } })
@@ -74,7 +109,7 @@ export async function signGroup(parts: BatchParts, spending: Spending, group: re
     }
     if (entries.length > 0) await journal.append(entries)
     return results
-  })
+  }
 
   async function make(one: ToSign | ToImport, view: JournalView, signer: Signer | undefined, nowSeconds: number): Promise<Made> {
     if (one.kind === 'import') return importOf(parts, one, view)
@@ -86,7 +121,9 @@ export async function signGroup(parts: BatchParts, spending: Spending, group: re
     if (same.kind === 'reuse') return { kind: 'known', authorization: same.authorization }
     if (same.kind === 'resume') throw offerOpen(same.offer)
     checkTimeline(context, view)
-    const { amountRaw, deadlineSeconds } = checkTerms(intent, context, nowSeconds)
+    const checked = checkTerms(intent, context, nowSeconds)
+    const { amountRaw, deadlineSeconds } = checked
+    for (const note of cutNotes(intent, checked)) parts.note?.(note)
     await spending.take(context.bond.token as Address, intent.proposer, amountRaw)
     const nonce = intent.nonce ?? parts.journal.nextNonce()
     const terms = { price, amount: String(amountRaw), nonce: String(nonce), deadline: String(deadlineSeconds) }
@@ -208,7 +245,7 @@ async function journaled({ journal }: BatchParts, made: Made): Promise<Made> {
 
 const wrongSigner = (signer: Signer | undefined, proposer: Address) =>
   new UsageError('wrong_signer', `the key is for ${signer?.address ?? 'nobody'}, the proposer is ${proposer}`, {
-    hint: 'choose the proposer’s own account with --account',
+    hint: "choose the proposer's own account with --account",
   })
 
 /** `checkBatch` has refused such an input; this holds R6 for every other caller. */

@@ -14,6 +14,9 @@ export interface SpendingLimits {
   readonly fit: boolean
 }
 
+/** Raw units by token. */
+export type Totals = ReadonlyMap<string, bigint>
+
 /** Keeps the account of one run. */
 export interface Spending {
   readonly limits: SpendingLimits
@@ -77,18 +80,19 @@ const allowanceNote = ({ trust }: BatchParts, { allowanceRaw, owner, token }: Fu
 /**
  * Before anything is signed: whether the sum of what has to be signed fits the limit and the wallet; UsageError `over_max_spend`,
  * `insufficient_funds` (exit 2). Looks at every row, so it is asked only where there is a limit, or a chain, which costs no budget; and
- * not with `fit`, where each row is judged as it comes.
+ * not with `fit`, where each row is judged as it comes. The sums, where it looked.
  */
 export async function checkSpending(
   parts: BatchParts,
   rows: AsyncIterable<readonly BatchRow[]>,
   limits: SpendingLimits,
   signal?: AbortSignal,
-): Promise<void> {
-  if (limits.fit || (limits.maxSpendRaw === undefined && parts.chain === undefined)) return
+): Promise<Totals> {
+  if (limits.fit || (limits.maxSpendRaw === undefined && parts.chain === undefined)) return new Map()
   const nowSeconds =
     parts.chain === undefined ? parts.ports.clock.nowMs() / 1_000 : await chainNow(parts.chain, parts.trust, parts.ports.clock)
   const neededRaw = new Map<string, { owner: Address; token: Address; raw: bigint }>()
+  const totals = new Map<string, bigint>()
   let totalRaw = 0n
   for await (const some of inGroups(rows, groupRows)) {
     for (const plan of await planRows(parts, some, { look: true, ...(signal === undefined ? {} : { signal }) })) {
@@ -97,15 +101,17 @@ export async function checkSpending(
       const [owner, token] = [plan.intent.proposer, plan.context.bond.token as Address]
       const before = neededRaw.get(`${owner} ${token}`)?.raw ?? 0n
       neededRaw.set(`${owner} ${token}`, { owner, token, raw: before + raw })
+      if (raw > 0n) totals.set(token, (totals.get(token) ?? 0n) + raw)
       totalRaw += raw
     }
   }
   if (limits.maxSpendRaw !== undefined && totalRaw > limits.maxSpendRaw) throw overSpend(limits, totalRaw)
-  if (parts.chain === undefined) return
+  if (parts.chain === undefined) return totals
   for (const { owner, token, raw } of neededRaw.values()) {
     const { freeRaw } = await fundsOf(parts.chain, parts.trust, await parts.journal.load(), owner, token)
     if (raw > freeRaw) throw insufficient(limits, owner, token, raw, freeRaw)
   }
+  return totals
 }
 
 /** What a row will be signed for; what cannot be signed counts nothing and is told when its turn comes. */

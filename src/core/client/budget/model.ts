@@ -137,11 +137,17 @@ export function shiftTimes(state: BudgetState, deltaMs: number, nowMs: number): 
   }
 }
 
+/**
+ * A state written in the future means that the clock was set back: then it was written just now, for all that is known. It must be kept as
+ * such, because seen again later it would have been written just then.
+ */
+export const notInFuture = (state: BudgetState, nowMs: number): BudgetState =>
+  state.writtenMs > nowMs + jumpMs ? shiftTimes(state, nowMs - state.writtenMs, nowMs) : state
+
 /** The state as of now: what is over has ended, and what cannot be so is forgotten. */
 export function stateAt(given: BudgetState, nowMs: number): BudgetState {
   const { windowMs } = given
-  // Written in the future: the clock was set back. Then it was written just now, for all that is known.
-  const state = given.writtenMs > nowMs + jumpMs ? shiftTimes(given, nowMs - given.writtenMs, nowMs) : given
+  const state = notInFuture(given, nowMs)
   let { views, settledItems, endedMs } = state
   const over = state.calls.filter((call) => call.expiresMs <= nowMs)
   for (const call of over) {

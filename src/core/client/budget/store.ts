@@ -7,7 +7,7 @@ import type { Clock, Files, Hash, Random } from '../../ports.js'
 import { hexOf, joinPath, writeAll } from '../../storage/durable.js'
 import { errorCode } from '../../storage/failures.js'
 import type { BudgetDefaults } from './model.js'
-import { BudgetState, shiftTimes, unknownBudget } from './model.js'
+import { BudgetState, notInFuture, shiftTimes, unknownBudget } from './model.js'
 
 export interface BudgetPorts {
   readonly clock: Clock
@@ -110,7 +110,7 @@ export function openBudgetStore(
       // Whichever process sees a jump first moves what all of them share; the sum tells the others what has been moved already.
       const left = jumped === undefined || known === undefined ? 0 : jumped - (before.shiftedMs - known)
       const moved = Math.abs(left) > jumpMs ? shiftTimes(before, left, nowMs) : before
-      const { state, result } = change(moved, nowMs)
+      const { state, result } = change(notInFuture(moved, nowMs), nowMs)
       if (state === before) {
         if (jumped !== undefined) shiftedMs = before.shiftedMs
         return result

@@ -188,12 +188,13 @@ export function roomOf(view: WindowView, nowMs: number, windowMs: number): numbe
  * window; what is not taken by then is given back bit by bit.
  */
 function keptBack(view: WindowView, nowMs: number, windowMs: number): number {
-  const { foreignItems, foreignBeforeItems, limitItems } = view
-  const seenItems = Math.max(foreignItems, foreignBeforeItems)
-  if (seenItems === 0) return 0
   const leftMs = view.endsByMs === null ? windowMs : Math.min(windowMs, Math.max(0, view.endsByMs - nowMs))
-  const expectedItems = Math.max(foreignBeforeItems, Math.floor(limitItems / 4))
-  return Math.ceil(Math.max(0, expectedItems - foreignItems) * Math.min(1, (2 * leftMs) / windowMs))
+  return Math.ceil(wholeShare(view) * Math.min(1, (2 * leftMs) / windowMs))
+}
+
+function wholeShare({ foreignItems, foreignBeforeItems, limitItems }: WindowView): number {
+  if (foreignItems === 0 && foreignBeforeItems === 0) return 0
+  return Math.max(0, Math.max(foreignBeforeItems, Math.floor(limitItems / 4)) - foreignItems)
 }
 
 /**
@@ -204,10 +205,11 @@ export function fitsAtMs(view: WindowView, items: number, nowMs: number, windowM
   if (endMs === null) return null
   const overMs = endMs + marginMs(windowMs)
   const spareItems = view.limitItems - view.upperItems - items
-  const keptItems = keptBack(view, nowMs, windowMs)
-  if (spareItems < 0 || keptItems <= spareItems) return overMs
-  // Only the share of others is in the way, and it fades with what is left of the window.
-  return Math.min(overMs, Math.max(nowMs + 1, endMs - (Math.max(0, endMs - nowMs) * spareItems) / keptItems))
+  const shareItems = wholeShare(view)
+  // While no call has opened the window for sure, the share of others stays whole.
+  if (spareItems < 0 || shareItems <= spareItems || view.endsByMs === null) return overMs
+  // Only that share is in the way. This is `keptBack` solved for the time: any earlier and the caller would ask again and again.
+  return Math.min(overMs, Math.max(nowMs + 1, Math.ceil(view.endsByMs - (windowMs * spareItems) / (2 * shareItems))))
 }
 
 /** Between which two instants the window of an answer ends: it was made between sending and receiving, its seconds are rounded up. */

@@ -123,7 +123,7 @@ export const batchRules: readonly Rule[] = [
     expectThat(told.join() === '0,0,2', seen, 'summary is not accepted 0, replayed 0, rejected 2')
     return '0, 0, 2'
   }),
-  rule('4.2.6-unknown-candidate', '§4.2 rule 6', 'read', 'unknown candidate IDs give a per-item 404', async (bench) => {
+  rule('4.2.6-unknown-candidate', '§4.2 rule 6', 'read', 'unknown candidate ids give a per-item 404', async (bench) => {
     const seen = await statuses(bench, randomIds(bench, 1), 'a random candidate id')
     expectStatus(seen, 200)
     expectThat(at(seen.json, 'results', 0, 'status_code') === 404, seen, 'the item is not a 404')

@@ -1,7 +1,7 @@
 /** Rules of §8 that show only where the budget is overrun; they come last, and what they spend is waited out. */
-import { maxRetryAfterMs } from '../sending/answer.js'
+import { maxRetryAfterMs, rateLimitOf } from '../sending/answer.js'
 import type { Bench } from './bench.js'
-import { rateLimitIn, retryMs } from './probe.js'
+import { retryMs } from './probe.js'
 import { came, expectStatus, expectThat, Fault, NotSeen, once, type Rule, rule, type Seen } from './rule.js'
 
 const itemsInCall = 100
@@ -44,7 +44,7 @@ function overrun(bench: Bench): Promise<Overrun> {
 async function spend(bench: Bench): Promise<Overrun> {
   if (bench.isLocal === true) throw new NotSeen('in process nothing is charged')
   const { batch, single, probe } = calls(bench)
-  let before = rateLimitIn((await probe.send(single)).headers)
+  let before = rateLimitOf((await probe.send(single)).headers)
   for (let call = 0; call < callsAtMost; call++) {
     // Room for one item must be left, or the call after the refusal tells nothing.
     const count = before !== undefined && before.remaining > 0 && before.remaining % itemsInCall === 0 ? itemsInCall - 1 : itemsInCall
@@ -55,7 +55,7 @@ async function spend(bench: Bench): Promise<Overrun> {
       return { refused: seen, after, hadRoom, waitMs: retryMs(seen, bench.ports.clock) }
     }
     if (seen.status !== 200) throw new NotSeen(`${seen.sent} was answered ${came(seen)}`)
-    before = rateLimitIn(seen.headers)
+    before = rateLimitOf(seen.headers)
   }
   throw new Fault(`sent ${callsAtMost} calls of about ${itemsInCall} items at once; none came 429`)
 }
@@ -84,9 +84,9 @@ async function spent(bench: Bench): Promise<Overrun> {
 async function charged(bench: Bench, call: Parameters<Bench['probe']['send']>[0]): Promise<{ seen: Seen; items: number }> {
   const { single, probe } = calls(bench)
   for (let tried = 0; tried < 3; tried++) {
-    const before = rateLimitIn((await probe.send(single)).headers)
+    const before = rateLimitOf((await probe.send(single)).headers)
     const seen = await probe.send(call)
-    const after = rateLimitIn(seen.headers)
+    const after = rateLimitOf(seen.headers)
     if (before === undefined || after === undefined)
       throw new NotSeen('the answers carry no RateLimit headers, which the spec does not ask for')
     // A window that has ended in between tells nothing.
@@ -131,7 +131,7 @@ export const overrunRules: readonly Rule[] = [
     const { refused, after, waitMs } = await spent(bench)
     const { clock } = bench.ports
     // Where nothing is told the window of §8 is waited out, so that the run leaves none overrun.
-    const resetMs = (rateLimitIn(refused.headers)?.resetSeconds ?? 60) * 1_000
+    const resetMs = (rateLimitOf(refused.headers)?.resetSeconds ?? 60) * 1_000
     const toldMs = Math.max(waitMs ?? resetMs, after.status === 429 ? (retryMs(after, clock) ?? 0) : 0, 1_000)
     if (toldMs > maxRetryAfterMs) throw new NotSeen(`${refused.sent} was told to wait ${toldMs / 1_000} s`)
     await clock.sleep(toldMs, bench.signal)

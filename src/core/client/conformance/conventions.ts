@@ -46,11 +46,11 @@ export const conventionRules: readonly Rule[] = [
     const path = `/v1/proposals/eligibility/${upper(stranger)}`
     return expectStatus(await probe.send({ method: 'GET', path, wrong: 'an address in capitals' }), ...notServed)
   }),
-  rule('1-lowercase-question-id', '§1', 'read', 'question IDs are canonical lowercase', async (bench) => {
+  rule('1-lowercase-question-id', '§1', 'read', 'question ids are canonical lowercase', async (bench) => {
     const { question_id } = await bench.context()
     const path = `/v1/proposals/${upper(question_id)}/signing-data`
     return expectStatus(
-      await bench.probe.send({ method: 'POST', path, body: await bench.proposal(), wrong: 'a question ID in capitals' }),
+      await bench.probe.send({ method: 'POST', path, body: await bench.proposal(), wrong: 'a question id in capitals' }),
       ...notServed,
     )
   }),
@@ -65,7 +65,7 @@ export const conventionRules: readonly Rule[] = [
       ...notServed,
     ),
   ),
-  rule('1-slug-identifies', '§1', 'read', 'identifier is a question ID or a market slug', async (bench) => {
+  rule('1-slug-identifies', '§1', 'read', 'identifier is a question id or a market slug', async (bench) => {
     const { slug, question_id } = await bench.context()
     if (slug === undefined) throw new NotSeen('no slug is pinned for the first open question')
     const seen = await bench.probe.send({ method: 'POST', path: `/v1/proposals/${slug}/signing-data`, body: await bench.proposal() })
@@ -115,7 +115,7 @@ export const conventionRules: readonly Rule[] = [
   }),
   rule('7-unknown-question', '§7', 'read', '404: unknown question', async (bench) => {
     const path = `/v1/proposals/${bench.stranger}${'0'.repeat(24)}/signing-data`
-    return expectStatus(await bench.probe.send({ method: 'POST', path, body: await bench.proposal(), wrong: 'a random question ID' }), 404)
+    return expectStatus(await bench.probe.send({ method: 'POST', path, body: await bench.proposal(), wrong: 'a random question id' }), 404)
   }),
   rule('7-unknown-route', '§7', 'read', '404: unknown route', async ({ probe }) =>
     expectStatus(await probe.send({ method: 'GET', path: '/v1/conformance-no-such-route' }), 404),

@@ -175,10 +175,10 @@ export const contextRules: readonly Rule[] = [
     }
     return told.join(', ')
   }),
-  rule('2.7-identifier-raw', '§2.7', 'read', 'identifier.raw is the oracle identifier, distinct from the question ID', async (bench) => {
+  rule('2.7-identifier-raw', '§2.7', 'read', 'identifier.raw is the oracle identifier, distinct from the question id', async (bench) => {
     const { seen, data } = await item(bench)
     const raw = at(data, 'identifier', 'raw')
-    expectThat(raw !== at(data, 'question_id'), seen, 'identifier.raw is the question ID')
+    expectThat(raw !== at(data, 'question_id'), seen, 'identifier.raw is the question id')
     expectThat(raw === at(data, 'request', 'identifier', 'raw'), seen, 'identifier.raw is not that of the request')
     return 'distinct'
   }),

@@ -6,7 +6,7 @@ import { type Clock, type Fetch, TransportError } from '../../ports.js'
 import { UnavailableError } from '../../protocol/errors.js'
 import type { Outcome } from '../budget/model.js'
 import type { Planner } from '../budget/planner.js'
-import { maxRetryAfterMs, type RateLimit, retryHintMs } from '../sending/answer.js'
+import { maxRetryAfterMs, rateLimitOf, retryHintMs } from '../sending/answer.js'
 import { at, came, NotSeen, type Seen } from './rule.js'
 
 export interface Call {
@@ -58,15 +58,6 @@ const capBytes = 4 * 1024 * 1024
 const tries = 10
 const shortestPauseMs = 1_000
 
-/** The tighter window as an answer tells it, where it does. */
-export function rateLimitIn(headers: Headers): RateLimit | undefined {
-  const [limit, remaining, resetSeconds] = ['ratelimit-limit', 'ratelimit-remaining', 'ratelimit-reset'].map((name) => {
-    const text = headers.get(name) ?? ''
-    return /^\d{1,9}$/.test(text) ? Number(text) : undefined
-  })
-  return limit === undefined || remaining === undefined || resetSeconds === undefined ? undefined : { limit, remaining, resetSeconds }
-}
-
 /** Milliseconds that a 429 or 503 asks for, by header or detail (§7). */
 export function retryMs(seen: Seen, clock: Pick<Clock, 'nowMs'>): number | undefined {
   const detail = at(seen.json, 'error', 'detail')
@@ -76,7 +67,7 @@ export function retryMs(seen: Seen, clock: Pick<Clock, 'nowMs'>): number | undef
 /** What an answer tells the planner. */
 export function outcomeOf(seen: Seen, clock: Pick<Clock, 'nowMs'>): Outcome {
   const refused = seen.status === 429
-  return { answered: true, refused, rateLimit: rateLimitIn(seen.headers), retryAfterMs: refused ? retryMs(seen, clock) : undefined }
+  return { answered: true, refused, rateLimit: rateLimitOf(seen.headers), retryAfterMs: refused ? retryMs(seen, clock) : undefined }
 }
 
 /** A probe of one gateway. */

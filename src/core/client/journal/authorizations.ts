@@ -117,8 +117,8 @@ export interface Fold {
   byQuestion(questionId: string): readonly Authorization[]
   /** Typed data given out that has neither come back signed nor been abandoned, oldest first. */
   offers(): readonly Offer[]
-  /** `<proposer> <decimal nonce>` of every nonce that some run reserved or signed (R6). */
-  readonly nonces: ReadonlySet<string>
+  /** Whether some run has reserved or signed the nonce (decimal) for this proposer (R6). */
+  isReserved(proposer: string, nonce: string): boolean
 }
 
 /** An empty fold. Records of one run must come in order; runs may come in any. */
@@ -126,7 +126,8 @@ export function newFold(): Fold {
   const drafts = new Map<string, Draft>()
   const questions = new Map<string, Draft[]>()
   const offered = new Set<Draft>()
-  const nonces = new Set<string>()
+  /** By proposer: one key of both would have to be made, and kept, for every row of a batch. */
+  const nonces = new Map<string, Set<string>>()
   const ends = new Map<string, AttemptEnd>()
   const draft = (id: string) => {
     const known = drafts.get(id)
@@ -134,6 +135,11 @@ export function newFold(): Fold {
     const made: Draft = { id, attempts: [], terminals: [] }
     drafts.set(id, made)
     return made
+  }
+  const reserve = ({ proposer, nonce }: { readonly proposer: string; readonly nonce: string }) => {
+    const known = nonces.get(proposer)
+    if (known === undefined) nonces.set(proposer, new Set([nonce]))
+    else known.add(nonce)
   }
   const pending = () =>
     [...offered].flatMap((one) =>
@@ -157,15 +163,15 @@ export function newFold(): Fold {
     return found.sort((a, b) => a.signedAtMs - b.signedAtMs || (a.id < b.id ? -1 : 1))
   }
   return {
-    nonces,
+    isReserved: (proposer, nonce) => nonces.get(proposer)?.has(nonce) === true,
     add({ kind, data, timeMs }) {
       switch (kind) {
         case 'nonce.reserved':
-          nonces.add(`${data.proposer} ${data.nonce}`)
+          reserve(data)
           return
         case 'signed': {
           const target = draft(data.id)
-          nonces.add(`${data.terms.proposer} ${data.terms.nonce}`)
+          reserve(data.terms)
           // A run that sends another run's bytes copies the record first: the first copy read is as good as any.
           if (target.signed === undefined) {
             target.signed = data
@@ -179,7 +185,7 @@ export function newFold(): Fold {
         }
         case 'offered': {
           const target = draft(data.id)
-          nonces.add(`${data.terms.proposer} ${data.terms.nonce}`)
+          reserve(data.terms)
           target.offered = data
           offered.add(target)
           return

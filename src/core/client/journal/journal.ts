@@ -5,14 +5,11 @@
  */
 import type { Clock, Files, Hash, Liveness, Random } from '../../ports.js'
 import { ProposerError, StorageError } from '../../protocol/errors.js'
-import { ruleTexts } from '../../protocol/history/events.js'
-import { createHistory } from '../../protocol/history/history.js'
 import { hexOf, joinPath } from '../../storage/durable.js'
 import { errorCode } from '../../storage/failures.js'
 import { acquireLock, type Lock } from '../../storage/lock.js'
 import { openLog, type RecordLog } from '../../storage/log.js'
 import type { Authorization, Offer } from './authorizations.js'
-import { createJournalFacts } from './history.js'
 import { createNonces } from './nonces.js'
 import type { JournalEntry } from './records.js'
 import { isJournalKind, type JournalRecord } from './records.js'
@@ -135,12 +132,7 @@ async function waitForLock(ports: JournalPorts, folder: string, waitMs: number):
   const untilMs = ports.clock.monotonicMs() + waitMs
   for (;;) {
     try {
-      return await onDisk(async () => {
-        const lock = await acquireLock(ports, folder, 'journal')
-        // A power cut that kept the mark of release and lost the lock itself would leave a number that reads as free while it is held.
-        await ports.files.syncDir(folder)
-        return lock
-      })
+      return await onDisk(() => acquireLock(ports, folder, 'journal'))
     } catch (error) {
       const busy = error instanceof StorageError && error.code === 'store_locked'
       if (!busy || ports.clock.monotonicMs() >= untilMs) throw error
@@ -183,6 +175,11 @@ const journalRules = ['R4', 'R6', 'R7', 'R8'] as const
  */
 export function verifyJournal(ports: Pick<JournalPorts, 'files' | 'hash'>, home: string): Promise<JournalProof> {
   return onDisk(async () => {
+    const [{ ruleTexts }, { createHistory }, { createJournalFacts }] = await Promise.all([
+      import('../../protocol/history/events.js'),
+      import('../../protocol/history/history.js'),
+      import('./history.js'),
+    ])
     const folder = joinPath(home, 'journal')
     const tokens = await listRuns(ports.files, folder)
     const records: JournalRecord[][] = []

@@ -1,160 +1,191 @@
 /**
- * Records of the client's journal (robustness §2, Journal). Signatures are in `signed.body` only; they leave by explicit reveal (R5).
+ * Records of the client's journal (robustness §2, Journal): what is appended, what is read back, and their shapes. Signatures are in
+ * `signed.body` only; they leave by explicit reveal (R5). Read without zod: every `sign` reads what earlier runs have written.
  */
-import { z } from 'zod'
 import { StorageError } from '../../protocol/errors.js'
-import { TypedData } from '../../protocol/schema-signing.js'
-import { Address, Bytes32, Uint256, Uuid } from '../../protocol/schema-words.js'
-
-/** `<12 hex of the run>-<number>`: short, stable, ours. */
-export const JournalId = z.string().regex(/^[0-9a-f]{12}-[1-9]\d{0,8}$/)
-
-/** What an attempt can have done (robustness §6): see `classify`. */
-export const AttemptClass = z.enum(['accepted', 'refused', 'deferred', 'reconcile', 'uncertain'])
-export type AttemptClass = z.infer<typeof AttemptClass>
+import {
+  flag,
+  integer,
+  list,
+  maybe,
+  members,
+  number,
+  oneOf,
+  orNull,
+  type Read,
+  type ReadBy,
+  record,
+  ShapeError,
+  text,
+} from '../../protocol/plain.js'
+import { isAddress, isBytes, isBytes32, isUint256, isUuid } from '../../protocol/words.js'
 
 /** What only a chain can tell of an authorization before it is signed (robustness §6). */
 export const chainChecks = ['round', 'bond', 'nonce', 'balance', 'allowance'] as const
-const Unchecked = z.array(z.enum(chainChecks))
 export type ChainCheck = (typeof chainChecks)[number]
 
 /** What no chain had confirmed when this was signed or given out; a record that does not say counts as all of it. */
 export const uncheckedOf = (record: { readonly unchecked?: readonly ChainCheck[] | undefined }): readonly ChainCheck[] =>
   record.unchecked ?? chainChecks
 
-const Form = z.enum(['single', 'batch'])
-export type Form = z.infer<typeof Form>
+const [address, bytes, bytes32, uint256, uuid] = [text(isAddress), text(isBytes), text(isBytes32), text(isUint256), text(isUuid)]
 
-const Terms = z.object({ proposer: Address, price: Uint256, amount: Uint256, nonce: Uint256, deadline: Uint256 })
+/** `<12 hex of the run>-<number>`: short, stable, ours. */
+const journalId = text((id) => /^[0-9a-f]{12}-[1-9]\d{0,8}$/.test(id))
+
+/** What an attempt can have done (robustness §6): see `classify`. */
+const attemptClass = oneOf('accepted', 'refused', 'deferred', 'reconcile', 'uncertain')
+export type AttemptClass = ReadBy<typeof attemptClass>
+
+const unchecked = maybe(list(oneOf(...chainChecks)))
+
+const form = oneOf('single', 'batch')
+export type Form = ReadBy<typeof form>
+
+const terms = members({ proposer: address, price: uint256, amount: uint256, nonce: uint256, deadline: uint256 })
+
+/** As the schema TypedData of the wire. */
+const typedData = members({
+  domain: members({ name: oneOf('Permit2'), chainId: uint256, verifyingContract: address }),
+  types: record(list(members({ name: text(), type: text() }))),
+  primaryType: oneOf('PermitWitnessTransferFrom'),
+  message: members({
+    permitted: members({ token: address, amount: uint256 }),
+    spender: address,
+    nonce: uint256,
+    deadline: uint256,
+    witness: members({
+      oracle: address,
+      requester: address,
+      identifier: bytes32,
+      timestamp: uint256,
+      ancillaryData: bytes,
+      proposedPrice: uint256,
+      maxPayment: uint256,
+    }),
+  }),
+})
 
 /** What was wanted, before anything is signed. `supersedes` is an override of R8. */
-const Intent = z.object({ id: JournalId, identifier: z.string(), questionId: Bytes32, terms: Terms, supersedes: JournalId.optional() })
-export type Intent = z.infer<typeof Intent>
+const intent = members({ id: journalId, identifier: text(), questionId: bytes32, terms, supersedes: maybe(journalId) })
 
 /** A Permit2 nonce taken for good (R6), a decimal string. */
-const NonceReserved = z.object({ id: JournalId, proposer: Address, nonce: Uint256 })
-export type NonceReserved = z.infer<typeof NonceReserved>
+const nonceReserved = members({ id: journalId, proposer: address, nonce: uint256 })
 
 /**
  * Typed data that was given to a wallet outside (robustness §2, Journal): whoever holds it may sign, so it keeps its nonce and its
  * question until its signature is here, it is abandoned, or it can no longer execute. Everything of a `signed` but the bytes.
  */
-const Offered = z.object({
-  id: JournalId,
-  identifier: z.string(),
-  questionId: Bytes32,
-  chainId: z.int().min(1),
-  timestamp: Uint256,
-  round: z.string(),
-  digest: Bytes32,
-  token: Address,
-  spender: Address,
-  clientRef: z.string().optional(),
-  terms: Terms,
-  typedData: TypedData,
-  offeredAtMs: z.number(),
-  supersedes: JournalId.optional(),
-  unchecked: Unchecked.optional(),
+const offered = members({
+  id: journalId,
+  identifier: text(),
+  questionId: bytes32,
+  chainId: integer(1),
+  timestamp: uint256,
+  round: text(),
+  digest: bytes32,
+  token: address,
+  spender: address,
+  clientRef: maybe(text()),
+  terms,
+  typedData,
+  offeredAtMs: number,
+  supersedes: maybe(journalId),
+  unchecked,
 })
-export type Offered = z.infer<typeof Offered>
+export type Offered = ReadBy<typeof offered>
 
 /** The bytes that may be sent, exactly. `round` and `digest` are absent where a payload was signed elsewhere. */
-const Signed = z.object({
-  id: JournalId,
-  identifier: z.string(),
-  questionId: Bytes32,
-  chainId: z.int().min(1),
+const signed = members({
+  id: journalId,
+  identifier: text(),
+  questionId: bytes32,
+  chainId: integer(1),
   /** Timestamp of the round that the witness names; decimal string of Unix seconds. */
-  timestamp: Uint256.optional(),
+  timestamp: maybe(uint256),
   /** Key of the round (R3). */
-  round: z.string().optional(),
-  digest: Bytes32.optional(),
-  token: Address.optional(),
-  spender: Address.optional(),
-  clientRef: z.string().optional(),
-  terms: Terms,
+  round: maybe(text()),
+  digest: maybe(bytes32),
+  token: maybe(address),
+  spender: maybe(address),
+  clientRef: maybe(text()),
+  terms,
   /** Payload identity (R22). */
-  identity: z.string(),
-  form: Form,
+  identity: text(),
+  form,
   /** Request body of the single route, or the item of a batch. */
-  body: z.string(),
-  sha256: z.string(),
-  signedAtMs: z.number(),
-  supersedes: JournalId.optional(),
-  unchecked: Unchecked.optional(),
+  body: text(),
+  sha256: text(),
+  signedAtMs: number,
+  supersedes: maybe(journalId),
+  unchecked,
 })
-export type Signed = z.infer<typeof Signed>
+export type Signed = ReadBy<typeof signed>
 
 /** Durable before connect (R4). `origin`: `local:<store id>` or the origin of the base URL. `body` only where it is not `signed.body`. */
-const AttemptStart = z.object({
-  attempt: z.string(),
-  ids: z.array(JournalId).min(1),
-  origin: z.string(),
-  form: Form,
-  sha256: z.string(),
-  body: z.string().optional(),
+const attemptStart = members({
+  attempt: text(),
+  ids: list(journalId, 1),
+  origin: text(),
+  form,
+  sha256: text(),
+  body: maybe(text()),
   /** Fingerprint of the batch input that the items come from: `--resume` finishes exactly that one. */
-  batch: z.string().optional(),
+  batch: maybe(text()),
 })
-export type AttemptStart = z.infer<typeof AttemptStart>
+export type AttemptStart = ReadBy<typeof attemptStart>
 
-const AttemptEnd = z.object({
-  id: JournalId,
-  class: AttemptClass,
-  status: z.int().optional(),
-  code: z.string().optional(),
-})
-export type AttemptEnd = z.infer<typeof AttemptEnd>
-const AttemptEnds = z.object({ attempt: z.string(), results: z.array(AttemptEnd).min(1) })
+const attemptEnd = members({ id: journalId, class: attemptClass, status: maybe(integer()), code: maybe(text()) })
+export type AttemptEnd = ReadBy<typeof attemptEnd>
 
-const Ack = z.object({ id: JournalId, candidate_id: Uuid, status: z.string(), received_at: z.string(), replayed: z.boolean() })
-export type Ack = z.infer<typeof Ack>
+const ack = members({ id: journalId, candidate_id: uuid, status: text(), received_at: text(), replayed: flag })
 
 /** The end of an authorization: of its candidate, or by finalized chain state. */
-const Terminal = z.object({
-  id: JournalId,
-  outcome: z.enum(['executed', 'failed', 'nonce_used', 'expired']),
-  code: z.string().optional(),
-  retryable: z.boolean().optional(),
-  transaction_hash: Bytes32.nullable().optional(),
+const terminal = members({
+  id: journalId,
+  outcome: oneOf('executed', 'failed', 'nonce_used', 'expired'),
+  code: maybe(text()),
+  retryable: maybe(flag),
+  transaction_hash: maybe(orNull(bytes32)),
   /** Log index of the ProposePrice in its block. */
-  event_index: z.int().min(0).nullable().optional(),
+  event_index: maybe(orNull(integer(0))),
 })
-export type Terminal = z.infer<typeof Terminal>
+export type Terminal = ReadBy<typeof terminal>
 
-/** An intent that will not be signed. */
-const Abandoned = z.object({ id: JournalId, reason: z.string() })
-
-const schemas = {
-  intent: Intent,
-  'nonce.reserved': NonceReserved,
-  offered: Offered,
-  signed: Signed,
-  'attempt.start': AttemptStart,
-  'attempt.end': AttemptEnds,
-  ack: Ack,
-  terminal: Terminal,
-  abandoned: Abandoned,
+/** The readers of the records, by kind. */
+export const recordShapes = {
+  intent,
+  'nonce.reserved': nonceReserved,
+  offered,
+  signed,
+  'attempt.start': attemptStart,
+  'attempt.end': members({ attempt: text(), results: list(attemptEnd, 1) }),
+  ack,
+  terminal,
+  /** An intent that will not be signed. */
+  abandoned: members({ id: journalId, reason: text() }),
 } as const
-type Schemas = typeof schemas
+type Shapes = typeof recordShapes
 
-export type JournalKind = keyof Schemas
+export type JournalKind = keyof Shapes
 /** What is appended. */
-export type JournalEntry = { [K in JournalKind]: { readonly kind: K; readonly data: z.infer<Schemas[K]> } }[JournalKind]
+export type JournalEntry = { [K in JournalKind]: { readonly kind: K; readonly data: ReadBy<Shapes[K]> } }[JournalKind]
 /** What is read back; `timeMs` is Unix milliseconds and orders nothing. */
 export type JournalRecord = JournalEntry & { readonly timeMs: number }
 
-export const isJournalKind = (kind: string): kind is JournalKind => Object.hasOwn(schemas, kind)
+export const isJournalKind = (kind: string): kind is JournalKind => Object.hasOwn(recordShapes, kind)
 
 /** A stored record as its kind, or StorageError `journal_damaged` where its checksum held but its shape does not. */
 export function readRecord(kind: string, data: unknown, timeMs: number, where: string): JournalRecord | undefined {
   // The log lets only known kinds and `x-` ones through; the latter are for later versions.
   if (!isJournalKind(kind)) return undefined
-  const parsed = schemas[kind].safeParse(data)
-  if (!parsed.success) {
+  const read: Read<unknown> = recordShapes[kind]
+  try {
+    return { kind, data: read(data), timeMs } as JournalRecord
+  } catch (error) {
+    if (!(error instanceof ShapeError)) throw error
     throw new StorageError('journal_damaged', `${where}: a ${kind} record does not have its shape`, {
       hint: 'restore the journal folder from a backup, and do not sign again for the questions in it before that',
     })
   }
-  return { kind, data: parsed.data, timeMs } as JournalRecord
 }

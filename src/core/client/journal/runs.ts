@@ -137,7 +137,7 @@ function viewFrom(fold: Fold): JournalView {
     byIdentity: (identity) => byIdentity(identity)[0],
     byQuestion: (questionId) => fold.byQuestion(questionId),
     byIdentifier: by(({ signed }) => signed.identifier),
-    isReserved: (proposer, nonce) => fold.nonces.has(`${proposer} ${nonce}`),
+    isReserved: fold.isReserved,
   }
 }
 

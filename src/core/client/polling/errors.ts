@@ -1,5 +1,7 @@
 /** How a polling ends, as errors with what to do next (contract §6). */
 import { FailedError, InterruptedError, PendingError, ProposerError, UnavailableError } from '../../protocol/errors.js'
+import { answerError } from '../sending/answer.js'
+import type { Trouble } from './look.js'
 import type { PolledStatus, PollTarget } from './polled.js'
 
 /** So many are named; of more the rest is counted. */
@@ -100,13 +102,14 @@ function goOn(waiting: readonly Waiting[]): string {
  * PendingError (exit 8) naming what is still on its way; UnavailableError `no_status` (exit 75) where `trouble` kept every status of it
  * from us.
  */
-export function timedOut(waiting: readonly Waiting[], trouble: string | undefined): ProposerError {
+export function timedOut(waiting: readonly Waiting[], trouble: Trouble | undefined): ProposerError {
   if (trouble !== undefined && waiting.every(({ status }) => status === undefined)) {
-    return new UnavailableError('no_status', `the time ran out before any status was learned: ${trouble}`, {
-      hint: 'check the gateway address, then run the same command again',
+    const told = trouble.kind === 'deferred' ? answerError(trouble, 'read').meta.hint : undefined
+    return new UnavailableError('no_status', `the time ran out before any status was learned: ${trouble.detail}`, {
+      hint: told ?? 'check the gateway address, then run the same command again',
     })
   }
-  const last = trouble === undefined ? '' : `; the last answer: ${trouble}`
+  const last = trouble === undefined ? '' : `; the last answer: ${trouble.detail}`
   const what =
     waiting.length === 1 ? `candidate ${names(waiting)}` : `${waiting.length} candidates are still on their way: ${names(waiting)}`
   return new PendingError('still_pending', `the time ran out: ${what}${last}`, { hint: goOn(waiting), retryable: true })

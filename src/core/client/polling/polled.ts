@@ -8,7 +8,7 @@ export type Stage = (typeof stages)[number]
 
 export interface PollTarget {
   readonly candidateId: string
-  /** Question ID or slug: the single route needs it. Without one the batch route alone tells about the candidate. */
+  /** Question id or slug: the single route needs it. Without one the batch route alone tells about the candidate. */
   readonly identifier?: string
   /** When it was sent, Unix milliseconds of this machine: nothing is asked before an end can be expected. Default: the journal's. */
   readonly sentAtMs?: number

@@ -120,7 +120,7 @@ export async function pollCandidates(parts: PollParts, targets: readonly PollTar
       if (step.kind === 'done') return await finish()
       if (nowMs >= endMs) {
         const at = trouble === undefined && !isLast ? lastLook(plan, nowMs) : []
-        if (at.length === 0) return await finish(timedOut(waiting(), trouble?.detail))
+        if (at.length === 0) return await finish(timedOut(waiting(), trouble))
         isLast = true
         step = { kind: 'look', at }
       }
@@ -153,7 +153,7 @@ export async function pollCandidates(parts: PollParts, targets: readonly PollTar
       if (timeoutMs === undefined && (toldMs > maxRetryAfterMs || (silent >= maxSilent && !answered))) {
         return await finish(answerError(trouble, 'read'))
       }
-      if (lookedMs + toldMs >= endMs) return await finish(timedOut(waiting(), trouble.detail))
+      if (lookedMs + toldMs >= endMs) return await finish(timedOut(waiting(), trouble))
       if (isNew) options.onWait?.({ kind: 'trouble', reason: trouble.detail, waitMs })
       // A code that tells enough needs no gateway to explain it.
       plan = heldUntil(seen(plan, asking.sightsOfOwed(), lookedMs), lookedMs + waitMs)

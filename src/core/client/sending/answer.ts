@@ -161,9 +161,22 @@ function unauthorizedHint(code: string): string {
   return code === 'proposer_not_eligible' ? wallet : `the payload may be for another question or round, or by another key; else ${wallet}`
 }
 
+/** What mends a refusal whose code says it; the others are of a shape that only their detail tells. */
+const refusalHints: ReadonlyMap<string, string> = new Map([
+  ['question_not_found', 'check the identifier, and whether this gateway (--gateway) serves that question'],
+  ['candidate_not_found', 'check the candidate id, its question and the gateway: only the one that admitted it knows it'],
+  ['outcome_not_allowed', 'choose an answer that `proposer context <identifier>` shows as allowed'],
+  ['price_not_allowed', 'choose an answer that `proposer context <identifier>` shows as allowed'],
+  [
+    'permit_amount_below_required_bond',
+    'sign anew: without --amount the bond of now is authorized, `proposer context <identifier>` shows it',
+  ],
+  ['permit_deadline_too_soon', 'sign anew with a later --deadline, or without one for an hour from now'],
+])
+
 /** What a refusal says of fields, for programs as it is and for people in the hint. */
-function faultsOf({ errors = [] }: Extract<Unaccepted, { kind: 'refused' }>) {
-  const hint = 'correct what the detail names, then try again'
+function faultsOf({ code, errors = [] }: Extract<Unaccepted, { kind: 'refused' }>) {
+  const hint = refusalHints.get(code) ?? 'correct what the detail names, then try again'
   if (errors.length === 0) return { hint }
   const named = errors.slice(0, shownFaults).map(({ path, code }) => `${path === '' ? 'the body' : path}: ${code}`)
   const more = errors.length > shownFaults ? [`${errors.length - shownFaults} more`] : []
@@ -214,11 +227,19 @@ function laterHint(answer: { code: string; retryAfterMs?: number }): string {
   return `run the same command again in ${Math.ceil(answer.retryAfterMs / 1_000)} seconds`
 }
 
-function rateLimitOf(headers: Headers): RateLimit | undefined {
-  const [limit, remaining, resetSeconds] = ['ratelimit-limit', 'ratelimit-remaining', 'ratelimit-reset'].map((name) => {
-    const text = headers.get(name)
-    return text !== null && /^\d{1,9}$/.test(text) ? Number(text) : undefined
-  })
+/** 2^64 - 1 has so many digits: what some gateways mean by no limit at all. */
+const [countDigits, secondsDigits] = [20, 9]
+
+/** A limit that is told and not read would leave the client at the documented 120 (§8): what is past exact counting is the most there is. */
+export function rateLimitOf(headers: Headers): RateLimit | undefined {
+  const told = (name: string, digits: number) => {
+    const text = headers.get(name) ?? ''
+    return text.length <= digits && /^\d+$/.test(text) ? Math.min(Number(text), Number.MAX_SAFE_INTEGER) : undefined
+  }
+  const limit = told('ratelimit-limit', countDigits)
+  const remaining = told('ratelimit-remaining', countDigits)
+  // An instant instead of a duration has more digits.
+  const resetSeconds = told('ratelimit-reset', secondsDigits)
   if (limit === undefined || remaining === undefined || resetSeconds === undefined) return undefined
   return { limit, remaining, resetSeconds }
 }

@@ -120,7 +120,7 @@ export function createGatewayClient(parts: { fetch: Fetch; baseUrl: string; cloc
 export function parseBaseUrl(text: string): { readonly href: string; readonly origin: string } {
   const refuse = (why: string) =>
     new UsageError('invalid_base_url', `the gateway URL ${why}`, {
-      hint: 'give --gateway https://host[:port][/path], or http:// for localhost, 127.0.0.0/8 or [::1]',
+      hint: 'give it as https://host[:port][/path]; http:// is for localhost, 127.0.0.0/8 and [::1]',
     })
   let url: URL
   try {
@@ -144,9 +144,9 @@ function pathIdentifier(identifier: string): string {
   if (isIdentifier(identifier)) return identifier
   throw new UsageError(
     'invalid_identifier',
-    'the identifier is neither a question ID (0x and 64 lowercase hex digits) nor a slug (a-z, 0-9, -)',
+    'the identifier is neither a question id (0x and 64 lowercase hex digits) nor a slug (a-z, 0-9, -)',
     {
-      hint: 'give the question ID, as `proposer context` prints it',
+      hint: 'give the question id, as `proposer context` prints it',
     },
   )
 }

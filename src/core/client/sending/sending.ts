@@ -85,7 +85,7 @@ export async function submitAuthorization(
         if (uncertain) return { ...settled, ...unknownOutcome(authorization, answer) }
         return { ...settled, outcome: 'refused', statusCode: answer.httpStatus, error: answerError(answer, 'submit') }
       }
-      uncertain ||= answer.kind === 'uncertain'
+      uncertain ||= leavesUnknown(authorization, answer)
       if (isAborted(options.signal)) return { ...settled, ...stopped(authorization, uncertain, last, options.signal?.reason) }
       const toldMs = answer.retryAfterMs ?? 0
       const waitMs = toldMs + backoffMs(random, tries)
@@ -123,6 +123,10 @@ export function timeLimit(
   return { signal: options.signal === undefined ? over.signal : AbortSignal.any([options.signal, over.signal]), clear: () => done.abort() }
 }
 
+/** Whether an answer leaves open if the bytes were admitted: not where they were before (contract §1: what has an id is accepted). */
+export const leavesUnknown = ({ candidateId }: Authorization, answer: Pick<Unaccepted, 'kind'>): boolean =>
+  answer.kind === 'uncertain' && candidateId === undefined
+
 /** An outcome without the authorization it is of. */
 export type Unsettled = Omit<Extract<SubmissionResult, { error: ProposerError }>, keyof Settled>
 
@@ -141,15 +145,28 @@ export function unknownOutcome(authorization: Authorization, last: Unaccepted): 
   return { outcome: 'unknown', statusCode: last.httpStatus ?? null, error }
 }
 
-/** UnavailableError (exit 75): not admitted, the same bytes later. */
-export function deferredOutcome({ id }: Authorization, last: Unaccepted): Unsettled {
+/** UnavailableError (exit 75): this sending admitted nothing; the same bytes later, or the candidate that they are already. */
+export function deferredOutcome(authorization: Authorization, last: Unaccepted): Unsettled {
+  const { id, candidateId } = authorization
   const after = last.kind === 'deferred' ? last.retryAfterMs : undefined
-  const error = new UnavailableError(last.code, `${id} was not admitted: ${last.detail}`, {
-    hint: `the same command, or \`proposer replay ${id}\`, sends the same bytes${after === undefined ? ' later' : ` in ${Math.ceil(after / 1_000)} seconds`}`,
+  const later = after === undefined ? ' later' : ` in ${Math.ceil(after / 1_000)} seconds`
+  const detail =
+    candidateId === undefined ? `${id} was not admitted: ${last.detail}` : `${inVain(last)}; ${admitted(authorization)}: ${last.detail}`
+  const error = new UnavailableError(last.code, detail, {
+    hint: candidateId === undefined ? `the same command, or \`proposer replay ${id}\`, sends the same bytes${later}` : follow(candidateId),
     ...(last.httpStatus === undefined ? {} : { httpStatus: last.httpStatus }),
     ...(after === undefined ? {} : { retryAfterMs: after }),
   })
   return { outcome: 'deferred', statusCode: last.httpStatus ?? null, error }
+}
+
+/** What is true whatever became of another sending of the same bytes: never to be read as a reason to sign again. */
+const admitted = ({ id, candidateId }: Authorization): string => `${id} is admitted already as ${candidateId}`
+const follow = (candidateId: string): string => `follow its candidate with \`proposer poll ${candidateId}\``
+
+function inVain({ kind, httpStatus }: Unaccepted): string {
+  if (kind === 'uncertain') return 'this attempt brought no clear answer'
+  return httpStatus === undefined ? 'this attempt reached nobody' : 'this attempt was put off'
 }
 
 /** The gateway's 409 (exit 5), with the candidate to look at where it is known. */
@@ -165,12 +182,13 @@ export function conflict({ candidateId, signed }: Authorization, answer: Unaccep
 
 /** Contract §6: 6 where an attempt is uncertain, else 130. `why` is the signal's reason. */
 export function stopped(authorization: Authorization, uncertain: boolean, last: Unaccepted | undefined, why: unknown): Unsettled {
-  const { id } = authorization
+  const { id, candidateId } = authorization
   if (uncertain)
     return unknownOutcome(authorization, last ?? { kind: 'uncertain', code: 'interrupted', detail: 'stopped before an answer came' })
   const reason = why instanceof ProposerError ? why.detail : 'stopped'
-  const error = new InterruptedError('interrupted', `${reason}; ${id} was not admitted`, {
-    hint: `the same command, or \`proposer replay ${id}\`, sends the same bytes`,
+  const state = candidateId === undefined ? `${id} was not admitted` : admitted(authorization)
+  const error = new InterruptedError('interrupted', `${reason}; ${state}`, {
+    hint: candidateId === undefined ? `the same command, or \`proposer replay ${id}\`, sends the same bytes` : follow(candidateId),
     retryable: true,
   })
   return { outcome: 'interrupted', statusCode: null, error }

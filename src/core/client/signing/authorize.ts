@@ -29,7 +29,7 @@ export type { Preview } from './prepare.js'
 
 /** What the user wants signed. Optional terms only where the user gave them: they make intents differ (contract §6). */
 export interface Intent {
-  /** Question ID or slug. */
+  /** Question id or slug. */
   readonly identifier: string
   readonly proposer: Address
   readonly outcome: OutcomeKey
@@ -175,7 +175,7 @@ async function signerOf(parts: AuthorizeParts, intent: Intent): Promise<Signer> 
   const signer = await parts.signer()
   if (signer.address === intent.proposer) return signer
   throw new UsageError('wrong_signer', `the key is for ${signer.address}, the proposer is ${intent.proposer}`, {
-    hint: 'choose the proposer’s own account with --account',
+    hint: "choose the proposer's own account with --account",
   })
 }
 
@@ -294,12 +294,12 @@ export function authorizationOpen(authorization: Authorization, because?: string
   const why = because === undefined ? '' : ` (${because})`
   return new ConflictError(
     'authorization_open',
-    `${id} is an open authorization by ${signed.terms.proposer} for question ${signed.questionId}, signed for price ${signed.terms.price}${wanted === undefined ? '' : otherTerms(signed, wanted)}${why}`,
+    `${id} is an open authorization by ${signed.terms.proposer} for question ${signed.questionId}, signed for ${outcomeOf(signed.terms.price) ?? `price ${signed.terms.price}`}${wanted === undefined ? '' : otherTerms(signed, wanted)}${why}`,
     { hint: `${settles}, or replace it with --supersede ${id}` },
   )
 }
 
-/** The question ID of an identifier without asking anybody: itself, the pin of a slug, or what the slug meant when it was signed for. */
+/** The question id of an identifier without asking anybody: itself, the pin of a slug, or what the slug meant when it was signed for. */
 export function knownQuestionId(trust: Trust, identifier: string, view: JournalView): Hex | undefined {
   const pinned = pinnedQuestionId(trust, identifier)
   if (pinned !== undefined) return pinned

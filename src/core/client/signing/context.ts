@@ -1,15 +1,14 @@
 /** A question's context: what a proposal for it must name (spec §2.7, contract §4 signing_data), from the gateway or from a chain. */
-import { z } from 'zod'
 import type { RoundReader } from '../../chain/questions.js'
-import type { Round } from '../../chain/round.js'
+import { batchSigningDataOf, type Round } from '../../chain/round.js'
 import { type Chain, ChainError, type Clock, type Hex } from '../../ports.js'
 import { ConflictError, ProposerError, RejectedError, UnavailableError, UsageError } from '../../protocol/errors.js'
-import { BatchSigningData, type Outcome } from '../../protocol/schema-signing.js'
-import { isIdentifier, limits } from '../../protocol/schema-words.js'
-import { primaryType, wireTypes } from '../../protocol/witness.js'
-import { acceptedValue, answerError, plainCode, plainDetail } from '../sending/answer.js'
-import type { CallOptions, GatewayClient } from '../sending/gateway-client.js'
-import { checkContext, contractsOf, kindOf, outcomesByText, pinnedQuestionId, type Trust, unpinnedSlug, untrusted } from './trust.js'
+import { ShapeError } from '../../protocol/plain.js'
+import type { BatchSigningData, Outcome } from '../../protocol/schema-signing.js'
+import { isIdentifier } from '../../protocol/words.js'
+import type { CallOptions } from '../sending/gateway-client.js'
+import { readFileContext } from './plain-shapes.js'
+import { checkContext, contractsOf, kindOf, pinnedQuestionId, type Trust, unpinnedSlug, untrusted } from './trust.js'
 
 /** `signing_data` of contract §4 plus what we know beside it. `slug` is the one that was asked for. */
 export interface QuestionContext extends BatchSigningData {
@@ -32,46 +31,6 @@ export type ContextResult =
 export interface ContextSource {
   /** In input order; checked against trust. Rejects only where the whole call failed. */
   contexts(identifiers: readonly string[], options?: CallOptions): Promise<readonly ContextResult[]>
-}
-
-/** From the gateway's batch route: costs one budget item an identifier; more than 100 are split. */
-export function gatewayContexts(gateway: GatewayClient, trust: Trust, clock: Pick<Clock, 'nowMs'>): ContextSource {
-  return {
-    async contexts(identifiers, options = {}) {
-      const results: ContextResult[] = []
-      for (let at = 0; at < identifiers.length; at += limits.batchItems) {
-        const asked = identifiers.slice(at, at + limits.batchItems)
-        const { results: items } = acceptedValue(await gateway.contexts(asked, options), asked.length === 1 ? asked[0] : undefined)
-        for (const [index, identifier] of asked.entries()) {
-          // Of a list of another length nobody knows which result is whose.
-          results.push(items.length === asked.length ? fromItem(items[index], identifier) : { identifier, error: miscounted(items, asked) })
-        }
-      }
-      return results
-    },
-  }
-
-  function fromItem(
-    item:
-      | { identifier: string; status_code: number; signing_data?: unknown; error?: { code: string; detail: string } | undefined }
-      | undefined,
-    identifier: string,
-  ): ContextResult {
-    if (item === undefined || item.identifier !== identifier) {
-      return { identifier, error: gatewayFault('the gateway did not answer the identifiers in the order they were asked in') }
-    }
-    if (item.status_code !== 200 || item.signing_data === undefined) {
-      if (item.error === undefined) return { identifier, error: gatewayFault(`the gateway answered ${item.status_code} without an error`) }
-      return { identifier, error: itemError(identifier, item.status_code, item.error) }
-    }
-    return settle(identifier, () => {
-      const parsed = BatchSigningData.safeParse(item.signing_data)
-      if (!parsed.success) throw badField(parsed.error)
-      const bare: QuestionContext = { ...parsed.data, source: 'gateway', ...slugOf(identifier) }
-      const notes = checkContext(trust, bare, { identifier, nowSeconds: clock.nowMs() / 1_000 })
-      return { context: { ...bare, outcomes: allowedOutcomes(trust, bare) }, notes }
-    })
-  }
 }
 
 /** Straight from the chain, without budget. Slugs come from trust.json only; questions of kind `direct` cannot be found this way. */
@@ -111,27 +70,12 @@ async function roundReader(chain: Chain, trust: Trust): Promise<RoundReader> {
 }
 
 /** The signing data of a round that a chain showed. */
-export function fromRound(trust: Trust, round: Round): QuestionContext {
-  return {
-    question_id: round.questionId,
-    request: {
-      question_id: round.questionId,
-      oracle: round.oracle,
-      requester: round.requester,
-      identifier: { raw: round.identifier },
-      timestamp: round.timestamp,
-      ancillary_data: round.ancillaryData,
-    },
-    identifier: { raw: round.identifier },
-    price: { allowed_values: round.outcomes.filter(({ allowed }) => allowed).map(({ price }) => price) },
-    bond: { token: round.token.address, required_bond: String(round.totalBondRaw) },
-    contracts: { permit2: trust.permit2, signed_proposer: trust.signed_proposer },
-    signing: { chain_id: trust.chain_id, max_payment: '0', primary_type: primaryType, types: wireTypes(false) },
-    source: 'chain',
-    outcomes: round.outcomes,
-    token: round.token,
-  }
-}
+export const fromRound = (trust: Trust, round: Round): QuestionContext => ({
+  ...batchSigningDataOf(round, contractsOf(trust)),
+  source: 'chain',
+  outcomes: round.outcomes,
+  token: round.token,
+})
 
 /**
  * Compares a context with the chain's own word (robustness §6): UsageError `untrusted_<field>` for a difference, ConflictError
@@ -185,21 +129,13 @@ export async function onChain<T>(read: () => Promise<T>): Promise<T> {
   }
 }
 
-const FileContext = BatchSigningData.extend({
-  slug: z.string().optional(),
-  token: z.object({ address: z.string(), symbol: z.string(), decimals: z.int() }).optional(),
-  typed_data: z.unknown().optional(),
-})
-
 /**
  * The context in what `context --json` printed (the one for `identifier`, or the only one), or one `signing_data` object of contract §4.
  * Not yet checked against trust. UsageError `invalid_context`, or `untrusted_<field>` where a field has a value that none may have.
  */
 export function parseContext(json: unknown, identifier: string): QuestionContext {
   const picked = pick(json, identifier)
-  const parsed = FileContext.safeParse(picked)
-  if (!parsed.success) throw badField(parsed.error)
-  const { slug, token, typed_data, ...data } = parsed.data
+  const { slug, token, typed_data, ...data } = orBadField(() => readFileContext(picked))
   return {
     ...data,
     source: 'file',
@@ -225,16 +161,8 @@ function pick(json: unknown, identifier: string): unknown {
   return found
 }
 
-/** What the text allows and the context too. */
-function allowedOutcomes(trust: Trust, context: QuestionContext): readonly Outcome[] {
-  return outcomesByText(trust, context).map((outcome) => ({
-    ...outcome,
-    allowed:
-      context.price.allowed_values.includes(outcome.price) && (outcome.allowed || kindOf(trust, context.request.requester) === 'direct'),
-  }))
-}
-
-function settle(identifier: string, make: () => { context: QuestionContext; notes: readonly string[] }): ContextResult {
+/** What `make` makes, or the ProposerError that it throws, as the answer for this identifier. */
+export function settle(identifier: string, make: () => { context: QuestionContext; notes: readonly string[] }): ContextResult {
   try {
     return { identifier, ...make() }
   } catch (error) {
@@ -243,30 +171,23 @@ function settle(identifier: string, make: () => { context: QuestionContext; note
   }
 }
 
-const slugOf = (identifier: string) => (identifier.startsWith('0x') || !isIdentifier(identifier) ? {} : { slug: identifier })
+/** A slug is kept with its context; a question id needs no other name. */
+export const slugOf = (identifier: string) => (identifier.startsWith('0x') || !isIdentifier(identifier) ? {} : { slug: identifier })
 
-/** A field of another form than any gateway may send: named, exit 2. */
-function badField(error: z.ZodError): UsageError {
-  const path = (error.issues[0]?.path ?? []).map(String)
+/** What a reader answers, or the field of another form than any gateway may send: named, exit 2. */
+export function orBadField<T>(read: () => T): T {
+  try {
+    return read()
+  } catch (error) {
+    if (error instanceof ShapeError) throw badField(error.path.map(String))
+    throw error
+  }
+}
+
+function badField(path: readonly string[]): UsageError {
   const field = path.findLast((part) => !/^\d+$/.test(part) && part !== 'raw') ?? 'context'
   return untrusted(/^[a-z0-9_]{1,40}$/.test(field) ? field : 'context', `${path.join('.') || 'the context'} is missing or malformed`)
 }
-
-/** An item's error by its status, as the same status of a whole call would mean. */
-function itemError(identifier: string, statusCode: number, error: { code: string; detail: string }): ProposerError {
-  const code = plainCode(error.code)
-  const detail = plainDetail(error.detail)
-  if (statusCode === 409) return answerError({ kind: 'reconcile', httpStatus: 409, code, detail }, 'read', identifier)
-  if ([400, 403, 404, 405, 413, 422].includes(statusCode))
-    return answerError({ kind: 'refused', httpStatus: statusCode, code, detail }, 'read')
-  return answerError({ kind: 'deferred', httpStatus: statusCode, code, detail }, 'read')
-}
-
-const miscounted = (items: readonly unknown[], asked: readonly unknown[]) =>
-  gatewayFault(`the gateway gave ${items.length} results where it was asked for ${asked.length}`)
-
-const gatewayFault = (detail: string) =>
-  new UnavailableError('gateway_body', detail, { hint: 'nothing was admitted by this call; try again later' })
 
 const invalidContext = (why: string) =>
   new UsageError('invalid_context', `the context file cannot be used: ${why}`, {
@@ -275,7 +196,7 @@ const invalidContext = (why: string) =>
 
 const notFound = (identifier: string) =>
   new RejectedError('question_not_found', `no pinned requester on the chain knows ${identifier}`, {
-    hint: 'check the question ID, the requesters in the trust file and the --rpc-url',
+    hint: 'check the question id, the requesters in the trust file and the --rpc-url',
   })
 
 function notOpen(round: Round): ConflictError {

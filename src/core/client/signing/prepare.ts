@@ -5,7 +5,6 @@ import type { RoundRef } from '../../protocol/candidate.js'
 import { UsageError } from '../../protocol/errors.js'
 import { minimumDeadlineSeconds, permitFault } from '../../protocol/permit.js'
 import type { OutcomeKey, TypedData } from '../../protocol/schema.js'
-import { TypedData as TypedDataSchema } from '../../protocol/schema-signing.js'
 import { toHex, typedData, type WitnessRequest, type WitnessTerms, witnessRound } from '../../protocol/witness.js'
 import type { JournalView } from '../journal/journal.js'
 import { type ChainCheck, chainChecks } from '../journal/records.js'
@@ -37,7 +36,7 @@ export interface Preview {
  * Where no chain of ours confirms the bond, a gateway names it, and a lying one would name the whole balance: no more than this is
  * authorized unless a cap is given. Raw units: 5,000 tokens of six decimals, where bonds are about 750 (robustness §7, threat 1).
  */
-const unconfirmedCapRaw = 5_000_000_000n
+export const unconfirmedCapRaw = 5_000_000_000n
 
 /** What is left of a context once its text has been checked and hashed. */
 export interface RoundFacts {
@@ -69,7 +68,9 @@ export async function prepare(parts: AuthorizeParts, intent: Intent, context: Qu
     notes.push('without an RPC the round, the bond, the nonce, the balance and the allowance were not checked on chain')
   else if (unchecked.length > 0) notes.push('the chain cannot confirm a question of kind direct')
 
-  const { requiredBondRaw, amountRaw, deadlineSeconds } = checkTerms(intent, context, nowSeconds, !unchecked.includes('bond'))
+  const checkedTerms = checkTerms(intent, context, nowSeconds, !unchecked.includes('bond'))
+  const { requiredBondRaw, amountRaw, deadlineSeconds } = checkedTerms
+  notes.push(...cutNotes(intent, checkedTerms))
   const nonce = intent.nonce ?? parts.journal.nextNonce()
   if (view.isReserved(intent.proposer, String(nonce))) {
     throw new UsageError('nonce_reserved', `nonce ${nonce} already serves another authorization of this journal`, {
@@ -85,7 +86,7 @@ export async function prepare(parts: AuthorizeParts, intent: Intent, context: Qu
   const domain = domainOf(contractsOf(trust))
   const request = requestOf(context)
   const round = witnessRound(domain, request, context.bond.token as Hex)
-  compareServersTypedData(trust, context)
+  await compareServersTypedData(trust, context)
   return {
     context,
     outcome: intent.outcome,
@@ -130,13 +131,23 @@ export function checkTimeline(context: RoundFacts, view: JournalView): void {
   }
 }
 
-/** The bond and the slack on it, rounded up to a whole unit; the slack, unlike the bond, yields to the cap. */
-function withHeadroom(
-  requiredBondRaw: bigint,
-  { headroomBasisPoints = 0n, maxAmountRaw }: Pick<Intent, 'headroomBasisPoints' | 'maxAmountRaw'>,
-): bigint {
-  const wanted = requiredBondRaw + (requiredBondRaw * headroomBasisPoints + 9_999n) / 10_000n
-  return maxAmountRaw !== undefined && maxAmountRaw >= requiredBondRaw && wanted > maxAmountRaw ? maxAmountRaw : wanted
+/** Amounts as they will be signed: raw units, Unix seconds. `cutFromRaw`: what would be authorized if the cap left room for all the slack. */
+export interface CheckedTerms {
+  readonly requiredBondRaw: bigint
+  readonly amountRaw: bigint
+  readonly deadlineSeconds: bigint
+  readonly cutFromRaw?: bigint
+}
+
+/** The bond and the slack on it, rounded up to a whole unit. */
+const withHeadroom = (requiredBondRaw: bigint, { headroomBasisPoints = 0n }: Pick<Intent, 'headroomBasisPoints'>): bigint =>
+  requiredBondRaw + (requiredBondRaw * headroomBasisPoints + 9_999n) / 10_000n
+
+/** What is told before a signature where the cap has cut the slack: less than was asked for is authorized. */
+export function cutNotes({ maxAmountRaw }: Pick<Intent, 'maxAmountRaw'>, { amountRaw, cutFromRaw }: CheckedTerms): readonly string[] {
+  if (cutFromRaw === undefined) return []
+  const cap = maxAmountRaw === undefined ? 'the cap where no --rpc-url confirms the bond' : '--max-amount'
+  return [`the headroom is cut: from ${cutFromRaw} to ${amountRaw} raw units by ${cap}`]
 }
 
 /**
@@ -148,17 +159,21 @@ export function checkTerms(
   context: Pick<RoundFacts, 'bond' | 'source'>,
   nowSeconds: number,
   bondIsConfirmed: boolean = context.source === 'chain',
-): { readonly requiredBondRaw: bigint; readonly amountRaw: bigint; readonly deadlineSeconds: bigint } {
+): CheckedTerms {
   const now = BigInt(Math.floor(nowSeconds))
   const requiredBondRaw = BigInt(context.bond.required_bond)
   const maxAmountRaw = intent.maxAmountRaw ?? (bondIsConfirmed ? undefined : unconfirmedCapRaw)
-  const amountRaw =
-    intent.amountRaw ?? withHeadroom(requiredBondRaw, { ...intent, ...(maxAmountRaw === undefined ? {} : { maxAmountRaw }) })
+  const wantedRaw = intent.amountRaw ?? withHeadroom(requiredBondRaw, intent)
+  // The slack, unlike the bond or an amount that was given, yields to the cap.
+  const isCut = intent.amountRaw === undefined && maxAmountRaw !== undefined && requiredBondRaw <= maxAmountRaw && maxAmountRaw < wantedRaw
+  const amountRaw = isCut ? maxAmountRaw : wantedRaw
   checkAmount(intent, amountRaw, requiredBondRaw, maxAmountRaw)
   const deadlineSeconds = deadlineOf(intent, now)
   const fault = permitFault({ amount: String(amountRaw), deadline: String(deadlineSeconds) }, requiredBondRaw, now)
-  if (fault !== undefined) throw new UsageError(fault.code, fault.detail, { hint: 'change the amount or the deadline' })
-  return { requiredBondRaw, amountRaw, deadlineSeconds }
+  // The deadline has been judged: what is left is the amount.
+  if (fault !== undefined)
+    throw new UsageError(fault.code, fault.detail, { hint: `give --amount ${requiredBondRaw} or more, or leave it out` })
+  return { requiredBondRaw, amountRaw, deadlineSeconds, ...(isCut ? { cutFromRaw: wantedRaw } : {}) }
 }
 
 function checkAmount(
@@ -180,13 +195,17 @@ function checkAmount(
   }
 }
 
+/** Seconds that are not later than now, or hardly so, as a date too: a deadline may have been given as a span. */
+const dated = (seconds: bigint): string =>
+  `${new Date(Number(seconds) * 1_000).toISOString().replace('T', ' ').replace('.000Z', 'Z')} (unix ${seconds})`
+
 function deadlineOf(intent: Pick<Intent, 'deadlineSeconds'>, nowSeconds: bigint): bigint {
   const deadline = intent.deadlineSeconds ?? nowSeconds + defaultLifeSeconds
   if (deadline < nowSeconds + minimumDeadlineSeconds) {
     throw new UsageError(
       'permit_deadline_too_soon',
-      `the deadline ${deadline} is less than five minutes ahead; it must be ${nowSeconds + minimumDeadlineSeconds} or later`,
-      { hint: 'give a later --deadline, or leave it out for an hour from now' },
+      `the deadline ${dated(deadline)} is less than five minutes ahead; it must be ${dated(nowSeconds + minimumDeadlineSeconds)} or later`,
+      { hint: 'give a later one, such as --deadline 6m or --deadline 90m, or leave it out for an hour from now' },
     )
   }
   if (intent.deadlineSeconds === undefined && deadline > nowSeconds + longestLifeSeconds) {
@@ -215,9 +234,10 @@ export function requestOf(context: QuestionContext): WitnessRequest {
 }
 
 /** A server's `typed_data` is compared by digest, under its own permit terms, and never signed (R9). */
-function compareServersTypedData(trust: Trust, context: QuestionContext): void {
+async function compareServersTypedData(trust: Trust, context: QuestionContext): Promise<void> {
   if (context.typed_data === undefined) return
-  const parsed = TypedDataSchema.safeParse(context.typed_data)
+  const { TypedData } = await import('../../protocol/schema-signing.js')
+  const parsed = TypedData.safeParse(context.typed_data)
   if (!parsed.success) throw untrusted('typed_data', 'typed_data is malformed')
   const { domain, message } = parsed.data
   const { witness } = message

@@ -1,7 +1,7 @@
 /** Pins of a built-in profile, for users who have no trust.json of their own (domain §6; R9). */
 import { builtInProfile } from '../../chain/profiles.js'
 import { UsageError } from '../../protocol/errors.js'
-import { NonzeroAddress } from '../../protocol/schema-words.js'
+import { isAddress, zeroAddress } from '../../protocol/words.js'
 import type { Trust } from './trust.js'
 
 /** What a profile pins; `signed_proposer` is null where no public source names it. */
@@ -27,7 +27,7 @@ export function profilePins(name: string): ProfilePins | undefined {
  * UsageError `signed_proposer_needed`, `bad_address`, or `untrusted_signed_proposer` where it names another than the profile.
  */
 export function wholePins(name: string, pins: ProfilePins, signedProposer?: string): Trust {
-  if (signedProposer !== undefined && !NonzeroAddress.safeParse(signedProposer).success) {
+  if (signedProposer !== undefined && (!isAddress(signedProposer) || signedProposer === zeroAddress)) {
     throw new UsageError('bad_address', '--signed-proposer is not a contract address', {
       hint: 'give it as 0x and 40 lowercase hex digits',
     })

@@ -4,9 +4,9 @@ import { eip1271MagicValue } from '../../chain/constants.js'
 import { type Address, type Chain, ChainError, type Hex, type Signer } from '../../ports.js'
 import { ProposerError, UsageError } from '../../protocol/errors.js'
 import { identityOf, toBatchItem, toSingle } from '../../protocol/proposal.js'
-import { type RecoverPublicKey, signerBy } from '../../protocol/recovered.js'
-import { Signature } from '../../protocol/schema-words.js'
+import { type RecoverLater, signerLater } from '../../protocol/recovered.js'
 import { fromHex } from '../../protocol/witness.js'
+import { isSignature } from '../../protocol/words.js'
 import type { Authorization } from '../journal/authorizations.js'
 import type { JournalPorts, JournalView } from '../journal/journal.js'
 import type { Form, JournalEntry, Offered, Signed } from '../journal/records.js'
@@ -131,15 +131,15 @@ export async function checkedSignature(
   chain: Chain | undefined,
   draft: Pick<Draft, 'terms' | 'digest'>,
   given: string,
-  recover?: RecoverPublicKey,
+  recover?: RecoverLater,
 ): Promise<Hex> {
   const proposer = draft.terms.proposer as Address
   const digest = draft.digest as Hex
-  const bad = (why: string, hint = 'check that the account is the proposer’s') =>
+  const bad = (why: string, hint = "check that the account is the proposer's") =>
     new UsageError('bad_signature', `the signature does not authorize for ${proposer}: ${why}; nothing was sent`, { hint })
-  const parsed = Signature.safeParse(given.trim().toLowerCase())
-  if (!parsed.success) throw bad('it is not hex of 1 to 8,192 bytes', 'give what the wallet answered: 0x and an even number of hex digits')
-  const signature = parsed.data as Hex
+  const signature = given.trim().toLowerCase() as Hex
+  if (!isSignature(signature))
+    throw bad('it is not hex of 1 to 8,192 bytes', 'give what the wallet answered: 0x and an even number of hex digits')
   const lifted = liftedV(signature)
   if (chain !== undefined) {
     const accepted = await onChain(() =>
@@ -151,15 +151,18 @@ export async function checkedSignature(
   if ((await signerOf(fromHex(digest), lifted, recover)) === proposer) return lifted
   const hint =
     chain === undefined
-      ? 'check that the account is the proposer’s; where it is a contract wallet, give --rpc-url, so that it can be asked'
-      : 'check that the account is the proposer’s'
+      ? "check that the account is the proposer's; where it is a contract wallet, give --rpc-url, so that it can be asked"
+      : "check that the account is the proposer's"
   throw bad('it was made by another key, or for other data', hint)
 }
 
 /** @noble/curves takes a while to load: only where nobody brought a recovery. */
-async function signerOf(digest: Uint8Array, signature: Hex, recover: RecoverPublicKey | undefined): Promise<Address | undefined> {
-  if (recover !== undefined) return signerBy(recover, digest, signature)
-  const { recoverSigner } = await import('../../protocol/signature.js')
+let portable: Promise<typeof import('../../protocol/signature.js')> | undefined
+
+async function signerOf(digest: Uint8Array, signature: Hex, recover: RecoverLater | undefined): Promise<Address | undefined> {
+  if (recover !== undefined) return signerLater(recover, digest, signature)
+  portable ??= import('../../protocol/signature.js')
+  const { recoverSigner } = await portable
   return recoverSigner(digest, signature)
 }
 

@@ -1,5 +1,4 @@
 /** Pinned contracts (contract §7, trust.json): a question's context is checked against them before anything is signed (R9). */
-import { z } from 'zod'
 import { outcomesOf } from '../../chain/ancillary.js'
 import { yesOrNoQuery } from '../../chain/constants.js'
 import { type Contracts, keccakHex, type RequesterKind } from '../../chain/round.js'
@@ -7,35 +6,13 @@ import type { Hex } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
 import { priceOf } from '../../protocol/proposal.js'
 import type { Outcome } from '../../protocol/schema-signing.js'
-import { Address, Bytes32, isQuestionId, type OutcomeKey } from '../../protocol/schema-words.js'
+import type { OutcomeKey } from '../../protocol/schema-words.js'
 import { domainType, witnessTypes } from '../../protocol/witness.js'
+import { isQuestionId } from '../../protocol/words.js'
 import type { QuestionContext } from './context.js'
+import type { Trust } from './trust-file.js'
 
-export const Trust = z
-  .strictObject({
-    chain_id: z.int().min(1),
-    permit2: Address,
-    signed_proposer: Address,
-    oracles: z.array(Address).min(1),
-    requesters: z
-      .array(z.strictObject({ address: Address, kind: z.enum(['uma-ctf-adapter', 'uma-ctf-adapter-negrisk', 'oo-reporter', 'direct']) }))
-      .min(1),
-    tokens: z.array(Address).min(1),
-    slugs: z.record(z.string(), Bytes32).default({}),
-  })
-  .meta({ id: 'Trust' })
-export type Trust = z.infer<typeof Trust>
-
-/** A parsed trust.json, or UsageError `invalid_trust` naming the field. `where` is the file's name for the message. */
-export function parseTrust(json: unknown, where: string): Trust {
-  const parsed = Trust.safeParse(json)
-  if (parsed.success) return parsed.data
-  const issue = parsed.error.issues[0]
-  const field = issue === undefined || issue.path.length === 0 ? 'the whole' : issue.path.map(String).join('.')
-  throw new UsageError('invalid_trust', `${where}: ${field} is not as a trust file must have it (${issue?.message ?? 'malformed'})`, {
-    hint: 'make one with `proposer trust init`; addresses are lowercase',
-  })
-}
+export type { Trust } from './trust-file.js'
 
 /** The same pins as the chain side names them. */
 export function contractsOf(trust: Trust): Contracts {
@@ -49,7 +26,7 @@ export function contractsOf(trust: Trust): Contracts {
   }
 }
 
-/** The question ID of an identifier without asking anybody: itself, or the pinned one of a slug. */
+/** The question id of an identifier without asking anybody: itself, or the pinned one of a slug. */
 export function pinnedQuestionId(trust: Trust, identifier: string): Hex | undefined {
   if (isQuestionId(identifier)) return identifier as Hex
   return Object.hasOwn(trust.slugs, identifier) ? (trust.slugs[identifier] as Hex) : undefined
@@ -72,7 +49,7 @@ export function unpinnedSlug(slug: string): UsageError {
 
 /** The hint of a slug that is not pinned. */
 export function howToPin(slug: string): string {
-  return `\`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with a source of your own, then give the question ID itself, or add "${slug}": "0x…" to \`slugs\` of the trust file`
+  return `\`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with a source of your own, then give the question id itself, or add "${slug}": "0x…" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`
 }
 
 export interface Asked {
@@ -126,6 +103,11 @@ export function kindOf(trust: Trust, requester: string): RequesterKind | undefin
   return trust.requesters.find(({ address }) => address === requester)?.kind
 }
 
+/** Whether the question id is the hash of the request's text, which `checkContext` holds such a context to. */
+export function isNamedByText(kind: RequesterKind | undefined): boolean {
+  return kind === 'uma-ctf-adapter' || kind === 'uma-ctf-adapter-negrisk'
+}
+
 /**
  * The outcome's label and price, where both the context and the request's text allow it; else UsageError `outcome_not_allowed` or
  * `untrusted_price`. For kind `direct` the context's word is taken (contract §6, `sign`).
@@ -168,7 +150,7 @@ export function checkAsked(trust: Trust, context: QuestionContext, asked: Omit<A
     throw untrusted(
       'slug',
       `the slug ${identifier} is not pinned in the trust file; it was said to mean question_id ${context.question_id}`,
-      `compare it with a source of your own (\`proposer context ${context.question_id}\` shows the request); then give that question ID, or add "${identifier}": "${context.question_id}" to \`slugs\` of the trust file`,
+      `compare it with a source of your own (\`proposer context ${context.question_id}\` shows the request); then give that question id, or add "${identifier}": "${context.question_id}" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`,
     )
   }
   if (context.question_id !== pinned)
@@ -181,7 +163,7 @@ function checkRequest(context: QuestionContext, kind: RequesterKind, nowSeconds:
   if (request.identifier.raw !== context.identifier.raw) {
     throw untrusted('identifier', `request.identifier.raw is ${request.identifier.raw}, but identifier.raw is ${context.identifier.raw}`)
   }
-  if (kind === 'uma-ctf-adapter' || kind === 'uma-ctf-adapter-negrisk') {
+  if (isNamedByText(kind)) {
     if (request.identifier.raw !== yesOrNoQuery) {
       throw untrusted(
         'identifier',

@@ -10,7 +10,7 @@ import type { JournalView } from '../journal/journal.js'
 
 /** Narrows what is told; both bounds hold together. */
 export interface Wanted {
-  /** A question ID, or the identifier as it was asked for. */
+  /** A question id, or the identifier as it was asked for. */
   readonly question?: string
   /** Unix milliseconds: what was signed, given out or last sent before it is left out. */
   readonly sinceMs?: number

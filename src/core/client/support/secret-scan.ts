@@ -25,12 +25,12 @@ const anywhereAtLeast = 6
 const cutAtLeast = 16
 /** Hex digits of an address. Longer hex is a hash, a key, a token or a signature. */
 const addressDigits = 40
-/** Hex digits of a question ID or a transaction hash, and of a key. */
+/** Hex digits of a question id or a transaction hash, and of a key. */
 const hashDigits = 64
 
 /**
  * Every field, key names included, that holds one of the secrets, or hex of more than 40 digits that is no public id. `publicIds` are the
- * question IDs and transaction hashes that the document is about. A public id that is among the secrets is a finding. `isOurs` names what
+ * question ids and transaction hashes that the document is about. A public id that is among the secrets is a finding. `isOurs` names what
  * is not looked at. Throws nothing.
  */
 export function findSecrets(

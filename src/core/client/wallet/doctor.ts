@@ -1,9 +1,10 @@
 /** `doctor`: every precondition of proposing, each with its fix (contract §6). Asks at most one item of the gateway's budget. */
 import { type Address, type BlockHeader, type Chain, ChainError } from '../../ports.js'
+import { amountText } from '../../protocol/amount.js'
 import { ProposerError } from '../../protocol/errors.js'
 import { isOfferOpen, stateOf } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
-import { acceptedValue } from '../sending/answer.js'
+import { acceptedValue, answerError } from '../sending/answer.js'
 import type { GatewayClient } from '../sending/gateway-client.js'
 import { onChain } from '../signing/context.js'
 import type { Trust } from '../signing/trust.js'
@@ -45,17 +46,20 @@ export function clockCheck(dateHeader: string | null, sentMs: number, receivedMs
   const told = dateHeader === null ? Number.NaN : Date.parse(dateHeader)
   if (Number.isNaN(told)) return skip(id, 'the gateway tells no time', '')
   const offMs = told > receivedMs ? told - receivedMs : told + 1_000 < sentMs ? sentMs - told - 1_000 : 0
-  const detail = offMs === 0 ? 'agrees with the gateway’s' : `is ${Math.ceil(offMs / 1_000)} s from the gateway’s`
+  const detail = offMs === 0 ? "agrees with the gateway's" : `is ${Math.ceil(offMs / 1_000)} s from the gateway's`
   const fix = 'set the clock of this machine (NTP), or tell the operator; chain time decides deadlines'
   if (offMs <= skewWarnMs) return pass(id, detail)
   return wrong(id, offMs > skewFailMs ? 'fail' : 'warn', detail, fix)
 }
 
-/** Whether the gateway lets this account propose. One item of the budget. */
+/** Whether the gateway lets this account propose; skipped where it is too busy to tell. One item of the budget. */
 export async function eligibilityCheck(gateway: GatewayClient, account: Address, signal?: AbortSignal): Promise<Check> {
   const id = 'eligibility'
   return guarded(id, async () => {
-    const { eligible } = acceptedValue(await gateway.eligibility(account, signal === undefined ? {} : { signal }))
+    const answer = await gateway.eligibility(account, signal === undefined ? {} : { signal })
+    // 429, 503, or a budget that others have spent: nothing to mend, only to wait for (contract §6: 75).
+    if (answer.kind === 'deferred') return skip(id, `not known: ${answer.detail}`, answerError(answer, 'read').meta.hint ?? '')
+    const { eligible } = acceptedValue(answer)
     if (eligible) return pass(id, `${account} may propose`)
     return wrong(
       id,
@@ -91,7 +95,7 @@ export async function rpcCheck(chain: Chain, pinnedChainId: number | undefined, 
     const detail = `chain ${chainId}, block ${head.number}, ${ageSeconds} s old`
     if (ageSeconds <= headAgeWarnSeconds) return pass(id, detail)
     const result = ageSeconds > headAgeFailSeconds ? 'fail' : 'warn'
-    return wrong(id, result, detail, 'the node lags or the chain stands still: use another node, or wait; check this machine’s clock too')
+    return wrong(id, result, detail, "the node lags or the chain stands still: use another node, or wait; check this machine's clock too")
   })
 }
 
@@ -116,22 +120,28 @@ export async function fundsChecks(
 
 function tokenChecks(funds: Funds): readonly Check[] {
   const { symbol, balanceRaw, allowanceRaw, reservedRaw, spendableRaw, freeRaw } = funds
-  const reserved = `${reservedRaw} raw units of ${symbol} are reserved by open authorizations`
+  const amount = (raw: bigint) => amountText(String(raw), funds)
+  const reserved = `${amount(reservedRaw)} reserved by open authorizations`
   const fund = `send ${symbol} to ${funds.owner}`
   const approve = '`proposer funds approve`'
   const balance =
     balanceRaw < reservedRaw
-      ? wrong('balance', 'fail', `${balanceRaw} held, but ${reserved}`, `${fund}, or revoke what should not execute`)
+      ? wrong('balance', 'fail', `${amount(balanceRaw)} held, but ${reserved}`, `${fund}, or revoke what should not execute`)
       : freeRaw === 0n
-        ? wrong('balance', 'warn', `nothing is free: ${balanceRaw} held, ${reserved}`, fund)
-        : pass('balance', `${balanceRaw} raw units of ${symbol} held, ${freeRaw} free`)
+        ? wrong('balance', 'warn', `nothing is free: ${amount(balanceRaw)} held, ${reserved}`, fund)
+        : pass('balance', `${amount(balanceRaw)} held, ${amount(freeRaw)} free`)
   const allowance =
     allowanceRaw < reservedRaw
-      ? wrong('allowance', 'fail', `Permit2 may move ${allowanceRaw}, but ${reserved}`, approve)
+      ? wrong('allowance', 'fail', `Permit2 may move ${amount(allowanceRaw)}, but ${reserved}`, approve)
       : allowanceRaw === 0n
         ? wrong('allowance', 'fail', `Permit2 may not move ${symbol}: no proposal of this wallet can execute`, approve)
         : spendableRaw < freeRaw
-          ? wrong('allowance', 'warn', `Permit2 may move ${spendableRaw} more, less than the ${freeRaw} that are free`, approve)
+          ? wrong(
+              'allowance',
+              'warn',
+              `Permit2 may move ${amount(spendableRaw)} more, less than the ${amount(freeRaw)} that are free`,
+              approve,
+            )
           : pass('allowance', `Permit2 may move all that is free of ${symbol}`)
   return [balance, allowance]
 }
@@ -141,13 +151,13 @@ export async function codeCheck(chain: Chain, account: Address): Promise<Check> 
   const id = 'account_code'
   return guarded(id, async () => {
     const code = await onChain(() => chain.code(account))
-    if (code === '0x') return pass(id, 'a plain account: its key’s signatures are taken as they are')
+    if (code === '0x') return pass(id, "a plain account: its key's signatures are taken as they are")
     if (code.startsWith('0xef0100')) {
       return wrong(
         id,
         'warn',
         `the account is delegated to 0x${code.slice(8, 48)} (EIP-7702): Permit2 asks that code, and a plain signature fails unless it agrees`,
-        'drop the delegation, or make sure that the delegate’s isValidSignature takes plain signatures; give --rpc-url when signing, which checks it',
+        "drop the delegation, or make sure that the delegate's isValidSignature takes plain signatures; give --rpc-url when signing, which checks it",
       )
     }
     return wrong(

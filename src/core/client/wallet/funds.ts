@@ -2,8 +2,10 @@
 import { encodeFunctionData, maxUint256 } from 'viem'
 import { plainText } from '../../chain/ancillary.js'
 import { erc20Abi, permit2Abi } from '../../chain/contracts.js'
+import { knownToken } from '../../chain/profiles.js'
 import { readContract } from '../../chain/reading.js'
 import { type Address, type BlockHeader, type Chain, ChainError, type Hex } from '../../ports.js'
+import { amountWithRaw } from '../../protocol/amount.js'
 import { nonceBit, nonceUsed } from '../../protocol/permit.js'
 import { isOfferOpen, isOpen } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
@@ -192,6 +194,6 @@ export const unlimitedRaw: bigint = maxUint256
 /** The ERC-20 approval that lets Permit2 move the token (domain §3.3). Raw units. */
 export function approval(trust: Trust, token: Address, amountRaw: bigint): OwnTransaction {
   const data: Hex = encodeFunctionData({ abi: erc20Abi, functionName: 'approve', args: [trust.permit2 as Address, amountRaw] })
-  const amount = amountRaw === unlimitedRaw ? 'without limit' : `${amountRaw} raw units`
+  const amount = amountRaw === unlimitedRaw ? 'unlimited' : amountWithRaw(String(amountRaw), knownToken(trust.chain_id, token))
   return { to: token, data, what: `approve Permit2 (${trust.permit2}) for token ${token}: ${amount}` }
 }

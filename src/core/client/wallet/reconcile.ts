@@ -1,6 +1,7 @@
 /** `reconcile`: journal, gateway and chain side by side, and what is safe to do next (contract §6; spec §3 rule 3, §7 rules 2 and 3). */
 import type { Chain, Hex } from '../../ports.js'
 import { type ProposerError, ProposerError as ProposerFault } from '../../protocol/errors.js'
+import { outcomeOf } from '../../protocol/proposal.js'
 import type { CandidateStatus } from '../../protocol/schema.js'
 import {
   type Authorization,
@@ -98,7 +99,7 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
   else {
     try {
       standing = await standingOf(chain, trust, questionId, judgedOf(ofQuestion(await journal.load(), trust, questionId)))
-      if (standing.round === undefined) notLookedAt.push('the chain does not show the question’s request: only its nonces were looked at')
+      if (standing.round === undefined) notLookedAt.push("the chain does not show the question's request: only its nonces were looked at")
     } catch (error) {
       if (!(error instanceof ProposerFault) || error.meta.retryable !== true) throw error
       notLookedAt.push(`the chain was not looked at: ${error.detail}`)
@@ -298,7 +299,7 @@ function adviseUnsent(
   if (standing?.roundIsOver === true) return anew('its round has ended and nobody had it')
   if (!isStillRequested(standing)) {
     const taken = standing?.round?.proposal
-    const by = taken === undefined ? '' : ` (${taken.proposer} proposed ${taken.price})`
+    const by = taken === undefined ? '' : ` (${taken.proposer} proposed ${outcomeOf(taken.price) ?? `price ${taken.price}`})`
     return { action: 'wait_for_new_round', text: `its round is ${standing?.round?.state}${by}: it cannot execute, wait for a new round` }
   }
   if (authorization?.supersededBy !== undefined) {

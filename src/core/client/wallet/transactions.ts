@@ -94,7 +94,7 @@ async function estimated(chain: Chain, from: Address, { to, data, what }: OwnTra
 }
 
 const noGasMoney = (from: Address, why: string) =>
-  new UsageError('no_gas_money', `${from} cannot pay for the gas: it ${why}`, { hint: 'give the account some of the chain’s own coin' })
+  new UsageError('no_gas_money', `${from} cannot pay for the gas: it ${why}`, { hint: "give the account some of the chain's own coin" })
 
 export interface SentTransaction {
   readonly planned: PlannedTransaction
@@ -167,7 +167,7 @@ async function handOver(chain: Chain, raw: Hex): Promise<ProposerError | undefin
         return undefined
       case 'insufficient_funds':
         return new UsageError('no_gas_money', 'the account cannot pay for the gas', {
-          hint: 'give the account some of the chain’s own coin',
+          hint: "give the account some of the chain's own coin",
         })
       case 'nonce_too_low':
       case 'nonce_too_high':

@@ -4,13 +4,13 @@
  * 200 although its deadline is near or its proposer was taken off the list.
  */
 import type { Contracts } from '../../chain/round.js'
-import type { Hash } from '../../ports.js'
+import type { Address, Hash } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import { permitFault } from '../../protocol/permit.js'
 import { type Authorization, identityOf, outcomeKeys, outcomeOf, priceOf } from '../../protocol/proposal.js'
+import { type RecoverLater, signerLater } from '../../protocol/recovered.js'
 import { type Refusal, refuse } from '../../protocol/refusal.js'
 import { isQuestionId } from '../../protocol/schema.js'
-import { type RecoverPublicKey, recoverSigner, recoverWithNoble } from '../../protocol/signature.js'
 import { toHex } from '../../protocol/witness.js'
 import type { Ledger, NewCandidate } from '../ledger/ledger.js'
 import type { ChainView, Question } from '../view/chain-view.js'
@@ -21,8 +21,7 @@ export interface AdmissionParts {
   readonly ledger: Ledger
   readonly view: ChainView
   readonly hash: Hash
-  /** Default: @noble/curves. */
-  readonly recover?: RecoverPublicKey | undefined
+  readonly recover: RecoverLater
 }
 
 /** How a submission ended: 202, 200, or a refusal. */
@@ -52,7 +51,7 @@ export async function findQuestion(view: ChainView, identifier: string): Promise
 
 /** The refusal of an identifier that names nothing here. */
 export function questionNotFound(): Refusal {
-  return refuse('question_not_found', 'no trusted requester knows this question; check the question ID or slug')
+  return refuse('question_not_found', 'no trusted requester knows this question; check the question id or slug')
 }
 
 /** Tells what `findQuestion` found. */
@@ -166,19 +165,24 @@ async function heldElsewhere(ledger: Ledger, { proposer, nonce, signature }: Aut
   if (candidate?.signature !== signature) return undefined
   return refuse(
     'candidate_conflict',
-    `this payload is candidate ${candidate.id} of question ${candidate.round.questionId}, which this slug does not name; poll that candidate, and give the question ID`,
+    `this payload is candidate ${candidate.id} of question ${candidate.round.questionId}, which this slug does not name; poll that candidate, and give the question id`,
   )
+}
+
+/** Whether `judge` may wait for the chain: for what is asked of it for the first time, and for what a contract wallet says. */
+export function asksChain({ view }: AdmissionParts, identifier: string, proposer: Address): boolean {
+  return view.known(identifier) === undefined || view.knownCode(proposer) !== false
 }
 
 /** As the chain would judge it (domain §3.3): accounts without code by recovery, all others by EIP-1271. */
 async function isAuthorized(
-  { view, recover = recoverWithNoble }: AdmissionParts,
+  { view, recover }: AdmissionParts,
   digest: Uint8Array,
   { proposer, signature }: Authorization,
 ): Promise<boolean> {
   const hasCode = view.knownCode(proposer) ?? (await view.hasCode(proposer))
   if (hasCode) return view.authorizes(proposer, toHex(digest), signature)
-  return recoverSigner(digest, signature, recover) === proposer
+  return (await signerLater(recover, digest, signature)) === proposer
 }
 
 /**

@@ -1,21 +1,35 @@
 /** The three batch routes (§4.2, contract §4): a whole-call schema, then items side by side, answers in input order. */
+
 import pLimit from 'p-limit'
+import { batchSigningDataOf } from '../../chain/round.js'
+import type { Address } from '../../ports.js'
 import { instant, wireStatus } from '../../protocol/candidate.js'
 import { schemaViolation } from '../../protocol/faults.js'
 import { fromBatchItem } from '../../protocol/proposal.js'
 import { type Refusal, refuse, wireError } from '../../protocol/refusal.js'
 import { type BatchItem, BatchSigningDataRequest, BatchStatusRequest, BatchSubmitRequest } from '../../protocol/schema.js'
-import { findQuestion, isOpen, isQuestion, type Judged, judge, notOpen, place, type Submitted, stateFault } from './admission.js'
+import {
+  type AdmissionParts,
+  asksChain,
+  findQuestion,
+  isOpen,
+  isQuestion,
+  type Judged,
+  judge,
+  notOpen,
+  place,
+  type Submitted,
+  stateFault,
+} from './admission.js'
 import { internalError, json, refusalOf } from './answer.js'
 import { type Exchange, noteBug } from './exchange.js'
-import { batchSigningDataOf } from './question-shapes.js'
-import { bodyLimits, type Front, type Route, withBody } from './route.js'
+import { bodyLimits, type Route, withBody } from './route.js'
 
-/** Items of one call that are worked on at once (robustness §5). */
+/** Items of one call that may ask the chain at once (robustness §5). */
 const itemsAtOnce = 8
 
-/** The routes on a front. */
-export function batchRoutes(front: Front): readonly Route[] {
+/** The routes. */
+export function batchRoutes(parts: AdmissionParts): readonly Route[] {
   return [
     {
       method: 'POST',
@@ -23,7 +37,7 @@ export function batchRoutes(front: Front): readonly Route[] {
       params: {},
       body: { limitBytes: bodyLimits.batchSigningData, admission: false, list: 'identifiers' },
       run: withBody(BatchSigningDataRequest, schemaViolation, async ({ identifiers }, { exchange }) => {
-        const results = await eachItem(identifiers, (identifier) => signingData(front, exchange, identifier))
+        const results = await eachItem(identifiers, (identifier) => signingData(parts, exchange, identifier))
         return json(200, { results })
       }),
     },
@@ -33,7 +47,7 @@ export function batchRoutes(front: Front): readonly Route[] {
       params: {},
       body: { limitBytes: bodyLimits.batchSubmit, admission: true, list: 'proposals' },
       run: withBody(BatchSubmitRequest, schemaViolation, async ({ proposals }, { exchange }) => {
-        const submitted = await submitAll(front, exchange, proposals)
+        const submitted = await submitAll(parts, exchange, proposals)
         const count = (kind: Submitted['kind']) => submitted.filter((one) => one.kind === kind).length
         return json(200, {
           results: submitted.map((one, at) => submitResult(proposals[at]?.client_ref ?? null, one)),
@@ -47,7 +61,7 @@ export function batchRoutes(front: Front): readonly Route[] {
       params: {},
       body: { limitBytes: bodyLimits.batchStatus, admission: false, list: 'candidate_ids' },
       run: withBody(BatchStatusRequest, schemaViolation, async ({ candidate_ids }, { exchange }) => {
-        const results = await eachItem(candidate_ids, (candidateId) => status(front, exchange, candidateId))
+        const results = await eachItem(candidate_ids, (candidateId) => status(parts, exchange, candidateId))
         return json(200, { results })
       }),
     },
@@ -67,14 +81,14 @@ function itemRefusal(exchange: Exchange, error: unknown): Refusal {
   return internalError(exchange.requestId)
 }
 
-async function signingData(front: Front, exchange: Exchange, identifier: string) {
-  const { view, contracts } = front.parts
+async function signingData(parts: AdmissionParts, exchange: Exchange, identifier: string) {
+  const { view, contracts } = parts
   const refused = (refusal: Refusal) => ({ identifier, status_code: refusal.status, error: wireError(refusal) })
   try {
     const question = await findQuestion(view, identifier)
     if (!isQuestion(question)) return refused(question)
     const refusal = stateFault(view) ?? (isOpen(question) ? undefined : notOpen(question))
-    return refusal ? refused(refusal) : { identifier, status_code: 200, signing_data: batchSigningDataOf(question, contracts) }
+    return refusal ? refused(refusal) : { identifier, status_code: 200, signing_data: batchSigningDataOf(question.round, contracts) }
   } catch (error) {
     return refused(itemRefusal(exchange, error))
   }
@@ -84,25 +98,23 @@ async function signingData(front: Front, exchange: Exchange, identifier: string)
  * Checks run side by side; places are taken in input order, so that of two items for one question the first one wins (contract §4), and
  * without waiting for each commit, so that all of them share few syncs.
  */
-async function submitAll(front: Front, exchange: Exchange, items: readonly BatchItem[]): Promise<readonly Submitted[]> {
+async function submitAll(parts: AdmissionParts, exchange: Exchange, items: readonly BatchItem[]): Promise<readonly Submitted[]> {
   const limit = pLimit(itemsAtOnce)
-  const judging = items.map((item) =>
-    limit(async (): Promise<Judged> => {
-      // A hundred signature checks in a row would keep every other caller waiting (robustness §5).
-      await front.breathe()
-      return judge(front.parts, item.identifier, 'batch', (id) => fromBatchItem(id, item)).catch((error: unknown) => ({
-        kind: 'refused',
-        refusal: itemRefusal(exchange, error),
-      }))
-    }),
-  )
+  const judging = items.map(async (item): Promise<Judged> => {
+    const judged = () => judge(parts, item.identifier, 'batch', (id) => fromBatchItem(id, item))
+    try {
+      return await (asksChain(parts, item.identifier, item.proposer as Address) ? limit(judged) : judged())
+    } catch (error) {
+      return { kind: 'refused', refusal: itemRefusal(exchange, error) }
+    }
+  })
   const placed: Promise<Submitted>[] = []
   for (const one of judging) {
     const judged = await one
     placed.push(
       judged.kind === 'refused'
         ? Promise.resolve(judged)
-        : place(front.parts, judged).catch((error: unknown) => ({ kind: 'refused', refusal: itemRefusal(exchange, error) })),
+        : place(parts, judged).catch((error: unknown) => ({ kind: 'refused', refusal: itemRefusal(exchange, error) })),
     )
   }
   return Promise.all(placed)
@@ -126,10 +138,10 @@ function submitResult(clientRef: string | null, submitted: Submitted) {
   }
 }
 
-async function status(front: Front, exchange: Exchange, candidateId: string) {
+async function status(parts: AdmissionParts, exchange: Exchange, candidateId: string) {
   const refused = (refusal: Refusal) => ({ candidate_id: candidateId, status_code: refusal.status, error: wireError(refusal) })
   try {
-    const candidate = await front.parts.ledger.get(candidateId)
+    const candidate = await parts.ledger.get(candidateId)
     if (!candidate) return refused(refuse('candidate_not_found', 'this gateway holds no such candidate; check the id'))
     const { status, received_at, submission, failure } = wireStatus(candidate, false)
     return {

@@ -30,6 +30,8 @@ export interface Budget {
   spent(client: string, nowMs: number): boolean
   /** Items spent by all clients in the window that is open now, refused ones too; 0 without one. */
   spentByAll(nowMs: number): number
+  /** Milliseconds until the window of all clients ends; 0 where none is open. */
+  endsInMs(nowMs: number): number
   /** Clients remembered, for tests and metrics. */
   readonly clients: number
 }
@@ -96,6 +98,7 @@ export function createBudget(limits: BudgetLimits, maxClients = rememberedClient
       )
     },
     spentByAll: (nowMs) => (isOpen(everyone, nowMs) ? everyone.spentItems : 0),
+    endsInMs: (nowMs) => (isOpen(everyone, nowMs) ? limits.windowMs - (nowMs - everyone.startMs) : 0),
     get clients() {
       return clients.size
     },

@@ -1,9 +1,9 @@
 /** A question's current round as the preparation routes show it (§2.4, §2.7; contract §3, §4). */
 import { type Contracts, domainOf } from '../../chain/round.js'
 import { priceOf } from '../../protocol/proposal.js'
-import type { BatchSigningData, OutcomeKey, SigningData, SigningDataRequest } from '../../protocol/schema.js'
+import type { OutcomeKey, SigningData, SigningDataRequest } from '../../protocol/schema.js'
 import { version } from '../../protocol/schema.js'
-import { primaryType, typedData, wireTypes } from '../../protocol/witness.js'
+import { typedData } from '../../protocol/witness.js'
 import type { Question } from '../view/chain-view.js'
 
 /** The complete signing data of one proposal (§2.4). The permit is the caller's, unchanged. */
@@ -32,25 +32,4 @@ export function signingDataOf(question: Question, contracts: Contracts, body: Si
 
 function labelOf(question: Question, key: OutcomeKey): string {
   return question.round.outcomes.find((outcome) => outcome.outcome === key)?.label ?? key
-}
-
-/** The signing context of the batch route (§2.7): everything but the caller's own terms. */
-export function batchSigningDataOf(question: Question, contracts: Contracts): BatchSigningData {
-  const { round } = question
-  return {
-    question_id: question.questionId,
-    request: {
-      question_id: question.questionId,
-      oracle: round.oracle,
-      requester: round.requester,
-      identifier: { raw: round.identifier },
-      timestamp: round.timestamp,
-      ancillary_data: round.ancillaryData,
-    },
-    identifier: { raw: round.identifier },
-    price: { allowed_values: round.outcomes.filter((outcome) => outcome.allowed).map((outcome) => outcome.price) },
-    bond: { token: round.token.address, required_bond: String(round.totalBondRaw) },
-    contracts: { permit2: contracts.permit2, signed_proposer: contracts.signedProposer },
-    signing: { chain_id: contracts.chainId, max_payment: '0', primary_type: primaryType, types: wireTypes(false) },
-  }
 }

@@ -2,7 +2,6 @@
 import type { z } from 'zod'
 import type { ShapeFault } from '../../protocol/faults.js'
 import { refuse } from '../../protocol/refusal.js'
-import type { AdmissionParts } from './admission.js'
 import { type Answer, refusalAnswer } from './answer.js'
 import type { Exchange } from './exchange.js'
 
@@ -14,12 +13,6 @@ export const bodyLimits = {
   batchSubmit: 2 * 1024 * 1024,
   batchStatus: 8 * 1024,
 } as const
-
-export interface Front {
-  readonly parts: AdmissionParts
-  /** Lets other work of the process run. */
-  breathe(): Promise<void>
-}
 
 export interface Call {
   readonly params: Readonly<Record<string, string>>

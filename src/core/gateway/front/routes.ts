@@ -174,7 +174,7 @@ function paramFault(route: Route, params: Params): Refusal | undefined {
 
 const paramForms: Record<string, string> = {
   address: 'a lowercase address, 0x and 40 hex digits',
-  identifier: 'a question ID (0x and 64 lowercase hex digits) or a slug (a-z, 0-9 and hyphen, at most 200)',
+  identifier: 'a question id (0x and 64 lowercase hex digits) or a slug (a-z, 0-9 and hyphen, at most 200)',
   candidate_id: 'a hyphenated lowercase UUID',
 }
 

@@ -15,18 +15,29 @@ import {
   version,
 } from '../../protocol/schema.js'
 import type { ChainView, Question } from '../view/chain-view.js'
-import { findQuestion, isOpen, isQuestion, notOpen, permitRefusal, priceFault, questionNotFound, stateFault, submit } from './admission.js'
+import {
+  type AdmissionParts,
+  findQuestion,
+  isOpen,
+  isQuestion,
+  notOpen,
+  permitRefusal,
+  priceFault,
+  questionNotFound,
+  stateFault,
+  submit,
+} from './admission.js'
 import { type Answer, json, refusalAnswer } from './answer.js'
 import { signingDataOf } from './question-shapes.js'
-import { bodyLimits, type Front, type Route, withBody } from './route.js'
+import { bodyLimits, type Route, withBody } from './route.js'
 
 const identifierShape = { identifier: isIdentifier }
 const isAddress = (text: string) => AddressText.safeParse(text).success
 const isUuid = (text: string) => Uuid.safeParse(text).success
 
-/** The routes on a front. The more special template comes first. */
-export function singleRoutes(front: Front): readonly Route[] {
-  const { ledger, view, contracts } = front.parts
+/** The routes. The more special template comes first. */
+export function singleRoutes(parts: AdmissionParts): readonly Route[] {
+  const { ledger, view, contracts } = parts
   return [
     {
       method: 'GET',
@@ -57,7 +68,7 @@ export function singleRoutes(front: Front): readonly Route[] {
       params: identifierShape,
       body: { limitBytes: bodyLimits.submit, admission: true },
       run: withBody(SignedProposal, singleFault, async (body, { params: { identifier = '' }, exchange }) => {
-        const submitted = await submit(front.parts, identifier, 'single', (id) => fromSingle(id, body), exchange.requestId)
+        const submitted = await submit(parts, identifier, 'single', (id) => fromSingle(id, body), exchange.requestId)
         if (submitted.kind === 'refused') return refusalAnswer(submitted.refusal)
         return json(submitted.kind === 'admitted' ? 202 : 200, acknowledgement(submitted.candidate))
       }),
@@ -66,7 +77,7 @@ export function singleRoutes(front: Front): readonly Route[] {
       method: 'GET',
       template: '/v1/proposals/{identifier}/status/{candidate_id}',
       params: { ...identifierShape, candidate_id: isUuid },
-      run: ({ params: { identifier = '', candidate_id = '' } }) => status(front, identifier, candidate_id),
+      run: ({ params: { identifier = '', candidate_id = '' } }) => status(parts, identifier, candidate_id),
     },
   ]
 }
@@ -82,23 +93,23 @@ function acknowledgement(candidate: Candidate) {
 }
 
 /**
- * The identifier scopes the look-up (§4.1 rule 4). By question ID nothing but the ledger is asked, so that a candidate can be followed
+ * The identifier scopes the look-up (§4.1 rule 4). By question id nothing but the ledger is asked, so that a candidate can be followed
  * while the chain's state is unknown.
  */
-async function status(front: Front, identifier: string, candidateId: string): Promise<Answer> {
-  const { ledger, view } = front.parts
+async function status(parts: AdmissionParts, identifier: string, candidateId: string): Promise<Answer> {
+  const { ledger, view } = parts
   const candidate = await ledger.get(candidateId)
-  if (candidate && isQuestionId(identifier) && candidate.round.questionId === identifier) return shown(front, candidate)
+  if (candidate && isQuestionId(identifier) && candidate.round.questionId === identifier) return shown(parts, candidate)
   const question = await lookUp(view, identifier)
   if (question === undefined) return refusalAnswer(questionNotFound())
-  // Which question a slug names has to be known; what is not held under a question ID is not found, whatever the chain says.
+  // Which question a slug names has to be known; what is not held under a question id is not found, whatever the chain says.
   if (question instanceof UnavailableError && !isQuestionId(identifier)) throw question
-  if (candidate && 'round' in question && candidate.round.questionId === question.questionId) return shown(front, candidate)
+  if (candidate && 'round' in question && candidate.round.questionId === question.questionId) return shown(parts, candidate)
   return refusalAnswer(
     refuse(
       'candidate_not_found',
       candidate && !isQuestionId(identifier)
-        ? 'this slug does not name the question of this candidate, and may have named another when it was admitted; ask by question ID'
+        ? 'this slug does not name the question of this candidate, and may have named another when it was admitted; ask by question id'
         : 'this gateway holds no such candidate of this question; check the pair of identifier and candidate id',
     ),
   )
@@ -114,13 +125,13 @@ async function lookUp(view: ChainView, identifier: string): Promise<Question | U
   }
 }
 
-async function shown(front: Front, candidate: Candidate): Promise<Answer> {
-  return json(200, wireStatus(candidate, candidate.progress.status === 'failed' && (await canResubmit(front, candidate))))
+async function shown(parts: AdmissionParts, candidate: Candidate): Promise<Answer> {
+  return json(200, wireStatus(candidate, candidate.progress.status === 'failed' && (await canResubmit(parts, candidate))))
 }
 
 /** Whether a new submission of this proposer for this question would be admitted now (contract §5). */
-async function canResubmit(front: Front, { proposer, round }: Candidate): Promise<boolean> {
-  const { ledger, view } = front.parts
+async function canResubmit(parts: AdmissionParts, { proposer, round }: Candidate): Promise<boolean> {
+  const { ledger, view } = parts
   if (!ledger.admissionEnabled || !ledger.eligible(proposer) || ledger.failed || ledger.isFull || view.faults().length > 0) return false
   const question = await lookUp(view, round.questionId)
   // A round that cannot be found out now cannot be submitted to now.

@@ -2,6 +2,7 @@
 import type { OnChainProposal } from '../../chain/propose.js'
 import type { Round } from '../../chain/round.js'
 import type { Candidate, Failure } from '../../protocol/candidate.js'
+import { outcomeOf } from '../../protocol/proposal.js'
 import { failureOf, stageOf } from './progress.js'
 
 /**
@@ -75,7 +76,7 @@ export function isOwn(candidate: Pick<Candidate, 'proposer' | 'price'>, proposal
 /** Who was first, in a sentence. */
 export function supersededBy({ proposer, price, transactionHash }: OnChainProposal): string {
   const where = transactionHash === null ? '' : `, in transaction ${transactionHash}`
-  return `${proposer} proposed ${price} first${where}.`
+  return `${proposer} proposed ${outcomeOf(price) ?? `price ${price}`} first${where}.`
 }
 
 /** The end of a stand-in whose round another candidate has executed. */

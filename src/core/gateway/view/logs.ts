@@ -34,7 +34,7 @@ export function followedAddresses(contracts: Contracts): readonly Address[] {
 }
 
 export interface LogMeaning {
-  /** Question IDs that a requester named, known to us or not. */
+  /** Question ids that a requester named, known to us or not. */
   readonly named: ReadonlySet<Hex>
   /** Requests without their timestamps (domain §4, managed id) that changed on the oracle. */
   readonly managed: ReadonlySet<Hex>
@@ -65,7 +65,7 @@ export function meaningOf(logs: readonly ChainLog[], contracts: Contracts): LogM
       const id = kind === topics.customBondSet || kind === topics.customProposerWhitelistSet ? first : managedIdOf(log)
       if (id) managed.add(id)
     } else if (requesters.has(log.address)) {
-      // The first topic of every followed event of a requester is the question ID (domain §5.1, §5.2).
+      // The first topic of every followed event of a requester is the question id (domain §5.1, §5.2).
       named.add(first)
     }
   }

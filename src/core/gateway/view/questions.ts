@@ -18,7 +18,7 @@ export const rememberedQuestions = 20_000
 const keepEndedMs = 600_000
 
 export interface QuestionBook {
-  /** The question ID that an identifier means; `undefined` for a slug that no entry has. */
+  /** The question id that an identifier means; `undefined` for a slug that no entry has. */
   idOf(identifier: string): Hex | undefined
   entry(questionId: Hex): RegistryEntry | undefined
   /** IDs of the registry, in its order. */

@@ -158,7 +158,7 @@ function unavailable(slug: string, cause: SlugLookUpError): UnavailableError {
     httpStatus: 503,
     retryAfterMs: 2_000,
     cause,
-    hint: 'wait and send the same request again, or give the question ID',
+    hint: 'wait and send the same request again, or give the question id',
   })
 }
 

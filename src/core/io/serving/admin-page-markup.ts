@@ -33,7 +33,7 @@ ${card(
   'Budget window',
   `<p class="big"><b id="budget-spent">&ndash;</b> <span class="note" id="budget-limit">&nbsp;</span></p>
 <progress id="budget-bar" value="0" max="1" aria-label="Items spent in this window"></progress>
-<dl>${field('Left for all', 'budget-left')}${field('One address', 'budget-client')}${field('Addresses', 'budget-clients')}</dl>`,
+<dl>${field('Window', 'budget-end')}${field('Left for all', 'budget-left')}${field('One address', 'budget-client')}${field('Addresses', 'budget-clients')}</dl>`,
 )}
 ${card(
   'minute',
@@ -43,7 +43,7 @@ ${card(
 ${card(
   'executor',
   'Executor',
-  `<dl>${field('Balance', 'executor-balance')}${field('Proposals it pays', 'executor-pays')}${field('Highest nonce', 'executor-nonce')}${field('Nonces not mined', 'executor-gap')}${field('Nonces not final', 'executor-gap-final')}${field('Open transactions', 'executor-open')}${field('Newest', 'executor-hash')}</dl>`,
+  `<dl>${field('Balance', 'executor-balance')}${field('Proposals it pays', 'executor-pays')}${field('Highest nonce', 'executor-nonce')}${field('Nonces not mined yet', 'executor-gap')}${field('Nonces not final yet', 'executor-gap-final')}${field('Open transactions', 'executor-open')}${field('Newest', 'executor-hash')}</dl>`,
 )}
 ${card(
   'chain',

@@ -18,15 +18,14 @@ const make = (tag, name, text) => {
 
 const ageText = (seconds) =>
   seconds === null ? '\u2013' : seconds < 100 ? seconds + ' s' : seconds < 6000 ? Math.floor(seconds / 60) + ' min' : Math.floor(seconds / 3600) + ' h'
-const clockText = (iso) => new Date(iso).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', second: '2-digit', hour12: false })
+/** In UTC, as the gateway's lines and every other command have it. */
+const clockText = (when) => new Date(when).toISOString().slice(11, 19) + 'Z'
 const whenText = (iso) => {
-  const when = new Date(iso)
-  const day = (date) => date.toDateString()
-  const date = [when.getFullYear(), when.getMonth() + 1, when.getDate()].map((part) => String(part).padStart(2, '0')).join('-')
-  return day(when) === day(new Date()) ? clockText(iso) : date.slice(5) + ' ' + clockText(iso)
+  const day = new Date(iso).toISOString().slice(0, 10)
+  return day === new Date().toISOString().slice(0, 10) ? clockText(iso) : day.slice(5) + ' ' + clockText(iso)
 }
 const short = (text, length) => (text.length > length ? text.slice(0, length) + '\u2026' : text)
-const coins = (wei) => (Number(BigInt(wei) / 10n ** 12n) / 1e6).toFixed(4)
+const coins = (wei) => String(Number((Number(BigInt(wei) / 10n ** 12n) / 1e6).toFixed(4)))
 /** About so many, in few digits: what it pays for is an estimate. */
 const about = (count) => (count < 100000 ? String(count) : count < 1e6 ? Math.floor(count / 1000) + ' k' : (count / 1e6).toFixed(1) + ' M')
 const many = (count, word) => count + ' ' + word + (count === 1 ? '' : 's')
@@ -51,6 +50,7 @@ function showFigures(now) {
   bar.value = Math.min(budget.spent_items, budget.global_items)
   bar.className = left === 0 ? 'warn' : ''
   put(byId('budget-left'), String(left), left === 0 ? 'warn-text' : '')
+  put(byId('budget-end'), budget.window_ends_at === null ? 'none is open' : 'ends at ' + clockText(budget.window_ends_at))
   put(byId('budget-client'), 'at most ' + budget.per_ip_items)
   put(byId('budget-clients'), String(budget.clients))
   for (const kind of ['admitted', 'fine', 'refused', 'limited']) put(byId('minute-' + kind), String(minute[kind]))
@@ -76,13 +76,13 @@ function showExecutor(executor) {
   }
   const unread = 'not read yet'
   const { balance_wei: wei, pays_for: pays, gap_latest: gap, gap_finalized: gapFinal } = executor
-  put(byId('executor-balance'), wei === null ? unread : coins(wei) + ' coins')
-  put(byId('executor-pays'), pays === null ? '\u2013' : about(pays), pays !== null && pays < 10 ? 'bad-text' : pays !== null && pays < 100 ? 'warn-text' : '')
+  put(byId('executor-balance'), wei === null ? unread : coins(wei) + ' for gas')
+  put(byId('executor-pays'), pays === null ? '\u2013' : 'about ' + about(pays), pays !== null && pays < 10 ? 'bad-text' : pays !== null && pays < 100 ? 'warn-text' : '')
   put(byId('executor-nonce'), executor.highest_nonce < 0 ? 'none yet' : String(executor.highest_nonce))
   put(byId('executor-gap'), gap === null ? unread : String(gap))
   put(byId('executor-gap-final'), gapFinal === null ? unread : String(gapFinal))
   put(byId('executor-open'), String(executor.open_slots))
-  put(byId('executor-hash'), executor.newest_hash === null ? 'none yet' : short(executor.newest_hash, 12), 'hash')
+  put(byId('executor-hash'), executor.newest_hash === null ? 'none yet' : short(executor.newest_hash, 10), 'hash')
   byId('executor-hash').title = executor.newest_hash ?? ''
 }
 
@@ -154,7 +154,7 @@ function fillItem({ parts }, row) {
   parts.received.title = row.received_at
   put(parts.badge, row.status, 'badge status-' + row.status)
   put(parts.more, row.failure_code ?? row.submission ?? '')
-  put(parts.question, row.slug ?? short(row.question_id, 14))
+  put(parts.question, row.slug ?? short(row.question_id, 10))
   parts.question.title = row.slug === null ? row.question_id : row.slug + ' ' + row.question_id
   put(parts.answer, row.outcome)
   put(parts.proposer, short(row.proposer, 10), 'proposer hash')
@@ -187,6 +187,8 @@ async function showWay(item, id) {
     ['Candidate', told.candidate_id],
     ['Question', told.question_id],
     ['Proposer', told.proposer],
+    ['Authorizes', told.amount + ' raw token units'],
+    ['Deadline', whenText(Number(told.deadline) * 1000)],
     ['Transaction', told.transaction_hash],
   ]) {
     if (value === null) continue

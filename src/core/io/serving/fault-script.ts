@@ -27,7 +27,7 @@ const wholeNumber = (least: number, most: number) => {
   return z.int({ error }).min(least, { error }).max(most, { error })
 }
 const count = wholeNumber(1, 1_000_000)
-const question = z.string({ error: 'must be a slug or a question ID' }).regex(/^[a-z0-9-]{1,200}$/, 'must be a slug or a question ID')
+const question = z.string({ error: 'must be a slug or a question id' }).regex(/^[a-z0-9-]{1,200}$/, 'must be a slug or a question id')
 const when = z.enum(['before', 'after'], { error: 'must be "before" or "after" (the gateway has dealt with the call)' })
 
 const On = z
@@ -116,7 +116,7 @@ function faultOf({ path, message, ...issue }: z.core.$ZodIssue): string {
 
 /**
  * Refuses a slug that is none of `slugs`, the open questions': its rule would never fire, and a test that passes would prove nothing. A
- * question ID may be one that is opened later. Throws UsageError `faults_invalid`.
+ * question id may be one that is opened later. Throws UsageError `faults_invalid`.
  */
 export function requireKnownSlugs({ rules }: FaultScript, slugs: readonly string[]): void {
   for (const [index, rule] of rules.entries()) {
@@ -124,7 +124,7 @@ export function requireKnownSlugs({ rules }: FaultScript, slugs: readonly string
     for (const [part, name] of Object.entries(named)) {
       if (name === undefined || /^0x[0-9a-f]{64}$/.test(name) || slugs.includes(name)) continue
       throw new UsageError('faults_invalid', `rules.${index}.${part}.question is a slug that no question of this chain has`, {
-        hint: `give one of ${slugs.slice(0, 5).join(', ')}${slugs.length > 5 ? ', …' : ''}, or a question ID`,
+        hint: `give one of ${slugs.slice(0, 5).join(', ')}${slugs.length > 5 ? ', …' : ''}, or a question id`,
       })
     }
   }
@@ -133,7 +133,7 @@ export function requireKnownSlugs({ rules }: FaultScript, slugs: readonly string
 /** A call as rules see it. */
 export interface FaultCall {
   readonly route: RouteName
-  /** Slug or question ID as the path has it. */
+  /** Slug or question id as the path has it. */
   readonly question: string | undefined
 }
 

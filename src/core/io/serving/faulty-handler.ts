@@ -11,7 +11,7 @@ type Instead = Answered | 'reset' | undefined
 
 /** What rules do to the world around the gateway. Each resolves once it holds; `advanceRound` with why it could not be done, where that is so. */
 export interface FaultWorld {
-  /** By slug or question ID. */
+  /** By slug or question id. */
   advanceRound(question: string): Promise<string | undefined>
   loseChain(seconds: number): Promise<void>
   skewClock(seconds: number): void

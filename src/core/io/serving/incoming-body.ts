@@ -17,24 +17,31 @@ export function readIncoming(incoming: IncomingMessage, response: ServerResponse
   return new Promise((resolve, reject) => {
     const parts: Uint8Array[] = []
     let length = 0
-    const settle = (result: Uint8Array | BodyError) => {
-      incoming.off('data', onData).off('end', onEnd).off('error', onLost).off('close', onLost)
-      // Whoever destroys the socket later makes the message emit an error that concerns nobody any more.
-      incoming.on('error', () => undefined)
-      if (result instanceof BodyError) {
-        incoming.pause()
-        reject(result)
-      } else resolve(result)
+    // The listeners stay, which is cheaper than to take them off, but the bytes must not: an idle connection keeps its last message.
+    // Whoever destroys the socket later makes that emit an error that concerns nobody any more.
+    let settled = false
+    const refuse = (kind: BodyError['kind']) => {
+      if (settled) return
+      settled = true
+      parts.length = 0
+      incoming.pause()
+      reject(new BodyError(kind))
     }
-    const onData = (part: Uint8Array) => {
-      length += part.length
-      if (length > limits.limitBytes) settle(new BodyError('too_large'))
-      else if (!limits.reserve(part.length)) settle(new BodyError('no_room'))
-      else parts.push(part)
-    }
-    const onEnd = () => settle(joined(parts, length))
-    const onLost = () => settle(new BodyError('lost'))
-    incoming.on('data', onData).on('end', onEnd).on('error', onLost).on('close', onLost)
+    incoming
+      .on('data', (part: Uint8Array) => {
+        if (settled) return
+        length += part.length
+        if (length > limits.limitBytes) refuse('too_large')
+        else if (!limits.reserve(part.length)) refuse('no_room')
+        else parts.push(part)
+      })
+      .on('end', () => {
+        if (settled) return
+        settled = true
+        resolve(joined(parts.splice(0), length))
+      })
+    const onLost = () => refuse('lost')
+    incoming.on('error', onLost).on('close', onLost)
   })
 }
 

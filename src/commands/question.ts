@@ -1,0 +1,59 @@
+/** What the verbs about a question share: its identifier, its context and how that is shown. */
+import { knownToken } from '../core/chain/profiles.js'
+import { type ContextSource, chainContexts, type QuestionContext } from '../core/client/signing/context.js'
+import type { Hex } from '../core/ports.js'
+import { UsageError } from '../core/protocol/errors.js'
+import { fromHex } from '../core/protocol/witness.js'
+import { isIdentifier } from '../core/protocol/words.js'
+import type { Context } from './context.js'
+import type { Session } from './session/session.js'
+import { amountWithRaw, dateText, type TokenUnits } from './view/render.js'
+
+/** From the chain where a node is configured, without budget; else from the gateway. */
+export async function contextSource(context: Context, session: Session): Promise<ContextSource> {
+  const [trust, chain] = [await session.trust(), await session.chain()]
+  if (chain !== undefined) return chainContexts(chain, trust, context.clock)
+  const { gatewayContexts } = await import('../core/client/signing/gateway-contexts.js')
+  return gatewayContexts(await session.gateway('read'), trust, context.clock)
+}
+
+/** Question id or slug. Throws UsageError `invalid_identifier`. */
+export function requireIdentifier(text: string): void {
+  if (isIdentifier(text)) return
+  throw new UsageError('invalid_identifier', `"${text}" is neither a question id nor a slug`, {
+    hint: 'a question id is 0x and 64 lowercase hex digits; a slug has lowercase letters, digits and hyphens',
+  })
+}
+
+/** How amounts of its token are written: as we know the token; else as the chain told, or the file that the context came from. */
+export const unitsOf = ({ bond, signing, token }: QuestionContext): TokenUnits | undefined =>
+  knownToken(signing.chain_id, bond.token) ?? token
+
+/** The oracle's own identifier, which names no question: `YES_OR_NO_QUERY (0x5945535f…)`; whole where it is no name. */
+function oracleIdText(raw: string): string {
+  const name = new TextDecoder().decode(fromHex(raw as Hex)).replace(/\0+$/, '')
+  return /^[A-Z0-9_/ .-]{3,32}$/i.test(name) ? `${name} (${raw.slice(0, 10)}…)` : raw
+}
+
+/** The facts of a context as rows of `fields`. */
+export function contextRows(context: QuestionContext): (readonly [string, string | null | undefined])[] {
+  const { request, bond, contracts, signing, outcomes, price } = context
+  const answers = outcomes
+    ? outcomes.map(({ outcome, label, allowed }) => `${outcome} ${label}${allowed ? '' : ' (not allowed)'}`).join(', ')
+    : `prices ${price.allowed_values.join(', ')}`
+  return [
+    ['question', context.question_id],
+    ['slug', context.slug],
+    ['answers', answers],
+    ['bond', amountWithRaw(bond.required_bond, unitsOf(context))],
+    ['token', bond.token],
+    ['round', dateText(request.timestamp)],
+    ['oracle', request.oracle],
+    ['requester', request.requester],
+    ['oracle id', oracleIdText(request.identifier.raw)],
+    ['chain', String(signing.chain_id)],
+    ['permit2', contracts.permit2],
+    ['signed proposer', contracts.signed_proposer],
+    ['source', context.source],
+  ]
+}

@@ -1,0 +1,74 @@
+/** Contexts of questions as a gateway tells them. */
+import type { Clock } from '../../ports.js'
+import { type ProposerError, UnavailableError } from '../../protocol/errors.js'
+import type { Outcome } from '../../protocol/schema-signing.js'
+import { limits } from '../../protocol/words.js'
+import { acceptedValue, answerError, plainCode, plainDetail } from '../sending/answer.js'
+import type { GatewayClient } from '../sending/gateway-client.js'
+import { type ContextResult, type ContextSource, orBadField, type QuestionContext, settle, slugOf } from './context.js'
+import { readSigningData } from './plain-shapes.js'
+import { checkContext, kindOf, outcomesByText, type Trust } from './trust.js'
+
+/** From the gateway's batch route: costs one budget item an identifier; more than 100 are split. */
+export function gatewayContexts(gateway: GatewayClient, trust: Trust, clock: Pick<Clock, 'nowMs'>): ContextSource {
+  return {
+    async contexts(identifiers, options = {}) {
+      const results: ContextResult[] = []
+      for (let at = 0; at < identifiers.length; at += limits.batchItems) {
+        const asked = identifiers.slice(at, at + limits.batchItems)
+        const { results: items } = acceptedValue(await gateway.contexts(asked, options), asked.length === 1 ? asked[0] : undefined)
+        for (const [index, identifier] of asked.entries()) {
+          // Of a list of another length nobody knows which result is whose.
+          results.push(items.length === asked.length ? fromItem(items[index], identifier) : { identifier, error: miscounted(items, asked) })
+        }
+      }
+      return results
+    },
+  }
+
+  function fromItem(
+    item:
+      | { identifier: string; status_code: number; signing_data?: unknown; error?: { code: string; detail: string } | undefined }
+      | undefined,
+    identifier: string,
+  ): ContextResult {
+    if (item === undefined || item.identifier !== identifier) {
+      return { identifier, error: gatewayFault('the gateway did not answer the identifiers in the order they were asked in') }
+    }
+    if (item.status_code !== 200 || item.signing_data === undefined) {
+      if (item.error === undefined) return { identifier, error: gatewayFault(`the gateway answered ${item.status_code} without an error`) }
+      return { identifier, error: itemError(identifier, item.status_code, item.error) }
+    }
+    return settle(identifier, () => {
+      const data = orBadField(() => readSigningData(item.signing_data))
+      const bare: QuestionContext = { ...data, source: 'gateway', ...slugOf(identifier) }
+      const notes = checkContext(trust, bare, { identifier, nowSeconds: clock.nowMs() / 1_000 })
+      return { context: { ...bare, outcomes: allowedOutcomes(trust, bare) }, notes }
+    })
+  }
+}
+
+/** What the text allows and the context too. */
+function allowedOutcomes(trust: Trust, context: QuestionContext): readonly Outcome[] {
+  return outcomesByText(trust, context).map((outcome) => ({
+    ...outcome,
+    allowed:
+      context.price.allowed_values.includes(outcome.price) && (outcome.allowed || kindOf(trust, context.request.requester) === 'direct'),
+  }))
+}
+
+/** An item's error by its status, as the same status of a whole call would mean. */
+function itemError(identifier: string, statusCode: number, error: { code: string; detail: string }): ProposerError {
+  const code = plainCode(error.code)
+  const detail = plainDetail(error.detail)
+  if (statusCode === 409) return answerError({ kind: 'reconcile', httpStatus: 409, code, detail }, 'read', identifier)
+  if ([400, 403, 404, 405, 413, 422].includes(statusCode))
+    return answerError({ kind: 'refused', httpStatus: statusCode, code, detail }, 'read')
+  return answerError({ kind: 'deferred', httpStatus: statusCode, code, detail }, 'read')
+}
+
+const miscounted = (items: readonly unknown[], asked: readonly unknown[]) =>
+  gatewayFault(`the gateway gave ${items.length} results where it was asked for ${asked.length}`)
+
+const gatewayFault = (detail: string) =>
+  new UnavailableError('gateway_body', detail, { hint: 'nothing was admitted by this call; try again later' })

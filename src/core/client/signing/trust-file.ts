@@ -1,0 +1,29 @@
+/** trust.json (contract §7): its schema, and what is wrong with one that is not as it must be. */
+import { z } from 'zod'
+import { requesterKinds } from '../../chain/round.js'
+import { UsageError } from '../../protocol/errors.js'
+import { Address, Bytes32 } from '../../protocol/schema-words.js'
+
+export const Trust = z
+  .strictObject({
+    chain_id: z.int().min(1),
+    permit2: Address,
+    signed_proposer: Address,
+    oracles: z.array(Address).min(1),
+    requesters: z.array(z.strictObject({ address: Address, kind: z.enum(requesterKinds) })).min(1),
+    tokens: z.array(Address).min(1),
+    slugs: z.record(z.string(), Bytes32).default({}),
+  })
+  .meta({ id: 'Trust' })
+export type Trust = z.infer<typeof Trust>
+
+/** A parsed trust.json, or UsageError `invalid_trust` naming the field. `where` is the file's name for the message. */
+export function parseTrust(json: unknown, where: string): Trust {
+  const parsed = Trust.safeParse(json)
+  if (parsed.success) return parsed.data
+  const issue = parsed.error.issues[0]
+  const field = issue === undefined || issue.path.length === 0 ? 'the whole' : issue.path.map(String).join('.')
+  throw new UsageError('invalid_trust', `${where}: ${field} is not as a trust file must have it (${issue?.message ?? 'malformed'})`, {
+    hint: 'make one with `proposer trust init`; addresses are lowercase',
+  })
+}

@@ -1,0 +1,57 @@
+/**
+ * The words of the wire without their schemas: what they look like, for whoever checks a few of them and does not need zod, which takes longer
+ * to load than one proposal to sign. schema-words.ts makes schemas of them.
+ */
+
+/** The version object of v1 payloads and answers (§9). */
+export const version = { api: 'v1', schema: 'signed-proposal-v1', witness: 'permit2-signed-proposer-v1' } as const
+
+export const limits = {
+  /** Items per batch call (§8). */
+  batchItems: 100,
+  /** Bytes of a signature (§8). */
+  signatureBytes: 8192,
+  slugLength: 200,
+  /** Bytes of client_ref. */
+  clientRefBytes: 256,
+} as const
+
+export const patterns = {
+  uint256: /^(0|[1-9]\d{0,77})$/,
+  address: /^0x[0-9a-f]{40}$/,
+  bytes32: /^0x[0-9a-f]{64}$/,
+  bytes: /^0x([0-9a-f]{2})*$/,
+  uuid: /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/,
+  // A plain class: one alternation with a bounded repeat over 16 KiB of text is slow in V8, so the length is judged apart.
+  signature: /^0x[0-9a-f]+$/,
+  clientRef: /^[^\u0000-\u001f\u007f-\u009f]*$/,
+} as const
+
+/** Of a text of the pattern. */
+export const fitsUint256 = (digits: string): boolean => digits.length < 78 || BigInt(digits) < 2n ** 256n
+export const isUint256 = (text: string): boolean => patterns.uint256.test(text) && fitsUint256(text)
+
+export const zeroAddress = `0x${'0'.repeat(40)}`
+export const isAddress = (text: string): boolean => patterns.address.test(text)
+
+export const isBytes32 = (text: string): boolean => patterns.bytes32.test(text)
+export const isBytes = (text: string): boolean => patterns.bytes.test(text)
+
+export const isUuid = (text: string): boolean => patterns.uuid.test(text)
+
+/** Of a text of the pattern. */
+export const fitsSignature = (hex: string): boolean => hex.length % 2 === 0 && hex.length <= 2 + 2 * limits.signatureBytes
+export const isSignature = (text: string): boolean => patterns.signature.test(text) && fitsSignature(text)
+
+/** Of a text of the pattern. */
+export const fitsClientRef = (text: string): boolean => new TextEncoder().encode(text).length <= limits.clientRefBytes
+export const isClientRef = (text: string): boolean => patterns.clientRef.test(text) && fitsClientRef(text)
+
+const slug = /^[a-z0-9-]{1,200}$/
+
+/** Question id (0x and 64 lowercase hex digits) or slug; whatever begins with 0x is meant as a question id; `eligibility` is a route. */
+export function isIdentifier(text: string): boolean {
+  if (text.startsWith('0x')) return isBytes32(text)
+  return slug.test(text) && text !== 'eligibility'
+}
+export const isQuestionId = (text: string): boolean => isBytes32(text)

@@ -1,0 +1,238 @@
+/** What a person reads about money before and after signing it: amounts, answers, what was admitted, what comes next (contract §6). */
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { builtInProfile } from '../../src/core/chain/profiles.js'
+import type { Address } from '../../src/core/ports.js'
+import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { bondRaw, pins, questionContext, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
+
+const key = `0x${'11'.repeat(32)}` as const
+/** Long enough to be shown in part: what the answers mean stands at its end. */
+const longTitle = `Will it hold? ${'It may or it may not. '.repeat(60)}`
+
+let home: Awaited<ReturnType<typeof temporaryHome>>
+let gateway: ScriptedGateway
+let env: Record<string, string>
+beforeEach(async () => {
+  home = await temporaryHome()
+  mkdirSync(join(home.path, 'trust'))
+  writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
+  open(scriptedGateway())
+})
+afterEach(() => home.remove())
+
+/** Points the command line at this gateway, and trust at its question. */
+function open(opened: ScriptedGateway, tokens: readonly string[] = pins.tokens): void {
+  gateway = opened
+  const slugs = { 'will-it-hold': gateway.question.question_id }
+  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify({ ...pins, tokens, slugs }))
+  env = { PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: join(home.path, 'key') }
+}
+
+const ask = (argv: string[], more: RunOptions = {}) => run(home.path, argv, { env, fetch: gateway.fetch, ...more })
+const errorOf = (ran: Ran): Record<string, unknown> => JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '').error
+const answerOf = (ran: Ran): Record<string, unknown> => {
+  expect(ran.stderr).toBe('')
+  expect(ran.code).toBe(0)
+  return JSON.parse(ran.stdout)
+}
+const sign = ['sign', 'will-it-hold', '--outcome', 'p2']
+const submit = ['submit', 'will-it-hold', '--outcome', 'p2']
+const candidate = '00000000-0000-4000-8000-000000000001'
+
+describe('contract §1: accepted is not deferred', () => {
+  test.each([
+    ['no connection', 'no-connection' as const, 'this attempt reached nobody'],
+    ['a gateway that is busy', { status: 503, code: 'server_busy' }, 'this attempt was put off'],
+  ])('%s after the acknowledgement: it is admitted already, and the hint follows its candidate', async (_name, fault, what) => {
+    const { journal_id } = answerOf(await ask([...submit, '--json']))
+    gateway.faults.push(...Array.from({ length: 8 }, () => fault))
+    const ran = await ask([...submit, '--json', '--timeout', '0.05'])
+    expect(ran.code).toBe(75)
+    expect(errorOf(ran)).toMatchObject({ hint: expect.stringContaining(`\`proposer poll ${candidate}`) })
+    expect(errorOf(ran).detail).toContain(`${what}; ${journal_id} is admitted already as ${candidate}`)
+    expect(ran.stderr).not.toContain('was not admitted')
+  })
+
+  test('an answer that is lost after the acknowledgement leaves nothing unknown (exit 75, not 6)', async () => {
+    answerOf(await ask([...submit, '--json']))
+    gateway.faults.push(...Array.from({ length: 8 }, () => ({ status: 502, code: 'x', html: true })))
+    const ran = await ask([...submit, '--json', '--timeout', '0.05'])
+    expect(ran.code).toBe(75)
+    expect(errorOf(ran).detail).toContain(`is admitted already as ${candidate}`)
+  })
+})
+
+describe('contract §6: the acknowledgement for people', () => {
+  test.each([
+    ['submit', []],
+    ['submit --wait', ['--wait']],
+  ])('%s names the candidate first, then the journal id', async (_name, more) => {
+    gateway.steps.push({ status: 'executed' })
+    const ran = await ask([...submit, ...more])
+    const { authorizations } = answerOf(await ask(['journal', 'list', '--json'])) as { authorizations: { journal_id: string }[] }
+    expect(ran.code).toBe(0)
+    expect(ran.stdout).toMatch(new RegExp(`^accepted\\s+${candidate}$`, 'm'))
+    expect(ran.stdout).toMatch(new RegExp(`^journal\\s+${authorizations[0]?.journal_id}$`, 'm'))
+  })
+
+  test('replay too', async () => {
+    gateway.faults.push('lost-answer', ...Array.from({ length: 8 }, () => 'no-connection' as const))
+    expect((await ask([...submit, '--timeout', '0.05'])).code).toBe(6)
+    gateway.faults.length = 0
+    const ran = await ask(['replay', '--all'])
+    expect(ran.stdout).toMatch(new RegExp(`^replayed\\s+${candidate}$`, 'm'))
+    expect(ran.stdout).toMatch(/^journal\s+[0-9a-f]{12}-1$/m)
+  })
+})
+
+describe('poll', () => {
+  test('a candidate that the gateway does not know is unknown, not on its way', async () => {
+    const ran = await ask(['poll', candidate, '--question', gateway.question.question_id])
+    expect(ran.code).toBe(3)
+    expect(ran.stdout).toBe(`${candidate}  unknown\n1 candidate: 1 unknown\n`)
+  })
+})
+
+describe('journal list --open', () => {
+  test('with nothing but closed ones counts these, instead of an empty journal', async () => {
+    expect((await ask(['journal', 'list', '--open'])).stdout).toBe('the journal is empty\n')
+    gateway.faults.push({ status: 422, code: 'invalid_amount' })
+    expect((await ask(submit)).code).toBe(3)
+    expect((await ask(['journal', 'list', '--open'])).stdout).toBe('nothing is open; 1 is closed: `proposer journal list`\n')
+  })
+})
+
+describe('headroom and the cap', () => {
+  test.each([
+    ['--max-amount', ['--headroom', '900', '--max-amount', '1000000000'], 'from 7500000000 to 1000000000', '--max-amount'],
+    ['the cap of unconfirmed bonds', ['--headroom', '900'], 'from 7500000000 to 5000000000', '--rpc-url'],
+  ])('§6: %s cuts the headroom, and a note says so before the signature', async (_name, flags, cut, why) => {
+    const ran = await ask([...sign, ...flags, '--dry-run', '--json'])
+    const { notes } = answerOf(ran) as { notes: string[] }
+    expect(notes.filter((one) => one.includes(cut) && one.includes(why))).toHaveLength(1)
+    expect((await ask([...sign, ...flags])).stderr).toContain(`note: the headroom is cut: ${cut}`)
+  })
+
+  test('headroom that fits is not remarked on', async () => {
+    expect((await ask([...sign, '--headroom', '10'])).stderr).not.toContain('headroom')
+  })
+})
+
+describe('what is shown of a question', () => {
+  test('sign shows how its text begins and what its answers mean, and names what shows the whole', async () => {
+    open(scriptedGateway(questionContext(longTitle)))
+    const { stderr } = await ask(sign, { columns: 100 })
+    const plain = stderr.replace(/\s+/g, ' ')
+    expect(plain).toContain('q: title: Will it hold?')
+    expect(plain).toContain('res_data: p1: 0, p2: 1, p3: 0.5. Where p1 corresponds to No, p2 to Yes, p3 to unknown.')
+    expect(plain).toMatch(/\[\d+ characters left out; the whole text: `proposer context will-it-hold`\]/)
+    expect(plain.length).toBeLessThan(2_500)
+  })
+
+  test('a text that ends in one of endless length is cut at both ends', async () => {
+    open(scriptedGateway(questionContext(`${longTitle} res_data: p1: 0, p2: 1 ${'and so on '.repeat(500)}`)))
+    expect((await ask(sign)).stderr.length).toBeLessThan(3_500)
+  })
+
+  test('context shows the whole text', async () => {
+    open(scriptedGateway(questionContext(longTitle)))
+    const { stdout } = await ask(['context', 'will-it-hold'])
+    expect(stdout.replace(/\s+/g, ' ')).toContain(`q: title: ${longTitle.replace(/\s+/g, ' ')}`)
+  })
+})
+
+describe('amounts', () => {
+  const polygon = builtInProfile('polygon')
+  const [usdc = pins.tokens[0]] = polygon?.tokens ?? []
+
+  /** The scripted question, with the bond in the token that everybody knows. */
+  function inKnownToken(): void {
+    const question = questionContext('Will it hold?')
+    question.bond.token = usdc as Address
+    question.signing.chain_id = 137
+    open(scriptedGateway(question), [usdc as Address])
+    const slugs = { 'will-it-hold': question.question_id }
+    const trust = { ...pins, chain_id: 137, tokens: [usdc], slugs }
+    writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(trust))
+  }
+
+  test.each([
+    ['context', ['context', 'will-it-hold']],
+    ['sign --dry-run', [...sign, '--dry-run']],
+  ])('%s: a token that is known by its address has name and decimals, without a node', async (_name, argv) => {
+    inKnownToken()
+    expect((await ask(argv)).stdout).toContain('750 USDC.e (750000000 raw)')
+  })
+
+  test('submit says what it authorizes, and the journal says it afterwards', async () => {
+    inKnownToken()
+    expect((await ask(submit)).stderr).toMatch(/authorizes\s+750 USDC\.e \(750000000 raw\)/)
+    expect((await ask(['journal', 'list'])).stdout).toMatch(/authorizes\s+750 USDC\.e \(750000000 raw\)/)
+  })
+
+  test('a token that nobody knows stays in raw units', async () => {
+    expect((await ask([...sign, '--dry-run'])).stdout).toMatch(/authorizes\s+750000000 \(raw units\)/)
+  })
+
+  test('a context file has no say in how the amount of a known token is written', async () => {
+    inKnownToken()
+    const lie = { ...gateway.question, token: { address: usdc, symbol: 'USDC.e', decimals: 9 } }
+    writeFileSync(join(home.path, 'context.json'), JSON.stringify(lie))
+    expect((await ask([...sign, '--context', 'context.json', '--dry-run'])).stdout).toContain('750 USDC.e (750000000 raw)')
+  })
+})
+
+describe('answers in the words of the flags', () => {
+  test('authorization_open names the answer, not its price', async () => {
+    answerOf(await ask([...sign, '--json', '--quiet']))
+    const ran = await ask(['sign', 'will-it-hold', '--outcome', 'p1', '--json'])
+    expect(errorOf(ran)).toMatchObject({ code: 'authorization_open', exit_code: 5 })
+    expect(errorOf(ran).detail).toContain('signed for p2')
+    expect(errorOf(ran).detail).not.toContain('1000000000000000000')
+  })
+})
+
+describe('hints say what to change', () => {
+  const hintOf = async (argv: string[], more: RunOptions = {}) => errorOf(await ask([...argv, '--json'], more)).hint
+
+  test('an amount below the bond: the amount, and nothing of the deadline', async () => {
+    expect(await hintOf([...sign, '--amount', '1'])).toBe(`give --amount ${bondRaw} or more, or leave it out`)
+  })
+
+  test('a deadline given as a span that is too near is answered in spans', async () => {
+    const ran = await ask([...sign, '--deadline', '2m', '--json'])
+    expect(errorOf(ran)).toMatchObject({ code: 'permit_deadline_too_soon', hint: expect.stringContaining('--deadline 6m') })
+    expect(errorOf(ran).detail).toMatch(/\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ \(unix \d{10}\)/)
+  })
+
+  test('a key that is missing: the keystore that is there is named', async () => {
+    const { PROPOSER_GATEWAY = '' } = env
+    env = { PROPOSER_GATEWAY }
+    expect(await hintOf(sign)).toContain('make one with `proposer account new <name>`')
+    writeFileSync(join(home.path, 'password'), 'a long enough one\n', { mode: 0o600 })
+    expect((await ask(['account', 'new', 'hot', '--password-file', 'password'])).code).toBe(0)
+    expect(await hintOf(sign)).toContain('give --account hot,')
+  })
+
+  test('a gateway that is no URL: its form, not another flag', async () => {
+    expect(await hintOf(['config', 'set', 'gateway', 'nonsense'])).toMatch(/^give it as https:/)
+  })
+
+  test('a slug under a built-in profile: how there comes to be a file that can pin it', async () => {
+    expect(await hintOf(['reconcile', 'some-slug', '--profile', 'dev'])).toContain('of the trust file (`proposer trust init` makes one)')
+  })
+
+  test('conformance without a gateway asks for one before it asks for pins', async () => {
+    env = {}
+    const ran = await ask(['conformance', '--json', '--profile', 'other'])
+    expect(errorOf(ran)).toMatchObject({ code: 'no_gateway', exit_code: 2 })
+  })
+
+  test('a refusal without named fields: no sentence that says nothing', async () => {
+    gateway.faults.push({ status: 404, code: 'question_not_found' })
+    const hint = await hintOf(submit)
+    expect(hint).not.toContain('correct what the detail names')
+  })
+})

@@ -1,0 +1,150 @@
+/** `batch sign` in groups: what must have happened before an item is given out (R4, R6, R9). */
+import { expect, test } from 'vitest'
+import { domainOf } from '../../src/core/chain/round.js'
+import { type RowSigned, signBatch } from '../../src/core/client/batch/batch.js'
+import type { BatchRow } from '../../src/core/client/batch/input.js'
+import type { BatchParts } from '../../src/core/client/batch/plan.js'
+import { newSpending } from '../../src/core/client/batch/spending.js'
+import { requestOf } from '../../src/core/client/signing/prepare.js'
+import { checkContext, contractsOf, type Trust } from '../../src/core/client/signing/trust.js'
+import { systemCurve } from '../../src/core/io/secp256k1.js'
+import type { Hex } from '../../src/core/ports.js'
+import { recoverSigner } from '../../src/core/protocol/signature.js'
+import { fromHex, toHex, witnessRound } from '../../src/core/protocol/witness.js'
+import { keyBytes, makeWorld } from '../support/client-world.js'
+import { questionContext } from '../support/scripted-gateway.js'
+
+const asked = (count: number) => Array.from({ length: count }, (_, n) => questionContext(`Question ${n}?`))
+const adapterQuestions = asked(3)
+
+/** Signs a row for each question, with the keys recovered by `recover`. */
+async function signAll(
+  recover: (world: ReturnType<typeof makeWorld>) => NonNullable<BatchParts['recover']>,
+  { questions = adapterQuestions, kind = 'uma-ctf-adapter' as Trust['requesters'][number]['kind'] } = {},
+) {
+  const world = makeWorld()
+  const { parts, journal, intent } = world.run()
+  const trust: Trust = { ...world.trust, requesters: world.trust.requesters.map(({ address }) => ({ address, kind })) }
+  const rows = questions.map(({ question_id }, at): BatchRow => ({ kind: 'intent', line: at + 1, identifier: question_id, outcome: 'p2' }))
+  const batch: BatchParts = {
+    ...parts,
+    trust,
+    contexts: {
+      async contexts(identifiers) {
+        return identifiers.map((identifier) => {
+          const found = questions.find(({ question_id }) => question_id === identifier)
+          if (found === undefined) throw new Error('a question that nobody asked')
+          const context = { ...found, source: 'gateway' as const }
+          return { identifier, context, notes: checkContext(trust, context, { nowSeconds: world.clock.nowMs() / 1_000 }) }
+        })
+      },
+    },
+    contextsAreFree: false,
+    proposer: async () => intent.proposer,
+    recover: recover(world),
+  }
+  const each = async function* () {
+    yield rows
+  }
+  const results: RowSigned[] = []
+  const work = async () => {
+    for await (const some of signBatch(batch, each(), { spending: newSpending(batch, { fit: false }) })) results.push(...some)
+  }
+  const failure = await world.clock.drive(work()).then(
+    () => undefined,
+    (error: unknown) => error,
+  )
+  return { results, failure, view: await journal.load(), proposer: intent.proposer, trust }
+}
+
+test("R9: a signature is journaled once it has been found to be the proposer's, however long that takes; another's never", async () => {
+  const durable: number[] = []
+  const curve = systemCurve()
+  const { results, failure, view, proposer } = await signAll((world) => {
+    let checked = 0
+    return async (digest, compact, parity) => {
+      checked++
+      const isSecond = checked === 2
+      durable.push((await world.run().journal.load()).authorizations.length)
+      return isSecond ? curve.publicKey(keyBytes(9)) : curve.recover(digest, compact, parity)
+    }
+  })
+  expect(failure).toBeUndefined()
+  expect(durable, 'nothing is durable as signed before all are checked').toEqual([0, 0, 0])
+  expect(results.map(({ error }) => error?.code)).toEqual([undefined, 'bad_signature', undefined])
+  expect(view.authorizations.map(({ signed }) => signed.questionId)).toEqual([
+    adapterQuestions[0]?.question_id,
+    adapterQuestions[2]?.question_id,
+  ])
+  for (const { signed } of view.authorizations) {
+    const { signature } = JSON.parse(signed.body) as { signature: `0x${string}` }
+    expect(recoverSigner(fromHex(signed.digest ?? ''), signature)).toBe(proposer)
+  }
+})
+
+test('R9: a recovery that fails for another reason than the signature ends the batch, and nothing is journaled as signed', async () => {
+  let checked = 0
+  const { results, failure, view } = await signAll(() => async (...args) => {
+    if (++checked === 2) throw new Error('out of order')
+    return systemCurve().recover(...args)
+  })
+  expect(failure).toMatchObject({ message: 'out of order' })
+  expect(results).toEqual([])
+  expect(view.authorizations).toEqual([])
+})
+
+test('contract §6: results come in input order, whichever signatures are checked first', async () => {
+  const questions = asked(250)
+  let checked = 0
+  const { results, view } = await signAll(
+    () =>
+      async (...args) => {
+        // Those of the first hundred last.
+        if (++checked <= 100) for (let turn = 0; turn < 200; turn++) await undefined
+        return systemCurve().recover(...args)
+      },
+    { questions },
+  )
+  expect(results.map(({ row }) => row.identifier)).toEqual(questions.map(({ question_id }) => question_id))
+  expect(results.every(({ error }) => error === undefined)).toBe(true)
+  expect(view.authorizations).toHaveLength(250)
+})
+
+test('R6: what fails for another reason than its item stops the signing of those that come later, and of these nothing is journaled', async () => {
+  const questions = asked(450)
+  let checked = 0
+  const { results, failure, view } = await signAll(
+    () =>
+      async (...args) => {
+        if (++checked === 1) throw new Error('out of order')
+        return systemCurve().recover(...args)
+      },
+    { questions },
+  )
+  expect(failure).toMatchObject({ message: 'out of order' })
+  expect(results).toEqual([])
+  expect(checked).toBeLessThan(questions.length)
+  const signed = new Set(view.authorizations.map((one) => one.signed.questionId))
+  expect(questions.slice(0, 100).some(({ question_id }) => signed.has(question_id))).toBe(false)
+})
+
+test.each([
+  ['an adapter, whose question id it is', 'uma-ctf-adapter', adapterQuestions],
+  ['a reporter, whose question id is something else', 'oo-reporter', adapterQuestions.map((each, n) => renamed(each, n))],
+  ['a direct request, whose question id is something else', 'direct', adapterQuestions.map((each, n) => renamed(each, n))],
+] as const)("R9: what is signed holds the hash of the request's text: of %s", async (_, kind, questions) => {
+  const { view, trust } = await signAll(() => systemCurve().recover, { kind, questions: [...questions] })
+  expect(view.authorizations).toHaveLength(3)
+  for (const { signed } of view.authorizations) {
+    const question = questions.find(({ question_id }) => question_id === signed.questionId)
+    if (question === undefined) throw new Error('signed for a question that nobody asked')
+    const request = requestOf({ ...question, source: 'gateway' })
+    const round = witnessRound(domainOf(contractsOf(trust)), request, question.bond.token as Hex)
+    expect(signed.digest).toBe(toHex(round.digest(signed.terms)))
+  }
+})
+
+function renamed(question: (typeof adapterQuestions)[number], n: number): (typeof adapterQuestions)[number] {
+  const question_id = toHex(keyBytes(n + 1))
+  return { ...question, question_id, request: { ...question.request, question_id } }
+}

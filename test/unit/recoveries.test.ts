@@ -1,0 +1,101 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { createRecoveries, type RecoveryParts } from '../../src/core/gateway/front/recoveries.js'
+import type { RecoverPublicKey } from '../../src/core/protocol/recovered.js'
+
+const word = (n: number) => Uint8Array.of(n >> 8, n & 255)
+/** Stands for the curve: what it answers tells what it was asked, and every seventh has no key. */
+const recover: RecoverPublicKey = (digest, compact, parity) =>
+  (digest[1] ?? 0) % 7 === 0 ? undefined : Uint8Array.of(...digest, ...compact, parity)
+const asked = (n: number) => [word(n), word(n * 3), n % 2 === 0 ? 0 : 1] as const
+const allAsked = (count: number) => Array.from({ length: count }, (_, n) => asked(n))
+
+/** A clock on which each recovery takes a while, and the turns that others had. */
+function world(parts: Partial<RecoveryParts> = {}) {
+  let nowMs = 0
+  const seen = { here: 0, breaths: 0, longest: 0 }
+  let run = 0
+  const recoveries = createRecoveries({
+    recover(...args) {
+      nowMs += 0.1
+      seen.here += 1
+      run += 1
+      seen.longest = Math.max(seen.longest, run)
+      return recover(...args)
+    },
+    breathe: async () => {
+      seen.breaths += 1
+      run = 0
+      await new Promise((resolve) => setImmediate(resolve))
+    },
+    clock: { monotonicMs: () => nowMs },
+    ...parts,
+  })
+  return { recoveries, seen }
+}
+
+describe('recoveries of many signatures', () => {
+  test('robustness §5: others have their turn after each half millisecond of a batch', async () => {
+    const { recoveries, seen } = world()
+    const keys = await Promise.all(allAsked(100).map((each) => recoveries(...each)))
+    expect(keys).toEqual(allAsked(100).map((each) => recover(...each)))
+    expect(seen.longest).toBeLessThanOrEqual(6)
+    expect(seen.breaths).toBeGreaterThanOrEqual(100 / 6 - 1)
+  })
+
+  test('one alone waits for nobody', async () => {
+    const { recoveries, seen } = world()
+    expect(await recoveries(...asked(5))).toEqual(recover(...asked(5)))
+    expect(seen.breaths).toBe(0)
+  })
+
+  test('a second thread takes the end of a long queue, and nothing of a short one', async () => {
+    const aside: number[] = []
+    const { recoveries, seen } = world({
+      aside: async (...each) => {
+        aside.push((each[0][0] ?? 0) * 256 + (each[0][1] ?? 0))
+        return recover(...each)
+      },
+    })
+    await Promise.all(allAsked(15).map((each) => recoveries(...each)))
+    expect([aside.length, seen.here]).toEqual([0, 15])
+    await Promise.all(allAsked(100).map((each) => recoveries(...each)))
+    expect(aside.slice(0, 50)).toEqual(Array.from({ length: 50 }, (_, n) => 50 + n))
+    expect(aside.length + seen.here).toBe(115)
+  })
+
+  test('each caller gets the answer to its own question, however the threads share them and whenever they come', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(fc.tuple(fc.nat(120), fc.nat(3)), { minLength: 1, maxLength: 6 }), fc.nat(5), async (bursts, late) => {
+        const { recoveries } = world({
+          aside: async (...each) => {
+            for (let turn = 0; turn < late; turn += 1) await new Promise((resolve) => setImmediate(resolve))
+            return recover(...each)
+          },
+        })
+        const answers: Promise<Uint8Array | undefined>[] = []
+        const expected: (Uint8Array | undefined)[] = []
+        for (const [size, pause] of bursts) {
+          for (const each of allAsked(size)) {
+            answers.push(recoveries(...each))
+            expected.push(recover(...each))
+          }
+          for (let turn = 0; turn < pause; turn += 1) await new Promise((resolve) => setImmediate(resolve))
+        }
+        expect(await Promise.all(answers)).toEqual(expected)
+      }),
+      { numRuns: 60 },
+    )
+  })
+
+  test('a bug of the curve reaches the caller whose signature it was, on either thread, and nobody else', async () => {
+    const broken: RecoverPublicKey = (...each) => {
+      if (each[0][1] === 3 || each[0][1] === 97) throw new RangeError(`no point ${each[0][1]}`)
+      return recover(...each)
+    }
+    const { recoveries } = world({ recover: broken, aside: async (...each) => broken(...each) })
+    const ended = await Promise.allSettled(allAsked(100).map((each) => recoveries(...each)))
+    expect(ended.flatMap(({ status }, n) => (status === 'rejected' ? [n] : []))).toEqual([3, 97])
+    expect(await recoveries(...asked(8))).toEqual(recover(...asked(8)))
+  })
+})
