@@ -14,7 +14,7 @@ import { collector, currentRound, settledData, withSettled } from './rounds.js'
 import { parseJson, readInput } from './session/inputs.js'
 import { addExecutorFlags, type Session, withSession } from './session/session.js'
 import { candidateText } from './view/candidate-text.js'
-import { amountWithRaw, fields, type TokenUnits, visible } from './view/render.js'
+import { amountWithRaw, fields, type TokenUnits, timeText, visible } from './view/render.js'
 
 interface SubmitFlags extends IntentFlags {
   readonly wait?: boolean
@@ -201,7 +201,7 @@ function submittedText(accepted: Accepted, columns: number): string {
       [accepted.outcome, accepted.candidate_id],
       ['status', accepted.status],
       ['question', accepted.question_id],
-      ['received', accepted.received_at],
+      ['received', timeText(accepted.received_at)],
       ['journal', accepted.journal_id],
       ['next', `proposer poll ${accepted.candidate_id}`],
     ],

@@ -1,5 +1,6 @@
 /** What a person reads about a batch's money, and the exit code of a look at it (contract §6). */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { TransportError } from '../../src/core/ports.js'
 import { type BatchWorld, documentOf, errorOf, failed, openBatchWorld } from '../support/batch-world.js'
 import { testBondRaw, testContracts } from '../support/fake-view.js'
 
@@ -74,6 +75,21 @@ test('before the first signature the whole sum is told where it is known', async
   world.ndjson('rows.ndjson', rows(2))
   const { stderr } = await world.run([...submit, '--max-spend', String(bond * 5n)])
   expect(stderr).toMatch(new RegExp(`signing up to 2 proposals as 0x[0-9a-f]{40} for ${bond * 2n} \\(raw units\\) in all and sending 2`))
+})
+
+test('contract §1: a row that was admitted before stays accepted where it reaches nobody now (75), and its candidate is told', async () => {
+  world.ndjson('rows.ndjson', rows(2))
+  const first = documentOf(await world.run([...submit, '--json']))
+  world.intercept.before = async () => {
+    throw new TransportError('connect', 'ECONNREFUSED', 'connection refused')
+  }
+  const ran = await world.run([...submit, '--json', '--timeout', '1'])
+  expect(ran.code).toBe(75)
+  expect(errorOf(ran).detail).toContain(`is admitted already as ${first.results[0]?.candidate?.candidate_id}`)
+  expect(documentOf(ran).summary).toMatchObject({ accepted: 2, deferred: 0, unknown: 0 })
+  expect(documentOf(ran).results.map(({ candidate }) => candidate?.candidate_id)).toEqual(
+    first.results.map(({ candidate }) => candidate?.candidate_id),
+  )
 })
 
 describe('batch submit --resume', () => {

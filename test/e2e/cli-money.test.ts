@@ -51,7 +51,7 @@ describe('contract §1: accepted is not deferred', () => {
     const ran = await ask([...submit, '--json', '--timeout', '0.05'])
     expect(ran.code).toBe(75)
     expect(errorOf(ran)).toMatchObject({ hint: expect.stringContaining(`\`proposer poll ${candidate}`) })
-    expect(errorOf(ran).detail).toContain(`${what}; ${journal_id} is admitted already as ${candidate}`)
+    expect(errorOf(ran).detail).toMatch(new RegExp(`^${what} \\(.+\\); ${journal_id} is admitted already as ${candidate}$`))
     expect(ran.stderr).not.toContain('was not admitted')
   })
 

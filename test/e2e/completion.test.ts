@@ -41,6 +41,10 @@ describe('contract §6: a tab key', () => {
   test("offers flags, the command's own before those of every command", async () => {
     expect((await offered(['poll', '--'])).slice(0, 2)).toEqual(['--executor-account', '--executor-password-file'])
     expect(await offered(['poll', '--un'])).toEqual(['--until'])
+    // `devchain` alone is `devchain start`; its other commands have no such flag.
+    expect(await offered(['devchain', '--wr'])).toEqual(['--write'])
+    expect(await offered(['devchain', '--write', ''])).toEqual(['<folders>'])
+    expect(await offered(['devchain', 'dispute', '--wr'])).toEqual([])
     expect(await offered(['operator', 'candidates', 'list', '--con'])).toEqual(['--config'])
     expect(await offered(['demo', '--acc'])).toEqual(['--account'])
     expect(await offered(['poll', '--', '--un'])).toEqual([])

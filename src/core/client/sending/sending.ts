@@ -151,7 +151,7 @@ export function deferredOutcome(authorization: Authorization, last: Unaccepted):
   const after = last.kind === 'deferred' ? last.retryAfterMs : undefined
   const later = after === undefined ? ' later' : ` in ${Math.ceil(after / 1_000)} seconds`
   const detail =
-    candidateId === undefined ? `${id} was not admitted: ${last.detail}` : `${inVain(last)}; ${admitted(authorization)}: ${last.detail}`
+    candidateId === undefined ? `${id} was not admitted: ${last.detail}` : `${inVain(last)} (${last.detail}); ${admitted(authorization)}`
   const error = new UnavailableError(last.code, detail, {
     hint: candidateId === undefined ? `the same command, or \`proposer replay ${id}\`, sends the same bytes${later}` : follow(candidateId),
     ...(last.httpStatus === undefined ? {} : { httpStatus: last.httpStatus }),
