@@ -115,17 +115,28 @@ async function foreground(): Promise<void> {
  * reported by SIGABRT. Whatever Node.js offers to write about such ends is asked for.
  */
 const crashCode = `
-  import { readFileSync } from 'node:fs'
-  const words = readFileSync(new URL('words', import.meta.url), 'utf8')
+  import fs from 'node:fs'
+  import { syncBuiltinESMExports } from 'node:module'
+  const words = fs.readFileSync(new URL('words', import.meta.url), 'utf8')
   let isOver = false
+  const printed = () => {
+    if (!isOver) setImmediate(() => { throw Object.assign(new Error(words), { secret: words, path: words }) })
+    isOver = true
+  }
   for (const stream of [process.stdout, process.stderr]) {
     const { write } = stream
     stream.write = function (...rest) {
-      if (!isOver) setImmediate(() => { throw Object.assign(new Error(words), { secret: words, path: words }) })
-      isOver = true
+      printed()
       return write.apply(this, rest)
     }
   }
+  // What goes to files and pipes goes without node's streams.
+  const { writeSync } = fs
+  fs.writeSync = (descriptor, ...rest) => {
+    if (descriptor === 1 || descriptor === 2) printed()
+    return writeSync(descriptor, ...rest)
+  }
+  syncBuiltinESMExports()
   process.on('exit', () => process.abort())`
 
 test('R5: a command that ends by an error nobody foresaw and by SIGABRT leaves no secret and no report behind', async () => {
