@@ -22,9 +22,9 @@ const rounds = 8
 const perRound = 600
 const walletCount = 640
 
-/** What the node was asked between two moments, per block. */
+/** What the node was asked between two moments, per block; in less than a block's time, all of it. */
 function perBlock(chain, before) {
-  const blocks = chain.blocks() - before.blocks
+  const blocks = Math.max(1, chain.blocks() - before.blocks)
   const kinds = [...chain.calls].map(([method, count]) => [method.slice(4), (count - (before.calls.get(method) ?? 0)) / blocks])
   const shown = kinds.filter(([, count]) => count > 0).map(([kind, count]) => `${kind} ${figure(count)}`)
   const rpc = kinds.reduce((sum, [, count]) => sum + count, 0)

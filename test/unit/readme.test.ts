@@ -94,7 +94,7 @@ describe('README', () => {
     expect(scripts.filter((name) => !(name in manifest.scripts))).toEqual([])
     const source = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'))
     const code = source.map((name) => readFileSync(join(root, 'src', name), 'utf8')).join('\n')
-    const walked = ['start', 'runFront', 'verbs', 'wireFailures', 'RequesterKind', 'checkContext', 'eligibility']
+    const walked = ['start', 'runFront', 'verbs', 'wireFailures', 'requesterKinds', 'checkContext', 'eligibility']
     for (const name of walked) {
       expect(text).toContain(name)
       expect(code).toMatch(new RegExp(`(export (async )?(function|const|type|interface) ${name}\\b)|(\\b${name}\\()`))
