@@ -55,6 +55,22 @@ describe('contract §1: accepted is not deferred', () => {
     expect(ran.stderr).not.toContain('was not admitted')
   })
 
+  test.each([
+    [422, 'permit_deadline_too_soon', 3],
+    [404, 'question_not_found', 3],
+    [403, 'proposer_not_eligible', 4],
+  ])('R7, R8: %s %s after the acknowledgement is refused with its code, and no advice to sign again', async (status, code, exit) => {
+    const { journal_id } = answerOf(await ask([...submit, '--json']))
+    gateway.faults.push({ status, code })
+    const ran = await ask([...submit, '--json'])
+    expect(ran.code).toBe(exit)
+    expect(errorOf(ran)).toMatchObject({ code, hint: expect.stringContaining(`\`proposer poll ${candidate}`) })
+    expect(errorOf(ran).detail).toMatch(
+      new RegExp(`^${journal_id} is admitted already as ${candidate}; sent again, the same bytes were refused: `),
+    )
+    expect(ran.stderr).not.toContain('sign anew')
+  })
+
   test('an answer that is lost after the acknowledgement leaves nothing unknown (exit 75, not 6)', async () => {
     answerOf(await ask([...submit, '--json']))
     gateway.faults.push(...Array.from({ length: 8 }, () => ({ status: 502, code: 'x', html: true })))

@@ -1,10 +1,10 @@
 /** Sending a group of saved items until each has an answer: what is transient goes again with the same bytes (R7, §7 rule 4). */
 import type { ProposerError } from '../../protocol/errors.js'
 import { type Authorization, isUnsettled } from '../journal/authorizations.js'
-import { answerError, type Unaccepted } from '../sending/answer.js'
+import type { Unaccepted } from '../sending/answer.js'
 import { attempt, type SubmitAnswer, type SubmitParts } from '../sending/attempt.js'
 import { isAborted, newPatience } from '../sending/retry.js'
-import { conflict, deferredOutcome, leavesUnknown, type OutOfBand, stopped, unknownOutcome } from '../sending/sending.js'
+import { conflict, deferredOutcome, leavesUnknown, type OutOfBand, refusalError, stopped, unknownOutcome } from '../sending/sending.js'
 import { attemptBatch, itemsThatFit } from './attempt.js'
 
 /** How an item ended. Everything but `accepted` and `replayed` carries an error; those do where another gateway holds the candidate. */
@@ -150,7 +150,7 @@ function take(one: Sending, answer: SubmitAnswer): void {
   else if (answer.kind === 'refused') {
     one.result = one.uncertain
       ? { authorization, ...unknown(authorization, answer) }
-      : { outcome: 'rejected', statusCode: answer.httpStatus, authorization, error: answerError(answer, 'submit') }
+      : { outcome: 'rejected', statusCode: answer.httpStatus, authorization, error: refusalError(authorization, answer) }
   }
 }
 

@@ -230,11 +230,14 @@ function laterHint(answer: { code: string; retryAfterMs?: number }): string {
 /** 2^64 - 1 has so many digits: what some gateways mean by no limit at all. */
 const [countDigits, secondsDigits] = [20, 9]
 
-/** A limit that is told and not read would leave the client at the documented 120 (§8): what is past exact counting is the most there is. */
+/** More than anybody spends, and far from where counting ends to be exact. */
+const mostItems = 1e12
+
+/** A limit that is told and not read would leave the client at the documented 120 (§8), so the largest are read as `mostItems`. */
 export function rateLimitOf(headers: Headers): RateLimit | undefined {
   const told = (name: string, digits: number) => {
     const text = headers.get(name) ?? ''
-    return text.length <= digits && /^\d+$/.test(text) ? Math.min(Number(text), Number.MAX_SAFE_INTEGER) : undefined
+    return text.length <= digits && /^\d+$/.test(text) ? Math.min(Number(text), mostItems) : undefined
   }
   const limit = told('ratelimit-limit', countDigits)
   const remaining = told('ratelimit-remaining', countDigits)

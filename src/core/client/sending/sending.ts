@@ -1,5 +1,13 @@
 /** Sending saved bytes until an answer settles them: a timeout is never a reason to sign again (R7, robustness §6). */
-import { type ConflictError, InterruptedError, ProposerError, UnavailableError, UncertainError } from '../../protocol/errors.js'
+import {
+  type ConflictError,
+  InterruptedError,
+  ProposerError,
+  RejectedError,
+  UnauthorizedError,
+  UnavailableError,
+  UncertainError,
+} from '../../protocol/errors.js'
 import { type Authorization, isUnsettled } from '../journal/authorizations.js'
 import { answerError, maxRetryAfterMs, type Unaccepted } from './answer.js'
 import { attempt, type SubmitParts } from './attempt.js'
@@ -83,7 +91,7 @@ export async function submitAuthorization(
       if (answer.kind === 'reconcile') return { ...settled, outcome: 'conflict', statusCode: 409, error: conflict(authorization, answer) }
       if (answer.kind === 'refused') {
         if (uncertain) return { ...settled, ...unknownOutcome(authorization, answer) }
-        return { ...settled, outcome: 'refused', statusCode: answer.httpStatus, error: answerError(answer, 'submit') }
+        return { ...settled, outcome: 'refused', statusCode: answer.httpStatus, error: refusalError(authorization, answer) }
       }
       uncertain ||= leavesUnknown(authorization, answer)
       if (isAborted(options.signal)) return { ...settled, ...stopped(authorization, uncertain, last, options.signal?.reason) }
@@ -167,6 +175,15 @@ const follow = (candidateId: string): string => `follow its candidate with \`pro
 function inVain({ kind, httpStatus }: Unaccepted): string {
   if (kind === 'uncertain') return 'this attempt brought no clear answer'
   return httpStatus === undefined ? 'this attempt reached nobody' : 'this attempt was put off'
+}
+
+/** A refusal as `answerError` tells it; of bytes that were admitted before, it is no reason to sign again (R7, R8). */
+export function refusalError(authorization: Authorization, answer: Extract<Unaccepted, { kind: 'refused' }>): ProposerError {
+  const { candidateId } = authorization
+  if (candidateId === undefined) return answerError(answer, 'submit')
+  const detail = `${admitted(authorization)}; sent again, the same bytes were refused: ${answer.detail}`
+  const [Kind, status] = [answer.httpStatus === 403 ? UnauthorizedError : RejectedError, answer.httpStatus]
+  return new Kind(answer.code, detail, { ...(status === undefined ? {} : { httpStatus: status }), hint: follow(candidateId) })
 }
 
 /** The gateway's 409 (exit 5), with the candidate to look at where it is known. */
