@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process'
 import { chmod, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -19,6 +20,20 @@ afterAll(() => rm(home, { recursive: true, force: true }))
 const hexKey = `0x${'11'.repeat(32)}`
 
 describe('signers', () => {
+  test.skipIf(process.platform === 'win32')(
+    'R23: a key or a context that comes by a pipe keeps nobody but its reader waiting',
+    async () => {
+      const path = join(home, 'pipe')
+      execFileSync('sh', ['-c', 'mkfifo "$0"', path])
+      for (const read of [() => readKeyFile(path), () => systemFiles.read(path)]) {
+        const reading = read()
+        // Whoever opens a pipe for reading waits for its writer: here the same process.
+        await writeFile(path, hexKey)
+        expect(['32', '66']).toContain(String((await reading).length))
+      }
+    },
+  )
+
   test("domain §3.3: signatures are the vectors' byte for byte: low s, v 27 or 28, RFC 6979", async () => {
     for (const { private_key, signer, signature, expected } of vectors.cases) {
       const made = signerFromKey(fromHex(private_key))

@@ -38,11 +38,11 @@ describe.skipIf(process.platform === 'win32')("stdout and stderr without node's 
     expect(sink).toMatchObject({ isTTY: false, writableLength: 0 })
   })
 
-  test("a pipe that would make it wait: node's stream takes over in the middle, nothing is lost or doubled", async () => {
+  test("R23: a pipe whose reader takes nothing: node's stream takes over in the middle, nothing is lost or doubled", async () => {
     const path = join(await shop.folder(), 'pipe')
     execFileSync('sh', ['-c', 'mkfifo "$0"', path])
-    // Both ends in one, so that neither waits for the other to be opened.
-    const descriptor = openSync(path, constants.O_RDWR | constants.O_NONBLOCK)
+    // Both ends in one, so that neither waits for the other to be opened; a write to it would wait for a reader.
+    const descriptor = openSync(path, constants.O_RDWR)
     const stream = ownStream()
     const sink = standardOutput(descriptor as 1, () => stream as never)
     const text = Array.from({ length: 40_000 }, (_, index) => `${index} é`).join('\n')

@@ -180,12 +180,12 @@ const lookMs = 1_000
 
 /** Both logs on one sink, so that a blocked one drops lines of either and counts them (robustness §5). */
 async function openLogs({ hash, random }: Context, given: LogSink | undefined) {
-  const [{ createPatientWriter }, { createRequestLog }, { createStateLog }] = await Promise.all([
+  const [{ createPatientWriter, logOfStderr }, { createRequestLog }, { createStateLog }] = await Promise.all([
     import('../../core/io/serving/patient-writer.js'),
     import('../../core/io/serving/request-log.js'),
     import('../../core/io/serving/state-log.js'),
   ])
-  const sink = given ?? createPatientWriter(2)
+  const sink = given ?? createPatientWriter(logOfStderr())
   return { sink, requests: createRequestLog({ hash, random, sink }), states: createStateLog(sink) }
 }
 

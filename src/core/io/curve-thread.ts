@@ -23,14 +23,19 @@ type Verb = keyof typeof sizes
 const messageItems = 64
 
 /**
- * A thread that works by libsecp256k1, as this one would; where it fails, this one does. `undefined` where there is no libsecp256k1 or no
- * processor to spare. It keeps no process alive that does not wait for it.
+ * A thread that works by libsecp256k1, as this one would; where it fails, this one does. `undefined` where there is no libsecp256k1 no
+ * processor to spare, or no thread to be had. It keeps no process alive that does not wait for it.
  */
 export function startCurveThread(): CurveThread | undefined {
   const native = knownNative()
   if (native === undefined || availableParallelism() < 2) return undefined
   const binding = createRequire(import.meta.url).resolve('secp256k1/bindings.js')
-  return curveThread(native, new Worker(`(${work})(require)`, { eval: true, workerData: { binding, sizes } }))
+  try {
+    return curveThread(native, new Worker(`(${work})(require)`, { eval: true, workerData: { binding, sizes } }))
+  } catch {
+    // The system gives no further thread: this one does it all.
+    return undefined
+  }
 }
 
 /** The part of a worker that is used. */
@@ -49,7 +54,7 @@ export function curveThread(here: Pick<Curve, 'sign' | 'recover'>, worker: Threa
   /** Messages without an answer, oldest first: they are answered in order. */
   const sent: { readonly verb: Verb; readonly items: readonly Waiting[] }[] = []
   let isOver = false
-  /** The first key that came, in memory that both threads see, so that one stroke wipes it. */
+  /** The first key that came, in memory that both threads see: the thread's own copy of it lasts for one message. */
   let shared: { readonly from: Uint8Array; readonly key: Uint8Array } | undefined
 
   const end = () => {
@@ -82,7 +87,7 @@ export function curveThread(here: Pick<Curve, 'sign' | 'recover'>, worker: Threa
     }
     sent.push({ verb, items })
     worker.ref()
-    worker.postMessage({ verb, bytes, key: shared?.key })
+    worker.postMessage({ verb, bytes, key: verb === 'sign' ? shared?.key : undefined })
   }
 
   const ask = (verb: Verb, bytes: Waiting['bytes']) =>
@@ -141,9 +146,12 @@ function work(load: NodeJS.Require): void {
       // The binding takes no shared memory.
       const key = Uint8Array.from(shared ?? [])
       const answers = new Uint8Array((bytes.length / size.asked) * size.answer)
-      for (let at = 0, to = 0; at < bytes.length; at += size.asked, to += size.answer)
-        answers.set(verbs[verb](bytes.subarray(at, at + size.asked), key), to)
-      key.fill(0)
+      try {
+        for (let at = 0, to = 0; at < bytes.length; at += size.asked, to += size.answer)
+          answers.set(verbs[verb](bytes.subarray(at, at + size.asked), key), to)
+      } finally {
+        key.fill(0)
+      }
       parentPort.postMessage(answers)
     },
   )

@@ -10,6 +10,7 @@ import {
   openSync,
   read,
   readdirSync,
+  readFile,
   readFileSync,
   readSync,
   renameSync,
@@ -26,8 +27,8 @@ import { StorageError } from '../protocol/errors.js'
 /*
  * Two ways to call the disk. What the page cache and the tables of the system answer is asked for in place: it takes microseconds, a
  * detour through libuv's threads takes many, and node:fs/promises takes milliseconds to load, which a command that signs once would spend
- * on nothing else. What may wait for the disk itself (syncs, giving back the room of a large file, much to be read or written at once, as
- * for a snapshot) goes to the threads, and the process works on meanwhile.
+ * on nothing else. What may wait, for the disk (syncs, removing a large file, more than 64 KiB of a segment or a snapshot) or for whoever
+ * writes into a pipe, goes to the threads, and the process works on meanwhile.
  */
 
 const flags = {
@@ -40,9 +41,12 @@ const flags = {
 const inPlaceBytes = 64 * 1024
 
 /** A call of node:fs by callback, whatever it answers. */
-function done<T = void>(call: (answer: (error: NodeJS.ErrnoException | null, result?: T) => void) => void): Promise<T> {
+export function done<T = void>(call: (answer: (error: NodeJS.ErrnoException | null, result?: T) => void) => void): Promise<T> {
   return new Promise((resolveCall, reject) => call((error, result) => (error === null ? resolveCall(result as T) : reject(error))))
 }
+
+/** Whether opening and reading it keeps nobody waiting; a pipe or a terminal may. Throws what node throws where nothing is there. */
+export const isPlainFile = (path: string): boolean => statSync(path).isFile()
 
 async function openFile(path: string, mode: keyof typeof flags): Promise<FileHandle> {
   const opened = openSync(path, flags[mode], 0o600)
@@ -133,7 +137,7 @@ function isFolder(path: string): boolean {
 /** The real disk: files 0600, folders 0700 (R5). Errors are Node's own, with `code`. */
 export const systemFiles: Files = {
   open: openFile,
-  read: async (path) => new Uint8Array(readFileSync(path)),
+  read: async (path) => new Uint8Array(isPlainFile(path) ? readFileSync(path) : await done<Uint8Array>((answer) => readFile(path, answer))),
   rename: async (from, to) => renameSync(from, to),
   link: async (from, to) => linkSync(from, to),
   remove: (path) => done((answer) => unlink(path, answer)),

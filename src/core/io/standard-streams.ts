@@ -1,5 +1,5 @@
 /** stdin, stdout and stderr without node's streams, which take longer to load than `--help` to print. */
-import { fstatSync, writeSync } from 'node:fs'
+import { constants, fstatSync, openSync, writeSync } from 'node:fs'
 
 /** What is needed of node's own stream. */
 interface Stream {
@@ -15,9 +15,9 @@ interface Stream {
 const nullDevice = 0x103
 
 /**
- * A sink for texts on this descriptor. Node's own stream (`open`) is used for terminals, on Windows, and from the first write on that the
- * system would make wait (EAGAIN); anything else is written in place, as node's streams for files and pipes do too. Failures go to the
- * listeners of `error`; without one `write` throws.
+ * A sink for texts on this descriptor. Files are written in place, and pipes as far as they have room; node's own stream (`open`) is used
+ * for all else, and for a pipe from the first text on that it has no room for (EAGAIN). So a reader who takes nothing holds up neither
+ * signals nor timers (R23). Failures go to the listeners of `error`; without one `write` throws.
  */
 export function standardOutput(descriptor: 1 | 2, open: () => Stream) {
   if (process.platform === 'win32') return open()
@@ -26,7 +26,14 @@ export function standardOutput(descriptor: 1 | 2, open: () => Stream) {
     if (terminal.isTTY === true) return terminal
   }
   const listeners: ((error: Error) => void)[] = []
+  let own: number | undefined
   let stream: Stream | undefined
+  const takeOver = () => {
+    const taken = open()
+    for (const listener of listeners) taken.on('error', listener)
+    stream = taken
+    return taken
+  }
   return {
     isTTY: false,
     get writableLength() {
@@ -38,22 +45,36 @@ export function standardOutput(descriptor: 1 | 2, open: () => Stream) {
     },
     write(text: string) {
       if (stream !== undefined) return stream.write(text)
+      own ??= withoutWaiting(descriptor)
+      if (own === undefined) return takeOver().write(text)
       const bytes = new TextEncoder().encode(text)
       let written = 0
       try {
-        while (written < bytes.length) written += writeSync(descriptor, bytes, written)
+        while (written < bytes.length) written += writeSync(own, bytes, written)
       } catch (error) {
         if (!(error instanceof Error)) throw error
-        if ('code' in error && error.code === 'EAGAIN') {
-          stream = open()
-          for (const listener of listeners) stream.on('error', listener)
-          return stream.write(bytes.subarray(written))
-        }
+        if ('code' in error && error.code === 'EAGAIN') return takeOver().write(bytes.subarray(written))
         if (listeners.length === 0) throw error
         for (const listener of listeners) listener(error)
       }
       return true
     },
+  }
+}
+
+/**
+ * A descriptor for the same file or pipe on which a write never waits for a reader, or `undefined` where there is none. A pipe is opened once
+ * more, because not to wait is a property of what was opened, which other processes share.
+ */
+export function withoutWaiting(descriptor: number): number | undefined {
+  const stat = fstatSync(descriptor)
+  if (stat.isFile() || stat.rdev === nullDevice) return descriptor
+  if (!stat.isFIFO()) return undefined
+  try {
+    return openSync(`/proc/self/fd/${descriptor}`, constants.O_WRONLY | constants.O_NONBLOCK)
+  } catch {
+    // No such file system, or nobody reads any more, which node's stream tells as it is told everywhere.
+    return undefined
   }
 }
 

@@ -3,6 +3,7 @@
  * a log library that flushes at exit would never let it end while a pipe is full (R23, robustness §5).
  */
 import { constants, openSync, write as writeFile } from 'node:fs'
+import { withoutWaiting } from '../standard-streams.js'
 
 export interface PatientWriter {
   /** False where too much is waiting already: the text is dropped and counted. */
@@ -33,6 +34,14 @@ export function terminalOfStderr(): number {
     // No such file, no right to it, or no terminal after all.
     return 2
   }
+}
+
+/** Descriptor of a log on stderr that refuses what its reader does not take: a pipe opened anew, else 2 as node's stream has made it. */
+export function logOfStderr(): number {
+  const own = withoutWaiting(2)
+  if (own !== undefined) return own
+  void process.stderr
+  return 2
 }
 
 /** A writer on a file descriptor. After an error, such as a reader that has gone, everything is dropped. Never throws. */
