@@ -43,7 +43,7 @@ ${card(
 ${card(
   'executor',
   'Executor',
-  `<dl>${field('Balance', 'executor-balance')}${field('Proposals it pays', 'executor-pays')}${field('Highest nonce', 'executor-nonce')}${field('Nonces not mined yet', 'executor-gap')}${field('Nonces not final yet', 'executor-gap-final')}${field('Open transactions', 'executor-open')}${field('Newest', 'executor-hash')}</dl>`,
+  `<dl>${field('Balance', 'executor-balance')}${field('Pays for', 'executor-pays')}${field('Highest nonce', 'executor-nonce')}${field('Nonces not mined yet', 'executor-gap')}${field('Nonces not final yet', 'executor-gap-final')}${field('Open transactions', 'executor-open')}${field('Newest', 'executor-hash')}</dl>`,
 )}
 ${card(
   'chain',

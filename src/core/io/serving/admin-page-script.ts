@@ -77,7 +77,7 @@ function showExecutor(executor) {
   const unread = 'not read yet'
   const { balance_wei: wei, pays_for: pays, gap_latest: gap, gap_finalized: gapFinal } = executor
   put(byId('executor-balance'), wei === null ? unread : coins(wei) + ' for gas')
-  put(byId('executor-pays'), pays === null ? '\u2013' : 'about ' + about(pays), pays !== null && pays < 10 ? 'bad-text' : pays !== null && pays < 100 ? 'warn-text' : '')
+  put(byId('executor-pays'), pays === null ? '\u2013' : about(pays) + ' proposals', pays !== null && pays < 10 ? 'bad-text' : pays !== null && pays < 100 ? 'warn-text' : '')
   put(byId('executor-nonce'), executor.highest_nonce < 0 ? 'none yet' : String(executor.highest_nonce))
   put(byId('executor-gap'), gap === null ? unread : String(gap))
   put(byId('executor-gap-final'), gapFinal === null ? unread : String(gapFinal))
