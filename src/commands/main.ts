@@ -29,12 +29,13 @@ function printAtOnce(process: NodeJS.Process, argv: readonly string[]): boolean 
   const stdout = standardOutput(1, () => process.stdout)
   const text = asksVersion(argv) ? `${programVersion}\n` : helpPage(stdout.columns ?? 80)
   if (text === undefined) return false
-  try {
-    stdout.write(text)
-    return true
-  } catch {
-    return false
-  }
+  let failure: Error | undefined
+  // Where node's stream tells of it later, for a socket, the reader has left, which is no failure of ours.
+  stdout.on('error', (error: Error) => {
+    failure = error
+  })
+  stdout.write(text)
+  return failure === undefined
 }
 
 /** The page of `--help` as the build has printed it; `undefined` for a width that it has not, and in a run from the sources. */

@@ -68,13 +68,14 @@ export function standardOutput(descriptor: 1 | 2, open: () => Stream) {
  */
 export function withoutWaiting(descriptor: number): number | undefined {
   const stat = fstatSync(descriptor)
-  if (stat.isFile() || stat.rdev === nullDevice) return descriptor
+  // Terminals have node's stream; other devices, as /dev/null and /dev/full, answer at once.
+  if (stat.isFile() || stat.isCharacterDevice()) return descriptor
   if (!stat.isFIFO()) return undefined
   try {
     return openSync(`/proc/self/fd/${descriptor}`, constants.O_WRONLY | constants.O_NONBLOCK)
-  } catch {
-    // No such file system, or nobody reads any more, which node's stream tells as it is told everywhere.
-    return undefined
+  } catch (error) {
+    // Nobody reads any more: the write will say so without waiting. Else there is no such file system.
+    return error instanceof Error && 'code' in error && error.code === 'ENXIO' ? descriptor : undefined
   }
 }
 
