@@ -1,0 +1,99 @@
+/** Files of version 0.1 are read by this one (fixtures/v0.1): homes, journals, stores, configurations, inputs. */
+import { createHash } from 'node:crypto'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { parseConfig } from '../../src/core/gateway/config.js'
+import type { Fetch } from '../../src/core/ports.js'
+import { version } from '../../src/core/protocol/schema.js'
+import { noFetch, run } from '../support/cli.js'
+import { createFakeChain } from '../support/fake-chain.js'
+import { clockAt, expected, type FilesOfV01, filesOfV01, type Sent } from '../support/files-v0.1.js'
+
+let files: FilesOfV01
+beforeAll(async () => {
+  files = await filesOfV01()
+})
+afterAll(() => files.remove())
+
+/** A command among the files, at a time of theirs; what it prints names the folder as expected.json does. */
+async function say({ folder }: FilesOfV01, argv: readonly string[], atMs: number, fetch = noFetch): Promise<unknown> {
+  const at = { cwd: folder, clock: clockAt(atMs), chain: noNode, fetch }
+  const { code, stdout, stderr } = await run(join(folder, 'home'), argv, at)
+  if (code !== 0) throw new Error(`${argv.join(' ')} ended with ${code}: ${stderr}`)
+  return JSON.parse(stdout.replaceAll(folder, '<folder>'))
+}
+
+/** No node answers. */
+const noNode = createFakeChain()
+for (const method of ['chainId', 'block', 'call', 'code'] as const) noNode.fault(method, 'unavailable', { times: Number.POSITIVE_INFINITY })
+
+/** How many words of a command line are its name; one unless said otherwise. */
+const words: Readonly<Record<string, number>> = { journal: 2, operator: 3 }
+const kinds = new Map<string, (typeof expected.commands)[number][]>()
+for (const command of expected.commands) {
+  const [verb = ''] = command.argv
+  const kind = command.argv.slice(0, words[verb] ?? 1).join(' ')
+  kinds.set(kind, [...(kinds.get(kind) ?? []), command])
+}
+
+describe('what 0.1 said of its files is what this version says', () => {
+  test.each([...kinds])('%s', async (_kind, commands) => {
+    for (const { argv, at_ms: atMs, says } of commands) {
+      expect(await say(files, argv, atMs), argv.join(' ')).toMatchObject(says)
+    }
+  })
+})
+
+test('the fixtures hold every state of an authorization and of a candidate (contract §1, §5)', () => {
+  const text = JSON.stringify(expected.commands)
+  for (const state of ['signed', 'accepted', 'unknown', 'deferred', 'conflict', 'closed', 'offered']) {
+    expect(text).toContain(`"state":"${state}"`)
+  }
+  for (const reason of ['refused', 'executed', 'failed', 'nonce_used', 'expired']) expect(text).toContain(`"reason":"${reason}"`)
+  for (const status of ['received', 'validated', 'selected', 'executed', 'failed']) expect(text).toContain(`"status":"${status}"`)
+  for (const submission of ['prepared', 'submitted', 'indexed']) expect(text).toContain(`"submission":"${submission}"`)
+  expect(text).toContain('"torn_bytes":570')
+})
+
+test('gateway.json with every key of 0.1 means what it meant', async () => {
+  const raw: unknown = JSON.parse(await readFile(join(files.folder, 'inputs/gateway-all-keys.json'), 'utf8'))
+  expect(parseConfig(raw, 'gateway-all-keys.json')).toMatchObject(expected.config)
+})
+
+/** A gateway that admits everything, and what it was sent. */
+function admitting(): { readonly fetch: Fetch; readonly sent: Sent[] } {
+  const sent: Sent[] = []
+  const json = (status: number, body: object) =>
+    new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json' } })
+  const fetch: Fetch = async (input, init) => {
+    const request = new Request(input, init)
+    const { pathname: path } = new URL(request.url)
+    const body = await request.text()
+    sent.push({ method: request.method, path, sha256: createHash('sha256').update(body).digest('hex') })
+    const candidate_id = `00000000-0000-4000-8000-${String(sent.length).padStart(12, '0')}`
+    const acknowledged = { candidate_id, status: 'received', received_at: '2026-11-22T09:00:00.000Z' }
+    if (path !== '/propose/batch') {
+      return json(202, { version, ...acknowledged, status_url: `${path}/status/${candidate_id}` })
+    }
+    const candidate = { ...acknowledged, status_url: `/propose/status/${candidate_id}` }
+    const { length } = (JSON.parse(body) as { proposals: unknown[] }).proposals
+    if (length !== 1) throw new Error(`${length} items in a call of replay`)
+    return json(200, {
+      results: [{ client_ref: null, status_code: 202, candidate }],
+      summary: { accepted: 1, replayed: 0, rejected: 0 },
+    })
+  }
+  return { fetch, sent }
+}
+
+test.each(expected.replays)('R7: replay --all of $home sends the very bytes that 0.1 would send', async ({ home, sent }) => {
+  const own = await filesOfV01()
+  onTestFinished(() => own.remove())
+  const gateway = admitting()
+  const replay = () => say(own, ['replay', '--all', '--json', '--home', home], expected.made_ms, gateway.fetch)
+  expect(await replay()).toMatchObject({ results: sent.map(() => ({ outcome: 'accepted' })), elsewhere: [] })
+  expect(gateway.sent).toEqual(sent)
+  expect(await replay()).toMatchObject({ results: [], elsewhere: [] })
+  expect(await say(own, ['journal', 'verify', '--json', '--home', home], expected.made_ms)).toHaveProperty('rules')
+})
