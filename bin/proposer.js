@@ -1,8 +1,6 @@
 #!/usr/bin/env node
-const { load } = require('./load.js')
+import module from 'node:module'
 
-load('main.js')
-  .start(process)
-  .then((exitCode) => {
-    process.exitCode = exitCode
-  })
+module.enableCompileCache?.()
+const { start } = await import('../dist/main.js')
+process.exitCode = await start(process)

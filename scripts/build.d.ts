@@ -1,2 +1,2 @@
-/** Bundles src into dist/; the paths written, relative to dist/. `clean` removes what earlier builds left. */
-export function bundle(options?: { clean?: boolean }): Promise<string[]>
+/** Bundles src into dist/ and writes the list of what is bundled beside it. */
+export function bundle(): Promise<void>

@@ -80,8 +80,7 @@ export function createContext(process: NodeJS.Process): Context {
     signal: signalOf(process),
     edges: {
       fetch: async () => {
-        const { compileParserLate, createHttp } = await import('../core/io/http.js')
-        compileParserLate()
+        const { createHttp } = await import('../core/io/http.js')
         return closedLater(createHttp()).fetch
       },
       chain: async (rpcUrls, expected) => closedLater((await import('../core/io/rpc.js')).createChain(rpcUrls, expected)),

@@ -2,7 +2,6 @@
 import type { Command } from 'commander'
 import { type AuthorizeParts, type Intent, type Preview, preview } from '../core/client/signing/authorize.js'
 import { parseContext } from '../core/client/signing/context.js'
-import { quickenKeccak } from '../core/io/keccak.js'
 import { quickestCurve } from '../core/io/native-curve.js'
 import type { Address, Hex } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
@@ -128,8 +127,6 @@ export function parseDeadline(text: string | undefined, nowMs: number): bigint |
 /** What the core needs to authorize. The context is asked for only where the journal has nothing to reuse (contract §6). */
 export async function authorizeParts(context: Context, session: Session, flags: IntentFlags, identifier: string): Promise<AuthorizeParts> {
   const [trust, chain] = [await session.trust(), await session.chain()]
-  // The portable one is slow until it is warm, which takes longer than one question.
-  await quickenKeccak()
   const { gateway: remote, local } = session.settings
   // Offline, a gateway that happens to be configured is left alone; with a node it only settles what an earlier round left open.
   const asksGateway = flags.context === undefined && (chain === undefined || remote !== undefined || local !== undefined)

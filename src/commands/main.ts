@@ -1,17 +1,15 @@
-/** The front door of the program. It loads nothing by itself, so that `--version` and `--help` are as quick as node. */
-import { readFileSync } from 'node:fs'
+/** The front door of the program. It loads nothing by itself, so that `--version` is as quick as node. */
 import { standardOutput } from '../core/io/standard-streams.js'
 import type { ExitCode } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
 import { programVersion } from './version.js'
 
 const asksVersion = (argv: readonly string[]) => argv[0] === '--version' || argv[0] === '-V'
-const asksHelp = (argv: readonly string[]) => argv.length === 1 && ['--help', '-h', 'help'].includes(argv[0] ?? '')
 
 /** Runs the command line of this process. `parts` replaces parts of its context, as crash tests do. Never rejects. */
 export async function start(process: NodeJS.Process, parts?: Partial<Context>): Promise<ExitCode> {
   const argv = process.argv.slice(2)
-  if (parts === undefined && printAtOnce(process, argv)) return 0
+  if (parts === undefined && asksVersion(argv) && printVersion(process)) return 0
   const { createContext } = await import('./context.js')
   const context = { ...createContext(process), ...parts }
   if (isTabKey(argv)) return answerTabKey(argv, context)
@@ -23,29 +21,16 @@ export async function start(process: NodeJS.Process, parts?: Partial<Context>): 
   return runFront(argv, context)
 }
 
-/** Prints what is known without any command, and tells whether it has. What cannot be written goes the long way, which says why. */
-function printAtOnce(process: NodeJS.Process, argv: readonly string[]): boolean {
-  if (!asksVersion(argv) && !asksHelp(argv)) return false
+/** Prints the version, and tells whether it could. Where not, the long way says why. */
+function printVersion(process: NodeJS.Process): boolean {
   const stdout = standardOutput(1, () => process.stdout)
-  const text = asksVersion(argv) ? `${programVersion}\n` : helpPage(stdout.columns ?? 80)
-  if (text === undefined) return false
   let failure: Error | undefined
   // Where node's stream tells of it later, for a socket, the reader has left, which is no failure of ours.
   stdout.on('error', (error: Error) => {
     failure = error
   })
-  stdout.write(text)
+  stdout.write(`${programVersion}\n`)
   return failure === undefined
-}
-
-/** The page of `--help` as the build has printed it; `undefined` for a width that it has not, and in a run from the sources. */
-function helpPage(columns: number): string | undefined {
-  try {
-    return readFileSync(new URL(`help-${Math.min(columns, 100)}.txt`, import.meta.url), 'utf8')
-  } catch {
-    // It is made then, as for any command.
-    return undefined
-  }
 }
 
 /** Runs one command line. Never rejects; everything it has to say went to the context's streams. */

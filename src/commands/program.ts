@@ -110,8 +110,18 @@ export async function runCommand(given: readonly string[], context: Context): Pr
     await program.parseAsync([...argv], { from: 'user' })
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error
-    if (error.exitCode !== 0) throw await usage(error, refusals, placeIn(program, argv))
+    if (error.exitCode !== 0) throw await usage(context, error, refusals, placeIn(program, argv))
   }
+}
+
+/** The program as a tab key needs it: of its commands, only the one that `argv` names is loaded. */
+export async function programWith(context: Context, argv: readonly string[]): Promise<Command> {
+  const program = createProgram()
+  const asked = verbIn(argv)
+  for (const [name, { summary, load }] of Object.entries(verbs)) {
+    program.addCommand((name === asked ? (await load())(context) : new Command(name)).summary(summary))
+  }
+  return program
 }
 
 /** The program with every command loaded, for those who look at all of them. */
@@ -230,7 +240,7 @@ function capture(command: Command, context: Context, refusals: string[]): void {
   for (const child of command.commands) capture(child, context, refusals)
 }
 
-async function usage(error: CommanderError, refusals: readonly string[], place: Place): Promise<UsageError> {
+async function usage(context: Context, error: CommanderError, refusals: readonly string[], place: Place): Promise<UsageError> {
   const help = place.path === '' ? 'run `proposer --help` for the commands' : `run \`proposer ${place.path} --help\``
   // Without a subcommand commander prints its help as the error.
   const missing = error.code === 'commander.help'
@@ -240,19 +250,19 @@ async function usage(error: CommanderError, refusals: readonly string[], place: 
     .trim()
     .split('\n')
   const theirs = suggestion.map((line) => line.replace(/^\((.*)\)$/, '$1')).join(' ')
-  const guess = (await ownGuess(error, detail, place)) || theirs
+  const guess = (await ownGuess(context, error, detail, place)) || theirs
   const hint = guess === '' ? help : `${guess} Else ${help}`
   return new UsageError('usage', detail, { hint })
 }
 
 /** What commander does not see: a subverb without its verb, a subverb where there is a default one, a value that is no choice. */
-async function ownGuess({ code }: CommanderError, detail: string, { path, stray, subverbs }: Place): Promise<string> {
+async function ownGuess(context: Context, { code }: CommanderError, detail: string, { path, stray, subverbs }: Place): Promise<string> {
   const { didYouMean, nearest } = await import('./view/guess.js')
   const [, given, choices] = /'([^']*)' is invalid\b.*Allowed choices are (.+)\.$/.exec(detail) ?? []
   if (given !== undefined && choices !== undefined) return didYouMean(nearest(given, choices.split(', ')))
   if (stray === undefined) return ''
   if (code === 'commander.excessArguments') return didYouMean(nearest(stray, subverbs))
   if (code !== 'commander.unknownCommand' || path !== '') return ''
-  const { pathsTo } = await import('./completion/grammar.js')
-  return didYouMean(pathsTo(stray))
+  const { describe, pathsTo } = await import('./completion/grammar.js')
+  return didYouMean(pathsTo(stray, describe(await wholeProgram(context))))
 }

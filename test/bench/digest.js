@@ -18,8 +18,7 @@ const terms = (n) => ({ price: n % 2 === 0 ? '0' : '1000000000000000000', amount
 
 /** Row 4: one EIP-712 digest of an authorization (1.4 KB of ancillary data), beside viem's hashTypedData of the same. */
 export async function digestRow({ library }) {
-  const { quickenKeccak, typedData, witnessRound, witnessTypes } = await library()
-  await quickenKeccak()
+  const { typedData, witnessRound, witnessTypes } = await library()
   const round = witnessRound(domain, request, token)
   const viem = (n) => {
     const { price, amount, nonce, deadline } = terms(n)

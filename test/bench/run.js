@@ -60,9 +60,17 @@ const setting = {
 }
 const rows = []
 for (const id of chosen) {
-  const row = await measurements.get(id)(setting)
+  let row
+  try {
+    row = await measurements.get(id)(setting)
+  } catch (error) {
+    // The other rows are worth having all the same.
+    row = { id, name: 'not measured', value: null, unit: '', detail: error.message }
+    process.exitCode = 1
+  }
   rows.push(row)
+  const value = row.value === null ? '-' : figure(row.value)
   if (!values.json)
-    process.stdout.write(`${String(row.id).padStart(6)}  ${row.name.padEnd(36)} ${figure(row.value)} ${row.unit}\n        ${row.detail}\n`)
+    process.stdout.write(`${String(row.id).padStart(6)}  ${row.name.padEnd(36)} ${value} ${row.unit}\n        ${row.detail}\n`)
 }
 if (values.json) process.stdout.write(`${JSON.stringify({ rows }, undefined, 2)}\n`)

@@ -122,6 +122,30 @@ export function ledgerSuite(name: string, make: () => Promise<LedgerStore>): voi
       expect(second).toEqual({ kind: 'conflict', candidateId: first.candidate.id, reason: 'round' })
     })
 
+    withStore(
+      'of a hundred candidates at once with ten nonces in ten rounds ten are admitted, numbered without a gap',
+      async (_, ledger) => {
+        const parts = Array.from({ length: 100 }, (_, n) => ({ question: 1 + (n % 10), nonce: 1 + ((n * 7) % 10), proposer: 1 }))
+        const answers = await Promise.all(parts.map((part) => ledger.admit(candidate(part))))
+        const won = answers.flatMap((answer) => (answer.kind === 'admitted' ? [answer.candidate] : []))
+        expect(won.map(({ sequence }) => sequence)).toEqual(Array.from({ length: 10 }, (_, n) => n + 1))
+        expect(new Set(won.map(({ nonce }) => nonce)).size).toBe(10)
+        expect(answers.every((answer) => answer.kind !== 'conflict' || won.some(({ id }) => id === answer.candidateId))).toBe(true)
+        expect(ledger.active().map(({ id }) => id)).toEqual(won.map(({ id }) => id))
+      },
+    )
+
+    withStore('a commit writes nothing where a candidate that it rests on has moved on', async (_, ledger) => {
+      const id = await admitted(ledger)
+      const [basis] = ledger.active()
+      if (basis === undefined) throw new Error('nothing is active')
+      const rejected = ledger.commit([{ kind: 'candidate.progress', id, progress: failed(false) }])
+      expect(await ledger.commit([{ kind: 'candidate.progress', id, progress: validated }], [basis])).toBe(false)
+      expect(await rejected).toBe(true)
+      expect(await ledger.get(id)).toMatchObject({ progress: failed(false) })
+      await expect(ledger.commit([{ kind: 'candidate.progress', id, progress: validated }])).rejects.toThrow(RangeError)
+    })
+
     withStore('one Permit2 nonce of a proposer is active once, whatever the round', async (_, ledger) => {
       const id = await admitted(ledger, { question: 1, nonce: 5 })
       expect(await ledger.admit(candidate({ question: 2, nonce: 5 }))).toEqual({ kind: 'conflict', candidateId: id, reason: 'nonce' })

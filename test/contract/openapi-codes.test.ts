@@ -176,10 +176,12 @@ const draws: Record<string, Record<string, Draw>> = {
       options: {
         log: (log) => ({
           ...log,
-          append: (records, onDurable) =>
-            records.some(({ kind }) => kind === 'candidate.received')
-              ? Promise.reject(new StorageError('store_unavailable', 'the disk is full'))
-              : log.append(records, onDurable),
+          append: (what, onDurable) =>
+            log.append((group) => {
+              const records = typeof what === 'function' ? what(group) : what
+              if (records.some(({ kind }) => kind === 'candidate.received')) throw new StorageError('store_unavailable', 'the disk is full')
+              return records
+            }, onDurable),
         }),
       },
     },

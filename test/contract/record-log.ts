@@ -93,6 +93,52 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
     )
 
     test(
+      'R13: a decision is made in the order of the calls, on a state in which every earlier group is applied',
+      withStore(async (store) => {
+        const log = await store.open(() => undefined)
+        const applied: number[] = []
+        let mine = { group: 0, decided: [] as number[] }
+        const appends = Array.from({ length: 60 }, (_, index) =>
+          log.append(
+            (group) => {
+              if (mine.group !== group) mine = { group, decided: [] }
+              // Between what is applied and this decision lies nothing but its own group.
+              expect([...applied, ...mine.decided]).toEqual(Array.from({ length: index }, (_, each) => each))
+              mine.decided.push(index)
+              return index % 3 === 0 ? [] : [item(index)]
+            },
+            () => applied.push(index),
+          ),
+        )
+        const stored = await Promise.all(appends)
+        expect(stored.map((records) => records.length)).toEqual(Array.from({ length: 60 }, (_, index) => (index % 3 === 0 ? 0 : 1)))
+        await log.close()
+        expect(values(await reopened(store))).toEqual(Array.from({ length: 60 }, (_, index) => index).filter((index) => index % 3 !== 0))
+      }),
+    )
+
+    test(
+      'R17: a decision that throws, or wants what is no record, is refused alone',
+      withStore(async (store) => {
+        const log = await store.open(() => undefined)
+        const decisions: (() => readonly NewRecord[])[] = [
+          () => [item('before')],
+          () => {
+            throw new RangeError('not on this state')
+          },
+          () => [{ kind: 'stranger', data: {} }],
+          () => [item('after')],
+        ]
+        const ended = await Promise.allSettled(decisions.map((decide) => log.append(decide)))
+        expect(ended.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'rejected', 'fulfilled'])
+        expect(ended[1]).toMatchObject({ reason: { message: 'not on this state' } })
+        expect(ended[2]).toMatchObject({ reason: { code: 'record_invalid' } })
+        await log.close()
+        expect(values(await reopened(store))).toEqual(['before', 'after'])
+      }),
+    )
+
+    test(
       'R25: a record is read back by its position, before and after the next opening',
       withStore(async (store) => {
         const log = await store.open(() => undefined)

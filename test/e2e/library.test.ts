@@ -37,7 +37,7 @@ const values = `
   UncertainError UsageError Uuid Version WireError applySet authorizationState authorize chainContexts createChain createGateway
   createGatewayClient createHttp domainSeparator exit fromBatchItem fromSingle gatewayContexts isIdentifier isQuestionId limits
   openApiDocument openGateway openJournal outcomeOf parseConfig parseKey parseTrust pollCandidates preview priceOf proposalTypeHash
-  quickenKeccak readKeyFile recoverSigner replay signerFromKey statusOnce submitAuthorization submitIntent submitPayload systemClock
+  readKeyFile recoverSigner replay signerFromKey statusOnce submitAuthorization submitIntent submitPayload systemClock
   systemFiles systemHash systemLiveness systemPorts systemRandom toBatchItem toSingle typedData verifyJournal version witnessRound
   witnessTypeString witnessTypes`
   .trim()

@@ -5,6 +5,7 @@ import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import manifest from '../../package.json' with { type: 'json' }
+import lock from '../../package-lock.json' with { type: 'json' }
 import { install, newestNode, type Packed, pack } from '../support/packed.js'
 import { workshop } from '../support/processes.js'
 
@@ -12,6 +13,14 @@ const shop = workshop()
 afterAll(() => shop.clean())
 const root = join(import.meta.dirname, '..', '..')
 const runs = promisify(execFile)
+
+interface Sbom {
+  readonly components: readonly {
+    readonly name: string
+    readonly version: string
+    readonly licenses: readonly { readonly expression?: string }[]
+  }[]
+}
 
 let packed: Packed
 /** Where it is installed. */
@@ -44,23 +53,46 @@ async function works(node: string): Promise<void> {
 
 describe('the tarball', () => {
   test('it holds what runs, its types and its papers, and nothing else', () => {
-    // No code cache of V8: it is for the node that built it, names that machine's folders, and nobody can read what it does.
     const belongs = [
       /^(package\.json|README\.md|CHANGELOG\.md|SECURITY\.md|LICENSE)$/,
-      /^bin\/(proposer\.js|load\.js|package\.json)$/,
+      /^bin\/proposer\.js$/,
       /^man\/[\w-]+\.1$/,
       /^dist\/(main|library)\.js(\.LEGAL\.txt)?$/,
-      /^dist\/(parts|program)\/[\w.-]+\.js(\.LEGAL\.txt)?$/,
-      /^dist\/program\/help-\d+\.txt$/,
+      /^dist\/sbom\.cdx\.json$/,
+      /^dist\/parts\/[\w.-]+\.js(\.LEGAL\.txt)?$/,
       /^dist\/types\/[\w/-]+\.d\.ts$/,
       /^fixtures\/contracts\/artifacts\.json$/,
     ]
     const names = packed.files.map(({ path }) => path)
     expect(names.filter((name) => !belongs.some((pattern) => pattern.test(name)))).toEqual([])
     expect(names).toEqual(
-      expect.arrayContaining(['bin/proposer.js', 'dist/main.js', 'dist/library.js', 'dist/types/library.d.ts', 'LICENSE', 'README.md']),
+      expect.arrayContaining([
+        'bin/proposer.js',
+        'dist/main.js',
+        'dist/library.js',
+        'dist/sbom.cdx.json',
+        'dist/types/library.d.ts',
+        'LICENSE',
+        'README.md',
+      ]),
     )
     expect(packed.size).toBeLessThan(2_000_000)
+  })
+
+  test('its SBOM lists every package whose text is in it, in the version that is locked, with its licence', async () => {
+    const sbom = JSON.parse(await readFile(join(installed(), 'dist', 'sbom.cdx.json'), 'utf8')) as Sbom
+    expect(sbom).toMatchObject({ bomFormat: 'CycloneDX', metadata: { component: { name: 'proposer', version: manifest.version } } })
+    const locked = Object.entries(lock.packages as Record<string, { version?: string }>).map(
+      ([path, { version }]) => `${path.replace(/^.*node_modules\//, '')}@${version}`,
+    )
+    const listed = sbom.components.map(({ name, version }) => `${name}@${version}`)
+    expect(listed.filter((one) => !locked.includes(one))).toEqual([])
+    expect(sbom.components.filter(({ licenses }) => !licenses[0]?.expression)).toEqual([])
+    // The bundler names the module above its text.
+    const parts = packed.files.filter(({ path }) => /^dist\/.*\.js$/.test(path))
+    const texts = await Promise.all(parts.map(({ path }) => readFile(join(installed(), path), 'utf8')))
+    const bundled = texts.flatMap((text) => [...text.matchAll(/^\/\/ .*node_modules\/((?:@[^/]+\/)?[^/]+)\//gm)].map(([, name]) => name))
+    expect(new Set(bundled)).toEqual(new Set(sbom.components.map(({ name }) => name)))
   })
 
   test('it names no folder of the machine that built it, and no source map', async () => {

@@ -68,7 +68,9 @@ export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchW
       front.view.put(question)
       return question
     },
-    become: (id, progress) => front.ledger.commit([{ kind: 'candidate.progress', id, progress }]),
+    async become(id, progress) {
+      await front.ledger.commit([{ kind: 'candidate.progress', id, progress }])
+    },
     file(name, content) {
       const path = join(home.path, name)
       writeFileSync(path, content)

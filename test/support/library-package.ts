@@ -1,6 +1,6 @@
 /** The library as a program elsewhere has it: a folder with `proposer` in its node_modules, and nothing of ours but what the package names. */
 import { execFile } from 'node:child_process'
-import { cp, mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises'
+import { cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
@@ -13,9 +13,8 @@ const inFolder = promisify(execFile)
 export async function installLibrary(folder: string): Promise<void> {
   const modules = join(folder, 'node_modules')
   const dist = join(modules, 'proposer', 'dist')
-  await mkdir(join(dist, 'parts'), { recursive: true })
-  const names = (await readdir(join(root, 'dist', 'parts'))).filter((name) => name.startsWith('library-')).map((name) => `parts/${name}`)
-  for (const name of ['library.js', ...names]) await cp(join(root, 'dist', name), join(dist, name))
+  await mkdir(dist, { recursive: true })
+  for (const name of ['library.js', 'parts']) await cp(join(root, 'dist', name), join(dist, name), { recursive: true })
   await cp(join(root, 'package.json'), join(modules, 'proposer', 'package.json'))
   await inFolder(process.execPath, [compiler, '-p', join(root, 'tsconfig.build.json'), '--outDir', join(dist, 'types')])
   const { dependencies } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8')) as { dependencies: Record<string, string> }

@@ -21,6 +21,7 @@ export function openMemoryLog(
   store.records = store.records.map((record, position) => ({ ...record, position }))
   for (const record of store.records) onRecord(record)
   let ended = false
+  let group = 0
   let tail: Promise<unknown> = Promise.resolve()
   const exclusive = <T>(job: () => Promise<T>): Promise<T> => {
     const run = tail.then(job)
@@ -34,10 +35,12 @@ export function openMemoryLog(
     if (!knownKinds(record.kind)) throw new StorageError('record_invalid', `"${record.kind}" is not a kind of this log`)
   }
   return {
-    async append(records, onDurable) {
+    async append(what, onDurable) {
       if (ended) throw new StorageError('store_unavailable', 'the log is closed', { httpStatus: 503 })
-      for (const record of records) check(record)
+      if (typeof what !== 'function') for (const record of what) check(record)
       return exclusive(async () => {
+        const records = typeof what === 'function' ? what(++group) : what
+        for (const record of records) check(record)
         const stored = records.map((record) => ({
           ...record,
           sequence: ++store.sequence,

@@ -303,10 +303,13 @@ describe('batch admission', () => {
     let left = 1
     const filling = (log: RecordLog): RecordLog => ({
       ...log,
-      append: (records, onDurable) =>
-        records.some(({ kind }) => kind === 'candidate.received') && left-- <= 0
-          ? Promise.reject(new StorageError('store_unavailable', 'the disk is full', { hint: 'make room' }))
-          : log.append(records, onDurable),
+      append: (what, onDurable) =>
+        log.append((group) => {
+          const records = typeof what === 'function' ? what(group) : what
+          if (records.some(({ kind }) => kind === 'candidate.received') && left-- <= 0)
+            throw new StorageError('store_unavailable', 'the disk is full', { hint: 'make room' })
+          return records
+        }, onDurable),
     })
     const front = await openFront({ log: filling })
     const [wallet] = front.wallets

@@ -17,13 +17,20 @@ import { questionContext } from '../support/scripted-gateway.js'
 const asked = (count: number) => Array.from({ length: count }, (_, n) => questionContext(`Question ${n}?`))
 const adapterQuestions = asked(3)
 
+interface Hooks {
+  readonly recover: NonNullable<BatchParts['recover']>
+  /** Awaited before each signature is made. */
+  readonly beforeSigning?: () => Promise<void>
+}
+
 /** Signs a row for each question, with the keys recovered by `recover`. */
 async function signAll(
-  recover: (world: ReturnType<typeof makeWorld>) => NonNullable<BatchParts['recover']>,
+  hooksOf: (world: ReturnType<typeof makeWorld>) => Hooks,
   { questions = adapterQuestions, kind = 'uma-ctf-adapter' as Trust['requesters'][number]['kind'] } = {},
 ) {
   const world = makeWorld()
   const { parts, journal, intent } = world.run()
+  const { recover, beforeSigning } = hooksOf(world)
   const trust: Trust = { ...world.trust, requesters: world.trust.requesters.map(({ address }) => ({ address, kind })) }
   const rows = questions.map(({ question_id }, at): BatchRow => ({ kind: 'intent', line: at + 1, identifier: question_id, outcome: 'p2' }))
   const batch: BatchParts = {
@@ -41,7 +48,17 @@ async function signAll(
     },
     contextsAreFree: false,
     proposer: async () => intent.proposer,
-    recover: recover(world),
+    recover,
+    signer: async () => {
+      const own = await parts.signer()
+      return {
+        address: own.address,
+        async signDigest(digest) {
+          await beforeSigning?.()
+          return own.signDigest(digest)
+        },
+      }
+    },
   }
   const each = async function* () {
     yield rows
@@ -62,11 +79,11 @@ test("R9: a signature is journaled once it has been found to be the proposer's, 
   const curve = systemCurve()
   const { results, failure, view, proposer } = await signAll((world) => {
     let checked = 0
-    return async (digest, compact, parity) => {
-      checked++
-      const isSecond = checked === 2
-      durable.push((await world.run().journal.load()).authorizations.length)
-      return isSecond ? curve.publicKey(keyBytes(9)) : curve.recover(digest, compact, parity)
+    return {
+      recover: (...asked) => (++checked === 2 ? curve.publicKey(keyBytes(9)) : curve.recover(...asked)),
+      async beforeSigning() {
+        durable.push((await world.run().journal.load()).authorizations.length)
+      },
     }
   })
   expect(failure).toBeUndefined()
@@ -84,25 +101,28 @@ test("R9: a signature is journaled once it has been found to be the proposer's, 
 
 test('R9: a recovery that fails for another reason than the signature ends the batch, and nothing is journaled as signed', async () => {
   let checked = 0
-  const { results, failure, view } = await signAll(() => async (...args) => {
-    if (++checked === 2) throw new Error('out of order')
-    return systemCurve().recover(...args)
-  })
+  const { results, failure, view } = await signAll(() => ({
+    recover(...asked) {
+      if (++checked === 2) throw new Error('out of order')
+      return systemCurve().recover(...asked)
+    },
+  }))
   expect(failure).toMatchObject({ message: 'out of order' })
   expect(results).toEqual([])
   expect(view.authorizations).toEqual([])
 })
 
-test('contract §6: results come in input order, whichever signatures are checked first', async () => {
+test('contract §6: results come in input order, whichever signatures are made first', async () => {
   const questions = asked(250)
   let checked = 0
   const { results, view } = await signAll(
-    () =>
-      async (...args) => {
+    () => ({
+      recover: systemCurve().recover,
+      async beforeSigning() {
         // Those of the first hundred last.
         if (++checked <= 100) for (let turn = 0; turn < 200; turn++) await undefined
-        return systemCurve().recover(...args)
       },
+    }),
     { questions },
   )
   expect(results.map(({ row }) => row.identifier)).toEqual(questions.map(({ question_id }) => question_id))
@@ -114,11 +134,12 @@ test('R6: what fails for another reason than its item stops the signing of those
   const questions = asked(450)
   let checked = 0
   const { results, failure, view } = await signAll(
-    () =>
-      async (...args) => {
+    () => ({
+      recover(...asked) {
         if (++checked === 1) throw new Error('out of order')
-        return systemCurve().recover(...args)
+        return systemCurve().recover(...asked)
       },
+    }),
     { questions },
   )
   expect(failure).toMatchObject({ message: 'out of order' })
@@ -133,7 +154,7 @@ test.each([
   ['a reporter, whose question id is something else', 'oo-reporter', adapterQuestions.map((each, n) => renamed(each, n))],
   ['a direct request, whose question id is something else', 'direct', adapterQuestions.map((each, n) => renamed(each, n))],
 ] as const)("R9: what is signed holds the hash of the request's text: of %s", async (_, kind, questions) => {
-  const { view, trust } = await signAll(() => systemCurve().recover, { kind, questions: [...questions] })
+  const { view, trust } = await signAll(() => ({ recover: systemCurve().recover }), { kind, questions: [...questions] })
   expect(view.authorizations).toHaveLength(3)
   for (const { signed } of view.authorizations) {
     const question = questions.find(({ question_id }) => question_id === signed.questionId)

@@ -49,30 +49,10 @@ describe('recoveries of many signatures', () => {
     expect(seen.breaths).toBe(0)
   })
 
-  test('a second thread takes the end of a long queue, and nothing of a short one', async () => {
-    const aside: number[] = []
-    const { recoveries, seen } = world({
-      aside: async (...each) => {
-        aside.push((each[0][0] ?? 0) * 256 + (each[0][1] ?? 0))
-        return recover(...each)
-      },
-    })
-    await Promise.all(allAsked(15).map((each) => recoveries(...each)))
-    expect([aside.length, seen.here]).toEqual([0, 15])
-    await Promise.all(allAsked(100).map((each) => recoveries(...each)))
-    expect(aside.slice(0, 50)).toEqual(Array.from({ length: 50 }, (_, n) => 50 + n))
-    expect(aside.length + seen.here).toBe(115)
-  })
-
-  test('each caller gets the answer to its own question, however the threads share them and whenever they come', async () => {
+  test('each caller gets the answer to its own question, whenever they come', async () => {
     await fc.assert(
-      fc.asyncProperty(fc.array(fc.tuple(fc.nat(120), fc.nat(3)), { minLength: 1, maxLength: 6 }), fc.nat(5), async (bursts, late) => {
-        const { recoveries } = world({
-          aside: async (...each) => {
-            for (let turn = 0; turn < late; turn += 1) await new Promise((resolve) => setImmediate(resolve))
-            return recover(...each)
-          },
-        })
+      fc.asyncProperty(fc.array(fc.tuple(fc.nat(120), fc.nat(3)), { minLength: 1, maxLength: 6 }), async (bursts) => {
+        const { recoveries } = world()
         const answers: Promise<Uint8Array | undefined>[] = []
         const expected: (Uint8Array | undefined)[] = []
         for (const [size, pause] of bursts) {
@@ -88,12 +68,12 @@ describe('recoveries of many signatures', () => {
     )
   })
 
-  test('a bug of the curve reaches the caller whose signature it was, on either thread, and nobody else', async () => {
+  test('a bug of the curve reaches the caller whose signature it was, and nobody else', async () => {
     const broken: RecoverPublicKey = (...each) => {
       if (each[0][1] === 3 || each[0][1] === 97) throw new RangeError(`no point ${each[0][1]}`)
       return recover(...each)
     }
-    const { recoveries } = world({ recover: broken, aside: async (...each) => broken(...each) })
+    const { recoveries } = world({ recover: broken })
     const ended = await Promise.allSettled(allAsked(100).map((each) => recoveries(...each)))
     expect(ended.flatMap(({ status }, n) => (status === 'rejected' ? [n] : []))).toEqual([3, 97])
     expect(await recoveries(...asked(8))).toEqual(recover(...asked(8)))

@@ -19,14 +19,15 @@ const candidate: NewCandidate = {
   digest: '0xcd',
 }
 
-/** A log whose appends become durable only when they are let. */
+/** A log whose appends are decided at once, all in one group, and become durable only when they are let. */
 function gatedLog(log: RecordLog): { readonly log: RecordLog; release(): void; hold(): void } {
   let gate = Promise.resolve()
   let open: () => void = () => undefined
   return {
     log: {
       ...log,
-      async append(records, onDurable) {
+      async append(what, onDurable) {
+        const records = typeof what === 'function' ? what(1) : what
         await gate
         return log.append(records, onDurable)
       },

@@ -9,7 +9,6 @@ import { checkSpending, newSpending, rememberingContexts, type Spending, type To
 import { knownQuestionId } from '../../core/client/signing/authorize.js'
 import { type ContextResult, type ContextSource, confirmByChain, parseContext } from '../../core/client/signing/context.js'
 import { checkContext, type Trust } from '../../core/client/signing/trust.js'
-import { quickenKeccak } from '../../core/io/keccak.js'
 import { systemCurve } from '../../core/io/secp256k1.js'
 import type { Chain } from '../../core/ports.js'
 import { ProposerError } from '../../core/protocol/errors.js'
@@ -77,7 +76,6 @@ export async function openBatch(
     nonceHolder: (row, questionId, owner) => nonceHolder(view, journalNow, row, questionId, owner),
   })
   const rows = () => readBatch(source, flags.format)
-  await quickenKeccak()
   const { gateway: remote, local } = session.settings
   const asksGateway = flags.context === undefined && (chain === undefined || remote !== undefined || local !== undefined)
   const notes = new Set<string>()

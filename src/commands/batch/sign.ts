@@ -2,7 +2,6 @@
 import { basename, dirname } from 'node:path'
 import { Command } from 'commander'
 import { type RowSigned, signBatch } from '../../core/client/batch/batch.js'
-import type { BatchParts } from '../../core/client/batch/plan.js'
 import { placeText } from '../../core/client/batch/rows.js'
 import type { Authorization } from '../../core/client/journal/authorizations.js'
 import type { Address, Hex } from '../../core/ports.js'
@@ -43,31 +42,10 @@ export const batchSignCommand = (context: Context): Command =>
             ({ intents }, signer, sum) => `signing up to ${intents} proposals as ${signer}${sum}`,
           )
           if (flags.dryRun === true) return showBatchPlan(context, opened, { signal: session.signal })
-          await onThread(session, opened, (parts) => sign(context, session, flags, { ...opened, parts }))
+          await sign(context, session, flags, opened)
         }),
       )
     })
-
-/** From so many rows on a thread more than pays for its start, which takes as long as some hundred signatures. */
-const worthAThread = 1_000
-
-/** Has the signatures made and checked on a thread of their own where there are many; a wallet outside makes its own. */
-async function onThread(session: Session, { parts, count }: Opened, use: (parts: BatchParts) => Promise<void>): Promise<void> {
-  const { startCurveThread } = await import('../../core/io/curve-thread.js')
-  const thread = count.intents < worthAThread ? undefined : startCurveThread()
-  if (thread === undefined) return use(parts)
-  const signer = async () => {
-    const asBefore = await parts.signer()
-    const own = await session.account.signer()
-    own.signBy?.(thread.sign)
-    return asBefore
-  }
-  try {
-    await use({ ...parts, signer, recover: thread.recover })
-  } finally {
-    await thread.close()
-  }
-}
 
 async function sign(context: Context, session: Session, flags: SignFlags, opened: Opened): Promise<void> {
   const { output } = context

@@ -4,8 +4,9 @@
  */
 import type { ExitCode } from '../../core/protocol/errors.js'
 import type { Context } from '../context.js'
+import { programWith } from '../program.js'
 import type { GlobalFlags } from '../session/settings.js'
-import { type ArgumentGrammar, type CommandGrammar, type FlagGrammar, grammar, namesOf, placeholderOf } from './grammar.js'
+import { type ArgumentGrammar, type CommandGrammar, describe, type FlagGrammar, namesOf, placeholderOf } from './grammar.js'
 import { replacement, splitLine } from './line.js'
 import { type Kind, type Value, valuesOf } from './values.js'
 
@@ -63,7 +64,9 @@ interface Place {
 }
 
 async function candidates(words: readonly string[], current: string, context: Context): Promise<Answer> {
-  const place = placeAfter(words[0] === 'help' ? words.slice(1) : words)
+  const asked = words[0] === 'help' ? words.slice(1) : words
+  const grammar = describe(await programWith(context, asked))
+  const place = placeAfter(asked, grammar)
   const path = place.path.join(' ')
   const inline = place.waiting || place.flagsEnded ? null : /^(--[^=]+)=/.exec(current)
   if (place.waiting) return valueAnswer(placeholderOf(place.waiting) ?? '', namesOf(place.waiting).at(-1) ?? '', place.waiting.choices)
@@ -115,7 +118,7 @@ const kindByPlace: Readonly<Record<string, Kind>> = {
   'replay journal-id': 'unsent',
 }
 
-function placeAfter(words: readonly string[]): Place {
+function placeAfter(words: readonly string[], grammar: CommandGrammar): Place {
   const settings: Record<string, string> = {}
   const path: string[] = []
   let lineage: readonly CommandGrammar[] = [grammar]

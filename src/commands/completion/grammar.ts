@@ -1,8 +1,6 @@
-/**
- * Every command with its flags, as data: a tab key cannot wait for the commands themselves to load. `grammar.json` is written from them by
- * `npm run manual`, and a test holds both together.
- */
-import stored from './grammar.json' with { type: 'json' }
+/** Commands with their flags and arguments as data, read from the commander tree. */
+import type { Command } from 'commander'
+import { defaultChildOf } from '../view/help-layout.js'
 
 export interface CommandGrammar {
   readonly summary: string
@@ -27,8 +25,23 @@ export interface FlagGrammar {
   readonly choices?: readonly string[]
 }
 
-/** The whole program; its `flags` are those of every command. */
-export const grammar: CommandGrammar = stored
+/** A command, its flags and all below it, without what is hidden from its help. Throws nothing. */
+export function describe(command: Command): CommandGrammar {
+  const alone = defaultChildOf(command)?.name()
+  return {
+    summary: command.summary() || command.description(),
+    ...(alone !== undefined && { alone }),
+    takes: command.registeredArguments.map((one): ArgumentGrammar => {
+      return { name: one.name(), ...(one.variadic && { variadic: true }), ...(one.argChoices && { choices: [...one.argChoices] }) }
+    }),
+    flags: command.options
+      .filter(({ hidden }) => !hidden)
+      .map(({ flags, description, argChoices }): FlagGrammar => {
+        return { flags, summary: description, ...(argChoices && { choices: [...argChoices] }) }
+      }),
+    commands: Object.fromEntries(command.commands.map((child) => [child.name(), describe(child)])),
+  }
+}
 
 /** `-o` and `--output`. */
 export const namesOf = ({ flags }: FlagGrammar): readonly string[] => flags.split(/[ ,]+/).filter((word) => word.startsWith('-'))
@@ -37,7 +50,7 @@ export const namesOf = ({ flags }: FlagGrammar): readonly string[] => flags.spli
 export const placeholderOf = ({ flags }: FlagGrammar): string | undefined => /[<[](.+?)[>\]]$/.exec(flags)?.[1]
 
 /** Paths of the commands below the top that have this name: `operator candidates`. */
-export function pathsTo(name: string, { commands } = grammar, before: readonly string[] = []): readonly string[] {
+export function pathsTo(name: string, { commands }: CommandGrammar, before: readonly string[] = []): readonly string[] {
   return Object.entries(commands).flatMap(([own, command]) => {
     const path = [...before, own]
     return [...(own === name && before.length > 0 ? [path.join(' ')] : []), ...pathsTo(name, command, path)]

@@ -1,5 +1,5 @@
 /** What a development gateway printed of itself, for the checks: its address, pins, throwaway keys and open questions (contract §6). */
-import { z } from 'zod'
+import * as z from 'zod'
 import { Trust } from '../../core/client/signing/trust-file.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { Bytes32 } from '../../core/protocol/schema.js'

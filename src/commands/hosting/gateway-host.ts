@@ -23,7 +23,6 @@ import { followLedger } from '../../core/gateway/vitals.js'
 import { type Chain, ChainError, type Fetch, type Hex, type Signer } from '../../core/ports.js'
 import type { RequestRecord } from '../../core/protocol/call.js'
 import { UsageError } from '../../core/protocol/errors.js'
-import type { RecoverLater } from '../../core/protocol/recovered.js'
 import type { Observation, StateLine, Vitals } from '../../core/protocol/vitals.js'
 import { acquireLock, type Lock } from '../../core/storage/lock.js'
 import { openLog } from '../../core/storage/log.js'
@@ -72,8 +71,6 @@ export interface HostOptions {
   readonly onObservation?: (observation: Observation) => void
   readonly onState?: (line: StateLine) => void
   readonly overloaded?: () => boolean
-  /** Recovers public keys on another thread. */
-  readonly recoverAside?: RecoverLater | undefined
   /** Told why nothing can start yet, once per reason. */
   readonly onWait?: (reason: string) => void
 }
@@ -110,13 +107,12 @@ export async function openGateway(context: Context, loaded: LoadedConfig, option
   const signer = await executorSigner(context, loaded, options)
   const configured = await registryOf(context, loaded)
   const store = resolve(folder, config.store)
-  const [{ requireLocalDisk }, { breathe }, { systemCurve }, { quickenKeccak }] = await Promise.all([
+  const [{ requireLocalDisk }, { breathe }, { systemCurve }] = await Promise.all([
     import('../../core/io/files.js'),
     import('../../core/io/serving/load.js'),
     import('../../core/io/secp256k1.js'),
-    import('../../core/io/keccak.js'),
   ])
-  await Promise.all([requireLocalDisk(store), quickenKeccak()])
+  await requireLocalDisk(store)
   const closers: (() => Promise<void>)[] = []
   const closeAll = async () => {
     for (const close of closers.splice(0).reverse()) await close()
@@ -169,7 +165,6 @@ export async function openGateway(context: Context, loaded: LoadedConfig, option
       view: await namedView(context, config, registered, view),
       pipeline,
       recover: systemCurve().recover,
-      recoverAside: options.recoverAside,
       breathe,
       onRequest: options.onRequest,
       overloaded: options.overloaded,

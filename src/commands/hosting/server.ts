@@ -84,22 +84,18 @@ export async function startServer(context: Context, path: string, options: Serve
   )) {
     context.output.warning('unconfirmed_pin', told)
   }
-  const [{ listen }, { listenAdmin }, { createMeters }, { ensureAdminToken }, { watchLoad }, { startCurveThread }, logs] =
-    await Promise.all([
-      import('../../core/io/serving/listener.js'),
-      import('../../core/io/serving/admin-listener.js'),
-      import('../../core/io/serving/admin-metrics.js'),
-      import('../../core/io/serving/admin-token.js'),
-      import('../../core/io/serving/load.js'),
-      import('../../core/io/curve-thread.js'),
-      options.log ? openLogs(context, options.logSink) : undefined,
-    ])
+  const [{ listen }, { listenAdmin }, { createMeters }, { ensureAdminToken }, { watchLoad }, logs] = await Promise.all([
+    import('../../core/io/serving/listener.js'),
+    import('../../core/io/serving/admin-listener.js'),
+    import('../../core/io/serving/admin-metrics.js'),
+    import('../../core/io/serving/admin-token.js'),
+    import('../../core/io/serving/load.js'),
+    options.log ? openLogs(context, options.logSink) : undefined,
+  ])
   const meters = createMeters()
   const recent = createRecent(context.clock)
   const load = watchLoad()
-  // Half of what a batch costs is its signatures: `npm run bench -- --rows 2,3`.
-  const curve = startCurveThread()
-  const closers: (() => Promise<void>)[] = [async () => load.stop(), async () => curve?.close()]
+  const closers: (() => Promise<void>)[] = [async () => load.stop()]
   const closeAll = async () => {
     for (const close of closers.splice(0).reverse()) await close()
   }
@@ -109,7 +105,6 @@ export async function startServer(context: Context, path: string, options: Serve
       executorAccount: options.executorAccount,
       executorPasswordFile: options.executorPasswordFile,
       overloaded: load.overloaded,
-      recoverAside: curve?.recover,
       onWait: (reason) => context.output.note(`waiting: ${visible(reason)}`),
       onObservation: meters.observe,
       onRequest(record) {

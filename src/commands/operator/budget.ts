@@ -1,6 +1,6 @@
 /** `operator budget`: what is left of the item budget. Its windows live in the memory of the process that serves (contract §2). */
 import { Command } from 'commander'
-import { z } from 'zod'
+import * as z from 'zod'
 import { type LockHolder, readHolder } from '../../core/storage/lock.js'
 import type { Context } from '../context.js'
 import type { Output } from '../output.js'

@@ -1,6 +1,6 @@
 /** `operator candidates explain`: one answer to "what happened to my proposal?" (contract §6). */
 import { Command } from 'commander'
-import { z } from 'zod'
+import * as z from 'zod'
 import { createRoundReader, type RegistryEntry } from '../../core/chain/questions.js'
 import type { Round } from '../../core/chain/round.js'
 import { contractsOf } from '../../core/gateway/config.js'

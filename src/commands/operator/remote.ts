@@ -1,5 +1,5 @@
 /** Acts by the admin listener of a serving gateway (contract §6). Loopback only, by the URL that the store's lock names. */
-import { z } from 'zod'
+import * as z from 'zod'
 import type { ActName, ActResult } from '../../core/gateway/operator/acts.js'
 import { readAdminToken } from '../../core/io/serving/admin-token.js'
 import { TransportError } from '../../core/ports.js'

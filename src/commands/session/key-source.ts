@@ -13,7 +13,7 @@ import type { Settings } from './settings.js'
 export interface Account {
   /** From the keystore's own address where it has one: then no password is needed. */
   address(): Promise<Address>
-  signer(): Promise<Signer & Partial<Pick<KeySigner, 'signBy'>>>
+  signer(): Promise<Signer>
   /** Overwrites an unlocked key. */
   dispose(): void
 }

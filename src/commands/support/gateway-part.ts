@@ -1,6 +1,6 @@
 /** What a support bundle says of a gateway (contract §6, `support-bundle --config`): an allow-list (R5). Opens the store to look (R24). */
 import { resolve } from 'node:path'
-import { z } from 'zod'
+import * as z from 'zod'
 import { bundleLimit, type Wanted } from '../../core/client/support/journal-part.js'
 import type { Secret } from '../../core/client/support/secret-scan.js'
 import { urlCredentials } from '../../core/client/support/url-credentials.js'

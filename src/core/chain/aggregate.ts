@@ -2,7 +2,7 @@
  * Many reads in one: calls made at the same moment for the same block travel as one `eth_call` of Multicall3, where the chain has it.
  * What each caller hears is what its call alone would have told, so that nobody above knows whether a call travelled alone.
  */
-import { size } from 'viem'
+import { BaseError, decodeFunctionResult, encodeFunctionData, multicall3Abi, size } from 'viem'
 import { type Address, type Chain, type ChainCall, ChainError, type Hex } from '../ports.js'
 
 /** Where Multicall3 lies on every chain that has it. */
@@ -134,29 +134,13 @@ function grouped(calls: readonly Asked[], most: number, bytesAtOnce: number): As
   return group.length > 0 ? [...groups, group] : groups
 }
 
-/** `aggregate3((address target, bool allowFailure, bytes callData)[])` */
-const aggregateSelector = '82ad56cb'
-const word = (value: number) => value.toString(16).padStart(64, '0')
-/** Hex digits of `bytes` bytes, filled to whole words. */
-const padded = (bytes: number) => Math.ceil(bytes / 32) * 64
-
-/**
- * Call data of `aggregate3` where every call may fail. Written by hand, as is the reading below: an ABI library takes 20 times as long for
- * it, milliseconds in which an admission would wait. Source: the contract ABI specification.
- */
-export function aggregateData(calls: readonly Pick<ChainCall, 'to' | 'data'>[]): Hex {
-  const heads: string[] = []
-  const tails: string[] = []
-  let offset = calls.length * 32
-  for (const { to, data } of calls) {
-    const bytes = size(data)
-    const tail = [to.slice(2).padStart(64, '0'), word(1), word(96), word(bytes), data.slice(2).padEnd(padded(bytes), '0')].join('')
-    heads.push(word(offset))
-    tails.push(tail)
-    offset += tail.length / 2
-  }
-  return `0x${aggregateSelector}${word(32)}${word(calls.length)}${heads.join('')}${tails.join('')}`
-}
+/** Call data of `aggregate3` where every call may fail. */
+export const aggregateData = (calls: readonly Pick<ChainCall, 'to' | 'data'>[]): Hex =>
+  encodeFunctionData({
+    abi: multicall3Abi,
+    args: [calls.map(({ to, data }) => ({ target: to, allowFailure: true, callData: data }))],
+    functionName: 'aggregate3',
+  })
 
 export interface AggregateResult {
   readonly success: boolean
@@ -164,25 +148,15 @@ export interface AggregateResult {
 }
 
 /** The outcomes of so many calls. Throws `ChainError` `refused` for an answer of another shape: what lies there is no Multicall3. */
-export function aggregateResults(answer: Hex, count: number): AggregateResult[] {
+export function aggregateResults(answer: Hex, count: number): readonly AggregateResult[] {
   const wrong = () => new ChainError('refused', `the contract at ${multicallAddress} does not answer as Multicall3 does`)
-  const total = size(answer)
-  /** The word at a byte position, as a length or position within the answer. */
-  const wordAt = (byte: number): number => {
-    if (byte < 0 || byte + 32 > total) throw wrong()
-    const value = Number(`0x${answer.slice(2 + byte * 2, 66 + byte * 2)}`)
-    if (value > total) throw wrong()
-    return value
+  let results: readonly AggregateResult[]
+  try {
+    results = decodeFunctionResult({ abi: multicall3Abi, functionName: 'aggregate3', data: answer })
+  } catch (error) {
+    if (error instanceof BaseError) throw wrong()
+    throw error
   }
-  const list = wordAt(0)
-  if (wordAt(list) !== count) throw wrong()
-  const first = list + 32
-  return Array.from({ length: count }, (_, index) => {
-    const at = first + wordAt(first + index * 32)
-    const success = wordAt(at)
-    const data = at + wordAt(at + 32)
-    const end = data + 32 + wordAt(data)
-    if (success > 1 || end > total) throw wrong()
-    return { success: success === 1, returnData: `0x${answer.slice(2 + (data + 32) * 2, 2 + end * 2)}` }
-  })
+  if (results.length !== count) throw wrong()
+  return results
 }

@@ -1,5 +1,5 @@
 /** gateway.json (contract §7). Pure: reading the file, and resolving paths against its folder, is the caller's part. */
-import { z } from 'zod'
+import * as z from 'zod'
 import { builtInProfile, profileNames } from '../chain/profiles.js'
 import { type Contracts, requesterKinds } from '../chain/round.js'
 import type { Address } from '../ports.js'

@@ -5,7 +5,7 @@ import type { Clock, Hash, Random } from '../ports.js'
 import type { Answered, Call, GatewayGauges, Peer, RequestCount, RequestRecord } from '../protocol/call.js'
 import { withoutNodeWords } from '../protocol/node-words.js'
 import { openApiDocument } from '../protocol/openapi.js'
-import type { RecoverLater, RecoverPublicKey } from '../protocol/recovered.js'
+import type { RecoverPublicKey } from '../protocol/recovered.js'
 import { type Refusal, refuse } from '../protocol/refusal.js'
 import { recoverWithNoble } from '../protocol/signature.js'
 import { contractsOf, type GatewayConfig } from './config.js'
@@ -35,8 +35,6 @@ export interface GatewayParts {
   readonly nodes?: (() => readonly { readonly state: 'healthy' | 'aside' }[]) | undefined
   /** A quicker public key recovery than the portable one. */
   readonly recover?: RecoverPublicKey | undefined
-  /** The same on another thread, which a long queue is shared with. */
-  readonly recoverAside?: RecoverLater | undefined
   /** Lets other work of the process run between signature checks; default: a sleep of 0 ms. */
   readonly breathe?: (() => Promise<void>) | undefined
   /** Whether the process is behind with its work, so that new calls are shed (robustness §5). */
@@ -92,7 +90,6 @@ export function createGateway(parts: GatewayParts): Gateway {
 
   const recover = createRecoveries({
     recover: parts.recover ?? recoverWithNoble,
-    aside: parts.recoverAside,
     breathe: parts.breathe ?? (() => clock.sleep(0)),
     clock,
   })

@@ -1,5 +1,5 @@
 /** questions.json, the question registry (contract §7). Pure: reading the file is the caller's part. */
-import { z } from 'zod'
+import * as z from 'zod'
 import type { RegistryEntry } from '../chain/questions.js'
 import type { Address, Hex } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'

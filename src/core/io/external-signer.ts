@@ -3,7 +3,7 @@
  * that we built and nothing else; what they answer is hex from outside, which the caller checks against the digest.
  */
 import { Agent, fetch } from 'undici'
-import { z } from 'zod'
+import * as z from 'zod'
 import type { Address, Signer } from '../ports.js'
 import { UnavailableError, UsageError } from '../protocol/errors.js'
 import { concealing } from '../protocol/url-secrets.js'

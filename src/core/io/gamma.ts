@@ -1,5 +1,5 @@
 /** Gamma, Polymarket's public market API, asked for the question of a slug (domain §5.4). */
-import { z } from 'zod'
+import * as z from 'zod'
 import { type Fetch, type Hex, type SlugLookUp, SlugLookUpError, TransportError } from '../ports.js'
 
 /** A market is some ten kilobytes, with all its events some hundred. */

@@ -1,6 +1,5 @@
 /** HTTP to one gateway over undici, by the rules of robustness §6. */
 import { readFileSync } from 'node:fs'
-import { setFlagsFromString } from 'node:v8'
 import { Agent, type Dispatcher, request } from 'undici'
 import { type Fetch, TransportError } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
@@ -17,15 +16,6 @@ const connectMs = 5_000
 const headersMs = 30_000
 const attemptMs = 45_000
 const maxHeaderBytes = 16 * 1024
-
-/**
- * For a process of our own, before its first call. undici's parser is WebAssembly, one huge function of it: V8 thinks it hot after a single
- * answer and compiles it anew for 70 ms, for which the process also waits at its end. With twenty times the default budget only who makes
- * many calls comes to that.
- */
-export function compileParserLate(): void {
-  setFlagsFromString('--wasm-tiering-budget=36000000')
-}
 
 /**
  * A `fetch` that never follows a redirect, asks for no compression, takes no proxy from the environment, and uses a fresh socket for

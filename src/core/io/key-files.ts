@@ -9,14 +9,9 @@ import type { Curve } from './native-curve.js'
 
 /** A signer that can forget its key. */
 export interface KeySigner extends Signer {
-  /** Signs by this from now on, such as on another thread; the key stays this signer's. */
-  signBy(sign: SignLater): void
   /** Overwrites the key; signing fails afterwards. */
   dispose(): void
 }
-
-/** A curve's signing, at once or some time later. */
-type SignLater = (...asked: Parameters<Curve['sign']>) => ReturnType<Curve['sign']> | Promise<ReturnType<Curve['sign']>>
 
 /** Takes over `key` (32 bytes) and zeroes it on `dispose`. UsageError `invalid_key` for a key that is out of range. */
 export function signerOn(curve: Curve, key: Uint8Array): KeySigner {
@@ -28,20 +23,16 @@ export function signerOn(curve: Curve, key: Uint8Array): KeySigner {
     })
   }
   let disposed = false
-  let sign: SignLater = curve.sign
   return {
     address: addressOf(publicKey),
     async signDigest(digest) {
       if (disposed) throw new Error('the signer has been disposed of')
       // Permit2 takes v 27 and 28 only (domain §3.3).
-      const { compact, parity } = await sign(fromHex(digest), key)
+      const { compact, parity } = curve.sign(fromHex(digest), key)
       const bytes = new Uint8Array(65)
       bytes.set(compact, 0)
       bytes[64] = 27 + parity
       return toHex(bytes)
-    },
-    signBy(other) {
-      sign = other
     },
     dispose() {
       disposed = true

@@ -2,7 +2,7 @@
 import { createCipheriv, createDecipheriv, pbkdf2, randomBytes, randomUUID, scrypt, timingSafeEqual } from 'node:crypto'
 import { promisify } from 'node:util'
 import { keccak_256 } from '@noble/hashes/sha3'
-import { z } from 'zod'
+import * as z from 'zod'
 import type { Address, Files } from '../ports.js'
 import { StorageError, UsageError } from '../protocol/errors.js'
 import { fromHex, toHex } from '../protocol/witness.js'

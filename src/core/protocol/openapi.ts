@@ -1,5 +1,5 @@
 /** OpenAPI 3.1 of the gateway, made from the schemas that validate (contract §2), so that neither can say what the other does not. */
-import { z } from 'zod'
+import * as z from 'zod'
 import { type WireCode, wireFailures } from './errors.js'
 import { answerExamples, errorExample, pathExamples, requestExamples } from './openapi-examples.js'
 import * as schema from './schema.js'

@@ -9,9 +9,6 @@ import { fromHex, toHex } from './witness.js'
  */
 export type RecoverPublicKey = (digest: Uint8Array, compact: Uint8Array, parity: 0 | 1) => Uint8Array | undefined
 
-/** The same, at once or some time later: where another thread recovers. */
-export type RecoverLater = (...asked: Parameters<RecoverPublicKey>) => ReturnType<RecoverPublicKey> | Promise<ReturnType<RecoverPublicKey>>
-
 /** The address of an uncompressed public key. */
 export function addressOf(publicKey: Uint8Array): Address {
   return toHex(keccak(publicKey.subarray(1)).subarray(12))
@@ -29,8 +26,12 @@ export function signerBy(recover: RecoverPublicKey, digest: Uint8Array, signatur
   return key && addressOf(key)
 }
 
-/** `signerBy`, by a recovery that may take its time. */
-export async function signerLater(recover: RecoverLater, digest: Uint8Array, signature: Hex): Promise<Address | undefined> {
+/** `signerBy`, by a recovery that waits for its turn. */
+export async function signerLater(
+  recover: (...asked: Parameters<RecoverPublicKey>) => Promise<Uint8Array | undefined>,
+  digest: Uint8Array,
+  signature: Hex,
+): Promise<Address | undefined> {
   const split = splitSignature(fromHex(signature))
   if (!split) return undefined
   const key = await recover(digest, split.compact, split.parity)

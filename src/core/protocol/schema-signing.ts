@@ -1,5 +1,5 @@
 /** What is signed and what it is signed from (spec §2.4, §2.7, contract §3, §4). Part of schema.ts, which most import. */
-import { z } from 'zod'
+import * as z from 'zod'
 import { Address, Bytes, Bytes32, OutcomeKey, Uint256 } from './schema-words.js'
 
 const TypedField = z.object({ name: z.string(), type: z.string() }).meta({ id: 'TypedField' })

@@ -1,5 +1,5 @@
 /** The words of the wire: numbers, addresses, identifiers, errors (spec §2, contract §2). Part of schema.ts, which most import. */
-import { z } from 'zod'
+import * as z from 'zod'
 import { fitsClientRef, fitsSignature, fitsUint256, isIdentifier, limits, patterns, version, zeroAddress } from './words.js'
 
 export { isIdentifier, isQuestionId, limits, version } from './words.js'

@@ -2,7 +2,7 @@
  * Every wire shape, once (spec §2, contract §2-4). Request schemas are strict; answer schemas let additions through, because another
  * gateway may add fields. Schemas are free of transforms, so that JSON Schema can show them; `proposal.ts` makes normal forms.
  */
-import { z } from 'zod'
+import * as z from 'zod'
 import { BatchSigningData, Outcome, TypedData } from './schema-signing.js'
 import {
   Address,

@@ -3,8 +3,8 @@ import { fillTemporary, joinPath, writeAll } from './durable.js'
 import { busy, errorCode, failedForGood, isFull, named, notOurs, outOfSpace, unavailable } from './failures.js'
 import type { Append } from './group.js'
 import { encodeData, encodeHead } from './line.js'
-import { groupBytes, newQueue, newTurns } from './queue.js'
-import type { LogOptions, LogPorts, NewRecord, Position, RecordLog, StoredRecord } from './record-log.js'
+import { groupBytes, newQueue, newTurns, type Waiting } from './queue.js'
+import type { Decide, LogOptions, LogPorts, NewRecord, Position, RecordLog, StoredRecord } from './record-log.js'
 import { recover } from './recovery.js'
 import { writeSnapshot } from './snapshot.js'
 import { internalKinds, positionOf } from './walk.js'
@@ -15,6 +15,18 @@ export type { LogOptions, LogPorts, RecordLog, StoredRecord } from './record-log
 const idleMs = 1_000
 const probeMs = 5_000
 const sliceMs = 5
+/** What a decision is counted as while it waits: a candidate with a signature of its usual length takes less. */
+const decisionBytes = 2_048
+
+/** What an append writes; one whose decision throws is out of the group, and hears why. */
+function decisionOf(each: Waiting, group: number): (Append & { readonly each: Waiting })[] {
+  try {
+    return [{ each, ...each.decide(group) }]
+  } catch (error) {
+    each.reject(error instanceof Error ? error : new Error(String(error)))
+    return []
+  }
+}
 
 /**
  * Opens a folder for writing, creating it if need be, and hands every record to `onRecord` in order before it resolves. The caller holds
@@ -105,12 +117,10 @@ export async function openLog(
     }
   }
 
-  async function commit(group: readonly Append[]): Promise<StoredRecord[][]> {
+  async function commitOwn(kind: string, data: unknown): Promise<void> {
     await checkFence()
-    return writer.commit(group)
+    await writer.commit([{ records: [{ kind, data }], texts: [encodeData(kind, data)] }])
   }
-
-  const commitOwn = (kind: string, data: unknown) => commit([{ records: [{ kind, data }], texts: [encodeData(kind, data)] }])
 
   async function drain(): Promise<void> {
     draining = true
@@ -121,18 +131,22 @@ export async function openLog(
   async function writeGroup(): Promise<void> {
     const group = queue.take()
     const refused = failed ?? (full ? outOfSpace(folder) : undefined)
-    let stored: StoredRecord[][]
+    let decided: (Append & { readonly each: Waiting })[]
+    let stored: StoredRecord[][] = []
     try {
       if (refused !== undefined) throw refused
-      stored = await commit(group)
+      await checkFence()
+      groups++
+      decided = group.flatMap((each) => decisionOf(each, groups))
+      const isWritten = decided.some(({ texts }) => texts.length > 0)
+      if (isWritten) stored = await writer.commit(decided)
+      unmarked ||= isWritten
     } catch (error) {
       for (const each of group) each.reject(error instanceof Error ? error : new Error(String(error)))
       return
     }
-    groups++
-    unmarked = true
-    if (!idling) void markWhenIdle()
-    for (const [index, each] of group.entries()) {
+    if (unmarked && !idling) void markWhenIdle()
+    for (const [index, { each }] of decided.entries()) {
       const mine = stored[index] ?? []
       try {
         each.onDurable?.(mine)
@@ -224,21 +238,13 @@ export async function openLog(
   await exclusive(cover)
 
   return {
-    append(records, onDurable) {
-      if (records.length === 0) return Promise.resolve([])
+    append(what, onDurable) {
+      if (typeof what !== 'function' && what.length === 0) return Promise.resolve([])
       return new Promise((resolve, reject) => {
         const refused = refusal()
         if (refused !== undefined) throw refused
-        const texts: string[] = []
-        let bytes = 0
-        for (const record of records) {
-          if (internalKinds.has(record.kind) || !options.knownKinds(record.kind)) throw notOurs(record.kind)
-          const headText = encodeHead(record.head)
-          const text = encodeData(record.kind, record.data, headText)
-          texts.push(text)
-          bytes += text.length + headText.length + 160
-        }
-        if (!queue.add({ records, texts, bytes, onDurable, resolve, reject })) throw busy(folder)
+        const waiting = typeof what === 'function' ? deciding(what) : given(what)
+        if (!queue.add({ ...waiting, onDurable, resolve, reject })) throw busy(folder)
         if (!draining) void drain()
       })
     },
@@ -267,6 +273,29 @@ export async function openLog(
       closing ??= end()
       return closing
     },
+  }
+
+  /** Records that are known are checked, and counted as they are, when they come. */
+  function given(records: readonly NewRecord[]): Pick<Waiting, 'bytes' | 'lines' | 'decide'> {
+    const { bytes, ...append } = encoded(records)
+    return { bytes, lines: records.length, decide: () => append }
+  }
+
+  function deciding(decide: Decide): Pick<Waiting, 'bytes' | 'lines' | 'decide'> {
+    return { bytes: decisionBytes, lines: 1, decide: (group) => encoded(decide(group)) }
+  }
+
+  function encoded(records: readonly NewRecord[]): Append & { readonly bytes: number } {
+    const texts: string[] = []
+    let bytes = 0
+    for (const record of records) {
+      if (internalKinds.has(record.kind) || !options.knownKinds(record.kind)) throw notOurs(record.kind)
+      const headText = encodeHead(record.head)
+      const text = encodeData(record.kind, record.data, headText)
+      texts.push(text)
+      bytes += text.length + headText.length + 160
+    }
+    return { records, texts, bytes }
   }
 
   async function end(): Promise<void> {

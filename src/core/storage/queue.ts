@@ -1,10 +1,14 @@
 import type { Append } from './group.js'
 import type { StoredRecord } from './record-log.js'
 
-/** One caller's records, waiting for their group. */
-export interface Waiting extends Append {
+/** One caller's append, waiting for its group. */
+export interface Waiting {
   /** About what the lines will take. */
   readonly bytes: number
+  /** About how many there will be. */
+  readonly lines: number
+  /** The records, decided once their group is written. */
+  readonly decide: (group: number) => Append
   readonly onDurable: ((stored: readonly StoredRecord[]) => void) | undefined
   readonly resolve: (stored: readonly StoredRecord[]) => void
   readonly reject: (error: Error) => void
@@ -31,8 +35,8 @@ export function newQueue(limitBytes: number) {
       let taken = 0
       let count = 0
       for (const each of waiting) {
-        if (count > 0 && (lines + each.texts.length > groupLines || taken + each.bytes > groupBytes)) break
-        lines += each.texts.length
+        if (count > 0 && (lines + each.lines > groupLines || taken + each.bytes > groupBytes)) break
+        lines += each.lines
         taken += each.bytes
         count++
       }

@@ -29,6 +29,13 @@ export interface StoredRecord extends NewRecord {
 }
 
 /**
+ * Decides what an append writes, on the state at the log's end: every earlier group is applied or has failed, and of this `group` (a
+ * number that grows) only the decisions before this one were made. Without records nothing is written, and the append still resolves
+ * no sooner than its group is durable (R1). What it throws rejects this append alone.
+ */
+export type Decide = (group: number) => readonly NewRecord[]
+
+/**
  * What the gateway's ledger and the client's journal stand on; another store implements the same and passes the same suite (R25).
  * All failures are `StorageError`.
  */
@@ -41,7 +48,7 @@ export interface RecordLog {
    * back, the log is closed or dead, the queue is full, another process took over); `store_failed`, 500: unknown, and the log is
    * dead (R10); `record_invalid`: not JSON, too large, or a kind this log does not know.
    */
-  append(records: readonly NewRecord[], onDurable?: (stored: readonly StoredRecord[]) => void): Promise<readonly StoredRecord[]>
+  append(records: readonly NewRecord[] | Decide, onDurable?: (stored: readonly StoredRecord[]) => void): Promise<readonly StoredRecord[]>
   /** Rejects with `store_damaged` where no sound record lies, `position_retired` when a compaction has moved it. */
   read(position: Position): Promise<StoredRecord>
   /** Every record that is durable at the call, in order, verified. To be iterated at once. */

@@ -70,9 +70,8 @@ export const plantedBugs: readonly PlantedBug[] = [
     file: 'src/core/gateway/ledger/store.ts',
     edits: [
       {
-        find: "      entry: { id: whole.id, identity: whole.identity, roundKey: whole.round.key, status: 'received', retryable: false },\n      committed,",
-        replace:
-          "      entry: { id: whole.id, identity: whole.identity, roundKey: whole.round.key, status: 'received', retryable: false },\n      committed: Promise.resolve(whole),",
+        find: '    let found = met(candidate, noClaims(0))',
+        replace: '    let found = met(candidate, claims)',
       },
     ],
     caughtBy: {

@@ -4,7 +4,7 @@ import type { Address, Chain, Hex, Signer } from '../../ports.js'
 import type { RoundRef } from '../../protocol/candidate.js'
 import { ConflictError, InterruptedError, type ProposerError, UnavailableError, UsageError } from '../../protocol/errors.js'
 import { fromBatchItem, identityOf } from '../../protocol/proposal.js'
-import type { RecoverLater } from '../../protocol/recovered.js'
+import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import { type WitnessRound, witnessRound } from '../../protocol/witness.js'
 import { type Authorization, closes, equalIntent, isOpen, type Offer, offersFor, openFor } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
@@ -40,7 +40,7 @@ export interface BatchParts {
   /** For a signer that takes typed data: it is asked with the whole context. */
   readonly keepContexts?: boolean
   /** How our own signatures are checked; `newRecovery` for many of one key. Asked for a whole group at once. */
-  readonly recover?: RecoverLater
+  readonly recover?: RecoverPublicKey
   readonly note?: (text: string) => void
 }
 

@@ -3,7 +3,7 @@
  * is left unspent. Pure: time is passed in, in milliseconds of this machine's wall clock, and nothing is thrown. What all processes of a
  * machine share is one value of `BudgetState`.
  */
-import { z } from 'zod'
+import * as z from 'zod'
 import { maxRetryAfterMs, type RateLimit } from '../sending/answer.js'
 import {
   assumedView,

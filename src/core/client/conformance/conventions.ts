@@ -1,5 +1,5 @@
 /** Rules of §1 (conventions of all routes), §2.3 and §4.1 rule 1 (eligibility), and the errors of §7 that any caller can see. */
-import { z } from 'zod'
+import * as z from 'zod'
 import { Address } from '../../protocol/schema.js'
 import type { Bench } from './bench.js'
 import { at, expectShape, expectStatus, expectThat, Fault, given, malformed, NotSeen, notServed, type Rule, rule } from './rule.js'

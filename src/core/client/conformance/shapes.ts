@@ -1,5 +1,5 @@
 /** Shapes of answers, each no wider than the rule that looks at it, so that one fault is told by one check. */
-import { z } from 'zod'
+import * as z from 'zod'
 import { Address, Bytes, Bytes32, Instant, Uint256, Uuid, version } from '../../protocol/schema.js'
 
 /** §9: exactly these three. */

@@ -1,5 +1,5 @@
 /** The client's side of every route (spec §4): builds each path itself, follows nothing that a server sends (R21). */
-import { z } from 'zod'
+import * as z from 'zod'
 import type { Clock, Fetch } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
 import {

@@ -4,7 +4,7 @@ import { eip1271MagicValue } from '../../chain/constants.js'
 import { type Address, type Chain, ChainError, type Hex, type Signer } from '../../ports.js'
 import { ProposerError, UsageError } from '../../protocol/errors.js'
 import { identityOf, toBatchItem, toSingle } from '../../protocol/proposal.js'
-import { type RecoverLater, signerLater } from '../../protocol/recovered.js'
+import { type RecoverPublicKey, signerBy } from '../../protocol/recovered.js'
 import { fromHex } from '../../protocol/witness.js'
 import { isSignature } from '../../protocol/words.js'
 import type { Authorization } from '../journal/authorizations.js'
@@ -131,7 +131,7 @@ export async function checkedSignature(
   chain: Chain | undefined,
   draft: Pick<Draft, 'terms' | 'digest'>,
   given: string,
-  recover?: RecoverLater,
+  recover?: RecoverPublicKey,
 ): Promise<Hex> {
   const proposer = draft.terms.proposer as Address
   const digest = draft.digest as Hex
@@ -159,8 +159,8 @@ export async function checkedSignature(
 /** @noble/curves takes a while to load: only where nobody brought a recovery. */
 let portable: Promise<typeof import('../../protocol/signature.js')> | undefined
 
-async function signerOf(digest: Uint8Array, signature: Hex, recover: RecoverLater | undefined): Promise<Address | undefined> {
-  if (recover !== undefined) return signerLater(recover, digest, signature)
+async function signerOf(digest: Uint8Array, signature: Hex, recover: RecoverPublicKey | undefined): Promise<Address | undefined> {
+  if (recover !== undefined) return signerBy(recover, digest, signature)
   portable ??= import('../../protocol/signature.js')
   const { recoverSigner } = await portable
   return recoverSigner(digest, signature)

@@ -1,5 +1,5 @@
 /** trust.json (contract §7): its schema, and what is wrong with one that is not as it must be. */
-import { z } from 'zod'
+import * as z from 'zod'
 import { requesterKinds } from '../../chain/round.js'
 import { UsageError } from '../../protocol/errors.js'
 import { Address, Bytes32 } from '../../protocol/schema-words.js'

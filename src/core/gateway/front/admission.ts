@@ -8,20 +8,21 @@ import type { Address, Hash } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import { permitFault } from '../../protocol/permit.js'
 import { type Authorization, identityOf, outcomeKeys, outcomeOf, priceOf } from '../../protocol/proposal.js'
-import { type RecoverLater, signerLater } from '../../protocol/recovered.js'
+import { signerLater } from '../../protocol/recovered.js'
 import { type Refusal, refuse } from '../../protocol/refusal.js'
 import { isQuestionId } from '../../protocol/schema.js'
 import { toHex } from '../../protocol/witness.js'
 import type { Ledger, NewCandidate } from '../ledger/ledger.js'
 import type { ChainView, Question } from '../view/chain-view.js'
 import { refusalOf } from './answer.js'
+import type { QueuedRecovery } from './recoveries.js'
 
 export interface AdmissionParts {
   readonly contracts: Contracts
   readonly ledger: Ledger
   readonly view: ChainView
   readonly hash: Hash
-  readonly recover: RecoverLater
+  readonly recover: QueuedRecovery
 }
 
 /** How a submission ended: 202, 200, or a refusal. */

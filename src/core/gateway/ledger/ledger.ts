@@ -118,7 +118,7 @@ export interface Ledger {
   // — admission: synchronous look-ups in memory —
   byIdentity(identity: string): CandidateRef | undefined
   byId(id: string): CandidateRef | undefined
-  /** The active candidate of a proposer in a round, committed or being committed. */
+  /** The active candidate of a proposer in a round. */
   activeInRound(proposer: Address, roundKey: string): CandidateRef | undefined
   /** The active candidate with this Permit2 nonce, whatever its round. */
   activeWithNonce(proposer: Address, nonce: string): CandidateRef | undefined
@@ -131,8 +131,8 @@ export interface Ledger {
   readonly questions: ReadonlyMap<Hex, RegistryEntry | null>
 
   /**
-   * Commits a candidate. Looks for a copy and for conflicts and takes its place in one synchronous step, so that of eight copies exactly
-   * one is admitted and the others wait for its commit (R2). Resolves once durable (R1). Throws `store_unavailable` where nothing was
+   * Commits a candidate. Copies and conflicts are looked for at the log's end, so that of eight copies exactly one is admitted and the
+   * others wait for its commit (R2). Calls are decided in their order. Resolves once durable (R1). Throws `store_unavailable` where nothing was
    * committed and `store_failed` where that is not known (R10).
    */
   admit(candidate: NewCandidate): Promise<Admission>
@@ -152,8 +152,11 @@ export interface Ledger {
   /** Highest executor nonce ever bound to a slot of this executor, or -1. */
   highestNonce(executor: Address): number
   readonly finalized: { readonly number: bigint; readonly hash: Hex } | undefined
-  /** One durable, atomic commit; applied to memory only after it is durable. Throws RangeError for a transition contract §5 does not know. */
-  commit(changes: readonly Change[]): Promise<void>
+  /**
+   * One durable, atomic commit; applied to memory only after it is durable. `basis`: candidates on whose status the changes rest; where one
+   * of them has moved on, nothing is written and the answer is false. Throws RangeError for a transition contract §5 does not know.
+   */
+  commit(changes: readonly Change[], basis?: readonly Candidate[]): Promise<boolean>
   /** Called after each admission and commit, with what changed. */
   onChange(listener: (changes: readonly LedgerEvent[]) => void): () => void
   /** Set once the store can no longer be written (R10, R12). */

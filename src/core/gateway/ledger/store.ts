@@ -38,11 +38,21 @@ export interface LedgerSettings {
   readonly admissionEnabled: boolean
 }
 
-/** A copy in flight: others wait for its commit instead of making one (R2). */
-interface Pending {
-  readonly entry: Pick<Entry, 'id' | 'identity' | 'roundKey' | 'status' | 'retryable'>
-  readonly committed: Promise<Candidate>
+/** Places that a group of appends takes, before it is durable; void once the next group is decided. */
+interface Claims {
+  readonly group: number
+  readonly byIdentity: Map<string, Candidate>
+  /** Ids of candidates, by round and by nonce of their proposers. */
+  readonly places: Map<string, string>
 }
+
+const noClaims = (group: number): Claims => ({ group, byIdentity: new Map(), places: new Map() })
+
+/** What a new candidate meets: a copy, a rival, or nothing. */
+type Met =
+  | { readonly kind: 'copy'; readonly candidate: Candidate }
+  | { readonly kind: 'known'; readonly entry: Entry }
+  | Extract<Admission, { kind: 'conflict' }>
 
 const toRecord = ({ kind, ...data }: LedgerRecord): NewRecord => ({ kind, data })
 
@@ -77,17 +87,23 @@ export function foldLedger(): { onRecord(record: StoredRecord): void; state: Led
  */
 export async function openLedger(ports: LedgerPorts, log: RecordLog, state: LedgerState, settings: LedgerSettings): Promise<Ledger> {
   const listeners = new Set<(changes: readonly LedgerEvent[]) => void>()
-  const pendingByIdentity = new Map<string, Pending>()
-  const pendingByRound = new Map<string, Pending>()
-  const pendingByNonce = new Map<string, Pending>()
+  let claims = noClaims(0)
   let commits: Promise<unknown> = Promise.resolve()
 
-  const write = (records: readonly LedgerRecord[]) =>
-    log.append(records.map(toRecord), (stored) => {
-      for (const record of stored) apply(state, record)
-    })
+  const write = (decide: (group: number) => readonly LedgerRecord[]) =>
+    log.append(
+      (group) => decide(group).map(toRecord),
+      (stored) => {
+        for (const record of stored) apply(state, record)
+      },
+    )
   const tell = (events: readonly LedgerEvent[]) => {
     for (const listener of listeners) listener(events)
+  }
+  const claimsOf = (group: number) => {
+    // Those of an earlier group are applied by now, or have failed with it.
+    if (claims.group !== group) claims = noClaims(group)
+    return claims
   }
   /** One after the other: a change is judged on the state that all earlier ones have left. */
   const inTurn = <T>(step: () => Promise<T>): Promise<T> => {
@@ -100,65 +116,56 @@ export async function openLedger(ports: LedgerPorts, log: RecordLog, state: Ledg
   const { chainId, genesisHash } = settings
   if (state.info === undefined) {
     if (genesisHash === undefined) throw new RangeError('a new store needs the genesis hash')
-    await write([{ kind: 'store.opened', info: { storeId: ports.random.uuid(), chainId, genesisHash } }])
+    const info = { storeId: ports.random.uuid(), chainId, genesisHash }
+    await write(() => [{ kind: 'store.opened', info }])
   }
   refuseOtherChain(state.info, settings)
   const unheard = [...new Set(settings.allowlist)].filter((address) => !state.allowlist.has(address))
   if (unheard.length > 0) {
-    await write(
+    await write(() =>
       unheard.map((address) => ({ kind: 'allowlist.set', address, allowed: true, reason: 'listed in the configuration' }) as const),
     )
   }
 
-  async function commitCandidate(candidate: NewCandidate): Promise<Candidate> {
-    const received: ReceivedData = {
-      ...candidate,
-      id: ports.random.uuid(),
-      sequence: state.nextSequence++,
-      receivedAtMs: ports.clock.nowMs(),
-    }
-    const whole: Candidate = { ...received, progress: { status: 'received' } }
+  function met(candidate: NewCandidate, { byIdentity, places }: Claims): Met | undefined {
+    const copy = byIdentity.get(candidate.identity)
+    if (copy) return { kind: 'copy', candidate: copy }
+    const known = state.entries.byIdentity(candidate.identity)
+    if (known) return { kind: 'known', entry: known }
     const round = roundSlot(candidate.proposer, candidate.round.key)
+    const inRound = state.byRound.get(round)?.id ?? places.get(round)
+    if (inRound) return { kind: 'conflict', candidateId: inRound, reason: 'round' }
     const nonce = nonceSlot(candidate.proposer, candidate.nonce)
-    const committed = write([{ kind: 'candidate.received', candidate: received }]).then(() => whole)
-    const pending: Pending = {
-      entry: { id: whole.id, identity: whole.identity, roundKey: whole.round.key, status: 'received', retryable: false },
-      committed,
-    }
-    pendingByIdentity.set(whole.identity, pending)
-    pendingByRound.set(round, pending)
-    pendingByNonce.set(nonce, pending)
-    try {
-      await committed
-    } finally {
-      pendingByIdentity.delete(whole.identity)
-      pendingByRound.delete(round)
-      pendingByNonce.delete(nonce)
-    }
-    tell([{ kind: 'candidate.received', candidate: whole }])
-    return whole
+    const withNonce = state.byNonce.get(nonce)?.id ?? places.get(nonce)
+    return withNonce ? { kind: 'conflict', candidateId: withNonce, reason: 'nonce' } : undefined
+  }
+
+  function claim(candidate: Candidate, { byIdentity, places }: Claims): void {
+    byIdentity.set(candidate.identity, candidate)
+    places.set(roundSlot(candidate.proposer, candidate.round.key), candidate.id)
+    places.set(nonceSlot(candidate.proposer, candidate.nonce), candidate.id)
   }
 
   async function admit(candidate: NewCandidate): Promise<Admission> {
-    for (;;) {
-      const copy = pendingByIdentity.get(candidate.identity)
-      if (copy) return { kind: 'replayed', candidate: await copy.committed }
-      const known = state.entries.byIdentity(candidate.identity)
-      if (known) return { kind: 'replayed', candidate: await wholeOf(log, state, known) }
-      const round = roundSlot(candidate.proposer, candidate.round.key)
-      const nonce = nonceSlot(candidate.proposer, candidate.nonce)
-      const rival = pendingByRound.get(round) ?? pendingByNonce.get(nonce)
-      if (rival) {
-        // Whether it stands in the way is known once its commit has ended; a failed one does not (R1).
-        await rival.committed.catch(() => undefined)
-        continue
-      }
-      const inRound = state.byRound.get(round)
-      if (inRound) return { kind: 'conflict', candidateId: inRound.id, reason: 'round' }
-      const withNonce = state.byNonce.get(nonce)
-      if (withNonce) return { kind: 'conflict', candidateId: withNonce.id, reason: 'nonce' }
-      return { kind: 'admitted', candidate: await commitCandidate(candidate) }
+    let found = met(candidate, noClaims(0))
+    let admitted: Candidate | undefined
+    if (found === undefined) {
+      await write((group) => {
+        const taken = claimsOf(group)
+        found = met(candidate, taken)
+        if (found) return []
+        const sequence = state.nextSequence + taken.byIdentity.size
+        const received: ReceivedData = { ...candidate, id: ports.random.uuid(), sequence, receivedAtMs: ports.clock.nowMs() }
+        admitted = { ...received, progress: { status: 'received' } }
+        claim(admitted, taken)
+        return [{ kind: 'candidate.received', candidate: received }]
+      })
     }
+    if (found?.kind === 'conflict') return found
+    if (found) return { kind: 'replayed', candidate: found.kind === 'copy' ? found.candidate : await wholeOf(log, state, found.entry) }
+    if (admitted === undefined) throw new Error('an admission was left undecided')
+    tell([{ kind: 'candidate.received', candidate: admitted }])
+    return { kind: 'admitted', candidate: admitted }
   }
 
   async function replay(id: string): Promise<Candidate> {
@@ -166,51 +173,44 @@ export async function openLedger(ports: LedgerPorts, log: RecordLog, state: Ledg
     if (!known) throw new RangeError(`no candidate ${id}`)
     if (!known.retryable) return wholeOf(log, state, known)
     return inTurn(async () => {
-      const entry = state.entries.get(id) ?? known
-      const candidate = await wholeOf(log, state, entry)
-      const round = roundSlot(candidate.proposer, entry.roundKey)
-      const nonce = nonceSlot(candidate.proposer, candidate.nonce)
-      const taken =
-        [pendingByRound, state.byRound].some((index) => index.has(round)) ||
-        [pendingByNonce, state.byNonce].some((index) => index.has(nonce))
-      if (entry.status !== 'failed' || !entry.retryable || taken || state.slotOf.has(id)) return candidate
+      const candidate = await wholeOf(log, state, state.entries.get(id) ?? known)
       const revived: Candidate = { ...candidate, progress: { status: 'received' } }
-      // The write's own promise: whoever waits for this rival must not go on before the place is taken or free again.
-      const committed = write([{ kind: 'candidate.whole', candidate: revived }]).then(() => revived)
-      const pending: Pending = { entry: { ...entry, status: 'received', retryable: false }, committed }
-      pendingByRound.set(round, pending)
-      pendingByNonce.set(nonce, pending)
-      try {
-        await committed
-      } finally {
-        pendingByRound.delete(round)
-        pendingByNonce.delete(nonce)
-      }
+      let isRevived = false
+      await write((group) => {
+        const taken = claimsOf(group)
+        const entry = state.entries.get(id)
+        const places = [roundSlot(candidate.proposer, candidate.round.key), nonceSlot(candidate.proposer, candidate.nonce)]
+        const isTaken = places.some((key) => state.byRound.has(key) || state.byNonce.has(key) || taken.places.has(key))
+        if (entry?.status !== 'failed' || !entry.retryable || isTaken || state.slotOf.has(id)) return []
+        isRevived = true
+        for (const key of places) taken.places.set(key, id)
+        return [{ kind: 'candidate.whole', candidate: revived }]
+      })
+      if (!isRevived) return candidate
       tell([{ kind: 'candidate.progress', id, progress: revived.progress }])
       return revived
     })
   }
 
-  function commit(changes: readonly Change[]): Promise<void> {
+  function commit(changes: readonly Change[], basis: readonly Candidate[] = []): Promise<boolean> {
     return inTurn(async () => {
-      if (changes.length === 0) return
-      const fault = changeFault(state, changes)
-      if (fault) throw new RangeError(fault)
-      await write(changes)
-      tell(changes)
+      let stands = true
+      const decide = () => {
+        stands = basis.every(({ id, progress }) => state.entries.get(id)?.status === progress.status)
+        if (!stands) return []
+        const fault = changeFault(state, changes)
+        if (fault) throw new RangeError(fault)
+        return changes
+      }
+      if (changes.length === 0) decide()
+      else await write(decide)
+      if (stands && changes.length > 0) tell(changes)
+      return stands
     })
   }
 
   // Assigned onto the look-ups, because a spread would freeze their getters.
   return Object.assign(lookUps(state, log, settings), {
-    activeInRound: (proposer: Address, roundKey: string) => {
-      const key = roundSlot(proposer, roundKey)
-      return state.byRound.get(key) ?? pendingByRound.get(key)?.entry
-    },
-    activeWithNonce: (proposer: Address, nonce: string) => {
-      const key = nonceSlot(proposer, nonce)
-      return state.byNonce.get(key) ?? pendingByNonce.get(key)?.entry
-    },
     admit,
     replay,
     commit,

@@ -1,5 +1,5 @@
 /** What an operator may do to a store, as it goes to the admin listener and to a store that nothing holds alike (contract §6). */
-import { z } from 'zod'
+import * as z from 'zod'
 import { Bytes32, NonzeroAddress } from '../../protocol/schema.js'
 
 const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/

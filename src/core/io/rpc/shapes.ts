@@ -1,5 +1,5 @@
 /** What Ethereum JSON-RPC answers look like, and how they become the `Chain` port's plain data: lowercase hex, bigints. */
-import { z } from 'zod'
+import * as z from 'zod'
 import type { BlockHeader, ChainCall, ChainLog, ChainReceipt, Hex } from '../../ports.js'
 
 export const Quantity = z.string().regex(/^0x[0-9a-fA-F]{1,64}$/)

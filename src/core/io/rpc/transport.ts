@@ -1,6 +1,6 @@
 /** JSON-RPC over HTTP with one node: batches, limits, and what counts as no answer (R17). No URL ever appears in a message (R5). */
 import { Agent, fetch } from 'undici'
-import { z } from 'zod'
+import * as z from 'zod'
 import { ChainError } from '../../ports.js'
 import { quoteWords } from '../../protocol/node-words.js'
 import { type Conceal, concealing } from '../../protocol/url-secrets.js'

@@ -2,7 +2,7 @@
  * The language of `serve --dev --faults script.json`: which calls go wrong, and how. Rules count calls and nothing else, so that a script
  * does the same at every run.
  */
-import { z } from 'zod'
+import * as z from 'zod'
 import { UsageError } from '../../protocol/errors.js'
 
 /** Calls by what they are for, with the form that their request line has. */
