@@ -1,4 +1,4 @@
-// Writes what is made from the commands' own help: man/proposer.1 and the grammar that completion reads.
+// Writes what is made from the commands' own help: man/proposer.1, docs/reference/commands.md and the grammar that completion reads.
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -20,7 +20,7 @@ try {
         export { createContext } from './src/commands/context.js'
         export { wholeProgram } from './src/commands/program.js'
         export { describe } from './src/commands/completion/describe.js'
-        export { manualPage } from './src/commands/completion/manual.js'`,
+        export { commandsPage, manualPage } from './src/commands/completion/manual.js'`,
       resolveDir: root,
     },
     outfile,
@@ -31,10 +31,11 @@ try {
     define: { PROPOSER_VERSION: JSON.stringify('') },
     logLevel: 'warning',
   })
-  const { createContext, wholeProgram, describe, manualPage } = await import(pathToFileURL(outfile).href)
+  const { createContext, wholeProgram, describe, commandsPage, manualPage } = await import(pathToFileURL(outfile).href)
   const program = await wholeProgram(createContext(process))
   mkdirSync(join(root, 'man'), { recursive: true })
   writeFileSync(join(root, 'man', 'proposer.1'), manualPage(program, version))
+  writeFileSync(join(root, 'docs', 'reference', 'commands.md'), commandsPage(program))
   writeFileSync(grammar, JSON.stringify(describe(program)))
   const { status } = spawnSync(
     process.execPath,
