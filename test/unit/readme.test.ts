@@ -61,13 +61,7 @@ describe('README', () => {
   })
 
   test('the commands of the reference are those of the program, each once', () => {
-    const table = pageText('docs/reference/commands.md')
-      .split('\n\n')
-      .find((block) => block.startsWith('| Command'))
-    const named = (table ?? '')
-      .split('\n')
-      .slice(2)
-      .map((row) => /^\| \[`([a-z-]+)/.exec(row)?.[1])
+    const named = [...pageText('docs/reference/commands.md').matchAll(/^- \[`([a-z-]+)/gm)].map(([, name]) => name)
     expect(named).toEqual(Object.keys(verbs))
   })
 

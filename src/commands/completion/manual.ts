@@ -99,19 +99,19 @@ function afterText(command: Command): string[] {
 /** What is not filled stands indented by seven on a page of 80. */
 const exampleColumns = 72
 
-/** The same in Markdown: a table of the commands, then the help of each and of its subcommands. Throws nothing. */
+/** The same in Markdown: a list of the commands, then the help of each and of its subcommands. Throws nothing. */
 export function commandsPage(program: Command): string {
-  const rows = program.commands.map((one) => `| [\`${one.name()}\`](#proposer-${one.name()}) | ${one.summary()} |`)
-  const everywhere = program.options.map(({ flags, description }) => `| \`${flags}\` | ${description} |`)
+  const commands = program.commands.map((one) => `- [\`${one.name()}\`](#proposer-${one.name()}): ${one.summary()}`)
   return [
     '# Commands',
     'This page is the text of `--help`. `npm run manual` writes it.',
-    ['| Command | Does |', '| --- | --- |', ...rows].join('\n'),
+    commands.join('\n'),
     '## Flags of every command',
-    ['| Flag | Means |', '| --- | --- |', ...everywhere].join('\n'),
+    program.options.map(({ flags, description }) => `- \`${flags}\`: ${description}`).join('\n'),
     ...program.commands.flatMap((command) => commandSections(command, 'proposer', 2)),
-    '',
-  ].join('\n\n')
+  ]
+    .join('\n\n')
+    .concat('\n')
 }
 
 function commandSections(command: Command, parent: string, level: number): string[] {
