@@ -12,7 +12,7 @@ afterAll(() => shop.clean())
 
 /** A file that runs as a CI job would run it. */
 async function recipe(folder: string): Promise<string> {
-  const [text = ''] = blocksIn(section('A smoke test', 'docs/ci.md'), 'sh')
+  const text = blocksIn(section('A smoke test', 'docs/ci.md'), 'sh').join('\n')
   const path = join(folder, 'smoke.sh')
   await writeFile(path, text)
   await chmod(path, 0o755)
@@ -46,7 +46,7 @@ describe('docs: in CI', () => {
     const gateway = await shop.start(['serve', '--dev', '--port', '0', '--json', '--set', 'budget.per_ip_items=100000']).line<ServeReady>()
     const folder = await shop.folder()
     await writeFile(join(folder, 'trust.json'), JSON.stringify(gateway.dev.trust))
-    const [script = ''] = blocksIn(section('Any gateway', 'docs/ci.md'), 'sh')
+    const script = blocksIn(section('Any gateway', 'docs/ci.md'), 'sh').join('\n')
     const pointed = script.replace('https://gateway.example', gateway.url).replace('some-slug', questionOf(gateway.dev, 0).slug)
     const { code, stdout, stderr } = await shell(folder, pointed)
     expect(code, stdout + stderr).toBe(0)
@@ -55,7 +55,8 @@ describe('docs: in CI', () => {
   })
 
   test('the fault script is one, and the same that the worked example uses', async () => {
-    const [json = ''] = blocksIn(section('A gateway that goes wrong on purpose', 'docs/ci.md'), 'json')
+    const [json = '', ...more] = blocksIn(section('A gateway that goes wrong on purpose', 'docs/ci.md'), 'json')
+    expect(more).toEqual([])
     const shown = JSON.parse(json)
     expect(parseFaultScript(shown, 'docs/ci.md').rules).toHaveLength(2)
     const example = await readFile(join(import.meta.dirname, 'serve-faults.sh'), 'utf8')

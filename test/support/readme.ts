@@ -78,30 +78,50 @@ export function everyBlock(): readonly Block[] {
   })
 }
 
+interface Runner {
+  readonly page: string
+  /** Absent: the whole page. */
+  readonly heading?: string
+  readonly languages: readonly string[]
+  readonly file: string
+}
+
+const proposer = { languages: ['sh'], file: 'test/e2e/readme-proposer.test.ts' }
+const smoke = { page: 'docs/ci.md', file: 'test/e2e/smoke-recipe.test.ts' }
+
 /**
  * The tests that run blocks of their own page or section. All other `sh` blocks are run by test/e2e/docs.test.ts, each in a shell that has
  * a gateway to talk to.
  */
-export const ranBy: Readonly<Record<string, string>> = {
-  'README.md#A first session': 'test/e2e/readme-proposer.test.ts',
-  "docs/proposing.md#A day's work": 'test/e2e/readme-proposer.test.ts',
-  'docs/proposing.md#Set up once': 'test/e2e/readme-proposer.test.ts',
-  'docs/proposing.md#Tab key and manual': 'test/e2e/readme-proposer.test.ts',
-  'docs/proposing.md#Asking for support': 'test/e2e/readme-proposer.test.ts',
-  'docs/operating.md': 'test/e2e/readme-operator.test.ts',
-  'docs/reference/configuration.md#gateway.json': 'test/e2e/readme-operator.test.ts',
-  'docs/reference/configuration.md#trust.json': 'test/unit/docs.test.ts',
-  'docs/ci.md#A smoke test': 'test/e2e/smoke-recipe.test.ts',
-  'docs/ci.md#Any gateway': 'test/e2e/smoke-recipe.test.ts',
-  'docs/ci.md#A gateway that goes wrong on purpose': 'test/e2e/smoke-recipe.test.ts',
-  'docs/library.md': 'test/e2e/library.test.ts',
-}
+export const runners: readonly Runner[] = [
+  { page: 'README.md', heading: 'A first session', ...proposer },
+  { page: 'docs/proposing.md', heading: "A day's work", ...proposer },
+  { page: 'docs/proposing.md', heading: 'Set up once', ...proposer },
+  { page: 'docs/proposing.md', heading: 'Tab key and manual', ...proposer },
+  { page: 'docs/proposing.md', heading: 'Asking for support', ...proposer },
+  { page: 'docs/operating.md', languages: ['sh', 'json', 'ini'], file: 'test/e2e/readme-operator.test.ts' },
+  {
+    page: 'docs/reference/configuration.md',
+    heading: 'gateway.json',
+    languages: ['jsonc'],
+    file: 'test/e2e/readme-operator.test.ts',
+  },
+  { page: 'docs/reference/configuration.md', heading: 'trust.json', languages: ['json'], file: 'test/unit/docs.test.ts' },
+  { ...smoke, heading: 'A smoke test', languages: ['sh'] },
+  { ...smoke, heading: 'Any gateway', languages: ['sh'] },
+  { ...smoke, heading: 'A gateway that goes wrong on purpose', languages: ['json'] },
+  { page: 'docs/library.md', languages: ['ts'], file: 'test/e2e/library.test.ts' },
+]
 
 /** Blocks that are pictures or output, not something to type. */
 export const isShown = ({ language }: Block): boolean => language === 'text'
 
-/** Which test runs a block, by its section or its page. */
-export const runnerOf = ({ page, heading }: Block): string | undefined => ranBy[`${page}#${heading}`] ?? ranBy[page]
+/** Which test runs a block; `undefined` where none of those above does. */
+export const runnerOf = (block: Block): Runner | undefined =>
+  runners.find(
+    ({ page, heading, languages }) =>
+      page === block.page && (heading ?? block.heading) === block.heading && languages.includes(block.language),
+  )
 
 /** As the reader's browser makes anchors of headings. */
 export const anchorOf = (title: string): string =>

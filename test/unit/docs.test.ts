@@ -5,7 +5,19 @@ import { describe, expect, test } from 'vitest'
 import { parseTrust } from '../../src/core/client/signing/trust-file.js'
 import { failures } from '../../src/core/protocol/candidate.js'
 import { exit, wireFailures } from '../../src/core/protocol/errors.js'
-import { anchorOf, blocksIn, everyBlock, headingsOf, isShown, pages, pageText, ranBy, root, runnerOf, section } from '../support/readme.js'
+import {
+  anchorOf,
+  blocksIn,
+  everyBlock,
+  headingsOf,
+  isShown,
+  pages,
+  pageText,
+  root,
+  runnerOf,
+  runners,
+  section,
+} from '../support/readme.js'
 
 /** The files below some folders that end so, by their paths in the repository. */
 const filesIn = (folders: readonly string[], pattern: RegExp) =>
@@ -66,9 +78,10 @@ describe('code blocks', () => {
     expect(nobodys.map(({ page, heading, language }) => `${page}, ${heading}: ${language}`)).toEqual([])
   })
 
-  test.each(Object.entries(ranBy))('%s is read by %s', (place, file) => {
-    const [page = '', heading] = place.split('#')
-    expect(everyBlock().some((block) => block.notRun === undefined && runnerOf(block) === file && block.page === page)).toBe(true)
+  test.each(runners)('$page, $heading: $file runs blocks of it', (runner) => {
+    const { page, heading, languages, file } = runner
+    const own = everyBlock().filter((block) => block.notRun === undefined && runnerOf(block) === runner)
+    expect([...new Set(own.map(({ language }) => language))].sort()).toEqual([...languages].sort())
     const source = readFileSync(join(root, file), 'utf8')
     if (page !== 'README.md') expect(source).toContain(`'${page}'`)
     if (heading !== undefined) expect(source).toMatch(new RegExp(`section\\(['"]${heading}['"]`))
