@@ -220,6 +220,30 @@ describe('tables', () => {
     )
   })
 
+  test('contract §6: the codes of the command line stand below the exit code of their kind of error', () => {
+    const kinds = {
+      Usage: 2,
+      Rejected: 3,
+      Unauthorized: 4,
+      Conflict: 5,
+      Uncertain: 6,
+      Failed: 7,
+      Pending: 8,
+      Storage: 74,
+      Unavailable: 75,
+      Interrupted: 130,
+    }
+    const thrown = filesIn(['src'], /\.ts$/).flatMap((name) =>
+      [...readFileSync(join(root, name), 'utf8').matchAll(/new (\w+)Error\(\s*'([a-z_]+)'/g)]
+        .filter(([, kind = '']) => Object.hasOwn(kinds, kind))
+        .map(([, kind, code]) => `${kinds[kind as keyof typeof kinds]} ${code}`),
+    )
+    const listed = [
+      ...section('Codes of the command line', 'docs/reference/error-codes.md').matchAll(/^- Exit (\d+), [^:]*: (.*)\.$/gm),
+    ].flatMap(([, exitCode, codes = '']) => [...codes.matchAll(/`([a-z_]+)`/g)].map(([, code]) => `${exitCode} ${code}`))
+    expect(listed.sort()).toEqual([...new Set(thrown)].sort())
+  })
+
   test('contract §6: the exit codes are those of the code', () => {
     const codes = rowsOf('Exit codes', 'docs/reference/exit-codes.md').map(([code]) => Number(code))
     expect(codes).toEqual(Object.values(exit))
