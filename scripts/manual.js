@@ -1,4 +1,4 @@
-// Writes man/proposer.1 from the commands' own help.
+// Writes what is made from the commands' own help: man/proposer.1 and docs/reference/commands.md.
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
@@ -17,7 +17,7 @@ try {
       contents: `
         export { createContext } from './src/commands/context.js'
         export { wholeProgram } from './src/commands/program.js'
-        export { manualPage } from './src/commands/completion/manual.js'`,
+        export { commandsPage, manualPage } from './src/commands/completion/manual.js'`,
       resolveDir: root,
     },
     outfile,
@@ -28,10 +28,11 @@ try {
     define: { PROPOSER_VERSION: JSON.stringify('') },
     logLevel: 'warning',
   })
-  const { createContext, wholeProgram, manualPage } = await import(pathToFileURL(outfile).href)
+  const { createContext, wholeProgram, commandsPage, manualPage } = await import(pathToFileURL(outfile).href)
   const program = await wholeProgram(createContext(process))
   mkdirSync(join(root, 'man'), { recursive: true })
   writeFileSync(join(root, 'man', 'proposer.1'), manualPage(program, version))
+  writeFileSync(join(root, 'docs', 'reference', 'commands.md'), commandsPage(program))
 } finally {
   rmSync(folder, { recursive: true, force: true })
 }

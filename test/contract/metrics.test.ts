@@ -137,15 +137,15 @@ describe('metrics', () => {
     expect(await names()).toEqual([])
   })
 
-  test('README: its table names every metric of ours, and queries nothing that is none', async () => {
-    const readme = await readFile(join(import.meta.dirname, '..', '..', 'README.md'), 'utf8')
+  test('docs: the table names every metric of ours, and queries nothing that is none', async () => {
+    const page = await readFile(join(import.meta.dirname, '..', '..', 'docs', 'reference', 'metrics.md'), 'utf8')
     const text = await createMetrics({ ...basics, meters: createMeters(), host: around(() => quietVitals) }).metrics()
     const names = [...text.matchAll(/^# TYPE proposer_(\w+)/gm)].map(([, name = '']) => name)
-    const table = readme.slice(readme.indexOf('| Metric (`proposer_…`)')).split('\n\n')[0] ?? ''
+    const table = page.slice(page.indexOf('| Metric (`proposer_…`)')).split('\n\n')[0] ?? ''
     const named = table.split('\n').flatMap((row) => [...(row.split('|')[1] ?? '').matchAll(/`(\w+)`/g)].map(([, name = '']) => name))
     expect(named.filter((name) => !names.includes(name))).toEqual([])
     expect(names.filter((name) => !/^(process|nodejs)_/.test(name) && !named.includes(name))).toEqual([])
-    const queried = [...readme.matchAll(/proposer_([a-z]\w+)/g)].map(([, name = '']) => name.replace(/_bucket$/, ''))
+    const queried = [...page.matchAll(/proposer_([a-z]\w+)/g)].map(([, name = '']) => name.replace(/_bucket$/, ''))
     expect(queried.filter((name) => !names.includes(name))).toEqual([])
   })
 

@@ -1,4 +1,4 @@
-/** The library, imported as `proposer` by programs in another folder: README's examples compile and run, and nothing else leaks. */
+/** The library, imported as `proposer` by programs in another folder: the examples of docs/library.md compile and run, and nothing else leaks. */
 import { execFile } from 'node:child_process'
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -8,17 +8,18 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { compile, installLibrary } from '../support/library-package.js'
 import { workshop } from '../support/processes.js'
 import { proposals, questionOf, type ServeReady } from '../support/proposing.js'
-import { blocksIn, section } from '../support/readme.js'
+import { blocksIn, pageText } from '../support/readme.js'
 
 const shop = workshop()
 afterAll(() => shop.clean())
-const page = section('Library')
+const page = pageText('docs/library.md')
 let folder: string
 
 beforeAll(async () => {
   folder = await shop.folder()
   await installLibrary(folder)
-  const [proposing = '', serving = ''] = blocksIn(page, 'ts')
+  const [proposing = '', serving = '', ...more] = blocksIn(page, 'ts')
+  expect(more).toEqual([])
   await writeFile(join(folder, 'propose.ts'), proposing)
   await writeFile(join(folder, 'serve.ts'), serving)
 })
@@ -44,7 +45,7 @@ const values = `
   .split(/\s+/)
 
 describe('the library', () => {
-  test("README's programs compile in a strict program elsewhere, declarations checked, with no package but those it depends on", async () => {
+  test('the programs of docs/library.md compile in a strict program elsewhere, declarations checked, with no package but those it depends on', async () => {
     expect(await compile(folder, ['propose.ts', 'serve.ts'])).toBe('')
   })
 
@@ -78,7 +79,7 @@ describe('the library', () => {
       expect((await node('serve.js')).stdout).toMatch(/^(200|503) \{"ready":(true|false),"reasons":\[.*\]\}\n$/)
   })
 
-  test('it exports what is listed here, and README names nothing else', async () => {
+  test('it exports what is listed here, and docs/library.md names nothing else', async () => {
     const library = (await import(
       /* @vite-ignore */ pathToFileURL(join(folder, 'node_modules', 'proposer', 'dist', 'library.js')).href
     )) as object

@@ -1,13 +1,13 @@
-/** README, "Running a gateway": what it tells an operator to type is typed here, and what it shows as configuration is configuration. */
+/** docs/operating.md: what it tells an operator to type is typed here, and what it shows as configuration is configuration. */
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { parseConfig } from '../../src/core/gateway/config.js'
-import { blocksIn, freePorts, section, shell } from '../support/readme.js'
+import { blocksIn, freePorts, pageText, section, shell } from '../support/readme.js'
 
 const root = join(import.meta.dirname, '..', '..')
-const text = section('Running a gateway')
+const text = pageText('docs/operating.md')
 let folder: string
 
 beforeAll(async () => {
@@ -18,7 +18,7 @@ afterAll(() => rm(folder, { recursive: true, force: true }))
 /** The blocks of one language, in their order. */
 const blocks = (language: string) => blocksIn(text, language)
 
-describe('README: running a gateway', () => {
+describe('docs: running a gateway', () => {
   test('its commands lead from an empty folder to an executed proposal, a backup and an orderly end', async () => {
     const ports = await freePorts(3)
     const moved = ['8545', '8787', '8788'].reduce(
@@ -29,7 +29,8 @@ describe('README: running a gateway', () => {
     expect({ code, stdout, stderr }).toMatchObject({ code: 0, stdout: expect.stringContaining('executed') })
     expect(stdout).toContain('{"ready":true,"reasons":[]}')
     expect(stdout).toContain('proposer_ready 1')
-    for (const [metric] of text.matchAll(/\bproposer_[a-z_]+\b/g)) expect(stdout).toMatch(new RegExp(`^${metric}`, 'm'))
+    for (const [metric] of pageText('docs/reference/metrics.md').matchAll(/\bproposer_[a-z_]+\b/g))
+      expect(stdout).toMatch(new RegExp(`^${metric}`, 'm'))
     expect(stdout).not.toContain('FAIL')
     // Of the copied store: the candidate is in it.
     expect(stdout.replaceAll(/\s+/g, ' ')).toMatch(/gateway-store\.backup is sound and can be written; it holds 1 candidate\b/)
@@ -51,11 +52,11 @@ describe('README: running a gateway', () => {
   })
 
   test('contract §7: the configuration that it explains has every key, and its defaults are the ones built in', () => {
-    const [code = ''] = blocks('jsonc')
+    const [code = ''] = blocksIn(section('gateway.json', 'docs/reference/configuration.md'), 'jsonc')
     const shown = JSON.parse(code.replace(/\s\/\/.*$/gm, ''))
-    const config = parseConfig(shown, 'README.md')
+    const config = parseConfig(shown, 'docs')
     const { rpc_urls, signed_proposer, oracles, requesters, tokens } = shown.chain
-    const least = parseConfig({ chain: { rpc_urls, signed_proposer, oracles, requesters, tokens } }, 'README.md')
+    const least = parseConfig({ chain: { rpc_urls, signed_proposer, oracles, requesters, tokens } }, 'docs')
     const { account, ...executor } = config.executor
     const { profile, ...chain } = config.chain
     expect({ ...config, executor, chain }).toEqual(least)
@@ -87,12 +88,14 @@ describe('README: running a gateway', () => {
   })
 
   test('domain §6: its chain section for Polygon is complete', () => {
-    const [code = ''] = blocks('json')
-    expect(parseConfig({ chain: JSON.parse(code) }, 'README.md').chain).toMatchObject({ profile: 'polygon', id: 137 })
+    const [code = '', ...more] = blocks('json')
+    expect(more).toEqual([])
+    expect(parseConfig({ chain: JSON.parse(code) }, 'docs').chain).toMatchObject({ profile: 'polygon', id: 137 })
   })
 
   test('robustness §5: its service writes no core files, and gives the drain its ten seconds', () => {
-    const [unit = ''] = blocks('ini')
+    const [unit = '', ...more] = blocks('ini')
+    expect(more).toEqual([])
     expect(unit).toMatch(/^ExecStart=\S+ \S+\/bin\/proposer\.js serve --config \S+ --executor-password-file \S+$/m)
     expect(unit).toMatch(/^LimitCORE=0$/m)
     expect(Number(/^TimeoutStopSec=(\d+)$/m.exec(unit)?.[1])).toBeGreaterThan(10)

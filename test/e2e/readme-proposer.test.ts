@@ -1,4 +1,4 @@
-/** README, for proposers: the session to paste, the script of a day and the support bundle are run as they stand. */
+/** README and docs/proposing.md: the session to paste, the script of a day and the support bundle are run as they stand. */
 import { mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
@@ -29,12 +29,13 @@ async function patiently(run: () => Promise<ShellEnded>): Promise<ShellEnded> {
   return ended.code !== 0 && /the gateway is behind with its work/.test(ended.stdout + ended.stderr) ? patiently(run) : ended
 }
 
-describe('README: a session to paste', () => {
+describe('README: a first session', () => {
   test('one terminal serves, the other one proposes to the end; pasted again it starts afresh', async () => {
     const folder = await shop.folder()
     for (const name of ['bin', 'dist', 'package.json']) await symlink(join(root, name), join(folder, name))
     const [rpc, port, admin] = await freePorts(3)
-    const [serving = '', proposing = ''] = blocksIn(section('A session to paste'), 'sh')
+    const [serving = '', proposing = '', ...more] = blocksIn(section('A first session'), 'sh')
+    expect(more).toEqual([])
     expect(serving).toMatch(/^proposer devchain --write \.\/dev &.*8545$/m)
     expect(serving).toMatch(/^proposer serve --config dev\/gateway\.json +#.*8787/m)
     const first = serving
@@ -67,19 +68,19 @@ const pointed = (script: string, gateway: ServeReady) =>
     .replaceAll('PROPOSER_PROFILE=polygon', 'PROPOSER_PROFILE=dev')
     .replaceAll(/ --signed-proposer 0x1{40}/g, '')
 
-describe("README: set up once, and a day's work", () => {
+describe("docs: set up once, and a day's work", () => {
   test('a key and two addresses are enough; the script proposes every row, and run again it proposes nothing twice', async () => {
     const gateway = await shop.start(['serve', '--dev', '--port', '0', '--questions', '3', '--json']).line<ServeReady>()
     const account = gateway.dev.accounts.find(({ role }) => role === 'proposer')
     const folder = await shop.folder()
     const env = { PROPOSER_HOME: join(folder, 'home') }
     await writeFile(join(folder, 'key'), `${account?.private_key}\n`, { mode: 0o600 })
-    const [setUp = ''] = blocksIn(section('Set up once'), 'sh')
+    const setUp = blocksIn(section('Set up once', 'docs/proposing.md'), 'sh').join('\n')
     const ready = await patiently(() => shell(folder, pointed(setUp, gateway), { env }))
     expect(ready.code, ready.stdout + ready.stderr).toBe(0)
     expect(ready.stdout).toMatch(/^approved +15000 USDC\.e$/m)
 
-    const [script = ''] = blocksIn(section("A day's work"), 'sh')
+    const script = blocksIn(section("A day's work", 'docs/proposing.md'), 'sh').join('\n')
     const rows = [0, 1].map((n) => ({ identifier: questionOf(gateway.dev, n).question_id, outcome: 'p2', client_ref: `row-${n}` }))
     await writeFile(join(folder, 'today.ndjson'), rows.map((row) => `${JSON.stringify(row)}\n`).join(''))
     for (const _ of ['run', 'run again']) {
@@ -91,7 +92,7 @@ describe("README: set up once, and a day's work", () => {
       expect(await proposals(gateway.dev, account?.address ?? '0x')).toHaveLength(2)
     }
 
-    const [bundle = ''] = blocksIn(section('Asking for support'), 'sh')
+    const bundle = blocksIn(section('Asking for support', 'docs/proposing.md'), 'sh').join('\n')
     const written = join(folder, 'bundle')
     await mkdir(written)
     const asked = await shell(written, bundle.replace('some-slug', rows[0]?.identifier ?? ''), { env: { ...env, PROPOSER_PROFILE: 'dev' } })
@@ -104,10 +105,10 @@ describe("README: set up once, and a day's work", () => {
   }, 180_000)
 })
 
-describe('README: tab key and manual', () => {
+describe('docs: tab key and manual', () => {
   test('the line for bash puts a script where bash looks for it', async () => {
     const folder = await shop.folder()
-    const [script = ''] = blocksIn(section('Tab key and manual'), 'sh')
+    const script = blocksIn(section('Tab key and manual', 'docs/proposing.md'), 'sh').join('\n')
     const { code, stderr } = await shell(folder, script, { env: { HOME: folder } })
     expect([code, stderr]).toEqual([0, ''])
     const written = await readFile(join(folder, '.local/share/bash-completion/completions/proposer'), 'utf8')

@@ -223,7 +223,7 @@ describe('contract §6: serve --dev --faults, chain and clock', () => {
     })
   })
 
-  test('the worked example of the README runs as it stands: exit 6, replay, executed', async () => {
+  test('the worked example of docs/ci.md runs as it stands: exit 6, replay, executed', async () => {
     const here = dirname(fileURLToPath(import.meta.url))
     const folder = await shop.folder()
     const command = join(folder, 'proposer')

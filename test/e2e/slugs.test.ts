@@ -76,7 +76,7 @@ describe('serve with slugs from Gamma (domain §5.4)', () => {
     expect(status).toMatchObject({ code: 0, answer: { candidates: [{ question_id }] } })
   })
 
-  test('§5.1 neg-risk: the slug names the request that the adapter knows', async () => {
+  test('domain §5.1: with neg-risk the slug names the request that the adapter knows', async () => {
     const { question_id } = questionOf(dev, 1)
     const client = await clientWith({ grouped: question_id })
     expect(await client.ask('submit', 'grouped', '--outcome', 'p1')).toMatchObject({ code: 0, answer: { question_id } })

@@ -1,4 +1,4 @@
-/** README, in CI: the smoke test and the calls of `conformance` are run as they stand. */
+/** docs/ci.md: the smoke test and the calls of `conformance` are run as they stand. */
 import { chmod, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
@@ -12,14 +12,14 @@ afterAll(() => shop.clean())
 
 /** A file that runs as a CI job would run it. */
 async function recipe(folder: string): Promise<string> {
-  const [text = ''] = blocksIn(section('A smoke test'), 'sh')
+  const text = blocksIn(section('A smoke test', 'docs/ci.md'), 'sh').join('\n')
   const path = join(folder, 'smoke.sh')
   await writeFile(path, text)
   await chmod(path, 0o755)
   return path
 }
 
-describe('README: in CI', () => {
+describe('docs: in CI', () => {
   test('the smoke test ends well, with JUnit of every check, and leaves no process', async () => {
     const folder = await shop.folder()
     const { code, stdout, stderr } = await shell(folder, await recipe(folder))
@@ -27,7 +27,7 @@ describe('README: in CI', () => {
     expect(stdout).toMatch(/^TAP version 14/)
     const junit = await readFile(join(folder, 'conformance.xml'), 'utf8')
     const [, tests, failures] = /<testsuites?[^>]* tests="(\d+)"[^>]* failures="(\d+)"/.exec(junit) ?? []
-    const told = /(\d+) named checks/.exec(section('Any gateway'))?.[1]
+    const told = /(\d+) named checks/.exec(section('Any gateway', 'docs/ci.md'))?.[1]
     expect([tests, failures]).toEqual([told, '0'])
     const { pid } = JSON.parse(await readFile(join(folder, 'ready.json'), 'utf8')) as ServeReady
     expect(() => process.kill(pid, 0)).toThrow(expect.objectContaining({ code: 'ESRCH' }))
@@ -46,7 +46,7 @@ describe('README: in CI', () => {
     const gateway = await shop.start(['serve', '--dev', '--port', '0', '--json', '--set', 'budget.per_ip_items=100000']).line<ServeReady>()
     const folder = await shop.folder()
     await writeFile(join(folder, 'trust.json'), JSON.stringify(gateway.dev.trust))
-    const [script = ''] = blocksIn(section('Any gateway'), 'sh')
+    const script = blocksIn(section('Any gateway', 'docs/ci.md'), 'sh').join('\n')
     const pointed = script.replace('https://gateway.example', gateway.url).replace('some-slug', questionOf(gateway.dev, 0).slug)
     const { code, stdout, stderr } = await shell(folder, pointed)
     expect(code, stdout + stderr).toBe(0)
@@ -55,9 +55,10 @@ describe('README: in CI', () => {
   })
 
   test('the fault script is one, and the same that the worked example uses', async () => {
-    const [json = ''] = blocksIn(section('A gateway that goes wrong on purpose'), 'json')
+    const [json = '', ...more] = blocksIn(section('A gateway that goes wrong on purpose', 'docs/ci.md'), 'json')
+    expect(more).toEqual([])
     const shown = JSON.parse(json)
-    expect(parseFaultScript(shown, 'README.md').rules).toHaveLength(2)
+    expect(parseFaultScript(shown, 'docs/ci.md').rules).toHaveLength(2)
     const example = await readFile(join(import.meta.dirname, 'serve-faults.sh'), 'utf8')
     expect(JSON.parse(/<<'JSON'\n(.*?)^JSON$/ms.exec(example)?.[1] ?? '')).toEqual(shown)
   })

@@ -1,55 +1,134 @@
-/** README.md as tests use it: its sections, its code, and a shell in which `proposer` is this program. */
+/** README.md and docs/ as tests use them: sections, code, and a shell in which `proposer` is this program. */
 import { type ChildProcess, spawn } from 'node:child_process'
-import { readFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import { chmod, writeFile } from 'node:fs/promises'
 import { type AddressInfo, createServer } from 'node:net'
 import { delimiter, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
-const readme = readFileSync(join(root, 'README.md'), 'utf8')
+export const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 
-/** Lines that are no code, with where they stand. */
-const headings = () => {
+/** README.md and every page of docs/, by their paths in the repository. */
+export const pages: readonly string[] = [
+  'README.md',
+  ...readdirSync(join(root, 'docs'), { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.md'))
+    .map((name) => `docs/${name.replaceAll('\\', '/')}`)
+    .sort(),
+]
+
+/** The whole text of a page. Throws where there is none. */
+export const pageText = (page: string): string => readFileSync(join(root, page), 'utf8')
+
+/** The headings of a text, code left out. */
+export function headingsOf(text: string) {
   let isCode = false
-  return readme.split('\n').flatMap((line, at) => {
+  return text.split('\n').flatMap((line, at) => {
     if (line.startsWith('```')) isCode = !isCode
     const [, marks = '', title = ''] = isCode ? [] : (/^(#+) (.*)$/.exec(line) ?? [])
     return title === '' ? [] : [{ at, level: marks.length, title }]
   })
 }
 
-/** What stands below a heading, deeper headings included. Throws where there is no such heading. */
-export function section(title: string): string {
-  const all = headings()
+/** What stands below a heading of a page, deeper headings included. Throws where there is no such heading. */
+export function section(title: string, page = 'README.md'): string {
+  const text = pageText(page)
+  const all = headingsOf(text)
   const index = all.findIndex((one) => one.title === title)
   const found = all[index]
-  if (found === undefined) throw new Error(`README.md has no heading "${title}"`)
+  if (found === undefined) throw new Error(`${page} has no heading "${title}"`)
   const next = all.slice(index + 1).find(({ level }) => level <= found.level)
-  return readme
+  return text
     .split('\n')
     .slice(found.at + 1, next?.at)
     .join('\n')
 }
 
-/** The code blocks of one language in a text, in their order. */
+/** The code blocks of one language in a text, in their order; those that are not to be run are left out. */
 export const blocksIn = (text: string, language: string): readonly string[] =>
   [...text.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, 'gms'))].map(([, code = '']) => code)
 
-/** Every code block with its language and the heading right above it. */
-export function everyBlock(): readonly { readonly heading: string; readonly language: string; readonly code: string }[] {
-  const lines = readme.split('\n')
-  const above = headings()
-  const found: { heading: string; language: string; code: string }[] = []
-  for (let at = 0; at < lines.length; at++) {
-    const language = /^```(.*)$/.exec(lines[at] ?? '')?.[1]
-    if (language === undefined) continue
-    const end = lines.indexOf('```', at + 1)
-    found.push({ heading: above.findLast((one) => one.at < at)?.title ?? '', language, code: lines.slice(at + 1, end).join('\n') })
-    at = end
-  }
-  return found
+export interface Block {
+  readonly page: string
+  /** The heading right above it. */
+  readonly heading: string
+  readonly language: string
+  /** Why it is not run, as its fence says: `sh not-run: <reason>`. */
+  readonly notRun: string | undefined
+  readonly code: string
 }
+
+/** Every code block of every page. */
+export function everyBlock(): readonly Block[] {
+  return pages.flatMap((page) => {
+    const text = pageText(page)
+    const lines = text.split('\n')
+    const above = headingsOf(text)
+    const found: Block[] = []
+    for (let at = 0; at < lines.length; at++) {
+      const info = /^```(.*)$/.exec(lines[at] ?? '')?.[1]
+      if (info === undefined) continue
+      const end = lines.indexOf('```', at + 1)
+      const [, language = '', notRun] = /^(\S*?)(?: not-run: (.+))?$/.exec(info) ?? [info, info]
+      const heading = above.findLast((one) => one.at < at)?.title ?? ''
+      found.push({ page, heading, language, notRun, code: lines.slice(at + 1, end).join('\n') })
+      at = end
+    }
+    return found
+  })
+}
+
+interface Runner {
+  readonly page: string
+  /** Absent: the whole page. */
+  readonly heading?: string
+  readonly languages: readonly string[]
+  readonly file: string
+}
+
+const proposer = { languages: ['sh'], file: 'test/e2e/readme-proposer.test.ts' }
+const smoke = { page: 'docs/ci.md', file: 'test/e2e/smoke-recipe.test.ts' }
+
+/**
+ * The tests that run blocks of their own page or section. All other `sh` blocks are run by test/e2e/docs.test.ts, each in a shell that has
+ * a gateway to talk to.
+ */
+export const runners: readonly Runner[] = [
+  { page: 'README.md', heading: 'A first session', ...proposer },
+  { page: 'docs/proposing.md', heading: "A day's work", ...proposer },
+  { page: 'docs/proposing.md', heading: 'Set up once', ...proposer },
+  { page: 'docs/proposing.md', heading: 'Tab key and manual', ...proposer },
+  { page: 'docs/proposing.md', heading: 'Asking for support', ...proposer },
+  { page: 'docs/operating.md', languages: ['sh', 'json', 'ini'], file: 'test/e2e/readme-operator.test.ts' },
+  {
+    page: 'docs/reference/configuration.md',
+    heading: 'gateway.json',
+    languages: ['jsonc'],
+    file: 'test/e2e/readme-operator.test.ts',
+  },
+  { page: 'docs/reference/configuration.md', heading: 'trust.json', languages: ['json'], file: 'test/unit/docs.test.ts' },
+  { ...smoke, heading: 'A smoke test', languages: ['sh'] },
+  { ...smoke, heading: 'Any gateway', languages: ['sh'] },
+  { ...smoke, heading: 'A gateway that goes wrong on purpose', languages: ['json'] },
+  { page: 'docs/library.md', languages: ['ts'], file: 'test/e2e/library.test.ts' },
+]
+
+/** Blocks that are pictures or output, not something to type. */
+export const isShown = ({ language }: Block): boolean => language === 'text'
+
+/** Which test runs a block; `undefined` where none of those above does. */
+export const runnerOf = (block: Block): Runner | undefined =>
+  runners.find(
+    ({ page, heading, languages }) =>
+      page === block.page && (heading ?? block.heading) === block.heading && languages.includes(block.language),
+  )
+
+/** As the reader's browser makes anchors of headings. */
+export const anchorOf = (title: string): string =>
+  title
+    .toLowerCase()
+    .replace(/[^\w\- ]/g, '')
+    .replaceAll(' ', '-')
 
 /** Ports that were free a moment ago. */
 export async function freePorts(count: number): Promise<number[]> {

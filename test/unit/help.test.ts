@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import type { Command } from 'commander'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type CommandGrammar, describe as described, namesOf, placeholderOf } from '../../src/commands/completion/grammar.js'
-import { manualPage } from '../../src/commands/completion/manual.js'
+import { commandsPage, manualPage } from '../../src/commands/completion/manual.js'
 import { verbs, wholeProgram } from '../../src/commands/program.js'
 import { nearest } from '../../src/commands/view/guess.js'
 import { fakeContext, run, temporaryHome } from '../support/cli.js'
@@ -134,6 +134,10 @@ describe('what `npm run manual` writes is up to date', () => {
   test('the manual page is the text of the help', async () => {
     const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string }
     expect(readFileSync(join(root, 'man', 'proposer.1'), 'utf8')).toBe(manualPage(await program(), version))
+  })
+
+  test('so is the page of commands in the documents', async () => {
+    expect(readFileSync(join(root, 'docs', 'reference', 'commands.md'), 'utf8')).toBe(commandsPage(await program()))
   })
 
   const formatter = 'groff'

@@ -1,4 +1,4 @@
-/** The manual page, `man/proposer.1`, from the text that --help prints; `npm run manual` writes it. */
+/** The manual page, `man/proposer.1`, and docs/reference/commands.md, from the text of --help; `npm run manual` writes both. */
 import type { Command } from 'commander'
 import { type ExitCode, exit } from '../../core/protocol/errors.js'
 import { profileKeys } from '../session/settings.js'
@@ -84,15 +84,44 @@ function commandParts(command: Command): string[] {
   ]
 }
 
-/** Notes and examples stand as they are in the help. */
-function afterText(command: Command): string[] {
+/** Help as it is printed, with notes and examples behind it. */
+function helpOf(command: Command): string {
   const written: string[] = []
   command.configureOutput({ writeOut: (piece) => written.push(piece) }).outputHelp()
-  const lines = written.join('').slice(command.helpInformation().length).trim()
+  return written.join('')
+}
+
+/** Notes and examples stand as they are in the help. */
+function afterText(command: Command): string[] {
+  const lines = helpOf(command).slice(command.helpInformation().length).trim()
   return lines === '' ? [] : ['.PP', '.nf', ...foldHelp(lines, exampleColumns).split('\n').map(text), '.fi']
 }
 /** What is not filled stands indented by seven on a page of 80. */
 const exampleColumns = 72
+
+/** The same in Markdown: a list of the commands, then the help of each and of its subcommands. Throws nothing. */
+export function commandsPage(program: Command): string {
+  const commands = program.commands.map((one) => `- [\`${one.name()}\`](#proposer-${one.name()}): ${one.summary()}`)
+  return [
+    '# Commands',
+    'This page is the text of `--help`. `npm run manual` writes it.',
+    commands.join('\n'),
+    '## Flags of every command',
+    program.options.map(({ flags, description }) => `- \`${flags}\`: ${description}`).join('\n'),
+    ...program.commands.flatMap((command) => commandSections(command, 'proposer', 2)),
+  ]
+    .join('\n\n')
+    .concat('\n')
+}
+
+function commandSections(command: Command, parent: string, level: number): string[] {
+  const name = `${parent} ${command.name()}`
+  // The flags of every command stand once, at the head of the page.
+  const paragraphs = helpOf(command).trim().split('\n\n')
+  const help = paragraphs.filter((one) => !one.startsWith('Flags of every command')).join('\n\n')
+  const fenced = `\`\`\`text\n${foldHelp(help, 80)}\n\`\`\``
+  return [`${'#'.repeat(level)} ${name}`, fenced, ...command.commands.flatMap((child) => commandSections(child, name, 3))]
+}
 
 const item = (term: string, meaning: string) => `.TP\n.B ${text(term)}\n${text(meaning)}`
 const lowerFirst = (sentence: string) => sentence.charAt(0).toLowerCase() + sentence.slice(1)

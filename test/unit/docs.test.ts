@@ -1,0 +1,251 @@
+/** docs/: what comments cite is there, links lead somewhere, tables say what the code says. */
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { parseTrust } from '../../src/core/client/signing/trust-file.js'
+import { failures } from '../../src/core/protocol/candidate.js'
+import { exit, wireFailures } from '../../src/core/protocol/errors.js'
+import {
+  anchorOf,
+  blocksIn,
+  everyBlock,
+  headingsOf,
+  isShown,
+  pages,
+  pageText,
+  root,
+  runnerOf,
+  runners,
+  section,
+} from '../support/readme.js'
+
+/** The files below some folders that end so, by their paths in the repository. */
+const filesIn = (folders: readonly string[], pattern: RegExp) =>
+  folders.flatMap((folder) =>
+    readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
+      .filter((name) => pattern.test(name))
+      .map((name) => `${folder}/${name}`),
+  )
+
+/** The cells of the rows of the first table below a heading, code marks left out. */
+const rowsOf = (heading: string, page: string): readonly (readonly string[])[] =>
+  (section(heading, page).match(/(?:^\|.*\n?)+/m)?.[0] ?? '')
+    .trimEnd()
+    .split('\n')
+    .slice(2)
+    .map((row) =>
+      row
+        .split(/(?<!\\)\|/)
+        .slice(1, -1)
+        .map((cell) => cell.trim().replaceAll('`', '')),
+    )
+
+describe('links', () => {
+  const texts = [...pages, 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md']
+  const anchorsOf = (page: string) => new Set(headingsOf(pageText(page)).map(({ title }) => anchorOf(title)))
+
+  test.each(texts)('%s: each leads to a file and a heading that are there', (page) => {
+    const prose = pageText(page).replaceAll(/^```.*?^```$/gms, '')
+    const targets = [...prose.matchAll(/\]\(([^)]+)\)/g)].map(([, target = '']) => target).filter((target) => !/^https:/.test(target))
+    const broken = targets.filter((target) => {
+      const [path = '', anchor] = target.split('#')
+      const file = path === '' ? page : join(dirname(page), path)
+      return !existsSync(join(root, file)) || (anchor !== undefined && !anchorsOf(file).has(anchor))
+    })
+    expect(broken).toEqual([])
+  })
+
+  test('README leads to every page', () => {
+    const named = [...pageText('README.md').matchAll(/\]\((docs\/[^)#]+)/g)].map(([, target]) => target)
+    expect(pages.filter((page) => page !== 'README.md' && !named.includes(page))).toEqual([])
+  })
+
+  test('paths in backticks are there', () => {
+    const named = [...pages, 'CONTRIBUTING.md'].flatMap((page) =>
+      [...pageText(page).matchAll(/`((?:src|test|bin|fixtures|scripts)\/[\w./-]+)`/g)].map(([, path = '']) => path),
+    )
+    expect(named.length).toBeGreaterThan(50)
+    expect(named.filter((path) => !existsSync(join(root, path)))).toEqual([])
+  })
+})
+
+describe('code blocks', () => {
+  test('every one is run by a test, is a picture, or says in its fence why it is not run', () => {
+    const blocks = everyBlock().filter((block) => !isShown(block))
+    const left = blocks.filter(({ notRun }) => notRun !== undefined)
+    process.stderr.write(left.map(({ page, heading, notRun }) => `not run: ${page}, ${heading}: ${notRun}\n`).join(''))
+    const nobodys = blocks.filter((block) => block.notRun === undefined && block.language !== 'sh' && runnerOf(block) === undefined)
+    expect(nobodys.map(({ page, heading, language }) => `${page}, ${heading}: ${language}`)).toEqual([])
+  })
+
+  test.each(runners)('$page, $heading: $file runs blocks of it', (runner) => {
+    const { page, heading, languages, file } = runner
+    const own = everyBlock().filter((block) => block.notRun === undefined && runnerOf(block) === runner)
+    expect([...new Set(own.map(({ language }) => language))].sort()).toEqual([...languages].sort())
+    const source = readFileSync(join(root, file), 'utf8')
+    if (page !== 'README.md') expect(source).toContain(`'${page}'`)
+    if (heading !== undefined) expect(source).toMatch(new RegExp(`section\\(['"]${heading}['"]`))
+  })
+
+  test('contract §7: the trust file that is shown is one', () => {
+    const [code = ''] = blocksIn(section('trust.json', 'docs/reference/configuration.md'), 'json')
+    expect(parseTrust(JSON.parse(code), 'docs').requesters).toHaveLength(1)
+  })
+})
+
+describe('what comments cite', () => {
+  const cited = {
+    spec: 'docs/service.md',
+    contract: 'docs/decisions.md',
+    domain: 'docs/chain.md',
+    robustness: 'docs/invariants.md',
+  } as const
+  type Source = keyof typeof cited
+  const isSource = (word: string): word is Source => Object.hasOwn(cited, word)
+
+  /** The numbers of a page: its headings, and the items of numbered lists below them as `4.1 rule 3`. */
+  function numbersOf(page: string): ReadonlySet<string> {
+    const found = new Set<string>()
+    let at = ''
+    for (const line of pageText(page).split('\n')) {
+      const [, number] = /^#+ (\d+(?:\.\d+)*)\.? /.exec(line) ?? []
+      if (number !== undefined) at = number
+      found.add(at)
+      const [, item] = /^(\d+)\. /.exec(line) ?? []
+      if (item !== undefined) found.add(`${at} rule ${item}`).add(`${at}.${item}`)
+    }
+    return found
+  }
+
+  /** Citations of a text. A bare § behind another one belongs to the same document: `contract §6, §7`. Other people's are left out. */
+  function citationsIn(text: string): readonly { readonly source: Source; readonly number: string }[] {
+    const plain = text.replaceAll(/\n\s*(?:\*|\/\/)?\s*/g, ' ')
+    const pattern =
+      /(?:\b(spec|contract|domain|robustness|SEC 1|yellow paper) )?§ ?(\d+(?:\.\d+)*)(?: rules? ([\d, and-]+))?|\b(robustness) R\d+/gi
+    const found: { source: Source; number: string }[] = []
+    let last = { source: 'spec', end: 0 }
+    for (const { 0: whole, 1: named = '', 2: section, 3: rules = '', 4: ofR = '', index } of plain.matchAll(pattern)) {
+      const word = (named || ofR).toLowerCase()
+      // Up to the next sentence, half-sentence or parenthesis, a bare § goes on with what was cited before it.
+      const goesOn = /^(?: \([^()]*\))?[^.;()§]{0,30}$/.test(plain.slice(last.end, index)) && plain.slice(last.end, index).trim() !== ''
+      const source = word || (goesOn ? last.source : 'spec')
+      last = { source, end: index + whole.trimEnd().length }
+      if (section === undefined || !isSource(source)) continue
+      found.push({ source, number: section })
+      for (const [rule] of rules.matchAll(/\d+/g)) found.push({ source, number: `${section} rule ${rule}` })
+    }
+    return found
+  }
+
+  const sources = filesIn(['src', 'bin', 'scripts', 'test'], /\.(ts|js|sol)$/).filter((name) => !name.endsWith('unit/docs.test.ts'))
+  const lines = sources.map((name) => ({ name, text: readFileSync(join(root, name), 'utf8') }))
+
+  test('citations are read as people read them', () => {
+    const read = (text: string) => citationsIn(text).map(({ source, number }) => `${source} ${number}`)
+    expect(read('(contract §6, §7; domain §4)')).toEqual(['contract 6', 'contract 7', 'domain 4'])
+    expect(read('(§3 rule 3, §7 rules 2 and 3, robustness §6)')).toEqual([
+      'spec 3',
+      'spec 3 rule 3',
+      'spec 7',
+      'spec 7 rule 2',
+      'spec 7 rule 3',
+      'robustness 6',
+    ])
+    expect(read('domain §3\n * and §5. Then §8')).toEqual(['domain 3', 'domain 5', 'spec 8'])
+    expect(read('SEC 1 §4.1.4, §4.1.6')).toEqual([])
+  })
+
+  test('every § of a comment or a title is a section of its page', () => {
+    const numbers = Object.fromEntries(Object.entries(cited).map(([source, page]) => [source, numbersOf(page)]))
+    const count = lines.reduce((sum, { text }) => sum + citationsIn(text).length, 0)
+    expect(count).toBeGreaterThan(1_500)
+    const lost = lines.flatMap(({ name, text }) =>
+      citationsIn(text)
+        .filter(({ source, number }) => !numbers[source]?.has(number))
+        .map(({ source, number }) => `${name}: ${source} §${number}`),
+    )
+    expect(lost).toEqual([])
+  })
+
+  test('every R and T of a comment or a title is one', () => {
+    const page = pageText('docs/invariants.md')
+    const known = new Set([...page.matchAll(/^### (R\d+): |^\d+\. (T\d+): /gm)].map(([, r, t]) => r ?? t))
+    const lost = lines.flatMap(({ name, text }) =>
+      [...text.matchAll(/(?<![\w'"`\\<])(?:R[1-9]\d?|T(?:[1-9]|1\d))\b(?!['"`>=])/g)]
+        .map(([mark]) => mark)
+        .filter((mark) => !known.has(mark))
+        .map((mark) => `${name}: ${mark}`),
+    )
+    expect(known.size).toBe(27 + 15)
+    expect(lost).toEqual([])
+  })
+
+  test('an invariant names tests that name it, wherever there are any', () => {
+    const titles = new Map(
+      filesIn(['test'], /\.ts$/).map((name) => [
+        name.slice('test/'.length).replace(/(\.test)?\.ts$/, ''),
+        readFileSync(join(root, name), 'utf8'),
+      ]),
+    )
+    const rows = [...pageText('docs/invariants.md').matchAll(/^### (R\d+): .*?\n(.*?)(?=^#)/gms)].map(([, mark = '', text = '']) => ({
+      mark,
+      tests: [...(/^Tests: (.*)$/m.exec(text)?.[1] ?? '').matchAll(/`([^`]+)`/g)].map(([, name = '']) => name),
+    }))
+    expect(rows.map(({ mark }) => mark)).toEqual(Array.from({ length: 27 }, (_, index) => `R${index + 1}`))
+    const names = (mark: string, text: string | undefined) => new RegExp(`\\b${mark}\\b`).test(text ?? '')
+    expect(rows.flatMap(({ mark, tests }) => tests.filter((one) => !names(mark, titles.get(one))).map((one) => `${mark}: ${one}`))).toEqual(
+      [],
+    )
+    const silent = rows.filter(({ tests }) => tests.length === 0).map(({ mark }) => mark)
+    const named = silent.filter((mark) => [...titles].some(([name, text]) => name !== 'unit/docs' && names(mark, text)))
+    expect(named).toEqual([])
+  })
+})
+
+describe('tables', () => {
+  test('the error codes of the gateway are those of the code, with status and what may be sent again', () => {
+    const rows = rowsOf('Codes of the gateway', 'docs/reference/error-codes.md').map((row) => row.slice(0, 3))
+    expect(rows).toEqual(Object.entries(wireFailures).map(([code, one]) => [code, String(one.status), one.retryable ? 'yes' : 'no']))
+  })
+
+  test('contract §5: the codes of a failed candidate are those of the code, with what follows from each', () => {
+    const named = rowsOf('Codes of a failed candidate', 'docs/reference/error-codes.md').map(([code]) => code)
+    expect(named).toEqual(Object.keys(failures))
+    const rows = rowsOf('5. Life of a candidate', 'docs/decisions.md').map(([code, , ...rest]) => [code, ...rest])
+    const words = (retryable: boolean | undefined) => (retryable === undefined ? 'by cause' : retryable ? 'yes' : 'no')
+    expect([...rows].sort()).toEqual(
+      Object.entries(failures)
+        .map(([code, { retryable, nextAction }]) => [code, words(retryable), nextAction])
+        .sort(),
+    )
+  })
+
+  test('contract §6: the codes of the command line stand below the exit code of their kind of error', () => {
+    const kinds = {
+      Usage: 2,
+      Rejected: 3,
+      Unauthorized: 4,
+      Conflict: 5,
+      Uncertain: 6,
+      Failed: 7,
+      Pending: 8,
+      Storage: 74,
+      Unavailable: 75,
+      Interrupted: 130,
+    }
+    const thrown = filesIn(['src'], /\.ts$/).flatMap((name) =>
+      [...readFileSync(join(root, name), 'utf8').matchAll(/new (\w+)Error\(\s*'([a-z_]+)'/g)]
+        .filter(([, kind = '']) => Object.hasOwn(kinds, kind))
+        .map(([, kind, code]) => `${kinds[kind as keyof typeof kinds]} ${code}`),
+    )
+    const listed = [
+      ...section('Codes of the command line', 'docs/reference/error-codes.md').matchAll(/^- Exit (\d+), [^:]*: (.*)\.$/gm),
+    ].flatMap(([, exitCode, codes = '']) => [...codes.matchAll(/`([a-z_]+)`/g)].map(([, code]) => `${exitCode} ${code}`))
+    expect(listed.sort()).toEqual([...new Set(thrown)].sort())
+  })
+
+  test('contract §6: the exit codes are those of the code', () => {
+    const codes = rowsOf('Exit codes', 'docs/reference/exit-codes.md').map(([code]) => Number(code))
+    expect(codes).toEqual(Object.values(exit))
+  })
+})
