@@ -380,6 +380,12 @@ describe('limits of the whole gateway', () => {
     expect(JSON.stringify(front.records)).not.toContain('canary')
   })
 
+  test('contract §2: calls without a peer are answered, and charged to one client that has no name', async () => {
+    const { gateway, wallets } = await openFront({ config: { budget: { per_ip_items: 1, global_items: 10 } } })
+    const ask = () => gateway.handle(new Request(`http://gateway.test/v1/proposals/eligibility/${wallets[0].address}`))
+    expect([(await ask()).status, (await ask()).status]).toEqual([200, 429])
+  })
+
   test('contract §2: readiness names what is missing in view and pipeline', async () => {
     const front = await openFront({ parts: { pipeline: { faults: () => ['the executor has no role'] } } })
     front.view.faultList.push('head too old')

@@ -48,8 +48,8 @@ export interface GatewayParts {
 export interface Gateway {
   /** Answers one call. Never rejects. */
   answer(call: Call): Promise<Answered>
-  /** The same for whoever speaks in `Request` and `Response`. Never rejects. */
-  handle(request: Request, peer: Peer): Promise<Response>
+  /** The same for whoever speaks in `Request` and `Response`. All calls without a peer's address are one client's. Never rejects. */
+  handle(request: Request, peer?: Peer): Promise<Response>
   /** Why this gateway is not ready; empty when it is. A part switched off by configuration counts as ready (contract §2). */
   readiness(): readonly string[]
   /** Counts a call: those that `handle` answered are counted already, a listener adds the ones it refused itself. */
@@ -178,7 +178,7 @@ export function createGateway(parts: GatewayParts): Gateway {
 
   return {
     answer,
-    handle: async (request, peer) => responseOf(await answer(callOf(request, peer))),
+    handle: async (request, peer = {}) => responseOf(await answer(callOf(request, peer))),
     readiness,
     observe,
     requestCounts: () => [...counts.values()].map((count) => ({ ...count })),

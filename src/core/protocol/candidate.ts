@@ -6,15 +6,17 @@ import { version } from './words.js'
 
 export type CandidateState = CandidateStatus['status']
 export type FailureStage = 'validation' | 'selection' | 'submission' | 'confirmation' | 'indexing'
-export type NextAction =
-  | 'none'
-  | 'wait'
-  | 'replay_same_payload'
-  | 'fund_wallet'
-  | 'approve_permit2'
-  | 'sign_new_authorization'
-  | 'wait_for_new_round'
-  | 'contact_operator'
+export const nextActions = [
+  'none',
+  'wait',
+  'replay_same_payload',
+  'fund_wallet',
+  'approve_permit2',
+  'sign_new_authorization',
+  'wait_for_new_round',
+  'contact_operator',
+] as const
+export type NextAction = (typeof nextActions)[number]
 
 /**
  * One row a failure code (contract §5). `retryable` says whether the same signed payload may still execute later; `undefined` where it

@@ -19,7 +19,7 @@ export interface Question {
 export interface ChainView {
   /** Why the chain's state is not known now; empty when it is (R16). One sentence each. */
   faults(): readonly string[]
-  /** The later of wall clock and head time, Unix seconds (contract §2). */
+  /** The later of wall clock and head time, Unix seconds, rounded up (contract §2): what is less than a second ahead has not come. */
   nowSeconds(): bigint
   /** The question by id or slug, from memory; `undefined` also while it is due: changed, maybe, and not read again yet. */
   known(identifier: string): Question | undefined

@@ -313,7 +313,8 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
   return {
     faults,
     nowSeconds() {
-      const wall = BigInt(Math.floor(clock.nowMs() / 1000))
+      // Deadlines are whole seconds: rounded up, a comparison with them is one in milliseconds.
+      const wall = BigInt(Math.ceil(clock.nowMs() / 1000))
       const head = heads?.latest.timestamp ?? 0n
       return head > wall ? head : wall
     },
