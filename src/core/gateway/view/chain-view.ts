@@ -31,9 +31,12 @@ export interface ChainView {
   question(identifier: string): Promise<Question | undefined>
   /** Whether the Permit2 nonce is known to be spent or invalidated, from memory (contract §2, `permit_nonce_used`). */
   nonceKnownUsed(owner: Address, nonce: bigint): boolean
-  /** Whether the account has code (contract wallet or EIP-7702 delegation); from memory for allowlisted wallets, else read. */
+  /**
+   * Whether the account has code now (contract wallet or EIP-7702 delegation): read from the chain, at most every 500 ms. Throws
+   * UnavailableError `state_unavailable` where no answer came within 3 s.
+   */
   hasCode(account: Address): Promise<boolean>
-  /** The same from memory; `undefined` where it has to be read. */
+  /** The same from memory, up to a minute old for allowlisted wallets; `undefined` where it has to be read. */
   knownCode(account: Address): boolean | undefined
   /** EIP-1271 `isValidSignature` by eth_call, 3 s, 3M gas. Throws UnavailableError `state_unavailable` where no answer came. */
   authorizes(wallet: Address, digest: Hex, signature: Hex): Promise<boolean>
