@@ -154,6 +154,26 @@ describe('single routes', () => {
     await admit(front)
     expect(await canResubmit()).toBe(false)
   })
+
+  test('contract §9: round_advanced says to sign anew where the new round is open already, else to wait for one', async () => {
+    const front = await openFront()
+    const id = await admit(front)
+    const failure = { stage: 'validation', code: 'round_advanced', detail: 'a new round', retryable: false } as const
+    const progress = { status: 'failed', validatedAtMs: null, selectedAtMs: null, submission: null, failure } as const
+    await front.ledger.commit([{ kind: 'candidate.progress', id, progress }])
+    const advice = async () => {
+      const status = CandidateStatus.parse(await (await front.get(`/v1/proposals/${first.questionId}/status/${id}`)).json())
+      return [status.failure?.next_action, status.failure?.can_resubmit]
+    }
+    front.view.put(advanced(first, '1799999999'))
+    expect(await advice()).toEqual(['sign_new_authorization', true])
+    front.view.put(advanced(makeQuestion('first', { slug: 'first-question', state: 'proposed' }), '1799999999'))
+    expect(await advice()).toEqual(['wait_for_new_round', false])
+    front.view.put(advanced(makeQuestion('first', { slug: 'first-question', paused: true }), '1799999999'))
+    expect(await advice()).toEqual(['wait_for_new_round', false])
+    front.view.faultList.push('head too old')
+    expect(await advice()).toEqual(['wait_for_new_round', false])
+  })
 })
 
 describe('batch routes', () => {
