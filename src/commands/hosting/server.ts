@@ -96,7 +96,7 @@ export async function startServer(context: Context, path: string, options: Serve
     ])
   const meters = createMeters()
   const recent = createRecent(context.clock)
-  const load = watchLoad()
+  const load = watchLoad(context.clock.monotonicMs)
   // Half of what a batch costs is its signatures: `npm run bench -- --rows 2,3`.
   const curve = startCurveThread()
   const closers: (() => Promise<void>)[] = [async () => load.stop(), async () => curve?.close()]

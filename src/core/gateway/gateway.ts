@@ -39,7 +39,7 @@ export interface GatewayParts {
   readonly recoverAside?: RecoverLater | undefined
   /** Lets other work of the process run between signature checks; default: a sleep of 0 ms. */
   readonly breathe?: (() => Promise<void>) | undefined
-  /** Whether the process is behind with its work, so that new calls are shed (robustness §5). */
+  /** Whether the call that has just come has waited too long already, so that it is shed (robustness §5). Asked once a call. */
   readonly overloaded?: (() => boolean) | undefined
   /** Told of every call when it has been answered. */
   readonly onRequest?: ((record: RequestRecord) => void) | undefined
@@ -86,7 +86,7 @@ export function createGateway(parts: GatewayParts): Gateway {
 
   function shed(): Refusal | undefined {
     if (draining) return refuse('server_busy', 'the gateway is shutting down')
-    if (parts.overloaded?.()) return refuse('server_busy', 'the gateway is behind with its work')
+    if (parts.overloaded?.()) return refuse('server_busy', 'the gateway is behind with its work and this call has waited too long')
     return undefined
   }
 
