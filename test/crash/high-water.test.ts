@@ -61,7 +61,7 @@ describe('R11: a last segment that ends between two lines', () => {
     for (let kept = 0; kept < records; kept++) {
       const refused = await openCopy(cut(contents, path, kept))
       expect(refused).toMatchObject({ code: 'store_damaged', meta: { exitCode: 74 } })
-      expect((refused as StorageError).detail).toContain(`${records - kept} lines are lost`)
+      expect((refused as StorageError).detail).toContain(`lines lost: ${records - kept}`)
       expect((refused as StorageError).detail).toContain(path)
     }
     expect(await openCopy(cut(contents, path, records))).toEqual(ids(10))
@@ -73,7 +73,7 @@ describe('R11: a last segment that ends between two lines', () => {
     const short = cut(contents, lastSegment(contents), 5)
     const ports = portsOf(SimFiles.of(short))
     const { damage, records } = await inspectLog(ports, folder, options, () => undefined)
-    expect([records, damage]).toMatchObject([5, { detail: expect.stringContaining('5 lines are lost: HIGHWATER names line 10') }])
+    expect([records, damage]).toMatchObject([5, { detail: expect.stringContaining('HIGHWATER names line 10; lines lost: 5') }])
     const reader = await openLogReader(ports, folder, options)
     await expect(reader.replay(() => undefined)).rejects.toMatchObject({ code: 'store_damaged' })
   })
@@ -170,7 +170,7 @@ test('contract §6, R11: `operator store verify` tells a cut store with exit 74,
     await truncate(path, (await readFile(path)).indexOf(10) + 1)
     for (const verb of [['store', 'verify'], ['list']]) {
       const { code, stderr } = await ask(...verb)
-      expect([verb, code, stderr]).toEqual([verb, 74, expect.stringContaining('1 lines are lost')])
+      expect([verb, code, stderr]).toEqual([verb, 74, expect.stringContaining('lines lost: 1')])
     }
     expect((await ask('store', 'repair')).code).toBe(2)
     expect((await ask('store', 'repair', '--accept-loss')).code).toBe(0)

@@ -30,7 +30,7 @@ const config = {
 }
 
 const puts = {
-  'a pipe': async (path: string) => void execFileSync('mkfifo', [path]),
+  'a pipe': async (path: string) => void execFileSync('sh', ['-c', 'exec mkfifo "$0"', path]),
   'a device without an end': (path: string) => symlink('/dev/zero', path),
   'a folder': async (path: string) => void (await mkdir(path)),
   'a socket': (path: string) =>
