@@ -94,6 +94,8 @@ const diskCodes = new Set([
   'ENOENT',
   'ENOTDIR',
   'EISDIR',
+  'ESPIPE',
+  'ENXIO',
   'ELOOP',
   'EMFILE',
   'ENAMETOOLONG',

@@ -79,7 +79,7 @@ afterAll(async () => {
 })
 
 const settled = () => expect.poll(() => socketsOf(pid), { timeout: 40_000, interval: 250 }).toBeLessThanOrEqual(socketsBefore)
-/** A busy machine may shed any call (robustness §5): the same once it is not behind any more, which it looks at every five seconds. */
+/** A busy machine may shed a call that has waited (robustness §5): then it is sent again. */
 async function unshed<Answer extends { readonly code: string | undefined }>(call: () => Promise<Answer>): Promise<Answer> {
   for (let tries = 1; ; tries += 1) {
     const answer = await call()

@@ -149,12 +149,12 @@ describe('time', () => {
     })
     try {
       const headers = await exchangeRaw(quick.port, 'POST /propose/batch HTTP/1.1\r\nHost: a\r\n')
-      expectRefusal(headers, 408, undefined)
+      expectRefusal(headers, 408, 'request_timeout')
       const body = await exchangeRaw(
         quick.port,
         'POST /propose/batch HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{',
       )
-      expectRefusal(body, 408, undefined)
+      expectRefusal(body, 408, 'request_timeout')
       expect([headers.closed, body.closed]).toEqual([true, true])
     } finally {
       await quick.close(0)
@@ -212,6 +212,8 @@ describe('routes and methods', () => {
     ['an upper-case address', `/v1/proposals/eligibility/0x${'A'.repeat(40)}`],
     ['a short address', '/v1/proposals/eligibility/0x12'],
     ['a slug with capitals', '/v1/proposals/Slug/status/x'],
+    ...[..."+:@'=;,!$&()*"].map((sign) => [`a slug with ${sign}`, `/v1/proposals/a${sign}b/status/${uuid}`]),
+    ['the name of a parameter', `/v1/proposals/:identifier/status/${uuid}`],
     ['a short question id', `/v1/proposals/0x12/status/${uuid}`],
     ['a slug of 201 characters', `/v1/proposals/${'a'.repeat(201)}/status/${uuid}`],
     ['eligibility as a slug', `/v1/proposals/eligibility`],

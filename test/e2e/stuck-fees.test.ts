@@ -67,11 +67,11 @@ test('R3, contract §5: bumped to the ceiling, cancelled in time under the same 
   expect(faults.filter((fault) => fault.includes(`max_fee_gwei ${ceilingGwei} allows no higher fee`))).toHaveLength(1)
   const cancellation = all.find(isCancelled)
   expect(BigInt(cancellation?.maxFeePerGas ?? 0)).toBeLessThanOrEqual(ceilingWei)
-  expect(wireStatus(await live.until(stuck.id, () => true), false).submission?.status).toBe('submitted')
+  expect(wireStatus(await live.until(stuck.id, () => true)).submission?.status).toBe('submitted')
   // Blocks again, beyond the deadline: only what the node holds now can be mined.
   await rpc.request('evm_increaseTime', [300])
   await rpc.request('evm_setIntervalMining', [1])
-  const done = wireStatus(await live.ended(stuck.id), false)
+  const done = wireStatus(await live.ended(stuck.id))
   expect(done).toMatchObject({
     status: 'failed',
     submission: { status: 'dropped', confirmed_at: null },

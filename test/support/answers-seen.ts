@@ -29,8 +29,8 @@ export function observed(gateway: Gateway): Gateway {
       const copy = answer.clone()
       sawAnswer(
         copy.text().then((body) => ({
-          method: peer.method ?? request.method,
-          target: peer.target ?? url.pathname + url.search,
+          method: peer?.method ?? request.method,
+          target: peer?.target ?? url.pathname + url.search,
           status: copy.status,
           headers: Object.fromEntries(copy.headers),
           body,

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { secp256k1 } from '@noble/curves/secp256k1'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import vectors from '../../fixtures/vectors/witness.json' with { type: 'json' }
-import { systemFiles } from '../../src/core/io/files.js'
+import { readNamed, systemFiles } from '../../src/core/io/files.js'
 import { parseKey, readKeyFile, readPasswordFile, signerFromKey } from '../../src/core/io/keys.js'
 import { createKeystore, decryptKeystore, listKeystores, readKeystore, unlockKeystore } from '../../src/core/io/keystore.js'
 import { recoverSigner } from '../../src/core/protocol/signature.js'
@@ -25,7 +25,9 @@ describe('signers', () => {
     async () => {
       const path = join(home, 'pipe')
       execFileSync('sh', ['-c', 'mkfifo "$0"', path])
-      for (const read of [() => readKeyFile(path), () => systemFiles.read(path)]) {
+      // What is ours is never a pipe, and waited for by nobody.
+      await expect(systemFiles.read(path)).rejects.toMatchObject({ code: 'ESPIPE', path })
+      for (const read of [() => readKeyFile(path), () => readNamed(path, 4_096)]) {
         const reading = read()
         // Whoever opens a pipe for reading waits for its writer: here the same process.
         await writeFile(path, hexKey)

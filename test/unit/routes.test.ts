@@ -154,6 +154,26 @@ describe('single routes', () => {
     await admit(front)
     expect(await canResubmit()).toBe(false)
   })
+
+  test('contract §9: round_advanced says to sign anew where the new round is open already, else to wait for one', async () => {
+    const front = await openFront()
+    const id = await admit(front)
+    const failure = { stage: 'validation', code: 'round_advanced', detail: 'a new round', retryable: false } as const
+    const progress = { status: 'failed', validatedAtMs: null, selectedAtMs: null, submission: null, failure } as const
+    await front.ledger.commit([{ kind: 'candidate.progress', id, progress }])
+    const advice = async () => {
+      const status = CandidateStatus.parse(await (await front.get(`/v1/proposals/${first.questionId}/status/${id}`)).json())
+      return [status.failure?.next_action, status.failure?.can_resubmit]
+    }
+    front.view.put(advanced(first, '1799999999'))
+    expect(await advice()).toEqual(['sign_new_authorization', true])
+    front.view.put(advanced(makeQuestion('first', { slug: 'first-question', state: 'proposed' }), '1799999999'))
+    expect(await advice()).toEqual(['wait_for_new_round', false])
+    front.view.put(advanced(makeQuestion('first', { slug: 'first-question', paused: true }), '1799999999'))
+    expect(await advice()).toEqual(['wait_for_new_round', false])
+    front.view.faultList.push('head too old')
+    expect(await advice()).toEqual(['wait_for_new_round', false])
+  })
 })
 
 describe('batch routes', () => {
@@ -378,6 +398,12 @@ describe('limits of the whole gateway', () => {
     expect(record).toMatchObject({ status: 500, code: 'internal_error', bug: { name: 'TypeError' } })
     expect(front.records[1]).toMatchObject({ status: 200, bug: { name: 'TypeError' } })
     expect(JSON.stringify(front.records)).not.toContain('canary')
+  })
+
+  test('contract §2: calls without a peer are answered, and charged to one client that has no name', async () => {
+    const { gateway, wallets } = await openFront({ config: { budget: { per_ip_items: 1, global_items: 10 } } })
+    const ask = () => gateway.handle(new Request(`http://gateway.test/v1/proposals/eligibility/${wallets[0].address}`))
+    expect([(await ask()).status, (await ask()).status]).toEqual([200, 429])
   })
 
   test('contract §2: readiness names what is missing in view and pipeline', async () => {

@@ -723,6 +723,9 @@ describe('what is not known closes everything (R16)', () => {
     const ahead = clock.nowMs() + 5_000
     clock.nowMs = () => ahead
     expect(view.nowSeconds()).toBe(chain.head.timestamp + 5n)
+    // A deadline of five minutes beyond the second before would be 299.999 s away (§8).
+    clock.nowMs = () => ahead + 1
+    expect(view.nowSeconds()).toBe(chain.head.timestamp + 6n)
     clock.nowMs = () => 0
     expect(view.nowSeconds()).toBe(chain.head.timestamp)
   })

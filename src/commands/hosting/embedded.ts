@@ -26,8 +26,8 @@ export interface EmbeddedOptions {
 }
 
 export interface EmbeddedGateway {
-  /** Answers one call. `peer` says whose budget it is charged to. Never rejects. */
-  handle(request: Request, peer: Peer): Promise<Response>
+  /** Answers one call. `peer` says whose budget it is charged to; all without one are one client. Never rejects. */
+  handle(request: Request, peer?: Peer): Promise<Response>
   /** Why it is not ready; empty when it is (`/readyz`). */
   readiness(): readonly string[]
   /** Resolves with the reason when the store can no longer be written: close it and let the process end. Never otherwise. */

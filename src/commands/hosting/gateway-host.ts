@@ -126,10 +126,11 @@ export async function openGateway(context: Context, loaded: LoadedConfig, option
     const nodes = nodesOf(edge)
     const { chain, readings } = watchedChain(edge, signer?.address, observe)
     const fold = foldLedger()
+    const onNote = (text: string) => context.output.warning('high_water_unreadable', text)
     const log = await openLog(
       { files: watchedFiles(files, clock, observe), clock, hash },
       store,
-      { format: storeFormat, knownKinds: knownKind, fence: () => lock.fence() },
+      { format: storeFormat, knownKinds: knownKind, fence: () => lock.fence(), onNote },
       fold.onRecord,
     )
     closers.push(() => log.close())

@@ -94,7 +94,7 @@ export async function startServer(context: Context, path: string, options: Serve
   ])
   const meters = createMeters()
   const recent = createRecent(context.clock)
-  const load = watchLoad()
+  const load = watchLoad(context.clock.monotonicMs)
   const closers: (() => Promise<void>)[] = [async () => load.stop()]
   const closeAll = async () => {
     for (const close of closers.splice(0).reverse()) await close()

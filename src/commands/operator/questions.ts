@@ -162,9 +162,9 @@ const removeCommand = (context: Context) =>
     })
 
 function requireSlug(slug: string | undefined): void {
-  if (slug === undefined || (isIdentifier(slug) && !slug.startsWith('0x'))) return
+  if (slug === undefined || (isIdentifier(slug) && !isQuestionId(slug))) return
   throw new UsageError('invalid_identifier', `--slug "${slug.slice(0, 80)}" is not a slug`, {
-    hint: 'give lowercase letters, digits and hyphens, 200 at most; not `eligibility`, and nothing that begins with 0x',
+    hint: 'give lowercase letters, digits and hyphens, 200 at most; not `eligibility`, and no question id',
   })
 }
 

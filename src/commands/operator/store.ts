@@ -62,6 +62,7 @@ const verifyCommand = (context: Context) =>
         files: inspection.files,
         records: inspection.records,
         torn_bytes: inspection.tornBytes,
+        high_water: typeof inspection.highWater === 'object' ? inspection.highWater.sequence : null,
         candidates: byStatus,
         open_slots: state.slots.size,
         kinds: Object.fromEntries([...counts].sort()),
@@ -81,6 +82,7 @@ const verifyCommand = (context: Context) =>
           `open slots: ${state.slots.size}; one for each round, no nonce bound twice`,
           ...ruleLines(rules, {}, counts.has('past') ? 'nothing left to check after the compaction' : undefined),
           ...torn,
+          ...(inspection.highWater === 'unreadable' ? ['HIGHWATER is not whole; it is written anew with the next record'] : []),
         ]
           .map((line) => fold(line, context.output.columns, '  '))
           .join('\n')

@@ -27,8 +27,14 @@ function tooLarge(path: string): UsageError {
 }
 
 async function readNamed(context: Context, path: string, hint: string): Promise<Uint8Array> {
+  const file = fromCwd(context.cwd, path)
   try {
-    return await context.files.read(fromCwd(context.cwd, path))
+    return await context.files.read(file).catch(async (error: unknown) => {
+      if (!(error instanceof Error && 'code' in error && error.code === 'ESPIPE')) throw error
+      // A shell hands the output of a program over as a pipe: `--config <(…)`.
+      const { readNamed: readPipe } = await import('../../core/io/files.js')
+      return readPipe(file, maximumBytes)
+    })
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : 'unreadable'
     throw new UsageError('input_unreadable', `${path} cannot be read (${code})`, {

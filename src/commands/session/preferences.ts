@@ -1,6 +1,7 @@
 /** The user's preferences, `<home>/config.json` by `conf`; never keys (contract §7). Loaded only where the file exists or is written. */
-import { readFileSync } from 'node:fs'
+
 import Conf from 'conf'
+import { readPlain } from '../../core/io/files.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { homePaths } from './paths.js'
 
@@ -54,7 +55,7 @@ const isObject = (value: unknown): boolean => typeof value === 'object' && value
 function requireObject(path: string): void {
   let text: string
   try {
-    text = readFileSync(path, 'utf8')
+    text = new TextDecoder().decode(readPlain(path))
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown'
     if (code === 'ENOENT') return

@@ -37,7 +37,7 @@ export interface GatewayParts {
   readonly recover?: RecoverPublicKey | undefined
   /** Lets other work of the process run between signature checks; default: a sleep of 0 ms. */
   readonly breathe?: (() => Promise<void>) | undefined
-  /** Whether the process is behind with its work, so that new calls are shed (robustness §5). */
+  /** Whether the call that has just come has waited too long already, so that it is shed (robustness §5). Asked once a call. */
   readonly overloaded?: (() => boolean) | undefined
   /** Told of every call when it has been answered. */
   readonly onRequest?: ((record: RequestRecord) => void) | undefined
@@ -46,8 +46,8 @@ export interface GatewayParts {
 export interface Gateway {
   /** Answers one call. Never rejects. */
   answer(call: Call): Promise<Answered>
-  /** The same for whoever speaks in `Request` and `Response`. Never rejects. */
-  handle(request: Request, peer: Peer): Promise<Response>
+  /** The same for whoever speaks in `Request` and `Response`. All calls without a peer's address are one client's. Never rejects. */
+  handle(request: Request, peer?: Peer): Promise<Response>
   /** Why this gateway is not ready; empty when it is. A part switched off by configuration counts as ready (contract §2). */
   readiness(): readonly string[]
   /** Counts a call: those that `handle` answered are counted already, a listener adds the ones it refused itself. */
@@ -84,7 +84,7 @@ export function createGateway(parts: GatewayParts): Gateway {
 
   function shed(): Refusal | undefined {
     if (draining) return refuse('server_busy', 'the gateway is shutting down')
-    if (parts.overloaded?.()) return refuse('server_busy', 'the gateway is behind with its work')
+    if (parts.overloaded?.()) return refuse('server_busy', 'the gateway is behind with its work and this call has waited too long')
     return undefined
   }
 
@@ -175,7 +175,7 @@ export function createGateway(parts: GatewayParts): Gateway {
 
   return {
     answer,
-    handle: async (request, peer) => responseOf(await answer(callOf(request, peer))),
+    handle: async (request, peer = {}) => responseOf(await answer(callOf(request, peer))),
     readiness,
     observe,
     requestCounts: () => [...counts.values()].map((count) => ({ ...count })),

@@ -3,13 +3,13 @@ import * as z from 'zod'
 import type { RegistryEntry } from '../chain/questions.js'
 import type { Address, Hex } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
-import { Bytes, Bytes32, isIdentifier, NonzeroAddress, Uint256 } from '../protocol/schema.js'
+import { Bytes, Bytes32, isIdentifier, isQuestionId, NonzeroAddress, Uint256 } from '../protocol/schema.js'
 
 const Entry = z.strictObject({
   question_id: Bytes32,
   slug: z
     .string()
-    .refine((text) => isIdentifier(text) && !text.startsWith('0x'))
+    .refine((text) => isIdentifier(text) && !isQuestionId(text))
     .optional(),
   requester: NonzeroAddress.optional(),
   request: z

@@ -7,13 +7,14 @@ import {
   ftruncateSync,
   linkSync,
   mkdirSync,
+  open,
   openSync,
   read,
   readdirSync,
-  readFile,
   readFileSync,
   readSync,
   renameSync,
+  type Stats,
   statfsSync,
   statSync,
   unlink,
@@ -28,7 +29,7 @@ import { StorageError } from '../protocol/errors.js'
  * Two ways to call the disk. What the page cache and the tables of the system answer is asked for in place: it takes microseconds, a
  * detour through libuv's threads takes many, and node:fs/promises takes milliseconds to load, which a command that signs once would spend
  * on nothing else. What may wait, for the disk (syncs, removing a large file, more than 64 KiB of a segment or a snapshot) or for whoever
- * writes into a pipe, goes to the threads, and the process works on meanwhile.
+ * writes into a pipe that the user named, goes to the threads, and the process works on meanwhile.
  */
 
 const flags = {
@@ -45,11 +46,58 @@ export function done<T = void>(call: (answer: (error: NodeJS.ErrnoException | nu
   return new Promise((resolveCall, reject) => call((error, result) => (error === null ? resolveCall(result as T) : reject(error))))
 }
 
-/** Whether opening and reading it keeps nobody waiting; a pipe or a terminal may. Throws what node throws where nothing is there. */
-export const isPlainFile = (path: string): boolean => statSync(path).isFile()
+/** No file that is read in one go comes near this; logs and snapshots are read in parts. */
+const wholeFileBytes = 64 * 1024 * 1024
+
+/**
+ * The descriptor of a regular file. What could keep its reader waiting, or never end, is refused at once: EISDIR for a folder, ESPIPE for
+ * a pipe or a device. Throws what node throws.
+ */
+export function openPlain(path: string, flag: number): number {
+  // A pipe that nobody writes to would hold up the opening; on a regular file the flag means nothing, and Windows has none.
+  const descriptor = openSync(path, flag | (constants.O_NONBLOCK ?? 0), 0o600)
+  const stat = fstatSync(descriptor)
+  if (stat.isFile()) return descriptor
+  closeSync(descriptor)
+  const code = stat.isDirectory() ? 'EISDIR' : 'ESPIPE'
+  throw Object.assign(new Error(`${code}: not a regular file, open '${path}'`), { code, path })
+}
+
+/** All of a regular file, up to 64 MiB. Throws what `openPlain` throws, and EFBIG. */
+export function readPlain(path: string): Uint8Array {
+  const descriptor = openPlain(path, constants.O_RDONLY)
+  try {
+    if (fstatSync(descriptor).size <= wholeFileBytes) return new Uint8Array(readFileSync(descriptor))
+    throw Object.assign(new Error(`EFBIG: larger than ${wholeFileBytes} bytes, read '${path}'`), { code: 'EFBIG', path })
+  } finally {
+    closeSync(descriptor)
+  }
+}
+
+/**
+ * What a file that the user named holds, a pipe or a device too, which is waited for; of more than `limitBytes` one byte more. `check` may
+ * refuse by what the open file is.
+ */
+export async function readNamed(path: string, limitBytes: number, check?: (stat: Stats) => void): Promise<Uint8Array> {
+  const descriptor = await done<number>((answer) => open(path, constants.O_RDONLY, answer))
+  try {
+    check?.(fstatSync(descriptor))
+    const buffer = new Uint8Array(limitBytes + 1)
+    let length = 0
+    while (length < buffer.length) {
+      const [from, room] = [length, buffer.length - length]
+      const bytesRead = await done<number>((answer) => read(descriptor, buffer, from, room, null, answer))
+      if (bytesRead === 0) break
+      length += bytesRead
+    }
+    return buffer.subarray(0, length)
+  } finally {
+    closeSync(descriptor)
+  }
+}
 
 async function openFile(path: string, mode: keyof typeof flags): Promise<FileHandle> {
-  const opened = openSync(path, flags[mode], 0o600)
+  const opened = openPlain(path, flags[mode])
   const underWay = new Set<Promise<unknown>>()
   let isOpen = true
   /** After the close the number may be another file's. */
@@ -137,7 +185,7 @@ function isFolder(path: string): boolean {
 /** The real disk: files 0600, folders 0700 (R5). Errors are Node's own, with `code`. */
 export const systemFiles: Files = {
   open: openFile,
-  read: async (path) => new Uint8Array(isPlainFile(path) ? readFileSync(path) : await done<Uint8Array>((answer) => readFile(path, answer))),
+  read: async (path) => readPlain(path),
   rename: async (from, to) => renameSync(from, to),
   link: async (from, to) => linkSync(from, to),
   remove: (path) => done((answer) => unlink(path, answer)),

@@ -1,10 +1,9 @@
 /** Private keys at the edge (contract §7): files, texts and the signer made of them. No message ever holds a key (R5). */
-import { closeSync, constants, fstatSync, open, openSync, read, readSync } from 'node:fs'
 import type { Signer } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 import { addressOf } from '../protocol/recovered.js'
 import { fromHex, toHex } from '../protocol/witness.js'
-import { done, isPlainFile } from './files.js'
+import { readNamed } from './files.js'
 import type { Curve } from './native-curve.js'
 
 /** A signer that can forget its key. */
@@ -75,39 +74,19 @@ export async function readPasswordFile(path: string): Promise<string> {
 /** Far above any key or password; a wrong path must not fill the memory (R17). */
 const maxSecretBytes = 4_096
 
-/** The mode is read from the open file, so that it is that of what is read. In place or by the threads, as systemFiles does it. */
+/** The mode is read from the open file, so that it is that of what is read. */
 async function readSecretFile(path: string, what: 'key file' | 'password file'): Promise<Uint8Array> {
   const name = what.replace(' ', '_')
   try {
-    const isPlain = isPlainFile(path)
-    const descriptor = isPlain ? openSync(path, constants.O_RDONLY) : await done<number>((answer) => open(path, constants.O_RDONLY, answer))
-    try {
-      const stat = fstatSync(descriptor)
-      if (stat.isFile() && process.platform !== 'win32' && (stat.mode & 0o077) !== 0) {
-        throw new UsageError(`${name}_mode`, `the ${what} ${path} may be read by others (mode ${(stat.mode & 0o777).toString(8)})`, {
-          hint: `chmod 600 ${path}`,
-        })
-      }
-      const buffer = new Uint8Array(maxSecretBytes + 1)
-      let length = 0
-      for (;;) {
-        const [from, room] = [length, buffer.length - length]
-        const bytesRead = isPlain
-          ? readSync(descriptor, buffer, from, room, null)
-          : await done<number>((answer) => read(descriptor, buffer, from, room, null, answer))
-        if (bytesRead === 0) break
-        length += bytesRead
-        if (length > maxSecretBytes) {
-          buffer.fill(0)
-          throw new UsageError(`${name}_unreadable`, `the ${what} ${path} is too long to be one`, { hint: 'check the path' })
-        }
-      }
-      const secret = buffer.slice(0, length)
-      buffer.fill(0)
-      return secret
-    } finally {
-      closeSync(descriptor)
-    }
+    const secret = await readNamed(path, maxSecretBytes, (stat) => {
+      if (!stat.isFile() || process.platform === 'win32' || (stat.mode & 0o077) === 0) return
+      throw new UsageError(`${name}_mode`, `the ${what} ${path} may be read by others (mode ${(stat.mode & 0o777).toString(8)})`, {
+        hint: `chmod 600 ${path}`,
+      })
+    })
+    if (secret.length <= maxSecretBytes) return secret
+    secret.fill(0)
+    throw new UsageError(`${name}_unreadable`, `the ${what} ${path} is too long to be one`, { hint: 'check the path' })
   } catch (cause) {
     if (cause instanceof UsageError) throw cause
     const code = cause instanceof Error && 'code' in cause ? String(cause.code) : 'unknown'

@@ -6,15 +6,17 @@ import { version } from './words.js'
 
 export type CandidateState = CandidateStatus['status']
 export type FailureStage = 'validation' | 'selection' | 'submission' | 'confirmation' | 'indexing'
-export type NextAction =
-  | 'none'
-  | 'wait'
-  | 'replay_same_payload'
-  | 'fund_wallet'
-  | 'approve_permit2'
-  | 'sign_new_authorization'
-  | 'wait_for_new_round'
-  | 'contact_operator'
+export const nextActions = [
+  'none',
+  'wait',
+  'replay_same_payload',
+  'fund_wallet',
+  'approve_permit2',
+  'sign_new_authorization',
+  'wait_for_new_round',
+  'contact_operator',
+] as const
+export type NextAction = (typeof nextActions)[number]
 
 /**
  * One row a failure code (contract §5). `retryable` says whether the same signed payload may still execute later; `undefined` where it
@@ -148,11 +150,24 @@ function wireSubmission(submission: Submission | null | undefined): CandidateSta
   }
 }
 
+/** What the gateway knows of a failed candidate's question now; it is no part of the record. */
+export interface Prospects {
+  /** The gateway would admit a new submission for this question (contract §5). */
+  readonly canResubmit: boolean
+  /** The question's current round takes proposals. */
+  readonly roundIsOpen: boolean
+}
+const noProspects: Prospects = { canResubmit: false, roundIsOpen: false }
+
+/** What to do after a failure (contract §5); where the new round is open already there is nothing to wait for (contract §9). */
+function nextActionOf(code: FailureCode, { roundIsOpen }: Prospects): NextAction {
+  return code === 'round_advanced' && roundIsOpen ? 'sign_new_authorization' : failures[code].nextAction
+}
+
 /**
- * A candidate as the status route shows it (§2.6, contract §3). `canResubmit`: the gateway would admit a new submission for this
- * question now. Signatures and transaction data are never part of it.
+ * A candidate as the status route shows it (§2.6, contract §3). Signatures and transaction data are never part of it.
  */
-export function wireStatus(candidate: Candidate, canResubmit: boolean): CandidateStatus {
+export function wireStatus(candidate: Candidate, prospects = noProspects): CandidateStatus {
   const { progress } = candidate
   const outcome = outcomeOf(candidate.price)
   if (!outcome) throw new RangeError(`candidate ${candidate.id} has price ${candidate.price}, which no outcome has`)
@@ -175,8 +190,8 @@ export function wireStatus(candidate: Candidate, canResubmit: boolean): Candidat
             code: progress.failure.code,
             detail: progress.failure.detail,
             retryable: progress.failure.retryable,
-            can_resubmit: canResubmit,
-            next_action: failures[progress.failure.code].nextAction,
+            can_resubmit: prospects.canResubmit,
+            next_action: nextActionOf(progress.failure.code, prospects),
           }
         : null,
   }

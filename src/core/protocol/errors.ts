@@ -42,6 +42,7 @@ export const wireFailures = {
   candidate_not_found: fault(404),
   route_not_found: fault(404),
   method_not_allowed: fault(405),
+  request_timeout: fault(408, true),
   candidate_conflict: fault(409),
   request_not_open: fault(409),
   round_advanced: fault(409),

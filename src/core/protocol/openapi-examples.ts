@@ -143,6 +143,7 @@ const details: Record<WireCode, string> = {
   candidate_not_found: 'this gateway holds no such candidate; check the id',
   route_not_found: 'there is no such route; paths are exact, without trailing slash, query or percent-encoding (see /openapi.json)',
   method_not_allowed: 'this route takes GET only',
+  request_timeout: 'the call did not arrive whole in time; send it again',
   candidate_conflict: `another payload is active in this round as candidate ${candidateId}; poll that one`,
   request_not_open: 'the request of this question is already proposed; wait for a new round',
   round_advanced: 'this payload belongs to an earlier round; poll its candidate id',

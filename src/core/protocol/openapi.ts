@@ -34,6 +34,7 @@ const bodyCodes: readonly WireCode[] = [
   'unsupported_media_type',
   'unsupported_encoding',
   'payload_too_large',
+  'request_timeout',
   'schema_violation',
 ]
 const termsCodes: readonly WireCode[] = [
@@ -182,10 +183,23 @@ function jsonSchema(type: z.ZodType): object {
   return inline
 }
 
-/** All schemas with a name, as components. */
-function components(): Record<string, object> {
+/**
+ * The schemas with a name that `paths` leads to, as components. The registry is the process's: a program with a gateway in it may have
+ * others there.
+ */
+function components(paths: object): Record<string, object> {
   const { schemas } = z.toJSONSchema(z.globalRegistry, { uri: reference, io: 'input' })
-  return Object.fromEntries(Object.entries(schemas).map(([id, { $schema: _, $id: __, ...rest }]) => [id, rest]))
+  const found: Record<string, object> = {}
+  const collect = (from: object) => {
+    for (const [, id = ''] of JSON.stringify(from).matchAll(/#\/components\/schemas\/(\w+)/g)) {
+      if (found[id] !== undefined) continue
+      const { $schema: _, $id: __, ...rest } = schemas[id] ?? {}
+      found[id] = rest
+      collect(rest)
+    }
+  }
+  collect(paths)
+  return found
 }
 
 type Values = Readonly<Record<string, unknown>>
@@ -206,7 +220,7 @@ const budgetHeaders = {
 }
 const retryAfter = { 'Retry-After': { description: 'Seconds to wait', required: true, schema: { type: 'integer', minimum: 1 } } }
 /** Statuses of what the connection refuses before the budget is asked: those answers have no headers of it. */
-const unbudgeted = new Set([400, 431])
+const unbudgeted = new Set([400, 408, 431])
 const maybeBudgetHeaders = Object.fromEntries(
   Object.entries(budgetHeaders).map(([name, header]) => [
     name,
@@ -233,8 +247,6 @@ function responses(operation: Operation): Record<string, object> {
     const examples = valued(answerExamples[operation.id]?.[Number(status)])
     found[status] = { description, ...headersOf(free, Number(status)), content: content(type, examples) }
   }
-  // Nobody is left to read a body: the connection closes.
-  if (operation.request) found[408] = { description: 'The body came too late; whether it was taken is not said' }
   const codes = codesOf(operation)
   for (const status of new Set(codes.map((code) => wireFailures[code].status))) {
     const own = codes.filter((code) => wireFailures[code].status === status)
@@ -288,7 +300,7 @@ export function openApiDocument(): {
     tags: Object.entries(tags).map(([name, description]) => ({ name, description })),
     paths,
     components: {
-      schemas: components(),
+      schemas: components(paths),
       examples: Object.fromEntries([...used].map((code) => [code, { value: errorExample(code) }])),
     },
   }

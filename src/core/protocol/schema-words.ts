@@ -57,7 +57,8 @@ export const ClientRef = z
   .refine(fitsClientRef, { params: { code: 'too_long' } })
   .meta({
     id: 'ClientRef',
-    description: 'Caller correlation string, at most 256 bytes, no control characters',
+    // JSON Schema counts characters and cannot count bytes: the description does.
+    description: 'Caller correlation string, no control characters; at most 256 bytes of UTF-8, which is 256 characters only in ASCII',
     maxLength: limits.clientRefBytes,
   })
 

@@ -3,6 +3,7 @@
  * gateway may add fields. Schemas are free of transforms, so that JSON Schema can show them; `proposal.ts` makes normal forms.
  */
 import * as z from 'zod'
+import { failures, nextActions } from './candidate.js'
 import { BatchSigningData, Outcome, TypedData } from './schema-signing.js'
 import {
   Address,
@@ -101,14 +102,17 @@ export const Submission = z
   })
   .meta({ id: 'Submission' })
 
+/** Words of which later versions, and other gateways, may have more: the known ones are there to be read. */
+const openWords = (known: readonly string[]) => z.union([z.enum(known), z.string()])
+
 export const Failure = z
   .object({
     stage: z.enum(['validation', 'selection', 'submission', 'confirmation', 'indexing']),
-    code: z.string(),
+    code: openWords(Object.keys(failures)),
     detail: z.string(),
     retryable: z.boolean(),
     can_resubmit: z.boolean(),
-    next_action: z.string(),
+    next_action: openWords(nextActions),
   })
   .meta({ id: 'Failure' })
 

@@ -3,6 +3,7 @@ import type { Files, Hash } from '../ports.js'
 import { ProposerError, StorageError } from '../protocol/errors.js'
 import { joinPath } from './durable.js'
 import { damaged, errorCode, messageOf } from './failures.js'
+import { type LogEnd, lossBefore, readHighWater } from './high-water.js'
 import { type Manifest, manifestNames, namesIn, ownName, readFormat, readManifestToLook } from './manifest.js'
 import type { LogOptions, StoredRecord } from './record-log.js'
 import { type LogFile, lengthOf, newWalk, offsetOf, type Walk, walkSegment, walkSnapshot } from './walk.js'
@@ -30,6 +31,8 @@ export interface Inspection {
   /** Bytes at the end that never became durable; the next start saves them aside and goes on. */
   readonly tornBytes: number
   readonly damage: Damage | undefined
+  /** The line that the high-water mark names; none in stores of earlier versions. */
+  readonly highWater: LogEnd | 'unreadable' | undefined
 }
 
 /**
@@ -44,8 +47,10 @@ export async function inspectLog(
   onRecord: (record: StoredRecord) => void,
 ): Promise<Inspection> {
   await readFormat(ports.files, folder, options.format, 'read')
+  // Before the log, which somebody may be writing.
+  const highWater = await readHighWater(ports.files, ports.hash, folder)
   const { manifest, opened } = await openInForce(ports, folder)
-  if (manifest === undefined) return { manifest, files: [], records: 0, tornBytes: 0, damage: undefined }
+  if (manifest === undefined) return { manifest, files: [], records: 0, tornBytes: 0, damage: undefined, highWater }
   const names = manifestNames(manifest)
   const walk = newWalk()
   let records = 0
@@ -62,6 +67,11 @@ export async function inspectLog(
       }
       if (damage) break
     }
+    const loss = damage === undefined ? lossBefore(highWater, walk) : undefined
+    if (loss !== undefined) {
+      const end = { check: walk.check, sequence: walk.sequence }
+      damage = { file: names.at(-1) ?? '', offset: walk.offset, detail: loss, index: names.length - 1, end }
+    }
     const last = opened.at(-1)
     const tornBytes = damage === undefined && walk.torn && last ? (await lengthOf(last)) - walk.offset : 0
     const files = []
@@ -69,7 +79,7 @@ export async function inspectLog(
       const file = opened[index]
       if (file) files.push({ name, bytes: await lengthOf(file) })
     }
-    return { manifest, files, records, tornBytes, damage }
+    return { manifest, files, records, tornBytes, damage, highWater }
   } finally {
     for (const file of opened) await file?.handle.close()
   }

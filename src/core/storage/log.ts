@@ -1,7 +1,8 @@
-import type { StorageError } from '../protocol/errors.js'
+import { StorageError } from '../protocol/errors.js'
 import { fillTemporary, joinPath, writeAll } from './durable.js'
 import { busy, errorCode, failedForGood, isFull, named, notOurs, outOfSpace, unavailable } from './failures.js'
 import type { Append } from './group.js'
+import { type LogEnd, publishHighWater } from './high-water.js'
 import { encodeData, encodeHead } from './line.js'
 import { groupBytes, newQueue, newTurns, type Waiting } from './queue.js'
 import type { Decide, LogOptions, LogPorts, NewRecord, Position, RecordLog, StoredRecord } from './record-log.js'
@@ -53,6 +54,8 @@ export async function openLog(
   let ending = false
   let compacting = false
   let unmarked = false // records above the last mark
+  let reached: LogEnd | undefined // the last record of a caller
+  let marked: LogEnd | undefined // the one that HIGHWATER names
   let groups = 0
   let idling = false
   let draining = false
@@ -145,6 +148,7 @@ export async function openLog(
       for (const each of group) each.reject(error instanceof Error ? error : new Error(String(error)))
       return
     }
+    reached = writer.end()
     if (unmarked && !idling) void markWhenIdle()
     for (const [index, { each }] of decided.entries()) {
       const mine = stored[index] ?? []
@@ -158,13 +162,17 @@ export async function openLog(
     }
   }
 
-  /** After 1 s without a group, a mark covers the last records, so that later damage there cannot pass for a torn tail. */
+  /**
+   * Every second with a group the high-water mark is raised. After 1 s without one, a mark covers the last records, so that later damage there
+   * cannot pass for a torn tail.
+   */
   async function markWhenIdle(): Promise<void> {
     idling = true
     try {
       while (unmarked && !ending) {
         const seen = groups
         await clock.sleep(idleMs, stop.signal)
+        await exclusive(raiseHighWater)
         if (groups === seen) await exclusive(mark)
       }
     } catch {
@@ -178,6 +186,24 @@ export async function openLog(
     if (!unmarked || failed !== undefined || full) return
     await commitOwn('mark', {})
     unmarked = false
+  }
+
+  /**
+   * Names the last record of a caller, not a mark of ours: the next start may cut that one off. Only the store has it: a journal's run is
+   * one command's, and a file more to sync would cost each of them more than that run is worth.
+   */
+  async function raiseHighWater(): Promise<void> {
+    if (options.format.name !== 'store' || reached === marked || reached === undefined || failed !== undefined || full) return
+    const next = reached
+    await checkFence()
+    try {
+      await publishHighWater(files, ports.hash, folder, next, Math.trunc(clock.nowMs()))
+      marked = next
+    } catch (error) {
+      // Where there is no room for it, or no descriptor, the one before stays, and is as true. A disk that fails is another matter (R10).
+      if (error instanceof StorageError || errorCode(error) === 'EIO')
+        throw fail(error, `the high-water mark of ${folder} could not be written`)
+    }
   }
 
   async function compact(
@@ -304,6 +330,7 @@ export async function openLog(
     stop.abort()
     await exclusive(async () => {
       try {
+        await raiseHighWater()
         await mark()
       } catch (error) {
         // On a full disk the mark is missing, and nothing else; a failed sync counts.

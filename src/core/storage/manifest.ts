@@ -26,7 +26,7 @@ export const manifestNames = (manifest: Manifest): string[] => [
 
 /** A name the log may have given to a file of its own; `sequence` for segments, `temporary` for unfinished files. */
 export function ownName(name: string): { readonly sequence: number | undefined; readonly temporary: boolean } | undefined {
-  const match = /^(?:(log)-(\d{12,15})\.jsonl|snap-\d{12,15}\.jsonl|torn-[\d-]+|FORMAT|MANIFEST|probe)(\.tmp)?$/.exec(name)
+  const match = /^(?:(log)-(\d{12,15})\.jsonl|snap-\d{12,15}\.jsonl|torn-[\d-]+|FORMAT|MANIFEST|HIGHWATER|probe)(\.tmp)?$/.exec(name)
   if (match === null) return undefined
   const temporary = match[3] !== undefined
   if (!temporary && !name.endsWith('.jsonl')) return undefined
@@ -143,7 +143,8 @@ export async function publishFormat(files: Files, folder: string, ours: LogForma
   await publishFile(files, folder, 'FORMAT', (handle) => writeAll(handle, new TextEncoder().encode(`${text}\n`)))
 }
 
-async function readIfThere(files: Files, path: string): Promise<Uint8Array | undefined> {
+/** A file's bytes; `undefined` where it is missing. */
+export async function readIfThere(files: Files, path: string): Promise<Uint8Array | undefined> {
   try {
     return await files.read(path)
   } catch (error) {

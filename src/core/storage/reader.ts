@@ -1,5 +1,6 @@
 import { joinPath } from './durable.js'
 import { damaged, errorCode, named } from './failures.js'
+import { lossBefore, readHighWater } from './high-water.js'
 import { type Manifest, manifestNames, readFormat, readManifestToLook } from './manifest.js'
 import type { LogOptions, LogPorts, RecordLogReader, StoredRecord } from './record-log.js'
 import { walkAll } from './recovery.js'
@@ -16,8 +17,9 @@ export async function openLogReader(
   options: Pick<LogOptions, 'format' | 'knownKinds'>,
 ): Promise<RecordLogReader> {
   const { files, hash } = ports
-  const { manifest, opened } = await readFormat(files, folder, options.format, 'read')
-    .then(openInForce)
+  const { mark, manifest, opened } = await readFormat(files, folder, options.format, 'read')
+    // Before the log, which somebody may be writing.
+    .then(async () => ({ mark: await readHighWater(files, hash, folder), ...(await openInForce()) }))
     .catch((error: unknown) => {
       throw named(`${folder} cannot be read`, error)
     })
@@ -44,7 +46,11 @@ export async function openLogReader(
   }
 
   async function* batches(): AsyncGenerator<StoredRecord[]> {
-    if (manifest !== undefined) yield* walkAll(ports, opened, manifest, newWalk(), { knownKinds: options.knownKinds, torn: true })
+    if (manifest === undefined) return
+    const walk = newWalk()
+    yield* walkAll(ports, opened, manifest, walk, { knownKinds: options.knownKinds, torn: true })
+    const loss = lossBefore(mark, walk)
+    if (loss !== undefined) throw damaged(opened.at(-1)?.path ?? folder, walk.offset, loss)
   }
 
   return {

@@ -103,6 +103,8 @@ export interface LogOptions {
   readonly knownKinds: (kind: string) => boolean
   /** Rejects when this writer has been replaced (`lock.fence`); asked before every group. */
   readonly fence?: () => Promise<void>
+  /** Told of what is passed over, in a sentence. */
+  readonly onNote?: (text: string) => void
   /** Default 64 MiB. */
   readonly segmentBytes?: number
   /** What may wait for the disk before `server_busy`; default 64 MiB (R17). */

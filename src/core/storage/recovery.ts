@@ -1,6 +1,7 @@
 import type { FileHandle } from '../ports.js'
 import { copyRange, joinPath, makeDurableDir, publishFile, removeIfThere } from './durable.js'
 import { damaged, errorCode } from './failures.js'
+import { highWaterName, lossBefore, readHighWater } from './high-water.js'
 import {
   logName,
   type Manifest,
@@ -45,7 +46,12 @@ export async function recover(
   const format = await readFormat(files, folder, options.format, 'write')
   if (format === undefined) await makeDurableDir(files, folder)
   const names = await files.list(folder)
-  const manifest = (await readManifest(files, ports.hash, folder)) ?? (await create(ports, folder, options, names))
+  const mark = options.format.name === 'store' ? await readHighWater(files, ports.hash, folder) : undefined
+  if (mark === 'unreadable') options.onNote?.(`${joinPath(folder, highWaterName)} is not whole; it is written anew with the next record`)
+  const found = await readManifest(files, ports.hash, folder)
+  if (found === undefined && mark !== undefined)
+    throw damaged(joinPath(folder, 'MANIFEST'), 0, `it is missing, but ${highWaterName} is there`)
+  const manifest = found ?? (await create(ports, folder, options, names))
   if (format === undefined && !(await files.exists(joinPath(folder, 'FORMAT'))))
     throw damaged(joinPath(folder, 'FORMAT'), 0, 'it is missing')
   const leftovers = await findLeftovers(ports, folder, manifest, names)
@@ -56,6 +62,8 @@ export async function recover(
     const walk = newWalk()
     for await (const records of walkAll(ports, opened, manifest, walk, { knownKinds: options.knownKinds, headsOnly: true, torn: true }))
       for (const record of records) onRecord(record)
+    const loss = lossBefore(mark, walk)
+    if (loss !== undefined) throw damaged(opened.at(-1)?.path ?? folder, walk.offset, loss)
 
     await options.fence?.()
     // The MANIFEST we have read may be no more than a rename in the page cache, left by a process that died before its sync. Until it

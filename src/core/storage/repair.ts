@@ -6,6 +6,7 @@
 import type { Clock, Files, Hash } from '../ports.js'
 import { copyRange, joinPath, publishFile, putInForce, writeAll } from './durable.js'
 import { damaged, errorCode } from './failures.js'
+import { forgetHighWater } from './high-water.js'
 import { type Damage, type Inspection, type InspectOptions, soundRecords } from './inspect.js'
 import { decodeLine, encodeData, encodeLine } from './line.js'
 import { logName, type Manifest, manifestNames, namesIn, publishManifest } from './manifest.js'
@@ -116,7 +117,7 @@ function cutBefore(names: readonly string[], inForce: readonly string[], index: 
 }
 
 /**
- * Cuts the log at the damage. `said` makes the record that ends it, told where the rest was saved. The caller holds the folder's lock.
+ * Cuts the log at the damage and forgets the high-water mark, which comes last: until then a repair that was killed is refused. `said` makes the record that ends it, told where the rest was saved. The caller holds the folder's lock.
  * Rejects with `store_damaged` where nothing sound would be left, and with what the disk refuses.
  */
 export async function repairLog(
@@ -127,6 +128,18 @@ export async function repairLog(
   said: (saved: readonly string[]) => NewRecord,
 ): Promise<readonly string[]> {
   if (manifest === undefined || damage === undefined) return []
+  const saved = await cutLog(ports, folder, { manifest, damage }, options, said)
+  await forgetHighWater(ports.files, folder)
+  return saved
+}
+
+async function cutLog(
+  ports: RepairPorts,
+  folder: string,
+  { manifest, damage }: { readonly manifest: Manifest; readonly damage: Damage },
+  options: InspectOptions,
+  said: (saved: readonly string[]) => NewRecord,
+): Promise<readonly string[]> {
   const { files } = ports
   const names = manifestNames(manifest)
   const isSnapshot = (index: number) => manifest.snapshot !== 0 && index === 0

@@ -3,6 +3,7 @@ import { StorageError } from '../protocol/errors.js'
 import { joinPath, putInForce, removeIfThere, writeAll } from './durable.js'
 import { errorCode, failedForGood, isFull, outOfSpace } from './failures.js'
 import { type Append, encodeGroup, type GroupEnd } from './group.js'
+import type { LogEnd } from './high-water.js'
 import { logName, type Manifest, publishManifest, snapshotName } from './manifest.js'
 import type { LogOptions, LogPorts, Position, StoredRecord } from './record-log.js'
 import { type Opened, walkAll } from './recovery.js'
@@ -195,6 +196,8 @@ export function newWriter(ports: LogPorts, folder: string, options: LogOptions, 
     read,
     scan,
     isEmpty: () => at.goodBytes === 0,
+    /** The last line, which is durable. */
+    end: (): LogEnd => ({ sequence: at.sequence, check: at.check }),
     closeFiles,
   }
 }

@@ -168,10 +168,8 @@ export const plantedBugs: readonly PlantedBug[] = [
     file: 'src/core/storage/reader.ts',
     edits: [
       {
-        find: '    if (manifest !== undefined) yield* walkAll(ports, opened, manifest, newWalk(), { knownKinds: options.knownKinds, torn: true })',
-        replace: `    if (manifest === undefined) return
-    const walk = newWalk()
-    yield* walkAll(ports, opened, manifest, walk, { knownKinds: options.knownKinds, torn: true })
+        find: '    yield* walkAll(ports, opened, manifest, walk, { knownKinds: options.knownKinds, torn: true })',
+        replace: `    yield* walkAll(ports, opened, manifest, walk, { knownKinds: options.knownKinds, torn: true })
     const last = opened.at(-1)
     if (!walk.torn || last === undefined) return
     const handle = await files.open(last.path, 'append')

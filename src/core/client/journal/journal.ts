@@ -149,7 +149,8 @@ async function onDisk<T>(work: () => Promise<T>): Promise<T> {
   } catch (cause) {
     const code = cause instanceof ProposerError ? undefined : errorCode(cause)
     if (code === undefined) throw cause
-    throw new StorageError('journal_unusable', `the journal cannot be read or written (${code})`, {
+    const path = cause instanceof Error && 'path' in cause ? ` at ${String(cause.path)}` : ''
+    throw new StorageError('journal_unusable', `the journal cannot be read or written${path} (${code})`, {
       hint: 'check the rights and the free space of the home folder (--home)',
       cause,
     })

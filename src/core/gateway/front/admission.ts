@@ -175,15 +175,21 @@ export function asksChain({ view }: AdmissionParts, identifier: string, proposer
   return view.known(identifier) === undefined || view.knownCode(proposer) !== false
 }
 
-/** As the chain would judge it (domain §3.3): accounts without code by recovery, all others by EIP-1271. */
+/**
+ * As the chain would judge it (domain §3.3): accounts without code by recovery, all others by EIP-1271. What memory says of the code may
+ * be a minute old: it may accept, it refuses nobody.
+ */
 async function isAuthorized(
   { view, recover }: AdmissionParts,
   digest: Uint8Array,
   { proposer, signature }: Authorization,
 ): Promise<boolean> {
-  const hasCode = view.knownCode(proposer) ?? (await view.hasCode(proposer))
-  if (hasCode) return view.authorizes(proposer, toHex(digest), signature)
-  return (await signerLater(recover, digest, signature)) === proposer
+  const accepts = async (hasCode: boolean) =>
+    hasCode ? view.authorizes(proposer, toHex(digest), signature) : (await signerLater(recover, digest, signature)) === proposer
+  const known = view.knownCode(proposer)
+  if (known !== undefined && (await accepts(known))) return true
+  const hasCode = await view.hasCode(proposer)
+  return hasCode !== known && accepts(hasCode)
 }
 
 /**

@@ -143,7 +143,7 @@ async function status(parts: AdmissionParts, exchange: Exchange, candidateId: st
   try {
     const candidate = await parts.ledger.get(candidateId)
     if (!candidate) return refused(refuse('candidate_not_found', 'this gateway holds no such candidate; check the id'))
-    const { status, received_at, submission, failure } = wireStatus(candidate, false)
+    const { status, received_at, submission, failure } = wireStatus(candidate)
     return {
       candidate_id: candidateId,
       status_code: 200,

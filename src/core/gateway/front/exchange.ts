@@ -26,7 +26,10 @@ export function noteBug(exchange: Pick<Exchange, 'bug'>, error: unknown): void {
   exchange.bug = { name: error.name, frames: frames.filter((line) => line.startsWith('at ')).slice(0, 6) }
 }
 
-/** No percent sign, no query, no empty or dot segment, at most 512 bytes: anything else is no path of ours (robustness §4). */
+/**
+ * At most 512 bytes of what a URI's path may hold, but no percent sign, and no empty or dot segment (robustness §4). The rest is no path of
+ * ours; a malformed identifier in a known path is 400 (contract §9).
+ */
 export function isPlainPath(target: string): boolean {
-  return target.length <= 512 && /^(\/(?!\.{1,2}(\/|$))[A-Za-z0-9._~-]+)+$/.test(target)
+  return target.length <= 512 && /^(\/(?!\.{1,2}(\/|$))[\w.~!$&'()*+,;=:@-]+)+$/.test(target)
 }

@@ -205,8 +205,7 @@ async function readBody(steps: Steps, limitBytes: number, exchange: Exchange): P
     if (!(error instanceof BodyError)) throw error
     if (error.kind === 'too_large') return tooLarge(limitBytes)
     if (error.kind === 'no_room') return refuse('server_busy', 'the memory for bodies is full')
-    // Nobody reads this answer; the log calls it what it is.
-    return { ...refuse('bad_request', 'the body did not arrive whole; send it again'), status: 408 }
+    return refuse('request_timeout', 'the body did not arrive whole; send it again')
   }
 }
 

@@ -1,6 +1,6 @@
 /** The four single-proposal routes (§4.1, contract §3). */
 import type { Address } from '../../ports.js'
-import { type Candidate, instant, wireStatus } from '../../protocol/candidate.js'
+import { type Candidate, instant, type Prospects, wireStatus } from '../../protocol/candidate.js'
 import { UnavailableError } from '../../protocol/errors.js'
 import { singleFault } from '../../protocol/faults.js'
 import { fromSingle, priceOf } from '../../protocol/proposal.js'
@@ -126,15 +126,14 @@ async function lookUp(view: ChainView, identifier: string): Promise<Question | U
 }
 
 async function shown(parts: AdmissionParts, candidate: Candidate): Promise<Answer> {
-  return json(200, wireStatus(candidate, candidate.progress.status === 'failed' && (await canResubmit(parts, candidate))))
+  return json(200, wireStatus(candidate, candidate.progress.status === 'failed' ? await prospects(parts, candidate) : undefined))
 }
 
-/** Whether a new submission of this proposer for this question would be admitted now (contract §5). */
-async function canResubmit(parts: AdmissionParts, { proposer, round }: Candidate): Promise<boolean> {
-  const { ledger, view } = parts
-  if (!ledger.admissionEnabled || !ledger.eligible(proposer) || ledger.failed || ledger.isFull || view.faults().length > 0) return false
-  const question = await lookUp(view, round.questionId)
+/** What a failed candidate's proposer can do for this question now (contract §5). */
+async function prospects({ ledger, view }: AdmissionParts, { proposer, round }: Candidate): Promise<Prospects> {
+  const question = view.faults().length > 0 ? undefined : await lookUp(view, round.questionId)
   // A round that cannot be found out now cannot be submitted to now.
-  if (question === undefined || question instanceof UnavailableError) return false
-  return isOpen(question) && ledger.activeInRound(proposer, question.ref.key) === undefined
+  if (question === undefined || question instanceof UnavailableError || !isOpen(question)) return { canResubmit: false, roundIsOpen: false }
+  const isTaking = ledger.admissionEnabled && ledger.eligible(proposer) && !ledger.failed && !ledger.isFull
+  return { canResubmit: isTaking && ledger.activeInRound(proposer, question.ref.key) === undefined, roundIsOpen: true }
 }

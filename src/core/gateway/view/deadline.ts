@@ -14,3 +14,20 @@ export async function within<T>(clock: Clock, limitMs: number, work: Promise<T>)
     timer.abort()
   }
 }
+
+/** Resolves once `isSo`, looked at now and at each event; `ChainError` `unavailable` after `limitMs`. Leaves no listener behind. */
+export async function eventually(
+  clock: Clock,
+  limitMs: number,
+  onEvent: (listener: () => void) => () => void,
+  isSo: () => boolean,
+): Promise<void> {
+  if (isSo()) return
+  let stop = () => {}
+  const reached = new Promise<void>((resolve) => {
+    stop = onEvent(() => {
+      if (isSo()) resolve()
+    })
+  })
+  await within(clock, limitMs, reached).finally(stop)
+}

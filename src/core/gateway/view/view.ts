@@ -7,7 +7,7 @@ import type { Contracts } from '../../chain/round.js'
 import { type Address, type BlockHeader, type Chain, ChainError, type ChainLog, type Clock, type Hex } from '../../ports.js'
 import type { Ledger } from '../ledger/ledger.js'
 import type { ChainView, Question } from './chain-view.js'
-import { within } from './deadline.js'
+import { eventually, within } from './deadline.js'
 import { followedAddresses, followedTopics, type LogMeaning, meaningOf } from './logs.js'
 import { createSpentNonces } from './nonces.js'
 import { createQuestionBook, rememberedQuestions } from './questions.js'
@@ -116,6 +116,11 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
     return found
   }
 
+  const onHead = (listener: () => void) => {
+    listeners.add(listener)
+    return () => listeners.delete(listener)
+  }
+
   const readOne = async (questionId: Hex) => {
     const [fault] = faults()
     if (fault !== undefined) throw new ChainError('unavailable', fault)
@@ -128,7 +133,18 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
     const known = book.ask(questionId)
     if (known) return known
     if (book.isMiss(questionId)) return undefined
-    return orUnavailable(within(clock, firstReadMs, readOne(questionId)), `about question ${questionId}`)
+    return orUnavailable(within(clock, firstReadMs, firstRead(questionId)), `about question ${questionId}`)
+  }
+
+  /** A question that is not found may be younger than the head that was followed: that head is waited for, and the question read again. */
+  const firstRead = async (questionId: Hex): Promise<Question | undefined> => {
+    const found = await readOne(questionId)
+    const seen = heads?.latest.number ?? 0n
+    if (found !== undefined) return found
+    const newest = await chain.block('latest')
+    if (newest === null || newest.number <= seen) return undefined
+    await eventually(clock, firstReadMs, onHead, () => (heads?.latest.number ?? 0n) >= newest.number)
+    return readOne(questionId)
   }
 
   const noteMeaning = (meaning: LogMeaning) => {
@@ -313,7 +329,8 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
   return {
     faults,
     nowSeconds() {
-      const wall = BigInt(Math.floor(clock.nowMs() / 1000))
+      // Deadlines are whole seconds: rounded up, a comparison with them is one in milliseconds.
+      const wall = BigInt(Math.ceil(clock.nowMs() / 1000))
       const head = heads?.latest.timestamp ?? 0n
       return head > wall ? head : wall
     },
@@ -348,10 +365,7 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
     poll,
     heads: () => heads,
     counts: () => ({ known: book.heldCount, due: book.dueCount }),
-    onHead(listener) {
-      listeners.add(listener)
-      return () => listeners.delete(listener)
-    },
+    onHead,
     rounds,
     entry: book.entry,
     setEntry(entry) {

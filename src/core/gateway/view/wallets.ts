@@ -8,11 +8,13 @@ import { within } from './deadline.js'
 /** EIP-1271 by eth_call: time and gas it may take (robustness §5). */
 const walletCallMs = 3_000
 const walletCallGas = 3_000_000n
-/** A delegation (EIP-7702) leaves no log, so code is read again now and then; validation and executor read it again anyway. */
+/** Deployment and EIP-7702 leave no log, so code is read again now and then; refusals, validation and executor read it again anyway. */
 const refreshAfterMs = 60_000
 const staleAfterMs = 300_000
 const refreshAtOnce = 100
 const rememberedWallets = 10_000
+/** A wallet's code is read for its refusals at most this often (R19); who asks in between waits for the next time. */
+const rereadMs = 500
 
 export interface Wallets {
   known(account: Address): boolean | undefined
@@ -43,6 +45,7 @@ export function createWallets(chain: Chain, clock: Clock): Wallets {
     const found = codes.get(account)
     return found !== undefined && clock.monotonicMs() - found.atMs < limitMs ? found.has : undefined
   }
+  const underWay = new Map<Address, Promise<boolean>>()
   const read = async (account: Address) => {
     const has = (await chain.code(account)) !== '0x'
     codes.delete(account)
@@ -51,13 +54,22 @@ export function createWallets(chain: Chain, clock: Clock): Wallets {
     if (codes.size > rememberedWallets && oldest !== undefined) codes.delete(oldest)
     return has
   }
+  const readSoon = async (account: Address) => {
+    const waitMs = (codes.get(account)?.atMs ?? Number.NEGATIVE_INFINITY) + rereadMs - clock.monotonicMs()
+    if (waitMs > 0) await clock.sleep(waitMs)
+    return read(account)
+  }
+  /** One read a wallet, whoever asks. */
+  const readOnce = (account: Address) => {
+    const known = underWay.get(account)
+    if (known) return known
+    const begun = readSoon(account).finally(() => underWay.delete(account))
+    underWay.set(account, begun)
+    return begun
+  }
   return {
     known: (account) => fresh(account, staleAfterMs),
-    async hasCode(account) {
-      const known = fresh(account, staleAfterMs)
-      if (known !== undefined) return known
-      return orUnavailable(within(clock, walletCallMs, read(account)), `whether there is code at ${account}`)
-    },
+    hasCode: (account) => orUnavailable(within(clock, walletCallMs, readOnce(account)), `whether there is code at ${account}`),
     async authorizes(wallet, digest, signature) {
       const asked = chain.call(isValidSignatureCall(wallet, digest, signature)).then(isMagicAnswer, (error: unknown) => {
         // The wallet's own refusal, in whatever form, is an answer: no.

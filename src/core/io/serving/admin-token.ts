@@ -27,9 +27,10 @@ export async function readAdminToken(store: string): Promise<string> {
   const unusable = (what: string, hint: string, cause?: unknown) =>
     new StorageError('admin_token_unusable', `${path} ${what}`, { hint, cause })
   try {
-    const handle = await open(path, constants.O_RDONLY)
+    const handle = await open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0))
     try {
       const stat = await handle.stat()
+      if (!stat.isFile()) throw unusable('is not a file', 'remove it and start the gateway again, which makes a new one')
       if (process.platform !== 'win32' && (stat.mode & 0o077) !== 0) {
         throw unusable(
           `may be read by others (mode ${(stat.mode & 0o777).toString(8)})`,

@@ -48,7 +48,7 @@ export interface ListenOptions {
   readonly port: number
   /** Never rejects. Without an answer the connection is reset: only a fault script asks for that. */
   readonly handler: (call: Call) => Promise<Answered | undefined>
-  /** Told of each call that was refused before it reached the handler; 408 has no code, it is node's own. */
+  /** Told of each call that was refused before it reached the handler. */
   readonly onRefused?: (record: RequestRecord) => void
   /** Shorter times, for tests. */
   readonly timeouts?: { readonly [K in Timeouts]?: number }
@@ -119,8 +119,7 @@ export async function listen(options: ListenOptions): Promise<Listener> {
         if (!socket.writableEnded) socket.destroy()
         return
       }
-      const late = error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
-      const refusal = late ? undefined : parserRefusal(error.code)
+      const refusal = parserRefusal(error.code)
       // A call whose body broke off is told of by its handler.
       if (!call || call.incoming.complete) {
         report(options, 'unparsed', refusal, 'remoteAddress' in socket ? String(socket.remoteAddress) : undefined)
@@ -207,6 +206,7 @@ function framingFault(incoming: IncomingMessage): Refusal | undefined {
 
 /** What node's parser refused. Its message may quote the bytes, so only its code is looked at. */
 function parserRefusal(code: string | undefined): Refusal {
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return refuse('request_timeout', 'the call did not arrive whole in time; send it again')
   if (code === 'HPE_HEADER_OVERFLOW')
     return refuse('headers_too_large', `the header block is larger than ${serverSettings.maxHeaderSize} bytes`)
   return refuse('bad_request', 'this is not a well-formed HTTP/1.1 request')
@@ -237,12 +237,12 @@ async function send(
   incoming.socket.destroy()
 }
 
-/** Answers where there is no ServerResponse, and closes. Without a refusal: 408, which node gives no body either. */
-function writeRaw(socket: Duplex, refusal: Refusal | undefined): void {
-  const status = refusal?.status ?? 408
-  const body = refusal ? refusalBody(refusal) : ''
+/** Answers where there is no ServerResponse, and closes. */
+function writeRaw(socket: Duplex, refusal: Refusal): void {
+  const { status } = refusal
+  const body = refusalBody(refusal)
   const headers = {
-    ...(refusal ? commonHeaders : { 'cache-control': 'no-store' }),
+    ...commonHeaders,
     'content-length': String(new TextEncoder().encode(body).length),
     connection: 'close',
   }
@@ -255,13 +255,13 @@ function writeRaw(socket: Duplex, refusal: Refusal | undefined): void {
   socket.once('close', () => clearTimeout(cut))
 }
 
-function report(options: ListenOptions, method: string, refusal: Refusal | undefined, address: string | undefined): void {
+function report(options: ListenOptions, method: string, { status, code }: Refusal, address: string | undefined): void {
   options.onRefused?.({
     requestId: randomUUID(),
     method,
     route: 'unmatched',
-    status: refusal?.status ?? 408,
-    code: refusal?.code,
+    status,
+    code,
     durationMs: 0,
     items: 0,
     client: address ?? '',

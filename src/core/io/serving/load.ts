@@ -1,35 +1,42 @@
-/** How busy this process is, and how to let others have a turn. */
-import { monitorEventLoopDelay } from 'node:perf_hooks'
+/** How long calls wait before they are read, and how to let others have a turn. */
 
-/** Above this p99 new calls are shed (robustness §5). */
-const shedDelayMs = 200
-/** Long enough that one pause, of a garbage collection say, is less than the hundredth that counts. */
-const windowMs = 5_000
-const resolutionMs = 20
+/** A call that has waited longer is shed where calls have been waiting for some time already (robustness §5). */
+export const longestWaitMs = 200
+/** How often the event loop is looked at. */
+const roundMs = 50
 
 export interface LoadMonitor {
-  /** Whether the event loop's delay, p99 over the last window, is too long for new calls. */
+  /** Whether the call that is read now has waited too long. */
   overloaded(): boolean
   stop(): void
 }
 
-/** Watches the event loop until stopped; keeps no process alive. */
-export function watchLoad(): LoadMonitor {
-  const histogram = monitorEventLoopDelay({ resolution: resolutionMs })
-  histogram.enable()
-  let behind = false
-  const timer = setInterval(() => {
-    behind = histogram.percentile(99) > shedDelayMs * 1e6
-    histogram.reset()
-  }, windowMs)
-  timer.unref()
+/**
+ * Judges waits by the rounds of the event loop, which reads all calls that have come before it looks again: `round` is called once after
+ * each reading, at least every 50 ms where nothing keeps the loop. What is read when a round is overdue has waited since it was due. As
+ * with CoDel, one late round refuses nobody: a pause that is over, or a burst, is worked off. Only from the second on are calls shed, each
+ * by its own wait. Times in monotonic milliseconds (R13).
+ */
+export function createWaits(startMs: number) {
+  let roundAtMs = startMs
+  let isStanding = false
+  const waitedMs = (nowMs: number) => nowMs - roundAtMs - roundMs
   return {
-    overloaded: () => behind,
-    stop() {
-      clearInterval(timer)
-      histogram.disable()
+    round(nowMs: number) {
+      isStanding = waitedMs(nowMs) > longestWaitMs
+      roundAtMs = nowMs
     },
+    tooLong: (nowMs: number) => isStanding && waitedMs(nowMs) > longestWaitMs,
   }
+}
+
+/** Watches the event loop until stopped; keeps no process alive. */
+export function watchLoad(nowMs: () => number): LoadMonitor {
+  const waits = createWaits(nowMs())
+  // Between timers and immediates the loop reads its sockets: a late timer does not hide how long those have waited.
+  const timer = setInterval(() => setImmediate(() => waits.round(nowMs())), roundMs)
+  timer.unref()
+  return { overloaded: () => waits.tooLong(nowMs()), stop: () => clearInterval(timer) }
 }
 
 /** Resolves after everything that is already waiting has had its turn. */

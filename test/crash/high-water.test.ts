@@ -1,0 +1,183 @@
+/** A log that is sound in itself and too short: what only the high-water mark can tell (R11). */
+import { readFile, truncate, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { knownKind } from '../../src/core/gateway/ledger/state.js'
+import { foldLedger, openLedger, storeFormat } from '../../src/core/gateway/ledger/store.js'
+import { systemHash } from '../../src/core/io/clock.js'
+import type { StorageError } from '../../src/core/protocol/errors.js'
+import { inspectLog } from '../../src/core/storage/inspect.js'
+import { openLog } from '../../src/core/storage/log.js'
+import { openLogReader } from '../../src/core/storage/reader.js'
+import type { RecordLog } from '../../src/core/storage/record-log.js'
+import { fakeContext, run, temporaryHome } from '../support/cli.js'
+import { folder, openCopy, options } from '../support/sample-store.js'
+import { SimClock, SimFiles } from '../support/sim-files.js'
+
+const highWater = `${folder}/HIGHWATER`
+const portsOf = (sim: SimFiles, clock = new SimClock()) => ({ files: sim.process(), clock, hash: systemHash })
+const add = (log: RecordLog, from: number, to: number) =>
+  log.append(Array.from({ length: to - from }, (_, index) => ({ kind: 'item', data: { id: from + index, fill: 'y'.repeat(40) } })))
+
+/** A store that was closed: records 1 to 10, one append each; with `segmentBytes` several segments. */
+async function closed({ compacts = false, segmentBytes = 1_000_000 } = {}): Promise<Map<string, Uint8Array>> {
+  const sim = new SimFiles()
+  const log = await openLog(portsOf(sim), folder, { ...options, segmentBytes }, () => undefined)
+  for (let id = 1; id <= 10; id++) {
+    await add(log, id, id + 1)
+    if (compacts && id === 6) {
+      await log.compact(
+        () => log.scan(),
+        () => undefined,
+      )
+    }
+  }
+  await log.close()
+  return sim.contents()
+}
+
+const lastSegment = (contents: ReadonlyMap<string, Uint8Array>) =>
+  [...contents.keys()]
+    .filter((name) => name.includes('/log-'))
+    .sort()
+    .at(-1) ?? ''
+/** A file cut to its first lines. */
+function cut(contents: ReadonlyMap<string, Uint8Array>, path: string, lines: number): Map<string, Uint8Array> {
+  const bytes = contents.get(path) ?? new Uint8Array(0)
+  let end = 0
+  for (let line = 0; line < lines; line++) end = bytes.indexOf(10, end) + 1
+  return new Map(contents).set(path, bytes.slice(0, end))
+}
+const linesIn = (contents: ReadonlyMap<string, Uint8Array>, path: string) => (contents.get(path) ?? []).filter((byte) => byte === 10).length
+const ids = (to: number) => Array.from({ length: to }, (_, index) => index + 1)
+
+describe('R11: a last segment that ends between two lines', () => {
+  test.each([{}, { compacts: true }, { segmentBytes: 500 }])('is refused with the number of lines lost: %j', async (how) => {
+    const contents = await closed(how)
+    const path = lastSegment(contents)
+    // The last line is our own mark, which nobody misses.
+    const records = linesIn(contents, path) - 1
+    expect(records).toBeGreaterThan(0)
+    for (let kept = 0; kept < records; kept++) {
+      const refused = await openCopy(cut(contents, path, kept))
+      expect(refused).toMatchObject({ code: 'store_damaged', meta: { exitCode: 74 } })
+      expect((refused as StorageError).detail).toContain(`lines lost: ${records - kept}`)
+      expect((refused as StorageError).detail).toContain(path)
+    }
+    expect(await openCopy(cut(contents, path, records))).toEqual(ids(10))
+    expect(await openCopy(contents)).toEqual(ids(10))
+  })
+
+  test('is told to those who look', async () => {
+    const contents = await closed()
+    const short = cut(contents, lastSegment(contents), 5)
+    const ports = portsOf(SimFiles.of(short))
+    const { damage, records } = await inspectLog(ports, folder, options, () => undefined)
+    expect([records, damage]).toMatchObject([5, { detail: expect.stringContaining('HIGHWATER names line 10; lines lost: 5') }])
+    const reader = await openLogReader(ports, folder, options)
+    await expect(reader.replay(() => undefined)).rejects.toMatchObject({ code: 'store_damaged' })
+  })
+})
+
+describe('the mark', () => {
+  test('is raised a second after a record, and names no line of ours, which the next start may cut off', async () => {
+    const sim = new SimFiles()
+    const clock = new SimClock()
+    const log = await openLog(portsOf(sim, clock), folder, options, () => undefined)
+    await add(log, 1, 4)
+    expect(sim.contents().has(highWater)).toBe(false)
+    clock.advance(1_000)
+    await expect.poll(() => sim.contents().has(highWater)).toBe(true)
+    clock.advance(1_000)
+    await expect.poll(() => new TextDecoder().decode(sim.contents().get(lastSegment(sim.contents()))).includes('"mark"')).toBe(true)
+    sim.kill()
+    const left = sim.contents()
+    expect(await openCopy(left)).toEqual([1, 2, 3])
+    // Start after start: the marks at the end come and go.
+    const again = SimFiles.of(left)
+    for (let start = 0; start < 4; start++) {
+      await openLog(portsOf(again), folder, options, () => undefined)
+      again.kill()
+    }
+    expect(await openCopy(again.contents())).toEqual([1, 2, 3])
+  })
+
+  test('that is missing, torn or older refuses nothing, and a torn one is told of', async () => {
+    const contents = await closed()
+    const whole = contents.get(highWater) ?? new Uint8Array(0)
+    const without = new Map(contents)
+    without.delete(highWater)
+    expect(await openCopy(cut(without, lastSegment(contents), 3))).toEqual([1, 2, 3])
+    for (let length = 0; length < whole.length; length++) {
+      expect(await openCopy(new Map(contents).set(highWater, whole.slice(0, length)))).toEqual(ids(10))
+    }
+    const garbled = Uint8Array.from(whole, (byte, at) => (at === 40 ? byte ^ 1 : byte))
+    const notes: string[] = []
+    const sim = SimFiles.of(new Map(contents).set(highWater, garbled))
+    const log = await openLog(portsOf(sim), folder, { ...options, onNote: (text) => notes.push(text) }, () => undefined)
+    expect(notes).toEqual([expect.stringContaining('HIGHWATER is not whole')])
+    await add(log, 11, 12)
+    await log.close()
+    expect(await openCopy(new Map(sim.contents()).set(highWater, whole))).toEqual(ids(11))
+  })
+
+  test('R17: is not raised where the process has no descriptor left, and the store goes on', async () => {
+    const sim = new SimFiles()
+    const clock = new SimClock()
+    const log = await openLog(portsOf(sim, clock), folder, options, () => undefined)
+    await add(log, 1, 2)
+    sim.resetCounts()
+    sim.faults = [{ verb: 'open', nth: 1, path: /HIGHWATER/, does: 'EMFILE' }]
+    clock.advance(1_000)
+    await expect.poll(() => sim.counts.get('open') ?? 0).toBe(1)
+    await add(log, 2, 3)
+    await log.close()
+    expect([log.failed, await openCopy(sim.contents())]).toEqual([undefined, [1, 2]])
+  })
+
+  test('beside no MANIFEST is the rest of a store, not a new one', async () => {
+    const contents = await closed()
+    const rest = new Map([[highWater, contents.get(highWater) ?? new Uint8Array(0)]])
+    expect(await openCopy(rest)).toMatchObject({ code: 'store_damaged', detail: expect.stringContaining('MANIFEST') })
+  })
+})
+
+test('contract §6, R11: `operator store verify` tells a cut store with exit 74, and `store repair --accept-loss` opens it again', async () => {
+  const home = await temporaryHome()
+  try {
+    const address = (digit: string) => `0x${digit.repeat(40)}` as const
+    const requesters = [{ address: address('b'), kind: 'uma-ctf-adapter' }]
+    const chain = {
+      id: 31337,
+      rpc_urls: ['http://127.0.0.1:1'],
+      signed_proposer: address('5'),
+      oracles: [address('a')],
+      requesters,
+      tokens: [address('c')],
+    }
+    await writeFile(join(home.path, 'gateway.json'), JSON.stringify({ chain, store: './store' }))
+    const { context } = fakeContext(home.path)
+    const fold = foldLedger()
+    const log = await openLog(context, join(home.path, 'store'), { format: storeFormat, knownKinds: knownKind }, fold.onRecord)
+    const settings = { chainId: 31337, genesisHash: `0x${'9'.repeat(64)}`, allowlist: [], admissionEnabled: true } as const
+    const ledger = await openLedger(context, log, fold.state, settings)
+    await ledger.commit([{ kind: 'allowlist.set', address: address('1'), allowed: true, reason: 'test' }])
+    await ledger.close()
+
+    const path = join(home.path, 'store', 'log-000000000001.jsonl')
+    const ask = (...argv: string[]) => run(home.path, ['operator', ...argv, '--config', join(home.path, 'gateway.json'), '--json'])
+    expect((await ask('store', 'verify')).code).toBe(0)
+    await truncate(path, (await readFile(path)).indexOf(10) + 1)
+    for (const verb of [['store', 'verify'], ['list']]) {
+      const { code, stderr } = await ask(...verb)
+      expect([verb, code, stderr]).toEqual([verb, 74, expect.stringContaining('lines lost: 1')])
+    }
+    expect((await ask('store', 'repair')).code).toBe(2)
+    expect((await ask('store', 'repair', '--accept-loss')).code).toBe(0)
+    expect((await ask('store', 'verify')).code).toBe(0)
+    expect((await ask('allow', address('2'))).code).toBe(0)
+    expect(JSON.parse((await ask('list')).stdout)).toMatchObject({ wallets: [{ address: address('2') }] })
+  } finally {
+    await home.remove()
+  }
+})
