@@ -15,6 +15,7 @@ import { failureOf, submissionOf } from '../pipeline/progress.js'
 import { isOwn } from '../pipeline/selection.js'
 import type { Verdict } from '../pipeline/validation.js'
 import type { Heads } from '../view/view.js'
+import { createGaps } from './gaps.js'
 import { createLoners } from './loners.js'
 import { createOpening } from './opening.js'
 import { fitTogether, type Load } from './packing.js'
@@ -38,6 +39,8 @@ import { carriedBy, carrying, readProposeCalldata, readTransaction } from './tra
 
 /** A permit that ends sooner than this after the head would likely be mined too late. */
 const sendMarginSeconds = 5n
+/** Nonces that no slot holds, as a subject of faults. */
+const missing = 'missing'
 /** Steps of one slot in one go; more means that a decision does not hold, and the next head is awaited. */
 const stepsAtOnce = 12
 
@@ -73,6 +76,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   const { patience, faults } = sender
   const loads = new Map<string, Load>()
   const loners = createLoners()
+  const gaps = createGaps(signer.address)
   /** Candidates whose permit nonce is spent at the head that is looked at. */
   let spent: ReadonlySet<string> = new Set()
   /** Head at which a slot's nonce was first seen taken. */
@@ -194,7 +198,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
       case 'close-abandoned':
         return close(slot, alive, closeChanges(slot, { kind: 'foreign', hash: null }, endsOf(alive, heads), nowMs))
       case 'close-taken':
-        return closeTaken(slot, alive, heads)
+        return gathered.maySend && closeTaken(slot, alive, heads)
     }
   }
 
@@ -271,6 +275,8 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     if (since === undefined) takenSince.set(slot.id, heads.latest.number)
     // The node that told the nonce may be ahead of the one that tells heads and receipts: what was its head has to be final here first.
     if (since === undefined || heads.finalized.number <= since) return false
+    const newest = slot.attempts.at(-1)
+    if (newest && !(await sender.confirmsUsed(slot, newest))) return false
     const ends: Ending[] = []
     for (const candidate of alive) {
       const own = await ownProposal(slot, candidate, heads)
@@ -291,21 +297,27 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   }
 
   /** Binds the next nonce to a load and sends it. */
-  const launch = async (load: Load, heads: Heads, nonceLatest: number) => {
-    const slot: Slot = {
-      id: ports.random.uuid(),
-      executor: signer.address,
-      nonce: Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1),
-      candidateIds: load.carried.map(({ candidate }) => candidate.id),
-      openedAtMs: clock.nowMs(),
-      attempts: [],
-    }
-    const basis = load.carried.map(({ candidate }) => candidate)
+  const launch = (load: Load, heads: Heads, nonceLatest: number) =>
+    bind(Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1), load, heads, nonceLatest)
+
+  /** Without a load the nonce goes back by a self-transfer. */
+  const bind = async (nonce: number, load: Load | undefined, heads: Heads, nonceLatest: number) => {
+    const basis = load?.carried.map(({ candidate }) => candidate) ?? []
+    const candidateIds = basis.map(({ id }) => id)
+    const slot: Slot = { id: ports.random.uuid(), executor: signer.address, nonce, candidateIds, openedAtMs: clock.nowMs(), attempts: [] }
     if (!(await commit(basis, [{ kind: 'slot.opened', slot }]))) return
-    loads.set(slot.id, load)
+    if (load) loads.set(slot.id, load)
     await ports.failpoint('reserved')
     const fresh = { heads, maySend: true, nonceLatest, nonceFinalized: 0, receipts: new Map(), held: new Set<Hex>() }
     await look(slot.id, fresh)
+  }
+
+  /** The lowest first: nodes keep few transactions that wait for others. */
+  const fillGaps = async (slots: readonly Slot[], gathered: ReadonlyMap<string, Gathered>, heads: Heads, maySend: boolean) => {
+    const gap = gaps.look(slots, gathered, heads)
+    if (gap === undefined) return
+    faults.note(missing, gap.fault)
+    if (maySend) for (const nonce of gap.due) await bind(nonce, undefined, heads, nonce)
   }
 
   /** One slot's trouble with the chain holds up no other; the next look takes it up again. An odd answer is told meanwhile. */
@@ -342,7 +354,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   return {
     async follow(heads, maySend) {
       const slots = ledger.slots()
-      if (slots.length === 0) return
+      if (slots.length === 0) return faults.drop(missing)
       const gathered = await gather(chain, slots, heads, maySend)
       spent = await readSpent(slots, heads)
       // In order of nonces: the lowest has to be mined first.
@@ -350,6 +362,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
         const facts = gathered.get(slot.id)
         if (facts) await look(slot.id, facts)
       }
+      await faults.look(missing, () => fillGaps(slots, gathered, heads, maySend))
     },
     open: opening.open,
     faults() {

@@ -287,7 +287,11 @@ export function changeFault(state: LedgerState, changes: readonly Change[]): str
       }
       case 'slot.opened': {
         if (slots.has(change.slot.id)) return `slot ${change.slot.id} is open already`
-        if (change.slot.nonce <= (state.highestNonce.get(change.slot.executor) ?? -1)) return `nonce ${change.slot.nonce} was bound before`
+        const { executor, nonce, candidateIds } = change.slot
+        // What carries no proposal may fill a gap below; a proposal never gets a nonce that may have served another one (R3).
+        const isFiller =
+          candidateIds.length === 0 && ![...state.slots.values()].some((slot) => slot.executor === executor && slot.nonce === nonce)
+        if (!isFiller && nonce <= (state.highestNonce.get(executor) ?? -1)) return `nonce ${nonce} was bound before`
         for (const id of change.slot.candidateIds) {
           if (!state.entries.get(id)?.live) return `candidate ${id} is unknown or at its end`
           if (state.slotOf.has(id)) return `candidate ${id} has an open slot`
