@@ -3,18 +3,16 @@
  * decisions carried out, each step durable before the next (robustness §3). Whatever is interrupted goes on from the store after a restart
  * (R15, R23).
  */
-import { permit2Abi } from '../../chain/contracts.js'
 import { locateProposal } from '../../chain/propose.js'
-import { readContract } from '../../chain/reading.js'
 import { ChainError, type ChainReceipt, type Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
-import { nonceBit, nonceUsed } from '../../protocol/permit.js'
 import type { Change, Slot, SlotAttempt } from '../ledger/ledger.js'
 import { commitOn } from '../pipeline/commit-on.js'
 import { failureOf, submissionOf } from '../pipeline/progress.js'
 import { isOwn } from '../pipeline/selection.js'
 import type { Verdict } from '../pipeline/validation.js'
 import type { Heads } from '../view/view.js'
+import { calldataOf, isDoomedAt } from './doomed.js'
 import { createGaps } from './gaps.js'
 import { createLoners } from './loners.js'
 import { createOpening } from './opening.js'
@@ -50,7 +48,7 @@ export interface ExecutorPorts extends SenderPorts {
   readonly most: number
   /** Judges a candidate anew, just before a nonce is bound to it. */
   judge(candidate: Candidate, heads: Heads): Promise<Verdict>
-  /** False where the head shows that the candidate's round is taken or over. */
+  /** False where the candidate's round may be taken or over, as far as memory tells. */
   isOpen(candidate: Candidate): boolean
   /** Whether its permit nonce was once seen spent; a reorganisation may have undone that. */
   maybeSpent(candidate: Candidate): boolean
@@ -77,8 +75,8 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   const loads = new Map<string, Load>()
   const loners = createLoners()
   const gaps = createGaps(signer.address)
-  /** Candidates whose permit nonce is spent at the head that is looked at. */
-  let spent: ReadonlySet<string> = new Set()
+  /** Candidates whose nonce is spent, or whose round is lost, at the head that is looked at. */
+  let doomed: ReadonlySet<string> = new Set()
   /** Head at which a slot's nonce was first seen taken. */
   const takenSince = new Map<string, bigint>()
 
@@ -94,8 +92,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     const { timestamp } = heads.latest
     return (timestamp > wall ? timestamp : wall) + sendMarginSeconds > BigInt(deadline)
   }
-  const isDoomed = (candidate: Candidate, heads: Heads) =>
-    deadlinePassed(candidate, heads) || !ports.isOpen(candidate) || spent.has(candidate.id)
+  const isDoomed = (candidate: Candidate, heads: Heads) => deadlinePassed(candidate, heads) || doomed.has(candidate.id)
 
   const factsOf = (slot: Slot, gathered: Gathered): SlotFacts => {
     const { heads } = gathered
@@ -187,7 +184,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
         return (await commit(alive, [...changes, ...closing])) && !lost
       }
       case 'close-executed':
-        return closeExecuted(slot, action.attempt, action.receipt, alive, heads)
+        return closeExecuted(slot, action.attempt, alive, heads)
       case 'close-reverted':
         return closeReverted(slot, action.attempt, action.receipt, alive, heads)
       case 'close-cancelled':
@@ -243,7 +240,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     return sender.sign(slot, wish, heads, alive, attempt)
   }
 
-  const closeExecuted = (slot: Slot, attempt: SlotAttempt, receipt: ChainReceipt, alive: readonly Candidate[], heads: Heads) => {
+  const closeExecuted = (slot: Slot, attempt: SlotAttempt, alive: readonly Candidate[], heads: Heads) => {
     const carried = alive.filter(({ id }) => attempt.candidateIds.includes(id))
     const leftOut = endsOf(
       alive.filter((candidate) => !carried.includes(candidate)),
@@ -253,7 +250,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     const standIns = ledger.active().filter(({ id, round, progress }) => {
       return progress.status !== 'executed' && rounds.has(round.key) && !slot.candidateIds.includes(id)
     })
-    const changes = closeExecutedChanges(slot, attempt, receipt, { carried, leftOut, standIns }, clock.nowMs())
+    const changes = closeExecutedChanges(slot, attempt.hash, leftOut, standIns, clock.nowMs())
     return close(slot, [...alive, ...standIns], changes)
   }
 
@@ -288,8 +285,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   }
 
   const ownProposal = async (slot: Slot, candidate: Candidate, heads: Heads) => {
-    const attempt = slot.attempts.find(({ candidateIds }) => candidateIds.includes(candidate.id))
-    const calldata = attempt && carriedBy(readTransaction(attempt.raw).data)[attempt.candidateIds.indexOf(candidate.id)]
+    const calldata = calldataOf(slot, candidate)
     if (calldata === undefined) return undefined
     const { request } = readProposeCalldata(calldata)
     const proposal = await locateProposal(chain, request, contracts.signedProposer, heads.finalized, candidate)
@@ -328,17 +324,14 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   }
   const look = (slotId: string, gathered: Gathered) => faults.look(slotId, () => drive(slotId, gathered).catch(later(slotId)))
 
-  /** Memory alone cancels nothing: what was once seen spent is read again, at the head that is looked at. */
-  const readSpent = async (slots: readonly Slot[], heads: Heads): Promise<ReadonlySet<string>> => {
-    const suspects = slots.flatMap(aliveOf).filter(ports.maybeSpent)
-    const found = await Promise.all(
-      suspects.map(async ({ id, proposer, nonce }) => {
-        const { word } = nonceBit(BigInt(nonce))
-        const bitmap = await readContract(chain, heads.latest.number, contracts.permit2, permit2Abi, 'nonceBitmap', [proposer, word])
-        return nonceUsed(BigInt(nonce), bitmap) ? [id] : []
-      }),
+  /** Memory alone cancels nothing: what may be dead by it is read again, at the head that is looked at. */
+  const readDoomed = async (slots: readonly Slot[], heads: Heads): Promise<ReadonlySet<string>> => {
+    const found = slots.flatMap((slot) =>
+      aliveOf(slot)
+        .filter((candidate) => ports.maybeSpent(candidate) || !ports.isOpen(candidate))
+        .map(async (candidate) => ((await isDoomedAt(ports, slot, candidate, heads.latest.number)) ? [candidate.id] : [])),
     )
-    return new Set(found.flat())
+    return new Set((await Promise.all(found)).flat())
   }
 
   const opening = createOpening({
@@ -356,7 +349,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
       const slots = ledger.slots()
       if (slots.length === 0) return faults.drop(missing)
       const gathered = await gather(chain, slots, heads, maySend)
-      spent = await readSpent(slots, heads)
+      doomed = await readDoomed(slots, heads)
       // In order of nonces: the lowest has to be mined first.
       for (const slot of slots) {
         const facts = gathered.get(slot.id)

@@ -153,6 +153,9 @@ export function apply(state: LedgerState, record: StoredRecord): void {
       setSlot(state, { ...slot, attempts })
       return
     }
+    case 'slot.mined':
+      setSlot(state, { ...slotOf(state, event.slotId), minedIn: event.blockHash })
+      return
     case 'slot.closed': {
       const slot = slotOf(state, event.slotId)
       state.slots.delete(slot.id)
@@ -169,7 +172,6 @@ export function apply(state: LedgerState, record: StoredRecord): void {
       state.allowlist.set(event.address, event.allowed)
       return
     case 'candidate.checked':
-    case 'slot.mined':
     case 'store.repaired':
     case 'past':
       // Told by whoever reads the log; no state hangs on it.
