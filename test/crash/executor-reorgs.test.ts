@@ -160,7 +160,7 @@ const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
     expect((await world.now(candidate)).progress).toMatchObject({
       status: 'failed',
       submission: { status: 'reverted' },
-      failure: { code: 'request_not_open', stage: 'confirmation', retryable: false },
+      failure: { code: 'round_advanced', stage: 'confirmation', retryable: false },
     })
     expectOneTransaction(world)
   },

@@ -199,8 +199,11 @@ async function latest(chain: Chain): Promise<bigint> {
   return head.number
 }
 
-/** State, currency and what a proposal would be charged now: custom bond if it is not 0, else the request's, plus final fee (domain §4). */
-async function readTerms({ chain, contracts, at }: Reading, request: WitnessRequest) {
+/**
+ * State, currency and what a proposal would be charged, in raw token units: custom bond if it is not 0, else the request's, plus final fee
+ * (domain §4). `undefined` where the request is unknown or in no pinned token. Rejects with `ChainError`.
+ */
+export async function readTerms({ chain, contracts, at }: Reading, request: WitnessRequest) {
   const key = [request.requester, request.identifier, BigInt(request.timestamp), request.ancillaryData] as const
   const managedId = managedRequestId(request)
   // The currency is only known from the answer, and asking for every pinned token saves a round trip.

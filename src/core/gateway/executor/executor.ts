@@ -17,7 +17,7 @@ import { createGaps } from './gaps.js'
 import { createLoners } from './loners.js'
 import { createOpening } from './opening.js'
 import { fitTogether, type Load } from './packing.js'
-import { explainRevert } from './revert-reason.js'
+import { explainRevert, type RevertPorts } from './revert-reason.js'
 import { createSender, newSlots, type SenderPorts } from './sender.js'
 import { type Action, next, type SlotFacts } from './slot.js'
 import {
@@ -42,7 +42,7 @@ const missing = 'missing'
 /** Steps of one slot in one go; more means that a decision does not hold, and the next head is awaited. */
 const stepsAtOnce = 12
 
-export interface ExecutorPorts extends SenderPorts {
+export interface ExecutorPorts extends SenderPorts, RevertPorts {
   readonly confirmations: 'finalized' | number
   /** Candidates in one transaction at most. */
   readonly most: number
@@ -257,7 +257,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   const closeReverted = async (slot: Slot, attempt: SlotAttempt, receipt: ChainReceipt, alive: readonly Candidate[], heads: Heads) => {
     const ends: Ending[] = []
     for (const candidate of alive) {
-      const end = await explainRevert({ chain, contracts }, candidate, slot.executor, attempt, receipt, heads)
+      const end = await explainRevert(ports, candidate, slot.executor, attempt, receipt, heads)
       ends.push({ candidate, end: end.kind === 'again' ? { kind: 'again' } : end })
     }
     if (attempt.candidateIds.length > 1) for (const { candidate, end } of ends) loners.note(candidate, end.kind === 'failed')

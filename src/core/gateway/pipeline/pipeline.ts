@@ -98,6 +98,8 @@ export function createPipeline(parts: PipelineParts): Pipeline {
       signer,
       contracts,
       ledger,
+      rounds: view.rounds,
+      entry: view.entry,
       confirmations: config.chain.confirmations,
       maxFeeGwei: config.executor.max_fee_gwei,
       most: config.executor.batch,
