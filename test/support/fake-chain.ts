@@ -89,6 +89,7 @@ export interface FakeChain extends Chain {
     /** An account's next nonce in finalized state. */
     finalNonce(account: Address): number
     receipt(hash: Hex): ChainReceipt | undefined
+    header(number: bigint): BlockHeader | undefined
   }
 }
 
@@ -133,6 +134,7 @@ export function createFakeChain(): FakeChain {
     },
     truth: {
       finalNonce: (account: Address) => blocks[finalized]?.accounts.get(account)?.nonce ?? 0,
+      header: (number: bigint) => blocks[Number(number)]?.header,
       receipt: (hash: Hex) => blocks.flatMap(({ receipts }) => receipts).find(({ transactionHash }) => transactionHash === hash),
     },
     // The methods follow below, one by one.

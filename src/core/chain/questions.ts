@@ -212,6 +212,13 @@ export async function readTerms({ chain, contracts, at }: Reading, request: Witn
     readContract(chain, at, request.oracle, oracleAbi, 'getRequest', key),
     Promise.all(contracts.tokens.map((token) => readContract(chain, at, request.oracle, oracleAbi, 'customBonds', [managedId, token]))),
   ])
+  // Only a proposal brings a request beyond requested (domain §4): a node that says otherwise of the two is not believed.
+  if (state > roundStates.requested !== (lowercase(found.proposer) !== zeroAddress)) {
+    throw new ChainError(
+      'unavailable',
+      `the node contradicts itself about a request: its state is ${state}, its proposer ${found.proposer}`,
+    )
+  }
   const token = lowercase(found.currency)
   const index = contracts.tokens.indexOf(token)
   if (token === zeroAddress || index < 0) return undefined

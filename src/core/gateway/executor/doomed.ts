@@ -14,23 +14,29 @@ export function calldataOf({ attempts }: Slot, { id }: Pick<Candidate, 'id'>): H
   return attempt && carriedBy(readTransaction(attempt.raw).data)[attempt.candidateIds.indexOf(id)]
 }
 
+interface Ports {
+  readonly chain: Chain
+  readonly contracts: Contracts
+}
+
+/** Whether the permit nonce is spent or invalidated at a block. Rejects with `ChainError`. */
+export async function isSpentAt({ chain, contracts }: Ports, { proposer, nonce }: Candidate, blockNumber: bigint): Promise<boolean> {
+  const asked = [proposer, nonceBit(BigInt(nonce)).word] as const
+  return nonceUsed(BigInt(nonce), await readContract(chain, blockNumber, contracts.permit2, permit2Abi, 'nonceBitmap', asked))
+}
+
 /**
  * Whether the permit nonce is spent, or the round gone or taken. A round that holds the very proposal is not lost: the receipt of our own
  * transaction lags, or is on another node's branch (R14). Rejects with `ChainError`.
  */
-export async function isDoomedAt(
-  { chain, contracts }: { readonly chain: Chain; readonly contracts: Contracts },
-  slot: Slot,
-  candidate: Candidate,
-  blockNumber: bigint,
-): Promise<boolean> {
-  const { proposer, price, nonce } = candidate
+export async function isDoomedAt(ports: Ports, slot: Slot, candidate: Candidate, blockNumber: bigint): Promise<boolean> {
+  const { proposer, price } = candidate
   const calldata = calldataOf(slot, candidate)
   const request = calldata && readProposeCalldata(calldata).request
-  const [bitmap, held] = await Promise.all([
-    readContract(chain, blockNumber, contracts.permit2, permit2Abi, 'nonceBitmap', [proposer, nonceBit(BigInt(nonce)).word]),
+  const [isSpent, held] = await Promise.all([
+    isSpentAt(ports, candidate, blockNumber),
     request &&
-      readContract(chain, blockNumber, request.oracle, oracleAbi, 'getRequest', [
+      readContract(ports.chain, blockNumber, request.oracle, oracleAbi, 'getRequest', [
         request.requester,
         request.identifier,
         BigInt(request.timestamp),
@@ -40,5 +46,5 @@ export async function isDoomedAt(
   const holder = held && lowercase(held.proposer)
   if (holder === proposer && String(held?.proposedPrice) === price) return false
   const isGone = held !== undefined && lowercase(held.currency) === zeroAddress
-  return isGone || (holder !== undefined && holder !== zeroAddress) || nonceUsed(BigInt(nonce), bitmap)
+  return isGone || (holder !== undefined && holder !== zeroAddress) || isSpent
 }

@@ -3,7 +3,7 @@
  * decisions carried out, each step durable before the next (robustness §3). Whatever is interrupted goes on from the store after a restart
  * (R15, R23).
  */
-import { locateProposal } from '../../chain/propose.js'
+import { findProposed, locateProposal } from '../../chain/propose.js'
 import { ChainError, type ChainReceipt, type Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import type { Change, Slot, SlotAttempt } from '../ledger/ledger.js'
@@ -12,7 +12,7 @@ import { failureOf, submissionOf } from '../pipeline/progress.js'
 import { isOwn } from '../pipeline/selection.js'
 import type { Verdict } from '../pipeline/validation.js'
 import type { Heads } from '../view/view.js'
-import { calldataOf, isDoomedAt } from './doomed.js'
+import { calldataOf, isDoomedAt, isSpentAt } from './doomed.js'
 import { createGaps } from './gaps.js'
 import { createLoners } from './loners.js'
 import { createOpening } from './opening.js'
@@ -178,6 +178,10 @@ export function createExecutor(ports: ExecutorPorts): Executor {
         const isFinal = action.receipt.blockNumber <= heads.finalized.number
         const changes = indexedChanges(action.attempt, action.receipt, carried, isFinal, nowMs)
         if (changes === undefined) return false
+        for (const candidate of isFinal ? carried : []) {
+          if (findProposed(action.receipt.logs, candidate) || (await failsByReceipt(slot, candidate, heads))) continue
+          return false
+        }
         const lost = changes.every((change) => change.kind === 'candidate.progress' && change.progress.status === 'failed')
         const leftOut = alive.filter((candidate) => !carried.includes(candidate))
         const closing = lost ? closeChanges(slot, { kind: 'reverted', hash: action.attempt.hash }, endsOf(leftOut, heads), nowMs) : []
@@ -257,6 +261,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   const closeReverted = async (slot: Slot, attempt: SlotAttempt, receipt: ChainReceipt, alive: readonly Candidate[], heads: Heads) => {
     const ends: Ending[] = []
     for (const candidate of alive) {
+      if (await isShownMined(slot, candidate, heads)) return false
       const end = await explainRevert(ports, candidate, slot.executor, attempt, receipt, heads)
       ends.push({ candidate, end: end.kind === 'again' ? { kind: 'again' } : end })
     }
@@ -276,12 +281,34 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     if (newest && !(await sender.confirmsUsed(slot, newest))) return false
     const ends: Ending[] = []
     for (const candidate of alive) {
+      if (await isShownMined(slot, candidate, heads)) return false
       const own = await ownProposal(slot, candidate, heads)
-      // The round shows one of our own transactions after all: its receipt will come.
-      if (own && slot.attempts.some(({ hash }) => hash === own.transactionHash)) return false
       ends.push({ candidate, end: own ? { kind: 'executed', proposal: own } : withoutTransaction(candidate, heads) })
     }
     return close(slot, alive, closeChanges(slot, { kind: 'foreign', hash: null }, ends, clock.nowMs()))
+  }
+
+  /**
+   * Whether the candidate's round holds the proposal of one of the slot's own transactions, whatever receipts say of it: then they are
+   * wrong, or late, and will be right. That is noted of the slot.
+   */
+  const isShownMined = async (slot: Slot, candidate: Candidate, heads: Heads): Promise<boolean> => {
+    const calldata = calldataOf(slot, candidate)
+    if (calldata === undefined) return false
+    const { request } = readProposeCalldata(calldata)
+    const held = await locateProposal(chain, request, contracts.signedProposer, heads.finalized, undefined)
+    const attempt = slot.attempts.find(({ hash }) => hash === held?.transactionHash)
+    if (attempt === undefined) return false
+    faults.note(slot.id, `the node shows the proposal of transaction ${attempt.hash}, and contradicts it by the receipt`)
+    return true
+  }
+
+  /** Whether finalized state agrees with a receipt that has the success of the transaction, and not this candidate's proposal. */
+  const failsByReceipt = async (slot: Slot, candidate: Candidate, heads: Heads): Promise<boolean> => {
+    if (await isShownMined(slot, candidate, heads)) return false
+    if (await isSpentAt(ports, candidate, heads.finalized.number)) return true
+    faults.note(slot.id, `the node tells a success of nonce ${slot.nonce}, and the permit nonce of candidate ${candidate.id} is not spent`)
+    return false
   }
 
   const ownProposal = async (slot: Slot, candidate: Candidate, heads: Heads) => {

@@ -14,7 +14,7 @@ import { type RoundEndPorts, roundEnd } from './round-end.js'
 import { deadFailure, endingOf } from './selection.js'
 import { tolerant } from './tolerant.js'
 import { createTurns } from './turns.js'
-import { isOpen } from './validation.js'
+import { isOpen, type Verdict } from './validation.js'
 
 /** Spending a nonce through another application leaves no log: waiting candidates' bitmaps are read in turn, so many a finalized block. */
 const sweptPerBlock = 64
@@ -30,6 +30,7 @@ export interface ClosingPorts extends RoundEndPorts {
   waiting(): readonly Candidate[]
   /** Keys of rounds with an open slot. */
   busyRounds(): ReadonlySet<string>
+  judge(candidate: Candidate, heads: Heads): Promise<Verdict>
 }
 
 export interface Closing {
@@ -96,7 +97,14 @@ export function createClosing(ports: ClosingPorts): Closing {
     if (ended === true) return
     // Where nobody can tell, a nonce that is free says that it has not been executed, and late as it is it never will be.
     if (ended === undefined && !(await isUnspent(candidate, heads))) return
+    if (failure.code === 'permit_nonce_used' && !(await isSpentForGood(candidate, heads))) return
     await commitOn(ledger, [candidate], [progressChange(candidate, failed(candidate.progress, failure))])
+  }
+
+  /** A bitmap is one node's word: where the proposal succeeds all the same, it is wrong (R27). */
+  const isSpentForGood = async (candidate: Candidate, heads: Heads): Promise<boolean> => {
+    const verdict = await ports.judge(candidate, heads)
+    return verdict.kind === 'failed' || (verdict.kind === 'wait' && verdict.contradiction === undefined)
   }
 
   const isUnspent = async (candidate: Candidate, heads: Heads): Promise<boolean> => {
