@@ -3,16 +3,16 @@
  * decisions carried out, each step durable before the next (robustness §3). Whatever is interrupted goes on from the store after a restart
  * (R15, R23).
  */
-import { findProposed, locateProposal } from '../../chain/propose.js'
+import { findProposed } from '../../chain/propose.js'
 import { ChainError, type ChainReceipt, type Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import type { Change, Slot, SlotAttempt } from '../ledger/ledger.js'
 import { commitOn } from '../pipeline/commit-on.js'
 import { failureOf, submissionOf } from '../pipeline/progress.js'
-import { isOwn } from '../pipeline/selection.js'
 import type { Verdict } from '../pipeline/validation.js'
 import type { Heads } from '../view/view.js'
-import { calldataOf, isDoomedAt, isSpentAt } from './doomed.js'
+import { isDoomedAt } from './doomed.js'
+import { createEvidence } from './evidence.js'
 import { createGaps } from './gaps.js'
 import { createLoners } from './loners.js'
 import { createOpening } from './opening.js'
@@ -33,7 +33,7 @@ import {
   sentChanges,
 } from './slot-changes.js'
 import { candidateFacts, type Gathered, gather } from './slot-facts.js'
-import { carriedBy, carrying, readProposeCalldata, readTransaction } from './transaction.js'
+import { carriedBy, carrying, readTransaction } from './transaction.js'
 
 /** A permit that ends sooner than this after the head would likely be mined too late. */
 const sendMarginSeconds = 5n
@@ -75,6 +75,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   const loads = new Map<string, Load>()
   const loners = createLoners()
   const gaps = createGaps(signer.address)
+  const evidence = createEvidence(ports, faults)
   /** Candidates whose nonce is spent, or whose round is lost, at the head that is looked at. */
   let doomed: ReadonlySet<string> = new Set()
   /** Head at which a slot's nonce was first seen taken. */
@@ -174,19 +175,8 @@ export function createExecutor(ports: ExecutorPorts): Executor {
         if (!(await commit(alive, confirmedChanges(slot, action.receipt, carried, nowMs)))) return false
         await ports.failpoint('confirmed')
         return true
-      case 'index': {
-        const isFinal = action.receipt.blockNumber <= heads.finalized.number
-        const changes = indexedChanges(action.attempt, action.receipt, carried, isFinal, nowMs)
-        if (changes === undefined) return false
-        for (const candidate of isFinal ? carried : []) {
-          if (findProposed(action.receipt.logs, candidate) || (await failsByReceipt(slot, candidate, heads))) continue
-          return false
-        }
-        const lost = changes.every((change) => change.kind === 'candidate.progress' && change.progress.status === 'failed')
-        const leftOut = alive.filter((candidate) => !carried.includes(candidate))
-        const closing = lost ? closeChanges(slot, { kind: 'reverted', hash: action.attempt.hash }, endsOf(leftOut, heads), nowMs) : []
-        return (await commit(alive, [...changes, ...closing])) && !lost
-      }
+      case 'index':
+        return index(slot, action, carried, alive, heads)
       case 'close-executed':
         return closeExecuted(slot, action.attempt, alive, heads)
       case 'close-reverted':
@@ -201,6 +191,26 @@ export function createExecutor(ports: ExecutorPorts): Executor {
       case 'close-taken':
         return gathered.maySend && closeTaken(slot, alive, heads)
     }
+  }
+
+  /** Matches each candidate that was carried to its proposal; one that has none in a final receipt ends with the slot. */
+  const index = async (
+    slot: Slot,
+    { attempt, receipt }: Extract<Action, { kind: 'index' }>,
+    carried: readonly Candidate[],
+    alive: readonly Candidate[],
+    heads: Heads,
+  ): Promise<boolean> => {
+    const nowMs = clock.nowMs()
+    const isFinal = receipt.blockNumber <= heads.finalized.number
+    const changes = indexedChanges(attempt, receipt, carried, isFinal, nowMs)
+    if (changes === undefined) return false
+    const without = carried.filter((candidate) => isFinal && !findProposed(receipt.logs, candidate))
+    for (const candidate of without) if (!(await evidence.failsByReceipt(slot, candidate, heads))) return false
+    const lost = changes.every((change) => change.kind === 'candidate.progress' && change.progress.status === 'failed')
+    const leftOut = alive.filter((candidate) => !carried.includes(candidate))
+    const closing = lost ? closeChanges(slot, { kind: 'reverted', hash: attempt.hash }, endsOf(leftOut, heads), nowMs) : []
+    return (await commit(alive, [...changes, ...closing])) && !lost
   }
 
   const close = async (slot: Slot, basis: readonly Candidate[], changes: readonly Change[]): Promise<false> => {
@@ -261,7 +271,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   const closeReverted = async (slot: Slot, attempt: SlotAttempt, receipt: ChainReceipt, alive: readonly Candidate[], heads: Heads) => {
     const ends: Ending[] = []
     for (const candidate of alive) {
-      if (await isShownMined(slot, candidate, heads)) return false
+      if (await evidence.isShownMined(slot, candidate, heads)) return false
       const end = await explainRevert(ports, candidate, slot.executor, attempt, receipt, heads)
       ends.push({ candidate, end: end.kind === 'again' ? { kind: 'again' } : end })
     }
@@ -281,42 +291,11 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     if (newest && !(await sender.confirmsUsed(slot, newest))) return false
     const ends: Ending[] = []
     for (const candidate of alive) {
-      if (await isShownMined(slot, candidate, heads)) return false
-      const own = await ownProposal(slot, candidate, heads)
+      if (await evidence.isShownMined(slot, candidate, heads)) return false
+      const own = await evidence.ownProposal(slot, candidate, heads)
       ends.push({ candidate, end: own ? { kind: 'executed', proposal: own } : withoutTransaction(candidate, heads) })
     }
     return close(slot, alive, closeChanges(slot, { kind: 'foreign', hash: null }, ends, clock.nowMs()))
-  }
-
-  /**
-   * Whether the candidate's round holds the proposal of one of the slot's own transactions, whatever receipts say of it: then they are
-   * wrong, or late, and will be right. That is noted of the slot.
-   */
-  const isShownMined = async (slot: Slot, candidate: Candidate, heads: Heads): Promise<boolean> => {
-    const calldata = calldataOf(slot, candidate)
-    if (calldata === undefined) return false
-    const { request } = readProposeCalldata(calldata)
-    const held = await locateProposal(chain, request, contracts.signedProposer, heads.finalized, undefined)
-    const attempt = slot.attempts.find(({ hash }) => hash === held?.transactionHash)
-    if (attempt === undefined) return false
-    faults.note(slot.id, `the node shows the proposal of transaction ${attempt.hash}, and contradicts it by the receipt`)
-    return true
-  }
-
-  /** Whether finalized state agrees with a receipt that has the success of the transaction, and not this candidate's proposal. */
-  const failsByReceipt = async (slot: Slot, candidate: Candidate, heads: Heads): Promise<boolean> => {
-    if (await isShownMined(slot, candidate, heads)) return false
-    if (await isSpentAt(ports, candidate, heads.finalized.number)) return true
-    faults.note(slot.id, `the node tells a success of nonce ${slot.nonce}, and the permit nonce of candidate ${candidate.id} is not spent`)
-    return false
-  }
-
-  const ownProposal = async (slot: Slot, candidate: Candidate, heads: Heads) => {
-    const calldata = calldataOf(slot, candidate)
-    if (calldata === undefined) return undefined
-    const { request } = readProposeCalldata(calldata)
-    const proposal = await locateProposal(chain, request, contracts.signedProposer, heads.finalized, candidate)
-    return proposal && isOwn(candidate, proposal) ? proposal : undefined
   }
 
   /** Binds the next nonce to a load and sends it. */

@@ -137,7 +137,7 @@ export function createPipeline(parts: PipelineParts): Pipeline {
     return ledger.active().filter(({ id, progress }) => progress.status !== 'executed' && !carried.has(id))
   }
 
-  const closing = createClosing({ ...ports, clock, ledger, view, waiting, busyRounds, judge })
+  const closing = createClosing({ ...ports, clock, ledger, view, waiting, busyRounds })
   const relief = createRelief({
     clock,
     ledger,

@@ -92,8 +92,15 @@ function isShortOfSum(code: FailureCode, { amount }: Candidate, { balance = '0',
   return BigInt(held) >= BigInt(amount)
 }
 
-/** Whether the exact `propose` succeeds at the block: it is what counts on chain, whatever its parts tell (R27). */
-async function runs(ports: ValidationPorts, candidate: Candidate, at: BlockHeader): Promise<boolean> {
+/**
+ * Whether the exact `propose` succeeds at the block: it is what counts on chain, whatever its parts tell (R27). False without an executor
+ * too. Rejects with `ChainError`.
+ */
+export async function runs(
+  ports: Pick<ValidationPorts, 'chain' | 'contracts' | 'executor' | 'rounds' | 'entry'>,
+  candidate: Candidate,
+  at: BlockHeader,
+): Promise<boolean> {
   const { chain, contracts, executor, rounds } = ports
   const { questionId, key } = candidate.round
   if (executor === undefined) return false
