@@ -248,7 +248,12 @@ export function ledgerSuite(name: string, make: () => Promise<LedgerStore>): voi
         expect(again.slots()).toEqual([{ ...slot(4, id), attempts: [{ ...attempt(word(4), id), sentAtMs: 77 }] }])
         expect(again.highestNonce(account(80))).toBe(4)
         await expect(again.commit([{ kind: 'slot.opened', slot: slot(4) }])).rejects.toThrow(RangeError)
-        await expect(again.commit([{ kind: 'slot.opened', slot: { ...slot(3), id: 'other' } }])).rejects.toThrow('bound before')
+        await expect(again.commit([{ kind: 'slot.opened', slot: { ...slot(3, id), id: 'other' } }])).rejects.toThrow('bound before')
+        await expect(again.commit([{ kind: 'slot.opened', slot: { ...slot(4), id: 'other' } }])).rejects.toThrow('bound before')
+        // Robustness §3: a gap below may be filled by what carries no proposal.
+        await again.commit([{ kind: 'slot.opened', slot: slot(3) }])
+        await again.commit([{ kind: 'slot.closed', slotId: 'slot-3', outcome: { kind: 'cancelled', hash: null } }])
+        expect(again.highestNonce(account(80))).toBe(4)
         await expect(again.commit([{ kind: 'slot.opened', slot: slot(5, id) }])).rejects.toThrow('has an open slot')
         await again.commit([{ kind: 'candidate.progress', id, progress: executed }])
         // executed, but not final: a reorganisation may take it back

@@ -160,7 +160,7 @@ const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
     expect((await world.now(candidate)).progress).toMatchObject({
       status: 'failed',
       submission: { status: 'reverted' },
-      failure: { code: 'request_not_open', stage: 'confirmation', retryable: false },
+      failure: { code: 'round_advanced', stage: 'confirmation', retryable: false },
     })
     expectOneTransaction(world)
   },
@@ -213,6 +213,63 @@ describe('R3, R14: a reorganisation undoes the block of an indexed transaction',
     world.clock.monotonic += 2_000
     await world.turn()
     await settle(world)
+    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expectOneTransaction(world)
+  })
+
+  test.each([1, 2, 5])('%i blocks deep, between two looks of the view: what it shows of the old branch cancels nothing', async (depth) => {
+    const world = await stage('finalized')
+    const candidates = [await world.submit(await world.question('a')), await world.submit(await world.question('b'), { by: 1 })]
+    await world.turn()
+    await world.pass(depth)
+    const [one] = candidates
+    expect(world.view.known(one?.round.questionId ?? '')?.round.state).toBe('proposed')
+    world.chain.reorg(depth)
+    world.chain.mine(depth + 1, { empty: true })
+    await world.pipeline.step()
+    await world.pipeline.step()
+    await world.turn()
+    await settle(world)
+    for (const candidate of candidates) expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(world.watch.faults).toEqual([])
+    expect(world.watch.handed.map(({ nonce, calls }) => [nonce, calls.length])).toEqual([[0, 2]])
+  })
+
+  test('nodes five blocks apart behind one address: a proposal of our own, whose receipt is not told yet, cancels nothing', async () => {
+    const world = await stage('finalized')
+    const candidate = await world.submit(await world.question())
+    await world.turn()
+    const { receipt, transactionCount } = world.chain
+    world.chain.receipt = async (hash) => {
+      const found = await receipt(hash)
+      return found && found.blockNumber + 5n > world.chain.head.number ? null : found
+    }
+    world.chain.transactionCount = async () => 0
+    await world.pass(5)
+    Object.assign(world.chain, { receipt, transactionCount })
+    await settle(world)
+    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expectOneTransaction(world)
+    expect(world.watch.handed).toHaveLength(1)
+  })
+
+  test.each([1, 3])('%i blocks deep, and mined again at once in another block: that block is on record (contract §5)', async (depth) => {
+    const world = await stage(1)
+    const mined: string[] = []
+    world.ledger.onChange((events) => {
+      for (const event of events) if (event.kind === 'slot.mined') mined.push(event.blockHash)
+    })
+    const candidate = await executedAt(world, await world.question(), depth)
+    const first = world.chain.truth.receipt(world.watch.handed[0]?.hash ?? '0x')?.blockHash
+    world.chain.reorg(depth)
+    world.chain.mine(depth + 1)
+    await world.turn()
+    const second = world.chain.truth.receipt(world.watch.handed[0]?.hash ?? '0x')?.blockHash
+    expect(second).not.toBe(first)
+    expect(mined).toEqual([first, second])
+    expect(world.steps.slice(4)).toEqual(['submitted', 'confirmed', 'indexed'])
+    await settle(world)
+    expect(mined).toHaveLength(2)
     expect((await world.now(candidate)).progress.status).toBe('executed')
     expectOneTransaction(world)
   })

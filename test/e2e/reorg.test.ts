@@ -25,7 +25,7 @@ const oracle = at('ManagedOracle', devAddresses.oracle)
 const rival = devAccount('rival').address
 
 beforeAll(async () => {
-  still = await openStillChain({ questions: 8 * depths.length, slotsInAnEpoch })
+  still = await openStillChain({ questions: 9 * depths.length, slotsInAnEpoch })
   questions = still.description.questions.map(({ question_id }) => question_id)
 }, 60_000)
 afterAll(() => still?.stop())
@@ -168,7 +168,7 @@ describe.each(depths)('R3, R14: %i blocks are undone', (depth) => {
     })
   })
 
-  test('domain §7, PermitTokenMismatch(0x0): the new branch has not opened the round: request_not_open, once that is final', async () => {
+  test('domain §7, PermitTokenMismatch(0x0): the new branch has not opened the round: round_advanced, once that is final', async () => {
     const questionId = freshQuestion()
     await still.act(rival, oracle, 'proposePrice', ...(await roundArgs(questionId)), 0n)
     const first = await roundArgs(questionId)
@@ -188,12 +188,25 @@ describe.each(depths)('R3, R14: %i blocks are undone', (depth) => {
       submission: { status: 'reverted' },
       failure: {
         stage: 'confirmation',
-        code: 'request_not_open',
+        code: 'round_advanced',
         retryable: false,
         can_resubmit: false,
         next_action: 'wait_for_new_round',
       },
     })
+  })
+
+  test('what the view still shows of the old branch cancels nothing', async () => {
+    const executed = await executedAt(freshQuestion(), depth)
+    await still.back(executed.before)
+    await still.mine(depth + 1)
+    await gateway.pipeline.step()
+    await gateway.pipeline.step()
+    await gateway.turn()
+    const [slot] = gateway.ledger.slots()
+    expect(slot?.attempts.map(({ kind, hash }) => [kind, hash])).toEqual([['propose', executed.hash]])
+    await gateway.pass(depth + 1)
+    expect(await settle(executed)).toMatchObject({ status: 'executed' })
   })
 })
 

@@ -288,6 +288,31 @@ describe('both nodes lie', () => {
   )
 })
 
+test('R15, R27: every node counts transactions too high for a while: the gap is told and filled, and what waits above it is executed', async () => {
+  const [n, m] = [nextQuestion++, nextQuestion++]
+  await Promise.all(
+    worlds.map(async (world) => {
+      const { ledger } = world.hosted
+      const everyNode = [world.liar, world.honest]
+      await world.renew()
+      const nonceBefore = await world.truth.transactionCount(world.executor, 'latest')
+      await Promise.all(everyNode.map((node) => node.tell('transaction counts that are too high')))
+      const above = await submit(world, n)
+      await until(world, above.id, isSent)
+      await Promise.all(everyNode.map((node) => node.tell(undefined)))
+      await expect
+        .poll(() => ask(world, '/readyz'), { timeout: 20_000, interval: 100 })
+        .toMatchObject({ status: 503, body: { reasons: [expect.stringContaining(`nonce ${nonceBefore} of the executor`)] } })
+      const after = await submit(world, m, no)
+      for (const { id } of [above, after]) expect((await until(world, id, isEnded)).progress).toMatchObject({ status: 'executed' })
+      await expect.poll(() => ledger.slots(), { timeout: 20_000 }).toEqual([])
+      await expect.poll(() => ask(world, '/readyz'), { timeout: 10_000 }).toMatchObject({ status: 200 })
+      // Five were jumped over, and given back.
+      expect((await world.truth.transactionCount(world.executor, 'latest')) - nonceBefore).toBe(7)
+    }),
+  )
+})
+
 /** Waits for /readyz to give the reason, and for a submission to be refused for it. */
 async function expectClosed(world: World, n: number, reason: RegExp): Promise<void> {
   await expect

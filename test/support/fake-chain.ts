@@ -53,8 +53,8 @@ type Happening = (world: World, time: bigint) => readonly FakeLog[]
 export interface FakeChain extends Chain {
   /** New blocks; the first takes what happened and what the mempool holds. */
   mine(count?: number, options?: { readonly empty?: boolean }): void
-  /** Undoes blocks; their transactions go back to the mempool unless `drop`. */
-  reorg(depth: number, options?: { readonly drop?: boolean }): void
+  /** Undoes blocks; their transactions go back to the mempool unless `drop`. Final ones only where finality is `lost`. */
+  reorg(depth: number, options?: { readonly drop?: boolean; readonly lost?: boolean }): void
   /** Blocks between head and finalized; default 2. */
   finalityLag: number
   /** Seconds from the head to the next block; default 2. */
@@ -89,6 +89,7 @@ export interface FakeChain extends Chain {
     /** An account's next nonce in finalized state. */
     finalNonce(account: Address): number
     receipt(hash: Hex): ChainReceipt | undefined
+    header(number: bigint): BlockHeader | undefined
   }
 }
 
@@ -133,6 +134,7 @@ export function createFakeChain(): FakeChain {
     },
     truth: {
       finalNonce: (account: Address) => blocks[finalized]?.accounts.get(account)?.nonce ?? 0,
+      header: (number: bigint) => blocks[Number(number)]?.header,
       receipt: (hash: Hex) => blocks.flatMap(({ receipts }) => receipts).find(({ transactionHash }) => transactionHash === hash),
     },
     // The methods follow below, one by one.
@@ -212,6 +214,7 @@ export function createFakeChain(): FakeChain {
     for (let mined = 0; mined < count; mined += 1) build(options.empty === true)
   }
   chain.reorg = (depth, options = {}) => {
+    if (options.lost) finalized = Math.min(finalized, blocks.length - 1 - depth)
     if (blocks.length - depth <= finalized) throw new Error('a final block cannot be undone')
     for (const block of blocks.splice(blocks.length - depth)) {
       if (!options.drop) for (const transaction of block.included) pool.set(transaction.hash, transaction)

@@ -307,6 +307,14 @@ export function troublesOn(stage: () => Stage) {
       detail: /bond is (850000000 now, )?above the permit amount/,
     },
     {
+      row: 'Error "ERC20: transfer amount exceeds balance"',
+      why: 'the custom bond is raised, with a token that moves the balance first',
+      given: () => placeCode(token.address, 'BridgedToken'),
+      happens: (tell) => setBond(tell, 600_000_000n),
+      ...bond,
+      detail: /bond (is 850000000 now,|850000000 is) above the permit amount 750000000/,
+    },
+    {
       row: "Error with the token's own text",
       why: 'the token blocks the oracle',
       happens: (tell) => tell(admin, token, 'setBlacklisted', oracle.address, true),

@@ -128,7 +128,10 @@ describe('admission', () => {
     expect([closed.status, await codeOf(closed)]).toEqual([409, 'request_not_open'])
     front.view.put(makeQuestion('second', { paused: true }))
     const paused = await front.post(submitPath(second), await signedBody(active, second))
-    expect([paused.status, await codeOf(paused)]).toEqual([409, 'request_not_open'])
+    expect(paused.status).toBe(409)
+    expect(await paused.json()).toMatchObject({
+      error: { code: 'request_not_open', detail: expect.stringMatching(/paused.*wait until it is unpaused$/) },
+    })
   })
 
   test('§3 rule 3: the exact payload of an earlier round is 409 round_advanced and names its candidate', async () => {

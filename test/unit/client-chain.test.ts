@@ -82,11 +82,13 @@ describe('a context straight from the chain', () => {
     expect(missing?.error).toMatchObject({ code: 'question_not_found', meta: { exitCode: 3 } })
     setPaused(chain, questionId, true)
     chain.mine()
-    expect(await refusal(read())).toMatchObject({ code: 'request_not_open', meta: { exitCode: 5 } })
+    const paused = { exitCode: 5, hint: expect.stringMatching(/^wait until the question is unpaused;/) }
+    expect(await refusal(read())).toMatchObject({ code: 'request_not_open', meta: paused })
     setPaused(chain, questionId, false)
     rivalProposes(chain, questionId, `0x${'9'.repeat(40)}`)
     chain.mine()
-    expect(await refusal(read())).toMatchObject({ code: 'request_not_open' })
+    const taken = { hint: expect.stringMatching(/^wait for a new round;/) }
+    expect(await refusal(read())).toMatchObject({ code: 'request_not_open', meta: taken })
   })
 
   test('R16: another chain than the pinned one is refused; one that does not answer is exit 75', async () => {

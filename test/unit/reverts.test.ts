@@ -218,8 +218,12 @@ describe('contract §5: causes', () => {
     })
   })
 
-  test('empty data with the gas spent is a limit too low', () => {
+  test('empty data with the gas spent is more than was estimated', () => {
     expect(judged('out_of_gas', { stage: 'execution', gasExhausted: true })).toBe('operator out_of_gas')
+    const spent = { ...context, stage: 'execution', gasExhausted: true } as const
+    // No setting raises the limit: none is told of.
+    expect(causeOf('0x', spent).detail).toBe('The transaction ran out of gas: it used more than was estimated before it was sent.')
+    expect(causeOf('0x', { ...spent, proposerHasCode: true }).detail).toMatch(/the proposer's wallet used more than was estimated/)
   })
 
   test('the stage names the code where the cause has none of its own', () => {
@@ -230,6 +234,19 @@ describe('contract §5: causes', () => {
     const raw = encodeErrorResult({ abi: revertAbi, errorName: 'Error', args: ['ERC20: transfer amount exceeds allowance'] })
     expect(causeOf(raw, context)).toMatchObject({ kind: 'candidate', code: 'bond_above_permit', retryable: false })
   })
+
+  test.each(['ERC20: transfer amount exceeds balance', 'TRANSFER_FROM_FAILED', 'no'])(
+    'domain §7: a bond above the permit is the cause, whatever the words of the token: %s',
+    (words) => {
+      const raw = encodeErrorResult({ abi: revertAbi, errorName: 'Error', args: [words] })
+      const short = { ...context, bondRaw: context.neededRaw + 1n, roundState: 1 }
+      for (const proposerHasCode of [false, true]) {
+        expect(causeOf(raw, { ...short, proposerHasCode })).toMatchObject({ code: 'bond_above_permit', retryable: false })
+      }
+      expect(causeOf(raw, { ...short, bondRaw: context.neededRaw })).not.toMatchObject({ code: 'bond_above_permit' })
+      expect(causeOf(raw, { ...short, roundState: 2 })).not.toMatchObject({ code: 'bond_above_permit' })
+    },
+  )
 
   test('an unknown error leaves the authorization live: its nonce is unspent', () => {
     expect(causeOf('0xdeadbeef', context)).toMatchObject({ code: 'simulation_reverted', retryable: true })

@@ -457,7 +457,7 @@ describe('what a look costs (R17)', () => {
     await view.question(questionId)
     for (const id of [questionId, settled]) {
       chain.happen((world) => {
-        requestOf(world, id).state = 6
+        Object.assign(requestOf(world, id), { state: 6, proposer: adapter })
         return [{ address: adapter, topics: [topics.questionResolved, id], data: '0x' }]
       })
     }

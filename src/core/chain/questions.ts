@@ -199,8 +199,11 @@ async function latest(chain: Chain): Promise<bigint> {
   return head.number
 }
 
-/** State, currency and what a proposal would be charged now: custom bond if it is not 0, else the request's, plus final fee (domain §4). */
-async function readTerms({ chain, contracts, at }: Reading, request: WitnessRequest) {
+/**
+ * State, currency and what a proposal would be charged, in raw token units: custom bond if it is not 0, else the request's, plus final fee
+ * (domain §4). `undefined` where the request is unknown or in no pinned token. Rejects with `ChainError`.
+ */
+export async function readTerms({ chain, contracts, at }: Reading, request: WitnessRequest) {
   const key = [request.requester, request.identifier, BigInt(request.timestamp), request.ancillaryData] as const
   const managedId = managedRequestId(request)
   // The currency is only known from the answer, and asking for every pinned token saves a round trip.
@@ -209,6 +212,13 @@ async function readTerms({ chain, contracts, at }: Reading, request: WitnessRequ
     readContract(chain, at, request.oracle, oracleAbi, 'getRequest', key),
     Promise.all(contracts.tokens.map((token) => readContract(chain, at, request.oracle, oracleAbi, 'customBonds', [managedId, token]))),
   ])
+  // Only a proposal brings a request beyond requested (domain §4): a node that says otherwise of the two is not believed.
+  if (state > roundStates.requested !== (lowercase(found.proposer) !== zeroAddress)) {
+    throw new ChainError(
+      'unavailable',
+      `the node contradicts itself about a request: its state is ${state}, its proposer ${found.proposer}`,
+    )
+  }
   const token = lowercase(found.currency)
   const index = contracts.tokens.indexOf(token)
   if (token === zeroAddress || index < 0) return undefined

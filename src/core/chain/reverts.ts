@@ -140,6 +140,8 @@ export interface RevertContext {
   readonly allowanceRaw?: bigint
   /** `getState` at the block of the call; a funding failure hides a round that is taken. */
   readonly roundState?: number
+  /** What the round charges a proposal at the block of the call; absent where nobody read it. */
+  readonly bondRaw?: bigint
   /** Whether there is code at the proposer: its revert data is then its own (domain §3.3). */
   readonly proposerHasCode?: boolean
   /** Whether that code has been seen to accept this signature at this block, so that a strange revert is not the wallet's. */
@@ -167,6 +169,16 @@ type NamedCode = Exclude<RevertFailureCode, 'simulation_reverted' | 'execution_r
 
 /** The three spellings of "the oracle was approved for less than the bond" that tokens use (domain §7). */
 const allowanceTexts = new Set(['ERC20: insufficient allowance', 'ERC20: transfer amount exceeds allowance'])
+
+/** How tokens refuse: with these errors, with words of their own, or with nothing. */
+const tokenErrors = new Set([
+  'Error',
+  'ERC20InsufficientBalance',
+  'ERC20InsufficientAllowance',
+  'SafeERC20FailedOperation',
+  'unknown',
+  'empty',
+])
 
 /** Errors that say the signature does not authorize the payload (domain §7). */
 const signatureErrors = new Set(['InvalidSigner', 'InvalidSignature', 'InvalidSignatureLength', 'InvalidContractSignature'])
@@ -210,6 +222,10 @@ export function causeOf(raw: Hex, context: RevertContext): RevertCause {
       reason,
     }
   }
+  const { bondRaw = 0n, neededRaw, roundState = roundStates.requested } = context
+  // Tokens differ in what they look at first, and so in their words; the bond itself does not lie (domain §7).
+  if (tokenErrors.has(reason.name) && roundState === roundStates.requested && bondRaw > neededRaw)
+    return candidate('bond_above_permit', `The bond is ${bondRaw} now, above the permit amount ${neededRaw}.`)
   switch (reason.name) {
     case 'AccessControlUnauthorizedAccount':
       if (reason.args[1] !== roles.delegatedProposer) break
@@ -266,7 +282,10 @@ export function causeOf(raw: Hex, context: RevertContext): RevertCause {
   if (signatureErrors.has(reason.name))
     return candidate('signature_not_authorized', `The signature does not authorize this proposal: ${reason.name}.`)
   if (reason.name === 'empty' && context.gasExhausted === true)
-    return operator('out_of_gas', 'The transaction ran out of gas: raise its limit.')
+    return operator(
+      'out_of_gas',
+      `The transaction ran out of gas: ${hasCode ? "the proposer's wallet" : 'it'} used more than was estimated before it was sent.`,
+    )
   if ((reason.name === 'empty' || reason.name === 'unknown') && refusedByWallet(context)) return byWallet()
   return {
     kind: 'candidate',

@@ -202,7 +202,7 @@ const notFound = (identifier: string) =>
 function notOpen(round: Round): ConflictError {
   const state = round.paused ? 'paused' : round.state
   return new ConflictError('request_not_open', `the request of ${round.questionId} cannot be proposed on: it is ${state}`, {
-    hint: `wait for a new round; \`proposer reconcile ${round.questionId}\` shows what happened`,
+    hint: `${round.paused ? 'wait until the question is unpaused' : 'wait for a new round'}; \`proposer reconcile ${round.questionId}\` shows what happened`,
   })
 }
 

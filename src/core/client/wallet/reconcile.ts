@@ -245,9 +245,11 @@ const closedBecause: Readonly<Record<Exclude<ClosedReason, 'executed'>, string>>
 /** Nothing of this authorization can execute any more: whether a new one makes sense depends on the round. */
 function againFor(chain: QuestionStanding | undefined, identifier: string, why: string): Next {
   const current = chain?.current
-  if (current !== undefined && (current.state !== 'requested' || chain?.round?.paused === true)) {
-    const state = chain?.round?.paused === true ? 'paused' : current.state
-    return { action: 'wait_for_new_round', text: `${why}; the current round is ${state}: wait for a new one` }
+  if (current !== undefined && current.state !== 'requested') {
+    return { action: 'wait_for_new_round', text: `${why}; the current round is ${current.state}: wait for a new one` }
+  }
+  if (current !== undefined && chain?.round?.paused === true) {
+    return { action: 'wait', text: `${why}; the question is paused: sign anew once it is unpaused` }
   }
   return {
     action: 'sign_anew',

@@ -3,22 +3,21 @@
  * decisions carried out, each step durable before the next (robustness §3). Whatever is interrupted goes on from the store after a restart
  * (R15, R23).
  */
-import { permit2Abi } from '../../chain/contracts.js'
-import { locateProposal } from '../../chain/propose.js'
-import { readContract } from '../../chain/reading.js'
+import { findProposed } from '../../chain/propose.js'
 import { ChainError, type ChainReceipt, type Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
-import { nonceBit, nonceUsed } from '../../protocol/permit.js'
 import type { Change, Slot, SlotAttempt } from '../ledger/ledger.js'
 import { commitOn } from '../pipeline/commit-on.js'
 import { failureOf, submissionOf } from '../pipeline/progress.js'
-import { isOwn } from '../pipeline/selection.js'
 import type { Verdict } from '../pipeline/validation.js'
 import type { Heads } from '../view/view.js'
+import { isDoomedAt } from './doomed.js'
+import { createEvidence } from './evidence.js'
+import { createGaps } from './gaps.js'
 import { createLoners } from './loners.js'
 import { createOpening } from './opening.js'
 import { fitTogether, type Load } from './packing.js'
-import { explainRevert } from './revert-reason.js'
+import { explainRevert, type RevertPorts } from './revert-reason.js'
 import { createSender, newSlots, type SenderPorts } from './sender.js'
 import { type Action, next, type SlotFacts } from './slot.js'
 import {
@@ -34,20 +33,22 @@ import {
   sentChanges,
 } from './slot-changes.js'
 import { candidateFacts, type Gathered, gather } from './slot-facts.js'
-import { carriedBy, carrying, readProposeCalldata, readTransaction } from './transaction.js'
+import { carriedBy, carrying, readTransaction } from './transaction.js'
 
 /** A permit that ends sooner than this after the head would likely be mined too late. */
 const sendMarginSeconds = 5n
+/** Nonces that no slot holds, as a subject of faults. */
+const missing = 'missing'
 /** Steps of one slot in one go; more means that a decision does not hold, and the next head is awaited. */
 const stepsAtOnce = 12
 
-export interface ExecutorPorts extends SenderPorts {
+export interface ExecutorPorts extends SenderPorts, RevertPorts {
   readonly confirmations: 'finalized' | number
   /** Candidates in one transaction at most. */
   readonly most: number
   /** Judges a candidate anew, just before a nonce is bound to it. */
   judge(candidate: Candidate, heads: Heads): Promise<Verdict>
-  /** False where the head shows that the candidate's round is taken or over. */
+  /** False where the candidate's round may be taken or over, as far as memory tells. */
   isOpen(candidate: Candidate): boolean
   /** Whether its permit nonce was once seen spent; a reorganisation may have undone that. */
   maybeSpent(candidate: Candidate): boolean
@@ -73,8 +74,10 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   const { patience, faults } = sender
   const loads = new Map<string, Load>()
   const loners = createLoners()
-  /** Candidates whose permit nonce is spent at the head that is looked at. */
-  let spent: ReadonlySet<string> = new Set()
+  const gaps = createGaps(signer.address)
+  const evidence = createEvidence(ports, faults)
+  /** Candidates whose nonce is spent, or whose round is lost, at the head that is looked at. */
+  let doomed: ReadonlySet<string> = new Set()
   /** Head at which a slot's nonce was first seen taken. */
   const takenSince = new Map<string, bigint>()
 
@@ -90,8 +93,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     const { timestamp } = heads.latest
     return (timestamp > wall ? timestamp : wall) + sendMarginSeconds > BigInt(deadline)
   }
-  const isDoomed = (candidate: Candidate, heads: Heads) =>
-    deadlinePassed(candidate, heads) || !ports.isOpen(candidate) || spent.has(candidate.id)
+  const isDoomed = (candidate: Candidate, heads: Heads) => deadlinePassed(candidate, heads) || doomed.has(candidate.id)
 
   const factsOf = (slot: Slot, gathered: Gathered): SlotFacts => {
     const { heads } = gathered
@@ -173,17 +175,10 @@ export function createExecutor(ports: ExecutorPorts): Executor {
         if (!(await commit(alive, confirmedChanges(slot, action.receipt, carried, nowMs)))) return false
         await ports.failpoint('confirmed')
         return true
-      case 'index': {
-        const isFinal = action.receipt.blockNumber <= heads.finalized.number
-        const changes = indexedChanges(action.attempt, action.receipt, carried, isFinal, nowMs)
-        if (changes === undefined) return false
-        const lost = changes.every((change) => change.kind === 'candidate.progress' && change.progress.status === 'failed')
-        const leftOut = alive.filter((candidate) => !carried.includes(candidate))
-        const closing = lost ? closeChanges(slot, { kind: 'reverted', hash: action.attempt.hash }, endsOf(leftOut, heads), nowMs) : []
-        return (await commit(alive, [...changes, ...closing])) && !lost
-      }
+      case 'index':
+        return index(slot, action, carried, alive, heads)
       case 'close-executed':
-        return closeExecuted(slot, action.attempt, action.receipt, alive, heads)
+        return closeExecuted(slot, action.attempt, alive, heads)
       case 'close-reverted':
         return closeReverted(slot, action.attempt, action.receipt, alive, heads)
       case 'close-cancelled':
@@ -194,8 +189,28 @@ export function createExecutor(ports: ExecutorPorts): Executor {
       case 'close-abandoned':
         return close(slot, alive, closeChanges(slot, { kind: 'foreign', hash: null }, endsOf(alive, heads), nowMs))
       case 'close-taken':
-        return closeTaken(slot, alive, heads)
+        return gathered.maySend && closeTaken(slot, alive, heads)
     }
+  }
+
+  /** Matches each candidate that was carried to its proposal; one that has none in a final receipt ends with the slot. */
+  const index = async (
+    slot: Slot,
+    { attempt, receipt }: Extract<Action, { kind: 'index' }>,
+    carried: readonly Candidate[],
+    alive: readonly Candidate[],
+    heads: Heads,
+  ): Promise<boolean> => {
+    const nowMs = clock.nowMs()
+    const isFinal = receipt.blockNumber <= heads.finalized.number
+    const changes = indexedChanges(attempt, receipt, carried, isFinal, nowMs)
+    if (changes === undefined) return false
+    const without = carried.filter((candidate) => isFinal && !findProposed(receipt.logs, candidate))
+    for (const candidate of without) if (!(await evidence.failsByReceipt(slot, candidate, heads))) return false
+    const lost = changes.every((change) => change.kind === 'candidate.progress' && change.progress.status === 'failed')
+    const leftOut = alive.filter((candidate) => !carried.includes(candidate))
+    const closing = lost ? closeChanges(slot, { kind: 'reverted', hash: attempt.hash }, endsOf(leftOut, heads), nowMs) : []
+    return (await commit(alive, [...changes, ...closing])) && !lost
   }
 
   const close = async (slot: Slot, basis: readonly Candidate[], changes: readonly Change[]): Promise<false> => {
@@ -239,7 +254,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     return sender.sign(slot, wish, heads, alive, attempt)
   }
 
-  const closeExecuted = (slot: Slot, attempt: SlotAttempt, receipt: ChainReceipt, alive: readonly Candidate[], heads: Heads) => {
+  const closeExecuted = (slot: Slot, attempt: SlotAttempt, alive: readonly Candidate[], heads: Heads) => {
     const carried = alive.filter(({ id }) => attempt.candidateIds.includes(id))
     const leftOut = endsOf(
       alive.filter((candidate) => !carried.includes(candidate)),
@@ -249,14 +264,15 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     const standIns = ledger.active().filter(({ id, round, progress }) => {
       return progress.status !== 'executed' && rounds.has(round.key) && !slot.candidateIds.includes(id)
     })
-    const changes = closeExecutedChanges(slot, attempt, receipt, { carried, leftOut, standIns }, clock.nowMs())
+    const changes = closeExecutedChanges(slot, attempt.hash, leftOut, standIns, clock.nowMs())
     return close(slot, [...alive, ...standIns], changes)
   }
 
   const closeReverted = async (slot: Slot, attempt: SlotAttempt, receipt: ChainReceipt, alive: readonly Candidate[], heads: Heads) => {
     const ends: Ending[] = []
     for (const candidate of alive) {
-      const end = await explainRevert({ chain, contracts }, candidate, slot.executor, attempt, receipt, heads)
+      if (await evidence.isShownMined(slot, candidate, heads)) return false
+      const end = await explainRevert(ports, candidate, slot.executor, attempt, receipt, heads)
       ends.push({ candidate, end: end.kind === 'again' ? { kind: 'again' } : end })
     }
     if (attempt.candidateIds.length > 1) for (const { candidate, end } of ends) loners.note(candidate, end.kind === 'failed')
@@ -271,41 +287,39 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     if (since === undefined) takenSince.set(slot.id, heads.latest.number)
     // The node that told the nonce may be ahead of the one that tells heads and receipts: what was its head has to be final here first.
     if (since === undefined || heads.finalized.number <= since) return false
+    const newest = slot.attempts.at(-1)
+    if (newest && !(await sender.confirmsUsed(slot, newest))) return false
     const ends: Ending[] = []
     for (const candidate of alive) {
-      const own = await ownProposal(slot, candidate, heads)
-      // The round shows one of our own transactions after all: its receipt will come.
-      if (own && slot.attempts.some(({ hash }) => hash === own.transactionHash)) return false
+      if (await evidence.isShownMined(slot, candidate, heads)) return false
+      const own = await evidence.ownProposal(slot, candidate, heads)
       ends.push({ candidate, end: own ? { kind: 'executed', proposal: own } : withoutTransaction(candidate, heads) })
     }
     return close(slot, alive, closeChanges(slot, { kind: 'foreign', hash: null }, ends, clock.nowMs()))
   }
 
-  const ownProposal = async (slot: Slot, candidate: Candidate, heads: Heads) => {
-    const attempt = slot.attempts.find(({ candidateIds }) => candidateIds.includes(candidate.id))
-    const calldata = attempt && carriedBy(readTransaction(attempt.raw).data)[attempt.candidateIds.indexOf(candidate.id)]
-    if (calldata === undefined) return undefined
-    const { request } = readProposeCalldata(calldata)
-    const proposal = await locateProposal(chain, request, contracts.signedProposer, heads.finalized, candidate)
-    return proposal && isOwn(candidate, proposal) ? proposal : undefined
-  }
-
   /** Binds the next nonce to a load and sends it. */
-  const launch = async (load: Load, heads: Heads, nonceLatest: number) => {
-    const slot: Slot = {
-      id: ports.random.uuid(),
-      executor: signer.address,
-      nonce: Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1),
-      candidateIds: load.carried.map(({ candidate }) => candidate.id),
-      openedAtMs: clock.nowMs(),
-      attempts: [],
-    }
-    const basis = load.carried.map(({ candidate }) => candidate)
+  const launch = (load: Load, heads: Heads, nonceLatest: number) =>
+    bind(Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1), load, heads, nonceLatest)
+
+  /** Without a load the nonce goes back by a self-transfer. */
+  const bind = async (nonce: number, load: Load | undefined, heads: Heads, nonceLatest: number) => {
+    const basis = load?.carried.map(({ candidate }) => candidate) ?? []
+    const candidateIds = basis.map(({ id }) => id)
+    const slot: Slot = { id: ports.random.uuid(), executor: signer.address, nonce, candidateIds, openedAtMs: clock.nowMs(), attempts: [] }
     if (!(await commit(basis, [{ kind: 'slot.opened', slot }]))) return
-    loads.set(slot.id, load)
+    if (load) loads.set(slot.id, load)
     await ports.failpoint('reserved')
     const fresh = { heads, maySend: true, nonceLatest, nonceFinalized: 0, receipts: new Map(), held: new Set<Hex>() }
     await look(slot.id, fresh)
+  }
+
+  /** The lowest first: nodes keep few transactions that wait for others. */
+  const fillGaps = async (slots: readonly Slot[], gathered: ReadonlyMap<string, Gathered>, heads: Heads, maySend: boolean) => {
+    const gap = gaps.look(slots, gathered, heads)
+    if (gap === undefined) return
+    faults.note(missing, gap.fault)
+    if (maySend) for (const nonce of gap.due) await bind(nonce, undefined, heads, nonce)
   }
 
   /** One slot's trouble with the chain holds up no other; the next look takes it up again. An odd answer is told meanwhile. */
@@ -316,17 +330,14 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   }
   const look = (slotId: string, gathered: Gathered) => faults.look(slotId, () => drive(slotId, gathered).catch(later(slotId)))
 
-  /** Memory alone cancels nothing: what was once seen spent is read again, at the head that is looked at. */
-  const readSpent = async (slots: readonly Slot[], heads: Heads): Promise<ReadonlySet<string>> => {
-    const suspects = slots.flatMap(aliveOf).filter(ports.maybeSpent)
-    const found = await Promise.all(
-      suspects.map(async ({ id, proposer, nonce }) => {
-        const { word } = nonceBit(BigInt(nonce))
-        const bitmap = await readContract(chain, heads.latest.number, contracts.permit2, permit2Abi, 'nonceBitmap', [proposer, word])
-        return nonceUsed(BigInt(nonce), bitmap) ? [id] : []
-      }),
+  /** Memory alone cancels nothing: what may be dead by it is read again, at the head that is looked at. */
+  const readDoomed = async (slots: readonly Slot[], heads: Heads): Promise<ReadonlySet<string>> => {
+    const found = slots.flatMap((slot) =>
+      aliveOf(slot)
+        .filter((candidate) => ports.maybeSpent(candidate) || !ports.isOpen(candidate))
+        .map(async (candidate) => ((await isDoomedAt(ports, slot, candidate, heads.latest.number)) ? [candidate.id] : [])),
     )
-    return new Set(found.flat())
+    return new Set((await Promise.all(found)).flat())
   }
 
   const opening = createOpening({
@@ -342,14 +353,15 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   return {
     async follow(heads, maySend) {
       const slots = ledger.slots()
-      if (slots.length === 0) return
+      if (slots.length === 0) return faults.drop(missing)
       const gathered = await gather(chain, slots, heads, maySend)
-      spent = await readSpent(slots, heads)
+      doomed = await readDoomed(slots, heads)
       // In order of nonces: the lowest has to be mined first.
       for (const slot of slots) {
         const facts = gathered.get(slot.id)
         if (facts) await look(slot.id, facts)
       }
+      await faults.look(missing, () => fillGaps(slots, gathered, heads, maySend))
     },
     open: opening.open,
     faults() {

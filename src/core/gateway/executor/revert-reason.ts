@@ -1,6 +1,7 @@
 /** Why one of our mined transactions reverted, and what follows for its candidate (domain §7, §9 After sending; contract §5). */
-import { oracleAbi, roles, signedProposerAbi } from '../../chain/contracts.js'
+import { roles, signedProposerAbi } from '../../chain/contracts.js'
 import { locateProposal } from '../../chain/propose.js'
+import { type RegistryEntry, type RoundReader, readTerms } from '../../chain/questions.js'
 import { readContract } from '../../chain/reading.js'
 import { causeOf } from '../../chain/reverts.js'
 import type { Contracts } from '../../chain/round.js'
@@ -8,7 +9,7 @@ import { type Address, type Chain, ChainError, type ChainReceipt, type Hex } fro
 import type { Candidate, Failure } from '../../protocol/candidate.js'
 import type { SlotAttempt } from '../ledger/ledger.js'
 import { failureOf } from '../pipeline/progress.js'
-import { isOwn, type OwnProposal, supersededBy } from '../pipeline/selection.js'
+import { isOwn, movedTo, type OwnProposal, supersededBy } from '../pipeline/selection.js'
 import { readFunds, readWhitelist } from '../pipeline/validation.js'
 import type { Heads } from '../view/view.js'
 import { carriedBy, readProposeCalldata, readTransaction } from './transaction.js'
@@ -26,6 +27,8 @@ const rememberedStates = 100n
 export interface RevertPorts {
   readonly chain: Chain
   readonly contracts: Contracts
+  readonly rounds: RoundReader
+  entry(questionId: Hex): RegistryEntry | undefined
 }
 
 /**
@@ -33,7 +36,7 @@ export interface RevertPorts {
  * that would have passed alone is not to blame. Rejects with `ChainError`.
  */
 export async function explainRevert(
-  { chain, contracts }: RevertPorts,
+  { chain, contracts, rounds, entry }: RevertPorts,
   candidate: Candidate,
   executor: Address,
   attempt: SlotAttempt,
@@ -57,12 +60,11 @@ export async function explainRevert(
   }
   // What the cause depends on may have changed within the block too.
   const header = found.block === last.number ? last : ((await chain.block(found.block)) ?? last)
-  const key = [request.requester, request.identifier, BigInt(request.timestamp), request.ancillaryData] as const
   const asked = [roles.delegatedProposer, executor] as const
-  const [list, funds, roundState, code, executorHasRole] = await Promise.all([
+  const [list, funds, terms, code, executorHasRole] = await Promise.all([
     told(readWhitelist(chain, contracts, request, candidate.proposer, header)),
     told(readFunds(chain, contracts, token, candidate.proposer, header)),
-    told(readContract(chain, header.number, request.oracle, oracleAbi, 'getState', key)),
+    told(readTerms({ chain, contracts, at: header.number }, request)),
     chain.code(candidate.proposer, header.number),
     told(readContract(chain, header.number, contracts.signedProposer, signedProposerAbi, 'hasRole', asked)),
   ])
@@ -73,7 +75,7 @@ export async function explainRevert(
     hasCustomWhitelist: list?.custom ?? false,
     neededRaw: BigInt(candidate.amount),
     ...funds,
-    ...(roundState === undefined ? {} : { roundState }),
+    ...(terms && { roundState: terms.state, bondRaw: terms.totalBondRaw }),
     proposerHasCode: code !== '0x',
     ...(executorHasRole === undefined ? {} : { executorHasRole }),
     ...(list === undefined ? {} : { spenderListed: list.spenderListed }),
@@ -88,6 +90,10 @@ export async function explainRevert(
     const proposal = await locateProposal(chain, request, contracts.signedProposer, heads.finalized, candidate)
     if (proposal && isOwn(candidate, proposal)) return { kind: 'executed', proposal }
     if (proposal) return { kind: 'failed', failure: failureOf('confirmation', 'superseded', supersededBy(proposal)) }
+    const { questionId } = candidate.round
+    const current = await told(rounds.read(questionId, entry(questionId), heads.finalized.number))
+    const moved = current && movedTo(candidate, current)
+    if (moved) return { kind: 'failed', failure: failureOf('confirmation', 'round_advanced', moved) }
   }
   return { kind: 'failed', failure: failureOf('confirmation', cause.code, cause.detail, cause.retryable) }
 }

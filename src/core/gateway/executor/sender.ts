@@ -1,6 +1,6 @@
 /** Signs a slot's transactions and hands their bytes to the nodes, each step durable before the next (robustness §3, domain §8). */
 import type { Contracts } from '../../chain/round.js'
-import { type Chain, ChainError, type Clock, type Hex, type Random, type Signer } from '../../ports.js'
+import { type Chain, ChainError, type ChainErrorKind, type Clock, type Hex, type Random, type Signer } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import type { Ledger, Slot, SlotAttempt } from '../ledger/ledger.js'
 import { commitOn } from '../pipeline/commit-on.js'
@@ -29,6 +29,9 @@ export type Wish =
   | { readonly kind: 'propose'; readonly candidateIds: readonly string[]; readonly data: Hex; readonly gas: bigint }
   | { readonly kind: 'cancel' }
 
+/** Refusals that say that the nonce is not used. */
+const takesNonce: ReadonlySet<ChainErrorKind> = new Set(['already_known', 'replacement_underpriced', 'nonce_too_high'])
+
 /** Transactions that are not of a slot yet, as a subject of faults. */
 export const newSlots = 'opening'
 
@@ -44,6 +47,11 @@ export interface Sender {
   mayRaise(slot: Slot, attempt: SlotAttempt): boolean
   /** Hands the stored bytes over. True where the slot may go on at once. */
   send(slot: Slot, attempt: SlotAttempt, slotCandidates: readonly Candidate[], heads: Heads): Promise<boolean>
+  /**
+   * Whether nodes that count the slot's nonce as used refuse its stored bytes too. One that takes them contradicts itself, and the nonce
+   * may yet be ours; that is noted of the slot.
+   */
+  confirmsUsed(slot: Slot, attempt: SlotAttempt): Promise<boolean>
   /**
    * Whether a transaction with this gas limit can be paid for now; what stands against it is noted of the opening. Rejects with
    * `ChainError`.
@@ -132,6 +140,17 @@ export function createSender(ports: SenderPorts): Sender {
       faults.drop(slot.id)
       await commitOn(ledger, slotCandidates, sentChanges(slot, attempt, slotCandidates, clock.nowMs()))
       await ports.failpoint('sent')
+      return false
+    },
+    async confirmsUsed(slot, attempt) {
+      try {
+        await chain.send(attempt.raw)
+      } catch (error) {
+        if (!(error instanceof ChainError)) throw error
+        if (error.kind === 'unavailable') return false
+        if (!takesNonce.has(error.kind)) return true
+      }
+      faults.note(slot.id, `the node says that nonce ${slot.nonce} of ${slot.executor} is used, and takes a transaction of that nonce`)
       return false
     },
     async canPay(gas, heads) {

@@ -139,33 +139,19 @@ export function indexedChanges(
 
 /**
  * The execution is final: the slot is closed, and the stand-ins of its rounds end with it; what the transaction left out ends, or stands in again.
- * An index that another block has changed since (numeric depth, R14) is put right first.
  */
 export function closeExecutedChanges(
   slot: Slot,
-  attempt: SlotAttempt,
-  receipt: ChainReceipt,
-  {
-    carried,
-    leftOut,
-    standIns,
-  }: { readonly carried: readonly Candidate[]; readonly leftOut: readonly Ending[]; readonly standIns: readonly Candidate[] },
+  hash: Hex,
+  leftOut: readonly Ending[],
+  standIns: readonly Candidate[],
   nowMs: number,
 ): Change[] {
-  const changes: Change[] = []
-  for (const candidate of carried) {
-    const before = submissionOf(candidate.progress)
-    const found = findProposed(receipt.logs, candidate)
-    if (!found || !before || candidate.progress.status !== 'executed') continue
-    if (before.transactionHash === attempt.hash && before.proposalEventIndex === found.log.logIndex) continue
-    const submission = { ...before, transactionHash: attempt.hash, proposalEventIndex: found.log.logIndex }
-    changes.push(progressChange(candidate, selected(candidate.progress, nowMs, { ...submission, status: 'confirmed' })))
-    changes.push(progressChange(candidate, executed(candidate.progress, nowMs, submission)))
-  }
-  changes.push(...leftOut.flatMap(({ candidate, end }) => endChanges(candidate, end, 'dropped', nowMs)))
-  for (const standIn of standIns) changes.push(progressChange(standIn, failed(standIn.progress, notSelected(standIn))))
-  changes.push(closed(slot, 'executed', attempt.hash))
-  return changes
+  return [
+    ...leftOut.flatMap(({ candidate, end }) => endChanges(candidate, end, 'dropped', nowMs)),
+    ...standIns.map((standIn) => progressChange(standIn, failed(standIn.progress, notSelected(standIn)))),
+    closed(slot, 'executed', hash),
+  ]
 }
 
 export type SlotEnd =

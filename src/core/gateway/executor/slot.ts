@@ -77,7 +77,7 @@ export type Action =
   | { readonly kind: 'retreat' }
   | { readonly kind: 'confirm'; readonly attempt: SlotAttempt; readonly receipt: ChainReceipt }
   | { readonly kind: 'index'; readonly attempt: SlotAttempt; readonly receipt: ChainReceipt }
-  | { readonly kind: 'close-executed'; readonly attempt: SlotAttempt; readonly receipt: ChainReceipt }
+  | { readonly kind: 'close-executed'; readonly attempt: SlotAttempt }
   | { readonly kind: 'close-reverted'; readonly attempt: SlotAttempt; readonly receipt: ChainReceipt }
   | { readonly kind: 'close-cancelled'; readonly attempt: SlotAttempt; readonly receipt: ChainReceipt }
   | { readonly kind: 'close-taken' }
@@ -106,7 +106,7 @@ export function next(slot: Slot, facts: SlotFacts): Action {
     case 'pending':
       return afterPending(slot, state.newest, facts)
     case 'mined':
-      return afterMined(state.attempt, state.receipt, facts)
+      return afterMined(slot, state.attempt, state.receipt, facts)
     case 'taken':
       return { kind: 'close-taken' }
   }
@@ -151,10 +151,12 @@ function afterPending(slot: Slot, newest: SlotAttempt, facts: SlotFacts): Action
   return facts.sendDue ? { kind: 'send', attempt: newest } : wait('the next sending is not due')
 }
 
-function afterMined(attempt: SlotAttempt, receipt: ChainReceipt, facts: SlotFacts): Action {
+function afterMined({ minedIn }: Slot, attempt: SlotAttempt, receipt: ChainReceipt, facts: SlotFacts): Action {
   const isFinal = receipt.blockNumber <= facts.finalizedNumber
   const { least, most } = facts.recorded
-  if (facts.strays) return { kind: 'retreat' }
+  // Mined again in another block: everything on record of the one before goes back first (R14).
+  const isElsewhere = minedIn !== undefined && minedIn !== receipt.blockHash && rests(most)
+  if (facts.strays || isElsewhere) return { kind: 'retreat' }
   if (attempt.kind === 'cancel') {
     if (!isFinal) return wait('the cancellation is not final')
     return facts.deadlineUnsettled ? wait('the deadline is not final yet') : { kind: 'close-cancelled', attempt, receipt }
@@ -169,7 +171,7 @@ function afterMined(attempt: SlotAttempt, receipt: ChainReceipt, facts: SlotFact
   switch (least) {
     case 'indexed':
       if (!isFinal) return wait('the execution is not final')
-      return facts.deadlineUnsettled ? wait('the deadline is not final yet') : { kind: 'close-executed', attempt, receipt }
+      return facts.deadlineUnsettled ? wait('the deadline is not final yet') : { kind: 'close-executed', attempt }
     case 'confirmed':
       return { kind: 'index', attempt, receipt }
     case 'reverted':

@@ -73,10 +73,12 @@ export function isOpen({ round }: Question): boolean {
 
 /** The refusal of a round that takes no proposals. */
 export function notOpen({ round }: Question): Refusal {
-  const state = round.paused ? 'paused' : round.state
+  const about = `this round (timestamp ${round.timestamp})`
   return refuse(
     'request_not_open',
-    `this round (timestamp ${round.timestamp}) is ${state}, it takes proposals only while requested; wait for a new round`,
+    round.paused
+      ? `${about} is paused at its requester; wait until it is unpaused`
+      : `${about} is ${round.state}, it takes proposals only while requested; wait for a new round`,
   )
 }
 

@@ -39,6 +39,8 @@ export interface Slot {
   readonly candidateIds: readonly string[]
   readonly openedAtMs: number
   readonly attempts: readonly SlotAttempt[]
+  /** Hash of the block of the newest receipt on record. */
+  readonly minedIn?: Hex
 }
 
 /** How a slot ended, in finalized state. `hash` is the transaction that consumed the nonce, where it is known. */

@@ -153,6 +153,9 @@ export function apply(state: LedgerState, record: StoredRecord): void {
       setSlot(state, { ...slot, attempts })
       return
     }
+    case 'slot.mined':
+      setSlot(state, { ...slotOf(state, event.slotId), minedIn: event.blockHash })
+      return
     case 'slot.closed': {
       const slot = slotOf(state, event.slotId)
       state.slots.delete(slot.id)
@@ -169,7 +172,6 @@ export function apply(state: LedgerState, record: StoredRecord): void {
       state.allowlist.set(event.address, event.allowed)
       return
     case 'candidate.checked':
-    case 'slot.mined':
     case 'store.repaired':
     case 'past':
       // Told by whoever reads the log; no state hangs on it.
@@ -287,7 +289,11 @@ export function changeFault(state: LedgerState, changes: readonly Change[]): str
       }
       case 'slot.opened': {
         if (slots.has(change.slot.id)) return `slot ${change.slot.id} is open already`
-        if (change.slot.nonce <= (state.highestNonce.get(change.slot.executor) ?? -1)) return `nonce ${change.slot.nonce} was bound before`
+        const { executor, nonce, candidateIds } = change.slot
+        // What carries no proposal may fill a gap below; a proposal never gets a nonce that may have served another one (R3).
+        const isFiller =
+          candidateIds.length === 0 && ![...state.slots.values()].some((slot) => slot.executor === executor && slot.nonce === nonce)
+        if (!isFiller && nonce <= (state.highestNonce.get(executor) ?? -1)) return `nonce ${nonce} was bound before`
         for (const id of change.slot.candidateIds) {
           if (!state.entries.get(id)?.live) return `candidate ${id} is unknown or at its end`
           if (state.slotOf.has(id)) return `candidate ${id} has an open slot`

@@ -14,7 +14,7 @@ import { type RoundEndPorts, roundEnd } from './round-end.js'
 import { deadFailure, endingOf } from './selection.js'
 import { tolerant } from './tolerant.js'
 import { createTurns } from './turns.js'
-import { isOpen } from './validation.js'
+import { isOpen, runs, type ValidationPorts } from './validation.js'
 
 /** Spending a nonce through another application leaves no log: waiting candidates' bitmaps are read in turn, so many a finalized block. */
 const sweptPerBlock = 64
@@ -22,7 +22,7 @@ const sweptPerBlock = 64
 const endedPerStep = 32
 const endedAtOnce = 8
 
-export interface ClosingPorts extends RoundEndPorts {
+export interface ClosingPorts extends RoundEndPorts, Pick<ValidationPorts, 'executor'> {
   readonly clock: Clock
   readonly ledger: Ledger
   readonly view: Pick<LiveView, 'known' | 'question' | 'nonceKnownUsed'>
@@ -96,6 +96,8 @@ export function createClosing(ports: ClosingPorts): Closing {
     if (ended === true) return
     // Where nobody can tell, a nonce that is free says that it has not been executed, and late as it is it never will be.
     if (ended === undefined && !(await isUnspent(candidate, heads))) return
+    // A bitmap is one node's word: where the proposal succeeds at that very block, it is wrong (R27).
+    if (failure.code === 'permit_nonce_used' && (await tolerant(runs(ports, candidate, heads.finalized))) !== false) return
     await commitOn(ledger, [candidate], [progressChange(candidate, failed(candidate.progress, failure))])
   }
 

@@ -98,6 +98,8 @@ export function createPipeline(parts: PipelineParts): Pipeline {
       signer,
       contracts,
       ledger,
+      rounds: view.rounds,
+      entry: view.entry,
       confirmations: config.chain.confirmations,
       maxFeeGwei: config.executor.max_fee_gwei,
       most: config.executor.batch,
@@ -111,6 +113,9 @@ export function createPipeline(parts: PipelineParts): Pipeline {
   let operatorAtMs = Number.NEGATIVE_INFINITY
   let halted: string | undefined
   let haltedAt: Hex | undefined
+  /** What a node told at this head that cannot all be so. */
+  let contradiction: string | undefined
+  let contradictedAt: Hex | undefined
   let stopped: string | undefined
   let markedAtMs = Number.NEGATIVE_INFINITY
   const queue = createTurns(validatedPerStep, freshPerStep)
@@ -171,6 +176,8 @@ export function createPipeline(parts: PipelineParts): Pipeline {
         return
       case 'closed':
       case 'wait':
+        if (verdict.kind === 'closed') view.doubt(candidate.round.questionId)
+        else contradiction = verdict.contradiction ?? contradiction
         judgedAt.set(candidate.id, heads.latest.hash)
         await noteWait(candidate, verdict.kind === 'wait' ? verdict.why : 'closed', found, heads)
         return
@@ -237,6 +244,8 @@ export function createPipeline(parts: PipelineParts): Pipeline {
     // Unknown or old state closes everything (R16).
     if (heads === undefined || view.faults().length > 0) return
     if (haltedAt !== heads.latest.hash) halted = undefined
+    if (contradictedAt !== heads.latest.hash) contradiction = undefined
+    contradictedAt = heads.latest.hash
     forgetGone()
     await markFinalized(heads)
     if (executor) await executor.follow(heads, config.pipeline.enabled)
@@ -322,7 +331,9 @@ export function createPipeline(parts: PipelineParts): Pipeline {
     faults() {
       if (stopped !== undefined) return [stopped]
       if (!config.pipeline.enabled) return []
-      return [...new Set([...operator, ...(halted === undefined ? [] : [halted]), ...(executor?.faults() ?? [])])]
+      const failing = view.faults().length > 0 ? undefined : view.failing()
+      const seen = [failing && `the chain cannot be followed: ${failing}`, halted, contradiction]
+      return [...new Set([...operator, ...seen.flatMap((fault) => fault ?? []), ...(executor?.faults() ?? [])])]
     },
     wake,
     step,

@@ -29,7 +29,9 @@ export async function roundEnd(ports: RoundEndPorts, candidate: Candidate, heads
     const newest = await rounds.read(questionId, entry, heads.latest.number)
     return newest === undefined ? { kind: 'closed', current: undefined, proposal: undefined } : { kind: 'open' }
   }
-  if (isOpen(contracts, current, candidate) || BigInt(current.timestamp) < BigInt(candidate.round.timestamp)) return { kind: 'open' }
+  // A round of a time that finalized state has passed, and that is not in it, was undone (R14).
+  const isAhead = heads.finalized.timestamp < BigInt(candidate.round.timestamp)
+  if (isOpen(contracts, current, candidate) || isAhead) return { kind: 'open' }
   return { kind: 'closed', current, proposal: await proposalOf(chain, contracts, current, candidate, heads) }
 }
 

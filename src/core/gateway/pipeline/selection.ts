@@ -56,16 +56,18 @@ export function endingOf(candidate: Candidate, end: Extract<RoundEnd, { kind: 'c
     kind: 'failed',
     failure: failureOf(stage, code, detail),
   })
-  if (current && current.timestamp !== candidate.round.timestamp) {
-    return fail(
-      'round_advanced',
-      `The question is in the round of ${current.timestamp}; this was signed for the round of ${candidate.round.timestamp}.`,
-    )
-  }
+  const moved = current && movedTo(candidate, current)
+  if (moved) return fail('round_advanced', moved)
   if (proposal) {
     return fail('superseded', supersededBy(proposal))
   }
   return fail('request_not_open', current ? `The request is ${current.state}.` : 'No trusted requester knows the question any more.')
+}
+
+/** That the question is in another round than the candidate's, in a sentence; `undefined` where it is in the same one. */
+export function movedTo({ round }: Candidate, current: Round): string | undefined {
+  if (current.timestamp === round.timestamp) return undefined
+  return `The question is in the round of ${current.timestamp}; this was signed for the round of ${round.timestamp}.`
 }
 
 /** Whether a proposal on chain is this candidate's, put there by its signature. */

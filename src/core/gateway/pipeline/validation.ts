@@ -29,8 +29,11 @@ type Judgement =
   | { readonly kind: 'failed'; readonly code: FailureCode; readonly detail: string; readonly retryable: boolean }
   /** The candidate's round is not open at the head; how it ended is judged in finalized state (`endingOf`). */
   | { readonly kind: 'closed' }
-  /** Nothing to hold against the candidate, but not now: paused, or a failure that is not final yet. */
-  | { readonly kind: 'wait'; readonly why: string }
+  /**
+   * Nothing to hold against the candidate, but not now: paused, or a failure that is not final yet. `contradiction`: what the node tells
+   * of it cannot all be so.
+   */
+  | { readonly kind: 'wait'; readonly why: string; readonly contradiction?: string }
   /** The operator's fault: halts the queue and fails nothing. */
   | { readonly kind: 'operator'; readonly fault: string }
   /** The chain gave no answer: try again. */
@@ -57,8 +60,21 @@ export interface ValidationPorts {
 export async function validate(ports: ValidationPorts, candidate: Candidate, ahead: readonly Candidate[], heads: Heads): Promise<Verdict> {
   const figures: Record<string, string | boolean> = {}
   const read = { blockNumber: heads.latest.number, figures }
+  const noted: Parameters<ValidationPorts['noteNonces']>[] = []
+  const reading: ValidationPorts = { ...ports, noteNonces: (...note) => noted.push(note) }
   try {
-    const verdict = await judge(ports, candidate, ahead, heads.latest, figures)
+    const verdict = await judge(reading, candidate, ahead, heads.latest, figures)
+    const isOfSum = verdict.kind === 'failed' && isShortOfSum(verdict.code, candidate, figures)
+    if (verdict.kind === 'failed' && !isOfSum && (await runs(ports, candidate, heads.latest))) {
+      const why = `${verdict.detail} The node contradicts itself: propose succeeds.`
+      return {
+        kind: 'wait',
+        why,
+        contradiction: `the node contradicts itself about candidate ${candidate.id}: ${verdict.code}, and propose succeeds`,
+        read,
+      }
+    }
+    for (const note of noted) ports.noteNonces(...note)
     if (verdict.kind !== 'failed' || verdict.retryable) return { ...verdict, read }
     const settled = await judge(ports, candidate, ahead, heads.finalized, {})
     if (settled.kind === 'failed' && settled.code === verdict.code) return { ...verdict, read }
@@ -69,6 +85,38 @@ export async function validate(ports: ValidationPorts, candidate: Candidate, ahe
     return { kind: error.kind === 'unavailable' ? 'unknown' : 'wait', why: error.message, read }
   }
 }
+
+/** The wallet can pay for this candidate, but not for all that is before it: no run of one `propose` shows that. */
+function isShortOfSum(code: FailureCode, { amount }: Candidate, { balance = '0', allowance = '0' }: Read['figures']): boolean {
+  const held = code === 'insufficient_balance' ? balance : code === 'insufficient_allowance' ? allowance : '0'
+  return BigInt(held) >= BigInt(amount)
+}
+
+/**
+ * Whether the exact `propose` succeeds at the block: it is what counts on chain, whatever its parts tell (R27). False without an executor
+ * too. Rejects with `ChainError`.
+ */
+export async function runs(
+  ports: Pick<ValidationPorts, 'chain' | 'contracts' | 'executor' | 'rounds' | 'entry'>,
+  candidate: Candidate,
+  at: BlockHeader,
+): Promise<boolean> {
+  const { chain, contracts, executor, rounds } = ports
+  const { questionId, key } = candidate.round
+  if (executor === undefined) return false
+  const round = await rounds.read(questionId, ports.entry(questionId), at.number)
+  if (round === undefined || roundRef(contracts, questionId, round, keccakHex(round.ancillaryData)).key !== key) return false
+  return (await simulate(chain, contracts, executor, callOf(round, candidate), at)) === undefined
+}
+
+const callOf = (round: Round, candidate: Candidate): Hex =>
+  proposeCalldata({
+    request: round,
+    token: round.token.address,
+    proposer: candidate.proposer,
+    terms: candidate,
+    signature: candidate.signature,
+  })
 
 async function judge(
   ports: ValidationPorts,
@@ -111,13 +159,7 @@ async function judge(
   const neededRaw = ahead
     .filter((other) => !bitmaps.used(other) && (ports.tokenOf(other) ?? round.token.address) === round.token.address)
     .reduce((sum, other) => sum + BigInt(other.amount), BigInt(candidate.amount))
-  const call = proposeCalldata({
-    request: round,
-    token: round.token.address,
-    proposer: candidate.proposer,
-    terms: candidate,
-    signature: candidate.signature,
-  })
+  const call = callOf(round, candidate)
   const [accepted, list, funds, run] = await Promise.all([
     signatureAccepted(chain, candidate, code, at),
     readWhitelist(chain, contracts, round, candidate.proposer, at),

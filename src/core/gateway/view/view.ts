@@ -15,6 +15,8 @@ import { createQuestionReader } from './reader.js'
 import { createTrail } from './trail.js'
 import { createWallets, orUnavailable } from './wallets.js'
 
+/** Looks may fail for so long before that is told: one answer that does not come is no news. */
+const failingMs = 10_000
 /** A question seen for the first time is read within this (contract §2). */
 const firstReadMs = 3_000
 /** Beyond this many missed blocks, every question is due: nodes bound the range of logs they look through. */
@@ -57,6 +59,10 @@ export interface LiveView extends ChainView {
   heads(): Heads | undefined
   /** Questions in memory, and those of them that may have changed and wait to be read. */
   counts(): { readonly known: number; readonly due: number }
+  /** Why looks have failed for a while, though the state is not too old yet; `undefined` where they have not. */
+  failing(): string | undefined
+  /** Somebody read another state of a question than the view shows: it is read again. */
+  doubt(questionId: Hex): void
   /** Called after each look that found a new latest or finalized block. */
   onHead(listener: () => void): () => void
   readonly rounds: RoundReader
@@ -88,6 +94,7 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
   let wrongChain: string | undefined
   let identified = false
   let lastFailure: string | undefined
+  let lookedAtMs = clock.monotonicMs()
   let forgotAtMs = clock.monotonicMs()
   let running: AbortController | undefined
   let loop: Promise<void> = Promise.resolve()
@@ -303,6 +310,7 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
       })
       await Promise.all([reads, wallets.refresh(ledger.allowlist)])
       lastFailure = undefined
+      lookedAtMs = clock.monotonicMs()
     } catch (error) {
       if (!(error instanceof ChainError)) throw error
       // Heads that stay where they are become the fault by their age (R16); questions that could not be read stay due.
@@ -365,6 +373,8 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
     poll,
     heads: () => heads,
     counts: () => ({ known: book.heldCount, due: book.dueCount }),
+    failing: () => (clock.monotonicMs() - lookedAtMs < failingMs ? undefined : lastFailure),
+    doubt: (questionId) => book.markDue([questionId]),
     onHead,
     rounds,
     entry: book.entry,

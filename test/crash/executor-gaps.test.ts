@@ -1,0 +1,149 @@
+/** Nonces that nothing of ours holds, below ones that do: found, told and filled, and never with a proposal (R3, R15, R27). */
+import { describe, expect, test } from 'vitest'
+import type { Chain } from '../../src/core/ports.js'
+import { createPipelineWorld, type PipelineWorld } from '../support/pipeline-world.js'
+import { watchSends } from '../support/reorg-watch.js'
+
+/** A node that tells so many transactions more than there are, at these tags. */
+function miscounts(world: PipelineWorld, tags: readonly string[]) {
+  const { transactionCount } = world.chain
+  const lie = { by: 0 }
+  world.chain.transactionCount = async (account, at) => {
+    const count = await transactionCount(account, at)
+    return tags.includes(at) ? Math.max(0, count + lie.by) : count
+  }
+  return lie
+}
+
+const statusOf = async (world: PipelineWorld, candidate: Parameters<PipelineWorld['now']>[0]) =>
+  (await world.now(candidate)).progress.status
+const gapOf = (world: PipelineWorld) => world.pipeline.faults().filter((fault) => /nonce \d+ .*is used by nothing/.test(fault))
+
+describe('a node that told a transaction count too high for a while', () => {
+  const tags: readonly (readonly Parameters<Chain['transactionCount']>[1][])[] = [['latest'], ['latest', 'finalized']]
+  test.each(tags.flatMap((told) => [1, 3].map((by) => [told.join(' and '), by, told] as const)))(
+    'R15, R27: %s, by %i: what was bound above the gap is executed once the node is honest, under one nonce each',
+    async (_name, by, told) => {
+      const world = await createPipelineWorld()
+      const watch = watchSends(world.chain, world.executor.address)
+      const lie = miscounts(world, told)
+      lie.by = by
+      const before = await world.submit(await world.question('before'))
+      await world.turn()
+      await world.pass(10)
+      lie.by = 0
+      const after = await world.submit(await world.question('after'), { by: 1 })
+      await world.turn()
+      expect(gapOf(world)).toHaveLength(1)
+      await world.pass(20)
+      expect([await statusOf(world, before), await statusOf(world, after)]).toEqual(['executed', 'executed'])
+      expect(world.ledger.slots()).toEqual([])
+      expect(world.pipeline.faults()).toEqual([])
+      expect(watch.faults).toEqual([])
+      expect([...watch.noncesByRound().values()].map(({ size }) => size)).toEqual([1, 1])
+    },
+  )
+
+  test('R23: the gap is found and filled after a restart too', async () => {
+    const world = await createPipelineWorld()
+    const lie = miscounts(world, ['latest', 'finalized'])
+    lie.by = 1
+    const candidate = await world.submit(await world.question())
+    await world.turn()
+    lie.by = 0
+    await world.restart()
+    await world.turn()
+    expect(gapOf(world)).toHaveLength(1)
+    await world.restart()
+    await world.pass(20)
+    expect(await statusOf(world, candidate)).toBe('executed')
+    expect(world.pipeline.faults()).toEqual([])
+  })
+
+  test('a gap that is wider than any node is off by is told, and left to the operator', async () => {
+    const world = await createPipelineWorld()
+    const lie = miscounts(world, ['latest', 'finalized'])
+    lie.by = 1_000
+    await world.submit(await world.question())
+    await world.turn()
+    await world.pass(6)
+    lie.by = 0
+    await world.pass(20)
+    expect(gapOf(world)).toHaveLength(1)
+    expect(world.chain.taken.filter(({ to }) => to === world.executor.address)).toEqual([])
+  })
+})
+
+describe('a node that says a nonce is used that is not', () => {
+  test.each([true, false])(
+    'R3, R15: while it holds the transaction itself (%s) or takes it again: no second nonce for its round',
+    async (isHeld) => {
+      const world = await createPipelineWorld()
+      const watch = watchSends(world.chain, world.executor.address)
+      const lie = miscounts(world, ['latest', 'finalized'])
+      const candidate = await world.submit(await world.question())
+      await world.turn()
+      lie.by = 1
+      const told: string[] = []
+      for (let block = 0; block < 10; block += 1) {
+        if (!isHeld) world.chain.clearPool()
+        world.chain.mine(1, { empty: true })
+        world.clock.monotonic += 2_000
+        await world.turn()
+        told.push(...world.pipeline.faults())
+      }
+      expect(told.join('\n')).toMatch(/nonce 0 .*is used, and/)
+      lie.by = 0
+      world.clock.monotonic += 30_000
+      await world.pass(8)
+      expect(await statusOf(world, candidate)).toBe('executed')
+      expect(watch.faults).toEqual([])
+      expect([...watch.noncesByRound().values()].map((nonces) => [...nonces])).toEqual([[0]])
+      expect(world.pipeline.faults()).toEqual([])
+    },
+  )
+})
+
+describe('a node that tells a transaction count too low for a while', () => {
+  test('R15: no nonce that is used is signed for again, and nothing is held up', async () => {
+    const world = await createPipelineWorld()
+    const watch = watchSends(world.chain, world.executor.address)
+    const lie = miscounts(world, ['latest', 'finalized'])
+    const first = await world.submit(await world.question('first'))
+    await world.turn()
+    await world.pass(5)
+    lie.by = -1
+    const second = await world.submit(await world.question('second'), { by: 1 })
+    await world.turn()
+    await world.pass(10)
+    lie.by = 0
+    await world.pass(10)
+    expect([await statusOf(world, first), await statusOf(world, second)]).toEqual(['executed', 'executed'])
+    expect(watch.handed.map(({ nonce }) => nonce)).toEqual([0, 1])
+    expect(world.pipeline.faults()).toEqual([])
+  })
+})
+
+describe('finality is lost: the node was restored from an old copy, and another chain has grown past it', () => {
+  test('R27: nonces that were settled on the lost chain are told, filled by self-transfers, and new candidates are executed', async () => {
+    const world = await createPipelineWorld()
+    const lost = [await world.submit(await world.question('one')), await world.submit(await world.question('two'), { by: 1 })]
+    const question = await world.question('three')
+    for (const candidate of lost) expect(await statusOf(world, candidate)).toBe('received')
+    await world.turn()
+    await world.pass(6)
+    expect(world.ledger.slots()).toEqual([])
+    world.chain.reorg(6, { drop: true, lost: true })
+    await world.turn()
+    world.chain.mine(12)
+    await world.turn()
+    const next = await world.submit(question, { by: 2 })
+    await world.turn()
+    await world.turn()
+    expect(gapOf(world)).toHaveLength(1)
+    await world.pass(20)
+    expect(await statusOf(world, next)).toBe('executed')
+    expect(world.pipeline.faults()).toEqual([])
+    expect(world.ledger.slots()).toEqual([])
+  })
+})
