@@ -4,7 +4,15 @@ import { privateKeyToAccount } from 'viem/accounts'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import type { Chain } from '../../src/core/ports.js'
 import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
-import { ask as askOnChain, createFakeChain, createFakeClock, endow, type FakeChain, questionText } from '../support/fake-chain.js'
+import {
+  ask as askOnChain,
+  createFakeChain,
+  createFakeClock,
+  endow,
+  type FakeChain,
+  questionText,
+  rivalProposes,
+} from '../support/fake-chain.js'
 import { adapter, fakeContracts } from '../support/fake-world.js'
 import { questionContext, scriptedGateway } from '../support/scripted-gateway.js'
 
@@ -120,5 +128,19 @@ describe('domain §5.1: one text at two adapters', () => {
     trustRequesters({ address: adapter, kind: 'uma-ctf-adapter' })
     const refused = await go(['sign', question, '--outcome', 'p2', '--requester', second, '--json'], { chain })
     expect(errorOf(refused)).toMatchObject({ code: 'untrusted_requester', exit_code: 2 })
+  })
+})
+
+describe('contract §7: pins of a question that is closed', () => {
+  test('trust init takes them from the chain; what is pinned already is told', async () => {
+    trustRequesters({ address: adapter, kind: 'uma-ctf-adapter' })
+    rivalProposes(chain, question as `0x${string}`, `0x${'9'.repeat(40)}`)
+    chain.mine(1)
+    for (const verb of ['init', 'pin']) {
+      const told = answerOf(await go(['trust', verb, question, '--json'], { chain }))
+      expect(told).toMatchObject({ requesters: [{ address: adapter }], changed: [], added: [] })
+    }
+    const nowhere = errorOf(await go(['trust', 'init', `0x${'12'.repeat(32)}`, '--json'], { chain }))
+    expect(nowhere).toMatchObject({ code: 'no_context', hint: expect.stringContaining('proposer trust pin --requester') })
   })
 })
