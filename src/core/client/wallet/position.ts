@@ -80,7 +80,7 @@ export function adviseExecuted({ state, result, terms, hasNewRound }: Position, 
   if (state === 'settled') {
     const end = {
       undisputed: 'settled undisputed: nothing is left to do',
-      won: 'found right: bond and final fee are paid back, with a part of the disputer’s bond; nothing is left to do',
+      won: "found right: bond and final fee are paid back, with a part of the disputer's bond; nothing is left to do",
       lost: `found wrong: its bond and final fee, ${staked}, are lost`,
     }[result ?? 'undisputed']
     return { action: 'none', text: `${disputed}, and ${end}` }
