@@ -5,12 +5,12 @@ import type { ContextResult } from '../core/client/signing/context.js'
 import { limits } from '../core/protocol/words.js'
 import type { Context } from './context.js'
 import { contextRows, contextSource, requireIdentifier } from './question.js'
-import { type Session, type SessionFlags, withSession } from './session/session.js'
+import { addRequesterFlag, type Session, type SessionFlags, withSession } from './session/session.js'
 import { questionText } from './view/question-text.js'
 import { fields, visible } from './view/render.js'
 
 export const contextCommand = (context: Context): Command =>
-  new Command('context')
+  addRequesterFlag(new Command('context'))
     .description('show request, bond, outcomes and contracts of questions, checked against trust')
     .argument('<identifier...>', 'question ids or slugs')
     .addHelpText(

@@ -10,7 +10,7 @@ import { isClientRef, isUint256 } from '../core/protocol/words.js'
 import type { Context } from './context.js'
 import { contextRows, contextSource, requireIdentifier, unitsOf } from './question.js'
 import { parseJson, readInput } from './session/inputs.js'
-import { addSignerFlags, type Session, type SessionFlags } from './session/session.js'
+import { addRequesterFlag, addSignerFlags, type Session, type SessionFlags } from './session/session.js'
 import { headroomBasisPoints, maxAmountRaw, type Settings } from './session/settings.js'
 import { didYouMean, nearest } from './view/guess.js'
 import { questionText, textInShort } from './view/question-text.js'
@@ -42,7 +42,7 @@ export const signingFlags = [
 ] as const satisfies readonly (keyof IntentFlags)[]
 
 export function addIntentFlags(command: Command): Command {
-  return addSignerFlags(command)
+  return addRequesterFlag(addSignerFlags(command))
     .option('--outcome <p1|p2|p3>', 'the answer to propose')
     .option('--amount <raw>', 'authorize this many raw token units; default: the bond')
     .option('--headroom <percent>', 'authorize this much more than the bond, in case it is raised; default: 0')

@@ -1,6 +1,6 @@
 /** What the verbs about a question share: its identifier, its context and how that is shown. */
 import { knownToken } from '../core/chain/profiles.js'
-import { type ContextSource, chainContexts, type QuestionContext } from '../core/client/signing/context.js'
+import { type ContextSource, chainContexts, type QuestionContext, withDirect } from '../core/client/signing/context.js'
 import type { Hex } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { fromHex } from '../core/protocol/witness.js'
@@ -9,12 +9,17 @@ import type { Context } from './context.js'
 import type { Session } from './session/session.js'
 import { amountWithRaw, dateText, type TokenUnits } from './view/render.js'
 
-/** From the chain where a node is configured, without budget; else from the gateway. */
+/** From the chain where a node is configured, without budget; else, and for questions of kind `direct`, from the gateway. */
 export async function contextSource(context: Context, session: Session): Promise<ContextSource> {
   const [trust, chain] = [await session.trust(), await session.chain()]
-  if (chain !== undefined) return chainContexts(chain, trust, context.clock)
-  const { gatewayContexts } = await import('../core/client/signing/gateway-contexts.js')
-  return gatewayContexts(await session.gateway('read'), trust, context.clock)
+  const fromGateway = async () => {
+    const { gatewayContexts } = await import('../core/client/signing/gateway-contexts.js')
+    return gatewayContexts(await session.gateway('read'), trust, context.clock)
+  }
+  if (chain === undefined) return fromGateway()
+  const own = chainContexts(chain, trust, context.clock)
+  const { gateway, local } = session.settings
+  return gateway === undefined && local === undefined ? own : withDirect(chain, trust, own, fromGateway)
 }
 
 /** Question id or slug. Throws UsageError `invalid_identifier`. */

@@ -1,5 +1,6 @@
 /** `reconcile`: journal, gateway and chain side by side, and what is safe to do next (contract §6). */
 import { Command } from 'commander'
+import type { Position } from '../core/client/wallet/position.js'
 import { type Reconciled, type ReconciledEntry, reconcile } from '../core/client/wallet/reconcile.js'
 import type { RoundStanding } from '../core/client/wallet/standing.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
@@ -98,7 +99,20 @@ function roundData(round: RoundStanding | undefined) {
   }
 }
 
-function entryData({ id, state, authorization, offer, gateway, standing, settled, next }: ReconciledEntry) {
+/** With the names that contract §9 gives the rows of `positions`. */
+function positionData({ state, result, terms, hasNewRound }: Position) {
+  return {
+    state,
+    result,
+    disputed_by: terms.disputer ?? null,
+    new_round: hasNewRound,
+    disputable_until: String(terms.disputableUntil),
+    bond: String(terms.bondRaw),
+    final_fee: String(terms.finalFeeRaw),
+  }
+}
+
+function entryData({ id, state, authorization, offer, gateway, standing, settled, position, next }: ReconciledEntry) {
   const record = authorization?.signed ?? offer?.offered
   const terms = record?.terms
   return {
@@ -135,6 +149,7 @@ function entryData({ id, state, authorization, offer, gateway, standing, settled
             round: standing.round === undefined ? null : roundData(standing.round),
           },
     settled: settled ?? null,
+    position: position === undefined ? null : positionData(position),
     next: { action: next.action, text: next.text, command: next.command ?? null },
   }
 }
@@ -180,7 +195,10 @@ function textOf(found: Reconciled, { identifier, gateway, columns }: Shown): str
 const proposalText = ({ price, isFinal }: { price: string; isFinal: boolean }) =>
   `${outcomeOf(price) ?? 'price'} ${price}${isFinal ? '' : ' (not final yet)'}`
 
-function entryText({ id, state, authorization, offer, gateway, standing, settled, next }: ReconciledEntry, columns: number): string {
+function entryText(
+  { id, state, authorization, offer, gateway, standing, settled, position, next }: ReconciledEntry,
+  columns: number,
+): string {
   const terms = (authorization?.signed ?? offer?.offered)?.terms
   const why = 'reason' in state ? ` (${state.reason})` : ''
   const rows = fields(
@@ -189,6 +207,7 @@ function entryText({ id, state, authorization, offer, gateway, standing, settled
       ['answer', terms && `${outcomeOf(terms.price) ?? terms.price} by ${terms.proposer}`],
       ['candidate', authorization?.candidateId],
       ['gateway', gateway && gatewayText(gateway)],
+      ['position', position && `${position.state}${position.result === null ? '' : `, ${position.result}`}`],
       ['nonce', standing && (standing.nonceSpentFinal ? 'spent' : standing.nonceSpent ? 'spent, not final yet' : 'free')],
     ],
     columns,

@@ -10,6 +10,7 @@ import { exit, UnavailableError, UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
 import { aborted, noteQuestions, portNumber, wholeNumber } from './hosting/foreground.js'
 import type { LiveStatus } from './hosting/live-status.js'
+import { notesAsLog } from './hosting/log-notes.js'
 import { type RunningServer, refuseBadAssignments, type ServerOptions, startServer, writeDevGateway } from './hosting/server.js'
 import { fromCwd } from './session/paths.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
@@ -31,6 +32,8 @@ interface ServeFlags extends GlobalFlags {
 
 interface ServeOptions extends ServerOptions {
   readonly quiet: boolean
+  /** Called once the gateway runs. */
+  readonly onRunning?: () => void
 }
 
 const gather = (value: string, before: readonly string[]) => [...before, value]
@@ -90,12 +93,15 @@ export const serveCommand = (context: Context): Command =>
       const flags = command.optsWithGlobals<ServeFlags>()
       refuseContradictions(flags)
       crashLoudly(context)
+      // For a terminal it would be noise, and for a log that somebody keeps its absence a loss.
+      const log = flags.log ?? (!context.output.notesAreTerminal && flags.quiet !== true)
+      const isKept = log && !context.output.notesAreTerminal && flags.check !== true
       const options: ServeOptions = {
         home: homeSetting(context, flags).value,
         assignments: flags.set,
-        // For a terminal it would be noise, and for a log that somebody keeps its absence a loss.
         quiet: flags.quiet === true,
-        log: flags.log ?? (!context.output.notesAreTerminal && flags.quiet !== true),
+        log,
+        ...(isKept ? { onRunning: notesAsLog(context.output, context.clock) } : {}),
         ...(flags.port === undefined ? {} : { port: portNumber('--port', flags.port) }),
         ...(flags.host === undefined ? {} : { host: flags.host }),
         ...(flags.executorAccount === undefined ? {} : { executorAccount: flags.executorAccount }),
@@ -188,6 +194,7 @@ async function run(context: Context, path: string, options: ServeOptions, chain:
     throw error
   })
   if (!server) return
+  options.onRunning?.()
   const status = shown?.status
   status?.start(server.figures)
   const over = Promise.race([

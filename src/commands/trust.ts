@@ -2,11 +2,15 @@
 import { basename, dirname } from 'node:path'
 import { Command, Option } from 'commander'
 import { unconfirmedAmong } from '../core/chain/profiles.js'
+import { createRoundReader } from '../core/chain/questions.js'
 import { keccakHex, requesterKinds } from '../core/chain/round.js'
 import { valueOf as acceptedValue } from '../core/client/sending/answer.js'
+import { chainNow, onChain } from '../core/client/signing/context.js'
 import { type ProfilePins, profilePins, wholePins } from '../core/client/signing/profile-pins.js'
+import { contractsOf, pinnedQuestionId, unpinnedSlug } from '../core/client/signing/trust.js'
 import { parseTrust, type Trust } from '../core/client/signing/trust-file.js'
-import type { Hex } from '../core/ports.js'
+import { mergePins } from '../core/client/signing/trust-merge.js'
+import type { Chain, Hex } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { BatchSigningData } from '../core/protocol/schema.js'
 import { makeDurableDir, publishFile, writeAll } from '../core/storage/durable.js'
@@ -23,6 +27,7 @@ export const trustCommand = (context: Context): Command =>
     .addHelpText('after', '\nExamples:\n  proposer trust init --from ready.json\n  proposer trust verify --rpc-url http://127.0.0.1:8545')
     .addCommand(showCommand(context))
     .addCommand(initCommand(context))
+    .addCommand(pinCommand(context))
     .addCommand(verifyCommand(context))
 
 const showCommand = (context: Context) =>
@@ -64,7 +69,7 @@ interface InitFlags extends SessionFlags {
 
 const initCommand = (context: Context) =>
   new Command('init')
-    .description('write the pins of the selected profile')
+    .description('write the pins of the selected profile; what is pinned there already stays')
     .argument('[identifier]', 'pin what the gateway names for this question, after you have agreed')
     .option('--from <file>', 'a trust.json, the ready line of a development chain, or its dev object; - for stdin')
     .option('--signed-proposer <address>', 'with a built-in profile: the SignedProposer of your operator')
@@ -83,7 +88,7 @@ const initCommand = (context: Context) =>
       }
       await withSession(context, flags, async (session) => {
         if (flags.from !== undefined) return write(context, session, await fromFile(context, flags.from), false)
-        if (identifier !== undefined) return write(context, session, await fromGateway(session, identifier, flags.kind), true)
+        if (identifier !== undefined) return write(context, session, await fromQuestion(session, identifier, flags.kind), true)
         const name = session.settings.profile.value
         const pins = profilePins(name)
         if (pins === undefined) throw trustSource('either --from <file>, a question to ask the gateway about, or a built-in profile')
@@ -93,6 +98,52 @@ const initCommand = (context: Context) =>
         await write(context, session, trust, doubts.length > 0)
       })
     })
+
+interface PinFlags extends SessionFlags {
+  readonly requester?: string
+  readonly kind?: string
+  readonly oracle?: string
+  readonly token?: string
+}
+
+const pinCommand = (context: Context) =>
+  new Command('pin')
+    .description('add to the pins: what a question needs, or a requester, an oracle or a token')
+    .argument('[identifier]', 'pin what this question needs, and its slug')
+    .option('--requester <address>', 'a contract that asks questions; with its --kind')
+    .addOption(new Option('--kind <kind>', 'of the requester').choices(requesterKinds).argParser((text) => text))
+    .option('--oracle <address>', 'an oracle that it asks')
+    .option('--token <address>', 'a token that bonds are paid in')
+    .addHelpText(
+      'after',
+      '\nShows what is added and asks. Nothing that is pinned is dropped.\n\nExamples:\n  proposer trust pin some-slug --gateway https://gateway.example\n  proposer trust pin --requester 0x8ba1f109551bd432803012645ac136ddd64dba72 --kind uma-ctf-adapter --yes',
+    )
+    .action(async (identifier: string | undefined, _own: unknown, command: Command) => {
+      const { requester, kind, oracle, token, ...flags } = command.optsWithGlobals<PinFlags>()
+      if ([identifier, requester, oracle, token].every((one) => one === undefined)) throw nothingToPin()
+      // A question tells its requester itself; only its kind may have to be named.
+      if (requester === undefined ? kind !== undefined && identifier === undefined : kind === undefined) throw kindMissing()
+      await withSession(context, flags, async (session) => {
+        const current = await session.trust()
+        const named = identifier === undefined ? current : await fromQuestion(session, identifier, kind)
+        const more = {
+          ...named,
+          requesters: requester === undefined ? named.requesters : [...named.requesters, { address: requester, kind: kind ?? '' }],
+          oracles: [...named.oracles, ...(oracle === undefined ? [] : [oracle])],
+          tokens: [...named.tokens, ...(token === undefined ? [] : [token])],
+        }
+        // Built-in pins have no file yet, and belong into it too.
+        await write(context, session, mergePins(current, parseTrust(more, 'what is to be pinned')).trust, true)
+      })
+    })
+
+const nothingToPin = () =>
+  new UsageError('trust_source', 'trust pin needs a question, or --requester, --oracle or --token', {
+    hint: 'run `proposer trust pin <question id or slug>`, or name a contract: --token 0x…',
+  })
+
+const kindMissing = () =>
+  new UsageError('kind_needed', '--requester and --kind belong together', { hint: `add --kind ${requesterKinds.join(' or --kind ')}` })
 
 function trustSource(needs: string): UsageError {
   return new UsageError('trust_source', `trust init needs ${needs}`, {
@@ -124,15 +175,22 @@ function firstJson(text: string, path: string): unknown {
   })
 }
 
-/** The contracts that a gateway names for one question. Not trusted before a person has agreed (R9). */
-async function fromGateway(session: Session, identifier: string, kind: string | undefined): Promise<Trust> {
+/**
+ * The contracts of one question, as the gateway names them; of a question that is closed the gateway names none, and a node tells them
+ * where the requester is pinned, or built in, already. Not trusted before a person has agreed (R9).
+ */
+async function fromQuestion(session: Session, identifier: string, kind: string | undefined): Promise<Trust> {
   requireIdentifier(identifier)
+  const { gateway: url, local } = session.settings
+  const chain = await session.chain()
+  if (chain !== undefined && url === undefined && local === undefined) return fromChain(session, chain, identifier)
   const gateway = await session.gateway('read')
   const { results } = acceptedValue(await gateway.contexts([identifier], { signal: session.signal }))
   const answered = results[0]
   if (!answered || answered.error) {
+    if (answered?.error?.code === 'request_not_open' && chain !== undefined) return fromChain(session, chain, identifier)
     throw new UsageError('no_context', `the gateway gave no context for ${identifier}: ${answered?.error?.detail ?? 'no answer'}`, {
-      hint: 'name a question that is open now',
+      hint: 'name a question that is open now, or add --rpc-url <url> where its requester is pinned or built in',
     })
   }
   const parsed = BatchSigningData.safeParse(answered.signing_data)
@@ -156,6 +214,26 @@ async function fromGateway(session: Session, identifier: string, kind: string | 
   )
 }
 
+/** A question in whatever state, at the requesters that are pinned or built in. UsageError `no_context`, `untrusted_slug`, `no_trust`. */
+async function fromChain(session: Session, chain: Chain, identifier: string): Promise<Trust> {
+  const trust = await session.trust()
+  const questionId = pinnedQuestionId(trust, identifier)
+  if (questionId === undefined) throw unpinnedSlug(identifier)
+  await chainNow(chain, trust, session.ports.clock)
+  const rounds = await onChain(() => createRoundReader(chain, contractsOf(trust)).readAll(questionId))
+  if (rounds.length === 0) {
+    throw new UsageError('no_context', `no pinned requester on the chain knows ${identifier}`, {
+      hint: 'pin its requester first: `proposer trust pin --requester 0x… --kind <kind>`',
+    })
+  }
+  return {
+    ...trust,
+    oracles: rounds.map(({ oracle }) => oracle),
+    requesters: rounds.map(({ requester, kind }) => ({ address: requester, kind })),
+    tokens: rounds.map(({ token }) => token.address),
+  }
+}
+
 /** Only the ids of CTF adapter questions are the hash of their text (domain §5.1); other kinds must be named. */
 function kindOf(data: BatchSigningData): string {
   if (keccakHex(data.request.ancillary_data as Hex) === data.question_id) return 'uma-ctf-adapter'
@@ -164,22 +242,31 @@ function kindOf(data: BatchSigningData): string {
   })
 }
 
-/** Writes the pins whole. Asks where they come from a gateway, or replace others. */
-async function write(context: Context, session: Session, trust: Trust, fromOutside: boolean): Promise<void> {
+/**
+ * Adds pins to the file; none that is there is lost. Asks where they come from outside or change what is pinned. UsageError
+ * `confirmation_needed`, `declined`; `invalid_trust` for a file that cannot be read as one.
+ */
+async function write(context: Context, session: Session, more: Trust, asks: boolean): Promise<void> {
   const { output } = context
   const path = session.settings.trust.value
-  const text = `${JSON.stringify(trust, undefined, 2)}\n`
   const current = (await context.files.exists(path)) ? new TextDecoder().decode(await readInput(context, path)) : undefined
-  if (fromOutside || (current !== undefined && current !== text)) {
-    output.warn(trustText(trust, output.columns))
-    const question =
-      current === undefined || current === text ? `Trust these contracts (${path})?` : `Replace what ${path} trusts by these contracts?`
-    await confirm(context, visible(question), session.settings.yes)
+  const before = current === undefined ? undefined : parseTrust(firstJson(current, path), path)
+  const { trust, changed, added } = before === undefined ? { trust: more, changed: [], added: [] } : mergePins(before, more)
+  const isNews = before === undefined || changed.length + added.length > 0
+  if (isNews && (asks || changed.length > 0)) {
+    const shown = [...changed.map((line) => `changes ${line}`), ...added.map((line) => `adds ${line}`)]
+    output.warn([trustText(before === undefined ? trust : more, output.columns), ...shown.map(visible)].join('\n'))
+    const question = before === undefined ? 'Trust these contracts' : changed.length > 0 ? 'Change what is pinned' : 'Add these pins'
+    await confirm(context, visible(`${question} (${path})?`), session.settings.yes)
   }
-  const folder = dirname(path)
-  await makeDurableDir(context.files, folder)
-  await publishFile(context.files, folder, basename(path), (handle) => writeAll(handle, new TextEncoder().encode(text)))
-  output.result('trust', { path, ...trust }, () => `pinned in ${visible(path)}; verify it with \`proposer trust verify --rpc-url <url>\``)
+  if (isNews) {
+    const folder = dirname(path)
+    await makeDurableDir(context.files, folder)
+    const bytes = new TextEncoder().encode(`${JSON.stringify(trust, undefined, 2)}\n`)
+    await publishFile(context.files, folder, basename(path), (handle) => writeAll(handle, bytes))
+  }
+  const done = isNews ? `pinned in ${visible(path)}` : `all of it is pinned in ${visible(path)} already`
+  output.result('trust', { path, ...trust, changed, added }, () => `${done}; verify it with \`proposer trust verify --rpc-url <url>\``)
 }
 
 const verifyCommand = (context: Context) =>

@@ -199,6 +199,46 @@ describe('trust', () => {
     expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual({ ...pins, slugs: { 'will-it-hold': gateway.question.question_id } })
   })
 
+  test('contract §7: init for a second question adds what is new, drops nothing, and shows what it adds', async () => {
+    const requester = `0x${'7'.repeat(40)}`
+    const { question } = gateway
+    gateway = scriptedGateway({ ...question, request: { ...question.request, requester } }, 'will-it-last')
+    const argv = ['trust', 'init', 'will-it-last']
+    const refused = await ask(argv)
+    expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining(`adds requester ${requester}`)])
+    const { code, stdout } = await ask([...argv, '--yes', '--json'])
+    expect(code).toBe(0)
+    expect(JSON.parse(stdout)).toMatchObject({ changed: [], added: [`requester ${requester}`, 'slug will-it-last'] })
+    const merged = JSON.parse(readFileSync(path(), 'utf8'))
+    const requesters = [...pins.requesters, { address: requester, kind: 'uma-ctf-adapter' }]
+    expect(merged).toEqual({ ...pins, requesters, slugs: { ...pins.slugs, 'will-it-last': question.question_id } })
+    // Once more: nothing is new, and nobody is asked.
+    expect((await ask([...argv, '--json'])).code).toBe(0)
+  })
+
+  test('contract §7, §9: a pin that would change is shown with both values and wants a word', async () => {
+    writeFileSync(join(home.path, 'from'), JSON.stringify({ ...other, requesters: [{ ...pins.requesters[0], kind: 'oo-reporter' }] }))
+    const { code, stderr } = await ask(['trust', 'init', '--from', 'from'])
+    expect(code).toBe(2)
+    expect(stderr).toContain(`changes signed_proposer: ${pins.signed_proposer} becomes ${other.signed_proposer}`)
+    expect(stderr).toContain(`${pins.requesters[0]?.address}: uma-ctf-adapter becomes oo-reporter`)
+    expect(JSON.parse(readFileSync(path(), 'utf8'))).toEqual(pins)
+  })
+
+  test('contract §9: pin adds a requester with its kind, an oracle and a token', async () => {
+    const [requester, oracle, token] = ['4', '5', '6'].map((digit) => `0x${digit.repeat(40)}`)
+    const argv = ['trust', 'pin', '--requester', `${requester}`, '--kind', 'oo-reporter', '--oracle', `${oracle}`, '--token', `${token}`]
+    const unasked = await ask([...argv, '--json'])
+    expect(errorOf(unasked.stderr.trim().split('\n').at(-1) ?? '')).toMatchObject({ code: 'confirmation_needed', exit_code: 2 })
+    expect((await ask([...argv, '--yes', '--json'])).code).toBe(0)
+    expect(JSON.parse(readFileSync(path(), 'utf8'))).toEqual({
+      ...pins,
+      requesters: [...pins.requesters, { address: requester, kind: 'oo-reporter' }],
+      oracles: [...pins.oracles, oracle],
+      tokens: [...pins.tokens, token],
+    })
+  })
+
   test('domain §5.1: init from the gateway wants the kind where the question id is no hash of the text', async () => {
     gateway = scriptedGateway({ ...gateway.question, question_id: `0x${'1'.repeat(64)}` })
     const argv = ['trust', 'init', gateway.question.question_id, '--profile', 'fresh', '--yes', '--json']
@@ -210,6 +250,9 @@ describe('trust', () => {
     [['trust', 'init'], 'trust_source'],
     [['trust', 'init', 'x', '--from', 'y'], 'trust_source'],
     [['trust', 'init', '--from', 'not-there'], 'input_unreadable'],
+    [['trust', 'pin'], 'trust_source'],
+    [['trust', 'pin', '--requester', `0x${'4'.repeat(40)}`], 'kind_needed'],
+    [['trust', 'pin', '--token', '0x4'], 'invalid_trust'],
     [['trust', 'verify'], 'no_rpc_url'],
     [['trust', 'verify', '--rpc-url', 'nonsense'], 'invalid_rpc_url'],
     [['trust', 'verify', '--rpc-url', 'ws://127.0.0.1:1'], 'invalid_rpc_url'],

@@ -68,6 +68,10 @@ describe.skipIf(executablePath === undefined)(
       await page.goto(`${ready.admin_url}/`)
     })
 
+    /** Figures whose text does not fit where it stands. */
+    const cutOff = () =>
+      page.locator('.cards dd').evaluateAll((all) => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent))
+
     test('contract §6: figures come by themselves, change with an admission, and the candidate goes its way to executed', async () => {
       await says('ready', /^ready$/)
       expect(await text('link')).toBe('live')
@@ -90,6 +94,13 @@ describe.skipIf(executablePath === undefined)(
       expect(await row(0).locator('.question').textContent()).toBe(slug)
       expect(await row(0).locator('.answer').textContent()).toBe('p1')
       expect(await row(0).locator('.id').textContent()).toMatch(/^[0-9a-f]{8}\u2026$/)
+      // The window may have ended meanwhile; the next call opens another one.
+      expect((await fetch(`${ready.url}/v1/proposals/eligibility/${client.proposer}`)).status).toBe(200)
+      await says('budget-end', /^ends at /)
+      for (const width of [1280, 1024, 360]) {
+        await page.setViewportSize({ width, height: 800 })
+        expect([width, await cutOff()]).toEqual([width, []])
+      }
     })
 
     test('contract §6: a candidate opens by the keyboard and tells its way; no signature is part of it (R5)', async () => {

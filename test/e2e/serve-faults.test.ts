@@ -161,7 +161,7 @@ describe('contract §6: serve --dev --faults', () => {
     const { answer } = await client.ask('journal', 'list')
     // Nothing was signed twice but where the round had ended under way.
     expect(answer.authorizations).toHaveLength(cases.length + 5)
-    expect(server.stderr().match(/^fault: rule \d+, call \d+ of .*$/gm)).toHaveLength(script.rules.length)
+    expect(server.stderr().match(/^{.*"event":"note","detail":"fault: rule \d+, call \d+ of .*"}$/gm)).toHaveLength(script.rules.length)
     const { rules } = (await (await fetch(`${ready.admin_url}/operator/faults`)).json()) as { rules: { fired: number }[] }
     expect(rules.map(({ fired }) => fired)).toEqual(script.rules.map(() => 1))
     expect((await server.stop()).code).toBe(0)
@@ -194,7 +194,10 @@ describe('contract §6: serve --dev --faults, chain and clock', () => {
     // Gone for no longer than the head may be old, it is not missed, and that is said.
     expect((await fetch(`${ready.url}/v1/proposals/eligibility/${other.proposer}`)).status).toBe(200)
     const ended = await second.server.stop()
-    expect([ended.code, ended.stderr]).toEqual([0, expect.stringMatching(/^fault: the node is back before the gateway noticed: 1 s /m)])
+    expect([ended.code, ended.stderr]).toEqual([
+      0,
+      expect.stringContaining('"detail":"fault: the node is back before the gateway noticed: 1 s '),
+    ])
   })
 
   test.each([

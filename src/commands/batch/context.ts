@@ -6,13 +6,13 @@ import { inGroups } from '../../core/client/batch/spending.js'
 import { isIdentifier, limits } from '../../core/protocol/schema.js'
 import type { Context } from '../context.js'
 import { contextSource, unitsOf } from '../question.js'
-import { type SessionFlags, withSession } from '../session/session.js'
+import { addRequesterFlag, type SessionFlags, withSession } from '../session/session.js'
 import { amountText, visible } from '../view/render.js'
 import { addFormatFlag, type FormatFlags, withSource } from './source.js'
 import { newResultStream, newTally } from './text.js'
 
 export const batchContextCommand = (context: Context): Command =>
-  addFormatFlag(new Command('context'))
+  addRequesterFlag(addFormatFlag(new Command('context')))
     .description('show request, bond and outcomes of many questions, checked against trust')
     .argument('<file>', 'identifiers one a line, or rows that have one; - for stdin')
     .addHelpText('after', '\nExample:\n  proposer batch context questions.txt --ndjson')

@@ -16,7 +16,7 @@ import type { Context } from '../context.js'
 import { whole } from '../intent.js'
 import { contextSource } from '../question.js'
 import { parseJson, readInput } from '../session/inputs.js'
-import { addSignerFlags, type Session, type SessionFlags } from '../session/session.js'
+import { addRequesterFlag, addSignerFlags, type Session, type SessionFlags } from '../session/session.js'
 import { headroomBasisPoints, maxAmountRaw } from '../session/settings.js'
 import { amountWithRaw, visible } from '../view/render.js'
 import { addFormatFlag, type FormatFlags } from './source.js'
@@ -33,7 +33,7 @@ export interface BatchFlags extends SessionFlags, FormatFlags {
 }
 
 export function addBatchFlags(command: Command): Command {
-  return addSignerFlags(addFormatFlag(command))
+  return addRequesterFlag(addSignerFlags(addFormatFlag(command)))
     .option('--headroom <percent>', 'authorize this much more than the bond, in case it is raised; default: 0')
     .option('--max-amount <raw>', 'refuse to authorize more than this for one row; headroom is cut to it')
     .option('--max-spend <raw>', 'refuse to authorize more than this for all rows together')
@@ -135,8 +135,8 @@ async function fileContexts(context: Context, path: string, trust: Trust, chain:
       const found = parseContext(json, identifier)
       const notes = checkContext(trust, found, { identifier, nowSeconds: context.clock.nowMs() / 1_000 })
       // What a file says of its source confirms nothing.
-      const confirmed = chain === undefined ? undefined : await confirmByChain(chain, trust, found)
-      return { identifier, context: { ...found, source: confirmed === undefined ? 'gateway' : 'chain' }, notes }
+      if (chain !== undefined) await confirmByChain(chain, trust, found)
+      return { identifier, context: { ...found, source: chain === undefined ? 'gateway' : 'chain' }, notes }
     } catch (error) {
       if (error instanceof ProposerError) return { identifier, error }
       throw error

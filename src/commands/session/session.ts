@@ -5,7 +5,7 @@ import { type Journal, type JournalPorts, openJournal } from '../../core/client/
 import type { GatewayClient } from '../../core/client/sending/gateway-client.js'
 import { readTrust } from '../../core/client/signing/plain-shapes.js'
 import { type ProfilePins, profilePins, wholePins } from '../../core/client/signing/profile-pins.js'
-import type { Trust } from '../../core/client/signing/trust-file.js'
+import { onlyRequester, type Trust } from '../../core/client/signing/trust.js'
 import type { Chain } from '../../core/ports.js'
 import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import { ShapeError } from '../../core/protocol/plain.js'
@@ -40,6 +40,12 @@ export interface SessionFlags extends GlobalFlags {
   readonly proposer?: string
   readonly executorAccount?: string
   readonly executorPasswordFile?: string
+  readonly requester?: string
+}
+
+/** Of the verbs that look for a question: the one text may be asked by two requesters. */
+export function addRequesterFlag(command: Command): Command {
+  return command.option('--requester <address>', 'the one pinned requester whose question is meant, where two ask the same text')
 }
 
 /** Flags of the verbs that sign: how the account is unlocked, or which wallet outside is asked instead (contract §7, Proposer key). */
@@ -74,7 +80,10 @@ export async function withSession<T>(context: Context, flags: SessionFlags, use:
     journal,
     account,
     signal,
-    trust: once(() => loadTrust(context, settings)),
+    trust: once(async () => {
+      const trust = await loadTrust(context, settings)
+      return flags.requester === undefined ? trust : onlyRequester(trust, flags.requester)
+    }),
     gateway: memo(async (mode: 'run' | 'read') => {
       const opened = await openGateway(context, settings, flags, mode)
       closers.push(opened.close)

@@ -112,6 +112,8 @@ export interface RoundReader {
    * or no requester knows the question and a contract among them is not what configuration takes it for.
    */
   read(questionId: Hex, entry?: RegistryEntry, at?: bigint): Promise<Round | undefined>
+  /** The same of every requester that knows the ID: the ID of one text is the same at two adapters. In the order of the pins. */
+  readAll(questionId: Hex, entry?: RegistryEntry, at?: bigint): Promise<readonly Round[]>
 }
 
 /** Source: domain §4 (state, bond), §5 (requesters), contract §1 (question, request, round). */
@@ -160,8 +162,9 @@ export function createRoundReader(chain: Chain, contracts: Contracts): RoundRead
     return round
   }
 
-  return {
-    async read(questionId, entry, at) {
+  const reader: RoundReader = {
+    read: async (questionId, entry, at) => (await reader.readAll(questionId, entry, at))[0],
+    async readAll(questionId, entry, at) {
       const reading = { chain, contracts, at: at ?? (await latest(chain)) }
       const wanted = entry?.request?.requester ?? entry?.requester
       const asked = contracts.requesters.filter(({ address }) => wanted === undefined || address === wanted)
@@ -176,11 +179,12 @@ export function createRoundReader(chain: Chain, contracts: Contracts): RoundRead
           }),
         ),
       )
-      const known = rounds.find((round) => round !== undefined)
-      if (known === undefined && odd[0] !== undefined) throw odd[0]
+      const known = rounds.filter((round) => round !== undefined)
+      if (known.length === 0 && odd[0] !== undefined) throw odd[0]
       return known
     },
   }
+  return reader
 }
 
 /** One read without a reader to keep. See `RoundReader.read`. */

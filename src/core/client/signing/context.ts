@@ -5,6 +5,7 @@ import { type Chain, ChainError, type Clock, type Hex } from '../../ports.js'
 import { ConflictError, ProposerError, RejectedError, UnavailableError, UsageError } from '../../protocol/errors.js'
 import { ShapeError } from '../../protocol/plain.js'
 import type { BatchSigningData, Outcome } from '../../protocol/schema-signing.js'
+import type { WitnessRequest } from '../../protocol/witness.js'
 import { isIdentifier } from '../../protocol/words.js'
 import type { CallOptions } from '../sending/gateway-client.js'
 import { readFileContext } from './plain-shapes.js'
@@ -33,7 +34,10 @@ export interface ContextSource {
   contexts(identifiers: readonly string[], options?: CallOptions): Promise<readonly ContextResult[]>
 }
 
-/** Straight from the chain, without budget. Slugs come from trust.json only; questions of kind `direct` cannot be found this way. */
+/**
+ * Straight from the chain, without budget. Slugs come from trust.json only; questions of kind `direct` cannot be found this way. Where two
+ * pinned requesters know a question, the first one's is taken and a note names both.
+ */
 export function chainContexts(chain: Chain, trust: Trust, clock: Pick<Clock, 'nowMs'>): ContextSource {
   let reading: Promise<RoundReader> | undefined
   return {
@@ -46,12 +50,13 @@ export function chainContexts(chain: Chain, trust: Trust, clock: Pick<Clock, 'no
           const questionId = pinnedQuestionId(trust, identifier)
           if (questionId === undefined) return { identifier, error: unpinnedSlug(identifier) }
           try {
-            const round = await reader.read(questionId)
-            if (round === undefined) return { identifier, error: notFound(identifier) }
+            const rounds = await reader.readAll(questionId)
+            const [round] = rounds
+            if (round === undefined) return { identifier, error: notFound(identifier, trust) }
             if (round.state !== 'requested' || round.paused) return { identifier, error: notOpen(round) }
             return settle(identifier, () => {
               const context: QuestionContext = { ...fromRound(trust, round), ...slugOf(identifier) }
-              return { context, notes: checkContext(trust, context, { identifier, nowSeconds }) }
+              return { context, notes: [...ambiguity(rounds), ...checkContext(trust, context, { identifier, nowSeconds })] }
             })
           } catch (error) {
             if (error instanceof ChainError) return { identifier, error: chainUnavailable(error) }
@@ -59,6 +64,43 @@ export function chainContexts(chain: Chain, trust: Trust, clock: Pick<Clock, 'no
           }
         }),
       )
+    },
+  }
+}
+
+/** An adapter's question ID is the hash of its text, and two adapters may ask the same one (domain §5.1). */
+function ambiguity(rounds: readonly Round[]): readonly string[] {
+  if (rounds.length < 2) return []
+  const [first, ...others] = rounds.map(({ requester }) => requester)
+  return [
+    `this question id is known to ${rounds.length} requesters: ${first} is taken; name another with --requester: ${others.join(', ')}`,
+  ]
+}
+
+/**
+ * The chain first, then the gateway for what no requester on the chain can tell: the request of a question of kind `direct` stands in
+ * the gateway's registry alone. Only such a context is taken from it, once the chain has confirmed that request.
+ */
+export function withDirect(chain: Chain, trust: Trust, own: ContextSource, gateway: () => Promise<ContextSource>): ContextSource {
+  if (!trust.requesters.some(({ kind }) => kind === 'direct')) return own
+  const confirmed = async (one: ContextResult | undefined): Promise<ContextResult | undefined> => {
+    const context = one?.context
+    if (context === undefined || kindOf(trust, context.request.requester) !== 'direct') return undefined
+    try {
+      await confirmByChain(chain, trust, context)
+      return { ...one, context: { ...context, source: 'chain' } } as ContextResult
+    } catch (error) {
+      if (error instanceof ProposerError) return { identifier: one?.identifier ?? context.question_id, error }
+      throw error
+    }
+  }
+  return {
+    async contexts(identifiers, options) {
+      const results = await own.contexts(identifiers, options)
+      const missing = results.filter(({ error }) => error?.code === 'question_not_found').map(({ identifier }) => identifier)
+      if (missing.length === 0) return results
+      const told = new Map((await (await gateway()).contexts(missing, options)).map((one) => [one.identifier, one]))
+      return Promise.all(results.map(async (one) => (await confirmed(told.get(one.identifier))) ?? one))
     },
   }
 }
@@ -79,15 +121,16 @@ export const fromRound = (trust: Trust, round: Round): QuestionContext => ({
 
 /**
  * Compares a context with the chain's own word (robustness §6): UsageError `untrusted_<field>` for a difference, ConflictError
- * `request_not_open`, UnavailableError where the chain does not answer or is another one. A question that the chain side cannot find
- * (kind `direct`) is left to the caller's pins: `undefined`.
+ * `request_not_open`, RejectedError `question_not_found`, UnavailableError where the chain does not answer or is another one. Of kind
+ * `direct` the oracle is asked about the request that the context names; that the question id means it, no chain can tell.
  */
-export async function confirmByChain(chain: Chain, trust: Trust, context: QuestionContext): Promise<Round | undefined> {
-  const round = await onChain(async () => (await roundReader(chain, trust)).read(context.question_id as Hex))
-  if (round === undefined) {
-    if (kindOf(trust, context.request.requester) === 'direct') return undefined
-    throw notFound(context.question_id)
-  }
+export async function confirmByChain(chain: Chain, trust: Trust, context: QuestionContext): Promise<Round> {
+  const questionId = context.question_id as Hex
+  const { requester, oracle, identifier, timestamp, ancillary_data } = context.request
+  const named = { oracle, requester, identifier: identifier.raw, timestamp, ancillaryData: ancillary_data } as WitnessRequest
+  const entry = kindOf(trust, requester) === 'direct' ? { questionId, request: named } : { questionId, requester: named.requester }
+  const round = await onChain(async () => (await roundReader(chain, trust)).read(questionId, entry))
+  if (round === undefined) throw notFound(context.question_id, trust)
   const fields = [
     ['oracle', 'request.oracle', context.request.oracle, round.oracle],
     ['requester', 'request.requester', context.request.requester, round.requester],
@@ -194,10 +237,13 @@ const invalidContext = (why: string) =>
     hint: 'make it with `proposer context <identifier> --json`',
   })
 
-const notFound = (identifier: string) =>
-  new RejectedError('question_not_found', `no pinned requester on the chain knows ${identifier}`, {
-    hint: 'check the question id, the requesters in the trust file and the --rpc-url',
+function notFound(identifier: string, trust: Trust): RejectedError {
+  const isDirectPinned = trust.requesters.some(({ kind }) => kind === 'direct')
+  const direct = isDirectPinned ? '; of kind direct the gateway alone knows it: give --gateway too, or --context <file>' : ''
+  return new RejectedError('question_not_found', `no pinned requester on the chain knows ${identifier}`, {
+    hint: `check the question id, the requesters in the trust file and the --rpc-url${direct}`,
   })
+}
 
 function notOpen(round: Round): ConflictError {
   const state = round.paused ? 'paused' : round.state

@@ -10,7 +10,7 @@ import type { JournalView } from '../journal/journal.js'
 import { type ChainCheck, chainChecks } from '../journal/records.js'
 import type { AuthorizeParts, Intent } from './authorize.js'
 import { chainNow, confirmByChain, type QuestionContext } from './context.js'
-import { checkContext, checkOutcome, contractsOf, pinnedQuestionId, type Trust, untrusted } from './trust.js'
+import { checkContext, checkOutcome, contractsOf, kindOf, pinnedQuestionId, type Trust, untrusted } from './trust.js'
 
 /** What is about to be signed, for showing. Nothing is reserved yet. Amounts in raw token units. */
 export interface Preview {
@@ -66,7 +66,8 @@ export async function prepare(parts: AuthorizeParts, intent: Intent, context: Qu
   const unchecked = await uncheckedByChain(chain, trust, context)
   if (chain === undefined)
     notes.push('without an RPC the round, the bond, the nonce, the balance and the allowance were not checked on chain')
-  else if (unchecked.length > 0) notes.push('the chain cannot confirm a question of kind direct')
+  else if (kindOf(trust, context.request.requester) === 'direct')
+    notes.push('that this question id means this request is the word of the gateway or the file: no chain can confirm it (kind direct)')
 
   const checkedTerms = checkTerms(intent, context, nowSeconds, !unchecked.includes('bond'))
   const { requiredBondRaw, amountRaw, deadlineSeconds } = checkedTerms
@@ -108,7 +109,8 @@ export async function prepare(parts: AuthorizeParts, intent: Intent, context: Qu
 /** Compares the context with the chain where there is one; what is left unconfirmed. Errors as `confirmByChain`. */
 async function uncheckedByChain(chain: Chain | undefined, trust: Trust, context: QuestionContext): Promise<readonly ChainCheck[]> {
   if (chain === undefined) return chainChecks
-  return (await confirmByChain(chain, trust, context)) === undefined ? ['round', 'bond'] : []
+  await confirmByChain(chain, trust, context)
+  return []
 }
 
 async function askedFor(parts: AuthorizeParts, intent: Intent, context: QuestionContext, nowSeconds: number) {

@@ -103,6 +103,20 @@ export function kindOf(trust: Trust, requester: string): RequesterKind | undefin
   return trust.requesters.find(({ address }) => address === requester)?.kind
 }
 
+/**
+ * The pins with this requester alone: where two adapters ask the same text, it tells which question is meant. UsageError
+ * `untrusted_requester` where it is not pinned.
+ */
+export function onlyRequester(trust: Trust, requester: string): Trust {
+  const requesters = trust.requesters.filter(({ address }) => address === requester)
+  if (requesters.length > 0) return { ...trust, requesters }
+  throw untrusted(
+    'requester',
+    `--requester is ${requester}, which the trust file does not list`,
+    'give one that `proposer trust show` lists, in lowercase',
+  )
+}
+
 /** Whether the question id is the hash of the request's text, which `checkContext` holds such a context to. */
 export function isNamedByText(kind: RequesterKind | undefined): boolean {
   return kind === 'uma-ctf-adapter' || kind === 'uma-ctf-adapter-negrisk'

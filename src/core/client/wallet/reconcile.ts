@@ -17,6 +17,7 @@ import { statusOnce } from '../polling/polling.js'
 import type { GatewayClient } from '../sending/gateway-client.js'
 import { outOfBandLine } from '../signing/settle.js'
 import { howToPin, pinnedQuestionId, type Trust, untrusted } from '../signing/trust.js'
+import { adviseExecuted, type Position, positionOf } from './position.js'
 import { judgedOf, type QuestionStanding, type Standing, standingOf } from './standing.js'
 
 export interface ReconcileParts {
@@ -65,6 +66,8 @@ export interface ReconciledEntry {
   readonly standing?: Standing
   /** What was journaled just now because finalized state proves it. */
   readonly settled?: ClosedReason
+  /** Only of an executed one, where a node shows its round. */
+  readonly position?: Position
   readonly next: Next
 }
 
@@ -122,7 +125,10 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
       ...(stands === undefined ? {} : { standing: stands }),
       ...(proven === undefined ? {} : { settled: proven }),
     }
-    return { ...known, next: advise(known, standing, identifier) }
+    if (!isExecuted(known)) return { ...known, next: advise(known, standing, identifier) }
+    const position = standing && positionOf(stands?.round, stands?.roundIsOver === true, standing.latest.timestamp)
+    const next = adviseEnd(known, position, standing, identifier)
+    return { ...known, ...(position === undefined ? {} : { position }), next }
   }
 }
 
@@ -194,13 +200,36 @@ const isRefused = (authorization: Authorization, nowMs: number) => {
   return state.kind === 'closed' && state.reason === 'refused'
 }
 
+type Known = Omit<ReconciledEntry, 'next'>
+
+/** By finalized state, or by the gateway's last word where the chain does not say otherwise. */
+const isExecuted = ({ standing, state }: Known): boolean =>
+  standing?.proof === undefined ? state.kind === 'closed' && state.reason === 'executed' : standing.proof.outcome === 'executed'
+
+/** What is left to do about an executed one. Only a node tells whether it was disputed. */
+function adviseEnd(
+  { standing, authorization }: Known,
+  position: Position | undefined,
+  chain: QuestionStanding | undefined,
+  identifier: string,
+): Next {
+  const ended = authorization?.terminals.findLast(({ outcome }) => outcome === 'executed')
+  const transactionHash = (standing?.proof ?? ended)?.transaction_hash ?? undefined
+  if (position === undefined) {
+    const why =
+      chain === undefined ? 'is not known without a node: give --rpc-url <url>' : 'is not known: the chain does not show its round'
+    return { action: 'none', text: `it was executed; whether it was disputed since ${why}` }
+  }
+  return adviseExecuted(position, {
+    ...{ identifier, transactionHash, token: chain?.round?.token },
+    ...{ current: chain?.current, isPaused: chain?.round?.paused === true },
+  })
+}
+
 /** What is safe to do next, in one sentence. */
-function advise(entry: Omit<ReconciledEntry, 'next'>, chain: QuestionStanding | undefined, identifier: string): Next {
+function advise(entry: Known, chain: QuestionStanding | undefined, identifier: string): Next {
   const { id, standing, state, gateway, authorization } = entry
   const anew = (why: string): Next => againFor(chain, identifier, why)
-  if (standing?.proof?.outcome === 'executed') {
-    return { action: 'none', text: `it was executed in transaction ${standing.proof.transaction_hash}: nothing is left to do` }
-  }
   if (standing?.proof?.outcome === 'nonce_used') return anew('its nonce is used or cancelled in finalized state')
   if (standing?.proof?.outcome === 'expired') return anew('its deadline has passed in finalized state')
   if (standing?.nonceSpent === true) {
@@ -212,9 +241,7 @@ function advise(entry: Omit<ReconciledEntry, 'next'>, chain: QuestionStanding | 
   }
   switch (state.kind) {
     case 'closed':
-      return state.reason === 'executed'
-        ? { action: 'none', text: 'it was executed: nothing is left to do' }
-        : anew(closedBecause[state.reason])
+      return anew(closedBecause[state.reason])
     case 'offered':
       if (standing?.roundIsOver === true) return anew('its round has ended, so what the wallet signs can no longer execute')
       return {
@@ -235,7 +262,8 @@ function advise(entry: Omit<ReconciledEntry, 'next'>, chain: QuestionStanding | 
   }
 }
 
-const closedBecause: Readonly<Record<Exclude<ClosedReason, 'executed'>, string>> = {
+const closedBecause: Readonly<Record<ClosedReason, string>> = {
+  executed: 'it was executed',
   refused: 'the gateway has refused it',
   failed: 'its candidate has failed for good',
   nonce_used: 'its nonce is used or cancelled',
@@ -293,7 +321,7 @@ function adviseAccepted(
 
 /** What was never admitted, as far as the answers say. */
 function adviseUnsent(
-  { id, authorization, standing }: Omit<ReconciledEntry, 'next'>,
+  { id, authorization, standing }: Known,
   state: Extract<AuthorizationState, { kind: 'signed' | 'deferred' | 'conflict' }>,
   identifier: string,
   anew: (why: string) => Next,

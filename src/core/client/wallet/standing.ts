@@ -13,6 +13,7 @@ import type { Terminal } from '../journal/records.js'
 import { onChain } from '../signing/context.js'
 import { contractsOf, type Trust } from '../signing/trust.js'
 import { type Claim, claimOf, pinnedHeads, spentNonces } from './funds.js'
+import { type RoundTerms, readTerms } from './position.js'
 
 /** An authorization or an offer of the journal, as far as the chain can judge it. */
 export interface Judged extends Claim {
@@ -36,6 +37,8 @@ export interface RoundProposal {
 export interface RoundStanding {
   readonly state: RequestState
   readonly proposal: RoundProposal | undefined
+  /** Bond, dispute and end; absent while nothing is proposed. */
+  readonly terms?: RoundTerms
 }
 
 export interface Standing {
@@ -131,7 +134,11 @@ async function roundStanding(
   const state = requestStates[await readContract(chain, latest.number, round.oracle, oracleAbi, 'getState', key)] ?? 'invalid'
   if (state === 'invalid') return undefined
   if (state === 'requested') return { state, proposal: undefined }
-  return { state, proposal: await proposalOf(chain, trust, round, latest, finalized, ours) }
+  const [proposal, terms] = await Promise.all([
+    proposalOf(chain, trust, round, latest, finalized, ours),
+    readTerms(chain, latest.number, round),
+  ])
+  return { state, proposal, terms }
 }
 
 async function proposalOf(

@@ -26,6 +26,7 @@ import {
   devRpc,
   transactionParams,
 } from './dev-contracts.js'
+import { blockHashContract, boundHistory, statesKept } from './dev-history.js'
 import { type DevOutcome, exampleQuestion } from './dev-questions.js'
 
 export interface DevQuestion {
@@ -100,6 +101,7 @@ export async function startDevChain(options: DevChainOptions = {}): Promise<DevC
   const proposerCount = wholeNumber('proposers', options.proposers ?? 4, 1, 100)
   const anvil = await startAnvil(options.port ?? 0, [
     ...['--chain-id', String(chainId), '--block-time', '1', '--slots-in-an-epoch', '1'],
+    ...['--prune-history', String(statesKept)],
     ...['--hardfork', 'prague', '--accounts', '0', '--gas-limit', String(setUpGasLimit)],
     ...['--timestamp', String(Math.floor(Date.now() / 1000) - headStartSeconds), '--no-request-size-limit'],
   ])
@@ -108,6 +110,7 @@ export async function startDevChain(options: DevChainOptions = {}): Promise<DevC
     const accounts = devAccounts(proposerCount)
     const questions = await setUp(rpc, accounts, questionCount)
     const description = describe(anvil.rpcUrl, chainId, accounts, questions)
+    void boundHistory(rpc, anvil.ended)
     return { rpcUrl: anvil.rpcUrl, chainId, pid: anvil.pid, description, ended: anvil.ended, stop: anvil.stop }
   } catch (error) {
     await anvil.stop()
@@ -156,6 +159,7 @@ async function setUp(rpc: DevRpc, accounts: readonly DevAccount[], questionCount
     quiet,
     // As on most chains. Nobody is told: who reads much finds it there.
     { method: 'anvil_setCode', params: [multicallAddress, artifact('Multicall3').code] },
+    { method: 'anvil_setCode', params: [blockHashContract, '0x00'] },
     ...Object.entries(placement).map(([name, contract]) => ({
       method: 'anvil_setCode',
       params: [devAddresses[name as keyof typeof devAddresses], artifact(contract).code],

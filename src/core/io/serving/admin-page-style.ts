@@ -50,7 +50,7 @@ progress.warn::-webkit-progress-value { background: var(--warn); }
 progress.warn::-moz-progress-bar { background: var(--warn); }
 dl div { display: flex; justify-content: space-between; gap: 0.75rem; }
 dt { color: var(--soft); white-space: nowrap; }
-dd { text-align: right; min-width: 0; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
+dd { text-align: right; min-width: 0; overflow-wrap: anywhere; }
 .good-text { color: var(--good); } .warn-text { color: var(--warn); } .bad-text { color: var(--bad); }
 .nodes { margin-top: 0.375rem; border-top: 1px solid var(--line); padding-top: 0.375rem; }
 .nodes li { display: flex; justify-content: space-between; gap: 0.75rem; font-size: 0.8125rem; }
