@@ -212,7 +212,7 @@ describe('routes and methods', () => {
     ['an upper-case address', `/v1/proposals/eligibility/0x${'A'.repeat(40)}`],
     ['a short address', '/v1/proposals/eligibility/0x12'],
     ['a slug with capitals', '/v1/proposals/Slug/status/x'],
-    ['a short question id', `/v1/proposals/0x12/status/${uuid}`],
+    ['an upper-case question id', `/v1/proposals/0x${'A'.repeat(64)}/status/${uuid}`],
     ['a slug of 201 characters', `/v1/proposals/${'a'.repeat(201)}/status/${uuid}`],
     ['eligibility as a slug', `/v1/proposals/eligibility`],
     ['an upper-case candidate id', `${submitPath}/status/${uuid.replace('4', 'A')}`],

@@ -3,14 +3,11 @@ import { z } from 'zod'
 import type { RegistryEntry } from '../chain/questions.js'
 import type { Address, Hex } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
-import { Bytes, Bytes32, isIdentifier, NonzeroAddress, Uint256 } from '../protocol/schema.js'
+import { Bytes, Bytes32, isSlug, NonzeroAddress, Uint256 } from '../protocol/schema.js'
 
 const Entry = z.strictObject({
   question_id: Bytes32,
-  slug: z
-    .string()
-    .refine((text) => isIdentifier(text) && !text.startsWith('0x'))
-    .optional(),
+  slug: z.string().refine(isSlug).optional(),
   requester: NonzeroAddress.optional(),
   request: z
     .strictObject({ oracle: NonzeroAddress, requester: NonzeroAddress, identifier: Bytes32, timestamp: Uint256, ancillary_data: Bytes })

@@ -2,7 +2,7 @@
 import { z } from 'zod'
 import { fitsClientRef, fitsSignature, fitsUint256, isIdentifier, limits, patterns, version, zeroAddress } from './words.js'
 
-export { isIdentifier, isQuestionId, limits, version } from './words.js'
+export { isIdentifier, isQuestionId, isSlug, limits, version } from './words.js'
 
 // abort: without it zod still runs the refinement on bad text, and BigInt throws instead of reporting.
 export const Uint256 = z
@@ -41,7 +41,7 @@ export const Identifier = z
   .meta({
     id: 'Identifier',
     description: 'Question id (0x and 64 lowercase hex digits) or market slug (a-z, 0-9, hyphen; not `eligibility`)',
-    pattern: '^(0x[0-9a-f]{64}|(?!0x|eligibility$)[a-z0-9-]{1,200})$',
+    pattern: '^(?!eligibility$)[a-z0-9-]{1,200}$',
   })
 
 export const Uuid = z.string().regex(patterns.uuid).meta({ id: 'Uuid', description: 'Hyphenated lowercase UUID' })

@@ -5,7 +5,7 @@ import { type Chain, ChainError, type Clock, type Hex } from '../../ports.js'
 import { ConflictError, ProposerError, RejectedError, UnavailableError, UsageError } from '../../protocol/errors.js'
 import { ShapeError } from '../../protocol/plain.js'
 import type { BatchSigningData, Outcome } from '../../protocol/schema-signing.js'
-import { isIdentifier } from '../../protocol/words.js'
+import { isSlug } from '../../protocol/words.js'
 import type { CallOptions } from '../sending/gateway-client.js'
 import { readFileContext } from './plain-shapes.js'
 import { checkContext, contractsOf, kindOf, pinnedQuestionId, type Trust, unpinnedSlug, untrusted } from './trust.js'
@@ -172,7 +172,7 @@ export function settle(identifier: string, make: () => { context: QuestionContex
 }
 
 /** A slug is kept with its context; a question id needs no other name. */
-export const slugOf = (identifier: string) => (identifier.startsWith('0x') || !isIdentifier(identifier) ? {} : { slug: identifier })
+export const slugOf = (identifier: string) => (isSlug(identifier) ? { slug: identifier } : {})
 
 /** What a reader answers, or the field of another form than any gateway may send: named, exit 2. */
 export function orBadField<T>(read: () => T): T {
