@@ -5,10 +5,11 @@ import { unconfirmedAmong } from '../core/chain/profiles.js'
 import { keccakHex, requesterKinds } from '../core/chain/round.js'
 import { valueOf as acceptedValue } from '../core/client/sending/answer.js'
 import { type ProfilePins, profilePins, wholePins } from '../core/client/signing/profile-pins.js'
+import { FactError, signingDataOf } from '../core/client/signing/signing-data.js'
 import { parseTrust, type Trust } from '../core/client/signing/trust-file.js'
 import type { Hex } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
-import { BatchSigningData } from '../core/protocol/schema.js'
+import type { BatchSigningData } from '../core/protocol/schema.js'
 import { makeDurableDir, publishFile, writeAll } from '../core/storage/durable.js'
 import type { Context } from './context.js'
 import { requireIdentifier } from './question.js'
@@ -135,13 +136,7 @@ async function fromGateway(session: Session, identifier: string, kind: string | 
       hint: 'name a question that is open now',
     })
   }
-  const parsed = BatchSigningData.safeParse(answered.signing_data)
-  if (!parsed.success) {
-    throw new UsageError('no_context', `the gateway's context for ${identifier} does not have its shape`, {
-      hint: 'make sure that --gateway is a proposer gateway',
-    })
-  }
-  const { data } = parsed
+  const data = signingData(identifier, answered.signing_data)
   return parseTrust(
     {
       chain_id: data.signing.chain_id,
@@ -154,6 +149,17 @@ async function fromGateway(session: Session, identifier: string, kind: string | 
     },
     'the answer of the gateway',
   )
+}
+
+function signingData(identifier: string, told: unknown): BatchSigningData {
+  try {
+    return signingDataOf(told)
+  } catch (error) {
+    if (!(error instanceof FactError)) throw error
+    throw new UsageError('no_context', `the gateway's context for ${identifier} cannot be used: ${error.message}`, {
+      hint: 'make sure that --gateway is a proposer gateway',
+    })
+  }
 }
 
 /** Only the ids of CTF adapter questions are the hash of their text (domain §5.1); other kinds must be named. */

@@ -19,12 +19,17 @@ export interface AnyGateway {
   readonly gateway: ScriptedGateway
   /** What the client gets in place of an honest answer of 200 or 202. */
   answers: Answers
+  /** A route that it does not have. */
+  refuses?: Route
   ask(argv: readonly string[], options?: { readonly chain?: Chain; readonly columns?: number }): Promise<Ran>
   /** `journal list --json`, oldest first. */
   journaled(): Promise<readonly { readonly state: string; readonly candidate_id: string | null }[]>
   file(name: string, content: string): string
   close(): Promise<void>
 }
+
+/** Of one command. */
+const mostCalls = 60
 
 const json = (status: number, body: unknown) =>
   new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json' } })
@@ -39,9 +44,14 @@ export async function anyGateway(slug = 'will-it-hold', title = 'Will it hold?')
   writeFileSync(join(home.path, 'key'), `0x${'11'.repeat(32)}\n`, { mode: 0o600 })
   const env = { PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: join(home.path, 'key') }
 
+  let looks = 0
+  let stop = new AbortController()
   const fetch: Fetch = async (input, init) => {
     const request = new Request(input, init)
     const route = routeOf(request)
+    // Waits take no time: a command that never ends has to be stopped, and says so with 130.
+    if (++looks > mostCalls) stop.abort()
+    if (route === world.refuses) return json(404, { error: { code: 'route_not_found', detail: 'there is no such route' } })
     const answer = await honest(gateway, route, request, (again) => gateway.fetch(again))
     if (answer.status !== 200 && answer.status !== 202) return answer
     const changed = world.answers(route, await answer.json(), answer.status)
@@ -51,7 +61,11 @@ export async function anyGateway(slug = 'will-it-hold', title = 'Will it hold?')
     home: home.path,
     gateway,
     answers: (_route, body) => body,
-    ask: (argv, options = {}) => run(home.path, argv, { env, fetch, clock: instantClock(), ...options }),
+    ask(argv, options = {}) {
+      looks = 0
+      stop = new AbortController()
+      return run(home.path, argv, { env, fetch, clock: instantClock(), signal: stop.signal, ...options })
+    },
     async journaled() {
       const { stdout } = await run(home.path, ['journal', 'list', '--json'], { env, fetch })
       return JSON.parse(stdout).authorizations

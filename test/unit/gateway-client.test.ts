@@ -59,7 +59,10 @@ describe('the classes of answers (robustness §6, contract §1)', () => {
     ),
     ['an error body of another shape', () => json(400, { message: 'no' }), 'uncertain'],
     ['a 202 without a UUID', () => json(202, { ...ack, candidate_id: 'x' }), 'uncertain'],
-    ['a 202 with another version', () => json(202, { ...ack, version: { ...version, api: 'v2' } }), 'uncertain'],
+    // Robustness §6: 200 or 202 with a valid UUID is accepted, whatever else the answer says.
+    ['a 202 with another version', () => json(202, { ...ack, version: { ...version, api: 'v2' } }), 'accepted'],
+    ['a 202 with a UUID alone', () => json(202, { candidate_id: ack.candidate_id.toUpperCase() }), 'accepted'],
+    ['a refusal whose errors are of another form', () => json(422, { ...error('schema_violation'), errors: ['proposer'] }), 'refused'],
     ['broken JSON', () => json(202, '{"version":'), 'uncertain'],
     ['no body', () => json(202, ''), 'uncertain'],
     ['201', () => json(201, ack), 'uncertain'],

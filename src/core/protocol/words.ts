@@ -39,6 +39,9 @@ export const isBytes = (text: string): boolean => patterns.bytes.test(text)
 
 export const isUuid = (text: string): boolean => patterns.uuid.test(text)
 
+/** As any gateway may write it: §1 asks for a hyphenated UUID, and not for lower case. */
+export const isCandidateId = (text: string): boolean => isUuid(text.toLowerCase())
+
 /** Of a text of the pattern. */
 export const fitsSignature = (hex: string): boolean => hex.length % 2 === 0 && hex.length <= 2 + 2 * limits.signatureBytes
 export const isSignature = (text: string): boolean => patterns.signature.test(text) && fitsSignature(text)
