@@ -5,7 +5,10 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { signerFromKey } from '../../src/core/io/keys.js'
 import { type Answers, type AnyGateway, anyGateway, type Route } from '../support/any-gateway.js'
+import { ask, createFakeChain, endow, questionText } from '../support/fake-chain.js'
+import { fakeContracts } from '../support/fake-world.js'
 import { happySteps } from '../support/scripted-gateway.js'
 
 let world: AnyGateway
@@ -195,6 +198,35 @@ test('S6: `status` of a candidate that the journal does not know asks the batch 
     await other.close()
   }
 })
+
+test.each([0n, 749_999_999n])(
+  'S5, §5: with a node and a Permit2 allowance of %d nothing is signed, single or batch',
+  async (allowanceRaw) => {
+    const chain = createFakeChain()
+    const questionId = ask(chain, questionText('Will it hold?'))
+    const owner = signerFromKey(new Uint8Array(32).fill(0x11)).address
+    endow(chain, owner, 10n ** 12n, allowanceRaw)
+    chain.mine(3)
+    const { chainId, permit2, signedProposer, oracles, requesters, tokens } = fakeContracts
+    world.file(
+      'trust/default.json',
+      JSON.stringify({ chain_id: chainId, permit2, signed_proposer: signedProposer, oracles, requesters, tokens }),
+    )
+    const node = ['--rpc-url', 'http://127.0.0.1:1', '--json']
+    const single = ['submit', questionId, '--outcome', 'p2', ...node]
+    const batch = ['batch', 'submit', world.file('rows.ndjson', `${JSON.stringify({ identifier: questionId, outcome: 'p2' })}\n`), ...node]
+    for (const argv of [single, batch]) {
+      const { code, stderr } = await world.ask(argv, { chain })
+      const { error } = JSON.parse(stderr)
+      expect([code, error.code, error.hint]).toEqual([2, 'insufficient_allowance', expect.stringContaining('proposer funds approve')])
+    }
+    expect(await world.journaled()).toEqual([])
+    endow(chain, owner, 10n ** 12n, 750_000_000n)
+    chain.mine()
+    // Signed and sent: this gateway does not know the question.
+    expect(JSON.parse((await world.ask(single, { chain })).stderr).error.code).toBe('question_not_found')
+  },
+)
 
 describe('contract §9: a slug may begin with 0x', () => {
   const slug = '0x-protocol-above-1'
