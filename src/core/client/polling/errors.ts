@@ -88,7 +88,7 @@ interface Waiting {
 }
 
 const stateOf = ({ status }: Waiting) =>
-  status === undefined ? 'not known' : status.submission === null ? status.status : `${status.status} (${status.submission.status})`
+  status === undefined ? 'not known' : status.submission?.status ? `${status.status} (${status.submission.status})` : status.status
 
 function names(waiting: readonly Waiting[]): string {
   const shown = waiting.slice(0, named).map((one) => `${one.target.candidateId} is ${stateOf(one)}`)

@@ -54,8 +54,8 @@ async function byBatch(gateway: GatewayClient, targets: readonly PollTarget[], o
   if (answer.kind === 'deferred' || answer.kind === 'uncertain') return { ...window, told: new Map(), items, trouble: answer }
   if (answer.kind !== 'accepted') return { ...window, told: new Map(), items, batchRefused: answerError(answer, 'read') }
   // By id, not by place: an answer that left one out must not be taken for its neighbour's.
-  const byId = new Map(answer.value.results.map((result) => [result.candidate_id, result]))
-  const told = new Map(targets.map((target) => [target, itemTold(target, byId.get(target.candidateId))]))
+  const byId = new Map(answer.value.results.map((result) => [result.candidate_id?.toLowerCase(), result]))
+  const told = new Map(targets.map((target) => [target, itemTold(target, byId.get(target.candidateId.toLowerCase()))]))
   if ([...told.values()].some(({ kind }) => kind !== 'silence')) return { ...window, told, items }
   const [reason] = answer.value.results
   const trouble: Trouble = {
