@@ -3,7 +3,8 @@ import { z } from 'zod'
 import type { RegistryEntry } from '../chain/questions.js'
 import type { Address, Hex } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
-import { Bytes, Bytes32, isSlug, NonzeroAddress, Uint256 } from '../protocol/schema.js'
+import { Bytes, Bytes32, NonzeroAddress, Uint256 } from '../protocol/schema.js'
+import { isSlug } from '../protocol/words.js'
 
 const Entry = z.strictObject({
   question_id: Bytes32,

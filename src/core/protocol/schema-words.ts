@@ -2,7 +2,7 @@
 import { z } from 'zod'
 import { fitsClientRef, fitsSignature, fitsUint256, isIdentifier, limits, patterns, version, zeroAddress } from './words.js'
 
-export { isIdentifier, isQuestionId, isSlug, limits, version } from './words.js'
+export { isIdentifier, isQuestionId, limits, version } from './words.js'
 
 // abort: without it zod still runs the refinement on bad text, and BigInt throws instead of reporting.
 export const Uint256 = z

@@ -15,7 +15,7 @@ import {
 import type { Conceal } from '../../protocol/url-secrets.js'
 import { type Reader, readRefusal } from './reading.js'
 
-export { plainCode, plainDetail } from './reading.js'
+export { plainCode } from './reading.js'
 
 /** The tighter budget window as the answer tells it; `resetSeconds` from now. */
 export interface RateLimit {
