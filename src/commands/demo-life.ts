@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { openJournal } from '../core/client/journal/journal.js'
-import { pollCandidates, type Stage, statusOnce } from '../core/client/polling/polling.js'
+import { type PolledStatus, pollCandidates, type Stage, statusOnce } from '../core/client/polling/polling.js'
 import { createGatewayClient } from '../core/client/sending/gateway-client.js'
 import { type SubmissionResult, type SubmitParts, submitAuthorization } from '../core/client/sending/submission.js'
 import { type AuthorizeParts, authorize } from '../core/client/signing/authorize.js'
@@ -12,7 +12,7 @@ import { parseTrust } from '../core/client/signing/trust-file.js'
 import type { DevDescription } from '../core/io/dev/dev-chain.js'
 import { FailedError, ProposerError } from '../core/protocol/errors.js'
 import { conventionalLabel } from '../core/protocol/proposal.js'
-import type { CandidateStatus, OutcomeKey } from '../core/protocol/schema.js'
+import type { OutcomeKey } from '../core/protocol/schema.js'
 import type { Context } from './context.js'
 import { startServer, writeDevGateway } from './hosting/server.js'
 import { unitsOf } from './question.js'
@@ -193,7 +193,7 @@ async function propose(context: Context, step: Step, setting: Setting, closers: 
   )
 }
 
-const hashOf = (status: Pick<CandidateStatus, 'submission'>) => `${status.submission?.transaction_hash?.slice(0, 10)}…`
+const hashOf = (status: Pick<PolledStatus, 'submission'>) => `${status.submission?.transaction_hash?.slice(0, 10)}…`
 
 function differs(detail: string): FailedError {
   return new FailedError('demo_failed', detail, { hint: 'run `proposer demo` again; if it stays so, please report it with this line' })

@@ -8,6 +8,7 @@ import {
   type PollTarget,
   pollCandidates,
   type Stage,
+  timeOf,
 } from '../core/client/polling/polling.js'
 import { instant } from '../core/protocol/candidate.js'
 import type { Context } from './context.js'
@@ -43,7 +44,7 @@ export async function follow(
     progress.update(countsText(targets, latest))
     if (!live) return
     const about = (id: string, status: PolledStatus | undefined) => {
-      const seconds = status === undefined ? Number.NaN : (clock.nowMs() - Date.parse(status.received_at)) / 1_000
+      const seconds = status === undefined ? Number.NaN : (clock.nowMs() - Date.parse(timeOf(status, 'received') ?? '')) / 1_000
       return [...(seconds >= 0 ? [ageText(seconds)] : []), aboutOf?.(id) ?? status?.question_id ?? ''].join('  ')
     }
     live.draw(liveLines(targets, latest, { ...live.size(), paint: output.paint, note, aboutOf: about }))

@@ -2,10 +2,10 @@
 import { Command, Option } from 'commander'
 import { stateOf } from '../core/client/journal/authorizations.js'
 import type { JournalView } from '../core/client/journal/journal.js'
-import { type PollResult, type PollTarget, type Stage, stages } from '../core/client/polling/polling.js'
+import { endOf, type PollResult, type PollTarget, type Stage, stages } from '../core/client/polling/polling.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
-import { Uuid } from '../core/protocol/schema.js'
+import { isCandidateId } from '../core/protocol/words.js'
 import type { Context } from './context.js'
 import { follow } from './follow.js'
 import { requireIdentifier } from './question.js'
@@ -50,7 +50,7 @@ interface Wanted {
 async function poll(context: Context, session: Session, { ids, until, question, live }: Wanted): Promise<void> {
   const { output } = context
   const view = await session.journal.load()
-  const given = [...new Set(ids)].map((id) => givenTarget(view, id, question))
+  const given = [...new Set(ids)].map((id) => targetOf(view, id, question))
   const gateway = await session.gateway('run')
   const targets = ids.length > 0 ? given : acceptedTargets(context, view, gateway.origin)
   const result = await follow(context, { ports: session.ports, gateway, journal: session.journal }, targets, {
@@ -76,7 +76,7 @@ function aboutText(view: JournalView, candidateId: string): string {
 }
 
 function summaryOf({ candidates, missing, items }: PollResult) {
-  const count = (state: string) => candidates.filter(({ status }) => status === state).length
+  const count = (end: string) => candidates.filter((status) => endOf(status) === end).length
   return { candidates: candidates.length, executed: count('executed'), failed: count('failed'), missing: missing.length, items }
 }
 
@@ -94,20 +94,11 @@ function requireStage(text: string | undefined): Stage | undefined {
 }
 
 /**
- * A candidate and the question whose route tells about it (spec §4.1 rule 4), from the journal unless `question` names it. Throws
- * UsageError `invalid_candidate_id` or `question_unknown` (exit 2).
+ * A candidate and its question, from the journal unless `question` names it; without one the batch route serves. Throws UsageError
+ * `invalid_candidate_id` (exit 2).
  */
-export function targetOf(view: JournalView, candidateId: string, question: string | undefined): Required<Omit<PollTarget, 'sentAtMs'>> {
-  const { identifier } = givenTarget(view, candidateId, question)
-  if (identifier !== undefined) return { candidateId, identifier }
-  throw new UsageError('question_unknown', `the journal does not know the candidate ${candidateId}, so its question must be named`, {
-    hint: 'add --question <id>',
-  })
-}
-
-/** Like `targetOf`, but for a candidate of an unknown question the batch route serves. */
-function givenTarget(view: JournalView, candidateId: string, question: string | undefined): PollTarget {
-  if (!Uuid.safeParse(candidateId).success) {
+export function targetOf(view: JournalView, candidateId: string, question: string | undefined): PollTarget {
+  if (!isCandidateId(candidateId)) {
     throw new UsageError('invalid_candidate_id', `"${candidateId}" is not a candidate id`, {
       hint: 'give the candidate_id of the acknowledgement; `proposer journal list` shows them',
     })

@@ -219,5 +219,5 @@ function entryText(
 function gatewayText(word: NonNullable<ReconciledEntry['gateway']>): string {
   if ('error' in word) return `${word.error.code}: ${word.error.detail}`
   const { status, submission, failure } = word.status
-  return `${status}${submission === null ? '' : `, ${submission.status}`}${failure === null ? '' : ` (${failure.code})`}`
+  return `${status}${submission === null || submission.status === '' ? '' : `, ${submission.status}`}${failure === null ? '' : ` (${failure.code})`}`
 }

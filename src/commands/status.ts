@@ -1,7 +1,7 @@
 /** `status`: one candidate, once (spec §2.6, §4.1 rule 4). */
 import { Command } from 'commander'
 import { failedError } from '../core/client/polling/errors.js'
-import { statusOnce } from '../core/client/polling/polling.js'
+import { endOf, statusOnce } from '../core/client/polling/polling.js'
 import type { Context } from './context.js'
 import { targetOf } from './poll.js'
 import { type SessionFlags, withSession } from './session/session.js'
@@ -22,6 +22,6 @@ export const statusCommand = (context: Context): Command =>
         const gateway = await session.gateway('read')
         const status = await statusOnce({ ports: session.ports, gateway, journal: session.journal }, target, { signal: session.signal })
         context.output.result('status', { candidates: [status] }, () => candidateText(status, context.output, journalId))
-        if (status.failure && status.status === 'failed') throw failedError(status, journalId)
+        if (endOf(status) === 'failed') throw failedError(status, journalId)
       })
     })

@@ -99,9 +99,9 @@ async function submit(
     journal_id: result.journalId,
     outcome: result.outcome,
     candidate_id: result.candidateId,
-    status: result.status,
+    status: result.status || null,
     question_id: result.questionId,
-    received_at: result.receivedAt,
+    received_at: result.receivedAt || null,
     unchecked: uncheckedOf(result.authorization.signed),
     ...(settled.length === 0 ? {} : { settled: settledData(settled) }),
   }
@@ -129,9 +129,9 @@ async function submit(
 }
 
 /** What was admitted is on its way, whether or not a status could be learned: exit 75 would say that it was not admitted (contract §6). */
-function stillPending(error: ProposerError, { candidate_id: id, status }: { candidate_id: string; status: string }): ProposerError {
+function stillPending(error: ProposerError, { candidate_id: id, status }: Pick<Accepted, 'candidate_id' | 'status'>): ProposerError {
   if (error.code !== 'no_status') return error
-  return new PendingError('still_pending', `candidate ${id} was ${status} when it was admitted; ${error.detail}`, {
+  return new PendingError('still_pending', `candidate ${id} was ${status ?? 'not yet looked at'} when it was admitted; ${error.detail}`, {
     hint: `go on with \`proposer poll ${id}\``,
     retryable: true,
   })
@@ -190,9 +190,10 @@ interface Accepted {
   readonly journal_id: string
   readonly outcome: string
   readonly candidate_id: string
-  readonly status: string
+  /** null where the gateway told none, as below. */
+  readonly status: string | null
   readonly question_id: string
-  readonly received_at: string
+  readonly received_at: string | null
 }
 
 function submittedText(accepted: Accepted, columns: number): string {
@@ -201,7 +202,7 @@ function submittedText(accepted: Accepted, columns: number): string {
       [accepted.outcome, accepted.candidate_id],
       ['status', accepted.status],
       ['question', accepted.question_id],
-      ['received', timeText(accepted.received_at)],
+      ['received', accepted.received_at && timeText(accepted.received_at)],
       ['journal', accepted.journal_id],
       ['next', `proposer poll ${accepted.candidate_id}`],
     ],

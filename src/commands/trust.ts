@@ -7,12 +7,13 @@ import { keccakHex, requesterKinds } from '../core/chain/round.js'
 import { valueOf as acceptedValue } from '../core/client/sending/answer.js'
 import { chainNow, onChain } from '../core/client/signing/context.js'
 import { type ProfilePins, profilePins, wholePins } from '../core/client/signing/profile-pins.js'
+import { FactError, signingDataOf } from '../core/client/signing/signing-data.js'
 import { contractsOf, pinnedQuestionId, unpinnedSlug } from '../core/client/signing/trust.js'
 import { parseTrust, type Trust } from '../core/client/signing/trust-file.js'
 import { mergePins } from '../core/client/signing/trust-merge.js'
 import type { Chain, Hex } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
-import { BatchSigningData } from '../core/protocol/schema.js'
+import type { BatchSigningData } from '../core/protocol/schema.js'
 import { makeDurableDir, publishFile, writeAll } from '../core/storage/durable.js'
 import type { Context } from './context.js'
 import { requireIdentifier } from './question.js'
@@ -193,13 +194,7 @@ async function fromQuestion(session: Session, identifier: string, kind: string |
       hint: 'name a question that is open now, or add --rpc-url <url> where its requester is pinned or built in',
     })
   }
-  const parsed = BatchSigningData.safeParse(answered.signing_data)
-  if (!parsed.success) {
-    throw new UsageError('no_context', `the gateway's context for ${identifier} does not have its shape`, {
-      hint: 'make sure that --gateway is a proposer gateway',
-    })
-  }
-  const { data } = parsed
+  const data = signingData(identifier, answered.signing_data)
   return parseTrust(
     {
       chain_id: data.signing.chain_id,
@@ -231,6 +226,17 @@ async function fromChain(session: Session, chain: Chain, identifier: string): Pr
     oracles: rounds.map(({ oracle }) => oracle),
     requesters: rounds.map(({ requester, kind }) => ({ address: requester, kind })),
     tokens: rounds.map(({ token }) => token.address),
+  }
+}
+
+function signingData(identifier: string, told: unknown): BatchSigningData {
+  try {
+    return signingDataOf(told)
+  } catch (error) {
+    if (!(error instanceof FactError)) throw error
+    throw new UsageError('no_context', `the gateway's context for ${identifier} cannot be used: ${error.message}`, {
+      hint: 'make sure that --gateway is a proposer gateway',
+    })
   }
 }
 

@@ -28,7 +28,7 @@ import { settle } from '../support/sim-files.js'
 
 const clock: Clock = { nowMs: () => Date.parse('2026-11-20T05:37:00.000Z'), monotonicMs: () => 0, sleep: async () => undefined }
 const questionId = `0x${'2'.repeat(64)}`
-const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/
+const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
 const printed = (value: unknown) => JSON.stringify(value)?.slice(0, 300)
 
 const calls: Readonly<Record<Route, (client: GatewayClient) => ReturnType<GatewayClient[Route]>>> = {
@@ -83,7 +83,7 @@ function acceptedFaults(route: Route, value: unknown): void {
   if (route !== 'submitBatch') return
   for (const result of results) {
     const item = fromResult(result)
-    const { status_code: status, candidate, error } = result
+    const { status_code: status = 0, candidate, error } = result
     const expected =
       (status === 200 || status === 202) && candidate
         ? 'accepted'

@@ -214,7 +214,7 @@ describe('routes and methods', () => {
     ['a slug with capitals', '/v1/proposals/Slug/status/x'],
     ...[..."+:@'=;,!$&()*"].map((sign) => [`a slug with ${sign}`, `/v1/proposals/a${sign}b/status/${uuid}`]),
     ['the name of a parameter', `/v1/proposals/:identifier/status/${uuid}`],
-    ['a short question id', `/v1/proposals/0x12/status/${uuid}`],
+    ['an upper-case question id', `/v1/proposals/0x${'A'.repeat(64)}/status/${uuid}`],
     ['a slug of 201 characters', `/v1/proposals/${'a'.repeat(201)}/status/${uuid}`],
     ['eligibility as a slug', `/v1/proposals/eligibility`],
     ['an upper-case candidate id', `${submitPath}/status/${uuid.replace('4', 'A')}`],

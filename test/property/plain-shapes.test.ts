@@ -1,11 +1,10 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { z } from 'zod'
+import type { z } from 'zod'
 import { recordShapes } from '../../src/core/client/journal/records.js'
-import { readFileContext, readSigningData, readTrust } from '../../src/core/client/signing/plain-shapes.js'
+import { readTrust } from '../../src/core/client/signing/plain-shapes.js'
 import { Trust } from '../../src/core/client/signing/trust-file.js'
 import { type Read, ShapeError } from '../../src/core/protocol/plain.js'
-import { BatchSigningData } from '../../src/core/protocol/schema-signing.js'
 import { ClientRef, Signature, Uint256, Uuid } from '../../src/core/protocol/schema-words.js'
 import { isClientRef, isSignature, isUint256, isUuid } from '../../src/core/protocol/words.js'
 import { recordSchemas } from '../support/record-schemas.js'
@@ -30,23 +29,6 @@ function bySchema(schema: z.ZodType, value: unknown): Told {
 }
 
 const [a, b, w] = [`0x${'1'.repeat(40)}`, `0x${'2a'.repeat(20)}`, `0x${'6'.repeat(64)}`]
-const context = {
-  question_id: w,
-  request: { question_id: w, oracle: a, requester: b, identifier: { raw: w }, timestamp: '1700000000', ancillary_data: '0x71' },
-  identifier: { raw: w },
-  price: { allowed_values: ['0', '1000000000000000000'] },
-  bond: { token: a, required_bond: '750000000' },
-  contracts: { permit2: a, signed_proposer: b },
-  signing: {
-    chain_id: 137,
-    max_payment: '0',
-    primary_type: 'PermitWitnessTransferFrom',
-    types: { Proposal: [{ name: 'oracle', type: 'address' }] },
-  },
-  slug: 'some-slug',
-  token: { address: a, symbol: 'USDC', decimals: 6 },
-  typed_data: { any: ['thing'] },
-}
 const trust = {
   chain_id: 137,
   permit2: a,
@@ -56,12 +38,6 @@ const trust = {
   tokens: [a, b],
   slugs: { 'some-slug': w },
 }
-const FileContext = BatchSigningData.extend({
-  slug: z.string().optional(),
-  token: z.object({ address: z.string(), symbol: z.string(), decimals: z.int() }).optional(),
-  typed_data: z.unknown().optional(),
-})
-
 const [id, uuid, terms] = [
   '0764d97810aa-1',
   '0b5c5f6e-29c4-4d7e-9b6e-1f8b6a1f2a3b',
@@ -96,7 +72,7 @@ const records = {
   signed: { ...authorization, ...round, identity: 'i', form: 'batch', body: '{}', sha256: 's', signedAtMs: 1, supersedes: id },
   'attempt.start': { attempt: 't', ids: [id], origin: 'o', form: 'single', sha256: 's', body: '{}', batch: 'f' },
   'attempt.end': { attempt: 't', results: [{ id, class: 'accepted', status: 202, code: 'c' }] },
-  ack: { id, candidate_id: uuid, status: 'received', received_at: 'then', replayed: false },
+  ack: { id, candidate_id: uuid, status: 'received', received_at: 'then', replayed: false, answer: { candidate_id: uuid } },
   terminal: { id, outcome: 'failed', code: 'c', retryable: true, transaction_hash: null, event_index: 0 },
   abandoned: { id, reason: 'why' },
 } as const
@@ -170,8 +146,6 @@ function changed(value: unknown, all: readonly Change[]): unknown {
 }
 
 test.each([
-  ['signing data of a gateway', readSigningData, BatchSigningData, context],
-  ['a context in a file', readFileContext, FileContext, context],
   ['a trust file', readTrust, Trust, trust],
   ...(Object.keys(records) as (keyof typeof records)[]).map(
     (kind) => [`a record ${kind}`, recordShapes[kind], recordSchemas[kind], records[kind]] as const,
@@ -197,11 +171,11 @@ test('members named like those of every object are read as what they are', () =>
     '{"toString":[{"name":"a","type":"b"}]}',
     '{"hasOwnProperty":1}',
   ]) {
-    const value = { ...context, signing: { ...context.signing, types: JSON.parse(json) } }
-    expect(byReader(readSigningData, value)).toEqual(bySchema(BatchSigningData, value))
+    const value = { ...records.offered, typedData: { ...typedData, types: JSON.parse(json) } }
+    expect(byReader(recordShapes.offered, value)).toEqual(bySchema(recordSchemas.offered, value))
   }
   for (const json of ['{"__proto__":{}}', '{"constructor":1}']) {
-    expect(byReader(readSigningData, JSON.parse(json))).toEqual(bySchema(BatchSigningData, JSON.parse(json)))
+    expect(byReader(readTrust, JSON.parse(json))).toEqual(bySchema(Trust, JSON.parse(json)))
   }
 })
 

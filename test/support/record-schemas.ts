@@ -2,7 +2,8 @@
 import { z } from 'zod'
 import { chainChecks, type JournalKind } from '../../src/core/client/journal/records.js'
 import { TypedData } from '../../src/core/protocol/schema-signing.js'
-import { Address, Bytes32, Uint256, Uuid } from '../../src/core/protocol/schema-words.js'
+import { Address, Bytes32, Uint256 } from '../../src/core/protocol/schema-words.js'
+import { patterns } from '../../src/core/protocol/words.js'
 
 const JournalId = z.string().regex(/^[0-9a-f]{12}-[1-9]\d{0,8}$/)
 
@@ -75,7 +76,14 @@ const AttemptEnd = z.object({
 })
 const AttemptEnds = z.object({ attempt: z.string(), results: z.array(AttemptEnd).min(1) })
 
-const Ack = z.object({ id: JournalId, candidate_id: Uuid, status: z.string(), received_at: z.string(), replayed: z.boolean() })
+const Ack = z.object({
+  id: JournalId,
+  candidate_id: z.string().regex(new RegExp(patterns.uuid, 'i')),
+  status: z.string(),
+  received_at: z.string(),
+  replayed: z.boolean(),
+  answer: z.unknown().optional(),
+})
 
 const Terminal = z.object({
   id: JournalId,
@@ -84,6 +92,7 @@ const Terminal = z.object({
   retryable: z.boolean().optional(),
   transaction_hash: Bytes32.nullable().optional(),
   event_index: z.int().min(0).nullable().optional(),
+  answer: z.unknown().optional(),
 })
 
 const Abandoned = z.object({ id: JournalId, reason: z.string() })

@@ -164,11 +164,10 @@ describe('nonce, balance and code', () => {
     expect(error.detail).toContain('750000000 reserved')
   })
 
-  test('a missing allowance is noted: it can be given later', async () => {
-    const { world, chain, parts, intent } = await setUp()
-    endow(chain, intent.proposer, 10n ** 12n, 5n)
-    chain.mine()
-    expect(await world.clock.drive(preview(parts, intent))).toMatchObject({ notes: [expect.stringContaining('allowance')] })
+  test('so must the Permit2 allowance: a missing one is refused before signing', async () => {
+    const refused = await failing((chain, owner) => endow(chain, owner, 10n ** 12n, 749_999_999n))
+    expect(refused).toMatchObject({ code: 'insufficient_allowance', meta: { exitCode: 2 } })
+    expect(refused.meta.hint).toContain('proposer funds approve')
   })
 
   test('domain §3.3: a wallet with code is asked whether it takes the signature', async () => {

@@ -147,6 +147,8 @@ describe('contract §6: checks of the doctor', () => {
       return (await fundsChecks(chain, trust, view, owner)).map(({ id, result }) => `${id} ${result}`)
     }
     expect(await judge(2_000_000_000n, 0n)).toEqual(['balance pass', 'allowance fail'])
+    // Without an allowance nothing is signed.
+    await judge(2_000_000_000n, 2n ** 255n)
     await sign(ids[0] as Hex)
     expect(await judge(2_000_000_000n, 2n ** 255n)).toEqual(['balance pass', 'allowance pass'])
     expect(await judge(750_000_000n, 750_000_000n)).toEqual(['balance warn', 'allowance pass'])

@@ -59,7 +59,10 @@ describe('the classes of answers (robustness §6, contract §1)', () => {
     ),
     ['an error body of another shape', () => json(400, { message: 'no' }), 'uncertain'],
     ['a 202 without a UUID', () => json(202, { ...ack, candidate_id: 'x' }), 'uncertain'],
-    ['a 202 with another version', () => json(202, { ...ack, version: { ...version, api: 'v2' } }), 'uncertain'],
+    // Robustness §6: 200 or 202 with a valid UUID is accepted, whatever else the answer says.
+    ['a 202 with another version', () => json(202, { ...ack, version: { ...version, api: 'v2' } }), 'accepted'],
+    ['a 202 with a UUID alone', () => json(202, { candidate_id: ack.candidate_id.toUpperCase() }), 'accepted'],
+    ['a refusal whose errors are of another form', () => json(422, { ...error('schema_violation'), errors: ['proposer'] }), 'refused'],
     ['broken JSON', () => json(202, '{"version":'), 'uncertain'],
     ['no body', () => json(202, ''), 'uncertain'],
     ['201', () => json(201, ack), 'uncertain'],
@@ -247,7 +250,7 @@ describe('where the client connects to (R21)', () => {
 
   test('what is no identifier never becomes part of a path', async () => {
     const client = answering(() => json(200, {}))
-    for (const bad of ['../x', 'a/b', 'A', '', '0x12', 'a%2fb', 'eligibility']) {
+    for (const bad of ['../x', 'a/b', 'A', '', '0x1A', 'a%2fb', 'eligibility']) {
       await expect(client.submit(bad, '{}')).rejects.toMatchObject({ code: 'invalid_identifier', meta: { exitCode: 2 } })
     }
     await expect(client.status(questionId, '../x')).rejects.toMatchObject({ code: 'invalid_identifier' })

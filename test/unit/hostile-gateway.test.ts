@@ -11,7 +11,7 @@ import type { Hex } from '../../src/core/ports.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
 import { typedData } from '../../src/core/protocol/witness.js'
 import { makeWorld, nextRound, type World } from '../support/client-world.js'
-import { lies, other, textOf } from '../support/hostile/lies.js'
+import { liberties, lies, other, textOf } from '../support/hostile/lies.js'
 
 async function refusal(world: World, work: Promise<unknown>): Promise<ProposerError> {
   try {
@@ -41,6 +41,17 @@ describe('R9: one lie each', () => {
     // A bond cannot be pinned: the cap is what it runs into, and the detail shows it.
     expect(error.detail).toContain(code === 'amount_above_cap' ? 'required bond is 999999999999' : field)
     expectNothingDone(world)
+  })
+
+  test.each(liberties)('contract §9: %s is taken, and what is signed is the same', async (_what, liberty) => {
+    const signedAs = async (change: typeof liberty) => {
+      const world = makeWorld()
+      const run = world.run()
+      const intent = { ...run.intent, nonce: 5n, deadlineSeconds: 1_760_009_000n }
+      change(world.gateway.question)
+      return (await world.clock.drive(authorize({ ...run.parts, context: () => asked(world, intent.identifier) }, intent))).body
+    }
+    expect(await signedAs(liberty)).toBe(await signedAs(() => undefined))
   })
 
   test('a context is refused as soon as it is fetched, before anybody looks at it', async () => {

@@ -5,7 +5,7 @@ import type { PolledCandidate } from '../../core/client/batch/poll.js'
 import { type BatchSource, inputFault, type Place } from '../../core/client/batch/rows.js'
 import { gravest } from '../../core/client/sending/answer.js'
 import { PendingError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
-import { Uuid } from '../../core/protocol/schema.js'
+import { isCandidateId } from '../../core/protocol/words.js'
 import type { Context } from '../context.js'
 import { addExecutorFlags, type SessionFlags, withSession } from '../session/session.js'
 import { addFormatFlag, type FormatFlags, withSource } from './source.js'
@@ -30,7 +30,7 @@ export const batchStatusCommand = (context: Context): Command =>
           const ids: string[] = []
           for await (const some of readIds(source, 'candidate_id', flags.format)) {
             for (const one of some) {
-              if (!Uuid.safeParse(one.id).success) throw badId(source, one)
+              if (!isCandidateId(one.id)) throw badId(source, one)
               ids.push(one.id)
             }
           }
@@ -47,7 +47,8 @@ export const batchStatusCommand = (context: Context): Command =>
           const counts = new Map<string, number>()
           for (const one of candidates) {
             const state = one.candidate?.status ?? 'unknown'
-            counts.set(state, (counts.get(state) ?? 0) + 1)
+            const kind = one.end ?? (isStage(state) ? state : 'pending')
+            counts.set(kind, (counts.get(kind) ?? 0) + 1)
             const error = errorOf(one, isOutOfTime)
             if (error) tally.add(`candidate ${one.candidateId}`, error)
             stream.item(resultOf(one), () => [
@@ -68,11 +69,14 @@ export const batchStatusCommand = (context: Context): Command =>
       )
     })
 
+/** Words of another gateway are told item by item, and counted together. */
+const isStage = (state: string) => ['received', 'validated', 'selected', 'unknown'].includes(state)
+
 function errorOf(one: PolledCandidate, isOutOfTime: boolean) {
-  const { candidate, error, statusCode } = one
+  const { candidate, end, error, statusCode } = one
   if (error !== undefined) return error
-  if (candidate?.status === 'failed') return failedError(one)
-  if (candidate?.status === 'executed') return undefined
+  if (end === 'failed') return failedError(one)
+  if (end === 'executed') return undefined
   if (isOutOfTime)
     return new PendingError('still_pending', `it is ${candidate?.status ?? 'not known'} yet`, {
       hint: 'run the same command again',

@@ -167,14 +167,13 @@ async function wait(
   for (const one of gone) tally.add(placeText(one.row), failureOf(one) ?? notFollowed(one))
   const counts = { executed: away.filter(isDone).length, failed: gone.length, pending: left.length }
   for (const one of polled.candidates) {
-    const status = one.candidate?.status
-    if (status === 'executed') counts.executed++
-    else if (status === 'failed') {
+    if (one.end === 'executed') counts.executed++
+    else if (one.end === 'failed') {
       counts.failed++
       tally.add(`candidate ${one.candidateId}`, failedError(one))
     } else {
       counts.pending++
-      tally.add(`candidate ${one.candidateId}`, one.error ?? pendingError(status))
+      tally.add(`candidate ${one.candidateId}`, one.error ?? pendingError(one.candidate?.status))
     }
   }
   return { polled, counts }
@@ -203,8 +202,8 @@ function resultOf(result: RowResult, polled: PolledCandidate | undefined): objec
   const { row, outcome, statusCode, authorization, candidate, error, elsewhere, outOfBand, earlier } = result
   const known = candidate && {
     candidate_id: candidate.candidateId,
-    status: candidate.status,
-    received_at: candidate.receivedAt,
+    status: candidate.status || null,
+    received_at: candidate.receivedAt || null,
     as_of: candidate.asOf,
   }
   return {

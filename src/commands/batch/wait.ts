@@ -19,8 +19,8 @@ export const lookAtBatch = (context: Context, parts: PollParts, ids: readonly st
 
 /** FailedError (exit 7) of a candidate that failed. The batch route tells no next action (§4.2 rule 7). */
 export function failedError({ candidateId, candidate, retryable }: PolledCandidate): FailedError {
-  const { code, detail } = candidate?.failure ?? { code: 'failed', detail: 'no reason was given' }
-  return new FailedError(code, detail, {
+  const { code, detail } = candidate?.failure ?? { code: 'failed', detail: '' }
+  return new FailedError(code, detail || 'no reason was given', {
     hint: `see \`proposer status ${candidateId}\` for what to do next`,
     ...(retryable === undefined ? {} : { retryable }),
   })

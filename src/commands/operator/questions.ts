@@ -3,7 +3,7 @@ import { Command } from 'commander'
 import { createDecisions } from '../../core/gateway/operator/listing.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { UsageError } from '../../core/protocol/errors.js'
-import { isIdentifier, isQuestionId } from '../../core/protocol/schema.js'
+import { isQuestionId, isSlug } from '../../core/protocol/words.js'
 import type { Context } from '../context.js'
 import { requireAddress } from '../eligibility.js'
 import { registryOf } from '../hosting/gateway-host.js'
@@ -162,7 +162,7 @@ const removeCommand = (context: Context) =>
     })
 
 function requireSlug(slug: string | undefined): void {
-  if (slug === undefined || (isIdentifier(slug) && !isQuestionId(slug))) return
+  if (slug === undefined || isSlug(slug)) return
   throw new UsageError('invalid_identifier', `--slug "${slug.slice(0, 80)}" is not a slug`, {
     hint: 'give lowercase letters, digits and hyphens, 200 at most; not `eligibility`, and no question id',
   })

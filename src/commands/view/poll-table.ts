@@ -1,9 +1,9 @@
 /** The table of a polling: one line a candidate while it runs, everything that was learned at its end. */
 import { Chalk } from 'chalk'
-import type { PolledStatus, PollTarget } from '../../core/client/polling/polling.js'
+import { endOf, type PolledStatus, type PollTarget } from '../../core/client/polling/polling.js'
 import type { ProposerError } from '../../core/protocol/errors.js'
 import type { Output } from '../output.js'
-import { candidateText, colours, failureLines } from './candidate-text.js'
+import { candidateText, colourOf, failureLines } from './candidate-text.js'
 import { fold, visible } from './render.js'
 
 type Screen = Pick<Output, 'columns' | 'paint'>
@@ -26,13 +26,15 @@ export type Refusals = ReadonlyMap<string, ProposerError>
 const withoutStatus = (refusal: ProposerError | undefined): 'waiting' | 'unknown' | 'refused' =>
   refusal === undefined ? 'waiting' : refusal.meta.httpStatus === 404 ? 'unknown' : 'refused'
 
+const endIn = (status: PolledStatus | undefined) => status && endOf(status)
+
 const saidOf = (status: PolledStatus | undefined) => status?.failure?.code ?? status?.submission?.status ?? ''
 
 /** State and what there is to say of it, in at most `columns` characters. */
 function stateText(status: PolledStatus | undefined, columns: number, paint: Output['paint'], refusal?: ProposerError): string {
-  const state = status?.status ?? withoutStatus(refusal)
+  const state = visible(status?.status ?? withoutStatus(refusal))
   const said = saidOf(status)
-  const painted = paint[status === undefined ? 'white' : colours[status.status]](cut(state, columns).padEnd(Math.min(stateWidth, columns)))
+  const painted = paint[status === undefined ? 'white' : colourOf(status)](cut(state, columns).padEnd(Math.min(stateWidth, columns)))
   const room = columns - stateWidth - 2
   return said === '' || room < 2 ? painted.trimEnd() : `${painted}  ${cut(visible(said), room)}`
 }
@@ -75,7 +77,7 @@ export function liveLines(
   const summary = cut(visible(`${countsText(targets, latest)}${note === '' ? '' : `; ${note}`}`), columns)
   const room = Math.max(1, rows - 1)
   if (targets.length <= room) return [...targets.map(line), summary]
-  const isDone = ({ candidateId }: PollTarget) => ['executed', 'failed'].includes(latest.get(candidateId)?.status ?? '')
+  const isDone = ({ candidateId }: PollTarget) => endIn(latest.get(candidateId)) !== undefined
   const shown = new Set([...targets.filter((one) => !isDone(one)), ...targets.filter(isDone)].slice(0, room - 1))
   return [...targets.filter((one) => shown.has(one)).map(line), cut(`… and ${targets.length - shown.size} more`, columns), summary]
 }
@@ -86,7 +88,10 @@ export function countsText(
   latest: ReadonlyMap<string, PolledStatus>,
   refusals: Refusals = new Map(),
 ): string {
-  const states = targets.map(({ candidateId }) => latest.get(candidateId)?.status ?? withoutStatus(refusals.get(candidateId)))
+  const states = targets.map(({ candidateId }) => {
+    const status = latest.get(candidateId)
+    return status === undefined ? withoutStatus(refusals.get(candidateId)) : (endOf(status) ?? 'waiting')
+  })
   const done = (['executed', 'failed', 'unknown', 'refused'] as const).map((state) => ({
     state,
     count: states.filter((one) => one === state).length,
@@ -113,7 +118,7 @@ export function finalText(
     const room = columns - 2 - (isWide ? candidateId.length : 0)
     return `${visible(candidateId)}${isWide ? '  ' : '\n  '}${stateText(latest.get(candidateId), room, paint, refusals.get(candidateId))}`
   }
-  const failed = statuses.filter(({ status }) => status === 'failed')
+  const failed = statuses.filter((status) => endOf(status) === 'failed')
   const failures = failed
     .slice(0, toldFailures)
     .map((status) => [visible(status.candidate_id), ...failureLines(status, output, journalIdOf(status.candidate_id))].join('\n'))

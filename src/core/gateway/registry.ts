@@ -3,14 +3,12 @@ import * as z from 'zod'
 import type { RegistryEntry } from '../chain/questions.js'
 import type { Address, Hex } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
-import { Bytes, Bytes32, isIdentifier, isQuestionId, NonzeroAddress, Uint256 } from '../protocol/schema.js'
+import { Bytes, Bytes32, NonzeroAddress, Uint256 } from '../protocol/schema.js'
+import { isSlug } from '../protocol/words.js'
 
 const Entry = z.strictObject({
   question_id: Bytes32,
-  slug: z
-    .string()
-    .refine((text) => isIdentifier(text) && !isQuestionId(text))
-    .optional(),
+  slug: z.string().refine(isSlug).optional(),
   requester: NonzeroAddress.optional(),
   request: z
     .strictObject({ oracle: NonzeroAddress, requester: NonzeroAddress, identifier: Bytes32, timestamp: Uint256, ancillary_data: Bytes })

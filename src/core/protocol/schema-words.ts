@@ -41,7 +41,7 @@ export const Identifier = z
   .meta({
     id: 'Identifier',
     description: 'Question id (0x and 64 lowercase hex digits) or market slug (a-z, 0-9, hyphen; not `eligibility`)',
-    pattern: '^(0x[0-9a-f]{64}|(?!0x|eligibility$)[a-z0-9-]{1,200})$',
+    pattern: '^(?!eligibility$)[a-z0-9-]{1,200}$',
   })
 
 export const Uuid = z.string().regex(patterns.uuid).meta({ id: 'Uuid', description: 'Hyphenated lowercase UUID' })

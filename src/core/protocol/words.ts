@@ -39,6 +39,9 @@ export const isBytes = (text: string): boolean => patterns.bytes.test(text)
 
 export const isUuid = (text: string): boolean => patterns.uuid.test(text)
 
+/** As any gateway may write it: §1 asks for a hyphenated UUID, and not for lower case. */
+export const isCandidateId = (text: string): boolean => isUuid(text.toLowerCase())
+
 /** Of a text of the pattern. */
 export const fitsSignature = (hex: string): boolean => hex.length % 2 === 0 && hex.length <= 2 + 2 * limits.signatureBytes
 export const isSignature = (text: string): boolean => patterns.signature.test(text) && fitsSignature(text)
@@ -47,11 +50,10 @@ export const isSignature = (text: string): boolean => patterns.signature.test(te
 export const fitsClientRef = (text: string): boolean => new TextEncoder().encode(text).length <= limits.clientRefBytes
 export const isClientRef = (text: string): boolean => patterns.clientRef.test(text) && fitsClientRef(text)
 
-const slug = /^[a-z0-9-]{1,200}$/
-
-/** Question id (0x and 64 lowercase hex digits) or slug; whatever begins with 0x is meant as a question id; `eligibility` is a route. */
-export function isIdentifier(text: string): boolean {
-  if (text.startsWith('0x')) return isBytes32(text)
-  return slug.test(text) && text !== 'eligibility'
-}
+/** 0x and 64 lowercase hex digits (contract §9): nothing else is a question id. */
 export const isQuestionId = (text: string): boolean => isBytes32(text)
+
+/** Market slug: a-z, 0-9 and hyphen, at most 200. It may begin with 0x (contract §9); `eligibility` is a route (contract §2). */
+export const isSlug = (text: string): boolean => /^[a-z0-9-]{1,200}$/.test(text) && text !== 'eligibility' && !isQuestionId(text)
+
+export const isIdentifier = (text: string): boolean => isQuestionId(text) || isSlug(text)

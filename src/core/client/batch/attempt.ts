@@ -3,12 +3,12 @@
  * it was in whatever company it is sent again (robustness §2, Journal).
  */
 
-import type { BatchSubmitAnswer } from '../../protocol/schema.js'
 import type { Authorization } from '../journal/authorizations.js'
 import type { JournalEntry } from '../journal/records.js'
-import { type Answer, plainCode, plainDetail, type Unaccepted } from '../sending/answer.js'
-import { fromResult, noResult, type SubmitAnswer, type SubmitParts } from '../sending/attempt.js'
-import type { CallOptions } from '../sending/gateway-client.js'
+import type { Answer, Unaccepted } from '../sending/answer.js'
+import { acknowledgement, fromResult, noResult, type SubmitAnswer, type SubmitParts } from '../sending/attempt.js'
+import type { CallOptions, Results } from '../sending/gateway-client.js'
+import type { SubmitTold } from '../sending/reading.js'
 
 /** Body of a call: our gateway takes 2 MiB, and no gateway needs to take more (§7, 413: smaller batches). */
 const maxBodyBytes = 1_900_000
@@ -70,29 +70,24 @@ export async function attemptBatch(
   entries.push({ kind: 'attempt.end', data: { attempt: name, results } })
   for (const [index, answer] of call.answers.entries()) {
     const id = authorizations[index]?.id
-    if (answer.kind !== 'accepted' || id === undefined) continue
-    const { candidate_id, status, received_at } = answer.value
-    entries.push({ kind: 'ack', data: { id, candidate_id, status, received_at, replayed: answer.httpStatus === 200 } })
+    if (answer.kind === 'accepted' && id !== undefined) entries.push(acknowledgement(id, answer))
   }
   await journal.append(entries)
   return call
 }
 
 /** What a call's answer means for each of its items (§4.2 rules 3-5). */
-function readCall(answer: Answer<BatchSubmitAnswer>, authorizations: readonly Authorization[]): BatchCall {
+function readCall(answer: Answer<Results<SubmitTold>>, authorizations: readonly Authorization[]): BatchCall {
   if (answer.kind !== 'accepted') return wholeCall(answer, authorizations.length)
   const { results } = answer.value
   const answers = authorizations.map(({ signed }, index): SubmitAnswer => {
     const result = results[index]
-    // Results come in input order; one under another reference is about another item.
-    if (result === undefined || results.length !== authorizations.length || result.client_ref !== refOf(signed)) return noResult
-    return fromResult(result)
+    if (result === undefined || results.length !== authorizations.length) return noResult
+    // Results come in input order (§4.2 rule 1), with or without a reference; one under another reference is about another item.
+    return result.client_ref === undefined || result.client_ref === signed.clientRef ? fromResult(result) : noResult
   })
   return { answers, wasAnswered: true }
 }
-
-/** The reference in the item's bytes; an item of our own making carries the one that was journaled. */
-const refOf = (signed: { readonly clientRef?: string | undefined }): string | null => signed.clientRef ?? null
 
 /**
  * A refusal of the whole call had no effect (R18). Where it is for the shape or size of the whole (413, 422), only the items it names are
@@ -105,8 +100,8 @@ function wholeCall(answer: Unaccepted, count: number): BatchCall {
   const later: Unaccepted = {
     kind: 'deferred',
     httpStatus: answer.httpStatus,
-    code: plainCode(answer.code),
-    detail: `the whole call was refused: ${plainDetail(answer.detail)}`,
+    code: answer.code,
+    detail: `the whole call was refused: ${answer.detail}`,
   }
   const named = new Set(
     (answer.errors ?? [])

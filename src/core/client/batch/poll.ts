@@ -3,7 +3,7 @@ import { InterruptedError, ProposerError } from '../../protocol/errors.js'
 import { limits } from '../../protocol/schema.js'
 import { journalEnds, knownTargets } from '../polling/journal.js'
 import { type Looked, look, type Told } from '../polling/look.js'
-import type { BatchCandidate, PolledStatus, PollTarget } from '../polling/polled.js'
+import { endOf, type PolledStatus, type PollTarget } from '../polling/polled.js'
 import { type PollParts, type PollWait, pollCandidates } from '../polling/polling.js'
 import { answerError } from '../sending/answer.js'
 import { isAborted, newPatience } from '../sending/retry.js'
@@ -12,7 +12,9 @@ import { isAborted, newPatience } from '../sending/retry.js'
 export interface PolledCandidate {
   readonly candidateId: string
   readonly statusCode: number | null
-  readonly candidate?: BatchCandidate
+  readonly candidate?: PolledStatus
+  /** Absent while it is on its way. */
+  readonly end?: 'executed' | 'failed'
   /** Of a failure: whether the same bytes may still execute later (contract §5), where that is known. */
   readonly retryable?: boolean
   /** Of a definite refusal, such as 404. */
@@ -111,7 +113,7 @@ const statusOf = (told: Told | undefined): PolledStatus | undefined => (told?.ki
 
 function isUnexplained(told: Told | undefined): boolean {
   const status = statusOf(told)
-  return status?.status === 'failed' && status.failure?.retryable === undefined
+  return status !== undefined && endOf(status) === 'failed' && status.failure?.retryable === undefined
 }
 
 function polledOf({ candidateId }: PollTarget, told: Told | undefined): PolledCandidate {
@@ -121,12 +123,15 @@ function polledOf({ candidateId }: PollTarget, told: Told | undefined): PolledCa
 }
 
 /** As the batch route writes it, whichever route told it. */
-function knownOf({ candidate_id, status, received_at, submission, failure }: PolledStatus): PolledCandidate {
+function knownOf(status: PolledStatus): PolledCandidate {
+  const { candidate_id, status: word, received_at = null, submission, failure } = status
+  const end = endOf(status)
   const told = failure && { code: failure.code, detail: failure.detail }
   return {
     candidateId: candidate_id,
     statusCode: 200,
-    candidate: { candidate_id, status, received_at, submission, failure: told },
+    candidate: { candidate_id, status: word, received_at, submission, failure: told },
+    ...(end === undefined ? {} : { end }),
     ...(failure?.retryable === undefined ? {} : { retryable: failure.retryable }),
   }
 }

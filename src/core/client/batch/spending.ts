@@ -20,21 +20,20 @@ export type Totals = ReadonlyMap<string, bigint>
 /** Keeps the account of one run. */
 export interface Spending {
   readonly limits: SpendingLimits
-  /** Counts an amount that is about to be signed; UsageError `over_max_spend` or `insufficient_funds` where it does not fit. */
+  /** Counts an amount that is about to be signed; UsageError as `checkSpending` where it does not fit. */
   take(token: Address, owner: Address, amountRaw: bigint): Promise<void>
 }
 
 /** `maxSpendRaw` counts over all tokens: it is meant for batches of one. Without a chain nothing else limits. */
 export function newSpending(parts: BatchParts, limits: SpendingLimits): Spending {
-  const left = new Map<string, bigint>()
+  const left = new Map<string, { readonly raw: bigint; readonly funds: Funds }>()
   let spentRaw = 0n
   let isOver = false
   const leftOf = async (chain: NonNullable<BatchParts['chain']>, token: Address, owner: Address) => {
     const known = left.get(`${owner} ${token}`)
     if (known !== undefined) return known
     const funds = await fundsOf(chain, parts.trust, await parts.journal.load(), owner, token)
-    if (!limits.fit && funds.allowanceRaw < funds.balanceRaw) parts.note?.(allowanceNote(parts, funds))
-    return limits.fit ? funds.spendableRaw : funds.freeRaw
+    return { raw: funds.spendableRaw, funds }
   }
   return {
     limits,
@@ -45,12 +44,12 @@ export function newSpending(parts: BatchParts, limits: SpendingLimits): Spending
         throw overSpend(limits, spentRaw + amountRaw)
       }
       if (parts.chain !== undefined) {
-        const leftRaw = await leftOf(parts.chain, token, owner)
-        if (amountRaw > leftRaw) {
+        const { raw, funds } = await leftOf(parts.chain, token, owner)
+        if (amountRaw > raw) {
           isOver = limits.fit
-          throw insufficient(limits, owner, token, amountRaw, leftRaw)
+          throw insufficient(limits, funds, amountRaw, raw)
         }
-        left.set(`${owner} ${token}`, leftRaw - amountRaw)
+        left.set(`${owner} ${token}`, { raw: raw - amountRaw, funds })
       }
       spentRaw += amountRaw
     },
@@ -67,19 +66,28 @@ const overSpend = ({ maxSpendRaw, ...limits }: SpendingLimits, wouldRaw: bigint)
     { hint: `raise --max-spend${orShorter(limits)}` },
   )
 
-const insufficient = (limits: SpendingLimits, owner: Address, token: Address, neededRaw: bigint, leftRaw: bigint) =>
-  new UsageError(
+/** Names which of the two is the smaller: balance or allowance (spec §5). */
+function insufficient(
+  limits: SpendingLimits,
+  { owner, token, balanceRaw, allowanceRaw }: Funds,
+  neededRaw: bigint,
+  leftRaw: bigint,
+): UsageError {
+  if (allowanceRaw < balanceRaw) {
+    const detail = `${owner} lets Permit2 move ${allowanceRaw} of token ${token}, ${leftRaw} of it beside its open authorizations; ${neededRaw} is needed`
+    const hint = `let Permit2 move more (\`proposer funds approve\`)${orShorter(limits)}`
+    return new UsageError('insufficient_allowance', detail, { hint })
+  }
+  return new UsageError(
     'insufficient_funds',
     `${owner} has ${leftRaw} of token ${token} left beside its open authorizations; ${neededRaw} is needed`,
     { hint: `fund the wallet (\`proposer funds\`)${orShorter(limits)}` },
   )
-
-const allowanceNote = ({ trust }: BatchParts, { allowanceRaw, owner, token }: Funds) =>
-  `the allowance of ${owner} for Permit2 is ${allowanceRaw}: approve ${trust.permit2} for token ${token} before execution (\`proposer funds approve\`)`
+}
 
 /**
  * Before anything is signed: whether the sum of what has to be signed fits the limit and the wallet; UsageError `over_max_spend`,
- * `insufficient_funds` (exit 2). Looks at every row, so it is asked only where there is a limit, or a chain, which costs no budget; and
+ * `insufficient_funds`, `insufficient_allowance` (exit 2). Looks at every row, so it is asked only where there is a limit, or a chain, which costs no budget; and
  * not with `fit`, where each row is judged as it comes. The sums, where it looked.
  */
 export async function checkSpending(
@@ -108,8 +116,8 @@ export async function checkSpending(
   if (limits.maxSpendRaw !== undefined && totalRaw > limits.maxSpendRaw) throw overSpend(limits, totalRaw)
   if (parts.chain === undefined) return totals
   for (const { owner, token, raw } of neededRaw.values()) {
-    const { freeRaw } = await fundsOf(parts.chain, parts.trust, await parts.journal.load(), owner, token)
-    if (raw > freeRaw) throw insufficient(limits, owner, token, raw, freeRaw)
+    const funds = await fundsOf(parts.chain, parts.trust, await parts.journal.load(), owner, token)
+    if (raw > funds.spendableRaw) throw insufficient(limits, funds, raw, funds.spendableRaw)
   }
   return totals
 }

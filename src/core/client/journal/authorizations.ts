@@ -199,7 +199,7 @@ export function newFold(): Fold {
         case 'ack': {
           const target = draft(data.id)
           target.candidateId = data.candidate_id
-          target.receivedAt = data.received_at
+          if (data.received_at !== '') target.receivedAt = data.received_at
           return
         }
         case 'terminal': {

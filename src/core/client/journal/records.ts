@@ -4,6 +4,7 @@
  */
 import { StorageError } from '../../protocol/errors.js'
 import {
+  anything,
   flag,
   integer,
   list,
@@ -18,7 +19,7 @@ import {
   ShapeError,
   text,
 } from '../../protocol/plain.js'
-import { isAddress, isBytes, isBytes32, isUint256, isUuid } from '../../protocol/words.js'
+import { isAddress, isBytes, isBytes32, isCandidateId, isUint256 } from '../../protocol/words.js'
 
 /** What only a chain can tell of an authorization before it is signed (robustness §6). */
 export const chainChecks = ['round', 'bond', 'nonce', 'balance', 'allowance'] as const
@@ -28,7 +29,7 @@ export type ChainCheck = (typeof chainChecks)[number]
 export const uncheckedOf = (record: { readonly unchecked?: readonly ChainCheck[] | undefined }): readonly ChainCheck[] =>
   record.unchecked ?? chainChecks
 
-const [address, bytes, bytes32, uint256, uuid] = [text(isAddress), text(isBytes), text(isBytes32), text(isUint256), text(isUuid)]
+const [address, bytes, bytes32, uint256] = [text(isAddress), text(isBytes), text(isBytes32), text(isUint256)]
 
 /** `<12 hex of the run>-<number>`: short, stable, ours. */
 const journalId = text((id) => /^[0-9a-f]{12}-[1-9]\d{0,8}$/.test(id))
@@ -138,7 +139,15 @@ export type AttemptStart = ReadBy<typeof attemptStart>
 const attemptEnd = members({ id: journalId, class: attemptClass, status: maybe(integer()), code: maybe(text()) })
 export type AttemptEnd = ReadBy<typeof attemptEnd>
 
-const ack = members({ id: journalId, candidate_id: uuid, status: text(), received_at: text(), replayed: flag })
+/** `status` and `received_at` are the gateway's own words, '' where it told none; `answer` is the candidate as it told it (contract §9). */
+const ack = members({
+  id: journalId,
+  candidate_id: text(isCandidateId),
+  status: text(),
+  received_at: text(),
+  replayed: flag,
+  answer: maybe(anything),
+})
 
 /** The end of an authorization: of its candidate, or by finalized chain state. */
 const terminal = members({
@@ -149,6 +158,8 @@ const terminal = members({
   transaction_hash: maybe(orNull(bytes32)),
   /** Log index of the ProposePrice in its block. */
   event_index: maybe(orNull(integer(0))),
+  /** The status that told the end, where its own word did not. */
+  answer: maybe(anything),
 })
 export type Terminal = ReadBy<typeof terminal>
 

@@ -11,8 +11,8 @@ const named = 3
 export interface FailedOf {
   /** Absent where the journal does not know the candidate. */
   readonly journalId?: string | undefined
-  readonly questionId?: string | undefined
-  readonly proposer?: string | undefined
+  readonly questionId?: string | null | undefined
+  readonly proposer?: string | null | undefined
 }
 
 /** What a failure's `next_action` asks for, as commands (contract §5); an action of another gateway as it is. */
@@ -29,7 +29,7 @@ export function nextStep(action: string, { journalId, questionId, proposer }: Fa
     case 'replay_same_payload':
       return again
     case 'fund_wallet':
-      return `fund the wallet${proposer === undefined ? '' : ` ${proposer}`}, then ${again}`
+      return `fund the wallet${proposer == null ? '' : ` ${proposer}`}, then ${again}`
     case 'approve_permit2':
       return `let Permit2 move the token with \`proposer funds approve\`, then ${again}`
     case 'sign_new_authorization':
@@ -48,8 +48,10 @@ export function failedError(status: PolledStatus, journalId?: string): FailedErr
   const { failure, candidate_id: id, question_id: questionId, proposer } = status
   if (failure === null) return new FailedError('failed', `candidate ${id} failed`, { hint: 'ask the operator for the reason' })
   const { code, detail, stage, next_action: next, retryable } = failure
-  return new FailedError(code, `candidate ${id} failed${stage === undefined ? '' : ` at ${stage}`}: ${detail}`, {
-    hint: next === undefined ? `see \`proposer status ${id}\` for what to do next` : nextStep(next, { journalId, questionId, proposer }),
+  // The route that tells the rest asks for the question (§4.2 rule 7).
+  const named = questionId == null ? ' --question <id>' : ''
+  return new FailedError(code, `candidate ${id} failed${stage == null ? '' : ` at ${stage}`}: ${detail || 'no reason was given'}`, {
+    hint: next == null ? `see \`proposer status ${id}${named}\` for what to do next` : nextStep(next, { journalId, questionId, proposer }),
     ...(retryable === undefined ? {} : { retryable }),
   })
 }
@@ -86,7 +88,7 @@ interface Waiting {
 }
 
 const stateOf = ({ status }: Waiting) =>
-  status === undefined ? 'not known' : status.submission === null ? status.status : `${status.status} (${status.submission.status})`
+  status === undefined ? 'not known' : status.submission?.status ? `${status.status} (${status.submission.status})` : status.status
 
 function names(waiting: readonly Waiting[]): string {
   const shown = waiting.slice(0, named).map((one) => `${one.target.candidateId} is ${stateOf(one)}`)

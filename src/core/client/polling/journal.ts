@@ -1,7 +1,10 @@
 /** What polling takes from the journal and leaves in it. */
+
+import { isBytes32 } from '../../protocol/words.js'
 import type { Journal } from '../journal/journal.js'
 import type { JournalEntry } from '../journal/records.js'
-import { hasEnded, type PolledStatus, type PollTarget } from './polled.js'
+import { keptAnswer } from '../sending/reading.js'
+import { endOf, hasEnded, type PolledStatus, type PollTarget } from './polled.js'
 
 /** Each target once, with what the journal knows of it: its question, and when it was sent. */
 export async function knownTargets(journal: Journal | undefined, targets: readonly PollTarget[]): Promise<readonly PollTarget[]> {
@@ -26,9 +29,10 @@ export async function journalEnds(journal: Journal | undefined, statuses: readon
   const view = await journal.load()
   const entries = ended.flatMap((status): JournalEntry[] => {
     const known = view.byCandidate(status.candidate_id)
-    const outcome = status.status === 'executed' ? 'executed' : 'failed'
+    const outcome = endOf(status) ?? 'failed'
     if (known === undefined || (known.terminal?.outcome === outcome && known.terminal.code === status.failure?.code)) return []
-    const { code, retryable } = status.failure ?? {}
+    const { code, retryable } = (outcome === 'failed' ? status.failure : undefined) ?? {}
+    const hash = status.submission?.transaction_hash?.toLowerCase()
     return [
       {
         kind: 'terminal',
@@ -37,8 +41,9 @@ export async function journalEnds(journal: Journal | undefined, statuses: readon
           outcome,
           ...(code === undefined ? {} : { code }),
           ...(retryable === undefined ? {} : { retryable }),
-          transaction_hash: status.submission?.transaction_hash ?? null,
+          transaction_hash: hash != null && isBytes32(hash) ? hash : null,
           event_index: status.submission?.proposal_event_index ?? null,
+          ...(status.status === outcome ? {} : keptAnswer(status)),
         },
       },
     ]

@@ -1,10 +1,10 @@
 /** One look at some candidates: by the batch route where there are several, by the single route where only that one tells enough. */
 import pLimit from 'p-limit'
 import type { ProposerError } from '../../protocol/errors.js'
-import type { BatchStatusAnswer } from '../../protocol/schema.js'
-import { type Answer, answerError, plainCode, plainDetail, type RateLimit, type Unaccepted } from '../sending/answer.js'
+import { answerError, type RateLimit, type Unaccepted } from '../sending/answer.js'
 import type { CallOptions, GatewayClient } from '../sending/gateway-client.js'
-import { type BatchCandidate, checked, fromBatch, type PolledStatus, type PollTarget } from './polled.js'
+import type { StatusItemTold } from '../sending/reading.js'
+import { type PolledStatus, type PollTarget, polled } from './polled.js'
 
 /** Single calls on their way at once. */
 const callsAtOnce = 4
@@ -54,28 +54,25 @@ async function byBatch(gateway: GatewayClient, targets: readonly PollTarget[], o
   if (answer.kind === 'deferred' || answer.kind === 'uncertain') return { ...window, told: new Map(), items, trouble: answer }
   if (answer.kind !== 'accepted') return { ...window, told: new Map(), items, batchRefused: answerError(answer, 'read') }
   // By id, not by place: an answer that left one out must not be taken for its neighbour's.
-  const byId = new Map(answer.value.results.map((result) => [result.candidate_id, result]))
-  const told = new Map(targets.map((target) => [target, itemTold(target, byId.get(target.candidateId))]))
+  const byId = new Map(answer.value.results.map((result) => [result.candidate_id?.toLowerCase(), result]))
+  const told = new Map(targets.map((target) => [target, itemTold(target, byId.get(target.candidateId.toLowerCase()))]))
   if ([...told.values()].some(({ kind }) => kind !== 'silence')) return { ...window, told, items }
   const [reason] = answer.value.results
   const trouble: Trouble = {
     kind: 'uncertain',
-    code: plainCode(reason?.error?.code ?? 'gateway_body'),
-    detail: plainDetail(reason?.error?.detail ?? 'the gateway answered about none of the candidates it was asked for'),
+    code: reason?.error?.code ?? 'gateway_body',
+    detail: reason?.error?.detail ?? 'the gateway answered about none of the candidates it was asked for',
   }
   return { ...window, told: new Map(), items, trouble }
 }
 
-type Result = BatchStatusAnswer['results'][number]
-
-function itemTold(target: PollTarget, result: Result | undefined): Told {
+function itemTold(target: PollTarget, result: StatusItemTold | undefined): Told {
   if (result === undefined) return { kind: 'silence' }
-  const candidate: BatchCandidate | undefined = result.status_code === 200 ? result.candidate : undefined
-  if (candidate !== undefined) return { kind: 'status', status: fromBatch(target, candidate) }
-  const { status_code: httpStatus, error } = result
+  const { status_code: httpStatus, candidate, error } = result
+  if (httpStatus === 200 && candidate !== undefined) return { kind: 'status', status: polled(target, candidate) }
+  if (httpStatus === undefined) return { kind: 'silence' }
   if (error === undefined || ![400, 403, 404, 405, 413, 422].includes(httpStatus)) return { kind: 'silence', httpStatus }
-  const refused = { kind: 'refused', httpStatus, code: plainCode(error.code), detail: plainDetail(error.detail) } as const
-  return { kind: 'refused', error: answerError(refused, 'read') }
+  return { kind: 'refused', error: answerError({ kind: 'refused', httpStatus, ...error }, 'read') }
 }
 
 async function bySingle(gateway: GatewayClient, targets: readonly PollTarget[], options: CallOptions): Promise<Looked> {
@@ -88,9 +85,9 @@ async function bySingle(gateway: GatewayClient, targets: readonly PollTarget[], 
         // What one call met the next would meet too.
         if (trouble !== undefined) return
         items++
-        const answer: Answer<PolledStatus> = await gateway.status(target.identifier ?? '', target.candidateId, options)
+        const answer = await gateway.status(target.identifier ?? '', target.candidateId, options)
         rateLimit = tighter(rateLimit, answer.rateLimit)
-        if (answer.kind === 'accepted') told.set(target, { kind: 'status', status: checked(target.candidateId, answer.value) })
+        if (answer.kind === 'accepted') told.set(target, { kind: 'status', status: polled(target, answer.value) })
         else if (answer.kind === 'refused' || answer.kind === 'reconcile')
           told.set(target, { kind: 'refused', error: answerError(answer, 'read', target.identifier) })
         else trouble = answer

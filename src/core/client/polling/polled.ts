@@ -1,7 +1,8 @@
-/** What polling knows of a candidate: all of the single route's status, or what the batch route tells of it (§2.6, §2.7). */
+/** What a candidate's status says of its stage and its end, whichever gateway tells it (§2.6, §2.7, contract §5, §9). */
 import { failures } from '../../protocol/candidate.js'
 import { ConflictError } from '../../protocol/errors.js'
-import { type BatchStatusAnswer, type CandidateStatus, isQuestionId } from '../../protocol/schema.js'
+import { isQuestionId } from '../../protocol/words.js'
+import type { FailureTold, StatusTold, SubmissionTold } from '../sending/reading.js'
 
 export const stages = ['validated', 'selected', 'submitted', 'confirmed', 'indexed'] as const
 export type Stage = (typeof stages)[number]
@@ -14,63 +15,100 @@ export interface PollTarget {
   readonly sentAtMs?: number
 }
 
-type Failure = NonNullable<CandidateStatus['failure']>
-type Always = 'candidate_id' | 'status' | 'received_at' | 'submission'
-
 /**
- * A status; every `CandidateStatus` is one. From the batch route alone, a failure has what contract §5's table says of its code beside
- * `code` and `detail`, and the question is known where the target names its ID.
+ * A status as a gateway told it. A failure has what contract §5's table says of its code, where the gateway does not say it; the question
+ * is known where the target names its ID.
  */
-export type PolledStatus = Pick<CandidateStatus, Always> &
-  Partial<Omit<CandidateStatus, Always | 'failure'>> & { readonly failure: (Pick<Failure, 'code' | 'detail'> & Partial<Failure>) | null }
+export type PolledStatus = StatusTold
 
-export type BatchCandidate = NonNullable<BatchStatusAnswer['results'][number]['candidate']>
-
-/** A batch route's candidate with what contract §5's table and the target add to it. */
-export function fromBatch({ candidateId, identifier }: PollTarget, candidate: BatchCandidate): PolledStatus {
-  const { candidate_id, status, received_at, submission, failure } = checked(candidateId, candidate)
-  const question = identifier !== undefined && isQuestionId(identifier) ? { question_id: identifier } : {}
-  return { candidate_id, ...question, status, received_at, submission, failure: failure && { ...failure, ...meaningOf(failure.code) } }
+/** A status with what contract §5's table and the target add to it. Throws ConflictError `candidate_mismatch`. */
+export function polled({ candidateId, identifier }: PollTarget, told: StatusTold): PolledStatus {
+  const status = checked(candidateId, told)
+  const question = identifier !== undefined && isQuestionId(identifier) && status.question_id == null ? { question_id: identifier } : {}
+  return { ...status, ...question, failure: status.failure && { ...meaningOf(status.failure.code), ...status.failure } }
 }
 
 /** Contract §5: what a code alone tells; nothing for a code of another gateway. */
-function meaningOf(code: string): Partial<Failure> {
+function meaningOf(code: string): Pick<FailureTold, 'retryable' | 'next_action'> {
   const table: Readonly<Record<string, { readonly retryable: boolean | undefined; readonly nextAction: string }>> = failures
   const row = Object.hasOwn(table, code) ? table[code] : undefined
   if (row === undefined) return {}
   return { next_action: row.nextAction, ...(row.retryable === undefined ? {} : { retryable: row.retryable }) }
 }
 
-/** An answer about another candidate than the one asked for is no answer. Throws ConflictError `candidate_mismatch`. */
-export function checked<T extends { readonly candidate_id: string }>(candidateId: string, told: T): T {
-  if (told.candidate_id === candidateId) return told
+/** An answer about another candidate than the one asked for is no answer. */
+function checked(candidateId: string, told: StatusTold): StatusTold {
+  if (told.candidate_id.toLowerCase() === candidateId.toLowerCase()) return { ...told, candidate_id: candidateId }
   throw new ConflictError('candidate_mismatch', `the gateway answered about candidate ${told.candidate_id} instead of ${candidateId}`, {
     hint: 'do not trust this gateway until the operator has explained it',
   })
 }
 
-/** Whether it ended (contract §5): nothing more is to be asked. */
-export const hasEnded = ({ status }: Pick<PolledStatus, 'status'>): boolean => status === 'executed' || status === 'failed'
+type Told = Pick<PolledStatus, 'status' | 'submission' | 'failure'>
 
-/** Whether a status has reached the stage, or ended. `undefined`: the end. */
-export function hasReached(status: Pick<PolledStatus, 'status' | 'submission'>, until: Stage | undefined): boolean {
-  if (hasEnded(status)) return true
-  if (until === undefined) return false
-  return stageOf(status) >= stages.indexOf(until)
+/** The stages before the end, as contract §5 and §3 of the spec name them. */
+const isActive = (status: string): boolean => status === 'received' || status === 'validated' || status === 'selected'
+
+/**
+ * How it ended; `undefined` while it is on its way. `executed` and `failed` say so themselves. An indexed submission is an execution
+ * (contract §5). Of another word (contract §9) the submission decides, then the failure, unless that says to wait; a failure in one of the
+ * three active stages is an end only where it says that the payload can never execute.
+ */
+export function endOf({ status, submission, failure }: Told): 'executed' | 'failed' | undefined {
+  if (status === 'executed' || status === 'failed') return status
+  if (submission?.status === 'indexed') return 'executed'
+  if (isActive(status)) return failure?.retryable === false ? 'failed' : undefined
+  if (stageOfSubmission(submission) === 'indexed') return 'executed'
+  return failure !== null && failure.next_action !== 'wait' ? 'failed' : undefined
 }
 
-/** Index in `stages`, -1 before the first. */
-function stageOf({ status, submission }: Pick<PolledStatus, 'status' | 'submission'>): number {
-  switch (submission?.status) {
-    case 'indexed':
-      return 4
-    case 'confirmed':
-      return 3
-    case 'submitted':
-      return 2
-    default:
-      return status === 'selected' ? 1 : status === 'validated' ? 0 : -1
-  }
+/** Whether it ended: nothing more is to be asked. */
+export const hasEnded = (status: Told): boolean => endOf(status) !== undefined
+
+/** Whether a status has reached the stage, or ended. `undefined`: the end. */
+export function hasReached(status: PolledStatus, until: Stage | undefined): boolean {
+  if (hasEnded(status)) return true
+  if (until === undefined) return false
+  const stage = stageOf(status)
+  return stage !== undefined && stages.indexOf(stage) >= stages.indexOf(until)
+}
+
+function stageOf(status: PolledStatus): Stage | undefined {
+  const sent = stageOfSubmission(status.submission)
+  if (sent !== undefined) return sent
+  if (isActive(status.status)) return stages.find((stage) => stage === status.status)
+  return timeOf(status, 'selected') !== undefined ? 'selected' : timeOf(status, 'validated') !== undefined ? 'validated' : undefined
+}
+
+const submissionStages = ['indexed', 'confirmed', 'submitted'] as const
+
+/** By its own word, where that is one of contract §5's; else by what only that stage has. */
+function stageOfSubmission(submission: SubmissionTold | null): (typeof submissionStages)[number] | undefined {
+  if (submission === null) return undefined
+  const { status, proposal_event_index: index } = submission
+  if (['prepared', 'submitted', 'confirmed', 'indexed', 'reverted', 'dropped'].includes(status))
+    return submissionStages.find((stage) => stage === status)
+  return index != null ? 'indexed' : submissionStages.find((stage) => timeOf({ submission }, stage) !== undefined)
+}
+
+/** How the names of times begin: the spec names the stages, and no fields (§2.6). */
+const beginnings = {
+  received: /^rece(ived|ipt)/i,
+  validated: /^validat/i,
+  selected: /^select/i,
+  submitted: /^submi(tted|ssion)/i,
+  confirmed: /^confirm/i,
+  indexed: /^index/i,
+} as const
+const isTimeName = /(_at|_on|_time|_timestamp|At|Time|Timestamp)$/
+
+/** When a stage was reached, as the gateway wrote it, under whatever name; `undefined` where it told nothing. */
+export function timeOf(status: Partial<Pick<PolledStatus, 'submission'>>, stage: keyof typeof beginnings): string | undefined {
+  const holder = submissionStages.some((one) => one === stage) ? status.submission : status
+  const isTime = ([name, value]: [string, unknown]) =>
+    (typeof value === 'string' || typeof value === 'number') && value !== '' && beginnings[stage].test(name) && isTimeName.test(name)
+  const found = Object.entries(holder ?? {}).find(isTime)
+  return found === undefined ? undefined : String(found[1])
 }
 
 /** Two statuses with the same key tell the same stage. */
@@ -83,24 +121,16 @@ export function stageKey({ status, submission, failure }: PolledStatus): string 
  * `undefined` where they tell nothing, or where it failed.
  */
 export function lifeMs(status: PolledStatus, until: Stage | undefined): number | undefined {
-  if (status.status === 'failed') return undefined
-  const { submission } = status
-  const reached = {
-    validated: status.validated_at,
-    selected: status.selected_at,
-    submitted: submission?.submitted_at,
-    confirmed: submission?.confirmed_at,
-    indexed: submission?.indexed_at,
-  }[until ?? 'indexed']
-  if (typeof reached !== 'string') return undefined
-  const ms = Date.parse(reached) - Date.parse(status.received_at)
+  if (endOf(status) === 'failed') return undefined
+  const ms = Date.parse(timeOf(status, until ?? 'indexed') ?? '') - Date.parse(timeOf(status, 'received') ?? '')
   return Number.isFinite(ms) && ms >= 0 ? ms : undefined
 }
 
 /** When a status came to be by the gateway's times, as it wrote them; `undefined` where it tells none. */
-export function changedAt({ status, submission, received_at, validated_at, selected_at }: PolledStatus): string | undefined {
-  if (status === 'failed') return undefined
-  const own = { received: received_at, validated: validated_at, selected: selected_at, executed: undefined }[status]
-  const { indexed_at = null, confirmed_at = null, submitted_at = null } = submission ?? {}
-  return indexed_at ?? confirmed_at ?? submitted_at ?? own ?? undefined
+export function changedAt(status: PolledStatus): string | undefined {
+  if (endOf(status) === 'failed') return undefined
+  const latest = submissionStages.map((stage) => timeOf(status, stage)).find((time) => time !== undefined)
+  if (latest !== undefined || status.status === 'executed') return latest
+  const { status: word } = status
+  return word === 'received' || word === 'validated' || word === 'selected' ? timeOf(status, word) : undefined
 }

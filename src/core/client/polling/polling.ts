@@ -1,8 +1,8 @@
 /** Following candidates to their end (spec §4.1 rule 4, §4.2 rules 6 and 7, contract §5). */
-import type { ProposerError } from '../../protocol/errors.js'
-import { type CandidateStatus, isQuestionId } from '../../protocol/schema.js'
+import { type ProposerError, UnavailableError, UsageError } from '../../protocol/errors.js'
+import { isQuestionId } from '../../protocol/words.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
-import { acceptedValue, answerError, gravest, maxRetryAfterMs } from '../sending/answer.js'
+import { answerError, gravest, maxRetryAfterMs } from '../sending/answer.js'
 import type { GatewayClient } from '../sending/gateway-client.js'
 import { backoffMs, isAborted } from '../sending/retry.js'
 import { timeLimit } from '../sending/sending.js'
@@ -10,7 +10,7 @@ import { failuresError, interrupted, refusalOf, timedOut } from './errors.js'
 import { journalEnds, knownTargets } from './journal.js'
 import { type Asked, type Looked, look, type Trouble } from './look.js'
 import { budgetTold, heldUntil, lastLook, newPlan, nextStep, type Sight, seen } from './plan.js'
-import { checked, hasReached, lifeMs, type PolledStatus, type PollTarget, type Stage, stageKey } from './polled.js'
+import { endOf, hasReached, lifeMs, type PolledStatus, type PollTarget, type Stage, stageKey } from './polled.js'
 
 export interface PollParts {
   readonly ports: Pick<JournalPorts, 'clock' | 'random'>
@@ -45,7 +45,7 @@ export interface PollOptions {
 
 export interface PollResult {
   /**
-   * Last known statuses, in the order of the targets; a target never answered is absent. Whole (`CandidateStatus`) where the single route
+   * Last known statuses, in the order of the targets; a target never answered is absent. Whole where the single route
    * told them: always with `full` and for a single target with an identifier.
    */
   readonly candidates: readonly PolledStatus[]
@@ -103,7 +103,7 @@ export async function pollCandidates(parts: PollParts, targets: readonly PollTar
 
   const finish = async (last?: ProposerError): Promise<PollResult> => {
     await journalEnds(parts.journal, asking.settleOwed())
-    const hasFailed = followed.some(({ status }) => status?.status === 'failed')
+    const hasFailed = followed.some(failed)
     const view = hasFailed ? await parts.journal?.load() : undefined
     return { ...result(followed, last, (candidateId) => view?.byCandidate(candidateId)?.id), items }
   }
@@ -173,7 +173,7 @@ function newAsking(followed: readonly Followed[], { full = false, brief = false,
 
   /** A failure of the batch route whose rest is wanted; it must be, where its code does not tell whether it may be retried (contract §4). */
   const wantsMore = ({ target, status }: Followed): boolean => {
-    if (status?.failure == null || status.failure.stage !== undefined || target.identifier === undefined) return false
+    if (status?.failure == null || status.failure.stage != null || target.identifier === undefined) return false
     return status.failure.retryable === undefined || toExplain-- > 0
   }
 
@@ -185,7 +185,7 @@ function newAsking(followed: readonly Followed[], { full = false, brief = false,
     one.status = { ...Object.fromEntries(Object.entries(constants).filter(([, value]) => value !== undefined)), ...told }
     const moved = before === undefined || stageKey(before) !== stageKey(told)
     if (moved) onStatus?.(one.status)
-    one.owed = told.status === 'failed' && !one.owed && wantsMore(one)
+    one.owed = failed(one) && !one.owed && wantsMore(one)
     one.done = !one.owed && hasReached(told, until)
     return { moved, owed: one.owed }
   }
@@ -195,7 +195,7 @@ function newAsking(followed: readonly Followed[], { full = false, brief = false,
     if (told?.kind === 'status') {
       const { moved, owed } = settleOne(one, told.status)
       const life = one.done ? lifeMs(told.status, until) : undefined
-      const reached = one.done && told.status.status !== 'failed'
+      const reached = one.done && !failed(one)
       return { at, done: one.done, reached, moved, owed, ...(life === undefined ? {} : { lifeMs: life }) }
     }
     const refusal = told?.kind === 'refused' ? told.error : looked.batchRefused
@@ -240,19 +240,34 @@ function newAsking(followed: readonly Followed[], { full = false, brief = false,
   }
 }
 
+const failed = ({ status }: Followed): boolean => status !== undefined && endOf(status) === 'failed'
+
 const questionOf = ({ identifier }: PollTarget, status: PolledStatus | undefined): string | undefined =>
   status?.question_id ?? (identifier !== undefined && isQuestionId(identifier) ? identifier : undefined)
 
-/** One status now (`status`), whole; journals a terminal outcome. Throws the answer's error. */
-export async function statusOnce(
-  parts: PollParts,
-  { candidateId, identifier }: { readonly candidateId: string; readonly identifier: string },
-  options: { signal?: AbortSignal } = {},
-): Promise<CandidateStatus> {
-  const status = checked(candidateId, acceptedValue(await parts.gateway.status(identifier, candidateId, options), identifier))
-  await journalEnds(parts.journal, [status])
-  return status
+/**
+ * One status now (`status`); journals an end. By the single route, whole; where nobody knows the question by the batch route, which asks
+ * for none (§4.2). Throws the answer's error; UsageError `question_unknown` where the gateway has no batch route.
+ */
+export async function statusOnce(parts: PollParts, target: PollTarget, options: { signal?: AbortSignal } = {}): Promise<PolledStatus> {
+  const asked: Asked = target.identifier === undefined ? { single: [], batch: [target] } : { single: [target], batch: [] }
+  const { told, trouble, batchRefused } = await look(parts.gateway, asked, options)
+  if (trouble !== undefined) throw answerError(trouble, 'read')
+  const found = told.get(target)
+  if (found?.kind === 'refused') throw found.error
+  if (batchRefused !== undefined) throw questionUnknown(target, batchRefused)
+  if (found?.kind !== 'status')
+    throw new UnavailableError('no_status', 'the gateway told no status', { hint: 'run the same command again later' })
+  await journalEnds(parts.journal, [found.status])
+  return found.status
 }
+
+const questionUnknown = ({ candidateId }: PollTarget, { detail }: ProposerError) =>
+  new UsageError(
+    'question_unknown',
+    `the journal does not know the candidate ${candidateId}, and this gateway tells statuses by question only: ${detail}`,
+    { hint: 'add --question <id>' },
+  )
 
 /** An abort is seen by the caller, at its next step. */
 async function slept({ ports }: PollParts, ms: number, signal: AbortSignal | undefined): Promise<void> {
@@ -268,15 +283,15 @@ function result(
   last: ProposerError | undefined,
   journalIdOf: (candidateId: string) => string | undefined,
 ): Omit<PollResult, 'items'> {
-  const failed = followed.flatMap(({ status }) => (status?.status === 'failed' ? [status] : []))
+  const failures = followed.filter(failed).flatMap(({ status }) => status ?? [])
   const refused = followed.flatMap(({ target, refusal }) => (refusal === undefined ? [] : [{ target, refusal }]))
   const named = refused.map(({ target, refusal }) => refusalOf(target, refusal))
-  const error = gravest([...named, failuresError(failed, followed.length, journalIdOf), last])
+  const error = gravest([...named, failuresError(failures, followed.length, journalIdOf), last])
   const candidates = followed.flatMap(({ status }) => status ?? [])
   const missing = followed.filter(({ done, refusal }) => !done || refusal !== undefined).map(({ target }) => target)
   const refusals = new Map(refused.map(({ target, refusal }) => [target.candidateId, refusal]))
   return { candidates, missing, refusals, ...(last === undefined ? {} : { stopped: last }), ...(error === undefined ? {} : { error }) }
 }
 
-export { changedAt, type PolledStatus, type PollTarget, type Stage, stages } from './polled.js'
+export { changedAt, endOf, type PolledStatus, type PollTarget, type Stage, stages, timeOf } from './polled.js'
 export { hasReached }

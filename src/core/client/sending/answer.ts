@@ -2,7 +2,6 @@
  * What an answer of the gateway means (robustness §6, contract §1). Together with `gateway-client.ts` the only place that maps gateway
  * HTML and socket failures.
  */
-import type { z } from 'zod'
 import { type Clock, TransportError } from '../../ports.js'
 import {
   ConflictError,
@@ -13,8 +12,10 @@ import {
   UnavailableError,
   UncertainError,
 } from '../../protocol/errors.js'
-import { ErrorBody } from '../../protocol/schema-words.js'
 import type { Conceal } from '../../protocol/url-secrets.js'
+import { type Reader, readRefusal } from './reading.js'
+
+export { plainCode } from './reading.js'
 
 /** The tighter budget window as the answer tells it; `resetSeconds` from now. */
 export interface RateLimit {
@@ -52,15 +53,12 @@ export const maxRetryAfterMs = 120_000
 
 const refusals = new Set([400, 403, 404, 405, 413, 422])
 const maxDepth = 16
-const maxDetailLength = 1_000
-/** Faults of fields that are kept, and that a hint shows; our own gateway sends no more than the former. */
-const keptFaults = 50
+/** Faults of fields that a hint shows. */
 const shownFaults = 5
-const maxFaultLength = 100
 
-/** What a call expects: the body's schema, its size cap in bytes, and whether 202 counts. */
-export interface Expected<Schema extends z.ZodType> {
-  readonly schema: Schema
+/** What a call expects: what it needs of the body, its size cap in bytes, and whether 202 counts. */
+export interface Expected<Value> {
+  readonly read: Reader<Value>
   readonly capBytes: number
   readonly admits: boolean
 }
@@ -69,12 +67,12 @@ export interface Expected<Schema extends z.ZodType> {
  * Reads the body up to the cap and classifies. Rejects for nothing: a body that cannot be read is uncertain. `conceal` goes over what the
  * answer says for people.
  */
-export async function classifyResponse<Schema extends z.ZodType>(
+export async function classifyResponse<Value>(
   response: Response,
-  expected: Expected<Schema>,
+  expected: Expected<Value>,
   clock: Pick<Clock, 'nowMs'>,
   conceal: Conceal = (same) => same,
-): Promise<Answer<z.infer<Schema>>> {
+): Promise<Answer<Value>> {
   const { status: httpStatus, headers } = response
   const rateLimit = rateLimitOf(headers)
   const common = rateLimit === undefined ? {} : { rateLimit }
@@ -98,16 +96,14 @@ export async function classifyResponse<Schema extends z.ZodType>(
   }
   const json = withConcealed(parseJson(text), conceal)
   if (httpStatus === 200 || (httpStatus === 202 && expected.admits)) {
-    const parsed = expected.schema.safeParse(json)
-    if (parsed.success) return { ...common, kind: 'accepted', httpStatus, value: parsed.data }
+    const value = expected.read(json)
+    if (value !== undefined) return { ...common, kind: 'accepted', httpStatus, value }
     return uncertain('gateway_body', `the gateway answered ${httpStatus} with a body of another shape`)
   }
-  const parsed = ErrorBody.safeParse(json)
-  if (!parsed.success) return uncertain('gateway_body', `the gateway answered ${httpStatus} with a body of another shape`)
-  const code = plainCode(parsed.data.error.code)
-  const detail = plainDetail(parsed.data.error.detail)
-  const errors = parsed.data.errors?.slice(0, keptFaults).map((fault) => ({ path: plainFault(fault.path), code: plainFault(fault.code) }))
-  if (refusals.has(httpStatus)) return { ...common, kind: 'refused', httpStatus, code, detail, ...(errors === undefined ? {} : { errors }) }
+  const refusal = readRefusal(json)
+  if (refusal === undefined) return uncertain('gateway_body', `the gateway answered ${httpStatus} with a body of another shape`)
+  const { code, detail } = refusal
+  if (refusals.has(httpStatus)) return { ...common, kind: 'refused', httpStatus, ...refusal }
   if (httpStatus === 409) return { ...common, kind: 'reconcile', httpStatus, code, detail }
   const retryAfterMs = retryHintMs(headers, detail, clock)
   const hint = retryAfterMs === undefined ? {} : { retryAfterMs }
@@ -215,9 +211,6 @@ export function retryHintMs(headers: Headers, detail: string, clock: Pick<Clock,
   const told = /retry in (\d{1,9}) seconds?/i.exec(detail)?.[1]
   return told === undefined ? undefined : Number(told) * 1_000
 }
-
-/** A code of the wire's form; anything else says only that the gateway told an error. */
-export const plainCode = (code: string): string => (/^[a-z0-9_]{1,64}$/.test(code) ? code : 'gateway_error')
 
 const retryAfter = (answer: { retryAfterMs?: number }) => (answer.retryAfterMs === undefined ? {} : { retryAfterMs: answer.retryAfterMs })
 
@@ -327,15 +320,6 @@ function withConcealed(json: unknown, conceal: Conceal): unknown {
   }
   return json
 }
-
-/** Outside text without long hex, cut at 1,000 characters: a gateway that echoes the request must not put a signature on the terminal (R5). */
-export function plainDetail(detail: string): string {
-  const plain = detail.replace(/(0x)?[0-9a-fA-F]{100,}/g, '[long hex]')
-  return plain.length <= maxDetailLength ? plain : `${plain.slice(0, maxDetailLength)}…`
-}
-
-/** A path or a code of a fault: like a detail, but never longer than one of ours is. */
-const plainFault = (text: string): string => plainDetail(text).slice(0, maxFaultLength)
 
 /** A code or a name; never a message, which may hold an address. */
 function reasonOf(error: unknown): string {

@@ -1,10 +1,10 @@
 /** One sending of saved bytes, journaled before and after (R4, R7). */
-import type { Acknowledgement } from '../../protocol/schema.js'
 import type { Authorization } from '../journal/authorizations.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
 import type { JournalEntry } from '../journal/records.js'
-import { type Answer, plainCode, plainDetail, type Unaccepted } from './answer.js'
+import type { Answer, Unaccepted } from './answer.js'
 import type { CallOptions, GatewayClient } from './gateway-client.js'
+import { type Acknowledged, keptAnswer, type SubmitTold } from './reading.js'
 
 export interface SubmitParts {
   readonly ports: JournalPorts
@@ -12,7 +12,7 @@ export interface SubmitParts {
   readonly gateway: GatewayClient
 }
 
-export type SubmitAnswer = Answer<Pick<Acknowledgement, 'candidate_id' | 'status' | 'received_at'>>
+export type SubmitAnswer = Answer<Acknowledged>
 
 /**
  * Sends the authorization's exact bytes once. Bytes, their SHA-256 and the origin are durable before the connect (R4); where another run
@@ -57,10 +57,7 @@ export async function attempt(
       },
     },
   ]
-  if (answer.kind === 'accepted') {
-    const { candidate_id, status, received_at } = answer.value
-    entries.push({ kind: 'ack', data: { id, candidate_id, status, received_at, replayed: answer.httpStatus === 200 } })
-  }
+  if (answer.kind === 'accepted') entries.push(acknowledgement(id, answer))
   await journal.append(entries)
   return answer
 }
@@ -80,19 +77,19 @@ export const noResult: Extract<Unaccepted, { kind: 'uncertain' }> = {
   detail: 'the gateway answered a batch without a result for its item',
 }
 
-interface ItemResult {
-  readonly status_code: number
-  readonly candidate?: { candidate_id: string; status: Acknowledgement['status']; received_at: string } | undefined
-  readonly error?: { code: string; detail: string } | undefined
+/** The journal's record of an acceptance, with the gateway's own words (contract §9). */
+export function acknowledgement(id: string, { httpStatus, value }: Extract<SubmitAnswer, { kind: 'accepted' }>): JournalEntry {
+  const { candidate_id, status, received_at, answer } = value
+  return { kind: 'ack', data: { id, candidate_id, status, received_at, replayed: httpStatus === 200, ...keptAnswer(answer) } }
 }
 
 /** Classifies one item of a batch as the same status of a single call (§4.2 rule 5, robustness §6). */
-export function fromResult({ status_code: httpStatus, candidate, error }: ItemResult): SubmitAnswer {
+export function fromResult({ status_code: httpStatus, candidate, error }: SubmitTold): SubmitAnswer {
+  if (httpStatus === undefined) return noResult
   if ((httpStatus === 200 || httpStatus === 202) && candidate !== undefined) return { kind: 'accepted', httpStatus, value: candidate }
   if (error === undefined) return { ...noResult, httpStatus }
-  const told = { code: plainCode(error.code), detail: plainDetail(error.detail) }
-  if ([400, 403, 404, 405, 413, 422].includes(httpStatus)) return { kind: 'refused', httpStatus, ...told }
-  if (httpStatus === 409) return { kind: 'reconcile', httpStatus, ...told }
-  if (httpStatus === 429 || httpStatus === 503) return { kind: 'deferred', httpStatus, ...told }
-  return { kind: 'uncertain', httpStatus, ...told }
+  if ([400, 403, 404, 405, 413, 422].includes(httpStatus)) return { kind: 'refused', httpStatus, ...error }
+  if (httpStatus === 409) return { kind: 'reconcile', httpStatus, ...error }
+  if (httpStatus === 429 || httpStatus === 503) return { kind: 'deferred', httpStatus, ...error }
+  return { kind: 'uncertain', httpStatus, ...error }
 }

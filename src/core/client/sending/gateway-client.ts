@@ -1,63 +1,61 @@
 /** The client's side of every route (spec §4): builds each path itself, follows nothing that a server sends (R21). */
-import * as z from 'zod'
 import type { Clock, Fetch } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
-import {
-  Acknowledgement,
-  Address,
-  BatchStatusAnswer,
-  BatchSubmitAnswer,
-  CandidateStatus,
-  Eligibility,
-  isIdentifier,
-  limits,
-  SigningData,
-  type SigningDataRequest,
-  Uuid,
-  WireError,
-} from '../../protocol/schema.js'
+import type { SigningDataRequest } from '../../protocol/schema.js'
 import { concealing } from '../../protocol/url-secrets.js'
+import { isAddress, isCandidateId, isIdentifier, limits } from '../../protocol/words.js'
 import { type Answer, classifyFailure, classifyResponse, type Expected } from './answer.js'
+import {
+  type Acknowledged,
+  type ContextTold,
+  type Json,
+  readAcknowledgement,
+  readBatchStatuses,
+  readBatchSubmission,
+  readContexts,
+  readEligibility,
+  readSingleSigningData,
+  readStatus,
+  type StatusItemTold,
+  type StatusTold,
+  type SubmitTold,
+} from './reading.js'
 
 export interface CallOptions {
   /** Aborts the call: before a byte left that is `deferred`, later `uncertain`. */
   readonly signal?: AbortSignal
 }
 
+/** Of a batch call, in the order of the answer. */
+export interface Results<Item> {
+  readonly results: readonly Item[]
+}
+
 /** Never rejects for what the network or the gateway does: every outcome is an Answer. Malformed arguments: UsageError. */
 export interface GatewayClient {
   /** Recorded with every attempt: the base URL's origin, or `local:<store id>`. */
   readonly origin: string
-  eligibility(address: string, options?: CallOptions): Promise<Answer<Eligibility>>
-  signingData(identifier: string, body: SigningDataRequest, options?: CallOptions): Promise<Answer<SigningData>>
+  eligibility(address: string, options?: CallOptions): Promise<Answer<Json & { readonly eligible: boolean }>>
+  signingData(identifier: string, body: SigningDataRequest, options?: CallOptions): Promise<Answer<Json>>
   /** Sends exactly these bytes (R7). */
-  submit(identifier: string, body: string, options?: CallOptions): Promise<Answer<Acknowledgement>>
-  status(identifier: string, candidateId: string, options?: CallOptions): Promise<Answer<CandidateStatus>>
+  submit(identifier: string, body: string, options?: CallOptions): Promise<Answer<Acknowledged>>
+  status(identifier: string, candidateId: string, options?: CallOptions): Promise<Answer<StatusTold>>
   /** Batch route; 1-100 identifiers. */
-  contexts(identifiers: readonly string[], options?: CallOptions): Promise<Answer<ContextAnswer>>
+  contexts(identifiers: readonly string[], options?: CallOptions): Promise<Answer<Results<ContextTold>>>
   /** Sends exactly these bytes. */
-  submitBatch(body: string, options?: CallOptions): Promise<Answer<BatchSubmitAnswer>>
-  statuses(candidateIds: readonly string[], options?: CallOptions): Promise<Answer<BatchStatusAnswer>>
+  submitBatch(body: string, options?: CallOptions): Promise<Answer<Results<SubmitTold>>>
+  statuses(candidateIds: readonly string[], options?: CallOptions): Promise<Answer<Results<StatusItemTold>>>
 }
-
-/** Like BatchSigningDataAnswer, but one item of another shape must not hide the others, and is told by its field (R9). */
-const ContextAnswer = z.object({
-  results: z.array(
-    z.object({ identifier: z.string(), status_code: z.int(), signing_data: z.unknown().optional(), error: WireError.optional() }),
-  ),
-})
-export type ContextAnswer = z.infer<typeof ContextAnswer>
 
 /** Caps on answers (robustness §6); the times of an attempt are kept by the `Fetch` (`io/http.ts`). */
 const kib = 1024
 const expected = {
-  eligibility: { schema: Eligibility, capBytes: 64 * kib, admits: false },
-  signingData: { schema: SigningData, capBytes: 1024 * kib, admits: false },
-  submit: { schema: Acknowledgement, capBytes: 64 * kib, admits: true },
-  status: { schema: CandidateStatus, capBytes: 64 * kib, admits: false },
-  contexts: { schema: ContextAnswer, capBytes: 4096 * kib, admits: false },
-  submitBatch: { schema: BatchSubmitAnswer, capBytes: 4096 * kib, admits: false },
-  statuses: { schema: BatchStatusAnswer, capBytes: 4096 * kib, admits: false },
+  signingData: { read: readSingleSigningData, capBytes: 1024 * kib, admits: false },
+  submit: { read: readAcknowledgement, capBytes: 64 * kib, admits: true },
+  status: { read: readStatus, capBytes: 64 * kib, admits: false },
+  contexts: { read: readContexts, capBytes: 4096 * kib, admits: false },
+  submitBatch: { read: readBatchSubmission, capBytes: 4096 * kib, admits: false },
+  statuses: { read: readBatchStatuses, capBytes: 4096 * kib, admits: false },
 } as const
 
 /**
@@ -70,12 +68,12 @@ export function createGatewayClient(parts: { fetch: Fetch; baseUrl: string; cloc
   // What stands before a gateway may repeat the path it was asked at, which may be a key (R5).
   const conceal = concealing([base.href])
 
-  async function call<Schema extends z.ZodType>(
+  async function call<Value>(
     path: string,
     body: string | undefined,
-    wanted: Expected<Schema>,
+    wanted: Expected<Value>,
     options: CallOptions,
-  ): Promise<Answer<z.infer<Schema>>> {
+  ): Promise<Answer<Value>> {
     try {
       const response = await fetch(base.href + path, {
         method: body === undefined ? 'GET' : 'POST',
@@ -92,14 +90,16 @@ export function createGatewayClient(parts: { fetch: Fetch; baseUrl: string; cloc
 
   return {
     origin: parts.origin ?? base.origin,
-    eligibility: async (address, options = {}) =>
-      call(`/v1/proposals/eligibility/${checked(address, Address, 'address')}`, undefined, expected.eligibility, options),
+    eligibility: async (address, options = {}) => {
+      const wanted = { read: readEligibility(address), capBytes: 64 * kib, admits: false }
+      return call(`/v1/proposals/eligibility/${checked(address, isAddress, 'address')}`, undefined, wanted, options)
+    },
     signingData: async (identifier, body, options = {}) =>
       call(`/v1/proposals/${pathIdentifier(identifier)}/signing-data`, JSON.stringify(body), expected.signingData, options),
     submit: async (identifier, body, options = {}) => call(`/v1/proposals/${pathIdentifier(identifier)}`, body, expected.submit, options),
     status: async (identifier, candidateId, options = {}) =>
       call(
-        `/v1/proposals/${pathIdentifier(identifier)}/status/${checked(candidateId, Uuid, 'candidate id')}`,
+        `/v1/proposals/${pathIdentifier(identifier)}/status/${checked(candidateId, isCandidateId, 'candidate id')}`,
         undefined,
         expected.status,
         options,
@@ -110,7 +110,7 @@ export function createGatewayClient(parts: { fetch: Fetch; baseUrl: string; cloc
     },
     submitBatch: async (body, options = {}) => call('/propose/batch', body, expected.submitBatch, options),
     statuses: async (candidateIds, options = {}) => {
-      const list = boundedBatch(candidateIds.map((id) => checked(id, Uuid, 'candidate id')))
+      const list = boundedBatch(candidateIds.map((id) => checked(id, isCandidateId, 'candidate id')))
       return call('/propose/batch/status', JSON.stringify({ candidate_ids: list }), expected.statuses, options)
     },
   }
@@ -151,8 +151,8 @@ function pathIdentifier(identifier: string): string {
   )
 }
 
-function checked(text: string, schema: z.ZodType<string>, what: string): string {
-  if (schema.safeParse(text).success) return text
+function checked(text: string, isOne: (text: string) => boolean, what: string): string {
+  if (isOne(text)) return text
   throw new UsageError('invalid_identifier', `the ${what} is malformed`, { hint: `give a canonical lowercase ${what}` })
 }
 

@@ -3,12 +3,12 @@ import type { RoundReader } from '../../chain/questions.js'
 import { batchSigningDataOf, type Round } from '../../chain/round.js'
 import { type Chain, ChainError, type Clock, type Hex } from '../../ports.js'
 import { ConflictError, ProposerError, RejectedError, UnavailableError, UsageError } from '../../protocol/errors.js'
-import { ShapeError } from '../../protocol/plain.js'
 import type { BatchSigningData, Outcome } from '../../protocol/schema-signing.js'
 import type { WitnessRequest } from '../../protocol/witness.js'
-import { isIdentifier } from '../../protocol/words.js'
+import { isSlug } from '../../protocol/words.js'
 import type { CallOptions } from '../sending/gateway-client.js'
-import { readFileContext } from './plain-shapes.js'
+import { objectOf } from '../sending/reading.js'
+import { FactError, signingDataOf } from './signing-data.js'
 import { checkContext, contractsOf, kindOf, pinnedQuestionId, type Trust, unpinnedSlug, untrusted } from './trust.js'
 
 /** `signing_data` of contract §4 plus what we know beside it. `slug` is the one that was asked for. */
@@ -178,12 +178,15 @@ export async function onChain<T>(read: () => Promise<T>): Promise<T> {
  */
 export function parseContext(json: unknown, identifier: string): QuestionContext {
   const picked = pick(json, identifier)
-  const { slug, token, typed_data, ...data } = orBadField(() => readFileContext(picked))
+  const data = orBadField(() => signingDataOf(picked))
+  const { slug, token, typed_data } = objectOf(picked) ?? {}
+  const { address, symbol, decimals } = objectOf(token) ?? {}
+  const isToken = typeof address === 'string' && typeof symbol === 'string' && Number.isSafeInteger(decimals)
   return {
     ...data,
     source: 'file',
-    ...(slug === undefined ? {} : { slug }),
-    ...(token === undefined ? {} : { token }),
+    ...(typeof slug === 'string' ? { slug } : {}),
+    ...(isToken ? { token: { address, symbol, decimals: Number(decimals) } } : {}),
     ...(typed_data === undefined ? {} : { typed_data }),
   }
 }
@@ -215,21 +218,21 @@ export function settle(identifier: string, make: () => { context: QuestionContex
 }
 
 /** A slug is kept with its context; a question id needs no other name. */
-export const slugOf = (identifier: string) => (identifier.startsWith('0x') || !isIdentifier(identifier) ? {} : { slug: identifier })
+export const slugOf = (identifier: string) => (isSlug(identifier) ? { slug: identifier } : {})
 
 /** What a reader answers, or the field of another form than any gateway may send: named, exit 2. */
 export function orBadField<T>(read: () => T): T {
   try {
     return read()
   } catch (error) {
-    if (error instanceof ShapeError) throw badField(error.path.map(String))
+    if (error instanceof FactError) throw badField(error.path)
     throw error
   }
 }
 
-function badField(path: readonly string[]): UsageError {
-  const field = path.findLast((part) => !/^\d+$/.test(part) && part !== 'raw') ?? 'context'
-  return untrusted(/^[a-z0-9_]{1,40}$/.test(field) ? field : 'context', `${path.join('.') || 'the context'} is missing or malformed`)
+function badField(path: string): UsageError {
+  const field = path.split('.').findLast((part) => part !== 'raw') ?? path
+  return untrusted(field, `${path} is missing or malformed`)
 }
 
 const invalidContext = (why: string) =>

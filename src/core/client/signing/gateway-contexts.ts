@@ -3,10 +3,11 @@ import type { Clock } from '../../ports.js'
 import { type ProposerError, UnavailableError } from '../../protocol/errors.js'
 import type { Outcome } from '../../protocol/schema-signing.js'
 import { limits } from '../../protocol/words.js'
-import { acceptedValue, answerError, plainCode, plainDetail } from '../sending/answer.js'
+import { acceptedValue, answerError } from '../sending/answer.js'
 import type { GatewayClient } from '../sending/gateway-client.js'
+import type { ContextTold, ToldError } from '../sending/reading.js'
 import { type ContextResult, type ContextSource, orBadField, type QuestionContext, settle, slugOf } from './context.js'
-import { readSigningData } from './plain-shapes.js'
+import { signingDataOf } from './signing-data.js'
 import { checkContext, kindOf, outcomesByText, type Trust } from './trust.js'
 
 /** From the gateway's batch route: costs one budget item an identifier; more than 100 are split. */
@@ -26,21 +27,17 @@ export function gatewayContexts(gateway: GatewayClient, trust: Trust, clock: Pic
     },
   }
 
-  function fromItem(
-    item:
-      | { identifier: string; status_code: number; signing_data?: unknown; error?: { code: string; detail: string } | undefined }
-      | undefined,
-    identifier: string,
-  ): ContextResult {
-    if (item === undefined || item.identifier !== identifier) {
+  function fromItem(item: ContextTold | undefined, identifier: string): ContextResult {
+    if (item === undefined || (item.identifier !== undefined && item.identifier !== identifier)) {
       return { identifier, error: gatewayFault('the gateway did not answer the identifiers in the order they were asked in') }
     }
     if (item.status_code !== 200 || item.signing_data === undefined) {
-      if (item.error === undefined) return { identifier, error: gatewayFault(`the gateway answered ${item.status_code} without an error`) }
+      const { status_code: status = 'one item' } = item
+      if (item.error === undefined) return { identifier, error: gatewayFault(`the gateway answered ${status} without an error`) }
       return { identifier, error: itemError(identifier, item.status_code, item.error) }
     }
     return settle(identifier, () => {
-      const data = orBadField(() => readSigningData(item.signing_data))
+      const data = orBadField(() => signingDataOf(item.signing_data))
       const bare: QuestionContext = { ...data, source: 'gateway', ...slugOf(identifier) }
       const notes = checkContext(trust, bare, { identifier, nowSeconds: clock.nowMs() / 1_000 })
       return { context: { ...bare, outcomes: allowedOutcomes(trust, bare) }, notes }
@@ -58,13 +55,11 @@ function allowedOutcomes(trust: Trust, context: QuestionContext): readonly Outco
 }
 
 /** An item's error by its status, as the same status of a whole call would mean. */
-function itemError(identifier: string, statusCode: number, error: { code: string; detail: string }): ProposerError {
-  const code = plainCode(error.code)
-  const detail = plainDetail(error.detail)
-  if (statusCode === 409) return answerError({ kind: 'reconcile', httpStatus: 409, code, detail }, 'read', identifier)
-  if ([400, 403, 404, 405, 413, 422].includes(statusCode))
-    return answerError({ kind: 'refused', httpStatus: statusCode, code, detail }, 'read')
-  return answerError({ kind: 'deferred', httpStatus: statusCode, code, detail }, 'read')
+function itemError(identifier: string, httpStatus: number | undefined, error: ToldError): ProposerError {
+  if (httpStatus === 409) return answerError({ kind: 'reconcile', httpStatus, ...error }, 'read', identifier)
+  if (httpStatus !== undefined && [400, 403, 404, 405, 413, 422].includes(httpStatus))
+    return answerError({ kind: 'refused', httpStatus, ...error }, 'read')
+  return answerError({ kind: 'deferred', ...(httpStatus === undefined ? {} : { httpStatus }), ...error }, 'read')
 }
 
 const miscounted = (items: readonly unknown[], asked: readonly unknown[]) =>

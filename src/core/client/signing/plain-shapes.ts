@@ -1,48 +1,10 @@
-/**
- * What `sign` reads, without zod (see plain.ts). Each says what a schema says, of schema-signing.ts or trust-file.ts; a test holds them
- * equal.
- */
+/** What `sign` reads, without zod (see plain.ts). It says what the schema of trust-file.ts says; a test holds them equal. */
 import { requesterKinds } from '../../chain/round.js'
-import { anything, integer, list, maybe, members, oneOf, type Read, record, text } from '../../protocol/plain.js'
-import type { BatchSigningData } from '../../protocol/schema-signing.js'
-import { isAddress, isBytes, isBytes32, isUint256 } from '../../protocol/words.js'
+import { integer, list, members, oneOf, type Read, record, text } from '../../protocol/plain.js'
+import { isAddress, isBytes32 } from '../../protocol/words.js'
 import type { Trust } from './trust-file.js'
 
-const [address, bytes, bytes32, uint256] = [text(isAddress), text(isBytes), text(isBytes32), text(isUint256)]
-const identifier = members({ raw: bytes32 })
-
-const signingData = {
-  question_id: bytes32,
-  request: members({
-    question_id: bytes32,
-    oracle: address,
-    requester: address,
-    identifier,
-    timestamp: uint256,
-    ancillary_data: bytes,
-  }),
-  identifier,
-  price: members({ allowed_values: list(uint256) }),
-  bond: members({ token: address, required_bond: uint256 }),
-  contracts: members({ permit2: address, signed_proposer: address }),
-  signing: members({
-    chain_id: integer(1),
-    max_payment: oneOf('0'),
-    primary_type: oneOf('PermitWitnessTransferFrom'),
-    types: record(list(members({ name: text(), type: text() }))),
-  }),
-}
-
-/** As the schema BatchSigningData. Throws ShapeError. */
-export const readSigningData: Read<BatchSigningData> = members(signingData)
-
-/** Signing data as a file holds it, with what `context --json` adds. Throws ShapeError. */
-export const readFileContext = members({
-  ...signingData,
-  slug: maybe(text()),
-  token: maybe(members({ address: text(), symbol: text(), decimals: integer() })),
-  typed_data: anything,
-})
+const [address, bytes32] = [text(isAddress), text(isBytes32)]
 
 /** As the schema Trust. Throws ShapeError. */
 export const readTrust: Read<Trust> = members(

@@ -55,7 +55,7 @@ const longestLifeSeconds = 86_400n
 /**
  * Checks the context (again) and the terms, with the chain where there is one, and builds the typed data. Throws UsageError (exit 2) that
  * names what is wrong: `untrusted_<field>`, `outcome_not_allowed`, `amount_below_bond`, `amount_above_cap`, `deadline_too_soon`,
- * `deadline_too_far`, `nonce_reserved`, `nonce_spent`, `insufficient_balance`.
+ * `deadline_too_far`, `nonce_reserved`, `nonce_spent`, `insufficient_balance`, `insufficient_allowance`.
  */
 export async function prepare(parts: AuthorizeParts, intent: Intent, context: QuestionContext, view: JournalView): Promise<Preview> {
   const { trust, chain, ports } = parts
@@ -81,7 +81,7 @@ export async function prepare(parts: AuthorizeParts, intent: Intent, context: Qu
   const terms = { price, amount: String(amountRaw), nonce: String(nonce), deadline: String(deadlineSeconds) }
   if (chain !== undefined) {
     const { checkFunds } = await import('./funds-check.js')
-    notes.push(...(await checkFunds(chain, parts, intent, { nonce, amountRaw, token: context.bond.token as Hex }, view)))
+    await checkFunds(chain, parts, intent, { nonce, amountRaw, token: context.bond.token as Hex }, view)
   }
 
   const domain = domainOf(contractsOf(trust))

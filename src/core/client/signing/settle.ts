@@ -28,7 +28,7 @@ export async function settleEarlier(
     if (authorization.attempts.length > 0) tell(parts, lost(authorization, outOfBandLine(authorization)))
     return
   }
-  const { pollCandidates } = await import('../polling/polling.js')
+  const { endOf, pollCandidates } = await import('../polling/polling.js')
   const { candidates, error } = await pollCandidates(
     { ports: parts.ports, gateway: parts.gateway, journal: parts.journal },
     [{ candidateId, identifier: signed.questionId }],
@@ -41,10 +41,11 @@ export async function settleEarlier(
     tell(parts, lost(authorization, `${why}. ${outOfBandLine(authorization)}`))
     return
   }
-  if (status.status === 'executed' || status.status === 'failed') {
-    const code = status.failure?.code
-    const line = `${id}, of an earlier round, ended as ${status.status}${code === undefined ? '' : ` (${code})`}`
-    tell(parts, { journalId: id, line, outcome: status.status, ...(code === undefined ? {} : { code }) })
+  const outcome = endOf(status)
+  if (outcome !== undefined) {
+    const code = outcome === 'failed' ? status.failure?.code : undefined
+    const line = `${id}, of an earlier round, ended as ${outcome}${code === undefined ? '' : ` (${code})`}`
+    tell(parts, { journalId: id, line, outcome, ...(code === undefined ? {} : { code }) })
     return
   }
   throw new ConflictError('authorization_open', `${id}, of an earlier round, is still ${status.status} as candidate ${candidateId}`, {

@@ -203,13 +203,16 @@ function checkRequest(context: QuestionContext, kind: RequesterKind, nowSeconds:
 type Members = readonly { readonly name: string; readonly type: string }[]
 const ownTypes: Readonly<Record<string, Members>> = { ...witnessTypes, ...domainType }
 
-/** Order of keys in `types` does not matter, order of members does (EIP-712). The domain's own type may be given or not. */
+/**
+ * What is told of the types must be what we build; what is not told need not be (contract §9). Order of keys in `types` does not matter,
+ * order of members does (EIP-712).
+ */
 function checkTypes(told: Record<string, Members>): void {
   const same = (members: Members | undefined, own: Members | undefined) =>
     members !== undefined &&
     members.length === own?.length &&
     own.every(({ name, type }, at) => members[at]?.name === name && members[at]?.type === type)
-  for (const name of new Set([...Object.keys(told), ...Object.keys(witnessTypes)])) {
+  for (const name of Object.keys(told)) {
     if (!same(told[name], Object.hasOwn(ownTypes, name) ? ownTypes[name] : undefined)) {
       throw untrusted(
         'types',

@@ -2,7 +2,6 @@
 import type { Chain, Hex } from '../../ports.js'
 import { type ProposerError, ProposerError as ProposerFault } from '../../protocol/errors.js'
 import { outcomeOf } from '../../protocol/proposal.js'
-import type { CandidateStatus } from '../../protocol/schema.js'
 import {
   type Authorization,
   type AuthorizationState,
@@ -13,7 +12,7 @@ import {
 } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { Terminal } from '../journal/records.js'
-import { statusOnce } from '../polling/polling.js'
+import { type PolledStatus, statusOnce } from '../polling/polling.js'
 import type { GatewayClient } from '../sending/gateway-client.js'
 import { outOfBandLine } from '../signing/settle.js'
 import { howToPin, pinnedQuestionId, type Trust, untrusted } from '../signing/trust.js'
@@ -53,7 +52,7 @@ export interface Next {
 }
 
 /** What the gateway said of a candidate. */
-export type GatewayWord = { readonly status: CandidateStatus } | { readonly error: ProposerError }
+export type GatewayWord = { readonly status: PolledStatus } | { readonly error: ProposerError }
 
 export interface ReconciledEntry {
   readonly authorization?: Authorization

@@ -1,0 +1,273 @@
+/**
+ * What a decision needs of each answer of a gateway; nothing else is required (contract §9, robustness §6). The spec shows less than our own
+ * gateway sends, so every other field may be absent, renamed or of another form. It is kept and shown as it came.
+ *
+ * | Answer              | Needed                                                                     | Decides                        |
+ * | ------------------- | -------------------------------------------------------------------------- | ------------------------------ |
+ * | acknowledgement     | `candidate_id`, a UUID                                                     | accepted, with its id          |
+ * | batch submission    | `results`; of each `status_code`, and `candidate.candidate_id` or `error`  | the same, item by item         |
+ * | status              | `candidate_id`, and a `status`, `submission` or `failure`                  | stage and end (`endOf`)        |
+ * | batch status        | `results`; of each `candidate_id`, `status_code`, `candidate` or `error`   | the same, item by item         |
+ * | signing data        | every fact that is signed, or that trust or the amount depends on: signing-data.ts | what we build and sign (R9) |
+ * | batch signing data  | `results`; of each `status_code`, and `signing_data` or `error`            | the same, item by item         |
+ * | eligibility         | `eligible`                                                                 | exit 0 or 4                    |
+ * | refusal             | `error.code` and `error.detail`                                            | definite, by its HTTP status   |
+ */
+import type { FieldFault } from '../../protocol/errors.js'
+import { isCandidateId } from '../../protocol/words.js'
+
+/** A JSON object of an answer. */
+export type Json = Readonly<Record<string, unknown>>
+
+/** `undefined`: the answer lacks what is needed. */
+export type Reader<Value> = (json: unknown) => Value | undefined
+
+export const objectOf = (value: unknown): Json | undefined =>
+  typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Json) : undefined
+
+const listOf = (value: unknown): readonly unknown[] | undefined => (Array.isArray(value) ? value : undefined)
+
+// — text of others —
+
+const maxDetailLength = 1_000
+/** Faults of fields that are kept: our own gateway sends no more. */
+const keptFaults = 50
+const maxFaultLength = 100
+
+/** Outside text without long hex, cut at 1,000 characters: a gateway that echoes the request must not put a signature on the terminal (R5). */
+export function plainDetail(detail: string): string {
+  const plain = detail.replace(/(0x)?[0-9a-fA-F]{100,}/g, '[long hex]')
+  return plain.length <= maxDetailLength ? plain : `${plain.slice(0, maxDetailLength)}…`
+}
+
+/** A code of the wire's form; anything else says only that the gateway told an error. */
+export const plainCode = (code: string): string => (/^[a-z0-9_]{1,64}$/.test(code) ? code : 'gateway_error')
+
+/** A path or a code of a fault: like a detail, but never longer than one of ours is. */
+const plainFault = (text: string): string => plainDetail(text).slice(0, maxFaultLength)
+
+/** A value as text, whatever its form; '' where there is none. */
+function textOf(value: unknown): string {
+  if (value === undefined || value === null) return ''
+  return plainDetail(typeof value === 'string' ? value : JSON.stringify(value))
+}
+
+/** As it came, at any depth, but for what `plainDetail` takes out. */
+function asShown(value: unknown): unknown {
+  if (typeof value === 'string') return plainDetail(value)
+  if (Array.isArray(value)) return value.map(asShown)
+  return objectOf(value) === undefined ? value : shownObject(value as Json)
+}
+
+const shownObject = (json: Json): Json =>
+  Object.fromEntries(Object.entries(json).map(([name, inner]) => [plainFault(name), asShown(inner)]))
+
+/** The members of these names as texts, where they are told; null stays null. */
+function texts<Name extends string>(json: Json, ...names: readonly Name[]): { readonly [K in Name]?: string | null } {
+  const told = names.filter((name) => json[name] !== undefined)
+  return Object.fromEntries(told.map((name) => [name, json[name] === null ? null : textOf(json[name])])) as { [K in Name]?: string | null }
+}
+
+// — refusals —
+
+export interface ToldError {
+  /** Of the wire's form. */
+  readonly code: string
+  /** Outside text, without long hex: escape before showing (R20). */
+  readonly detail: string
+}
+
+function errorOf(json: unknown): ToldError | undefined {
+  const { code, detail } = objectOf(json) ?? {}
+  return typeof code === 'string' && typeof detail === 'string' ? { code: plainCode(code), detail: plainDetail(detail) } : undefined
+}
+
+/** The body of a refusal (§7). Faults of another form than ours say nothing of use, and are left out. */
+export const readRefusal: Reader<ToldError & { readonly errors?: readonly FieldFault[] }> = (json) => {
+  const body = objectOf(json)
+  const error = errorOf(body?.error)
+  const errors = listOf(body?.errors)?.flatMap((fault): FieldFault[] => {
+    const { path, code } = objectOf(fault) ?? {}
+    return typeof path === 'string' && typeof code === 'string' ? [{ path: plainFault(path), code: plainFault(code) }] : []
+  })
+  return error && { ...error, ...(errors === undefined ? {} : { errors: errors.slice(0, keptFaults) }) }
+}
+
+// — eligibility —
+
+/** `eligible`, and beside it the answer as it came (§2.3). `address`: the wallet that was asked about; of another nothing is learned. */
+export const readEligibility =
+  (address: string): Reader<Json & { readonly eligible: boolean }> =>
+  (json) => {
+    const answer = objectOf(json)
+    if (answer === undefined || typeof answer.eligible !== 'boolean') return undefined
+    const told = answer.address
+    if (typeof told === 'string' && told.toLowerCase() !== address) return undefined
+    return { ...shownObject(answer), eligible: answer.eligible }
+  }
+
+// — acknowledgements —
+
+/** A candidate that was admitted (§2.5, §2.7). */
+export interface Acknowledged {
+  readonly candidate_id: string
+  /** '' where none was told, as for `received_at`. */
+  readonly status: string
+  readonly received_at: string
+  /** As it came, for the journal alone: it may hold anything. */
+  readonly answer: Json
+}
+
+export const readAcknowledgement: Reader<Acknowledged> = (json) => {
+  const answer = objectOf(json)
+  const { candidate_id: id, status, received_at } = answer ?? {}
+  if (answer === undefined || typeof id !== 'string' || !isCandidateId(id)) return undefined
+  return { candidate_id: id, status: textOf(status), received_at: textOf(received_at), answer }
+}
+
+/** One item of a batch; what is absent was not told, or not in a form that tells anything. */
+export interface ItemTold {
+  readonly status_code?: number
+  readonly error?: ToldError
+}
+export interface SubmitTold extends ItemTold {
+  readonly client_ref?: string
+  readonly candidate?: Acknowledged
+}
+
+/** The list of a batch's answer, an item at a time: one of another form hides no other. */
+const results =
+  <Item>(read: (item: Json) => Item): Reader<{ readonly results: readonly Item[] }> =>
+  (json) => {
+    const list = listOf(objectOf(json)?.results)
+    return list && { results: list.map((item) => read(objectOf(item) ?? {})) }
+  }
+
+function itemOf({ status_code: status, error: told }: Json): ItemTold {
+  const error = errorOf(told)
+  return {
+    ...(typeof status === 'number' && Number.isInteger(status) ? { status_code: status } : {}),
+    ...(error === undefined ? {} : { error }),
+  }
+}
+
+export const readBatchSubmission = results((item): SubmitTold => {
+  const candidate = readAcknowledgement(item.candidate)
+  // A reference of '' says as little as none.
+  const ref = typeof item.client_ref === 'string' && item.client_ref !== '' ? { client_ref: item.client_ref } : {}
+  return { ...itemOf(item), ...ref, ...(candidate === undefined ? {} : { candidate }) }
+})
+
+// — statuses —
+
+/** A candidate's transaction (§2.6); `status` is '' where none was told. */
+export interface SubmissionTold extends Json {
+  readonly status: string
+  readonly transaction_hash?: string | null
+  readonly proposal_event_index?: number | null
+}
+
+/** Why a candidate failed (§2.6, §2.7): the batch route tells `code` and `detail` alone. */
+export interface FailureTold extends Json {
+  /** `failed` where none was told. */
+  readonly code: string
+  readonly detail: string
+  readonly stage?: string | null
+  readonly retryable?: boolean
+  readonly next_action?: string | null
+}
+
+/** A candidate's status as it came, with what we look at as text. */
+export interface StatusTold extends Json {
+  readonly candidate_id: string
+  /** Of any gateway's vocabulary: what it means says `endOf`. `unknown` where none was told. */
+  readonly status: string
+  readonly question_id?: string | null
+  readonly proposer?: string | null
+  readonly outcome?: string | null
+  readonly price?: string | null
+  readonly received_at?: string | null
+  readonly submission: SubmissionTold | null
+  readonly failure: FailureTold | null
+}
+
+export const readStatus: Reader<StatusTold> = (json) => {
+  const told = objectOf(json)
+  const id = told?.candidate_id
+  if (told === undefined || typeof id !== 'string' || !isCandidateId(id)) return undefined
+  const [submission, failure] = [objectOf(told.submission), objectOf(told.failure)]
+  if (typeof told.status !== 'string' && submission === undefined && failure === undefined) return undefined
+  return {
+    ...shownObject(told),
+    ...texts(told, 'question_id', 'proposer', 'outcome', 'price', 'received_at'),
+    candidate_id: id,
+    status: textOf(told.status) || 'unknown',
+    submission: submission === undefined ? null : submissionOf(submission),
+    failure: failure === undefined ? null : failureOf(failure),
+  }
+}
+
+function submissionOf(told: Json): SubmissionTold {
+  const { status, proposal_event_index: index } = told
+  const digits = typeof index === 'string' && /^\d{1,9}$/.test(index) ? Number(index) : index
+  return {
+    ...shownObject(told),
+    ...texts(told, 'transaction_hash'),
+    status: textOf(status),
+    ...(index === undefined ? {} : { proposal_event_index: Number.isSafeInteger(digits) && Number(digits) >= 0 ? Number(digits) : null }),
+  }
+}
+
+function failureOf(told: Json): FailureTold {
+  const { retryable, ...rest } = shownObject(told)
+  return {
+    ...rest,
+    ...texts(told, 'stage', 'next_action'),
+    code: textOf(told.code) || 'failed',
+    detail: textOf(told.detail),
+    ...(typeof retryable === 'boolean' ? { retryable } : {}),
+  }
+}
+
+export interface StatusItemTold extends ItemTold {
+  readonly candidate_id?: string
+  readonly candidate?: StatusTold
+}
+
+/** The result names the candidate (§2.7); inside it the id need not stand again. */
+export const readBatchStatuses = results((item): StatusItemTold => {
+  const { candidate_id, candidate } = item
+  const status = readStatus(objectOf(candidate) && { candidate_id, ...objectOf(candidate) })
+  return {
+    ...itemOf(item),
+    ...(typeof candidate_id === 'string' ? { candidate_id } : {}),
+    ...(status === undefined ? {} : { candidate: status }),
+  }
+})
+
+// — signing data: which facts there must be says signing-data.ts —
+
+export interface ContextTold extends ItemTold {
+  readonly identifier?: string
+  readonly signing_data?: Json
+}
+
+export const readContexts = results((item): ContextTold => {
+  const signing_data = objectOf(item.signing_data)
+  return {
+    ...itemOf(item),
+    ...(typeof item.identifier === 'string' ? { identifier: item.identifier } : {}),
+    ...(signing_data === undefined ? {} : { signing_data }),
+  }
+})
+
+/** The single route's signing data (§2.4) as it came: `typed_data` is what that route is for; `signingDataOf` finds its facts. */
+export const readSingleSigningData: Reader<Json> = (json) =>
+  objectOf(objectOf(json)?.typed_data) === undefined ? undefined : objectOf(json)
+
+/** An answer is kept whole in the journal unless it is longer than this, in characters of its JSON. */
+const keptAnswerLength = 16_384
+
+/** What of an answer is journaled beside what was read: all of it, where it is of a size that an honest one has. */
+export const keptAnswer = (answer: Json): { readonly answer?: Json } =>
+  JSON.stringify(answer).length <= keptAnswerLength ? { answer } : {}

@@ -1,0 +1,111 @@
+/**
+ * The facts of signing data (§2.4, §2.7, §2.8), wherever the spec lets them stand (contract §9). They are compared with trust, and what is
+ * signed is built from them by us (R9): nothing else of the answer is used.
+ */
+import type { BatchSigningData } from '../../protocol/schema-signing.js'
+import { primaryType, witnessTypes } from '../../protocol/witness.js'
+import { isAddress, isBytes, isBytes32, isUint256 } from '../../protocol/words.js'
+import { type Json, objectOf } from '../sending/reading.js'
+
+/** A fact that is missing or malformed, by its path. */
+export class FactError extends Error {
+  constructor(readonly path: string) {
+    super(`${path} is missing or malformed`)
+  }
+}
+
+/** §2.7 names the oracle identifier and the ancillary bytes of a request, but not their fields. */
+const oracleIdentifier = ['request.identifier.raw', 'request.identifier', 'request.oracle_identifier.raw', 'request.oracle_identifier']
+const ancillaryBytes = ['request.ancillary_data', 'request.ancillary_bytes', 'request.ancillary']
+
+/**
+ * Signing data of the batch route, or of the single one, as contract §4 writes it. Of what our own gateway writes twice, both are kept,
+ * for `checkContext` to compare. Throws FactError with the place where a fact was looked for first.
+ */
+export function signingDataOf(json: unknown): BatchSigningData {
+  const data = objectOf(json) ?? {}
+  return {
+    question_id: textAt(data, ['question_id', 'request.question_id'], isBytes32),
+    request: {
+      question_id: textAt(data, ['request.question_id', 'question_id'], isBytes32),
+      oracle: textAt(data, ['request.oracle'], isAddress),
+      requester: textAt(data, ['request.requester'], isAddress),
+      identifier: { raw: textAt(data, [...oracleIdentifier, 'identifier.raw'], isBytes32) },
+      timestamp: textAt(data, ['request.timestamp'], isUint256),
+      ancillary_data: textAt(data, ancillaryBytes, isBytes),
+    },
+    identifier: { raw: textAt(data, ['identifier.raw', ...oracleIdentifier], isBytes32) },
+    price: { allowed_values: allowedValues(data) },
+    bond: {
+      token: textAt(data, ['bond.token', 'token.address'], isAddress),
+      required_bond: textAt(data, ['bond.required_bond', 'economics.total_bond'], isUint256),
+    },
+    contracts: {
+      permit2: textAt(data, ['contracts.permit2'], isAddress),
+      signed_proposer: textAt(data, ['contracts.signed_proposer'], isAddress),
+    },
+    signing: { chain_id: chainId(data), ...witnessOf(data) },
+  }
+}
+
+const valueAt = (data: Json, path: string): unknown =>
+  path.split('.').reduce<unknown>((at, name) => {
+    const holder = objectOf(at)
+    return holder !== undefined && Object.hasOwn(holder, name) ? holder[name] : undefined
+  }, data)
+
+const isText = (value: unknown): value is string => typeof value === 'string'
+
+/** These are told as text or as a JSON number (contract §9); a bond never is a number, which may have been rounded. */
+const numbers = ['request.timestamp', 'signing.chain_id']
+const asText = (data: Json, path: string): unknown => {
+  const value = valueAt(data, path)
+  return Number.isSafeInteger(value) && numbers.includes(path) ? String(value) : value
+}
+
+/** What stands at the first of the places that holds anything: a malformed value there is not made good by the next one. */
+function textAt(data: Json, places: readonly string[], isOne: (text: string) => boolean): string {
+  // An object stands for its members, which have places of their own.
+  const value = places.map((place) => asText(data, place)).find((each) => each != null && objectOf(each) === undefined)
+  if (isText(value) && isOne(value)) return value
+  throw new FactError(places[0] ?? '')
+}
+
+function chainId(data: Json): number {
+  const id = Number(textAt(data, ['signing.chain_id', 'typed_data.domain.chainId'], isUint256))
+  if (Number.isSafeInteger(id) && id > 0) return id
+  throw new FactError('signing.chain_id')
+}
+
+/** §2.7 lists prices; §2.4 lists outcomes, each with its price and its availability. */
+function allowedValues(data: Json): string[] {
+  const { outcomes } = data
+  const available = Array.isArray(outcomes)
+    ? outcomes.filter((one) => objectOf(one)?.allowed === true).map(({ price }) => price)
+    : undefined
+  const values = valueAt(data, 'price.allowed_values') ?? available
+  if (Array.isArray(values) && values.every((value) => isText(value) && isUint256(value))) return values
+  throw new FactError('price.allowed_values')
+}
+
+/** The witness is ours to build. What an answer says of it is kept to be compared; what it does not say is as we build it. */
+function witnessOf(data: Json): Omit<BatchSigningData['signing'], 'chain_id'> {
+  const told = (name: string, isOne: (value: unknown) => boolean) => {
+    const value = valueAt(data, `signing.${name}`) ?? undefined
+    if (value !== undefined && !isOne(value)) throw new FactError(`signing.${name}`)
+    return value
+  }
+  const witness = {
+    max_payment: told('max_payment', isText) ?? '0',
+    primary_type: told('primary_type', isText) ?? primaryType,
+    types: told('types', isTypes) ?? witnessTypes,
+  }
+  // Whether they are the literals that the type says is for `checkContext`, which names both values.
+  return witness as Omit<BatchSigningData['signing'], 'chain_id'>
+}
+
+const isTypes = (value: unknown): boolean => {
+  const types = objectOf(value)
+  const isMember = (one: unknown) => isText(objectOf(one)?.name) && isText(objectOf(one)?.type)
+  return types !== undefined && Object.values(types).every((members) => Array.isArray(members) && members.every(isMember))
+}

@@ -1,0 +1,146 @@
+/**
+ * The command line against a gateway that is not ours: a scripted one with the batch routes, whose every answer a test may change before
+ * the client sees it. Waits take no time, but count.
+ */
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Chain, Clock, Fetch } from '../../src/core/ports.js'
+import { outcomeOf } from '../../src/core/protocol/proposal.js'
+import type { BatchItem } from '../../src/core/protocol/schema.js'
+import { version } from '../../src/core/protocol/schema.js'
+import { type Ran, run, temporaryHome } from './cli.js'
+import { pins, questionContext, type ScriptedGateway, scriptedGateway } from './scripted-gateway.js'
+
+export type Route = 'eligibility' | 'submit' | 'status' | 'contexts' | 'submitBatch' | 'statuses'
+export type Answers = (route: Route, body: unknown, status: number) => unknown
+
+export interface AnyGateway {
+  readonly home: string
+  readonly gateway: ScriptedGateway
+  /** What the client gets in place of an honest answer of 200 or 202. */
+  answers: Answers
+  /** A route that it does not have. */
+  refuses?: Route
+  ask(argv: readonly string[], options?: { readonly chain?: Chain; readonly columns?: number }): Promise<Ran>
+  /** `journal list --json`, oldest first. */
+  journaled(): Promise<readonly { readonly state: string; readonly candidate_id: string | null }[]>
+  file(name: string, content: string): string
+  close(): Promise<void>
+}
+
+/** Of one command. */
+const mostCalls = 60
+
+const json = (status: number, body: unknown) =>
+  new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json' } })
+
+/** What `slug` names is the gateway's one question; trust.json pins it. */
+export async function anyGateway(slug = 'will-it-hold', title = 'Will it hold?'): Promise<AnyGateway> {
+  const home = await temporaryHome()
+  const gateway = scriptedGateway(questionContext(title), slug)
+  mkdirSync(join(home.path, 'trust'))
+  const trust = { ...pins, slugs: { [slug]: gateway.question.question_id } }
+  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(trust))
+  writeFileSync(join(home.path, 'key'), `0x${'11'.repeat(32)}\n`, { mode: 0o600 })
+  const env = { PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: join(home.path, 'key') }
+
+  let looks = 0
+  let stop = new AbortController()
+  const fetch: Fetch = async (input, init) => {
+    const request = new Request(input, init)
+    const route = routeOf(request)
+    // Waits take no time: a command that never ends has to be stopped, and says so with 130.
+    if (++looks > mostCalls) stop.abort()
+    if (route === world.refuses) return json(404, { error: { code: 'route_not_found', detail: 'there is no such route' } })
+    const answer = await honest(gateway, route, request, (again) => gateway.fetch(again))
+    if (answer.status !== 200 && answer.status !== 202) return answer
+    const changed = world.answers(route, await answer.json(), answer.status)
+    return json(answer.status, changed)
+  }
+  const world: AnyGateway = {
+    home: home.path,
+    gateway,
+    answers: (_route, body) => body,
+    ask(argv, options = {}) {
+      looks = 0
+      stop = new AbortController()
+      return run(home.path, argv, { env, fetch, clock: instantClock(), signal: stop.signal, ...options })
+    },
+    async journaled() {
+      const { stdout } = await run(home.path, ['journal', 'list', '--json'], { env, fetch })
+      return JSON.parse(stdout).authorizations
+    },
+    file(name, content) {
+      writeFileSync(join(home.path, name), content)
+      return join(home.path, name)
+    },
+    close: () => home.remove(),
+  }
+  return world
+}
+
+function routeOf({ method, url }: Request): Route {
+  const { pathname } = new URL(url)
+  if (pathname === '/propose/batch') return 'submitBatch'
+  if (pathname === '/propose/batch/status') return 'statuses'
+  if (pathname === '/propose/batch/signing-data') return 'contexts'
+  if (pathname.includes('/eligibility/')) return 'eligibility'
+  return method === 'POST' ? 'submit' : 'status'
+}
+
+/** The scripted gateway has no batch routes but for contexts: each item goes by its single one. */
+async function honest(
+  gateway: ScriptedGateway,
+  route: Route,
+  request: Request,
+  single: (request: Request) => Promise<Response>,
+): Promise<Response> {
+  if (route === 'submitBatch') {
+    const { proposals } = (await request.json()) as { proposals: BatchItem[] }
+    const results = await Promise.all(proposals.map((item) => admit(gateway, item, single)))
+    const of = (code: number) => results.filter(({ status_code }) => status_code === code).length
+    const [accepted, replayed] = [of(202), of(200)]
+    return json(200, { results, summary: { accepted, replayed, rejected: results.length - accepted - replayed } })
+  }
+  if (route === 'statuses') {
+    const { candidate_ids: ids } = (await request.json()) as { candidate_ids: string[] }
+    return json(200, { results: ids.map((id) => statusResult(gateway, id)) })
+  }
+  return single(request)
+}
+
+async function admit(gateway: ScriptedGateway, item: BatchItem, single: (request: Request) => Promise<Response>) {
+  const { identifier, client_ref = null, proposed_price, permit, ...rest } = item
+  const body = { version, outcome: outcomeOf(proposed_price), permit: { ...permit, deadline: String(permit.deadline) }, ...rest }
+  const url = `${gateway.url}/v1/proposals/${identifier}`
+  const answer = await single(new Request(url, { method: 'POST', body: JSON.stringify(body) }))
+  const said = (await answer.json()) as { version: unknown; error?: unknown }
+  if (said.error !== undefined) return { client_ref, status_code: answer.status, error: said.error }
+  const { version: _version, ...candidate } = said
+  return { client_ref, status_code: answer.status, candidate }
+}
+
+function statusResult(gateway: ScriptedGateway, candidate_id: string) {
+  const change = gateway.steps.shift()
+  if (change) gateway.become(candidate_id, change)
+  const known = gateway.candidates.get(candidate_id)
+  if (known === undefined) return { candidate_id, status_code: 404, error: { code: 'candidate_not_found', detail: 'no such candidate' } }
+  const { status, received_at, submission, failure } = known
+  const told = failure && { code: failure.code, detail: failure.detail }
+  return { candidate_id, status_code: 200, candidate: { candidate_id, status, received_at, submission, failure: told } }
+}
+
+/** Waits take no time, but count. */
+function instantClock(): Clock {
+  let sleptMs = 0
+  return {
+    nowMs: () => Date.now() + sleptMs,
+    monotonicMs: () => performance.now() + sleptMs,
+    sleep: async (ms, signal) => {
+      signal?.throwIfAborted()
+      sleptMs += ms
+      await new Promise((resolve) => setImmediate(resolve))
+      signal?.throwIfAborted()
+    },
+  }
+}
