@@ -7,7 +7,7 @@ import { UnavailableError, UsageError } from '../core/protocol/errors.js'
 import { priceOf } from '../core/protocol/proposal.js'
 import { isIdentifier, OutcomeKey } from '../core/protocol/schema.js'
 import type { Context } from './context.js'
-import { aborted, noteQuestions, portNumber, wholeNumber } from './hosting/foreground.js'
+import { aborted, endsAsServer, noteQuestions, portNumber, wholeNumber } from './hosting/foreground.js'
 import { fromCwd } from './session/paths.js'
 import { type GlobalFlags, resolveSettings } from './session/settings.js'
 import { dateText, publicUrl, visible } from './view/render.js'
@@ -58,6 +58,7 @@ const startCommand = (context: Context) =>
         // A folder that cannot be made is found out before a chain is started for it.
         await context.files.makeDir(folder)
       }
+      context.endAs?.(endsAsServer)
       const { startDevChain, writeDevFolder } = await import('../core/io/dev/dev-chain.js')
       const chain = await startDevChain(options)
       try {

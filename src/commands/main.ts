@@ -1,6 +1,5 @@
 /** The front door of the program. It loads nothing by itself, so that `--version` and `--help` are as quick as node. */
 import { readFileSync } from 'node:fs'
-import { standardOutput } from '../core/io/standard-streams.js'
 import type { ExitCode } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
 import { programVersion } from './version.js'
@@ -11,7 +10,7 @@ const asksHelp = (argv: readonly string[]) => argv.length === 1 && ['--help', '-
 /** Runs the command line of this process. `parts` replaces parts of its context, as crash tests do. Never rejects. */
 export async function start(process: NodeJS.Process, parts?: Partial<Context>): Promise<ExitCode> {
   const argv = process.argv.slice(2)
-  if (parts === undefined && printAtOnce(process, argv)) return 0
+  if (parts === undefined && (await printAtOnce(process, argv))) return 0
   const { createContext } = await import('./context.js')
   const context = { ...createContext(process), ...parts }
   if (isTabKey(argv)) return answerTabKey(argv, context)
@@ -24,18 +23,13 @@ export async function start(process: NodeJS.Process, parts?: Partial<Context>): 
 }
 
 /** Prints what is known without any command, and tells whether it has. What cannot be written goes the long way, which says why. */
-function printAtOnce(process: NodeJS.Process, argv: readonly string[]): boolean {
+async function printAtOnce({ stdout }: NodeJS.Process, argv: readonly string[]): Promise<boolean> {
   if (!asksVersion(argv) && !asksHelp(argv)) return false
-  const stdout = standardOutput(1, () => process.stdout)
-  const text = asksVersion(argv) ? `${programVersion}\n` : helpPage(stdout.columns ?? 80)
+  const text = asksVersion(argv) ? `${programVersion}\n` : helpPage(stdout.columns || 80)
   if (text === undefined) return false
-  let failure: Error | undefined
-  // Where node's stream tells of it later, for a socket, the reader has left, which is no failure of ours.
-  stdout.on('error', (error: Error) => {
-    failure = error
-  })
-  stdout.write(text)
-  return failure === undefined
+  // Without a listener node would end the process; the write itself tells of the failure.
+  stdout.on('error', () => undefined)
+  return new Promise((resolve) => stdout.write(text, (failure) => resolve(!failure)))
 }
 
 /** The page of `--help` as the build has printed it; `undefined` for a width that it has not, and in a run from the sources. */

@@ -1,4 +1,4 @@
-/** `serve`: the gateway until SIGINT or SIGTERM, with a chain of its own for --dev (contract §6). */
+/** `serve`: the gateway until SIGINT, SIGTERM or SIGHUP, with a chain of its own for --dev (contract §6). */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -8,9 +8,10 @@ import type { FaultScript } from '../core/io/serving/fault-script.js'
 import type { LogSink } from '../core/io/serving/request-log.js'
 import { exit, UnavailableError, UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
-import { aborted, noteQuestions, portNumber, wholeNumber } from './hosting/foreground.js'
+import { aborted, endsAsServer, noteQuestions, portNumber, wholeNumber } from './hosting/foreground.js'
 import type { LiveStatus } from './hosting/live-status.js'
 import { type RunningServer, refuseBadAssignments, type ServerOptions, startServer, writeDevGateway } from './hosting/server.js'
+import { terminalSize } from './output.js'
 import { fromCwd } from './session/paths.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
 import { fold } from './view/render.js'
@@ -90,6 +91,7 @@ export const serveCommand = (context: Context): Command =>
       const flags = command.optsWithGlobals<ServeFlags>()
       refuseContradictions(flags)
       crashLoudly(context)
+      context.endAs?.(endsAsServer)
       const options: ServeOptions = {
         home: homeSetting(context, flags).value,
         assignments: flags.set,
@@ -227,14 +229,14 @@ async function run(context: Context, path: string, options: ServeOptions, chain:
  */
 async function openStatus({ env, output, streams: { stderr } }: Context): Promise<{ status: LiveStatus; logSink: LogSink } | undefined> {
   if (!output.notesAreTerminal || env.TERM === 'dumb') return undefined
-  const [{ createLiveStatus, sizeOf }, { createPatientWriter, terminalOfStderr }, { Chalk }] = await Promise.all([
+  const [{ createLiveStatus }, { createPatientWriter, terminalOfStderr }, { Chalk }] = await Promise.all([
     import('./hosting/live-status.js'),
     import('../core/io/serving/patient-writer.js'),
     import('chalk'),
   ])
   const { write, isIdle, written, dropped } = createPatientWriter(terminalOfStderr())
   const status = createLiveStatus({
-    size: () => sizeOf(stderr),
+    size: () => terminalSize(stderr),
     write,
     isIdle,
     written: () => written(terminalMs),
