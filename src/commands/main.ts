@@ -4,13 +4,20 @@ import type { ExitCode } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
 import { programVersion } from './version.js'
 
-const asksVersion = (argv: readonly string[]) => argv[0] === '--version' || argv[0] === '-V'
+const isVersionFlag = (argument: string) => argument === '--version' || argument === '-V'
+const asksVersion = (argv: readonly string[]) => argv.length === 1 && argv.every(isVersionFlag)
+/** `--version` among other flags, as `--json`, is the verb: it prints a document too. */
+const withVersionVerb = (argv: readonly string[]) =>
+  argv.some(isVersionFlag) && argv.every((argument) => argument.startsWith('-'))
+    ? ['version', ...argv.filter((argument) => !isVersionFlag(argument))]
+    : argv
 const asksHelp = (argv: readonly string[]) => argv.length === 1 && ['--help', '-h', 'help'].includes(argv[0] ?? '')
 
 /** Runs the command line of this process. `parts` replaces parts of its context, as crash tests do. Never rejects. */
 export async function start(process: NodeJS.Process, parts?: Partial<Context>): Promise<ExitCode> {
-  const argv = process.argv.slice(2)
-  if (parts === undefined && (await printAtOnce(process, argv))) return 0
+  const given = process.argv.slice(2)
+  if (parts === undefined && (await printAtOnce(process, given))) return 0
+  const argv = withVersionVerb(given)
   const { createContext } = await import('./context.js')
   const context = { ...createContext(process), ...parts }
   if (isTabKey(argv)) return answerTabKey(argv, context)
@@ -43,11 +50,8 @@ function helpPage(columns: number): string | undefined {
 }
 
 /** Runs one command line. Never rejects; everything it has to say went to the context's streams. */
-export async function main(argv: readonly string[], context: Context): Promise<ExitCode> {
-  if (asksVersion(argv)) {
-    context.output.text(`${programVersion}\n`)
-    return 0
-  }
+export async function main(given: readonly string[], context: Context): Promise<ExitCode> {
+  const argv = withVersionVerb(given)
   if (isTabKey(argv)) return answerTabKey(argv, context)
   const { runFront } = await import('./front.js')
   return runFront(argv, context)

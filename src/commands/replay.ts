@@ -3,6 +3,7 @@ import { Command } from 'commander'
 import { gravest, replay, type Skipped, type SubmissionResult } from '../core/client/sending/submission.js'
 import { UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
+import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
 import { currentRound, outOfBandData } from './rounds.js'
 import { addExecutorFlags, type SessionFlags, withSession } from './session/session.js'
 import { fields, visible } from './view/render.js'
@@ -12,23 +13,25 @@ export const replayCommand = (context: Context): Command =>
     .description('send the saved payloads again whose outcome is unknown or deferred; never signs')
     .argument('[journal-id...]', 'default: all of them')
     .option('--all', 'every unknown or deferred one')
+    .option(...dryRunOption)
     .addHelpText('after', '\nExample:\n  proposer replay --all')
     .action(async (ids: string[], _own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<SessionFlags & { all?: boolean }>()
+      const flags = command.optsWithGlobals<SessionFlags & DryRunFlag & { all?: boolean }>()
       if (flags.all === true && ids.length > 0) {
         throw new UsageError('ids_and_all', '--all and journal ids were both given', { hint: 'leave out --all or the ids' })
       }
       await withSession(context, flags, async (session) => {
         const { output } = context
-        const gateway = await session.gateway('run')
+        const gateway = await session.gateway(flags.dryRun === true ? 'read' : 'run')
         const { timeoutMs } = session.settings
         const progress = output.progress('sending again')
-        const { results, elsewhere, skipped } = await replay(
+        const { chosen, results, elsewhere, skipped } = await replay(
           { ports: session.ports, journal: session.journal, gateway },
           ids.length > 0 ? ids : 'all',
           {
             ...(timeoutMs === undefined ? {} : { timeoutMs }),
             signal: context.signal,
+            dryRun: flags.dryRun === true,
             // Named together with ids on the command line, another gateway is meant for these (contract §6).
             redirect: ids.length > 0 && (flags.gateway !== undefined || flags.local !== undefined),
             round: currentRound(context, session),
@@ -40,6 +43,11 @@ export const replayCommand = (context: Context): Command =>
         const others = elsewhere.map(({ authorization, origin, flag }) => ({ journal_id: authorization.id, origin, flag }))
         const left = skipped.map(skippedData)
         for (const one of left) output.note(`note: ${leftText(one)}`)
+        if (flags.dryRun === true) {
+          const ids = chosen.map(({ id }) => id)
+          const would = ids.length === 0 ? 'send nothing' : `send the saved bytes of ${ids.join(', ')} to ${gateway.origin} again`
+          return showDryRun(context, would, { journal_ids: ids, origin: gateway.origin, elsewhere: others, skipped: left })
+        }
         const document = { results: sent, elsewhere: others, ...(left.length === 0 ? {} : { skipped: left }) }
         if (output.mode === 'ndjson') {
           for (const one of [...sent, ...others, ...left]) output.line(one)

@@ -11,6 +11,7 @@ import { UsageError } from '../core/protocol/errors.js'
 import { BatchSigningData } from '../core/protocol/schema.js'
 import { makeDurableDir, publishFile, writeAll } from '../core/storage/durable.js'
 import type { Context } from './context.js'
+import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
 import { requireIdentifier } from './question.js'
 import { confirm, readInput } from './session/inputs.js'
 import { builtInPins, type Session, type SessionFlags, withSession } from './session/session.js'
@@ -56,7 +57,7 @@ const shownText = (head: readonly (readonly [string, string])[], pins: ProfilePi
 
 const addressesOf = ({ oracles, requesters, tokens }: ProfilePins) => [...oracles, ...requesters.map(({ address }) => address), ...tokens]
 
-interface InitFlags extends SessionFlags {
+interface InitFlags extends SessionFlags, DryRunFlag {
   readonly signedProposer?: string
   readonly from?: string
   readonly kind?: string
@@ -67,6 +68,7 @@ const initCommand = (context: Context) =>
     .description('write the pins of the selected profile')
     .argument('[identifier]', 'pin what the gateway names for this question, after you have agreed')
     .option('--from <file>', 'a trust.json, the ready line of a development chain, or its dev object; - for stdin')
+    .option(...dryRunOption)
     .option('--signed-proposer <address>', 'with a built-in profile: the SignedProposer of your operator')
     .addOption(
       new Option('--kind <kind>', 'of the requester, where the gateway is asked').choices(requesterKinds).argParser((text) => text),
@@ -81,16 +83,19 @@ const initCommand = (context: Context) =>
       if ((identifier ?? flags.from) !== undefined && flags.signedProposer !== undefined) {
         throw trustSource('--signed-proposer without --from and without a question: it completes a built-in profile')
       }
-      await withSession(context, flags, async (session) => {
-        if (flags.from !== undefined) return write(context, session, await fromFile(context, flags.from), false)
-        if (identifier !== undefined) return write(context, session, await fromGateway(session, identifier, flags.kind), true)
+      const isDryRun = flags.dryRun === true
+      await withSession(context, { ...flags, makesProfile: true }, async (session) => {
+        if (flags.from !== undefined) return write(context, session, await fromFile(context, flags.from), { isDryRun })
+        if (identifier !== undefined) {
+          return write(context, session, await fromGateway(session, identifier, flags.kind), { fromOutside: true, isDryRun })
+        }
         const name = session.settings.profile.value
         const pins = profilePins(name)
         if (pins === undefined) throw trustSource('either --from <file>, a question to ask the gateway about, or a built-in profile')
         const trust = wholePins(name, pins, flags.signedProposer)
         const doubts = unconfirmedAmong(name, addressesOf(trust))
         for (const told of doubts) context.output.warning('unconfirmed_pin', told)
-        await write(context, session, trust, doubts.length > 0)
+        await write(context, session, trust, { fromOutside: doubts.length > 0, isDryRun })
       })
     })
 
@@ -165,11 +170,21 @@ function kindOf(data: BatchSigningData): string {
 }
 
 /** Writes the pins whole. Asks where they come from a gateway, or replace others. */
-async function write(context: Context, session: Session, trust: Trust, fromOutside: boolean): Promise<void> {
+async function write(
+  context: Context,
+  session: Session,
+  trust: Trust,
+  { fromOutside = false, isDryRun }: { readonly fromOutside?: boolean; readonly isDryRun: boolean },
+): Promise<void> {
   const { output } = context
   const path = session.settings.trust.value
   const text = `${JSON.stringify(trust, undefined, 2)}\n`
   const current = (await context.files.exists(path)) ? new TextDecoder().decode(await readInput(context, path)) : undefined
+  if (isDryRun) {
+    if (output.mode === 'human') output.warn(trustText(trust, output.columns))
+    const isReplaced = current !== undefined && current !== text
+    return showDryRun(context, `${isReplaced ? 'replace' : 'write'} ${path}`, { path, replaces: isReplaced, ...trust })
+  }
   if (fromOutside || (current !== undefined && current !== text)) {
     output.warn(trustText(trust, output.columns))
     const question =

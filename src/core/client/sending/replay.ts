@@ -22,6 +22,8 @@ export interface Skipped {
 }
 
 export interface ReplayResult {
+  /** What goes to this gateway. */
+  readonly chosen: readonly Authorization[]
   readonly results: readonly SubmissionResult[]
   /** Not sent: their attempts went to another origin. */
   readonly elsewhere: readonly Elsewhere[]
@@ -31,6 +33,8 @@ export interface ReplayResult {
 
 export interface ReplayOptions extends SubmitOptions {
   readonly redirect?: boolean
+  /** Sends nothing; `results` is empty, and `chosen` tells what would be sent. */
+  readonly dryRun?: boolean
   /** Tells the round that is open now, where an answer leaves it open whether the authorization's own is over. */
   readonly round?: CurrentRound
 }
@@ -49,14 +53,12 @@ export async function replay(parts: SubmitParts, which: readonly string[] | 'all
   const owed = which === 'all' ? view.authorizations.filter(isOwed) : []
   const chosen = which === 'all' ? owed.filter((one) => one.supersededBy === undefined) : which.map((id) => view.find(id) ?? refuse(id))
   for (const one of chosen) refuseUnsendable(one, kindOf(one))
+  const awayOf = (one: Authorization) => (options.redirect === true ? undefined : sentElsewhere(one, parts.gateway.origin, nowMs))
+  const elsewhere = chosen.flatMap((one) => awayOf(one) ?? [])
+  const here = chosen.filter((one) => awayOf(one) === undefined)
   const results: SubmissionResult[] = []
-  const elsewhere: Elsewhere[] = []
-  for (const one of chosen) {
-    const away = options.redirect === true ? undefined : sentElsewhere(one, parts.gateway.origin, nowMs)
-    if (away === undefined) results.push(await sendInRound(parts, one, options))
-    else elsewhere.push(away)
-  }
-  return { results, elsewhere, skipped: which === 'all' ? skippedOf(view.authorizations, owed, nowMs) : [] }
+  for (const one of options.dryRun === true ? [] : here) results.push(await sendInRound(parts, one, options))
+  return { chosen: here, results, elsewhere, skipped: which === 'all' ? skippedOf(view.authorizations, owed, nowMs) : [] }
 }
 
 function refuseUnsendable(one: Authorization, kind: ReturnType<typeof stateOf>['kind']): void {
