@@ -43,7 +43,7 @@ interface StartFlags {
 
 const startCommand = (context: Context) =>
   new Command('start')
-    .description('start a chain and keep it until SIGINT or SIGTERM')
+    .description('start a chain and keep it until SIGINT, SIGTERM or SIGHUP')
     .option('--port <number>', 'where it listens on the loopback address; 0: a free port', '8545')
     .option('--questions <number>', 'how many example questions are open', '12')
     .option('--chain-id <number>', 'the id of the chain', '31337')
@@ -56,15 +56,14 @@ const startCommand = (context: Context) =>
         chainId: wholeNumber('--chain-id', chainId, 1, Number.MAX_SAFE_INTEGER),
       }
       const folder = write === undefined ? undefined : fromCwd(context.cwd, write)
-      if (command.optsWithGlobals<DryRunFlag>().dryRun === true) {
+      const flags = command.optsWithGlobals<GlobalFlags & DryRunFlag>()
+      if (folder !== undefined && flags.yes !== true) await refuseFolderInUse(context, folder)
+      if (flags.dryRun === true) {
         const would = `start a chain on port ${port}${folder === undefined ? '' : ` and write its files to ${folder}`}`
         return showDryRun(context, would, { ...options, folder: folder ?? null })
       }
-      if (folder !== undefined) {
-        if (command.optsWithGlobals<GlobalFlags>().yes !== true) await refuseFolderInUse(context, folder)
-        // A folder that cannot be made is found out before a chain is started for it.
-        await context.files.makeDir(folder)
-      }
+      // A folder that cannot be made is found out before a chain is started for it.
+      if (folder !== undefined) await context.files.makeDir(folder)
       context.endAs?.(endsAsServer)
       const { startDevChain, writeDevFolder } = await import('../core/io/dev/dev-chain.js')
       const chain = await startDevChain(options)

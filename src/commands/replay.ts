@@ -1,5 +1,6 @@
 /** `replay`: sends the saved bytes of unknown and deferred authorizations again (R7, contract §6). */
 import { Command } from 'commander'
+import { type Elsewhere, planReplay, type ReplayPlan } from '../core/client/sending/replay.js'
 import { gravest, replay, type Skipped, type SubmissionResult } from '../core/client/sending/submission.js'
 import { UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
@@ -24,30 +25,24 @@ export const replayCommand = (context: Context): Command =>
         const { output } = context
         const gateway = await session.gateway(flags.dryRun === true ? 'read' : 'run')
         const { timeoutMs } = session.settings
+        const parts = { ports: session.ports, journal: session.journal, gateway }
+        const which = ids.length > 0 ? ids : 'all'
+        // Named together with ids on the command line, another gateway is meant for these (contract §6).
+        const redirect = ids.length > 0 && (flags.gateway !== undefined || flags.local !== undefined)
+        if (flags.dryRun === true) return showPlan(context, gateway.origin, await planReplay(parts, which, { redirect }))
         const progress = output.progress('sending again')
-        const { chosen, results, elsewhere, skipped } = await replay(
-          { ports: session.ports, journal: session.journal, gateway },
-          ids.length > 0 ? ids : 'all',
-          {
-            ...(timeoutMs === undefined ? {} : { timeoutMs }),
-            signal: context.signal,
-            dryRun: flags.dryRun === true,
-            // Named together with ids on the command line, another gateway is meant for these (contract §6).
-            redirect: ids.length > 0 && (flags.gateway !== undefined || flags.local !== undefined),
-            round: currentRound(context, session),
-            onRetry: ({ attempt, reason, waitMs }) =>
-              output.note(`attempt ${attempt}: ${visible(reason)}; the same bytes again in ${Math.ceil(waitMs / 1000)} s`),
-          },
-        ).finally(() => progress.stop())
+        const { results, elsewhere, skipped } = await replay(parts, which, {
+          ...(timeoutMs === undefined ? {} : { timeoutMs }),
+          signal: context.signal,
+          redirect,
+          round: currentRound(context, session),
+          onRetry: ({ attempt, reason, waitMs }) =>
+            output.note(`attempt ${attempt}: ${visible(reason)}; the same bytes again in ${Math.ceil(waitMs / 1000)} s`),
+        }).finally(() => progress.stop())
         const sent = results.map(resultOf)
-        const others = elsewhere.map(({ authorization, origin, flag }) => ({ journal_id: authorization.id, origin, flag }))
+        const others = elsewhere.map(elsewhereData)
         const left = skipped.map(skippedData)
         for (const one of left) output.note(`note: ${leftText(one)}`)
-        if (flags.dryRun === true) {
-          const ids = chosen.map(({ id }) => id)
-          const would = ids.length === 0 ? 'send nothing' : `send the saved bytes of ${ids.join(', ')} to ${gateway.origin} again`
-          return showDryRun(context, would, { journal_ids: ids, origin: gateway.origin, elsewhere: others, skipped: left })
-        }
         const document = { results: sent, elsewhere: others, ...(left.length === 0 ? {} : { skipped: left }) }
         if (output.mode === 'ndjson') {
           for (const one of [...sent, ...others, ...left]) output.line(one)
@@ -57,6 +52,14 @@ export const replayCommand = (context: Context): Command =>
         if (error) throw error
       })
     })
+
+function showPlan(context: Context, origin: string, { chosen, elsewhere, skipped }: ReplayPlan): void {
+  const ids = chosen.map(({ id }) => id)
+  const would = ids.length === 0 ? 'send nothing' : `send the saved bytes of ${ids.join(', ')} to ${origin} again`
+  showDryRun(context, would, { journal_ids: ids, origin, elsewhere: elsewhere.map(elsewhereData), skipped: skipped.map(skippedData) })
+}
+
+const elsewhereData = ({ authorization, origin, flag }: Elsewhere) => ({ journal_id: authorization.id, origin, flag })
 
 const skippedData = ({ authorization, reason, command }: Skipped) => ({
   journal_id: authorization.id,

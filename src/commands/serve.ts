@@ -69,7 +69,7 @@ Each rule that fires is a line on stderr; GET /operator/faults on the admin list
 
 export const serveCommand = (context: Context): Command =>
   new Command('serve')
-    .description('run the gateway until SIGINT or SIGTERM')
+    .description('run the gateway until SIGINT, SIGTERM or SIGHUP')
     .option('--config <gateway.json>', 'its configuration', undefined)
     .option('--dev', 'a chain of its own, funded accounts, example questions and a temporary store instead')
     .option('--port <number>', 'where it listens; 0: free ports, for the admin listener too')
