@@ -8,7 +8,7 @@ import { priceOf } from '../core/protocol/proposal.js'
 import { isIdentifier, OutcomeKey } from '../core/protocol/schema.js'
 import type { Context } from './context.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
-import { aborted, endsAsServer, noteQuestions, portNumber, wholeNumber } from './hosting/foreground.js'
+import { aborted, endsAsServer, noteQuestions, portNumber, unlessStopped, wholeNumber } from './hosting/foreground.js'
 import { fromCwd } from './session/paths.js'
 import { type GlobalFlags, resolveSettings } from './session/settings.js'
 import { dateText, publicUrl, visible } from './view/render.js'
@@ -66,7 +66,8 @@ const startCommand = (context: Context) =>
       if (folder !== undefined) await context.files.makeDir(folder)
       context.endAs?.(endsAsServer)
       const { startDevChain, writeDevFolder } = await import('../core/io/dev/dev-chain.js')
-      const chain = await startDevChain(options)
+      const chain = await startDevChain(options).catch(unlessStopped(context.signal))
+      if (chain === undefined) return
       try {
         if (folder !== undefined) {
           const names = await writeDevFolder(folder, chain.description)

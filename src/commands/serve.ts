@@ -8,7 +8,7 @@ import type { FaultScript } from '../core/io/serving/fault-script.js'
 import type { LogSink } from '../core/io/serving/request-log.js'
 import { exit, UnavailableError, UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
-import { aborted, endsAsServer, noteQuestions, portNumber, wholeNumber } from './hosting/foreground.js'
+import { aborted, endsAsServer, noteQuestions, portNumber, unlessStopped, wholeNumber } from './hosting/foreground.js'
 import type { LiveStatus } from './hosting/live-status.js'
 import { type RunningServer, refuseBadAssignments, type ServerOptions, startServer, writeDevGateway } from './hosting/server.js'
 import { terminalSize } from './output.js'
@@ -154,7 +154,8 @@ async function serveDev(
   const folder = await mkdtemp(join(tmpdir(), 'proposer-serve-'))
   try {
     const { startDevChain } = await import('../core/io/dev/dev-chain.js')
-    const chain = await startDevChain({ questions })
+    const chain = await startDevChain({ questions }).catch(unlessStopped(context.signal))
+    if (chain === undefined) return
     try {
       const path = await writeDevGateway(folder, chain.description)
       if (checkOnly) await check(context, path, options)

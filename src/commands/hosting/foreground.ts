@@ -13,6 +13,16 @@ export function aborted(signal: AbortSignal): Promise<'signal'> {
   return new Promise((resolve) => signal.addEventListener('abort', () => resolve('signal'), { once: true }))
 }
 
+/**
+ * For a chain that did not start: `undefined` where the run was told to end meanwhile, else the error again. A signal to the whole terminal
+ * may reach the chain's watcher before it has a session of its own.
+ */
+export const unlessStopped =
+  (signal: AbortSignal) =>
+  (error: unknown): undefined => {
+    if (!signal.aborted) throw error
+  }
+
 /** A whole number given to a flag. Throws UsageError `bad_number` naming the flag and its range (exit 2). */
 export function wholeNumber(flag: string, text: string, least: number, most: number): number {
   const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN
