@@ -1,17 +1,18 @@
 /** `account`: encrypted keystores of proposers, Web3 v3 (contract §6, §7). A password never stands in argv (robustness §6). */
 import { Command } from 'commander'
 import { parseKey, readKeyFile, signerFromKey } from '../core/io/keys.js'
-import { createKeystore, decryptKeystore, type KeystoreEntry, listKeystores, readKeystore } from '../core/io/keystore.js'
+import { createKeystore, decryptKeystore, freeKeystorePath, type KeystoreEntry, listKeystores, readKeystore } from '../core/io/keystore.js'
 import type { Address } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
+import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
 import { askHidden, readInput } from './session/inputs.js'
 import { readPassword } from './session/key-source.js'
 import { fromCwd, homePaths } from './session/paths.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
 import { fields, visible } from './view/render.js'
 
-interface AccountFlags extends GlobalFlags {
+interface AccountFlags extends GlobalFlags, DryRunFlag {
   readonly passwordFile?: string
   readonly keyFile?: string
   readonly keystore?: string
@@ -35,10 +36,15 @@ const newCommand = (context: Context) =>
     .description('a fresh key in an encrypted keystore')
     .argument('<name>')
     .option('--password-file <file>', 'password of the keystore; asked for on a terminal')
+    .option(...dryRunOption)
     .addHelpText('after', '\nExample:\n  proposer account new hot --password-file ./password')
     .action(async (name: string, _own: unknown, command: Command) => {
-      const key = context.random.bytes(32)
-      await store(context, command.optsWithGlobals<AccountFlags>(), name, key)
+      const flags = command.optsWithGlobals<AccountFlags>()
+      if (flags.dryRun === true) {
+        const path = await freeKeystorePath(context.files, homeSetting(context, flags).value, name)
+        return showDryRun(context, `make a key and write it to ${path}`, { name, path })
+      }
+      await store(context, flags, name, context.random.bytes(32))
     })
 
 const importCommand = (context: Context) =>
@@ -49,6 +55,7 @@ const importCommand = (context: Context) =>
     .option('--keystore <file>', 'a Web3 v3 keystore of another program')
     .option('--keystore-password-file <file>', 'its password')
     .option('--password-file <file>', 'password of the new keystore')
+    .option(...dryRunOption)
     .addHelpText('after', '\nExample:\n  proposer account import cold --key-file ./key --password-file ./password')
     .action(async (name: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<AccountFlags>()
@@ -76,6 +83,10 @@ async function store(context: Context, flags: AccountFlags, name: string, key: U
   const home = homeSetting(context, flags).value
   const signer = signerFromKey(key)
   try {
+    if (flags.dryRun === true) {
+      const path = await freeKeystorePath(context.files, home, name)
+      return showDryRun(context, `write the key of ${signer.address} to ${path}`, { name, path, address: signer.address })
+    }
     const password = await newPassword(context, flags.passwordFile)
     const { address } = signer
     const entry = await createKeystore(context.files, home, name, key, password)

@@ -2,6 +2,7 @@
 import { Command } from 'commander'
 import { UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
+import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
 import { fromCwd, homePaths } from './session/paths.js'
 import {
   type GlobalFlags,
@@ -13,6 +14,7 @@ import {
   preferenceTree,
   profileKeys,
   profileSetting,
+  requireKnownProfile,
   requireProfileName,
   resolveSettings,
   type Setting,
@@ -28,6 +30,7 @@ export const configCommand = (context: Context): Command =>
     .addHelpText('after', '\nExamples:\n  proposer config set gateway https://gateway.example\n  proposer config list --origin')
     .addCommand(getCommand(context))
     .addCommand(setCommand(context))
+    .addCommand(unsetCommand(context))
     .addCommand(listCommand(context))
     .addCommand(pathCommand(context))
 
@@ -47,30 +50,56 @@ const getCommand = (context: Context) =>
 
 const setCommand = (context: Context) =>
   new Command('set')
-    .description('keep a value in the selected profile; without a value, forget it')
+    .description('keep a value in the selected profile; a new name of a profile makes one')
     .argument('<key>', `one of ${keyNames.join(', ')}`)
-    .argument('[value]')
+    .argument('<value>')
+    .option(...dryRunOption)
     .addHelpText(
       'after',
       '\nExamples:\n  proposer config set gateway https://gateway.example\n  proposer config set --profile test rpc-url http://127.0.0.1:8545',
     )
-    .action(async (key: string, value: string | undefined, _own: unknown, command: Command) => {
+    .action(async (key: string, value: string, _own: unknown, command: Command) => {
       requireKey(key)
-      const flags = command.optsWithGlobals<GlobalFlags>()
-      const home = homeSetting(context, flags).value
-      if (key === 'profile' && value !== undefined) requireProfileName(value, 'the value')
-      if (value === '') throw new UsageError('bad_value', `the value of ${key} is empty`, { hint: `to forget it, leave the value out` })
-      if (value !== undefined) await requireValue(key, value)
-      // Only what the name of the key needs is read: what is damaged beside it, or under it, must not keep it from being mended.
-      const name =
-        key === 'profile' ? 'profile' : `profiles.${profileSetting(context, flags, home, await preferenceTree(context, home)).value}.${key}`
-      await context.files.makeDir(home)
-      const preferences = await context.edges.preferences(home)
-      preferences.set(name, value !== undefined && isPathKey(key) ? fromCwd(context.cwd, value) : value)
-      context.output.result('config', { key: name, set: value !== undefined, path: preferences.path }, () =>
-        value === undefined ? `${name} is forgotten` : `${name} is set in ${visible(preferences.path)}`,
-      )
+      if (key === 'profile') requireProfileName(value, 'the value')
+      if (value === '') {
+        throw new UsageError('bad_value', `the value of ${key} is empty`, { hint: `\`proposer config unset ${key}\` forgets it` })
+      }
+      await requireValue(key, value)
+      await change(context, command, key, isPathKey(key) ? fromCwd(context.cwd, value) : value)
     })
+
+const unsetCommand = (context: Context) =>
+  new Command('unset')
+    .description('forget a value of the selected profile')
+    .argument('<key>', `one of ${keyNames.join(', ')}`)
+    .option(...dryRunOption)
+    .addHelpText('after', '\nExample:\n  proposer config unset rpc-url')
+    .action(async (key: string, _own: unknown, command: Command) => {
+      requireKey(key)
+      await change(context, command, key, undefined)
+    })
+
+/** Keeps a value in config.json; `undefined` forgets it. Only a value that is set makes a profile. */
+async function change(context: Context, command: Command, key: string, value: string | undefined): Promise<void> {
+  const flags = command.optsWithGlobals<GlobalFlags & DryRunFlag>()
+  const home = homeSetting(context, flags).value
+  const path = homePaths.config(home)
+  // Only what the name of the key needs is read: what is damaged beside it, or under it, must not keep it from being mended.
+  const tree = key === 'profile' ? {} : await preferenceTree(context, home)
+  const profile = key === 'profile' ? undefined : profileSetting(context, flags, home, tree)
+  if (profile !== undefined && value === undefined) await requireKnownProfile(context, home, tree, profile)
+  const name = profile === undefined ? 'profile' : `profiles.${profile.value}.${key}`
+  const changed = { key: name, set: value !== undefined, path }
+  if (flags.dryRun === true) {
+    showDryRun(context, `${value === undefined ? 'forget' : 'set'} ${name} in ${path}`, changed)
+    return
+  }
+  if (value !== undefined || (await context.files.exists(path))) {
+    await context.files.makeDir(home)
+    ;(await context.edges.preferences(home)).set(name, value)
+  }
+  context.output.result('config', changed, () => (value === undefined ? `${name} is forgotten` : `${name} is set in ${visible(path)}`))
+}
 
 const listCommand = (context: Context) =>
   new Command('list')

@@ -2,11 +2,10 @@
 import { homedir } from 'node:os'
 import { systemClock, systemHash, systemRandom } from '../core/io/clock.js'
 import { systemFiles } from '../core/io/files.js'
+import { type Ending, listenForEnd } from '../core/io/interruption.js'
 import { systemLiveness } from '../core/io/liveness.js'
 import type { RpcOptions } from '../core/io/rpc.js'
-import { standardInput, standardOutput } from '../core/io/standard-streams.js'
 import type { Chain, Clock, Fetch, Files, Hash, Liveness, Random } from '../core/ports.js'
-import { InterruptedError } from '../core/protocol/errors.js'
 import { createOutput, type Output, type TextSink } from './output.js'
 import { defaultHome } from './session/paths.js'
 import type { Preferences } from './session/preferences.js'
@@ -34,8 +33,10 @@ export interface Context {
   readonly hash: Hash
   readonly files: Files
   readonly liveness: Liveness
-  /** Aborted by SIGINT or SIGTERM; `reason` is an InterruptedError. */
+  /** Aborted by SIGINT, SIGTERM, SIGHUP or the loss of the terminal; `reason` is an InterruptedError. */
   readonly signal: AbortSignal
+  /** Says how this run takes the end from now on; only a process of its own has it. */
+  endAs?(ending: Ending): void
   /** Called by name after each durable step of the executor. Only tests give one, to stop the process there (R23). */
   readonly failpoint?: (name: string) => Promise<void>
   /** Real edges, built on demand, so that a command loads only what it uses. */
@@ -51,7 +52,7 @@ export interface Context {
   close(): Promise<void>
 }
 
-/** The real context of this process. Takes PROPOSER_PRIVATE_KEY out of the environment and listens for SIGINT and SIGTERM. */
+/** The real context of this process. Takes PROPOSER_PRIVATE_KEY out of the environment and listens for what ends it. */
 export function createContext(process: NodeJS.Process): Context {
   const environmentKey = process.env.PROPOSER_PRIVATE_KEY
   delete process.env.PROPOSER_PRIVATE_KEY
@@ -61,13 +62,13 @@ export function createContext(process: NodeJS.Process): Context {
     closers.push(() => edge.close())
     return edge
   }
-  const stdin = standardInput(() => process.stdin)
-  const streams = { stdout: standardOutput(1, () => process.stdout), stderr: standardOutput(2, () => process.stderr) }
+  const { stdin, stdout, stderr } = process
+  const streams = { stdout, stderr }
   return {
     env: process.env,
     cwd: process.cwd(),
     stdin,
-    isInteractive: streams.stderr.isTTY === true && stdin.isTTY === true,
+    isInteractive: stderr.isTTY === true && stdin.isTTY === true,
     streams,
     output: createOutput({ ...streams, env: process.env, mode: 'human', quiet: false }),
     defaultHome: defaultHome(process.platform, process.env, homedir()),
@@ -77,7 +78,7 @@ export function createContext(process: NodeJS.Process): Context {
     hash: systemHash,
     files: systemFiles,
     liveness: systemLiveness(),
-    signal: signalOf(process),
+    ...listenForEnd(process),
     edges: {
       fetch: async () => {
         const { createHttp } = await import('../core/io/http.js')
@@ -90,19 +91,6 @@ export function createContext(process: NodeJS.Process): Context {
       for (const close of closers.splice(0)) await close()
     },
   }
-}
-
-/** `once`: a second Ctrl-C ends the process the hard way, which is safe at any instruction (R23). */
-function signalOf(process: NodeJS.Process): AbortSignal {
-  const controller = new AbortController()
-  for (const name of ['SIGINT', 'SIGTERM'] as const) {
-    process.once(name, () => {
-      controller.abort(
-        new InterruptedError('interrupted', `stopped by ${name}`, { retryable: true, hint: 'run the same command again to go on' }),
-      )
-    })
-  }
-  return controller.signal
 }
 
 /** A diagnostic report holds the environment and the heap's strings (R5). */

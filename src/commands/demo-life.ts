@@ -38,7 +38,9 @@ function steps(context: Context, told: (step: DemoStep) => void): Step {
       const value = await work()
       told({ name, ok: true, seconds: seconds(), detail: detail(value) })
       return value
-    } catch (error) {
+    } catch (cause) {
+      // A step that was cut short fails in many ways; the reason is one.
+      const error: unknown = context.signal.aborted ? context.signal.reason : cause
       told({ name, ok: false, seconds: seconds(), detail: error instanceof ProposerError ? error.detail : 'unexpected failure' })
       throw error
     }

@@ -7,7 +7,8 @@ import { UnavailableError, UsageError } from '../core/protocol/errors.js'
 import { priceOf } from '../core/protocol/proposal.js'
 import { isIdentifier, OutcomeKey } from '../core/protocol/schema.js'
 import type { Context } from './context.js'
-import { aborted, noteQuestions, portNumber, wholeNumber } from './hosting/foreground.js'
+import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
+import { aborted, endsAsServer, noteQuestions, portNumber, unlessStopped, wholeNumber } from './hosting/foreground.js'
 import { fromCwd } from './session/paths.js'
 import { type GlobalFlags, resolveSettings } from './session/settings.js'
 import { dateText, publicUrl, visible } from './view/render.js'
@@ -23,12 +24,14 @@ export const devchainCommand = (context: Context): Command => {
       '\nExamples:\n  proposer devchain --write ./dev\n  proposer serve --config ./dev/gateway.json\n  proposer devchain dispute will-it-rain --rpc-url http://127.0.0.1:8545',
     )
   for (const [verb, what] of Object.entries(adapterVerbs)) devchain.addCommand(adapterCommand(context, verb as AdapterVerb, what))
-  return devchain
+  devchain
     .addCommand(proposeCommand(context))
     .addCommand(setBondCommand(context))
     .addCommand(setWhitelistCommand(context))
     .addCommand(fundCommand(context))
     .addCommand(grantCommand(context))
+  for (const one of devchain.commands) one.option(...dryRunOption)
+  return devchain
 }
 
 interface StartFlags {
@@ -40,7 +43,7 @@ interface StartFlags {
 
 const startCommand = (context: Context) =>
   new Command('start')
-    .description('start a chain and keep it until SIGINT or SIGTERM')
+    .description('start a chain and keep it until SIGINT, SIGTERM or SIGHUP')
     .option('--port <number>', 'where it listens on the loopback address; 0: a free port', '8545')
     .option('--questions <number>', 'how many example questions are open', '12')
     .option('--chain-id <number>', 'the id of the chain', '31337')
@@ -53,13 +56,18 @@ const startCommand = (context: Context) =>
         chainId: wholeNumber('--chain-id', chainId, 1, Number.MAX_SAFE_INTEGER),
       }
       const folder = write === undefined ? undefined : fromCwd(context.cwd, write)
-      if (folder !== undefined) {
-        if (command.optsWithGlobals<GlobalFlags>().yes !== true) await refuseFolderInUse(context, folder)
-        // A folder that cannot be made is found out before a chain is started for it.
-        await context.files.makeDir(folder)
+      const flags = command.optsWithGlobals<GlobalFlags & DryRunFlag>()
+      if (folder !== undefined && flags.yes !== true) await refuseFolderInUse(context, folder)
+      if (flags.dryRun === true) {
+        const would = `start a chain on port ${port}${folder === undefined ? '' : ` and write its files to ${folder}`}`
+        return showDryRun(context, would, { ...options, folder: folder ?? null })
       }
+      // A folder that cannot be made is found out before a chain is started for it.
+      if (folder !== undefined) await context.files.makeDir(folder)
+      context.endAs?.(endsAsServer)
       const { startDevChain, writeDevFolder } = await import('../core/io/dev/dev-chain.js')
-      const chain = await startDevChain(options)
+      const chain = await startDevChain(options).catch(unlessStopped(context.signal))
+      if (chain === undefined) return
       try {
         if (folder !== undefined) {
           const names = await writeDevFolder(folder, chain.description)
@@ -128,9 +136,14 @@ function announce(context: Context, dev: DevDescription, folder: string | undefi
   else output.note(`next: proposer serve --config ${visible(folder)}/gateway.json`)
 }
 
-/** The chain the verb acts on. Throws UsageError `no_rpc_url` (exit 2). */
-async function rpcUrlOf(context: Context, command: Command): Promise<string> {
-  const { rpcUrl } = await resolveSettings(context, command.optsWithGlobals<GlobalFlags>())
+/** The chain the verb acts on; `undefined` with --dry-run, which only tells what would be done. Throws UsageError `no_rpc_url` (exit 2). */
+async function rpcUrlOf(context: Context, command: Command, operands: readonly string[]): Promise<string | undefined> {
+  const flags = command.optsWithGlobals<GlobalFlags & DryRunFlag>()
+  const { rpcUrl } = await resolveSettings(context, flags)
+  if (rpcUrl !== undefined && flags.dryRun === true) {
+    const node = publicUrl(rpcUrl.value)
+    return showDryRun(context, [command.name(), ...operands, 'at', node].join(' '), { act: command.name(), operands, node })
+  }
   if (rpcUrl !== undefined) return rpcUrl.value
   throw new UsageError('no_rpc_url', 'no dev chain is named', { hint: 'give --rpc-url, as the ready line of `proposer devchain` shows it' })
 }
@@ -163,13 +176,15 @@ const askCommand = (context: Context) =>
     .option('--bond <raw>', 'its bond in raw token units, without the final fee')
     .addHelpText('after', '\nExample:\n  proposer devchain ask will-it-rain --rpc-url http://127.0.0.1:8545')
     .action(async (slug: string | undefined, own: { text?: string; bond?: string }, command: Command) => {
-      const rpcUrl = await rpcUrlOf(context, command)
-      const { askQuestion } = await import('../core/io/dev/dev-verbs.js')
-      const question = await askQuestion(rpcUrl, {
+      const asked = {
         ...(slug === undefined ? {} : { slug: requireIdentifier(slug) }),
         ...(own.text === undefined ? {} : { text: own.text }),
         ...(own.bond === undefined ? {} : { bondRaw: rawAmount('--bond', own.bond) }),
-      })
+      }
+      const rpcUrl = await rpcUrlOf(context, command, slug === undefined ? [] : [slug])
+      if (rpcUrl === undefined) return
+      const { askQuestion } = await import('../core/io/dev/dev-verbs.js')
+      const question = await askQuestion(rpcUrl, asked)
       context.output.result('devchain', question, (asked) => `${asked.question_id}  ${visible(asked.slug)}  ${asked.outcomes.join(' ')}`)
     })
 
@@ -179,9 +194,11 @@ const disputeCommand = (context: Context) =>
     .argument('<identifier>', 'question id or slug')
     .addHelpText('after', '\nExample:\n  proposer devchain dispute will-it-rain --rpc-url http://127.0.0.1:8545')
     .action(async (identifier: string, _own: unknown, command: Command) => {
-      const rpcUrl = await rpcUrlOf(context, command)
+      requireIdentifier(identifier)
+      const rpcUrl = await rpcUrlOf(context, command, [identifier])
+      if (rpcUrl === undefined) return
       const { disputeProposal } = await import('../core/io/dev/dev-verbs.js')
-      showRound(context, await disputeProposal(rpcUrl, requireIdentifier(identifier)))
+      showRound(context, await disputeProposal(rpcUrl, identifier))
     })
 
 const adapterVerbs: Readonly<Record<AdapterVerb, string>> = {
@@ -198,9 +215,11 @@ const adapterCommand = (context: Context, verb: AdapterVerb, what: string) =>
     .argument('<identifier>', 'question id or slug')
     .addHelpText('after', `\nExample:\n  proposer devchain ${verb} will-it-rain --rpc-url http://127.0.0.1:8545`)
     .action(async (identifier: string, _own: unknown, command: Command) => {
-      const rpcUrl = await rpcUrlOf(context, command)
+      requireIdentifier(identifier)
+      const rpcUrl = await rpcUrlOf(context, command, [identifier])
+      if (rpcUrl === undefined) return
       const { changeQuestion } = await import('../core/io/dev/dev-verbs.js')
-      showRound(context, await changeQuestion(rpcUrl, requireIdentifier(identifier), verb))
+      showRound(context, await changeQuestion(rpcUrl, identifier, verb))
     })
 
 const proposeCommand = (context: Context) =>
@@ -212,9 +231,11 @@ const proposeCommand = (context: Context) =>
     .action(async (identifier: string, own: { outcome: string }, command: Command) => {
       const outcome = OutcomeKey.safeParse(own.outcome)
       if (!outcome.success) throw new UsageError('bad_outcome', '--outcome is none of p1, p2, p3', { hint: 'give p1, p2 or p3' })
-      const rpcUrl = await rpcUrlOf(context, command)
+      requireIdentifier(identifier)
+      const rpcUrl = await rpcUrlOf(context, command, [identifier, outcome.data])
+      if (rpcUrl === undefined) return
       const { proposeDirectly } = await import('../core/io/dev/dev-verbs.js')
-      showRound(context, await proposeDirectly(rpcUrl, requireIdentifier(identifier), BigInt(priceOf[outcome.data])))
+      showRound(context, await proposeDirectly(rpcUrl, identifier, BigInt(priceOf[outcome.data])))
     })
 
 const setBondCommand = (context: Context) =>
@@ -225,9 +246,11 @@ const setBondCommand = (context: Context) =>
     .addHelpText('after', '\nExample:\n  proposer devchain set-bond will-it-rain 600000000 --rpc-url http://127.0.0.1:8545')
     .action(async (identifier: string, raw: string, _own: unknown, command: Command) => {
       const bondRaw = rawAmount('the bond', raw)
-      const rpcUrl = await rpcUrlOf(context, command)
+      requireIdentifier(identifier)
+      const rpcUrl = await rpcUrlOf(context, command, [identifier, raw])
+      if (rpcUrl === undefined) return
       const { setBond } = await import('../core/io/dev/dev-verbs.js')
-      showRound(context, await setBond(rpcUrl, requireIdentifier(identifier), bondRaw))
+      showRound(context, await setBond(rpcUrl, identifier, bondRaw))
     })
 
 const address = /^0x[0-9a-f]{40}$/
@@ -242,9 +265,11 @@ const setWhitelistCommand = (context: Context) =>
       if (whitelist !== 'default' && whitelist !== 'nobody' && whitelist !== 'everybody' && !address.test(whitelist)) {
         throw new UsageError('bad_whitelist', 'no such whitelist', { hint: 'give default, nobody, everybody or a lowercase address' })
       }
-      const rpcUrl = await rpcUrlOf(context, command)
+      requireIdentifier(identifier)
+      const rpcUrl = await rpcUrlOf(context, command, [identifier, whitelist])
+      if (rpcUrl === undefined) return
       const { setWhitelist } = await import('../core/io/dev/dev-verbs.js')
-      showRound(context, await setWhitelist(rpcUrl, requireIdentifier(identifier), whitelist as Address))
+      showRound(context, await setWhitelist(rpcUrl, identifier, whitelist as Address))
     })
 
 const fundCommand = (context: Context) =>
@@ -259,7 +284,8 @@ const fundCommand = (context: Context) =>
     .action(async (to: string, raw: string, _own: unknown, command: Command) => {
       requireAddress(to)
       const amountRaw = rawAmount('the amount', raw)
-      const rpcUrl = await rpcUrlOf(context, command)
+      const rpcUrl = await rpcUrlOf(context, command, [to, raw])
+      if (rpcUrl === undefined) return
       const { fund } = await import('../core/io/dev/dev-verbs.js')
       const balance = await fund(rpcUrl, to as Address, amountRaw)
       context.output.result(
@@ -279,7 +305,8 @@ const grantCommand = (context: Context) =>
     )
     .action(async (to: string, _own: unknown, command: Command) => {
       requireAddress(to)
-      const rpcUrl = await rpcUrlOf(context, command)
+      const rpcUrl = await rpcUrlOf(context, command, [to])
+      if (rpcUrl === undefined) return
       const { grantExecutor } = await import('../core/io/dev/dev-verbs.js')
       await grantExecutor(rpcUrl, to as Address)
       context.output.result('devchain', { address: to, role: 'executor' }, (granted) => `${granted.address} may propose for others`)

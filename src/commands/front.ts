@@ -21,7 +21,9 @@ export async function runFront(argv: readonly string[], context: Context): Promi
     if (failure) throw notWritten(failure)
     return exit.done
   } catch (error) {
-    return report(failureOf(error, context.signal), output, argv)
+    const failure = failureOf(error, context.signal)
+    context.endAs?.({ exitCode: () => failure.meta.exitCode })
+    return report(failure, output, argv)
   }
 }
 

@@ -1,15 +1,21 @@
 /** The front door of the program. It loads nothing by itself, so that `--version` is as quick as node. */
-import { standardOutput } from '../core/io/standard-streams.js'
 import type { ExitCode } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
 import { programVersion } from './version.js'
 
-const asksVersion = (argv: readonly string[]) => argv[0] === '--version' || argv[0] === '-V'
+const isVersionFlag = (argument: string) => argument === '--version' || argument === '-V'
+const asksVersion = (argv: readonly string[]) => argv.length === 1 && argv.every(isVersionFlag)
+/** `--version` among other flags, as `--json`, is the verb: it prints a document too. */
+const withVersionVerb = (argv: readonly string[]) =>
+  argv.some(isVersionFlag) && argv.every((argument) => argument.startsWith('-'))
+    ? ['version', ...argv.filter((argument) => !isVersionFlag(argument))]
+    : argv
 
 /** Runs the command line of this process. `parts` replaces parts of its context, as crash tests do. Never rejects. */
 export async function start(process: NodeJS.Process, parts?: Partial<Context>): Promise<ExitCode> {
-  const argv = process.argv.slice(2)
-  if (parts === undefined && asksVersion(argv) && printVersion(process)) return 0
+  const given = process.argv.slice(2)
+  if (parts === undefined && asksVersion(given) && (await printVersion(process))) return 0
+  const argv = withVersionVerb(given)
   const { createContext } = await import('./context.js')
   const context = { ...createContext(process), ...parts }
   if (isTabKey(argv)) return answerTabKey(argv, context)
@@ -22,23 +28,15 @@ export async function start(process: NodeJS.Process, parts?: Partial<Context>): 
 }
 
 /** Prints the version, and tells whether it could. Where not, the long way says why. */
-function printVersion(process: NodeJS.Process): boolean {
-  const stdout = standardOutput(1, () => process.stdout)
-  let failure: Error | undefined
-  // Where node's stream tells of it later, for a socket, the reader has left, which is no failure of ours.
-  stdout.on('error', (error: Error) => {
-    failure = error
-  })
-  stdout.write(`${programVersion}\n`)
-  return failure === undefined
+async function printVersion({ stdout }: NodeJS.Process): Promise<boolean> {
+  // Without a listener node would end the process; the write itself tells of the failure.
+  stdout.on('error', () => undefined)
+  return new Promise((resolve) => stdout.write(`${programVersion}\n`, (failure) => resolve(!failure)))
 }
 
 /** Runs one command line. Never rejects; everything it has to say went to the context's streams. */
-export async function main(argv: readonly string[], context: Context): Promise<ExitCode> {
-  if (asksVersion(argv)) {
-    context.output.text(`${programVersion}\n`)
-    return 0
-  }
+export async function main(given: readonly string[], context: Context): Promise<ExitCode> {
+  const argv = withVersionVerb(given)
   if (isTabKey(argv)) return answerTabKey(argv, context)
   const { runFront } = await import('./front.js')
   return runFront(argv, context)

@@ -61,16 +61,22 @@ export function createOutput(options: OutputOptions): Output {
   const { stdout, stderr, mode, quiet } = options
   const stdoutGuard = guard(stdout)
   const stderrGuard = guard(stderr)
+  const tellAsIs = (text: string) => {
+    if (!stderrGuard.closed) stderr.write(text)
+  }
+  let spinning: Spinner | undefined
   const write = (text: string) => {
+    spinning?.clear()
     if (!stdoutGuard.closed) stdout.write(text)
   }
   const tell = (text: string) => {
-    if (!stderrGuard.closed) stderr.write(`${text}\n`)
+    spinning?.clear()
+    tellAsIs(`${text}\n`)
   }
   const isTerminal = stdout.isTTY === true
   const notesAreTerminal = stderr.isTTY === true
   const plain = (options.env.NO_COLOR ?? '') !== '' || options.env.TERM === 'dumb'
-  const columns = stdout.columns ?? 80
+  const { columns } = terminalSize(stdout)
   const warningText = (detail: string) =>
     notesAreTerminal ? foldAround(`warning: ${detail}`, columns, '  ') : `warning: ${visible(detail)}`
   return {
@@ -92,7 +98,10 @@ export function createOutput(options: OutputOptions): Output {
     warning: (code, detail) => tell(mode === 'human' ? warningText(detail) : jsonText({ warning: { code, detail } }, 0)),
     progress: (text) => {
       if (quiet) return { update: () => undefined, stop: () => undefined }
-      return notesAreTerminal && !plain ? spinner(stderr, text) : progressLines(tell, text)
+      if (!notesAreTerminal || plain) return progressLines(tell, text)
+      spinning?.stop()
+      spinning = spinner(tellAsIs, () => terminalSize(stderr).columns, text)
+      return spinning
     },
     async written() {
       // A stream tells its failure after the call that failed, and keeps in memory what a slow reader has not taken.
@@ -103,7 +112,15 @@ export function createOutput(options: OutputOptions): Output {
   }
 }
 
-/** One guard a stream, however many outputs are built on it: EPIPE means the reader has left, which is no failure of ours. */
+/** The size of a terminal. One that does not know its own, as a pty that nobody has set up, reports 0 times 0. */
+export function terminalSize({ columns, rows }: Pick<TextSink, 'columns' | 'rows'>): { readonly columns: number; readonly rows: number } {
+  return { columns: columns || 80, rows: rows || 24 }
+}
+
+/**
+ * One guard a stream, however many outputs are built on it: EPIPE, and EIO of a terminal, mean that the reader has left, which is no
+ * failure of ours.
+ */
 const guards = new WeakMap<TextSink, { closed: boolean; failure: Error | undefined }>()
 function guard(sink: TextSink) {
   const known = guards.get(sink)
@@ -112,7 +129,8 @@ function guard(sink: TextSink) {
   guards.set(sink, state)
   sink.on?.('error', (error) => {
     state.closed = true
-    if (!('code' in error && error.code === 'EPIPE')) state.failure ??= error
+    const hasLeft = 'code' in error && (error.code === 'EPIPE' || (error.code === 'EIO' && sink.isTTY === true))
+    if (!hasLeft) state.failure ??= error
   })
   return state
 }
@@ -120,27 +138,39 @@ function guard(sink: TextSink) {
 /** Line ends of ours stay, everything else that could act on a terminal is spelled out (R20). */
 const escaped = (text: string) => text.split('\n').map(visible).join('\n')
 
-/** ora is loaded only once something takes long enough to be shown. */
-function spinner(stderr: TextSink, first: string): Progress {
+interface Spinner extends Progress {
+  /** Takes the line away until it is drawn again: something else is to be written. */
+  clear(): void
+}
+
+const frames = [...'⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏']
+const frameMs = 80
+
+/** Lines at the end of a terminal that redraw in place, each cut to the width. The cursor is left visible, so nothing is to be restored. */
+function spinner(write: (text: string) => void, columns: () => number, first: string): Spinner {
   let text = first
-  let stopped = false
-  let shown: { text: string; stop(): unknown } | undefined
-  const show = async () => {
-    const { default: ora } = await import('ora')
-    if (stopped) return
-    shown = ora({ text: escaped(text), stream: stderr as NodeJS.WriteStream, discardStdin: false }).start()
+  let drawn = 0
+  let turn = 0
+  const clear = () => {
+    if (drawn > 0) write(`\r${drawn > 1 ? `\u001b[${drawn - 1}A` : ''}\u001b[J`)
+    drawn = 0
   }
-  show().catch(() => {
-    // a spinner that cannot be drawn must not fail the command
-  })
+  const draw = () => {
+    const lines = `${frames[turn++ % frames.length]} ${escaped(text)}`.split('\n').map((line) => line.slice(0, columns() - 1))
+    clear()
+    write(lines.join('\n'))
+    drawn = lines.length
+  }
+  const timer = setInterval(draw, frameMs)
+  timer.unref()
   return {
     update(next) {
       text = next
-      if (shown) shown.text = escaped(next)
     },
+    clear,
     stop() {
-      stopped = true
-      shown?.stop()
+      clearInterval(timer)
+      clear()
     },
   }
 }

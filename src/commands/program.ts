@@ -63,6 +63,7 @@ export const verbs: Readonly<Record<string, Verb>> = {
     summary: 'write what support needs into one file, without secrets',
     load: async () => (await import('./support/support-bundle.js')).supportBundleCommand,
   },
+  version: { summary: 'print the version', load: async () => (await import('./version-verb.js')).versionCommand },
   completion: {
     summary: 'teach bash, zsh or fish to complete all of these',
     load: async () => (await import('./completion/completion.js')).completionCommand,

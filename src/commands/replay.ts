@@ -1,8 +1,10 @@
 /** `replay`: sends the saved bytes of unknown and deferred authorizations again (R7, contract §6). */
 import { Command } from 'commander'
+import { type Elsewhere, planReplay, type ReplayPlan } from '../core/client/sending/replay.js'
 import { gravest, replay, type Skipped, type SubmissionResult } from '../core/client/sending/submission.js'
 import { UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
+import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
 import { currentRound, outOfBandData } from './rounds.js'
 import { addExecutorFlags, type SessionFlags, withSession } from './session/session.js'
 import { fields, visible } from './view/render.js'
@@ -12,32 +14,33 @@ export const replayCommand = (context: Context): Command =>
     .description('send the saved payloads again whose outcome is unknown or deferred; never signs')
     .argument('[journal-id...]', 'default: all of them')
     .option('--all', 'every unknown or deferred one')
+    .option(...dryRunOption)
     .addHelpText('after', '\nExample:\n  proposer replay --all')
     .action(async (ids: string[], _own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<SessionFlags & { all?: boolean }>()
+      const flags = command.optsWithGlobals<SessionFlags & DryRunFlag & { all?: boolean }>()
       if (flags.all === true && ids.length > 0) {
         throw new UsageError('ids_and_all', '--all and journal ids were both given', { hint: 'leave out --all or the ids' })
       }
       await withSession(context, flags, async (session) => {
         const { output } = context
-        const gateway = await session.gateway('run')
+        const gateway = await session.gateway(flags.dryRun === true ? 'read' : 'run')
         const { timeoutMs } = session.settings
+        const parts = { ports: session.ports, journal: session.journal, gateway }
+        const which = ids.length > 0 ? ids : 'all'
+        // Named together with ids on the command line, another gateway is meant for these (contract §6).
+        const redirect = ids.length > 0 && (flags.gateway !== undefined || flags.local !== undefined)
+        if (flags.dryRun === true) return showPlan(context, gateway.origin, await planReplay(parts, which, { redirect }))
         const progress = output.progress('sending again')
-        const { results, elsewhere, skipped } = await replay(
-          { ports: session.ports, journal: session.journal, gateway },
-          ids.length > 0 ? ids : 'all',
-          {
-            ...(timeoutMs === undefined ? {} : { timeoutMs }),
-            signal: context.signal,
-            // Named together with ids on the command line, another gateway is meant for these (contract §6).
-            redirect: ids.length > 0 && (flags.gateway !== undefined || flags.local !== undefined),
-            round: currentRound(context, session),
-            onRetry: ({ attempt, reason, waitMs }) =>
-              output.note(`attempt ${attempt}: ${visible(reason)}; the same bytes again in ${Math.ceil(waitMs / 1000)} s`),
-          },
-        ).finally(() => progress.stop())
+        const { results, elsewhere, skipped } = await replay(parts, which, {
+          ...(timeoutMs === undefined ? {} : { timeoutMs }),
+          signal: context.signal,
+          redirect,
+          round: currentRound(context, session),
+          onRetry: ({ attempt, reason, waitMs }) =>
+            output.note(`attempt ${attempt}: ${visible(reason)}; the same bytes again in ${Math.ceil(waitMs / 1000)} s`),
+        }).finally(() => progress.stop())
         const sent = results.map(resultOf)
-        const others = elsewhere.map(({ authorization, origin, flag }) => ({ journal_id: authorization.id, origin, flag }))
+        const others = elsewhere.map(elsewhereData)
         const left = skipped.map(skippedData)
         for (const one of left) output.note(`note: ${leftText(one)}`)
         const document = { results: sent, elsewhere: others, ...(left.length === 0 ? {} : { skipped: left }) }
@@ -49,6 +52,14 @@ export const replayCommand = (context: Context): Command =>
         if (error) throw error
       })
     })
+
+function showPlan(context: Context, origin: string, { chosen, elsewhere, skipped }: ReplayPlan): void {
+  const ids = chosen.map(({ id }) => id)
+  const would = ids.length === 0 ? 'send nothing' : `send the saved bytes of ${ids.join(', ')} to ${origin} again`
+  showDryRun(context, would, { journal_ids: ids, origin, elsewhere: elsewhere.map(elsewhereData), skipped: skipped.map(skippedData) })
+}
+
+const elsewhereData = ({ authorization, origin, flag }: Elsewhere) => ({ journal_id: authorization.id, origin, flag })
 
 const skippedData = ({ authorization, reason, command }: Skipped) => ({
   journal_id: authorization.id,

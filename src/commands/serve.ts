@@ -1,4 +1,4 @@
-/** `serve`: the gateway until SIGINT or SIGTERM, with a chain of its own for --dev (contract §6). */
+/** `serve`: the gateway until SIGINT, SIGTERM or SIGHUP, with a chain of its own for --dev (contract §6). */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -8,10 +8,11 @@ import type { FaultScript } from '../core/io/serving/fault-script.js'
 import type { LogSink } from '../core/io/serving/request-log.js'
 import { exit, UnavailableError, UsageError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
-import { aborted, noteQuestions, portNumber, wholeNumber } from './hosting/foreground.js'
+import { aborted, endsAsServer, noteQuestions, portNumber, unlessStopped, wholeNumber } from './hosting/foreground.js'
 import type { LiveStatus } from './hosting/live-status.js'
 import { notesAsLog } from './hosting/log-notes.js'
 import { type RunningServer, refuseBadAssignments, type ServerOptions, startServer, writeDevGateway } from './hosting/server.js'
+import { terminalSize } from './output.js'
 import { fromCwd } from './session/paths.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
 import { fold } from './view/render.js'
@@ -71,7 +72,7 @@ Each rule that fires is a line on stderr; GET /operator/faults on the admin list
 
 export const serveCommand = (context: Context): Command =>
   new Command('serve')
-    .description('run the gateway until SIGINT or SIGTERM')
+    .description('run the gateway until SIGINT, SIGTERM or SIGHUP')
     .option('--config <gateway.json>', 'its configuration', undefined)
     .option('--dev', 'a chain of its own, funded accounts, example questions and a temporary store instead')
     .option('--port <number>', 'where it listens; 0: free ports, for the admin listener too')
@@ -96,6 +97,7 @@ export const serveCommand = (context: Context): Command =>
       // For a terminal it would be noise, and for a log that somebody keeps its absence a loss.
       const log = flags.log ?? (!context.output.notesAreTerminal && flags.quiet !== true)
       const isKept = log && !context.output.notesAreTerminal && flags.check !== true
+      context.endAs?.(endsAsServer)
       const options: ServeOptions = {
         home: homeSetting(context, flags).value,
         assignments: flags.set,
@@ -158,7 +160,8 @@ async function serveDev(
   const folder = await mkdtemp(join(tmpdir(), 'proposer-serve-'))
   try {
     const { startDevChain } = await import('../core/io/dev/dev-chain.js')
-    const chain = await startDevChain({ questions })
+    const chain = await startDevChain({ questions }).catch(unlessStopped(context.signal))
+    if (chain === undefined) return
     try {
       const path = await writeDevGateway(folder, chain.description)
       if (checkOnly) await check(context, path, options)
@@ -234,14 +237,14 @@ async function run(context: Context, path: string, options: ServeOptions, chain:
  */
 async function openStatus({ env, output, streams: { stderr } }: Context): Promise<{ status: LiveStatus; logSink: LogSink } | undefined> {
   if (!output.notesAreTerminal || env.TERM === 'dumb') return undefined
-  const [{ createLiveStatus, sizeOf }, { createPatientWriter, terminalOfStderr }, { Chalk }] = await Promise.all([
+  const [{ createLiveStatus }, { createPatientWriter, terminalOfStderr }, { Chalk }] = await Promise.all([
     import('./hosting/live-status.js'),
     import('../core/io/serving/patient-writer.js'),
     import('chalk'),
   ])
   const { write, isIdle, written, dropped } = createPatientWriter(terminalOfStderr())
   const status = createLiveStatus({
-    size: () => sizeOf(stderr),
+    size: () => terminalSize(stderr),
     write,
     isIdle,
     written: () => written(terminalMs),

@@ -16,6 +16,7 @@ import { UsageError } from '../core/protocol/errors.js'
 import type { BatchSigningData } from '../core/protocol/schema.js'
 import { makeDurableDir, publishFile, writeAll } from '../core/storage/durable.js'
 import type { Context } from './context.js'
+import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
 import { requireIdentifier } from './question.js'
 import { confirm, readInput } from './session/inputs.js'
 import { builtInPins, type Session, type SessionFlags, withSession } from './session/session.js'
@@ -62,7 +63,7 @@ const shownText = (head: readonly (readonly [string, string])[], pins: ProfilePi
 
 const addressesOf = ({ oracles, requesters, tokens }: ProfilePins) => [...oracles, ...requesters.map(({ address }) => address), ...tokens]
 
-interface InitFlags extends SessionFlags {
+interface InitFlags extends SessionFlags, DryRunFlag {
   readonly signedProposer?: string
   readonly from?: string
   readonly kind?: string
@@ -73,6 +74,7 @@ const initCommand = (context: Context) =>
     .description('write the pins of the selected profile; what is pinned there already stays')
     .argument('[identifier]', 'pin what the gateway names for this question, after you have agreed')
     .option('--from <file>', 'a trust.json, the ready line of a development chain, or its dev object; - for stdin')
+    .option(...dryRunOption)
     .option('--signed-proposer <address>', 'with a built-in profile: the SignedProposer of your operator')
     .addOption(
       new Option('--kind <kind>', 'of the requester, where the gateway is asked').choices(requesterKinds).argParser((text) => text),
@@ -87,20 +89,23 @@ const initCommand = (context: Context) =>
       if ((identifier ?? flags.from) !== undefined && flags.signedProposer !== undefined) {
         throw trustSource('--signed-proposer without --from and without a question: it completes a built-in profile')
       }
-      await withSession(context, flags, async (session) => {
-        if (flags.from !== undefined) return write(context, session, await fromFile(context, flags.from), false)
-        if (identifier !== undefined) return write(context, session, await fromQuestion(session, identifier, flags.kind), true)
+      const isDryRun = flags.dryRun === true
+      await withSession(context, { ...flags, makesProfile: true }, async (session) => {
+        if (flags.from !== undefined) return write(context, session, await fromFile(context, flags.from), { isDryRun })
+        if (identifier !== undefined) {
+          return write(context, session, await fromQuestion(session, identifier, flags.kind), { fromOutside: true, isDryRun })
+        }
         const name = session.settings.profile.value
         const pins = profilePins(name)
         if (pins === undefined) throw trustSource('either --from <file>, a question to ask the gateway about, or a built-in profile')
         const trust = wholePins(name, pins, flags.signedProposer)
         const doubts = unconfirmedAmong(name, addressesOf(trust))
         for (const told of doubts) context.output.warning('unconfirmed_pin', told)
-        await write(context, session, trust, doubts.length > 0)
+        await write(context, session, trust, { fromOutside: doubts.length > 0, isDryRun })
       })
     })
 
-interface PinFlags extends SessionFlags {
+interface PinFlags extends SessionFlags, DryRunFlag {
   readonly requester?: string
   readonly kind?: string
   readonly oracle?: string
@@ -115,6 +120,7 @@ const pinCommand = (context: Context) =>
     .addOption(new Option('--kind <kind>', 'of the requester').choices(requesterKinds).argParser((text) => text))
     .option('--oracle <address>', 'an oracle that it asks')
     .option('--token <address>', 'a token that bonds are paid in')
+    .option(...dryRunOption)
     .addHelpText(
       'after',
       '\nShows what is added and asks. Nothing that is pinned is dropped.\n\nExamples:\n  proposer trust pin some-slug --gateway https://gateway.example\n  proposer trust pin --requester 0x8ba1f109551bd432803012645ac136ddd64dba72 --kind uma-ctf-adapter --yes',
@@ -134,7 +140,8 @@ const pinCommand = (context: Context) =>
           tokens: [...named.tokens, ...(token === undefined ? [] : [token])],
         }
         // Built-in pins have no file yet, and belong into it too.
-        await write(context, session, mergePins(current, parseTrust(more, 'what is to be pinned')).trust, true)
+        const { trust } = mergePins(current, parseTrust(more, 'what is to be pinned'))
+        await write(context, session, trust, { fromOutside: true, isDryRun: flags.dryRun === true })
       })
     })
 
@@ -252,16 +259,27 @@ function kindOf(data: BatchSigningData): string {
  * Adds pins to the file; none that is there is lost. Asks where they come from outside or change what is pinned. UsageError
  * `confirmation_needed`, `declined`; `invalid_trust` for a file that cannot be read as one.
  */
-async function write(context: Context, session: Session, more: Trust, asks: boolean): Promise<void> {
+async function write(
+  context: Context,
+  session: Session,
+  more: Trust,
+  { fromOutside = false, isDryRun }: { readonly fromOutside?: boolean; readonly isDryRun: boolean },
+): Promise<void> {
   const { output } = context
   const path = session.settings.trust.value
   const current = (await context.files.exists(path)) ? new TextDecoder().decode(await readInput(context, path)) : undefined
   const before = current === undefined ? undefined : parseTrust(firstJson(current, path), path)
   const { trust, changed, added } = before === undefined ? { trust: more, changed: [], added: [] } : mergePins(before, more)
   const isNews = before === undefined || changed.length + added.length > 0
-  if (isNews && (asks || changed.length > 0)) {
-    const shown = [...changed.map((line) => `changes ${line}`), ...added.map((line) => `adds ${line}`)]
-    output.warn([trustText(before === undefined ? trust : more, output.columns), ...shown.map(visible)].join('\n'))
+  const shown = [...changed.map((line) => `changes ${line}`), ...added.map((line) => `adds ${line}`)]
+  const told = [trustText(before === undefined ? trust : more, output.columns), ...shown.map(visible)].join('\n')
+  if (isDryRun) {
+    if (output.mode === 'human') output.warn(told)
+    const would = isNews ? `${before === undefined ? 'write' : 'add to'} ${path}` : `leave ${path} as it is`
+    return showDryRun(context, would, { path, replaces: changed.length > 0, ...trust, changed, added })
+  }
+  if (isNews && (fromOutside || changed.length > 0)) {
+    output.warn(told)
     const question = before === undefined ? 'Trust these contracts' : changed.length > 0 ? 'Change what is pinned' : 'Add these pins'
     await confirm(context, visible(`${question} (${path})?`), session.settings.yes)
   }

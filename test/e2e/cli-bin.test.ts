@@ -1,7 +1,9 @@
-import { spawnSync } from 'node:child_process'
-import { closeSync, openSync } from 'node:fs'
+import { execFileSync, spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { closeSync, constants, openSync, writeSync } from 'node:fs'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, describe, expect, test } from 'vitest'
 import packageJson from '../../package.json' with { type: 'json' }
@@ -76,6 +78,28 @@ describe('the built command', () => {
     closeSync(full)
     expect(ran.status).toBe(74)
     expect(JSON.parse(ran.stderr).error).toMatchObject({ code: 'output_not_written' })
+  })
+
+  test.runIf(process.platform === 'linux')('R23: a reader of stdout who comes late gets the whole result, once', async () => {
+    const folder = await shop.folder()
+    const path = join(folder, 'pipe')
+    execFileSync('mkfifo', [path])
+    // Both ends in one, so that neither waits for the other to be opened; full before anything is written.
+    const pipe = openSync(path, constants.O_RDWR | constants.O_NONBLOCK)
+    expect(() => {
+      for (;;) writeSync(pipe, '.'.repeat(4096))
+    }).toThrow('EAGAIN')
+    const running = spawn(process.execPath, [bin, 'config', 'list', '--json', '--home', folder], { stdio: ['ignore', pipe, 'inherit'] })
+    const ended = once(running, 'exit')
+    const reader = spawn('cat', [path], { stdio: ['ignore', 'pipe', 'inherit'] })
+    let text = ''
+    reader.stdout.setEncoding('utf8').on('data', (chunk: string) => {
+      text += chunk
+    })
+    expect(await ended).toEqual([0, null])
+    closeSync(pipe)
+    await once(reader, 'close')
+    expect(JSON.parse(text.replace(/^\.+/, ''))).toMatchObject({ schema: 'proposer.config/1' })
   })
 
   test('R5: a key in the environment is in no output, not even that of a failure', async () => {

@@ -17,7 +17,7 @@ describe('config', () => {
   test('contract §6: flag beats environment beats profile beats default, and --origin tells which', async () => {
     writeFileSync(
       join(home.path, 'config.json'),
-      JSON.stringify({ profile: 'main', profiles: { main: { gateway: 'https://profile.example', account: 'from-profile' } } }),
+      JSON.stringify({ profile: 'main', profiles: { other: {}, main: { gateway: 'https://profile.example', account: 'from-profile' } } }),
     )
     const env = { PROPOSER_GATEWAY: 'https://environment.example', PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }
     const byEnvironment = settingsOf((await run(home.path, ['config', 'list', '--origin', '--json'], { env })).stdout)
@@ -69,9 +69,41 @@ describe('config', () => {
     expect((await run(home.path, ['config', 'path'])).stdout).toBe(`${path}\n`)
   })
 
-  test('contract §7: set without a value forgets it, and get then exits 2 with what to do', async () => {
+  test('contract §9: set without a value is refused and changes nothing', async () => {
+    await run(home.path, ['config', 'set', 'rpc-url', 'http://127.0.0.1:8545'])
+    const ran = await run(home.path, ['config', 'set', 'rpc-url', '--json'])
+    expect(ran.code).toBe(2)
+    expect(errorOf(ran.stderr)).toMatchObject({ code: 'usage', detail: "missing required argument 'value'" })
+    expect((await run(home.path, ['config', 'get', 'rpc-url'])).code).toBe(0)
+  })
+
+  test.each([
+    ['--profile', ['--profile', 'typo'], {}],
+    ['PROPOSER_PROFILE', [], { PROPOSER_PROFILE: 'typo' }],
+  ] as const)('contract §9: an unknown profile by %s exits 2 and names those there are', async (from, flags, env) => {
+    await run(home.path, ['config', 'set', '--profile', 'mine', 'account', 'hot'])
+    mkdirSync(join(home.path, 'trust'))
+    writeFileSync(join(home.path, 'trust', 'pinned.json'), '{}')
+    for (const argv of [['config', 'list'], ['config', 'get', 'account'], ['config', 'unset', 'account'], ['funds'], ['replay']]) {
+      const ran = await run(home.path, [...argv, ...flags, '--json'], { env })
+      expect(ran.code, argv.join(' ')).toBe(2)
+      expect(errorOf(ran.stderr)).toMatchObject({ code: 'unknown_profile', detail: `${from} names the profile typo, and there is none` })
+      expect(errorOf(ran.stderr).hint).toContain('default, dev, mine, pinned, polygon')
+    }
+  })
+
+  test.each(['default', 'dev', 'polygon', 'mine', 'pinned', 'selected'])('contract §9: the profile %s is known', async (name) => {
+    await run(home.path, ['config', 'set', '--profile', 'mine', 'account', 'hot'])
+    await run(home.path, ['config', 'set', 'profile', 'selected'])
+    mkdirSync(join(home.path, 'trust'))
+    writeFileSync(join(home.path, 'trust', 'pinned.json'), '{}')
+    expect((await run(home.path, ['config', 'list', '--profile', name])).code).toBe(0)
+  })
+
+  test('contract §9: unset forgets a value, and get then exits 2 with what to do', async () => {
     await run(home.path, ['config', 'set', 'account', 'hot'])
-    expect((await run(home.path, ['config', 'set', 'account'])).code).toBe(0)
+    const unset = await run(home.path, ['config', 'unset', 'account', '--json'])
+    expect(JSON.parse(unset.stdout)).toMatchObject({ schema: 'proposer.config/1', key: 'profiles.default.account', set: false })
     const ran = await run(home.path, ['config', 'get', 'account', '--json'])
     expect(ran.code).toBe(2)
     expect(errorOf(ran.stderr)).toMatchObject({ code: 'config_unset', hint: 'set it with `proposer config set account <value>`' })
@@ -167,6 +199,7 @@ describe('config', () => {
 
   test('R24: reading the configuration creates nothing', async () => {
     const empty = join(home.path, 'not-there')
+    expect((await run(home.path, ['config', 'unset', 'account', '--home', empty])).code).toBe(0)
     expect((await run(home.path, ['config', 'list', '--home', empty])).code).toBe(0)
     expect(() => statSync(empty)).toThrow('ENOENT')
     mkdirSync(empty)

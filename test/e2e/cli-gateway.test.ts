@@ -128,6 +128,7 @@ describe('context', () => {
   })
 
   test('contract §7: without pins it exits 2 and says how to make them', async () => {
+    await ask(['config', 'set', '--profile', 'other', 'account', 'hot'])
     const ran = await ask(['context', 'x', '--profile', 'other', '--json'])
     expect(ran.code).toBe(2)
     expect(errorOf(ran.stderr)).toMatchObject({ code: 'no_trust', hint: expect.stringContaining('proposer trust init') })

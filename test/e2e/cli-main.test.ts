@@ -16,6 +16,21 @@ afterAll(() => home.remove())
 const errorOf = (stderr: string): Record<string, unknown> => JSON.parse(stderr).error
 
 describe('the front door', () => {
+  test.each([
+    ['--version', '--json'],
+    ['--json', '--version'],
+    ['-V', '--json'],
+    ['version', '--json'],
+  ])('contract §9: %s %s is a document', async (...argv) => {
+    const ran = await run(home.path, argv)
+    expect(ran).toMatchObject({ code: 0, stderr: '' })
+    expect(JSON.parse(ran.stdout)).toMatchObject({ schema: 'proposer.version/1', version: expect.any(String), node: process.version })
+  })
+
+  test('contract §9: `version` prints what --version prints', async () => {
+    expect(await run(home.path, ['version'])).toEqual(await run(home.path, ['--version']))
+  })
+
   test('contract §6: --version prints the version alone and exits 0', async () => {
     const ran = await run(home.path, ['--version'])
     expect(ran).toEqual({ code: 0, stdout: expect.stringMatching(/^\d+\.\d+\.\d+\n$/), stderr: '' })
@@ -131,9 +146,9 @@ describe('the front door', () => {
   })
 
   test('contract §6: flags may stand before the command', async () => {
-    const ran = await run(home.path, ['--profile', 'test', '--json', 'config', 'get', 'profile'])
+    const ran = await run(home.path, ['--profile', 'dev', '--json', 'config', 'get', 'profile'])
     expect(ran.code).toBe(0)
-    expect(JSON.parse(ran.stdout)).toMatchObject({ schema: 'proposer.config/1', value: 'test', origin: 'flag' })
+    expect(JSON.parse(ran.stdout)).toMatchObject({ schema: 'proposer.config/1', value: 'dev', origin: 'flag' })
   })
 
   test('contract §6: --gateway and --local together exit 2 and name both', async () => {

@@ -242,7 +242,7 @@ describe('hints say what to change', () => {
 
   test('conformance without a gateway asks for one before it asks for pins', async () => {
     env = {}
-    const ran = await ask(['conformance', '--json', '--profile', 'other'])
+    const ran = await ask(['conformance', '--json', '--profile', 'polygon'])
     expect(errorOf(ran)).toMatchObject({ code: 'no_gateway', exit_code: 2 })
   })
 

@@ -117,11 +117,7 @@ describe('serve, watched', () => {
 
   /** stderr says that it is a terminal; what is written there goes to our pipe all the same. */
   const terminal = (columns: number) => {
-    // The descriptor says so too: node's own stream is not asked otherwise.
-    const script = `import fs from 'node:fs'
-      const { fstatSync } = fs
-      fs.fstatSync = (fd, ...more) => Object.assign(fstatSync(fd, ...more), fd === 2 ? { isCharacterDevice: () => true, rdev: 1 } : {})
-      Object.assign(process.stderr, { isTTY: true, columns: ${columns}, rows: 30 })`
+    const script = `Object.assign(process.stderr, { isTTY: true, columns: ${columns}, rows: 30 })`
     return { NODE_OPTIONS: `--import data:text/javascript,${encodeURIComponent(script)}` }
   }
 

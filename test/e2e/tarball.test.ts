@@ -6,7 +6,7 @@ import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import manifest from '../../package.json' with { type: 'json' }
 import lock from '../../package-lock.json' with { type: 'json' }
-import { install, newestNode, type Packed, pack } from '../support/packed.js'
+import { install, installGlobally, newestNode, type Packed, pack } from '../support/packed.js'
 import { workshop } from '../support/processes.js'
 
 const shop = workshop()
@@ -113,6 +113,14 @@ describe('the tarball', () => {
   test('installed in an empty folder it runs here: version, help, a whole demo, and the library', async () => {
     expect((await readdir(folder)).sort()).toEqual(expect.arrayContaining(['node_modules', 'package.json']))
     await works(process.execPath)
+  })
+
+  test('installed globally it brings the manual page', async ({ skip }) => {
+    const prefix = await shop.folder()
+    if (!(await installGlobally(packed, prefix))) return skip()
+    const page = await readFile(join(prefix, 'share', 'man', 'man1', 'proposer.1'), 'utf8')
+    expect(page).toContain('proposer')
+    expect((await runs(join(prefix, 'bin', 'proposer'), ['--version'])).stdout).toBe(`${manifest.version}\n`)
   })
 
   test('it runs on the newest Node.js that npm has', async ({ skip }) => {

@@ -57,6 +57,18 @@ export async function install({ path }: Packed, folder: string): Promise<void> {
   }
 }
 
+/** `npm install --global` below a prefix of its own. `false`, with a notice on stderr, where no registry answers. */
+export async function installGlobally({ path }: Packed, prefix: string): Promise<boolean> {
+  try {
+    await npm(['install', '--global', '--prefix', prefix, '--prefer-offline', '--omit=optional', '--no-audit', path], prefix, 120_000)
+    return true
+  } catch (error) {
+    if (!isOffline(error)) throw error
+    process.stderr.write('no registry answers: the global installation is left out\n')
+    return false
+  }
+}
+
 async function unpack(path: string, folder: string): Promise<void> {
   const modules = join(folder, 'node_modules')
   await mkdir(join(modules, 'proposer'), { recursive: true })

@@ -36,6 +36,19 @@ interface Batch {
 const ackOf = async (response: Response) => (await response.json()) as Ack
 const batchOf = async (response: Response) => (await response.json()) as Batch
 
+test('S6: a request that allows no outcome says so, and does not end in the middle of its sentence', async () => {
+  const outcomes = first.round.outcomes.map((outcome) => ({ ...outcome, allowed: false }))
+  const closed = makeQuestion('allows nothing', { outcomes })
+  const front = await openFront()
+  front.view.put(closed)
+  const answer = await front.post(submitPath(closed), await signedBody(front.wallets[0], closed))
+  const { error } = (await answer.json()) as { error: { code: string; detail: string } }
+  expect(error).toEqual({
+    code: 'outcome_not_allowed',
+    detail: 'p2 is not allowed for this request; it allows no outcome, so name another question',
+  })
+})
+
 describe('admission', () => {
   test('§4.1 rule 3: a new authorization is 202, the exact payload again is 200 with the same candidate', async () => {
     const front = await openFront()

@@ -1,7 +1,8 @@
 import { Chalk } from 'chalk'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { createLiveStatus, createRecent, type StatusFigures, sizeOf, statusLines } from '../../src/commands/hosting/live-status.js'
+import { createLiveStatus, createRecent, type StatusFigures, statusLines } from '../../src/commands/hosting/live-status.js'
 import { untilReady } from '../../src/commands/hosting/server.js'
+import { terminalSize } from '../../src/commands/output.js'
 import { ageText } from '../../src/commands/view/render.js'
 
 const plain = new Chalk({ level: 0 })
@@ -232,9 +233,9 @@ describe('drawing in place', () => {
   })
 
   test('contract §6: a terminal that says it has no columns and no rows is taken for a usual one, and no order to it is nonsense', () => {
-    expect(sizeOf({ columns: 0, rows: 0 })).toEqual({ columns: 80, rows: 24 })
-    expect(sizeOf({})).toEqual({ columns: 80, rows: 24 })
-    expect(sizeOf({ columns: 132, rows: 50 })).toEqual({ columns: 132, rows: 50 })
+    expect(terminalSize({ columns: 0, rows: 0 })).toEqual({ columns: 80, rows: 24 })
+    expect(terminalSize({})).toEqual({ columns: 80, rows: 24 })
+    expect(terminalSize({ columns: 132, rows: 50 })).toEqual({ columns: 132, rows: 50 })
     const { state, status } = terminal({ columns: 0, rows: 0 })
     status.start(() => figuresOf())
     vi.advanceTimersByTime(2_000)

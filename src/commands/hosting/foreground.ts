@@ -1,13 +1,27 @@
 /** What `serve`, `devchain` and `demo` share: they stay in the foreground until told to end. */
-import { UsageError } from '../../core/protocol/errors.js'
+import type { Ending } from '../../core/io/interruption.js'
+import { exit, UsageError } from '../../core/protocol/errors.js'
 import type { Output } from '../output.js'
 import { visible } from '../view/render.js'
 
-/** Resolves once SIGINT or SIGTERM came: for a server that is how it ends well, not a failure. */
+/** For a server a signal is how it ends well, and a terminal that is gone only loses its text (contract §6, R26). */
+export const endsAsServer: Ending = { exitCode: () => exit.done, outlivesTerminal: true }
+
+/** Resolves once a signal came: for a server that is how it ends well, not a failure. */
 export function aborted(signal: AbortSignal): Promise<'signal'> {
   if (signal.aborted) return Promise.resolve('signal')
   return new Promise((resolve) => signal.addEventListener('abort', () => resolve('signal'), { once: true }))
 }
+
+/**
+ * For a chain that did not start: `undefined` where the run was told to end meanwhile, else the error again. A signal to the whole terminal
+ * may reach the chain's watcher before it has a session of its own.
+ */
+export const unlessStopped =
+  (signal: AbortSignal) =>
+  (error: unknown): undefined => {
+    if (!signal.aborted) throw error
+  }
 
 /** A whole number given to a flag. Throws UsageError `bad_number` naming the flag and its range (exit 2). */
 export function wholeNumber(flag: string, text: string, least: number, most: number): number {

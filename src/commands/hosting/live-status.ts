@@ -226,11 +226,6 @@ export interface StatusTerminal {
 
 const drawEveryMs = 1_000
 
-/** The size of a terminal. One that does not know its own, as a pty that nobody has set up, reports 0 times 0. */
-export function sizeOf({ columns, rows }: { readonly columns?: number; readonly rows?: number }): ReturnType<StatusTerminal['size']> {
-  return { columns: columns || 80, rows: rows || 24 }
-}
-
 /** Nothing is shown before `start`. A terminal that takes no text gets no frame, and nobody waits for it (robustness §5). */
 export function createLiveStatus({ size, write, isIdle, written, paint }: StatusTerminal): LiveStatus {
   let shown: readonly string[] = []

@@ -16,6 +16,7 @@ import { openLog } from '../../core/storage/log.js'
 import { openLogReader } from '../../core/storage/reader.js'
 import type { StoredRecord } from '../../core/storage/record-log.js'
 import type { Context } from '../context.js'
+import { type DryRunFlag, showDryRun } from '../dry-run.js'
 import { expectedChain, genesisOf, type LoadedConfig, loadConfig, registryOf, settingsOf } from '../hosting/gateway-host.js'
 import { deskOfChain } from '../hosting/operator-desk.js'
 import { fromCwd } from '../session/paths.js'
@@ -33,14 +34,16 @@ export interface Site {
   readonly store: string
   /** --timeout. */
   readonly timeoutMs: number | undefined
+  /** Acts are told and not carried out. */
+  readonly isDryRun: boolean
   /** A command of this group as it can be pasted: for the same configuration. */
   named(command: string): string
 }
 
 /** What gateway.json names. UsageError where it cannot be read. */
 export async function siteOf(context: Context, command: Command): Promise<Site> {
-  const { config, timeout } = command.optsWithGlobals<OperatorFlags>()
-  return siteAt(context, config, timeout)
+  const { config, timeout, dryRun } = command.optsWithGlobals<OperatorFlags & DryRunFlag>()
+  return { ...(await siteAt(context, config, timeout)), isDryRun: dryRun === true }
 }
 
 /** The same by the flags' values. */
@@ -57,6 +60,7 @@ export async function siteAt(context: Context, config: string | undefined, timeo
     loaded,
     store: resolve(loaded.folder, loaded.config.store),
     timeoutMs: patience,
+    isDryRun: false,
     named: (text) => `\`proposer operator ${text}${flag}\``,
   }
 }
@@ -124,15 +128,24 @@ const startingNote = 'starting'
 /**
  * Carries out one act: by the admin listener where a gateway serves, else under the store's own lock. Two operators at once come one after
  * the other; a gateway that is starting is waited for. --timeout bounds the waiting and the gateway's answer, not an act that this
- * process has begun itself. Rejects with what the act rejects with, and with StorageError `store_locked` naming a holder that takes no acts.
+ * process has begun itself. `undefined` with --dry-run, which only tells what would be done. Rejects with what the act rejects with, and with StorageError `store_locked` naming a holder that takes no acts.
  */
-export async function act(context: Context, site: Site, name: ActName, body: object): Promise<Acted> {
+export async function act(context: Context, site: Site, name: ActName, body: object): Promise<Acted | undefined> {
   const { clock, files, liveness, random, signal } = context
   const beganMs = clock.monotonicMs()
   const leftMs = () => (site.timeoutMs === undefined ? undefined : Math.max(1, site.timeoutMs - (clock.monotonicMs() - beganMs)))
   for (;;) {
     const holder = await readHolder({ files, liveness }, site.store)
     const url = adminUrlOf(holder)
+    if (site.isDryRun) {
+      const through = url === undefined ? 'store' : 'gateway'
+      return showDryRun(context, `carry out ${name} on ${site.store}, through the ${through}`, {
+        act: name,
+        store: site.store,
+        through,
+        ...body,
+      })
+    }
     if (url !== undefined) {
       const answer = await postAct(context, { url, store: site.store, name, body, timeoutMs: leftMs() })
       // Nobody listens there: the gateway has gone since its lock was read.

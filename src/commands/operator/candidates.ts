@@ -4,6 +4,7 @@ import { type CandidateRow, candidateRow, createReceipts } from '../../core/gate
 import { UsageError } from '../../core/protocol/errors.js'
 import { isQuestionId } from '../../core/protocol/schema.js'
 import type { Context } from '../context.js'
+import { dryRunOption } from '../dry-run.js'
 import { requireAddress } from '../eligibility.js'
 import { wholeNumber } from '../hosting/foreground.js'
 import type { Output } from '../output.js'
@@ -150,6 +151,7 @@ const rejectCommand = (context: Context) =>
     .description('end a candidate for good; its proposer reads the reason as the detail of the failure')
     .argument('<candidate-id>')
     .requiredOption(reasonOption[0], 'why, for the proposer to read')
+    .option(...dryRunOption)
     .addHelpText(
       'after',
       '\nExample:\n  proposer operator candidates reject 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f --reason "asked for by the proposer"',
@@ -158,5 +160,6 @@ const rejectCommand = (context: Context) =>
       const id = candidateIdOf(given)
       const site = await siteOf(context, command)
       const acted = await act(context, site, 'candidates/reject', { candidate_id: id, ...reasonOf(own) })
+      if (acted === undefined) return
       showActed(context, acted, (name) => [`candidate ${name} is rejected`, `candidate ${name} is as it was`])
     })

@@ -5,6 +5,7 @@ import { instant } from '../../core/protocol/candidate.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { isQuestionId, isSlug } from '../../core/protocol/words.js'
 import type { Context } from '../context.js'
+import { dryRunOption } from '../dry-run.js'
 import { requireAddress } from '../eligibility.js'
 import { registryOf } from '../hosting/gateway-host.js'
 import { readOwnJson } from '../session/inputs.js'
@@ -106,6 +107,7 @@ const addCommand = (context: Context) =>
       'its request, for a requester of kind direct: {oracle, requester, identifier, timestamp, ancillary_data}',
     )
     .option(...reasonOption)
+    .option(...dryRunOption)
     .addHelpText(
       'after',
       '\nExample:\n  proposer operator questions add 0x7c1e5f0a9b3d42861f0e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c5b4a3928 --slug will-it-rain',
@@ -123,6 +125,7 @@ const addCommand = (context: Context) =>
         ...(request === undefined ? {} : { request }),
       }
       const acted = await act(context, site, 'questions/add', { entries: [entry], ...reasonOf(own) })
+      if (acted === undefined) return
       showActed(context, acted, (id) => [`${id} is in the registry now`, `${id} stood there so already: nothing changed`])
     })
 
@@ -131,6 +134,7 @@ const importCommand = (context: Context) =>
     .description('add every question of a file, or none of them')
     .argument('<file>', 'a JSON array of entries as in questions.json; - for stdin')
     .option(...reasonOption)
+    .option(...dryRunOption)
     .addHelpText('after', '\nExample:\n  proposer operator questions import more-questions.json')
     .action(async (file: string, own: { reason?: string }, command: Command) => {
       const site = await siteOf(context, command)
@@ -139,6 +143,7 @@ const importCommand = (context: Context) =>
         throw new UsageError('questions_invalid', `${file} holds no entries`, { hint: 'give a JSON array of entries as in questions.json' })
       }
       const acted = await act(context, site, 'questions/add', { entries, ...reasonOf(own) })
+      if (acted === undefined) return
       const { changed, unchanged } = acted.result
       const { output } = context
       output.result('operator-act', { ...acted.result, through: acted.through }, () =>
@@ -151,6 +156,7 @@ const removeCommand = (context: Context) =>
     .description('take an entry away, also one of the questions file, until it is added again')
     .argument('<question-id>', '0x and 64 hex digits')
     .option(...reasonOption)
+    .option(...dryRunOption)
     .addHelpText(
       'after',
       '\nExample:\n  proposer operator questions remove 0x7c1e5f0a9b3d42861f0e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c5b4a3928 --reason "asked twice"',
@@ -158,6 +164,7 @@ const removeCommand = (context: Context) =>
     .action(async (questionId: string, own: { reason?: string }, command: Command) => {
       const site = await siteOf(context, command)
       const acted = await act(context, site, 'questions/remove', { question_id: requireQuestionId(questionId), ...reasonOf(own) })
+      if (acted === undefined) return
       showActed(context, acted, (id) => [`${id} is out of the registry`, `${id} was not in the registry: nothing changed`])
     })
 

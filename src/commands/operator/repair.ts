@@ -7,12 +7,13 @@ import { joinPath } from '../../core/storage/durable.js'
 import { acquireLock } from '../../core/storage/lock.js'
 import { lossOf, repairLog } from '../../core/storage/repair.js'
 import type { Context } from '../context.js'
+import { type DryRunFlag, dryRunOption } from '../dry-run.js'
 import { counted, fold } from '../view/render.js'
 import { type Site, siteOf } from './access.js'
 import { inspectStore, requireStore } from './inspection.js'
 import { reasonOf, reasonOption } from './wallets.js'
 
-interface RepairFlags {
+interface RepairFlags extends DryRunFlag {
   readonly acceptLoss?: boolean
   readonly reason?: string
 }
@@ -22,15 +23,16 @@ export const repairCommand = (context: Context) =>
     .description('without --accept-loss: what would be given up. With it: cut the store back to its sound part, the rest saved aside')
     .option('--accept-loss', 'give up what lies behind the damage; a backup is the better way')
     .option(...reasonOption)
+    .option(...dryRunOption)
     .addHelpText('after', '\nExample:\n  proposer operator store repair')
     .action(async (own: RepairFlags, command: Command) => {
       const site = await siteOf(context, command)
       await requireStore(context, site)
       const { reason = 'by operator' } = reasonOf(own)
-      if (own.acceptLoss !== true) {
+      if (own.acceptLoss !== true || own.dryRun === true) {
         const plan = await planOf(context, site)
         context.output.result('operator-store-repair', { repaired: false, ...plan }, () => planText(context, plan))
-        if (plan.damage) {
+        if (plan.damage && own.dryRun !== true) {
           throw new UsageError('loss_not_accepted', 'nothing was changed', {
             hint: `restore a backup if there is one; else give that up with ${site.named('store repair --accept-loss')}`,
           })

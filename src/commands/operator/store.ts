@@ -5,6 +5,7 @@ import { type CandidateRow, candidateRow, createReceipts } from '../../core/gate
 import { StorageError } from '../../core/protocol/errors.js'
 import { joinPath } from '../../core/storage/durable.js'
 import type { Context } from '../context.js'
+import { dryRunOption } from '../dry-run.js'
 import { counted, fold, jsonText, visible } from '../view/render.js'
 import { ruleLines } from '../view/rules.js'
 import { act, look, siteOf } from './access.js'
@@ -92,11 +93,14 @@ const verifyCommand = (context: Context) =>
 const compactCommand = (context: Context) =>
   new Command('compact')
     .description('shorten what is older than 90 days and over: every candidate can still be asked for, younger ones keep every detail')
+    .option(...dryRunOption)
     .addHelpText('after', '\nExample:\n  proposer operator store compact')
     .action(async (_own: unknown, command: Command) => {
       const site = await siteOf(context, command)
       await requireStore(context, site)
-      const { result, through } = await act(context, site, 'store/compact', {})
+      const acted = await act(context, site, 'store/compact', {})
+      if (acted === undefined) return
+      const { result, through } = acted
       const { before = 0, after = 0 } = result.bytes ?? {}
       context.output.result('operator-store-compaction', { bytes_before: before, bytes_after: after, through }, () =>
         fold(compactedText(before, after), context.output.columns, '  '),

@@ -5,6 +5,7 @@ import { createDecisions, type Decision } from '../../core/gateway/operator/list
 import { instant } from '../../core/protocol/candidate.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import type { Context } from '../context.js'
+import { dryRunOption } from '../dry-run.js'
 import { requireAddress } from '../eligibility.js'
 import { fold, timeText, visible } from '../view/render.js'
 import { type Acted, act, look, siteOf } from './access.js'
@@ -26,6 +27,7 @@ export const allowCommand = (context: Context, verb: 'allow' | 'disallow') =>
     .description(verb === 'allow' ? 'let wallets propose' : 'take wallets off the list; what they have under way stays')
     .argument('<address...>', 'wallets')
     .option(...reasonOption)
+    .option(...dryRunOption)
     .addHelpText(
       'after',
       `\nExample:\n  proposer operator ${verb} 0x8ba1f109551bd432803012645ac136ddd64dba72 --reason "${verb === 'allow' ? 'contract signed' : 'contract ended'}"`,
@@ -39,6 +41,7 @@ export const allowCommand = (context: Context, verb: 'allow' | 'disallow') =>
       }
       const site = await siteOf(context, command)
       const acted = await act(context, site, verb, { addresses, ...reasonOf(own) })
+      if (acted === undefined) return
       const [now, before] =
         verb === 'allow' ? ['may propose now', 'could propose already'] : ['may not propose any more', 'could not propose']
       showActed(context, acted, (name) => [`${name} ${now}`, `${name} ${before}: nothing changed`])
@@ -54,10 +57,12 @@ export const switchCommand = (context: Context, verb: 'pause' | 'resume') =>
   new Command(verb)
     .description(verb === 'pause' ? 'admit nothing new (503 admission_disabled); what is admitted goes on' : 'admit again')
     .option(...reasonOption)
+    .option(...dryRunOption)
     .addHelpText('after', `\nExample:\n  proposer operator ${verb} --reason "node upgrade"`)
     .action(async (own: ReasonFlag, command: Command) => {
       const site = await siteOf(context, command)
       const acted = await act(context, site, verb, reasonOf(own))
+      if (acted === undefined) return
       const state = verb === 'pause' ? 'paused' : 'open'
       showActed(context, acted, () => [`admission is ${state} now`, `admission was ${state} already: nothing changed`])
     })

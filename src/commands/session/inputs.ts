@@ -100,7 +100,7 @@ const leftover = new WeakMap<InputStream, string>()
  * characters: Enter ends, backspace takes back, Ctrl-C stops, Ctrl-D leaves it unanswered.
  */
 async function ask(context: Context, question: string, hidden: boolean): Promise<string> {
-  const { stdin, signal } = context
+  const { stdin } = context
   const { stderr } = context.streams
   const setRaw = (on: boolean) => {
     if (hidden) stdin.setRawMode?.(on)
@@ -109,7 +109,7 @@ async function ask(context: Context, question: string, hidden: boolean): Promise
   setRaw(true)
   stderr.write(question)
   try {
-    return await readLine(stdin, signal, hidden)
+    return await readLine(context, hidden)
   } finally {
     setRaw(false)
     stdin.pause()
@@ -118,7 +118,7 @@ async function ask(context: Context, question: string, hidden: boolean): Promise
   }
 }
 
-function readLine(stdin: InputStream, signal: AbortSignal, hidden: boolean): Promise<string> {
+function readLine({ stdin, signal, streams: { stderr } }: Context, hidden: boolean): Promise<string> {
   const decoder = new TextDecoder()
   let line = ''
   return new Promise((resolve, reject) => {
@@ -129,7 +129,12 @@ function readLine(stdin: InputStream, signal: AbortSignal, hidden: boolean): Pro
       settle()
     }
     const stopped = () => end(() => reject(signal.reason))
-    const ended = () => end(() => (line === '' ? reject(unanswered()) : resolve(line)))
+    const ended = () =>
+      end(() => {
+        // Ctrl-D and a terminal that is gone look the same: only the latter takes no text, which `signal` tells one turn later.
+        stderr.write('\n')
+        setImmediate(() => (signal.aborted ? reject(signal.reason) : line === '' ? reject(unanswered()) : resolve(line)))
+      })
     const take = (chunk: Uint8Array | string) => {
       const text = typeof chunk === 'string' ? chunk : decoder.decode(chunk, { stream: true })
       const characters = [...text]

@@ -69,6 +69,8 @@ export async function withSession<T>(context: Context, flags: SessionFlags, use:
   const { clock, random, hash, files, liveness } = context
   const ports: JournalPorts = { clock, random, hash, files, liveness }
   const journal = openJournal(ports, settings.home.value)
+  // A second Ctrl-C says what the first would have: 6 where something is unknown (contract §9).
+  context.endAs?.({ exitCode: () => (journal.isUnsettled() ? exit.unknown : exit.interrupted) })
   const account = openAccount(context, settings, flags)
   const limit = timeLimit(settings.timeoutMs)
   const startedMs = clock.monotonicMs()

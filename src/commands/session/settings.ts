@@ -1,4 +1,6 @@
 /** Where each setting comes from: flag, then environment, then profile, then default (contract §6). */
+import { dirname } from 'node:path'
+import { profileNames } from '../../core/chain/profiles.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import type { Context } from '../context.js'
 import { fromCwd, homePaths } from './paths.js'
@@ -21,6 +23,8 @@ export interface GlobalFlags {
   readonly ndjson?: boolean
   readonly quiet?: boolean
   readonly yes?: boolean
+  /** No flag: the verb makes the profile that it is given. */
+  readonly makesProfile?: true
 }
 
 export type Origin = 'flag' | 'environment' | 'profile' | 'default'
@@ -77,13 +81,14 @@ export function requireProfileName(name: string, from: string): string {
 
 /**
  * Resolves every setting. Throws UsageError (exit 2): `two_gateways` where the flags name both, `config_damaged`, `bad_profile`,
- * `bad_timeout`.
+ * `unknown_profile` unless `makesProfile`, `bad_timeout`.
  */
 export async function resolveSettings(context: Context, flags: GlobalFlags): Promise<Settings> {
   if (flags.gateway !== undefined && flags.local !== undefined) throw twoGateways('--gateway', '--local')
   const home = homeSetting(context, flags)
   const tree = await preferenceTree(context, home.value)
   const profile = profileSetting(context, flags, home.value, tree)
+  if (flags.makesProfile !== true) await requireKnownProfile(context, home.value, tree, profile)
   const stored = profileOf(tree, profile.value, homePaths.config(home.value))
   const pick = (key: ProfileKey): Setting | undefined => {
     const { flag, variable } = profileKeys[key]
@@ -162,6 +167,31 @@ export function profileSetting(context: Context, flags: GlobalFlags, home: strin
   if (typeof tree.profile !== 'string') throw damaged(homePaths.config(home), 'profile', 'text')
   return { value: requireProfileName(tree.profile, 'config.json'), origin: 'profile', from: 'profile' }
 }
+
+/**
+ * A profile is there by a key in config.json, a trust file, or built in; the one that config.json selects needs neither. Throws UsageError
+ * `unknown_profile` naming those there are (contract §9).
+ */
+export async function requireKnownProfile(
+  context: Context,
+  home: string,
+  tree: PreferenceTree,
+  { value, origin, from }: Setting,
+): Promise<void> {
+  if (origin === 'profile' || origin === 'default') return
+  const folder = dirname(homePaths.trust(home, 'default'))
+  const pinned = (await context.files.exists(folder)) ? await context.files.list(folder) : []
+  const kept = isObject(tree.profiles) ? Object.keys(tree.profiles) : []
+  const selected = typeof tree.profile === 'string' ? [tree.profile] : []
+  const files = pinned.filter((name) => name.endsWith('.json')).map((name) => name.slice(0, -'.json'.length))
+  const known = [...new Set(['default', ...profileNames, ...kept, ...selected, ...files])].sort()
+  if (known.includes(value)) return
+  throw new UsageError('unknown_profile', `${from} names the profile ${value}, and there is none`, {
+    hint: `the profiles are ${known.join(', ')}; \`proposer config set --profile ${value} <key> <value>\` makes it`,
+  })
+}
+
+const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null && !Array.isArray(value)
 
 function profileOf(tree: PreferenceTree, name: string, path: string): Partial<Record<ProfileKey, string>> {
   const profiles = member(tree, 'profiles', 'profiles', path)

@@ -21,6 +21,7 @@ import { isIdentifier } from '../../core/protocol/schema.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
 import type { Context } from '../context.js'
 import { secretChecks } from '../doctor.js'
+import { type DryRunFlag, dryRunOption, showDryRun } from '../dry-run.js'
 import { confirm } from '../session/inputs.js'
 import { fromCwd } from '../session/paths.js'
 import { type Session, type SessionFlags, withSession } from '../session/session.js'
@@ -29,7 +30,7 @@ import { counted, fields, jsonText, visible } from '../view/render.js'
 import { clientSecrets, variableKind } from './known-secrets.js'
 import { settingsPart } from './settings-part.js'
 
-interface BundleFlags extends SessionFlags {
+interface BundleFlags extends SessionFlags, DryRunFlag {
   readonly output?: string
   readonly config?: string
   readonly question?: string
@@ -41,6 +42,7 @@ export const supportBundleCommand = (context: Context): Command =>
     .description("write what support needs into one file without secrets: versions, settings, journal, budget, and the gateway's side")
     .option('-o, --output <file>', 'write it there; - for stdout; default: proposer-support-<time>.json in this folder')
     .option('--config <gateway.json>', "an operator's part too: configuration, store, queue, health of the gateway that serves")
+    .option(...dryRunOption)
     .option('--question <id|slug>', 'only what is about this question')
     .option('--since <time>', 'only what is younger: 2026-11-20T05:38:00Z, or a span such as 24h')
     .addHelpText(
@@ -189,13 +191,18 @@ function publicIdsOf({ journal, gateway, narrowed }: Bundle): ReadonlySet<string
 async function give(context: Context, session: Session, flags: BundleFlags, document: Bundle): Promise<void> {
   const { output } = context
   const text = `${jsonText({ schema: 'proposer.support-bundle/1', ...document }, 2)}\n`
-  if (flags.output === '-') {
+  if (flags.output === '-' && flags.dryRun !== true) {
     output.text(text)
     return
   }
   const named =
-    flags.output ?? (output.mode === 'human' ? `proposer-support-${document.made_at.replace(/[-:]|\.\d+/g, '')}.json` : undefined)
+    (flags.output === '-' ? undefined : flags.output) ??
+    (output.mode === 'human' ? `proposer-support-${document.made_at.replace(/[-:]|\.\d+/g, '')}.json` : undefined)
   const file = named === undefined ? undefined : fromCwd(context.cwd, named)
+  if (flags.dryRun === true) {
+    const bytes = new TextEncoder().encode(text).length
+    return showDryRun(context, `write ${bytes} bytes to ${file ?? 'stdout'}; no known secret is in them`, { file: file ?? null, bytes })
+  }
   if (file !== undefined) {
     // Somebody may have written what is there by hand, or have sent it already.
     if (await context.files.exists(file)) await confirm(context, visible(`${named} is there already. Replace it?`), session.settings.yes)

@@ -1,6 +1,6 @@
 /** A few lines at the end of a terminal that are redrawn in place. */
 import type { Context } from '../context.js'
-import type { Output } from '../output.js'
+import { type Output, terminalSize } from '../output.js'
 
 export interface Live {
   /** For whoever writes meanwhile: notes appear above the lines. */
@@ -19,7 +19,7 @@ const colour = /\u001b\[[0-9;]*m/g
  * cleared, so nothing flickers. */
 export function openLive({ output, streams: { stdout }, env }: Context): Live | undefined {
   if (output.mode !== 'human' || !output.isTerminal || env.TERM === 'dumb') return undefined
-  const size = () => ({ columns: stdout.columns ?? 80, rows: stdout.rows ?? 24 })
+  const size = () => terminalSize(stdout)
   let shown: readonly string[] = []
   let drawn = ''
 

@@ -76,9 +76,7 @@ export async function createKeystore(
     }
     await files.syncDir(folder)
   } catch (cause) {
-    if (errorCode(cause) === 'EEXIST') {
-      throw new UsageError('account_exists', `there is an account ${name} already`, { hint: 'choose another name' })
-    }
+    if (errorCode(cause) === 'EEXIST') throw accountExists(name)
     throw new StorageError('keystore_unusable', `the keystore ${path} cannot be written (${errorCode(cause) ?? 'unknown'})`, {
       hint: 'check the rights and the free space of the home folder',
       cause,
@@ -86,6 +84,16 @@ export async function createKeystore(
   }
   return { name, address, path }
 }
+
+/** Where `createKeystore` would write. UsageError `account_exists`, `invalid_account_name`. */
+export async function freeKeystorePath(files: Files, home: string, name: string): Promise<string> {
+  const path = pathOf(home, name)
+  if (await files.exists(path)) throw accountExists(name)
+  return path
+}
+
+const accountExists = (name: string) =>
+  new UsageError('account_exists', `there is an account ${name} already`, { hint: 'choose another name' })
 
 /** The keystores in `<home>/keystores`, sorted by name; what is no keystore is left out. */
 export async function listKeystores(files: Files, home: string): Promise<readonly KeystoreEntry[]> {

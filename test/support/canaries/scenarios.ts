@@ -76,6 +76,11 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
       argv: (n) => ['config', 'set', '--profile', `p${n}`, 'rpc-url', world.env.PROPOSER_RPC_URL ?? ''],
       bad: () => ['config', 'set', 'gateway', world.env.PROPOSER_RPC_URL ?? ''],
     },
+    'config unset': {
+      argv: () => ['config', 'unset', 'headroom-percent'],
+      bad: () => ['config', 'unset', 'rpc-url', '--home', damagedHome(world)],
+    },
+    version: { argv: () => ['version'] },
     completion: { argv: (n) => ['completion', ['bash', 'zsh', 'fish'][n % 3] ?? 'bash'], bad: () => ['completion', 'nothing'] },
     'config get': {
       argv: (n) => ['config', 'get', n === 1 ? 'gateway' : 'rpc-url'],

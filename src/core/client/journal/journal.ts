@@ -9,7 +9,7 @@ import { hexOf, joinPath } from '../../storage/durable.js'
 import { errorCode } from '../../storage/failures.js'
 import { acquireLock, type Lock } from '../../storage/lock.js'
 import { openLog, type RecordLog } from '../../storage/log.js'
-import type { Authorization, Offer } from './authorizations.js'
+import { type Authorization, isUnsettled, type Offer } from './authorizations.js'
 import { createNonces } from './nonces.js'
 import type { JournalEntry } from './records.js'
 import { isJournalKind, type JournalRecord } from './records.js'
@@ -55,6 +55,8 @@ export interface Journal {
   append(entries: readonly JournalEntry[]): Promise<void>
   /** Whether this run's own log holds the signed authorization of this id. Lines of another run may be in the page cache only. */
   hasSigned(id: string): boolean
+  /** Whether something that this run sent may have been admitted without its knowing, as of now; looks at memory alone. */
+  isUnsettled(): boolean
   /** A fresh journal id of this run. */
   nextId(): string
   /** A fresh attempt name of this run. */
@@ -87,7 +89,11 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
     return opening
   }
   // Our own records are taken from memory: the disk may show lines of ours that are not durable yet.
-  const load = async () => views(await runs.others(token), own)
+  let others: readonly (readonly JournalRecord[])[] = []
+  const load = async () => {
+    others = await runs.others(token)
+    return views(others, own)
+  }
 
   async function locked<T>(work: (view: JournalView) => Promise<T>, waitMs: number): Promise<T> {
     const lock = await waitForLock(ports, joinPath(folder, 'lock'), waitMs)
@@ -119,6 +125,10 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
         })
       }),
     hasSigned: (id) => signed.has(id),
+    isUnsettled() {
+      const sent = new Set(own.flatMap((record) => (record.kind === 'attempt.start' ? record.data.ids : [])))
+      return views(others, own).authorizations.some((one) => sent.has(one.id) && isUnsettled(one))
+    },
     nextId: () => `${token}-${++ids}`,
     nextAttempt: () => `${token}.${++attempts}`,
     nextNonce: () => nonces.next(),

@@ -21,12 +21,18 @@ export interface Skipped {
   readonly command: string
 }
 
-export interface ReplayResult {
-  readonly results: readonly SubmissionResult[]
+/** What a replay would do. */
+export interface ReplayPlan {
+  /** What goes to this gateway. */
+  readonly chosen: readonly Authorization[]
   /** Not sent: their attempts went to another origin. */
   readonly elsewhere: readonly Elsewhere[]
   /** Only of `all`. */
   readonly skipped: readonly Skipped[]
+}
+
+export interface ReplayResult extends Omit<ReplayPlan, 'chosen'> {
+  readonly results: readonly SubmissionResult[]
 }
 
 export interface ReplayOptions extends SubmitOptions {
@@ -36,27 +42,40 @@ export interface ReplayOptions extends SubmitOptions {
 }
 
 /**
- * Sends every unknown or deferred authorization, or the named ones, one after the other. One whose attempts went to another origin is
- * only listed, with the flag to use (exit 6, deferred: 75), unless `redirect`: the gateway was given as a flag together with ids. Named
- * ones may also be accepted. Before anything is sent: UsageError `unknown_journal_id`, `authorization_closed`, `never_sent`; ConflictError
- * `superseded`, for what was replaced must never execute beside what replaced it (R8).
+ * Sends every unknown or deferred authorization, or the named ones, one after the other. Throws what `planReplay` throws, before anything
+ * is sent.
  */
 export async function replay(parts: SubmitParts, which: readonly string[] | 'all', options: ReplayOptions = {}): Promise<ReplayResult> {
+  const { chosen, ...rest } = await planReplay(parts, which, options)
+  const results: SubmissionResult[] = []
+  for (const one of chosen) results.push(await sendInRound(parts, one, options))
+  return { results, ...rest }
+}
+
+/**
+ * What `replay` would send; sends nothing. One whose attempts went to another origin is only listed, with the flag to use (exit 6,
+ * deferred: 75), unless `redirect`: the gateway was given as a flag together with ids. Named ones may also be accepted. UsageError
+ * `unknown_journal_id`, `authorization_closed`, `never_sent`; ConflictError `superseded`, for what was replaced must never execute beside
+ * what replaced it (R8).
+ */
+export async function planReplay(
+  parts: SubmitParts,
+  which: readonly string[] | 'all',
+  { redirect = false }: Pick<ReplayOptions, 'redirect'>,
+): Promise<ReplayPlan> {
   const view = await parts.journal.load()
   const nowMs = parts.ports.clock.nowMs()
   const kindOf = (one: Authorization) => stateOf(one, nowMs).kind
   const isOwed = (one: Authorization) => kindOf(one) === 'unknown' || kindOf(one) === 'deferred'
   const owed = which === 'all' ? view.authorizations.filter(isOwed) : []
-  const chosen = which === 'all' ? owed.filter((one) => one.supersededBy === undefined) : which.map((id) => view.find(id) ?? refuse(id))
-  for (const one of chosen) refuseUnsendable(one, kindOf(one))
-  const results: SubmissionResult[] = []
-  const elsewhere: Elsewhere[] = []
-  for (const one of chosen) {
-    const away = options.redirect === true ? undefined : sentElsewhere(one, parts.gateway.origin, nowMs)
-    if (away === undefined) results.push(await sendInRound(parts, one, options))
-    else elsewhere.push(away)
+  const wanted = which === 'all' ? owed.filter((one) => one.supersededBy === undefined) : which.map((id) => view.find(id) ?? refuse(id))
+  for (const one of wanted) refuseUnsendable(one, kindOf(one))
+  const awayOf = (one: Authorization) => (redirect ? undefined : sentElsewhere(one, parts.gateway.origin, nowMs))
+  return {
+    chosen: wanted.filter((one) => awayOf(one) === undefined),
+    elsewhere: wanted.flatMap((one) => awayOf(one) ?? []),
+    skipped: which === 'all' ? skippedOf(view.authorizations, owed, nowMs) : [],
   }
-  return { results, elsewhere, skipped: which === 'all' ? skippedOf(view.authorizations, owed, nowMs) : [] }
 }
 
 function refuseUnsendable(one: Authorization, kind: ReturnType<typeof stateOf>['kind']): void {

@@ -88,18 +88,21 @@ export function priceFault({ round }: Question, price: string, form: Form): Refu
   if (round.outcomes.some((outcome) => outcome.outcome === key && outcome.allowed)) return undefined
   const allowed = round.outcomes.filter((outcome) => outcome.allowed)
   if (form === 'single') {
-    const keys = allowed.map((outcome) => outcome.outcome).join(', ')
-    return refuse('outcome_not_allowed', `${key ?? 'this outcome'} is not allowed for this request; allowed are ${keys}`)
+    const keys = allowed.map((outcome) => outcome.outcome)
+    return refuse('outcome_not_allowed', `${key ?? 'this outcome'} is not allowed for this request; ${allowedText(keys)}`)
   }
-  const prices = allowed.map((outcome) => outcome.price).join(', ')
+  const prices = allowed.map((outcome) => outcome.price)
   const known = outcomeKeys.map((outcome) => `${priceOf[outcome]} (${outcome})`).join(', ')
   return refuse(
     'price_not_allowed',
     key === undefined
-      ? `proposed_price is none of ${known}; send one of ${prices}`
-      : `proposed_price is not allowed for this request; allowed are ${prices}`,
+      ? `proposed_price is none of ${known}; ${allowedText(prices)}`
+      : `proposed_price is not allowed for this request; ${allowedText(prices)}`,
   )
 }
+
+const allowedText = (names: readonly string[]) =>
+  names.length === 0 ? 'it allows no outcome, so name another question' : `allowed are ${names.join(', ')}`
 
 /** The refusal of a permit's amount or deadline, or `undefined` (§8, contract §2). */
 export function permitRefusal(question: Question, view: ChainView, permit: { amount: string; deadline: string }): Refusal | undefined {

@@ -3,7 +3,6 @@
  * a log library that flushes at exit would never let it end while a pipe is full (R23, robustness §5).
  */
 import { constants, openSync, write as writeFile } from 'node:fs'
-import { withoutWaiting } from '../standard-streams.js'
 
 export interface PatientWriter {
   /** False where too much is waiting already: the text is dropped and counted. */
@@ -36,10 +35,8 @@ export function terminalOfStderr(): number {
   }
 }
 
-/** Descriptor of a log on stderr that refuses what its reader does not take: a pipe opened anew, else 2 as node's stream has made it. */
+/** Descriptor of a log on stderr. Node's stream makes a pipe refuse what its reader does not take (O_NONBLOCK). */
 export function logOfStderr(): number {
-  const own = withoutWaiting(2)
-  if (own !== undefined) return own
   void process.stderr
   return 2
 }

@@ -1,0 +1,91 @@
+/** What ends a run from outside: Ctrl-C, SIGTERM, and a terminal that goes away (contract §9, R26). */
+import { closeSync, openSync, readFileSync } from 'node:fs'
+import { devNull } from 'node:os'
+import { isatty } from 'node:tty'
+import { type ExitCode, exit, InterruptedError } from '../protocol/errors.js'
+
+/** How often a quiet run looks whether its terminal is still there. */
+const lookMs = 1_000
+
+/** How a verb takes the end. Without one: 130, and it ends with its terminal. */
+export interface Ending {
+  /** What a second signal ends the process with, at once. */
+  readonly exitCode: () => ExitCode
+  /** For servers: a terminal that takes no more text stops nothing; only a signal does. */
+  readonly outlivesTerminal?: boolean
+}
+
+export interface Interruption {
+  /** Aborted by the first signal, or with the terminal; `reason` is an InterruptedError. */
+  readonly signal: AbortSignal
+  /** Says how this run takes the end from now on. */
+  endAs(ending: Ending): void
+}
+
+/**
+ * Listens for what ends this process. Every listener stays: a package that counts listeners would end the process itself (signal-exit).
+ * A second SIGINT or SIGTERM ends it at once, which is safe at any instruction (R23). SIGHUP comes more than once where a terminal closes,
+ * from the shell and from the system, so it hurries nothing. Under nohup it is ignored, and so is the loss of the terminal.
+ */
+export function listenForEnd(process: NodeJS.Process): Interruption {
+  const controller = new AbortController()
+  let ending: Ending = { exitCode: () => exit.interrupted }
+  const stop = (what: string) =>
+    controller.abort(new InterruptedError('interrupted', what, { retryable: true, hint: 'run the same command again to go on' }))
+  for (const name of ['SIGINT', 'SIGTERM'] as const) {
+    process.on(name, () => {
+      if (controller.signal.aborted) process.exit(ending.exitCode())
+      stop(`stopped by ${name}`)
+    })
+  }
+  const isIgnored = ignoresHangUp(process.env, statusOfParent(process.ppid))
+  process.on('SIGHUP', () => {
+    if (!isIgnored) stop('stopped by SIGHUP')
+  })
+  const lost = () => {
+    if (!isIgnored && ending.outlivesTerminal !== true) stop('stopped: the terminal is gone')
+  }
+  const streams = [process.stdin, process.stdout, process.stderr].filter(({ isTTY }) => isTTY)
+  const terminals = streams.map(({ fd }) => fd)
+  for (const stream of streams) stream.on('error', lost)
+  // A shell may keep the hang-up to itself, and a run that waits writes nothing.
+  if (terminals.length > 0) setInterval(() => terminals.every((one) => isatty(one)) || lost(), lookMs).unref()
+  process.on('exit', () => letGo(terminals))
+  return {
+    signal: controller.signal,
+    endAs(next) {
+      ending = next
+    },
+  }
+}
+
+/**
+ * At its end node gives each terminal it began with its old settings, and aborts where one is gone (SIGABRT, measured with 20). So a
+ * descriptor of such a one is put on the null device before.
+ */
+function letGo(descriptors: readonly number[]): void {
+  for (const descriptor of descriptors) {
+    if (isatty(descriptor)) continue
+    closeSync(descriptor)
+    // The lowest free number is the one just closed.
+    openSync(devNull, 'r+')
+  }
+}
+
+/**
+ * Whether SIGHUP was ignored when this process was started. Node sets it back to its default before any of our code runs (measured with
+ * 20), so our own mask tells nothing. The mask of the parent does (`trap '' HUP`), and shells leave the name of nohup in `_`.
+ */
+export function ignoresHangUp(env: Readonly<Record<string, string | undefined>>, parentStatus: string): boolean {
+  const mask = /^SigIgn:\s*([0-9a-f]+)$/m.exec(parentStatus)?.[1] ?? '0'
+  return BigInt(`0x${mask}`) % 2n === 1n || /(^|\/)nohup$/.test(env._ ?? '')
+}
+
+/** Linux tells; elsewhere the text is empty. */
+function statusOfParent(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/status`, 'utf8')
+  } catch {
+    return ''
+  }
+}

@@ -1,0 +1,253 @@
+/**
+ * Ctrl-C, SIGTERM, SIGHUP and a terminal that goes away, at every stage of the verbs that take a while, on a terminal of their own (R26,
+ * contract §9). Each stage is reached by a call that a gateway holds, never by a time.
+ */
+import { existsSync, readdirSync, readFileSync, watch } from 'node:fs'
+import { connect } from 'node:net'
+import { join } from 'node:path'
+import { afterAll, afterEach, describe, expect, test } from 'vitest'
+import { type BatchWorld, openBatchWorld } from '../support/batch-world.js'
+import { figures, firstSeed, scaled } from '../support/campaign.js'
+import { type HeldGateway, type Hold, holdGateway } from '../support/held-gateway.js'
+import { workshop } from '../support/processes.js'
+import { hasTerminals, onTerminal, type Terminal, type TerminalOptions } from '../support/terminal.js'
+
+const memoryLimitMiB = 150
+
+/** How a run is struck. Twice: both signals are there before the program runs on. */
+const faults = {
+  'Ctrl-C': async (terminal) => terminal.type('\u0003'),
+  'Ctrl-C twice': async (terminal) => {
+    const pid = await terminal.pid()
+    process.kill(pid, 'SIGSTOP')
+    process.kill(pid, 'SIGINT')
+    process.kill(pid, 'SIGTERM')
+    process.kill(pid, 'SIGCONT')
+  },
+  SIGTERM: async (terminal) => void process.kill(await terminal.pid(), 'SIGTERM'),
+  SIGHUP: async (terminal) => void process.kill(await terminal.pid(), 'SIGHUP'),
+  'its window closed': async (terminal) => terminal.close(),
+  'its terminal gone without a signal': async (terminal) => terminal.close(),
+} satisfies Record<string, (terminal: Terminal) => Promise<void>>
+type Fault = keyof typeof faults
+const allFaults = Object.keys(faults) as Fault[]
+
+interface Stage {
+  readonly name: string
+  readonly verb: 'submit' | 'batch' | 'poll'
+  readonly hold: Hold
+  readonly code: 6 | 130
+  /** What the journal says of the authorization. */
+  readonly journal: 'unknown' | 'accepted' | undefined
+}
+
+const sending = (verb: 'submit' | 'batch'): Stage[] => [
+  { name: 'asks for the context', verb, hold: { kind: 'context', at: 'before' }, code: 130, journal: undefined },
+  { name: 'sends', verb, hold: { kind: 'submit', at: 'before' }, code: 6, journal: 'unknown' },
+  { name: 'waits for the answer', verb, hold: { kind: 'submit', at: 'after' }, code: 6, journal: 'unknown' },
+  { name: 'asks for the status', verb, hold: { kind: 'status', at: 'before' }, code: 130, journal: 'accepted' },
+  { name: 'waits for the next look', verb, hold: { kind: 'status', at: 'answered' }, code: 130, journal: 'accepted' },
+]
+const stages: readonly Stage[] = [
+  ...sending('submit'),
+  ...sending('batch'),
+  { name: 'asks for the status', verb: 'poll', hold: { kind: 'status', at: 'before' }, code: 130, journal: 'accepted' },
+  { name: 'waits for the next look', verb: 'poll', hold: { kind: 'status', at: 'answered' }, code: 130, journal: 'accepted' },
+]
+
+/** Of every stage so many faults, others with another seed; all with CAMPAIGN_SCALE=3. */
+const faultsOfStage = Math.min(allFaults.length, scaled(2))
+const cases = stages.flatMap((stage, index) =>
+  Array.from({ length: faultsOfStage }, (_, n) => ({
+    stage,
+    fault: allFaults[(index + firstSeed + n * 3) % allFaults.length] ?? 'Ctrl-C',
+    title: `${stage.verb}, while it ${stage.name}`,
+  })),
+)
+
+const memories: number[] = []
+/** No run may hold more, however its terminal ends; nothing is known of one that a signal has killed. */
+function expectSmall(memoryMiB: number | undefined): void {
+  expect(memoryMiB).toBeLessThan(memoryLimitMiB)
+  memories.push(memoryMiB ?? 0)
+}
+afterAll(() => figures('a terminal that is struck', { runs: memories.length, 'MiB at most': Math.round(Math.max(0, ...memories)) }))
+
+const argsOf = (verb: Stage['verb'], questionId: string): readonly string[] => {
+  if (verb === 'submit') return ['submit', questionId, '--outcome', 'p2', '--wait', '--yes']
+  return verb === 'batch' ? ['batch', 'submit', 'rows.ndjson', '--wait', '--yes'] : ['poll', '--all']
+}
+
+let world: BatchWorld
+let gateway: HeldGateway
+afterEach(async () => {
+  await gateway?.close()
+  await world?.close()
+})
+
+/** Runs the verb on a terminal up to the stage. */
+async function reached({ verb, hold }: Stage, options: TerminalOptions = {}): Promise<Terminal> {
+  world = await openBatchWorld()
+  const { questionId } = world.ask('struck', { timestamp: '1760000000' })
+  const rows = world.ndjson('rows.ndjson', [{ identifier: questionId, outcome: 'p2' }])
+  gateway = await holdGateway(world, hold)
+  const env = { PROPOSER_HOME: world.home, PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: `${world.home}/key` }
+  const args = argsOf(verb, questionId).map((word) => (word === 'rows.ndjson' ? rows : word))
+  if (verb === 'poll') {
+    const sent = await world.run(['submit', questionId, '--outcome', 'p2', '--json'], { env })
+    expect(sent.code, sent.stderr).toBe(0)
+  }
+  const terminal = await onTerminal(args, env, options)
+  await before(gateway.reached, terminal)
+  return terminal
+}
+
+/** Rejects where the program ends first. */
+const before = (event: Promise<void>, { ended }: Terminal): Promise<void> =>
+  Promise.race([event, ended.then(({ text }) => Promise.reject(new Error(`ended early: ${text}`)))])
+
+/** The shell in between keeps the signal to itself. */
+const optionsOf = (fault: Fault): TerminalOptions => ({ keepsHangUp: fault === 'its terminal gone without a signal' })
+
+async function journalState(): Promise<string | undefined> {
+  const verified = await world.run(['journal', 'verify', '--json'])
+  expect(verified.code, verified.stderr).toBe(0)
+  const { stdout } = await world.run(['journal', 'list', '--json'])
+  return (JSON.parse(stdout) as { authorizations: { state: string }[] }).authorizations[0]?.state
+}
+
+/** What a person can read once the run was told to end: not where the terminal is gone, nor where the run was hurried. */
+const isTold = (fault: Fault) => !fault.includes('its ') && fault !== 'Ctrl-C twice'
+
+describe.skipIf(!hasTerminals)('R26, contract §9: a client on a terminal', () => {
+  test.each(cases)('$title: $fault', async ({ stage, fault }) => {
+    const terminal = await reached(stage, optionsOf(fault))
+    await faults[fault](terminal)
+    const { code, text, memoryMiB } = await terminal.ended
+    expect(code, text).toBe(stage.code)
+    expect(await journalState()).toBe(stage.journal)
+    expectSmall(memoryMiB)
+    if (isTold(fault)) expect(text).toMatch(stage.code === 6 ? /hint: .*(proposer replay|--resume)/s : /stopped by SIG\w+.*hint: /s)
+  })
+
+  const [asking] = stages as readonly [Stage]
+
+  test('a terminal that nobody has set up, 0 columns wide, takes no memory and no time', async () => {
+    const terminal = await reached(asking, { columns: 0 })
+    await terminal.said(/sending.*sending/s)
+    terminal.type('\u0003')
+    const { code, text, memoryMiB } = await terminal.ended
+    expect(code, text).toBe(asking.code)
+    expectSmall(memoryMiB)
+  })
+
+  test('as under nohup the hang-up is ignored', async () => {
+    const terminal = await reached(asking, { ignoresHangUp: true })
+    process.kill(await terminal.pid(), 'SIGHUP')
+    process.kill(await terminal.pid(), 'SIGTERM')
+    const { code, text } = await terminal.ended
+    expect(code).toBe(130)
+    expect(text).toContain('stopped by SIGTERM')
+  })
+
+  test('a terminal that closes at a prompt ends the run as Ctrl-C does, and not as an answer that was not given', async () => {
+    world = await openBatchWorld()
+    const terminal = await onTerminal(['account', 'new', 'main'], { PROPOSER_HOME: world.home })
+    await terminal.said(/password/i)
+    terminal.close()
+    expect(await terminal.ended).toMatchObject({ code: 130 })
+  })
+})
+
+interface ServerStage {
+  readonly args: readonly string[]
+  readonly name: string
+  /** Seen in its temporary folder (a name) or on its screen. */
+  readonly event: string | RegExp
+}
+const servers: readonly ServerStage[] = [
+  { args: ['serve', '--dev', '--port', '0', '--questions', '0'], name: 'starts its chain', event: 'proposer-devchain-' },
+  { args: ['serve', '--dev', '--port', '0', '--questions', '0'], name: 'serves', event: /ready http/ },
+  { args: ['devchain', '--port', '0', '--questions', '1'], name: 'starts its chain', event: 'proposer-devchain-' },
+  { args: ['devchain', '--port', '0', '--questions', '1'], name: 'runs', event: /ready http/ },
+  { args: ['demo'], name: 'starts its chain', event: 'proposer-devchain-' },
+  { args: ['demo'], name: 'executes', event: /select {3}/ },
+]
+const serverCases = servers.flatMap((stage, index) =>
+  Array.from({ length: Math.min(allFaults.length, scaled(1)) }, (_, n) => ({
+    stage,
+    fault: allFaults[(index + firstSeed + n) % allFaults.length] ?? 'Ctrl-C',
+    title: `${stage.args[0]}, while it ${stage.name}`,
+  })),
+)
+
+const shop = workshop()
+afterAll(() => shop.clean())
+
+/** Resolves once a file whose name begins so is in the folder. */
+async function appears(folder: string, start: string): Promise<void> {
+  for (;;) {
+    let stop = () => {}
+    const changed = new Promise<void>((resolve) => {
+      const watcher = watch(folder, () => resolve())
+      stop = () => watcher.close()
+    })
+    const isThere = readdirSync(folder).some((name) => name.startsWith(start))
+    if (!isThere) await changed
+    stop()
+    if (isThere) return
+  }
+}
+
+/** Processes that were started with this temporary folder, children of children too. */
+const processesOf = (folder: string): readonly string[] =>
+  readdirSync('/proc').filter((pid) => {
+    if (!/^\d+$/.test(pid) || !existsSync(`/proc/${pid}/environ`)) return false
+    try {
+      return readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0').includes(`TMPDIR=${folder}`)
+    } catch {
+      // It has ended meanwhile, or is another user's.
+      return false
+    }
+  })
+
+describe.skipIf(!hasTerminals)('R26, contract §6: a server on a terminal', () => {
+  async function started({ args, event }: ServerStage, options: TerminalOptions = {}) {
+    const folder = await shop.folder()
+    const terminal = await onTerminal(args, { TMPDIR: folder, PROPOSER_HOME: join(folder, 'home') }, options)
+    await before(typeof event === 'string' ? appears(folder, event) : terminal.said(event), terminal)
+    return { folder, terminal }
+  }
+
+  test.each(serverCases)('$title: $fault', async ({ stage, fault }) => {
+    const { folder, terminal } = await started(stage, optionsOf(fault))
+    await faults[fault](terminal)
+    const isClient = stage.args[0] === 'demo'
+    if (!isClient && fault === 'its terminal gone without a signal') {
+      // Only the text is lost; it goes on until it is told to end.
+      process.kill(await terminal.pid(), 'SIGTERM')
+    }
+    const { code, text, memoryMiB } = await terminal.ended
+    expect(code, text).toBe(isClient ? 130 : 0)
+    expectSmall(memoryMiB)
+    await expect.poll(() => processesOf(folder), { timeout: 20_000 }).toEqual([])
+  })
+
+  test('a second Ctrl-C ends the drain of serve at once, with the same code', async () => {
+    const { folder, terminal } = await started(servers[1] as ServerStage)
+    await terminal.said(/ready http.*\)/)
+    const url = /ready http:\/\/127\.0\.0\.1:(\d+)/.exec(terminal.screen())
+    // A call whose body never comes is in flight for longer than the drain may take.
+    const call = connect(Number(url?.[1]), '127.0.0.1')
+    call.on('error', () => undefined)
+    call.write('POST /propose/batch HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{')
+    terminal.type('\u0003')
+    await terminal.said(/draining/)
+    terminal.type('\u0003')
+    const { code, text } = await terminal.ended
+    call.destroy()
+    expect(code, text).toBe(0)
+    expect(text).not.toContain('stopping')
+    await expect.poll(() => processesOf(folder), { timeout: 20_000 }).toEqual([])
+  })
+})

@@ -1,0 +1,62 @@
+/** A real gateway on loopback that stops at a named call, so that a test can strike a client just there. */
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import type { BatchWorld } from './batch-world.js'
+
+/** Which calls there are, whatever the form. */
+export type CallKind = 'context' | 'submit' | 'status' | 'other'
+
+/** `before`: the call has come and the gateway has not seen it; `after`: it was dealt with and no answer leaves; `answered`: it left. */
+export interface Hold {
+  readonly kind: CallKind
+  readonly at: 'before' | 'after' | 'answered'
+  /** Which call of this kind, from 1. */
+  readonly nth?: number
+}
+
+export interface HeldGateway {
+  readonly url: string
+  /** Resolves once the call is there, and stays so. */
+  readonly reached: Promise<void>
+  close(): Promise<void>
+}
+
+const kindOf = (method: string, path: string): CallKind => {
+  if (path.includes('/signing-data')) return 'context'
+  if (path.includes('/status')) return 'status'
+  return method === 'POST' ? 'submit' : 'other'
+}
+
+/** Serves the world's gateway until the call that is held. */
+export async function holdGateway({ front }: BatchWorld, hold: Hold): Promise<HeldGateway> {
+  // The command line has the real clock.
+  Object.assign(front.clock, { nowMs: Date.now })
+  front.view.nowValue = BigInt(Math.floor(Date.now() / 1000))
+  let left = hold.nth ?? 1
+  let reach = () => {}
+  const reached = new Promise<void>((resolve) => {
+    reach = resolve
+  })
+  async function serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { method = 'GET', url: target = '/' } = request
+    const chunks: Buffer[] = []
+    for await (const chunk of request) chunks.push(chunk as Buffer)
+    const isHeld = kindOf(method, target) === hold.kind && --left === 0
+    if (isHeld && hold.at === 'before') return reach()
+    const body = Buffer.concat(chunks).toString()
+    const answer = method === 'POST' ? await front.post(target, body) : await front.get(target)
+    const text = await answer.text()
+    if (isHeld && hold.at === 'after') return reach()
+    response.writeHead(answer.status, Object.fromEntries(answer.headers)).end(text, () => isHeld && reach())
+  }
+  const server = createServer((request, response) => void serve(request, response).catch((error: Error) => response.destroy(error)))
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    reached,
+    async close() {
+      server.closeAllConnections()
+      await new Promise((resolve) => server.close(resolve))
+    },
+  }
+}

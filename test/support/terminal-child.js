@@ -1,0 +1,9 @@
+// Loaded before the program on a terminal: its process id and the memory it took at most, in KiB.
+import { writeFileSync } from 'node:fs'
+
+const { TERMINAL_RECORD: folder } = process.env
+delete process.env.TERMINAL_RECORD
+if (folder !== undefined) {
+  writeFileSync(`${folder}/pid`, `${process.pid}\n`)
+  process.on('exit', () => writeFileSync(`${folder}/memory`, `${process.resourceUsage().maxRSS}\n`))
+}

@@ -1,0 +1,123 @@
+/** A built command on a terminal of its own, which the test types on and takes away. `script` of util-linux makes the terminal. */
+import { spawn, spawnSync } from 'node:child_process'
+import { watch } from 'node:fs'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
+const bin = join(root, 'bin', 'proposer.js')
+/** Writes down process id and, at the end, the memory it took. */
+const recorder = join(root, 'test', 'support', 'terminal-child.js')
+
+/** Debian's essential packages bring it; other systems may have none, or one with other flags. */
+export const hasTerminals =
+  process.platform === 'linux' && /util-linux/.test(spawnSync('script', ['--version'], { encoding: 'utf8' }).stdout)
+if (!hasTerminals) process.stderr.write('No `script` of util-linux: tests that need a terminal are left out.\n')
+
+export interface TerminalEnd {
+  /** 128 and the number of the signal, where one has ended it. */
+  readonly code: number
+  /** Everything on the screen, stdout and stderr. */
+  readonly text: string
+  /** What the program held at most; `undefined` where a signal has ended it. */
+  readonly memoryMiB: number | undefined
+}
+
+export interface Terminal {
+  /** Process id of the program, once it runs. */
+  pid(): Promise<number>
+  /** Resolves once the screen matches; rejects where the program ends first. */
+  said(pattern: RegExp): Promise<void>
+  /** What stands on it so far. */
+  screen(): string
+  /** Keys; `\u0003` is Ctrl-C. */
+  type(keys: string): void
+  /** Takes the terminal away, as a window that closes does. */
+  close(): void
+  readonly ended: Promise<TerminalEnd>
+}
+
+export interface TerminalOptions {
+  /** 0 as on a terminal that nobody has set up. */
+  readonly columns?: number
+  /** The shell in between keeps the hang-up to itself: the program learns of it by EIO alone. */
+  readonly keepsHangUp?: boolean
+  /** As under nohup. */
+  readonly ignoresHangUp?: boolean
+}
+
+const quoted = (word: string) => `'${word.replaceAll("'", "'\\''")}'`
+
+/** Starts the command on a terminal. The environment is PATH and what is given. */
+export async function onTerminal(
+  args: readonly string[],
+  env: Readonly<Record<string, string>>,
+  { columns = 100, keepsHangUp = false, ignoresHangUp = false }: TerminalOptions = {},
+): Promise<Terminal> {
+  const folder = await mkdtemp(join(tmpdir(), 'proposer-terminal-'))
+  const command = [process.execPath, '--import', recorder, bin, ...args].map(quoted).join(' ')
+  // A shell that outlives the terminal keeps the exit code. A program inherits `trap ''`, and not `trap :`.
+  const keeper = `trap : INT TERM\ntrap ${ignoresHangUp ? "''" : ':'} HUP\n${command}\necho $? > ${folder}/code.tmp\nmv ${folder}/code.tmp ${folder}/code\n`
+  await writeFile(join(folder, 'keeper.sh'), keeper)
+  const line = `trap : INT ${keepsHangUp ? 'HUP' : ''}; stty cols ${columns} rows 30; sh ${folder}/keeper.sh; true`
+  const child = spawn('script', ['-qefc', line, '/dev/null'], {
+    cwd: root,
+    env: { PATH: process.env.PATH ?? '', TMPDIR: tmpdir(), SHELL: '/bin/sh', TERM: 'xterm', TERMINAL_RECORD: folder, ...env },
+    stdio: ['pipe', 'pipe', 'inherit'],
+  })
+  // Keys typed on a terminal that is gone.
+  child.stdin.on('error', () => undefined)
+  let text = ''
+  let over = false
+  const listening = new Set<() => void>()
+  child.stdout.setEncoding('utf8').on('data', (chunk: string) => {
+    text += chunk
+    for (const look of listening) look()
+  })
+  const drained = new Promise<void>((resolve) => child.once('close', () => resolve()))
+  const ended = (async (): Promise<TerminalEnd> => {
+    const code = Number(await fileAppears(folder, 'code'))
+    await drained
+    const memory = await readFile(join(folder, 'memory'), 'utf8').catch(() => undefined)
+    await rm(folder, { recursive: true, force: true })
+    over = true
+    for (const look of listening) look()
+    return { code, text, memoryMiB: memory === undefined ? undefined : Number(memory) / 1024 }
+  })()
+  return {
+    ended,
+    screen: () => text,
+    pid: async () => Number(await fileAppears(folder, 'pid')),
+    said: (pattern) =>
+      new Promise((resolve, reject) => {
+        const look = () => {
+          if (pattern.test(text)) resolve()
+          else if (over) reject(new Error(`the program ended and never said ${pattern}: ${text.slice(-2000)}`))
+          else return
+          listening.delete(look)
+        }
+        listening.add(look)
+        look()
+      }),
+    type: (keys) => void child.stdin.write(keys),
+    close: () => void child.kill('SIGKILL'),
+  }
+}
+
+/** What a file holds once it is there, whole. */
+async function fileAppears(folder: string, name: string): Promise<string> {
+  const path = join(folder, name)
+  for (;;) {
+    const seen = new Promise<void>((resolve) => {
+      const watcher = watch(folder, () => {
+        watcher.close()
+        resolve()
+      })
+    })
+    const text = await readFile(path, 'utf8').catch(() => undefined)
+    if (text?.endsWith('\n') === true) return text
+    await seen
+  }
+}
