@@ -2,12 +2,13 @@
 import { mkdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { rules } from '../../src/core/client/conformance/run.js'
+import { itemsOf, rules, rulesNamed } from '../../src/core/client/conformance/run.js'
+import { TransportError } from '../../src/core/ports.js'
 import { type RunOptions, run, temporaryHome } from '../support/cli.js'
 import { workshop } from '../support/processes.js'
 import { makeClient, proposals, type ServeReady } from '../support/proposing.js'
 import { lyingAboutBonds } from '../support/wrong-gateway/between.js'
-import { variants } from '../support/wrong-gateway/variants.js'
+import { faultThat } from '../support/wrong-gateway/faults/all.js'
 import { openWrongWorld, type WrongWorld } from '../support/wrong-gateway/world.js'
 
 const shop = workshop()
@@ -86,7 +87,7 @@ describe('conformance in process', () => {
     const { checks }: Report = JSON.parse(ended.stdout)
     expect(checks.filter(({ result }) => result === 'fail')).toEqual([])
     const skipped = checks.filter(({ result }) => result === 'skip')
-    const expected = rules.filter(({ id, tier }) => tier === 'execute' || tier === 'overrun' || /^8-|^4.1.3-conflict$/.test(id))
+    const expected = rules.filter(({ id, tier }) => tier === 'execute' || tier === 'overrun' || /^8-|-conflict$|^2.7-as-on-chain$/.test(id))
     // Whether the first payload is still active when its rival comes is up to the pipeline.
     expect(expected.map(({ id }) => id)).toEqual(expect.arrayContaining(skipped.map(({ id }) => id)))
     expect(skipped.every(({ detail }) => detail.length > 20)).toBe(true)
@@ -103,8 +104,8 @@ describe('conformance without a process', () => {
   afterAll(() => home.remove())
 
   /** Read-only checks of a gateway that is wrong in one rule. */
-  async function against(id: string, args: readonly string[], more: RunOptions = {}) {
-    const world = await openWrongWorld(variants[id]?.make())
+  async function against(does: string, args: readonly string[], more: RunOptions = {}) {
+    const world = await openWrongWorld(faultThat(does).make)
     const { trust, questions, ports } = world.parts
     await writeFile(join(home.path, 'trust.json'), JSON.stringify(trust))
     const flags = ['--read-only', '--trust', 'trust.json', '--question', questions[0]?.questionId ?? '']
@@ -112,7 +113,7 @@ describe('conformance without a process', () => {
   }
 
   test('contract §6: a broken rule is exit 3; TAP says what was sent, what came and what the spec says', async () => {
-    const { code, stdout, stderr } = await against('2.1-extra-field', ['--only', '2.1-extra-field'])
+    const { code, stdout, stderr } = await against('takes fields it does not know', ['--only', '2.1-extra-field'])
     expect(code).toBe(3)
     expect(stderr).toContain('2.1-extra-field')
     const sent = 'sent POST /v1/proposals/0x[0-9a-f]{64} with a field that is not documented'
@@ -124,17 +125,56 @@ describe('conformance without a process', () => {
   })
 
   test('contract §6: JUnit on stdout has the failure, and no TAP', async () => {
-    const { code, stdout } = await against('1-trailing-slash', ['--only', '1-trailing-slash', '--junit', '-'])
+    const { code, stdout } = await against('serves a trailing slash everywhere', ['--only', '1-trailing-slash', '--junit', '-'])
     expect(code).toBe(3)
     expect(stdout).toMatch(/^<\?xml [^\n]*\n<testsuites name="proposer conformance" tests="1" failures="1" skipped="0"/)
     expect(stdout).toMatch(/<failure message="sent GET \/v1\/proposals\/eligibility\/0x[0-9a-f]{40}\/ with a trailing slash; came 200/)
   })
 
   test('contract §6: on a terminal it is a list with a summary', async () => {
-    const { stdout } = await against('1-trailing-slash', ['--only', '1-trailing-slash,7-unknown-route,4.1.3-new'], { columns: 100 })
+    const { stdout } = await against('serves a trailing slash everywhere', ['--only', '1-trailing-slash,7-unknown-route,4.1.3-new'], {
+      columns: 100,
+    })
     expect(stdout).toMatch(
       /^FAIL {2}1-trailing-slash\n(.*\n)+ok {4}7-unknown-route\nskip {2}4\.1\.3-new\n(.*\n)+\n3 checks: 1 passed, 1 failed, 1 skipped\n$/,
     )
+  })
+
+  test('contract §6: --only takes a section, and its ids begin with it', async () => {
+    const { stdout } = await run(home.path, ['conformance', '--list', '--only', '2.7,4.2.2', '--json'])
+    const ids = JSON.parse(stdout).checks.map(({ id }: { id: string }) => id)
+    expect(ids).toEqual(rules.map(({ id }) => id).filter((id) => /^(2\.7|4\.2\.2)-/.test(id)))
+    expect(ids.length).toBeGreaterThan(10)
+  })
+
+  test('§8: a section of checks fits one default window, but for those that send whole batches', () => {
+    const sections = new Set(rules.map(({ id }) => id.slice(0, id.indexOf('-'))))
+    const may = { admit: true, execute: true, overrun: true }
+    const large = [...sections].filter((section) => itemsOf(rulesNamed(section), { may, questions: [] }) > 120)
+    expect(large.sort()).toEqual(['4.2', '4.2.1', '8'])
+  })
+
+  test('§8: how long the run will take is said before the first check, by the budget and the items', async () => {
+    const { trust, questions } = (await openWrongWorld()).parts
+    await writeFile(join(home.path, 'trust.json'), JSON.stringify(trust))
+    const flags = ['--read-only', '--trust', 'trust.json', '--question', questions[0]?.questionId ?? '']
+    async function told(only: readonly string[]): Promise<{ code: number; stderr: string }> {
+      let calls = 0
+      // One answer tells the budget; nothing comes back from the first check, so that what is told was told before.
+      const fetch = async () => {
+        calls += 1
+        if (calls > 1) throw new TransportError('connect', 'ECONNREFUSED', 'gone')
+        const headers = { 'ratelimit-limit': '120', 'ratelimit-remaining': '119', 'ratelimit-reset': '60' }
+        return Response.json({ eligible: false }, { headers })
+      }
+      return run(home.path, ['conformance', 'http://localhost:8787', ...flags, ...only], { fetch })
+    }
+    const whole = await told([])
+    expect(whole.code).toBe(75)
+    const [, minutes, items] = /note: about (\d+) min: (\d+) items at a budget of 120 items in 60 s/.exec(whole.stderr) ?? []
+    expect(Number(minutes)).toBeGreaterThanOrEqual(Math.ceil((Number(items) - 119) / 120))
+    expect(Number(minutes)).toBeLessThanOrEqual(Math.ceil(Number(items) / 120))
+    expect((await told(['--only', '2.7'])).stderr).not.toContain('note: about')
   })
 
   test('contract §6: --list names every check with its section, and the rules that nobody can see', async () => {
@@ -204,7 +244,7 @@ describe('conformance without a process', () => {
     })
 
     test('R21: with --rpc-url nothing is bet where the gateway tells another bond', async () => {
-      const world = await openWrongWorld(lyingAboutBonds((told) => told + 1n))
+      const world = await openWrongWorld(() => lyingAboutBonds((told) => told + 1n))
       const ended = await bet(world, ['--yes', '--rpc-url', 'http://127.0.0.1:1'])
       expect(ended.stdout).toMatch(/^ok 1 - 2\.6-stages # SKIP bond\.required_bond is \d+, the chain says \d+$/m)
       expect(ended.stderr).not.toContain('goes on chain')

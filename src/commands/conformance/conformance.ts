@@ -2,14 +2,14 @@
 import { basename, dirname } from 'node:path'
 import { Command } from 'commander'
 import { withBudget } from '../../core/client/budget/budgeted-client.js'
-import { createPlanner } from '../../core/client/budget/planner.js'
+import { createPlanner, type Planner } from '../../core/client/budget/planner.js'
 import { type BenchParts, type Bet, createBench } from '../../core/client/conformance/bench.js'
 import { createProbe } from '../../core/client/conformance/probe.js'
-import { type Check, rules, runRules } from '../../core/client/conformance/run.js'
+import { type Check, itemsOf, rules, rulesNamed, runRules } from '../../core/client/conformance/run.js'
 import { unseenRules } from '../../core/client/conformance/unseen.js'
 import { createGatewayClient, parseBaseUrl } from '../../core/client/sending/gateway-client.js'
 import { pinnedQuestionId, type Trust, unpinnedSlug } from '../../core/client/signing/trust.js'
-import type { Fetch, Signer } from '../../core/ports.js'
+import type { Chain, Fetch, Signer } from '../../core/ports.js'
 import { RejectedError, UsageError } from '../../core/protocol/errors.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
 import type { Context } from '../context.js'
@@ -46,14 +46,14 @@ export const conformanceCommand = (context: Context): Command =>
         .option('--allow-execution', 'also what executes a proposal on chain')
         .option('--overrun-budget', 'also what overruns the budget; the window is waited out')
         .option('--max-amount <raw>', 'cap on the amount of the proposal that executes')
-        .option('--only <id>', 'only these checks; may be repeated', gather, [])
+        .option('--only <id|family>', 'only these checks, or all of a section, such as 2.7; may be repeated', gather, [])
         .option('--list', 'print the checks and what each is about, and check nothing')
         .option('--junit <file>', 'write JUnit XML too; - for stdout instead of TAP'),
     ),
   )
     .addHelpText(
       'after',
-      '\nWhat is signed without --allow-execution is for more than any wallet holds, so that it can be admitted and never executed; or for one raw unit, which a right gateway refuses. With it, p2 (p1 where that is not allowed) is proposed on the last free question, with its bond: it is shown first and asked for, or wants --yes; with --rpc-url the node confirms round and bond.\n\nUse a wallet, and a --home, of its own: what is signed holds its question until its deadline, 15 minutes, and counts as reserved so long: `funds` of that home tells 2^128 and more as missing, and `submit --rpc-url` is refused.\n\nExamples:\n  proposer conformance https://gateway.example --read-only --question some-slug\n  proposer serve --dev --json > ready.json\n  proposer conformance --dev-ready ready.json --junit report.xml',
+      '\nWhat is signed without --allow-execution is for more than any wallet holds, so that it can be admitted and never executed; or for one raw unit, which a right gateway refuses. With it, p2 (p1 where that is not allowed) is proposed on the last free question, with its bond: it is shown first and asked for, or wants --yes; with --rpc-url the node confirms round and bond.\n\nA run is charged some 1,100 items of the budget, and waits windows out: about 10 minutes at the default of 120 items in 60 s. How long it will take is said on stderr before the first check. --only with a section (2.7) fits one window; 4.2.1 and 8 do not, because they send whole batches.\n\nUse a wallet, and a --home, of its own: what is signed holds its question until its deadline, 15 minutes, and counts as reserved so long: `funds` of that home tells 2^128 and more as missing, and `submit --rpc-url` is refused.\n\nExamples:\n  proposer conformance https://gateway.example --read-only --question some-slug\n  proposer conformance https://gateway.example --only 2.7 --only 4.1 --question some-slug\n  proposer serve --dev --json > ready.json\n  proposer conformance --dev-ready ready.json --junit report.xml',
     )
     .action(async (url: string | undefined, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<ConformanceFlags>()
@@ -71,11 +71,14 @@ export const conformanceCommand = (context: Context): Command =>
     })
 
 function chosenRules(only: readonly string[]): typeof rules {
-  const unknown = only.find((id) => !rules.some((one) => one.id === id))
+  const unknown = only.find((name) => rulesNamed(name).length === 0)
   if (unknown !== undefined) {
-    throw new UsageError('unknown_check', `--only ${unknown} is no check`, { hint: 'see `proposer conformance --list`' })
+    throw new UsageError('unknown_check', `--only ${unknown} is no check and no section of checks`, {
+      hint: 'see `proposer conformance --list`',
+    })
   }
-  return only.length === 0 ? rules : rules.filter(({ id }) => only.includes(id))
+  const named = new Set(only.flatMap(rulesNamed))
+  return only.length === 0 ? rules : rules.filter((one) => named.has(one))
 }
 
 function refuseContradictions(flags: ConformanceFlags, url: string | undefined): void {
@@ -95,11 +98,15 @@ function refuseContradictions(flags: ConformanceFlags, url: string | undefined):
 }
 
 function list(context: Context, chosen: typeof rules): void {
-  const checks = chosen.map(({ id, section, tier, says }) => ({ id, section, tier, says }))
+  const checks = chosen.map(({ id, section, tier, items, says }) => ({ id, section, tier, items, says }))
   const width = Math.max(...checks.map(({ id }) => id.length))
   context.output.result('conformance-list', { checks, unseen: unseenRules }, () =>
     [
-      ...checks.map(({ id, tier, section, says }) => `${id.padEnd(width)}  ${tier.padEnd(7)}  ${section}: ${says}`),
+      ...checks.map(
+        ({ id, tier, items, section, says }) => `${id.padEnd(width)}  ${tier.padEnd(7)}  ${String(items).padStart(3)}  ${section}: ${says}`,
+      ),
+      '',
+      'The number is what a check is charged, in items of the budget.',
       '',
       'Not seen from outside:',
       ...unseenRules.map(({ section, says, why }) => `${section}: ${says} (${why})`),
@@ -123,10 +130,15 @@ async function check(context: Context, session: Session, flags: ConformanceFlags
   const progress = output.isTerminal ? undefined : output.progress('checking')
   let checks: readonly Check[]
   try {
-    checks = await runRules(createBench(parts.bench), chosen, (one) => {
-      told(one)
-      progress?.update(`${one.id}: ${one.result}`)
-    })
+    checks = await runRules(
+      createBench(parts.bench),
+      chosen,
+      (one) => {
+        told(one)
+        progress?.update(`${one.id}: ${one.result}`)
+      },
+      () => tellEstimate(context, parts, chosen),
+    )
   } finally {
     progress?.stop()
     await parts.close()
@@ -144,6 +156,19 @@ async function check(context: Context, session: Session, flags: ConformanceFlags
     `${failed.length} of ${checks.length} checks failed: ${named.join(', ')}${failed.length > named.length ? ', …' : ''}`,
     { hint: 'each says what was sent and what came; look at one alone with `proposer conformance <url> --only <id>`' },
   )
+}
+
+/** Before the first check: windows are waited out, and the default ones are long (§8). One answer has told the budget by then. */
+async function tellEstimate({ output }: Context, { bench, planner }: Parts, chosen: typeof rules): Promise<void> {
+  const items = itemsOf(chosen, bench)
+  const { limitItems, windowMs, learnt } = await planner.snapshot()
+  const { seconds } = await planner.forecast(items)
+  if (bench.isLocal === true || seconds === 0) return
+  const overrun = bench.may.overrun && chosen.some(({ tier }) => tier === 'overrun') ? windowMs / 1_000 : 0
+  const budget = `${limitItems} items in ${windowMs / 1_000} s${learnt ? '' : ', as the spec has it: this gateway tells none'}`
+  const long = seconds + overrun
+  const about = long < 100 ? `${Math.ceil(long)} s` : `${Math.ceil(long / 60)} min`
+  output.note(`note: about ${about}: ${items} items at a budget of ${budget}; --only <section> looks at less`)
 }
 
 /** A development chain's money is nobody's. */
@@ -175,13 +200,19 @@ async function writeJunit(context: Context, file: string, text: string): Promise
   await readableByUmask(path)
 }
 
+interface Parts {
+  readonly bench: BenchParts
+  readonly planner: Planner
+  close(): Promise<void>
+}
+
 async function benchParts(
   context: Context,
   session: Session,
   flags: ConformanceFlags,
   ready: ReadyLine | undefined,
   quiet: () => void,
-): Promise<{ bench: BenchParts; close(): Promise<void> }> {
+): Promise<Parts> {
   const { output, clock } = context
   const { settings, signal } = session
   const trust = ready?.dev.trust ?? (await session.trust())
@@ -195,7 +226,8 @@ async function benchParts(
   }
   const isOwnMoney = betsOwnMoney(flags, ready)
   // A node that is configured knows another chain than the development gateway's.
-  const chain = isOwnMoney ? await session.chain() : undefined
+  const chain = ready === undefined ? await session.chain() : await devChain(context, ready)
+  const strangerWallet = may.admit ? await throwawayWallet(session) : undefined
   const target = await openTarget(context, session, flags)
   const planner = createPlanner(session.ports, settings.home.value, target.origin, {
     onWait: (ms, reason) => output.note(`waiting ${Math.round(ms / 1_000)} s for the gateway's budget: ${reason}`),
@@ -205,6 +237,7 @@ async function benchParts(
   const client = createGatewayClient({ fetch: probe.fetch, baseUrl: target.url, clock, origin: target.origin })
   const gateway = withBudget(client, planner, { signal })
   return {
+    planner,
     bench: {
       ports: session.ports,
       journal: session.journal,
@@ -222,6 +255,7 @@ async function benchParts(
         else output.note(betText(bet))
       },
       ...(chain === undefined ? {} : { chain }),
+      ...(strangerWallet === undefined ? {} : { strangerWallet }),
       ...(limit === undefined ? {} : { maxAmountRaw: limit }),
     },
     async close() {
@@ -269,6 +303,17 @@ function questionsOf(trust: Trust, asked: readonly string[], ready: ReadyLine | 
     const slug = slugs.get(questionId)
     return { questionId, ...(slug === undefined ? {} : { slug }) }
   })
+}
+
+/** The chain of a development gateway, where its ready line names it. */
+async function devChain(context: Context, { dev }: ReadyLine): Promise<Chain | undefined> {
+  return dev.rpc_url === undefined ? undefined : context.edges.chain([dev.rpc_url])
+}
+
+/** A key that is made for this run and forgotten with it: its wallet is on no list and holds nothing. */
+async function throwawayWallet({ ports }: Session): Promise<Signer> {
+  const { signerFromKey } = await import('../../core/io/keys.js')
+  return signerFromKey(ports.random.bytes(32))
 }
 
 /** Throwaway keys of a development chain. */

@@ -10,6 +10,7 @@ const ReadyLine = z.object({
   event: z.literal('ready'),
   url: z.string(),
   dev: z.object({
+    rpc_url: z.string().optional(),
     trust: Trust,
     accounts: z.array(z.object({ role: z.string(), private_key: z.string() })),
     questions: z.array(z.object({ question_id: Bytes32, slug: z.string() })),

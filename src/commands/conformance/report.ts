@@ -22,12 +22,13 @@ export const tapStart = (total: number): string => `TAP version 14\n1..${total}\
 const tapText = (text: string) => visible(text).replace(/[\\#]/g, '\\$&')
 
 /** One test point; a failing one with a YAML block that says what was sent and what came. */
-export function tapPoint({ id, section, result, detail }: Check, number: number): string {
+export function tapPoint({ id, section, result, detail, notes = [] }: Check, number: number): string {
   const point = `${result === 'fail' ? 'not ok' : 'ok'} ${number} - ${tapText(id)}`
-  if (result === 'skip') return `${point} # SKIP ${tapText(detail)}\n`
-  if (result === 'pass') return `${point}\n`
+  const comments = notes.map((note) => `# note: ${visible(note)}\n`).join('')
+  if (result === 'skip') return `${point} # SKIP ${tapText(detail)}\n${comments}`
+  if (result === 'pass') return `${point}\n${comments}`
   // A JSON string is a YAML one.
-  return `${point}\n  ---\n  section: ${JSON.stringify(section)}\n  message: ${JSON.stringify(visible(detail))}\n  severity: fail\n  ...\n`
+  return `${point}\n  ---\n  section: ${JSON.stringify(section)}\n  message: ${JSON.stringify(visible(detail))}\n  severity: fail\n  ...\n${comments}`
 }
 
 /** XML 1.0 has no way to write most control characters; `visible` has spelled them out. */
@@ -54,11 +55,11 @@ export function junitText(checks: readonly Check[], seconds: number): string {
   ].join('\n')
 }
 
-/** A line for a terminal; what failed or was left out says why. */
-export function listLine({ id, result, detail }: Check, { paint, columns }: Output): string {
+/** A line for a terminal; what failed or was left out says why, and notes follow. */
+export function listLine({ id, result, detail, notes = [] }: Check, { paint, columns }: Output): string {
   const mark = { pass: paint.green('ok  '), fail: paint.red('FAIL'), skip: paint.dim('skip') }[result]
-  if (result === 'pass') return `${mark}  ${visible(id)}\n`
-  return `${mark}  ${visible(id)}\n${fold(visible(detail), columns, '      ')}\n`
+  const told = [...(result === 'pass' ? [] : [detail]), ...notes.map((note) => `note: ${note}`)]
+  return `${mark}  ${visible(id)}\n${told.map((text) => `${fold(visible(text), columns, '      ')}\n`).join('')}`
 }
 
 export function summaryText({ total, passed, failed, skipped }: Summary): string {

@@ -1,5 +1,6 @@
 /** What a test puts between client and gateway: requests made right that are wrong, answers made wrong that are right. */
 import { at, listAt } from '../../../src/core/client/conformance/rule.js'
+import type { Meter } from './meter.js'
 import type { Wrong } from './world.js'
 
 /** Made in place, or what is given back. */
@@ -14,7 +15,7 @@ export interface Call {
 
 export type Json = Record<string, unknown>
 
-async function callOf(request: Request): Promise<Call> {
+export async function callOf(request: Request): Promise<Call> {
   const text = request.method === 'GET' ? '' : await request.clone().text()
   return { method: request.method, path: new URL(request.url).pathname, body: parsed(text) }
 }
@@ -42,7 +43,7 @@ export function resent(
 }
 
 export const isSingle = ({ method, path }: Call): boolean => method === 'POST' && /^\/v1\/proposals\/[^/]+$/.test(path)
-export const isSigningData = ({ path }: Call): boolean => /^\/v1\/proposals\/0x[^/]+\/signing-data$/.test(path)
+export const isSigningData = ({ path }: Call): boolean => /^\/v1\/proposals\/[^/]+\/signing-data$/.test(path)
 export const isStatus = ({ path }: Call): boolean => /^\/v1\/proposals\/[^/]+\/status\//.test(path)
 export const isEligibility = ({ path }: Call): boolean => path.startsWith('/v1/proposals/eligibility/')
 export const isContexts = ({ path }: Call): boolean => path === '/propose/batch/signing-data'
@@ -124,6 +125,44 @@ export const codeIn = (json: unknown): unknown => at(json, 'error', 'code')
 /** Sets members of an answer to whatever is wanted; does nothing where there is none. */
 export function put(target: unknown, changes: Json): void {
   if (typeof target === 'object' && target !== null) Object.assign(target, changes)
+}
+
+/** A gateway that is right but for one rule: what the rule says, where, and what is done instead. */
+export interface Fault {
+  readonly section: string
+  readonly rule: string
+  readonly does: string
+  /** Anew for each run; `nowSeconds` is the gateway's clock. */
+  readonly make: (nowSeconds: () => number) => Wrong
+  /** How this gateway charges, where that is what is wrong. */
+  readonly meter?: Meter
+}
+
+/** A row of the table. */
+export const fault = (section: string, rule: string, does: string, make: Fault['make']): Fault => ({ section, rule, does, make })
+
+/**
+ * Changes one member of every answer of these calls. `path` is dotted, `*` stands for every entry of a list or object. Where `to` gives
+ * `undefined` the member is taken out. Answers without the member stay as they are.
+ */
+export const alter = (which: (call: Call) => boolean, path: string, to: (value: unknown, call: Call, json: Json) => unknown) => (): Wrong =>
+  tells(which, (json, call) => walk(json, path.split('.'), (value) => to(value, call, json)))
+
+/** Takes one member out of every answer of these calls. */
+export const drop = (which: (call: Call) => boolean, path: string) => alter(which, path, () => undefined)
+
+function walk(target: unknown, [key = '', ...rest]: readonly string[], to: (value: unknown) => unknown): void {
+  if (typeof target !== 'object' || target === null) return
+  const members = target as Json
+  for (const name of key === '*' ? Object.keys(members) : [key]) {
+    if (!Object.hasOwn(members, name)) continue
+    if (rest.length > 0) walk(members[name], rest, to)
+    else {
+      const value = to(members[name])
+      if (value === undefined) delete members[name]
+      else members[name] = value
+    }
+  }
 }
 
 /** Acknowledges what was refused with this code. */

@@ -19,6 +19,7 @@ import { questionText } from '../fake-events.js'
 import { fakeContracts } from '../fake-world.js'
 import { createPipelineWorld } from '../pipeline-world.js'
 import { SimFiles, SimHost, seededRandom } from '../sim-files.js'
+import { type Meter, metering } from './meter.js'
 
 /** Stands between client and gateway. */
 export type Wrong = (request: Request, next: (request: Request) => Promise<Response>) => Promise<Response>
@@ -32,13 +33,16 @@ export interface WrongWorld {
   readonly chain: Chain
   /** Of the first wallet, in hex. */
   readonly key: Hex
-  run(chosen?: readonly Rule[]): Promise<readonly Check[]>
+  run(chosen?: readonly Rule[], onCheck?: (check: Check) => void): Promise<readonly Check[]>
 }
 
 const names = ['one', 'two', 'three', 'four', 'five']
 const withoutHalf = 'res_data: p1: 0, p2: 1. Where p1 corresponds to No, p2 to Yes.'
 const base = 'http://localhost:8787'
 /** A few windows for a whole run, and one that is soon overrun. */
+/** Two hours: far more than any run waits. */
+const blocksAtMost = 3_600
+const unlimited = 1_000_000_000
 const budget = { window_seconds: 10, per_ip_items: 350, global_items: 100_000 }
 
 /** Worlds are the same but for what is wrong, and so are most of their signatures: they are made and looked at once a process. */
@@ -59,15 +63,33 @@ const remembered = (signer: Signer): Signer => ({
   },
 })
 
-/** A world with five open questions and two wallets, of which every check can have what it needs. */
+export interface WrongWorldOptions {
+  /** The questions permit p3. */
+  readonly half?: boolean
+  /** `false`: candidates stay received. */
+  readonly pipeline?: boolean
+  /** Blocks come, but the pipeline moves only every tenth time. */
+  readonly slow?: boolean
+  /** Another budget than the gateway's own, which is then not charged. */
+  readonly meter?: Meter
+}
+
+/** Of questions without half, by question id. */
+export const slugs: ReadonlyMap<string, string> = new Map(
+  names.map((name) => [keccak256(questionText(name, withoutHalf)), `question-${name}`]),
+)
+
+/** A world with open questions and two wallets, of which every check can have what it needs. */
 export async function openWrongWorld(
-  wrong: Wrong = (request, next) => next(request),
+  make: (nowSeconds: () => number) => Wrong = () => (request, next) => next(request),
   may: Partial<BenchParts['may']> = {},
+  { half = false, pipeline = true, slow = false, meter }: WrongWorldOptions = {},
 ): Promise<WrongWorld> {
-  const texts = names.map((name) => questionText(name, withoutHalf))
+  const resData = half ? undefined : withoutHalf
+  const texts = names.map((name) => questionText(name, resData))
   const entries = texts.map((text, index) => ({ questionId: keccak256(text), slug: `question-${names[index]}` }))
-  const world = await createPipelineWorld({ entries })
-  for (const name of names) await world.question(name, withoutHalf)
+  const world = await createPipelineWorld({ entries, config: { pipeline: { enabled: pipeline } } })
+  for (const name of names) await world.question(name, resData)
   const wallets = [world.proposer(0), world.proposer(1)].map(remembered)
   await world.ledger.commit(wallets.map(({ address }) => ({ kind: 'allowlist.set', address, allowed: true, reason: 'test' }) as const))
   const config = parseConfig(
@@ -81,20 +103,35 @@ export async function openWrongWorld(
         requesters: fakeContracts.requesters,
         tokens: fakeContracts.tokens,
       },
-      budget,
+      budget: meter === undefined ? budget : { ...budget, per_ip_items: unlimited, global_items: unlimited },
     },
     'test',
   )
   const ports = { clock: world.clock, random: world.random, hash: sha256 }
   const gateway = createGateway({ ports, config, ledger: world.ledger, view: world.view, recover, breathe: async () => undefined })
   const peer = { address: '192.0.2.1' }
-  const fetch: Fetch = async (input, init) => wrong(new Request(input, init), (request) => gateway.handle(request, peer))
+  const wrong = make(() => Math.floor(world.clock.nowMs() / 1_000))
+  const metered = meter === undefined ? undefined : metering(meter, world.clock)
+  const handle = (request: Request) => gateway.handle(request, peer)
+  const fetch: Fetch = async (input, init) =>
+    wrong(new Request(input, init), (request) => (metered === undefined ? handle(request) : metered(request, handle)))
 
+  let slept = 0
   const clock: Clock = {
     nowMs: world.clock.nowMs,
     monotonicMs: world.clock.monotonicMs,
     // What the client waits for happens meanwhile; a block is two seconds.
-    sleep: (ms) => world.pass(Math.max(1, Math.ceil(ms / 2_000))),
+    async sleep(ms) {
+      // A whole window is waited for in few steps: blocks are dear.
+      const blocks = Math.max(1, Math.ceil(ms / 2_000))
+      slept += blocks
+      if (slept > blocksAtMost) throw new Error('the run does not end')
+      if (slow && slept % 10 !== 0) {
+        world.chain.mine(blocks)
+        world.clock.monotonic += 2_000 * blocks
+        await world.view.poll()
+      } else await world.pass(blocks)
+    },
   }
   const clientPorts = {
     clock,
@@ -123,6 +160,8 @@ export async function openWrongWorld(
     wallets,
     questions: entries,
     may: { admit: true, execute: true, overrun: true, ...may },
+    strangerWallet: remembered(world.proposer(2)),
+    chain: world.chain,
   }
   const { ledger, chain } = world
   return {
@@ -131,6 +170,6 @@ export async function openWrongWorld(
     ledger,
     chain,
     key: `0x${'02'.repeat(32)}`,
-    run: (chosen = rules) => runRules(createBench(parts), chosen, () => undefined),
+    run: (chosen = rules, onCheck = () => undefined) => runRules(createBench(parts), chosen, onCheck),
   }
 }

@@ -21,7 +21,8 @@ import { checkedSignature, draftOf, newAuthorization, reasonOf, signedOf } from 
 import { checkOutcome, contractsOf } from '../signing/trust.js'
 import type { Bench, Bet } from './bench.js'
 import { retryMs } from './probe.js'
-import { at, came, lifeSeconds, NotSeen, once, type Seen } from './rule.js'
+import { at, came, lifeSeconds, listAt, NotSeen, once, type Seen } from './rule.js'
+import { isGiven, isUuid } from './shapes.js'
 
 /** More than any token has, and the sum of a few is still a uint256. */
 export const unexecutableRaw = 2n ** 128n
@@ -56,19 +57,41 @@ export interface Admissions {
   sign(pair: Pair, wish?: Wish): Promise<Authorization>
   /** Sends the saved bytes once, waiting where the gateway says to come back later. */
   send(authorization: Authorization): Promise<Seen>
-  /** Sends several items in one call. */
-  sendBatch(authorizations: readonly Authorization[]): Promise<Seen>
+  /** Sends several items in one call; `junk` goes behind them, and authorizes nothing. */
+  sendBatch(authorizations: readonly Authorization[], junk?: readonly unknown[]): Promise<Seen>
   /** Signs with something wrong in it and sends it; a refusal frees the question again. */
   sendWrong(wish: Wish, fits?: (context: QuestionContext) => boolean): Promise<Seen & { readonly journalId: string }>
-  /** The first single submission. */
+  /** Signs by a wallet that is on no list, for an amount that nobody holds, and sends it. */
+  sendStrange(): Promise<Seen>
+  /** The first single submission; its nonce was prepared before, with another outcome too. */
   readonly first: () => Promise<Sent>
-  /** Two items in one call, under one client_ref. */
-  readonly batch: () => Promise<{ readonly authorizations: readonly Authorization[]; readonly seen: Seen }>
+  readonly batch: () => Promise<BatchSent>
   /** A submission that can execute. */
   readonly executable: () => Promise<Sent>
   status(questionId: string, candidateId: string): Promise<Seen>
-  /** Polls until the status is one of these; NotSeen where that takes too long. */
-  until(questionId: string, candidateId: string, ...statuses: readonly string[]): Promise<Seen>
+  /** Polls until the candidate has ended, in whatever words; NotSeen where that takes too long. */
+  ended(questionId: string, candidateId: string): Promise<Seen>
+}
+
+/** One call of three items under one client_ref: two that can be admitted, and between them one in conflict with the first. */
+export interface BatchSent {
+  /** In input order. */
+  readonly authorizations: readonly Authorization[]
+  readonly pairs: readonly Pair[]
+  readonly seen: Seen
+  /** The first two, sent before beside a malformed item: to be refused as a whole (§4.2 rule 2). */
+  readonly malformed: Seen
+}
+
+/** The three items' places in a batch. */
+export const places = { first: 0, rival: 1, other: 2 } as const
+
+/** Whether a status tells an end: in our own words, or by what only an end has (§2.6). */
+export function hasEnded(status: unknown): boolean {
+  const word = at(status, 'status')
+  if (word === 'executed' || word === 'failed') return true
+  if (typeof at(status, 'failure') === 'object' && at(status, 'failure') !== null) return true
+  return isGiven(at(status, 'submission', 'proposal_event_index'))
 }
 
 /** As the probe's. */
@@ -79,7 +102,7 @@ const longestWaitMs = 90_000
 /** The candidate id in an acknowledgement, or NotSeen: another check tells that it is missing. */
 export function candidateIn(json: unknown, sent: string): string {
   const id = at(json, 'candidate_id')
-  if (typeof id === 'string' && /^[0-9a-f-]{36}$/.test(id)) return id
+  if (isUuid(id)) return id
   throw new NotSeen(`${sent} gave no candidate`)
 }
 
@@ -94,12 +117,22 @@ function checkRisk({ may, maxAmountRaw }: Pick<Bench, 'may' | 'maxAmountRaw'>, a
   throw new NotSeen(`${amountRaw} raw units are more than --max-amount ${maxAmountRaw}`)
 }
 
+/** NotSeen where a gateway looks at balance and allowance before it admits; the spec leaves that open. */
+function expectFunded(seen: Seen): void {
+  const results = listAt(seen.json, 'results')
+  const isUnfunded = (json: unknown) => /balance|allowance|fund/.test(String(at(json, 'error', 'code') ?? ''))
+  if (!isUnfunded(seen.json) && !(results.length > 0 && results.every(isUnfunded))) return
+  throw new NotSeen(`the gateway admits only what is funded (${came(seen)}), and these checks sign for more than anybody holds`)
+}
+
 /** The admissions of one run. */
 export function createAdmissions(bench: Omit<Bench, 'admissions'>): Admissions {
   const { ports, journal, trust, probe, gateway, wallets, signal } = bench
   const { clock } = ports
   const parts = { ports, journal, gateway }
   const options = signal === undefined ? {} : { signal }
+  /** Waited for once, however many rules ask, also where it never came. */
+  const ends = new Map<string, Promise<Seen>>()
   /** Questions whose round a run has closed itself. */
   const over = new Set<string>()
 
@@ -170,22 +203,37 @@ export function createAdmissions(bench: Omit<Bench, 'admissions'>): Admissions {
           throw new UnavailableError('no_answer', 'nothing came back', { hint: 'run `proposer replay`' })
         throw answerError(answer, 'submit')
       }
-      if (seen.status !== 429 && seen.status !== 503) return seen
+      if (seen.status !== 429 && seen.status !== 503) {
+        expectFunded(seen)
+        return seen
+      }
       if (tried === tries) throw new NotSeen(`${seen.sent} was answered ${came(seen)} ${tried} times`)
       if (seen.status === 503) await clock.sleep(Math.max(1_000, Math.min(retryMs(seen, clock) ?? 0, 30_000)), signal)
     }
   }
 
+  /** One call; `junk` is appended to what is journaled, because it is nobody's authorization. */
+  async function sendBatch(authorizations: readonly Authorization[], junk: readonly unknown[] = []): Promise<Seen> {
+    const more = junk.map((one) => `,${JSON.stringify(one)}`).join('')
+    const over: typeof gateway = { ...gateway, submitBatch: (body, call) => gateway.submitBatch(body.replace(/\]\}$/, `${more}]}`), call) }
+    return exchanged(async () => (await attemptBatch({ ...parts, gateway: over }, authorizations, options)).answers[0])
+  }
+
+  /** What a preparation must not do to the submission that follows: reserve its nonce, or its wallet's place (§4.1 rule 2). */
+  async function prepareBefore({ signed }: Authorization, { context }: Pair): Promise<void> {
+    const { signature: _signature, ...body } = JSON.parse(signed.body)
+    for (const outcome of ['p1', 'p2']) {
+      await probe.send({ method: 'POST', path: `/v1/proposals/${context.question_id}/signing-data`, body: { ...body, outcome } })
+    }
+  }
+
   const send = (authorization: Authorization) => exchanged(() => attempt(parts, authorization, options))
 
-  const submitted = async (pair: Pair, wish: Wish): Promise<Sent> => {
+  const submitted = async (pair: Pair, wish: Wish, before: typeof prepareBefore = async () => undefined): Promise<Sent> => {
     const authorization = await sign(pair, wish)
+    await before(authorization, pair)
     const seen = await send(authorization)
     const code = at(seen.json, 'error', 'code')
-    // A gateway may look at balance and allowance before it admits; the spec leaves that open.
-    if (seen.status >= 400 && typeof code === 'string' && /balance|allowance|fund/.test(code)) {
-      throw new NotSeen(`the gateway admits only what is funded (${came(seen)}), and these checks sign for more than anybody holds`)
-    }
     if (code === 'proposer_not_eligible') throw new NotSeen(`${pair.wallet.address} is not eligible here`)
     return { authorization, pair, seen }
   }
@@ -217,18 +265,28 @@ export function createAdmissions(bench: Omit<Bench, 'admissions'>): Admissions {
     sign,
     send,
     status,
-    sendBatch: (authorizations) => exchanged(async () => (await attemptBatch(parts, authorizations, options)).answers[0]),
+    sendBatch,
     async sendWrong(wish, fits) {
       const authorization = await sign(await pairOf('first', fits), wish)
       return { ...(await send(authorization)), journalId: authorization.id }
     },
-    first: once(async () => submitted(await pairOf('first'), {})),
+    async sendStrange() {
+      if (bench.strangerWallet === undefined) throw new NotSeen('no key of a wallet on no list is given')
+      const [context] = await bench.open()
+      if (context === undefined) throw new NotSeen('no question is open')
+      return send(await sign({ wallet: bench.strangerWallet, context }))
+    },
+    first: once(async () => submitted(await pairOf('first'), {}, prepareBefore)),
     batch: once(async () => {
       const [one, two] = await pairs(2)
       if (one === undefined || two === undefined) throw new NotSeen('two questions would be needed')
       const wish = { form: 'batch', clientRef: 'conformance' } as const
-      const authorizations = [await sign(one, wish), await sign(two, wish)]
-      return { authorizations, seen: await exchanged(async () => (await attemptBatch(parts, authorizations, options)).answers[0]) }
+      const [first, other] = [await sign(one, wish), await sign(two, wish)]
+      const malformed = await sendBatch([first, other], [{ ...(await bench.unsignedItem()), proposer: 'nobody' }])
+      const price = first.signed.terms.price === priceOf.p1 ? priceOf.p2 : priceOf.p1
+      const rival = await sign(one, { ...wish, price, supersede: first.id })
+      const authorizations = [first, rival, other]
+      return { authorizations, pairs: [one, one, two], seen: await sendBatch(authorizations), malformed }
     }),
     executable: once(async () => {
       const pair = await pairOf('last')
@@ -241,17 +299,21 @@ export function createAdmissions(bench: Omit<Bench, 'admissions'>): Admissions {
         throw error
       }
     }),
-    async until(questionId, candidateId, ...statuses) {
-      const untilMs = clock.monotonicMs() + longestWaitMs
-      for (;;) {
-        const seen = await status(questionId, candidateId)
-        const reached = at(seen.json, 'status')
-        if (typeof reached === 'string' && statuses.includes(reached)) return seen
-        if (seen.status !== 200) throw new NotSeen(`${seen.sent} was answered ${came(seen)}`)
-        if (clock.monotonicMs() > untilMs)
-          throw new NotSeen(`the candidate did not become ${statuses.join(' or ')} in ${longestWaitMs / 1_000} s`)
-        await clock.sleep(pauseMs, signal)
-      }
+    ended(questionId, candidateId) {
+      const known = ends.get(candidateId) ?? untilEnded(questionId, candidateId)
+      ends.set(candidateId, known)
+      return known
     },
+  }
+
+  async function untilEnded(questionId: string, candidateId: string): Promise<Seen> {
+    const untilMs = clock.monotonicMs() + longestWaitMs
+    for (;;) {
+      const seen = await status(questionId, candidateId)
+      if (seen.status !== 200) throw new NotSeen(`${seen.sent} was answered ${came(seen)}`)
+      if (hasEnded(seen.json)) return seen
+      if (clock.monotonicMs() > untilMs) throw new NotSeen(`the candidate did not end in ${longestWaitMs / 1_000} s`)
+      await clock.sleep(pauseMs, signal)
+    }
   }
 }

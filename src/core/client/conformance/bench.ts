@@ -2,13 +2,14 @@
 import type { Address, Chain, Hex, Signer } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
 import { priceOf } from '../../protocol/proposal.js'
-import { BatchSigningData, type OutcomeKey, version } from '../../protocol/schema.js'
+import { type OutcomeKey, version } from '../../protocol/schema.js'
 import { toHex } from '../../protocol/witness.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
 import type { GatewayClient } from '../sending/gateway-client.js'
 import type { QuestionContext } from '../signing/context.js'
 import { checkContext, type Trust } from '../signing/trust.js'
 import { type Admissions, createAdmissions } from './admissions.js'
+import { readContext } from './context.js'
 import type { Probe } from './probe.js'
 import { at, came, lifeSeconds, listAt, NotSeen, once, type Seen, type Tier } from './rule.js'
 
@@ -41,11 +42,15 @@ export interface BenchParts {
   readonly maxAmountRaw?: bigint
   /** Asked about what executes before it is signed; a UsageError of it leaves those checks out. */
   readonly confirmBet?: (bet: Bet) => Promise<void>
-  /** A chain of ours, by which the question that executes is looked at first. */
+  /** A wallet that nobody has put on a list, and its key. */
+  readonly strangerWallet?: Signer
+  /** A chain of ours: what the gateway tells of the chain is held against it. */
   readonly chain?: Chain
   /** In process nothing is charged (contract §6). */
   readonly isLocal?: boolean
   readonly signal?: AbortSignal
+  /** Told of what is no fault, but not as our own gateway does it. */
+  readonly onNote?: (text: string) => void
 }
 
 export interface Bench extends BenchParts {
@@ -92,9 +97,9 @@ export function createBench(parts: BenchParts): Bench {
     const seen = await contexts()
     return questions.flatMap(({ questionId, slug }) => {
       const item = listAt(seen.json, 'results').find((one) => at(one, 'signing_data', 'question_id') === questionId)
-      const parsed = BatchSigningData.safeParse(at(item, 'signing_data'))
-      if (!parsed.success) return []
-      const context: QuestionContext = { ...parsed.data, source: 'gateway', ...(slug === undefined ? {} : { slug }) }
+      const read = readContext(at(item, 'signing_data'))
+      if (typeof read === 'string') return []
+      const context: QuestionContext = { ...read, source: 'gateway', ...(slug === undefined ? {} : { slug }) }
       return isTrusted(trust, context, Number(nowSeconds())) ? [context] : []
     })
   })
@@ -156,12 +161,15 @@ async function allows(context: () => Promise<QuestionContext>): Promise<(outcome
   return (outcome) => price.allowed_values.includes(priceOf[outcome])
 }
 
-function isTrusted(trust: Trust, context: QuestionContext, nowSeconds: number): boolean {
+const isTrusted = (trust: Trust, context: QuestionContext, nowSeconds: number) => distrust(trust, context, nowSeconds) === undefined
+
+/** Why a context is not what the pins say, or `undefined` where it is. */
+export function distrust(trust: Trust, context: QuestionContext, nowSeconds: number): UsageError | undefined {
   try {
     checkContext(trust, context, { nowSeconds })
-    return true
+    return undefined
   } catch (error) {
-    if (error instanceof UsageError) return false
+    if (error instanceof UsageError) return error
     throw error
   }
 }

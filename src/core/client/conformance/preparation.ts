@@ -1,54 +1,133 @@
-/** Rules of §2.2, §2.4, §2.7 (contexts) and §2.8: what the preparation routes say, held against the pins and our own typed data. */
+/** Rules of §2.2, §2.4 and §2.8: what the signing data of the v1 route says, held against the pins and our own typed data. */
 import { domainOf } from '../../chain/round.js'
 import type { Hex } from '../../ports.js'
-import { outcomeKeys, outcomeOf, priceOf } from '../../protocol/proposal.js'
-import { BatchSigningData, type OutcomeKey, TypedData } from '../../protocol/schema.js'
-import { domainType, toHex, typedData, wireTypes, witnessRound } from '../../protocol/witness.js'
-import type { QuestionContext } from '../signing/context.js'
+import { outcomeKeys, priceOf } from '../../protocol/proposal.js'
+import type { OutcomeKey } from '../../protocol/schema.js'
+import { domainType, primaryType, toHex, typedData, wireTypes, witnessRound } from '../../protocol/witness.js'
 import { requestOf } from '../signing/prepare.js'
-import { contractsOf, outcomesByText, type Trust } from '../signing/trust.js'
-import type { Bench } from './bench.js'
-import { at, expectShape, expectStatus, expectThat, given, listAt, NotSeen, type Rule, rule, type Seen } from './rule.js'
-import { IntegersAsText, SigningDataFields, VersionObject } from './shapes.js'
+import { contractsOf } from '../signing/trust.js'
+import type { Bench, Body } from './bench.js'
+import { requestFacts } from './context.js'
+import { expectContracts, halfIsAllowed, sameTypes } from './contexts.js'
+import { at, came, expectStatus, expectThat, given, malformed, NotSeen, type Rule, rule, type Seen } from './rule.js'
+import { expectMembers, expectVersion, integer, isAddress, isHash, isUint, isWord, memberOf } from './shapes.js'
 
 const prepared = async (bench: Bench): Promise<Seen> => given(await bench.signingData(), 200)
 
-/** The first item that carries signing data, as it came. */
-async function item(bench: Bench): Promise<{ seen: Seen; data: unknown }> {
-  const seen = given(await bench.contexts(), 200)
-  const found = listAt(seen.json, 'results').find((one) => at(one, 'status_code') === 200)
-  if (found === undefined) throw new NotSeen('no question is open')
-  return { seen, data: at(found, 'signing_data') }
+/** Sends the body of a preparation with a change to it. */
+async function prepare(bench: Bench, change: (body: Body) => unknown, wrong?: string, headers?: Record<string, string>): Promise<Seen> {
+  const { question_id } = await bench.context()
+  return bench.probe.send({
+    method: 'POST',
+    path: `/v1/proposals/${question_id}/signing-data`,
+    body: change(await bench.proposal()),
+    ...(wrong === undefined ? {} : { wrong }),
+    ...(headers === undefined ? {} : { headers }),
+  })
+}
+const withPermit = (changes: Record<string, string>) => (body: Body) => ({ ...body, permit: { ...body.permit, ...changes } })
+const asked = (body: Body) => body.outcome as OutcomeKey
+
+interface ToldOutcome {
+  readonly key: OutcomeKey
+  readonly label: unknown
+  readonly price: unknown
+  /** `undefined`: not told. */
+  readonly isAllowed: boolean | undefined
 }
 
-/** p3 by the request's own text and the requester's kind (domain §5.3). */
-const halfIsAllowed = (trust: Trust, context: QuestionContext) =>
-  outcomesByText(trust, context).some(({ outcome, allowed }) => outcome === 'p3' && allowed)
+/** §2.2: labels and availability by key, as a list or an object; what is not listed beside others is not available. */
+function outcomesIn(json: unknown): readonly ToldOutcome[] {
+  const told = at(json, 'outcomes')
+  const entries: readonly (readonly [unknown, unknown])[] = Array.isArray(told)
+    ? told.map((one) => [at(one, 'outcome') ?? outcomeKeys.find((key) => Object.values(one as object).includes(key)), one])
+    : Object.entries((told ?? {}) as object)
+  return entries.flatMap(([key, one]) => {
+    const known = outcomeKeys.find((each) => each === key)
+    return known === undefined ? [] : [{ key: known, label: at(one, 'label'), price: at(one, 'price'), isAllowed: isAllowed(one) }]
+  })
+}
 
-/** What was asked for by the v1 route. */
-export const signingDataRules: readonly Rule[] = [
-  rule('4.1-signing-data', '§4.1', 'read', 'signing-data takes the proposal without signature and answers 200', async (bench) =>
-    expectStatus(await bench.signingData(), 200),
-  ),
+function isAllowed(one: unknown): boolean | undefined {
+  if (typeof one !== 'object' || one === null) return undefined
+  const rest = Object.entries(one).filter(([name]) => !/^(outcome|key|label|price)$/.test(name))
+  const flag = rest.find(([name, value]) => typeof value === 'boolean' || /avail|allow|enabl|state|status/.test(name))?.[1]
+  return flag === undefined ? undefined : typeof flag === 'boolean' ? flag : !/^(un|no|dis|den|forb|closed)/i.test(String(flag))
+}
+
+/** The body of a preparation is that of a proposal without signature (§2.1). */
+const bodyCases: readonly (readonly [id: string, says: string, wrong: string, change: (body: Body) => unknown])[] = [
+  ['2.1-prepare-outcome', 'outcome is p1, p2 or p3', 'outcome p4', (body) => ({ ...body, outcome: 'p4' })],
+  ['2.1-prepare-version', 'version is required', 'no version', ({ version: _version, ...body }) => body],
+  ['2.1-prepare-max-payment', 'max_payment must be "0"', 'max_payment 1', (body) => ({ ...body, max_payment: '1' })],
+]
+
+/** What the v1 route answers. */
+const answerRules: readonly Rule[] = [
+  rule('4.1-signing-data', '§4.1', 'read', 'signing-data takes the proposal without signature and answers 200', async (bench) => {
+    const seen = await bench.signingData()
+    if (bench.wallets.length === 0 && seen.status === 403) throw new NotSeen('no eligible wallet is given, and this gateway asks for one')
+    return expectStatus(seen, 200)
+  }),
   rule(
     '2.4-fields',
     '§2.4',
     'read',
-    'signing-data names question, request, proposal, outcomes, token, economics, contracts and typed_data',
+    'signing-data names question, request, proposal, outcomes, permit, token, economics, contracts and typed_data',
     async (bench) => {
       const seen = await prepared(bench)
-      const data = expectShape(seen, SigningDataFields)
-      const { question_id } = await bench.context()
-      expectThat(data.question_id === question_id, seen, 'question_id is another one')
+      expectMembers(seen, {
+        question_id: isHash,
+        'proposal.outcome': isWord,
+        'proposal.label': isWord,
+        'proposal.price': (price) => integer(price) !== undefined,
+        outcomes: (told) => typeof told === 'object' && told !== null,
+        permit: (told) => typeof told === 'object' && told !== null,
+        'token.address': isAddress,
+        'token.symbol': (told) => typeof told === 'string',
+        'contracts.permit2': isAddress,
+        'contracts.signed_proposer': isAddress,
+        'typed_data.domain': (told) => typeof told === 'object' && told !== null,
+        'typed_data.types': (told) => typeof told === 'object' && told !== null,
+        'typed_data.message': (told) => typeof told === 'object' && told !== null,
+      })
+      expectThat(at(seen.json, 'question_id') === (await bench.context()).question_id, seen, 'question_id is another one')
       return 'all named'
     },
   ),
-  rule('9-signing-data-version', '§9', 'read', 'signing-data carries the version', async (bench) => {
-    expectShape(await prepared(bench), VersionObject)
-    return 'version'
+  rule('2.4-request', '§2.4', 'read', 'request is the oracle request of the question, its ancillary data included', async (bench) => {
+    const seen = await prepared(bench)
+    const { request } = await bench.context()
+    const own = { ...request, identifier: request.identifier.raw }
+    for (const [field, told] of Object.entries(requestFacts(at(seen.json, 'request')))) {
+      expectThat(told === own[field as keyof typeof own], seen, `${field} of request is missing, or not that of the question's context`)
+    }
+    return 'as in the context'
   }),
+  rule('2.4-proposal', '§2.4', 'read', 'proposal has the outcome that was asked for, and its price', async (bench) => {
+    const seen = await prepared(bench)
+    const outcome = asked(await bench.signingBody())
+    expectThat(at(seen.json, 'proposal', 'outcome') === outcome, seen, 'proposal.outcome is another one')
+    expectThat(integer(at(seen.json, 'proposal', 'price')) === priceOf[outcome], seen, `proposal gives ${outcome} another price`)
+    return outcome
+  }),
+  rule('9-signing-data-version', '§9', 'read', 'signing-data carries the version', async (bench) => expectVersion(await prepared(bench))),
   rule('1-integers-as-text', '§1', 'read', 'Solidity integers are decimal strings in v1', async (bench) => {
-    expectShape(await prepared(bench), IntegersAsText)
+    const seen = await prepared(bench)
+    const { json } = seen
+    const message = at(json, 'typed_data', 'message')
+    const told: readonly (readonly [string, unknown])[] = [
+      ['the timestamp of request', memberOf(at(json, 'request'), /timestamp/)],
+      ['proposal.price', at(json, 'proposal', 'price')],
+      ...outcomesIn(json).map(({ key, price }) => [`the price of ${key} in outcomes`, price] as const),
+      ['the total bond in economics', memberOf(at(json, 'economics'), /bond/)],
+      ['the maximum authorization in economics', memberOf(at(json, 'economics'), /auth/)],
+      ['permitted.amount of typed_data', at(message, 'permitted', 'amount')],
+      ...['nonce', 'deadline'].map((name) => [`${name} of typed_data`, at(message, name)] as const),
+      ...['timestamp', 'proposedPrice', 'maxPayment'].map((name) => [`${name} of typed_data`, at(message, 'witness', name)] as const),
+    ]
+    // What is missing is another rule's.
+    for (const [name, value] of told) expectThat(value === undefined || isUint(value), seen, `${name} is no decimal string`)
     return 'decimal strings'
   }),
   rule('2.4-chain-id-text', '§2.4', 'read', 'typed_data.domain.chainId is a decimal string', async (bench) => {
@@ -59,8 +138,29 @@ export const signingDataRules: readonly Rule[] = [
   }),
   rule('2.4-decimals-number', '§2.4', 'read', 'token.decimals is a JSON number', async (bench) => {
     const seen = await prepared(bench)
-    expectThat(Number.isInteger(at(seen.json, 'token', 'decimals')), seen, 'token.decimals is no JSON number')
+    const told = at(seen.json, 'token', 'decimals')
+    expectThat(
+      Number.isInteger(told) && Number(told) >= 0 && Number(told) < 256,
+      seen,
+      'token.decimals is no JSON number that a token can have',
+    )
     return 'a number'
+  }),
+  rule('2.4-token', '§2.4', 'read', 'token is the token of the bond, with its decimals', async (bench) => {
+    const seen = await prepared(bench)
+    const { bond, question_id } = await bench.context()
+    expectThat(at(seen.json, 'token', 'address') === bond.token, seen, 'token.address is not the token of the bond')
+    const { chain, trust } = bench
+    if (chain === undefined) return 'the token; its decimals need a node (--rpc-url)'
+    const { createRoundReader } = await import('../../chain/questions.js')
+    const round = await createRoundReader(chain, contractsOf(trust)).read(question_id as Hex)
+    const decimals = round?.token.decimals
+    expectThat(
+      decimals === undefined || at(seen.json, 'token', 'decimals') === decimals,
+      seen,
+      `token.decimals is not ${decimals}, as the chain says`,
+    )
+    return 'the token and its decimals'
   }),
   rule('2.4-permit-preserved', '§2.4', 'read', "permit holds the caller's terms, preserved", async (bench) => {
     const seen = await prepared(bench)
@@ -70,51 +170,129 @@ export const signingDataRules: readonly Rule[] = [
     }
     return 'amount, nonce, deadline'
   }),
-  rule('2.4-contracts', '§2.4', 'read', 'contracts are Permit2 and SignedProposer', async (bench) => {
-    const seen = await prepared(bench)
-    for (const name of ['permit2', 'signed_proposer'] as const) {
-      expectThat(at(seen.json, 'contracts', name) === bench.trust[name], seen, `contracts.${name} is not the pinned one`)
-    }
-    return 'as pinned'
-  }),
+  rule('2.4-contracts', '§2.4', 'read', 'contracts are Permit2 and SignedProposer', async (bench) =>
+    expectContracts(bench, await prepared(bench), at((await prepared(bench)).json, 'contracts')),
+  ),
+]
+
+const belowBond = 'permit_amount_below_required_bond'
+
+/** The economics: §2.4, and §7's code for what is below the bond. */
+const bondRules: readonly Rule[] = [
+  rule(
+    '2.4-total-bond',
+    '§2.4',
+    'read',
+    'economics has the current total bond, which an amount must reach',
+    async (bench) => {
+      const seen = await prepared(bench)
+      const { bond } = await bench.context()
+      const told = integer(memberOf(at(seen.json, 'economics'), /bond/))
+      expectThat(told !== undefined, seen, 'economics has no total bond')
+      expectThat(told === bond.required_bond, seen, "the total bond is not bond.required_bond of the question's context")
+      // A gateway need not judge amounts here. One that does must draw the line where it says.
+      const judged = async (amount: string) => {
+        const one = await prepare(bench, withPermit({ amount }), `permit.amount ${amount}`)
+        return { one, isBelow: at(one.json, 'error', 'code') === belowBond }
+      }
+      const exact = await judged(bond.required_bond)
+      expectThat(!exact.isBelow, exact.one, `came ${belowBond} for the bond that was told`)
+      if (BigInt(bond.required_bond) < 2n || !(await judged('1')).isBelow) return bond.required_bond
+      const less = await judged(String(BigInt(bond.required_bond) - 1n))
+      expectThat(less.isBelow, less.one, `came ${came(less.one)}, not ${belowBond}: the bond is lower than was told`)
+      return bond.required_bond
+    },
+    3,
+  ),
+  rule(
+    '2.4-max-authorization',
+    '§2.4',
+    'read',
+    'economics has the maximum authorization, which the amount that was taken does not exceed',
+    async (bench) => {
+      const seen = await prepared(bench)
+      const { permit } = await bench.signingBody()
+      const told = integer(memberOf(at(seen.json, 'economics'), /auth/))
+      expectThat(told !== undefined, seen, 'economics has no maximum authorization')
+      expectThat(BigInt(told ?? 0) >= BigInt(String(permit.amount)), seen, 'the maximum authorization is below the amount that was taken')
+      if (told !== permit.amount)
+        bench.onNote?.('the maximum authorization is not permit.amount, as our own gateway has it; §2.4 leaves that open')
+      return String(told)
+    },
+  ),
+]
+
+/** What is to be signed. */
+const typedDataRules: readonly Rule[] = [
   rule('2.4-typed-data', '§2.4', 'read', 'typed_data is the complete EIP-712 payload of §2.8', async (bench) => {
     const seen = await prepared(bench)
     const told = at(seen.json, 'typed_data')
-    // The form of chainId is another rule's.
-    const chainId = at(told, 'domain', 'chainId')
-    const domain = { ...(at(told, 'domain') as object), ...(typeof chainId === 'number' ? { chainId: String(chainId) } : {}) }
-    const { domain: theirs, types, message } = expectShape(seen, TypedData, { ...(told as object), domain })
     const context = await bench.context()
-    const { permit, outcome } = await bench.signingBody()
-    const terms = {
-      price: priceOf[outcome as OutcomeKey],
-      amount: String(permit.amount),
-      nonce: String(permit.nonce),
-      deadline: String(permit.deadline),
-    }
+    const body = await bench.signingBody()
+    const { amount, nonce, deadline } = body.permit
+    const terms = { price: priceOf[asked(body)], amount: String(amount), nonce: String(nonce), deadline: String(deadline) }
     const contracts = domainOf(contractsOf(bench.trust))
     const ours = typedData(contracts, requestOf(context), context.bond.token as Hex, terms)
-    expectThat(theirs.chainId === ours.domain.chainId, seen, 'typed_data names another chain')
-    expectThat(theirs.verifyingContract === ours.domain.verifyingContract, seen, 'typed_data names another Permit2')
-    expectThat(sameTypes(types, { ...wireTypes(false), ...domainType }), seen, 'typed_data.types are not those of §2.8')
+    const domain = at(told, 'domain')
+    expectThat(at(domain, 'name') === ours.domain.name, seen, 'typed_data.domain.name is not Permit2')
+    expectThat(integer(at(domain, 'chainId')) === ours.domain.chainId, seen, 'typed_data names another chain')
+    expectThat(at(domain, 'verifyingContract') === ours.domain.verifyingContract, seen, 'typed_data names another Permit2')
+    expectThat(at(told, 'primaryType') === primaryType, seen, `typed_data.primaryType is not ${primaryType}`)
+    expectThat(sameTypes(at(told, 'types'), { ...wireTypes(false), ...domainType }), seen, 'typed_data.types are not those of §2.8')
+    // How integers are written is another rule's.
     expectThat(
-      JSON.stringify(sorted(message)) === JSON.stringify(sorted(ours.message)),
+      asText(at(told, 'message')) === asText(ours.message),
       seen,
       'typed_data.message is not what the context of the question makes',
     )
     return toHex(witnessRound(contracts, requestOf(context), context.bond.token as Hex).digest(terms))
   }),
+  rule('2.8-no-domain-version', '§2.8', 'read', 'the domain has no version', async (bench) => {
+    const seen = await prepared(bench)
+    const domain = at(seen.json, 'typed_data', 'domain')
+    expectThat(at(domain, 'version') === undefined && at(domain, 'salt') === undefined, seen, 'typed_data.domain has a version or a salt')
+    return 'name, chainId, verifyingContract'
+  }),
+]
+
+const outcomeRules: readonly Rule[] = [
   rule('2.2-outcome-prices', '§2.2', 'read', 'p1 is 0, p2 is 1e18, p3 is 0.5e18', async (bench) => {
     const seen = await prepared(bench)
-    for (const key of outcomeKeys) {
-      const told = listAt(seen.json, 'outcomes').find((one) => at(one, 'outcome') === key)
-      expectThat(told === undefined || String(at(told, 'price')) === priceOf[key], seen, `outcomes give ${key} another price`)
-      if (at(seen.json, 'proposal', 'outcome') === key) {
-        expectThat(String(at(seen.json, 'proposal', 'price')) === priceOf[key], seen, `proposal gives ${key} another price`)
-      }
-    }
+    for (const { key, price } of outcomesIn(seen.json))
+      expectThat(integer(price) === priceOf[key], seen, `outcomes give ${key} another price`)
     return 'as mapped'
   }),
+  rule('2.2-outcome-labels', '§2.2', 'read', 'outcomes give labels and availability', async (bench) => {
+    const seen = await prepared(bench)
+    const told = outcomesIn(seen.json)
+    expectThat(told.length > 0, seen, 'outcomes has none of p1, p2 and p3')
+    expectThat(
+      told.every(({ label }) => isWord(label)),
+      seen,
+      'an outcome has no label',
+    )
+    const isListed = told.length < outcomeKeys.length
+    expectThat(isListed || told.every((one) => one.isAllowed !== undefined), seen, 'outcomes say nothing of availability')
+    const { price } = await bench.context()
+    for (const { key, isAllowed = true } of told) {
+      expectThat(isAllowed === price.allowed_values.includes(priceOf[key]), seen, `outcomes and price.allowed_values differ about ${key}`)
+    }
+    return told.map(({ key }) => key).join(', ')
+  }),
+  rule(
+    '2.2-allowed-outcomes',
+    '§2.2',
+    'read',
+    'each outcome that is said to be allowed is prepared',
+    async (bench) => {
+      const { price } = await bench.context()
+      const keys = outcomeKeys.filter((key) => price.allowed_values.includes(priceOf[key]))
+      await prepared(bench)
+      for (const outcome of keys) expectStatus(await prepare(bench, (body) => ({ ...body, outcome }), `outcome ${outcome}`), 200)
+      return keys.join(', ')
+    },
+    2,
+  ),
   rule(
     '2.2-p3-permission',
     '§2.2',
@@ -125,103 +303,66 @@ export const signingDataRules: readonly Rule[] = [
       if (context === undefined) throw new NotSeen('every question permits p3')
       const body = { ...(await bench.proposal()), outcome: context.price.allowed_values.includes(priceOf.p2) ? 'p2' : 'p1' }
       const seen = given(await bench.probe.send({ method: 'POST', path: `/v1/proposals/${context.question_id}/signing-data`, body }), 200)
-      const half = listAt(seen.json, 'outcomes').find((one) => at(one, 'outcome') === 'p3')
-      expectThat(at(half, 'allowed') !== true, seen, "p3 is said to be allowed, which the request's text does not permit")
+      const half = outcomesIn(seen.json).find(({ key }) => key === 'p3')
+      expectThat(half?.isAllowed !== true, seen, "p3 is said to be allowed, which the request's text does not permit")
       return 'not allowed, as the text says'
     },
   ),
-  rule('4.1.2-stateless', '§4.1 rule 2', 'read', 'signing-data is stateless: it reserves no nonce', async (bench) => {
-    const { question_id } = await bench.context()
-    const body = await bench.proposal()
-    const call = { method: 'POST', path: `/v1/proposals/${question_id}/signing-data`, body } as const
-    const first = given(await bench.probe.send(call), 200)
-    const second = await bench.probe.send({ ...call, wrong: 'the very same body again' })
-    expectStatus(second, 200)
-    expectThat(first.text === second.text, second, 'the second answer differs from the first')
-    return 'twice the same'
-  }),
 ]
 
-/** What was asked for by the batch route. */
-export const contextRules: readonly Rule[] = [
-  rule('4.2-signing-data', '§4.2', 'read', 'batch signing-data answers 200 with per-item results', async (bench) =>
-    expectStatus(await bench.contexts(), 200),
+const routeRules: readonly Rule[] = [
+  ...bodyCases.map(([id, says, wrong, change]) =>
+    rule(id, '§2.1', 'read', `signing-data takes the body of a proposal: ${says}`, async (bench) => {
+      await prepared(bench)
+      return expectStatus(await prepare(bench, change, wrong), ...malformed)
+    }),
+  ),
+  rule('2.1-deadline-enough', '§2.1', 'read', 'a permit.deadline of five minutes beyond admission is enough', async (bench) => {
+    await prepared(bench)
+    // A minute for the way there and for clocks that differ.
+    const deadline = String(bench.nowSeconds() + 360n)
+    return expectStatus(await prepare(bench, withPermit({ deadline }), 'a deadline six minutes ahead'), 200)
+  }),
+  rule(
+    '4.1.2-stateless',
+    '§4.1 rule 2',
+    'read',
+    'signing-data is stateless: it reserves no nonce',
+    async (bench) => {
+      await prepared(bench)
+      const body = await bench.proposal()
+      given(await prepare(bench, () => body), 200)
+      const again = await prepare(bench, () => body)
+      expectStatus({ ...again, sent: `${again.sent} with a nonce that was prepared before` }, 200)
+      return 'the same twice'
+    },
+    2,
   ),
   rule(
-    '2.7-signing-data-fields',
-    '§2.7',
+    '4.1.3-no-idempotency-key',
+    '§4.1 rule 3',
     'read',
-    'a context has question, request, prices, bond, contracts, signing and identifier.raw',
+    'there is no idempotency-key header',
     async (bench) => {
-      const { seen, data } = await item(bench)
-      expectShape(seen, BatchSigningData.omit({ price: true }), data)
-      return 'all named'
+      const headers = { 'idempotency-key': bench.ports.random.uuid() }
+      given(await prepare(bench, (body) => body, undefined, headers), 200)
+      const body = await bench.proposal()
+      const seen = await prepare(bench, () => body, 'the Idempotency-Key of another body', headers)
+      expectThat(at(seen.json, 'permit', 'nonce') === body.permit.nonce, seen, 'the answer is that to another body')
+      return 'without meaning'
     },
+    2,
   ),
-  rule('2.7-allowed-prices', '§2.7', 'read', 'price.allowed_values are the numerical prices that the request allows', async (bench) => {
-    const { seen, data } = await item(bench)
-    const told = listAt(data, 'price', 'allowed_values')
-    expectThat(told.length > 0, seen, 'price.allowed_values is missing or empty')
-    expectThat(
-      told.every((price) => typeof price === 'string' && outcomeOf(price) !== undefined),
-      seen,
-      'price.allowed_values has a price outside the binary mapping',
-    )
-    for (const one of listAt(seen.json, 'results')) {
-      const parsed = BatchSigningData.safeParse(at(one, 'signing_data'))
-      if (!parsed.success || halfIsAllowed(bench.trust, { ...parsed.data, source: 'gateway' })) continue
-      const allowsHalf = parsed.data.price.allowed_values.includes(priceOf.p3)
-      expectThat(!allowsHalf, seen, "price.allowed_values has 0.5, which the request's text does not permit")
-    }
-    return told.join(', ')
-  }),
-  rule('2.7-identifier-raw', '§2.7', 'read', 'identifier.raw is the oracle identifier, distinct from the question id', async (bench) => {
-    const { seen, data } = await item(bench)
-    const raw = at(data, 'identifier', 'raw')
-    expectThat(raw !== at(data, 'question_id'), seen, 'identifier.raw is the question id')
-    expectThat(raw === at(data, 'request', 'identifier', 'raw'), seen, 'identifier.raw is not that of the request')
-    return 'distinct'
-  }),
-  rule('2.7-contracts', '§2.7', 'read', 'contracts and signing.chain_id are those to sign for', async (bench) => {
-    const { seen, data } = await item(bench)
-    for (const name of ['permit2', 'signed_proposer'] as const) {
-      expectThat(at(data, 'contracts', name) === bench.trust[name], seen, `contracts.${name} is not the pinned one`)
-    }
-    expectThat(at(data, 'signing', 'chain_id') === bench.trust.chain_id, seen, 'signing.chain_id is not the pinned chain')
-    return 'as pinned'
-  }),
-  rule('2.8-witness-types', '§2.8', 'read', 'the witness types are those of Permit2 and SignedProposer, maxPayment is 0', async (bench) => {
-    const { seen, data } = await item(bench)
-    const types = at(data, 'signing', 'types')
-    expectThat(sameTypes(types, { ...wireTypes(false), ...domainType }), seen, 'signing.types are not those of §2.8')
-    expectThat(at(data, 'signing', 'max_payment') === '0', seen, 'signing.max_payment is not "0"')
-    return 'as hashed on chain'
-  }),
-  rule('2.7-identifier-echoed', '§2.7', 'read', 'a context carries the original identifier', async (bench) => {
-    const { question_id, slug = question_id } = await bench.context()
-    const seen = await bench.probe.send({ method: 'POST', path: '/propose/batch/signing-data', body: { identifiers: [slug] } })
-    expectThat(at(given(seen, 200).json, 'results', 0, 'identifier') === slug, seen, 'the identifier that was asked for is not echoed')
-    return slug
-  }),
 ]
 
-type Members = Record<string, readonly { readonly name: string; readonly type: string }[]>
+/** What was asked for by the v1 route. */
+export const signingDataRules: readonly Rule[] = [...answerRules, ...bondRules, ...typedDataRules, ...outcomeRules, ...routeRules]
 
-/** Those that are told must be right, and all but the domain's must be told. */
-function sameTypes(told: unknown, own: Members): boolean {
-  if (typeof told !== 'object' || told === null) return false
-  const text = (members: unknown) =>
-    JSON.stringify((Array.isArray(members) ? members : []).map((one) => [at(one, 'name'), at(one, 'type')]))
-  const names = new Set([...Object.keys(told), ...Object.keys(wireTypes(false))])
-  return [...names].every((name) => own[name] !== undefined && text(at(told, name)) === text(own[name]))
-}
-
-/** With its keys in order, so that two objects can be compared as text. */
-function sorted(value: unknown): unknown {
-  if (typeof value !== 'object' || value === null) return value
-  return Object.fromEntries(
-    Object.entries(value)
-      .sort(([a], [b]) => (a < b ? -1 : 1))
-      .map(([key, member]) => [key, sorted(member)]),
-  )
+/** With keys in order and numbers as text, so that two objects can be compared by what they say. */
+function asText(value: unknown): string {
+  return JSON.stringify(value, (_key, member: unknown) => {
+    if (typeof member === 'number') return String(member)
+    if (typeof member !== 'object' || member === null || Array.isArray(member)) return member
+    return Object.fromEntries(Object.entries(member).sort(([a], [b]) => (a < b ? -1 : 1)))
+  })
 }

@@ -10,7 +10,7 @@ import { maxRetryAfterMs, rateLimitOf, retryHintMs } from '../sending/answer.js'
 import { at, came, NotSeen, type Seen } from './rule.js'
 
 export interface Call {
-  readonly method: 'GET' | 'POST'
+  readonly method: 'GET' | 'POST' | 'OPTIONS'
   readonly path: string
   /** Text goes as it is, anything else as JSON. */
   readonly body?: unknown
@@ -28,6 +28,8 @@ export interface Noticed {
   cookie: string | undefined
   /** The first error answer without the error body of §7. */
   badError: string | undefined
+  /** What was sent where an answer repeats the signature. */
+  signature: string | undefined
 }
 
 export interface Probe {
@@ -73,7 +75,7 @@ export function outcomeOf(seen: Seen, clock: Pick<Clock, 'nowMs'>): Outcome {
 /** A probe of one gateway. */
 export function createProbe(parts: ProbeParts): Probe {
   const { fetch, base, clock, planner, signal } = parts
-  const noticed: Noticed = { answers: 0, cookie: undefined, badError: undefined }
+  const noticed: Noticed = { answers: 0, cookie: undefined, badError: undefined, signature: undefined }
   let kept: Seen | undefined
 
   async function exchange(url: string, init: RequestInit, sent: string): Promise<Seen> {
@@ -82,6 +84,7 @@ export function createProbe(parts: ProbeParts): Probe {
     const seen: Seen = { sent, status: response.status, headers: response.headers, text, json: parsed(response.headers, text) }
     noticed.answers++
     if (response.headers.get('set-cookie') !== null) noticed.cookie ??= sent
+    if (signaturesIn(init.body).some((hex) => text.toLowerCase().includes(hex))) noticed.signature ??= sent
     if (isOwnError(seen) && !hasErrorBody(seen)) noticed.badError ??= `sent ${sent}; came ${came(seen)}`
     return seen
   }
@@ -147,6 +150,12 @@ export function createProbe(parts: ProbeParts): Probe {
       throw new UnavailableError('gateway_unreachable', error.message, { hint: 'check the URL and the gateway, then run the checks again' })
     }
   }
+}
+
+/** The digits of the signatures in what is sent; those too short to be one may be anywhere. */
+function signaturesIn(body: unknown): readonly string[] {
+  if (typeof body !== 'string') return []
+  return [...body.matchAll(/"signature":"0x([0-9a-fA-F]{64,})"/g)].map(([, hex = '']) => hex.toLowerCase().slice(0, 120))
 }
 
 /** Whether an answer is the application's own refusal: gateway bodies are not (§7 rule 1). */

@@ -1,5 +1,4 @@
 /** What a conformance check is: one rule of the service spec that can be seen from outside, and how it is looked at. */
-import type { z } from 'zod'
 import { plainCode } from '../sending/answer.js'
 import type { Bench } from './bench.js'
 
@@ -17,6 +16,8 @@ export interface Rule {
   /** What it says, in one sentence. */
   readonly says: string
   readonly tier: Tier
+  /** About how many items it is charged (§8 rule 2), where others have not paid for it already. */
+  readonly items: number
   /** What was seen, for a report. Throws Fault where the rule is broken, NotSeen where it could not be looked at. */
   readonly run: (bench: Bench) => Promise<string>
 }
@@ -39,8 +40,8 @@ export interface Seen {
 }
 
 /** A plain rule. */
-export function rule(id: string, section: string, tier: Tier, says: string, run: Rule['run']): Rule {
-  return { id, section, says, tier, run }
+export function rule(id: string, section: string, tier: Tier, says: string, run: Rule['run'], items = 1): Rule {
+  return { id, section, says, tier, items, run }
 }
 
 /** A member of parsed JSON by its path, `undefined` where it is not there. Array members go by their number. */
@@ -66,24 +67,18 @@ export function came(seen: Seen): string {
   return seen.json === undefined ? `${seen.status} without JSON` : String(seen.status)
 }
 
-/** Throws Fault unless the status is one of these; what came, in few words. */
+/** These come from the application itself, never from what stands before it (§7 rule 1). */
+const ownRefusals = [400, 403, 409, 422]
+
+/** Throws Fault unless the status is one of these, a refusal in application JSON; what came, in few words. */
 export function expectStatus(seen: Seen, ...statuses: readonly number[]): string {
-  if (statuses.includes(seen.status)) return came(seen)
+  if (statuses.includes(seen.status) && (seen.json !== undefined || !ownRefusals.includes(seen.status))) return came(seen)
   throw new Fault(`sent ${seen.sent}; came ${came(seen)}, not ${statuses.join(' or ')}`)
 }
 
 /** Throws Fault with what was sent, unless it holds. */
 export function expectThat(holds: boolean, seen: Pick<Seen, 'sent'>, otherwise: string): void {
   if (!holds) throw new Fault(`sent ${seen.sent}; ${otherwise}`)
-}
-
-/** The value in its shape, or Fault naming the first field that is not. */
-export function expectShape<Schema extends z.ZodType>(seen: Seen, schema: Schema, value: unknown = seen.json): z.infer<Schema> {
-  const parsed = schema.safeParse(value)
-  if (parsed.success) return parsed.data
-  const issue = parsed.error.issues[0]
-  const field = issue === undefined || issue.path.length === 0 ? 'the body' : issue.path.map(String).join('.')
-  throw new Fault(`sent ${seen.sent}; came ${came(seen)}, in which ${field} is missing or of another form`)
 }
 
 /** The answer where it has this status, for a rule about something else; NotSeen otherwise: another check tells that. */

@@ -1,14 +1,17 @@
 /** All rules in the order they are looked at, and the run over them (contract §6, `conformance`). */
 import { ProposerError, UnavailableError, UsageError } from '../../protocol/errors.js'
+import { batchSubmissionRules } from './batch-submissions.js'
 import { batchRules } from './batches.js'
 import type { Bench } from './bench.js'
 import { bodyRules } from './bodies.js'
 import { chargeRules, overrunRules } from './budgets.js'
+import { contextRules } from './contexts.js'
 import { conventionRules, noticedRules } from './conventions.js'
 import { executionRules } from './executions.js'
-import { contextRules, signingDataRules } from './preparation.js'
+import { signingDataRules } from './preparation.js'
 import { came, Fault, NotSeen, type Rule, type Tier } from './rule.js'
-import { batchSubmissionRules, conflictRules, singleSubmissionRules, valueRules } from './submissions.js'
+import { statusRules } from './statuses.js'
+import { conflictRules, singleSubmissionRules, valueRules } from './submissions.js'
 
 /**
  * Ids are stable. What is refused comes before what is admitted, because a refusal leaves its question free; an execution comes before
@@ -25,10 +28,31 @@ export const rules: readonly Rule[] = [
   ...conflictRules,
   ...executionRules,
   ...singleSubmissionRules,
+  ...statusRules,
   ...batchSubmissionRules,
   ...noticedRules,
   ...overrunRules,
 ]
+
+/**
+ * The rules that a name stands for: one rule's id, or a family, which is the section that ids begin with (`2.7`, `4.2.1`). A family's items
+ * are what it costs alone. Empty where there is none.
+ */
+export const rulesNamed = (name: string): readonly Rule[] =>
+  rules.filter(({ id }) => id === name || id.startsWith(`${name}-`) || id.startsWith(`${name}.`))
+
+/** What is asked for once, whatever is looked at: the gateway itself and the contexts of the questions. */
+const openingItems = 2
+/** A candidate of ours ends in a few polls, one that executes in more. */
+const pollingItems = { admit: 5, execute: 8 } as const
+
+/** About how many items these rules are charged (§8 rule 2), but for those that the run may not look at. */
+export function itemsOf(chosen: readonly Rule[], { may, questions }: Pick<Bench, 'may' | 'questions'>): number {
+  const looked = chosen.filter(({ tier }) => tier === 'read' || may[tier])
+  const polled = (tier: 'admit' | 'execute') => (looked.some((one) => one.tier === tier) ? pollingItems[tier] : 0)
+  const own = looked.reduce((sum, { items }) => sum + items, 0)
+  return own + openingItems + questions.length + polled('admit') + polled('execute')
+}
 
 /** One check's end, as `proposer.conformance/1` tells it. */
 export interface Check {
@@ -36,6 +60,8 @@ export interface Check {
   readonly section: string
   readonly result: 'pass' | 'fail' | 'skip'
   readonly detail: string
+  /** What is no fault, but not as our own gateway does it. */
+  readonly notes?: readonly string[]
 }
 
 const needs: Readonly<Record<Exclude<Tier, 'read'>, string>> = {
@@ -45,11 +71,18 @@ const needs: Readonly<Record<Exclude<Tier, 'read'>, string>> = {
 }
 
 /**
- * Looks at the rules one after the other; `onCheck` hears of each as it settles. UnavailableError (exit 75) where the gateway gives no
+ * Looks at the rules one after the other; `onCheck` hears of each as it settles, `onReached` once the gateway has answered at all, and with
+ * that told its budget. UnavailableError (exit 75) where the gateway gives no
  * application answer, UncertainError (6) where a submission's outcome got lost, StorageError 74, and the signal's reason.
  */
-export async function runRules(bench: Bench, chosen: readonly Rule[], onCheck: (check: Check) => void): Promise<readonly Check[]> {
+export async function runRules(
+  bench: Bench,
+  chosen: readonly Rule[],
+  onCheck: (check: Check) => void,
+  onReached: () => Promise<void> = async () => undefined,
+): Promise<readonly Check[]> {
   await requireGateway(bench)
+  await onReached()
   const checks: Check[] = []
   for (const one of chosen) {
     const check = await look(bench, one)
@@ -60,10 +93,17 @@ export async function runRules(bench: Bench, chosen: readonly Rule[], onCheck: (
 }
 
 async function look(bench: Bench, { id, section, says, tier, run }: Rule): Promise<Check> {
-  const check = (result: Check['result'], detail: string): Check => ({ id, section, result, detail })
+  const notes: string[] = []
+  const check = (result: Check['result'], detail: string): Check => ({
+    id,
+    section,
+    result,
+    detail,
+    ...(notes.length === 0 ? {} : { notes }),
+  })
   if (tier !== 'read' && !bench.may[tier]) return check('skip', needs[tier])
   try {
-    return check('pass', await run(bench))
+    return check('pass', await run({ ...bench, onNote: (text) => notes.push(text) }))
   } catch (error) {
     if (error instanceof Fault) return check('fail', `${error.message}; ${section}: ${says}`)
     if (error instanceof NotSeen) return check('skip', error.message)

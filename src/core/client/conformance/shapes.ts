@@ -1,77 +1,72 @@
-/** Shapes of answers, each no wider than the rule that looks at it, so that one fault is told by one check. */
-import * as z from 'zod'
-import { Address, Bytes, Bytes32, Instant, Uint256, Uuid, version } from '../../protocol/schema.js'
+/**
+ * Readers of answers that demand no more than the spec shows: it names few sub-fields and no time format, so that a member is looked for by
+ * what its name must hold, and a value is compared by what it says.
+ */
+import { version } from '../../protocol/schema.js'
+import { at, expectThat, type Seen } from './rule.js'
+
+const isObject = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null && !Array.isArray(value)
+
+/** The first member whose name fits: `[name, value]`, or `undefined`. */
+export function member(target: unknown, name: RegExp): readonly [string, unknown] | undefined {
+  return isObject(target) ? Object.entries(target).find(([key]) => name.test(key)) : undefined
+}
+
+/** The value of the first member whose name fits. */
+export const memberOf = (target: unknown, name: RegExp): unknown => member(target, name)?.[1]
+
+/** An unsigned integer as decimal text, from text or a JSON number; `undefined` for anything else. */
+export function integer(value: unknown): string | undefined {
+  if (typeof value === 'string' && /^(0|[1-9]\d{0,77})$/.test(value)) return value
+  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? String(value) : undefined
+}
+
+/** Milliseconds of a time: RFC 3339 in any form, or Unix seconds or milliseconds; `undefined` for what is no time. */
+export function instantMs(value: unknown): number | undefined {
+  const number = integer(value)
+  if (number !== undefined) return Number(number) < 1e11 ? Number(number) * 1_000 : Number(number)
+  // Date.parse reads no more than milliseconds everywhere.
+  const ms = typeof value === 'string' ? Date.parse(value.replace(/(\.\d{3})\d+/, '$1')) : Number.NaN
+  return Number.isNaN(ms) ? undefined : ms
+}
+
+/** Two routes may tell one instant with other precision. */
+export function sameInstant(one: unknown, other: unknown): boolean {
+  const [a, b] = [instantMs(one), instantMs(other)]
+  return a !== undefined && b !== undefined && Math.abs(a - b) < 1_000
+}
+
+export const isAddress = (value: unknown): value is `0x${string}` => typeof value === 'string' && /^0x[0-9a-f]{40}$/.test(value)
+export const isHash = (value: unknown): value is `0x${string}` => typeof value === 'string' && /^0x[0-9a-f]{64}$/.test(value)
+export const isBytes = (value: unknown): value is `0x${string}` => typeof value === 'string' && /^0x([0-9a-f]{2})*$/.test(value)
+export const isUuid = (value: unknown): value is string =>
+  typeof value === 'string' && /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(value)
+export const isWord = (value: unknown): value is string => typeof value === 'string' && value !== ''
+export const isUint = (value: unknown): value is string => typeof value === 'string' && integer(value) !== undefined
+export const isInstant = (value: unknown): boolean => instantMs(value) !== undefined
+export const isNullable = (value: unknown): boolean => value === null || isObject(value)
+/** Anything but `undefined`. */
+export const isThere = (value: unknown): boolean => value !== undefined
+
+/** What must hold of a member, by its dotted path. */
+export type Members = Readonly<Record<string, (value: unknown) => boolean>>
+
+/** Fault naming the first member that is missing or of another form. */
+export function expectMembers(seen: Seen, members: Members, json: unknown = seen.json): void {
+  for (const [path, holds] of Object.entries(members)) {
+    const value = at(json, ...path.split('.'))
+    expectThat(holds(value), seen, `came ${seen.status}, in which ${path} is ${value === undefined ? 'missing' : 'of another form'}`)
+  }
+}
 
 /** §9: exactly these three. */
-export const VersionObject = z.object({
-  version: z.strictObject({ api: z.literal(version.api), schema: z.literal(version.schema), witness: z.literal(version.witness) }),
-})
+export function expectVersion(seen: Seen): string {
+  const told = at(seen.json, 'version')
+  const names = Object.keys(version) as (keyof typeof version)[]
+  const isExact = isObject(told) && Object.keys(told).length === names.length && names.every((name) => told[name] === version[name])
+  expectThat(isExact, seen, `came ${seen.status}, in which version is missing or another one`)
+  return 'version'
+}
 
-/** Integers as text or number, where another rule is about their form. */
-const Integer = z.union([Uint256, z.int()])
-const Text = z.string().min(1)
-
-/** §2.4 without what other rules look at: version, integers' form, decimals, typed data. */
-export const SigningDataFields = z.object({
-  question_id: Bytes32,
-  request: z.object({ oracle: Address, requester: Address, identifier: Bytes32, timestamp: Integer, ancillary_data: Bytes }),
-  proposal: z.object({ outcome: Text, label: Text, price: Integer }),
-  outcomes: z.array(z.object({ outcome: Text, label: Text, price: Integer })).min(1),
-  permit: z.object({}),
-  token: z.object({ address: Address, symbol: z.string(), decimals: z.unknown() }),
-  economics: z.object({ total_bond: Integer, max_authorization: Integer }),
-  contracts: z.object({ permit2: Address, signed_proposer: Address }),
-  typed_data: z.object({ domain: z.object({}), types: z.object({}), message: z.object({}) }),
-})
-
-/** §1: what is a Solidity integer in a v1 answer. */
-export const IntegersAsText = z.object({
-  request: z.object({ timestamp: Uint256 }),
-  proposal: z.object({ price: Uint256 }),
-  outcomes: z.array(z.object({ price: Uint256 })),
-  economics: z.object({ total_bond: Uint256, max_authorization: Uint256 }),
-})
-
-/** §2.5 without version and status_url. */
-export const AcknowledgementFields = z.object({ candidate_id: Uuid, status: Text, received_at: z.string(), status_url: z.unknown() })
-
-/** §2.6 without version; `submission` and `failure` are rules of their own. */
-export const StatusFields = z.object({
-  candidate_id: Uuid,
-  outcome: z.enum(['p1', 'p2', 'p3']),
-  price: Uint256,
-  status: Text,
-  received_at: z.string(),
-  validated_at: z.string().nullable(),
-  selected_at: z.string().nullable(),
-  submission: z.object({}).nullable(),
-  failure: z.object({}).nullable(),
-})
-
-/** §2.6, once there is one. */
-export const SubmissionFields = z.object({
-  status: Text,
-  transaction_hash: Bytes32,
-  submitted_at: Instant,
-  confirmed_at: Instant,
-  indexed_at: Instant,
-})
-
-/** §2.6, once there is one. */
-export const FailureFields = z.object({
-  stage: Text,
-  code: Text,
-  detail: Text,
-  retryable: z.boolean(),
-  can_resubmit: z.boolean(),
-  next_action: Text,
-})
-
-/** §2.7, a result of a batch submission without what says how it went. */
-export const BatchCandidateFields = z.object({ candidate_id: Uuid, status: Text, received_at: z.string(), status_url: z.string() })
-
-/** §2.7. */
-export const BatchStatusFields = z.object({ status: Text, submission: z.object({}).nullable(), failure: z.object({}).nullable() })
-
-/** §7 rule 4. */
-export const ItemError = z.object({ error: z.object({ code: Text, detail: Text }) })
+/** Whether there is something: another builder may tell null for what is not there. */
+export const isGiven = (value: unknown): boolean => value !== undefined && value !== null

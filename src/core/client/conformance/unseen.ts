@@ -10,11 +10,6 @@ export interface Unseen {
 export const unseenRules: readonly Unseen[] = [
   { section: '§1', says: 'no guarantee of execution in one chain transaction', why: 'a freedom of the service, nothing to break' },
   {
-    section: '§1',
-    says: 'items of a batch form no atomic group',
-    why: 'seen as 4.2.3-submit-items; that it holds for admitted items too would need a failure in between',
-  },
-  {
     section: '§2.2',
     says: 'p3 needs support in the settlement contract',
     why: 'the pins tell the kind of the requester; the contract itself is on chain',
@@ -28,13 +23,7 @@ export const unseenRules: readonly Unseen[] = [
   },
   { section: '§4.1 rule 1', says: 'eligibility reserves no slot', why: 'slots are not shown' },
   { section: '§4.1 rule 3', says: 'a candidate is accepted durably', why: 'it takes a crash of the gateway' },
-  { section: '§4.1 rule 3', says: 'there is no idempotency-key header', why: 'a header without meaning leaves no trace' },
   { section: '§4.2 rule 1', says: 'items are processed with bounded concurrency', why: 'the bound is not shown' },
-  {
-    section: '§4.2 rule 3',
-    says: 'admitted items are not rolled back when a sibling fails',
-    why: 'a call of one item that can be admitted and one that cannot would sign for nothing: 4.2.5-new and 4.2.3-submit-items look at both apart',
-  },
   { section: '§5', says: 'no API key, bearer token or header is needed', why: 'no check sends one, so that all of them look at it' },
   { section: '§6', says: 'no outbound events or webhooks', why: 'nobody can be seen not to be called' },
   { section: '§7', says: '502, 504: admission may already have committed', why: 'said of whatever stands before the gateway' },
