@@ -338,8 +338,7 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
     faults,
     nowSeconds() {
       // Deadlines are whole seconds: rounded up, a comparison with them is one in milliseconds.
-      const wall = BigInt(Math.ceil(clock.nowMs() / 1000))
-      const head = heads?.latest.timestamp ?? 0n
+      const [wall, head] = [BigInt(Math.ceil(clock.nowMs() / 1000)), heads?.latest.timestamp ?? 0n]
       return head > wall ? head : wall
     },
     known(identifier) {
