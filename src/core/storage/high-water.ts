@@ -43,7 +43,6 @@ export async function forgetHighWater(files: Files, folder: string): Promise<voi
 export function lossBefore(mark: LogEnd | 'unreadable' | undefined, end: LogEnd): string | undefined {
   if (mark === undefined || mark === 'unreadable' || mark.sequence < end.sequence) return undefined
   const lost = mark.sequence - end.sequence
-  if (lost > 0)
-    return `the log ends here with line ${end.sequence}, ${highWaterName} names line ${mark.sequence}; lines lost: ${lost}`
+  if (lost > 0) return `the log ends here with line ${end.sequence}, ${highWaterName} names line ${mark.sequence}; lines lost: ${lost}`
   return mark.check === end.check ? undefined : `line ${end.sequence} is not the one that ${highWaterName} names: another log was put here`
 }
