@@ -63,10 +63,18 @@ async function anvilPid(parent) {
 }
 
 const execute = promisify(execFile)
+const deferred = 75
 
-/** One proposal through the gateway to its end; its transaction. */
+/** One proposal through the gateway to its end; its transaction. A gateway on a busy machine sheds calls, and the same one does later. */
 async function proposeOnce(folder, env, slug) {
-  const command = async (...args) => JSON.parse((await execute(process.execPath, [bin, ...args, '--json'], { cwd: folder, env })).stdout)
+  const command = async (...args) => {
+    for (;;) {
+      const told = await execute(process.execPath, [bin, ...args, '--json'], { cwd: folder, env }).catch((error) => error)
+      if (!(told instanceof Error)) return JSON.parse(told.stdout)
+      if (told.code !== deferred) throw told
+      await sleep(1_000)
+    }
+  }
   const { candidate_id: candidateId } = await command('submit', slug, '--outcome', 'p2', '--wait')
   return (await command('status', candidateId)).candidates[0].submission.transaction_hash
 }
@@ -158,7 +166,11 @@ async function losses({ rpc, dev, url }, before) {
   if (!logs.some(({ transactionHash }) => transactionHash === before.transactionHash)) faults.push('the log of the first proposal is gone')
   const ahead = Number(latest.timestamp) - Date.now() / 1000
   if (ahead > 3) faults.push(`the chain's clock is ${ahead.toFixed(1)} s ahead`)
-  const ready = await fetch(`${url}/readyz`)
+  let ready = await fetch(`${url}/readyz`)
+  for (let tries = 0; tries < 60 && ready.status !== 200; tries += 1) {
+    await sleep(500)
+    ready = await fetch(`${url}/readyz`)
+  }
   if (ready.status !== 200) faults.push(`the gateway is not ready: ${await ready.text()}`)
   return faults
 }

@@ -26,10 +26,14 @@ test('contract §6, §9, domain §10: reconcile tells of a dispute of an execute
   expect(trust.code).toBe(0)
   const env = { PROPOSER_HOME: folder, PROPOSER_GATEWAY: url, PROPOSER_PRIVATE_KEY: account?.private_key ?? '' }
   const node = ['--rpc-url', dev.rpc_url]
+  /** A gateway on a busy machine sheds calls; the same one does later (75). */
   const propose = async (): Promise<void> => {
-    const { code, stderr } = await shop.run(['submit', slug, '--outcome', 'p2', '--wait', '--json', ...node], { env })
-    expect(stderr).not.toContain('"error"')
-    expect(code).toBe(0)
+    for (;;) {
+      const { code, stderr } = await shop.run(['submit', slug, '--outcome', 'p2', '--wait', '--json', ...node], { env })
+      if (code === 75) continue
+      expect([code, stderr]).toEqual([0, expect.not.stringContaining('"error"')])
+      return
+    }
   }
   const dispute = async (): Promise<void> => {
     expect((await shop.run(['devchain', 'dispute', slug, ...node])).code).toBe(0)
