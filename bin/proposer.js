@@ -1,6 +1,4 @@
 #!/usr/bin/env node
-import module from 'node:module'
+import { start } from '../dist/main.js'
 
-module.enableCompileCache?.()
-const { start } = await import('../dist/main.js')
 process.exitCode = await start(process)

@@ -159,7 +159,7 @@ describe('layering', () => {
     const loaded = filesUnder('bin').flatMap((path) =>
       [...readFileSync(join(root, path), 'utf8').matchAll(/\b(?:import|from|require)\b\s*\(?'([^']+)'/g)].map(([, from = '']) => from),
     )
-    expect(loaded).toEqual(['node:module', '../dist/main.js'])
+    expect(loaded).toEqual(['../dist/main.js'])
   })
 })
 
