@@ -110,7 +110,7 @@ describe('faults of a batch', () => {
       'invalid_format',
     ],
     ['a malformed signature', { proposals: [{ ...item, signature: '0x' }] }, 'proposals.0.signature', 'invalid_format'],
-    ['a malformed identifier', { proposals: [{ ...item, identifier: '0x12' }] }, 'proposals.0.identifier', 'identifier'],
+    ['a malformed identifier', { proposals: [{ ...item, identifier: 'Slug' }] }, 'proposals.0.identifier', 'identifier'],
   ])('contract §2: %s is one schema_violation of the whole call', (_, body, path, code) => {
     const fault = batchFault(body)
     expect(fault?.code).toBe('schema_violation')
