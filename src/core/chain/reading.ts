@@ -47,3 +47,13 @@ function decodeAnswer(abi: Abi, functionName: string, data: Hex, address: Addres
     throw new ChainError('refused', `the contract at ${address} does not answer ${functionName} as configured`)
   }
 }
+
+/** What a contract tells, or `undefined` where it does not answer as its kind does: that may be the very cause. */
+export async function told<T>(work: Promise<T>): Promise<T | undefined> {
+  try {
+    return await work
+  } catch (error) {
+    if (error instanceof ChainError && error.kind !== 'unavailable') return undefined
+    throw error
+  }
+}

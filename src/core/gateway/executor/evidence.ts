@@ -1,5 +1,6 @@
 /** What final state shows of a slot's proposals, beside what receipts and counts say: those may be wrong, or late (R14, R27). */
 import { locateProposal } from '../../chain/propose.js'
+import { told } from '../../chain/reading.js'
 import type { Contracts } from '../../chain/round.js'
 import type { Chain } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
@@ -26,7 +27,8 @@ export function createEvidence(ports: { readonly chain: Chain; readonly contract
     const calldata = calldataOf(slot, candidate)
     if (calldata === undefined) return undefined
     const { request } = readProposeCalldata(calldata)
-    return locateProposal(ports.chain, request, ports.contracts.signedProposer, finalized, expected)
+    // An oracle that does not answer as one shows nothing.
+    return told(locateProposal(ports.chain, request, ports.contracts.signedProposer, finalized, expected))
   }
   const evidence: Evidence = {
     async isShownMined(slot, candidate, heads) {

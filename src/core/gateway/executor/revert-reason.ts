@@ -2,7 +2,7 @@
 import { roles, signedProposerAbi } from '../../chain/contracts.js'
 import { locateProposal } from '../../chain/propose.js'
 import { type RegistryEntry, type RoundReader, readTerms } from '../../chain/questions.js'
-import { readContract } from '../../chain/reading.js'
+import { readContract, told } from '../../chain/reading.js'
 import { causeOf } from '../../chain/reverts.js'
 import type { Contracts } from '../../chain/round.js'
 import { type Address, type Chain, ChainError, type ChainReceipt, type Hex } from '../../ports.js'
@@ -96,16 +96,6 @@ export async function explainRevert(
     if (moved) return { kind: 'failed', failure: failureOf('confirmation', 'round_advanced', moved) }
   }
   return { kind: 'failed', failure: failureOf('confirmation', cause.code, cause.detail, cause.retryable) }
-}
-
-/** What a contract tells, or `undefined` where it does not answer as its kind does: that may be the very cause. */
-async function told<T>(work: Promise<T>): Promise<T | undefined> {
-  try {
-    return await work
-  } catch (error) {
-    if (error instanceof ChainError && error.kind !== 'unavailable') return undefined
-    throw error
-  }
 }
 
 /** The revert data of a call at the state after a block, else before it, and which; `undefined` where it succeeds at both. */
