@@ -318,6 +318,8 @@ async function expectClosed(world: World, n: number, reason: RegExp): Promise<vo
   await expect
     .poll(() => ask(world, '/readyz'), { timeout: 20_000 })
     .toMatchObject({ status: 503, body: { ready: false, reasons: expect.arrayContaining([expect.stringMatching(reason)]) } })
+  // What a node does wrong is told before the head is so old that nothing is admitted on it.
+  await expect.poll(() => world.hosted.view.faults(), { timeout: 20_000 }).not.toEqual([])
   const { path, body } = await signed(world, n)
   expect(await ask(world, path, body)).toMatchObject({ status: 503, body: { error: { code: 'state_unavailable' } } })
 }
