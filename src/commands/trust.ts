@@ -275,7 +275,8 @@ async function write(
   const told = [trustText(before === undefined ? trust : more, output.columns), ...shown.map(visible)].join('\n')
   if (isDryRun) {
     if (output.mode === 'human') output.warn(told)
-    const would = isNews ? `${before === undefined ? 'write' : 'add to'} ${path}` : `leave ${path} as it is`
+    const does = before === undefined ? 'write' : changed.length > 0 ? 'replace pins in' : 'add to'
+    const would = isNews ? `${does} ${path}` : `leave ${path} as it is`
     return showDryRun(context, would, { path, replaces: changed.length > 0, ...trust, changed, added })
   }
   if (isNews && (fromOutside || changed.length > 0)) {
