@@ -245,6 +245,8 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   }
 
   const trim = (slot: Slot, attempt: SlotAttempt, alive: readonly Candidate[], heads: Heads): Promise<boolean> => {
+    // Where the ceiling leaves no room for another proposal, the nonce goes back: its cancellation always has room.
+    if (!sender.mayRaise(slot, attempt)) return sender.sign(slot, { kind: 'cancel' }, heads, alive, attempt)
     const { data, gas } = readTransaction(attempt.raw)
     const proposals = carriedBy(data)
     const kept = alive.filter((candidate) => attempt.candidateIds.includes(candidate.id) && !isDoomed(candidate, heads))
