@@ -134,13 +134,20 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
     return reader.read(questionId)
   }
 
+  /** Under way: a miss that one of them notes at first is not final before it ends. */
+  const firstReads = new Map<Hex, Promise<Question | undefined>>()
   const question = async (identifier: string): Promise<Question | undefined> => {
     const questionId = book.idOf(identifier)
     if (questionId === undefined) return undefined
     const known = book.ask(questionId)
     if (known) return known
-    if (book.isMiss(questionId)) return undefined
-    return orUnavailable(within(clock, firstReadMs, firstRead(questionId)), `about question ${questionId}`)
+    let first = firstReads.get(questionId)
+    if (first === undefined) {
+      if (book.isMiss(questionId)) return undefined
+      first = firstRead(questionId).finally(() => firstReads.delete(questionId))
+      firstReads.set(questionId, first)
+    }
+    return orUnavailable(within(clock, firstReadMs, first), `about question ${questionId}`)
   }
 
   /** A question that is not found may be younger than the head that was followed: that head is waited for, and the question read again. */
