@@ -16,7 +16,7 @@ export type { LogOptions, LogPorts, RecordLog, StoredRecord } from './record-log
 const idleMs = 1_000
 const probeMs = 5_000
 const sliceMs = 5
-/** What a decision is counted as while it waits: a candidate with a signature of its usual length takes less. */
+/** What a decision is counted as while it waits, where its owner does not say. */
 const decisionBytes = 2_048
 
 /** What an append writes; one whose decision throws is out of the group, and hears why. */
@@ -273,12 +273,12 @@ export async function openLog(
   await exclusive(cover)
 
   return {
-    append(what, onDurable) {
+    append(what, onDurable, aboutBytes) {
       if (typeof what !== 'function' && what.length === 0) return Promise.resolve([])
       return new Promise((resolve, reject) => {
         const refused = refusal()
         if (refused !== undefined) throw refused
-        const waiting = typeof what === 'function' ? deciding(what) : given(what)
+        const waiting = typeof what === 'function' ? deciding(what, aboutBytes) : given(what)
         if (!queue.add({ ...waiting, onDurable, resolve, reject })) throw busy(folder)
         if (!draining) void drain()
       })
@@ -316,8 +316,8 @@ export async function openLog(
     return { bytes, lines: records.length, decide: () => append }
   }
 
-  function deciding(decide: Decide): Pick<Waiting, 'bytes' | 'lines' | 'decide'> {
-    return { bytes: decisionBytes, lines: 1, decide: (group) => encoded(decide(group)) }
+  function deciding(decide: Decide, aboutBytes = decisionBytes): Pick<Waiting, 'bytes' | 'lines' | 'decide'> {
+    return { bytes: aboutBytes, lines: 1, decide: (group) => encoded(decide(group)) }
   }
 
   function encoded(records: readonly NewRecord[]): Append & { readonly bytes: number } {
