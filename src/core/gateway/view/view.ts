@@ -7,7 +7,7 @@ import type { Contracts } from '../../chain/round.js'
 import { type Address, type BlockHeader, type Chain, ChainError, type ChainLog, type Clock, type Hex } from '../../ports.js'
 import type { Ledger } from '../ledger/ledger.js'
 import type { ChainView, Question } from './chain-view.js'
-import { eventually, within } from './deadline.js'
+import { createFirstReads } from './first-reads.js'
 import { followedAddresses, followedTopics, type LogMeaning, meaningOf } from './logs.js'
 import { createSpentNonces } from './nonces.js'
 import { createQuestionBook, rememberedQuestions } from './questions.js'
@@ -134,31 +134,16 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
     return reader.read(questionId)
   }
 
-  /** Under way: a miss that one of them notes at first is not final before it ends. */
-  const firstReads = new Map<Hex, Promise<Question | undefined>>()
+  const firstReads = createFirstReads({ clock, chain, read: readOne, headNumber: () => heads?.latest.number ?? 0n, onHead }, firstReadMs)
+
   const question = async (identifier: string): Promise<Question | undefined> => {
     const questionId = book.idOf(identifier)
     if (questionId === undefined) return undefined
     const known = book.ask(questionId)
     if (known) return known
-    let first = firstReads.get(questionId)
-    if (first === undefined) {
-      if (book.isMiss(questionId)) return undefined
-      first = firstRead(questionId).finally(() => firstReads.delete(questionId))
-      firstReads.set(questionId, first)
-    }
-    return orUnavailable(within(clock, firstReadMs, first), `about question ${questionId}`)
-  }
-
-  /** A question that is not found may be younger than the head that was followed: that head is waited for, and the question read again. */
-  const firstRead = async (questionId: Hex): Promise<Question | undefined> => {
-    const found = await readOne(questionId)
-    const seen = heads?.latest.number ?? 0n
-    if (found !== undefined) return found
-    const newest = await chain.block('latest')
-    if (newest === null || newest.number <= seen) return undefined
-    await eventually(clock, firstReadMs, onHead, () => (heads?.latest.number ?? 0n) >= newest.number)
-    return readOne(questionId)
+    // A miss that a first read notes is not final before that read ends.
+    if (book.isMiss(questionId) && !firstReads.isReading(questionId)) return undefined
+    return orUnavailable(firstReads.read(questionId), `about question ${questionId}`)
   }
 
   const noteMeaning = (meaning: LogMeaning) => {
