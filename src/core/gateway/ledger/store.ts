@@ -54,7 +54,7 @@ type Met =
   | { readonly kind: 'known'; readonly entry: Entry }
   | Extract<Admission, { kind: 'conflict' }>
 
-/** About what a candidate's record takes: only its signature has no bound of its own. */
+/** About what a candidate's record takes, in bytes: signatures of contract wallets are long. */
 const bytesOf = ({ signature }: NewCandidate): number => signature.length + 1_536
 
 const toRecord = ({ kind, ...data }: LedgerRecord): NewRecord => ({ kind, data })
