@@ -1,6 +1,6 @@
 /** Nonces that nothing of ours holds, below ones that do: found, told and filled, and never with a proposal (R3, R15, R27). */
 import { describe, expect, test } from 'vitest'
-import type { Chain } from '../../src/core/ports.js'
+import { type Chain, ChainError } from '../../src/core/ports.js'
 import { createPipelineWorld, type PipelineWorld } from '../support/pipeline-world.js'
 import { watchSends } from '../support/reorg-watch.js'
 
@@ -60,7 +60,40 @@ describe('a node that told a transaction count too high for a while', () => {
     expect(world.pipeline.faults()).toEqual([])
   })
 
-  test('a gap that is wider than any node is off by is told, and left to the operator', async () => {
+  test.each([17, 1_000])('R27: at the head alone, by %i: no nonce is bound that final state does not confirm', async (by) => {
+    const world = await createPipelineWorld()
+    const lie = miscounts(world, ['latest'])
+    lie.by = by
+    const before = await world.submit(await world.question('before'))
+    await world.turn()
+    await world.pass(6)
+    expect(world.ledger.slots()).toEqual([])
+    expect(world.pipeline.faults()).toEqual([expect.stringMatching(new RegExp(`counts ${by} transactions .*${by} more than are final`))])
+    lie.by = 0
+    const after = await world.submit(await world.question('after'), { by: 1 })
+    await world.turn()
+    await world.pass(6)
+    expect([await statusOf(world, before), await statusOf(world, after)]).toEqual(['executed', 'executed'])
+    expect(world.pipeline.faults()).toEqual([])
+  })
+
+  test('R27: two such counts do not add up to a gap that is left to the operator', async () => {
+    const world = await createPipelineWorld()
+    const lie = miscounts(world, ['latest'])
+    const candidates = []
+    for (const [by, rise] of [12, 24].entries()) {
+      lie.by = rise
+      candidates.push(await world.submit(await world.question(`question ${rise}`), { by }))
+      await world.turn()
+      await world.pass(6)
+    }
+    lie.by = 0
+    await world.pass(20)
+    for (const candidate of candidates) expect(await statusOf(world, candidate)).toBe('executed')
+    expect(world.pipeline.faults()).toEqual([])
+  })
+
+  test('a gap that final state seemed to confirm, and wider than any node is off by, is told and left to the operator', async () => {
     const world = await createPipelineWorld()
     const lie = miscounts(world, ['latest', 'finalized'])
     lie.by = 1_000
@@ -102,6 +135,52 @@ describe('a node that says a nonce is used that is not', () => {
       expect(world.pipeline.faults()).toEqual([])
     },
   )
+})
+
+describe('a node that says a nonce is used, and refuses the bytes for another reason', () => {
+  test.each(['refused', 'underpriced', 'insufficient_funds', 'nonce_too_high'] as const)(
+    'R3: "%s" does not confirm it: no second nonce for the round',
+    async (kind) => {
+      const world = await createPipelineWorld()
+      const watch = watchSends(world.chain, world.executor.address)
+      const lie = miscounts(world, ['latest', 'finalized'])
+      const { send } = world.chain
+      const candidate = await world.submit(await world.question())
+      await world.turn()
+      lie.by = 1
+      world.chain.clearPool()
+      world.chain.send = () => Promise.reject(new ChainError(kind, 'the pool is full'))
+      for (let block = 0; block < 6; block += 1) {
+        world.chain.mine(1, { empty: true })
+        world.clock.monotonic += 2_000
+        await world.turn()
+      }
+      expect(world.pipeline.faults().join('\n')).toMatch(/nonce 0 .*is used, and/)
+      expect(world.ledger.slots().map(({ nonce }) => nonce)).toEqual([0])
+      lie.by = 0
+      world.chain.send = send
+      world.clock.monotonic += 30_000
+      await world.pass(8)
+      expect(await statusOf(world, candidate)).toBe('executed')
+      expect(watch.faults).toEqual([])
+      expect(world.pipeline.faults()).toEqual([])
+    },
+  )
+
+  test('R3: nor does "nonce too low" while a pool holds them', async () => {
+    const world = await createPipelineWorld()
+    const lie = miscounts(world, ['latest', 'finalized'])
+    await world.submit(await world.question())
+    await world.turn()
+    lie.by = 1
+    world.chain.send = () => Promise.reject(new ChainError('nonce_too_low', 'nonce too low'))
+    for (let block = 0; block < 6; block += 1) {
+      world.chain.mine(1, { empty: true })
+      await world.turn()
+    }
+    expect(world.ledger.slots().map(({ nonce }) => nonce)).toEqual([0])
+    expect(world.pipeline.faults().join('\n')).toMatch(/nonce 0 .*is used, and/)
+  })
 })
 
 describe('a node that tells a transaction count too low for a while', () => {

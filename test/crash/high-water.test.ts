@@ -6,6 +6,7 @@ import { knownKind } from '../../src/core/gateway/ledger/state.js'
 import { foldLedger, openLedger, storeFormat } from '../../src/core/gateway/ledger/store.js'
 import { systemHash } from '../../src/core/io/clock.js'
 import type { StorageError } from '../../src/core/protocol/errors.js'
+import { publishHighWater } from '../../src/core/storage/high-water.js'
 import { inspectLog } from '../../src/core/storage/inspect.js'
 import { openLog } from '../../src/core/storage/log.js'
 import { openLogReader } from '../../src/core/storage/reader.js'
@@ -119,6 +120,67 @@ describe('the mark', () => {
     await add(log, 11, 12)
     await log.close()
     expect(await openCopy(new Map(sim.contents()).set(highWater, whole))).toEqual(ids(11))
+  })
+
+  test('names no line of ours after a group that wrote nothing, start after start', async () => {
+    const sim = SimFiles.of(await closed())
+    const clock = new SimClock()
+    for (let start = 0; start < 4; start++) {
+      const log = await openLog(portsOf(sim, clock), folder, options, () => undefined)
+      expect(await log.append(() => [])).toEqual([])
+      await log.close()
+      clock.advance(5)
+      expect(new TextDecoder().decode(sim.contents().get(highWater))).toContain('"n":10,')
+      const reader = await openLogReader(portsOf(sim), folder, options)
+      await reader.replay(() => undefined)
+      await reader.close()
+    }
+    expect(await openCopy(sim.contents())).toEqual(ids(10))
+  })
+
+  test('of an earlier version, which names a mark that was written anew, refuses nothing and is mended', async () => {
+    const contents = await closed()
+    const sim = SimFiles.of(contents)
+    await publishHighWater(sim.process(), systemHash, folder, { sequence: 11, check: 'f'.repeat(16) }, 1)
+    const log = await openLog(portsOf(sim), folder, options, () => undefined)
+    await log.close()
+    expect(new TextDecoder().decode(sim.contents().get(highWater))).toContain('"n":10,')
+    // The line of a record is another matter.
+    const other = SimFiles.of(contents)
+    await publishHighWater(other.process(), systemHash, folder, { sequence: 10, check: 'f'.repeat(16) }, 1)
+    const cutAt = cut(other.contents(), lastSegment(contents), 10)
+    expect(await openCopy(cutAt)).toMatchObject({ code: 'store_damaged', detail: expect.stringContaining('another log') })
+  })
+
+  test('names what a start finds in a log that was killed before its first mark', async () => {
+    const sim = new SimFiles()
+    await add(await openLog(portsOf(sim), folder, options, () => undefined), 1, 4)
+    sim.kill()
+    const copy = SimFiles.of(sim.contents())
+    const log = await openLog(portsOf(copy), folder, options, () => undefined)
+    expect(new TextDecoder().decode(copy.contents().get(highWater))).toContain('"n":3,')
+    await log.close()
+    expect(await openCopy(cut(copy.contents(), lastSegment(copy.contents()), 2))).toMatchObject({ code: 'store_damaged' })
+  })
+
+  test('that a full disk does not take is told of once; a disk that fails ends the log', async () => {
+    const sim = new SimFiles()
+    const clock = new SimClock()
+    const notes: string[] = []
+    const log = await openLog(portsOf(sim, clock), folder, { ...options, onNote: (text) => notes.push(text) }, () => undefined)
+    sim.faults = [{ verb: 'open', nth: 1, path: /HIGHWATER/, does: 'ENOSPC', always: true }]
+    for (let id = 1; id < 4; id++) {
+      await add(log, id, id + 1)
+      sim.resetCounts()
+      clock.advance(1_000)
+      await expect.poll(() => sim.counts.get('open') ?? 0).toBeGreaterThan(0)
+    }
+    expect(notes).toEqual([expect.stringMatching(/HIGHWATER could not be written.*ENOSPC/)])
+    expect(log.failed).toBeUndefined()
+    sim.faults = [{ verb: 'open', nth: 1, path: /HIGHWATER/, does: 'EROFS', always: true }]
+    await add(log, 4, 5)
+    clock.advance(1_000)
+    await expect.poll(() => log.failed).toMatchObject({ code: 'store_failed' })
   })
 
   test('R17: is not raised where the process has no descriptor left, and the store goes on', async () => {

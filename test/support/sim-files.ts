@@ -48,7 +48,7 @@ export interface Fault {
   readonly verb: Verb | 'any'
   readonly nth: number
   readonly path?: RegExp
-  readonly does: 'EIO' | 'ENOSPC' | 'EDQUOT' | 'EFBIG' | 'EMFILE' | 'short' | 'nothing-written' | 'kill-before' | 'kill-after'
+  readonly does: 'EIO' | 'EROFS' | 'ENOSPC' | 'EDQUOT' | 'EFBIG' | 'EMFILE' | 'short' | 'nothing-written' | 'kill-before' | 'kill-after'
   readonly always?: boolean
 }
 

@@ -20,6 +20,14 @@ const first: Question = makeQuestion('first', { slug: 'first-question' })
 const second: Question = makeQuestion('second')
 const submitPath = (question: Question) => `/v1/proposals/${question.questionId}`
 
+const retryable = {
+  status: 'failed',
+  validatedAtMs: null,
+  selectedAtMs: null,
+  submission: null,
+  failure: { stage: 'validation', code: 'insufficient_balance', detail: 'balance 0', retryable: true },
+} as const
+
 interface Ack {
   candidate_id: string
   status: string
@@ -275,16 +283,50 @@ describe('admission', () => {
     const front = await openFront()
     const body = await signedBody(front.wallets[0], first)
     const { candidate_id: id } = await ackOf(await front.post(submitPath(first), body))
-    const failure = { stage: 'validation', code: 'insufficient_balance', detail: 'balance 0', retryable: true } as const
-    const progress = { status: 'failed', validatedAtMs: null, selectedAtMs: null, submission: null, failure } as const
-    await front.ledger.commit([{ kind: 'candidate.progress', id, progress }])
+    await front.ledger.commit([{ kind: 'candidate.progress', id, progress: retryable }])
     const replayed = await front.post(submitPath(first), body)
     expect(replayed.status).toBe(200)
     expect(await ackOf(replayed)).toMatchObject({ candidate_id: id, status: 'received' })
   })
+
+  test('contract §5: a replay that changes nothing needs no disk that takes writes', async () => {
+    let fault: StorageError | undefined
+    const log = (inner: RecordLog): RecordLog =>
+      Object.assign(Object.create(inner), {
+        append: (...args: Parameters<RecordLog['append']>) => (fault ? Promise.reject(fault) : inner.append(...args)),
+      })
+    const front = await openFront({ log })
+    const body = await signedBody(front.wallets[0], first)
+    const { candidate_id: id } = await ackOf(await front.post(submitPath(first), body))
+    await front.ledger.commit([{ kind: 'candidate.progress', id, progress: retryable }])
+    // Another payload has the round by now.
+    expect((await front.post(submitPath(first), await signedBody(front.wallets[0], first, 'p1'))).status).toBe(202)
+    fault = new StorageError('store_unavailable', 'there is no space', { httpStatus: 503 })
+    const replayed = await front.post(submitPath(first), body)
+    expect([replayed.status, await ackOf(replayed)]).toMatchObject([200, { candidate_id: id, status: 'failed' }])
+  })
 })
 
 describe('batch admission', () => {
+  test('contract §4: a replay that brings its candidate back comes before a later item for the same question', async () => {
+    // A disk that takes its time to tell the candidate.
+    const log = (inner: RecordLog): RecordLog =>
+      Object.assign(Object.create(inner), {
+        read: (position: number) => new Promise((resolve) => setTimeout(resolve, 50)).then(() => inner.read(position)),
+      })
+    const front = await openFront({ log })
+    const [wallet] = front.wallets
+    const items = [await signedItem(wallet, first, 'p2'), await signedItem(wallet, first, 'p1')]
+    const placed = await batchOf(await front.post('/propose/batch', { proposals: items.slice(0, 1) }))
+    const id = placed.results[0]?.candidate?.candidate_id ?? ''
+    await front.ledger.commit([{ kind: 'candidate.progress', id, progress: retryable }])
+    const { results } = await batchOf(await front.post('/propose/batch', { proposals: items }))
+    expect(results).toMatchObject([
+      { status_code: 200, candidate: { candidate_id: id, status: 'received' } },
+      { status_code: 409, error: { code: 'candidate_conflict' } },
+    ])
+  })
+
   test('contract §4: items keep input order, of two for one question the first wins, each answers for itself', async () => {
     const front = await openFront({ wallets: 2 })
     const [wallet, other = makeWallet()] = front.wallets

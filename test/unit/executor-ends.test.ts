@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { proposeCalldata } from '../../src/core/chain/propose.js'
 import { signedCandidate } from '../support/candidates.js'
 import { dispute, otherRelayerExecutes, rivalProposes } from '../support/fake-events.js'
-import { fakeContracts, token } from '../support/fake-world.js'
+import { fakeContracts, openRound, token } from '../support/fake-world.js'
 import { createPipelineWorld, noncesOf, oneCandidate, proposals, testSigner } from '../support/pipeline-world.js'
 
 describe('nodes that lag behind themselves', () => {
@@ -366,6 +366,23 @@ describe('rounds and stand-ins (contract §5)', () => {
     const next = await world.submit(questionId)
     await world.pass(5)
     expect((await world.now(next)).progress.status).toBe('executed')
+  })
+
+  test('a round that its adapter resets while its proposal is out is cancelled, and ends as round_advanced', async () => {
+    const { world, questionId, candidate } = await oneCandidate()
+    await world.turn()
+    // The old request stays requested: the oracle would take the proposal still.
+    world.chain.happen((state, time) => openRound(state, questionId, time))
+    for (let block = 0; block < 2; block += 1) {
+      world.chain.mine(1, { empty: true })
+      world.clock.monotonic += 2_000
+      await world.turn()
+    }
+    await world.pass(8)
+    expect((await world.now(candidate)).progress).toMatchObject({ status: 'failed', failure: { code: 'round_advanced' } })
+    const mined = world.chain.taken.filter(({ hash }) => world.chain.truth.receipt(hash))
+    expect(mined.map(({ to }) => to)).toEqual([world.executor.address])
+    expect(world.ledger.slots()).toEqual([])
   })
 
   test("a rival's proposal ends waiting candidates as superseded", async () => {

@@ -155,6 +155,21 @@ describe('validation (contract §5)', () => {
     expect(codeOf(accepting.candidate)).toBe('selected')
   })
 
+  test('domain §3.3: a wallet that answers a bare call otherwise than Permit2 is judged by the run of propose', async () => {
+    const { world, candidate } = await validated((world, { proposer }) => {
+      world.chain.happen((state) => {
+        state.wallets.set(proposer, true)
+        return []
+      })
+      const { call } = world.chain
+      world.chain.call = async (asked, at) => (asked.to === proposer ? `0xffffffff${'0'.repeat(56)}` : call(asked, at))
+    })
+    expect(world.pipeline.faults()).toEqual([])
+    await world.pass(6)
+    expect(codeOf(await world.now(candidate))).toBe('executed')
+    expect(world.pipeline.faults()).toEqual([])
+  })
+
   test('a chain that does not answer judges nobody', async () => {
     const world = await createPipelineWorld()
     const candidate = await world.submit(await world.question())

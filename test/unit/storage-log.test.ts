@@ -226,6 +226,19 @@ test('R17: more than the queue holds is refused as busy, and what was queued sti
   expect(await collect(log)).toHaveLength(101 - refused)
 })
 
+test('R17: a decision is counted as what its owner says that it will take', async () => {
+  const sim = new SimFiles()
+  const { log } = await open(sim, { queueBytes: 4 * 1024 * 1024 })
+  const fill = 'x'.repeat(100_000)
+  const decided = Array.from({ length: 100 }, (_, id) =>
+    log.append(() => [item(id, fill)], undefined, fill.length).catch((error: StorageError) => error.code),
+  )
+  const refused = (await Promise.all(decided)).filter((code) => code === 'server_busy').length
+  expect(refused).toBeGreaterThan(50)
+  // No group is far over 1 MiB.
+  expect(sim.counts.get('datasync')).toBeGreaterThanOrEqual((100 - refused) / 11)
+})
+
 test('robustness §2, Versions: a later FORMAT or an unknown kind is refused with exit 74, naming what is needed; x- kinds are skipped', async () => {
   const sim = new SimFiles()
   const later = { name: 'store', version: 3, minReader: 2 } as const

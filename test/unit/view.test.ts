@@ -57,6 +57,25 @@ const block = async ({ chain, clock, view }: Setting, count = 1) => {
 const callsOf = ({ chain }: Setting) => [...chain.calls.values()].reduce((sum, count) => sum + count, 0)
 
 describe('questions (contract §2)', () => {
+  test('all who ask for a question that is younger than the followed head hear of it', async () => {
+    const setting = await watched()
+    const young = ask(setting.chain, questionText('young'))
+    setting.chain.mine()
+    const one = setting.view.question(young)
+    const { block: read } = setting.chain
+    // The first has read it at the followed head, in vain, once it looks for a newer one.
+    await new Promise<void>((resolve) => {
+      setting.chain.block = (at) => {
+        setting.chain.block = read
+        resolve()
+        return read(at)
+      }
+    })
+    const two = setting.view.question(young)
+    await setting.view.poll()
+    expect((await Promise.all([one, two])).map((found) => found?.questionId)).toEqual([young, young])
+  })
+
   test('a question is read once and then comes from memory, by id and by slug', async () => {
     const setting = await watched({}, 'will-it-rain')
     const { view, questionId } = setting

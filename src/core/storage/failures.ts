@@ -8,6 +8,9 @@ export function errorCode(error: unknown): string | undefined {
 /** A write that was not taken for want of room: undone and tried again later, where an I/O error ends everything (R10). */
 export const isFull = (error: unknown): boolean => ['ENOSPC', 'EDQUOT', 'EFBIG'].includes(errorCode(error) ?? '')
 
+/** The process, or the machine, has no descriptor left for another file. */
+export const isShortOfFiles = (error: unknown): boolean => ['EMFILE', 'ENFILE'].includes(errorCode(error) ?? '')
+
 /** Damage that no rule allows to pass over: exit 74, naming file and offset; nothing has been changed (R11). */
 export function damaged(path: string, offset: number, what: string): StorageError {
   return new StorageError('store_damaged', `${path} is damaged at byte ${offset}: ${what}`, {

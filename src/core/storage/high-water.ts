@@ -39,10 +39,18 @@ export async function forgetHighWater(files: Files, folder: string): Promise<voi
   await files.syncDir(folder)
 }
 
-/** What is wrong with a log that ends there, or `undefined`. */
-export function lossBefore(mark: LogEnd | 'unreadable' | undefined, end: LogEnd): string | undefined {
+/**
+ * What is wrong with a log that ends there, or `undefined`. Where the last line is a mark of the log's own (`beforeMark`), each start
+ * writes it anew: an earlier version could name it here, and then its checksum says nothing.
+ */
+export function lossBefore(
+  mark: LogEnd | 'unreadable' | undefined,
+  end: LogEnd & { readonly beforeMark: LogEnd | undefined },
+): string | undefined {
   if (mark === undefined || mark === 'unreadable' || mark.sequence < end.sequence) return undefined
   const lost = mark.sequence - end.sequence
   if (lost > 0) return `the log ends here with line ${end.sequence}, ${highWaterName} names line ${mark.sequence}; lines lost: ${lost}`
-  return mark.check === end.check ? undefined : `line ${end.sequence} is not the one that ${highWaterName} names: another log was put here`
+  return mark.check === end.check || end.beforeMark !== undefined
+    ? undefined
+    : `line ${end.sequence} is not the one that ${highWaterName} names: another log was put here`
 }

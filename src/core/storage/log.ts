@@ -1,8 +1,8 @@
-import { StorageError } from '../protocol/errors.js'
+import type { StorageError } from '../protocol/errors.js'
 import { fillTemporary, joinPath, writeAll } from './durable.js'
-import { busy, errorCode, failedForGood, isFull, named, notOurs, outOfSpace, unavailable } from './failures.js'
+import { busy, errorCode, failedForGood, isFull, isShortOfFiles, messageOf, named, notOurs, outOfSpace, unavailable } from './failures.js'
 import type { Append } from './group.js'
-import { type LogEnd, publishHighWater } from './high-water.js'
+import { highWaterName, type LogEnd, publishHighWater } from './high-water.js'
 import { encodeData, encodeHead } from './line.js'
 import { groupBytes, newQueue, newTurns, type Waiting } from './queue.js'
 import type { Decide, LogOptions, LogPorts, NewRecord, Position, RecordLog, StoredRecord } from './record-log.js'
@@ -16,7 +16,7 @@ export type { LogOptions, LogPorts, RecordLog, StoredRecord } from './record-log
 const idleMs = 1_000
 const probeMs = 5_000
 const sliceMs = 5
-/** What a decision is counted as while it waits: a candidate with a signature of its usual length takes less. */
+/** What a decision is counted as while it waits, where its owner does not say. */
 const decisionBytes = 2_048
 
 /** What an append writes; one whose decision throws is out of the group, and hears why. */
@@ -54,8 +54,9 @@ export async function openLog(
   let ending = false
   let compacting = false
   let unmarked = false // records above the last mark
-  let reached: LogEnd | undefined // the last record of a caller
-  let marked: LogEnd | undefined // the one that HIGHWATER names
+  let reached: LogEnd = opened.reached // the last record of a caller
+  let marked = opened.marked // the one that HIGHWATER names
+  const noted = new Set<string>()
   let groups = 0
   let idling = false
   let draining = false
@@ -142,13 +143,15 @@ export async function openLog(
       groups++
       decided = group.flatMap((each) => decisionOf(each, groups))
       const isWritten = decided.some(({ texts }) => texts.length > 0)
-      if (isWritten) stored = await writer.commit(decided)
-      unmarked ||= isWritten
+      if (isWritten) {
+        stored = await writer.commit(decided)
+        unmarked = true
+        reached = writer.end()
+      }
     } catch (error) {
       for (const each of group) each.reject(error instanceof Error ? error : new Error(String(error)))
       return
     }
-    reached = writer.end()
     if (unmarked && !idling) void markWhenIdle()
     for (const [index, { each }] of decided.entries()) {
       const mine = stored[index] ?? []
@@ -193,16 +196,20 @@ export async function openLog(
    * one command's, and a file more to sync would cost each of them more than that run is worth.
    */
   async function raiseHighWater(): Promise<void> {
-    if (options.format.name !== 'store' || reached === marked || reached === undefined || failed !== undefined || full) return
+    if (options.format.name !== 'store' || reached.sequence === 0 || reached.check === marked?.check) return
+    if (failed !== undefined || full) return
     const next = reached
     await checkFence()
     try {
       await publishHighWater(files, ports.hash, folder, next, Math.trunc(clock.nowMs()))
       marked = next
     } catch (error) {
+      const what = `${joinPath(folder, highWaterName)} could not be written`
       // Where there is no room for it, or no descriptor, the one before stays, and is as true. A disk that fails is another matter (R10).
-      if (error instanceof StorageError || errorCode(error) === 'EIO')
-        throw fail(error, `the high-water mark of ${folder} could not be written`)
+      if (!isFull(error) && !isShortOfFiles(error)) throw fail(error, what)
+      const code = errorCode(error) ?? ''
+      if (!noted.has(code)) options.onNote?.(`${what}: ${messageOf(error)}`)
+      noted.add(code)
     }
   }
 
@@ -252,6 +259,8 @@ export async function openLog(
     try {
       if (opened.recovered !== undefined) await commitOwn('recovered', opened.recovered)
       else if (!writer.isEmpty()) await commitOwn('mark', {})
+      // A process that was killed may have left records above the mark.
+      await raiseHighWater()
     } catch (error) {
       unmarked = true
       if (failed === undefined) return
@@ -264,12 +273,12 @@ export async function openLog(
   await exclusive(cover)
 
   return {
-    append(what, onDurable) {
+    append(what, onDurable, aboutBytes) {
       if (typeof what !== 'function' && what.length === 0) return Promise.resolve([])
       return new Promise((resolve, reject) => {
         const refused = refusal()
         if (refused !== undefined) throw refused
-        const waiting = typeof what === 'function' ? deciding(what) : given(what)
+        const waiting = typeof what === 'function' ? deciding(what, aboutBytes) : given(what)
         if (!queue.add({ ...waiting, onDurable, resolve, reject })) throw busy(folder)
         if (!draining) void drain()
       })
@@ -307,8 +316,8 @@ export async function openLog(
     return { bytes, lines: records.length, decide: () => append }
   }
 
-  function deciding(decide: Decide): Pick<Waiting, 'bytes' | 'lines' | 'decide'> {
-    return { bytes: decisionBytes, lines: 1, decide: (group) => encoded(decide(group)) }
+  function deciding(decide: Decide, aboutBytes = decisionBytes): Pick<Waiting, 'bytes' | 'lines' | 'decide'> {
+    return { bytes: aboutBytes, lines: 1, decide: (group) => encoded(decide(group)) }
   }
 
   function encoded(records: readonly NewRecord[]): Append & { readonly bytes: number } {

@@ -43,12 +43,16 @@ export interface RecordLog {
   /**
    * Resolves once every record is durable (R1): one group with consecutive sequence numbers that a crash keeps whole or drops whole.
    * `onDurable` is called at that moment, synchronously and in log order across calls, before any later record becomes durable: the
-   * place to apply records to memory. The `data` references are handed back as they are. Rejects with `StorageError`:
+   * place to apply records to memory. `aboutBytes`: what a decision will take, for the bounds of queue and group (R17). The `data` references are handed back as they are. Rejects with `StorageError`:
    * `store_unavailable` or `server_busy` or `store_fenced`, 503: definitely not committed (the disk is full and the write was rolled
    * back, the log is closed or dead, the queue is full, another process took over); `store_failed`, 500: unknown, and the log is
    * dead (R10); `record_invalid`: not JSON, too large, or a kind this log does not know.
    */
-  append(records: readonly NewRecord[] | Decide, onDurable?: (stored: readonly StoredRecord[]) => void): Promise<readonly StoredRecord[]>
+  append(
+    records: readonly NewRecord[] | Decide,
+    onDurable?: (stored: readonly StoredRecord[]) => void,
+    aboutBytes?: number,
+  ): Promise<readonly StoredRecord[]>
   /** Rejects with `store_damaged` where no sound record lies, `position_retired` when a compaction has moved it. */
   read(position: Position): Promise<StoredRecord>
   /** Every record that is durable at the call, in order, verified. To be iterated at once. */

@@ -1,7 +1,7 @@
 import type { FileHandle } from '../ports.js'
 import { copyRange, joinPath, makeDurableDir, publishFile, removeIfThere } from './durable.js'
 import { damaged, errorCode } from './failures.js'
-import { highWaterName, lossBefore, readHighWater } from './high-water.js'
+import { highWaterName, type LogEnd, lossBefore, readHighWater } from './high-water.js'
 import {
   logName,
   type Manifest,
@@ -28,6 +28,10 @@ export interface Opened {
   readonly sequence: number
   /** Length of the last segment, all of it durable. */
   readonly goodBytes: number
+  /** The last line but for a mark of ours, which a later start may cut off. */
+  readonly reached: LogEnd
+  /** What HIGHWATER names. */
+  readonly marked: LogEnd | undefined
   /** What was cut off, for the `recovered` line. */
   readonly recovered: { readonly file: string; readonly offset: number; readonly bytes: number; readonly saved: string } | undefined
 }
@@ -72,7 +76,9 @@ export async function recover(
     for (const name of leftovers) await removeIfThere(files, joinPath(folder, name))
     if (format !== undefined && format < options.format.version) await publishFormat(files, folder, options.format)
     const end = await settleEnd(ports, folder, manifest, opened, walk)
-    return { ...end, active: await files.open(joinPath(folder, logName(manifest.segments.at(-1) ?? 1)), 'append') }
+    const reached = walk.beforeMark ?? walk
+    const active = await files.open(joinPath(folder, logName(manifest.segments.at(-1) ?? 1)), 'append')
+    return { ...end, reached, marked: mark === 'unreadable' ? undefined : mark, active }
   } catch (error) {
     for (const file of opened) await file.handle.close()
     throw error
@@ -168,7 +174,7 @@ async function settleEnd(
   manifest: Manifest,
   opened: LogFile[],
   walk: Walk,
-): Promise<Omit<Opened, 'active'>> {
+): Promise<Omit<Opened, 'active' | 'reached' | 'marked'>> {
   const { files } = ports
   const file = opened.at(-1)
   const first = manifest.segments.at(-1)

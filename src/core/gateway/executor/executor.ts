@@ -189,7 +189,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
       case 'close-abandoned':
         return close(slot, alive, closeChanges(slot, { kind: 'foreign', hash: null }, endsOf(alive, heads), nowMs))
       case 'close-taken':
-        return gathered.maySend && closeTaken(slot, alive, heads)
+        return gathered.maySend && closeTaken(slot, alive, gathered)
     }
   }
 
@@ -284,13 +284,13 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     return close(slot, alive, isNoted ? changes : [minedChange(slot, receipt), ...changes])
   }
 
-  const closeTaken = async (slot: Slot, alive: readonly Candidate[], heads: Heads): Promise<boolean> => {
+  const closeTaken = async (slot: Slot, alive: readonly Candidate[], { heads, held }: Gathered): Promise<boolean> => {
     const since = takenSince.get(slot.id)
     if (since === undefined) takenSince.set(slot.id, heads.latest.number)
     // The node that told the nonce may be ahead of the one that tells heads and receipts: what was its head has to be final here first.
     if (since === undefined || heads.finalized.number <= since) return false
     const newest = slot.attempts.at(-1)
-    if (newest && !(await sender.confirmsUsed(slot, newest))) return false
+    if (newest && !(await sender.confirmsUsed(slot, newest, held.size > 0))) return false
     const ends: Ending[] = []
     for (const candidate of alive) {
       if (await evidence.isShownMined(slot, candidate, heads)) return false

@@ -8,7 +8,7 @@ import type { Heads } from '../view/view.js'
 import type { Gathered } from './slot-facts.js'
 
 /** Filled by us at most. A wider gap would cost much gas, and is no slip of a node: the operator decides. */
-const mostFilled = 16
+export const mostFilled = 16
 
 export interface Gap {
   readonly fault: string

@@ -4,6 +4,7 @@ import type { Candidate } from '../../protocol/candidate.js'
 import type { Ledger } from '../ledger/ledger.js'
 import type { Verdict } from '../pipeline/validation.js'
 import type { Heads } from '../view/view.js'
+import { mostFilled } from './gaps.js'
 import { chunks, fitTogether, type Judged, type Load, type PackingPorts } from './packing.js'
 import { newSlots, type Sender } from './sender.js'
 
@@ -11,7 +12,7 @@ import { newSlots, type Sender } from './sender.js'
 const mostPendingSlots = 16
 
 export interface OpeningPorts {
-  readonly ledger: Pick<Ledger, 'slots' | 'byId'>
+  readonly ledger: Pick<Ledger, 'slots' | 'byId' | 'highestNonce'>
   readonly chain: Chain
   readonly signer: Signer
   readonly most: number
@@ -60,6 +61,28 @@ export function createOpening(ports: OpeningPorts): Opening {
     return pending.length < mostPendingSlots
   }
 
+  /** Head at which the count was first seen to hold nonces that neither final state nor the ledger knows. */
+  let unknownSince: bigint | undefined
+
+  /**
+   * Whether a nonce may be bound at this count of the head: what is bound above nonces that nothing uses waits until they are filled, and
+   * a wide gap is left to the operator (R27). So they have to be final, or few and there for so long that their first head is.
+   */
+  const isCountSound = async (nonceLatest: number, heads: Heads): Promise<boolean> => {
+    const since = unknownSince ?? heads.latest.number
+    unknownSince = undefined
+    if (nonceLatest <= ledger.highestNonce(signer.address) + 1) return true
+    const final = await ports.chain.transactionCount(signer.address, 'finalized')
+    const own = ledger.slots().filter(({ executor, nonce }) => executor === signer.address && nonce >= final && nonce < nonceLatest)
+    const unknown = nonceLatest - final - own.length
+    if (unknown <= 0) return true
+    unknownSince = since
+    if (unknown <= mostFilled && heads.finalized.number >= since) return true
+    const counted = `the node counts ${nonceLatest} transactions of the executor ${signer.address}`
+    sender.faults.note(newSlots, `${counted}, ${unknown} more than are final or of this store: waiting until they are final`)
+    return false
+  }
+
   const openAll: Opening['open'] = async (candidates, heads, isStopping) => {
     // R3: a round has one slot, whoever its candidate is.
     const busy = new Set(ledger.slots().flatMap((slot) => slot.candidateIds.flatMap((id) => ledger.byId(id)?.roundKey ?? [])))
@@ -67,6 +90,7 @@ export function createOpening(ports: OpeningPorts): Opening {
     const refused = new Map<string, Verdict>()
     if (free.length === 0) return refused
     const nonceLatest = await ports.chain.transactionCount(signer.address, 'latest')
+    if (!(await isCountSound(nonceLatest, heads))) return refused
     const mayGoOn = () => hasRoom(nonceLatest) && !isStopping()
 
     /** What of it cannot be paid for stays; what can be is sent all the same. */

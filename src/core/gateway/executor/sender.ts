@@ -1,6 +1,6 @@
 /** Signs a slot's transactions and hands their bytes to the nodes, each step durable before the next (robustness §3, domain §8). */
 import type { Contracts } from '../../chain/round.js'
-import { type Chain, ChainError, type ChainErrorKind, type Clock, type Hex, type Random, type Signer } from '../../ports.js'
+import { type Chain, ChainError, type Clock, type Hex, type Random, type Signer } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import type { Ledger, Slot, SlotAttempt } from '../ledger/ledger.js'
 import { commitOn } from '../pipeline/commit-on.js'
@@ -29,9 +29,6 @@ export type Wish =
   | { readonly kind: 'propose'; readonly candidateIds: readonly string[]; readonly data: Hex; readonly gas: bigint }
   | { readonly kind: 'cancel' }
 
-/** Refusals that say that the nonce is not used. */
-const takesNonce: ReadonlySet<ChainErrorKind> = new Set(['already_known', 'replacement_underpriced', 'nonce_too_high'])
-
 /** Transactions that are not of a slot yet, as a subject of faults. */
 export const newSlots = 'opening'
 
@@ -48,10 +45,10 @@ export interface Sender {
   /** Hands the stored bytes over. True where the slot may go on at once. */
   send(slot: Slot, attempt: SlotAttempt, slotCandidates: readonly Candidate[], heads: Heads): Promise<boolean>
   /**
-   * Whether nodes that count the slot's nonce as used refuse its stored bytes too. One that takes them contradicts itself, and the nonce
-   * may yet be ours; that is noted of the slot.
+   * Whether nodes that count the slot's nonce as used refuse its stored bytes for that very reason. Where they hold or take them, or
+   * refuse them for another reason, the nonce may yet be ours; that is noted of the slot.
    */
-  confirmsUsed(slot: Slot, attempt: SlotAttempt): Promise<boolean>
+  confirmsUsed(slot: Slot, attempt: SlotAttempt, isHeld: boolean): Promise<boolean>
   /**
    * Whether a transaction with this gas limit can be paid for now; what stands against it is noted of the opening. Rejects with
    * `ChainError`.
@@ -142,15 +139,17 @@ export function createSender(ports: SenderPorts): Sender {
       await ports.failpoint('sent')
       return false
     },
-    async confirmsUsed(slot, attempt) {
+    async confirmsUsed(slot, attempt, isHeld) {
+      let but = 'takes a transaction of that nonce'
       try {
-        await chain.send(attempt.raw)
+        if (!isHeld) await chain.send(attempt.raw)
       } catch (error) {
         if (!(error instanceof ChainError)) throw error
         if (error.kind === 'unavailable') return false
-        if (!takesNonce.has(error.kind)) return true
+        if (error.kind === 'nonce_too_low') return true
+        if (error.kind !== 'already_known') but = `refuses a transaction of that nonce for another reason: ${error.message}`
       }
-      faults.note(slot.id, `the node says that nonce ${slot.nonce} of ${slot.executor} is used, and takes a transaction of that nonce`)
+      faults.note(slot.id, `the node says that nonce ${slot.nonce} of ${slot.executor} is used, and ${but}`)
       return false
     },
     async canPay(gas, heads) {

@@ -96,7 +96,7 @@ async function signingData(parts: AdmissionParts, exchange: Exchange, identifier
 
 /**
  * Checks run side by side; places are taken in input order, so that of two items for one question the first one wins (contract §4), and
- * without waiting for each commit, so that all of them share few syncs.
+ * without waiting for each new one's commit, so that they share few syncs.
  */
 async function submitAll(parts: AdmissionParts, exchange: Exchange, items: readonly BatchItem[]): Promise<readonly Submitted[]> {
   const limit = pLimit(itemsAtOnce)
@@ -111,11 +111,13 @@ async function submitAll(parts: AdmissionParts, exchange: Exchange, items: reado
   const placed: Promise<Submitted>[] = []
   for (const one of judging) {
     const judged = await one
-    placed.push(
+    const placing: Promise<Submitted> =
       judged.kind === 'refused'
         ? Promise.resolve(judged)
-        : place(parts, judged).catch((error: unknown) => ({ kind: 'refused', refusal: itemRefusal(exchange, error) })),
-    )
+        : place(parts, judged).catch((error: unknown) => ({ kind: 'refused', refusal: itemRefusal(exchange, error) }))
+    placed.push(placing)
+    // A candidate that may come back is read from the disk before it takes its place.
+    if (judged.kind === 'known' && parts.ledger.byId(judged.id)?.retryable) await placing
   }
   return Promise.all(placed)
 }

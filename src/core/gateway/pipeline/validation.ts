@@ -184,7 +184,9 @@ async function judge(
     list_owned: list.owned,
     ...(ports.executor && { simulation: run === undefined ? 'succeeds' : decodeRevert(run).text }),
   })
-  if (!accepted) {
+  // A wallet may answer a bare call otherwise than Permit2: then the run decides, which asks it as the chain will (domain §3.3).
+  const isRunSound = code !== '0x' && ports.executor !== undefined && run === undefined
+  if (!accepted && !isRunSound) {
     return fail(
       'signature_not_authorized',
       code === '0x' ? 'The signature is not by the proposer.' : "The proposer's wallet refuses the signature (EIP-1271).",

@@ -7,7 +7,7 @@ import type { Contracts } from '../../chain/round.js'
 import { type Address, type BlockHeader, type Chain, ChainError, type ChainLog, type Clock, type Hex } from '../../ports.js'
 import type { Ledger } from '../ledger/ledger.js'
 import type { ChainView, Question } from './chain-view.js'
-import { eventually, within } from './deadline.js'
+import { createFirstReads } from './first-reads.js'
 import { followedAddresses, followedTopics, type LogMeaning, meaningOf } from './logs.js'
 import { createSpentNonces } from './nonces.js'
 import { createQuestionBook, rememberedQuestions } from './questions.js'
@@ -134,24 +134,16 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
     return reader.read(questionId)
   }
 
+  const firstReads = createFirstReads({ clock, chain, read: readOne, headNumber: () => heads?.latest.number ?? 0n, onHead }, firstReadMs)
+
   const question = async (identifier: string): Promise<Question | undefined> => {
     const questionId = book.idOf(identifier)
     if (questionId === undefined) return undefined
     const known = book.ask(questionId)
     if (known) return known
-    if (book.isMiss(questionId)) return undefined
-    return orUnavailable(within(clock, firstReadMs, firstRead(questionId)), `about question ${questionId}`)
-  }
-
-  /** A question that is not found may be younger than the head that was followed: that head is waited for, and the question read again. */
-  const firstRead = async (questionId: Hex): Promise<Question | undefined> => {
-    const found = await readOne(questionId)
-    const seen = heads?.latest.number ?? 0n
-    if (found !== undefined) return found
-    const newest = await chain.block('latest')
-    if (newest === null || newest.number <= seen) return undefined
-    await eventually(clock, firstReadMs, onHead, () => (heads?.latest.number ?? 0n) >= newest.number)
-    return readOne(questionId)
+    // A miss that a first read notes is not final before that read ends.
+    if (book.isMiss(questionId) && !firstReads.isReading(questionId)) return undefined
+    return orUnavailable(firstReads.read(questionId), `about question ${questionId}`)
   }
 
   const noteMeaning = (meaning: LogMeaning) => {

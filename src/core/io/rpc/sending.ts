@@ -8,7 +8,7 @@ type Outcome = { readonly hash: Hex } | { readonly error: ChainError }
 /**
  * Resolves with the hash. One node's acceptance is enough; else what says most about the transaction wins: a node that holds it, then a
  * definite refusal, and only then "unknown". Nodes aside are handed it too, for its reach, but are not waited for, and of their refusals
- * none counts; those on another chain get nothing. Rejects with `ChainError`.
+ * none counts, nor does an acceptance of a nonce that the others say is used; those on another chain get nothing. Rejects with `ChainError`.
  */
 export async function sendToAll(router: Router, raw: Hex): Promise<Hex> {
   const { table } = router
@@ -31,7 +31,8 @@ export async function sendToAll(router: Router, raw: Hex): Promise<Hex> {
   if (accepted) return accepted.hash
   const errors = sound.flatMap((outcome) => ('error' in outcome ? [outcome.error] : []))
   const telling = mostTelling(errors)
-  if (telling?.kind === 'already_known') throw telling
+  // A node aside may be stuck at a block before that nonce was used.
+  if (telling?.kind === 'already_known' || telling?.kind === 'nonce_too_low') throw telling
   const late = await fromOthers
   const acceptedLate = late.find((outcome) => 'hash' in outcome)
   if (acceptedLate) return acceptedLate.hash
