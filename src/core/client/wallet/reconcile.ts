@@ -12,7 +12,7 @@ import {
 } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { Terminal } from '../journal/records.js'
-import { type PolledStatus, statusOnce } from '../polling/polling.js'
+import { endOf, type PolledStatus, statusOnce } from '../polling/polling.js'
 import type { GatewayClient } from '../sending/gateway-client.js'
 import { outOfBandLine } from '../signing/settle.js'
 import { howToPin, pinnedQuestionId, type Trust, untrusted } from '../signing/trust.js'
@@ -300,7 +300,15 @@ function adviseAccepted(
     const line = authorization === undefined ? '' : `: ${outOfBandLine(authorization)}`
     return { action: 'contact_operator', text: `the gateway no longer knows its candidate ${candidateId}${line}` }
   }
-  const failure = gateway !== undefined && 'status' in gateway ? gateway.status.failure : undefined
+  const told = gateway !== undefined && 'status' in gateway ? gateway.status : undefined
+  if (told !== undefined && endOf(told) === 'executed') {
+    return {
+      action: 'wait',
+      text: `what the gateway says of it (${told.status}) reads as executed: finalized state or its deadline settles it, sign nothing else before`,
+      command: `proposer reconcile ${authorization?.signed.identifier} --rpc-url <url>`,
+    }
+  }
+  const failure = told?.failure
   if (failure?.retryable === true && standing?.roundIsOver !== true) {
     return replayNext(
       id,
