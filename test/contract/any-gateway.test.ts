@@ -88,6 +88,19 @@ describe('S1, robustness §6: 200 or 202 with a valid UUID is accepted and journ
     expect(await send()).toBe(0)
   })
 
+  test('an id in capitals: journaled in small letters, which 0.1 reads; asked about as the gateway spelt it', async () => {
+    const spelled = 'ABCDEF00-0000-4000-8000-000000000001'
+    world.answers = at(['submit', (body: Json) => ({ ...body, candidate_id: spelled })])
+    expect((await world.ask(submit)).code).toBe(0)
+    const ack = JSON.parse(journalText().match(/^.*"k":"ack".*$/m)?.[0] ?? '')
+    expect(ack.d).toMatchObject({ candidate_id: spelled.toLowerCase(), answer: { candidate_id: spelled } })
+    for (const id of [spelled, spelled.toLowerCase()]) await world.ask(['status', id])
+    await world.ask(['poll', '--all', '--timeout', '1'])
+    const asked = world.gateway.calls.filter((call) => call.includes('/status/'))
+    expect(asked.length).toBeGreaterThan(2)
+    for (const call of asked) expect(call).toMatch(new RegExp(`/status/${spelled}$`))
+  })
+
   test('without a UUID the outcome stays unknown (exit 6)', async () => {
     world.answers = at(['submit', (body: Json) => ({ ...body, candidate_id: 'c-1' })])
     expect((await world.ask(submit)).code).toBe(6)
