@@ -104,8 +104,9 @@ export function targetOf(view: JournalView, candidateId: string, question: strin
     })
   }
   if (question !== undefined) requireIdentifier(question)
-  const identifier = question ?? view.byCandidate(candidateId)?.signed.questionId
-  return { candidateId, ...(identifier === undefined ? {} : { identifier }) }
+  const known = view.byCandidate(candidateId)
+  const identifier = question ?? known?.signed.questionId
+  return { candidateId: known?.candidateId ?? candidateId, ...(identifier === undefined ? {} : { identifier }) }
 }
 
 function acceptedTargets(context: Context, view: JournalView, origin: string): readonly PollTarget[] {

@@ -88,6 +88,19 @@ describe('S1, robustness §6: 200 or 202 with a valid UUID is accepted and journ
     expect(await send()).toBe(0)
   })
 
+  test('an id in capitals: journaled in small letters, which 0.1 reads; asked about as the gateway spelt it', async () => {
+    const spelled = 'ABCDEF00-0000-4000-8000-000000000001'
+    world.answers = at(['submit', (body: Json) => ({ ...body, candidate_id: spelled })])
+    expect((await world.ask(submit)).code).toBe(0)
+    const ack = JSON.parse(journalText().match(/^.*"k":"ack".*$/m)?.[0] ?? '')
+    expect(ack.d).toMatchObject({ candidate_id: spelled.toLowerCase(), answer: { candidate_id: spelled } })
+    for (const id of [spelled, spelled.toLowerCase()]) await world.ask(['status', id])
+    await world.ask(['poll', '--all', '--timeout', '1'])
+    const asked = world.gateway.calls.filter((call) => call.includes('/status/'))
+    expect(asked.length).toBeGreaterThan(2)
+    for (const call of asked) expect(call).toMatch(new RegExp(`/status/${spelled}$`))
+  })
+
   test('without a UUID the outcome stays unknown (exit 6)', async () => {
     world.answers = at(['submit', (body: Json) => ({ ...body, candidate_id: 'c-1' })])
     expect((await world.ask(submit)).code).toBe(6)
@@ -117,17 +130,15 @@ describe('S3, contract §5, §9: following ends where the submission or the fail
     ['the word "completed" and an indexed submission', (body) => ({ ...body, status: 'completed' })],
     ['no word at all', (body) => without(body, 'status')],
     ['a stage before the end and an indexed submission', (body) => ({ ...body, status: 'selected' })],
-    ['words of its own and an event index', (body) => ({ ...body, status: 'done', submission: { ...submission, status: 'final' } })],
-    [
-      'words and names of times of its own',
-      (body) => ({
-        ...body,
-        status: 'done',
-        submission: { status: 'mined', transaction_hash: submission.transaction_hash, indexing_timestamp: '2026-11-20T05:38:09+00:00' },
-      }),
-    ],
     ['neither question_id nor proposer nor version', (body) => without(body, 'question_id', 'proposer', 'version', 'outcome', 'price')],
     ['no times', (body) => ({ ...without(body, 'received_at', 'validated_at', 'selected_at'), submission: { status: 'indexed' } })],
+  ]
+  const { transaction_hash, proposal_event_index } = submission
+  const mined = { status: 'mined', transaction_hash, proposal_event_index, submitted_at: 0, indexed_at: 0 }
+  const indexing_timestamp = '2026-11-20T05:38:09+00:00'
+  const inferred: readonly (readonly [string, (body: Json) => Json])[] = [
+    ['words of its own', (body) => ({ ...body, status: 'done', submission: { ...submission, status: 'final' } })],
+    ['names of times of its own', (body) => ({ ...body, status: 'done', submission: { ...mined, indexing_timestamp } })],
   ]
   const failure = { code: 'permit_expired', detail: 'too late' }
   const failed: readonly (readonly [string, (body: Json) => Json])[] = [
@@ -135,6 +146,17 @@ describe('S3, contract §5, §9: following ends where the submission or the fail
     ['the word "failed" and no reason', (body) => ({ ...body, status: 'failed', failure: null })],
     ['a stage before the end and a payload that can never execute', (body) => ({ ...body, failure: { ...failure, retryable: false } })],
     ['a failure alone', (body) => ({ ...without(body, 'status', 'submission'), failure })],
+    [
+      'a failure beside a transaction that was reverted, and indexed',
+      (body) => ({
+        ...body,
+        status: 'rejected',
+        submission: { ...submission, status: 'reverted_on_chain' },
+        failure: { code: 'execution_reverted', detail: 'reverted' },
+      }),
+    ],
+    ['"expired" beside a failure that might pass', (body) => ({ ...body, status: 'expired', failure: { ...failure, retryable: true } })],
+    ['"Cancelled" without a reason', (body) => ({ ...body, status: 'Cancelled', submission: { ...submission, status: 'final' } })],
   ]
   const inBatch = (change: (body: Json) => Json) =>
     item((result) => ({ ...result, candidate: without(change(result.candidate as Json), 'candidate_id') }))
@@ -149,6 +171,16 @@ describe('S3, contract §5, §9: following ends where the submission or the fail
     expect(await world.journaled()).toMatchObject([{ state: 'closed', reason: 'executed', candidate_id: id }])
     expect((await world.ask(['poll', id, '--until', 'confirmed'])).code).toBe(0)
     expect((await world.ask(['batch', 'status', world.file('ids', `${id}\n`), '--wait', '--json'])).code).toBe(0)
+  })
+
+  test.each(inferred)('R8: executed by %s ends the following, and the question stays held', async (_what, change) => {
+    world.answers = at(['status', change])
+    const waited = await world.ask([...submit, '--wait'])
+    expect(waited.code).toBe(0)
+    expect(await world.journaled()).toMatchObject([{ state: 'accepted' }])
+    const other = await world.ask(['submit', 'will-it-hold', '--outcome', 'p1', '--json'])
+    expect([other.code, JSON.parse(other.stderr).error.code]).toEqual([5, 'authorization_open'])
+    expect((await world.ask(['reconcile', 'will-it-hold'])).stdout).toContain('reads as executed')
   })
 
   test.each(failed)('failed: %s', async (_what, change) => {
@@ -168,6 +200,12 @@ describe('S3, contract §5, §9: following ends where the submission or the fail
       { status: 'queued' },
       { status: 'mining', submission: { status: 'confirmed', transaction_hash: null } },
       { status: 'retrying', failure: { ...failure, retryable: true, next_action: 'wait' } },
+      { status: 'retrying', failure: { code: 'rpc_timeout', detail: 'will be tried again', retryable: true } },
+      { status: 'queued', submission: { status: 'pending', submitted_at: 0, confirmed_at: 0, indexed_at: 0, proposal_event_index: null } },
+      { status: 'queued', submission: { ...mined, indexed_at: '0001-01-01T00:00:00Z' } },
+      { status: 'sent', submission: { ...mined, status: 'broadcast', indexing_expected_at: indexing_timestamp } },
+      { status: 'sent', submission: { ...mined, confirmed_at: indexing_timestamp } },
+      { status: 'sent', submission: { status: 'broadcast', transaction_hash, indexed_at: indexing_timestamp } },
     ]) {
       world.answers = at(['status', (body: Json) => ({ ...body, ...change })])
       const { code, stdout } = await world.ask(['status', id, '--json'])
@@ -227,6 +265,15 @@ test.each([0n, 749_999_999n])(
     expect(JSON.parse((await world.ask(single, { chain })).stderr).error.code).toBe('question_not_found')
   },
 )
+
+test('contract §9: an end is journaled once, however often it is asked for', async () => {
+  const { stdout } = await world.ask(submit)
+  const { candidate_id: id } = JSON.parse(stdout)
+  world.gateway.steps = [happySteps[2] ?? {}]
+  world.answers = at(['status', (body: Json) => ({ ...body, failure: { code: 'first_try_failed', detail: 'once' } })])
+  for (let asked = 0; asked < 3; asked++) expect((await world.ask(['status', id])).code).toBe(0)
+  expect(journalText().match(/"outcome":"executed"/g)).toHaveLength(1)
+})
 
 describe('contract §9: a slug may begin with 0x', () => {
   const slug = '0x-protocol-above-1'

@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import type { Chain } from '../../src/core/ports.js'
+import { type Chain, TransportError } from '../../src/core/ports.js'
 import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
 import {
   ask as askOnChain,
@@ -78,6 +78,18 @@ describe('contract §6, §7: requesters of kind direct, beside a node', () => {
     writeFileSync(join(home.path, 'rows.ndjson'), `${JSON.stringify({ identifier: named, outcome: 'p2' })}\n`)
     const batch = answerOf(await go(['batch', 'submit', join(home.path, 'rows.ndjson'), '--json'], beside))
     expect(batch).toMatchObject({ results: [{ outcome: 'replayed' }] })
+  })
+
+  test('a gateway that is down keeps only its own rows of a batch back', async () => {
+    trustRequesters({ address: adapter, kind: 'uma-ctf-adapter' }, { address: second, kind: 'direct' })
+    const gateway = registryGateway()
+    const fetch = async () => {
+      throw new TransportError('connect', 'ECONNREFUSED', 'connection refused')
+    }
+    writeFileSync(join(home.path, 'ids'), `${question}\n${named}\n`)
+    const ran = await go(['batch', 'context', join(home.path, 'ids'), '--json'], { chain, fetch, env: { PROPOSER_GATEWAY: gateway.url } })
+    const [known, missing] = JSON.parse(ran.stdout).questions
+    expect([known.question_id, known.error, missing.error.code]).toEqual([question, undefined, 'no_connection'])
   })
 
   test('R9: a request that the oracle does not know is not signed; without a gateway the hint says who knows it', async () => {

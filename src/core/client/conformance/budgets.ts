@@ -99,7 +99,7 @@ const charges: readonly (readonly [id: string, section: string, says: string, ma
 
 /**
  * Items that a call took of the tighter window, by what the answers before and after it tell: those two are charged one item each. Others
- * may spend too, so that more is no fault unless it is as much time and again.
+ * may spend too, and a sliding window gives back, so that another figure is no fault unless it is the same time and again.
  */
 async function charged(bench: Bench, call: Call): Promise<{ seen: Seen; items: number }> {
   const { probe } = bench
@@ -115,13 +115,13 @@ async function charged(bench: Bench, call: Call): Promise<{ seen: Seen; items: n
     if (after.limit !== before.limit || after.remaining > before.remaining || after.resetSeconds > before.resetSeconds) continue
     // Eligibility may be what is charged wrongly.
     const items = call.path === one(bench).path ? (before.remaining - after.remaining) / 2 : before.remaining - after.remaining - 1
-    if (items <= expected) return { seen, items }
+    if (items === expected) return { seen, items }
     if (taken.push({ seen, items }) === measurements) break
   }
   const [first] = taken
   if (first === undefined) throw new NotSeen('the window ended each time')
   if (taken.length < measurements || taken.some(({ items }) => items !== first.items))
-    throw new NotSeen('somebody else spends of the same budget')
+    throw new NotSeen('the measurements differ: somebody else spends of the same budget, or its window slides')
   return first
 }
 

@@ -3,7 +3,16 @@
  * refusal closes only where no attempt at all was accepted or is uncertain, so neither wall clock nor merge order decides (R13).
  */
 import type { Address, Hex } from '../../ports.js'
-import type { AttemptClass, AttemptEnd, AttemptStart, JournalRecord, Offered, Signed, Terminal } from './records.js'
+import {
+  type AttemptClass,
+  type AttemptEnd,
+  type AttemptStart,
+  type JournalRecord,
+  type Offered,
+  type Signed,
+  spelledId,
+  type Terminal,
+} from './records.js'
 
 /** One sending of the bytes. Without an `end` the process died meanwhile: uncertain. */
 export interface Attempt {
@@ -18,7 +27,7 @@ export interface Authorization {
   readonly signed: Signed
   readonly signedAtMs: number
   readonly attempts: readonly Attempt[]
-  /** From the acknowledgement; the same payload always has the same one (R2). */
+  /** From the acknowledgement, as the gateway spelt it; the same payload always has the same one (R2). */
   readonly candidateId?: string
   readonly receivedAt?: string
   /** The last journaled end of the candidate, also a retryable one. */
@@ -198,7 +207,7 @@ export function newFold(): Fold {
           return
         case 'ack': {
           const target = draft(data.id)
-          target.candidateId = data.candidate_id
+          target.candidateId = spelledId(data)
           if (data.received_at !== '') target.receivedAt = data.received_at
           return
         }

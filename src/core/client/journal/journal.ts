@@ -31,6 +31,7 @@ export interface JournalView {
   readonly offers: readonly Offer[]
   /** By journal id. */
   find(id: string): Authorization | undefined
+  /** In any spelling. */
   byCandidate(candidateId: string): Authorization | undefined
   byIdentity(identity: string): Authorization | undefined
   /** Oldest first. */

@@ -139,7 +139,10 @@ export type AttemptStart = ReadBy<typeof attemptStart>
 const attemptEnd = members({ id: journalId, class: attemptClass, status: maybe(integer()), code: maybe(text()) })
 export type AttemptEnd = ReadBy<typeof attemptEnd>
 
-/** `status` and `received_at` are the gateway's own words, '' where it told none; `answer` is the candidate as it told it (contract §9). */
+/**
+ * `status` and `received_at` are the gateway's own words, '' where it told none; `answer` is the candidate as it told it (contract §9).
+ * `candidate_id` is written in lower case, for version 0.1 reads no other.
+ */
 const ack = members({
   id: journalId,
   candidate_id: text(isCandidateId),
@@ -148,6 +151,12 @@ const ack = members({
   replayed: flag,
   answer: maybe(anything),
 })
+
+/** The id of an acknowledgement as its gateway spelt it: its routes may tell capitals from small letters. */
+export function spelledId({ candidate_id: id, answer }: ReadBy<typeof ack>): string {
+  const spelled = typeof answer === 'object' && answer !== null && 'candidate_id' in answer ? answer.candidate_id : undefined
+  return typeof spelled === 'string' && spelled.toLowerCase() === id.toLowerCase() ? spelled : id
+}
 
 /** The end of an authorization: of its candidate, or by finalized chain state. */
 const terminal = members({

@@ -122,7 +122,7 @@ function viewFrom(fold: Fold): JournalView {
     }
   }
   const byId = by(({ id }) => id)
-  const byCandidate = by(({ candidateId }) => candidateId)
+  const byCandidate = by(({ candidateId }) => candidateId?.toLowerCase())
   const byIdentity = by(({ signed }) => signed.identity)
   return {
     get authorizations() {
@@ -133,7 +133,7 @@ function viewFrom(fold: Fold): JournalView {
       return offers
     },
     find: (id) => byId(id)[0],
-    byCandidate: (candidateId) => byCandidate(candidateId)[0],
+    byCandidate: (candidateId) => byCandidate(candidateId.toLowerCase())[0],
     byIdentity: (identity) => byIdentity(identity)[0],
     byQuestion: (questionId) => fold.byQuestion(questionId),
     byIdentifier: by(({ signed }) => signed.identifier),

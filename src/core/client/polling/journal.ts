@@ -4,7 +4,7 @@ import { isBytes32 } from '../../protocol/words.js'
 import type { Journal } from '../journal/journal.js'
 import type { JournalEntry } from '../journal/records.js'
 import { keptAnswer } from '../sending/reading.js'
-import { endOf, hasEnded, type PolledStatus, type PollTarget } from './polled.js'
+import { endOf, hasEnded, isCertain, type PolledStatus, type PollTarget } from './polled.js'
 
 /** Each target once, with what the journal knows of it: its question, and when it was sent. */
 export async function knownTargets(journal: Journal | undefined, targets: readonly PollTarget[]): Promise<readonly PollTarget[]> {
@@ -21,17 +21,20 @@ export async function knownTargets(journal: Journal | undefined, targets: readon
 
 /**
  * Journals ends once each, for authorizations that this home knows. A failure that does not tell whether it may be retried leaves its
- * authorization open (contract §4). Rejects for journal faults (StorageError 74).
+ * authorization open (contract §4). So does an execution in words of another gateway: a node or the deadline has to confirm it (R8).
+ * Rejects for journal faults (StorageError 74).
  */
 export async function journalEnds(journal: Journal | undefined, statuses: readonly PolledStatus[]): Promise<void> {
-  const ended = statuses.filter(hasEnded)
+  const ended = statuses.filter((status) => endOf(status) === 'failed' || (hasEnded(status) && isCertain(status)))
   if (journal === undefined || ended.length === 0) return
   const view = await journal.load()
   const entries = ended.flatMap((status): JournalEntry[] => {
     const known = view.byCandidate(status.candidate_id)
     const outcome = endOf(status) ?? 'failed'
-    if (known === undefined || (known.terminal?.outcome === outcome && known.terminal.code === status.failure?.code)) return []
     const { code, retryable } = (outcome === 'failed' ? status.failure : undefined) ?? {}
+    const last = known?.terminal
+    const isNews = retryable !== undefined && retryable !== last?.retryable
+    if (known === undefined || (last?.outcome === outcome && last.code === code && !isNews)) return []
     const hash = status.submission?.transaction_hash?.toLowerCase()
     return [
       {

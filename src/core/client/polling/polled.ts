@@ -1,7 +1,7 @@
 /** What a candidate's status says of its stage and its end, whichever gateway tells it (§2.6, §2.7, contract §5, §9). */
 import { failures } from '../../protocol/candidate.js'
 import { ConflictError } from '../../protocol/errors.js'
-import { isQuestionId } from '../../protocol/words.js'
+import { isBytes32, isQuestionId } from '../../protocol/words.js'
 import type { FailureTold, StatusTold, SubmissionTold } from '../sending/reading.js'
 
 export const stages = ['validated', 'selected', 'submitted', 'confirmed', 'indexed'] as const
@@ -49,18 +49,30 @@ type Told = Pick<PolledStatus, 'status' | 'submission' | 'failure'>
 /** The stages before the end, as contract §5 and §3 of the spec name them. */
 const isActive = (status: string): boolean => status === 'received' || status === 'validated' || status === 'selected'
 
+/** Words of other gateways that say by themselves that it failed. */
+const saysFailed = (status: string): boolean => /^(failed|rejected|expired|cancell?ed)$/i.test(status)
+
 /**
- * How it ended; `undefined` while it is on its way. `executed` and `failed` say so themselves. An indexed submission is an execution
- * (contract §5). Of another word (contract §9) the submission decides, then the failure, unless that says to wait; a failure in one of the
- * three active stages is an end only where it says that the payload can never execute.
+ * How it ended; `undefined` while it is on its way. `executed` and `failed` say so themselves, as an indexed submission does (contract §5).
+ * In one of the three active stages a failure is an end only where it says that the payload can never execute. Of another word (contract
+ * §9) the failure decides before the submission. A failure that may pass is no end, unless the word says so.
  */
 export function endOf({ status, submission, failure }: Told): 'executed' | 'failed' | undefined {
   if (status === 'executed' || status === 'failed') return status
-  if (submission?.status === 'indexed') return 'executed'
-  if (isActive(status)) return failure?.retryable === false ? 'failed' : undefined
-  if (stageOfSubmission(submission) === 'indexed') return 'executed'
-  return failure !== null && failure.next_action !== 'wait' ? 'failed' : undefined
+  if (isActive(status)) {
+    if (submission?.status === 'indexed') return 'executed'
+    return failure?.retryable === false ? 'failed' : undefined
+  }
+  if (saysFailed(status)) return 'failed'
+  if (failure !== null) return failure.retryable === true || failure.next_action === 'wait' ? undefined : 'failed'
+  return stageOfSubmission(submission) === 'indexed' ? 'executed' : undefined
 }
+
+/**
+ * Whether an execution is told in words of contract §5. What other words seem to say closes no authorization (R8): another answer could
+ * be signed while the first may still execute.
+ */
+export const isCertain = ({ status, submission }: Told): boolean => status === 'executed' || submission?.status === 'indexed'
 
 /** Whether it ended: nothing more is to be asked. */
 export const hasEnded = (status: Told): boolean => endOf(status) !== undefined
@@ -82,32 +94,41 @@ function stageOf(status: PolledStatus): Stage | undefined {
 
 const submissionStages = ['indexed', 'confirmed', 'submitted'] as const
 
-/** By its own word, where that is one of contract §5's; else by what only that stage has. */
+/**
+ * By its own word, where that is one of contract §5's. Else by its times; `indexed` has a transaction and an event index beside its own,
+ * for some gateways name an event before its block is final.
+ */
 function stageOfSubmission(submission: SubmissionTold | null): (typeof submissionStages)[number] | undefined {
   if (submission === null) return undefined
-  const { status, proposal_event_index: index } = submission
+  const { status, proposal_event_index: index, transaction_hash: hash } = submission
   if (['prepared', 'submitted', 'confirmed', 'indexed', 'reverted', 'dropped'].includes(status))
     return submissionStages.find((stage) => stage === status)
-  return index != null ? 'indexed' : submissionStages.find((stage) => timeOf({ submission }, stage) !== undefined)
+  const isWhole = index != null && hash != null && isBytes32(hash.toLowerCase())
+  return submissionStages.find((stage) => timeOf({ submission }, stage) !== undefined && (stage !== 'indexed' || isWhole))
 }
 
-/** How the names of times begin: the spec names the stages, and no fields (§2.6). */
-const beginnings = {
-  received: /^rece(ived|ipt)/i,
-  validated: /^validat/i,
-  selected: /^select/i,
-  submitted: /^submi(tted|ssion)/i,
-  confirmed: /^confirm/i,
-  indexed: /^index/i,
+/** Names of times: the spec names the stages, and no fields (§2.6). Whole names, for `indexing_expected_at` tells no indexing. */
+const timeNames = {
+  received: /^(received|receipt)_?(at|on|time|timestamp)$/i,
+  validated: /^validat(ed|ion)_?(at|on|time|timestamp)$/i,
+  selected: /^select(ed|ion)_?(at|on|time|timestamp)$/i,
+  submitted: /^submi(tted|ssion)_?(at|on|time|timestamp)$/i,
+  confirmed: /^confirm(ed|ation)_?(at|on|time|timestamp)$/i,
+  indexed: /^index(ed|ing)?_?(at|on|time|timestamp)$/i,
 } as const
-const isTimeName = /(_at|_on|_time|_timestamp|At|Time|Timestamp)$/
+
+const year2000Ms = Date.UTC(2000)
+
+/** Whether a value tells a moment: RFC 3339, or Unix seconds and their fractions. Zero times, as some gateways write none, do not. */
+function isTime(value: unknown): boolean {
+  if (typeof value === 'number' || (typeof value === 'string' && /^\d+$/.test(value))) return Number(value) > year2000Ms / 1_000
+  return typeof value === 'string' && /^\d{4}-\d\d-\d\d/.test(value) && Date.parse(value) > year2000Ms
+}
 
 /** When a stage was reached, as the gateway wrote it, under whatever name; `undefined` where it told nothing. */
-export function timeOf(status: Partial<Pick<PolledStatus, 'submission'>>, stage: keyof typeof beginnings): string | undefined {
+export function timeOf(status: Partial<Pick<PolledStatus, 'submission'>>, stage: keyof typeof timeNames): string | undefined {
   const holder = submissionStages.some((one) => one === stage) ? status.submission : status
-  const isTime = ([name, value]: [string, unknown]) =>
-    (typeof value === 'string' || typeof value === 'number') && value !== '' && beginnings[stage].test(name) && isTimeName.test(name)
-  const found = Object.entries(holder ?? {}).find(isTime)
+  const found = Object.entries(holder ?? {}).find(([name, value]) => timeNames[stage].test(name) && isTime(value))
   return found === undefined ? undefined : String(found[1])
 }
 

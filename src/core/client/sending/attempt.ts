@@ -77,10 +77,11 @@ export const noResult: Extract<Unaccepted, { kind: 'uncertain' }> = {
   detail: 'the gateway answered a batch without a result for its item',
 }
 
-/** The journal's record of an acceptance, with the gateway's own words (contract §9). */
+/** An acceptance for the journal. The id is in lower case, as version 0.1 reads it; `answer` keeps the gateway's spelling (contract §9). */
 export function acknowledgement(id: string, { httpStatus, value }: Extract<SubmitAnswer, { kind: 'accepted' }>): JournalEntry {
   const { candidate_id, status, received_at, answer } = value
-  return { kind: 'ack', data: { id, candidate_id, status, received_at, replayed: httpStatus === 200, ...keptAnswer(answer) } }
+  const known = { id, candidate_id: candidate_id.toLowerCase(), status, received_at, replayed: httpStatus === 200 }
+  return { kind: 'ack', data: { ...known, ...keptAnswer(answer) } }
 }
 
 /** Classifies one item of a batch as the same status of a single call (§4.2 rule 5, robustness §6). */

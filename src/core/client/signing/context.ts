@@ -2,7 +2,15 @@
 import type { RoundReader } from '../../chain/questions.js'
 import { batchSigningDataOf, type Round } from '../../chain/round.js'
 import { type Chain, ChainError, type Clock, type Hex } from '../../ports.js'
-import { ConflictError, ProposerError, RejectedError, UnavailableError, UsageError } from '../../protocol/errors.js'
+import {
+  ConflictError,
+  InterruptedError,
+  ProposerError,
+  RejectedError,
+  StorageError,
+  UnavailableError,
+  UsageError,
+} from '../../protocol/errors.js'
 import type { BatchSigningData, Outcome } from '../../protocol/schema-signing.js'
 import type { WitnessRequest } from '../../protocol/witness.js'
 import { isSlug } from '../../protocol/words.js'
@@ -99,8 +107,14 @@ export function withDirect(chain: Chain, trust: Trust, own: ContextSource, gatew
       const results = await own.contexts(identifiers, options)
       const missing = results.filter(({ error }) => error?.code === 'question_not_found').map(({ identifier }) => identifier)
       if (missing.length === 0) return results
-      const told = new Map((await (await gateway()).contexts(missing, options)).map((one) => [one.identifier, one]))
-      return Promise.all(results.map(async (one) => (await confirmed(told.get(one.identifier))) ?? one))
+      try {
+        const told = new Map((await (await gateway()).contexts(missing, options)).map((one) => [one.identifier, one]))
+        return await Promise.all(results.map(async (one) => (await confirmed(told.get(one.identifier))) ?? one))
+      } catch (error) {
+        if (!(error instanceof ProposerError) || error instanceof InterruptedError || error instanceof StorageError) throw error
+        // A gateway that is down keeps back nothing that the chain has answered.
+        return results.map((one) => (missing.includes(one.identifier) ? { identifier: one.identifier, error } : one))
+      }
     },
   }
 }

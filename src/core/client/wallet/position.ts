@@ -39,6 +39,15 @@ export interface Position {
   readonly hasNewRound: boolean
 }
 
+/** Whether a round holds the proposal of an authorization: by its owner, of its price, through its signature where the node shows that. */
+export function holdsProposal(
+  { proposal }: RoundStanding,
+  { proposer, price }: { readonly proposer: string; readonly price: string },
+): boolean {
+  if (proposal?.proposer !== proposer || proposal.price !== price) return false
+  return proposal.bySignature || proposal.mined === undefined
+}
+
 /**
  * The position of an executed proposal: where its own round stands, and whether a later one has begun by `nowSeconds` of the chain.
  * `undefined` where its round could not be read.

@@ -12,12 +12,12 @@ import {
 } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { Terminal } from '../journal/records.js'
-import { type PolledStatus, statusOnce } from '../polling/polling.js'
+import { endOf, type PolledStatus, statusOnce } from '../polling/polling.js'
 import type { GatewayClient } from '../sending/gateway-client.js'
 import { outOfBandLine } from '../signing/settle.js'
 import { howToPin, pinnedQuestionId, type Trust, untrusted } from '../signing/trust.js'
-import { adviseExecuted, type Position, positionOf } from './position.js'
-import { judgedOf, type QuestionStanding, type Standing, standingOf } from './standing.js'
+import { adviseExecuted, holdsProposal, type Position, positionOf } from './position.js'
+import { judgedOf, type QuestionStanding, type RoundStanding, type Standing, standingOf } from './standing.js'
 
 export interface ReconcileParts {
   readonly ports: JournalPorts
@@ -65,7 +65,7 @@ export interface ReconciledEntry {
   readonly standing?: Standing
   /** What was journaled just now because finalized state proves it. */
   readonly settled?: ClosedReason
-  /** Only of an executed one, where a node shows its round. */
+  /** Only of an executed one, where a node shows its proposal in its round. */
   readonly position?: Position
   readonly next: Next
 }
@@ -125,6 +125,9 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
       ...(proven === undefined ? {} : { settled: proven }),
     }
     if (!isExecuted(known)) return { ...known, next: advise(known, standing, identifier) }
+    const terms = base.authorization?.signed.terms
+    if (stands?.round !== undefined && terms !== undefined && !holdsProposal(stands.round, terms))
+      return { ...known, next: adviseUnproven(stands.round, terms.proposer, identifier) }
     const position = standing && positionOf(stands?.round, stands?.roundIsOver === true, standing.latest.timestamp)
     const next = adviseEnd(known, position, standing, identifier)
     return { ...known, ...(position === undefined ? {} : { position }), next }
@@ -204,6 +207,22 @@ type Known = Omit<ReconciledEntry, 'next'>
 /** By finalized state, or by the gateway's last word where the chain does not say otherwise. */
 const isExecuted = ({ standing, state }: Known): boolean =>
   standing?.proof === undefined ? state.kind === 'closed' && state.reason === 'executed' : standing.proof.outcome === 'executed'
+
+/** The gateway told an execution that the round does not hold: its node is ahead of ours, or it is wrong. */
+function adviseUnproven(own: RoundStanding, owner: string, identifier: string): Next {
+  const isOwn = own.proposal?.proposer === owner
+  return {
+    action: 'wait',
+    text: `the gateway says that it was executed, and the chain does not show it: its round is ${roundText(own)}${isOwn ? ', and not by this authorization' : ''}. Reconcile again in a minute, then ask the operator`,
+    command: `proposer reconcile ${identifier}`,
+  }
+}
+
+/** `proposed (0x… proposed p2)`. */
+function roundText({ state, proposal }: RoundStanding): string {
+  if (proposal === undefined) return state
+  return `${state} (${proposal.proposer} proposed ${outcomeOf(proposal.price) ?? `price ${proposal.price}`})`
+}
 
 /** What is left to do about an executed one. Only a node tells whether it was disputed. */
 function adviseEnd(
@@ -300,7 +319,15 @@ function adviseAccepted(
     const line = authorization === undefined ? '' : `: ${outOfBandLine(authorization)}`
     return { action: 'contact_operator', text: `the gateway no longer knows its candidate ${candidateId}${line}` }
   }
-  const failure = gateway !== undefined && 'status' in gateway ? gateway.status.failure : undefined
+  const told = gateway !== undefined && 'status' in gateway ? gateway.status : undefined
+  if (told !== undefined && endOf(told) === 'executed') {
+    return {
+      action: 'wait',
+      text: `what the gateway says of it (${told.status}) reads as executed: finalized state or its deadline settles it, sign nothing else before`,
+      command: `proposer reconcile ${authorization?.signed.identifier} --rpc-url <url>`,
+    }
+  }
+  const failure = told?.failure
   if (failure?.retryable === true && standing?.roundIsOver !== true) {
     return replayNext(
       id,
@@ -326,11 +353,8 @@ function adviseUnsent(
   anew: (why: string) => Next,
 ): Next {
   if (standing?.roundIsOver === true) return anew('its round has ended and nobody had it')
-  if (!isStillRequested(standing)) {
-    const taken = standing?.round?.proposal
-    const by = taken === undefined ? '' : ` (${taken.proposer} proposed ${outcomeOf(taken.price) ?? `price ${taken.price}`})`
-    return { action: 'wait_for_new_round', text: `its round is ${standing?.round?.state}${by}: it cannot execute, wait for a new round` }
-  }
+  if (standing?.round !== undefined && !isStillRequested(standing))
+    return { action: 'wait_for_new_round', text: `its round is ${roundText(standing.round)}: it cannot execute, wait for a new round` }
   if (authorization?.supersededBy !== undefined) {
     return revokeNext(id, `${authorization.supersededBy} has replaced it, but its signature stays good until its deadline`)
   }
