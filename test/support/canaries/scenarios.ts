@@ -70,6 +70,10 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
       ],
       bad: () => ['trust', 'init', '--from', join(folder, 'proposer.key')],
     },
+    'trust pin': {
+      argv: (n) => ['trust', 'pin', '--token', wallet(n), '--yes'],
+      bad: () => ['trust', 'pin', '--trust', join(folder, 'proposer.key'), '--token', wallet(1), '--yes'],
+    },
     'trust show': { argv: () => ['trust', 'show'], bad: () => ['trust', 'show', '--trust', join(folder, 'proposer.key')] },
     'trust verify': { argv: () => ['trust', 'verify'] },
     'config set': {
@@ -80,7 +84,7 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
       argv: () => ['config', 'unset', 'headroom-percent'],
       bad: () => ['config', 'unset', 'rpc-url', '--home', damagedHome(world)],
     },
-    version: { argv: () => ['version'] },
+    version: { argv: () => ['version'], bad: () => ['version', 'of-what'] },
     completion: { argv: (n) => ['completion', ['bash', 'zsh', 'fish'][n % 3] ?? 'bash'], bad: () => ['completion', 'nothing'] },
     'config get': {
       argv: (n) => ['config', 'get', n === 1 ? 'gateway' : 'rpc-url'],
