@@ -124,9 +124,11 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
       ...(stands === undefined ? {} : { standing: stands }),
       ...(proven === undefined ? {} : { settled: proven }),
     }
-    if (!isExecuted(known)) return { ...known, next: advise(known, standing, identifier) }
+    // What is advised for it follows from the round at its own requester.
+    const chain = standing && stands ? { ...standing, ...stands.now } : standing
+    if (!isExecuted(known)) return { ...known, next: advise(known, chain, identifier) }
     const position = standing && positionOf(stands?.round, stands?.roundIsOver === true, standing.latest.timestamp)
-    const next = adviseEnd(known, position, standing, identifier)
+    const next = adviseEnd(known, position, chain, identifier)
     return { ...known, ...(position === undefined ? {} : { position }), next }
   }
 }
@@ -278,10 +280,11 @@ function againFor(chain: QuestionStanding | undefined, identifier: string, why: 
   if (current !== undefined && chain?.round?.paused === true) {
     return { action: 'wait', text: `${why}; the question is paused: sign anew once it is unpaused` }
   }
+  const meant = chain?.isOneOfSeveral === true && chain.round !== undefined ? ` --requester ${chain.round.requester}` : ''
   return {
     action: 'sign_anew',
     text: `${why}: it is safe to sign anew if an answer is still wanted`,
-    command: `proposer submit ${identifier} --outcome <p1|p2|p3>`,
+    command: `proposer submit ${identifier} --outcome <p1|p2|p3>${meant}`,
   }
 }
 
