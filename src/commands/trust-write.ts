@@ -43,10 +43,9 @@ export async function write(context: Context, session: Session, more: Trust, wri
   const told = [trustText(before === undefined ? trust : more, output.columns), ...shown].join('\n')
   if (writing.isDryRun) {
     if (output.mode === 'human') output.warn(told)
-    const would = !isNews
-      ? `leave ${path} as it is`
-      : `${damage !== undefined ? 'replace' : before === undefined ? 'write' : 'add to'} ${path}`
-    return showDryRun(context, would, { path, replaces: damage !== undefined || changed.length > 0, ...trust, changed, added })
+    const replaces = damage !== undefined || changed.length > 0
+    const would = !isNews ? `leave ${path} as it is` : `${replaces ? 'replace' : before === undefined ? 'write' : 'add to'} ${path}`
+    return showDryRun(context, would, { path, replaces, ...trust, changed, added })
   }
   if (isNews && (writing.fromOutside === true || damage !== undefined || changed.length > 0)) {
     output.warn(told)
