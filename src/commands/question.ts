@@ -1,6 +1,7 @@
 /** What the verbs about a question share: its identifier, its context and how that is shown. */
 import { knownToken } from '../core/chain/profiles.js'
 import { type ContextSource, chainContexts, type QuestionContext, withDirect } from '../core/client/signing/context.js'
+import type { Trust } from '../core/client/signing/trust.js'
 import type { Hex } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { fromHex } from '../core/protocol/witness.js'
@@ -9,9 +10,12 @@ import type { Context } from './context.js'
 import type { Session } from './session/session.js'
 import { amountWithRaw, dateText, type TokenUnits } from './view/render.js'
 
-/** From the chain where a node is configured, without budget; else, and for questions of kind `direct`, from the gateway. */
-export async function contextSource(context: Context, session: Session): Promise<ContextSource> {
-  const [trust, chain] = [await session.trust(), await session.chain()]
+/**
+ * From the chain where a node is configured, without budget; else, and for questions of kind `direct`, from the gateway. `pins`: those of
+ * one requester, where its question is meant.
+ */
+export async function contextSource(context: Context, session: Session, pins?: Trust): Promise<ContextSource> {
+  const [trust, chain] = [pins ?? (await session.trust()), await session.chain()]
   const fromGateway = async () => {
     const { gatewayContexts } = await import('../core/client/signing/gateway-contexts.js')
     return gatewayContexts(await session.gateway('read'), trust, context.clock)

@@ -1,5 +1,6 @@
 /** Rounds that are over: how it is learned, and what is told of what was left open in them (§7 rule 3, robustness §6). */
 import type { CurrentRound, OutOfBand, SettledEarlier } from '../core/client/sending/submission.js'
+import { pinsOf } from '../core/client/signing/trust.js'
 import { instant } from '../core/protocol/candidate.js'
 import { ProposerError } from '../core/protocol/errors.js'
 import type { Context } from './context.js'
@@ -13,7 +14,10 @@ export function currentRound(context: Context, session: Session): CurrentRound {
     isFree: session.settings.rpcUrl !== undefined,
     async timestamp({ signed }) {
       try {
-        const [result] = await (await contextSource(context, session)).contexts([signed.questionId], { signal: session.signal })
+        // Another requester may ask the same text, in rounds of its own (R3).
+        const pins = pinsOf(await session.trust(), signed)
+        if (pins.requesters.length === 0) return undefined
+        const [result] = await (await contextSource(context, session, pins)).contexts([signed.questionId], { signal: session.signal })
         return result?.context?.request.timestamp
       } catch (error) {
         // Nobody tells, or nothing is pinned that could check it: what is known without it stands.

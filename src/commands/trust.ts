@@ -1,11 +1,10 @@
 /** `trust`: the pinned contracts that every signature is checked against (contract §7; R9). */
-import { basename, dirname } from 'node:path'
 import { Command, Option } from 'commander'
 import { unconfirmedAmong } from '../core/chain/profiles.js'
 import { createRoundReader } from '../core/chain/questions.js'
 import { keccakHex, requesterKinds } from '../core/chain/round.js'
 import { valueOf as acceptedValue } from '../core/client/sending/answer.js'
-import { chainNow, onChain } from '../core/client/signing/context.js'
+import { chainNow, confirmByChain, onChain } from '../core/client/signing/context.js'
 import { type ProfilePins, profilePins, wholePins } from '../core/client/signing/profile-pins.js'
 import { FactError, signingDataOf } from '../core/client/signing/signing-data.js'
 import { contractsOf, pinnedQuestionId, unpinnedSlug } from '../core/client/signing/trust.js'
@@ -14,14 +13,15 @@ import { mergePins } from '../core/client/signing/trust-merge.js'
 import type { Chain, Hex } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import type { BatchSigningData } from '../core/protocol/schema.js'
-import { makeDurableDir, publishFile, writeAll } from '../core/storage/durable.js'
 import type { Context } from './context.js'
-import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
+import { type DryRunFlag, dryRunOption } from './dry-run.js'
+import type { Output } from './output.js'
 import { requireIdentifier } from './question.js'
-import { confirm, readInput } from './session/inputs.js'
+import { readInput } from './session/inputs.js'
 import { builtInPins, type Session, type SessionFlags, withSession } from './session/session.js'
-import { verifyTrust } from './trust-verify.js'
-import { fields, fold, visible } from './view/render.js'
+import { type TrustCheck, verifyTrust } from './trust-verify.js'
+import { firstJson, refuseChanges, trustText, write } from './trust-write.js'
+import { fields, fold } from './view/render.js'
 
 export const trustCommand = (context: Context): Command =>
   new Command('trust')
@@ -123,7 +123,7 @@ const pinCommand = (context: Context) =>
     .option(...dryRunOption)
     .addHelpText(
       'after',
-      '\nShows what is added and asks. Nothing that is pinned is dropped.\n\nExamples:\n  proposer trust pin some-slug --gateway https://gateway.example\n  proposer trust pin --requester 0x8ba1f109551bd432803012645ac136ddd64dba72 --kind uma-ctf-adapter --yes',
+      '\nShows what is added and asks; with a node (--rpc-url) the chain confirms it first.\nNothing that is pinned is dropped or changed: only trust init changes a pin.\n\nExamples:\n  proposer trust pin some-slug --gateway https://gateway.example\n  proposer trust pin --requester 0x8ba1f109551bd432803012645ac136ddd64dba72 --kind uma-ctf-adapter --yes',
     )
     .action(async (identifier: string | undefined, _own: unknown, command: Command) => {
       const { requester, kind, oracle, token, ...flags } = command.optsWithGlobals<PinFlags>()
@@ -140,10 +140,24 @@ const pinCommand = (context: Context) =>
           tokens: [...named.tokens, ...(token === undefined ? [] : [token])],
         }
         // Built-in pins have no file yet, and belong into it too.
-        const { trust } = mergePins(current, parseTrust(more, 'what is to be pinned'))
-        await write(context, session, trust, { fromOutside: true, isDryRun: flags.dryRun === true })
+        const { trust, changed, added } = mergePins(current, parseTrust(more, 'what is to be pinned'))
+        refuseChanges(changed)
+        await confirmAdded(context, session, trust, added)
+        await write(context, session, trust, { fromOutside: true, onlyAdds: true, isDryRun: flags.dryRun === true })
       })
     })
+
+/** With a node: what is new is what it should be there (contract §9). UsageError `trust_not_verified`, `untrusted_chain_id`. */
+async function confirmAdded(context: Context, session: Session, trust: Trust, added: readonly string[]): Promise<void> {
+  const chain = await session.chain()
+  if (chain === undefined) return
+  await chainNow(chain, trust, session.ports.clock)
+  const addresses = added.flatMap((line) => /0x[0-9a-f]{40}$/.exec(line) ?? [])
+  if (addresses.length === 0) return
+  const checks = (await verifyTrust(chain, trust)).filter(({ name }) => addresses.some((address) => name.includes(address)))
+  if (context.output.mode === 'human') context.output.warn(checksText(context.output, checks))
+  refuseUnverified(checks)
+}
 
 const nothingToPin = () =>
   new UsageError('trust_source', 'trust pin needs a question, or --requester, --oracle or --token', {
@@ -169,23 +183,10 @@ async function fromFile(context: Context, path: string): Promise<Trust> {
 const member = (json: unknown, key: string): unknown =>
   typeof json === 'object' && json !== null && Object.hasOwn(json, key) ? (json as Record<string, unknown>)[key] : undefined
 
-/** The whole text as JSON, or its first line that is: output of `serve` may hold more lines than the ready line. */
-function firstJson(text: string, path: string): unknown {
-  for (const candidate of [text, ...text.split('\n').filter((line) => line.startsWith('{'))]) {
-    try {
-      return JSON.parse(candidate)
-    } catch {
-      // not this line; where none is JSON the error below says so
-    }
-  }
-  throw new UsageError('input_not_json', `${path === '-' ? 'stdin' : path} holds no JSON`, {
-    hint: 'give a trust.json, or what `proposer serve --dev --json` or `proposer devchain --json` printed',
-  })
-}
-
 /**
  * The contracts of one question, as the gateway names them; of a question that is closed the gateway names none, and a node tells them
- * where the requester is pinned, or built in, already. Not trusted before a person has agreed (R9).
+ * where the requester is pinned, or built in, already. With a node the chain confirms the question first. Not trusted before a person has
+ * agreed (R9).
  */
 async function fromQuestion(session: Session, identifier: string, kind: string | undefined): Promise<Trust> {
   requireIdentifier(identifier)
@@ -202,7 +203,7 @@ async function fromQuestion(session: Session, identifier: string, kind: string |
     })
   }
   const data = signingData(identifier, answered.signing_data)
-  return parseTrust(
+  const pins = parseTrust(
     {
       chain_id: data.signing.chain_id,
       permit2: data.contracts.permit2,
@@ -214,6 +215,11 @@ async function fromQuestion(session: Session, identifier: string, kind: string |
     },
     'the answer of the gateway',
   )
+  if (chain !== undefined) {
+    await chainNow(chain, pins, session.ports.clock)
+    await confirmByChain(chain, pins, { ...data, source: 'gateway' })
+  }
+  return pins
 }
 
 /** A question in whatever state, at the requesters that are pinned or built in. UsageError `no_context`, `untrusted_slug`, `no_trust`. */
@@ -255,45 +261,6 @@ function kindOf(data: BatchSigningData): string {
   })
 }
 
-/**
- * Adds pins to the file; none that is there is lost. Asks where they come from outside or change what is pinned. UsageError
- * `confirmation_needed`, `declined`; `invalid_trust` for a file that cannot be read as one.
- */
-async function write(
-  context: Context,
-  session: Session,
-  more: Trust,
-  { fromOutside = false, isDryRun }: { readonly fromOutside?: boolean; readonly isDryRun: boolean },
-): Promise<void> {
-  const { output } = context
-  const path = session.settings.trust.value
-  const current = (await context.files.exists(path)) ? new TextDecoder().decode(await readInput(context, path)) : undefined
-  const before = current === undefined ? undefined : parseTrust(firstJson(current, path), path)
-  const { trust, changed, added } = before === undefined ? { trust: more, changed: [], added: [] } : mergePins(before, more)
-  const isNews = before === undefined || changed.length + added.length > 0
-  const shown = [...changed.map((line) => `changes ${line}`), ...added.map((line) => `adds ${line}`)]
-  const told = [trustText(before === undefined ? trust : more, output.columns), ...shown.map(visible)].join('\n')
-  if (isDryRun) {
-    if (output.mode === 'human') output.warn(told)
-    const does = before === undefined ? 'write' : changed.length > 0 ? 'replace pins in' : 'add to'
-    const would = isNews ? `${does} ${path}` : `leave ${path} as it is`
-    return showDryRun(context, would, { path, replaces: changed.length > 0, ...trust, changed, added })
-  }
-  if (isNews && (fromOutside || changed.length > 0)) {
-    output.warn(told)
-    const question = before === undefined ? 'Trust these contracts' : changed.length > 0 ? 'Change what is pinned' : 'Add these pins'
-    await confirm(context, visible(`${question} (${path})?`), session.settings.yes)
-  }
-  if (isNews) {
-    const folder = dirname(path)
-    await makeDurableDir(context.files, folder)
-    const bytes = new TextEncoder().encode(`${JSON.stringify(trust, undefined, 2)}\n`)
-    await publishFile(context.files, folder, basename(path), (handle) => writeAll(handle, bytes))
-  }
-  const done = isNews ? `pinned in ${visible(path)}` : `all of it is pinned in ${visible(path)} already`
-  output.result('trust', { path, ...trust, changed, added }, () => `${done}; verify it with \`proposer trust verify --rpc-url <url>\``)
-}
-
 const verifyCommand = (context: Context) =>
   new Command('verify')
     .description('ask the chain whether the pinned contracts are what they should be; exit 2 where they are not')
@@ -308,39 +275,30 @@ const verifyCommand = (context: Context) =>
           })
         }
         const checks = await verifyTrust(chain, trust)
-        const failed = checks.filter(({ ok }) => !ok)
         const { output } = context
         const path = (await builtInPins(context, session.settings)) === undefined ? session.settings.trust.value : null
-        output.result('trust-verified', { path, ok: failed.length === 0, checks }, () =>
-          checks
-            .map(({ ok, name, detail }) => {
-              const told = fold(`${name}: ${detail}`, output.columns - 6).replaceAll('\n', '\n      ')
-              return `${ok ? output.paint.green('ok  ') : output.paint.red('FAIL')}  ${told}`
-            })
-            .join('\n'),
-        )
-        if (failed.length === 0) return
-        throw new UsageError(
-          'trust_not_verified',
-          `${failed.length} of ${checks.length} checks failed: ${failed.map(({ name }) => name).join(', ')}`,
-          {
-            hint: 'sign nothing with these pins before you know why: wrong file, wrong chain, or wrong node',
-          },
-        )
+        const ok = checks.every((one) => one.ok)
+        output.result('trust-verified', { path, ok, checks }, () => checksText(output, checks))
+        refuseUnverified(checks)
       })
     })
 
-function trustText(trust: ProfilePins, columns: number): string {
-  return fields(
-    [
-      ['chain', String(trust.chain_id)],
-      ['permit2', trust.permit2],
-      ['signed proposer', trust.signed_proposer ?? 'missing: no public source names it'],
-      ...trust.oracles.map((address) => ['oracle', address] as const),
-      ...trust.requesters.map(({ address, kind }) => ['requester', `${address} (${kind})`] as const),
-      ...trust.tokens.map((address) => ['token', address] as const),
-      ...Object.entries(trust.slugs).map(([slug, id]) => ['slug', `${slug} ${id}`] as const),
-    ],
-    columns,
+const checksText = ({ columns, paint }: Output, checks: readonly TrustCheck[]): string =>
+  checks
+    .map(({ ok, name, detail }) => {
+      const told = fold(`${name}: ${detail}`, columns - 6).replaceAll('\n', '\n      ')
+      return `${ok ? paint.green('ok  ') : paint.red('FAIL')}  ${told}`
+    })
+    .join('\n')
+
+function refuseUnverified(checks: readonly TrustCheck[]): void {
+  const failed = checks.filter(({ ok }) => !ok)
+  if (failed.length === 0) return
+  throw new UsageError(
+    'trust_not_verified',
+    `${failed.length} of ${checks.length} checks failed: ${failed.map(({ name }) => name).join(', ')}`,
+    {
+      hint: 'sign nothing with these pins before you know why: wrong file, wrong chain, or wrong node',
+    },
   )
 }

@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type Chain, TransportError } from '../../src/core/ports.js'
+import { type Chain, type Clock, TransportError } from '../../src/core/ports.js'
 import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
 import {
   ask as askOnChain,
@@ -140,6 +140,102 @@ describe('domain §5.1: one text at two adapters', () => {
     trustRequesters({ address: adapter, kind: 'uma-ctf-adapter' })
     const refused = await go(['sign', question, '--outcome', 'p2', '--requester', second, '--json'], { chain })
     expect(errorOf(refused)).toMatchObject({ code: 'untrusted_requester', exit_code: 2 })
+  })
+})
+
+describe('R3: the requester belongs to the round', () => {
+  const word = (seconds: bigint) => seconds.toString(16).padStart(64, '0')
+  const requesters = [
+    { address: adapter, kind: 'uma-ctf-adapter' },
+    { address: second, kind: 'uma-ctf-adapter' },
+  ]
+  const later = () => BigInt(chain.world.questions.get(question as `0x${string}`)?.timestamp ?? 0n)
+
+  /** The second adapter asked the same text some time before the first. */
+  const apart = (): Chain => {
+    const [first, own] = [word(later()), word(later() - 60n)]
+    return {
+      ...chain,
+      async call({ to, data, ...rest }, at) {
+        const isSecond = to === second || data.includes(second.slice(2))
+        if (!isSecond) return chain.call({ to, data, ...rest }, at)
+        const asked = data.replaceAll(second.slice(2), adapter.slice(2)).replaceAll(own, first) as `0x${string}`
+        const answer = await chain.call({ to: to === second ? adapter : to, data: asked, ...rest }, at)
+        return answer.replaceAll(first, own) as `0x${string}`
+      },
+    }
+  }
+  const gatewayOf = (requester: string, timestamp: bigint) => {
+    const plain = questionContext('Will it hold?')
+    const request = { oracle: String(fakeContracts.oracles[0]), requester, timestamp: String(timestamp), ancillary_data: text }
+    return scriptedGateway({
+      ...plain,
+      question_id: question,
+      request: { ...plain.request, ...request, question_id: question },
+      bond: { token: String(fakeContracts.tokens[0]), required_bond: '750000000' },
+      contracts: { permit2: fakeContracts.permit2, signed_proposer: fakeContracts.signedProposer },
+      signing: { ...plain.signing, chain_id: fakeContracts.chainId },
+    })
+  }
+  /** Waits take no time, but count. */
+  const countingClock = (): Clock => {
+    let sleptMs = 0
+    return {
+      nowMs: () => createFakeClock(chain).nowMs() + sleptMs,
+      monotonicMs: () => sleptMs,
+      sleep: async (ms) => {
+        sleptMs += ms
+      },
+    }
+  }
+  type Gateway = ReturnType<typeof scriptedGateway>
+  const alone = ({ url, fetch }: Gateway) => ({ fetch, env: { PROPOSER_GATEWAY: url, PROPOSER_RPC_URL: '' } })
+  const beside = ({ url, fetch }: Gateway) => ({ fetch, chain: apart(), env: { PROPOSER_GATEWAY: url } })
+  const submit = (outcome: string, ...more: string[]) => ['submit', question, '--outcome', outcome, ...more, '--json']
+
+  test("R8: without a node --requester never sends another requester's bytes", async () => {
+    trustRequesters(...requesters)
+    const gateway = gatewayOf(adapter, later())
+    answerOf(await go(submit('p2'), alone(gateway)))
+    const refused = await go(submit('p2', '--requester', second), alone(gateway))
+    expect(errorOf(refused)).toMatchObject({ code: 'untrusted_requester' })
+    expect(gateway.received).toHaveLength(1)
+    const other = gatewayOf(second, later())
+    answerOf(await go(submit('p2', '--requester', second), alone(other)))
+    expect(other.received).toHaveLength(1)
+    expect(other.received).not.toEqual(gateway.received)
+    // Each is found again by its own requester.
+    answerOf(await go(submit('p2', '--requester', adapter), alone(gateway)))
+    expect(new Set(gateway.received).size).toBe(1)
+  })
+
+  test('R8: with a node an open authorization at one requester neither blocks the other nor is settled as of an earlier round', async () => {
+    trustRequesters(...requesters)
+    const gateway = gatewayOf(adapter, later())
+    answerOf(await go(submit('p2'), beside(gateway)))
+    const there = answerOf(await go(submit('p1', '--requester', second), beside(gateway)))
+    expect(there).toMatchObject({ outcome: 'accepted' })
+    expect(there).not.toHaveProperty('settled')
+    const row = JSON.stringify({ identifier: question, outcome: 'p1' })
+    writeFileSync(join(home.path, 'rows.ndjson'), `${row}\n`)
+    const batch = ['batch', 'submit', join(home.path, 'rows.ndjson'), '--json']
+    expect(answerOf(await go([...batch, '--requester', second], beside(gateway)))).toMatchObject({ results: [{ outcome: 'replayed' }] })
+    const blocked = await go(submit('p1', '--requester', adapter), beside(gateway))
+    expect(errorOf(blocked)).toMatchObject({ code: 'authorization_open' })
+  })
+
+  test('R7, R8: replay and reconcile judge an authorization by the round of its own requester', async () => {
+    trustRequesters(...requesters)
+    const gateway = gatewayOf(adapter, later())
+    gateway.faults.push(...Array.from({ length: 40 }, () => 'lost-answer' as const))
+    const more = { ...beside(gateway), clock: countingClock() }
+    expect((await go(submit('p2', '--requester', second), more)).code).toBe(6)
+    gateway.faults.length = 0
+    const [judged] = answerOf(await go(['reconcile', question, '--json'], more)).authorizations as object[]
+    expect(judged).toMatchObject({ next: { action: 'replay' } })
+    const replayed = answerOf(await go(['replay', '--all', '--json'], more))
+    expect(replayed).toMatchObject({ results: [{ error: null }] })
+    expect(new Set(gateway.received).size).toBe(1)
   })
 })
 

@@ -289,7 +289,11 @@ export function troublesOn(stage: () => Stage) {
       },
       ...{ ...closed, canResubmit: true },
       detail: /proposed p1 first/,
-      before: { code: 'round_advanced', nextAction: 'sign_new_authorization', detail: /is in the round of \d+; this was signed for the round of \d+/ },
+      before: {
+        code: 'round_advanced',
+        nextAction: 'sign_new_authorization',
+        detail: /is in the round of \d+; this was signed for the round of \d+/,
+      },
     },
     {
       row: 'ERC20InsufficientAllowance(oracle, have, need)',

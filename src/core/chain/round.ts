@@ -63,8 +63,13 @@ export const batchSigningDataOf = (round: Round, contracts: Contracts): BatchSig
 })
 
 /** The identity of a round: what an execution slot is bound to (R3), as 32 hex digits. */
-export function roundRef(contracts: Contracts, questionId: Hex, request: WitnessRequest, ancillaryHash: Hex): RoundRef {
-  const text = [contracts.chainId, request.oracle, request.requester, request.identifier, request.timestamp, ancillaryHash].join('|')
+export function roundRef(
+  { chainId }: Pick<Contracts, 'chainId'>,
+  questionId: Hex,
+  request: Omit<WitnessRequest, 'ancillaryData'>,
+  ancillaryHash: Hex,
+): RoundRef {
+  const text = [chainId, request.oracle, request.requester, request.identifier, request.timestamp, ancillaryHash].join('|')
   return {
     key: toHex(keccak(new TextEncoder().encode(text))).slice(2, 34),
     questionId,

@@ -1,5 +1,5 @@
 /** What ends a run from outside: Ctrl-C, SIGTERM, and a terminal that goes away (contract §9, R26). */
-import { closeSync, openSync, readFileSync } from 'node:fs'
+import { closeSync, openSync, readFileSync, readlinkSync } from 'node:fs'
 import { devNull } from 'node:os'
 import { isatty } from 'node:tty'
 import { type ExitCode, exit, InterruptedError } from '../protocol/errors.js'
@@ -38,7 +38,7 @@ export function listenForEnd(process: NodeJS.Process): Interruption {
       stop(`stopped by ${name}`)
     })
   }
-  const isIgnored = ignoresHangUp(process.env, statusOfParent(process.ppid))
+  const isIgnored = ignoresHangUp(process.env, statusOfParent(process.ppid), ownStdin())
   process.on('SIGHUP', () => {
     if (!isIgnored) stop('stopped by SIGHUP')
   })
@@ -74,11 +74,29 @@ function letGo(descriptors: readonly number[]): void {
 
 /**
  * Whether SIGHUP was ignored when this process was started. Node sets it back to its default before any of our code runs (measured with
- * 20), so our own mask tells nothing. The mask of the parent does (`trap '' HUP`), and shells leave the name of nohup in `_`.
+ * 20), so our own mask tells nothing. The mask of the parent does (`trap '' HUP`), and some shells leave the name of nohup in `_`. GNU nohup
+ * puts the null device, open for writing alone, in place of a terminal on stdin. Where stdin was none, nothing tells: SIGHUP then ends the
+ * run in order, for a service manager may mean it.
  */
-export function ignoresHangUp(env: Readonly<Record<string, string | undefined>>, parentStatus: string): boolean {
+export function ignoresHangUp(env: Readonly<Record<string, string | undefined>>, parentStatus: string, stdin: Stdin): boolean {
   const mask = /^SigIgn:\s*([0-9a-f]+)$/m.exec(parentStatus)?.[1] ?? '0'
-  return BigInt(`0x${mask}`) % 2n === 1n || /(^|\/)nohup$/.test(env._ ?? '')
+  const flags = /^flags:\s*([0-7]+)$/m.exec(stdin.info)?.[1] ?? '0'
+  const isWriteOnly = Number.parseInt(flags, 8) % 4 === 1
+  return BigInt(`0x${mask}`) % 2n === 1n || /(^|\/)nohup$/.test(env._ ?? '') || (stdin.path === devNull && isWriteOnly)
+}
+
+/** What stdin is open on, and how (`/proc/self/fdinfo`). Empty where the system does not tell. */
+interface Stdin {
+  readonly path: string
+  readonly info: string
+}
+
+function ownStdin(): Stdin {
+  try {
+    return { path: readlinkSync('/proc/self/fd/0'), info: readFileSync('/proc/self/fdinfo/0', 'utf8') }
+  } catch {
+    return { path: '', info: '' }
+  }
 }
 
 /** Linux tells; elsewhere the text is empty. */

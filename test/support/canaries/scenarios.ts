@@ -71,8 +71,8 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
       bad: () => ['trust', 'init', '--from', join(folder, 'proposer.key')],
     },
     'trust pin': {
-      argv: (n) => ['trust', 'pin', '--token', wallet(n), '--yes'],
-      bad: () => ['trust', 'pin', '--trust', join(folder, 'proposer.key'), '--token', wallet(1), '--yes'],
+      argv: () => ['trust', 'pin', '--token', dev.trust.tokens[0] ?? '', '--yes'],
+      bad: () => ['trust', 'pin', '--trust', join(folder, 'proposer.key'), '--token', dev.trust.tokens[0] ?? '', '--yes'],
     },
     'trust show': { argv: () => ['trust', 'show'], bad: () => ['trust', 'show', '--trust', join(folder, 'proposer.key')] },
     'trust verify': { argv: () => ['trust', 'verify'] },

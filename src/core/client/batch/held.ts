@@ -8,6 +8,7 @@ import type { SubmitParts } from '../sending/attempt.js'
 import { sentElsewhere, supersededError } from '../sending/replay.js'
 import { isAborted } from '../sending/retry.js'
 import { type CurrentRound, foundOver, knownOver, type RoundOver } from '../sending/round-over.js'
+import { atRequester, mayBeAt } from '../signing/trust.js'
 import type { BatchRow } from './input.js'
 import type { BatchParts, Planned } from './plan.js'
 import type { Settled } from './settle.js'
@@ -95,21 +96,23 @@ export async function withRoundsOver<Result extends Settled & { readonly row: Ba
   return told
 }
 
+type Request = { readonly timestamp: string; readonly requester: string }
+
 /** The rounds that the questions of these authorizations are in, asked for in one go when the first is wanted. */
 function roundsOf(
-  { contexts, chain }: Pick<Parts, 'contexts' | 'chain'>,
+  { contexts, chain, trust }: Pick<Parts, 'contexts' | 'chain' | 'trust'>,
   authorizations: readonly Authorization[],
   signal: AbortSignal | undefined,
 ): CurrentRound {
   const questionIds = [...new Set(authorizations.map(({ signed }) => signed.questionId))]
-  let asked: Promise<ReadonlyMap<string, string>> | undefined
+  let asked: Promise<ReadonlyMap<string, Request>> | undefined
   const ask = async () => {
     try {
       const results = await contexts.contexts(questionIds, signal === undefined ? {} : { signal })
-      return new Map(results.flatMap(({ identifier, context }) => (context === undefined ? [] : [[identifier, context.request.timestamp]])))
+      return new Map(results.flatMap(({ identifier, context }) => (context === undefined ? [] : [[identifier, context.request]])))
     } catch (error) {
       // Nobody tells: what is known without it stands.
-      if (error instanceof ProposerError || isAborted(signal)) return new Map<string, string>()
+      if (error instanceof ProposerError || isAborted(signal)) return new Map<string, Request>()
       throw error
     }
   }
@@ -117,7 +120,9 @@ function roundsOf(
     isFree: chain !== undefined,
     async timestamp({ signed }) {
       asked ??= ask()
-      return (await asked).get(signed.questionId)
+      const request = (await asked).get(signed.questionId)
+      // Of another requester's round nothing follows for this one.
+      return request !== undefined && mayBeAt(atRequester(trust, request.requester), signed) ? request.timestamp : undefined
     },
   }
 }

@@ -16,7 +16,7 @@ import type { ContextResult, ContextSource, QuestionContext } from '../signing/c
 import { offerOpen } from '../signing/outside.js'
 import { checkTimeline, type RoundFacts, requestOf } from '../signing/prepare.js'
 import { type SettledEarlier, settleEarlier } from '../signing/settle.js'
-import { checkAsked, checkOutcome, contractsOf, isNamedByText, kindOf, type Trust, unpinnedSlug } from '../signing/trust.js'
+import { checkAsked, checkOutcome, contractsOf, isNamedByText, kindOf, mayBeAt, type Trust, unpinnedSlug } from '../signing/trust.js'
 import type { BatchRow, IntentRow, ItemRow } from './input.js'
 
 export interface BatchParts {
@@ -151,7 +151,9 @@ function questionIdOf({ trust }: Pick<BatchParts, 'trust'>, identifier: string, 
 function fromJournal(parts: BatchParts, view: JournalView, row: IntentRow, intent: Intent, options: PlanOptions): Planned | undefined {
   const questionId = questionIdOf(parts, row.identifier, view)
   const wanted = wantedOf(parts.trust, intent, questionId)
-  const of = view.byQuestion(questionId).filter((one) => equalIntent(one, wanted) && one.signed.chainId === wanted.chainId)
+  const of = view
+    .byQuestion(questionId)
+    .filter((one) => equalIntent(one, wanted) && one.signed.chainId === wanted.chainId && mayBeAt(parts.trust, one.signed))
   if (options.afresh === true) return undefined
   const open = openFor(of, wanted, parts.ports.clock.nowMs()).at(-1)
   if (open !== undefined) return savedOrDone(row, open, options)
@@ -283,7 +285,7 @@ function toSign(
   try {
     checkAsked(trust, context, { identifier: intent.identifier, requireSlugPin: true })
     const { price } = checkOutcome(trust, context, intent.outcome)
-    checkTimeline(context, view)
+    checkTimeline(trust, context, view)
     const contracts = contractsOf(trust)
     const request = {
       ...requestOf(context),
@@ -295,7 +297,7 @@ function toSign(
     const { question_id, bond, signing, source } = context
     const facts: RoundFacts = {
       question_id,
-      request: { timestamp: request.timestamp },
+      request: { timestamp: request.timestamp, requester: request.requester },
       bond,
       signing: { chain_id: signing.chain_id },
       source,

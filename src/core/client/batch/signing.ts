@@ -120,7 +120,7 @@ export async function signGroup(parts: BatchParts, spending: Spending, group: re
     if (same.kind === 'refuse') throw same.error
     if (same.kind === 'reuse') return { kind: 'known', authorization: same.authorization }
     if (same.kind === 'resume') throw offerOpen(same.offer)
-    checkTimeline(context, view)
+    checkTimeline(parts.trust, context, view)
     const checked = checkTerms(intent, context, nowSeconds)
     const { amountRaw, deadlineSeconds } = checked
     for (const note of cutNotes(intent, checked)) parts.note?.(note)

@@ -257,6 +257,8 @@ export interface Wanted {
   readonly amount?: string
   readonly nonce?: string
   readonly deadline?: string
+  /** Whether a record may be of a round at a requester that is meant (R3). Absent: all may be, which is the safe side. */
+  readonly mayBeAt?: (record: Signed | Offered) => boolean
 }
 
 /** Open authorizations for a question and proposer that nothing has superseded, newest last. */
@@ -266,6 +268,7 @@ export function openFor(authorizations: readonly Authorization[], wanted: Omit<W
       one.signed.questionId === wanted.questionId &&
       one.signed.terms.proposer === wanted.proposer &&
       one.signed.chainId === wanted.chainId &&
+      wanted.mayBeAt?.(one.signed) !== false &&
       one.supersededBy === undefined &&
       isOpen(one, nowMs),
   )
@@ -278,6 +281,7 @@ export function offersFor(offers: readonly Offer[], wanted: Omit<Wanted, 'price'
       one.offered.questionId === wanted.questionId &&
       one.offered.terms.proposer === wanted.proposer &&
       one.offered.chainId === wanted.chainId &&
+      wanted.mayBeAt?.(one.offered) !== false &&
       one.supersededBy === undefined &&
       isOfferOpen(one, nowMs),
   )

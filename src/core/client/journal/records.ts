@@ -84,6 +84,7 @@ const offered = members({
   chainId: integer(1),
   timestamp: uint256,
   round: text(),
+  requester: maybe(address),
   digest: bytes32,
   token: address,
   spender: address,
@@ -106,6 +107,8 @@ const signed = members({
   timestamp: maybe(uint256),
   /** Key of the round (R3). */
   round: maybe(text()),
+  /** Absent in records of 0.1, and where a payload was signed elsewhere. */
+  requester: maybe(address),
   digest: maybe(bytes32),
   token: maybe(address),
   spender: maybe(address),

@@ -8,7 +8,7 @@ import type { JournalView } from '../journal/journal.js'
 import type { Offered, Signed } from '../journal/records.js'
 import { type AuthorizeParts, authorizationOpen, authorize, type Intent, signInRound } from '../signing/authorize.js'
 import { offerOpen } from '../signing/outside.js'
-import type { Trust } from '../signing/trust.js'
+import { atRequester, mayBeAt, type Trust } from '../signing/trust.js'
 import type { SubmitParts } from './attempt.js'
 import { readPayload } from './payload.js'
 import { refuseSuperseded, sentElsewhere, unknownId } from './replay.js'
@@ -63,7 +63,11 @@ async function roundIsOver(parts: AuthorizeParts, { authorization, error }: Subm
   const refused = error instanceof UnauthorizedError || (error instanceof UncertainError && error.meta.httpStatus === 403)
   if (!refused || authorization.signed.timestamp === undefined) return false
   try {
-    return (await parts.context()).request.timestamp !== authorization.signed.timestamp
+    const { request } = await parts.context()
+    // Of another requester's round nothing follows for this one.
+    return (
+      mayBeAt(atRequester(parts.trust, request.requester), authorization.signed) && request.timestamp !== authorization.signed.timestamp
+    )
   } catch (cause) {
     // Not learned: the refusal stands as it is.
     if (cause instanceof ProposerError) return false

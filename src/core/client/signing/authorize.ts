@@ -23,7 +23,7 @@ import { giveOut, isInTime, offerOpen, signOffer } from './outside.js'
 import { type Preview, prepare } from './prepare.js'
 import { type SettledEarlier, settleEarlier } from './settle.js'
 import { signAndJournal } from './signing.js'
-import { pinnedQuestionId, type Trust } from './trust.js'
+import { atRequester, mayBeAt, pinnedQuestionId, type Trust } from './trust.js'
 
 export type { Preview } from './prepare.js'
 
@@ -205,7 +205,7 @@ async function reusableFor(parts: AuthorizeParts, intent: Intent, view: JournalV
     if (error instanceof ProposerError) return undefined
     throw error
   })
-  return context === undefined || inRound(equal, context) ? equal : undefined
+  return context === undefined || inRound(parts.trust, equal, context) ? equal : undefined
 }
 
 /** The context, or `authorization_open` where it cannot be had while another authorization for the question is open. */
@@ -222,7 +222,7 @@ async function contextFor(parts: AuthorizeParts, intent: Intent, view: JournalVi
 }
 
 /** The part of a context that names its round. */
-type RoundNamed = Pick<QuestionContext, 'question_id'> & { readonly request: Pick<QuestionContext['request'], 'timestamp'> }
+type RoundNamed = Pick<QuestionContext, 'question_id'> & { readonly request: Pick<QuestionContext['request'], 'timestamp' | 'requester'> }
 
 export type Same =
   | { readonly kind: 'none' }
@@ -238,10 +238,12 @@ export function byRound(
   view: JournalView,
   context: RoundNamed,
 ): { readonly same: Same; readonly earlier: readonly Authorization[] } {
-  const wanted = wantedOf(parts.trust, intent, context.question_id as Hex)
+  // What is open at another requester is of another round, and not of an earlier one.
+  const trust = atRequester(parts.trust, context.request.requester)
+  const wanted = wantedOf(trust, intent, context.question_id as Hex)
   const open = openFor(view.byQuestion(wanted.questionId), wanted, parts.ports.clock.nowMs())
-  const earlier = open.filter((one) => !inRound(one, context))
-  const here = open.filter((one) => inRound(one, context))
+  const earlier = open.filter((one) => !inRound(trust, one, context))
+  const here = open.filter((one) => inRound(trust, one, context))
   const offers = offersFor(view.offers, wanted, parts.ports.clock.nowMs()).filter(
     ({ offered }) => offered.timestamp === context.request.timestamp,
   )
@@ -276,8 +278,8 @@ const isClosedOne = (found: Authorization | undefined, wanted: Wanted, nowMs: nu
   !isOpen(found, nowMs)
 
 /** A payload signed elsewhere does not tell its round: it counts in every one, which is the safe side. */
-const inRound = (authorization: Authorization, context: RoundNamed): boolean =>
-  authorization.signed.timestamp === undefined || authorization.signed.timestamp === context.request.timestamp
+const inRound = (trust: Trust, { signed }: Authorization, { request }: RoundNamed): boolean =>
+  signed.timestamp === undefined || (signed.timestamp === request.timestamp && mayBeAt(atRequester(trust, request.requester), signed))
 
 /**
  * Exit 5 of our own: another open authorization for this question and round, named, with what settles it (contract §6). `wanted` tells
@@ -315,6 +317,7 @@ export function wantedOf(trust: Trust, intent: Intent, questionId: Hex): Wanted 
     proposer: intent.proposer,
     chainId: trust.chain_id,
     price: priceOf[intent.outcome],
+    mayBeAt: (record) => mayBeAt(trust, record),
     ...(intent.amountRaw === undefined ? {} : { amount: String(intent.amountRaw) }),
     ...(intent.nonce === undefined ? {} : { nonce: String(intent.nonce) }),
     ...(intent.deadlineSeconds === undefined ? {} : { deadline: String(intent.deadlineSeconds) }),

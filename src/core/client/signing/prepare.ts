@@ -10,7 +10,7 @@ import type { JournalView } from '../journal/journal.js'
 import { type ChainCheck, chainChecks } from '../journal/records.js'
 import type { AuthorizeParts, Intent } from './authorize.js'
 import { chainNow, confirmByChain, type QuestionContext } from './context.js'
-import { checkContext, checkOutcome, contractsOf, kindOf, pinnedQuestionId, type Trust, untrusted } from './trust.js'
+import { atRequester, checkContext, checkOutcome, contractsOf, kindOf, mayBeAt, pinnedQuestionId, type Trust, untrusted } from './trust.js'
 
 /** What is about to be signed, for showing. Nothing is reserved yet. Amounts in raw token units. */
 export interface Preview {
@@ -41,7 +41,7 @@ export const unconfirmedCapRaw = 5_000_000_000n
 /** What is left of a context once its text has been checked and hashed. */
 export interface RoundFacts {
   readonly question_id: string
-  readonly request: { readonly timestamp: string }
+  readonly request: { readonly timestamp: string; readonly requester: string }
   readonly bond: { readonly token: string; readonly required_bond: string }
   readonly signing: { readonly chain_id: number }
   /** Absent: not known to be from a chain. */
@@ -62,7 +62,7 @@ export async function prepare(parts: AuthorizeParts, intent: Intent, context: Qu
   const nowSeconds = chain === undefined ? ports.clock.nowMs() / 1_000 : await chainNow(chain, trust, ports.clock)
   const notes = [...checkContext(trust, context, await askedFor(parts, intent, context, nowSeconds))]
   const { label, price } = checkOutcome(trust, context, intent.outcome)
-  checkTimeline(context, view)
+  checkTimeline(trust, context, view)
   const unchecked = await uncheckedByChain(chain, trust, context)
   if (chain === undefined)
     notes.push('without an RPC the round, the bond, the nonce, the balance and the allowance were not checked on chain')
@@ -120,10 +120,14 @@ async function askedFor(parts: AuthorizeParts, intent: Intent, context: Question
   return confirmed ? { ...asked, confirmedQuestionId: context.question_id } : asked
 }
 
-/** UsageError `untrusted_timestamp`. Rounds of a question only go forward: an older one than this journal has signed for is a lie or a stale file. */
-export function checkTimeline(context: RoundFacts, view: JournalView): void {
+/**
+ * UsageError `untrusted_timestamp`. Rounds of a question at one requester only go forward: an older one than this journal has signed for is
+ * a lie or a stale file.
+ */
+export function checkTimeline(trust: Trust, context: RoundFacts, view: JournalView): void {
+  const pins = atRequester(trust, context.request.requester)
   for (const { signed } of view.byQuestion(context.question_id)) {
-    if (signed.chainId !== context.signing.chain_id || signed.timestamp === undefined) continue
+    if (signed.chainId !== context.signing.chain_id || signed.timestamp === undefined || !mayBeAt(pins, signed)) continue
     if (BigInt(signed.timestamp) > BigInt(context.request.timestamp)) {
       throw untrusted(
         'timestamp',

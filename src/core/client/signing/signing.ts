@@ -48,6 +48,7 @@ export function draftOf(
     chainId: trust.chain_id,
     timestamp: prepared.context.request.timestamp,
     round: prepared.round.key,
+    requester: prepared.context.request.requester,
     digest: prepared.digest,
     token: prepared.context.bond.token,
     spender: trust.signed_proposer,

@@ -1,7 +1,7 @@
 /** Pinned contracts (contract §7, trust.json): a question's context is checked against them before anything is signed (R9). */
 import { outcomesOf } from '../../chain/ancillary.js'
 import { yesOrNoQuery } from '../../chain/constants.js'
-import { type Contracts, keccakHex, type RequesterKind } from '../../chain/round.js'
+import { type Contracts, keccakHex, type RequesterKind, roundRef } from '../../chain/round.js'
 import type { Hex } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
 import { priceOf } from '../../protocol/proposal.js'
@@ -108,14 +108,47 @@ export function kindOf(trust: Trust, requester: string): RequesterKind | undefin
  * `untrusted_requester` where it is not pinned.
  */
 export function onlyRequester(trust: Trust, requester: string): Trust {
-  const requesters = trust.requesters.filter(({ address }) => address === requester)
-  if (requesters.length > 0) return { ...trust, requesters }
+  const narrowed = atRequester(trust, requester)
+  if (narrowed.requesters.length > 0) return narrowed
   throw untrusted(
     'requester',
     `--requester is ${requester}, which the trust file does not list`,
     'give one that `proposer trust show` lists, in lowercase',
   )
 }
+
+/** The pins with this requester alone, or with none where it is not pinned. */
+export const atRequester = (trust: Trust, requester: string): Trust => ({
+  ...trust,
+  requesters: trust.requesters.filter(({ address }) => address === requester),
+})
+
+/** What a journaled authorization or offer tells of its round. */
+export interface JournaledRound {
+  readonly questionId: string
+  readonly timestamp?: string | undefined
+  readonly round?: string | undefined
+  readonly requester?: string | undefined
+}
+
+/**
+ * The pins with the requesters alone that a journaled authorization may be for: the requester belongs to the round (R3). Records of 0.1
+ * name none. Where the question id is the hash of the text, the key of their round tells; what tells nothing may be for all.
+ */
+export function pinsOf(trust: Trust, { questionId, timestamp, round, requester }: JournaledRound): Trust {
+  if (requester !== undefined) return atRequester(trust, requester)
+  if (round === undefined || timestamp === undefined) return trust
+  const id = questionId as Hex
+  const hasKey = (address: string) =>
+    trust.oracles.some((oracle) => {
+      const request = { oracle: oracle as Hex, requester: address as Hex, identifier: yesOrNoQuery, timestamp }
+      return roundRef({ chainId: trust.chain_id }, id, request, id).key === round
+    })
+  return { ...trust, requesters: trust.requesters.filter(({ address, kind }) => !isNamedByText(kind) || hasKey(address)) }
+}
+
+/** Whether a journaled authorization may be for one of the pinned requesters. See `pinsOf`. */
+export const mayBeAt = (trust: Trust, record: JournaledRound): boolean => pinsOf(trust, record).requesters.length > 0
 
 /** Whether the question id is the hash of the request's text, which `checkContext` holds such a context to. */
 export function isNamedByText(kind: RequesterKind | undefined): boolean {

@@ -124,12 +124,14 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
       ...(stands === undefined ? {} : { standing: stands }),
       ...(proven === undefined ? {} : { settled: proven }),
     }
-    if (!isExecuted(known)) return { ...known, next: advise(known, standing, identifier) }
+    // What is advised for it follows from the round at its own requester.
+    const chain = standing && stands ? { ...standing, ...stands.now } : standing
+    if (!isExecuted(known)) return { ...known, next: advise(known, chain, identifier) }
     const terms = base.authorization?.signed.terms
     if (stands?.round !== undefined && terms !== undefined && !holdsProposal(stands.round, terms))
       return { ...known, next: adviseUnproven(stands.round, terms.proposer, identifier) }
     const position = standing && positionOf(stands?.round, stands?.roundIsOver === true, standing.latest.timestamp)
-    const next = adviseEnd(known, position, standing, identifier)
+    const next = adviseEnd(known, position, chain, identifier)
     return { ...known, ...(position === undefined ? {} : { position }), next }
   }
 }
@@ -297,10 +299,11 @@ function againFor(chain: QuestionStanding | undefined, identifier: string, why: 
   if (current !== undefined && chain?.round?.paused === true) {
     return { action: 'wait', text: `${why}; the question is paused: sign anew once it is unpaused` }
   }
+  const meant = chain?.isOneOfSeveral === true && chain.round !== undefined ? ` --requester ${chain.round.requester}` : ''
   return {
     action: 'sign_anew',
     text: `${why}: it is safe to sign anew if an answer is still wanted`,
-    command: `proposer submit ${identifier} --outcome <p1|p2|p3>`,
+    command: `proposer submit ${identifier} --outcome <p1|p2|p3>${meant}`,
   }
 }
 

@@ -11,7 +11,7 @@ import { type Address, type BlockHeader, type Chain, ChainError, type Hex } from
 import type { JournalView } from '../journal/journal.js'
 import type { Terminal } from '../journal/records.js'
 import { onChain } from '../signing/context.js'
-import { contractsOf, type Trust } from '../signing/trust.js'
+import { contractsOf, type JournaledRound, pinsOf, type Trust } from '../signing/trust.js'
 import { type Claim, claimOf, pinnedHeads, spentNonces } from './funds.js'
 import { type RoundTerms, readTerms } from './position.js'
 
@@ -20,6 +20,8 @@ export interface Judged extends Claim {
   readonly questionId: Hex
   /** Timestamp of its round; absent for a payload signed elsewhere. */
   readonly timestamp: string | undefined
+  /** Absent in records of 0.1, and for a payload signed elsewhere. */
+  readonly requester: string | undefined
   readonly price: string
 }
 
@@ -44,6 +46,8 @@ export interface RoundStanding {
 export interface Standing {
   readonly nonceSpent: boolean
   readonly nonceSpentFinal: boolean
+  /** The question's current round at its own requester. */
+  readonly now: CurrentStanding
   /** Of its own round; `undefined` where that cannot be read. */
   readonly round: RoundStanding | undefined
   /** Whether a later round has begun; `undefined` where that cannot be read. */
@@ -52,12 +56,18 @@ export interface Standing {
   readonly proof: Omit<Terminal, 'id'> | undefined
 }
 
-export interface QuestionStanding {
-  readonly latest: BlockHeader
-  readonly finalized: BlockHeader
-  /** The current round; `undefined` for a question that the chain side cannot find (kind `direct`). */
+export interface CurrentStanding {
+  /** `undefined` for a question that the chain side cannot find (kind `direct`). */
   readonly round: Round | undefined
   readonly current: RoundStanding | undefined
+  /** Other requesters know the question too. */
+  readonly isOneOfSeveral: boolean
+}
+
+/** `round` and `current`: at the first requester that knows the question. */
+export interface QuestionStanding extends CurrentStanding {
+  readonly latest: BlockHeader
+  readonly finalized: BlockHeader
   readonly of: ReadonlyMap<string, Standing>
 }
 
@@ -65,12 +75,13 @@ export interface QuestionStanding {
 export function judgedOf(view: Pick<JournalView, 'authorizations' | 'offers'>): readonly Judged[] {
   const judged = (
     id: string,
-    record: Parameters<typeof claimOf>[1] & { questionId: string; timestamp?: string | undefined },
+    record: Parameters<typeof claimOf>[1] & Pick<JournaledRound, 'questionId' | 'timestamp' | 'requester'>,
     price: string,
   ) => ({
     ...claimOf(id, record),
     questionId: record.questionId as Hex,
     timestamp: record.timestamp,
+    requester: record.requester,
     price,
   })
   return [
@@ -88,26 +99,39 @@ export async function standingOf(chain: Chain, trust: Trust, questionId: Hex, ju
   return onChain(async () => {
     const permit2 = trust.permit2 as Address
     const here = judged.filter((one) => one.questionId === questionId && one.chainId === trust.chain_id)
-    const [round, spent, spentFinal] = await Promise.all([
-      createRoundReader(chain, contractsOf(trust)).read(questionId, undefined, latest.number),
+    const [known, spent, spentFinal] = await Promise.all([
+      createRoundReader(chain, contractsOf(trust)).readAll(questionId, undefined, latest.number),
       spentNonces(chain, permit2, latest.number, here),
       spentNonces(chain, permit2, finalized.number, here),
     ])
+    // The one text may be asked by two requesters, in rounds of their own (R3).
+    const roundOf = (one: Judged) => {
+      const pinned = pinsOf(trust, one).requesters
+      return known.find(({ requester }) => pinned.some(({ address }) => address === requester))
+    }
     const rounds = new Map<string, RoundStanding>()
-    if (round !== undefined) {
-      const timestamps = new Set([round.timestamp, ...here.flatMap(({ timestamp }) => timestamp ?? [])])
-      for (const timestamp of timestamps) {
-        const standing = await roundStanding(chain, trust, { ...round, timestamp }, latest, finalized, here)
-        if (standing !== undefined) rounds.set(timestamp, standing)
+    const keyOf = (round: Round | undefined, timestamp: string | undefined) => `${round?.requester} ${timestamp ?? round?.timestamp}`
+    for (const round of known) {
+      const own = here.filter((one) => roundOf(one) === round)
+      for (const timestamp of new Set([round.timestamp, ...own.flatMap((one) => one.timestamp ?? [])])) {
+        const standing = await roundStanding(chain, trust, { ...round, timestamp }, latest, finalized, own)
+        if (standing !== undefined) rounds.set(keyOf(round, timestamp), standing)
       }
     }
+    const nowAt = (round: Round | undefined): CurrentStanding => ({
+      round,
+      current: rounds.get(keyOf(round, undefined)),
+      isOneOfSeveral: known.length > 1,
+    })
     const of = new Map<string, Standing>()
     for (const one of here) {
-      const own = rounds.get(one.timestamp ?? round?.timestamp ?? '')
+      const round = roundOf(one)
+      const own = rounds.get(keyOf(round, one.timestamp))
       const nonceSpentFinal = spentFinal.has(one.id)
       of.set(one.id, {
         nonceSpent: spent.has(one.id) || nonceSpentFinal,
         nonceSpentFinal,
+        now: nowAt(round),
         round: own,
         roundIsOver: round === undefined || one.timestamp === undefined ? undefined : BigInt(round.timestamp) > BigInt(one.timestamp),
         proof: nonceSpentFinal
@@ -117,7 +141,7 @@ export async function standingOf(chain: Chain, trust: Trust, questionId: Hex, ju
             : undefined,
       })
     }
-    return { latest, finalized, round, current: round && rounds.get(round.timestamp), of }
+    return { latest, finalized, ...nowAt(known[0]), of }
   })
 }
 

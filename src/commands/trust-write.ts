@@ -1,0 +1,134 @@
+/** Writes trust.json: shows what is pinned, asks, and loses nothing that is there (contract §7; R9). */
+import { basename, dirname } from 'node:path'
+import type { ProfilePins } from '../core/client/signing/profile-pins.js'
+import { parseTrust, type Trust } from '../core/client/signing/trust-file.js'
+import { mergePins } from '../core/client/signing/trust-merge.js'
+import { UsageError } from '../core/protocol/errors.js'
+import { makeDurableDir, publishFile, writeAll } from '../core/storage/durable.js'
+import type { Context } from './context.js'
+import { showDryRun } from './dry-run.js'
+import { confirm, readInput } from './session/inputs.js'
+import type { Session } from './session/session.js'
+import { fields, fold, visible } from './view/render.js'
+
+/** How pins are written. `fromOutside`: a person has to agree. `onlyAdds`: what would change a pin is refused. */
+interface Writing {
+  readonly fromOutside?: boolean
+  readonly onlyAdds?: boolean
+  readonly isDryRun: boolean
+}
+
+/**
+ * Adds pins to the file; none that is there is lost. Asks where they come from outside, change what is pinned, or replace a damaged file,
+ * which is kept aside. UsageError `confirmation_needed`, `declined`, `pins_would_change`; `trust_changed` where another process wrote the
+ * file meanwhile.
+ */
+export async function write(context: Context, session: Session, more: Trust, writing: Writing): Promise<void> {
+  const { output } = context
+  const path = session.settings.trust.value
+  const current = await bytesOf(context, path)
+  const found = current === undefined ? undefined : pinsIn(current, path)
+  const damage = found instanceof UsageError ? found : undefined
+  const before = found instanceof UsageError ? undefined : found
+  const { trust, changed, added } = before === undefined ? { trust: more, changed: [], added: [] } : mergePins(before, more)
+  if (writing.onlyAdds === true) refuseChanges(changed)
+  const isNews = before === undefined || changed.length + added.length > 0
+  const kept = `${path}.damaged`
+  const shown = [
+    ...(damage === undefined
+      ? []
+      : [fold(visible(`${path} is damaged: it is replaced and kept as ${kept}. ${damage.detail}`), output.columns)]),
+    ...[...changed.map((line) => `changes ${line}`), ...added.map((line) => `adds ${line}`)].map(visible),
+  ]
+  const told = [trustText(before === undefined ? trust : more, output.columns), ...shown].join('\n')
+  if (writing.isDryRun) {
+    if (output.mode === 'human') output.warn(told)
+    const replaces = damage !== undefined || changed.length > 0
+    const would = !isNews ? `leave ${path} as it is` : `${replaces ? 'replace' : before === undefined ? 'write' : 'add to'} ${path}`
+    return showDryRun(context, would, { path, replaces, ...trust, changed, added })
+  }
+  if (isNews && (writing.fromOutside === true || damage !== undefined || changed.length > 0)) {
+    output.warn(told)
+    const question =
+      damage !== undefined
+        ? 'Replace the damaged file by these contracts'
+        : before === undefined
+          ? 'Trust these contracts'
+          : changed.length > 0
+            ? 'Change what is pinned'
+            : 'Add these pins'
+    await confirm(context, visible(`${question} (${path})?`), session.settings.yes)
+  }
+  if (isNews) {
+    if (!same(await bytesOf(context, path), current)) throw trustChanged(path)
+    if (damage !== undefined && current !== undefined) await publish(context, kept, current)
+    await publish(context, path, new TextEncoder().encode(`${JSON.stringify(trust, undefined, 2)}\n`))
+  }
+  const done = isNews ? `pinned in ${visible(path)}` : `all of it is pinned in ${visible(path)} already`
+  output.result('trust', { path, ...trust, changed, added }, () => `${done}; verify it with \`proposer trust verify --rpc-url <url>\``)
+}
+
+/** UsageError `pins_would_change`: adding to the pins must not change one, whoever has agreed (R9). `changed` as of `mergePins`. */
+export function refuseChanges(changed: readonly string[]): void {
+  if (changed.length === 0) return
+  throw new UsageError('pins_would_change', `trust pin only adds, and this would change what is pinned: ${changed.join('; ')}`, {
+    hint: 'trust it only if a source of your own says the same; `proposer trust init` with the same question, or --from <file>, changes pins',
+  })
+}
+
+const trustChanged = (path: string) =>
+  new UsageError('trust_changed', `${path} was changed by another process meanwhile; nothing was written`, {
+    hint: 'run the same command again: it adds to what is pinned there now',
+  })
+
+const bytesOf = async (context: Context, path: string): Promise<Uint8Array | undefined> =>
+  (await context.files.exists(path)) ? readInput(context, path) : undefined
+
+const same = (one: Uint8Array | undefined, other: Uint8Array | undefined): boolean =>
+  one === undefined || other === undefined ? one === other : Buffer.compare(one, other) === 0
+
+/** The pins of a file, or what is wrong with it. */
+function pinsIn(bytes: Uint8Array, path: string): Trust | UsageError {
+  try {
+    return parseTrust(firstJson(new TextDecoder().decode(bytes), path), path)
+  } catch (error) {
+    if (error instanceof UsageError) return error
+    throw error
+  }
+}
+
+async function publish(context: Context, path: string, bytes: Uint8Array): Promise<void> {
+  const folder = dirname(path)
+  await makeDurableDir(context.files, folder)
+  await publishFile(context.files, folder, basename(path), (handle) => writeAll(handle, bytes))
+}
+
+/** The whole text as JSON, or its first line that is: output of `serve` may hold more lines than the ready line. */
+export function firstJson(text: string, path: string): unknown {
+  for (const candidate of [text, ...text.split('\n').filter((line) => line.startsWith('{'))]) {
+    try {
+      return JSON.parse(candidate)
+    } catch {
+      // not this line; where none is JSON the error below says so
+    }
+  }
+  throw new UsageError('input_not_json', `${path === '-' ? 'stdin' : path} holds no JSON`, {
+    hint: 'give a trust.json, or what `proposer serve --dev --json` or `proposer devchain --json` printed',
+  })
+}
+
+/** Pins as rows for people. */
+export function trustText(trust: ProfilePins, columns: number): string {
+  return fields(
+    [
+      ['chain', String(trust.chain_id)],
+      ['permit2', trust.permit2],
+      ['signed proposer', trust.signed_proposer ?? 'missing: no public source names it'],
+      ...trust.oracles.map((address) => ['oracle', address] as const),
+      ...trust.requesters.map(({ address, kind }) => ['requester', `${address} (${kind})`] as const),
+      ...trust.tokens.map((address) => ['token', address] as const),
+      ...Object.entries(trust.slugs).map(([slug, id]) => ['slug', `${slug} ${id}`] as const),
+    ],
+    columns,
+  )
+}

@@ -1,0 +1,126 @@
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { Readable } from 'node:stream'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { main } from '../../src/commands/main.js'
+import { fakeContext, type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { ask as askOnChain, createFakeChain, createFakeClock, type FakeChain, questionText } from '../support/fake-chain.js'
+import { adapter, fakeContracts } from '../support/fake-world.js'
+import { questionContext, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
+
+const { chainId: chain_id, permit2, signedProposer: signed_proposer, oracles, tokens } = fakeContracts
+const requesters = [{ address: adapter, kind: 'uma-ctf-adapter' }]
+const pins = { chain_id, permit2, signed_proposer, oracles, requesters, tokens, slugs: {} }
+const elsewhere = `0x${'9'.repeat(40)}`
+
+let home: Awaited<ReturnType<typeof temporaryHome>>
+let chain: FakeChain
+beforeEach(async () => {
+  home = await temporaryHome()
+  mkdirSync(join(home.path, 'trust'))
+  writeFileSync(path(), JSON.stringify(pins))
+  chain = createFakeChain()
+})
+afterEach(() => home.remove())
+
+const path = () => join(home.path, 'trust', 'default.json')
+const pinned = () => JSON.parse(readFileSync(path(), 'utf8'))
+const errorOf = (stderr: string): Record<string, unknown> => JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
+
+/** A gateway that names a question of the chain, with what a test changes in what it says. */
+function gatewayNaming(text: `0x${string}`, change: { request?: object; contracts?: object; signing?: object } = {}): ScriptedGateway {
+  const question = askOnChain(chain, text)
+  chain.mine(1)
+  const plain = questionContext('Will it hold?')
+  const request = {
+    ...{ question_id: question, oracle: String(oracles[0]), requester: adapter, ancillary_data: text },
+    timestamp: String(chain.world.questions.get(question)?.timestamp),
+  }
+  return scriptedGateway({
+    ...plain,
+    question_id: question,
+    request: { ...plain.request, ...request, ...change.request },
+    bond: { token: String(tokens[0]), required_bond: '750000000' },
+    contracts: { permit2, signed_proposer, ...change.contracts },
+    signing: { ...plain.signing, chain_id, ...change.signing },
+  })
+}
+const ask = (argv: string[], gateway?: ScriptedGateway, more: RunOptions = {}) =>
+  run(home.path, [...argv, '--json'], {
+    ...(gateway === undefined ? {} : { env: { PROPOSER_GATEWAY: gateway.url }, fetch: gateway.fetch }),
+    clock: createFakeClock(chain),
+    ...more,
+  })
+
+describe('R9, contract §9: trust pin only adds', () => {
+  test.each([
+    ['another permit2', { contracts: { permit2: elsewhere } }],
+    ['another signed_proposer', { contracts: { signed_proposer: elsewhere } }],
+    ['another chain', { signing: { chain_id: 1 } }],
+  ])('a gateway that names %s is refused, with --yes too', async (_name, change) => {
+    const gateway = gatewayNaming(questionText('Will it hold?'), change)
+    for (const yes of [[], ['--yes'], ['--dry-run']]) {
+      const ran = await ask(['trust', 'pin', 'will-it-hold', ...yes], gateway)
+      expect(ran.code).toBe(2)
+      expect(errorOf(ran.stderr)).toMatchObject({ code: 'pins_would_change', hint: expect.stringContaining('proposer trust init') })
+    }
+    expect(pinned()).toEqual(pins)
+  })
+
+  test('another kind of a pinned requester is refused as well', async () => {
+    const ran = await ask(['trust', 'pin', '--requester', adapter, '--kind', 'oo-reporter', '--yes'])
+    expect(errorOf(ran.stderr)).toMatchObject({ code: 'pins_would_change', detail: expect.stringContaining('becomes oo-reporter') })
+    expect(pinned()).toEqual(pins)
+  })
+
+  test('with a node what the gateway names is confirmed before it is pinned', async () => {
+    const env = { PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }
+    const honest = gatewayNaming(questionText('Will it hold?'))
+    const beside = (gateway: ScriptedGateway) => ({ chain, env: { ...env, PROPOSER_GATEWAY: gateway.url } })
+    const done = await ask(['trust', 'pin', 'will-it-hold', '--yes'], honest, beside(honest))
+    expect([done.code, done.stderr]).toEqual([0, expect.not.stringContaining('"error"')])
+    const lying = gatewayNaming(questionText('Will it last?'), { request: { requester: elsewhere } })
+    const before = pinned()
+    expect((await ask(['trust', 'pin', 'will-it-hold', '--yes'], lying, beside(lying))).code).not.toBe(0)
+    const token = await ask(['trust', 'pin', '--token', elsewhere, '--yes'], undefined, { chain, env })
+    expect(errorOf(token.stderr)).toMatchObject({ code: 'trust_not_verified', detail: expect.stringContaining(elsewhere) })
+    expect(pinned()).toEqual(before)
+  })
+})
+
+describe('contract §7: the file is never lost', () => {
+  const good = () => {
+    writeFileSync(join(home.path, 'good.json'), JSON.stringify(pins))
+    return ['trust', 'init', '--from', 'good.json']
+  }
+
+  test.each([
+    ['no JSON', '{"chain_id": 31337, '],
+    ['no pins', '{"chain_id": 31337}'],
+  ])('a damaged file (%s) is replaced after a word, and kept aside', async (_name, damaged) => {
+    writeFileSync(path(), damaged)
+    const refused = await run(home.path, good())
+    expect(refused.code).toBe(2)
+    expect(refused.stderr.replace(/\s+/g, ' ')).toContain('it is replaced and kept as')
+    expect(readFileSync(path(), 'utf8')).toBe(damaged)
+    expect((await ask([...good(), '--yes'])).code).toBe(0)
+    expect(pinned()).toEqual(pins)
+    const kept = readdirSync(join(home.path, 'trust')).filter((name) => name !== 'default.json')
+    expect(kept.map((name) => readFileSync(join(home.path, 'trust', name), 'utf8'))).toEqual([damaged])
+  })
+
+  test('what another process pins while a person is asked is not lost', async () => {
+    const other = { ...pins, slugs: { 'will-it-last': `0x${'1'.repeat(64)}` } }
+    const { context, stderr } = fakeContext(home.path, { interactive: true })
+    const answers = Readable.from(
+      (function* () {
+        writeFileSync(path(), JSON.stringify(other))
+        yield 'y\n'
+      })(),
+    )
+    const argv = ['trust', 'pin', '--token', elsewhere]
+    expect(await main(argv, { ...context, stdin: Object.assign(answers, { isTTY: true }) })).toBe(2)
+    expect(stderr.written.join('').replace(/\s+/g, ' ')).toContain('run the same command again')
+    expect(pinned()).toEqual(other)
+  })
+})

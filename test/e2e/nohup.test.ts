@@ -1,0 +1,69 @@
+import { spawn } from 'node:child_process'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { temporaryHome } from '../support/cli.js'
+import { hasTerminals } from '../support/terminal.js'
+
+const bin = join(fileURLToPath(new URL('../..', import.meta.url)), 'bin', 'proposer.js')
+
+let home: Awaited<ReturnType<typeof temporaryHome>>
+let server: Server
+/** The first call, which is never answered. */
+let called: Promise<void>
+beforeEach(async () => {
+  home = await temporaryHome()
+  called = new Promise((resolve) => {
+    server = createServer(() => resolve())
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', () => resolve()))
+})
+afterEach(async () => {
+  server.closeAllConnections()
+  await new Promise((resolve) => server.close(resolve))
+  await home.remove()
+})
+
+/** What a waiting command says last, which a real `sh` starts on a terminal behind these words, once it got the signals. */
+async function saidAfter(words: string, signals: readonly NodeJS.Signals[]): Promise<string> {
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const command = `'${process.execPath}' '${bin}' eligibility 0x${'ab'.repeat(20)} --gateway ${url}`
+  writeFileSync(join(home.path, 'start.sh'), `echo $$ >pid\nexec ${words} ${command} >log 2>&1\n`)
+  const child = spawn('script', ['-qefc', 'sh start.sh; true', '/dev/null'], {
+    cwd: home.path,
+    env: { PATH: process.env.PATH ?? '', TMPDIR: tmpdir(), SHELL: '/bin/sh', TERM: 'xterm', PROPOSER_HOME: home.path },
+    stdio: ['pipe', 'ignore', 'inherit'],
+  })
+  const ended = new Promise((resolve) => child.once('close', resolve))
+  await Promise.race([called, ended])
+  const pid = Number(readFileSync(join(home.path, 'pid'), 'utf8'))
+  for (const signal of signals) {
+    process.kill(pid, signal)
+    while (isPending(pid)) await new Promise(setImmediate)
+  }
+  await ended
+  return readFileSync(join(home.path, 'log'), 'utf8')
+}
+
+/** Whether a signal is still on its way: two that are sent at once may come in any order. */
+function isPending(pid: number): boolean {
+  try {
+    return !/^ShdPnd:\t0+$/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'))
+  } catch {
+    return false
+  }
+}
+
+describe.skipIf(!hasTerminals)('R26: SIGHUP that nohup has set aside', () => {
+  test.each(['nohup', 'nice nohup', 'env X=1 nohup'])('%s', async (words) => {
+    expect(await saidAfter(words, ['SIGHUP', 'SIGTERM'])).toContain('stopped by SIGTERM')
+  })
+
+  test('without nohup it ends the run', async () => {
+    expect(await saidAfter('env X=1', ['SIGHUP'])).toContain('stopped by SIGHUP')
+  })
+})
