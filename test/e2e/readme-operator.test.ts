@@ -79,7 +79,14 @@ describe('docs: running a gateway', () => {
     for (const cause of [/max_fee_gwei/, /refuses the transaction/, /as often as may be/, /looked at yet/, /as an ERC-20/])
       expect(table).toMatch(cause)
     const pipeline = ['pipeline/pipeline.ts', 'pipeline/preconditions.ts', 'pipeline/validation.ts']
-    const executor = ['executor/executor.ts', 'executor/evidence.ts', 'executor/gaps.ts', 'executor/sender.ts', 'executor/slot.ts']
+    const executor = [
+      'executor/executor.ts',
+      'executor/evidence.ts',
+      'executor/gaps.ts',
+      'executor/opening.ts',
+      'executor/sender.ts',
+      'executor/slot.ts',
+    ]
     const rooms = ['gateway.ts', 'view/view.ts', ...pipeline, ...executor]
     const sources = await Promise.all(rooms.map((room) => readFile(join(root, 'src/core/gateway', room), 'utf8')))
     const given = sources.join('\n')
