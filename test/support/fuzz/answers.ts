@@ -26,7 +26,8 @@ interface RouteRule {
 
 const framing: Readonly<Record<number, string>> = { 400: 'bad_request', 431: 'headers_too_large' }
 
-const segment = '[A-Za-z0-9._~-]+'
+/** What a path of a URI may hold, without what is encoded. */
+const segment = "[A-Za-z0-9._~!$&'()*+,;=:@-]+"
 const rules: readonly RouteRule[] = [
   {
     name: 'eligibility',
