@@ -54,6 +54,7 @@ test('robustness §2: a short write is continued, not taken for an error', async
   const { log } = await open(sim)
   sim.faults = [{ verb: 'write', nth: 1, does: 'short' }]
   await log.append([item(1, 'a long enough record')])
+  expect(textOf(sim)).toMatch(/a long enough record.*\n$/)
   await log.close()
   expect((await open(sim)).ids).toEqual([1])
 })

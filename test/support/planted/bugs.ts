@@ -105,8 +105,8 @@ export const plantedBugs: readonly PlantedBug[] = [
         replace: '  const sender = createSender(ports)\n  let burnt = -1\n',
       },
       {
-        find: '      nonce: Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1),',
-        replace: '      nonce: (burnt = Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1, burnt + 1)),',
+        find: '    bind(Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1), load, heads, nonceLatest)',
+        replace: '    bind((burnt = Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1, burnt + 1)), load, heads, nonceLatest)',
       },
     ],
     caughtBy: { file: 'test/unit/nonce-record.test.ts', title: 'R3: a nonce whose record did not become durable is not spent' },
