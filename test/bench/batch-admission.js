@@ -79,7 +79,7 @@ export async function recoverRow(setting) {
       name: 'batch admissions beside native recover',
       value: median(rates) / median(limits),
       unit: 'x',
-      detail: `${figure(median(rates))} admissions/s in batches of ${batchSize} over ${connections} connections, ${figure(median(limits))} recoveries/s on one core; the gateway has a second thread for signatures; medians of ${rounds} rounds in turn`,
+      detail: `${figure(median(rates))} admissions/s in batches of ${batchSize} over ${connections} connections, ${figure(median(limits))} recoveries/s on one core; medians of ${rounds} rounds in turn`,
     }
   })
 }
