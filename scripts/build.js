@@ -1,4 +1,5 @@
-// Builds dist/: command line and library as one ESM bundle split into parts, declaration files, and a list of what is bundled (SBOM).
+// Builds dist/: command line and library as one ESM bundle split into parts, declaration files, and
+// a list of what is bundled (SBOM).
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -11,11 +12,12 @@ const readJson = (...path) => JSON.parse(readFileSync(join(root, ...path), 'utf8
 const manifest = readJson('package.json')
 
 /** Bundled CommonJS packages call require for node's own modules, and ESM has none. */
-const requireShim = "import { createRequire as makeRequire } from 'node:module';const require = makeRequire(import.meta.url);"
+const requireShim =
+  "import { createRequire as makeRequire } from 'node:module';const require = makeRequire(import.meta.url);"
 
 /**
- * Bundles src into dist/ and writes the SBOM beside it. Everything but optional packages is inside: a command reads a few files
- * instead of some hundred. Nothing is edited on the way.
+ * Bundles src into dist/ and writes the SBOM beside it. Everything but optional packages is inside:
+ * a command reads a few files instead of some hundred. Nothing is edited on the way.
  */
 export async function bundle() {
   const { metafile } = await build({
@@ -38,8 +40,12 @@ export async function bundle() {
     logLevel: 'warning',
   })
   const bundled = Object.values(metafile.outputs).flatMap(({ inputs }) => Object.keys(inputs))
-  const folders = bundled.flatMap((path) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0] ?? [])
-  const components = [...new Set(folders)].sort().map((folder) => componentOf(readJson(folder, 'package.json')))
+  const folders = bundled.flatMap(
+    (path) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0] ?? [],
+  )
+  const components = [...new Set(folders)]
+    .sort()
+    .map((folder) => componentOf(readJson(folder, 'package.json')))
   const metadata = { component: { ...componentOf(manifest), type: 'application' } }
   const sbom = { bomFormat: 'CycloneDX', specVersion: '1.5', version: 1, metadata, components }
   mkdirSync(join(root, 'dist'), { recursive: true })
@@ -49,13 +55,32 @@ export async function bundle() {
 /** A package as CycloneDX names it; `purl` is how scanners look it up. */
 function componentOf({ name, version, license }) {
   const purl = `pkg:npm/${name.replace('@', '%40')}@${version}`
-  return { type: 'library', 'bom-ref': purl, name, version, licenses: [{ expression: license }], purl }
+  return {
+    type: 'library',
+    'bom-ref': purl,
+    name,
+    version,
+    licenses: [{ expression: license }],
+    purl,
+  }
 }
 
-/** Declaration files for src/library.ts. Returns the compiler's exit code; its messages go to stderr. */
+/**
+ * Declaration files for src/library.ts. Returns the compiler's exit code; its messages go to
+ * stderr.
+ */
 function declarations() {
-  const compiler = join(dirname(createRequire(import.meta.url).resolve('typescript/package.json')), 'bin', 'tsc')
-  return spawnSync(process.execPath, [compiler, '-p', 'tsconfig.build.json'], { cwd: root, stdio: ['ignore', 2, 2] }).status ?? 1
+  const compiler = join(
+    dirname(createRequire(import.meta.url).resolve('typescript/package.json')),
+    'bin',
+    'tsc',
+  )
+  return (
+    spawnSync(process.execPath, [compiler, '-p', 'tsconfig.build.json'], {
+      cwd: root,
+      stdio: ['ignore', 2, 2],
+    }).status ?? 1
+  )
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

@@ -28,7 +28,9 @@ try {
     define: { PROPOSER_VERSION: JSON.stringify('') },
     logLevel: 'warning',
   })
-  const { createContext, wholeProgram, commandsPage, manualPage } = await import(pathToFileURL(outfile).href)
+  const { createContext, wholeProgram, commandsPage, manualPage } = await import(
+    pathToFileURL(outfile).href
+  )
   const program = await wholeProgram(createContext(process))
   mkdirSync(join(root, 'man'), { recursive: true })
   writeFileSync(join(root, 'man', 'proposer.1'), manualPage(program, version))

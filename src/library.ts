@@ -1,18 +1,32 @@
 /**
- * What programs import from `proposer`: the wire schemas, the witness builder, the client, and the gateway's handler. Everything asks the
- * world through ports; the real ones are here too. What is exported here is public: it may grow, it does not change.
+ * What programs import from `proposer`: the wire schemas, the witness builder, the client, and the
+ * gateway's handler. Everything asks the world through ports; the real ones are here too. What is
+ * exported here is public: it may grow, it does not change.
  */
 import type { JournalPorts } from './core/client/journal/journal.js'
 import { systemClock, systemHash, systemRandom } from './core/io/clock.js'
 import { systemFiles } from './core/io/files.js'
 import { systemLiveness } from './core/io/liveness.js'
 
-/** Everything that the client asks of the world, from this machine: clock, random source, hash, files, and proof of life for its locks. */
+/**
+ * Everything that the client asks of the world, from this machine: clock, random source, hash,
+ * files, and proof of life for its locks.
+ */
 export function systemPorts(): JournalPorts {
-  return { clock: systemClock, random: systemRandom, hash: systemHash, files: systemFiles, liveness: systemLiveness() }
+  return {
+    clock: systemClock,
+    random: systemRandom,
+    hash: systemHash,
+    files: systemFiles,
+    liveness: systemLiveness(),
+  }
 }
 
-export { type EmbeddedGateway, type EmbeddedOptions, openGateway } from './commands/hosting/embedded.js'
+export {
+  type EmbeddedGateway,
+  type EmbeddedOptions,
+  openGateway,
+} from './commands/hosting/embedded.js'
 
 export type { Contracts, Round } from './core/chain/round.js'
 export {
@@ -20,7 +34,13 @@ export {
   type AuthorizationState,
   stateOf as authorizationState,
 } from './core/client/journal/authorizations.js'
-export { type Journal, type JournalPorts, type JournalView, openJournal, verifyJournal } from './core/client/journal/journal.js'
+export {
+  type Journal,
+  type JournalPorts,
+  type JournalView,
+  openJournal,
+  verifyJournal,
+} from './core/client/journal/journal.js'
 export {
   type PolledStatus,
   type PollOptions,
@@ -33,9 +53,20 @@ export {
 export type { Answer, RateLimit } from './core/client/sending/answer.js'
 export { createGatewayClient, type GatewayClient } from './core/client/sending/gateway-client.js'
 export { type ReplayResult, replay } from './core/client/sending/replay.js'
-export { type SubmissionResult, type SubmitOptions, submitAuthorization } from './core/client/sending/sending.js'
+export {
+  type SubmissionResult,
+  type SubmitOptions,
+  submitAuthorization,
+} from './core/client/sending/sending.js'
 export { type SubmitParts, submitIntent, submitPayload } from './core/client/sending/submission.js'
-export { type Authorized, type AuthorizeParts, authorize, type Intent, type Preview, preview } from './core/client/signing/authorize.js'
+export {
+  type Authorized,
+  type AuthorizeParts,
+  authorize,
+  type Intent,
+  type Preview,
+  preview,
+} from './core/client/signing/authorize.js'
 export {
   type ContextResult,
   type ContextSource,
@@ -53,7 +84,7 @@ export { systemFiles } from './core/io/files.js'
 export { createHttp } from './core/io/http.js'
 export { type KeySigner, parseKey, readKeyFile, signerFromKey } from './core/io/keys.js'
 export { systemLiveness } from './core/io/liveness.js'
-export { createChain } from './core/io/rpc.js'
+export { createChain } from './core/io/rpc/rpc.js'
 export type {
   Address as ChainAddress,
   Chain,
@@ -84,7 +115,15 @@ export {
   UsageError,
 } from './core/protocol/errors.js'
 export { openApiDocument } from './core/protocol/openapi.js'
-export { type Authorization, fromBatchItem, fromSingle, outcomeOf, priceOf, toBatchItem, toSingle } from './core/protocol/proposal.js'
+export {
+  type Authorization,
+  fromBatchItem,
+  fromSingle,
+  outcomeOf,
+  priceOf,
+  toBatchItem,
+  toSingle,
+} from './core/protocol/proposal.js'
 export * from './core/protocol/schema.js'
 export { recoverSigner } from './core/protocol/signature.js'
 export {

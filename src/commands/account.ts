@@ -1,16 +1,26 @@
-/** `account`: encrypted keystores of proposers, Web3 v3 (contract §6, §7). A password never stands in argv (robustness §6). */
+/**
+ * `account`: encrypted keystores of proposers, Web3 v3 (contract §6, §7). A password never stands
+ * in argv (robustness §6).
+ */
 import { Command } from 'commander'
 import { parseKey, readKeyFile, signerFromKey } from '../core/io/keys.js'
-import { createKeystore, decryptKeystore, freeKeystorePath, type KeystoreEntry, listKeystores, readKeystore } from '../core/io/keystore.js'
+import {
+  createKeystore,
+  decryptKeystore,
+  freeKeystorePath,
+  type KeystoreEntry,
+  listKeystores,
+  readKeystore,
+} from '../core/io/keystore.js'
 import type { Address } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
-import type { Context } from './context.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
 import { askHidden, readInput } from './session/inputs.js'
 import { readPassword } from './session/key-source.js'
 import { fromCwd, homePaths } from './session/paths.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
-import { fields, visible } from './view/render.js'
+import type { Context } from './terminal/context.js'
+import { fields, visible } from './terminal/render.js'
 
 interface AccountFlags extends GlobalFlags, DryRunFlag {
   readonly passwordFile?: string
@@ -49,18 +59,25 @@ const newCommand = (context: Context) =>
 
 const importCommand = (context: Context) =>
   new Command('import')
-    .description('put a key you have into an encrypted keystore; asked for on a terminal where no file is named')
+    .description(
+      'put a key you have into an encrypted keystore; asked for on a terminal where no file is named',
+    )
     .argument('<name>')
     .option('--key-file <file>', 'a file (0600) with 0x and 64 hex digits')
     .option('--keystore <file>', 'a Web3 v3 keystore of another program')
     .option('--keystore-password-file <file>', 'its password')
     .option('--password-file <file>', 'password of the new keystore')
     .option(...dryRunOption)
-    .addHelpText('after', '\nExample:\n  proposer account import cold --key-file ./key --password-file ./password')
+    .addHelpText(
+      'after',
+      '\nExample:\n  proposer account import cold --key-file ./key --password-file ./password',
+    )
     .action(async (name: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<AccountFlags>()
       if (flags.keyFile !== undefined && flags.keystore !== undefined) {
-        throw new UsageError('two_keys', '--key-file and --keystore name two keys', { hint: 'leave out one of them' })
+        throw new UsageError('two_keys', '--key-file and --keystore name two keys', {
+          hint: 'leave out one of them',
+        })
       }
       await store(context, flags, name, await givenKey(context, flags))
     })
@@ -68,7 +85,10 @@ const importCommand = (context: Context) =>
 async function givenKey(context: Context, flags: AccountFlags): Promise<Uint8Array> {
   if (flags.keyFile !== undefined) return readKeyFile(fromCwd(context.cwd, flags.keyFile))
   if (flags.keystore === undefined)
-    return parseKey(await askHidden(context, 'Private key: ', '--key-file <file> or --keystore <file>'), 'the key')
+    return parseKey(
+      await askHidden(context, 'Private key: ', '--key-file <file> or --keystore <file>'),
+      'the key',
+    )
   const text = new TextDecoder().decode(await readInput(context, flags.keystore))
   const question = 'Password of that keystore: '
   const password =
@@ -79,13 +99,22 @@ async function givenKey(context: Context, flags: AccountFlags): Promise<Uint8Arr
 }
 
 /** Encrypts and writes the key, then overwrites it. */
-async function store(context: Context, flags: AccountFlags, name: string, key: Uint8Array): Promise<void> {
+async function store(
+  context: Context,
+  flags: AccountFlags,
+  name: string,
+  key: Uint8Array,
+): Promise<void> {
   const home = homeSetting(context, flags).value
   const signer = signerFromKey(key)
   try {
     if (flags.dryRun === true) {
       const path = await freeKeystorePath(context.files, home, name)
-      return showDryRun(context, `write the key of ${signer.address} to ${path}`, { name, path, address: signer.address })
+      return showDryRun(context, `write the key of ${signer.address} to ${path}`, {
+        name,
+        path,
+        address: signer.address,
+      })
     }
     const password = await newPassword(context, flags.passwordFile)
     const { address } = signer
@@ -100,9 +129,15 @@ async function store(context: Context, flags: AccountFlags, name: string, key: U
 async function newPassword(context: Context, passwordFile: string | undefined): Promise<string> {
   const password = await readPassword(context, passwordFile, 'New password: ')
   if (passwordFile !== undefined) return password
-  if (password === '') throw new UsageError('password_empty', 'the password is empty', { hint: 'run the command again with a password' })
-  if (password === (await askHidden(context, 'The same again: ', '--password-file <file>'))) return password
-  throw new UsageError('password_differs', 'the two passwords differ; nothing was written', { hint: 'run the command again' })
+  if (password === '')
+    throw new UsageError('password_empty', 'the password is empty', {
+      hint: 'run the command again with a password',
+    })
+  if (password === (await askHidden(context, 'The same again: ', '--password-file <file>')))
+    return password
+  throw new UsageError('password_differs', 'the two passwords differ; nothing was written', {
+    hint: 'run the command again',
+  })
 }
 
 const listCommand = (context: Context) =>
@@ -133,9 +168,16 @@ const showCommand = (context: Context) =>
       show(context, home, await readKeystore(context.files, home, name))
     })
 
-const shownEntry = ({ name, address }: KeystoreEntry): { name: string; address: Address | null } => ({ name, address: address ?? null })
+const shownEntry = ({
+  name,
+  address,
+}: KeystoreEntry): { name: string; address: Address | null } => ({ name, address: address ?? null })
 
 function show(context: Context, home: string, entry: KeystoreEntry): void {
   const shown = { ...shownEntry(entry), folder: homePaths.keystores(home) }
-  context.output.result('account', shown, () => `${visible(shown.name)}  ${shown.address ?? '(the file does not tell its address)'}`)
+  context.output.result(
+    'account',
+    shown,
+    () => `${visible(shown.name)}  ${shown.address ?? '(the file does not tell its address)'}`,
+  )
 }

@@ -1,7 +1,6 @@
 /** `config`: preferences of the user, and where every setting comes from (contract §6, §7). */
 import { Command } from 'commander'
 import { UsageError } from '../core/protocol/errors.js'
-import type { Context } from './context.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
 import { fromCwd, homePaths } from './session/paths.js'
 import {
@@ -20,14 +19,18 @@ import {
   type Setting,
   type Settings,
 } from './session/settings.js'
-import { fields, publicUrl, visible } from './view/render.js'
+import type { Context } from './terminal/context.js'
+import { fields, publicUrl, visible } from './terminal/render.js'
 
 const keyNames = ['profile', ...Object.keys(profileKeys)]
 
 export const configCommand = (context: Context): Command =>
   new Command('config')
     .description(`read and set preferences: ${keyNames.join(', ')}`)
-    .addHelpText('after', '\nExamples:\n  proposer config set gateway https://gateway.example\n  proposer config list --origin')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  proposer config set gateway https://gateway.example\n  proposer config list --origin',
+    )
     .addCommand(getCommand(context))
     .addCommand(setCommand(context))
     .addCommand(unsetCommand(context))
@@ -41,9 +44,14 @@ const getCommand = (context: Context) =>
     .addHelpText('after', '\nExample:\n  proposer config get gateway')
     .action(async (key: string, _own: unknown, command: Command) => {
       requireKey(key)
-      const setting = settingOf(await resolveSettings(context, command.optsWithGlobals<GlobalFlags>()), key)
+      const setting = settingOf(
+        await resolveSettings(context, command.optsWithGlobals<GlobalFlags>()),
+        key,
+      )
       if (!setting)
-        throw new UsageError('config_unset', `${key} is not set`, { hint: `set it with \`proposer config set ${key} <value>\`` })
+        throw new UsageError('config_unset', `${key} is not set`, {
+          hint: `set it with \`proposer config set ${key} <value>\``,
+        })
       const shown = { key, ...publicSetting(key, setting) }
       context.output.result('config', shown, () => visible(shown.value))
     })
@@ -62,7 +70,9 @@ const setCommand = (context: Context) =>
       requireKey(key)
       if (key === 'profile') requireProfileName(value, 'the value')
       if (value === '') {
-        throw new UsageError('bad_value', `the value of ${key} is empty`, { hint: `\`proposer config unset ${key}\` forgets it` })
+        throw new UsageError('bad_value', `the value of ${key} is empty`, {
+          hint: `\`proposer config unset ${key}\` forgets it`,
+        })
       }
       await requireValue(key, value)
       await change(context, command, key, isPathKey(key) ? fromCwd(context.cwd, value) : value)
@@ -79,15 +89,24 @@ const unsetCommand = (context: Context) =>
       await change(context, command, key, undefined)
     })
 
-/** Keeps a value in config.json; `undefined` forgets it. Only a value that is set makes a profile. */
-async function change(context: Context, command: Command, key: string, value: string | undefined): Promise<void> {
+/**
+ * Keeps a value in config.json; `undefined` forgets it. Only a value that is set makes a profile.
+ */
+async function change(
+  context: Context,
+  command: Command,
+  key: string,
+  value: string | undefined,
+): Promise<void> {
   const flags = command.optsWithGlobals<GlobalFlags & DryRunFlag>()
   const home = homeSetting(context, flags).value
   const path = homePaths.config(home)
-  // Only what the name of the key needs is read: what is damaged beside it, or under it, must not keep it from being mended.
+  // Only what the name of the key needs is read: what is damaged beside it, or under it, must not
+  // keep it from being mended.
   const tree = key === 'profile' ? {} : await preferenceTree(context, home)
   const profile = key === 'profile' ? undefined : profileSetting(context, flags, home, tree)
-  if (profile !== undefined && value === undefined) await requireKnownProfile(context, home, tree, profile)
+  if (profile !== undefined && value === undefined)
+    await requireKnownProfile(context, home, tree, profile)
   const name = profile === undefined ? 'profile' : `profiles.${profile.value}.${key}`
   const changed = { key: name, set: value !== undefined, path }
   if (flags.dryRun === true) {
@@ -98,7 +117,9 @@ async function change(context: Context, command: Command, key: string, value: st
     await context.files.makeDir(home)
     ;(await context.edges.preferences(home)).set(name, value)
   }
-  context.output.result('config', changed, () => (value === undefined ? `${name} is forgotten` : `${name} is set in ${visible(path)}`))
+  context.output.result('config', changed, () =>
+    value === undefined ? `${name} is forgotten` : `${name} is set in ${visible(path)}`,
+  )
 }
 
 const listCommand = (context: Context) =>
@@ -116,7 +137,9 @@ const listCommand = (context: Context) =>
       const names = ['home', ...keyNames]
       const entries = names.flatMap((key) => {
         const value = inForce[key]
-        const setting = settingOf(settings, key) ?? (value === undefined ? undefined : { value, origin: 'default', from: 'default' })
+        const setting =
+          settingOf(settings, key) ??
+          (value === undefined ? undefined : { value, origin: 'default', from: 'default' })
         return setting ? [{ key, ...publicSetting(key, setting as Setting) }] : []
       })
       const unset = names.filter((key) => !entries.some((entry) => entry.key === key))
@@ -126,14 +149,20 @@ const listCommand = (context: Context) =>
             const entry = entries.find((one) => one.key === key)
             if (entry === undefined) return [key, unsetText(key)]
             const { value, origin, from } = entry
-            return [key, own.origin === true ? `${value}  (${origin === from ? origin : `${origin}: ${from}`})` : value]
+            return [
+              key,
+              own.origin === true
+                ? `${value}  (${origin === from ? origin : `${origin}: ${from}`})`
+                : value,
+            ]
           }),
           context.output.columns,
         ),
       )
     })
 
-const unsetText = (key: string) => (key === 'max-amount' ? 'not set: with --rpc-url the chain confirms the bond' : 'not set')
+const unsetText = (key: string) =>
+  key === 'max-amount' ? 'not set: with --rpc-url the chain confirms the bond' : 'not set'
 
 const pathCommand = (context: Context) =>
   new Command('path')
@@ -145,7 +174,10 @@ const pathCommand = (context: Context) =>
       context.output.result('config', { path }, () => visible(path))
     })
 
-/** A gateway's address by the client's own rules (robustness §6), a node's as any URL, numbers as they are read. Throws UsageError. */
+/**
+ * A gateway's address by the client's own rules (robustness §6), a node's as any URL, numbers as
+ * they are read. Throws UsageError.
+ */
 async function requireValue(key: string, value: string): Promise<void> {
   if (key === 'gateway') {
     const { parseBaseUrl } = await import('../core/client/sending/gateway-client.js')
@@ -154,13 +186,17 @@ async function requireValue(key: string, value: string): Promise<void> {
   if (key === 'headroom-percent') headroomBasisPoints({ value, from: key })
   if (key === 'max-amount') maxAmountRaw({ value, from: key })
   if (key === 'rpc-url' && !URL.canParse(value)) {
-    throw new UsageError('bad_value', `the value of ${key} is not a URL`, { hint: `give it as proposer config set ${key} https://…` })
+    throw new UsageError('bad_value', `the value of ${key} is not a URL`, {
+      hint: `give it as proposer config set ${key} https://…`,
+    })
   }
 }
 
 function requireKey(key: string): void {
   if (keyNames.includes(key)) return
-  throw new UsageError('unknown_key', `there is no setting "${key}"`, { hint: `the settings are ${keyNames.join(', ')}` })
+  throw new UsageError('unknown_key', `there is no setting "${key}"`, {
+    hint: `the settings are ${keyNames.join(', ')}`,
+  })
 }
 
 function settingOf(settings: Settings, key: string): Setting | undefined {
@@ -168,7 +204,12 @@ function settingOf(settings: Settings, key: string): Setting | undefined {
   return isProfileKey(key) ? settings[profileKeys[key].flag] : undefined
 }
 
-/** A node's URL often is a credential, a gateway's may hold one: path, query and user are not shown (R5). */
+/**
+ * A node's URL often is a credential, a gateway's may hold one: path, query and user are not shown
+ * (R5).
+ */
 function publicSetting(key: string, setting: Setting): Setting {
-  return key === 'rpc-url' || key === 'gateway' ? { ...setting, value: publicUrl(setting.value) } : setting
+  return key === 'rpc-url' || key === 'gateway'
+    ? { ...setting, value: publicUrl(setting.value) }
+    : setting
 }

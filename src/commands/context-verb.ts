@@ -1,13 +1,21 @@
-/** `context`: what a proposal for a question must name, checked against trust (contract §4 signing_data, §6). */
+/**
+ * `context`: what a proposal for a question must name, checked against trust (contract §4
+ * signing_data, §6).
+ */
 import { Command } from 'commander'
 import { gravest } from '../core/client/sending/answer.js'
 import type { ContextResult } from '../core/client/signing/context.js'
 import { limits } from '../core/protocol/words.js'
-import type { Context } from './context.js'
 import { contextRows, contextSource, requireIdentifier } from './question.js'
-import { addRequesterFlag, type Session, type SessionFlags, withSession } from './session/session.js'
-import { questionText } from './view/question-text.js'
-import { fields, visible } from './view/render.js'
+import {
+  addRequesterFlag,
+  type Session,
+  type SessionFlags,
+  withSession,
+} from './session/session.js'
+import type { Context } from './terminal/context.js'
+import { questionText } from './terminal/question-text.js'
+import { fields, visible } from './terminal/render.js'
 
 export const contextCommand = (context: Context): Command =>
   addRequesterFlag(new Command('context'))
@@ -19,17 +27,27 @@ export const contextCommand = (context: Context): Command =>
     )
     .action(async (identifiers: string[], _own: unknown, command: Command) => {
       for (const identifier of identifiers) requireIdentifier(identifier)
-      await withSession(context, command.optsWithGlobals<SessionFlags>(), (session) => show(context, session, identifiers))
+      await withSession(context, command.optsWithGlobals<SessionFlags>(), (session) =>
+        show(context, session, identifiers),
+      )
     })
 
-async function show(context: Context, session: Session, identifiers: readonly string[]): Promise<void> {
+async function show(
+  context: Context,
+  session: Session,
+  identifiers: readonly string[],
+): Promise<void> {
   const { output } = context
   const source = await contextSource(context, session)
   const results: ContextResult[] = []
-  const progress = output.progress(`asking for ${identifiers.length} ${identifiers.length === 1 ? 'question' : 'questions'}`)
+  const progress = output.progress(
+    `asking for ${identifiers.length} ${identifiers.length === 1 ? 'question' : 'questions'}`,
+  )
   try {
     for (let from = 0; from < identifiers.length; from += limits.batchItems) {
-      const answered = await source.contexts(identifiers.slice(from, from + limits.batchItems), { signal: session.signal })
+      const answered = await source.contexts(identifiers.slice(from, from + limits.batchItems), {
+        signal: session.signal,
+      })
       results.push(...answered)
       if (output.mode === 'ndjson') for (const one of answered) output.line(questionOf(one))
     }
@@ -40,14 +58,23 @@ async function show(context: Context, session: Session, identifiers: readonly st
   const notes = new Set(results.flatMap((one) => (one.context ? one.notes : [])))
   for (const note of notes) output.note(`note: ${visible(note)}`)
   if (output.mode === 'ndjson')
-    output.result('context', { summary: { questions: results.length - errors.length, errors: errors.length } }, () => '')
-  else output.result('context', { questions: results.map(questionOf) }, () => results.map((one) => block(one, output.columns)).join('\n\n'))
+    output.result(
+      'context',
+      { summary: { questions: results.length - errors.length, errors: errors.length } },
+      () => '',
+    )
+  else
+    output.result('context', { questions: results.map(questionOf) }, () =>
+      results.map((one) => block(one, output.columns)).join('\n\n'),
+    )
   const error = gravest(errors)
   if (error) throw error
 }
 
 const questionOf = (one: ContextResult) =>
-  one.context ? one.context : { identifier: one.identifier, error: { code: one.error.code, detail: one.error.detail } }
+  one.context
+    ? one.context
+    : { identifier: one.identifier, error: { code: one.error.code, detail: one.error.detail } }
 
 function block(one: ContextResult, columns: number): string {
   if (!one.context)
@@ -58,5 +85,8 @@ function block(one: ContextResult, columns: number): string {
       ],
       columns,
     )
-  return fields([...contextRows(one.context), ['text', questionText(one.context.request.ancillary_data)]], columns)
+  return fields(
+    [...contextRows(one.context), ['text', questionText(one.context.request.ancillary_data)]],
+    columns,
+  )
 }

@@ -1,22 +1,34 @@
-/** One proposal from question to chain: a dev chain, a gateway on a loopback port, and the client's own functions against it. */
+/**
+ * One proposal from question to chain: a dev chain, a gateway on a loopback port, and the client's
+ * own functions against it.
+ */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { openJournal } from '../core/client/journal/journal.js'
-import { type PolledStatus, pollCandidates, type Stage, statusOnce } from '../core/client/polling/polling.js'
+import {
+  type PolledStatus,
+  pollCandidates,
+  type Stage,
+  statusOnce,
+} from '../core/client/polling/polling.js'
 import { createGatewayClient } from '../core/client/sending/gateway-client.js'
-import { type SubmissionResult, type SubmitParts, submitAuthorization } from '../core/client/sending/submission.js'
+import {
+  type SubmissionResult,
+  type SubmitParts,
+  submitAuthorization,
+} from '../core/client/sending/submission.js'
 import { type AuthorizeParts, authorize } from '../core/client/signing/authorize.js'
 import { gatewayContexts } from '../core/client/signing/gateway-contexts.js'
 import { parseTrust } from '../core/client/signing/trust-file.js'
-import type { DevDescription } from '../core/io/dev/dev-chain.js'
+import type { DevDescription } from '../core/devchain/dev-chain.js'
 import { FailedError, ProposerError } from '../core/protocol/errors.js'
 import { conventionalLabel } from '../core/protocol/proposal.js'
 import type { OutcomeKey } from '../core/protocol/schema.js'
-import type { Context } from './context.js'
 import { startServer, writeDevGateway } from './hosting/server.js'
 import { unitsOf } from './question.js'
-import { amountWithRaw } from './view/render.js'
+import type { Context } from './terminal/context.js'
+import { amountWithRaw } from './terminal/render.js'
 
 export interface DemoStep {
   readonly name: string
@@ -41,47 +53,71 @@ function steps(context: Context, told: (step: DemoStep) => void): Step {
     } catch (cause) {
       // A step that was cut short fails in many ways; the reason is one.
       const error: unknown = context.signal.aborted ? context.signal.reason : cause
-      told({ name, ok: false, seconds: seconds(), detail: error instanceof ProposerError ? error.detail : 'unexpected failure' })
+      told({
+        name,
+        ok: false,
+        seconds: seconds(),
+        detail: error instanceof ProposerError ? error.detail : 'unexpected failure',
+      })
       throw error
     }
   }
 }
 
-/** Questions of the demo's chain: the one it answers is enough; a few make the chain look lived in. */
+/**
+ * Questions of the demo's chain: the one it answers is enough; a few make the chain look lived in.
+ */
 const questionCount = 3
 
-/** Lives through every step. Everything it makes is gone when it settles, whatever happened. Rejects with the first step's failure. */
+/**
+ * Lives through every step. Everything it makes is gone when it settles, whatever happened. Rejects
+ * with the first step's failure.
+ */
 export async function liveOnce(context: Context, told: (step: DemoStep) => void): Promise<void> {
   const step = steps(context, told)
   const folder = await mkdtemp(join(tmpdir(), 'proposer-demo-'))
   const closers: (() => Promise<void>)[] = [() => rm(folder, { recursive: true, force: true })]
   try {
-    const { startDevChain } = await import('../core/io/dev/dev-chain.js')
+    const { startDevChain } = await import('../core/devchain/dev-chain.js')
     const chain = await step(
       'chain',
       () => startDevChain({ questions: questionCount }),
-      ({ description }) => `a chain of its own with contracts, funded accounts and ${description.questions.length} open questions`,
+      ({ description }) =>
+        `a chain of its own with contracts, funded accounts and ${description.questions.length} open questions`,
     )
     closers.push(chain.stop)
     const server = await step(
       'gateway',
       async () => {
         const path = await writeDevGateway(join(folder, 'gateway'), chain.description)
-        const opened = await startServer(quiet(context), path, { home: join(folder, 'home'), port: 0, assignments: [], log: false })
+        const opened = await startServer(quiet(context), path, {
+          home: join(folder, 'home'),
+          port: 0,
+          assignments: [],
+          log: false,
+        })
         closers.push(() => opened.close())
         await opened.ready()
         return opened
       },
       ({ url }) => `listens on ${url}, its store on disk`,
     )
-    await propose(context, step, { dev: chain.description, url: server.url, home: join(folder, 'home') }, closers)
+    await propose(
+      context,
+      step,
+      { dev: chain.description, url: server.url, home: join(folder, 'home') },
+      closers,
+    )
   } finally {
     for (const close of closers.reverse()) await close()
   }
 }
 
 /** The gateway's own notes would fall between the steps. */
-const quiet = (context: Context): Context => ({ ...context, output: { ...context.output, note: () => undefined } })
+const quiet = (context: Context): Context => ({
+  ...context,
+  output: { ...context.output, note: () => undefined },
+})
 
 interface Setting {
   readonly dev: DevDescription
@@ -89,7 +125,12 @@ interface Setting {
   readonly home: string
 }
 
-async function propose(context: Context, step: Step, setting: Setting, closers: (() => Promise<void>)[]): Promise<void> {
+async function propose(
+  context: Context,
+  step: Step,
+  setting: Setting,
+  closers: (() => Promise<void>)[],
+): Promise<void> {
   const { dev, url, home } = setting
   const { clock, random, hash, files, liveness, signal } = context
   const ports = { clock, random, hash, files, liveness }
@@ -110,7 +151,9 @@ async function propose(context: Context, step: Step, setting: Setting, closers: 
   const asked = await step(
     'question',
     async () => {
-      const [result] = await gatewayContexts(gateway, trust, clock).contexts([question.slug], { signal })
+      const [result] = await gatewayContexts(gateway, trust, clock).contexts([question.slug], {
+        signal,
+      })
       if (!result) throw new RangeError('no answer for the question')
       if (result.error) throw result.error
       return result.context
@@ -121,7 +164,8 @@ async function propose(context: Context, step: Step, setting: Setting, closers: 
     },
   )
 
-  const label = asked.outcomes?.find(({ outcome }) => outcome === 'p2')?.label ?? conventionalLabel.p2
+  const label =
+    asked.outcomes?.find(({ outcome }) => outcome === 'p2')?.label ?? conventionalLabel.p2
   const parts: SubmitParts & AuthorizeParts = {
     ports,
     journal,
@@ -137,7 +181,8 @@ async function propose(context: Context, step: Step, setting: Setting, closers: 
   const signed = await step(
     'sign',
     () => sign(parts, 'p2'),
-    ({ digest, journalId }) => `"${label}" as ${signer.address}, digest ${digest?.slice(0, 10)}…, in the journal as ${journalId}`,
+    ({ digest, journalId }) =>
+      `"${label}" as ${signer.address}, digest ${digest?.slice(0, 10)}…, in the journal as ${journalId}`,
   )
   const send = () => submitAuthorization(parts, signed.authorization, { signal })
   const accepted = await step(
@@ -149,15 +194,27 @@ async function propose(context: Context, step: Step, setting: Setting, closers: 
   const target = { candidateId: accepted.candidateId, identifier: question.question_id }
   const pollParts = { ports, gateway, journal }
   const follow = (until: Stage | undefined) => async () => {
-    const { candidates, error } = await pollCandidates(pollParts, [target], { signal, timeoutMs: 30_000, ...(until ? { until } : {}) })
+    const { candidates, error } = await pollCandidates(pollParts, [target], {
+      signal,
+      timeoutMs: 30_000,
+      ...(until ? { until } : {}),
+    })
     if (error) throw error
     const [status] = candidates
     if (!status) throw new RangeError('no status of the candidate')
     return status
   }
-  await step('validate', follow('validated'), () => 'the gateway read the chain again and tried the exact call')
+  await step(
+    'validate',
+    follow('validated'),
+    () => 'the gateway read the chain again and tried the exact call',
+  )
   await step('select', follow('selected'), () => 'chosen for the one execution slot of this round')
-  await step('execute', follow('confirmed'), (status) => `on chain and final: transaction ${hashOf(status)}`)
+  await step(
+    'execute',
+    follow('confirmed'),
+    (status) => `on chain and final: transaction ${hashOf(status)}`,
+  )
   const executed = await step(
     'index',
     follow(undefined),
@@ -168,7 +225,8 @@ async function propose(context: Context, step: Step, setting: Setting, closers: 
     'replay',
     async () => {
       const again = admitted(await send(), 200)
-      if (again.candidateId !== accepted.candidateId) throw differs('the replay gave another candidate')
+      if (again.candidateId !== accepted.candidateId)
+        throw differs('the replay gave another candidate')
       return again
     },
     () => 'the same bytes again: 200, the same candidate, nothing new',
@@ -176,9 +234,12 @@ async function propose(context: Context, step: Step, setting: Setting, closers: 
   await step(
     'conflict',
     async () => {
-      // With a look at the chain the client itself would refuse to sign an answer that comes too late.
+      // With a look at the chain the client itself would refuse to sign an answer that comes too
+      // late.
       const { chain: _, ...blind } = parts
-      return refusal(await submitAuthorization(parts, (await sign(blind, 'p1')).authorization, { signal }))
+      return refusal(
+        await submitAuthorization(parts, (await sign(blind, 'p1')).authorization, { signal }),
+      )
     },
     (code) => `another answer for the same round: 409 ${code}`,
   )
@@ -186,7 +247,10 @@ async function propose(context: Context, step: Step, setting: Setting, closers: 
     'status',
     async () => {
       const status = await statusOnce(pollParts, target, { signal })
-      if (status.status !== 'executed' || status.submission?.transaction_hash !== executed.submission?.transaction_hash) {
+      if (
+        status.status !== 'executed' ||
+        status.submission?.transaction_hash !== executed.submission?.transaction_hash
+      ) {
         throw differs('the candidate is no longer what it was')
       }
       return status
@@ -195,15 +259,22 @@ async function propose(context: Context, step: Step, setting: Setting, closers: 
   )
 }
 
-const hashOf = (status: Pick<PolledStatus, 'submission'>) => `${status.submission?.transaction_hash?.slice(0, 10)}…`
+const hashOf = (status: Pick<PolledStatus, 'submission'>) =>
+  `${status.submission?.transaction_hash?.slice(0, 10)}…`
 
 function differs(detail: string): FailedError {
-  return new FailedError('demo_failed', detail, { hint: 'run `proposer demo` again; if it stays so, please report it with this line' })
+  return new FailedError('demo_failed', detail, {
+    hint: 'run `proposer demo` again; if it stays so, please report it with this line',
+  })
 }
 
-function admitted(result: SubmissionResult, expected: 200 | 202): Extract<SubmissionResult, { outcome: 'accepted' | 'replayed' }> {
+function admitted(
+  result: SubmissionResult,
+  expected: 200 | 202,
+): Extract<SubmissionResult, { outcome: 'accepted' | 'replayed' }> {
   if (result.error) throw result.error
-  if (result.statusCode !== expected) throw differs(`the gateway answered ${result.statusCode}, not ${expected}`)
+  if (result.statusCode !== expected)
+    throw differs(`the gateway answered ${result.statusCode}, not ${expected}`)
   return result
 }
 

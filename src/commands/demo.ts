@@ -1,12 +1,17 @@
-/** `demo`: the whole life of a proposal on a throwaway chain, narrated, with nothing left behind (contract §6). */
+/**
+ * `demo`: the whole life of a proposal on a throwaway chain, narrated, with nothing left behind
+ * (contract §6).
+ */
 import { Command } from 'commander'
-import type { Context } from './context.js'
 import { type DemoStep, liveOnce } from './demo-life.js'
-import { fold } from './view/render.js'
+import type { Context } from './terminal/context.js'
+import { fold } from './terminal/render.js'
 
 export const demoCommand = (context: Context): Command =>
   new Command('demo')
-    .description('show the whole life of a proposal on a throwaway chain: question, signature, admission, execution, replay, conflict')
+    .description(
+      'show the whole life of a proposal on a throwaway chain: question, signature, admission, execution, replay, conflict',
+    )
     .addHelpText('after', '\nExamples:\n  proposer demo\n  proposer demo --json')
     .action(async () => {
       const { output } = context
@@ -16,7 +21,10 @@ export const demoCommand = (context: Context): Command =>
         if (output.mode === 'ndjson') output.line(wire(step))
         if (output.mode === 'human') output.text(`${line(context, step)}\n`)
       }
-      if (output.mode === 'human') output.note('A proposal from question to chain, with the real client, gateway and contracts:\n')
+      if (output.mode === 'human')
+        output.note(
+          'A proposal from question to chain, with the real client, gateway and contracts:\n',
+        )
       let failure: unknown
       try {
         await liveOnce(context, told)
@@ -48,7 +56,9 @@ function line(context: Context, { name, ok, seconds, detail }: DemoStep): string
   const isWide = (told.at(-1)?.length ?? 0) + time.length + mark.length + 3 > room
   const lines = [
     ...told.slice(0, -1),
-    ...(isWide ? [told.at(-1) ?? '', `${paint.dim(time)} ${painted}`] : [`${told.at(-1)}  ${paint.dim(time)} ${painted}`]),
+    ...(isWide
+      ? [told.at(-1) ?? '', `${paint.dim(time)} ${painted}`]
+      : [`${told.at(-1)}  ${paint.dim(time)} ${painted}`]),
   ]
   return `${paint.bold(name.padEnd(nameWidth))} ${lines.join(`\n${' '.repeat(nameWidth + 1)}`)}`
 }

@@ -1,21 +1,33 @@
-/** `devchain`: the dev chain alone, in the foreground until it is told to end, and verbs that act on a running one (contract §6, §8). */
+/**
+ * `devchain`: the dev chain alone, in the foreground until it is told to end, and verbs that act on
+ * a running one (contract §6, §8).
+ */
 import { Command } from 'commander'
-import type { DevDescription } from '../core/io/dev/dev-chain.js'
-import type { AdapterVerb, DevRound } from '../core/io/dev/dev-verbs.js'
+import type { DevDescription } from '../core/devchain/dev-chain.js'
+import type { AdapterVerb, DevRound } from '../core/devchain/dev-verbs.js'
 import { type Address, ChainError } from '../core/ports.js'
 import { UnavailableError, UsageError } from '../core/protocol/errors.js'
 import { priceOf } from '../core/protocol/proposal.js'
 import { isIdentifier, OutcomeKey } from '../core/protocol/schema.js'
-import type { Context } from './context.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
-import { aborted, endsAsServer, noteQuestions, portNumber, unlessStopped, wholeNumber } from './hosting/foreground.js'
+import {
+  aborted,
+  endsAsServer,
+  noteQuestions,
+  portNumber,
+  unlessStopped,
+  wholeNumber,
+} from './hosting/foreground.js'
 import { fromCwd } from './session/paths.js'
 import { type GlobalFlags, resolveSettings } from './session/settings.js'
-import { dateText, publicUrl, visible } from './view/render.js'
+import type { Context } from './terminal/context.js'
+import { dateText, publicUrl, visible } from './terminal/render.js'
 
 export const devchainCommand = (context: Context): Command => {
   const devchain = new Command('devchain')
-    .description('a development chain with contracts, funded accounts and open questions; or an act on a running one')
+    .description(
+      'a development chain with contracts, funded accounts and open questions; or an act on a running one',
+    )
     .addCommand(startCommand(context), { isDefault: true })
     .addCommand(askCommand(context))
     .addCommand(disputeCommand(context))
@@ -23,7 +35,8 @@ export const devchainCommand = (context: Context): Command => {
       'after',
       '\nExamples:\n  proposer devchain --write ./dev\n  proposer serve --config ./dev/gateway.json\n  proposer devchain dispute will-it-rain --rpc-url http://127.0.0.1:8545',
     )
-  for (const [verb, what] of Object.entries(adapterVerbs)) devchain.addCommand(adapterCommand(context, verb as AdapterVerb, what))
+  for (const [verb, what] of Object.entries(adapterVerbs))
+    devchain.addCommand(adapterCommand(context, verb as AdapterVerb, what))
   devchain
     .addCommand(proposeCommand(context))
     .addCommand(setBondCommand(context))
@@ -65,7 +78,7 @@ const startCommand = (context: Context) =>
       // A folder that cannot be made is found out before a chain is started for it.
       if (folder !== undefined) await context.files.makeDir(folder)
       context.endAs?.(endsAsServer)
-      const { startDevChain, writeDevFolder } = await import('../core/io/dev/dev-chain.js')
+      const { startDevChain, writeDevFolder } = await import('../core/devchain/dev-chain.js')
       const chain = await startDevChain(options).catch(unlessStopped(context.signal))
       if (chain === undefined) return
       try {
@@ -74,7 +87,10 @@ const startCommand = (context: Context) =>
           context.output.note(`wrote ${names.join(', ')} to ${visible(folder)}`)
         }
         announce(context, chain.description, folder)
-        const ended = await Promise.race([aborted(context.signal), chain.ended.then(() => 'chain' as const)])
+        const ended = await Promise.race([
+          aborted(context.signal),
+          chain.ended.then(() => 'chain' as const),
+        ])
         if (ended === 'chain') {
           throw new UnavailableError('dev_chain_ended', 'the chain process ended by itself', {
             hint: 'start it again with `proposer devchain`',
@@ -86,17 +102,21 @@ const startCommand = (context: Context) =>
     })
 
 /**
- * Whoever uses a folder whose chain is running would find other contracts' keys and pins in it. Throws UsageError `folder_in_use`. A
- * gateway.json of another shape names no node.
+ * Whoever uses a folder whose chain is running would find other contracts' keys and pins in it.
+ * Throws UsageError `folder_in_use`. A gateway.json of another shape names no node.
  */
 async function refuseFolderInUse(context: Context, folder: string): Promise<void> {
   const path = `${folder}/gateway.json`
   if (!(await context.files.exists(path))) return
   for (const url of rpcUrlsIn(new TextDecoder().decode(await context.files.read(path)))) {
     if (!(await answers(context, url))) continue
-    throw new UsageError('folder_in_use', `${visible(path)} names a node that is running: ${publicUrl(url)}`, {
-      hint: 'stop that chain, name another folder, or add --yes to write over its files',
-    })
+    throw new UsageError(
+      'folder_in_use',
+      `${visible(path)} names a node that is running: ${publicUrl(url)}`,
+      {
+        hint: 'stop that chain, name another folder, or add --yes to write over its files',
+      },
+    )
   }
 }
 
@@ -129,30 +149,51 @@ function announce(context: Context, dev: DevDescription, folder: string | undefi
     output.line({ event: 'ready', pid, dev })
     return
   }
-  output.text(`ready ${dev.rpc_url} (chain ${dev.chain_id}, questions: ${dev.questions.length}, pid ${pid})\n`)
+  output.text(
+    `ready ${dev.rpc_url} (chain ${dev.chain_id}, questions: ${dev.questions.length}, pid ${pid})\n`,
+  )
   noteQuestions(output, dev.questions)
-  if (dev.questions.length > 3) output.note(`  and ${dev.questions.length - 3} more, all with --json`)
-  if (folder === undefined) output.note('with --write <folder> it makes the files that `proposer serve --config` needs')
+  if (dev.questions.length > 3)
+    output.note(`  and ${dev.questions.length - 3} more, all with --json`)
+  if (folder === undefined)
+    output.note('with --write <folder> it makes the files that `proposer serve --config` needs')
   else output.note(`next: proposer serve --config ${visible(folder)}/gateway.json`)
 }
 
-/** The chain the verb acts on; `undefined` with --dry-run, which only tells what would be done. Throws UsageError `no_rpc_url` (exit 2). */
-async function rpcUrlOf(context: Context, command: Command, operands: readonly string[]): Promise<string | undefined> {
+/**
+ * The chain the verb acts on; `undefined` with --dry-run, which only tells what would be done.
+ * Throws UsageError `no_rpc_url` (exit 2).
+ */
+async function rpcUrlOf(
+  context: Context,
+  command: Command,
+  operands: readonly string[],
+): Promise<string | undefined> {
   const flags = command.optsWithGlobals<GlobalFlags & DryRunFlag>()
   const { rpcUrl } = await resolveSettings(context, flags)
   if (rpcUrl !== undefined && flags.dryRun === true) {
     const node = publicUrl(rpcUrl.value)
-    return showDryRun(context, [command.name(), ...operands, 'at', node].join(' '), { act: command.name(), operands, node })
+    return showDryRun(context, [command.name(), ...operands, 'at', node].join(' '), {
+      act: command.name(),
+      operands,
+      node,
+    })
   }
   if (rpcUrl !== undefined) return rpcUrl.value
-  throw new UsageError('no_rpc_url', 'no dev chain is named', { hint: 'give --rpc-url, as the ready line of `proposer devchain` shows it' })
+  throw new UsageError('no_rpc_url', 'no dev chain is named', {
+    hint: 'give --rpc-url, as the ready line of `proposer devchain` shows it',
+  })
 }
 
 const states = ['invalid', 'requested', 'proposed', 'expired', 'disputed', 'resolved', 'settled']
 
 function showRound(context: Context, round: DevRound): void {
   const shown = { ...round, state: states[round.state] ?? String(round.state) }
-  context.output.result('devchain', shown, ({ question_id, timestamp, state }) => `${question_id}  round ${dateText(timestamp)}  ${state}`)
+  context.output.result(
+    'devchain',
+    shown,
+    ({ question_id, timestamp, state }) => `${question_id}  round ${dateText(timestamp)}  ${state}`,
+  )
 }
 
 /** An identifier as the gateway would take it. Throws UsageError `bad_identifier`. */
@@ -165,7 +206,9 @@ function requireIdentifier(text: string): string {
 
 function rawAmount(name: string, text: string): bigint {
   if (/^\d{1,30}$/.test(text)) return BigInt(text)
-  throw new UsageError('bad_amount', `${name} is not an amount in raw token units`, { hint: 'six decimals: 1000000 is one token' })
+  throw new UsageError('bad_amount', `${name} is not an amount in raw token units`, {
+    hint: 'six decimals: 1000000 is one token',
+  })
 }
 
 const askCommand = (context: Context) =>
@@ -174,30 +217,42 @@ const askCommand = (context: Context) =>
     .argument('[slug]')
     .option('--text <text>', "the question's text, with its res_data")
     .option('--bond <raw>', 'its bond in raw token units, without the final fee')
-    .addHelpText('after', '\nExample:\n  proposer devchain ask will-it-rain --rpc-url http://127.0.0.1:8545')
-    .action(async (slug: string | undefined, own: { text?: string; bond?: string }, command: Command) => {
-      const asked = {
-        ...(slug === undefined ? {} : { slug: requireIdentifier(slug) }),
-        ...(own.text === undefined ? {} : { text: own.text }),
-        ...(own.bond === undefined ? {} : { bondRaw: rawAmount('--bond', own.bond) }),
-      }
-      const rpcUrl = await rpcUrlOf(context, command, slug === undefined ? [] : [slug])
-      if (rpcUrl === undefined) return
-      const { askQuestion } = await import('../core/io/dev/dev-verbs.js')
-      const question = await askQuestion(rpcUrl, asked)
-      context.output.result('devchain', question, (asked) => `${asked.question_id}  ${visible(asked.slug)}  ${asked.outcomes.join(' ')}`)
-    })
+    .addHelpText(
+      'after',
+      '\nExample:\n  proposer devchain ask will-it-rain --rpc-url http://127.0.0.1:8545',
+    )
+    .action(
+      async (slug: string | undefined, own: { text?: string; bond?: string }, command: Command) => {
+        const asked = {
+          ...(slug === undefined ? {} : { slug: requireIdentifier(slug) }),
+          ...(own.text === undefined ? {} : { text: own.text }),
+          ...(own.bond === undefined ? {} : { bondRaw: rawAmount('--bond', own.bond) }),
+        }
+        const rpcUrl = await rpcUrlOf(context, command, slug === undefined ? [] : [slug])
+        if (rpcUrl === undefined) return
+        const { askQuestion } = await import('../core/devchain/dev-verbs.js')
+        const question = await askQuestion(rpcUrl, asked)
+        context.output.result(
+          'devchain',
+          question,
+          (asked) => `${asked.question_id}  ${visible(asked.slug)}  ${asked.outcomes.join(' ')}`,
+        )
+      },
+    )
 
 const disputeCommand = (context: Context) =>
   new Command('dispute')
     .description('dispute the proposal of the current round; the first dispute opens a new round')
     .argument('<identifier>', 'question id or slug')
-    .addHelpText('after', '\nExample:\n  proposer devchain dispute will-it-rain --rpc-url http://127.0.0.1:8545')
+    .addHelpText(
+      'after',
+      '\nExample:\n  proposer devchain dispute will-it-rain --rpc-url http://127.0.0.1:8545',
+    )
     .action(async (identifier: string, _own: unknown, command: Command) => {
       requireIdentifier(identifier)
       const rpcUrl = await rpcUrlOf(context, command, [identifier])
       if (rpcUrl === undefined) return
-      const { disputeProposal } = await import('../core/io/dev/dev-verbs.js')
+      const { disputeProposal } = await import('../core/devchain/dev-verbs.js')
       showRound(context, await disputeProposal(rpcUrl, identifier))
     })
 
@@ -213,12 +268,15 @@ const adapterCommand = (context: Context, verb: AdapterVerb, what: string) =>
   new Command(verb)
     .description(what)
     .argument('<identifier>', 'question id or slug')
-    .addHelpText('after', `\nExample:\n  proposer devchain ${verb} will-it-rain --rpc-url http://127.0.0.1:8545`)
+    .addHelpText(
+      'after',
+      `\nExample:\n  proposer devchain ${verb} will-it-rain --rpc-url http://127.0.0.1:8545`,
+    )
     .action(async (identifier: string, _own: unknown, command: Command) => {
       requireIdentifier(identifier)
       const rpcUrl = await rpcUrlOf(context, command, [identifier])
       if (rpcUrl === undefined) return
-      const { changeQuestion } = await import('../core/io/dev/dev-verbs.js')
+      const { changeQuestion } = await import('../core/devchain/dev-verbs.js')
       showRound(context, await changeQuestion(rpcUrl, identifier, verb))
     })
 
@@ -227,14 +285,20 @@ const proposeCommand = (context: Context) =>
     .description('propose straight at the oracle, as a rival of the gateway would')
     .argument('<identifier>', 'question id or slug')
     .requiredOption('--outcome <key>', 'p1, p2 or p3')
-    .addHelpText('after', '\nExample:\n  proposer devchain propose will-it-rain --outcome p2 --rpc-url http://127.0.0.1:8545')
+    .addHelpText(
+      'after',
+      '\nExample:\n  proposer devchain propose will-it-rain --outcome p2 --rpc-url http://127.0.0.1:8545',
+    )
     .action(async (identifier: string, own: { outcome: string }, command: Command) => {
       const outcome = OutcomeKey.safeParse(own.outcome)
-      if (!outcome.success) throw new UsageError('bad_outcome', '--outcome is none of p1, p2, p3', { hint: 'give p1, p2 or p3' })
+      if (!outcome.success)
+        throw new UsageError('bad_outcome', '--outcome is none of p1, p2, p3', {
+          hint: 'give p1, p2 or p3',
+        })
       requireIdentifier(identifier)
       const rpcUrl = await rpcUrlOf(context, command, [identifier, outcome.data])
       if (rpcUrl === undefined) return
-      const { proposeDirectly } = await import('../core/io/dev/dev-verbs.js')
+      const { proposeDirectly } = await import('../core/devchain/dev-verbs.js')
       showRound(context, await proposeDirectly(rpcUrl, identifier, BigInt(priceOf[outcome.data])))
     })
 
@@ -243,13 +307,16 @@ const setBondCommand = (context: Context) =>
     .description('set the bond of a question in raw token units, without the final fee')
     .argument('<identifier>', 'question id or slug')
     .argument('<raw>', 'from 100000000 to 100000000000')
-    .addHelpText('after', '\nExample:\n  proposer devchain set-bond will-it-rain 600000000 --rpc-url http://127.0.0.1:8545')
+    .addHelpText(
+      'after',
+      '\nExample:\n  proposer devchain set-bond will-it-rain 600000000 --rpc-url http://127.0.0.1:8545',
+    )
     .action(async (identifier: string, raw: string, _own: unknown, command: Command) => {
       const bondRaw = rawAmount('the bond', raw)
       requireIdentifier(identifier)
       const rpcUrl = await rpcUrlOf(context, command, [identifier, raw])
       if (rpcUrl === undefined) return
-      const { setBond } = await import('../core/io/dev/dev-verbs.js')
+      const { setBond } = await import('../core/devchain/dev-verbs.js')
       showRound(context, await setBond(rpcUrl, identifier, bondRaw))
     })
 
@@ -257,18 +324,30 @@ const address = /^0x[0-9a-f]{40}$/
 
 const setWhitelistCommand = (context: Context) =>
   new Command('set-whitelist')
-    .description('set who may propose on a question: nobody pauses it on chain, default takes the setting back')
+    .description(
+      'set who may propose on a question: nobody pauses it on chain, default takes the setting back',
+    )
     .argument('<identifier>', 'question id or slug')
     .argument('<whitelist>', 'default, nobody, everybody, or the address of a whitelist contract')
-    .addHelpText('after', '\nExample:\n  proposer devchain set-whitelist will-it-rain nobody --rpc-url http://127.0.0.1:8545')
+    .addHelpText(
+      'after',
+      '\nExample:\n  proposer devchain set-whitelist will-it-rain nobody --rpc-url http://127.0.0.1:8545',
+    )
     .action(async (identifier: string, whitelist: string, _own: unknown, command: Command) => {
-      if (whitelist !== 'default' && whitelist !== 'nobody' && whitelist !== 'everybody' && !address.test(whitelist)) {
-        throw new UsageError('bad_whitelist', 'no such whitelist', { hint: 'give default, nobody, everybody or a lowercase address' })
+      if (
+        whitelist !== 'default' &&
+        whitelist !== 'nobody' &&
+        whitelist !== 'everybody' &&
+        !address.test(whitelist)
+      ) {
+        throw new UsageError('bad_whitelist', 'no such whitelist', {
+          hint: 'give default, nobody, everybody or a lowercase address',
+        })
       }
       requireIdentifier(identifier)
       const rpcUrl = await rpcUrlOf(context, command, [identifier, whitelist])
       if (rpcUrl === undefined) return
-      const { setWhitelist } = await import('../core/io/dev/dev-verbs.js')
+      const { setWhitelist } = await import('../core/devchain/dev-verbs.js')
       showRound(context, await setWhitelist(rpcUrl, identifier, whitelist as Address))
     })
 
@@ -286,7 +365,7 @@ const fundCommand = (context: Context) =>
       const amountRaw = rawAmount('the amount', raw)
       const rpcUrl = await rpcUrlOf(context, command, [to, raw])
       if (rpcUrl === undefined) return
-      const { fund } = await import('../core/io/dev/dev-verbs.js')
+      const { fund } = await import('../core/devchain/dev-verbs.js')
       const balance = await fund(rpcUrl, to as Address, amountRaw)
       context.output.result(
         'devchain',
@@ -307,9 +386,13 @@ const grantCommand = (context: Context) =>
       requireAddress(to)
       const rpcUrl = await rpcUrlOf(context, command, [to])
       if (rpcUrl === undefined) return
-      const { grantExecutor } = await import('../core/io/dev/dev-verbs.js')
+      const { grantExecutor } = await import('../core/devchain/dev-verbs.js')
       await grantExecutor(rpcUrl, to as Address)
-      context.output.result('devchain', { address: to, role: 'executor' }, (granted) => `${granted.address} may propose for others`)
+      context.output.result(
+        'devchain',
+        { address: to, role: 'executor' },
+        (granted) => `${granted.address} may propose for others`,
+      )
     })
 
 function requireAddress(text: string): void {

@@ -2,30 +2,47 @@
 import { Command } from 'commander'
 import { valueOf as acceptedValue } from '../core/client/sending/answer.js'
 import { UnauthorizedError, UsageError } from '../core/protocol/errors.js'
-import type { Context } from './context.js'
 import { type SessionFlags, withSession } from './session/session.js'
+import type { Context } from './terminal/context.js'
 
 export const eligibilityCommand = (context: Context): Command =>
   new Command('eligibility')
     .description('ask the gateway whether a wallet may propose; exit 4 when it may not')
     .argument('[address]', 'the wallet; default: the selected account')
-    .option('--password-file <file>', 'password of the keystore, where its file does not tell the address')
-    .addHelpText('after', '\nExample:\n  proposer eligibility 0x8ba1f109551bd432803012645ac136ddd64dba72 --gateway https://gateway.example')
+    .option(
+      '--password-file <file>',
+      'password of the keystore, where its file does not tell the address',
+    )
+    .addHelpText(
+      'after',
+      '\nExample:\n  proposer eligibility 0x8ba1f109551bd432803012645ac136ddd64dba72 --gateway https://gateway.example',
+    )
     .action(async (address: string | undefined, _own: unknown, command: Command) => {
       await withSession(context, command.optsWithGlobals<SessionFlags>(), async (session) => {
-        const wallet = address === undefined ? await session.account.address() : requireAddress(address)
+        const wallet =
+          address === undefined ? await session.account.address() : requireAddress(address)
         const gateway = await session.gateway('read')
         const answer = acceptedValue(await gateway.eligibility(wallet, { signal: session.signal }))
-        context.output.result('eligibility', answer, ({ eligible }) => `${wallet} ${eligible ? 'may propose' : 'may not propose'}`)
+        context.output.result(
+          'eligibility',
+          answer,
+          ({ eligible }) => `${wallet} ${eligible ? 'may propose' : 'may not propose'}`,
+        )
         if (answer.eligible) return
-        throw new UnauthorizedError('proposer_not_eligible', `${wallet} is not eligible at this gateway now`, {
-          hint: 'ask the operator of the gateway to allow this wallet, or choose another one with --account',
-        })
+        throw new UnauthorizedError(
+          'proposer_not_eligible',
+          `${wallet} is not eligible at this gateway now`,
+          {
+            hint: 'ask the operator of the gateway to allow this wallet, or choose another one with --account',
+          },
+        )
       })
     })
 
 /** A wallet as the wire writes it (spec §1): lowercase, whatever checksum spelling was typed. */
 export function requireAddress(text: string): string {
   if (/^0x[0-9a-f]{40}$/i.test(text)) return text.toLowerCase()
-  throw new UsageError('invalid_address', `"${text}" is not an address`, { hint: 'give 0x and 40 hex digits' })
+  throw new UsageError('invalid_address', `"${text}" is not an address`, {
+    hint: 'give 0x and 40 hex digits',
+  })
 }

@@ -11,10 +11,10 @@ import {
   timeOf,
 } from '../core/client/polling/polling.js'
 import { instant } from '../core/protocol/candidate.js'
-import type { Context } from './context.js'
-import type { Live } from './view/live.js'
-import { countsText, liveLines } from './view/poll-table.js'
-import { ageText, counted, visible } from './view/render.js'
+import type { Context } from './terminal/context.js'
+import type { Live } from './terminal/live.js'
+import { countsText, liveLines } from './terminal/poll-table.js'
+import { ageText, counted, visible } from './terminal/render.js'
 
 export interface FollowOptions {
   readonly timeoutMs?: number | undefined
@@ -27,7 +27,10 @@ export interface FollowOptions {
   readonly live?: Live | undefined
 }
 
-/** Polls and shows how it goes; with --ndjson each change is a line on stdout. Trouble with the gateway is told once until it is over. */
+/**
+ * Polls and shows how it goes; with --ndjson each change is a line on stdout. Trouble with the
+ * gateway is told once until it is over.
+ */
 export async function follow(
   context: Context,
   parts: PollParts,
@@ -44,10 +47,18 @@ export async function follow(
     progress.update(countsText(targets, latest))
     if (!live) return
     const about = (id: string, status: PolledStatus | undefined) => {
-      const seconds = status === undefined ? Number.NaN : (clock.nowMs() - Date.parse(timeOf(status, 'received') ?? '')) / 1_000
-      return [...(seconds >= 0 ? [ageText(seconds)] : []), aboutOf?.(id) ?? status?.question_id ?? ''].join('  ')
+      const seconds =
+        status === undefined
+          ? Number.NaN
+          : (clock.nowMs() - Date.parse(timeOf(status, 'received') ?? '')) / 1_000
+      return [
+        ...(seconds >= 0 ? [ageText(seconds)] : []),
+        aboutOf?.(id) ?? status?.question_id ?? '',
+      ].join('  ')
     }
-    live.draw(liveLines(targets, latest, { ...live.size(), paint: output.paint, note, aboutOf: about }))
+    live.draw(
+      liveLines(targets, latest, { ...live.size(), paint: output.paint, note, aboutOf: about }),
+    )
   }
   const options: PollOptions = {
     ...(until === undefined ? {} : { until }),

@@ -1,11 +1,20 @@
-/** From argv to exit code. Loads only the verb that is asked for; here is the one switch from error to message and exit code (contract §6). */
+/**
+ * From argv to exit code. Loads only the verb that is asked for; here is the one switch from error
+ * to message and exit code (contract §6).
+ */
 import { ChainError, TransportError } from '../core/ports.js'
-import { type ExitCode, exit, ProposerError, StorageError, UnavailableError } from '../core/protocol/errors.js'
-import type { Context } from './context.js'
-import { createOutput, type Output } from './output.js'
-import { programVersion } from './version.js'
-import { withFlags } from './view/hint-flags.js'
-import { foldAround, jsonText, visible } from './view/render.js'
+import {
+  type ExitCode,
+  exit,
+  ProposerError,
+  StorageError,
+  UnavailableError,
+} from '../core/protocol/errors.js'
+import type { Context } from './terminal/context.js'
+import { withFlags } from './terminal/hint-flags.js'
+import { createOutput, type Output } from './terminal/output.js'
+import { foldAround, jsonText, visible } from './terminal/render.js'
+import { programVersion } from './terminal/version.js'
 
 /** Runs one command line. Never throws; everything it has to say went to the context's streams. */
 export async function runFront(argv: readonly string[], context: Context): Promise<ExitCode> {
@@ -36,7 +45,8 @@ const outputFor = (argv: readonly string[], context: Context) =>
   createOutput({ ...context.streams, env: context.env, ...outputFlags(argv) })
 
 /**
- * Looks for the output flags before commander does, so that its own complaints come in the form that was asked for. `--` ends the flags.
+ * Looks for the output flags before commander does, so that its own complaints come in the form
+ * that was asked for. `--` ends the flags.
  */
 function outputFlags(argv: readonly string[]): { mode: Output['mode']; quiet: boolean } {
   const end = argv.indexOf('--')
@@ -46,29 +56,52 @@ function outputFlags(argv: readonly string[]): { mode: Output['mode']; quiet: bo
 }
 
 function notWritten(failure: Error): StorageError {
-  return new StorageError('output_not_written', `the result could not be written to standard output (${codeOf(failure) ?? failure.name})`, {
-    hint: 'what the command did is done; make room, then ask for the result again with `proposer journal list` or `proposer status`',
-  })
+  return new StorageError(
+    'output_not_written',
+    `the result could not be written to standard output (${codeOf(failure) ?? failure.name})`,
+    {
+      hint: 'what the command did is done; make room, then ask for the result again with `proposer journal list` or `proposer status`',
+    },
+  )
 }
 
-/** Every failure as one ProposerError. What nobody foresaw tells where it happened and nothing that it holds (R5). */
+/**
+ * Every failure as one ProposerError. What nobody foresaw tells where it happened and nothing that
+ * it holds (R5).
+ */
 function failureOf(error: unknown, signal: AbortSignal): ProposerError {
   if (error instanceof ProposerError) return error
-  if (signal.aborted && signal.reason instanceof ProposerError && (error === signal.reason || isAbort(error))) return signal.reason
+  if (
+    signal.aborted &&
+    signal.reason instanceof ProposerError &&
+    (error === signal.reason || isAbort(error))
+  )
+    return signal.reason
   if (error instanceof ChainError) {
-    return new UnavailableError('chain_unavailable', `the chain's node did not answer as needed: ${error.message}`, {
-      retryable: error.kind === 'unavailable',
-      hint: 'look at --rpc-url, wait, and run the same command again',
-    })
+    return new UnavailableError(
+      'chain_unavailable',
+      `the chain's node did not answer as needed: ${error.message}`,
+      {
+        retryable: error.kind === 'unavailable',
+        hint: 'look at --rpc-url, wait, and run the same command again',
+      },
+    )
   }
   if (error instanceof TransportError) {
-    return new UnavailableError('gateway_unreachable', `no answer from the gateway (${error.code})`, {
-      hint: 'look at --gateway, wait, and run the same command again',
-    })
+    return new UnavailableError(
+      'gateway_unreachable',
+      `no answer from the gateway (${error.code})`,
+      {
+        hint: 'look at --gateway, wait, and run the same command again',
+      },
+    )
   }
   const code = codeOf(error)
   if (code !== undefined && diskCodes.has(code)) {
-    const path = error instanceof Error && 'path' in error && typeof error.path === 'string' ? error.path : 'a file'
+    const path =
+      error instanceof Error && 'path' in error && typeof error.path === 'string'
+        ? error.path
+        : 'a file'
     return new StorageError('storage_failed', `${path} cannot be used (${code})`, {
       hint: 'look at the permissions and the room on the disk, then run the same command again',
     })
@@ -79,10 +112,14 @@ function failureOf(error: unknown, signal: AbortSignal): ProposerError {
 function unforeseen(error: unknown): ProposerError {
   const code = codeOf(error)
   const name = error instanceof Error ? error.name : typeof error
-  return new ProposerError('internal_error', `unexpected failure: ${code === undefined ? name : `${name} ${code}`}${placeOf(error)}`, {
-    exitCode: exit.bug,
-    hint: `this is a bug in proposer ${programVersion}; please report it with this line`,
-  })
+  return new ProposerError(
+    'internal_error',
+    `unexpected failure: ${code === undefined ? name : `${name} ${code}`}${placeOf(error)}`,
+    {
+      exitCode: exit.bug,
+      hint: `this is a bug in proposer ${programVersion}; please report it with this line`,
+    },
+  )
 }
 
 const diskCodes = new Set([
@@ -104,14 +141,18 @@ const diskCodes = new Set([
 ])
 
 function codeOf(error: unknown): string | undefined {
-  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined
+  return error instanceof Error && 'code' in error && typeof error.code === 'string'
+    ? error.code
+    : undefined
 }
 
-const isAbort = (error: unknown) => error instanceof Error && (error.name === 'AbortError' || error.name === 'TimeoutError')
+const isAbort = (error: unknown) =>
+  error instanceof Error && (error.name === 'AbortError' || error.name === 'TimeoutError')
 
 /** The innermost frame of ours, without the folder it is installed in. */
 function placeOf(error: unknown): string {
-  const frame = error instanceof Error ? /\/(?:dist|src)\/([\w./-]+:\d+:\d+)/.exec(error.stack ?? '') : null
+  const frame =
+    error instanceof Error ? /\/(?:dist|src)\/([\w./-]+:\d+:\d+)/.exec(error.stack ?? '') : null
   return frame?.[1] === undefined ? '' : ` at ${frame[1]}`
 }
 
@@ -121,12 +162,14 @@ const hintOf: Readonly<Record<ExitCode, string>> = {
   [exit.bug]: 'this is a bug; please report it with this line',
   [exit.usage]: 'run the command with --help',
   [exit.refused]: 'correct what the gateway names, then run the command again',
-  [exit.unauthorized]: 'look at the wallet with `proposer eligibility`, and ask the operator of the gateway to allow it',
+  [exit.unauthorized]:
+    'look at the wallet with `proposer eligibility`, and ask the operator of the gateway to allow it',
   [exit.reconcile]: 'look at `proposer journal list` and poll the candidate that is already there',
   [exit.unknown]: 'send the saved payload again with `proposer replay`; do not sign again',
   [exit.failed]: 'look at `proposer status` for what to do next',
   [exit.pending]: 'poll again with `proposer poll`, or give it longer with --timeout',
-  [exit.storage]: 'look at the permissions and the room on the disk, then run the same command again',
+  [exit.storage]:
+    'look at the permissions and the room on the disk, then run the same command again',
   [exit.deferred]: 'wait, then run the same command again: it sends the same saved bytes',
   [exit.interrupted]: 'run the same command again to go on',
 }
@@ -138,8 +181,10 @@ const forTerminal = (text: string, { notesAreTerminal, columns }: Output): strin
 function report(failure: ProposerError, output: Output, argv: readonly string[]): ExitCode {
   const { exitCode, retryable, errors } = failure.meta
   const advice = failure.meta.hint ?? hintOf[exitCode]
-  // A wrong usage is corrected where it was made; anything else goes on with another command, for the same gateway and journal.
-  const hint = exitCode === exit.usage && failure.code !== 'never_sent' ? advice : withFlags(advice, argv)
+  // A wrong usage is corrected where it was made; anything else goes on with another command, for
+  // the same gateway and journal.
+  const hint =
+    exitCode === exit.usage && failure.code !== 'never_sent' ? advice : withFlags(advice, argv)
   if (output.mode === 'human') {
     output.warn(`${forTerminal(failure.detail, output)}\n${forTerminal(`hint: ${hint}`, output)}`)
   } else {

@@ -1,4 +1,7 @@
-/** `funds`: what a wallet holds, what its open authorizations may take, what is left; and the approval of Permit2 (contract §6). */
+/**
+ * `funds`: what a wallet holds, what its open authorizations may take, what is left; and the
+ * approval of Permit2 (contract §6).
+ */
 import { Command } from 'commander'
 import { onChain } from '../core/client/signing/context.js'
 import type { Trust } from '../core/client/signing/trust.js'
@@ -6,7 +9,6 @@ import { approval, type Funds, fundsOf, unlimitedRaw } from '../core/client/wall
 import type { Address } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { Uint256 } from '../core/protocol/schema.js'
-import type { Context } from './context.js'
 import {
   addTransactionFlags,
   coinText,
@@ -16,12 +18,16 @@ import {
   type TransactionFlags,
 } from './own-transactions.js'
 import { addSignerFlags, type SessionFlags, withSession } from './session/session.js'
-import { amountText, fields, visible } from './view/render.js'
+import type { Context } from './terminal/context.js'
+import { amountText, fields, visible } from './terminal/render.js'
 
 export const fundsCommand = (context: Context): Command =>
   addSignerFlags(new Command('funds'))
     .description('balance, Permit2 allowance, what open authorizations reserve, and what is free')
-    .addHelpText('after', '\nExamples:\n  proposer funds --rpc-url http://127.0.0.1:8545\n  proposer funds approve --amount 750000000')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  proposer funds --rpc-url http://127.0.0.1:8545\n  proposer funds approve --amount 750000000',
+    )
     .addCommand(approveCommand(context))
     .action(async (_own: unknown, command: Command) => {
       await withSession(context, command.optsWithGlobals<SessionFlags>(), async (session) => {
@@ -31,7 +37,9 @@ export const fundsCommand = (context: Context): Command =>
         const view = await session.journal.load()
         const [gasWei, funds] = await Promise.all([
           onChain(() => chain.balance(owner)),
-          Promise.all(trust.tokens.map((token) => fundsOf(chain, trust, view, owner, token as Address))),
+          Promise.all(
+            trust.tokens.map((token) => fundsOf(chain, trust, view, owner, token as Address)),
+          ),
         ])
         const { output } = context
         const result = {
@@ -66,7 +74,10 @@ function fundsData(funds: Funds) {
     reserved: String(funds.reservedRaw),
     free: String(funds.freeRaw),
     spendable: String(funds.spendableRaw),
-    reserved_by: funds.claims.map(({ id, amountRaw }) => ({ journal_id: id, amount: String(amountRaw) })),
+    reserved_by: funds.claims.map(({ id, amountRaw }) => ({
+      journal_id: id,
+      amount: String(amountRaw),
+    })),
     block_number: String(funds.blockNumber),
   }
 }
@@ -75,18 +86,33 @@ function fundsData(funds: Funds) {
 const practicallyUnlimited = 2n ** 160n
 
 function fundsText(funds: Funds, columns: number): string {
-  const amount = (raw: bigint) => amountText(String(raw), { symbol: funds.symbol, decimals: funds.decimals })
+  const amount = (raw: bigint) =>
+    amountText(String(raw), { symbol: funds.symbol, decimals: funds.decimals })
   const { claims, allowanceRaw, reservedRaw, balanceRaw } = funds
-  const short = reservedRaw > balanceRaw ? `short of ${amount(reservedRaw - balanceRaw)} for what is open` : undefined
-  const lacking = allowanceRaw < reservedRaw ? 'the allowance does not cover what is open: `proposer funds approve`' : undefined
+  const short =
+    reservedRaw > balanceRaw
+      ? `short of ${amount(reservedRaw - balanceRaw)} for what is open`
+      : undefined
+  const lacking =
+    allowanceRaw < reservedRaw
+      ? 'the allowance does not cover what is open: `proposer funds approve`'
+      : undefined
   return fields(
     [
       ['token', `${funds.symbol} ${funds.token}`],
       ['balance', amount(balanceRaw)],
       ['allowance', allowanceRaw >= practicallyUnlimited ? 'unlimited' : amount(allowanceRaw)],
-      ['reserved', `${amount(reservedRaw)} by ${claims.length} open ${claims.length === 1 ? 'authorization' : 'authorizations'}`],
+      [
+        'reserved',
+        `${amount(reservedRaw)} by ${claims.length} open ${claims.length === 1 ? 'authorization' : 'authorizations'}`,
+      ],
       ['free', amount(funds.freeRaw)],
-      ['spendable', funds.spendableRaw === funds.freeRaw ? undefined : `${amount(funds.spendableRaw)} (within the allowance)`],
+      [
+        'spendable',
+        funds.spendableRaw === funds.freeRaw
+          ? undefined
+          : `${amount(funds.spendableRaw)} (within the allowance)`,
+      ],
       ['warning', short],
       ['warning', lacking],
     ],
@@ -101,8 +127,13 @@ interface ApproveFlags extends TransactionFlags {
 
 const approveCommand = (context: Context) =>
   addTransactionFlags(new Command('approve'))
-    .description('let Permit2 move the token, once per wallet and token; each use still needs a signature')
-    .option('--amount <raw|unlimited>', 'raw token units; default: unlimited, as wallets commonly give it')
+    .description(
+      'let Permit2 move the token, once per wallet and token; each use still needs a signature',
+    )
+    .option(
+      '--amount <raw|unlimited>',
+      'raw token units; default: unlimited, as wallets commonly give it',
+    )
     .option('--token <address>', 'which pinned token, where there are several')
     .addHelpText(
       'after',
@@ -116,15 +147,23 @@ const approveCommand = (context: Context) =>
         const token = tokenOf(trust, flags.token)
         const owner = await session.account.address()
         const transaction = approval(trust, token, amountRaw)
-        if (flags.print === true) return printTransactions(context, trust.chain_id, owner, [transaction])
+        if (flags.print === true)
+          return printTransactions(context, trust.chain_id, owner, [transaction])
         const chain = await requireChain(session, 'funds approve')
         const before = await fundsOf(chain, trust, await session.journal.load(), owner, token)
         const { output } = context
         const asked = { owner, token, spender: trust.permit2, amount: String(amountRaw) }
-        const isThere = amountRaw === unlimitedRaw ? before.allowanceRaw >= practicallyUnlimited : before.allowanceRaw === amountRaw
+        const isThere =
+          amountRaw === unlimitedRaw
+            ? before.allowanceRaw >= practicallyUnlimited
+            : before.allowanceRaw === amountRaw
         if (isThere) {
           const there = { ...asked, allowance: String(before.allowanceRaw), transaction_hash: null }
-          output.result('approval', there, () => `nothing to do: the allowance of ${visible(before.symbol)} is that already`)
+          output.result(
+            'approval',
+            there,
+            () => `nothing to do: the allowance of ${visible(before.symbol)} is that already`,
+          )
           return
         }
         const lowers = amountRaw < before.allowanceRaw
@@ -143,7 +182,10 @@ const approveCommand = (context: Context) =>
         output.result('approval', done, () =>
           fields(
             [
-              ['approved', amountRaw === unlimitedRaw ? 'unlimited' : amountText(String(amountRaw), after)],
+              [
+                'approved',
+                amountRaw === unlimitedRaw ? 'unlimited' : amountText(String(amountRaw), after),
+              ],
               ['token', `${after.symbol} ${token}`],
               ['transaction', one.hash],
             ],
@@ -155,26 +197,38 @@ const approveCommand = (context: Context) =>
 
 /** An approval sets the allowance, it does not add to it. */
 function lowersText(amountRaw: bigint, before: Funds): string {
-  const amount = (raw: bigint) => amountText(String(raw), { symbol: before.symbol, decimals: before.decimals })
-  const present = before.allowanceRaw >= practicallyUnlimited ? 'unlimited' : amount(before.allowanceRaw)
-  const short = amountRaw < before.reservedRaw ? `; open authorizations need ${amount(before.reservedRaw)}` : ''
-  return visible(`this lowers the allowance, which is ${present} now, to ${amount(amountRaw)}${short}`)
+  const amount = (raw: bigint) =>
+    amountText(String(raw), { symbol: before.symbol, decimals: before.decimals })
+  const present =
+    before.allowanceRaw >= practicallyUnlimited ? 'unlimited' : amount(before.allowanceRaw)
+  const short =
+    amountRaw < before.reservedRaw ? `; open authorizations need ${amount(before.reservedRaw)}` : ''
+  return visible(
+    `this lowers the allowance, which is ${present} now, to ${amount(amountRaw)}${short}`,
+  )
 }
 
 function parseAmount(text: string | undefined): bigint {
   // `max` is the older word for it.
   if (text === undefined || text === 'unlimited' || text === 'max') return unlimitedRaw
   if (Uint256.safeParse(text).success) return BigInt(text)
-  throw new UsageError('bad_number', `--amount ${text} is neither "unlimited" nor a whole number below 2^256`, {
-    hint: 'give raw token units, such as --amount 750000000, or --amount unlimited',
-  })
+  throw new UsageError(
+    'bad_number',
+    `--amount ${text} is neither "unlimited" nor a whole number below 2^256`,
+    {
+      hint: 'give raw token units, such as --amount 750000000, or --amount unlimited',
+    },
+  )
 }
 
 function tokenOf(trust: Trust, named: string | undefined): Address {
   const [first] = trust.tokens
-  if (named === undefined && first !== undefined && trust.tokens.length === 1) return first as Address
+  if (named === undefined && first !== undefined && trust.tokens.length === 1)
+    return first as Address
   const found = trust.tokens.find((token) => token === named?.toLowerCase())
   if (found !== undefined) return found as Address
   const why = named === undefined ? 'several tokens are pinned' : `${named} is not a pinned token`
-  throw new UsageError('token_needed', `${why}: ${trust.tokens.join(', ')}`, { hint: 'name one of them with --token' })
+  throw new UsageError('token_needed', `${why}: ${trust.tokens.join(', ')}`, {
+    hint: 'name one of them with --token',
+  })
 }

@@ -1,20 +1,33 @@
-/** What `sign` and `submit` share: the flags of a proposal, what they become, and how it is shown before it is signed. */
+/**
+ * What `sign` and `submit` share: the flags of a proposal, what they become, and how it is shown
+ * before it is signed.
+ */
 import type { Command } from 'commander'
-import { type AuthorizeParts, type Intent, type Preview, preview } from '../core/client/signing/authorize.js'
+import {
+  type AuthorizeParts,
+  type Intent,
+  type Preview,
+  preview,
+} from '../core/client/signing/authorize.js'
 import { parseContext } from '../core/client/signing/context.js'
 import { quickestCurve } from '../core/io/native-curve.js'
 import type { Address, Hex } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { outcomeKeys } from '../core/protocol/proposal.js'
 import { isClientRef, isUint256 } from '../core/protocol/words.js'
-import type { Context } from './context.js'
 import { contextRows, contextSource, requireIdentifier, unitsOf } from './question.js'
 import { parseJson, readInput } from './session/inputs.js'
-import { addRequesterFlag, addSignerFlags, type Session, type SessionFlags } from './session/session.js'
+import {
+  addRequesterFlag,
+  addSignerFlags,
+  type Session,
+  type SessionFlags,
+} from './session/session.js'
 import { headroomBasisPoints, maxAmountRaw, type Settings } from './session/settings.js'
-import { didYouMean, nearest } from './view/guess.js'
-import { questionText, textInShort } from './view/question-text.js'
-import { amountWithRaw, dateText, fields, fold, visible } from './view/render.js'
+import type { Context } from './terminal/context.js'
+import { didYouMean, nearest } from './terminal/guess.js'
+import { questionText, textInShort } from './terminal/question-text.js'
+import { amountWithRaw, dateText, fields, fold, visible } from './terminal/render.js'
 
 export interface IntentFlags extends SessionFlags {
   readonly outcome?: string
@@ -45,7 +58,10 @@ export function addIntentFlags(command: Command): Command {
   return addRequesterFlag(addSignerFlags(command))
     .option('--outcome <p1|p2|p3>', 'the answer to propose')
     .option('--amount <raw>', 'authorize this many raw token units; default: the bond')
-    .option('--headroom <percent>', 'authorize this much more than the bond, in case it is raised; default: 0')
+    .option(
+      '--headroom <percent>',
+      'authorize this much more than the bond, in case it is raised; default: 0',
+    )
     .option(
       '--max-amount <raw>',
       'refuse to authorize more than this; headroom is cut to it; default: 5000000000 (5000 USDC.e) where no --rpc-url confirms the bond',
@@ -58,7 +74,10 @@ export function addIntentFlags(command: Command): Command {
     .option('--dry-run', 'show what would happen; sign and send nothing')
 }
 
-/** Throws UsageError (exit 2) naming the flag that is missing or malformed. `settings` give what the flags leave to the profile. */
+/**
+ * Throws UsageError (exit 2) naming the flag that is missing or malformed. `settings` give what the
+ * flags leave to the profile.
+ */
 export function parseIntent(
   context: Context,
   identifier: string,
@@ -69,10 +88,15 @@ export function parseIntent(
   requireIdentifier(identifier)
   const outcome = outcomeKeys.find((key) => key === flags.outcome)
   if (outcome === undefined) {
-    const said = flags.outcome === undefined ? '--outcome is missing' : `--outcome ${flags.outcome} is none of p1, p2, p3`
+    const said =
+      flags.outcome === undefined
+        ? '--outcome is missing'
+        : `--outcome ${flags.outcome} is none of p1, p2, p3`
     const near = nearest(flags.outcome ?? '', outcomeKeys)
     const guess = near.length === 1 ? `${didYouMean(near)} ` : ''
-    throw new UsageError('bad_outcome', said, { hint: `${guess}give --outcome p1 (usually No), p2 (Yes) or p3 (Unknown)` })
+    throw new UsageError('bad_outcome', said, {
+      hint: `${guess}give --outcome p1 (usually No), p2 (Yes) or p3 (Unknown)`,
+    })
   }
   const amountRaw = whole('--amount', flags.amount)
   const capRaw = maxAmountRaw(settings?.maxAmount ?? given('--max-amount', flags.maxAmount))
@@ -80,9 +104,13 @@ export function parseIntent(
   const headroom = headroomBasisPoints(settings?.headroom ?? given('--headroom', flags.headroom))
   const deadlineSeconds = parseDeadline(flags.deadline, context.clock.nowMs())
   if (flags.clientRef !== undefined && !isClientRef(flags.clientRef)) {
-    throw new UsageError('bad_client_ref', '--client-ref holds control characters or is longer than 256 bytes', {
-      hint: 'give a shorter plain text',
-    })
+    throw new UsageError(
+      'bad_client_ref',
+      '--client-ref holds control characters or is longer than 256 bytes',
+      {
+        hint: 'give a shorter plain text',
+      },
+    )
   }
   return {
     identifier,
@@ -98,7 +126,8 @@ export function parseIntent(
   }
 }
 
-const given = (from: string, value: string | undefined) => (value === undefined ? undefined : { value, from })
+const given = (from: string, value: string | undefined) =>
+  value === undefined ? undefined : { value, from }
 
 /** A flag's whole number, in digits. Throws UsageError `bad_number`. */
 export function whole(flag: string, text: string | undefined): bigint | undefined {
@@ -121,22 +150,42 @@ export function parseDeadline(text: string | undefined, nowMs: number): bigint |
     })
   }
   if (unit === undefined || unit === '') return BigInt(digits)
-  return BigInt(Math.floor(nowMs / 1000)) + BigInt(digits) * unitSeconds[unit as keyof typeof unitSeconds]
+  return (
+    BigInt(Math.floor(nowMs / 1000)) +
+    BigInt(digits) * unitSeconds[unit as keyof typeof unitSeconds]
+  )
 }
 
-/** What the core needs to authorize. The context is asked for only where the journal has nothing to reuse (contract §6). */
-export async function authorizeParts(context: Context, session: Session, flags: IntentFlags, identifier: string): Promise<AuthorizeParts> {
+/**
+ * What the core needs to authorize. The context is asked for only where the journal has nothing to
+ * reuse (contract §6).
+ */
+export async function authorizeParts(
+  context: Context,
+  session: Session,
+  flags: IntentFlags,
+  identifier: string,
+): Promise<AuthorizeParts> {
   const [trust, chain] = [await session.trust(), await session.chain()]
   const { gateway: remote, local } = session.settings
-  // Offline, a gateway that happens to be configured is left alone; with a node it only settles what an earlier round left open.
-  const asksGateway = flags.context === undefined && (chain === undefined || remote !== undefined || local !== undefined)
+  // Offline, a gateway that happens to be configured is left alone; with a node it only settles
+  // what an earlier round left open.
+  const asksGateway =
+    flags.context === undefined &&
+    (chain === undefined || remote !== undefined || local !== undefined)
   return {
     ports: session.ports,
     journal: session.journal,
     trust,
     context: async () => {
-      if (flags.context !== undefined) return parseContext(parseJson(await readInput(context, flags.context), flags.context), identifier)
-      const [result] = await (await contextSource(context, session)).contexts([identifier], { signal: session.signal })
+      if (flags.context !== undefined)
+        return parseContext(
+          parseJson(await readInput(context, flags.context), flags.context),
+          identifier,
+        )
+      const [result] = await (await contextSource(context, session)).contexts([identifier], {
+        signal: session.signal,
+      })
       if (result === undefined) throw new Error('a source answered no context for an identifier')
       if (result.error) throw result.error
       for (const note of result.notes) context.output.note(`note: ${visible(note)}`)
@@ -146,20 +195,36 @@ export async function authorizeParts(context: Context, session: Session, flags: 
     recovery: async () => (await quickestCurve()).recover,
     ...(chain === undefined ? {} : { chain }),
     ...(asksGateway ? { gateway: await session.gateway('read') } : {}),
-    // Shown, not asked (contract §6): the command itself is the word to sign, and --dry-run is the way to look first.
-    confirm: async (shown) => context.output.note(previewText(shown, identifier, context.output.columns)),
+    // Shown, not asked (contract §6): the command itself is the word to sign, and --dry-run is the
+    // way to look first.
+    confirm: async (shown) =>
+      context.output.note(previewText(shown, identifier, context.output.columns)),
     note: (text) => context.output.note(`note: ${visible(text)}`),
     signal: session.signal,
   }
 }
 
 /** `--dry-run`: shows what would be signed; nothing is reserved, signed or written. */
-export async function showPreview(context: Context, parts: AuthorizeParts, intent: Intent): Promise<void> {
+export async function showPreview(
+  context: Context,
+  parts: AuthorizeParts,
+  intent: Intent,
+): Promise<void> {
   const shown = await preview(parts, intent)
   if ('resumed' in shown) {
     const { id, offered } = shown.resumed
-    const resumed = { dry_run: true, resumed: id, question_id: offered.questionId, identifier: intent.identifier, digest: offered.digest }
-    context.output.result('preview', resumed, () => `${id} was given out as typed data before: that would be signed`)
+    const resumed = {
+      dry_run: true,
+      resumed: id,
+      question_id: offered.questionId,
+      identifier: intent.identifier,
+      digest: offered.digest,
+    }
+    context.output.result(
+      'preview',
+      resumed,
+      () => `${id} was given out as typed data before: that would be signed`,
+    )
     return
   }
   if ('reused' in shown) {
@@ -174,16 +239,22 @@ export async function showPreview(context: Context, parts: AuthorizeParts, inten
     context.output.result(
       'preview',
       reused,
-      () => `${id} is open with the same answer: its saved bytes would be used, nothing would be signed`,
+      () =>
+        `${id} is open with the same answer: its saved bytes would be used, nothing would be signed`,
     )
     return
   }
-  context.output.result('preview', { dry_run: true, ...previewData(shown, intent.identifier) }, () =>
-    previewText(shown, intent.identifier, context.output.columns),
+  context.output.result(
+    'preview',
+    { dry_run: true, ...previewData(shown, intent.identifier) },
+    () => previewText(shown, intent.identifier, context.output.columns),
   )
 }
 
-function previewData(shown: Preview, identifier: string): { digest: Hex } & Record<string, unknown> {
+function previewData(
+  shown: Preview,
+  identifier: string,
+): { digest: Hex } & Record<string, unknown> {
   return {
     question_id: shown.context.question_id,
     identifier,
@@ -217,6 +288,12 @@ function previewText(shown: Preview, identifier: string, columns: number): strin
     ],
     columns,
   )
-  const question = textInShort(questionText(shown.context.request.ancillary_data), `proposer context ${identifier}`, columns)
-  return [question, rows, ...shown.notes.map((note) => fold(`note: ${note}`, columns, '  '))].join('\n')
+  const question = textInShort(
+    questionText(shown.context.request.ancillary_data),
+    `proposer context ${identifier}`,
+    columns,
+  )
+  return [question, rows, ...shown.notes.map((note) => fold(`note: ${note}`, columns, '  '))].join(
+    '\n',
+  )
 }

@@ -1,13 +1,25 @@
-/** `journal export`: one line an authorization, for accounting. Never a signature unless --reveal-signature (R5). */
+/**
+ * `journal export`: one line an authorization, for accounting. Never a signature unless
+ * --reveal-signature (R5).
+ */
 import { Command } from 'commander'
-import { type Authorization, classOf, isOfferOpen, type Offer, stateOf } from '../core/client/journal/authorizations.js'
+import {
+  type Authorization,
+  classOf,
+  isOfferOpen,
+  type Offer,
+  stateOf,
+} from '../core/client/journal/authorizations.js'
 import type { JournalView } from '../core/client/journal/journal.js'
 import { instant } from '../core/protocol/candidate.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
-import type { Context } from './context.js'
-import { jsonText, visible } from './view/render.js'
+import type { Context } from './terminal/context.js'
+import { jsonText, visible } from './terminal/render.js'
 
-export const exportCommand = (context: Context, load: (command: Command) => Promise<JournalView>): Command =>
+export const exportCommand = (
+  context: Context,
+  load: (command: Command) => Promise<JournalView>,
+): Command =>
   new Command('export')
     .description('one line of JSON an authorization, or CSV, oldest first')
     .option('--csv', 'comma-separated values (RFC 4180) with a header')
@@ -25,9 +37,11 @@ export const exportCommand = (context: Context, load: (command: Command) => Prom
       ]
       const { output } = context
       if (own.csv === true) return output.text(csvOf(rows, own.revealSignature === true))
-      if (output.mode === 'json') return output.result('journal-export', { authorizations: rows }, () => '')
+      if (output.mode === 'json')
+        return output.result('journal-export', { authorizations: rows }, () => '')
       for (const row of rows) output.text(`${jsonText(row, 0)}\n`)
-      if (output.mode === 'ndjson') output.result('journal-export', { summary: { authorizations: rows.length } }, () => '')
+      if (output.mode === 'ndjson')
+        output.result('journal-export', { summary: { authorizations: rows.length } }, () => '')
     })
 
 const columns = [
@@ -62,7 +76,9 @@ const columns = [
   'supersedes',
   'superseded_by',
 ] as const
-type Row = Readonly<Record<(typeof columns)[number], string | number | readonly string[] | null>> & { readonly payload?: object }
+type Row = Readonly<
+  Record<(typeof columns)[number], string | number | readonly string[] | null>
+> & { readonly payload?: object }
 
 function rowOf(one: Authorization, nowMs: number, withSignature: boolean): Row {
   const { signed, attempts } = one
@@ -83,7 +99,8 @@ function rowOf(one: Authorization, nowMs: number, withSignature: boolean): Row {
     attempts: attempts.length,
     last_class: last === undefined ? null : classOf(last),
     origins: [...new Set(attempts.map(({ start }) => start.origin))],
-    closed_at: state.kind === 'closed' && one.terminalAtMs !== undefined ? instant(one.terminalAtMs) : null,
+    closed_at:
+      state.kind === 'closed' && one.terminalAtMs !== undefined ? instant(one.terminalAtMs) : null,
     transaction_hash: (executed ?? one.terminal)?.transaction_hash ?? null,
     event_index: executed?.event_index ?? null,
     supersedes: signed.supersedes ?? null,
@@ -92,8 +109,15 @@ function rowOf(one: Authorization, nowMs: number, withSignature: boolean): Row {
   }
 }
 
-/** Typed data that a wallet outside holds: it is not signed as far as this journal knows, and its time is that of giving it out. */
-function offerRow({ id, offered, terminals, supersededBy }: Offer, nowMs: number, withSignature: boolean): Row {
+/**
+ * Typed data that a wallet outside holds: it is not signed as far as this journal knows, and its
+ * time is that of giving it out.
+ */
+function offerRow(
+  { id, offered, terminals, supersededBy }: Offer,
+  nowMs: number,
+  withSignature: boolean,
+): Row {
   const isOpen = isOfferOpen({ id, offered, terminals }, nowMs)
   return {
     journal_id: id,
@@ -146,8 +170,15 @@ function csvOf(rows: readonly Row[], withSignature: boolean): string {
 
 function cell(value: string | number | object | readonly string[] | null | undefined): string {
   if (value === null || value === undefined) return ''
-  const text = visible(Array.isArray(value) ? value.join(' ') : typeof value === 'object' ? JSON.stringify(value) : String(value))
-  // A spreadsheet would run what begins like a formula (robustness §6, CSV out); a tab is spelled out already.
+  const text = visible(
+    Array.isArray(value)
+      ? value.join(' ')
+      : typeof value === 'object'
+        ? JSON.stringify(value)
+        : String(value),
+  )
+  // A spreadsheet would run what begins like a formula (robustness §6, CSV out); a tab is spelled
+  // out already.
   const guarded = /^[=+\-@]/.test(text) ? `'${text}` : text
   return /[",\r\n]/.test(guarded) ? `"${guarded.replaceAll('"', '""')}"` : guarded
 }

@@ -1,4 +1,7 @@
-/** `journal`: what this machine has signed and sent (robustness §2). Read-only (R24); a signature only by --reveal-signature (R5). */
+/**
+ * `journal`: what this machine has signed and sent (robustness §2). Read-only (R24); a signature
+ * only by --reveal-signature (R5).
+ */
 import { Command } from 'commander'
 import { knownToken } from '../core/chain/profiles.js'
 import {
@@ -13,16 +16,19 @@ import {
 import { type JournalPorts, openJournal, verifyJournal } from '../core/client/journal/journal.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
-import type { Context } from './context.js'
 import { exportCommand } from './journal-export.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
-import { amountWithRaw, counted, dateText, fields, fold, timeText } from './view/render.js'
-import { ruleLines } from './view/rules.js'
+import type { Context } from './terminal/context.js'
+import { amountWithRaw, counted, dateText, fields, fold, timeText } from './terminal/render.js'
+import { ruleLines } from './terminal/rules.js'
 
 export const journalCommand = (context: Context): Command =>
   new Command('journal')
     .description('look at what this machine has signed and sent')
-    .addHelpText('after', '\nExamples:\n  proposer journal list --open\n  proposer journal show 6208acd7ce14-1\n  proposer journal verify')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  proposer journal list --open\n  proposer journal show 6208acd7ce14-1\n  proposer journal verify',
+    )
     .addCommand(listCommand(context))
     .addCommand(showCommand(context))
     .addCommand(verifyCommand(context))
@@ -37,7 +43,9 @@ const listCommand = (context: Context) =>
       const nowMs = context.clock.nowMs()
       const { authorizations, offers } = await loadJournal(context, command)
       const shown = [
-        ...authorizations.filter((one) => own.open !== true || isOpen(one, nowMs)).map((one) => entryOf(one, nowMs)),
+        ...authorizations
+          .filter((one) => own.open !== true || isOpen(one, nowMs))
+          .map((one) => entryOf(one, nowMs)),
         ...offers.filter((one) => isOfferOpen(one, nowMs)).map(offerEntry),
       ]
       const { output } = context
@@ -47,7 +55,9 @@ const listCommand = (context: Context) =>
         return
       }
       output.result('journal', { authorizations: shown }, () =>
-        shown.length === 0 ? emptyText(authorizations.length) : shown.map((one) => entryText(one, output.columns)).join('\n\n'),
+        shown.length === 0
+          ? emptyText(authorizations.length)
+          : shown.map((one) => entryText(one, output.columns)).join('\n\n'),
       )
     })
 
@@ -56,14 +66,19 @@ const showCommand = (context: Context) =>
     .description('one authorization with its attempts')
     .argument('<id>', 'journal id or candidate id')
     .option('--reveal-signature', 'the payload too, with its signature')
-    .addHelpText('after', '\nExample:\n  proposer journal show 6208acd7ce14-1 --reveal-signature --json')
+    .addHelpText(
+      'after',
+      '\nExample:\n  proposer journal show 6208acd7ce14-1 --reveal-signature --json',
+    )
     .action(async (id: string, own: { revealSignature?: boolean }, command: Command) => {
       const view = await loadJournal(context, command)
       const found = view.find(id) ?? view.byCandidate(id)
       const offer = view.offers.find((one) => one.id === id)
       if (!found && offer) {
         const shown = { ...offerEntry(offer), attempts: [] }
-        context.output.result('journal-entry', shown, () => entryText(shown, context.output.columns))
+        context.output.result('journal-entry', shown, () =>
+          entryText(shown, context.output.columns),
+        )
         return
       }
       if (!found) {
@@ -71,8 +86,14 @@ const showCommand = (context: Context) =>
           hint: 'list what it holds with `proposer journal list`',
         })
       }
-      const entry = { ...entryOf(found, context.clock.nowMs()), attempts: found.attempts.map(attemptOf) }
-      const shown = own.revealSignature === true ? { ...entry, payload: JSON.parse(found.signed.body) as object } : entry
+      const entry = {
+        ...entryOf(found, context.clock.nowMs()),
+        attempts: found.attempts.map(attemptOf),
+      }
+      const shown =
+        own.revealSignature === true
+          ? { ...entry, payload: JSON.parse(found.signed.body) as object }
+          : entry
       context.output.result('journal-entry', shown, () =>
         [
           entryText(entry, context.output.columns),
@@ -111,8 +132,15 @@ const verifyCommand = (context: Context) =>
       )
     })
 
-const portsOf = ({ clock, random, hash, files, liveness }: Context): JournalPorts => ({ clock, random, hash, files, liveness })
-const homeOf = (context: Context, command: Command) => homeSetting(context, command.optsWithGlobals<GlobalFlags>()).value
+const portsOf = ({ clock, random, hash, files, liveness }: Context): JournalPorts => ({
+  clock,
+  random,
+  hash,
+  files,
+  liveness,
+})
+const homeOf = (context: Context, command: Command) =>
+  homeSetting(context, command.optsWithGlobals<GlobalFlags>()).value
 
 async function loadJournal(context: Context, command: Command) {
   const journal = openJournal(portsOf(context), homeOf(context, command))
@@ -124,7 +152,9 @@ async function loadJournal(context: Context, command: Command) {
 }
 
 const emptyText = (closed: number): string =>
-  closed === 0 ? 'the journal is empty' : `nothing is open; ${closed} ${closed === 1 ? 'is' : 'are'} closed: \`proposer journal list\``
+  closed === 0
+    ? 'the journal is empty'
+    : `nothing is open; ${closed} ${closed === 1 ? 'is' : 'are'} closed: \`proposer journal list\``
 
 /** What both a signature and an offer are about. */
 function termsOf({
@@ -172,7 +202,10 @@ function entryOf(one: Authorization, nowMs: number) {
   }
 }
 
-/** Typed data in the hands of a wallet outside: it holds its question, so it is listed, although nothing is signed yet. */
+/**
+ * Typed data in the hands of a wallet outside: it holds its question, so it is listed, although
+ * nothing is signed yet.
+ */
 const offerEntry = ({ id, offered, supersededBy }: Offer): ReturnType<typeof entryOf> => ({
   journal_id: id,
   state: 'offered',
@@ -203,7 +236,12 @@ function entryText(entry: ReturnType<typeof entryOf>, columns: number): string {
   return fields(
     [
       [entry.state, `${entry.journal_id}${why === null ? '' : ` (${why})`}`],
-      ['question', entry.identifier === entry.question_id ? entry.question_id : `${entry.identifier} ${entry.question_id}`],
+      [
+        'question',
+        entry.identifier === entry.question_id
+          ? entry.question_id
+          : `${entry.identifier} ${entry.question_id}`,
+      ],
       ['answer', entry.outcome ?? entry.price],
       ['authorizes', amountWithRaw(entry.amount, knownToken(entry.chain_id, entry.token ?? ''))],
       ['deadline', dateText(entry.deadline)],

@@ -1,7 +1,10 @@
-/** The front door of the program. It loads nothing by itself, so that `--version` is as quick as node. */
+/**
+ * The front door of the program. It loads nothing by itself, so that `--version` is as quick as
+ * node.
+ */
 import type { ExitCode } from '../core/protocol/errors.js'
-import type { Context } from './context.js'
-import { programVersion } from './version.js'
+import type { Context } from './terminal/context.js'
+import { programVersion } from './terminal/version.js'
 
 const isVersionFlag = (argument: string) => argument === '--version' || argument === '-V'
 const asksVersion = (argv: readonly string[]) => argv.length === 1 && argv.every(isVersionFlag)
@@ -11,18 +14,23 @@ const withVersionVerb = (argv: readonly string[]) =>
     ? ['version', ...argv.filter((argument) => !isVersionFlag(argument))]
     : argv
 
-/** Runs the command line of this process. `parts` replaces parts of its context, as crash tests do. Never rejects. */
+/**
+ * Runs the command line of this process. `parts` replaces parts of its context, as crash tests do.
+ * Never rejects.
+ */
 export async function start(process: NodeJS.Process, parts?: Partial<Context>): Promise<ExitCode> {
   const given = process.argv.slice(2)
   if (parts === undefined && asksVersion(given) && (await printVersion(process))) return 0
   const argv = withVersionVerb(given)
-  const { createContext } = await import('./context.js')
+  const { createContext } = await import('./terminal/context.js')
   const context = { ...createContext(process), ...parts }
   if (isTabKey(argv)) return answerTabKey(argv, context)
   const { reportCrash, runFront } = await import('./front.js')
-  // Node would print the failure whole, with whatever it holds (R5). A verb that stays in the foreground has a listener of its own.
+  // Node would print the failure whole, with whatever it holds (R5). A verb that stays in the
+  // foreground has a listener of its own.
   process.on('uncaughtException', (error) => {
-    if (process.listenerCount('uncaughtException') === 1) process.exit(reportCrash(argv, context, error))
+    if (process.listenerCount('uncaughtException') === 1)
+      process.exit(reportCrash(argv, context, error))
   })
   return runFront(argv, context)
 }
@@ -31,7 +39,9 @@ export async function start(process: NodeJS.Process, parts?: Partial<Context>): 
 async function printVersion({ stdout }: NodeJS.Process): Promise<boolean> {
   // Without a listener node would end the process; the write itself tells of the failure.
   stdout.on('error', () => undefined)
-  return new Promise((resolve) => stdout.write(`${programVersion}\n`, (failure) => resolve(!failure)))
+  return new Promise((resolve) =>
+    stdout.write(`${programVersion}\n`, (failure) => resolve(!failure)),
+  )
 }
 
 /** Runs one command line. Never rejects; everything it has to say went to the context's streams. */
@@ -42,7 +52,10 @@ export async function main(given: readonly string[], context: Context): Promise<
   return runFront(argv, context)
 }
 
-/** Not in the help: the scripts of `completion` ask so. Somebody waits at the keyboard, so it loads neither front nor commands. */
+/**
+ * Not in the help: the scripts of `completion` ask so. Somebody waits at the keyboard, so it loads
+ * neither front nor commands.
+ */
 const isTabKey = (argv: readonly string[]) => argv[0] === '__complete'
 
 async function answerTabKey(argv: readonly string[], context: Context): Promise<ExitCode> {

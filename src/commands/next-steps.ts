@@ -1,13 +1,21 @@
-/** `proposer` alone: where its user stands, and the commands to go on with. Reads this machine only, changes nothing (R24). */
-import { type Authorization, type AuthorizationState, isOfferOpen, stateOf } from '../core/client/journal/authorizations.js'
+/**
+ * `proposer` alone: where its user stands, and the commands to go on with. Reads this machine only,
+ * changes nothing (R24).
+ */
+import {
+  type Authorization,
+  type AuthorizationState,
+  isOfferOpen,
+  stateOf,
+} from '../core/client/journal/authorizations.js'
 import { openJournal } from '../core/client/journal/journal.js'
 import { ProposerError } from '../core/protocol/errors.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
-import type { Context } from './context.js'
 import { homePaths } from './session/paths.js'
 import { type GlobalFlags, resolveSettings, type Settings } from './session/settings.js'
-import { withFlags } from './view/hint-flags.js'
-import { publicUrl, shellWord, visible } from './view/render.js'
+import type { Context } from './terminal/context.js'
+import { withFlags } from './terminal/hint-flags.js'
+import { publicUrl, shellWord, visible } from './terminal/render.js'
 
 /** What is needed before a proposal can be made: how it is there, or the command that makes it. */
 interface Need {
@@ -19,12 +27,22 @@ interface Need {
 /** A command to paste, and what it is for. */
 type Step = readonly [command: string, why: string]
 
-/** Prints the page for the home and profile that `flags` name, as `argv` spells them. What cannot be read is told on it with its remedy, for the page is no check: exit stays 0. */
-export async function showNextSteps(context: Context, flags: GlobalFlags, argv: readonly string[]): Promise<void> {
+/**
+ * Prints the page for the home and profile that `flags` name, as `argv` spells them. What cannot be
+ * read is told on it with its remedy, for the page is no check: exit stays 0.
+ */
+export async function showNextSteps(
+  context: Context,
+  flags: GlobalFlags,
+  argv: readonly string[],
+): Promise<void> {
   const { output } = context
   const lines = await pageLines(context, flags).catch((error: unknown) => {
     if (!(error instanceof ProposerError)) throw error
-    return [visible(error.detail), ...(error.meta.hint === undefined ? [] : [visible(error.meta.hint)])]
+    return [
+      visible(error.detail),
+      ...(error.meta.hint === undefined ? [] : [visible(error.meta.hint)]),
+    ]
   })
   // Not folded: a command stays whole, to be pasted.
   const page = [
@@ -37,7 +55,9 @@ export async function showNextSteps(context: Context, flags: GlobalFlags, argv: 
   ]
   // What the demo and a chain of one's own make is theirs alone.
   const named = page.map((line) =>
-    line.replace(/proposer (?!demo|serve)[a-z].*$/, (command) => withFlags(`\`${command}\``, argv).slice(1, -1)),
+    line.replace(/proposer (?!demo|serve)[a-z].*$/, (command) =>
+      withFlags(`\`${command}\``, argv).slice(1, -1),
+    ),
   )
   output.text(`${named.join('\n')}\n`)
 }
@@ -46,7 +66,8 @@ async function pageLines(context: Context, flags: GlobalFlags): Promise<readonly
   const settings = await resolveSettings(context, flags)
   const home = settings.home.value
   const needs = await needsOf(context, settings)
-  const isNew = needs.every(({ has }) => has === undefined) && !(await context.files.exists(`${home}/journal`))
+  const isNew =
+    needs.every(({ has }) => has === undefined) && !(await context.files.exists(`${home}/journal`))
   if (isNew) {
     return [
       `Nothing is set up yet in ${visible(home)}.`,
@@ -64,7 +85,8 @@ async function pageLines(context: Context, flags: GlobalFlags): Promise<readonly
   return [
     `Set up in ${visible(home)}:`,
     ...needs.map(
-      ({ name, has, command }) => `  ${has === undefined ? 'missing' : 'ok     '}  ${name.padEnd(15)}${visible(has ?? command)}`,
+      ({ name, has, command }) =>
+        `  ${has === undefined ? 'missing' : 'ok     '}  ${name.padEnd(15)}${visible(has ?? command)}`,
     ),
     '',
     ...steps,
@@ -78,22 +100,36 @@ async function needsOf(context: Context, settings: Settings): Promise<readonly N
   return [
     await keyNeed(context, settings),
     await contractsNeed(context, settings),
-    { name: 'the gateway', command: 'proposer config set gateway <url>', ...(target !== undefined && { has: target }) },
+    {
+      name: 'the gateway',
+      command: 'proposer config set gateway <url>',
+      ...(target !== undefined && { has: target }),
+    },
   ]
 }
 
-async function keyNeed({ env, environmentKey, files }: Context, { home, account }: Settings): Promise<Need> {
+async function keyNeed(
+  { env, environmentKey, files }: Context,
+  { home, account }: Settings,
+): Promise<Need> {
   const name = 'a key'
   const folder = homePaths.keystores(home.value)
-  const keystores = (await files.exists(folder)) ? (await files.list(folder)).flatMap((one) => /^([^.].*)\.json$/.exec(one)?.[1] ?? []) : []
+  const keystores = (await files.exists(folder))
+    ? (await files.list(folder)).flatMap((one) => /^([^.].*)\.json$/.exec(one)?.[1] ?? [])
+    : []
   if (account) {
     const command = `proposer account new ${shellWord(account.value)}`
-    return keystores.includes(account.value) ? { name, command, has: `the keystore ${account.value}` } : { name, command }
+    return keystores.includes(account.value)
+      ? { name, command, has: `the keystore ${account.value}` }
+      : { name, command }
   }
   const variable = (env.PROPOSER_KEY_FILE ?? '') === '' ? undefined : 'PROPOSER_KEY_FILE'
   const from = variable ?? ((environmentKey ?? '') === '' ? undefined : 'PROPOSER_PRIVATE_KEY')
   const [first] = keystores.sort()
-  const command = first === undefined ? 'proposer account new <name>' : `proposer config set account ${shellWord(first)}`
+  const command =
+    first === undefined
+      ? 'proposer account new <name>'
+      : `proposer config set account ${shellWord(first)}`
   return { name, command, ...(from !== undefined && { has: `from ${from}` }) }
 }
 
@@ -104,8 +140,12 @@ async function contractsNeed({ files }: Context, { trust, profile }: Settings): 
   const { builtInProfile } = await import('../core/chain/profiles.js')
   const builtIn = trust.origin === 'default' ? builtInProfile(profile.value) : undefined
   if (builtIn === undefined) return need
-  if (builtIn.signedProposer !== undefined) return { ...need, has: `built in, profile ${profile.value}` }
-  return { ...need, command: `proposer trust init --profile ${profile.value} --signed-proposer <address>` }
+  if (builtIn.signedProposer !== undefined)
+    return { ...need, has: `built in, profile ${profile.value}` }
+  return {
+    ...need,
+    command: `proposer trust init --profile ${profile.value} --signed-proposer <address>`,
+  }
 }
 
 /** What the journal holds open, gravest first, each with the one command for it (contract §6). */
@@ -114,33 +154,69 @@ async function openSteps(context: Context, home: string): Promise<readonly strin
   const journal = openJournal({ clock, random, hash, files, liveness }, home)
   const nowMs = clock.nowMs()
   const { authorizations, offers } = await journal.load().finally(() => journal.close())
-  const open = authorizations.map((one) => ({ one, state: stateOf(one, nowMs).kind })).filter(({ state }) => state !== 'closed')
-  const of = (kind: AuthorizationState['kind']) => open.filter(({ state }) => state === kind).map(({ one }) => one)
+  const open = authorizations
+    .map((one) => ({ one, state: stateOf(one, nowMs).kind }))
+    .filter(({ state }) => state !== 'closed')
+  const of = (kind: AuthorizationState['kind']) =>
+    open.filter(({ state }) => state === kind).map(({ one }) => one)
   const waiting = offers.filter((one) => isOfferOpen(one, nowMs))
-  const [unknown, deferred, conflict, signed, accepted] = [of('unknown'), of('deferred'), of('conflict'), of('signed'), of('accepted')]
+  const [unknown, deferred, conflict, signed, accepted] = [
+    of('unknown'),
+    of('deferred'),
+    of('conflict'),
+    of('signed'),
+    of('accepted'),
+  ]
   const steps: Step[] = []
   const unsent = [...unknown, ...deferred]
-  if (unsent.length > 0) steps.push(['proposer replay --all', `${counted(unsent, 'may not have arrived')}: send the same bytes again`])
-  for (const [question, those] of byQuestion(conflict)) steps.push([`proposer reconcile ${question}`, counted(those, 'met a conflict')])
+  if (unsent.length > 0)
+    steps.push([
+      'proposer replay --all',
+      `${counted(unsent, 'may not have arrived')}: send the same bytes again`,
+    ])
+  for (const [question, those] of byQuestion(conflict))
+    steps.push([`proposer reconcile ${question}`, counted(those, 'met a conflict')])
   const [first] = signed
-  if (first) steps.push([submitText(first), `${counted(signed, 'signed and never sent')}${signed.length > 1 ? '; this is the first' : ''}`])
-  if (accepted.length > 0) steps.push(['proposer poll --all', `${counted(accepted, 'admitted')}: follow to the end`])
-  if (waiting.length > 0) steps.push(['proposer journal list --open', counted(waiting, 'waiting for an outside signature')])
-  if (steps.length === 0) return ['Nothing is open in the journal. Propose:', '  proposer submit <identifier> --outcome <p1|p2|p3> --wait']
-  return ['Open in the journal:', ...steps.flatMap(([command, why]) => [`  ${command}`, `      ${why}`])]
+  if (first)
+    steps.push([
+      submitText(first),
+      `${counted(signed, 'signed and never sent')}${signed.length > 1 ? '; this is the first' : ''}`,
+    ])
+  if (accepted.length > 0)
+    steps.push(['proposer poll --all', `${counted(accepted, 'admitted')}: follow to the end`])
+  if (waiting.length > 0)
+    steps.push([
+      'proposer journal list --open',
+      counted(waiting, 'waiting for an outside signature'),
+    ])
+  if (steps.length === 0)
+    return [
+      'Nothing is open in the journal. Propose:',
+      '  proposer submit <identifier> --outcome <p1|p2|p3> --wait',
+    ]
+  return [
+    'Open in the journal:',
+    ...steps.flatMap(([command, why]) => [`  ${command}`, `      ${why}`]),
+  ]
 }
 
 const counted = (some: readonly unknown[], what: string) => `${some.length} ${what}`
 
 /** The first three questions; `reconcile` goes on from there. */
-function byQuestion(some: readonly Authorization[]): readonly (readonly [string, readonly Authorization[]])[] {
+function byQuestion(
+  some: readonly Authorization[],
+): readonly (readonly [string, readonly Authorization[]])[] {
   const questions = [...new Set(some.map(({ signed }) => signed.questionId))].slice(0, 3)
-  return questions.map((question) => [question, some.filter(({ signed }) => signed.questionId === question)])
+  return questions.map((question) => [
+    question,
+    some.filter(({ signed }) => signed.questionId === question),
+  ])
 }
 
 /** An equal intent sends the saved bytes (contract §6). */
 function submitText({ id, signed }: Authorization): string {
   const outcome = outcomeOf(signed.terms.price)
-  if (outcome === undefined || visible(signed.identifier) !== signed.identifier) return `proposer journal show ${id}`
+  if (outcome === undefined || visible(signed.identifier) !== signed.identifier)
+    return `proposer journal show ${id}`
   return `proposer submit ${shellWord(signed.identifier)} --outcome ${outcome}`
 }

@@ -1,4 +1,7 @@
-/** What `funds approve` and `revoke` share: showing a small transaction of the wallet's own, asking, printing or sending it. */
+/**
+ * What `funds approve` and `revoke` share: showing a small transaction of the wallet's own, asking,
+ * printing or sending it.
+ */
 import type { Command } from 'commander'
 import {
   type OwnTransaction,
@@ -9,10 +12,10 @@ import {
 } from '../core/client/wallet/transactions.js'
 import type { Address, Chain } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
-import type { Context } from './context.js'
 import { confirm } from './session/inputs.js'
 import type { Session, SessionFlags } from './session/session.js'
-import { fields } from './view/render.js'
+import type { Context } from './terminal/context.js'
+import { fields } from './terminal/render.js'
 
 export interface TransactionFlags extends SessionFlags {
   readonly print?: boolean
@@ -36,7 +39,12 @@ export async function requireChain(session: Session, what: string): Promise<Chai
 }
 
 /** `--print`: what a wallet outside sends, without asking anybody for gas or fees. */
-export function printTransactions(context: Context, chainId: number, from: Address, transactions: readonly OwnTransaction[]): void {
+export function printTransactions(
+  context: Context,
+  chainId: number,
+  from: Address,
+  transactions: readonly OwnTransaction[],
+): void {
   const { output } = context
   const shown = transactions.map(({ to, data, what }) => ({ to, value: '0', data, what }))
   output.result('calldata', { chain_id: chainId, from, transactions: shown }, () =>
@@ -61,8 +69,8 @@ export function printTransactions(context: Context, chainId: number, from: Addre
 }
 
 /**
- * Plans, shows, asks and sends. `undefined` with --dry-run, which only shows. UsageError `wrong_signer`, `confirmation_needed`, and as
- * `planTransactions` and `sendTransactions`.
+ * Plans, shows, asks and sends. `undefined` with --dry-run, which only shows. UsageError
+ * `wrong_signer`, `confirmation_needed`, and as `planTransactions` and `sendTransactions`.
  */
 export async function sendAfterAsking(
   context: Context,
@@ -76,30 +84,49 @@ export async function sendAfterAsking(
   const { chain_id: chainId } = await session.trust()
   const planned = await planTransactions(chain, chainId, from, transactions)
   if (flags.dryRun === true) {
-    output.result('preview', { dry_run: true, transactions: planned.map(plannedData) }, () => planText(planned, output.columns))
+    output.result('preview', { dry_run: true, transactions: planned.map(plannedData) }, () =>
+      planText(planned, output.columns),
+    )
     return undefined
   }
   const signer = await session.account.signer()
   if (signer.address !== from) {
-    throw new UsageError('wrong_signer', `the key is for ${signer.address}, the transaction must come from ${from}`, {
-      hint: 'choose that account with --account, or add --print and send it from its wallet',
-    })
+    throw new UsageError(
+      'wrong_signer',
+      `the key is for ${signer.address}, the transaction must come from ${from}`,
+      {
+        hint: 'choose that account with --account, or add --print and send it from its wallet',
+      },
+    )
   }
   if (signer.signTypedData !== undefined) {
-    throw new UsageError('signer_needs_typed_data', 'a wallet behind --signer signs proposals only', {
-      hint: 'add --print and send the calldata from the wallet itself, or use --account',
-    })
+    throw new UsageError(
+      'signer_needs_typed_data',
+      'a wallet behind --signer signs proposals only',
+      {
+        hint: 'add --print and send the calldata from the wallet itself, or use --account',
+      },
+    )
   }
   const text = planText(planned, output.columns)
   // What a person is asked to agree to is shown even with --quiet.
   if (context.isInteractive && !session.settings.yes) output.warn(text)
   else output.note(text)
-  await confirm(context, planned.length === 1 ? 'Send this transaction?' : 'Send these transactions?', session.settings.yes)
+  await confirm(
+    context,
+    planned.length === 1 ? 'Send this transaction?' : 'Send these transactions?',
+    session.settings.yes,
+  )
   const progress = output.progress('waiting for the transaction to be mined')
   const { timeoutMs } = session.settings
   try {
     return await sendTransactions(
-      { chain, clock: context.clock, signal: session.signal, ...(timeoutMs === undefined ? {} : { timeoutMs }) },
+      {
+        chain,
+        clock: context.clock,
+        signal: session.signal,
+        ...(timeoutMs === undefined ? {} : { timeoutMs }),
+      },
       signer,
       planned,
     )
@@ -108,7 +135,17 @@ export async function sendAfterAsking(
   }
 }
 
-const plannedData = ({ chainId, from, to, data, what, nonce, gas, maxFeePerGas, maxPriorityFeePerGas }: PlannedTransaction) => ({
+const plannedData = ({
+  chainId,
+  from,
+  to,
+  data,
+  what,
+  nonce,
+  gas,
+  maxFeePerGas,
+  maxPriorityFeePerGas,
+}: PlannedTransaction) => ({
   what,
   chain_id: chainId,
   from,

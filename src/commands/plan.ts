@@ -4,16 +4,26 @@ import { readBatch } from '../core/client/batch/input.js'
 import { type BatchFormat, inputLimits } from '../core/client/batch/rows.js'
 import type { BudgetView } from '../core/client/budget/forecast.js'
 import { defaultBudget } from '../core/client/budget/model.js'
-import { type BatchPlan, type PlannedCall, planBatch, type WindowPlan } from '../core/client/budget/plan.js'
+import {
+  type BatchPlan,
+  type PlannedCall,
+  planBatch,
+  type WindowPlan,
+} from '../core/client/budget/plan.js'
 import { createPlanner } from '../core/client/budget/planner.js'
 import { parseBaseUrl } from '../core/client/sending/gateway-client.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { addFormatFlag, type FormatFlags, withSource } from './batch/source.js'
-import type { Context } from './context.js'
-import type { Output } from './output.js'
 import { fromCwd } from './session/paths.js'
-import { type GlobalFlags, requireTarget, resolveSettings, type Settings } from './session/settings.js'
-import { counted, fields, fold } from './view/render.js'
+import {
+  type GlobalFlags,
+  requireTarget,
+  resolveSettings,
+  type Settings,
+} from './session/settings.js'
+import type { Context } from './terminal/context.js'
+import type { Output } from './terminal/output.js'
+import { counted, fields, fold } from './terminal/render.js'
 
 interface PlanFlags extends GlobalFlags, FormatFlags {
   /** Commander's `--no-…`: true unless given. */
@@ -27,11 +37,20 @@ export const planCommand = (context: Context): Command =>
   addFormatFlag(new Command('plan'))
     .description('show what a batch costs in items, windows and time; asks no network')
     .argument('<file|count>', 'the batch input (- for stdin), or how many proposals there will be')
-    .option('--no-context', 'contexts come from a chain or a file, which costs nothing (as with --rpc-url)')
+    .option(
+      '--no-context',
+      'contexts come from a chain or a file, which costs nothing (as with --rpc-url)',
+    )
     .option('--no-wait', 'without the polling pass after submission')
     .option('--limit <items>', 'items per window; default: what the gateway last told, else 120')
-    .option('--window <seconds>', 'length of a window; default: what the gateway last told, else 60')
-    .addHelpText('after', '\nExamples:\n  proposer plan 500\n  proposer plan proposals.csv --rpc-url https://node.example --no-wait')
+    .option(
+      '--window <seconds>',
+      'length of a window; default: what the gateway last told, else 60',
+    )
+    .addHelpText(
+      'after',
+      '\nExamples:\n  proposer plan 500\n  proposer plan proposals.csv --rpc-url https://node.example --no-wait',
+    )
     .action(async (given: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<PlanFlags>()
       const limit = wholeNumber(flags.limit, '--limit')
@@ -59,10 +78,19 @@ interface Rows {
 }
 
 /** UsageError (exit 2) for a count or an input that is none. */
-async function rowsOf(context: Context, home: string, given: string, format: BatchFormat | undefined): Promise<Rows> {
+async function rowsOf(
+  context: Context,
+  home: string,
+  given: string,
+  format: BatchFormat | undefined,
+): Promise<Rows> {
   if (/^\d+$/.test(given)) return { intents: wholeNumber(given, 'the count') ?? 0, signed: 0 }
   // A number that is no count is not the name of a file, unless there is one.
-  if (/^[-+]?\d[\d_.,e+]*$/i.test(given) && !(await context.files.exists(fromCwd(context.cwd, given)))) wholeNumber(given, 'the count')
+  if (
+    /^[-+]?\d[\d_.,e+]*$/i.test(given) &&
+    !(await context.files.exists(fromCwd(context.cwd, given)))
+  )
+    wholeNumber(given, 'the count')
   return withSource(context, home, given, async (source) => {
     let [intents, signed] = [0, 0]
     for await (const some of readBatch(source, format)) {
@@ -71,7 +99,9 @@ async function rowsOf(context: Context, home: string, given: string, format: Bat
       intents += some.length - items
     }
     if (intents + signed > 0) return { intents, signed }
-    throw new UsageError('empty_input', `${source.name} holds no rows`, { hint: 'give one proposal per line, or a count' })
+    throw new UsageError('empty_input', `${source.name} holds no rows`, {
+      hint: 'give one proposal per line, or a count',
+    })
   })
 }
 
@@ -80,20 +110,41 @@ interface PlanBudget extends BudgetView {
 }
 
 /** Flags win; then what the configured gateway last told this home; then §8's defaults. */
-async function budgetOf(context: Context, settings: Settings, limit: number | undefined, window: number | undefined): Promise<PlanBudget> {
+async function budgetOf(
+  context: Context,
+  settings: Settings,
+  limit: number | undefined,
+  window: number | undefined,
+): Promise<PlanBudget> {
   const target = settings.gateway || settings.local ? requireTarget(settings) : undefined
-  const known = target?.kind === 'gateway' ? await learnt(context, settings, target.setting.value) : undefined
+  const known =
+    target?.kind === 'gateway' ? await learnt(context, settings, target.setting.value) : undefined
   if (limit !== undefined || window !== undefined) {
     const limitItems = limit ?? known?.limitItems ?? defaultBudget.limitItems
-    const windowMs = window === undefined ? (known?.windowMs ?? defaultBudget.windowMs) : window * 1_000
-    return { source: 'flags', learnt: false, limitItems, windowMs, spentItems: 0, roomItems: limitItems, endsInMs: 0 }
+    const windowMs =
+      window === undefined ? (known?.windowMs ?? defaultBudget.windowMs) : window * 1_000
+    return {
+      source: 'flags',
+      learnt: false,
+      limitItems,
+      windowMs,
+      spentItems: 0,
+      roomItems: limitItems,
+      endsInMs: 0,
+    }
   }
   const unspent = { learnt: false, ...defaultBudget, spentItems: 0, endsInMs: 0 }
   // Contract §6: an in-process gateway charges nothing.
-  if (target?.kind === 'local') return { ...unspent, source: 'local', roomItems: Number.MAX_SAFE_INTEGER }
+  if (target?.kind === 'local')
+    return { ...unspent, source: 'local', roomItems: Number.MAX_SAFE_INTEGER }
   return known?.learnt === true
     ? { ...known, source: 'learnt' }
-    : { ...unspent, ...known, source: 'default', roomItems: known?.roomItems ?? defaultBudget.limitItems }
+    : {
+        ...unspent,
+        ...known,
+        source: 'default',
+        roomItems: known?.roomItems ?? defaultBudget.limitItems,
+      }
 }
 
 const learnt = (context: Context, settings: Settings, gateway: string): Promise<BudgetView> =>
@@ -121,7 +172,9 @@ function wireOf(plan: BatchPlan, rows: Rows, budget: PlanBudget) {
       window_seconds: budget.windowMs / 1_000,
       spent: budget.spentItems,
     },
-    timeline: plan.windows.slice(0, listedWindows).map(({ startsSeconds, items }) => ({ starts_seconds: startsSeconds, ...items })),
+    timeline: plan.windows
+      .slice(0, listedWindows)
+      .map(({ startsSeconds, items }) => ({ starts_seconds: startsSeconds, ...items })),
   }
 }
 
@@ -132,7 +185,10 @@ const sourceText: Record<PlanBudget['source'], string> = {
   local: 'in this process nothing is charged',
 }
 
-/** Letters tell the calls apart, so that colours only make them quicker to see; green, yellow and red mean something elsewhere. */
+/**
+ * Letters tell the calls apart, so that colours only make them quicker to see; green, yellow and
+ * red mean something elsewhere.
+ */
 const marks = {
   context: { letter: 'c', name: 'contexts', colour: 'cyan' },
   submit: { letter: 's', name: 'submissions', colour: 'blue' },
@@ -140,7 +196,10 @@ const marks = {
 } as const satisfies Record<PlannedCall, object>
 const spentMark = '#'
 const [firstLines, lastLines] = [9, 2]
-/** Fewer windows than these are listed rather than counted: the line that counts them takes room too. */
+/**
+ * Fewer windows than these are listed rather than counted: the line that counts them takes room
+ * too.
+ */
 const leastLeftOut = 4
 
 type Screen = Pick<Output, 'columns' | 'paint'>
@@ -151,12 +210,16 @@ function planText(plan: BatchPlan, budget: PlanBudget, screen: Screen): string {
   const total = `${counted(plan.items, 'item')} in ${counted(windows.length, 'window')}, ${timeText(plan.seconds)} until the last call`
   const rule = `${budget.limitItems} items per ${budget.windowMs / 1_000} s`
   const spent = Math.min(budget.spentItems, budget.limitItems)
-  const about = budget.source === 'local' ? sourceText.local : `${rule} (${sourceText[budget.source]})`
+  const about =
+    budget.source === 'local' ? sourceText.local : `${rule} (${sourceText[budget.source]})`
   const legend = fields(
     [
       ...plan.calls.map(({ call, items, calls }) => {
         const { letter, name } = marks[call]
-        return [`${letter}  ${name}`, `${counted(items, 'item')} in ${counted(calls, 'call')}`] as const
+        return [
+          `${letter}  ${name}`,
+          `${counted(items, 'item')} in ${counted(calls, 'call')}`,
+        ] as const
       }),
       ...(spent > 0 ? [[`${spentMark}  spent already`, counted(spent, 'item')] as const] : []),
     ],
@@ -172,29 +235,55 @@ function planText(plan: BatchPlan, budget: PlanBudget, screen: Screen): string {
   const shown =
     rest <= leastLeftOut - 1
       ? windows.map(line)
-      : [...windows.slice(0, firstLines).map(line), `${'…'.padStart(8)}  ${rest} more windows`, ...windows.slice(-lastLines).map(line)]
-  const heading = paint.dim(`${'starts'.padStart(8)}  ${'spent on'.padEnd(barWidth(columns))}  items`)
-  return [fold(total, columns), fold(about, columns), '', ...paintedLegend, '', heading, ...shown].join('\n')
+      : [
+          ...windows.slice(0, firstLines).map(line),
+          `${'…'.padStart(8)}  ${rest} more windows`,
+          ...windows.slice(-lastLines).map(line),
+        ]
+  const heading = paint.dim(
+    `${'starts'.padStart(8)}  ${'spent on'.padEnd(barWidth(columns))}  items`,
+  )
+  return [
+    fold(total, columns),
+    fold(about, columns),
+    '',
+    ...paintedLegend,
+    '',
+    heading,
+    ...shown,
+  ].join('\n')
 }
 
 const barWidth = (columns: number) => Math.max(8, Math.min(60, columns - 20))
 
 /** One window: when it begins, what it is spent on in letters, and how many items that is. */
-function windowLine({ startsSeconds, items }: WindowPlan, budget: PlanBudget, { columns, paint }: Screen): string {
+function windowLine(
+  { startsSeconds, items }: WindowPlan,
+  budget: PlanBudget,
+  { columns, paint }: Screen,
+): string {
   const spent = items.context + items.submit + items.status
-  const before = startsSeconds === 0 && budget.source !== 'local' ? Math.min(budget.spentItems, budget.limitItems) : 0
+  const before =
+    startsSeconds === 0 && budget.source !== 'local'
+      ? Math.min(budget.spentItems, budget.limitItems)
+      : 0
   const most = budget.source === 'local' ? spent : budget.limitItems
   const width = barWidth(columns)
   let [bar, length, sum] = ['', 0, 0]
   const add = (count: number, letter: string, painted: (text: string) => string) => {
     sum += count
-    // By sums, so that rounding never makes the bar longer than the window; what there is of something shows.
-    const end = Math.min(width, count === 0 ? length : Math.max(length + 1, Math.round((sum / most) * width)))
+    // By sums, so that rounding never makes the bar longer than the window; what there is of
+    // something shows.
+    const end = Math.min(
+      width,
+      count === 0 ? length : Math.max(length + 1, Math.round((sum / most) * width)),
+    )
     if (end > length) bar += painted(letter.repeat(end - length))
     length = end
   }
   add(before, spentMark, paint.dim)
-  for (const [call, { letter, colour }] of Object.entries(marks)) add(items[call as PlannedCall], letter, paint[colour])
+  for (const [call, { letter, colour }] of Object.entries(marks))
+    add(items[call as PlannedCall], letter, paint[colour])
   return `${clockText(startsSeconds).padStart(8)}  ${bar}${paint.dim('.'.repeat(width - length))}  ${spent}`
 }
 
@@ -204,13 +293,19 @@ const two = (value: number) => String(value).padStart(2, '0')
 function clockText(seconds: number): string {
   const hours = Math.floor(seconds / 3_600)
   const minutes = Math.floor((seconds % 3_600) / 60)
-  return hours > 0 ? `${hours}:${two(minutes)}:${two(seconds % 60)}` : `${minutes}:${two(seconds % 60)}`
+  return hours > 0
+    ? `${hours}:${two(minutes)}:${two(seconds % 60)}`
+    : `${minutes}:${two(seconds % 60)}`
 }
 
 /** `45 s`, `11 min 25 s`, `2 h 5 min 0 s`. */
 function timeText(seconds: number): string {
   const [hours, minutes] = [Math.floor(seconds / 3_600), Math.floor((seconds % 3_600) / 60)]
-  const parts = [...(hours > 0 ? [`${hours} h`] : []), ...(hours + minutes > 0 ? [`${minutes} min`] : []), `${seconds % 60} s`]
+  const parts = [
+    ...(hours > 0 ? [`${hours} h`] : []),
+    ...(hours + minutes > 0 ? [`${minutes} min`] : []),
+    `${seconds % 60} s`,
+  ]
   return parts.join(' ')
 }
 
@@ -219,5 +314,9 @@ function wholeNumber(text: string | undefined, name: string): number | undefined
   if (text === undefined) return undefined
   const value = /^\d{1,9}$/.test(text) ? Number(text) : 0
   if (value >= 1 && value <= inputLimits.rows) return value
-  throw new UsageError('bad_number', `${name} must be a whole number from 1 to ${inputLimits.rows}`, { hint: 'such as 120' })
+  throw new UsageError(
+    'bad_number',
+    `${name} must be a whole number from 1 to ${inputLimits.rows}`,
+    { hint: 'such as 120' },
+  )
 }

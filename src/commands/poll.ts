@@ -1,17 +1,30 @@
-/** `poll`: follows candidates until they are done or reach a stage (spec §4.1 rule 4, contract §6). */
+/**
+ * `poll`: follows candidates until they are done or reach a stage (spec §4.1 rule 4, contract §6).
+ */
 import { Command, Option } from 'commander'
 import { stateOf } from '../core/client/journal/authorizations.js'
 import type { JournalView } from '../core/client/journal/journal.js'
-import { endOf, type PollResult, type PollTarget, type Stage, stages } from '../core/client/polling/polling.js'
+import {
+  endOf,
+  type PollResult,
+  type PollTarget,
+  type Stage,
+  stages,
+} from '../core/client/polling/polling.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import { isCandidateId } from '../core/protocol/words.js'
-import type { Context } from './context.js'
 import { follow } from './follow.js'
 import { requireIdentifier } from './question.js'
-import { addExecutorFlags, type Session, type SessionFlags, withSession } from './session/session.js'
-import { type Live, openLive } from './view/live.js'
-import { finalText } from './view/poll-table.js'
+import {
+  addExecutorFlags,
+  type Session,
+  type SessionFlags,
+  withSession,
+} from './session/session.js'
+import type { Context } from './terminal/context.js'
+import { type Live, openLive } from './terminal/live.js'
+import { finalText } from './terminal/poll-table.js'
 
 interface PollFlags extends SessionFlags {
   readonly all?: boolean
@@ -21,12 +34,21 @@ interface PollFlags extends SessionFlags {
 
 export const pollCommand = (context: Context): Command =>
   addExecutorFlags(new Command('poll'))
-    .description('follow candidates until they are executed or failed; exit 7 where one failed, 8 where the time ran out')
+    .description(
+      'follow candidates until they are executed or failed; exit 7 where one failed, 8 where the time ran out',
+    )
     .argument('[candidate-id...]', 'default: every accepted one in the journal')
     .option('--all', 'every candidate the journal knows to be accepted and not done')
     // Its own refusal, with its own code, is older than the choices.
-    .addOption(new Option('--until <stage>', 'stop as soon as all have come this far').choices(stages).argParser((text) => text))
-    .option('--question <id>', 'the question of candidates that the journal does not know, where it is wanted in the answer')
+    .addOption(
+      new Option('--until <stage>', 'stop as soon as all have come this far')
+        .choices(stages)
+        .argParser((text) => text),
+    )
+    .option(
+      '--question <id>',
+      'the question of candidates that the journal does not know, where it is wanted in the answer',
+    )
     .addHelpText(
       'after',
       '\nExamples:\n  proposer poll --all --timeout 300\n  proposer poll 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f --until confirmed',
@@ -37,7 +59,9 @@ export const pollCommand = (context: Context): Command =>
       if (flags.all === true && ids.length > 0) throw bothGiven()
       const live = flags.quiet === true ? undefined : openLive(context)
       const shown = live === undefined ? context : { ...context, output: live.output }
-      await withSession(shown, flags, (session) => poll(shown, session, { ids, until, question: flags.question, live }))
+      await withSession(shown, flags, (session) =>
+        poll(shown, session, { ids, until, question: flags.question, live }),
+      )
     })
 
 interface Wanted {
@@ -47,57 +71,85 @@ interface Wanted {
   readonly live: Live | undefined
 }
 
-async function poll(context: Context, session: Session, { ids, until, question, live }: Wanted): Promise<void> {
+async function poll(
+  context: Context,
+  session: Session,
+  { ids, until, question, live }: Wanted,
+): Promise<void> {
   const { output } = context
   const view = await session.journal.load()
   const given = [...new Set(ids)].map((id) => targetOf(view, id, question))
   const gateway = await session.gateway('run')
   const targets = ids.length > 0 ? given : acceptedTargets(context, view, gateway.origin)
-  const result = await follow(context, { ports: session.ports, gateway, journal: session.journal }, targets, {
-    timeoutMs: session.settings.timeoutMs,
-    until,
-    // The document holds the whole of each status; it costs the same items (§8).
-    full: output.mode === 'json',
-    aboutOf: (id) => aboutText(view, id),
-    live,
-  })
+  const result = await follow(
+    context,
+    { ports: session.ports, gateway, journal: session.journal },
+    targets,
+    {
+      timeoutMs: session.settings.timeoutMs,
+      until,
+      // The document holds the whole of each status; it costs the same items (§8).
+      full: output.mode === 'json',
+      aboutOf: (id) => aboutText(view, id),
+      live,
+    },
+  )
   const { candidates, error, refusals } = result
   if (output.mode === 'ndjson') output.result('status', { summary: summaryOf(result) }, () => '')
   else
     output.result('status', { candidates }, () =>
-      targets.length === 0 ? nothingText : finalText(targets, candidates, output, (id) => view.byCandidate(id)?.id, refusals),
+      targets.length === 0
+        ? nothingText
+        : finalText(targets, candidates, output, (id) => view.byCandidate(id)?.id, refusals),
     )
   if (error) throw error
 }
 
 function aboutText(view: JournalView, candidateId: string): string {
   const signed = view.byCandidate(candidateId)?.signed
-  return signed === undefined ? '' : `${outcomeOf(signed.terms.price) ?? signed.terms.price}  ${signed.identifier}`
+  return signed === undefined
+    ? ''
+    : `${outcomeOf(signed.terms.price) ?? signed.terms.price}  ${signed.identifier}`
 }
 
 function summaryOf({ candidates, missing, items }: PollResult) {
   const count = (end: string) => candidates.filter((status) => endOf(status) === end).length
-  return { candidates: candidates.length, executed: count('executed'), failed: count('failed'), missing: missing.length, items }
+  return {
+    candidates: candidates.length,
+    executed: count('executed'),
+    failed: count('failed'),
+    missing: missing.length,
+    items,
+  }
 }
 
-const nothingText = 'nothing to poll: the journal holds no accepted candidate of this gateway that is not done'
+const nothingText =
+  'nothing to poll: the journal holds no accepted candidate of this gateway that is not done'
 
 function bothGiven(): UsageError {
-  return new UsageError('ids_and_all', '--all and candidate ids were both given', { hint: 'leave out --all or the ids' })
+  return new UsageError('ids_and_all', '--all and candidate ids were both given', {
+    hint: 'leave out --all or the ids',
+  })
 }
 
 function requireStage(text: string | undefined): Stage | undefined {
   if (text === undefined) return undefined
   const stage = stages.find((one) => one === text)
   if (stage !== undefined) return stage
-  throw new UsageError('bad_stage', `--until ${text} is no stage`, { hint: `give one of ${stages.join(', ')}` })
+  throw new UsageError('bad_stage', `--until ${text} is no stage`, {
+    hint: `give one of ${stages.join(', ')}`,
+  })
 }
 
 /**
- * A candidate and its question, from the journal unless `question` names it; without one the batch route serves. Throws UsageError
- * `invalid_candidate_id` (exit 2).
+ * A candidate and its question, from the journal unless `question` names it; without one the batch
+ * route serves. Throws UsageError `invalid_candidate_id` (exit 2).
  */
-export function targetOf(view: JournalView, candidateId: string, question: string | undefined): PollTarget {
+export function targetOf(
+  view: JournalView,
+  candidateId: string,
+  question: string | undefined,
+): PollTarget {
   if (!isCandidateId(candidateId)) {
     throw new UsageError('invalid_candidate_id', `"${candidateId}" is not a candidate id`, {
       hint: 'give the candidate_id of the acknowledgement; `proposer journal list` shows them',
@@ -106,14 +158,23 @@ export function targetOf(view: JournalView, candidateId: string, question: strin
   if (question !== undefined) requireIdentifier(question)
   const known = view.byCandidate(candidateId)
   const identifier = question ?? known?.signed.questionId
-  return { candidateId: known?.candidateId ?? candidateId, ...(identifier === undefined ? {} : { identifier }) }
+  return {
+    candidateId: known?.candidateId ?? candidateId,
+    ...(identifier === undefined ? {} : { identifier }),
+  }
 }
 
-function acceptedTargets(context: Context, view: JournalView, origin: string): readonly PollTarget[] {
+function acceptedTargets(
+  context: Context,
+  view: JournalView,
+  origin: string,
+): readonly PollTarget[] {
   const nowMs = context.clock.nowMs()
   return view.authorizations.flatMap((one) => {
     const state = stateOf(one, nowMs)
     const here = one.attempts.some(({ start }) => start.origin === origin)
-    return state.kind === 'accepted' && here ? [{ candidateId: state.candidateId, identifier: one.signed.questionId }] : []
+    return state.kind === 'accepted' && here
+      ? [{ candidateId: state.candidateId, identifier: one.signed.questionId }]
+      : []
   })
 }

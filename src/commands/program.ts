@@ -1,9 +1,11 @@
-/** The commander tree: every verb by name and summary, of which only the one asked for is loaded. */
+/**
+ * The commander tree: every verb by name and summary, of which only the one asked for is loaded.
+ */
 import { Command, CommanderError, Option } from 'commander'
 import { UsageError } from '../core/protocol/errors.js'
-import type { Context } from './context.js'
-import { programVersion } from './version.js'
-import { foldHelp, helpLayout, termColumn } from './view/help-layout.js'
+import type { Context } from './terminal/context.js'
+import { foldHelp, helpLayout, termColumn } from './terminal/help-layout.js'
+import { programVersion } from './terminal/version.js'
 
 interface Verb {
   readonly summary: string
@@ -19,13 +21,20 @@ export const verbs: Readonly<Record<string, Verb>> = {
     foreground: true,
     load: async () => (await import('./demo.js')).demoCommand,
   },
-  serve: { summary: 'run the gateway', foreground: true, load: async () => (await import('./serve.js')).serveCommand },
+  serve: {
+    summary: 'run the gateway',
+    foreground: true,
+    load: async () => (await import('./serve.js')).serveCommand,
+  },
   devchain: {
     summary: 'run a development chain, or act on a running one',
     foreground: true,
     load: async () => (await import('./devchain.js')).devchainCommand,
   },
-  eligibility: { summary: 'ask whether a wallet may propose', load: async () => (await import('./eligibility.js')).eligibilityCommand },
+  eligibility: {
+    summary: 'ask whether a wallet may propose',
+    load: async () => (await import('./eligibility.js')).eligibilityCommand,
+  },
   context: {
     summary: 'show what a question needs, checked against trust',
     load: async () => (await import('./context-verb.js')).contextCommand,
@@ -34,22 +43,58 @@ export const verbs: Readonly<Record<string, Verb>> = {
     summary: 'sign a proposal and save it in the journal',
     load: async () => (await import('./sign.js')).signCommand,
   },
-  submit: { summary: 'send a proposal, signing it first where needed', load: async () => (await import('./submit.js')).submitCommand },
-  batch: { summary: 'sign, send and follow many proposals from a file', load: async () => (await import('./batch/batch.js')).batchCommand },
-  poll: { summary: 'follow candidates until they are done', load: async () => (await import('./poll.js')).pollCommand },
-  status: { summary: 'show one candidate', load: async () => (await import('./status.js')).statusCommand },
-  replay: { summary: 'send saved payloads again whose outcome is unknown', load: async () => (await import('./replay.js')).replayCommand },
+  submit: {
+    summary: 'send a proposal, signing it first where needed',
+    load: async () => (await import('./submit.js')).submitCommand,
+  },
+  batch: {
+    summary: 'sign, send and follow many proposals from a file',
+    load: async () => (await import('./batch/batch.js')).batchCommand,
+  },
+  poll: {
+    summary: 'follow candidates until they are done',
+    load: async () => (await import('./poll.js')).pollCommand,
+  },
+  status: {
+    summary: 'show one candidate',
+    load: async () => (await import('./status.js')).statusCommand,
+  },
+  replay: {
+    summary: 'send saved payloads again whose outcome is unknown',
+    load: async () => (await import('./replay.js')).replayCommand,
+  },
   reconcile: {
     summary: 'set journal, gateway and chain side by side',
     load: async () => (await import('./reconcile.js')).reconcileCommand,
   },
-  journal: { summary: 'look at what this machine has signed and sent', load: async () => (await import('./journal.js')).journalCommand },
-  plan: { summary: 'show what a batch costs in items, windows and time', load: async () => (await import('./plan.js')).planCommand },
-  funds: { summary: 'show what a wallet holds, reserves and has free', load: async () => (await import('./funds.js')).fundsCommand },
-  revoke: { summary: 'cancel signed authorizations on the chain', load: async () => (await import('./revoke.js')).revokeCommand },
-  account: { summary: 'make and list encrypted keys', load: async () => (await import('./account.js')).accountCommand },
-  trust: { summary: 'pin the contracts and verify them on the chain', load: async () => (await import('./trust.js')).trustCommand },
-  config: { summary: 'read and set preferences', load: async () => (await import('./config.js')).configCommand },
+  journal: {
+    summary: 'look at what this machine has signed and sent',
+    load: async () => (await import('./journal.js')).journalCommand,
+  },
+  plan: {
+    summary: 'show what a batch costs in items, windows and time',
+    load: async () => (await import('./plan.js')).planCommand,
+  },
+  funds: {
+    summary: 'show what a wallet holds, reserves and has free',
+    load: async () => (await import('./funds.js')).fundsCommand,
+  },
+  revoke: {
+    summary: 'cancel signed authorizations on the chain',
+    load: async () => (await import('./revoke.js')).revokeCommand,
+  },
+  account: {
+    summary: 'make and list encrypted keys',
+    load: async () => (await import('./account.js')).accountCommand,
+  },
+  trust: {
+    summary: 'pin the contracts and verify them on the chain',
+    load: async () => (await import('./trust.js')).trustCommand,
+  },
+  config: {
+    summary: 'read and set preferences',
+    load: async () => (await import('./config.js')).configCommand,
+  },
   operator: {
     summary: "look after a gateway's store: wallets, questions, candidates",
     load: async () => (await import('./operator/operator.js')).operatorCommand,
@@ -58,22 +103,34 @@ export const verbs: Readonly<Record<string, Verb>> = {
     summary: 'check a gateway against the service spec, rule by rule',
     load: async () => (await import('./conformance/conformance.js')).conformanceCommand,
   },
-  doctor: { summary: 'check every precondition, with a fix for each fault', load: async () => (await import('./doctor.js')).doctorCommand },
+  doctor: {
+    summary: 'check every precondition, with a fix for each fault',
+    load: async () => (await import('./doctor.js')).doctorCommand,
+  },
   'support-bundle': {
     summary: 'write what support needs into one file, without secrets',
     load: async () => (await import('./support/support-bundle.js')).supportBundleCommand,
   },
-  version: { summary: 'print the version', load: async () => (await import('./version-verb.js')).versionCommand },
+  version: {
+    summary: 'print the version',
+    load: async () => (await import('./version-verb.js')).versionCommand,
+  },
   completion: {
     summary: 'teach bash, zsh or fish to complete all of these',
     load: async () => (await import('./completion/completion.js')).completionCommand,
   },
 }
 
-/** Flags of every command (contract §6). Those that take a value are told apart from verbs by `takesValue`. */
+/**
+ * Flags of every command (contract §6). Those that take a value are told apart from verbs by
+ * `takesValue`.
+ */
 const everywhere: readonly { readonly flags: string; readonly description: string }[] = [
   { flags: '--gateway <url>', description: 'the gateway to talk to' },
-  { flags: '--local <gateway.json>', description: 'run the gateway of this configuration in this process instead' },
+  {
+    flags: '--local <gateway.json>',
+    description: 'run the gateway of this configuration in this process instead',
+  },
   { flags: '--profile <name>', description: 'which profile of the configuration to use' },
   { flags: '--home <dir>', description: 'folder of journal, keystores, trust and configuration' },
   { flags: '--account <name>', description: 'keystore of the proposer' },
@@ -86,9 +143,14 @@ const everywhere: readonly { readonly flags: string; readonly description: strin
   { flags: '-y, --yes', description: 'answer yes where a terminal would be asked' },
 ]
 
-const takesValue = new Set(everywhere.filter(({ flags }) => flags.includes('<')).map(({ flags }) => flags.split(' ')[0]))
+const takesValue = new Set(
+  everywhere.filter(({ flags }) => flags.includes('<')).map(({ flags }) => flags.split(' ')[0]),
+)
 
-/** Parses argv and runs the verb. Throws what the verb throws, and UsageError for what commander refuses. */
+/**
+ * Parses argv and runs the verb. Throws what the verb throws, and UsageError for what commander
+ * refuses.
+ */
 export async function runCommand(given: readonly string[], context: Context): Promise<void> {
   if (given.length === 0) return (await import('./next-steps.js')).showNextSteps(context, {}, given)
   const asked = given[0] === 'help' ? [...given.slice(1), '--help'] : given
@@ -100,10 +162,17 @@ export async function runCommand(given: readonly string[], context: Context): Pr
   if (!verb) program.configureHelp({ visibleOptions: () => [] })
   // Flags alone say whose next steps are asked for; the page is no document.
   if (name === undefined && context.output.mode === 'human') {
-    program.action(async () => (await import('./next-steps.js')).showNextSteps(context, program.opts(), given))
+    program.action(async () =>
+      (await import('./next-steps.js')).showNextSteps(context, program.opts(), given),
+    )
   }
-  if (verb) program.addCommand((await verb.load())(verb.foreground === true ? context : forPrograms(context)))
-  else for (const [other, { summary }] of Object.entries(verbs)) program.command(other).summary(summary).description(summary)
+  if (verb)
+    program.addCommand(
+      (await verb.load())(verb.foreground === true ? context : forPrograms(context)),
+    )
+  else
+    for (const [other, { summary }] of Object.entries(verbs))
+      program.command(other).summary(summary).description(summary)
   const refusals: string[] = []
   layOut(program, columnsOf(context))
   capture(program, context, refusals)
@@ -120,7 +189,9 @@ export async function programWith(context: Context, argv: readonly string[]): Pr
   const program = createProgram()
   const asked = verbIn(argv)
   for (const [name, { summary, load }] of Object.entries(verbs)) {
-    program.addCommand((name === asked ? (await load())(context) : new Command(name)).summary(summary))
+    program.addCommand(
+      (name === asked ? (await load())(context) : new Command(name)).summary(summary),
+    )
   }
   return program
 }
@@ -128,17 +199,23 @@ export async function programWith(context: Context, argv: readonly string[]): Pr
 /** The program with every command loaded, for those who look at all of them. */
 export async function wholeProgram(context: Context): Promise<Command> {
   const program = createProgram()
-  for (const { load, summary } of Object.values(verbs)) program.addCommand((await load())(context).summary(summary))
+  for (const { load, summary } of Object.values(verbs))
+    program.addCommand((await load())(context).summary(summary))
   layOut(program, 80)
   return program
 }
 
 function layOut(command: Command, columns: number): void {
-  command.configureHelp({ ...helpLayout, ...command.configureHelp(), helpWidth: columns }).helpOption('-h, --help', 'print help')
+  command
+    .configureHelp({ ...helpLayout, ...command.configureHelp(), helpWidth: columns })
+    .helpOption('-h, --help', 'print help')
   for (const child of command.commands) layOut(child, columns)
 }
 
-/** With --json and no terminal stderr carries the error and nothing beside it (contract §6), so that a program may parse the whole. */
+/**
+ * With --json and no terminal stderr carries the error and nothing beside it (contract §6), so that
+ * a program may parse the whole.
+ */
 function forPrograms(context: Context): Context {
   const { output } = context
   if (output.mode === 'human' || output.notesAreTerminal) return context
@@ -158,7 +235,10 @@ function verbIn(argv: readonly string[]): string | undefined {
 }
 
 interface Place {
-  /** The verb and its subverbs as far as they are known, `operator candidates reject`; empty where the verb is not. */
+  /**
+   * The verb and its subverbs as far as they are known, `operator candidates reject`; empty where
+   * the verb is not.
+   */
   readonly path: string
   /** The first operand behind them. */
   readonly stray: string | undefined
@@ -173,7 +253,9 @@ function placeIn(program: Command, argv: readonly string[]): Place {
     const argument = argv[index] ?? ''
     if (argument === '--') break
     if (argument.startsWith('-')) {
-      const option = lineage.flatMap(({ options }) => options).find(({ long, short }) => argument === long || argument === short)
+      const option = lineage
+        .flatMap(({ options }) => options)
+        .find(({ long, short }) => argument === long || argument === short)
       if (option?.required === true) index++
       continue
     }
@@ -185,12 +267,18 @@ function placeIn(program: Command, argv: readonly string[]): Place {
     lineage = [...lineage, child]
   }
   const names = lineage.slice(1).map((command) => command.name())
-  return { path: names.join(' '), stray, subverbs: lineage.at(-1)?.commands.map((command) => command.name()) ?? [] }
+  return {
+    path: names.join(' '),
+    stray,
+    subverbs: lineage.at(-1)?.commands.map((command) => command.name()) ?? [],
+  }
 }
 
 function createProgram(): Command {
   const program = new Command('proposer')
-    .description('Propose answers to oracle questions: sign, submit, follow. And run the gateway that executes them.')
+    .description(
+      'Propose answers to oracle questions: sign, submit, follow. And run the gateway that executes them.',
+    )
     .version(programVersion, '-V, --version', 'print the version')
     .helpCommand(false)
     .usage('<command> [arguments] [flags]')
@@ -213,26 +301,36 @@ function flagsText(program: Command): string {
   return help
     .formatItemList(
       'Flags of every command:',
-      program.options.map((option) => help.formatItem(option.flags, width, option.description, help)),
+      program.options.map((option) =>
+        help.formatItem(option.flags, width, option.description, help),
+      ),
       help,
     )
     .join('\n')
     .trimEnd()
 }
 
-/** Lines longer than 100 are hard to read, and on a terminal that small nothing fits beside anything. */
+/**
+ * Lines longer than 100 are hard to read, and on a terminal that small nothing fits beside
+ * anything.
+ */
 const columnsOf = ({ output }: Context) => Math.max(40, Math.min(output.columns, 100))
 
-/** What commander prints goes where our results and errors go; what it refuses is thrown, never an exit. */
+/**
+ * What commander prints goes where our results and errors go; what it refuses is thrown, never an
+ * exit.
+ */
 function capture(command: Command, context: Context, refusals: string[]): void {
   command
     .exitOverride()
     .showSuggestionAfterError(true)
     .configureOutput({
       writeOut: (text) => context.output.text(foldHelp(text, columnsOf(context))),
-      // Help shown for want of a subcommand is part of the refusal too; commander's first line is what is wrong.
+      // Help shown for want of a subcommand is part of the refusal too; commander's first line is
+      // what is wrong.
       writeErr: (text) => refusals.push(text),
-      // Else commander asks node's streams, which loads them. The width is given above, and help has no colours to take out.
+      // Else commander asks node's streams, which loads them. The width is given above, and help
+      // has no colours to take out.
       getOutHelpWidth: () => 80,
       getErrHelpWidth: () => 80,
       getOutHasColors: () => true,
@@ -241,11 +339,21 @@ function capture(command: Command, context: Context, refusals: string[]): void {
   for (const child of command.commands) capture(child, context, refusals)
 }
 
-async function usage(context: Context, error: CommanderError, refusals: readonly string[], place: Place): Promise<UsageError> {
-  const help = place.path === '' ? 'run `proposer --help` for the commands' : `run \`proposer ${place.path} --help\``
+async function usage(
+  context: Context,
+  error: CommanderError,
+  refusals: readonly string[],
+  place: Place,
+): Promise<UsageError> {
+  const help =
+    place.path === ''
+      ? 'run `proposer --help` for the commands'
+      : `run \`proposer ${place.path} --help\``
   // Without a subcommand commander prints its help as the error.
   const missing = error.code === 'commander.help'
-  const said = missing ? `${place.path === '' ? 'proposer' : place.path} needs a subcommand` : (refusals[0] ?? error.message)
+  const said = missing
+    ? `${place.path === '' ? 'proposer' : place.path} needs a subcommand`
+    : (refusals[0] ?? error.message)
   const [detail = '', ...suggestion] = said
     .replace(/^error: /, '')
     .trim()
@@ -256,11 +364,21 @@ async function usage(context: Context, error: CommanderError, refusals: readonly
   return new UsageError('usage', detail, { hint })
 }
 
-/** What commander does not see: a subverb without its verb, a subverb where there is a default one, a value that is no choice. */
-async function ownGuess(context: Context, { code }: CommanderError, detail: string, { path, stray, subverbs }: Place): Promise<string> {
-  const { didYouMean, nearest } = await import('./view/guess.js')
-  const [, given, choices] = /'([^']*)' is invalid\b.*Allowed choices are (.+)\.$/.exec(detail) ?? []
-  if (given !== undefined && choices !== undefined) return didYouMean(nearest(given, choices.split(', ')))
+/**
+ * What commander does not see: a subverb without its verb, a subverb where there is a default one,
+ * a value that is no choice.
+ */
+async function ownGuess(
+  context: Context,
+  { code }: CommanderError,
+  detail: string,
+  { path, stray, subverbs }: Place,
+): Promise<string> {
+  const { didYouMean, nearest } = await import('./terminal/guess.js')
+  const [, given, choices] =
+    /'([^']*)' is invalid\b.*Allowed choices are (.+)\.$/.exec(detail) ?? []
+  if (given !== undefined && choices !== undefined)
+    return didYouMean(nearest(given, choices.split(', ')))
   if (stray === undefined) return ''
   if (code === 'commander.excessArguments') return didYouMean(nearest(stray, subverbs))
   if (code !== 'commander.unknownCommand' || path !== '') return ''

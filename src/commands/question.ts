@@ -1,20 +1,29 @@
 /** What the verbs about a question share: its identifier, its context and how that is shown. */
 import { knownToken } from '../core/chain/profiles.js'
-import { type ContextSource, chainContexts, type QuestionContext, withDirect } from '../core/client/signing/context.js'
+import {
+  type ContextSource,
+  chainContexts,
+  type QuestionContext,
+  withDirect,
+} from '../core/client/signing/context.js'
 import type { Trust } from '../core/client/signing/trust.js'
 import type { Hex } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { fromHex } from '../core/protocol/witness.js'
 import { isIdentifier } from '../core/protocol/words.js'
-import type { Context } from './context.js'
 import type { Session } from './session/session.js'
-import { amountWithRaw, dateText, type TokenUnits } from './view/render.js'
+import type { Context } from './terminal/context.js'
+import { amountWithRaw, dateText, type TokenUnits } from './terminal/render.js'
 
 /**
- * From the chain where a node is configured, without budget; else, and for questions of kind `direct`, from the gateway. `pins`: those of
- * one requester, where its question is meant.
+ * From the chain where a node is configured, without budget; else, and for questions of kind
+ * `direct`, from the gateway. `pins`: those of one requester, where its question is meant.
  */
-export async function contextSource(context: Context, session: Session, pins?: Trust): Promise<ContextSource> {
+export async function contextSource(
+  context: Context,
+  session: Session,
+  pins?: Trust,
+): Promise<ContextSource> {
   const [trust, chain] = [pins ?? (await session.trust()), await session.chain()]
   const fromGateway = async () => {
     const { gatewayContexts } = await import('../core/client/signing/gateway-contexts.js')
@@ -23,7 +32,9 @@ export async function contextSource(context: Context, session: Session, pins?: T
   if (chain === undefined) return fromGateway()
   const own = chainContexts(chain, trust, context.clock)
   const { gateway, local } = session.settings
-  return gateway === undefined && local === undefined ? own : withDirect(chain, trust, own, fromGateway)
+  return gateway === undefined && local === undefined
+    ? own
+    : withDirect(chain, trust, own, fromGateway)
 }
 
 /** Question id or slug. Throws UsageError `invalid_identifier`. */
@@ -34,21 +45,33 @@ export function requireIdentifier(text: string): void {
   })
 }
 
-/** How amounts of its token are written: as we know the token; else as the chain told, or the file that the context came from. */
+/**
+ * How amounts of its token are written: as we know the token; else as the chain told, or the file
+ * that the context came from.
+ */
 export const unitsOf = ({ bond, signing, token }: QuestionContext): TokenUnits | undefined =>
   knownToken(signing.chain_id, bond.token) ?? token
 
-/** The oracle's own identifier, which names no question: `YES_OR_NO_QUERY (0x5945535f…)`; whole where it is no name. */
+/**
+ * The oracle's own identifier, which names no question: `YES_OR_NO_QUERY (0x5945535f…)`; whole
+ * where it is no name.
+ */
 function oracleIdText(raw: string): string {
   const name = new TextDecoder().decode(fromHex(raw as Hex)).replace(/\0+$/, '')
   return /^[A-Z0-9_/ .-]{3,32}$/i.test(name) ? `${name} (${raw.slice(0, 10)}…)` : raw
 }
 
 /** The facts of a context as rows of `fields`. */
-export function contextRows(context: QuestionContext): (readonly [string, string | null | undefined])[] {
+export function contextRows(
+  context: QuestionContext,
+): (readonly [string, string | null | undefined])[] {
   const { request, bond, contracts, signing, outcomes, price } = context
   const answers = outcomes
-    ? outcomes.map(({ outcome, label, allowed }) => `${outcome} ${label}${allowed ? '' : ' (not allowed)'}`).join(', ')
+    ? outcomes
+        .map(
+          ({ outcome, label, allowed }) => `${outcome} ${label}${allowed ? '' : ' (not allowed)'}`,
+        )
+        .join(', ')
     : `prices ${price.allowed_values.join(', ')}`
   return [
     ['question', context.question_id],

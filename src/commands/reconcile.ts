@@ -1,17 +1,25 @@
-/** `reconcile`: journal, gateway and chain side by side, and what is safe to do next (contract §6). */
+/**
+ * `reconcile`: journal, gateway and chain side by side, and what is safe to do next (contract §6).
+ */
 import { Command } from 'commander'
 import type { Position } from '../core/client/wallet/position.js'
-import { type Reconciled, type ReconciledEntry, reconcile } from '../core/client/wallet/reconcile.js'
+import {
+  type Reconciled,
+  type ReconciledEntry,
+  reconcile,
+} from '../core/client/wallet/reconcile.js'
 import type { RoundStanding } from '../core/client/wallet/standing.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
-import type { Context } from './context.js'
 import { requireIdentifier } from './question.js'
 import { type SessionFlags, withSession } from './session/session.js'
-import { dateText, fields, fold, shellWord, visible } from './view/render.js'
+import type { Context } from './terminal/context.js'
+import { dateText, fields, fold, shellWord, visible } from './terminal/render.js'
 
 export const reconcileCommand = (context: Context): Command =>
   new Command('reconcile')
-    .description('set journal, gateway and chain side by side for a question, and say what is safe to do next')
+    .description(
+      'set journal, gateway and chain side by side for a question, and say what is safe to do next',
+    )
     .argument('<identifier>', 'question id or slug')
     .option('--dry-run', 'journal nothing of what finalized chain state proves')
     .addHelpText(
@@ -26,7 +34,8 @@ export const reconcileCommand = (context: Context): Command =>
         const trust = await session.trust()
         const chain = await session.chain()
         const { gateway, local } = session.settings
-        const asked = gateway !== undefined || local !== undefined ? await session.gateway('read') : undefined
+        const asked =
+          gateway !== undefined || local !== undefined ? await session.gateway('read') : undefined
         const progress = output.progress('looking')
         const found = await reconcile(
           {
@@ -43,7 +52,11 @@ export const reconcileCommand = (context: Context): Command =>
         const entries = found.entries.map(entryData)
         if (output.mode === 'ndjson') {
           for (const one of entries) output.line(one)
-          output.result('reconcile', { summary: { identifier, ...questionData(found), authorizations: entries.length } }, () => '')
+          output.result(
+            'reconcile',
+            { summary: { identifier, ...questionData(found), authorizations: entries.length } },
+            () => '',
+          )
           return
         }
         const result = {
@@ -52,7 +65,9 @@ export const reconcileCommand = (context: Context): Command =>
           gateway: asked === undefined ? null : { origin: asked.origin },
           authorizations: entries,
         }
-        output.result('reconcile', result, () => textOf(found, { identifier, gateway: asked?.origin, columns: output.columns }))
+        output.result('reconcile', result, () =>
+          textOf(found, { identifier, gateway: asked?.origin, columns: output.columns }),
+        )
       })
     })
 
@@ -112,7 +127,17 @@ function positionData({ state, result, terms, hasNewRound }: Position) {
   }
 }
 
-function entryData({ id, state, authorization, offer, gateway, standing, settled, position, next }: ReconciledEntry) {
+function entryData({
+  id,
+  state,
+  authorization,
+  offer,
+  gateway,
+  standing,
+  settled,
+  position,
+  next,
+}: ReconciledEntry) {
   const record = authorization?.signed ?? offer?.offered
   const terms = record?.terms
   return {
@@ -137,7 +162,11 @@ function entryData({ id, state, authorization, offer, gateway, standing, settled
       gateway === undefined
         ? null
         : 'status' in gateway
-          ? { status: gateway.status.status, submission: gateway.status.submission, failure: gateway.status.failure }
+          ? {
+              status: gateway.status.status,
+              submission: gateway.status.submission,
+              failure: gateway.status.failure,
+            }
           : { error: { code: gateway.error.code, detail: gateway.error.detail } },
     chain:
       standing === undefined
@@ -171,7 +200,10 @@ function textOf(found: Reconciled, { identifier, gateway, columns }: Shown): str
       ['round', chain?.round && dateText(chain.round.timestamp)],
       ['state', chain?.current && `${chain.current.state}${paused}`],
       ['proposed', proposal && proposalText(proposal)],
-      ['by', proposal && `${proposal.proposer}${proposal.bySignature ? ' through SignedProposer' : ''}`],
+      [
+        'by',
+        proposal && `${proposal.proposer}${proposal.bySignature ? ' through SignedProposer' : ''}`,
+      ],
       ['transaction', proposal?.mined?.transactionHash],
       ['gateway', gateway],
     ],
@@ -179,7 +211,10 @@ function textOf(found: Reconciled, { identifier, gateway, columns }: Shown): str
   )
   const blocks = found.entries.map((one) => entryText(one, columns))
   if (blocks.length === 0) {
-    const next = proposal === undefined ? 'nothing is signed here, so nothing can be sent twice' : 'nothing of this machine is under way'
+    const next =
+      proposal === undefined
+        ? 'nothing is signed here, so nothing can be sent twice'
+        : 'nothing of this machine is under way'
     const command = `proposer context ${shellWord(identifier)}`
     blocks.push(
       [
@@ -189,7 +224,11 @@ function textOf(found: Reconciled, { identifier, gateway, columns }: Shown): str
       ].join('\n'),
     )
   }
-  return [head, ...blocks, ...found.notLookedAt.map((note) => fold(`not looked at: ${note}`, columns, '  '))].join('\n\n')
+  return [
+    head,
+    ...blocks,
+    ...found.notLookedAt.map((note) => fold(`not looked at: ${note}`, columns, '  ')),
+  ].join('\n\n')
 }
 
 const proposalText = ({ price, isFinal }: { price: string; isFinal: boolean }) =>
@@ -207,13 +246,26 @@ function entryText(
       ['answer', terms && `${outcomeOf(terms.price) ?? terms.price} by ${terms.proposer}`],
       ['candidate', authorization?.candidateId],
       ['gateway', gateway && gatewayText(gateway)],
-      ['position', position && `${position.state}${position.result === null ? '' : `, ${position.result}`}`],
-      ['nonce', standing && (standing.nonceSpentFinal ? 'spent' : standing.nonceSpent ? 'spent, not final yet' : 'free')],
+      [
+        'position',
+        position && `${position.state}${position.result === null ? '' : `, ${position.result}`}`,
+      ],
+      [
+        'nonce',
+        standing &&
+          (standing.nonceSpentFinal
+            ? 'spent'
+            : standing.nonceSpent
+              ? 'spent, not final yet'
+              : 'free'),
+      ],
     ],
     columns,
   )
   const advice = fold(`next: ${next.text}`, columns, '  ')
-  return [rows, advice, ...(next.command === undefined ? [] : [`  ${visible(next.command)}`])].join('\n')
+  return [rows, advice, ...(next.command === undefined ? [] : [`  ${visible(next.command)}`])].join(
+    '\n',
+  )
 }
 
 function gatewayText(word: NonNullable<ReconciledEntry['gateway']>): string {

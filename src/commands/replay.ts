@@ -1,13 +1,20 @@
-/** `replay`: sends the saved bytes of unknown and deferred authorizations again (R7, contract §6). */
+/**
+ * `replay`: sends the saved bytes of unknown and deferred authorizations again (R7, contract §6).
+ */
 import { Command } from 'commander'
 import { type Elsewhere, planReplay, type ReplayPlan } from '../core/client/sending/replay.js'
-import { gravest, replay, type Skipped, type SubmissionResult } from '../core/client/sending/submission.js'
+import {
+  gravest,
+  replay,
+  type Skipped,
+  type SubmissionResult,
+} from '../core/client/sending/submission.js'
 import { UsageError } from '../core/protocol/errors.js'
-import type { Context } from './context.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
 import { currentRound, outOfBandData } from './rounds.js'
 import { addExecutorFlags, type SessionFlags, withSession } from './session/session.js'
-import { fields, visible } from './view/render.js'
+import type { Context } from './terminal/context.js'
+import { fields, visible } from './terminal/render.js'
 
 export const replayCommand = (context: Context): Command =>
   addExecutorFlags(new Command('replay'))
@@ -19,7 +26,9 @@ export const replayCommand = (context: Context): Command =>
     .action(async (ids: string[], _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<SessionFlags & DryRunFlag & { all?: boolean }>()
       if (flags.all === true && ids.length > 0) {
-        throw new UsageError('ids_and_all', '--all and journal ids were both given', { hint: 'leave out --all or the ids' })
+        throw new UsageError('ids_and_all', '--all and journal ids were both given', {
+          hint: 'leave out --all or the ids',
+        })
       }
       await withSession(context, flags, async (session) => {
         const { output } = context
@@ -27,9 +36,12 @@ export const replayCommand = (context: Context): Command =>
         const { timeoutMs } = session.settings
         const parts = { ports: session.ports, journal: session.journal, gateway }
         const which = ids.length > 0 ? ids : 'all'
-        // Named together with ids on the command line, another gateway is meant for these (contract §6).
-        const redirect = ids.length > 0 && (flags.gateway !== undefined || flags.local !== undefined)
-        if (flags.dryRun === true) return showPlan(context, gateway.origin, await planReplay(parts, which, { redirect }))
+        // Named together with ids on the command line, another gateway is meant for these (contract
+        // §6).
+        const redirect =
+          ids.length > 0 && (flags.gateway !== undefined || flags.local !== undefined)
+        if (flags.dryRun === true)
+          return showPlan(context, gateway.origin, await planReplay(parts, which, { redirect }))
         const progress = output.progress('sending again')
         const { results, elsewhere, skipped } = await replay(parts, which, {
           ...(timeoutMs === undefined ? {} : { timeoutMs }),
@@ -37,29 +49,58 @@ export const replayCommand = (context: Context): Command =>
           redirect,
           round: currentRound(context, session),
           onRetry: ({ attempt, reason, waitMs }) =>
-            output.note(`attempt ${attempt}: ${visible(reason)}; the same bytes again in ${Math.ceil(waitMs / 1000)} s`),
+            output.note(
+              `attempt ${attempt}: ${visible(reason)}; the same bytes again in ${Math.ceil(waitMs / 1000)} s`,
+            ),
         }).finally(() => progress.stop())
         const sent = results.map(resultOf)
         const others = elsewhere.map(elsewhereData)
         const left = skipped.map(skippedData)
         for (const one of left) output.note(`note: ${leftText(one)}`)
-        const document = { results: sent, elsewhere: others, ...(left.length === 0 ? {} : { skipped: left }) }
+        const document = {
+          results: sent,
+          elsewhere: others,
+          ...(left.length === 0 ? {} : { skipped: left }),
+        }
         if (output.mode === 'ndjson') {
           for (const one of [...sent, ...others, ...left]) output.line(one)
-          output.result('replay', { summary: { sent: sent.length, elsewhere: others.length } }, () => '')
-        } else output.result('replay', document, () => replayText(sent, others, left.length, output.columns))
+          output.result(
+            'replay',
+            { summary: { sent: sent.length, elsewhere: others.length } },
+            () => '',
+          )
+        } else
+          output.result('replay', document, () =>
+            replayText(sent, others, left.length, output.columns),
+          )
         const error = gravest([...results, ...elsewhere].map((one) => one.error))
         if (error) throw error
       })
     })
 
-function showPlan(context: Context, origin: string, { chosen, elsewhere, skipped }: ReplayPlan): void {
+function showPlan(
+  context: Context,
+  origin: string,
+  { chosen, elsewhere, skipped }: ReplayPlan,
+): void {
   const ids = chosen.map(({ id }) => id)
-  const would = ids.length === 0 ? 'send nothing' : `send the saved bytes of ${ids.join(', ')} to ${origin} again`
-  showDryRun(context, would, { journal_ids: ids, origin, elsewhere: elsewhere.map(elsewhereData), skipped: skipped.map(skippedData) })
+  const would =
+    ids.length === 0
+      ? 'send nothing'
+      : `send the saved bytes of ${ids.join(', ')} to ${origin} again`
+  showDryRun(context, would, {
+    journal_ids: ids,
+    origin,
+    elsewhere: elsewhere.map(elsewhereData),
+    skipped: skipped.map(skippedData),
+  })
 }
 
-const elsewhereData = ({ authorization, origin, flag }: Elsewhere) => ({ journal_id: authorization.id, origin, flag })
+const elsewhereData = ({ authorization, origin, flag }: Elsewhere) => ({
+  journal_id: authorization.id,
+  origin,
+  flag,
+})
 
 const skippedData = ({ authorization, reason, command }: Skipped) => ({
   journal_id: authorization.id,
@@ -88,7 +129,8 @@ function resultOf(result: SubmissionResult) {
 
 type Sent = ReturnType<typeof resultOf>
 
-const isAcknowledged = ({ outcome }: Sent): boolean => outcome === 'accepted' || outcome === 'replayed'
+const isAcknowledged = ({ outcome }: Sent): boolean =>
+  outcome === 'accepted' || outcome === 'replayed'
 
 function replayText(
   sent: readonly Sent[],
@@ -97,12 +139,14 @@ function replayText(
   columns: number,
 ): string {
   if (sent.length + others.length === 0 && leftCount > 0) return 'nothing was sent'
-  if (sent.length + others.length === 0) return 'nothing to replay: no outcome is unknown or deferred'
+  if (sent.length + others.length === 0)
+    return 'nothing to replay: no outcome is unknown or deferred'
   const blocks = [
     ...sent.map((one) =>
       fields(
         [
-          // The word of an acknowledgement stands before the candidate; any other is about the authorization.
+          // The word of an acknowledgement stands before the candidate; any other is about the
+          // authorization.
           ...(isAcknowledged(one)
             ? ([
                 [one.outcome, one.candidate_id],

@@ -1,14 +1,30 @@
-/** `revoke`: cancels the Permit2 nonces of authorizations that have not executed (contract §6, robustness §7 no. 13). */
+/**
+ * `revoke`: cancels the Permit2 nonces of authorizations that have not executed (contract §6,
+ * robustness §7 no. 13).
+ */
 import { Command } from 'commander'
-import { finishRevocation, planRevocations, type RevocationResult, reconcileText } from '../core/client/wallet/revoke.js'
-import type { Context } from './context.js'
-import { addTransactionFlags, printTransactions, requireChain, sendAfterAsking, type TransactionFlags } from './own-transactions.js'
+import {
+  finishRevocation,
+  planRevocations,
+  type RevocationResult,
+  reconcileText,
+} from '../core/client/wallet/revoke.js'
+import {
+  addTransactionFlags,
+  printTransactions,
+  requireChain,
+  sendAfterAsking,
+  type TransactionFlags,
+} from './own-transactions.js'
 import { addSignerFlags, withSession } from './session/session.js'
-import { fields } from './view/render.js'
+import type { Context } from './terminal/context.js'
+import { fields } from './terminal/render.js'
 
 export const revokeCommand = (context: Context): Command =>
   addSignerFlags(addTransactionFlags(new Command('revoke')))
-    .description('cancel the nonces of authorizations on the chain, so that their signatures are worth nothing')
+    .description(
+      'cancel the nonces of authorizations on the chain, so that their signatures are worth nothing',
+    )
     .argument('<journal-id...>', 'of one account; `proposer journal list --open` shows them')
     .addHelpText(
       'after',
@@ -20,22 +36,35 @@ export const revokeCommand = (context: Context): Command =>
         const { output } = context
         const trust = await session.trust()
         const parts = { ports: session.ports, journal: session.journal, trust }
-        const chain = flags.print === true ? await session.chain() : await requireChain(session, 'revoke')
+        const chain =
+          flags.print === true ? await session.chain() : await requireChain(session, 'revoke')
         const plan = await planRevocations(parts, ids, chain)
         const transactions = plan.revocations.map(({ transaction }) => transaction)
         for (const id of plan.spent) output.note(`note: the nonce of ${id} is spent already`)
         if (flags.print === true || chain === undefined) {
           printTransactions(context, trust.chain_id, plan.owner, transactions)
-          output.note(`note: once it is mined and final, ${reconcileText(plan.questionIds)} journals what became of it`)
+          output.note(
+            `note: once it is mined and final, ${reconcileText(plan.questionIds)} journals what became of it`,
+          )
           return
         }
-        output.note('note: a proposal that is executed before this is mined is executed all the same')
-        const sent = transactions.length === 0 ? [] : await sendAfterAsking(context, session, flags, chain, plan.owner, transactions)
+        output.note(
+          'note: a proposal that is executed before this is mined is executed all the same',
+        )
+        const sent =
+          transactions.length === 0
+            ? []
+            : await sendAfterAsking(context, session, flags, chain, plan.owner, transactions)
         if (sent === undefined) return
         const progress = output.progress('waiting for the block to be final')
         const { timeoutMs } = session.settings
         const finished = await finishRevocation(
-          { ...parts, chain, signal: session.signal, ...(timeoutMs === undefined ? {} : { timeoutMs }) },
+          {
+            ...parts,
+            chain,
+            signal: session.signal,
+            ...(timeoutMs === undefined ? {} : { timeoutMs }),
+          },
           plan,
           sent,
         ).finally(() => progress.stop())
@@ -48,12 +77,19 @@ export const revokeCommand = (context: Context): Command =>
             mask: String(plan.revocations[index]?.mask ?? ''),
             journal_ids: plan.revocations[index]?.ids ?? [],
           })),
-          results: finished.results.map(({ id, outcome }) => ({ journal_id: id, outcome: outcome ?? 'pending' })),
+          results: finished.results.map(({ id, outcome }) => ({
+            journal_id: id,
+            outcome: outcome ?? 'pending',
+          })),
           final: finished.error === undefined,
         }
         if (output.mode === 'ndjson') {
           for (const one of result.results) output.line(one)
-          output.result('revocation', { summary: { results: result.results.length, final: result.final } }, () => '')
+          output.result(
+            'revocation',
+            { summary: { results: result.results.length, final: result.final } },
+            () => '',
+          )
         } else {
           output.result('revocation', result, () =>
             fields(

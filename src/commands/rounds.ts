@@ -1,14 +1,20 @@
-/** Rounds that are over: how it is learned, and what is told of what was left open in them (§7 rule 3, robustness §6). */
+/**
+ * Rounds that are over: how it is learned, and what is told of what was left open in them (§7 rule
+ * 3, robustness §6).
+ */
 import type { CurrentRound, OutOfBand, SettledEarlier } from '../core/client/sending/submission.js'
 import { pinsOf } from '../core/client/signing/trust.js'
 import { instant } from '../core/protocol/candidate.js'
 import { ProposerError } from '../core/protocol/errors.js'
-import type { Context } from './context.js'
 import { contextSource } from './question.js'
 import type { Session } from './session/session.js'
-import { visible } from './view/render.js'
+import type { Context } from './terminal/context.js'
+import { visible } from './terminal/render.js'
 
-/** The round of a question as the node tells it where one is configured, else the gateway. What cannot be learned is left open. */
+/**
+ * The round of a question as the node tells it where one is configured, else the gateway. What
+ * cannot be learned is left open.
+ */
 export function currentRound(context: Context, session: Session): CurrentRound {
   return {
     isFree: session.settings.rpcUrl !== undefined,
@@ -17,7 +23,10 @@ export function currentRound(context: Context, session: Session): CurrentRound {
         // Another requester may ask the same text, in rounds of its own (R3).
         const pins = pinsOf(await session.trust(), signed)
         if (pins.requesters.length === 0) return undefined
-        const [result] = await (await contextSource(context, session, pins)).contexts([signed.questionId], { signal: session.signal })
+        const [result] = await (await contextSource(context, session, pins)).contexts(
+          [signed.questionId],
+          { signal: session.signal },
+        )
         return result?.context?.request.timestamp
       } catch (error) {
         // Nobody tells, or nothing is pinned that could check it: what is known without it stands.
@@ -28,11 +37,19 @@ export function currentRound(context: Context, session: Session): CurrentRound {
   }
 }
 
-/** Collects what becomes of earlier ones. --quiet silences the note that told it, but not an outcome that only the operator can tell. */
-export function collector(context: Context, quiet: boolean, settled: SettledEarlier[]): (one: SettledEarlier) => void {
+/**
+ * Collects what becomes of earlier ones. --quiet silences the note that told it, but not an outcome
+ * that only the operator can tell.
+ */
+export function collector(
+  context: Context,
+  quiet: boolean,
+  settled: SettledEarlier[],
+): (one: SettledEarlier) => void {
   return (one) => {
     settled.push(one)
-    if (quiet && context.output.mode === 'human' && one.outcome === 'unknown') context.output.warn(visible(one.line))
+    if (quiet && context.output.mode === 'human' && one.outcome === 'unknown')
+      context.output.warn(visible(one.line))
   }
 }
 
@@ -48,12 +65,14 @@ export const settledData = (settled: readonly SettledEarlier[]) =>
   settled.map((one) => ({
     journal_id: one.journalId,
     outcome: one.outcome,
-    ...(one.outcome === 'unknown' ? { out_of_band: outOfBandData(one.outOfBand) } : { code: one.code ?? null }),
+    ...(one.outcome === 'unknown'
+      ? { out_of_band: outOfBandData(one.outOfBand) }
+      : { code: one.code ?? null }),
   }))
 
 /**
- * The same error with what became of the earlier ones in its detail: with --json there are no notes, and an outcome that only the
- * operator can tell must not be lost with the result.
+ * The same error with what became of the earlier ones in its detail: with --json there are no
+ * notes, and an outcome that only the operator can tell must not be lost with the result.
  */
 export function withSettled(error: unknown, settled: readonly SettledEarlier[]): unknown {
   if (!(error instanceof ProposerError) || settled.length === 0) return error

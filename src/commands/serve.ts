@@ -1,21 +1,37 @@
-/** `serve`: the gateway until SIGINT, SIGTERM or SIGHUP, with a chain of its own for --dev (contract §6). */
+/**
+ * `serve`: the gateway until SIGINT, SIGTERM or SIGHUP, with a chain of its own for --dev (contract
+ * §6).
+ */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Command } from 'commander'
-import type { DevChain, DevDescription } from '../core/io/dev/dev-chain.js'
+import type { DevChain, DevDescription } from '../core/devchain/dev-chain.js'
 import type { FaultScript } from '../core/io/serving/fault-script.js'
 import type { LogSink } from '../core/io/serving/request-log.js'
 import { exit, UnavailableError, UsageError } from '../core/protocol/errors.js'
-import type { Context } from './context.js'
-import { aborted, endsAsServer, noteQuestions, portNumber, unlessStopped, wholeNumber } from './hosting/foreground.js'
+import {
+  aborted,
+  endsAsServer,
+  noteQuestions,
+  portNumber,
+  unlessStopped,
+  wholeNumber,
+} from './hosting/foreground.js'
 import type { LiveStatus } from './hosting/live-status.js'
 import { notesAsLog } from './hosting/log-notes.js'
-import { type RunningServer, refuseBadAssignments, type ServerOptions, startServer, writeDevGateway } from './hosting/server.js'
-import { terminalSize } from './output.js'
+import {
+  type RunningServer,
+  refuseBadAssignments,
+  type ServerOptions,
+  startServer,
+  writeDevGateway,
+} from './hosting/server.js'
 import { fromCwd } from './session/paths.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
-import { fold } from './view/render.js'
+import type { Context } from './terminal/context.js'
+import { terminalSize } from './terminal/output.js'
+import { fold } from './terminal/render.js'
 
 interface ServeFlags extends GlobalFlags {
   readonly executorAccount?: string
@@ -74,16 +90,39 @@ export const serveCommand = (context: Context): Command =>
   new Command('serve')
     .description('run the gateway until SIGINT, SIGTERM or SIGHUP')
     .option('--config <gateway.json>', 'its configuration', undefined)
-    .option('--dev', 'a chain of its own, funded accounts, example questions and a temporary store instead')
+    .option(
+      '--dev',
+      'a chain of its own, funded accounts, example questions and a temporary store instead',
+    )
     .option('--port <number>', 'where it listens; 0: free ports, for the admin listener too')
-    .option('--host <address>', 'which address it listens on; beyond loopback put a TLS proxy before it')
+    .option(
+      '--host <address>',
+      'which address it listens on; beyond loopback put a TLS proxy before it',
+    )
     .option('--questions <number>', 'with --dev: how many example questions are open; default: 12')
-    .option('--faults <script.json>', 'with --dev: calls that go wrong as the script says, to test a client of yours against')
-    .option('--set <key=value>', 'override a dotted key of gateway.json; may be repeated', gather, [])
-    .option('--check', 'look at configuration, key, chain, store and ports, tell each fault with its fix, and serve nothing')
-    .option('--executor-account <name>', 'keystore of the executor, in place of the key that gateway.json names')
+    .option(
+      '--faults <script.json>',
+      'with --dev: calls that go wrong as the script says, to test a client of yours against',
+    )
+    .option(
+      '--set <key=value>',
+      'override a dotted key of gateway.json; may be repeated',
+      gather,
+      [],
+    )
+    .option(
+      '--check',
+      'look at configuration, key, chain, store and ports, tell each fault with its fix, and serve nothing',
+    )
+    .option(
+      '--executor-account <name>',
+      'keystore of the executor, in place of the key that gateway.json names',
+    )
     .option('--executor-password-file <file>', 'its password')
-    .option('--log', 'one JSON line per request and change of state on stderr; on by itself where stderr is no terminal')
+    .option(
+      '--log',
+      'one JSON line per request and change of state on stderr; on by itself where stderr is no terminal',
+    )
     .option('--no-log', 'no such lines')
     .addHelpText(
       'after',
@@ -107,13 +146,16 @@ export const serveCommand = (context: Context): Command =>
         ...(flags.port === undefined ? {} : { port: portNumber('--port', flags.port) }),
         ...(flags.host === undefined ? {} : { host: flags.host }),
         ...(flags.executorAccount === undefined ? {} : { executorAccount: flags.executorAccount }),
-        ...(flags.executorPasswordFile === undefined ? {} : { executorPasswordFile: flags.executorPasswordFile }),
+        ...(flags.executorPasswordFile === undefined
+          ? {}
+          : { executorPasswordFile: flags.executorPasswordFile }),
       }
       if (flags.dev === true)
         await serveDev(context, options, {
           questions: wholeNumber('--questions', flags.questions ?? '12', 0, 10_000),
           checkOnly: flags.check === true,
-          script: flags.faults === undefined ? undefined : await readFaultScript(context, flags.faults),
+          script:
+            flags.faults === undefined ? undefined : await readFaultScript(context, flags.faults),
         })
       else {
         const path = fromCwd(context.cwd, flags.config ?? 'gateway.json')
@@ -125,24 +167,42 @@ export const serveCommand = (context: Context): Command =>
 function refuseContradictions(flags: ServeFlags): void {
   const usage = (detail: string, hint: string) => new UsageError('usage', detail, { hint })
   if (flags.dev !== true) {
-    if (flags.faults !== undefined) throw usage('--faults has no meaning without --dev: no real gateway fails on purpose', 'add --dev')
-    if (flags.questions !== undefined) throw usage('--questions has no meaning without --dev', 'leave it out, or add --dev')
+    if (flags.faults !== undefined)
+      throw usage(
+        '--faults has no meaning without --dev: no real gateway fails on purpose',
+        'add --dev',
+      )
+    if (flags.questions !== undefined)
+      throw usage('--questions has no meaning without --dev', 'leave it out, or add --dev')
     if (flags.config === undefined) {
-      throw usage('serve needs a configuration', 'give --config gateway.json (`proposer devchain --write <folder>` makes one), or --dev')
+      throw usage(
+        'serve needs a configuration',
+        'give --config gateway.json (`proposer devchain --write <folder>` makes one), or --dev',
+      )
     }
     return
   }
   if (flags.config !== undefined)
-    throw usage('--dev makes its own configuration, so --config has no place beside it', 'leave one of them out')
+    throw usage(
+      '--dev makes its own configuration, so --config has no place beside it',
+      'leave one of them out',
+    )
   if (flags.set.some((assignment) => /^store\s*=/.test(assignment))) {
-    throw usage('--dev uses a temporary store, so --set store has no place beside it', 'use --config for a store that stays')
+    throw usage(
+      '--dev uses a temporary store, so --set store has no place beside it',
+      'use --config for a store that stays',
+    )
   }
 }
 
-/** What nobody foresaw ends the process at once: no clean-up that could write (robustness §5). Codes and names only (R5). */
+/**
+ * What nobody foresaw ends the process at once: no clean-up that could write (robustness §5). Codes
+ * and names only (R5).
+ */
 function crashLoudly(context: Context): void {
   const crash = (kind: string) => (error: unknown) => {
-    const code = error instanceof Error ? ('code' in error ? String(error.code) : error.name) : typeof error
+    const code =
+      error instanceof Error ? ('code' in error ? String(error.code) : error.name) : typeof error
     context.output.warn(JSON.stringify({ event: 'crash', kind, code }))
     process.exit(exit.bug)
   }
@@ -150,16 +210,23 @@ function crashLoudly(context: Context): void {
   process.on('unhandledRejection', crash('unhandledRejection'))
 }
 
-/** The chain and the folder of `--dev` end with it. When it is killed the chain goes too, because its keeper watches a pipe of ours. */
+/**
+ * The chain and the folder of `--dev` end with it. When it is killed the chain goes too, because
+ * its keeper watches a pipe of ours.
+ */
 async function serveDev(
   context: Context,
   options: ServeOptions,
-  { questions, checkOnly, script }: { questions: number; checkOnly: boolean; script: FaultScript | undefined },
+  {
+    questions,
+    checkOnly,
+    script,
+  }: { questions: number; checkOnly: boolean; script: FaultScript | undefined },
 ): Promise<void> {
   refuseBadAssignments(options.assignments)
   const folder = await mkdtemp(join(tmpdir(), 'proposer-serve-'))
   try {
-    const { startDevChain } = await import('../core/io/dev/dev-chain.js')
+    const { startDevChain } = await import('../core/devchain/dev-chain.js')
     const chain = await startDevChain({ questions }).catch(unlessStopped(context.signal))
     if (chain === undefined) return
     try {
@@ -179,19 +246,36 @@ async function serveDev(
   }
 }
 
-/** Judged before a dev chain is started. Throws UsageError naming the file, and the key of it that is wrong. */
+/**
+ * Judged before a dev chain is started. Throws UsageError naming the file, and the key of it that
+ * is wrong.
+ */
 async function readFaultScript(context: Context, path: string): Promise<FaultScript> {
   const [{ parseFaultScript }, { readOwnJson }] = await Promise.all([
     import('../core/io/serving/fault-script.js'),
     import('./session/inputs.js'),
   ])
-  return parseFaultScript(await readOwnJson(context, path, 'give --faults with the path of a script'), path)
+  return parseFaultScript(
+    await readOwnJson(context, path, 'give --faults with the path of a script'),
+    path,
+  )
 }
 
-/** From the open gateway to its end by a signal (exit 0), a failed store (74) or a dead dev chain (75). */
-async function run(context: Context, path: string, options: ServeOptions, chain: DevChain | undefined): Promise<void> {
+/**
+ * From the open gateway to its end by a signal (exit 0), a failed store (74) or a dead dev chain
+ * (75).
+ */
+async function run(
+  context: Context,
+  path: string,
+  options: ServeOptions,
+  chain: DevChain | undefined,
+): Promise<void> {
   const shown = options.quiet ? undefined : await openStatus(context)
-  const server = await startServer(context, path, { ...options, ...(shown ? { logSink: shown.logSink } : {}) }).catch((error: unknown) => {
+  const server = await startServer(context, path, {
+    ...options,
+    ...(shown ? { logSink: shown.logSink } : {}),
+  }).catch((error: unknown) => {
     // It was told to end while it waited for the chain.
     if (context.signal.aborted && error === context.signal.reason) return undefined
     throw error
@@ -221,10 +305,14 @@ async function run(context: Context, path: string, options: ServeOptions, chain:
       else tell()
     }
     if ((await over) === 'chain' && !context.signal.aborted) {
-      throw new UnavailableError('dev_chain_ended', 'the dev chain ended by itself', { hint: 'start `proposer serve --dev` again' })
+      throw new UnavailableError('dev_chain_ended', 'the dev chain ended by itself', {
+        hint: 'start `proposer serve --dev` again',
+      })
     }
     leaveSoon(drainMs, exit.done)
-    await status?.end('draining: calls in flight are answered, for 10 s at most; Ctrl-C again ends it at once')
+    await status?.end(
+      'draining: calls in flight are answered, for 10 s at most; Ctrl-C again ends it at once',
+    )
   } finally {
     await status?.end('stopping')
     await server.close()
@@ -232,16 +320,22 @@ async function run(context: Context, path: string, options: ServeOptions, chain:
 }
 
 /**
- * The live status, where stderr is a terminal that can be drawn on; log lines then appear above it. Everything goes through a writer that
- * waits for nobody: a terminal that is held must not hold the gateway (robustness §5).
+ * The live status, where stderr is a terminal that can be drawn on; log lines then appear above it.
+ * Everything goes through a writer that waits for nobody: a terminal that is held must not hold the
+ * gateway (robustness §5).
  */
-async function openStatus({ env, output, streams: { stderr } }: Context): Promise<{ status: LiveStatus; logSink: LogSink } | undefined> {
+async function openStatus({
+  env,
+  output,
+  streams: { stderr },
+}: Context): Promise<{ status: LiveStatus; logSink: LogSink } | undefined> {
   if (!output.notesAreTerminal || env.TERM === 'dumb') return undefined
-  const [{ createLiveStatus }, { createPatientWriter, terminalOfStderr }, { Chalk }] = await Promise.all([
-    import('./hosting/live-status.js'),
-    import('../core/io/serving/patient-writer.js'),
-    import('chalk'),
-  ])
+  const [{ createLiveStatus }, { createPatientWriter, terminalOfStderr }, { Chalk }] =
+    await Promise.all([
+      import('./hosting/live-status.js'),
+      import('../core/io/serving/patient-writer.js'),
+      import('chalk'),
+    ])
   const { write, isIdle, written, dropped } = createPatientWriter(terminalOfStderr())
   const status = createLiveStatus({
     size: () => terminalSize(stderr),
@@ -253,14 +347,23 @@ async function openStatus({ env, output, streams: { stderr } }: Context): Promis
   return { status, logSink: { write: (line) => status.above(line.trimEnd()), dropped } }
 }
 
-/** What is to be read before the ready line or at the end is waited for, but not for a terminal that is held (Ctrl-S). */
+/**
+ * What is to be read before the ready line or at the end is waited for, but not for a terminal that
+ * is held (Ctrl-S).
+ */
 const terminalMs = 500
 
-/** After a failed store the process ends within two seconds (R10), after a signal within ten (R23), whatever still holds it. */
+/**
+ * After a failed store the process ends within two seconds (R10), after a signal within ten (R23),
+ * whatever still holds it.
+ */
 const storeFailureMs = 1_500
 const drainMs = 10_500
 
-/** Fires only where something else keeps the process alive; by then everything that matters is on disk. */
+/**
+ * Fires only where something else keeps the process alive; by then everything that matters is on
+ * disk.
+ */
 function leaveSoon(afterMs: number, code: number): void {
   setTimeout(() => process.exit(code), afterMs).unref()
 }
@@ -269,12 +372,23 @@ function announce(context: Context, server: RunningServer, dev: DevDescription |
   const { output } = context
   const pid = context.liveness.pid
   if (output.mode !== 'human') {
-    output.line({ event: 'ready', url: server.url, admin_url: server.adminUrl, pid, ...(dev ? { dev } : {}) })
+    output.line({
+      event: 'ready',
+      url: server.url,
+      admin_url: server.adminUrl,
+      pid,
+      ...(dev ? { dev } : {}),
+    })
     return
   }
   output.text(`ready ${server.url} (admin ${server.adminUrl}, pid ${pid})\n`)
   if (!dev) return
-  output.note(fold(`chain ${dev.chain_id} at ${dev.rpc_url}; keys and pins of its accounts with --json. Open questions:`, output.columns))
+  output.note(
+    fold(
+      `chain ${dev.chain_id} at ${dev.rpc_url}; keys and pins of its accounts with --json. Open questions:`,
+      output.columns,
+    ),
+  )
   noteQuestions(output, dev.questions)
   if (dev.questions.length > 3) output.note(`  and ${dev.questions.length - 3} more`)
 }
@@ -290,5 +404,9 @@ async function check(context: Context, path: string, options: ServerOptions): Pr
   const [first] = checked.faults
   if (first === undefined) return
   const { length } = checked.faults
-  throw new UsageError('check_failed', length === 1 ? first.detail : `${length} faults, the first: ${first.detail}`, { hint: first.hint })
+  throw new UsageError(
+    'check_failed',
+    length === 1 ? first.detail : `${length} faults, the first: ${first.detail}`,
+    { hint: first.hint },
+  )
 }

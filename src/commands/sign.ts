@@ -1,9 +1,17 @@
-/** `sign`: builds the typed data itself, checks it against trust, shows it, signs and journals (R9; contract §6). */
+/**
+ * `sign`: builds the typed data itself, checks it against trust, shows it, signs and journals (R9;
+ * contract §6).
+ */
 
 import { basename, dirname } from 'node:path'
 import { Command } from 'commander'
 import { uncheckedOf } from '../core/client/journal/records.js'
-import { type Authorized, authorize, authorized, offerTypedData } from '../core/client/signing/authorize.js'
+import {
+  type Authorized,
+  authorize,
+  authorized,
+  offerTypedData,
+} from '../core/client/signing/authorize.js'
 import { importSignature, walletTypedData } from '../core/client/signing/outside.js'
 import type { SettledEarlier } from '../core/client/signing/settle.js'
 import type { Address } from '../core/ports.js'
@@ -11,14 +19,21 @@ import { UsageError } from '../core/protocol/errors.js'
 import { outcomeKeys } from '../core/protocol/proposal.js'
 import type { TypedData } from '../core/protocol/schema-signing.js'
 import { publishFile, writeAll } from '../core/storage/durable.js'
-import type { Context } from './context.js'
-import { addIntentFlags, authorizeParts, type IntentFlags, parseIntent, showPreview, signingFlags } from './intent.js'
+import {
+  addIntentFlags,
+  authorizeParts,
+  type IntentFlags,
+  parseIntent,
+  showPreview,
+  signingFlags,
+} from './intent.js'
 import { requireIdentifier } from './question.js'
 import { collector, settledData, withSettled } from './rounds.js'
 import { readInput } from './session/inputs.js'
 import { fromCwd } from './session/paths.js'
 import { type Session, withSession } from './session/session.js'
-import { fields } from './view/render.js'
+import type { Context } from './terminal/context.js'
+import { fields } from './terminal/render.js'
 
 interface SignFlags extends IntentFlags {
   readonly output?: string
@@ -32,7 +47,10 @@ export const signCommand = (context: Context): Command =>
       .description('sign a proposal and save it in the journal; nothing is sent')
       .argument('<identifier>', 'question id or slug')
       .option('-o, --output <file>', 'write the payload there; - prints the payload alone')
-      .option('--typed-data', 'print EIP-712 JSON for a wallet outside; its nonce is reserved and its question held')
+      .option(
+        '--typed-data',
+        'print EIP-712 JSON for a wallet outside; its nonce is reserved and its question held',
+      )
       .option('--signature <hex>', 'bring back what that wallet answered; - reads it from stdin'),
   )
     .addHelpText(
@@ -41,16 +59,31 @@ export const signCommand = (context: Context): Command =>
     )
     .action(async (identifier: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<SignFlags>()
-      if (flags.signature !== undefined) return bringBack(context, identifier, flags, flags.signature)
+      if (flags.signature !== undefined)
+        return bringBack(context, identifier, flags, flags.signature)
       parseIntent(context, identifier, flags, '0x')
       const settled: SettledEarlier[] = []
       const signing = withSession(context, flags, async (session) => {
         const made = await authorizeParts(context, session, flags, identifier)
         const parts = { ...made, onSettled: collector(context, flags.quiet === true, settled) }
-        const intent = parseIntent(context, identifier, flags, await session.account.address(), session.settings)
+        const intent = parseIntent(
+          context,
+          identifier,
+          flags,
+          await session.account.address(),
+          session.settings,
+        )
         if (flags.dryRun === true) return showPreview(context, parts, intent)
-        if (flags.typedData === true) return giveTypedData(context, flags, identifier, await offerTypedData(parts, intent))
-        await showSigned(context, flags, identifier, await authorize(parts, intent), intent.outcome, settled)
+        if (flags.typedData === true)
+          return giveTypedData(context, flags, identifier, await offerTypedData(parts, intent))
+        await showSigned(
+          context,
+          flags,
+          identifier,
+          await authorize(parts, intent),
+          intent.outcome,
+          settled,
+        )
       })
       await signing.catch((error: unknown) => {
         throw context.output.mode === 'human' ? error : withSettled(error, settled)
@@ -66,7 +99,8 @@ async function showSigned(
   settled: readonly SettledEarlier[] = [],
 ): Promise<void> {
   const { output } = context
-  if (signed.reused) output.note(`note: ${signed.journalId} is open with the same answer; these are its saved bytes`)
+  if (signed.reused)
+    output.note(`note: ${signed.journalId} is open with the same answer; these are its saved bytes`)
   if (flags.output === '-') {
     output.text(output.isTerminal ? `${signed.body}\n` : signed.body)
     return
@@ -105,7 +139,10 @@ async function showSigned(
   )
 }
 
-/** `--typed-data`: stdout is the document alone, so that it can be piped into a wallet; --json wraps it. */
+/**
+ * `--typed-data`: stdout is the document alone, so that it can be piped into a wallet; --json wraps
+ * it.
+ */
 async function giveTypedData(
   context: Context,
   flags: SignFlags,
@@ -117,7 +154,8 @@ async function giveTypedData(
   const typedData = walletTypedData(offered.typedData as TypedData)
   const text = `${JSON.stringify(typedData)}\n`
   const next = `proposer sign ${identifier} --signature <hex>`
-  if (flags.output !== undefined && flags.output !== '-') await writeSecret(context, fromCwd(context.cwd, flags.output), text)
+  if (flags.output !== undefined && flags.output !== '-')
+    await writeSecret(context, fromCwd(context.cwd, flags.output), text)
   if (output.mode === 'human' && (flags.output === undefined || flags.output === '-')) {
     output.text(text)
     output.note(
@@ -150,22 +188,43 @@ async function giveTypedData(
 }
 
 /** `--signature`: the answer of the wallet that has the typed data. */
-async function bringBack(context: Context, identifier: string, flags: SignFlags, given: string): Promise<void> {
+async function bringBack(
+  context: Context,
+  identifier: string,
+  flags: SignFlags,
+  given: string,
+): Promise<void> {
   requireIdentifier(identifier)
   const without = signingFlags.find((flag) => flag !== 'outcome' && flags[flag] !== undefined)
-  if (without !== undefined || flags.typedData === true || flags.signer !== undefined || flags.supersede !== undefined) {
-    throw new UsageError('flag_without_meaning', '--signature brings back an answer to typed data that says everything already', {
-      hint: 'leave out the flags that say what to sign; --proposer, --outcome and --rpc-url may stay',
-    })
+  if (
+    without !== undefined ||
+    flags.typedData === true ||
+    flags.signer !== undefined ||
+    flags.supersede !== undefined
+  ) {
+    throw new UsageError(
+      'flag_without_meaning',
+      '--signature brings back an answer to typed data that says everything already',
+      {
+        hint: 'leave out the flags that say what to sign; --proposer, --outcome and --rpc-url may stay',
+      },
+    )
   }
   const outcome = outcomeKeys.find((key) => key === flags.outcome)
   if (outcome !== flags.outcome)
-    throw new UsageError('bad_outcome', `--outcome ${flags.outcome} is none of p1, p2, p3`, { hint: 'leave it out' })
+    throw new UsageError('bad_outcome', `--outcome ${flags.outcome} is none of p1, p2, p3`, {
+      hint: 'leave it out',
+    })
   const text = given === '-' ? new TextDecoder().decode(await readInput(context, '-')) : given
   await withSession(context, flags, async (session) => {
     const [trust, chain] = [await session.trust(), await session.chain()]
     const { authorization, reused } = await importSignature(
-      { ports: session.ports, journal: session.journal, trust, ...(chain === undefined ? {} : { chain }) },
+      {
+        ports: session.ports,
+        journal: session.journal,
+        trust,
+        ...(chain === undefined ? {} : { chain }),
+      },
       { identifier, outcome, proposer: await namedProposer(session, flags) },
       // Wallets and their tools like to print it as a JSON string.
       text.trim().replace(/^"(.*)"$/, '$1'),
@@ -181,5 +240,7 @@ const namedProposer = (session: Session, flags: SignFlags): Promise<Address> | u
 /** The exact bytes, 0600: they hold a signature or what one can be made of (R5). */
 async function writeSecret(context: Context, path: string, body: string): Promise<void> {
   const bytes = new TextEncoder().encode(body)
-  await publishFile(context.files, dirname(path), basename(path), (handle) => writeAll(handle, bytes))
+  await publishFile(context.files, dirname(path), basename(path), (handle) =>
+    writeAll(handle, bytes),
+  )
 }

@@ -2,10 +2,10 @@
 import { Command } from 'commander'
 import { failedError } from '../core/client/polling/errors.js'
 import { endOf, statusOnce } from '../core/client/polling/polling.js'
-import type { Context } from './context.js'
 import { targetOf } from './poll.js'
 import { type SessionFlags, withSession } from './session/session.js'
-import { candidateText } from './view/candidate-text.js'
+import { candidateText } from './terminal/candidate-text.js'
+import type { Context } from './terminal/context.js'
 
 export const statusCommand = (context: Context): Command =>
   new Command('status')
@@ -20,8 +20,14 @@ export const statusCommand = (context: Context): Command =>
         const journalId = view.byCandidate(candidateId)?.id
         const target = targetOf(view, candidateId, flags.question)
         const gateway = await session.gateway('read')
-        const status = await statusOnce({ ports: session.ports, gateway, journal: session.journal }, target, { signal: session.signal })
-        context.output.result('status', { candidates: [status] }, () => candidateText(status, context.output, journalId))
+        const status = await statusOnce(
+          { ports: session.ports, gateway, journal: session.journal },
+          target,
+          { signal: session.signal },
+        )
+        context.output.result('status', { candidates: [status] }, () =>
+          candidateText(status, context.output, journalId),
+        )
         if (endOf(status) === 'failed') throw failedError(status, journalId)
       })
     })

@@ -1,20 +1,35 @@
-/** `submit`: sends a saved or given payload, signing first where there is none; the outcome is settled or said to be unknown (R7). */
+/**
+ * `submit`: sends a saved or given payload, signing first where there is none; the outcome is
+ * settled or said to be unknown (R7).
+ */
 import { Command } from 'commander'
 import { knownToken } from '../core/chain/profiles.js'
 import { uncheckedOf } from '../core/client/journal/records.js'
 import { readPayload } from '../core/client/sending/payload.js'
-import { type SettledEarlier, type SubmissionResult, submitIntent, submitPayload } from '../core/client/sending/submission.js'
+import {
+  type SettledEarlier,
+  type SubmissionResult,
+  submitIntent,
+  submitPayload,
+} from '../core/client/sending/submission.js'
 import type { Trust } from '../core/client/signing/trust.js'
 import { PendingError, type ProposerError, UsageError } from '../core/protocol/errors.js'
-import type { Context } from './context.js'
 import { follow } from './follow.js'
-import { addIntentFlags, authorizeParts, type IntentFlags, parseIntent, showPreview, signingFlags } from './intent.js'
+import {
+  addIntentFlags,
+  authorizeParts,
+  type IntentFlags,
+  parseIntent,
+  showPreview,
+  signingFlags,
+} from './intent.js'
 import { requireIdentifier } from './question.js'
 import { collector, currentRound, settledData, withSettled } from './rounds.js'
 import { parseJson, readInput } from './session/inputs.js'
 import { addExecutorFlags, type Session, withSession } from './session/session.js'
-import { candidateText } from './view/candidate-text.js'
-import { amountWithRaw, fields, type TokenUnits, timeText, visible } from './view/render.js'
+import { candidateText } from './terminal/candidate-text.js'
+import type { Context } from './terminal/context.js'
+import { amountWithRaw, fields, type TokenUnits, timeText, visible } from './terminal/render.js'
 
 interface SubmitFlags extends IntentFlags {
   readonly wait?: boolean
@@ -34,40 +49,56 @@ export const submitCommand = (context: Context): Command =>
       'after',
       '\nExit 6 says the outcome is unknown: run `proposer replay`, never sign again.\n\nExamples:\n  proposer submit some-slug --outcome p2 --wait\n  proposer submit some-slug payload.json',
     )
-    .action(async (identifier: string, payload: string | undefined, _own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<SubmitFlags>()
-      requireIdentifier(identifier)
-      if (payload === undefined) parseIntent(context, identifier, flags, '0x')
-      else refuseSigningFlags(flags)
-      const settled: SettledEarlier[] = []
-      try {
-        await withSession(context, flags, (session) => submit(context, session, flags, { identifier, payload, settled }))
-      } catch (error) {
-        throw context.output.mode === 'human' ? error : withSettled(error, settled)
-      }
-    })
+    .action(
+      async (identifier: string, payload: string | undefined, _own: unknown, command: Command) => {
+        const flags = command.optsWithGlobals<SubmitFlags>()
+        requireIdentifier(identifier)
+        if (payload === undefined) parseIntent(context, identifier, flags, '0x')
+        else refuseSigningFlags(flags)
+        const settled: SettledEarlier[] = []
+        try {
+          await withSession(context, flags, (session) =>
+            submit(context, session, flags, { identifier, payload, settled }),
+          )
+        } catch (error) {
+          throw context.output.mode === 'human' ? error : withSettled(error, settled)
+        }
+      },
+    )
 
 function refuseSigningFlags(flags: SubmitFlags): void {
   const given = signingFlags.find((flag) => flags[flag] !== undefined)
   if (given === undefined) return
   const name = `--${given.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
-  throw new UsageError('flag_without_meaning', `${name} has no meaning for a payload that is already signed`, {
-    hint: `leave out ${name}, or leave out the payload to have a new one signed`,
-  })
+  throw new UsageError(
+    'flag_without_meaning',
+    `${name} has no meaning for a payload that is already signed`,
+    {
+      hint: `leave out ${name}, or leave out the payload to have a new one signed`,
+    },
+  )
 }
 
 async function submit(
   context: Context,
   session: Session,
   flags: SubmitFlags,
-  { identifier, payload, settled }: { identifier: string; payload: string | undefined; settled: SettledEarlier[] },
+  {
+    identifier,
+    payload,
+    settled,
+  }: { identifier: string; payload: string | undefined; settled: SettledEarlier[] },
 ): Promise<void> {
   const { output, clock } = context
   const startedMs = clock.monotonicMs()
   const body = payload === undefined ? undefined : await payloadText(context, payload)
-  const intent = body === undefined ? parseIntent(context, identifier, flags, await session.account.address(), session.settings) : undefined
+  const intent =
+    body === undefined
+      ? parseIntent(context, identifier, flags, await session.account.address(), session.settings)
+      : undefined
   if (flags.dryRun === true) {
-    if (intent) return showPreview(context, await authorizeParts(context, session, flags, identifier), intent)
+    if (intent)
+      return showPreview(context, await authorizeParts(context, session, flags, identifier), intent)
     return showPayload(context, session, identifier, body ?? '')
   }
   const trust = await session.trust()
@@ -78,14 +109,25 @@ async function submit(
     ...(timeoutMs === undefined ? {} : { timeoutMs }),
     signal: context.signal,
     onRetry: ({ attempt, reason, waitMs }: { attempt: number; reason: string; waitMs: number }) => {
-      output.note(`attempt ${attempt}: ${visible(reason)}; the same bytes again in ${Math.ceil(waitMs / 1000)} s`)
+      output.note(
+        `attempt ${attempt}: ${visible(reason)}; the same bytes again in ${Math.ceil(waitMs / 1000)} s`,
+      )
     },
   }
-  const parts = { ports: session.ports, journal: session.journal, gateway, onSettled: collector(context, flags.quiet === true, settled) }
+  const parts = {
+    ports: session.ports,
+    journal: session.journal,
+    gateway,
+    onSettled: collector(context, flags.quiet === true, settled),
+  }
   let result: SubmissionResult
   try {
     result = intent
-      ? await submitIntent({ ...parts, ...(await quietWhileSigning(context, session, flags, identifier, progress)) }, intent, options)
+      ? await submitIntent(
+          { ...parts, ...(await quietWhileSigning(context, session, flags, identifier, progress)) },
+          intent,
+          options,
+        )
       : await submitPayload({ ...parts, trust }, identifier, body ?? '', {
           ...options,
           round: currentRound(context, session),
@@ -110,35 +152,60 @@ async function submit(
     return
   }
   if (output.mode === 'ndjson') output.line({ schema: 'proposer.submitted/1', ...accepted })
-  const left = timeoutMs === undefined ? undefined : Math.max(1, timeoutMs - (clock.monotonicMs() - startedMs))
-  const polled = await follow(context, parts, [{ candidateId: result.candidateId, identifier: result.questionId }], { timeoutMs: left })
+  const left =
+    timeoutMs === undefined ? undefined : Math.max(1, timeoutMs - (clock.monotonicMs() - startedMs))
+  const polled = await follow(
+    context,
+    parts,
+    [{ candidateId: result.candidateId, identifier: result.questionId }],
+    { timeoutMs: left },
+  )
   const [last] = polled.candidates
-  output.result('submitted', { ...accepted, status: last?.status ?? accepted.status, candidate: last ?? null }, () =>
-    [
-      fields(
-        [
-          [accepted.outcome, accepted.candidate_id],
-          ['journal', accepted.journal_id],
-        ],
-        output.columns,
-      ),
-      ...polled.candidates.map((one) => candidateText(one, output, accepted.journal_id)),
-    ].join('\n'),
+  output.result(
+    'submitted',
+    { ...accepted, status: last?.status ?? accepted.status, candidate: last ?? null },
+    () =>
+      [
+        fields(
+          [
+            [accepted.outcome, accepted.candidate_id],
+            ['journal', accepted.journal_id],
+          ],
+          output.columns,
+        ),
+        ...polled.candidates.map((one) => candidateText(one, output, accepted.journal_id)),
+      ].join('\n'),
   )
   if (polled.error) throw stillPending(polled.error, accepted)
 }
 
-/** What was admitted is on its way, whether or not a status could be learned: exit 75 would say that it was not admitted (contract §6). */
-function stillPending(error: ProposerError, { candidate_id: id, status }: Pick<Accepted, 'candidate_id' | 'status'>): ProposerError {
+/**
+ * What was admitted is on its way, whether or not a status could be learned: exit 75 would say that
+ * it was not admitted (contract §6).
+ */
+function stillPending(
+  error: ProposerError,
+  { candidate_id: id, status }: Pick<Accepted, 'candidate_id' | 'status'>,
+): ProposerError {
   if (error.code !== 'no_status') return error
-  return new PendingError('still_pending', `candidate ${id} was ${status ?? 'not yet looked at'} when it was admitted; ${error.detail}`, {
-    hint: `go on with \`proposer poll ${id}\``,
-    retryable: true,
-  })
+  return new PendingError(
+    'still_pending',
+    `candidate ${id} was ${status ?? 'not yet looked at'} when it was admitted; ${error.detail}`,
+    {
+      hint: `go on with \`proposer poll ${id}\``,
+      retryable: true,
+    },
+  )
 }
 
 /** The spinner makes room for what is shown before signing, and for a password. */
-async function quietWhileSigning(context: Context, session: Session, flags: SubmitFlags, identifier: string, progress: { stop(): void }) {
+async function quietWhileSigning(
+  context: Context,
+  session: Session,
+  flags: SubmitFlags,
+  identifier: string,
+  progress: { stop(): void },
+) {
   const parts = await authorizeParts(context, session, flags, identifier)
   const { confirm, signer } = parts
   return {
@@ -160,13 +227,29 @@ async function payloadText(context: Context, path: string): Promise<string> {
   return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
 }
 
-/** `--dry-run` with a payload: what it says and where it would go, without its signature. Refuses what the sending would refuse. */
-async function showPayload(context: Context, session: Session, identifier: string, body: string): Promise<void> {
+/**
+ * `--dry-run` with a payload: what it says and where it would go, without its signature. Refuses
+ * what the sending would refuse.
+ */
+async function showPayload(
+  context: Context,
+  session: Session,
+  identifier: string,
+  body: string,
+): Promise<void> {
   const parts = { ports: session.ports, trust: await session.trust() }
   const { payload } = readPayload(parts, identifier, body, await session.journal.load())
   const { origin } = await session.gateway('read')
   const { proposer, outcome, permit } = payload
-  const shown = { dry_run: true, identifier, origin, bytes: new TextEncoder().encode(body).length, proposer, outcome, permit }
+  const shown = {
+    dry_run: true,
+    identifier,
+    origin,
+    bytes: new TextEncoder().encode(body).length,
+    proposer,
+    outcome,
+    permit,
+  }
   context.output.result('preview', shown, () =>
     fields(
       [
@@ -183,8 +266,10 @@ async function showPayload(context: Context, session: Session, identifier: strin
 }
 
 /** A payload names no token: it is known where only one is pinned. */
-const unitsOfAll = ({ chain_id: chainId, tokens: [token = '', ...others] }: Trust): TokenUnits | undefined =>
-  others.length === 0 ? knownToken(chainId, token) : undefined
+const unitsOfAll = ({
+  chain_id: chainId,
+  tokens: [token = '', ...others],
+}: Trust): TokenUnits | undefined => (others.length === 0 ? knownToken(chainId, token) : undefined)
 
 interface Accepted {
   readonly journal_id: string

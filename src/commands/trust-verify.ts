@@ -1,4 +1,7 @@
-/** Asks the chain whether the pinned contracts are what they should be (contract §6 `trust verify`; domain §2, §4, §6). */
+/**
+ * Asks the chain whether the pinned contracts are what they should be (contract §6 `trust verify`;
+ * domain §2, §4, §6).
+ */
 
 import {
   ctfAdapterAbi,
@@ -18,7 +21,14 @@ import { domainSeparator, toHex } from '../core/protocol/witness.js'
 
 export interface TrustCheck {
   /** What is looked at; several checks of one kind differ in `name`. */
-  readonly check: 'chain_id' | 'code' | 'permit2' | 'signed_proposer' | 'oracle' | 'requester' | 'token'
+  readonly check:
+    | 'chain_id'
+    | 'code'
+    | 'permit2'
+    | 'signed_proposer'
+    | 'oracle'
+    | 'requester'
+    | 'token'
   readonly name: string
   readonly ok: boolean
   readonly detail: string
@@ -26,10 +36,17 @@ export interface TrustCheck {
 
 type Reading = { readonly chain: Chain; readonly at: bigint }
 
-/** Every check with its outcome. Rejects with ChainError where the node does not answer: that says nothing about the pins. */
+/**
+ * Every check with its outcome. Rejects with ChainError where the node does not answer: that says
+ * nothing about the pins.
+ */
 export async function verifyTrust(chain: Chain, trust: Trust): Promise<readonly TrustCheck[]> {
   const chainId = await chain.chainId()
-  const sameChain = { check: 'chain_id', name: 'chain id', ...compare(String(chainId), String(trust.chain_id)) } as const
+  const sameChain = {
+    check: 'chain_id',
+    name: 'chain id',
+    ...compare(String(chainId), String(trust.chain_id)),
+  } as const
   // On another chain the same addresses mean nothing: what they hold there is not worth telling.
   if (!sameChain.ok) return [sameChain]
   const head = await chain.block('latest')
@@ -39,19 +56,26 @@ export async function verifyTrust(chain: Chain, trust: Trust): Promise<readonly 
     ['permit2', trust.permit2 as Address],
     ['signed proposer', trust.signed_proposer as Address],
     ...trust.oracles.map((address) => ['oracle', address as Address] as const),
-    ...trust.requesters.map(({ address, kind }) => [`requester (${kind})`, address as Address] as const),
+    ...trust.requesters.map(
+      ({ address, kind }) => [`requester (${kind})`, address as Address] as const,
+    ),
     ...trust.tokens.map((address) => ['token', address as Address] as const),
   ]
-  const code = await Promise.all(contracts.map(([name, address]) => codeCheck(reading, name, address)))
+  const code = await Promise.all(
+    contracts.map(([name, address]) => codeCheck(reading, name, address)),
+  )
   // What has no code answers nothing: one finding is enough.
-  const answering = (address: string) => !code.some(({ name, ok, detail }) => name.endsWith(address) && !(ok && detail === hasCode))
+  const answering = (address: string) =>
+    !code.some(({ name, ok, detail }) => name.endsWith(address) && !(ok && detail === hasCode))
   const answers = await Promise.all([
     ...(answering(trust.signed_proposer) ? proposerChecks(reading, trust) : []),
     ...(answering(trust.permit2) ? [permit2Check(reading, trust)] : []),
     ...trust.oracles.filter(answering).map((oracle) => oracleCheck(reading, oracle as Address)),
     ...trust.requesters
       .filter(({ address }) => answering(address))
-      .flatMap((requester) => requesterCheck(reading, trust, requester, trust.oracles.filter(answering) as Address[])),
+      .flatMap((requester) =>
+        requesterCheck(reading, trust, requester, trust.oracles.filter(answering) as Address[]),
+      ),
     ...trust.tokens.filter(answering).map((token) => tokenCheck(reading, token as Address)),
   ])
   return [sameChain, ...code, ...answers]
@@ -59,11 +83,23 @@ export async function verifyTrust(chain: Chain, trust: Trust): Promise<readonly 
 
 const hasCode = 'has code'
 
-/** Requesters of kind `direct` may be plain wallets: a request of theirs is known from the registry, not from code. */
-async function codeCheck({ chain, at }: Reading, name: string, address: Address): Promise<TrustCheck> {
+/**
+ * Requesters of kind `direct` may be plain wallets: a request of theirs is known from the registry,
+ * not from code.
+ */
+async function codeCheck(
+  { chain, at }: Reading,
+  name: string,
+  address: Address,
+): Promise<TrustCheck> {
   const present = (await chain.code(address, at)) !== '0x'
   const ok = present || name === 'requester (direct)'
-  return { check: 'code', name: `${name} ${address}`, ok, detail: present ? hasCode : 'has no code' }
+  return {
+    check: 'code',
+    name: `${name} ${address}`,
+    ok,
+    detail: present ? hasCode : 'has no code',
+  }
 }
 
 /** Whether it hashes and spends as our signatures do (domain §2). */
@@ -72,36 +108,54 @@ function proposerChecks({ chain, at }: Reading, trust: Trust): Promise<TrustChec
   const ask = (name: 'PROPOSAL_TYPEHASH' | 'WITNESS_TYPE_STRING' | 'DELEGATED_PROPOSER_ROLE') =>
     readContract(chain, at, address, signedProposerAbi, name, [])
   return [
-    answerCheck('signed_proposer', 'PROPOSAL_TYPEHASH', async () => compare(await ask('PROPOSAL_TYPEHASH'), typeHashes.proposal)),
-    answerCheck('signed_proposer', 'WITNESS_TYPE_STRING', async () => compare(await ask('WITNESS_TYPE_STRING'), witnessTypeString)),
+    answerCheck('signed_proposer', 'PROPOSAL_TYPEHASH', async () =>
+      compare(await ask('PROPOSAL_TYPEHASH'), typeHashes.proposal),
+    ),
+    answerCheck('signed_proposer', 'WITNESS_TYPE_STRING', async () =>
+      compare(await ask('WITNESS_TYPE_STRING'), witnessTypeString),
+    ),
     answerCheck('signed_proposer', 'DELEGATED_PROPOSER_ROLE', async () =>
       compare(await ask('DELEGATED_PROPOSER_ROLE'), roles.delegatedProposer),
     ),
     answerCheck('permit2', 'permit2()', async () =>
-      compare(lowercase(await readContract(chain, at, address, signedProposerAbi, 'permit2', [])), trust.permit2),
+      compare(
+        lowercase(await readContract(chain, at, address, signedProposerAbi, 'permit2', [])),
+        trust.permit2,
+      ),
     ),
   ]
 }
 
-/** The separator tells Permit2 from anything else at its address, and this chain from another (domain §3.1). */
+/**
+ * The separator tells Permit2 from anything else at its address, and this chain from another
+ * (domain §3.1).
+ */
 function permit2Check({ chain, at }: Reading, trust: Trust): Promise<TrustCheck> {
   const address = trust.permit2 as Address
   return answerCheck('permit2', `permit2 ${address} DOMAIN_SEPARATOR`, async () =>
-    compare(await readContract(chain, at, address, permit2Abi, 'DOMAIN_SEPARATOR', []), toHex(domainSeparator(trust.chain_id, address))),
+    compare(
+      await readContract(chain, at, address, permit2Abi, 'DOMAIN_SEPARATOR', []),
+      toHex(domainSeparator(trust.chain_id, address)),
+    ),
   )
 }
 
-/** Only the managed oracle has a proposer whitelist; SignedProposer works with no other (domain §4). */
+/**
+ * Only the managed oracle has a proposer whitelist; SignedProposer works with no other (domain §4).
+ */
 function oracleCheck({ chain, at }: Reading, oracle: Address): Promise<TrustCheck> {
   return answerCheck('oracle', `oracle ${oracle} defaultProposerWhitelist()`, async () => {
-    const list = lowercase(await readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []))
+    const list = lowercase(
+      await readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []),
+    )
     return { ok: (await chain.code(list, at)) !== '0x', detail: list }
   })
 }
 
 /**
- * An adapter names its oracle, which has to be a pinned one (domain §5.1: the older ones ask the classic oracle). A reporter has no such
- * getter: that it may ask at a pinned oracle is the most that the chain can say of it (domain §5.2).
+ * An adapter names its oracle, which has to be a pinned one (domain §5.1: the older ones ask the
+ * classic oracle). A reporter has no such getter: that it may ask at a pinned oracle is the most
+ * that the chain can say of it (domain §5.2).
  */
 function requesterCheck(
   { chain, at }: Reading,
@@ -116,7 +170,9 @@ function requesterCheck(
       answerCheck('requester', `requester (${kind}) ${address} may ask`, async () => {
         const allowed = await Promise.all(
           oracles.map(async (oracle) => {
-            const list = lowercase(await readContract(chain, at, oracle, oracleAbi, 'requesterWhitelist', []))
+            const list = lowercase(
+              await readContract(chain, at, oracle, oracleAbi, 'requesterWhitelist', []),
+            )
             return readContract(chain, at, list, whitelistAbi, 'isOnWhitelist', [requester])
           }),
         )
@@ -128,7 +184,9 @@ function requesterCheck(
   }
   return [
     answerCheck('requester', `requester (${kind}) ${address} optimisticOracle()`, async () => {
-      const oracle = lowercase(await readContract(chain, at, requester, ctfAdapterAbi, 'optimisticOracle', []))
+      const oracle = lowercase(
+        await readContract(chain, at, requester, ctfAdapterAbi, 'optimisticOracle', []),
+      )
       return trust.oracles.includes(oracle)
         ? { ok: true, detail: oracle }
         : { ok: false, detail: `${oracle}, which is not among the oracles` }
@@ -162,4 +220,6 @@ async function answerCheck(
 }
 
 const compare = (found: string, expected: string) =>
-  found === expected ? { ok: true, detail: found } : { ok: false, detail: `${found}, pinned ${expected}` }
+  found === expected
+    ? { ok: true, detail: found }
+    : { ok: false, detail: `${found}, pinned ${expected}` }

@@ -1,17 +1,22 @@
-/** Writes trust.json: shows what is pinned, asks, and loses nothing that is there (contract §7; R9). */
+/**
+ * Writes trust.json: shows what is pinned, asks, and loses nothing that is there (contract §7; R9).
+ */
 import { basename, dirname } from 'node:path'
 import type { ProfilePins } from '../core/client/signing/profile-pins.js'
 import { parseTrust, type Trust } from '../core/client/signing/trust-file.js'
 import { mergePins } from '../core/client/signing/trust-merge.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { makeDurableDir, publishFile, writeAll } from '../core/storage/durable.js'
-import type { Context } from './context.js'
 import { showDryRun } from './dry-run.js'
 import { confirm, readInput } from './session/inputs.js'
 import type { Session } from './session/session.js'
-import { fields, fold, visible } from './view/render.js'
+import type { Context } from './terminal/context.js'
+import { fields, fold, visible } from './terminal/render.js'
 
-/** How pins are written. `fromOutside`: a person has to agree. `onlyAdds`: what would change a pin is refused. */
+/**
+ * How pins are written. `fromOutside`: a person has to agree. `onlyAdds`: what would change a pin
+ * is refused.
+ */
 interface Writing {
   readonly fromOutside?: boolean
   readonly onlyAdds?: boolean
@@ -19,32 +24,47 @@ interface Writing {
 }
 
 /**
- * Adds pins to the file; none that is there is lost. Asks where they come from outside, change what is pinned, or replace a damaged file,
- * which is kept aside. UsageError `confirmation_needed`, `declined`, `pins_would_change`; `trust_changed` where another process wrote the
- * file meanwhile.
+ * Adds pins to the file; none that is there is lost. Asks where they come from outside, change what
+ * is pinned, or replace a damaged file, which is kept aside. UsageError `confirmation_needed`,
+ * `declined`, `pins_would_change`; `trust_changed` where another process wrote the file meanwhile.
  */
-export async function write(context: Context, session: Session, more: Trust, writing: Writing): Promise<void> {
+export async function write(
+  context: Context,
+  session: Session,
+  more: Trust,
+  writing: Writing,
+): Promise<void> {
   const { output } = context
   const path = session.settings.trust.value
   const current = await bytesOf(context, path)
   const found = current === undefined ? undefined : pinsIn(current, path)
   const damage = found instanceof UsageError ? found : undefined
   const before = found instanceof UsageError ? undefined : found
-  const { trust, changed, added } = before === undefined ? { trust: more, changed: [], added: [] } : mergePins(before, more)
+  const { trust, changed, added } =
+    before === undefined ? { trust: more, changed: [], added: [] } : mergePins(before, more)
   if (writing.onlyAdds === true) refuseChanges(changed)
   const isNews = before === undefined || changed.length + added.length > 0
   const kept = `${path}.damaged`
   const shown = [
     ...(damage === undefined
       ? []
-      : [fold(visible(`${path} is damaged: it is replaced and kept as ${kept}. ${damage.detail}`), output.columns)]),
-    ...[...changed.map((line) => `changes ${line}`), ...added.map((line) => `adds ${line}`)].map(visible),
+      : [
+          fold(
+            visible(`${path} is damaged: it is replaced and kept as ${kept}. ${damage.detail}`),
+            output.columns,
+          ),
+        ]),
+    ...[...changed.map((line) => `changes ${line}`), ...added.map((line) => `adds ${line}`)].map(
+      visible,
+    ),
   ]
   const told = [trustText(before === undefined ? trust : more, output.columns), ...shown].join('\n')
   if (writing.isDryRun) {
     if (output.mode === 'human') output.warn(told)
     const replaces = damage !== undefined || changed.length > 0
-    const would = !isNews ? `leave ${path} as it is` : `${replaces ? 'replace' : before === undefined ? 'write' : 'add to'} ${path}`
+    const would = !isNews
+      ? `leave ${path} as it is`
+      : `${replaces ? 'replace' : before === undefined ? 'write' : 'add to'} ${path}`
     return showDryRun(context, would, { path, replaces, ...trust, changed, added })
   }
   if (isNews && (writing.fromOutside === true || damage !== undefined || changed.length > 0)) {
@@ -62,24 +82,45 @@ export async function write(context: Context, session: Session, more: Trust, wri
   if (isNews) {
     if (!same(await bytesOf(context, path), current)) throw trustChanged(path)
     if (damage !== undefined && current !== undefined) await publish(context, kept, current)
-    await publish(context, path, new TextEncoder().encode(`${JSON.stringify(trust, undefined, 2)}\n`))
+    await publish(
+      context,
+      path,
+      new TextEncoder().encode(`${JSON.stringify(trust, undefined, 2)}\n`),
+    )
   }
-  const done = isNews ? `pinned in ${visible(path)}` : `all of it is pinned in ${visible(path)} already`
-  output.result('trust', { path, ...trust, changed, added }, () => `${done}; verify it with \`proposer trust verify --rpc-url <url>\``)
+  const done = isNews
+    ? `pinned in ${visible(path)}`
+    : `all of it is pinned in ${visible(path)} already`
+  output.result(
+    'trust',
+    { path, ...trust, changed, added },
+    () => `${done}; verify it with \`proposer trust verify --rpc-url <url>\``,
+  )
 }
 
-/** UsageError `pins_would_change`: adding to the pins must not change one, whoever has agreed (R9). `changed` as of `mergePins`. */
+/**
+ * UsageError `pins_would_change`: adding to the pins must not change one, whoever has agreed (R9).
+ * `changed` as of `mergePins`.
+ */
 export function refuseChanges(changed: readonly string[]): void {
   if (changed.length === 0) return
-  throw new UsageError('pins_would_change', `trust pin only adds, and this would change what is pinned: ${changed.join('; ')}`, {
-    hint: 'trust it only if a source of your own says the same; `proposer trust init` with the same question, or --from <file>, changes pins',
-  })
+  throw new UsageError(
+    'pins_would_change',
+    `trust pin only adds, and this would change what is pinned: ${changed.join('; ')}`,
+    {
+      hint: 'trust it only if a source of your own says the same; `proposer trust init` with the same question, or --from <file>, changes pins',
+    },
+  )
 }
 
 const trustChanged = (path: string) =>
-  new UsageError('trust_changed', `${path} was changed by another process meanwhile; nothing was written`, {
-    hint: 'run the same command again: it adds to what is pinned there now',
-  })
+  new UsageError(
+    'trust_changed',
+    `${path} was changed by another process meanwhile; nothing was written`,
+    {
+      hint: 'run the same command again: it adds to what is pinned there now',
+    },
+  )
 
 const bytesOf = async (context: Context, path: string): Promise<Uint8Array | undefined> =>
   (await context.files.exists(path)) ? readInput(context, path) : undefined
@@ -103,7 +144,10 @@ async function publish(context: Context, path: string, bytes: Uint8Array): Promi
   await publishFile(context.files, folder, basename(path), (handle) => writeAll(handle, bytes))
 }
 
-/** The whole text as JSON, or its first line that is: output of `serve` may hold more lines than the ready line. */
+/**
+ * The whole text as JSON, or its first line that is: output of `serve` may hold more lines than the
+ * ready line.
+ */
 export function firstJson(text: string, path: string): unknown {
   for (const candidate of [text, ...text.split('\n').filter((line) => line.startsWith('{'))]) {
     try {
@@ -125,7 +169,9 @@ export function trustText(trust: ProfilePins, columns: number): string {
       ['permit2', trust.permit2],
       ['signed proposer', trust.signed_proposer ?? 'missing: no public source names it'],
       ...trust.oracles.map((address) => ['oracle', address] as const),
-      ...trust.requesters.map(({ address, kind }) => ['requester', `${address} (${kind})`] as const),
+      ...trust.requesters.map(
+        ({ address, kind }) => ['requester', `${address} (${kind})`] as const,
+      ),
       ...trust.tokens.map((address) => ['token', address] as const),
       ...Object.entries(trust.slugs).map(([slug, id]) => ['slug', `${slug} ${id}`] as const),
     ],

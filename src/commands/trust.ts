@@ -13,20 +13,23 @@ import { mergePins } from '../core/client/signing/trust-merge.js'
 import type { Chain, Hex } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import type { BatchSigningData } from '../core/protocol/schema.js'
-import type { Context } from './context.js'
 import { type DryRunFlag, dryRunOption } from './dry-run.js'
-import type { Output } from './output.js'
 import { requireIdentifier } from './question.js'
 import { readInput } from './session/inputs.js'
 import { builtInPins, type Session, type SessionFlags, withSession } from './session/session.js'
+import type { Context } from './terminal/context.js'
+import type { Output } from './terminal/output.js'
+import { fields, fold } from './terminal/render.js'
 import { type TrustCheck, verifyTrust } from './trust-verify.js'
 import { firstJson, refuseChanges, trustText, write } from './trust-write.js'
-import { fields, fold } from './view/render.js'
 
 export const trustCommand = (context: Context): Command =>
   new Command('trust')
     .description('pin the contracts that proposals may be signed for, and verify them on the chain')
-    .addHelpText('after', '\nExamples:\n  proposer trust init --from ready.json\n  proposer trust verify --rpc-url http://127.0.0.1:8545')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  proposer trust init --from ready.json\n  proposer trust verify --rpc-url http://127.0.0.1:8545',
+    )
     .addCommand(showCommand(context))
     .addCommand(initCommand(context))
     .addCommand(pinCommand(context))
@@ -43,25 +46,42 @@ const showCommand = (context: Context) =>
         const builtIn = await builtInPins(context, settings)
         if (builtIn === undefined) {
           const trust = await session.trust()
-          context.output.result('trust', { path, ...trust }, () => shownText([['file', path]], trust, context.output.columns))
+          context.output.result('trust', { path, ...trust }, () =>
+            shownText([['file', path]], trust, context.output.columns),
+          )
           return
         }
         const name = settings.profile.value
         if (builtIn.signed_proposer === null) {
           const how = `\`proposer trust init --profile ${name} --signed-proposer 0x…\` pins it, and all else with it`
-          context.output.warning('signed_proposer_needed', `signed_proposer is missing, because no public source names it: ${how}`)
+          context.output.warning(
+            'signed_proposer_needed',
+            `signed_proposer is missing, because no public source names it: ${how}`,
+          )
         }
-        for (const told of unconfirmedAmong(name, addressesOf(builtIn))) context.output.warning('unconfirmed_pin', told)
+        for (const told of unconfirmedAmong(name, addressesOf(builtIn)))
+          context.output.warning('unconfirmed_pin', told)
         context.output.result('trust', { path: null, built_in: name, ...builtIn }, () =>
-          shownText([['built in', `profile ${name}; ${path} does not exist`]], builtIn, context.output.columns),
+          shownText(
+            [['built in', `profile ${name}; ${path} does not exist`]],
+            builtIn,
+            context.output.columns,
+          ),
         )
       })
     })
 
-const shownText = (head: readonly (readonly [string, string])[], pins: ProfilePins, columns: number) =>
-  [fields(head, columns), trustText(pins, columns)].join('\n')
+const shownText = (
+  head: readonly (readonly [string, string])[],
+  pins: ProfilePins,
+  columns: number,
+) => [fields(head, columns), trustText(pins, columns)].join('\n')
 
-const addressesOf = ({ oracles, requesters, tokens }: ProfilePins) => [...oracles, ...requesters.map(({ address }) => address), ...tokens]
+const addressesOf = ({ oracles, requesters, tokens }: ProfilePins) => [
+  ...oracles,
+  ...requesters.map(({ address }) => address),
+  ...tokens,
+]
 
 interface InitFlags extends SessionFlags, DryRunFlag {
   readonly signedProposer?: string
@@ -73,11 +93,19 @@ const initCommand = (context: Context) =>
   new Command('init')
     .description('write the pins of the selected profile; what is pinned there already stays')
     .argument('[identifier]', 'pin what the gateway names for this question, after you have agreed')
-    .option('--from <file>', 'a trust.json, the ready line of a development chain, or its dev object; - for stdin')
+    .option(
+      '--from <file>',
+      'a trust.json, the ready line of a development chain, or its dev object; - for stdin',
+    )
     .option(...dryRunOption)
-    .option('--signed-proposer <address>', 'with a built-in profile: the SignedProposer of your operator')
+    .option(
+      '--signed-proposer <address>',
+      'with a built-in profile: the SignedProposer of your operator',
+    )
     .addOption(
-      new Option('--kind <kind>', 'of the requester, where the gateway is asked').choices(requesterKinds).argParser((text) => text),
+      new Option('--kind <kind>', 'of the requester, where the gateway is asked')
+        .choices(requesterKinds)
+        .argParser((text) => text),
     )
     .addHelpText(
       'after',
@@ -85,19 +113,29 @@ const initCommand = (context: Context) =>
     )
     .action(async (identifier: string | undefined, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<InitFlags>()
-      if (identifier !== undefined && flags.from !== undefined) throw trustSource('either --from <file> or a question, not both')
+      if (identifier !== undefined && flags.from !== undefined)
+        throw trustSource('either --from <file> or a question, not both')
       if ((identifier ?? flags.from) !== undefined && flags.signedProposer !== undefined) {
-        throw trustSource('--signed-proposer without --from and without a question: it completes a built-in profile')
+        throw trustSource(
+          '--signed-proposer without --from and without a question: it completes a built-in profile',
+        )
       }
       const isDryRun = flags.dryRun === true
       await withSession(context, { ...flags, makesProfile: true }, async (session) => {
-        if (flags.from !== undefined) return write(context, session, await fromFile(context, flags.from), { isDryRun })
+        if (flags.from !== undefined)
+          return write(context, session, await fromFile(context, flags.from), { isDryRun })
         if (identifier !== undefined) {
-          return write(context, session, await fromQuestion(session, identifier, flags.kind), { fromOutside: true, isDryRun })
+          return write(context, session, await fromQuestion(session, identifier, flags.kind), {
+            fromOutside: true,
+            isDryRun,
+          })
         }
         const name = session.settings.profile.value
         const pins = profilePins(name)
-        if (pins === undefined) throw trustSource('either --from <file>, a question to ask the gateway about, or a built-in profile')
+        if (pins === undefined)
+          throw trustSource(
+            'either --from <file>, a question to ask the gateway about, or a built-in profile',
+          )
         const trust = wholePins(name, pins, flags.signedProposer)
         const doubts = unconfirmedAmong(name, addressesOf(trust))
         for (const told of doubts) context.output.warning('unconfirmed_pin', told)
@@ -117,7 +155,11 @@ const pinCommand = (context: Context) =>
     .description('add to the pins: what a question needs, or a requester, an oracle or a token')
     .argument('[identifier]', 'pin what this question needs, and its slug')
     .option('--requester <address>', 'a contract that asks questions; with its --kind')
-    .addOption(new Option('--kind <kind>', 'of the requester').choices(requesterKinds).argParser((text) => text))
+    .addOption(
+      new Option('--kind <kind>', 'of the requester')
+        .choices(requesterKinds)
+        .argParser((text) => text),
+    )
     .option('--oracle <address>', 'an oracle that it asks')
     .option('--token <address>', 'a token that bonds are paid in')
     .option(...dryRunOption)
@@ -127,45 +169,78 @@ const pinCommand = (context: Context) =>
     )
     .action(async (identifier: string | undefined, _own: unknown, command: Command) => {
       const { requester, kind, oracle, token, ...flags } = command.optsWithGlobals<PinFlags>()
-      if ([identifier, requester, oracle, token].every((one) => one === undefined)) throw nothingToPin()
+      if ([identifier, requester, oracle, token].every((one) => one === undefined))
+        throw nothingToPin()
       // A question tells its requester itself; only its kind may have to be named.
-      if (requester === undefined ? kind !== undefined && identifier === undefined : kind === undefined) throw kindMissing()
+      if (
+        requester === undefined
+          ? kind !== undefined && identifier === undefined
+          : kind === undefined
+      )
+        throw kindMissing()
       await withSession(context, flags, async (session) => {
         const current = await session.trust()
-        const named = identifier === undefined ? current : await fromQuestion(session, identifier, kind)
+        const named =
+          identifier === undefined ? current : await fromQuestion(session, identifier, kind)
         const more = {
           ...named,
-          requesters: requester === undefined ? named.requesters : [...named.requesters, { address: requester, kind: kind ?? '' }],
+          requesters:
+            requester === undefined
+              ? named.requesters
+              : [...named.requesters, { address: requester, kind: kind ?? '' }],
           oracles: [...named.oracles, ...(oracle === undefined ? [] : [oracle])],
           tokens: [...named.tokens, ...(token === undefined ? [] : [token])],
         }
         // Built-in pins have no file yet, and belong into it too.
-        const { trust, changed, added } = mergePins(current, parseTrust(more, 'what is to be pinned'))
+        const { trust, changed, added } = mergePins(
+          current,
+          parseTrust(more, 'what is to be pinned'),
+        )
         refuseChanges(changed)
         await confirmAdded(context, session, trust, added)
-        await write(context, session, trust, { fromOutside: true, onlyAdds: true, isDryRun: flags.dryRun === true })
+        await write(context, session, trust, {
+          fromOutside: true,
+          onlyAdds: true,
+          isDryRun: flags.dryRun === true,
+        })
       })
     })
 
-/** With a node: what is new is what it should be there (contract §9). UsageError `trust_not_verified`, `untrusted_chain_id`. */
-async function confirmAdded(context: Context, session: Session, trust: Trust, added: readonly string[]): Promise<void> {
+/**
+ * With a node: what is new is what it should be there (contract §9). UsageError
+ * `trust_not_verified`, `untrusted_chain_id`.
+ */
+async function confirmAdded(
+  context: Context,
+  session: Session,
+  trust: Trust,
+  added: readonly string[],
+): Promise<void> {
   const chain = await session.chain()
   if (chain === undefined) return
   await chainNow(chain, trust, session.ports.clock)
   const addresses = added.flatMap((line) => /0x[0-9a-f]{40}$/.exec(line) ?? [])
   if (addresses.length === 0) return
-  const checks = (await verifyTrust(chain, trust)).filter(({ name }) => addresses.some((address) => name.includes(address)))
+  const checks = (await verifyTrust(chain, trust)).filter(({ name }) =>
+    addresses.some((address) => name.includes(address)),
+  )
   if (context.output.mode === 'human') context.output.warn(checksText(context.output, checks))
   refuseUnverified(checks)
 }
 
 const nothingToPin = () =>
-  new UsageError('trust_source', 'trust pin needs a question, or --requester, --oracle or --token', {
-    hint: 'run `proposer trust pin <question id or slug>`, or name a contract: --token 0x…',
-  })
+  new UsageError(
+    'trust_source',
+    'trust pin needs a question, or --requester, --oracle or --token',
+    {
+      hint: 'run `proposer trust pin <question id or slug>`, or name a contract: --token 0x…',
+    },
+  )
 
 const kindMissing = () =>
-  new UsageError('kind_needed', '--requester and --kind belong together', { hint: `add --kind ${requesterKinds.join(' or --kind ')}` })
+  new UsageError('kind_needed', '--requester and --kind belong together', {
+    hint: `add --kind ${requesterKinds.join(' or --kind ')}`,
+  })
 
 function trustSource(needs: string): UsageError {
   return new UsageError('trust_source', `trust init needs ${needs}`, {
@@ -173,7 +248,10 @@ function trustSource(needs: string): UsageError {
   })
 }
 
-/** Finds the pins in what a development chain or gateway printed, or takes the file as the pins themselves. */
+/**
+ * Finds the pins in what a development chain or gateway printed, or takes the file as the pins
+ * themselves.
+ */
 async function fromFile(context: Context, path: string): Promise<Trust> {
   const json = firstJson(new TextDecoder().decode(await readInput(context, path)), path)
   const dev = member(json, 'dev')
@@ -181,26 +259,40 @@ async function fromFile(context: Context, path: string): Promise<Trust> {
 }
 
 const member = (json: unknown, key: string): unknown =>
-  typeof json === 'object' && json !== null && Object.hasOwn(json, key) ? (json as Record<string, unknown>)[key] : undefined
+  typeof json === 'object' && json !== null && Object.hasOwn(json, key)
+    ? (json as Record<string, unknown>)[key]
+    : undefined
 
 /**
- * The contracts of one question, as the gateway names them; of a question that is closed the gateway names none, and a node tells them
- * where the requester is pinned, or built in, already. With a node the chain confirms the question first. Not trusted before a person has
- * agreed (R9).
+ * The contracts of one question, as the gateway names them; of a question that is closed the
+ * gateway names none, and a node tells them where the requester is pinned, or built in, already.
+ * With a node the chain confirms the question first. Not trusted before a person has agreed (R9).
  */
-async function fromQuestion(session: Session, identifier: string, kind: string | undefined): Promise<Trust> {
+async function fromQuestion(
+  session: Session,
+  identifier: string,
+  kind: string | undefined,
+): Promise<Trust> {
   requireIdentifier(identifier)
   const { gateway: url, local } = session.settings
   const chain = await session.chain()
-  if (chain !== undefined && url === undefined && local === undefined) return fromChain(session, chain, identifier)
+  if (chain !== undefined && url === undefined && local === undefined)
+    return fromChain(session, chain, identifier)
   const gateway = await session.gateway('read')
-  const { results } = acceptedValue(await gateway.contexts([identifier], { signal: session.signal }))
+  const { results } = acceptedValue(
+    await gateway.contexts([identifier], { signal: session.signal }),
+  )
   const answered = results[0]
   if (!answered || answered.error) {
-    if (answered?.error?.code === 'request_not_open' && chain !== undefined) return fromChain(session, chain, identifier)
-    throw new UsageError('no_context', `the gateway gave no context for ${identifier}: ${answered?.error?.detail ?? 'no answer'}`, {
-      hint: 'name a question that is open now, or add --rpc-url <url> where its requester is pinned or built in',
-    })
+    if (answered?.error?.code === 'request_not_open' && chain !== undefined)
+      return fromChain(session, chain, identifier)
+    throw new UsageError(
+      'no_context',
+      `the gateway gave no context for ${identifier}: ${answered?.error?.detail ?? 'no answer'}`,
+      {
+        hint: 'name a question that is open now, or add --rpc-url <url> where its requester is pinned or built in',
+      },
+    )
   }
   const data = signingData(identifier, answered.signing_data)
   const pins = parseTrust(
@@ -222,13 +314,18 @@ async function fromQuestion(session: Session, identifier: string, kind: string |
   return pins
 }
 
-/** A question in whatever state, at the requesters that are pinned or built in. UsageError `no_context`, `untrusted_slug`, `no_trust`. */
+/**
+ * A question in whatever state, at the requesters that are pinned or built in. UsageError
+ * `no_context`, `untrusted_slug`, `no_trust`.
+ */
 async function fromChain(session: Session, chain: Chain, identifier: string): Promise<Trust> {
   const trust = await session.trust()
   const questionId = pinnedQuestionId(trust, identifier)
   if (questionId === undefined) throw unpinnedSlug(identifier)
   await chainNow(chain, trust, session.ports.clock)
-  const rounds = await onChain(() => createRoundReader(chain, contractsOf(trust)).readAll(questionId))
+  const rounds = await onChain(() =>
+    createRoundReader(chain, contractsOf(trust)).readAll(questionId),
+  )
   if (rounds.length === 0) {
     throw new UsageError('no_context', `no pinned requester on the chain knows ${identifier}`, {
       hint: 'pin its requester first: `proposer trust pin --requester 0x… --kind <kind>`',
@@ -247,23 +344,36 @@ function signingData(identifier: string, told: unknown): BatchSigningData {
     return signingDataOf(told)
   } catch (error) {
     if (!(error instanceof FactError)) throw error
-    throw new UsageError('no_context', `the gateway's context for ${identifier} cannot be used: ${error.message}`, {
-      hint: 'make sure that --gateway is a proposer gateway',
-    })
+    throw new UsageError(
+      'no_context',
+      `the gateway's context for ${identifier} cannot be used: ${error.message}`,
+      {
+        hint: 'make sure that --gateway is a proposer gateway',
+      },
+    )
   }
 }
 
-/** Only the ids of CTF adapter questions are the hash of their text (domain §5.1); other kinds must be named. */
+/**
+ * Only the ids of CTF adapter questions are the hash of their text (domain §5.1); other kinds must
+ * be named.
+ */
 function kindOf(data: BatchSigningData): string {
   if (keccakHex(data.request.ancillary_data as Hex) === data.question_id) return 'uma-ctf-adapter'
-  throw new UsageError('kind_needed', 'the question id is not the hash of its text, so the kind of its requester must be named', {
-    hint: `add --kind ${requesterKinds.slice(2).join(' or --kind ')}`,
-  })
+  throw new UsageError(
+    'kind_needed',
+    'the question id is not the hash of its text, so the kind of its requester must be named',
+    {
+      hint: `add --kind ${requesterKinds.slice(2).join(' or --kind ')}`,
+    },
+  )
 }
 
 const verifyCommand = (context: Context) =>
   new Command('verify')
-    .description('ask the chain whether the pinned contracts are what they should be; exit 2 where they are not')
+    .description(
+      'ask the chain whether the pinned contracts are what they should be; exit 2 where they are not',
+    )
     .addHelpText('after', '\nExample:\n  proposer trust verify --rpc-url http://127.0.0.1:8545')
     .action(async (_own: unknown, command: Command) => {
       await withSession(context, command.optsWithGlobals<SessionFlags>(), async (session) => {
@@ -276,7 +386,10 @@ const verifyCommand = (context: Context) =>
         }
         const checks = await verifyTrust(chain, trust)
         const { output } = context
-        const path = (await builtInPins(context, session.settings)) === undefined ? session.settings.trust.value : null
+        const path =
+          (await builtInPins(context, session.settings)) === undefined
+            ? session.settings.trust.value
+            : null
         const ok = checks.every((one) => one.ok)
         output.result('trust-verified', { path, ok, checks }, () => checksText(output, checks))
         refuseUnverified(checks)

@@ -1,13 +1,17 @@
 /** `version`: what `--version` prints, also as a document (contract §9). */
 import { version as nodeVersion } from 'node:process'
 import { Command } from 'commander'
-import type { Context } from './context.js'
-import { programVersion } from './version.js'
+import type { Context } from './terminal/context.js'
+import { programVersion } from './terminal/version.js'
 
 export const versionCommand = (context: Context): Command =>
   new Command('version')
     .description('print the version')
     .addHelpText('after', '\nExample:\n  proposer version --json')
     .action(() => {
-      context.output.result('version', { version: programVersion, node: nodeVersion }, ({ version }) => version)
+      context.output.result(
+        'version',
+        { version: programVersion, node: nodeVersion },
+        ({ version }) => version,
+      )
     })

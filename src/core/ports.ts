@@ -1,13 +1,17 @@
 /**
- * Everything core may ask of the world. Core outside `io/` sees these shapes only; `src/commands/context.ts` builds the real ones and
- * tests hand in simulated ones (robustness §8).
+ * Everything core may ask of the world. Core outside `io/` sees these shapes only;
+ * `src/commands/terminal/context.ts` builds the real ones and tests hand in simulated ones
+ * (robustness §8).
  */
 
 export type Hex = `0x${string}`
 /** A lowercase 20-byte address. */
 export type Address = Hex
 
-/** Wall time orders nothing (R13): `nowMs` dates records, `monotonicMs` measures durations and drives time-outs. */
+/**
+ * Wall time orders nothing (R13): `nowMs` dates records, `monotonicMs` measures durations and
+ * drives time-outs.
+ */
 export interface Clock {
   /** Unix milliseconds. */
   nowMs(): number
@@ -28,9 +32,15 @@ export interface Hash {
   sha256(data: Uint8Array | string): string
 }
 
-/** An open file. Appends go through `write`, which may be short; nothing is durable before `datasync` returned. */
+/**
+ * An open file. Appends go through `write`, which may be short; nothing is durable before
+ * `datasync` returned.
+ */
 export interface FileHandle {
-  /** Writes at the end of the file; the number of bytes that were taken, which may be fewer than `length`. */
+  /**
+   * Writes at the end of the file; the number of bytes that were taken, which may be fewer than
+   * `length`.
+   */
   write(buffer: Uint8Array, offset: number, length: number): Promise<number>
   /** Up to `length` bytes from `position`; shorter only at the end of the file. */
   read(position: number, length: number): Promise<Uint8Array>
@@ -41,8 +51,9 @@ export interface FileHandle {
 }
 
 /**
- * File verbs kept apart, so that a test can stop between any two (R23). Errors carry Node's `code` (ENOENT, EEXIST, ENOSPC, EIO, …).
- * `append` creates with 0600 when missing, `exclusive` creates with 0600 and fails with EEXIST, `read` never creates.
+ * File verbs kept apart, so that a test can stop between any two (R23). Errors carry Node's `code`
+ * (ENOENT, EEXIST, ENOSPC, EIO, …). `append` creates with 0600 when missing, `exclusive` creates
+ * with 0600 and fails with EEXIST, `read` never creates.
  */
 export interface Files {
   open(path: string, mode: 'read' | 'append' | 'exclusive'): Promise<FileHandle>
@@ -61,8 +72,8 @@ export interface Files {
 }
 
 /**
- * Proof of life on this host: a pathname Unix socket. `alive` also for a stopped process, `dead` only where nobody can be listening
- * (robustness §2, Lock). No clock and no pid guess is involved.
+ * Proof of life on this host: a pathname Unix socket. `alive` also for a stopped process, `dead`
+ * only where nobody can be listening (robustness §2, Lock). No clock and no pid guess is involved.
  */
 export interface Liveness {
   /** Listens until closed. Fails with EADDRINUSE when the name is taken. */
@@ -101,7 +112,10 @@ export interface ChainReceipt {
   blockHash: Hex
   status: 'success' | 'reverted'
   gasUsed: bigint
-  /** What was paid for a unit of gas, in wei (EIP-1559's effective price); absent where the node does not tell. */
+  /**
+   * What was paid for a unit of gas, in wei (EIP-1559's effective price); absent where the node
+   * does not tell.
+   */
   gasPriceWei?: bigint | undefined
   logs: readonly ChainLog[]
 }
@@ -114,8 +128,8 @@ export interface ChainCall {
 }
 
 /**
- * One EVM chain as its nodes tell it. Every method rejects with `ChainError` (below) and nothing else.
- * Source: Ethereum JSON-RPC; what a node may answer to a send is the table of robustness §3.
+ * One EVM chain as its nodes tell it. Every method rejects with `ChainError` (below) and nothing
+ * else. Source: Ethereum JSON-RPC; what a node may answer to a send is the table of robustness §3.
  */
 export interface Chain {
   chainId(): Promise<number>
@@ -169,19 +183,23 @@ export class ChainError extends Error {
 /** Signs for one account; the key itself never leaves the signer. */
 export interface Signer {
   readonly address: Address
-  /** 65 bytes r‖s‖v with v 27 or 28 and low s. A wallet outside, which signs no bare digests, refuses. */
+  /**
+   * 65 bytes r‖s‖v with v 27 or 28 and low s. A wallet outside, which signs no bare digests,
+   * refuses.
+   */
   signDigest(digest: Hex): Promise<Hex>
   /**
-   * Only wallets outside have it: signs EIP-712 data (`eth_signTypedData_v4`). A person may have to agree, so it may take a minute; what
-   * comes back may be any hex and is checked by the caller.
+   * Only wallets outside have it: signs EIP-712 data (`eth_signTypedData_v4`). A person may have to
+   * agree, so it may take a minute; what comes back may be any hex and is checked by the caller.
    */
   signTypedData?(typedData: object): Promise<string>
 }
 
 /**
- * An exchange that brought no HTTP answer. `phase` tells whether a byte of the request can have left: `connect` covers name look-up, TCP
- * and TLS; anything after is `exchange`, whose outcome is uncertain (robustness §6). The only error a `Fetch` of ours rejects with,
- * beside the abort reason of a caller's signal before anything was sent.
+ * An exchange that brought no HTTP answer. `phase` tells whether a byte of the request can have
+ * left: `connect` covers name look-up, TCP and TLS; anything after is `exchange`, whose outcome is
+ * uncertain (robustness §6). The only error a `Fetch` of ours rejects with, beside the abort reason
+ * of a caller's signal before anything was sent.
  */
 export class TransportError extends Error {
   constructor(
@@ -196,8 +214,9 @@ export class TransportError extends Error {
 }
 
 /**
- * Asks somebody outside which question a slug names; `undefined` where nobody there knows it. A hint and no more: the chain has to confirm
- * the id (domain §5.4). Rejects with `SlugLookUpError`, also where the signal ended it.
+ * Asks somebody outside which question a slug names; `undefined` where nobody there knows it. A
+ * hint and no more: the chain has to confirm the id (domain §5.4). Rejects with `SlugLookUpError`,
+ * also where the signal ended it.
  */
 export type SlugLookUp = (slug: string, signal: AbortSignal) => Promise<Hex | undefined>
 

@@ -7,21 +7,35 @@ const rounds = 5
 const roundSeconds = 1
 const warmUp = 400
 
-/** Sends the next `count` payloads and returns admissions per second; anything but a 202 ends the run. */
+/**
+ * Sends the next `count` payloads and returns admissions per second; anything but a 202 ends the
+ * run.
+ */
 export async function burst({ load, take }, server, count) {
-  const { seconds, statuses, refused, p99 } = await load.send({ url: server.url, connections, requests: take(server, count) })
-  if (statuses[202] !== count) throw new Error(`${server.name} answered ${JSON.stringify(statuses)}: ${refused}`)
+  const { seconds, statuses, refused, p99 } = await load.send({
+    url: server.url,
+    connections,
+    requests: take(server, count),
+  })
+  if (statuses[202] !== count)
+    throw new Error(`${server.name} answered ${JSON.stringify(statuses)}: ${refused}`)
   return { perSecond: count / seconds, p99 }
 }
 
-/** Row 1: single admissions per second over loopback, durable, with every check, beside the peer; the same requests, in turn. */
+/**
+ * Row 1: single admissions per second over loopback, durable, with every check, beside the peer;
+ * the same requests, in turn.
+ */
 export async function admissionRow(setting) {
   return withGateways(setting, { withPeer: true }, async (world) => {
     const { servers, mine, peer, missing, folder, left } = world
     for (const server of servers) {
       await burst(world, server, warmUp)
       const { perSecond } = await burst(world, server, warmUp)
-      server.count = Math.max(100, Math.min(Math.floor(left(server) / rounds), Math.round(perSecond * roundSeconds)))
+      server.count = Math.max(
+        100,
+        Math.min(Math.floor(left(server) / rounds), Math.round(perSecond * roundSeconds)),
+      )
       server.rates = []
       server.slowest = []
     }
@@ -34,7 +48,9 @@ export async function admissionRow(setting) {
       }
     }
     const syncMs = await syncMilliseconds(folder)
-    const told = servers.map((s) => `${s.name} ${figure(median(s.rates))}/s (p99 ${figure(median(s.slowest))} ms)`)
+    const told = servers.map(
+      (s) => `${s.name} ${figure(median(s.rates))}/s (p99 ${figure(median(s.slowest))} ms)`,
+    )
     return {
       id: 1,
       name: 'single admissions beside the peer',

@@ -6,28 +6,46 @@ import { figure, median, microsecondsPerCall } from './measure.js'
 const batchSize = 100
 const rounds = 7
 const batchesPerRound = 4
-/** Until V8 has compiled what is measured: with three, both gateways were a third slower in the first rounds than in the last. */
+/**
+ * Until V8 has compiled what is measured: with three, both gateways were a third slower in the
+ * first rounds than in the last.
+ */
 const warmUpBatches = 20
-/** Enough batches to keep the gateway busy while the load process reads answers and writes the next. */
+/**
+ * Enough batches to keep the gateway busy while the load process reads answers and writes the next.
+ */
 const connections = 4
 
 const batches = (payloads) =>
   Array.from({ length: payloads.length / batchSize }, (_, n) => ({
     path: '/propose/batch',
-    body: JSON.stringify({ proposals: payloads.slice(n * batchSize, (n + 1) * batchSize).map(({ item }) => item) }),
+    body: JSON.stringify({
+      proposals: payloads.slice(n * batchSize, (n + 1) * batchSize).map(({ item }) => item),
+    }),
   }))
 
-/** Sends `count` batches of 100 and returns milliseconds per batch; anything but 100 accepted items in each ends the run. */
+/**
+ * Sends `count` batches of 100 and returns milliseconds per batch; anything but 100 accepted items
+ * in each ends the run.
+ */
 async function send({ load, take }, server, count, connections) {
   const requests = batches(take(server, count * batchSize))
-  const { seconds, accepted, statuses, refused } = await load.send({ url: server.url, connections, requests })
+  const { seconds, accepted, statuses, refused } = await load.send({
+    url: server.url,
+    connections,
+    requests,
+  })
   if (accepted !== count * batchSize) {
-    throw new Error(`${server.name} accepted ${accepted} of ${count * batchSize}: ${JSON.stringify(statuses)} ${refused}`)
+    throw new Error(
+      `${server.name} accepted ${accepted} of ${count * batchSize}: ${JSON.stringify(statuses)} ${refused}`,
+    )
   }
   return (seconds * 1000) / count
 }
 
-/** Row 2: how long one batch of 100 takes, one after the other on one connection, beside the peer. */
+/**
+ * Row 2: how long one batch of 100 takes, one after the other on one connection, beside the peer.
+ */
 export async function batchRow(setting) {
   return withGateways(setting, { withPeer: true }, async (world) => {
     const { servers, mine, peer, missing } = world
@@ -37,7 +55,9 @@ export async function batchRow(setting) {
     }
     for (let round = 0; round < rounds; round += 1) {
       for (const server of servers) server.times.push(await send(world, server, batchesPerRound, 1))
-      setting.note(`round ${round + 1}: ${servers.map((s) => `${s.name} ${figure(s.times.at(-1))} ms`).join(', ')}`)
+      setting.note(
+        `round ${round + 1}: ${servers.map((s) => `${s.name} ${figure(s.times.at(-1))} ms`).join(', ')}`,
+      )
     }
     return {
       id: 2,
@@ -49,7 +69,10 @@ export async function batchRow(setting) {
   })
 }
 
-/** The native binding's recovery alone, in this process: what one core can do with signatures and nothing else. */
+/**
+ * The native binding's recovery alone, in this process: what one core can do with signatures and
+ * nothing else.
+ */
 function recoveriesPerSecond() {
   const binding = createRequire(import.meta.url)('secp256k1/bindings.js')
   const key = randomBytes(32)
@@ -64,7 +87,10 @@ function recoveriesPerSecond() {
   return 1e6 / microseconds
 }
 
-/** Row 3: admissions per second in batches of 100, beside the signatures that native secp256k1 recovers on one core, in turn. */
+/**
+ * Row 3: admissions per second in batches of 100, beside the signatures that native secp256k1
+ * recovers on one core, in turn.
+ */
 export async function recoverRow(setting) {
   return withGateways(setting, { withPeer: false }, async (world) => {
     await send(world, world.mine, warmUpBatches, connections)
@@ -72,7 +98,9 @@ export async function recoverRow(setting) {
     for (let round = 0; round < rounds; round += 1) {
       limits.push(recoveriesPerSecond())
       rates.push((batchSize * 1000) / (await send(world, world.mine, 20, connections)))
-      setting.note(`round ${round + 1}: ${figure(rates.at(-1))} admissions/s, ${figure(limits.at(-1))} recoveries/s`)
+      setting.note(
+        `round ${round + 1}: ${figure(rates.at(-1))} admissions/s, ${figure(limits.at(-1))} recoveries/s`,
+      )
     }
     return {
       id: 3,

@@ -24,9 +24,13 @@ function residentBytes(pid) {
 }
 
 /** What the command has written so far, under its final name or another one. */
-const writtenBytes = (folder) => readdirSync(folder).reduce((sum, name) => sum + statSync(join(folder, name)).size, 0)
+const writtenBytes = (folder) =>
+  readdirSync(folder).reduce((sum, name) => sum + statSync(join(folder, name)).size, 0)
 
-/** Runs the command to its end; seconds, and by how much its memory grew from a tenth of the output on. */
+/**
+ * Runs the command to its end; seconds, and by how much its memory grew from a tenth of the output
+ * on.
+ */
 function run(command, args, env, folder) {
   return new Promise((resolve, reject) => {
     const start = performance.now()
@@ -43,7 +47,8 @@ function run(command, args, env, folder) {
     child.once('error', reject)
     child.once('close', (code) => {
       clearInterval(timer)
-      if (code !== 0) return reject(new Error(`${args.slice(0, 3).join(' ')} ended with ${code}: ${errors}`))
+      if (code !== 0)
+        return reject(new Error(`${args.slice(0, 3).join(' ')} ended with ${code}: ${errors}`))
       const whole = writtenBytes(folder)
       const late = seen.filter(({ written }) => written >= whole / 10).map(({ bytes }) => bytes)
       resolve({
@@ -57,13 +62,30 @@ function run(command, args, env, folder) {
 /** Microseconds that viem takes to sign the same typed data, one after the other. */
 async function viemMicroseconds({ typedData }, key, { url, trust, questionIds }) {
   const identifiers = questionIds.slice(0, 100)
-  const answer = await fetch(`${url}/propose/batch/signing-data`, { method: 'POST', body: JSON.stringify({ identifiers }) })
+  const answer = await fetch(`${url}/propose/batch/signing-data`, {
+    method: 'POST',
+    body: JSON.stringify({ identifiers }),
+  })
   const account = privateKeyToAccount(key)
   const inputs = (await answer.json()).results.map(({ signing_data: { request, bond } }, n) => {
-    const domain = { chainId: trust.chain_id, permit2: trust.permit2, signedProposer: trust.signed_proposer }
+    const domain = {
+      chainId: trust.chain_id,
+      permit2: trust.permit2,
+      signedProposer: trust.signed_proposer,
+    }
     const { oracle, requester, timestamp, ancillary_data: ancillaryData, identifier } = request
-    const terms = { price: '0', amount: bond.required_bond, nonce: String(n), deadline: '1860003600' }
-    return typedData(domain, { oracle, requester, identifier: identifier.raw, timestamp, ancillaryData }, bond.token, terms)
+    const terms = {
+      price: '0',
+      amount: bond.required_bond,
+      nonce: String(n),
+      deadline: '1860003600',
+    }
+    return typedData(
+      domain,
+      { oracle, requester, identifier: identifier.raw, timestamp, ancillaryData },
+      bond.token,
+      terms,
+    )
   })
   const start = performance.now()
   for (let n = 0; n < sample; n += 1) await account.signTypedData(inputs[n % inputs.length])
@@ -71,8 +93,9 @@ async function viemMicroseconds({ typedData }, key, { url, trust, questionIds })
 }
 
 /**
- * Row 5: `batch sign` of 10,000 rows from file to file (contexts asked for, checked, signed, the signature verified, journaled and
- * synced, written), beside what viem takes for the signatures alone.
+ * Row 5: `batch sign` of 10,000 rows from file to file (contexts asked for, checked, signed, the
+ * signature verified, journaled and synced, written), beside what viem takes for the signatures
+ * alone.
  */
 export async function batchSignRow({ root, library, note }) {
   const folder = await mkdtemp(join(tmpdir(), 'proposer-bench-'))
@@ -80,14 +103,23 @@ export async function batchSignRow({ root, library, note }) {
   const server = await serveQuestions(items, ours)
   try {
     const key = `0x${randomBytes(32).toString('hex')}`
-    const rows = server.questionIds.map((each, n) => JSON.stringify({ identifier: each, outcome: n % 2 === 0 ? 'p1' : 'p2' }))
+    const rows = server.questionIds.map((each, n) =>
+      JSON.stringify({ identifier: each, outcome: n % 2 === 0 ? 'p1' : 'p2' }),
+    )
     await writeFile(join(folder, 'key'), `${key}\n`, { mode: 0o600 })
     await writeFile(join(folder, 'trust.json'), JSON.stringify(server.trust))
     await writeFile(join(folder, 'rows.ndjson'), `${rows.join('\n')}\n`)
     const grown = []
     const sign = async (round) => {
       const out = await mkdtemp(join(folder, 'out-'))
-      const args = [join(root, 'bin', 'proposer.js'), 'batch', 'sign', join(folder, 'rows.ndjson'), '-o', join(out, 'signed.ndjson')]
+      const args = [
+        join(root, 'bin', 'proposer.js'),
+        'batch',
+        'sign',
+        join(folder, 'rows.ndjson'),
+        '-o',
+        join(out, 'signed.ndjson'),
+      ]
       const env = {
         PATH: process.env.PATH,
         PROPOSER_HOME: join(folder, `home-${round}`),
@@ -103,7 +135,8 @@ export async function batchSignRow({ root, library, note }) {
       return (seconds * 1_000_000) / items
     }
     const [mine, viem] = await inTurn(3, [sign, () => viemMicroseconds(ours, key, server)])
-    const memory = grown.length === 0 ? 'not known here' : `${figure(Math.max(...grown) / megabyte)} MB at most`
+    const memory =
+      grown.length === 0 ? 'not known here' : `${figure(Math.max(...grown) / megabyte)} MB at most`
     return {
       id: 5,
       name: 'batch sign beside viem signTypedData',

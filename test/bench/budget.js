@@ -22,13 +22,18 @@ function run(args, env) {
       errors = (errors + text).slice(-2000)
     })
     child.once('error', reject)
-    child.once('close', (code) => (code === 0 ? resolve(JSON.parse(out)) : reject(new Error(`the batch ended with ${code}: ${errors}`))))
+    child.once('close', (code) =>
+      code === 0
+        ? resolve(JSON.parse(out))
+        : reject(new Error(`the batch ended with ${code}: ${errors}`)),
+    )
   })
 }
 
 /**
- * Row `budget`: two processes behind one address bring 60 proposals from their rows to their execution, under a budget of 24 items per
- * 4 seconds; the time from the first charged call to the last, beside the least that this budget allows (§8: two items a proposal).
+ * Row `budget`: two processes behind one address bring 60 proposals from their rows to their
+ * execution, under a budget of 24 items per 4 seconds; the time from the first charged call to the
+ * last, beside the least that this budget allows (§8: two items a proposal).
  */
 export async function budgetRow({ root, note }) {
   const folder = await mkdtemp(join(tmpdir(), 'proposer-bench-'))
@@ -39,8 +44,22 @@ export async function budgetRow({ root, note }) {
     if (event === 'request' && items > 0) calls.push({ items, status, atMs: Date.parse(time) })
   }
   const bin = join(root, 'bin', 'proposer.js')
-  const sets = [`budget.per_ip_items=${windowItems}`, `budget.window_seconds=${windowSeconds}`].flatMap((each) => ['--set', each])
-  const serve = [bin, 'serve', '--dev', '--json', '--log', '--port', '0', '--questions', String(proposals), ...sets]
+  const sets = [
+    `budget.per_ip_items=${windowItems}`,
+    `budget.window_seconds=${windowSeconds}`,
+  ].flatMap((each) => ['--set', each])
+  const serve = [
+    bin,
+    'serve',
+    '--dev',
+    '--json',
+    '--log',
+    '--port',
+    '0',
+    '--questions',
+    String(proposals),
+    ...sets,
+  ]
   const server = await startServer(process.execPath, serve, { cwd: folder, onLog })
   try {
     const { url, dev } = server.ready
@@ -57,13 +76,18 @@ export async function budgetRow({ root, note }) {
       PROPOSER_KEY_FILE: join(folder, 'key'),
       PROPOSER_TRUST: join(folder, 'trust.json'),
     }
-    const rows = dev.questions.map(({ question_id }) => JSON.stringify({ identifier: question_id, outcome: 'p2' }))
+    const rows = dev.questions.map(({ question_id }) =>
+      JSON.stringify({ identifier: question_id, outcome: 'p2' }),
+    )
     note(`two processes at work on ${rows.length} proposals`)
     const start = performance.now()
     const answers = await Promise.all(
       [0, 1].map(async (n) => {
         const file = join(folder, `rows-${n}.ndjson`)
-        await writeFile(file, `${rows.slice((n * proposals) / 2, ((n + 1) * proposals) / 2).join('\n')}\n`)
+        await writeFile(
+          file,
+          `${rows.slice((n * proposals) / 2, ((n + 1) * proposals) / 2).join('\n')}\n`,
+        )
         return run([bin, 'batch', 'submit', file, '--wait', '--json'], env)
       }),
     )
@@ -72,7 +96,8 @@ export async function budgetRow({ root, note }) {
     if (executed !== proposals) throw new Error(`${executed} of ${proposals} were executed`)
     const items = calls.reduce((sum, call) => sum + call.items, 0)
     const refused = calls.filter(({ status }) => status === 429).length
-    if (refused > 0) throw new Error(`the gateway answered 429 to ${refused} of ${calls.length} calls`)
+    if (refused > 0)
+      throw new Error(`the gateway answered 429 to ${refused} of ${calls.length} calls`)
     const seconds = (calls.at(-1).atMs - calls[0].atMs) / 1000
     const bound = (Math.ceil((2 * proposals) / windowItems) - 1) * windowSeconds
     return {

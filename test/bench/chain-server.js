@@ -44,7 +44,12 @@ const abi = parseAbi([
   'function aggregate3(Call3[] calls) payable returns (Result[] results)',
   'event QuestionUnflagged(bytes32 indexed questionID)',
 ])
-const settings = { eventBased: true, refundOnDispute: true, callbackOnPriceProposed: false, callbackOnPriceDisputed: true }
+const settings = {
+  eventBased: true,
+  refundOnDispute: true,
+  callbackOnPriceProposed: false,
+  callbackOnPriceDisputed: true,
+}
 const nobody = address('0')
 const answers = {
   isFlagged: false,
@@ -59,7 +64,12 @@ const answers = {
     disputer: nobody,
     currency: token,
     settled: false,
-    requestSettings: { ...settings, callbackOnPriceSettled: false, bond: 500_000_000n, customLiveness: 0n },
+    requestSettings: {
+      ...settings,
+      callbackOnPriceSettled: false,
+      bond: 500_000_000n,
+      customLiveness: 0n,
+    },
     proposedPrice: 0n,
     resolvedPrice: 0n,
     expirationTime: 0n,
@@ -69,7 +79,9 @@ const answers = {
   },
 }
 const encode = (functionName, result) => encodeFunctionResult({ abi, functionName, result })
-const encoded = new Map(Object.entries(answers).map(([name, result]) => [selectorOf(name), encode(name, result)]))
+const encoded = new Map(
+  Object.entries(answers).map(([name, result]) => [selectorOf(name), encode(name, result)]),
+)
 const getQuestion = selectorOf('getQuestion')
 const aggregate3 = selectorOf('aggregate3')
 
@@ -78,31 +90,58 @@ function selectorOf(name) {
 }
 
 /** As long as questions usually are. */
-const rules = 'This market resolves by the official announcement; where there is none, by the consensus of credible reporting. '.repeat(9)
+const rules =
+  'This market resolves by the official announcement; where there is none, by the consensus of credible reporting. '.repeat(
+    9,
+  )
 
 /** Question ids, each with its text: what a registry of a gateway is made of. */
 export function makeQuestions(count) {
   return Array.from({ length: count }, (_, n) => {
-    const text = stringToHex(`q: title: Question ${n}, description: ${rules}res_data: p1: 0, p2: 1. Where p1 corresponds to No, p2 to Yes.`)
+    const text = stringToHex(
+      `q: title: Question ${n}, description: ${rules}res_data: p1: 0, p2: 1. Where p1 corresponds to No, p2 to Yes.`,
+    )
     return { question_id: keccak256(text), text }
   })
 }
 
 /**
- * A node on loopback with open questions, a block every `blockMs`, and answers that take `delayMs`, as those of a node far away do.
- * `logsOf(number)` tells which questions a block names. It counts what it is asked: `calls` by method, `requests` of HTTP, `inner` calls of
- * aggregates, and `read`, the questions that were read.
+ * A node on loopback with open questions, a block every `blockMs`, and answers that take `delayMs`,
+ * as those of a node far away do. `logsOf(number)` tells which questions a block names. It counts
+ * what it is asked: `calls` by method, `requests` of HTTP, `inner` calls of aggregates, and `read`,
+ * the questions that were read.
  */
 export async function serveChain(questions, { blockMs, delayMs, logsOf }) {
   const stored = new Map(
     questions.map(({ question_id, text }) => {
       const flags = { resolved: false, paused: false, reset: false, refund: false }
-      const numbers = { reward: 0n, proposalBond: 500_000_000n, liveness: 7200n, manualResolutionTimestamp: 0n }
-      const data = { requestTimestamp: timestamp, ...numbers, ...flags, rewardToken: token, creator: nobody, ancillaryData: text }
+      const numbers = {
+        reward: 0n,
+        proposalBond: 500_000_000n,
+        liveness: 7200n,
+        manualResolutionTimestamp: 0n,
+      }
+      const data = {
+        requestTimestamp: timestamp,
+        ...numbers,
+        ...flags,
+        rewardToken: token,
+        creator: nobody,
+        ancillaryData: text,
+      }
       return [question_id, encode('getQuestion', data)]
     }),
   )
-  const chain = { contracts, url: '', head: 0, requests: 0, inner: 0, calls: new Map(), read: new Set(), close: async () => {} }
+  const chain = {
+    contracts,
+    url: '',
+    head: 0,
+    requests: 0,
+    inner: 0,
+    calls: new Map(),
+    read: new Set(),
+    close: async () => {},
+  }
   const start = Math.floor(Date.now() / 1000)
   const headOf = () => Math.floor(((Date.now() / 1000 - start) * 1000) / blockMs) + 3
   const hashOf = (number) => keccak256(toHex(number, { size: 32 }))
@@ -162,7 +201,8 @@ export async function serveChain(questions, { blockMs, delayMs, logsOf }) {
   const answer = ({ id, method, params }) => {
     chain.calls.set(method, (chain.calls.get(method) ?? 0) + 1)
     const work = methods[method]
-    if (work === undefined) return { jsonrpc: '2.0', id, error: { code: -32601, message: `no method ${method}` } }
+    if (work === undefined)
+      return { jsonrpc: '2.0', id, error: { code: -32601, message: `no method ${method}` } }
     return { jsonrpc: '2.0', id, result: work(params) }
   }
   const server = createServer((incoming, response) => {

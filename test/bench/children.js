@@ -2,8 +2,9 @@ import { fork, spawn } from 'node:child_process'
 import { createInterface } from 'node:readline'
 
 /**
- * Starts a server that prints `{"event":"ready",…}` on stdout. Resolves with that object and a `stop` that ends the process (SIGTERM)
- * and waits for it. Rejects with the end of its stderr where it ends before it is ready. `options.onLog` is told each line of stderr.
+ * Starts a server that prints `{"event":"ready",…}` on stdout. Resolves with that object and a
+ * `stop` that ends the process (SIGTERM) and waits for it. Rejects with the end of its stderr where
+ * it ends before it is ready. `options.onLog` is told each line of stderr.
  */
 export function startServer(command, args, options) {
   return new Promise((resolve, reject) => {
@@ -20,10 +21,15 @@ export function startServer(command, args, options) {
     }
     child.once('error', reject)
     void ended.then((code) =>
-      reject(new Error(`${command} ${args.slice(0, 3).join(' ')} ended with ${code} before it was ready: ${errors}`)),
+      reject(
+        new Error(
+          `${command} ${args.slice(0, 3).join(' ')} ended with ${code} before it was ready: ${errors}`,
+        ),
+      ),
     )
     createInterface({ input: child.stdout }).on('line', (line) => {
-      if (line.startsWith('{') && JSON.parse(line).event === 'ready') resolve({ ready: JSON.parse(line), stop })
+      if (line.startsWith('{') && JSON.parse(line).event === 'ready')
+        resolve({ ready: JSON.parse(line), stop })
     })
   })
 }

@@ -14,9 +14,17 @@ const request = {
   timestamp: '1760000000',
   ancillaryData: `0x${Buffer.from('q: title: a question of usual length, '.repeat(40)).subarray(0, 1434).toString('hex')}`,
 }
-const terms = (n) => ({ price: n % 2 === 0 ? '0' : '1000000000000000000', amount: '750000000', nonce: String(n), deadline: '1760003600' })
+const terms = (n) => ({
+  price: n % 2 === 0 ? '0' : '1000000000000000000',
+  amount: '750000000',
+  nonce: String(n),
+  deadline: '1760003600',
+})
 
-/** Row 4: one EIP-712 digest of an authorization (1.4 KB of ancillary data), beside viem's hashTypedData of the same. */
+/**
+ * Row 4: one EIP-712 digest of an authorization (1.4 KB of ancillary data), beside viem's
+ * hashTypedData of the same.
+ */
 export async function digestRow({ library }) {
   const { typedData, witnessRound, witnessTypes } = await library()
   const round = witnessRound(domain, request, token)
@@ -31,14 +39,20 @@ export async function digestRow({ library }) {
         spender: domain.signedProposer,
         nonce: BigInt(nonce),
         deadline: BigInt(deadline),
-        witness: { ...request, timestamp: BigInt(request.timestamp), proposedPrice: BigInt(price), maxPayment: 0n },
+        witness: {
+          ...request,
+          timestamp: BigInt(request.timestamp),
+          proposedPrice: BigInt(price),
+          maxPayment: 0n,
+        },
       },
     })
   }
   const hex = (bytes) => `0x${Buffer.from(bytes).toString('hex')}`
   for (const n of [0, 1, 257]) {
     const ours = hex(round.digest(terms(n)))
-    if (ours !== viem(n) || ours !== hashTypedData(typedData(domain, request, token, terms(n)))) throw new Error('the digests differ')
+    if (ours !== viem(n) || ours !== hashTypedData(typedData(domain, request, token, terms(n))))
+      throw new Error('the digests differ')
   }
   const [peer, ours, first] = await inTurn(7, [
     () => microsecondsPerCall(viem, 150),

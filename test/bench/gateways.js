@@ -17,15 +17,23 @@ function profiling() {
 
 /** `--set` flags of these settings. */
 export function setsOf(settings) {
-  return Object.entries(settings).flatMap(([key, value]) => ['--set', `${key}=${JSON.stringify(value)}`])
+  return Object.entries(settings).flatMap(([key, value]) => [
+    '--set',
+    `${key}=${JSON.stringify(value)}`,
+  ])
 }
 
 /** Budgets that nothing here reaches, and no pipeline: admission alone is measured. */
-export const openSettings = { 'pipeline.enabled': false, 'budget.per_ip_items': 100_000_000, 'budget.global_items': 100_000_000 }
+export const openSettings = {
+  'pipeline.enabled': false,
+  'budget.per_ip_items': 100_000_000,
+  'budget.global_items': 100_000_000,
+}
 
 /**
- * Hands `work` our gateway, the peer where it is wanted and can be had (`missing` says why not), a load process, and signed payloads that
- * both take: `take(server, n)` gives the next n of a server. Everything lies in one temporary folder, so that both write to one disk.
+ * Hands `work` our gateway, the peer where it is wanted and can be had (`missing` says why not), a
+ * load process, and signed payloads that both take: `take(server, n)` gives the next n of a server.
+ * Everything lies in one temporary folder, so that both write to one disk.
  */
 export async function withGateways({ root, library, note }, { withPeer }, work) {
   const folder = await mkdtemp(join(tmpdir(), 'proposer-bench-'))
@@ -38,9 +46,23 @@ export async function withGateways({ root, library, note }, { withPeer }, work) 
     const wallets = makeWallets(walletCount)
 
     note('starting the gateways')
-    const sets = setsOf({ ...openSettings, 'admission.allowlist': wallets.map(({ address }) => address) })
+    const sets = setsOf({
+      ...openSettings,
+      'admission.allowlist': wallets.map(({ address }) => address),
+    })
     const bin = join(root, 'bin', 'proposer.js')
-    const serve = [bin, 'serve', '--dev', '--json', '--no-log', '--port', '0', '--questions', String(questionCount), ...sets]
+    const serve = [
+      bin,
+      'serve',
+      '--dev',
+      '--json',
+      '--no-log',
+      '--port',
+      '0',
+      '--questions',
+      String(questionCount),
+      ...sets,
+    ]
     const ours = await startServer(process.execPath, [...profiling(), ...serve], { cwd: folder })
     servers.push({ name: 'ours', url: ours.ready.url, used: 0, stop: ours.stop })
     const questions = await questionsOf(
@@ -48,8 +70,16 @@ export async function withGateways({ root, library, note }, { withPeer }, work) 
       ours.ready.dev.questions.map(({ question_id }) => question_id),
     )
     if (missing === undefined) {
-      await writeFile(join(peerDir, 'context.json'), JSON.stringify(peerContext(questions, wallets)))
-      const env = { ...process.env, CONTEXT: join(peerDir, 'context.json'), DB: join(peerDir, 'peer.db'), PORT: '0' }
+      await writeFile(
+        join(peerDir, 'context.json'),
+        JSON.stringify(peerContext(questions, wallets)),
+      )
+      const env = {
+        ...process.env,
+        CONTEXT: join(peerDir, 'context.json'),
+        DB: join(peerDir, 'peer.db'),
+        PORT: '0',
+      }
       const peer = await startServer(process.execPath, ['gateway.mjs'], { cwd: peerDir, env })
       servers.push({ name: 'the peer', url: peer.ready.url, used: 0, stop: peer.stop })
     }
@@ -63,7 +93,17 @@ export async function withGateways({ root, library, note }, { withPeer }, work) 
       return taken
     }
     const [mine, peer] = servers
-    return await work({ folder, load, servers, mine, peer, missing, wallets, take, left: (server) => payloads.length - server.used })
+    return await work({
+      folder,
+      load,
+      servers,
+      mine,
+      peer,
+      missing,
+      wallets,
+      take,
+      left: (server) => payloads.length - server.used,
+    })
   } finally {
     load.stop()
     for (const server of servers) await server.stop()

@@ -13,7 +13,10 @@ const idleMs = 1_500
 
 const p99 = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length * 0.99)]
 
-/** Asks for a status and an eligibility in turn until `over` resolves; the slowest hundredth in milliseconds. */
+/**
+ * Asks for a status and an eligibility in turn until `over` resolves; the slowest hundredth in
+ * milliseconds.
+ */
 async function look(dispatcher, paths, over) {
   const times = []
   let isOver = false
@@ -32,21 +35,31 @@ async function look(dispatcher, paths, over) {
   return p99(times)
 }
 
-/** Row 10: the slowest hundredth of looks at a status and an eligibility while row 1's load runs, beside the idle gateway, in turn. */
+/**
+ * Row 10: the slowest hundredth of looks at a status and an eligibility while row 1's load runs,
+ * beside the idle gateway, in turn.
+ */
 export async function latencyRow(setting) {
   return withGateways(setting, { withPeer: false }, async (world) => {
     const { mine, wallets, take } = world
     const [{ path, body }] = take(mine, 1)
     const headers = { 'content-type': 'application/json' }
     const dispatcher = new Agent({ connections: 1 })
-    const admitted = await (await request(`${mine.url}${path}`, { method: 'POST', headers, body, dispatcher })).body.json()
-    const paths = [`${mine.url}${admitted.status_url}`, `${mine.url}/v1/proposals/eligibility/${wallets[0].address}`]
+    const admitted = await (
+      await request(`${mine.url}${path}`, { method: 'POST', headers, body, dispatcher })
+    ).body.json()
+    const paths = [
+      `${mine.url}${admitted.status_url}`,
+      `${mine.url}/v1/proposals/eligibility/${wallets[0].address}`,
+    ]
     await burst(world, mine, warmUp)
     const [idle, busy] = [[], []]
     for (let round = 0; round < rounds; round += 1) {
       idle.push(await look(dispatcher, paths, sleep(idleMs)))
       busy.push(await look(dispatcher, paths, burst(world, mine, perRound)))
-      setting.note(`round ${round + 1}: idle ${figure(idle.at(-1))} ms, under load ${figure(busy.at(-1))} ms`)
+      setting.note(
+        `round ${round + 1}: idle ${figure(idle.at(-1))} ms, under load ${figure(busy.at(-1))} ms`,
+      )
     }
     await dispatcher.close()
     return {

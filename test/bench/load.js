@@ -1,11 +1,13 @@
-// The load: a process of its own, so that what it costs is not taken from the servers' event loops. Takes one job by IPC, sends every
-// request once over keep-alive connections, each connection one request at a time, and answers with the seconds and the statuses. A call
-// that was shed (503 server_busy) is made again, as a client does, and counted.
+// The load: a process of its own, so that what it costs is not taken from the servers' event loops.
+// Takes one job by IPC, sends every request once over keep-alive connections, each connection one
+// request at a time, and answers with the seconds and the statuses. A call that was shed (503
+// server_busy) is made again, as a client does, and counted.
 import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Pool } from 'undici'
 
-const percentile = (sorted, share) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0
+const percentile = (sorted, share) =>
+  sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0
 
 /** A gateway that sheds for longer than this is not measured but told of. */
 const mostTries = 50
@@ -24,9 +26,15 @@ async function run({ url, connections, requests }) {
       next += 1
       const start = performance.now()
       const ask = async (tries) => {
-        const answer = await pool.request({ path, method: 'POST', headers: { 'content-type': 'application/json' }, body })
+        const answer = await pool.request({
+          path,
+          method: 'POST',
+          headers: { 'content-type': 'application/json' },
+          body,
+        })
         const text = await answer.body.text()
-        if (answer.statusCode !== 503 || tries === mostTries || !text.includes('server_busy')) return { answer, text }
+        if (answer.statusCode !== 503 || tries === mostTries || !text.includes('server_busy'))
+          return { answer, text }
         shed += 1
         await sleep(100)
         return ask(tries + 1)
@@ -35,10 +43,12 @@ async function run({ url, connections, requests }) {
       milliseconds.push(performance.now() - start)
       statuses[answer.statusCode] = (statuses[answer.statusCode] ?? 0) + 1
       if (answer.statusCode >= 400) refused ??= text
-      const batch = path === '/propose/batch' && answer.statusCode === 200 ? JSON.parse(text) : undefined
+      const batch =
+        path === '/propose/batch' && answer.statusCode === 200 ? JSON.parse(text) : undefined
       if (batch !== undefined) {
         accepted += batch.summary.accepted
-        if (batch.summary.rejected > 0) refused ??= JSON.stringify(batch.results.find(({ error }) => error !== undefined))
+        if (batch.summary.rejected > 0)
+          refused ??= JSON.stringify(batch.results.find(({ error }) => error !== undefined))
       }
     }
   }
@@ -47,7 +57,15 @@ async function run({ url, connections, requests }) {
   const seconds = (performance.now() - start) / 1000
   await pool.close()
   milliseconds.sort((a, b) => a - b)
-  return { seconds, statuses, refused, accepted, shed, p50: percentile(milliseconds, 0.5), p99: percentile(milliseconds, 0.99) }
+  return {
+    seconds,
+    statuses,
+    refused,
+    accepted,
+    shed,
+    p50: percentile(milliseconds, 0.5),
+    p99: percentile(milliseconds, 0.99),
+  }
 }
 
 process.on('message', (job) => {

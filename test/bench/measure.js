@@ -9,14 +9,17 @@ export function median(values) {
   return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2
 }
 
-/** Two figures after the point below 10, one below 100, none above: what a median of a few rounds can carry. */
+/**
+ * Two figures after the point below 10, one below 100, none above: what a median of a few rounds
+ * can carry.
+ */
 export function figure(value) {
   return value.toFixed(value < 10 ? 2 : value < 100 ? 1 : 0)
 }
 
 /**
- * Runs each task `rounds` times in turn (a, b, a, b, …), so that a machine that slows down slows all of them; the medians in the order
- * of the tasks. A task returns its own figure.
+ * Runs each task `rounds` times in turn (a, b, a, b, …), so that a machine that slows down slows
+ * all of them; the medians in the order of the tasks. A task returns its own figure.
  */
 export async function inTurn(rounds, tasks) {
   const values = tasks.map(() => [])
@@ -39,7 +42,10 @@ export function microsecondsPerCall(work, milliseconds) {
   return (passed * 1000) / calls
 }
 
-/** Median milliseconds of a small append + datasync in `folder`: what one durable step costs there at least. */
+/**
+ * Median milliseconds of a small append + datasync in `folder`: what one durable step costs there
+ * at least.
+ */
 export async function syncMilliseconds(folder) {
   const path = join(folder, 'sync-probe')
   const handle = await open(path, 'a', 0o600)

@@ -8,7 +8,10 @@ const hex = (bytes) => `0x${Buffer.from(bytes).toString('hex')}`
 export function makeWallets(count) {
   return Array.from({ length: count }, () => {
     const key = secp256k1.utils.randomPrivateKey()
-    return { key, address: hex(keccak_256(secp256k1.getPublicKey(key, false).subarray(1)).subarray(12)) }
+    return {
+      key,
+      address: hex(keccak_256(secp256k1.getPublicKey(key, false).subarray(1)).subarray(12)),
+    }
   })
 }
 
@@ -21,7 +24,8 @@ export async function questionsOf(url, identifiers) {
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({ identifiers: identifiers.slice(start, start + 100) }),
     })
-    if (answer.status !== 200) throw new Error(`signing-data answered ${answer.status}: ${await answer.text()}`)
+    if (answer.status !== 200)
+      throw new Error(`signing-data answered ${answer.status}: ${await answer.text()}`)
     for (const { signing_data, error } of (await answer.json()).results) {
       if (error !== undefined) throw new Error(`signing-data: ${error.detail}`)
       found.push(signing_data)
@@ -51,13 +55,20 @@ export function peerContext(questions, wallets) {
   }
 }
 
-/** One signed proposal for each wallet and question, as a v1 request and as a batch item: one active payload per proposer and round is what a gateway lets in. */
+/**
+ * One signed proposal for each wallet and question, as a v1 request and as a batch item: one active
+ * payload per proposer and round is what a gateway lets in.
+ */
 export function signAll({ witnessRound }, questions, wallets) {
   const rounds = questions.map(({ question_id, request, bond, contracts, signing }) => ({
     question_id,
     amount: bond.required_bond,
     round: witnessRound(
-      { chainId: signing.chain_id, permit2: contracts.permit2, signedProposer: contracts.signed_proposer },
+      {
+        chainId: signing.chain_id,
+        permit2: contracts.permit2,
+        signedProposer: contracts.signed_proposer,
+      },
       {
         oracle: request.oracle,
         requester: request.requester,

@@ -12,11 +12,14 @@ const trust = {
 }
 const identifier = `0x${Buffer.from('YES_OR_NO_QUERY').toString('hex').padEnd(64, '0')}`
 /** As long as questions usually are. */
-const rules = 'This market resolves by the official announcement; where there is none, by the consensus of credible reporting. '.repeat(9)
+const rules =
+  'This market resolves by the official announcement; where there is none, by the consensus of credible reporting. '.repeat(
+    9,
+  )
 
 /**
- * Starts a gateway on loopback that knows `count` open questions and tells their contexts, and nothing else. `trust` is what to pin for
- * it; `close` ends it.
+ * Starts a gateway on loopback that knows `count` open questions and tells their contexts, and
+ * nothing else. `trust` is what to pin for it; `close` ends it.
  */
 export async function serveQuestions(count, { witnessTypes }) {
   const questions = new Map()
@@ -40,7 +43,12 @@ export async function serveQuestions(count, { witnessTypes }) {
     price: { allowed_values: ['0', '1000000000000000000'] },
     bond: { token: trust.tokens[0], required_bond: '750000000' },
     contracts: { permit2: trust.permit2, signed_proposer: trust.signed_proposer },
-    signing: { chain_id: trust.chain_id, max_payment: '0', primary_type: 'PermitWitnessTransferFrom', types: witnessTypes },
+    signing: {
+      chain_id: trust.chain_id,
+      max_payment: '0',
+      primary_type: 'PermitWitnessTransferFrom',
+      types: witnessTypes,
+    },
   })
   const server = createServer((incoming, response) => {
     let body = ''
@@ -48,13 +56,26 @@ export async function serveQuestions(count, { witnessTypes }) {
       body += part
     })
     incoming.on('end', () => {
-      const results = JSON.parse(body).identifiers.map((each) => ({ identifier: each, status_code: 200, signing_data: contextOf(each) }))
+      const results = JSON.parse(body).identifiers.map((each) => ({
+        identifier: each,
+        status_code: 200,
+        signing_data: contextOf(each),
+      }))
       // A budget that is not felt.
-      const budget = { 'ratelimit-limit': '1000000', 'ratelimit-remaining': '1000000', 'ratelimit-reset': '60' }
+      const budget = {
+        'ratelimit-limit': '1000000',
+        'ratelimit-remaining': '1000000',
+        'ratelimit-reset': '60',
+      }
       response.writeHead(200, { 'content-type': 'application/json', ...budget })
       response.end(JSON.stringify({ results }))
     })
   })
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve))
-  return { url: `http://127.0.0.1:${server.address().port}`, trust, questionIds: [...questions.keys()], close: () => server.close() }
+  return {
+    url: `http://127.0.0.1:${server.address().port}`,
+    trust,
+    questionIds: [...questions.keys()],
+    close: () => server.close(),
+  }
 }

@@ -1,4 +1,5 @@
-// npm run bench [-- --json] [-- --rows 1,4]: what we are proud of, as ratios to something known, measured in one run on one machine.
+// npm run bench [-- --json] [-- --rows 1,4]: what we are proud of, as ratios to something known,
+// measured in one run on one machine.
 //   1       admissions a second, beside another gateway (more is better)
 //   2       a batch of 100, beside the same (more is better)
 //   3       admissions a second in batches, beside native signature recovery on one core (more is better)
@@ -44,11 +45,18 @@ const measurements = new Map([
   ['view', viewRow],
 ])
 
-const { values } = parseArgs({ options: { json: { type: 'boolean', default: false }, rows: { type: 'string' } } })
-const chosen = values.rows === undefined ? [...measurements.keys()] : values.rows.split(',').map((id) => id.trim())
+const { values } = parseArgs({
+  options: { json: { type: 'boolean', default: false }, rows: { type: 'string' } },
+})
+const chosen =
+  values.rows === undefined
+    ? [...measurements.keys()]
+    : values.rows.split(',').map((id) => id.trim())
 const unknown = chosen.filter((id) => !measurements.has(id))
 if (unknown.length > 0) {
-  process.stderr.write(`no row ${unknown.join(', ')}; there are ${[...measurements.keys()].join(', ')}\n`)
+  process.stderr.write(
+    `no row ${unknown.join(', ')}; there are ${[...measurements.keys()].join(', ')}\n`,
+  )
   process.exit(2)
 }
 
@@ -71,6 +79,8 @@ for (const id of chosen) {
   rows.push(row)
   const value = row.value === null ? '-' : figure(row.value)
   if (!values.json)
-    process.stdout.write(`${String(row.id).padStart(6)}  ${row.name.padEnd(36)} ${value} ${row.unit}\n        ${row.detail}\n`)
+    process.stdout.write(
+      `${String(row.id).padStart(6)}  ${row.name.padEnd(36)} ${value} ${row.unit}\n        ${row.detail}\n`,
+    )
 }
 if (values.json) process.stdout.write(`${JSON.stringify({ rows }, undefined, 2)}\n`)

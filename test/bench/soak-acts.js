@@ -4,8 +4,8 @@ import { rawPost, sendRaw } from './soak-calls.js'
 import { version } from './soak-proposals.js'
 
 /**
- * What the load is made of: for each act how often it happens (a second) and what it does. `expect` takes note of an answer that is none
- * of the given statuses.
+ * What the load is made of: for each act how often it happens (a second) and what it does. `expect`
+ * takes note of an answer that is none of the given statuses.
  */
 export function makeActs(world, rounds) {
   const { call, url, adminUrl } = world
@@ -24,11 +24,21 @@ export function makeActs(world, rounds) {
     nonce: String(Math.floor(world.random() * 2 ** 48)),
     deadline: String(Math.floor(Date.now() / 1000) + 7200),
   })
-  const terms = () => ({ version, proposer: someone(), outcome: 'p2', max_payment: '0', permit: permit() })
+  const terms = () => ({
+    version,
+    proposer: someone(),
+    outcome: 'p2',
+    max_payment: '0',
+    permit: permit(),
+  })
 
   async function operate(act, body) {
     const headers = { authorization: `Bearer ${(await readFile(world.tokenFile, 'utf8')).trim()}` }
-    expect(`operator ${act}`, await call(`/operator/${act}`, body, { base: adminUrl, headers }), 200)
+    expect(
+      `operator ${act}`,
+      await call(`/operator/${act}`, body, { base: adminUrl, headers }),
+      200,
+    )
   }
   let turn = 0
   async function operatorTurn() {
@@ -66,28 +76,56 @@ export function makeActs(world, rounds) {
     // A body that never comes whole, for a while.
     () => sendRaw(url, [rawPost('/propose/batch', '{"proposals":[', 5_000)], 3_000, 5_000),
     // An answer that nobody waits for.
-    () => sendRaw(url, [rawPost('/propose/batch/status', JSON.stringify({ candidate_ids: [known().id ?? ''] }))], 0, 0),
+    () =>
+      sendRaw(
+        url,
+        [rawPost('/propose/batch/status', JSON.stringify({ candidate_ids: [known().id ?? ''] }))],
+        0,
+        0,
+      ),
     // A whole request in small parts.
     async () => {
-      const text = rawPost(`/v1/proposals/${known().questionId}/signing-data`, JSON.stringify(terms()))
+      const text = rawPost(
+        `/v1/proposals/${known().questionId}/signing-data`,
+        JSON.stringify(terms()),
+      )
       const parts = text.match(/.{1,60}/gs)
       expect('a slow request', { status: await sendRaw(url, parts, 150, 10_000) }, 200, 409)
     },
   ]
 
   return [
-    [6, 'eligibility', async () => expect('eligibility', await call(`/v1/proposals/eligibility/${pick([someone, stranger])()}`), 200)],
+    [
+      6,
+      'eligibility',
+      async () =>
+        expect(
+          'eligibility',
+          await call(`/v1/proposals/eligibility/${pick([someone, stranger])()}`),
+          200,
+        ),
+    ],
     [
       6,
       'signing-data',
-      async () => expect('signing-data', await call(`/v1/proposals/${known().questionId}/signing-data`, terms()), 200, 409),
+      async () =>
+        expect(
+          'signing-data',
+          await call(`/v1/proposals/${known().questionId}/signing-data`, terms()),
+          200,
+          409,
+        ),
     ],
     [
       2,
       'contexts',
       async () => {
         const identifiers = [...new Set([1, 2, 3, 4, 5].map(() => pick(world.questionIds)))]
-        expect('batch signing-data', await call('/propose/batch/signing-data', { identifiers }), 200)
+        expect(
+          'batch signing-data',
+          await call('/propose/batch/signing-data', { identifiers }),
+          200,
+        )
       },
     ],
     [
@@ -95,7 +133,8 @@ export function makeActs(world, rounds) {
       'status',
       async () => {
         const { questionId, id } = known()
-        if (id !== undefined) expect('status', await call(`/v1/proposals/${questionId}/status/${id}`), 200)
+        if (id !== undefined)
+          expect('status', await call(`/v1/proposals/${questionId}/status/${id}`), 200)
       },
     ],
     [1, 'batch status', () => rounds.poll()],
@@ -104,14 +143,18 @@ export function makeActs(world, rounds) {
       'batch status of old ones',
       async () => {
         const candidate_ids = [...new Set([1, 2, 3, 4, 5, 6, 7, 8].flatMap(() => known().id ?? []))]
-        if (candidate_ids.length > 0) expect('batch status', await call('/propose/batch/status', { candidate_ids }), 200)
+        if (candidate_ids.length > 0)
+          expect('batch status', await call('/propose/batch/status', { candidate_ids }), 200)
       },
     ],
     [0.5, 'a round', () => rounds.single()],
     [
       0.2,
       'a round, replayed',
-      () => rounds.single(undefined, async (payload) => expect('replay', await call(payload.path, payload.body), 200, 503)),
+      () =>
+        rounds.single(undefined, async (payload) =>
+          expect('replay', await call(payload.path, payload.body), 200, 503),
+        ),
     ],
     [
       0.2,
@@ -125,14 +168,22 @@ export function makeActs(world, rounds) {
     [
       0.2,
       'a forgery first',
-      () => rounds.single(async (payload, make) => expect('forgery', await call(payload.path, make.forged().body), 403, 503)),
+      () =>
+        rounds.single(async (payload, make) =>
+          expect('forgery', await call(payload.path, make.forged().body), 403, 503),
+        ),
     ],
     [
       0.1,
       'a submission cut off',
       () =>
         rounds.single(async (payload) => {
-          await sendRaw(url, [rawPost(payload.path, payload.body)], Math.floor(world.random() * 20), 0)
+          await sendRaw(
+            url,
+            [rawPost(payload.path, payload.body)],
+            Math.floor(world.random() * 20),
+            0,
+          )
         }),
     ],
     [0.2, 'a contested round', () => rounds.contested()],
@@ -145,7 +196,8 @@ export function makeActs(world, rounds) {
         if (id === undefined) return
         const answer = await call(path, body)
         expect('old replay', answer, 200, 409)
-        if (answer.status === 200 && answer.body.candidate_id !== id) world.unexpected('replay with another id', answer)
+        if (answer.status === 200 && answer.body.candidate_id !== id)
+          world.unexpected('replay with another id', answer)
       },
     ],
     [
@@ -154,16 +206,39 @@ export function makeActs(world, rounds) {
       async () => {
         const kind = Math.floor(world.random() * malformed.length)
         const [body, ...statuses] = malformed[kind]()
-        expect(`malformed body ${kind}`, await call(`/v1/proposals/${known().questionId}`, body), ...statuses)
+        expect(
+          `malformed body ${kind}`,
+          await call(`/v1/proposals/${known().questionId}`, body),
+          ...statuses,
+        )
       },
     ],
-    [0.5, 'malformed batch', async () => expect('malformed batch', await call('/propose/batch', { proposals: [{ identifier: 1 }] }), 422)],
-    [1, 'unknown route', async () => expect('unknown route', await call(`/v2/${Math.floor(world.random() * 1e9)}`), 404)],
+    [
+      0.5,
+      'malformed batch',
+      async () =>
+        expect(
+          'malformed batch',
+          await call('/propose/batch', { proposals: [{ identifier: 1 }] }),
+          422,
+        ),
+    ],
+    [
+      1,
+      'unknown route',
+      async () =>
+        expect('unknown route', await call(`/v2/${Math.floor(world.random() * 1e9)}`), 404),
+    ],
     [0.5, 'method', async () => expect('method', await call('/propose/batch'), 405)],
     [
       0.5,
       'unknown candidate',
-      async () => expect('unknown candidate', await call(`/v1/proposals/${known().questionId}/status/${crypto.randomUUID()}`), 404),
+      async () =>
+        expect(
+          'unknown candidate',
+          await call(`/v1/proposals/${known().questionId}/status/${crypto.randomUUID()}`),
+          404,
+        ),
     ],
     [
       0.3,
@@ -171,11 +246,18 @@ export function makeActs(world, rounds) {
       async () =>
         expect(
           'unknown question',
-          await call(`/v1/proposals/0x${'ab'.repeat(26)}${Date.now().toString(16).padStart(12, '0')}/signing-data`, terms()),
+          await call(
+            `/v1/proposals/0x${'ab'.repeat(26)}${Date.now().toString(16).padStart(12, '0')}/signing-data`,
+            terms(),
+          ),
           404,
         ),
     ],
-    [0.5, 'health', async () => expect('health', await call(pick(['/healthz', '/openapi.json'])), 200)],
+    [
+      0.5,
+      'health',
+      async () => expect('health', await call(pick(['/healthz', '/openapi.json'])), 200),
+    ],
     [0.8, 'a bent request', () => pick(bentRequests)()],
     [0.05, 'operator', operatorTurn],
     [0.3, 'questions', () => rounds.ask(60)],
@@ -184,7 +266,8 @@ export function makeActs(world, rounds) {
       'funds',
       async () => {
         for (const { address, role } of world.accounts) {
-          if (role === 'proposer' || role === 'disputer') await world.verbs.fund(world.rpcUrl, address, 1_000_000_000_000n)
+          if (role === 'proposer' || role === 'disputer')
+            await world.verbs.fund(world.rpcUrl, address, 1_000_000_000_000n)
         }
       },
     ],

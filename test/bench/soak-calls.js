@@ -6,20 +6,40 @@ import { Agent, request } from 'undici'
 const shedTries = 8
 
 /**
- * One POST or GET over kept connections: the status and the parsed answer. A call that is shed because the machine is busy waits as long as
- * the answer says and is made again; `call.shed` counts those. `call.close` ends the connections.
+ * One POST or GET over kept connections: the status and the parsed answer. A call that is shed
+ * because the machine is busy waits as long as the answer says and is made again; `call.shed`
+ * counts those. `call.close` ends the connections.
  */
 export function makeCaller(url) {
-  const agent = new Agent({ connections: 24, pipelining: 1, keepAliveTimeout: 4_000, bodyTimeout: 30_000, headersTimeout: 30_000 })
+  const agent = new Agent({
+    connections: 24,
+    pipelining: 1,
+    keepAliveTimeout: 4_000,
+    bodyTimeout: 30_000,
+    headersTimeout: 30_000,
+  })
   const statuses = {}
-  const once = async (path, body, { base = url, method = body === undefined ? 'GET' : 'POST', headers = {} } = {}) => {
+  const once = async (
+    path,
+    body,
+    { base = url, method = body === undefined ? 'GET' : 'POST', headers = {} } = {},
+  ) => {
     const type = body === undefined ? {} : { 'content-type': 'application/json' }
     const sent = body === undefined || typeof body === 'string' ? body : JSON.stringify(body)
-    const answer = await request(`${base}${path}`, { method, dispatcher: agent, headers: { ...type, ...headers }, body: sent })
+    const answer = await request(`${base}${path}`, {
+      method,
+      dispatcher: agent,
+      headers: { ...type, ...headers },
+      body: sent,
+    })
     const text = await answer.body.text()
     if (base === url) statuses[answer.statusCode] = (statuses[answer.statusCode] ?? 0) + 1
     const isJson = String(answer.headers['content-type']).startsWith('application/json')
-    return { status: answer.statusCode, body: isJson ? JSON.parse(text) : text, retryAfter: Number(answer.headers['retry-after']) }
+    return {
+      status: answer.statusCode,
+      body: isJson ? JSON.parse(text) : text,
+      retryAfter: Number(answer.headers['retry-after']),
+    }
   }
   const call = async (...wanted) => {
     for (let tried = 1; ; tried += 1) {
@@ -33,8 +53,9 @@ export function makeCaller(url) {
 }
 
 /**
- * Sends raw bytes in parts with a pause before each and then waits at most `waitMs` for an answer, or leaves at once (0). Resolves with
- * the status, or with `undefined` where none came. Whatever the peer does to the connection is an outcome, not an error.
+ * Sends raw bytes in parts with a pause before each and then waits at most `waitMs` for an answer,
+ * or leaves at once (0). Resolves with the status, or with `undefined` where none came. Whatever
+ * the peer does to the connection is an outcome, not an error.
  */
 export async function sendRaw(url, parts, pauseMs, waitMs) {
   const { hostname, port } = new URL(url)

@@ -1,9 +1,12 @@
 import { fromSources } from './sources.js'
 
-/** What the soak does to the dev chain, as the command line's `devchain` verbs do it; they are no part of the library. */
+/**
+ * What the soak does to the dev chain, as the command line's `devchain` verbs do it; they are no
+ * part of the library.
+ */
 const wanted = `
-export { askQuestion, disputeProposal, fund } from './src/core/io/dev/dev-verbs.js'
-export { exampleQuestion } from './src/core/io/dev/dev-questions.js'
+export { askQuestion, disputeProposal, fund } from './src/core/devchain/dev-verbs.js'
+export { exampleQuestion } from './src/core/devchain/dev-questions.js'
 export { topics } from './src/core/chain/contracts.js'
 `
 
@@ -13,9 +16,17 @@ export async function chainVerbs(root) {
   return { verbs: module, remove }
 }
 
-/** How many ProposePrice events the oracles have emitted in each round: a count by ancillary data and timestamp. */
+/**
+ * How many ProposePrice events the oracles have emitted in each round: a count by ancillary data
+ * and timestamp.
+ */
 export async function proposalsByRound({ rpc_url, trust }, proposePrice) {
-  const filter = { address: trust.oracles, topics: [proposePrice], fromBlock: '0x0', toBlock: 'latest' }
+  const filter = {
+    address: trust.oracles,
+    topics: [proposePrice],
+    fromBlock: '0x0',
+    toBlock: 'latest',
+  }
   const answer = await fetch(rpc_url, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
@@ -25,7 +36,8 @@ export async function proposalsByRound({ rpc_url, trust }, proposePrice) {
   if (error !== undefined) throw new Error(`eth_getLogs: ${error.message}`)
   const counts = new Map()
   for (const { data } of result) {
-    // identifier, timestamp, offset of the ancillary data, price, expiry, currency; then the ancillary data.
+    // identifier, timestamp, offset of the ancillary data, price, expiry, currency; then the
+    // ancillary data.
     const timestamp = BigInt(`0x${data.slice(2 + 64, 2 + 128)}`)
     const round = `${data.slice(2 + 6 * 64)} ${timestamp}`
     counts.set(round, (counts.get(round) ?? 0) + 1)

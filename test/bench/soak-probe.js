@@ -1,5 +1,7 @@
-// node --import soak-probe.js …: every five seconds writes what only the process itself knows of its memory and its event loop as JSON to
-// the file that SOAK_PROBE_FILE names. `heap_after_collection_bytes` is the heap right after the last full collection: what is really held.
+// node --import soak-probe.js …: every five seconds writes what only the process itself knows of
+// its memory and its event loop as JSON to the file that SOAK_PROBE_FILE names.
+// `heap_after_collection_bytes` is the heap right after the last full collection: what is really
+// held.
 import { renameSync, writeFileSync } from 'node:fs'
 import { constants, monitorEventLoopDelay, PerformanceObserver } from 'node:perf_hooks'
 
@@ -9,7 +11,8 @@ delay.enable()
 let heapAfterCollection = null
 let collections = 0
 new PerformanceObserver((list) => {
-  if (!list.getEntries().some(({ detail }) => detail?.kind === constants.NODE_PERFORMANCE_GC_MAJOR)) return
+  if (!list.getEntries().some(({ detail }) => detail?.kind === constants.NODE_PERFORMANCE_GC_MAJOR))
+    return
   collections += 1
   heapAfterCollection = process.memoryUsage().heapUsed
 }).observe({ entryTypes: ['gc'] })

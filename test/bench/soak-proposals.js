@@ -2,10 +2,17 @@ import { randomBytes } from 'node:crypto'
 import { secp256k1 } from '@noble/curves/secp256k1'
 
 const hex = (bytes) => `0x${Buffer.from(bytes).toString('hex')}`
-export const version = { api: 'v1', schema: 'signed-proposal-v1', witness: 'permit2-signed-proposer-v1' }
+export const version = {
+  api: 'v1',
+  schema: 'signed-proposal-v1',
+  witness: 'permit2-signed-proposer-v1',
+}
 const prices = { p1: '0', p2: '1000000000000000000' }
 
-/** The dev chain's proposers as signers; each hands out its permit nonces in order, so that a word is full before the next is touched. */
+/**
+ * The dev chain's proposers as signers; each hands out its permit nonces in order, so that a word
+ * is full before the next is touched.
+ */
 export function makeSigners(accounts) {
   return accounts
     .filter(({ role }) => role === 'proposer')
@@ -23,13 +30,18 @@ export function makeSigners(accounts) {
 }
 
 /**
- * One signed authorization for a question's context (the answer of the batch signing-data route): the bytes for the single route and the
- * item for the batch route. With `forger`, another wallet's key makes the signature.
+ * One signed authorization for a question's context (the answer of the batch signing-data route):
+ * the bytes for the single route and the item for the batch route. With `forger`, another wallet's
+ * key makes the signature.
  */
 export function authorize({ witnessRound }, context, signer, outcome, forger = signer) {
   const { request, bond, contracts, signing, question_id } = context
   const round = witnessRound(
-    { chainId: signing.chain_id, permit2: contracts.permit2, signedProposer: contracts.signed_proposer },
+    {
+      chainId: signing.chain_id,
+      permit2: contracts.permit2,
+      signedProposer: contracts.signed_proposer,
+    },
     {
       oracle: request.oracle,
       requester: request.requester,
@@ -40,7 +52,11 @@ export function authorize({ witnessRound }, context, signer, outcome, forger = s
     bond.token,
   )
   const deadline = Math.floor(Date.now() / 1000) + 6 * 3600
-  const permit = { amount: bond.required_bond, nonce: signer.nextNonce(), deadline: String(deadline) }
+  const permit = {
+    amount: bond.required_bond,
+    nonce: signer.nextNonce(),
+    deadline: String(deadline),
+  }
   const signed = secp256k1.sign(round.digest({ price: prices[outcome], ...permit }), forger.key)
   const signature = `${hex(signed.toCompactRawBytes())}${(27 + signed.recovery).toString(16)}`
   const proposer = signer.address

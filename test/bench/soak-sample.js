@@ -3,7 +3,9 @@ import { join } from 'node:path'
 
 const isMissing = (error) => error.code === 'ENOENT'
 
-/** Bytes of all files below a folder. A file that a compaction takes away meanwhile counts nothing. */
+/**
+ * Bytes of all files below a folder. A file that a compaction takes away meanwhile counts nothing.
+ */
 async function bytesBelow(folder) {
   let sum = 0
   for (const entry of await readdir(folder, { recursive: true })) {
@@ -29,7 +31,10 @@ function metric(text, name, label) {
 
 /** What a process holds, as Linux tells it. Rejects where the process has gone. */
 async function held(pid) {
-  const [status, fds] = await Promise.all([readFile(`/proc/${pid}/status`, 'utf8'), readdir(`/proc/${pid}/fd`)])
+  const [status, fds] = await Promise.all([
+    readFile(`/proc/${pid}/status`, 'utf8'),
+    readdir(`/proc/${pid}/fd`),
+  ])
   const field = (name) => Number(new RegExp(`^${name}:\\s+(\\d+)`, 'm').exec(status)?.[1])
   return { rss_bytes: field('VmRSS') * 1024, threads: field('Threads'), fds: fds.length }
 }

@@ -1,5 +1,6 @@
-// npm run soak:serve: `serve --dev` from dist under a mixed, steady load for SOAK_MINUTES (60), a sample every ten seconds to SOAK_FILE.
-// Exits 1 where a candidate did not end as expected, an answer was none of the expected ones, or the second half shows something growing.
+// npm run soak:serve: `serve --dev` from dist under a mixed, steady load for SOAK_MINUTES (60), a
+// sample every ten seconds to SOAK_FILE. Exits 1 where a candidate did not end as expected, an
+// answer was none of the expected ones, or the second half shows something growing.
 import { appendFile, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
@@ -17,16 +18,24 @@ import { judgeGrowth } from './soak-verdict.js'
 const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))))
 const minutes = Number(process.env.SOAK_MINUTES ?? 60)
 if (!(minutes > 0)) throw new RangeError('SOAK_MINUTES must be a number of minutes above 0')
-const samplesFile = resolve(process.env.SOAK_FILE ?? join(tmpdir(), `proposer-soak-${process.pid}.ndjson`))
+const samplesFile = resolve(
+  process.env.SOAK_FILE ?? join(tmpdir(), `proposer-soak-${process.pid}.ndjson`),
+)
 const sampleEveryMs = 10_000
 const tickMs = 100
-/** More than this under way means that the machine does not keep up: the turn is left out and counted. */
+/**
+ * More than this under way means that the machine does not keep up: the turn is left out and
+ * counted.
+ */
 const mostUnderWay = 60
 /** Acts that must not run beside themselves: they act on one thing. */
 const alone = new Set(['operator', 'questions', 'funds', 'batch status'])
 const settleMs = 180_000
 const firstQuestions = 100
-/** More calls shed than this part of them means that the load is too much for the machine, or the gateway too slow. */
+/**
+ * More calls shed than this part of them means that the load is too much for the machine, or the
+ * gateway too slow.
+ */
 const mostShed = 0.01
 
 const say = (text) => process.stdout.write(`${text}\n`)
@@ -43,12 +52,34 @@ async function main() {
     })
   }
   try {
-    const sets = ['per_ip_items', 'global_items'].flatMap((key) => ['--set', `budget.${key}=100000000`])
+    const sets = ['per_ip_items', 'global_items'].flatMap((key) => [
+      '--set',
+      `budget.${key}=100000000`,
+    ])
     const probeFile = join(folder, 'probe.json')
-    const serve = [join(root, 'bin', 'proposer.js'), 'serve', '--dev', '--json', '--no-log', '--port', '0']
-    const args = ['--import', join(root, 'test', 'bench', 'soak-probe.js'), ...serve, '--questions', String(firstQuestions), ...sets]
+    const serve = [
+      join(root, 'bin', 'proposer.js'),
+      'serve',
+      '--dev',
+      '--json',
+      '--no-log',
+      '--port',
+      '0',
+    ]
+    const args = [
+      '--import',
+      join(root, 'test', 'bench', 'soak-probe.js'),
+      ...serve,
+      '--questions',
+      String(firstQuestions),
+      ...sets,
+    ]
     const env = { ...process.env, TMPDIR: folder, SOAK_PROBE_FILE: probeFile }
-    const server = await startServer(process.execPath, args, { cwd: folder, env, onLog: (line) => note(`serve: ${line}`) })
+    const server = await startServer(process.execPath, args, {
+      cwd: folder,
+      env,
+      onLog: (line) => note(`serve: ${line}`),
+    })
     cleanUp.unshift(server.stop)
     const { pid, url, admin_url: adminUrl, dev } = server.ready
     const entries = await readdir(folder, { recursive: true })
@@ -79,12 +110,17 @@ async function main() {
       tokenFile: join(folder, token),
       random: Math.random,
       unexpected: (what, { status, body }) =>
-        count(strange, `${what}: ${status} ${body?.error?.code ?? ''}`, JSON.stringify(body ?? null).slice(0, 400)),
+        count(
+          strange,
+          `${what}: ${status} ${body?.error?.code ?? ''}`,
+          JSON.stringify(body ?? null).slice(0, 400),
+        ),
       go(name, work) {
         underWay.set(name, (underWay.get(name) ?? 0) + 1)
         work
           .catch((error) => {
-            // The driver's own tool: a chain that is slow to mine is no fault of the gateway, and the act comes again.
+            // The driver's own tool: a chain that is slow to mine is no fault of the gateway, and
+            // the act comes again.
             if (error.code === 'dev_chain_failed') chainBusy += 1
             else count(failures, `${name}: ${error.code ?? error.name}`, error.stack?.slice(0, 600))
           })
@@ -158,13 +194,18 @@ async function main() {
     const faults = []
     if (gone) faults.push('the gateway ended by itself')
     if (rounds.pending.size > 0) faults.push(`${rounds.pending.size} candidates have not ended`)
-    for (const [key, each] of strange) faults.push(`unexpected, ${each.count} times: ${key}: ${each.example}`)
-    for (const [key, each] of failures) faults.push(`failed, ${each.count} times: ${key}: ${each.example}`)
+    for (const [key, each] of strange)
+      faults.push(`unexpected, ${each.count} times: ${key}: ${each.example}`)
+    for (const [key, each] of failures)
+      faults.push(`failed, ${each.count} times: ${key}: ${each.example}`)
     const onChain = gone ? undefined : (await proposalsByRound(dev, verbs.topics.proposePrice)).size
     if (onChain !== undefined && onChain !== rounds.counts.executed)
-      faults.push(`the chain has proposals in ${onChain} rounds, and ${rounds.counts.executed} candidates were executed`)
+      faults.push(
+        `the chain has proposals in ${onChain} rounds, and ${rounds.counts.executed} candidates were executed`,
+      )
     const calls = Object.values(call.statuses).reduce((sum, each) => sum + each, 0)
-    if (call.shed > mostShed * calls) faults.push(`${call.shed} of ${calls} calls were shed, more than ${100 * mostShed} %`)
+    if (call.shed > mostShed * calls)
+      faults.push(`${call.shed} of ${calls} calls were shed, more than ${100 * mostShed} %`)
     const growth = judgeGrowth(samples)
     faults.push(...growth.faults)
 
@@ -174,7 +215,8 @@ async function main() {
     )
     say(`calls by status: ${JSON.stringify(call.statuses)}`)
     say(`candidates and rounds: ${JSON.stringify(counts)}; on the chain: ${onChain} rounds`)
-    for (const pick of [samples[0], samples[Math.floor(samples.length / 2)], samples.at(-1)]) say(`sample: ${JSON.stringify(pick)}`)
+    for (const pick of [samples[0], samples[Math.floor(samples.length / 2)], samples.at(-1)])
+      say(`sample: ${JSON.stringify(pick)}`)
     for (const line of growth.lines) say(line)
     for (const fault of faults) say(`FAULT ${fault}`)
     say(faults.length === 0 ? 'verdict: sound' : `verdict: ${faults.length} faults`)

@@ -4,8 +4,9 @@ import { pathToFileURL } from 'node:url'
 import { build } from 'esbuild'
 
 /**
- * Modules that are no part of the library, built from the sources: `contents` is TypeScript that exports them, with paths from the root.
- * Resolves with the module and a `remove` that deletes the build.
+ * Modules that are no part of the library, built from the sources: `contents` is TypeScript that
+ * exports them, with paths from the root. Resolves with the module and a `remove` that deletes the
+ * build.
  */
 export async function fromSources(root, contents) {
   // Below the root, because some of them look upwards for the compiled contracts.

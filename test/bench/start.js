@@ -25,16 +25,23 @@ function childrenCpu() {
 function milliseconds(args, env, cpu) {
   const before = childrenCpu()
   const start = performance.now()
-  const { status, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8', env: { PATH: process.env.PATH, ...env } })
+  const { status, stderr } = spawnSync(process.execPath, args, {
+    encoding: 'utf8',
+    env: { PATH: process.env.PATH, ...env },
+  })
   const passed = performance.now() - start
-  if (status !== 0) throw new Error(`node ${args.slice(0, 3).join(' ')} ended with ${status}: ${stderr}`)
+  if (status !== 0)
+    throw new Error(`node ${args.slice(0, 3).join(' ')} ended with ${status}: ${stderr}`)
   cpu?.push(childrenCpu() - before)
   return passed
 }
 
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length
 
-/** Times commands beside `node -e 0`, in turn: for each its ratio of wall and of CPU time. `envOf(round)` is its environment. */
+/**
+ * Times commands beside `node -e 0`, in turn: for each its ratio of wall and of CPU time.
+ * `envOf(round)` is its environment.
+ */
 async function besideNode(rounds, commands) {
   const all = [{ args: ['-e', '0'], envOf: () => ({}) }, ...commands]
   const cpu = all.map(() => [])
@@ -45,16 +52,27 @@ async function besideNode(rounds, commands) {
   )
   for (const [index, task] of tasks.entries()) task(-1 - index)
   const walls = await inTurn(rounds, tasks)
-  return walls.map((wall, index) => ({ wall, ratio: wall / walls[0], cpuRatio: mean(cpu[index]) / mean(cpu[0]) }))
+  return walls.map((wall, index) => ({
+    wall,
+    ratio: wall / walls[0],
+    cpuRatio: mean(cpu[index]) / mean(cpu[0]),
+  }))
 }
 
-const told = ({ wall, ratio, cpuRatio }) => `${figure(wall)} ms (${figure(ratio)}x wall, ${figure(cpuRatio)}x CPU)`
+const told = ({ wall, ratio, cpuRatio }) =>
+  `${figure(wall)} ms (${figure(ratio)}x wall, ${figure(cpuRatio)}x CPU)`
 
-/** Row 6: how long a person waits for `--version` and `--help`, beside what node itself takes to do nothing. */
+/**
+ * Row 6: how long a person waits for `--version` and `--help`, beside what node itself takes to do
+ * nothing.
+ */
 export async function startRow({ root }) {
   const bin = join(root, 'bin', 'proposer.js')
   const rounds = 21
-  const [node, version, help] = await besideNode(rounds, [{ args: [bin, '--version'] }, { args: [bin, '--help'] }])
+  const [node, version, help] = await besideNode(rounds, [
+    { args: [bin, '--version'] },
+    { args: [bin, '--help'] },
+  ])
   return {
     id: 6,
     name: '--version beside node -e 0',
@@ -64,7 +82,10 @@ export async function startRow({ root }) {
   }
 }
 
-/** Row 7: `proposer sign` from a saved context, its signature checked and journaled, beside the same. */
+/**
+ * Row 7: `proposer sign` from a saved context, its signature checked and journaled, beside the
+ * same.
+ */
 export async function signRow({ root, library }) {
   const folder = await mkdtemp(join(tmpdir(), 'proposer-bench-'))
   const bin = join(root, 'bin', 'proposer.js')
@@ -81,7 +102,16 @@ export async function signRow({ root, library }) {
     await writeFile(join(folder, 'context.json'), JSON.stringify(signing_data))
     await writeFile(join(folder, 'trust.json'), JSON.stringify(server.trust))
     await writeFile(join(folder, 'key'), `0x${randomBytes(32).toString('hex')}\n`, { mode: 0o600 })
-    const args = [bin, 'sign', identifier, '--outcome', 'p1', '--context', join(folder, 'context.json'), '--json']
+    const args = [
+      bin,
+      'sign',
+      identifier,
+      '--outcome',
+      'p1',
+      '--context',
+      join(folder, 'context.json'),
+      '--json',
+    ]
     const envOf = (round) => ({
       PROPOSER_HOME: join(folder, `home-${round}`),
       PROPOSER_KEY_FILE: join(folder, 'key'),
@@ -104,5 +134,11 @@ export async function signRow({ root, library }) {
 export async function demoRow({ root }) {
   const bin = join(root, 'bin', 'proposer.js')
   const seconds = [1, 2, 3].map(() => milliseconds([bin, 'demo', '--json'], {}) / 1000)
-  return { id: 11, name: 'demo, whole process', value: median(seconds), unit: 's', detail: 'median of 3' }
+  return {
+    id: 11,
+    name: 'demo, whole process',
+    value: median(seconds),
+    unit: 's',
+    detail: 'median of 3',
+  }
 }

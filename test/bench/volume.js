@@ -32,7 +32,10 @@ export { openLog } from './src/core/storage/log.js'
 
 const hex = (length) => `0x${randomBytes(length).toString('hex')}`
 
-/** A candidate as a store holds it years later: nine of ten were executed, the others failed, of which some may be sent again. */
+/**
+ * A candidate as a store holds it years later: nine of ten were executed, the others failed, of
+ * which some may be sent again.
+ */
 function pastCandidate(sequence, rounds) {
   const round = rounds[sequence % rounds.length]
   const receivedAtMs = 1_700_000_000_000 + sequence * 1_000
@@ -52,7 +55,9 @@ function pastCandidate(sequence, rounds) {
     retryable: sequence % 20 === 0,
   }
   const progress =
-    sequence % 10 === 0 ? { status: 'failed', ...times, submission: null, failure } : { status: 'executed', ...times, submission }
+    sequence % 10 === 0
+      ? { status: 'failed', ...times, submission: null, failure }
+      : { status: 'executed', ...times, submission }
   return {
     id: randomUUID(),
     identity: randomBytes(16).toString('hex'),
@@ -72,10 +77,26 @@ function pastCandidate(sequence, rounds) {
 
 /** Writes a store of `count` candidates that are at their end, as a compaction leaves them. */
 async function makeStore(modules, folder, count, { chainId, genesisHash }) {
-  const { foldLedger, headOf, knownKind, openLedger, openLog, storeFormat, systemClock, systemFiles, systemHash, systemRandom } = modules
+  const {
+    foldLedger,
+    headOf,
+    knownKind,
+    openLedger,
+    openLog,
+    storeFormat,
+    systemClock,
+    systemFiles,
+    systemHash,
+    systemRandom,
+  } = modules
   const fold = foldLedger()
   const ports = { files: systemFiles, clock: systemClock, hash: systemHash }
-  const log = await openLog(ports, folder, { format: storeFormat, knownKinds: knownKind }, fold.onRecord)
+  const log = await openLog(
+    ports,
+    folder,
+    { format: storeFormat, knownKinds: knownKind },
+    fold.onRecord,
+  )
   const ledger = await openLedger({ clock: systemClock, random: systemRandom }, log, fold.state, {
     chainId,
     genesisHash,
@@ -98,7 +119,11 @@ async function makeStore(modules, folder, count, { chainId, genesisHash }) {
       yield { kind: 'store.opened', data: { info } }
       for (let n = 1; n <= count; n += 1) {
         const candidate = pastCandidate(n, pastRounds)
-        yield { kind: 'candidate.whole', data: { candidate, folded: true }, head: headOf(candidate) }
+        yield {
+          kind: 'candidate.whole',
+          data: { candidate, folded: true },
+          head: headOf(candidate),
+        }
       }
     },
     () => undefined,
@@ -107,7 +132,9 @@ async function makeStore(modules, folder, count, { chainId, genesisHash }) {
 }
 
 async function bytesOf(folder) {
-  const sizes = await Promise.all((await readdir(folder)).map(async (name) => (await stat(join(folder, name))).size))
+  const sizes = await Promise.all(
+    (await readdir(folder)).map(async (name) => (await stat(join(folder, name))).size),
+  )
   return sizes.reduce((sum, size) => sum + size, 0)
 }
 
@@ -115,10 +142,19 @@ async function bytesOf(folder) {
 async function withStores({ root, note }, counts, work) {
   const folder = await mkdtemp(join(tmpdir(), 'proposer-bench-'))
   const { module: modules, remove } = await fromSources(root, wanted)
-  const chain = await serveChain(makeQuestions(questionCount), { blockMs, delayMs: 0, logsOf: () => [] })
+  const chain = await serveChain(makeQuestions(questionCount), {
+    blockMs,
+    delayMs: 0,
+    logsOf: () => [],
+  })
   try {
     const wallets = makeWallets(walletCount)
-    const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'eth_getBlockByNumber', params: ['0x0', false] })
+    const body = JSON.stringify({
+      jsonrpc: '2.0',
+      id: 1,
+      method: 'eth_getBlockByNumber',
+      params: ['0x0', false],
+    })
     const genesis = await (await fetch(chain.url, { method: 'POST', body })).json()
     const { id, ...pinned } = chain.contracts
     const config = {
@@ -129,10 +165,22 @@ async function withStores({ root, note }, counts, work) {
     await writeFile(join(folder, 'gateway.json'), JSON.stringify(config))
     for (const count of counts) {
       note(`writing a store of ${count} candidates`)
-      await makeStore(modules, join(folder, `store-${count}`), count, { chainId: id, genesisHash: genesis.result.hash })
+      await makeStore(modules, join(folder, `store-${count}`), count, {
+        chainId: id,
+        genesisHash: genesis.result.hash,
+      })
     }
     const argsOf = (count) => [
-      ...[join(root, 'bin', 'proposer.js'), 'serve', '--config', 'gateway.json', '--json', '--no-log', '--port', '0'],
+      ...[
+        join(root, 'bin', 'proposer.js'),
+        'serve',
+        '--config',
+        'gateway.json',
+        '--json',
+        '--no-log',
+        '--port',
+        '0',
+      ],
       ...setsOf({ ...openSettings, store: `./store-${count}` }),
     ]
     return await work({ folder, wallets, argsOf })
@@ -143,7 +191,10 @@ async function withStores({ root, note }, counts, work) {
   }
 }
 
-/** Row 8: single admissions per second beside a million stored candidates and beside a thousand, in turn. */
+/**
+ * Row 8: single admissions per second beside a million stored candidates and beside a thousand, in
+ * turn.
+ */
 export async function volumeRow(setting) {
   return withStores(setting, [few, many], async ({ folder, wallets, argsOf }) => {
     const load = startLoad(join(setting.root, 'test', 'bench', 'load.js'))
@@ -163,8 +214,11 @@ export async function volumeRow(setting) {
       }
       for (const server of servers) await burst({ load, take }, server, warmUp)
       for (let round = 0; round < rounds; round += 1) {
-        for (const server of servers) server.rates.push((await burst({ load, take }, server, perRound)).perSecond)
-        setting.note(`round ${round + 1}: ${servers.map((s) => `${s.name} ${figure(s.rates.at(-1))}/s`).join(', ')}`)
+        for (const server of servers)
+          server.rates.push((await burst({ load, take }, server, perRound)).perSecond)
+        setting.note(
+          `round ${round + 1}: ${servers.map((s) => `${s.name} ${figure(s.rates.at(-1))}/s`).join(', ')}`,
+        )
       }
       const [small, large] = servers
       return {
@@ -194,7 +248,10 @@ async function cpuSecondsOf(pid) {
   return (Number(fields[11]) + Number(fields[12])) / 100
 }
 
-/** Row 9: seconds from the start of `serve` to its ready line on a store of a million candidates, less those on an empty one. */
+/**
+ * Row 9: seconds from the start of `serve` to its ready line on a store of a million candidates,
+ * less those on an empty one.
+ */
 export async function openRow(setting) {
   return withStores(setting, [0, many], async ({ folder, argsOf }) => {
     const seconds = { 0: [], [many]: [] }

@@ -1,11 +1,17 @@
-/** Fuzzed answers of a gateway to the client: their class (robustness §6), what is journaled of them, and what a terminal gets to see (T9). */
+/**
+ * Fuzzed answers of a gateway to the client: their class (robustness §6), what is journaled of
+ * them, and what a terminal gets to see (T9).
+ */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { answerError } from '../../src/core/client/sending/answer.js'
 import { fromResult } from '../../src/core/client/sending/attempt.js'
-import { createGatewayClient, type GatewayClient } from '../../src/core/client/sending/gateway-client.js'
+import {
+  createGatewayClient,
+  type GatewayClient,
+} from '../../src/core/client/sending/gateway-client.js'
 import { submitAuthorization } from '../../src/core/client/sending/sending.js'
 import { authorize } from '../../src/core/client/signing/authorize.js'
 import type { Clock, Fetch } from '../../src/core/ports.js'
@@ -26,20 +32,25 @@ import {
 import { pins, questionContext } from '../support/scripted-gateway.js'
 import { settle } from '../support/sim-files.js'
 
-const clock: Clock = { nowMs: () => Date.parse('2026-11-20T05:37:00.000Z'), monotonicMs: () => 0, sleep: async () => undefined }
+const clock: Clock = {
+  nowMs: () => Date.parse('2026-11-20T05:37:00.000Z'),
+  monotonicMs: () => 0,
+  sleep: async () => undefined,
+}
 const questionId = `0x${'2'.repeat(64)}`
 const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
 const printed = (value: unknown) => JSON.stringify(value)?.slice(0, 300)
 
-const calls: Readonly<Record<Route, (client: GatewayClient) => ReturnType<GatewayClient[Route]>>> = {
-  eligibility: (client) => client.eligibility(`0x${'1'.repeat(40)}`),
-  signingData: (client) => client.signingData(questionId, soundBody.signingData as never),
-  submit: (client) => client.submit(questionId, '{}'),
-  status: (client) => client.status(questionId, candidateId),
-  contexts: (client) => client.contexts(['a-slug']),
-  submitBatch: (client) => client.submitBatch('{"proposals":[]}'),
-  statuses: (client) => client.statuses([candidateId]),
-}
+const calls: Readonly<Record<Route, (client: GatewayClient) => ReturnType<GatewayClient[Route]>>> =
+  {
+    eligibility: (client) => client.eligibility(`0x${'1'.repeat(40)}`),
+    signingData: (client) => client.signingData(questionId, soundBody.signingData as never),
+    submit: (client) => client.submit(questionId, '{}'),
+    status: (client) => client.status(questionId, candidateId),
+    contexts: (client) => client.contexts(['a-slug']),
+    submitBatch: (client) => client.submitBatch('{"proposals":[]}'),
+    statuses: (client) => client.statuses([candidateId]),
+  }
 
 test('robustness §6, T9: a fuzzed answer is of the class that is written for it, and accepted only with a valid candidate id', async () => {
   const found = new Map<Class, number>()
@@ -52,17 +63,28 @@ test('robustness §6, T9: a fuzzed answer is of the class that is written for it
         urls.push(String(input))
         return make()
       }
-      const answer = await calls[route](createGatewayClient({ fetch, baseUrl: 'https://gateway.test/base', clock }))
-      if (answer.kind !== means) throw new Error(`${route}: ${answer.kind} instead of ${means}: ${printed(answer)}`)
+      const answer = await calls[route](
+        createGatewayClient({ fetch, baseUrl: 'https://gateway.test/base', clock }),
+      )
+      if (answer.kind !== means)
+        throw new Error(`${route}: ${answer.kind} instead of ${means}: ${printed(answer)}`)
       // R21: one call to the configured origin, whatever the answer names.
-      if (urls.length !== 1 || !urls[0]?.startsWith('https://gateway.test/base/')) throw new Error(`R21: called ${urls}`)
+      if (urls.length !== 1 || !urls[0]?.startsWith('https://gateway.test/base/'))
+        throw new Error(`R21: called ${urls}`)
       if (answer.kind === 'accepted') acceptedFaults(route, answer.value)
       else {
         if (!/^[a-z0-9_]{1,64}$/.test(answer.code)) throw new Error(`code ${printed(answer.code)}`)
-        if (answer.detail.length > 1_001 || /[0-9a-fA-F]{100}/.test(answer.detail)) throw new Error(`R5: ${printed(answer.detail)}`)
-        if (answer.httpStatus !== httpStatus) throw new Error(`status ${answer.httpStatus} instead of ${httpStatus}`)
+        if (answer.detail.length > 1_001 || /[0-9a-fA-F]{100}/.test(answer.detail))
+          throw new Error(`R5: ${printed(answer.detail)}`)
+        if (answer.httpStatus !== httpStatus)
+          throw new Error(`status ${answer.httpStatus} instead of ${httpStatus}`)
         const { exitCode } = answerError(answer, 'submit').meta
-        const expected = { refused: httpStatus === 403 ? 4 : 3, deferred: 75, reconcile: 5, uncertain: 6 }[answer.kind]
+        const expected = {
+          refused: httpStatus === 403 ? 4 : 3,
+          deferred: 75,
+          reconcile: 5,
+          uncertain: 6,
+        }[answer.kind]
         if (exitCode !== expected) throw new Error(`exit ${exitCode} instead of ${expected}`)
       }
       found.set(means, (found.get(means) ?? 0) + 1)
@@ -78,8 +100,12 @@ test('robustness §6, T9: a fuzzed answer is of the class that is written for it
 
 /** What lies in an accepted answer, item by item. */
 function acceptedFaults(route: Route, value: unknown): void {
-  const { candidate_id: id, results = [] } = value as { candidate_id?: string; results?: Parameters<typeof fromResult>[0][] }
-  if ((route === 'submit' || route === 'status') && !uuid.test(id ?? '')) throw new Error(`accepted with id ${id}`)
+  const { candidate_id: id, results = [] } = value as {
+    candidate_id?: string
+    results?: Parameters<typeof fromResult>[0][]
+  }
+  if ((route === 'submit' || route === 'status') && !uuid.test(id ?? ''))
+    throw new Error(`accepted with id ${id}`)
   if (route !== 'submitBatch') return
   for (const result of results) {
     const item = fromResult(result)
@@ -96,8 +122,10 @@ function acceptedFaults(route: Route, value: unknown): void {
               : status === 429 || status === 503
                 ? 'deferred'
                 : 'uncertain'
-    if (item.kind !== expected) throw new Error(`item ${item.kind} instead of ${expected}: ${printed(result)}`)
-    if (item.kind === 'accepted' && !uuid.test(item.value.candidate_id)) throw new Error(`item accepted with id ${item.value.candidate_id}`)
+    if (item.kind !== expected)
+      throw new Error(`item ${item.kind} instead of ${expected}: ${printed(result)}`)
+    if (item.kind === 'accepted' && !uuid.test(item.value.candidate_id))
+      throw new Error(`item accepted with id ${item.value.candidate_id}`)
   }
 }
 
@@ -108,51 +136,77 @@ test('R2, R7, contract §6: after any sequence of fuzzed answers to a submission
   const outcomes = new Map<string, number>()
   let attempts = 0
   await fc.assert(
-    fc.asyncProperty(fc.array(submitDraws, { minLength: 8, maxLength: 8 }), fc.nat(2), async (drawn, steady) => {
-      const world = makeWorld()
-      const seen: { means: Class; status: number | undefined }[] = []
-      const bodies = new Set<string>()
-      const fetch: Fetch = async (input, init) => {
-        const request = new Request(input, init)
-        if (request.url.endsWith('/propose/batch/signing-data')) return world.gateway.fetch(input, init)
-        bodies.add(await request.text())
-        const { make, means, httpStatus } = answerOf(drawn[steady === 0 ? 0 : seen.length] as AnswerDraw)
-        seen.push({ means, status: httpStatus })
-        return make()
-      }
-      const { parts, journal, intent } = world.run({ fetch })
-      const { authorization } = await world.clock.drive(authorize(parts, intent))
-      const result = await world.clock.drive(submitAuthorization(parts, authorization))
-      attempts += seen.length
-      const expected = expectedOutcome(seen)
-      if (result.outcome !== expected.outcome) throw new Error(`${result.outcome} instead of ${expected.outcome} after ${printed(seen)}`)
-      if ((result.error?.meta.exitCode ?? 0) !== expected.exitCode)
-        throw new Error(`exit ${result.error?.meta.exitCode} after ${printed(seen)}`)
-      expect(bodies.size).toBe(1)
-      expect(world.signatures).toHaveLength(1)
-      const known = (await journal.load()).find(authorization.id)
-      expect(known?.attempts).toHaveLength(seen.length)
-      if (result.error === undefined) expect(known?.candidateId).toMatch(uuid)
-      else expect(known?.candidateId).toBeUndefined()
-      await journal.close()
-      outcomes.set(result.outcome, (outcomes.get(result.outcome) ?? 0) + 1)
-    }),
+    fc.asyncProperty(
+      fc.array(submitDraws, { minLength: 8, maxLength: 8 }),
+      fc.nat(2),
+      async (drawn, steady) => {
+        const world = makeWorld()
+        const seen: { means: Class; status: number | undefined }[] = []
+        const bodies = new Set<string>()
+        const fetch: Fetch = async (input, init) => {
+          const request = new Request(input, init)
+          if (request.url.endsWith('/propose/batch/signing-data'))
+            return world.gateway.fetch(input, init)
+          bodies.add(await request.text())
+          const { make, means, httpStatus } = answerOf(
+            drawn[steady === 0 ? 0 : seen.length] as AnswerDraw,
+          )
+          seen.push({ means, status: httpStatus })
+          return make()
+        }
+        const { parts, journal, intent } = world.run({ fetch })
+        const { authorization } = await world.clock.drive(authorize(parts, intent))
+        const result = await world.clock.drive(submitAuthorization(parts, authorization))
+        attempts += seen.length
+        const expected = expectedOutcome(seen)
+        if (result.outcome !== expected.outcome)
+          throw new Error(`${result.outcome} instead of ${expected.outcome} after ${printed(seen)}`)
+        if ((result.error?.meta.exitCode ?? 0) !== expected.exitCode)
+          throw new Error(`exit ${result.error?.meta.exitCode} after ${printed(seen)}`)
+        expect(bodies.size).toBe(1)
+        expect(world.signatures).toHaveLength(1)
+        const known = (await journal.load()).find(authorization.id)
+        expect(known?.attempts).toHaveLength(seen.length)
+        if (result.error === undefined) expect(known?.candidateId).toMatch(uuid)
+        else expect(known?.candidateId).toBeUndefined()
+        await journal.close()
+        outcomes.set(result.outcome, (outcomes.get(result.outcome) ?? 0) + 1)
+      },
+    ),
     runs(1_000),
   )
-  expect([...outcomes.keys()].toSorted()).toEqual(['accepted', 'conflict', 'deferred', 'refused', 'replayed', 'unknown'])
-  figures('fuzz-answers, submissions', { submissions: [...outcomes.values()].reduce((sum, count) => sum + count, 0), attempts })
+  expect([...outcomes.keys()].toSorted()).toEqual([
+    'accepted',
+    'conflict',
+    'deferred',
+    'refused',
+    'replayed',
+    'unknown',
+  ])
+  figures('fuzz-answers, submissions', {
+    submissions: [...outcomes.values()].reduce((sum, count) => sum + count, 0),
+    attempts,
+  })
 })
 
-/** Contract §6: a refusal does not settle an earlier uncertain attempt, a 409 does; whatever else ends without an answer is 6 or 75. */
-function expectedOutcome(seen: readonly { means: Class; status: number | undefined }[]): { outcome: string; exitCode: number } {
+/**
+ * Contract §6: a refusal does not settle an earlier uncertain attempt, a 409 does; whatever else
+ * ends without an answer is 6 or 75.
+ */
+function expectedOutcome(seen: readonly { means: Class; status: number | undefined }[]): {
+  outcome: string
+  exitCode: number
+} {
   const last = seen.at(-1)
   const uncertain = seen.some(({ means }) => means === 'uncertain')
   if (seen.slice(0, -1).some(({ means }) => means !== 'uncertain' && means !== 'deferred'))
     return { outcome: 'sent on after a clear answer', exitCode: -1 }
-  if (last?.means === 'accepted') return { outcome: last.status === 202 ? 'accepted' : 'replayed', exitCode: exit.done }
+  if (last?.means === 'accepted')
+    return { outcome: last.status === 202 ? 'accepted' : 'replayed', exitCode: exit.done }
   if (last?.means === 'reconcile') return { outcome: 'conflict', exitCode: exit.reconcile }
   if (uncertain) return { outcome: 'unknown', exitCode: exit.unknown }
-  if (last?.means === 'refused') return { outcome: 'refused', exitCode: last.status === 403 ? exit.unauthorized : exit.refused }
+  if (last?.means === 'refused')
+    return { outcome: 'refused', exitCode: last.status === 403 ? exit.unauthorized : exit.refused }
   return { outcome: 'deferred', exitCode: exit.deferred }
 }
 
@@ -186,8 +240,15 @@ function hurriedClock(): Clock {
 }
 
 /** `Promise.withResolvers` is not in Node 20. */
-function withResolvers(): { readonly promise: Promise<void>; resolve(): void; reject(reason: unknown): void } {
-  let [resolve, reject]: [() => void, (reason: unknown) => void] = [() => undefined, () => undefined]
+function withResolvers(): {
+  readonly promise: Promise<void>
+  resolve(): void
+  reject(reason: unknown): void
+} {
+  let [resolve, reject]: [() => void, (reason: unknown) => void] = [
+    () => undefined,
+    () => undefined,
+  ]
   const promise = new Promise<void>((onResolve, onReject) => {
     resolve = onResolve
     reject = onReject
@@ -207,7 +268,10 @@ function poisoned(value: unknown): unknown {
   if (typeof value !== 'object' || value === null) return value
   if (Array.isArray(value)) return value.map(poisoned)
   return Object.fromEntries(
-    Object.entries(value).map(([key, entry]) => [key, key in hostileText ? hostileText[key as 'code'] : poisoned(entry)]),
+    Object.entries(value).map(([key, entry]) => [
+      key,
+      key in hostileText ? hostileText[key as 'code'] : poisoned(entry),
+    ]),
   )
 }
 
@@ -215,7 +279,10 @@ test('R20, T9: whatever a gateway answers, nothing that acts on a terminal reach
   const home = await temporaryHome()
   const question = questionContext('Will it hold?')
   mkdirSync(join(home.path, 'trust'))
-  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify({ ...pins, slugs: { 'a-slug': question.question_id } }))
+  writeFileSync(
+    join(home.path, 'trust', 'default.json'),
+    JSON.stringify({ ...pins, slugs: { 'a-slug': question.question_id } }),
+  )
   const verbs: readonly (readonly [string[], Route])[] = [
     [['eligibility', `0x${'1'.repeat(40)}`], 'eligibility'],
     [['status', candidateId, '--question', questionId], 'status'],
@@ -230,14 +297,26 @@ test('R20, T9: whatever a gateway answers, nothing that acts on a terminal reach
       fc.asyncProperty(answerDraws, fc.nat(999), fc.boolean(), async (draw, pick, hostile) => {
         const [argv, route] = verbs[pick % verbs.length] as (typeof verbs)[number]
         const mode = modes[(pick >> 3) % 3] as string[]
-        const known = ['submit', 'submitBatch', 'status', 'statuses', 'eligibility', 'signingData', 'contexts'] as const
+        const known = [
+          'submit',
+          'submitBatch',
+          'status',
+          'statuses',
+          'eligibility',
+          'signingData',
+          'contexts',
+        ] as const
         const sameRoute = [0, 2, 3, 4, 5, 6, 7][known.indexOf(route)] ?? 0
         const shaped = poisoned(
-          route === 'contexts' ? { results: [{ identifier: 'a-slug', status_code: 200, signing_data: question }] } : soundBody[route],
+          route === 'contexts'
+            ? { results: [{ identifier: 'a-slug', status_code: 200, signing_data: question }] }
+            : soundBody[route],
         )
         const fetch: Fetch = async () =>
           hostile && draw.status < 128
-            ? new Response(JSON.stringify(shaped), { headers: { 'content-type': 'application/json' } })
+            ? new Response(JSON.stringify(shaped), {
+                headers: { 'content-type': 'application/json' },
+              })
             : answerOf({ ...draw, route: sameRoute }).make()
         const ran = await run(home.path, ['--gateway', 'http://127.0.0.1:9', ...argv, ...mode], {
           fetch,
@@ -247,7 +326,8 @@ test('R20, T9: whatever a gateway answers, nothing that acts on a terminal reach
         })
         if (ran.code === exit.bug) throw new Error(`exit 1: ${ran.stderr}`)
         const shown = ran.stdout + ran.stderr
-        if (acting.test(shown.replace(ownMoves, ''))) throw new Error(`R20: ${JSON.stringify(shown)}`)
+        if (acting.test(shown.replace(ownMoves, '')))
+          throw new Error(`R20: ${JSON.stringify(shown)}`)
         if (/\n\s+at .*:\d+:\d+/.test(ran.stderr)) throw new Error(`a stack: ${ran.stderr}`)
         codes.set(ran.code, (codes.get(ran.code) ?? 0) + 1)
       }),
@@ -259,5 +339,8 @@ test('R20, T9: whatever a gateway answers, nothing that acts on a terminal reach
   const commands = [...codes.values()].reduce((sum, count) => sum + count, 0)
   expect(codes.get(0)).toBeGreaterThan(commands / 20)
   expect(codes.get(75)).toBeGreaterThan(commands / 20)
-  figures('fuzz-answers, commands', { commands, 'exit codes': [...codes.keys()].sort((a, b) => a - b).join(' ') })
+  figures('fuzz-answers, commands', {
+    commands,
+    'exit codes': [...codes.keys()].sort((a, b) => a - b).join(' '),
+  })
 })

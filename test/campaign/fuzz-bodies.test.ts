@@ -11,7 +11,10 @@ import { heapBoundBytes, heapBytes, mebibytes } from '../support/fuzz/memory.js'
 import { tokens } from '../support/fuzz/mutate.js'
 import { settle } from '../support/sim-files.js'
 
-/** Answers that wait to be held against the OpenAPI document; more would be counted as growth of the heap. */
+/**
+ * Answers that wait to be held against the OpenAPI document; more would be counted as growth of the
+ * heap.
+ */
 const judgedAtOnce = 500
 /** After so many the code is warm and every cache that is bounded is full. */
 const warmCalls = 5_000
@@ -24,10 +27,17 @@ function frontOf({ open, poor, closed }: Fronts, { world }: Draw): TestFront {
 /** The chain's state as this call meets it. */
 function turnWorld({ view }: TestFront, { world }: Draw): void {
   view.offline = world > 230 && world <= 240
-  view.faultList.splice(0, view.faultList.length, ...(world > 240 && world <= 245 ? ['the head is old'] : []))
+  view.faultList.splice(
+    0,
+    view.faultList.length,
+    ...(world > 240 && world <= 245 ? ['the head is old'] : []),
+  )
 }
 
-async function send(front: TestFront, call: FuzzedCall): Promise<{ status: number; headers: Headers; text: string }> {
+async function send(
+  front: TestFront,
+  call: FuzzedCall,
+): Promise<{ status: number; headers: Headers; text: string }> {
   const request = new Request('http://gateway.test/', {
     // A Request takes no body with GET; the peer tells the method that was on the wire.
     method: call.body === undefined ? 'GET' : 'POST',
@@ -52,10 +62,16 @@ test('robustness §4, T9: fuzzed calls get an answer that is allowed for them, a
       turnWorld(front, draw)
       const answer = await send(front, call)
       const fault = faultOf(call, answer, fronts)
-      if (fault !== undefined) throw new Error(`${fault}: ${call.method} ${call.target} answered ${answer.text.slice(0, 300)}`)
+      if (fault !== undefined)
+        throw new Error(
+          `${fault}: ${call.method} ${call.target} answered ${answer.text.slice(0, 300)}`,
+        )
       const logged = JSON.stringify(front.records.splice(0))
-      if (tokens.some((token) => logged.includes(token))) throw new Error(`robustness §5: a token in the request log: ${logged}`)
-      count(`${answer.status} ${/^\{"error":\{"code":"(\w+)"/.exec(answer.text)?.[1] ?? ruleOf(call)?.name ?? ''}`)
+      if (tokens.some((token) => logged.includes(token)))
+        throw new Error(`robustness §5: a token in the request log: ${logged}`)
+      count(
+        `${answer.status} ${/^\{"error":\{"code":"(\w+)"/.exec(answer.text)?.[1] ?? ruleOf(call)?.name ?? ''}`,
+      )
       calls += 1
       // Without a turn of the loop node keeps every Request and its signal.
       if (calls % 50 === 0) await settle()
@@ -70,12 +86,21 @@ test('robustness §4, T9: fuzzed calls get an answer that is allowed for them, a
   // Whatever was admitted is what somebody signed.
   for (const active of fronts.open.ledger.active()) {
     const candidate = await fronts.open.ledger.get(active.id)
-    const { round, price, amount, nonce, deadline, proposer, signature } = candidate ?? { round: { questionId: '' }, price: '' }
+    const { round, price, amount, nonce, deadline, proposer, signature } = candidate ?? {
+      round: { questionId: '' },
+      price: '',
+    }
     const permit = { amount, nonce, deadline } as never
-    expect(fronts.signedKeys).toContain(keyOf(round.questionId, { proposer, proposed_price: price, permit, signature } as never))
+    expect(fronts.signedKeys).toContain(
+      keyOf(round.questionId, { proposer, proposed_price: price, permit, signature } as never),
+    )
   }
   // The grammar reaches every corner that it was written for.
   const codes = new Set([...seen.keys()].map((name) => name.slice(4)))
   expect(codes.size).toBeGreaterThan(25)
-  figures('fuzz-bodies', { calls, 'kinds of answers': seen.size, 'heap growth': mebibytes(grownBytes) })
+  figures('fuzz-bodies', {
+    calls,
+    'kinds of answers': seen.size,
+    'heap growth': mebibytes(grownBytes),
+  })
 })

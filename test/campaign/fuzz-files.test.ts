@@ -1,4 +1,7 @@
-/** Damaged input files of every kind: a sentence and a hint with exit 2, never a stack or a bug, and nothing of a secret shown (R5, R20, T9). */
+/**
+ * Damaged input files of every kind: a sentence and a hint with exit 2, never a stack or a bug, and
+ * nothing of a secret shown (R5, R20, T9).
+ */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import type { Fetch } from '../../src/core/ports.js'
@@ -13,13 +16,20 @@ const gateway: Fetch = async (input) => {
   const [status, body] = address
     ? [200, { version, address, eligible: false }]
     : [403, { error: { code: 'proposer_not_eligible', detail: 'not on the allowlist' } }]
-  return new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json' } })
+  return new Response(JSON.stringify(body), {
+    status,
+    headers: { 'content-type': 'application/json' },
+  })
 }
 
 /** What may act on a terminal, but for line ends. */
-const acting = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/
+const acting =
+  /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/
 
-/** The longest part of a secret that any output may share with it by chance: a run of so many characters is none. */
+/**
+ * The longest part of a secret that any output may share with it by chance: a run of so many
+ * characters is none.
+ */
 const sharedLength = 12
 
 function secretShown(secret: string, shown: string): string | undefined {
@@ -43,22 +53,34 @@ test('R5, R20, T9, contract §6: a damaged file ends in exit 2 or is taken as it
     await fc.assert(
       fc.asyncProperty(fileDraws, fc.nat(2), async (draw, mode) => {
         const { kind, text } = await putDamaged(home.path, draw)
-        const target = ['eligibility', 'submit'].includes(kind.argv[0] ?? '') ? ['--gateway', 'http://127.0.0.1:9'] : []
-        const ran = await run(home.path, [...kind.argv, ...target, ...(mode === 1 ? ['--json'] : []), '--timeout', '1'], {
-          fetch: gateway,
-          ...(kind.env === undefined ? {} : { env: kind.env }),
-        })
-        // Before anything is judged: a run that shrinks must not meet the file of the one before it.
+        const target = ['eligibility', 'submit'].includes(kind.argv[0] ?? '')
+          ? ['--gateway', 'http://127.0.0.1:9']
+          : []
+        const ran = await run(
+          home.path,
+          [...kind.argv, ...target, ...(mode === 1 ? ['--json'] : []), '--timeout', '1'],
+          {
+            fetch: gateway,
+            ...(kind.env === undefined ? {} : { env: kind.env }),
+          },
+        )
+        // Before anything is judged: a run that shrinks must not meet the file of the one before
+        // it.
         await putBack(home.path, kind)
         files += 1
         const shown = ran.stdout + ran.stderr
         const where = `${kind.name}, ${JSON.stringify(draw)}: exit ${ran.code}: ${JSON.stringify(shown.slice(0, 600))}`
-        if (ran.code !== 0 && ran.code !== 2 && !kind.exits?.includes(ran.code)) throw new Error(where)
-        if (/\n\s+at .*:\d+/.test(shown) || shown.includes('internal_error')) throw new Error(`a stack: ${where}`)
+        if (ran.code !== 0 && ran.code !== 2 && !kind.exits?.includes(ran.code))
+          throw new Error(where)
+        if (/\n\s+at .*:\d+/.test(shown) || shown.includes('internal_error'))
+          throw new Error(`a stack: ${where}`)
         if (acting.test(shown)) throw new Error(`R20: ${where}`)
-        if (ran.code !== 0 && mode !== 1 && !/\S.*\n(.*\n)*hint: \S/.test(ran.stderr)) throw new Error(`no sentence with a hint: ${where}`)
+        if (ran.code !== 0 && mode !== 1 && !/\S.*\n(.*\n)*hint: \S/.test(ran.stderr))
+          throw new Error(`no sentence with a hint: ${where}`)
         if (ran.code !== 0 && mode === 1) {
-          const { error } = JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '') as { error: { exit_code: number; detail: string } }
+          const { error } = JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '') as {
+            error: { exit_code: number; detail: string }
+          }
           if (error.exit_code !== ran.code || error.detail.length < 10) throw new Error(where)
         }
         const secret = kind.isSecret ? secretShown(text, shown) : undefined
@@ -71,6 +93,7 @@ test('R5, R20, T9, contract §6: a damaged file ends in exit 2 or is taken as it
     await home.remove()
   }
   // Every kind is refused where it is broken.
-  for (const { name } of kinds) expect(codes.get(`${name} 2`), name).toBeGreaterThan(files / kinds.length / 20)
+  for (const { name } of kinds)
+    expect(codes.get(`${name} 2`), name).toBeGreaterThan(files / kinds.length / 20)
   figures('fuzz-files', { files, kinds: kinds.length })
 })

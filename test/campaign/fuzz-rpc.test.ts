@@ -1,16 +1,24 @@
-/** Fuzzed answers of RPC nodes: to the transport, and through it to view, pipeline and executor (R3, R15, R16, T9). */
+/**
+ * Fuzzed answers of RPC nodes: to the transport, and through it to view, pipeline and executor (R3,
+ * R15, R16, T9).
+ */
 import { createServer } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import fc from 'fast-check'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { chainOver } from '../../src/core/io/rpc/chain.js'
-import { createChain } from '../../src/core/io/rpc.js'
+import { createChain } from '../../src/core/io/rpc/rpc.js'
 import { type Chain, ChainError } from '../../src/core/ports.js'
 import { figures, runs } from '../support/campaign.js'
 import { fakeContracts } from '../support/fake-world.js'
 import { broken, chainNode } from '../support/fuzz/chain-node.js'
 import { type Edit, edited, editedBytes, editsUpTo } from '../support/fuzz/mutate.js'
-import { createPipelineWorld, noncesOf, proposals, seededRandom } from '../support/pipeline-world.js'
+import {
+  createPipelineWorld,
+  noncesOf,
+  proposals,
+  seededRandom,
+} from '../support/pipeline-world.js'
 import { hashOf, headerAt, log, receipt } from '../support/rpc-model.js'
 
 interface Asked {
@@ -49,8 +57,16 @@ const soundResult = ({ method }: Asked): unknown => {
 }
 
 /** What the caller asks, and whether what it got says the same as the node's item. */
-const questions: readonly { readonly method: string; ask(chain: Chain): Promise<unknown>; fits(value: never, result: never): boolean }[] = [
-  { method: 'eth_chainId', ask: (chain) => chain.chainId(), fits: (value: number, result: string) => isCount(value, result) },
+const questions: readonly {
+  readonly method: string
+  ask(chain: Chain): Promise<unknown>
+  fits(value: never, result: never): boolean
+}[] = [
+  {
+    method: 'eth_chainId',
+    ask: (chain) => chain.chainId(),
+    fits: (value: number, result: string) => isCount(value, result),
+  },
   {
     method: 'eth_getBalance',
     ask: (chain) => chain.balance(account),
@@ -121,12 +137,20 @@ const questions: readonly { readonly method: string; ask(chain: Chain): Promise<
   },
 ]
 
-const isQuantity = (text: unknown): text is string => typeof text === 'string' && /^0x[0-9a-fA-F]{1,64}$/.test(text)
-const isBytes32 = (text: unknown): text is string => typeof text === 'string' && /^0x[0-9a-fA-F]{64}$/.test(text)
-const isAddress = (text: unknown): text is string => typeof text === 'string' && /^0x[0-9a-fA-F]{40}$/.test(text)
-const isCount = (value: number, text: unknown): boolean => isQuantity(text) && BigInt(text) === BigInt(value) && Number.isSafeInteger(value)
+const isQuantity = (text: unknown): text is string =>
+  typeof text === 'string' && /^0x[0-9a-fA-F]{1,64}$/.test(text)
+const isBytes32 = (text: unknown): text is string =>
+  typeof text === 'string' && /^0x[0-9a-fA-F]{64}$/.test(text)
+const isAddress = (text: unknown): text is string =>
+  typeof text === 'string' && /^0x[0-9a-fA-F]{40}$/.test(text)
+const isCount = (value: number, text: unknown): boolean =>
+  isQuantity(text) && BigInt(text) === BigInt(value) && Number.isSafeInteger(value)
 function isHexOf(value: string, result: string): boolean {
-  return typeof result === 'string' && /^0x([0-9a-fA-F]{2})*$/.test(result) && result.toLowerCase() === value
+  return (
+    typeof result === 'string' &&
+    /^0x([0-9a-fA-F]{2})*$/.test(result) &&
+    result.toLowerCase() === value
+  )
 }
 
 interface ReplyDraw {
@@ -155,11 +179,27 @@ const edges = [
   '0x00',
   '-0x1',
 ]
-const words = ['execution reverted', 'nonce too low', 'header not found', 'too many requests', '\u001b[31m', 'x'.repeat(90_000), '']
+const words = [
+  'execution reverted',
+  'nonce too low',
+  'header not found',
+  'too many requests',
+  '\u001b[31m',
+  'x'.repeat(90_000),
+  '',
+]
 
 /** The text of a reply to these calls, from sound ones. */
-function replyOf(asked: readonly Asked[], isBatch: boolean, { how, edits, pick }: ReplyDraw): Uint8Array<ArrayBuffer> {
-  const items: Item[] = asked.map((one) => ({ jsonrpc: '2.0', id: one.id, result: soundResult(one) }))
+function replyOf(
+  asked: readonly Asked[],
+  isBatch: boolean,
+  { how, edits, pick }: ReplyDraw,
+): Uint8Array<ArrayBuffer> {
+  const items: Item[] = asked.map((one) => ({
+    jsonrpc: '2.0',
+    id: one.id,
+    result: soundResult(one),
+  }))
   const encoder = new TextEncoder()
   const write = (value: unknown) => encoder.encode(JSON.stringify(value) ?? '')
   const whole = isBatch ? items : items[0]
@@ -175,14 +215,23 @@ function replyOf(asked: readonly Asked[], isBatch: boolean, { how, edits, pick }
     case 3:
       return write(
         items.map((item, index) =>
-          index === at ? { ...item, id: [String(item.id), null, 0, -1, 1.5, { id: 1 }, Number(item.id) + 1][pick % 7] } : item,
+          index === at
+            ? {
+                ...item,
+                id: [String(item.id), null, 0, -1, 1.5, { id: 1 }, Number(item.id) + 1][pick % 7],
+              }
+            : item,
         ),
       )
     case 4:
       return write([...items, { ...chosen, result: edges[pick % edges.length] }])
     case 5:
     case 6:
-      return write(items.map((item, index) => (index === at ? { ...item, result: edges[pick % edges.length] } : item)))
+      return write(
+        items.map((item, index) =>
+          index === at ? { ...item, result: edges[pick % edges.length] } : item,
+        ),
+      )
     case 7:
       return write(
         items.map((item, index) =>
@@ -199,7 +248,11 @@ function replyOf(asked: readonly Asked[], isBatch: boolean, { how, edits, pick }
         ),
       )
     case 8:
-      return write({ jsonrpc: '2.0', id: null, error: { code: -32600, message: words[pick % words.length] } })
+      return write({
+        jsonrpc: '2.0',
+        id: null,
+        error: { code: -32600, message: words[pick % words.length] },
+      })
     case 9:
       return encoder.encode(`${'['.repeat(pick * 3)}${']'.repeat(pick * 3)}`)
     case 10:
@@ -238,11 +291,13 @@ const server = createServer((request, response) => {
     const bytes = replyOf(asked, Array.isArray(body), draw)
     try {
       const value: unknown = JSON.parse(new TextDecoder().decode(bytes))
-      for (const item of Array.isArray(value) ? value : [value]) if (typeof item === 'object' && item !== null) said.push(item as Item)
+      for (const item of Array.isArray(value) ? value : [value])
+        if (typeof item === 'object' && item !== null) said.push(item as Item)
     } catch {
       // No JSON says nothing.
     }
-    response.statusCode = draw.how > 240 ? ([429, 500, 503, 401, 302, 204][draw.pick % 6] as number) : 200
+    response.statusCode =
+      draw.how > 240 ? ([429, 500, 503, 401, 302, 204][draw.pick % 6] as number) : 200
     response.setHeader('content-type', draw.pick % 9 === 0 ? 'text/html' : 'application/json')
     response.end(bytes)
   })
@@ -281,7 +336,9 @@ test('R16, T9: what a node says in a fuzzed reply is believed only where it stan
           continue
         }
         told += 1
-        const own = said.filter(({ id, error }) => typeof id === 'number' && methods.get(id) === method && error == null)
+        const own = said.filter(
+          ({ id, error }) => typeof id === 'number' && methods.get(id) === method && error == null,
+        )
         if (!own.some(({ result }) => fits(outcome.value as never, (result ?? null) as never))) {
           throw new Error(
             `${method} gave ${String(JSON.stringify(outcome.value, (_, value) => (typeof value === 'bigint' ? `${value}n` : value)))}, the node said ${JSON.stringify(said).slice(0, 600)}`,
@@ -306,8 +363,10 @@ test('R3, R15, R16, T9: answers that no sound node gives make view, pipeline and
       let isSound = true
       const node = chainNode(world.chain, (call, outcome) => {
         calls += 1
-        // Every exchange carries the chain id: with that broken as often as the rest, nothing else would ever be heard.
-        if (isSound || random.next() * (call.method === 'eth_chainId' ? 1_000 : 100) >= percent) return outcome
+        // Every exchange carries the chain id: with that broken as often as the rest, nothing else
+        // would ever be heard.
+        if (isSound || random.next() * (call.method === 'eth_chainId' ? 1_000 : 100) >= percent)
+          return outcome
         lies += 1
         return broken(call, outcome, Math.floor(random.next() * 2 ** 31))
       })
@@ -323,7 +382,8 @@ test('R3, R15, R16, T9: answers that no sound node gives make view, pipeline and
       const { nodes: _nodes, close, ...methodsOfChain } = fuzzed
       Object.assign(world.chain, methodsOfChain)
       const candidates = []
-      for (const by of [0, 1]) candidates.push(await world.submit(await world.question(`q${by}`), { by }))
+      for (const by of [0, 1])
+        candidates.push(await world.submit(await world.question(`q${by}`), { by }))
       const first = candidates.map(({ round }) => world.view.known(round.questionId))
       isSound = false
       for (let turn = 0; turn < 16; turn += 1) {
@@ -345,13 +405,18 @@ test('R3, R15, R16, T9: answers that no sound node gives make view, pipeline and
       const ends = await Promise.all(candidates.map(world.now))
       expect(
         ends.map(({ progress }) =>
-          progress.status === 'failed' ? `${progress.failure.code}: ${progress.failure.detail}` : progress.status,
+          progress.status === 'failed'
+            ? `${progress.failure.code}: ${progress.failure.detail}`
+            : progress.status,
         ),
       ).toEqual(['executed', 'executed'])
       const nonces = noncesOf(world)
       // No nonce is jumped over, and none serves two rounds but as a replacement of the same.
       expect(nonces.toSorted((one, other) => one - other)).toEqual(nonces.map((_, at) => at))
-      expect(proposals(world).filter(({ hash }) => world.chain.truth.receipt(hash)?.status === 'success').length).toBeLessThanOrEqual(2)
+      expect(
+        proposals(world).filter(({ hash }) => world.chain.truth.receipt(hash)?.status === 'success')
+          .length,
+      ).toBeLessThanOrEqual(2)
       expect(world.view.faults()).toEqual([])
       close()
       worlds += 1

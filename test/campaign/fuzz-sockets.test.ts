@@ -15,12 +15,19 @@ let fronts: Fronts
 let listener: Listener
 beforeAll(async () => {
   fronts = await openFronts()
-  listener = await listen({ host: '127.0.0.1', port: 0, handler: (call) => fronts.open.gateway.answer(call) })
+  listener = await listen({
+    host: '127.0.0.1',
+    port: 0,
+    handler: (call) => fronts.open.gateway.answer(call),
+  })
 })
 afterAll(() => listener.close(0))
 
 const serves = async () => {
-  const answer = await sendRaw(listener.port, wireBytes({ method: 'GET', target: '/healthz', headers: {}, body: undefined }))
+  const answer = await sendRaw(
+    listener.port,
+    wireBytes({ method: 'GET', target: '/healthz', headers: {}, body: undefined }),
+  )
   expect(answer?.status).toBe(200)
 }
 
@@ -36,7 +43,9 @@ test('robustness §4, T9: fuzzed calls on connections that stay open get an answ
       else {
         const fault = faultOf(call, answer, { ...fronts, onSocket: true })
         if (fault !== undefined)
-          throw new Error(`${fault}: ${call.method} ${call.target} answered ${answer.status} ${answer.text.slice(0, 300)}`)
+          throw new Error(
+            `${fault}: ${call.method} ${call.target} answered ${answer.status} ${answer.text.slice(0, 300)}`,
+          )
       }
       fronts.open.records.length = 0
       if (calls % 500 === 0) await judgeAnswers()
@@ -52,23 +61,32 @@ test('robustness §4, T9: fuzzed calls on connections that stay open get an answ
   expect(unanswered).toBe(0)
   expect(client.connections).toBeLessThan(calls / 2)
   await serves()
-  figures('fuzz-sockets', { calls, connections: client.connections, 'heap growth': mebibytes(grownBytes) })
+  figures('fuzz-sockets', {
+    calls,
+    connections: client.connections,
+    'heap growth': mebibytes(grownBytes),
+  })
 })
 
 test('robustness §4, T9: bytes that are nearly a call are refused with 400, 408 or 431, answered as a call, or cut off, and nothing comes back of them', async () => {
   let [connections, answered] = [0, 0]
   await fc.assert(
     fc.asyncProperty(draws, editsUpTo(4, 1), async (draw, edits) => {
-      const answer = await sendRaw(listener.port, editedBytes(wireBytes(callOf(fronts, draw)), edits))
+      const answer = await sendRaw(
+        listener.port,
+        editedBytes(wireBytes(callOf(fronts, draw)), edits),
+      )
       connections += 1
       if (answer === undefined) return
       answered += 1
       const { status, text, headers } = answer
       if (status >= 500 && status !== 503) throw new Error(`status ${status}`)
       const whole = `${[...headers].join('\n')}\n${text}`
-      // What of a changed byte is still the planted text cannot be told any more, so the items' own fields are left out.
+      // What of a changed byte is still the planted text cannot be told any more, so the items' own
+      // fields are left out.
       const bare = whole.replace(/"(client_ref|identifier|candidate_id)":"[^"]*"/g, '')
-      if (tokens.some((token) => bare.includes(token))) throw new Error(`echo: ${whole.slice(0, 300)}`)
+      if (tokens.some((token) => bare.includes(token)))
+        throw new Error(`echo: ${whole.slice(0, 300)}`)
     }),
     runs(1_000),
   )

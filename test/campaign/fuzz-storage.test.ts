@@ -1,4 +1,7 @@
-/** Damaged stores and journals: recovered or refused as robustness §2 says, never silently wrong (R11, R24, T4). */
+/**
+ * Damaged stores and journals: recovered or refused as robustness §2 says, never silently wrong
+ * (R11, R24, T4).
+ */
 import fc from 'fast-check'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { openJournal, verifyJournal } from '../../src/core/client/journal/journal.js'
@@ -8,14 +11,22 @@ import { StorageError } from '../../src/core/protocol/errors.js'
 import { acquireLock } from '../../src/core/storage/lock.js'
 import { figures, runs } from '../support/campaign.js'
 import { makeWorld } from '../support/client-world.js'
-import { type Contents, damageOne, judgeDamage, lastSegmentOf, linesOf } from '../support/fuzz/disk.js'
+import {
+  type Contents,
+  damageOne,
+  judgeDamage,
+  lastSegmentOf,
+  linesOf,
+} from '../support/fuzz/disk.js'
 import { editedBytes, editsUpTo } from '../support/fuzz/mutate.js'
 import { folder, sample } from '../support/sample-store.js'
 import { SimFiles, SimHost, seededRandom } from '../support/sim-files.js'
 
 const nothing = new Uint8Array(0)
-const withFile = (contents: Contents, path: string, bytes: Uint8Array) => new Map(contents).set(path, bytes)
-const flipped = (bytes: Uint8Array, bit: number) => bytes.map((byte, at) => (at === bit >> 3 ? byte ^ (1 << (bit & 7)) : byte))
+const withFile = (contents: Contents, path: string, bytes: Uint8Array) =>
+  new Map(contents).set(path, bytes)
+const flipped = (bytes: Uint8Array, bit: number) =>
+  bytes.map((byte, at) => (at === bit >> 3 ? byte ^ (1 << (bit & 7)) : byte))
 
 describe.each([
   ['as it was written', false],
@@ -40,10 +51,12 @@ describe.each([
     const whole = contents.get(path) ?? nothing
     const lines = linesOf(whole)
     const from = lines.slice(0, -2).reduce((sum, line) => sum + line.length, 0)
-    for (let bit = from * 8; bit < whole.length * 8; bit += 1) await judge(path, flipped(whole, bit))
+    for (let bit = from * 8; bit < whole.length * 8; bit += 1)
+      await judge(path, flipped(whole, bit))
     for (const file of ['MANIFEST', 'FORMAT']) {
       const bytes = contents.get(`${folder}/${file}`) ?? nothing
-      for (let bit = 0; bit < bytes.length * 8; bit += 1) await judge(`${folder}/${file}`, flipped(bytes, bit))
+      for (let bit = 0; bit < bytes.length * 8; bit += 1)
+        await judge(`${folder}/${file}`, flipped(bytes, bit))
     }
     expect(refused).toBeGreaterThan(1_000)
     expect(lost).toBeGreaterThan(500)
@@ -58,12 +71,20 @@ describe.each([
         const rest = whole.length - length
         const tails =
           path === last
-            ? [nothing, new Uint8Array(rest), Uint8Array.from({ length: rest }, (_, at) => (at * 37 + length) & 255)]
+            ? [
+                nothing,
+                new Uint8Array(rest),
+                Uint8Array.from({ length: rest }, (_, at) => (at * 37 + length) & 255),
+              ]
             : [nothing]
         for (const tail of tails) {
           // Of what a cut takes away no later line can tell that it was durable.
           const { found } = await judgeDamage(
-            withFile(contents, path, Uint8Array.from(Buffer.concat([whole.subarray(0, length), tail]))),
+            withFile(
+              contents,
+              path,
+              Uint8Array.from(Buffer.concat([whole.subarray(0, length), tail])),
+            ),
             0,
           )
           cuts += 1
@@ -89,7 +110,11 @@ describe.each([
       runs(2_000),
     )
     expect(stores - recovered).toBeGreaterThan(stores / 2)
-    figures(`fuzz-storage, mixed damage ${name}`, { stores, recovered, refused: stores - recovered })
+    figures(`fuzz-storage, mixed damage ${name}`, {
+      stores,
+      recovered,
+      refused: stores - recovered,
+    })
   })
 })
 
@@ -112,7 +137,12 @@ test('R11, R24, T4: a damaged journal is read as far as it was durable or refuse
   async function viewOf(files: Contents) {
     const sim = SimFiles.of(files)
     const journal = openJournal(
-      { ...ports(sim), clock: world.clock, random: seededRandom(99), liveness: new SimHost().liveness(1) },
+      {
+        ...ports(sim),
+        clock: world.clock,
+        random: seededRandom(99),
+        liveness: new SimHost().liveness(1),
+      },
       '/home',
     )
     return (await journal.load()).authorizations
@@ -134,13 +164,18 @@ test('R11, R24, T4: a damaged journal is read as far as it was durable or refuse
           // What is left of an authorization's attempts is how they began.
           expect(one.attempts.length).toBeLessThanOrEqual(real?.attempts.length ?? 0)
         }
-        if (seen.length < truth.length || seen.some(({ candidateId }) => candidateId === undefined)) shorter += 1
+        if (seen.length < truth.length || seen.some(({ candidateId }) => candidateId === undefined))
+          shorter += 1
       } catch (error) {
         if (!(error instanceof StorageError)) throw error
         expect(error.meta.exitCode).toBe(74)
         refused += 1
       }
-      expect(sim.trace.filter((call) => /^(write|truncate|rename|link|remove|makeDir|syncDir|datasync)/.test(call))).toEqual([])
+      expect(
+        sim.trace.filter((call) =>
+          /^(write|truncate|rename|link|remove|makeDir|syncDir|datasync)/.test(call),
+        ),
+      ).toEqual([])
     }),
     runs(2_000),
   )
@@ -155,7 +190,11 @@ test('R12: whatever is done to the record of a lock that is held, a second proce
     fc.asyncProperty(editsUpTo(3, 1), async (edits) => {
       const sim = new SimFiles()
       const host = new SimHost()
-      const portsOf = (pid: number) => ({ files: sim.process(), liveness: host.liveness(pid), random: seededRandom(pid) })
+      const portsOf = (pid: number) => ({
+        files: sim.process(),
+        liveness: host.liveness(pid),
+        random: seededRandom(pid),
+      })
       const holder = await acquireLock(portsOf(1), folder, 'serve')
       const path = `${folder}/LOCK.1`
       sim.put(path, editedBytes(sim.contents().get(path) ?? nothing, edits))

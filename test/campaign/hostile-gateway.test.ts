@@ -1,6 +1,7 @@
 /**
- * T11: a gateway that lies in one field, in two at once, and in everything that it can say. Nothing is signed but what our own checks give
- * (R9), nobody else is asked (R21), a lie about what became of a payload never settles it (R7), and no text of its acts on a terminal (R20).
+ * T11: a gateway that lies in one field, in two at once, and in everything that it can say. Nothing
+ * is signed but what our own checks give (R9), nobody else is asked (R21), a lie about what became
+ * of a payload never settles it (R7), and no text of its acts on a terminal (R20).
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -17,29 +18,45 @@ import { run, temporaryHome } from '../support/cli.js'
 import { makeWorld, type World } from '../support/client-world.js'
 import { type Lie, lies, other } from '../support/hostile/lies.js'
 import { evil, leavesOf, mutants, withLeaf } from '../support/hostile/mutants.js'
-import { happySteps, pins, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
+import {
+  happySteps,
+  pins,
+  type ScriptedGateway,
+  scriptedGateway,
+} from '../support/scripted-gateway.js'
 
 const count = { lies: 0, pairs: 0, typed: 0, answers: 0, redirects: 0, texts: 0 }
 afterAll(() => figures('hostile-gateway', count))
 
-/** What comes of an intent when the gateway tells these lies: the refusal, or `undefined` where it was signed and sent. */
+/**
+ * What comes of an intent when the gateway tells these lies: the refusal, or `undefined` where it
+ * was signed and sent.
+ */
 async function told(world: World, told: readonly Lie[]): Promise<ProposerError | undefined> {
   const { parts, intent, client } = world.run({
     fetch: async (input, init) => {
       if (!String(input).endsWith('/signing-data')) return world.gateway.fetch(input, init)
-      const raw = { results: [{ identifier: intent.identifier, status_code: 200, signing_data: world.gateway.question }] }
+      const raw = {
+        results: [
+          { identifier: intent.identifier, status_code: 200, signing_data: world.gateway.question },
+        ],
+      }
       return new Response(JSON.stringify(raw), { headers: { 'content-type': 'application/json' } })
     },
   })
   for (const lie of told) lie(world.gateway.question)
   const context = async () => {
-    const [result] = await gatewayContexts(client, world.trust, world.clock).contexts([intent.identifier])
+    const [result] = await gatewayContexts(client, world.trust, world.clock).contexts([
+      intent.identifier,
+    ])
     if (result === undefined) throw new Error('no answer')
     if (result.error !== undefined) throw result.error
     return result.context
   }
   try {
-    await world.clock.drive(submitIntent({ ...parts, context }, { ...intent, maxAmountRaw: 1_000_000_000n }))
+    await world.clock.drive(
+      submitIntent({ ...parts, context }, { ...intent, maxAmountRaw: 1_000_000_000n }),
+    )
     return undefined
   } catch (error) {
     if (error instanceof ProposerError) return error
@@ -78,7 +95,9 @@ describe('R9: what is to be signed', () => {
           throw failure
         }
         expect(error?.meta.exitCode, which).toBe(2)
-        expect(error?.code, which).toMatch(/^(untrusted_[a-z0-9_]+|outcome_not_allowed|amount_above_cap)$/)
+        expect(error?.code, which).toMatch(
+          /^(untrusted_[a-z0-9_]+|outcome_not_allowed|amount_above_cap)$/,
+        )
         expectNothingDone(world, which)
         count.pairs++
       }
@@ -87,17 +106,36 @@ describe('R9: what is to be signed', () => {
   })
 
   test("a typed_data of the gateway's own, each field of it changed: refused, or the digest is what we built ourselves", async () => {
-    const terms = { price: '1000000000000000000', amount: '750000000', nonce: '5', deadline: '1760009000' }
+    const terms = {
+      price: '1000000000000000000',
+      amount: '750000000',
+      nonce: '5',
+      deadline: '1760009000',
+    }
     const honestWorld = makeWorld()
     const { question } = honestWorld.gateway
-    const request = { ...question.request, identifier: question.identifier.raw, ancillaryData: question.request.ancillary_data }
-    const domain = { chainId: 31337, permit2: question.contracts.permit2, signedProposer: question.contracts.signed_proposer }
+    const request = {
+      ...question.request,
+      identifier: question.identifier.raw,
+      ancillaryData: question.request.ancillary_data,
+    }
+    const domain = {
+      chainId: 31337,
+      permit2: question.contracts.permit2,
+      signedProposer: question.contracts.signed_proposer,
+    }
     const honest = typedData(domain as never, request as never, question.bond.token as Hex, terms)
     const sign = async (typed_data: unknown) => {
       const world = makeWorld()
       const { parts, intent } = world.run()
-      const wanted = { ...intent, amountRaw: 750_000_000n, nonce: 5n, deadlineSeconds: 1_760_009_000n }
-      const context = async () => parseContext({ ...world.gateway.question, typed_data }, intent.identifier)
+      const wanted = {
+        ...intent,
+        amountRaw: 750_000_000n,
+        nonce: 5n,
+        deadlineSeconds: 1_760_009_000n,
+      }
+      const context = async () =>
+        parseContext({ ...world.gateway.question, typed_data }, intent.identifier)
       const error = await world.clock.drive(authorize({ ...parts, context }, wanted)).then(
         () => undefined,
         (failure: unknown) => failure as ProposerError,
@@ -169,32 +207,48 @@ const ask = (argv: readonly string[], fetch: Fetch, columns?: number) =>
 const submit = ['submit', 'will-it-hold', '--outcome', 'p2', '--json']
 const isSubmission = (input: string | URL | Request, init?: RequestInit) => {
   const { method, url } = new Request(input, init)
-  return method === 'POST' && /\/v1\/proposals\/[^/]+$|\/propose\/batch$/.test(new URL(url).pathname)
+  return (
+    method === 'POST' && /\/v1\/proposals\/[^/]+$|\/propose\/batch$/.test(new URL(url).pathname)
+  )
 }
-const isStatus = (input: string | URL | Request) => /\/status(\/|$)/.test(new URL(new Request(input).url).pathname)
+const isStatus = (input: string | URL | Request) =>
+  /\/status(\/|$)/.test(new URL(new Request(input).url).pathname)
 /** Everything is answered honestly but for what `when` picks, whose answer is changed. */
 const lying =
-  (when: typeof isSubmission, change: (body: Record<string, unknown>, honest: Response) => Response): Fetch =>
+  (
+    when: typeof isSubmission,
+    change: (body: Record<string, unknown>, honest: Response) => Response,
+  ): Fetch =>
   async (input, init) => {
     const honest = await gateway.fetch(input, init)
-    return when(input, init) ? change((await honest.clone().json()) as Record<string, unknown>, honest) : honest
+    return when(input, init)
+      ? change((await honest.clone().json()) as Record<string, unknown>, honest)
+      : honest
   }
 const json = (body: unknown, status = 200) =>
   new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json' } })
 const stateOf = async () => {
   const { stdout } = await ask(['journal', 'list', '--json'], gateway.fetch)
-  return (JSON.parse(stdout).authorizations as { state: string; candidate_id: string | null; sent: number }[])[0]
+  return (
+    JSON.parse(stdout).authorizations as {
+      state: string
+      candidate_id: string | null
+      sent: number
+    }[]
+  )[0]
 }
 
 describe('R7: what became of a payload', () => {
   test('an acknowledgement with any field changed is accepted with its own id, or leaves the outcome unknown: the same bytes each time', async () => {
-    const sample = await gateway.fetch(`${gateway.url}/v1/proposals/will-it-hold/status/x`).then(() => ({
-      version: { api: 'v1', schema: 'signed-proposal-v1', witness: 'permit2-signed-proposer-v1' },
-      candidate_id: '00000000-0000-4000-8000-000000000001',
-      status: 'received',
-      received_at: '2026-11-20T05:38:00.000Z',
-      status_url: '/v1/proposals/x/status/y',
-    }))
+    const sample = await gateway
+      .fetch(`${gateway.url}/v1/proposals/will-it-hold/status/x`)
+      .then(() => ({
+        version: { api: 'v1', schema: 'signed-proposal-v1', witness: 'permit2-signed-proposer-v1' },
+        candidate_id: '00000000-0000-4000-8000-000000000001',
+        status: 'received',
+        received_at: '2026-11-20T05:38:00.000Z',
+        status_url: '/v1/proposals/x/status/y',
+      }))
     for (const { path, change } of mutants(sample)) {
       await freshHome()
       const { code } = await ask(
@@ -204,9 +258,14 @@ describe('R7: what became of a payload', () => {
       const state = await stateOf()
       expect([0, 6], path).toContain(code)
       expect(new Set(gateway.received).size, path).toBe(1)
-      if (code === 0) expect(state, path).toMatchObject({ state: 'accepted', candidate_id: expect.stringMatching(/^[0-9a-f-]{36}$/) })
+      if (code === 0)
+        expect(state, path).toMatchObject({
+          state: 'accepted',
+          candidate_id: expect.stringMatching(/^[0-9a-f-]{36}$/),
+        })
       else expect(state, path).toMatchObject({ state: 'unknown', candidate_id: null })
-      // A well-formed id is the gateway's to give: that it is its own shows at the first look. Nothing else is needed (robustness §6).
+      // A well-formed id is the gateway's to give: that it is its own shows at the first look.
+      // Nothing else is needed (robustness §6).
       expect(code, path).toBe(/^candidate_id (?!of another$)/.test(path) ? 6 : 0)
       count.answers++
     }
@@ -216,7 +275,9 @@ describe('R7: what became of a payload', () => {
     await ask(submit, gateway.fetch)
     const id = (await stateOf())?.candidate_id ?? ''
     for (const change of happySteps) gateway.become(id, change)
-    const honest = (await (await gateway.fetch(`${gateway.url}/v1/proposals/will-it-hold/status/${id}`)).json()) as object
+    const honest = (await (
+      await gateway.fetch(`${gateway.url}/v1/proposals/will-it-hold/status/${id}`)
+    ).json()) as object
     expect(honest).toMatchObject({ candidate_id: id, status: 'executed' })
     for (const { path, change } of mutants(honest)) {
       if (!/^(candidate_id|question_id|proposer|version)/.test(path)) continue
@@ -230,10 +291,18 @@ describe('R7: what became of a payload', () => {
       )
       expect([0, 2, 3, 5, 7, 8, 75], path).toContain(code)
       const state = await stateOf()
-      if (/^candidate_id/.test(path)) expect(state, path).toMatchObject({ state: 'accepted', candidate_id: own })
+      if (/^candidate_id/.test(path))
+        expect(state, path).toMatchObject({ state: 'accepted', candidate_id: own })
       count.answers++
     }
-    const madeUp = { stage: 'validation', code: 'stolen_funds', detail: 'x', retryable: false, can_resubmit: true, next_action: 'none' }
+    const madeUp = {
+      stage: 'validation',
+      code: 'stolen_funds',
+      detail: 'x',
+      retryable: false,
+      can_resubmit: true,
+      next_action: 'none',
+    }
     const { code } = await ask(
       ['status', id, '--json'],
       lying(isStatus, (body) => json({ ...body, status: 'failed', failure: madeUp })),
@@ -267,11 +336,16 @@ describe('R7: what became of a payload', () => {
     for (const { path, value } of all) {
       await freshHome()
       writeFileSync(input.replace(/.*\//, `${home.path}/`), row)
-      const lie: Fetch = async (request, init) => (isSubmission(request, init) ? json(value) : gateway.fetch(request, init))
+      const lie: Fetch = async (request, init) =>
+        isSubmission(request, init) ? json(value) : gateway.fetch(request, init)
       const { code } = await ask(['batch', 'submit', join(home.path, 'rows.ndjson'), '--json'], lie)
       expect([0, 3, 5, 6, 75], path).toContain(code)
       const state = await stateOf()
-      if (code === 0) expect(state, path).toMatchObject({ state: 'accepted', candidate_id: expect.stringMatching(/^[0-9a-f-]{36}$/) })
+      if (code === 0)
+        expect(state, path).toMatchObject({
+          state: 'accepted',
+          candidate_id: expect.stringMatching(/^[0-9a-f-]{36}$/),
+        })
       else expect(state?.candidate_id, path).toBeNull()
       count.answers++
     }
@@ -282,12 +356,16 @@ describe('R7: what became of a payload', () => {
       for (const location of [undefined, 'https://elsewhere.example/v1', `/v1/${evil}`]) {
         await freshHome()
         const headers = new Headers({ 'content-type': 'application/json' })
-        // A header takes no control characters: what remains of the evil text is sent percent-encoded.
-        if (location !== undefined) headers.set('location', encodeURI(location.replace(/[\ud800-\udfff]/g, '')))
+        // A header takes no control characters: what remains of the evil text is sent
+        // percent-encoded.
+        if (location !== undefined)
+          headers.set('location', encodeURI(location.replace(/[\ud800-\udfff]/g, '')))
         const redirect = () => new Response(null, { status, headers })
         expect((await ask(submit, lying(isSubmission, redirect))).code).toBe(6)
         expect(await stateOf()).toMatchObject({ state: 'unknown', candidate_id: null })
-        expect((await ask(['context', 'will-it-hold', '--json'], async () => redirect())).code).toBe(75)
+        expect(
+          (await ask(['context', 'will-it-hold', '--json'], async () => redirect())).code,
+        ).toBe(75)
         count.redirects++
       }
     }
@@ -299,10 +377,15 @@ describe('R7: what became of a payload', () => {
 })
 
 describe('R20: its words', () => {
-  /** C0, DEL, C1, separators, bidi: whatever could act on a terminal; a line end of ours is none. */
-  const acts = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/
+  /**
+   * C0, DEL, C1, separators, bidi: whatever could act on a terminal; a line end of ours is none.
+   */
+  const acts =
+    /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/
 
-  /** How our own table redraws itself, and how a line of CSV ends; none of it is in the evil text. */
+  /**
+   * How our own table redraws itself, and how a line of CSV ends; none of it is in the evil text.
+   */
   const ownMoves = /\u001b\[(?:K|J|\d+A\r)|\r(?=\n)/g
 
   test('every text in every answer, with all that could act on a terminal, comes out as harmless characters', async () => {
@@ -321,7 +404,10 @@ describe('R20: its words', () => {
       },
     })
     const rows = join(home.path, 'rows.ndjson')
-    writeFileSync(rows, `${JSON.stringify({ identifier: question, outcome: 'p1', client_ref: 'mine' })}\n`)
+    writeFileSync(
+      rows,
+      `${JSON.stringify({ identifier: question, outcome: 'p1', client_ref: 'mine' })}\n`,
+    )
     const commands = [
       ['status', id],
       ['poll', id, '--timeout', '1'],
@@ -334,28 +420,38 @@ describe('R20: its words', () => {
       ['journal', 'list'],
     ]
     const refusals = [400, 403, 404, 409, 422, 429, 503].map(
-      (status) => () => json({ error: { code: evil, detail: evil }, errors: [{ path: evil, code: evil }] }, status),
+      (status) => () =>
+        json({ error: { code: evil, detail: evil }, errors: [{ path: evil, code: evil }] }, status),
     )
     for (const argv of commands) {
       // Which texts there are is seen from an honest answer; each is poisoned in a run of its own.
       const texts = new Set<string>()
       const watch: Fetch = async (input, init) => {
         const answer = await gateway.fetch(input, init)
-        for (const { path, value } of leavesOf(await answer.clone().json())) if (typeof value === 'string') texts.add(path)
+        for (const { path, value } of leavesOf(await answer.clone().json()))
+          if (typeof value === 'string') texts.add(path)
         return answer
       }
       await ask([...argv, '--dry-run', '--json'], watch)
       await ask([...argv, '--json'], watch)
       const poisons: readonly ((body: unknown) => Response)[] = [
-        ...[...texts].map((path) => (body: unknown) => json(withLeaf(body, path, (value) => `${String(value)}${evil}`))),
+        ...[...texts].map(
+          (path) => (body: unknown) =>
+            json(withLeaf(body, path, (value) => `${String(value)}${evil}`)),
+        ),
         ...[...texts].map((path) => (body: unknown) => json(withLeaf(body, path, () => evil))),
         ...refusals,
       ]
       for (const [index, poison] of poisons.entries()) {
-        const fetch: Fetch = async (input, init) => poison(await (await gateway.fetch(input, init)).json())
+        const fetch: Fetch = async (input, init) =>
+          poison(await (await gateway.fetch(input, init)).json())
         // In turns as text on a terminal and as JSON.
         const isText = index % 2 === 0 || argv[0] === 'journal'
-        const { code, stdout, stderr } = await ask(isText ? argv : [...argv, '--json'], fetch, isText ? 80 : undefined)
+        const { code, stdout, stderr } = await ask(
+          isText ? argv : [...argv, '--json'],
+          fetch,
+          isText ? 80 : undefined,
+        )
         expect(code, argv.join(' ')).not.toBe(1)
         expect(stdout.replace(ownMoves, ''), argv.join(' ')).not.toMatch(acts)
         expect(stderr, argv.join(' ')).not.toMatch(acts)

@@ -1,6 +1,7 @@
 /**
- * SIGKILL before, after and in the middle of every kind of call to the disk (R4, R6, R7, R8, R23; T2), in `serve`, `operator store
- * compact` and `submit` from dist: each process is the next one's recovery. The steps of the executor are those of e2e/kill.test.ts.
+ * SIGKILL before, after and in the middle of every kind of call to the disk (R4, R6, R7, R8, R23;
+ * T2), in `serve`, `operator store compact` and `submit` from dist: each process is the next one's
+ * recovery. The steps of the executor are those of e2e/kill.test.ts.
  */
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -37,9 +38,13 @@ interface Point {
   /** Of which files; all of them unless given. */
   readonly part?: string
 }
-const around = (call: string, most: number): Point[] => ['kill-before', 'kill-after'].map((does) => ({ call, does, most }))
+const around = (call: string, most: number): Point[] =>
+  ['kill-before', 'kill-after'].map((does) => ({ call, does, most }))
 
-/** What a life of `serve` with a dozen admissions and a compaction does at least; a torn line comes before the truncation that it needs. */
+/**
+ * What a life of `serve` with a dozen admissions and a compaction does at least; a torn line comes
+ * before the truncation that it needs.
+ */
 const storePoints: readonly Point[] = [
   ...around('open', 25),
   ...around('write', 20),
@@ -81,14 +86,23 @@ test.concurrent(`R1, R11, R23: serve and store compact, killed at each call to t
   let [met, unmet, accepted, worstStartMs] = [0, 0, 0, 0]
   const count = (ended: Ended) => (wasMet(ended) ? met++ : unmet++)
 
-  async function live(store: HouseStore, truth: Truth, point: string, random: () => number): Promise<void> {
+  async function live(
+    store: HouseStore,
+    truth: Truth,
+    point: string,
+    random: () => number,
+  ): Promise<void> {
     const startMs = performance.now()
     const server = store.serve({ env: { FAILPOINT: point } })
-    const ready = await Promise.race([server.line<ServeReady>().catch(() => undefined), server.ended.then(() => undefined)])
+    const ready = await Promise.race([
+      server.line<ServeReady>().catch(() => undefined),
+      server.ended.then(() => undefined),
+    ])
     if (ready !== undefined) {
       worstStartMs = Math.max(worstStartMs, performance.now() - startMs)
       const caller = async () => {
-        for (let call = 0; call < 4; call += 1) if (!(await truth.submit(ready.url, [store.next(), store.next()]))) return
+        for (let call = 0; call < 4; call += 1)
+          if (!(await truth.submit(ready.url, [store.next(), store.next()]))) return
       }
       // What is unknown from before is part of the load; whoever cannot be asked is being killed.
       const settling = truth.settle(ready.url, 3, random).catch((error: Error) => {
@@ -115,7 +129,10 @@ test.concurrent(`R1, R11, R23: serve and store compact, killed at each call to t
       const offline = compactPoints[(seed * 7 + index) % compactPoints.length]
       if (offline === undefined || index % 2 === 0) continue
       const env = { FAILPOINT: failpoint(offline, store.store, random) }
-      const ended = await shop.run(['operator', '--config', store.config, 'store', 'compact', '--json'], { env })
+      const ended = await shop.run(
+        ['operator', '--config', store.config, 'store', 'compact', '--json'],
+        { env },
+      )
       if (!wasMet(ended)) expect(ended.code, `${env.FAILPOINT}: ${ended.stderr}`).toBe(0)
       count(ended)
     }
@@ -154,7 +171,9 @@ test.concurrent(`R4, R6, R7, R8, R23: submit, killed at each call to its journal
       const questionId = house.questionIds[submitted.length % house.questionIds.length] ?? ''
       submitted.push(questionId)
       const name = failpoint(point, `${home.PROPOSER_HOME}`, random)
-      const ended = await shop.run(['submit', questionId, '--outcome', 'p2', '--json', '--yes'], { env: { ...env, FAILPOINT: name } })
+      const ended = await shop.run(['submit', questionId, '--outcome', 'p2', '--json', '--yes'], {
+        env: { ...env, FAILPOINT: name },
+      })
       if (wasMet(ended)) met += 1
       else {
         unmet += 1
@@ -167,30 +186,51 @@ test.concurrent(`R4, R6, R7, R8, R23: submit, killed at each call to its journal
   }
   const rows = join(await shop.folder(), 'rows.ndjson')
   const asked = [...new Set(submitted)]
-  await writeFile(rows, asked.map((identifier) => `${JSON.stringify({ identifier, outcome: 'p2' })}\n`).join(''))
-  const finished = await patiently(() => shop.run(['batch', 'submit', rows, '--json', '--yes'], { env }))
+  await writeFile(
+    rows,
+    asked.map((identifier) => `${JSON.stringify({ identifier, outcome: 'p2' })}\n`).join(''),
+  )
+  const finished = await patiently(() =>
+    shop.run(['batch', 'submit', rows, '--json', '--yes'], { env }),
+  )
   expect(finished.code, finished.stderr).toBe(0)
-  const { results } = JSON.parse(finished.stdout) as { results: { identifier: string; candidate: { candidate_id: string } }[] }
-  const ids = new Map(results.map(({ identifier, candidate }) => [identifier, candidate.candidate_id]))
+  const { results } = JSON.parse(finished.stdout) as {
+    results: { identifier: string; candidate: { candidate_id: string } }[]
+  }
+  const ids = new Map(
+    results.map(({ identifier, candidate }) => [identifier, candidate.candidate_id]),
+  )
   expect([...ids.keys()]).toEqual(asked)
   const lost = [...told].filter(([questionId, id]) => ids.get(questionId) !== id)
   expect(lost).toEqual([])
 
-  const exported = await shop.run(['operator', '--config', store.config, 'store', 'export', '--json'])
+  const exported = await shop.run([
+    'operator',
+    '--config',
+    store.config,
+    'store',
+    'export',
+    '--json',
+  ])
   const { candidates } = JSON.parse(exported.stdout) as {
     candidates: { candidate_id: string; question_id: string; permit_nonce: string }[]
   }
-  expect(new Map(candidates.map(({ question_id, candidate_id }) => [question_id, candidate_id]))).toEqual(ids)
+  expect(
+    new Map(candidates.map(({ question_id, candidate_id }) => [question_id, candidate_id])),
+  ).toEqual(ids)
   expect(candidates, 'R8: one candidate a question').toHaveLength(asked.length)
   expect(new Set(candidates.map(({ permit_nonce }) => permit_nonce)).size, 'R6').toBe(asked.length)
   const listed = await shop.run(['journal', 'list', '--json'], { env })
-  const { authorizations } = JSON.parse(listed.stdout) as { authorizations: { question_id: string; state: string }[] }
+  const { authorizations } = JSON.parse(listed.stdout) as {
+    authorizations: { question_id: string; state: string }[]
+  }
   expect(authorizations.map(({ state }) => state)).toEqual(asked.map(() => 'accepted'))
   const verified = await shop.run(['journal', 'verify', '--json'], { env })
   expect(verified.code, verified.stderr).toBe(0)
   await server.stop()
   expect(met).toBeGreaterThan(2 * unmet)
-  const twice = authorizations.length - new Set(authorizations.map(({ question_id }) => question_id)).size
+  const twice =
+    authorizations.length - new Set(authorizations.map(({ question_id }) => question_id)).size
   expect(twice, 'R8').toBe(0)
   figures('kills at calls to the journal', {
     kills: met,

@@ -1,14 +1,21 @@
 /**
- * The whole gateway on a dev chain, pipeline and executor on, killed at any moment while it validates, selects, sends and watches (R1–R3,
- * R15, R23; T2). Its kills at each step of the executor are in e2e/kill.test.ts.
+ * The whole gateway on a dev chain, pipeline and executor on, killed at any moment while it
+ * validates, selects, sends and watches (R1–R3, R15, R23; T2). Its kills at each step of the
+ * executor are in e2e/kill.test.ts.
  */
 import { join } from 'node:path'
 import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import type { DevDescription } from '../../src/core/io/dev/dev-chain.js'
+import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
 import { figures, firstSeed, scaled } from '../support/campaign.js'
-import { expectOneEach, keepAlive, statusOf, submitTo, transactionsOf } from '../support/faults/keeper.js'
+import {
+  expectOneEach,
+  keepAlive,
+  statusOf,
+  submitTo,
+  transactionsOf,
+} from '../support/faults/keeper.js'
 import { workshop } from '../support/processes.js'
 import { questionOf, type ServeReady } from '../support/proposing.js'
 import { seeded } from '../support/sim-files.js'
@@ -22,7 +29,16 @@ let dev: DevDescription
 let folder: string
 beforeAll(async () => {
   folder = join(await shop.folder(), 'dev')
-  const chain = shop.start(['devchain', '--port', '0', '--questions', String(proposals), '--write', folder, '--json'])
+  const chain = shop.start([
+    'devchain',
+    '--port',
+    '0',
+    '--questions',
+    String(proposals),
+    '--write',
+    folder,
+    '--json',
+  ])
   dev = (await chain.line<ServeReady>()).dev
 })
 afterAll(() => shop.clean())
@@ -34,7 +50,16 @@ test(`R1, R2, R3, R15, R23: ${kills} kills while proposals are executed; each of
   let worstStartMs = 0
   const keeper = keepAlive(() => {
     const startedMs = performance.now()
-    const server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--json', '--set', 'store=./killed'])
+    const server = shop.start([
+      'serve',
+      '--config',
+      join(folder, 'gateway.json'),
+      '--port',
+      '0',
+      '--json',
+      '--set',
+      'store=./killed',
+    ])
     server.child.stdout?.once('data', () => {
       worstStartMs = Math.max(worstStartMs, performance.now() - startedMs)
     })
@@ -58,7 +83,9 @@ test(`R1, R2, R3, R15, R23: ${kills} kills while proposals are executed; each of
   }
   const submitted = await submitting
   for (const candidate of submitted)
-    await keeper.answered(async (url) => ((await statusOf(url, candidate))?.submission?.status === 'indexed' ? true : undefined))
+    await keeper.answered(async (url) =>
+      (await statusOf(url, candidate))?.submission?.status === 'indexed' ? true : undefined,
+    )
   await expectOneEach(dev, keeper, submitted, executor, before)
   await keeper.stop()
   figures('kills of the whole gateway', {

@@ -1,6 +1,7 @@
 /**
- * `serve` from dist, killed at any moment under real admissions with signatures, while it starts, compacts and answers (R1, R2, R23; T2).
- * The store is held against what every caller was told. Each life recovers what the one before left.
+ * `serve` from dist, killed at any moment under real admissions with signatures, while it starts,
+ * compacts and answers (R1, R2, R23; T2). The store is held against what every caller was told.
+ * Each life recovers what the one before left.
  */
 import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -18,7 +19,10 @@ const kills = scaled(280)
 /** Stores that are worked on side by side: a life is a start and two short waits. */
 const lanes = 4
 const callers = 6
-/** The whole store is read this often, and at the end; what was told last, and some of the rest, is asked for after every kill. */
+/**
+ * The whole store is read this often, and at the end; what was told last, and some of the rest, is
+ * asked for after every kill.
+ */
 const proveEvery = 20
 
 const shop = workshop()
@@ -32,7 +36,12 @@ afterAll(async () => {
 })
 
 /** Callers that go on until they are no longer answered. */
-async function load(store: HouseStore, truth: Truth, url: string, random: () => number): Promise<void> {
+async function load(
+  store: HouseStore,
+  truth: Truth,
+  url: string,
+  random: () => number,
+): Promise<void> {
   const caller = async () => {
     for (;;) {
       const choice = random()
@@ -66,9 +75,12 @@ test(`R1, R2, R23: after each of ${kills} kills of the gateway everything that w
       try {
         await live(life)
       } catch (error) {
-        throw new Error(`lane ${n}, life ${life}, CAMPAIGN_SEED=${firstSeed}: ${error instanceof Error ? error.message : error}`, {
-          cause: error,
-        })
+        throw new Error(
+          `lane ${n}, life ${life}, CAMPAIGN_SEED=${firstSeed}: ${error instanceof Error ? error.message : error}`,
+          {
+            cause: error,
+          },
+        )
       }
     }
     const last = store.serve()

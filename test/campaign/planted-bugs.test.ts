@@ -1,4 +1,7 @@
-/** T15: a suite that has never failed proves little. Each bug of the list is planted, and the test that names its rule has to fail. */
+/**
+ * T15: a suite that has never failed proves little. Each bug of the list is planted, and the test
+ * that names its rule has to fail.
+ */
 import { spawn } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -11,11 +14,21 @@ const root = join(import.meta.dirname, '../..')
 const sourceOf = (file: string) => readFileSync(join(root, file), 'utf8')
 
 /** Runs all of them in one process of its own, which ends with an error: that is what is wanted. */
-async function runPlanted(): Promise<{ readonly lines: readonly PlantedLine[]; readonly stderr: string }> {
-  const own = Object.entries(process.env).filter(([name]) => !/^(VITEST|TEST|NODE_OPTIONS|NODE_ENV|DEV|PROD|MODE|SSR|BASE_URL)/.test(name))
+async function runPlanted(): Promise<{
+  readonly lines: readonly PlantedLine[]
+  readonly stderr: string
+}> {
+  const own = Object.entries(process.env).filter(
+    ([name]) => !/^(VITEST|TEST|NODE_OPTIONS|NODE_ENV|DEV|PROD|MODE|SSR|BASE_URL)/.test(name),
+  )
   const child = spawn(
     process.execPath,
-    [join(root, 'node_modules/vitest/vitest.mjs'), 'run', '--config', join(root, 'test/support/planted-vitest.js')],
+    [
+      join(root, 'node_modules/vitest/vitest.mjs'),
+      'run',
+      '--config',
+      join(root, 'test/support/planted-vitest.js'),
+    ],
     { cwd: root, env: Object.fromEntries(own), stdio: ['ignore', 'pipe', 'pipe'] },
   )
   const [stdout, stderr] = await Promise.all(
@@ -29,7 +42,10 @@ async function runPlanted(): Promise<{ readonly lines: readonly PlantedLine[]; r
   return { lines: lines.map((line) => JSON.parse(line) as PlantedLine), stderr: stderr ?? '' }
 }
 
-/** A test that says what is wrong: not one that could not be loaded, ran out of time or hit an error of ours. */
+/**
+ * A test that says what is wrong: not one that could not be loaded, ran out of time or hit an error
+ * of ours.
+ */
 const isAssertion = ({ name }: PlantedLine['errors'][number]) => name === 'AssertionError'
 
 describe('T15: a planted bug is caught', () => {
@@ -40,10 +56,19 @@ describe('T15: a planted bug is caught', () => {
   }, 280_000)
 
   test('each fits the source: its text stands there exactly once', () => {
-    for (const bug of plantedBugs) expect(plant(bug, sourceOf(bug.file))).not.toBe(sourceOf(bug.file))
+    for (const bug of plantedBugs)
+      expect(plant(bug, sourceOf(bug.file))).not.toBe(sourceOf(bug.file))
     expect(new Set(plantedBugs.map(({ name }) => name)).size).toBe(14)
     expect(() =>
-      plant({ name: 'gone', file: 'x.ts', edits: [{ find: 'a', replace: 'b' }], caughtBy: { file: '', title: '' } }, 'aa'),
+      plant(
+        {
+          name: 'gone',
+          file: 'x.ts',
+          edits: [{ find: 'a', replace: 'b' }],
+          caughtBy: { file: '', title: '' },
+        },
+        'aa',
+      ),
     ).toThrow('"gone" no longer fits x.ts: its text stands there 2 times')
   })
 
@@ -61,15 +86,22 @@ describe('T15: a planted bug is caught', () => {
   })
 
   test.each(plantedBugs)('$name', ({ name, caughtBy }) => {
-    const caught = lines.filter(({ project, title }) => project === name && title?.includes(caughtBy.title) === true)
+    const caught = lines.filter(
+      ({ project, title }) => project === name && title?.includes(caughtBy.title) === true,
+    )
     expect(caught, `${caughtBy.title} did not run: ${stderr}`).not.toEqual([])
     const failed = caught.filter(({ passed }) => !passed)
     expect(failed, `${caughtBy.title} passes with the bug`).not.toEqual([])
-    expect(failed.flatMap(({ errors }) => errors).filter(isAssertion), JSON.stringify(failed)).not.toEqual([])
+    expect(
+      failed.flatMap(({ errors }) => errors).filter(isAssertion),
+      JSON.stringify(failed),
+    ).not.toEqual([])
   })
 
   test('all of them, in figures', () => {
-    const caught = plantedBugs.filter(({ name }) => lines.some(({ project, passed }) => project === name && !passed))
+    const caught = plantedBugs.filter(({ name }) =>
+      lines.some(({ project, passed }) => project === name && !passed),
+    )
     figures('planted bugs', { planted: plantedBugs.length, caught: caught.length })
     expect(caught).toHaveLength(plantedBugs.length)
   })

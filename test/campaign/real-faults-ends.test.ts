@@ -1,6 +1,7 @@
 /**
- * SIGTERM, a reader of stdout who leaves (EPIPE), and a stdin that closes, at moments of all kinds in the life of `serve`, `submit --wait`,
- * `batch submit --ndjson` and `poll` from dist (R1, R7, R23; contract §6): the exit code says what the journal says, and nothing is lost.
+ * SIGTERM, a reader of stdout who leaves (EPIPE), and a stdin that closes, at moments of all kinds
+ * in the life of `serve`, `submit --wait`, `batch submit --ndjson` and `poll` from dist (R1, R7,
+ * R23; contract §6): the exit code says what the journal says, and nothing is lost.
  */
 import { writeFile } from 'node:fs/promises'
 import { type AddressInfo, createServer } from 'node:net'
@@ -17,7 +18,10 @@ import { seeded } from '../support/sim-files.js'
 
 /** Of each program, the three faults in turn. */
 const moments = scaled(30)
-/** Clients that run beside each other: most of what they do is to wait for the end of the time they were given. */
+/**
+ * Clients that run beside each other: most of what they do is to wait for the end of the time they
+ * were given.
+ */
 const lanes = 6
 const rowsOfBatch = 4
 
@@ -27,10 +31,16 @@ let store: HouseStore
 let gateway: Running
 let env: Readonly<Record<string, string>>
 beforeAll(async () => {
-  house = await openHouse(shop, { questions: Math.max(20, moments * (1 + rowsOfBatch) + 1), wallets: 20 })
+  house = await openHouse(shop, {
+    questions: Math.max(20, moments * (1 + rowsOfBatch) + 1),
+    wallets: 20,
+  })
   store = await house.open('ends')
   gateway = store.serve()
-  env = { ...(await house.home('ends-home')), PROPOSER_GATEWAY: (await gateway.line<ServeReady>()).url }
+  env = {
+    ...(await house.home('ends-home')),
+    PROPOSER_GATEWAY: (await gateway.line<ServeReady>()).url,
+  }
 })
 afterAll(async () => {
   await shop.clean()
@@ -53,9 +63,12 @@ async function atMoments(work: (n: number, random: () => number) => Promise<void
   const lane = async () => {
     for (let n = next++; n < moments; n = next++) {
       await work(n, seeded(firstSeed * 1_000 + n)).catch((error: unknown) => {
-        throw new Error(`moment ${n} (${faultOf(n)}), CAMPAIGN_SEED=${firstSeed}: ${error instanceof Error ? error.message : error}`, {
-          cause: error,
-        })
+        throw new Error(
+          `moment ${n} (${faultOf(n)}), CAMPAIGN_SEED=${firstSeed}: ${error instanceof Error ? error.message : error}`,
+          {
+            cause: error,
+          },
+        )
       })
     }
   }
@@ -77,7 +90,10 @@ const counter = () => {
     },
   }
 }
-/** Before the program has begun to listen for it, the system's own way of SIGTERM counts: nothing has been done yet. */
+/**
+ * Before the program has begun to listen for it, the system's own way of SIGTERM counts: nothing
+ * has been done yet.
+ */
 const isEarly = ({ signal }: Ended) => signal === 'SIGTERM'
 
 interface Entry {
@@ -86,22 +102,40 @@ interface Entry {
 }
 async function journal(): Promise<ReadonlyMap<string, string>> {
   const { stdout } = await shop.run(['journal', 'list', '--json'], { env })
-  return new Map((JSON.parse(stdout) as { authorizations: Entry[] }).authorizations.map(({ question_id, state }) => [question_id, state]))
+  return new Map(
+    (JSON.parse(stdout) as { authorizations: Entry[] }).authorizations.map(
+      ({ question_id, state }) => [question_id, state],
+    ),
+  )
 }
 /** The journal is whole, and nothing is in the store that it does not know. */
 async function expectWhole(): Promise<void> {
   const verified = await shop.run(['journal', 'verify', '--json'], { env })
   expect(verified.code, verified.stderr).toBe(0)
-  const exported = await shop.run(['operator', '--config', store.config, 'store', 'export', '--json'])
+  const exported = await shop.run([
+    'operator',
+    '--config',
+    store.config,
+    'store',
+    'export',
+    '--json',
+  ])
   const { candidates } = JSON.parse(exported.stdout) as { candidates: { question_id: string }[] }
   const known = await journal()
-  for (const { question_id } of candidates) expect(['accepted', 'unknown'], question_id).toContain(known.get(question_id))
+  for (const { question_id } of candidates)
+    expect(['accepted', 'unknown'], question_id).toContain(known.get(question_id))
 }
 
-/** A gateway that is there and has room answers; on a machine that is busy with other things it sheds calls, and says so. */
+/**
+ * A gateway that is there and has room answers; on a machine that is busy with other things it
+ * sheds calls, and says so.
+ */
 const wasShed = ({ stderr }: Ended) => stderr.includes('the gateway is behind with its work')
 
-/** What the journal has to say of the authorization of a run that ended with this code (contract §1, §6). */
+/**
+ * What the journal has to say of the authorization of a run that ended with this code (contract §1,
+ * §6).
+ */
 const statesOf: Readonly<Record<string, readonly (string | undefined)[]>> = {
   6: ['unknown'],
   8: ['accepted'],
@@ -110,7 +144,10 @@ const statesOf: Readonly<Record<string, readonly (string | undefined)[]>> = {
   130: ['accepted', 'deferred', 'unsent', 'signed', undefined],
 }
 /** A call that was shed may also be the first of them, before anything was signed. */
-const statesAfter = (ended: Ended) => [...(statesOf[ended.code ?? -1] ?? []), ...(ended.code === 75 && wasShed(ended) ? [undefined] : [])]
+const statesAfter = (ended: Ended) => [
+  ...(statesOf[ended.code ?? -1] ?? []),
+  ...(ended.code === 75 && wasShed(ended) ? [undefined] : []),
+]
 
 test('R7, R23: submit --wait ends as its journal says; what is unknown or was not sent is settled by the next submit', async () => {
   const { counts, add } = counter()
@@ -118,7 +155,17 @@ test('R7, R23: submit --wait ends as its journal says; what is unknown or was no
   await atMoments(async (n, random) => {
     const questionId = house.questionIds[n] ?? ''
     const fault = faultOf(n)
-    const args = ['submit', questionId, '--outcome', 'p2', '--wait', '--timeout', '3', '--json', '--yes']
+    const args = [
+      'submit',
+      questionId,
+      '--outcome',
+      'p2',
+      '--wait',
+      '--timeout',
+      '3',
+      '--json',
+      '--yes',
+    ]
     const running = shop.start(args, { env, stdin: { open: true } })
     await Promise.race([sleep(random() * 1_200), running.ended])
     strike(running, fault)
@@ -129,7 +176,8 @@ test('R7, R23: submit --wait ends as its journal says; what is unknown or was no
     endings.push({ questionId, ended })
   })
   const states = await journal()
-  for (const { questionId, ended } of endings) expect(statesAfter(ended), ended.stderr).toContain(states.get(questionId))
+  for (const { questionId, ended } of endings)
+    expect(statesAfter(ended), ended.stderr).toContain(states.get(questionId))
   await expectWhole()
   figures('submit --wait struck', { moments, exits: codesOf(counts) })
 })
@@ -142,14 +190,17 @@ test('R7, R23: batch submit --ndjson goes on without its reader, and ends as its
   await atMoments(async (n, random) => {
     const fault = faultOf(n)
     const ids = house.questionIds.slice(moments + n * rowsOfBatch, moments + (n + 1) * rowsOfBatch)
-    const rows = ids.map((identifier) => `${JSON.stringify({ identifier, outcome: 'p1' })}\n`).join('')
+    const rows = ids
+      .map((identifier) => `${JSON.stringify({ identifier, outcome: 'p1' })}\n`)
+      .join('')
     all.push(rows)
     // A fault of stdin is one in the middle of a row; everything else reads a file.
     const file = join(folder, `rows-${n}.ndjson`)
     await writeFile(file, rows)
     const args = ['batch', 'submit', fault === 'stdin' ? '-' : file, '--ndjson', '--yes']
     const running = shop.start(args, { env, stdin: { open: true } })
-    if (fault === 'stdin') running.child.stdin?.write(rows.slice(0, Math.ceil(rows.length * random() * 0.9)))
+    if (fault === 'stdin')
+      running.child.stdin?.write(rows.slice(0, Math.ceil(rows.length * random() * 0.9)))
     // Every other reader is `head -1`: it leaves with the first line.
     if (fault === 'EPIPE' && random() < 0.5) await running.line().catch(() => undefined)
     else await Promise.race([sleep(random() * 1_200), running.ended])
@@ -174,12 +225,19 @@ test('R7, R23: batch submit --ndjson goes on without its reader, and ends as its
   await expectWhole()
   const rest = join(folder, 'all.ndjson')
   await writeFile(rest, all.join(''))
-  const finished = await patiently(() => shop.run(['batch', 'submit', rest, '--json', '--yes'], { env }))
+  const finished = await patiently(() =>
+    shop.run(['batch', 'submit', rest, '--json', '--yes'], { env }),
+  )
   expect(finished.code, finished.stderr).toBe(0)
   const single = join(folder, 'single.ndjson')
   const ids = house.questionIds.slice(0, moments)
-  await writeFile(single, ids.map((identifier) => `${JSON.stringify({ identifier, outcome: 'p2' })}\n`).join(''))
-  const settled = await patiently(() => shop.run(['batch', 'submit', single, '--json', '--yes'], { env }))
+  await writeFile(
+    single,
+    ids.map((identifier) => `${JSON.stringify({ identifier, outcome: 'p2' })}\n`).join(''),
+  )
+  const settled = await patiently(() =>
+    shop.run(['batch', 'submit', single, '--json', '--yes'], { env }),
+  )
   expect(settled.code, settled.stderr).toBe(0)
   expect([...(await journal()).values()].filter((state) => state !== 'accepted')).toEqual([])
   await expectWhole()
@@ -191,7 +249,10 @@ test('R23: poll ends with 130 by SIGTERM and with 8 where its time runs out, who
   const before = await journal()
   await atMoments(async (n, random) => {
     const fault = faultOf(n)
-    const running = shop.start(['poll', '--all', '--timeout', '2', '--json'], { env, stdin: { open: true } })
+    const running = shop.start(['poll', '--all', '--timeout', '2', '--json'], {
+      env,
+      stdin: { open: true },
+    })
     await Promise.race([sleep(random() * 900), running.ended])
     strike(running, fault)
     const ended = await running.ended
@@ -260,7 +321,8 @@ async function ready(url: string, ended: Promise<Ended>): Promise<void> {
     const answer = await fetch(`${url}/readyz`).catch(() => undefined)
     await answer?.text()
     if (answer?.status === 200) return
-    if (over !== undefined) throw new Error(`the gateway ended (${over.code ?? over.signal}): ${over.stderr}`)
+    if (over !== undefined)
+      throw new Error(`the gateway ended (${over.code ?? over.signal}): ${over.stderr}`)
     await sleep(20)
   }
 }

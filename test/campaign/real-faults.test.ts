@@ -1,6 +1,7 @@
 /**
- * What the kernel says when a disk is full, a file may not grow, or a disk fails (R1, R10, R17; T3), to `serve` from dist under
- * admissions: what was accepted stays, what was refused is not there, and after a failed sync nothing is written any more.
+ * What the kernel says when a disk is full, a file may not grow, or a disk fails (R1, R10, R17;
+ * T3), to `serve` from dist under admissions: what was accepted stays, what was refused is not
+ * there, and after a failed sync nothing is written any more.
  */
 import { spawnSync } from 'node:child_process'
 import { cp, readdir, readFile } from 'node:fs/promises'
@@ -37,7 +38,12 @@ async function verified({ config }: HouseStore): Promise<void> {
 }
 
 /** Sends until one is refused for want of room; then until one is accepted again. */
-async function untilRefused(truth: Truth, store: HouseStore, url: string, items: number): Promise<void> {
+async function untilRefused(
+  truth: Truth,
+  store: HouseStore,
+  url: string,
+  items: number,
+): Promise<void> {
   const before = countOf(truth, full)
   while (countOf(truth, full) === before)
     await truth.submit(
@@ -93,7 +99,11 @@ describe.concurrent('a disk that is full', () => {
         starved.ended,
       ])
       // It either cannot take the lock, or serves what is there and takes nothing.
-      if (ended !== undefined) expect(ended).toMatchObject({ code: 74, stderr: expect.stringContaining('"store_unavailable"') })
+      if (ended !== undefined)
+        expect(ended).toMatchObject({
+          code: 74,
+          stderr: expect.stringContaining('"store_unavailable"'),
+        })
       else await starved.stop('SIGKILL')
       await disk.free()
       server = store.serve()
@@ -103,7 +113,12 @@ describe.concurrent('a disk that is full', () => {
       await truth.prove()
       await verified(store)
       expect(truth.unknown).toBe(0)
-      figures('a full disk', { fills: rounds + 1, refused: countOf(truth, full), 'accepted and found': truth.accepted, 'lost or half': 0 })
+      figures('a full disk', {
+        fills: rounds + 1,
+        refused: countOf(truth, full),
+        'accepted and found': truth.accepted,
+        'lost or half': 0,
+      })
     } finally {
       await disk.close()
     }
@@ -125,13 +140,21 @@ describe.concurrent('a disk that is full', () => {
     expect((await last.stop()).code).toBe(0)
     await truth.prove()
     await verified(store)
-    figures('a file-size limit', { refused: countOf(truth, full), 'accepted and found': truth.accepted, 'lost or half': 0 })
+    figures('a file-size limit', {
+      refused: countOf(truth, full),
+      'accepted and found': truth.accepted,
+      'lost or half': 0,
+    })
   })
 })
 
 /** Why strace cannot be used here, if it cannot. */
 function straceFault(): string | undefined {
-  const { status, stderr } = spawnSync('sh', ['-c', 'exec strace -f -qq -e inject=fdatasync:error=EIO:when=1 true'], { encoding: 'utf8' })
+  const { status, stderr } = spawnSync(
+    'sh',
+    ['-c', 'exec strace -f -qq -e inject=fdatasync:error=EIO:when=1 true'],
+    { encoding: 'utf8' },
+  )
   return status === 0 ? undefined : stderr.trim()
 }
 
@@ -139,8 +162,16 @@ describe('a disk that fails', () => {
   const callers = 4
   /** Long before so many are accepted the disk fails. */
   const mostAccepted = 400
-  /** Callers that go on until they are no longer answered; how long the gateway lived after it first told of the failure. */
-  async function submitToTheEnd(store: HouseStore, truth: Truth, url: string, ended: Promise<unknown>): Promise<number> {
+  /**
+   * Callers that go on until they are no longer answered; how long the gateway lived after it first
+   * told of the failure.
+   */
+  async function submitToTheEnd(
+    store: HouseStore,
+    truth: Truth,
+    url: string,
+    ended: Promise<unknown>,
+  ): Promise<number> {
     let toldMs = 0
     const caller = async () => {
       while (truth.accepted < mostAccepted) {
@@ -154,7 +185,13 @@ describe('a disk that fails', () => {
     return toldMs === 0 ? 0 : performance.now() - toldMs
   }
   /** A refusal is none of anything else. */
-  const allowed = new Set(['202', '500 internal_error', '500 store_failed', full, '503 server_busy'])
+  const allowed = new Set([
+    '202',
+    '500 internal_error',
+    '500 store_failed',
+    full,
+    '503 server_busy',
+  ])
 
   async function recovered(store: HouseStore, truth: Truth): Promise<void> {
     expect([...truth.statuses.keys()].filter((status) => !allowed.has(status))).toEqual([])
@@ -168,7 +205,9 @@ describe('a disk that fails', () => {
   test('EIO of fdatasync: 500 to calls in flight, 503 to new ones, exit 74, and not one more write or sync to that file', async () => {
     const fault = straceFault()
     if (fault !== undefined) {
-      notice(`fdatasync cannot be made to fail by strace here (${fault}); by a failpoint it can, below`)
+      notice(
+        `fdatasync cannot be made to fail by strace here (${fault}); by a failpoint it can, below`,
+      )
       return
     }
     let [worstEndMs, unknown] = [0, 0]
@@ -186,15 +225,33 @@ describe('a disk that fails', () => {
       const trace = join(await shop.folder(), 'trace')
       // The opening syncs twice: what was there, and its own line.
       const nth = 3 + Math.floor(seeded(seed)() * 12)
-      const calls = ['-e', 'trace=fdatasync,write,pwrite64,ftruncate', '-e', `inject=fdatasync:error=EIO:when=${nth}`]
+      const calls = [
+        '-e',
+        'trace=fdatasync,write,pwrite64,ftruncate',
+        '-e',
+        `inject=fdatasync:error=EIO:when=${nth}`,
+      ]
       const server = store.serve({
-        under: ['strace', '-f', '-I2', '-qq', '-o', trace, '-P', join(store.store, segment), ...calls],
+        under: [
+          'strace',
+          '-f',
+          '-I2',
+          '-qq',
+          '-o',
+          trace,
+          '-P',
+          join(store.store, segment),
+          ...calls,
+        ],
         // strace counts the calls of each thread.
         env: { UV_THREADPOOL_SIZE: '1' },
       })
       const { url } = await server.line<ServeReady>()
       worstEndMs = Math.max(worstEndMs, await submitToTheEnd(store, truth, url, server.ended))
-      expect(await server.ended).toMatchObject({ code: 74, stderr: expect.stringContaining('"store_failed"') })
+      expect(await server.ended).toMatchObject({
+        code: 74,
+        stderr: expect.stringContaining('"store_failed"'),
+      })
       const told = (await readFile(trace, 'utf8')).split('\n')
       const at = told.findIndex((line) => line.includes('(INJECTED)'))
       expect(at).toBeGreaterThan(0)
@@ -203,7 +260,9 @@ describe('a disk that fails', () => {
         'R10: never again',
       ).toEqual([])
       unknown += truth.unknown
-      expect([...truth.statuses.keys()].filter((status) => status.startsWith('500'))).toHaveLength(1)
+      expect([...truth.statuses.keys()].filter((status) => status.startsWith('500'))).toHaveLength(
+        1,
+      )
       await recovered(store, truth)
     }
     figures('a failing sync', {
@@ -220,22 +279,25 @@ describe('a disk that fails', () => {
     ['sync', ''],
     ['close', '/log-'],
     ['rename', ''],
-  ])('R10: EIO of %s on …%s ends the process with 74; the next one has everything that was accepted', async (call, part) => {
-    const store = await house.open(`failpoint-${call}`)
-    const truth = newTruth(shop, store)
-    const first = store.serve()
-    await truth.submit((await first.line<ServeReady>()).url, [store.next()])
-    await first.stop()
-    const nth = { datasync: 4, write: 3, sync: 3, close: 3, rename: 2 }[call] ?? 1
-    const server = store.serve({ env: { FAILPOINT: `${call}:${nth}:eio:${store.store}${part}` } })
-    const ready = await server.line<ServeReady>().catch(() => undefined)
-    if (ready !== undefined) {
-      const work = submitToTheEnd(store, truth, ready.url, server.ended)
-      await Promise.all([compact(store.store, ready.admin_url), work])
-    }
-    expect((await server.ended).code, server.stderr()).toBe(74)
-    await recovered(store, truth)
-  })
+  ])(
+    'R10: EIO of %s on …%s ends the process with 74; the next one has everything that was accepted',
+    async (call, part) => {
+      const store = await house.open(`failpoint-${call}`)
+      const truth = newTruth(shop, store)
+      const first = store.serve()
+      await truth.submit((await first.line<ServeReady>()).url, [store.next()])
+      await first.stop()
+      const nth = { datasync: 4, write: 3, sync: 3, close: 3, rename: 2 }[call] ?? 1
+      const server = store.serve({ env: { FAILPOINT: `${call}:${nth}:eio:${store.store}${part}` } })
+      const ready = await server.line<ServeReady>().catch(() => undefined)
+      if (ready !== undefined) {
+        const work = submitToTheEnd(store, truth, ready.url, server.ended)
+        await Promise.all([compact(store.store, ready.admin_url), work])
+      }
+      expect((await server.ended).code, server.stderr()).toBe(74)
+      await recovered(store, truth)
+    },
+  )
 
   test('EMFILE: where the store cannot be looked at for the report of a compaction, the gateway says so and goes on', async () => {
     const store = await house.open('measured')

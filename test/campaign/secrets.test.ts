@@ -1,14 +1,28 @@
 /**
- * R5, T12: canaries in every place that holds a secret; every command of the program is run until it succeeds, until it fails, and until it
- * crashes, and no canary is found in anything that leaves it.
+ * R5, T12: canaries in every place that holds a secret; every command of the program is run until
+ * it succeeds, until it fails, and until it crashes, and no canary is found in anything that leaves
+ * it.
  */
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join, relative, sep } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { figures } from '../support/campaign.js'
 import { allCommands } from '../support/canaries/commands.js'
-import { type Left, questionsNeeded, type Scenario, scenarios } from '../support/canaries/scenarios.js'
-import { canaryWorld, filesUnder, type Mode, modesUnder, type Printed, signaturesUnder, type World } from '../support/canaries/world.js'
+import {
+  type Left,
+  questionsNeeded,
+  type Scenario,
+  scenarios,
+} from '../support/canaries/scenarios.js'
+import {
+  canaryWorld,
+  filesUnder,
+  type Mode,
+  modesUnder,
+  type Printed,
+  signaturesUnder,
+  type World,
+} from '../support/canaries/world.js'
 import { workshop } from '../support/processes.js'
 import { questionOf } from '../support/proposing.js'
 
@@ -28,7 +42,12 @@ afterAll(async () => {
   for (const close of closers.reverse()) await close()
 })
 
-const seen = { success: new Set<string>(), failure: new Set<string>(), crash: new Set<string>(), reported: new Set<string>() }
+const seen = {
+  success: new Set<string>(),
+  failure: new Set<string>(),
+  crash: new Set<string>(),
+  reported: new Set<string>(),
+}
 
 /** Ids that later commands look at. */
 function keep(text: string): void {
@@ -49,7 +68,10 @@ describe('R5: no secret leaves', () => {
       for (const [name, { argv, stdin, holdsPayload, foreground, late }] of Object.entries(table)) {
         if (foreground || late || !wanted(name)) continue
         for (const [n, mode] of modes.entries()) {
-          const options = { ...(stdin === undefined ? {} : { stdin }), holdsPayload: holdsPayload === true }
+          const options = {
+            ...(stdin === undefined ? {} : { stdin }),
+            holdsPayload: holdsPayload === true,
+          }
           const { code, text } = await world.run(argv(n), mode, options)
           if (code === 0) seen.success.add(name)
           keep(text)
@@ -102,17 +124,29 @@ async function foreground(): Promise<void> {
       if (name !== 'demo') await running.line().catch(() => undefined)
       const ended = name === 'demo' ? await running.ended : await running.stop()
       if (ended.code === 0) seen.success.add(name)
-      world.printed.push({ label: `${name} (${mode})`, text: `${ended.stdout}\n${ended.stderr}`, holdsPayload: false })
-      const failed = await shop.run([...(bad ?? argv)(3), ...flag], { env: world.env, cwd: world.folder })
+      world.printed.push({
+        label: `${name} (${mode})`,
+        text: `${ended.stdout}\n${ended.stderr}`,
+        holdsPayload: false,
+      })
+      const failed = await shop.run([...(bad ?? argv)(3), ...flag], {
+        env: world.env,
+        cwd: world.folder,
+      })
       if (failed.code !== 0) seen.failure.add(name)
-      world.printed.push({ label: `${name} (${mode}, bad)`, text: `${failed.stdout}\n${failed.stderr}`, holdsPayload: false })
+      world.printed.push({
+        label: `${name} (${mode}, bad)`,
+        text: `${failed.stdout}\n${failed.stderr}`,
+        holdsPayload: false,
+      })
     }
   }
 }
 
 /**
- * Loaded before the program: what it printed first is followed by an error that nobody foresaw, holding a secret, and once that is
- * reported by SIGABRT. Whatever Node.js offers to write about such ends is asked for.
+ * Loaded before the program: what it printed first is followed by an error that nobody foresaw,
+ * holding a secret, and once that is reported by SIGABRT. Whatever Node.js offers to write about
+ * such ends is asked for.
  */
 const crashCode = `
   import fs from 'node:fs'
@@ -144,13 +178,25 @@ test('R5: a command that ends by an error nobody foresaw and by SIGABRT leaves n
   const preload = join(world.folder, 'damaged', 'crash.mjs')
   mkdirSync(reports)
   writeFileSync(preload, crashCode)
-  writeFileSync(join(world.folder, 'damaged', 'words'), world.canaries.map(({ text }) => text).join(' '))
-  const flags = ['--report-uncaught-exception', '--report-on-fatalerror', '--report-on-signal', `--report-directory=${reports}`]
+  writeFileSync(
+    join(world.folder, 'damaged', 'words'),
+    world.canaries.map(({ text }) => text).join(' '),
+  )
+  const flags = [
+    '--report-uncaught-exception',
+    '--report-on-fatalerror',
+    '--report-on-signal',
+    `--report-directory=${reports}`,
+  ]
   const options = [...flags, `--import=file://${preload}`].join(' ')
   const crash = async (name: string, { argv, holdsPayload }: Scenario, n: number) => {
     const mode = modes[n % modes.length] ?? 'text'
     const args = mode === 'text' ? argv(4) : [...argv(4), `--${mode}`]
-    const env = { ...world.env, NODE_OPTIONS: options, PROPOSER_PRIVATE_KEY: `0x${world.canaries[2]?.text}` }
+    const env = {
+      ...world.env,
+      NODE_OPTIONS: options,
+      PROPOSER_PRIVATE_KEY: `0x${world.canaries[2]?.text}`,
+    }
     const ended = await shop.run([...args], { env, cwd: world.folder })
     world.printed.push({
       label: `${name} (crashed, ${mode})`,
@@ -179,7 +225,8 @@ test('R5: a command that ends by an error nobody foresaw and by SIGABRT leaves n
 })
 
 test('T12: every command has succeeded, failed and crashed', () => {
-  for (const runs of [seen.success, seen.failure, seen.crash]) expect([...runs].sort()).toEqual(Object.keys(table).sort())
+  for (const runs of [seen.success, seen.failure, seen.crash])
+    expect([...runs].sort()).toEqual(Object.keys(table).sort())
 })
 
 test('R5: the gateway that served it all has told no secret in log, metrics, health and refusals', async () => {
@@ -199,14 +246,24 @@ test('R5: the gateway that served it all has told no secret in log, metrics, hea
     }
     // What nobody serves, with secrets in path, query and headers.
     const [words] = world.canaries
-    const asked = await fetch(`${url}/v1/${words?.text}?key=${words?.text}`, { headers: { authorization: `Bearer ${words?.text}` } })
-    world.printed.push({ label: 'GET with a secret', text: await asked.text(), holdsPayload: false })
+    const asked = await fetch(`${url}/v1/${words?.text}?key=${words?.text}`, {
+      headers: { authorization: `Bearer ${words?.text}` },
+    })
+    world.printed.push({
+      label: 'GET with a secret',
+      text: await asked.text(),
+      holdsPayload: false,
+    })
   }
   world.refuse('nothing')
   const { code, stdout, stderr } = await world.server.stop()
   expect(code).toBe(0)
   expect(stderr.split('\n').length).toBeGreaterThan(50)
-  world.printed.push({ label: 'serve, the log of all', text: `${stdout}\n${stderr}`, holdsPayload: false })
+  world.printed.push({
+    label: 'serve, the log of all',
+    text: `${stdout}\n${stderr}`,
+    holdsPayload: false,
+  })
 })
 
 test('R5: no canary in anything that was printed, in any run', () => {
@@ -231,7 +288,8 @@ test('R5: files hold secrets only where the contract keeps them, and those are f
     const text = readFileSync(path, 'latin1').toLowerCase()
     looked += 1
     for (const { kind, text: secret } of secrets)
-      if (!kept.has(kind) && !kept.has('all') && text.includes(secret)) found.push(`${path}: ${kind}`)
+      if (!kept.has(kind) && !kept.has('all') && text.includes(secret))
+        found.push(`${path}: ${kind}`)
   }
   expect(looked).toBeGreaterThan(100)
   expect(found).toEqual([])
@@ -247,23 +305,39 @@ test('R5: files hold secrets only where the contract keeps them, and those are f
   expect(statSync(join(world.folder, 'bundle.json')).mode & 0o077).toBe(0)
 })
 
-/** Kinds of secrets that may stand in a file: what the test wrote itself, and the places that R5 names. */
+/**
+ * Kinds of secrets that may stand in a file: what the test wrote itself, and the places that R5
+ * names.
+ */
 function keptAt(path: string): ReadonlySet<string> {
   const inside = relative(world.folder, path).split(sep)
   const [first = '', second = ''] = inside
   // Inputs of the test.
-  if (/\.key$|^password$|gateway\.json$|^damaged$/.test(inside.length > 2 ? '' : (inside.at(-1) ?? '')) || first === 'damaged')
+  if (
+    /\.key$|^password$|gateway\.json$|^damaged$/.test(
+      inside.length > 2 ? '' : (inside.at(-1) ?? ''),
+    ) ||
+    first === 'damaged'
+  )
     return new Set(['all'])
-  if ((first === 'home' && second === 'journal') || inside.includes('gateway-store') || inside.includes('second-store')) {
+  if (
+    (first === 'home' && second === 'journal') ||
+    inside.includes('gateway-store') ||
+    inside.includes('second-store')
+  ) {
     return new Set(['signature', ...(inside.at(-1) === 'admin.token' ? ['admin token'] : [])])
   }
   // A profile may hold a node's URL (contract §7); the file is its owner's alone.
-  if (first === 'home' && second === 'config.json') return new Set(['rpcUser', 'rpcPassword', 'rpcPath', 'rpcQuery'])
+  if (first === 'home' && second === 'config.json')
+    return new Set(['rpcUser', 'rpcPassword', 'rpcPath', 'rpcQuery'])
   return new Set()
 }
 
 function secretsOf(): readonly { readonly kind: string; readonly text: string }[] {
-  const token = readFileSync(join(world.folder, 'dev', 'gateway-store', 'admin.token'), 'utf8').trim()
+  const token = readFileSync(
+    join(world.folder, 'dev', 'gateway-store', 'admin.token'),
+    'utf8',
+  ).trim()
   const signatures = signaturesUnder(world.folder)
   expect(signatures.length).toBeGreaterThan(5)
   return [
@@ -275,15 +349,27 @@ function secretsOf(): readonly { readonly kind: string; readonly text: string }[
   ]
 }
 
-/** As it is, and as programs write it: base64 and hex of its text, and for a key base64 of its bytes and its number. */
+/**
+ * As it is, and as programs write it: base64 and hex of its text, and for a key base64 of its bytes
+ * and its number.
+ */
 function formsOf(text: string): readonly string[] {
-  const ofBytes = (bytes: Buffer) => [bytes.toString('base64').replace(/=+$/, ''), bytes.toString('base64url')]
+  const ofBytes = (bytes: Buffer) => [
+    bytes.toString('base64').replace(/=+$/, ''),
+    bytes.toString('base64url'),
+  ]
   const forms = [text, ...ofBytes(Buffer.from(text)), Buffer.from(text).toString('hex')]
   if (!/^[0-9a-f]{64}$/.test(text)) return [...new Set(forms)]
-  return [...new Set([...forms, ...ofBytes(Buffer.from(text, 'hex')), BigInt(`0x${text}`).toString()])]
+  return [
+    ...new Set([...forms, ...ofBytes(Buffer.from(text, 'hex')), BigInt(`0x${text}`).toString()]),
+  ]
 }
 
-function search(outputs: readonly Printed[]): { readonly outputs: number; readonly bytes: number; readonly secrets: number } {
+function search(outputs: readonly Printed[]): {
+  readonly outputs: number
+  readonly bytes: number
+  readonly secrets: number
+} {
   const secrets = secretsOf()
   const found: string[] = []
   let bytes = 0
@@ -291,9 +377,14 @@ function search(outputs: readonly Printed[]): { readonly outputs: number; readon
     const inside = text.toLowerCase()
     bytes += inside.length
     for (const { kind, text: secret } of secrets) {
-      if (inside.includes(secret) && !(holdsPayload && kind === 'signature')) found.push(`${label}: ${kind}`)
+      if (inside.includes(secret) && !(holdsPayload && kind === 'signature'))
+        found.push(`${label}: ${kind}`)
     }
   }
   expect([...new Set(found)]).toEqual([])
-  return { outputs: outputs.length, bytes, secrets: new Set(secrets.map(({ kind, text }) => (kind === 'signature' ? text : kind))).size }
+  return {
+    outputs: outputs.length,
+    bytes,
+    secrets: new Set(secrets.map(({ kind, text }) => (kind === 'signature' ? text : kind))).size,
+  }
 }

@@ -1,6 +1,7 @@
 /**
- * T1, T6, T8: client, gateway, executor and chain in one process through scripts that a seed draws, on simulated disks, clocks and networks.
- * `CAMPAIGN_SCALE` makes more of them, `CAMPAIGN_SEED` others.
+ * T1, T6, T8: client, gateway, executor and chain in one process through scripts that a seed draws,
+ * on simulated disks, clocks and networks. `CAMPAIGN_SCALE` makes more of them, `CAMPAIGN_SEED`
+ * others.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
@@ -27,7 +28,8 @@ const stackFrames = Error.stackTraceLimit
 beforeAll(async () => {
   // A simulated disk fails by the thousand, and nobody reads where.
   Error.stackTraceLimit = 1
-  // What is imported at its first use is fetched while simulated time stands still or runs on, as it happens: nobody judges this one.
+  // What is imported at its first use is fetched while simulated time stands still or runs on, as
+  // it happens: nobody judges this one.
   await runScript(drawScript(0)).catch(() => undefined)
 })
 afterAll(() => {
@@ -59,7 +61,14 @@ describe('R1-R4, R6-R8, R13, R15, R23: crashes, faults, clock jumps and reorgani
   })
 
   test('there was something to break', () => {
-    for (const name of ['gateway deaths', 'client deaths', 'power cuts', 'network faults', 'outcome unknown', 'became executed'])
+    for (const name of [
+      'gateway deaths',
+      'client deaths',
+      'power cuts',
+      'network faults',
+      'outcome unknown',
+      'became executed',
+    ])
       expect(of(name), name).toBeGreaterThan(0)
     figures('simulation', {
       'scripts drawn': scripts,
@@ -78,7 +87,8 @@ describe('R1-R4, R6-R8, R13, R15, R23: crashes, faults, clock jumps and reorgani
 
 test('R1, R10, R11, R15, R23: each write and each sync of one proposal fails once, on either side', async () => {
   expect(swept).toHaveLength(182)
-  for (const script of swept) if ((await runScript(script)).faults.length > 0) throw new Error(await told(script))
+  for (const script of swept)
+    if ((await runScript(script)).faults.length > 0) throw new Error(await told(script))
 })
 
 describe('scripts that once failed, or came close', () => {

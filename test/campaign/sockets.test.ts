@@ -1,6 +1,7 @@
 /**
- * T10: sockets. A thousand slow clients, endless bodies, header floods, half-open peers and nonsense on a real `serve`, while honest
- * callers go on: everything hostile is gone within its time, memory stays bounded, and nothing is left of it (robustness §4, §5, R17).
+ * T10: sockets. A thousand slow clients, endless bodies, header floods, half-open peers and
+ * nonsense on a real `serve`, while honest callers go on: everything hostile is gone within its
+ * time, memory stays bounded, and nothing is left of it (robustness §4, §5, R17).
  */
 import { connect } from 'node:net'
 import { performance } from 'node:perf_hooks'
@@ -10,7 +11,13 @@ import { figures } from '../support/campaign.js'
 import { type Running, workshop } from '../support/processes.js'
 import { makeClient, questionOf, type ServeReady } from '../support/proposing.js'
 import { exchangeRaw } from '../support/raw-http.js'
-import { type HonestCallers, type Phase, residentMiB, socketsOf, startHonestCallers } from '../support/sockets/honest.js'
+import {
+  type HonestCallers,
+  type Phase,
+  residentMiB,
+  socketsOf,
+  startHonestCallers,
+} from '../support/sockets/honest.js'
 import { endlessAttacks, framingRows, hangUps, manyCalls } from '../support/sockets/hostile.js'
 import { openSlowClients, type SlowKind } from '../support/sockets/slow-clients.js'
 
@@ -21,7 +28,10 @@ const lifetimesMs: Readonly<Partial<Record<SlowKind, number>>> = {
 }
 const slowMs = 20_000
 const growthMiB = 80
-/** What honest callers are promised, unless the machine makes them wait: a plain server, called at the same moments, tells how long. */
+/**
+ * What honest callers are promised, unless the machine makes them wait: a plain server, called at
+ * the same moments, tells how long.
+ */
 const promisedMs = 250
 /** A call of ours takes the processor about so many times as often as one of a plain server. */
 const plainTimes = 20
@@ -47,16 +57,27 @@ beforeAll(async () => {
   )
   ready = await server.line<ServeReady>()
   ;[port, pid] = [Number(new URL(ready.url).port), ready.pid]
-  const client = await makeClient(shop, ready.dev, { PROPOSER_GATEWAY: ready.url, PROPOSER_RPC_URL: ready.dev.rpc_url })
+  const client = await makeClient(shop, ready.dev, {
+    PROPOSER_GATEWAY: ready.url,
+    PROPOSER_RPC_URL: ready.dev.rpc_url,
+  })
   const { question_id } = questionOf(ready.dev, 0)
   const { answer } = await client.ask('sign', question_id, '--outcome', 'p2')
-  const submission = { method: 'POST', path: `/v1/proposals/${question_id}`, body: JSON.stringify(answer.payload) } as const
+  const submission = {
+    method: 'POST',
+    path: `/v1/proposals/${question_id}`,
+    body: JSON.stringify(answer.payload),
+  } as const
   honest = await startHonestCallers(
     ready.url,
     [
       submission,
       { method: 'GET', path: `/v1/proposals/eligibility/${client.proposer}` },
-      { method: 'POST', path: '/propose/batch/signing-data', body: JSON.stringify({ identifiers: [question_id] }) },
+      {
+        method: 'POST',
+        path: '/propose/batch/signing-data',
+        body: JSON.stringify({ identifiers: [question_id] }),
+      },
       { method: 'GET', path: '/healthz' },
     ],
     50,
@@ -78,17 +99,26 @@ afterAll(async () => {
   await shop.clean()
 })
 
-const settled = () => expect.poll(() => socketsOf(pid), { timeout: 40_000, interval: 250 }).toBeLessThanOrEqual(socketsBefore)
+const settled = () =>
+  expect
+    .poll(() => socketsOf(pid), { timeout: 40_000, interval: 250 })
+    .toBeLessThanOrEqual(socketsBefore)
 /** A busy machine may shed a call that has waited (robustness §5): then it is sent again. */
-async function unshed<Answer extends { readonly code: string | undefined }>(call: () => Promise<Answer>): Promise<Answer> {
+async function unshed<Answer extends { readonly code: string | undefined }>(
+  call: () => Promise<Answer>,
+): Promise<Answer> {
   for (let tries = 1; ; tries += 1) {
     const answer = await call()
     if (answer.code !== 'server_busy' || tries === 30) return answer
     await sleep(1_000)
   }
 }
-/** What answers other than a result there were: a busy machine may shed a call (robustness §5), nothing else may happen. */
-const unexpected = ({ statuses }: Phase) => Object.keys(statuses).filter((status) => !['200', '202', '503'].includes(status))
+/**
+ * What answers other than a result there were: a busy machine may shed a call (robustness §5),
+ * nothing else may happen.
+ */
+const unexpected = ({ statuses }: Phase) =>
+  Object.keys(statuses).filter((status) => !['200', '202', '503'].includes(status))
 
 describe('T10: sockets', () => {
   test('R17: a thousand slow clients and every attack beside them neither slow honest callers down nor stay', async () => {
@@ -113,12 +143,16 @@ describe('T10: sockets', () => {
       // All of it while the slow ones hold their connections.
       for (const { name, bytes, status, code } of framingRows) {
         const answer = await unshed(() => exchangeRaw(port, bytes))
-        expect(`${name}: ${answer.status} ${answer.code} ${answer.closed}`).toBe(`${name}: ${status} ${code} true`)
+        expect(`${name}: ${answer.status} ${answer.code} ${answer.closed}`).toBe(
+          `${name}: ${status} ${code} true`,
+        )
       }
       for (const { name, run, status, code, mayBeCut } of endlessAttacks) {
         const answer = await unshed(() => run(port))
         if (mayBeCut && answer.status === 0) continue
-        expect(`${name}: ${answer.status} ${answer.code} ${answer.closed}`).toBe(`${name}: ${status} ${code} true`)
+        expect(`${name}: ${answer.status} ${answer.code} ${answer.closed}`).toBe(
+          `${name}: ${status} ${code} true`,
+        )
       }
       for (const { name, run, told } of hangUps) {
         const { status } = await unshed(async () => {
@@ -141,12 +175,18 @@ describe('T10: sockets', () => {
         const lived = slow.lived[kind as SlowKind]
         // On a machine so busy that calls wait, timers do too.
         const late = lived.filter((ms) => ms > limitMs + attacked.p99Ms)
-        expect([kind, lived.length > 0, late.length, Math.max(0, ...late)]).toEqual([kind, true, 0, 0])
+        expect([kind, lived.length > 0, late.length, Math.max(0, ...late)]).toEqual([
+          kind,
+          true,
+          0,
+          0,
+        ])
       }
       expect(most - rssBefore).toBeLessThan(growthMiB)
       expect([...unexpected(attacked), ...unexpected(quiet)]).toEqual([])
       expect(attacked.calls).toBeGreaterThan(quiet.calls)
-      // With a thousand slow ones the last of the 1,024 places are few: a new connection of an honest caller may find none for a moment.
+      // With a thousand slow ones the last of the 1,024 places are few: a new connection of an
+      // honest caller may find none for a moment.
       expect(attacked.lost.length).toBeLessThan(attacked.calls / 100)
       expect(attacked.p99Ms).toBeLessThan(Math.max(promisedMs, plainTimes * attacked.plainP99Ms))
       const longest = (kind: SlowKind) => Math.round(Math.max(...slow.lived[kind]) / 100) / 10

@@ -1,9 +1,14 @@
-/** T1: the record log alone, through schedules of faults, kills and power cuts that a seed draws. */
+/**
+ * T1: the record log alone, through schedules of faults, kills and power cuts that a seed draws.
+ */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { figures, firstSeed, scaled } from '../support/campaign.js'
 import { runLogSchedule } from '../support/sim/log-schedule.js'
 
-/** With the 1,032 scripts of the whole (simulation.test.ts: 850 drawn, 182 swept) these are the 50,000 of robustness §8. */
+/**
+ * With the 1,032 scripts of the whole (simulation.test.ts: 850 drawn, 182 swept) these are the
+ * 50,000 of robustness §8.
+ */
 const schedules = scaled(49_000)
 /** In parts, so that a slow machine stays within the time of a test. */
 const parts = Array.from({ length: 7 }, (_, part) => ({
@@ -28,7 +33,9 @@ describe('R1, R11, R23: faults, kills and power cuts lose nothing acknowledged a
   test.each(parts)('from seed $from up to $upTo', async ({ from, upTo }) => {
     for (let seed = from; seed < upTo; seed++) {
       const found = await runLogSchedule(seed).catch((cause: unknown) => {
-        throw new Error(`seed ${seed} (alone: CAMPAIGN_SEED=${seed} CAMPAIGN_SCALE=0.00002)`, { cause })
+        throw new Error(`seed ${seed} (alone: CAMPAIGN_SEED=${seed} CAMPAIGN_SCALE=0.00002)`, {
+          cause,
+        })
       })
       acknowledged += found.acknowledged
       ends += found.ends

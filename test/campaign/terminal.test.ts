@@ -1,6 +1,7 @@
 /**
- * Ctrl-C, SIGTERM, SIGHUP and a terminal that goes away, at every stage of the verbs that take a while, on a terminal of their own (R26,
- * contract §9). Each stage is reached by a call that a gateway holds, never by a time.
+ * Ctrl-C, SIGTERM, SIGHUP and a terminal that goes away, at every stage of the verbs that take a
+ * while, on a terminal of their own (R26, contract §9). Each stage is reached by a call that a
+ * gateway holds, never by a time.
  */
 import { existsSync, readdirSync, readFileSync, watch } from 'node:fs'
 import { connect } from 'node:net'
@@ -10,7 +11,12 @@ import { type BatchWorld, openBatchWorld } from '../support/batch-world.js'
 import { figures, firstSeed, scaled } from '../support/campaign.js'
 import { type HeldGateway, type Hold, holdGateway } from '../support/held-gateway.js'
 import { workshop } from '../support/processes.js'
-import { hasTerminals, onTerminal, type Terminal, type TerminalOptions } from '../support/terminal.js'
+import {
+  hasTerminals,
+  onTerminal,
+  type Terminal,
+  type TerminalOptions,
+} from '../support/terminal.js'
 
 const memoryLimitMiB = 150
 
@@ -42,17 +48,53 @@ interface Stage {
 }
 
 const sending = (verb: 'submit' | 'batch'): Stage[] => [
-  { name: 'asks for the context', verb, hold: { kind: 'context', at: 'before' }, code: 130, journal: undefined },
+  {
+    name: 'asks for the context',
+    verb,
+    hold: { kind: 'context', at: 'before' },
+    code: 130,
+    journal: undefined,
+  },
   { name: 'sends', verb, hold: { kind: 'submit', at: 'before' }, code: 6, journal: 'unknown' },
-  { name: 'waits for the answer', verb, hold: { kind: 'submit', at: 'after' }, code: 6, journal: 'unknown' },
-  { name: 'asks for the status', verb, hold: { kind: 'status', at: 'before' }, code: 130, journal: 'accepted' },
-  { name: 'waits for the next look', verb, hold: { kind: 'status', at: 'answered' }, code: 130, journal: 'accepted' },
+  {
+    name: 'waits for the answer',
+    verb,
+    hold: { kind: 'submit', at: 'after' },
+    code: 6,
+    journal: 'unknown',
+  },
+  {
+    name: 'asks for the status',
+    verb,
+    hold: { kind: 'status', at: 'before' },
+    code: 130,
+    journal: 'accepted',
+  },
+  {
+    name: 'waits for the next look',
+    verb,
+    hold: { kind: 'status', at: 'answered' },
+    code: 130,
+    journal: 'accepted',
+  },
 ]
 const stages: readonly Stage[] = [
   ...sending('submit'),
   ...sending('batch'),
-  { name: 'asks for the status', verb: 'poll', hold: { kind: 'status', at: 'before' }, code: 130, journal: 'accepted' },
-  { name: 'waits for the next look', verb: 'poll', hold: { kind: 'status', at: 'answered' }, code: 130, journal: 'accepted' },
+  {
+    name: 'asks for the status',
+    verb: 'poll',
+    hold: { kind: 'status', at: 'before' },
+    code: 130,
+    journal: 'accepted',
+  },
+  {
+    name: 'waits for the next look',
+    verb: 'poll',
+    hold: { kind: 'status', at: 'answered' },
+    code: 130,
+    journal: 'accepted',
+  },
 ]
 
 /** Of every stage so many faults, others with another seed; all with CAMPAIGN_SCALE=3. */
@@ -66,16 +108,26 @@ const cases = stages.flatMap((stage, index) =>
 )
 
 const memories: number[] = []
-/** No run may hold more, however its terminal ends; nothing is known of one that a signal has killed. */
+/**
+ * No run may hold more, however its terminal ends; nothing is known of one that a signal has
+ * killed.
+ */
 function expectSmall(memoryMiB: number | undefined): void {
   expect(memoryMiB).toBeLessThan(memoryLimitMiB)
   memories.push(memoryMiB ?? 0)
 }
-afterAll(() => figures('a terminal that is struck', { runs: memories.length, 'MiB at most': Math.round(Math.max(0, ...memories)) }))
+afterAll(() =>
+  figures('a terminal that is struck', {
+    runs: memories.length,
+    'MiB at most': Math.round(Math.max(0, ...memories)),
+  }),
+)
 
 const argsOf = (verb: Stage['verb'], questionId: string): readonly string[] => {
   if (verb === 'submit') return ['submit', questionId, '--outcome', 'p2', '--wait', '--yes']
-  return verb === 'batch' ? ['batch', 'submit', 'rows.ndjson', '--wait', '--yes'] : ['poll', '--all']
+  return verb === 'batch'
+    ? ['batch', 'submit', 'rows.ndjson', '--wait', '--yes']
+    : ['poll', '--all']
 }
 
 let world: BatchWorld
@@ -91,7 +143,11 @@ async function reached({ verb, hold }: Stage, options: TerminalOptions = {}): Pr
   const { questionId } = world.ask('struck', { timestamp: '1760000000' })
   const rows = world.ndjson('rows.ndjson', [{ identifier: questionId, outcome: 'p2' }])
   gateway = await holdGateway(world, hold)
-  const env = { PROPOSER_HOME: world.home, PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: `${world.home}/key` }
+  const env = {
+    PROPOSER_HOME: world.home,
+    PROPOSER_GATEWAY: gateway.url,
+    PROPOSER_KEY_FILE: `${world.home}/key`,
+  }
   const args = argsOf(verb, questionId).map((word) => (word === 'rows.ndjson' ? rows : word))
   if (verb === 'poll') {
     const sent = await world.run(['submit', questionId, '--outcome', 'p2', '--json'], { env })
@@ -107,7 +163,9 @@ const before = (event: Promise<void>, { ended }: Terminal): Promise<void> =>
   Promise.race([event, ended.then(({ text }) => Promise.reject(new Error(`ended early: ${text}`)))])
 
 /** The shell in between keeps the signal to itself. */
-const optionsOf = (fault: Fault): TerminalOptions => ({ keepsHangUp: fault === 'its terminal gone without a signal' })
+const optionsOf = (fault: Fault): TerminalOptions => ({
+  keepsHangUp: fault === 'its terminal gone without a signal',
+})
 
 async function journalState(): Promise<string | undefined> {
   const verified = await world.run(['journal', 'verify', '--json'])
@@ -116,7 +174,10 @@ async function journalState(): Promise<string | undefined> {
   return (JSON.parse(stdout) as { authorizations: { state: string }[] }).authorizations[0]?.state
 }
 
-/** What a person can read once the run was told to end: not where the terminal is gone, nor where the run was hurried. */
+/**
+ * What a person can read once the run was told to end: not where the terminal is gone, nor where
+ * the run was hurried.
+ */
 const isTold = (fault: Fault) => !fault.includes('its ') && fault !== 'Ctrl-C twice'
 
 describe.skipIf(!hasTerminals)('R26, contract §9: a client on a terminal', () => {
@@ -127,7 +188,10 @@ describe.skipIf(!hasTerminals)('R26, contract §9: a client on a terminal', () =
     expect(code, text).toBe(stage.code)
     expect(await journalState()).toBe(stage.journal)
     expectSmall(memoryMiB)
-    if (isTold(fault)) expect(text).toMatch(stage.code === 6 ? /hint: .*(proposer replay|--resume)/s : /stopped by SIG\w+.*hint: /s)
+    if (isTold(fault))
+      expect(text).toMatch(
+        stage.code === 6 ? /hint: .*(proposer replay|--resume)/s : /stopped by SIG\w+.*hint: /s,
+      )
   })
 
   const [asking] = stages as readonly [Stage]
@@ -166,9 +230,21 @@ interface ServerStage {
   readonly event: string | RegExp
 }
 const servers: readonly ServerStage[] = [
-  { args: ['serve', '--dev', '--port', '0', '--questions', '0'], name: 'starts its chain', event: 'proposer-devchain-' },
-  { args: ['serve', '--dev', '--port', '0', '--questions', '0'], name: 'serves', event: /ready http/ },
-  { args: ['devchain', '--port', '0', '--questions', '1'], name: 'starts its chain', event: 'proposer-devchain-' },
+  {
+    args: ['serve', '--dev', '--port', '0', '--questions', '0'],
+    name: 'starts its chain',
+    event: 'proposer-devchain-',
+  },
+  {
+    args: ['serve', '--dev', '--port', '0', '--questions', '0'],
+    name: 'serves',
+    event: /ready http/,
+  },
+  {
+    args: ['devchain', '--port', '0', '--questions', '1'],
+    name: 'starts its chain',
+    event: 'proposer-devchain-',
+  },
   { args: ['devchain', '--port', '0', '--questions', '1'], name: 'runs', event: /ready http/ },
   { args: ['demo'], name: 'starts its chain', event: 'proposer-devchain-' },
   { args: ['demo'], name: 'executes', event: /select {3}/ },
@@ -214,8 +290,15 @@ const processesOf = (folder: string): readonly string[] =>
 describe.skipIf(!hasTerminals)('R26, contract §6: a server on a terminal', () => {
   async function started({ args, event }: ServerStage, options: TerminalOptions = {}) {
     const folder = await shop.folder()
-    const terminal = await onTerminal(args, { TMPDIR: folder, PROPOSER_HOME: join(folder, 'home') }, options)
-    await before(typeof event === 'string' ? appears(folder, event) : terminal.said(event), terminal)
+    const terminal = await onTerminal(
+      args,
+      { TMPDIR: folder, PROPOSER_HOME: join(folder, 'home') },
+      options,
+    )
+    await before(
+      typeof event === 'string' ? appears(folder, event) : terminal.said(event),
+      terminal,
+    )
     return { folder, terminal }
   }
 
@@ -240,7 +323,9 @@ describe.skipIf(!hasTerminals)('R26, contract §6: a server on a terminal', () =
     // A call whose body never comes is in flight for longer than the drain may take.
     const call = connect(Number(url?.[1]), '127.0.0.1')
     call.on('error', () => undefined)
-    call.write('POST /propose/batch HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{')
+    call.write(
+      'POST /propose/batch HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{',
+    )
     terminal.type('\u0003')
     await terminal.said(/draining/)
     terminal.type('\u0003')

@@ -1,6 +1,6 @@
 /**
- * Several processes from dist on one store and on one home (R6, R8, R12; T5): one of them has it, the others say who, and whoever is
- * killed hands it on. A stopped process is alive.
+ * Several processes from dist on one store and on one home (R6, R8, R12; T5): one of them has it,
+ * the others say who, and whoever is killed hands it on. A stopped process is alive.
  */
 import { readdir } from 'node:fs/promises'
 import { type AddressInfo, createServer } from 'node:net'
@@ -37,7 +37,8 @@ async function freePort(): Promise<number> {
   return port
 }
 
-const errorOf = ({ stderr }: Ended) => JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error as { code: string; detail: string }
+const errorOf = ({ stderr }: Ended) =>
+  JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error as { code: string; detail: string }
 
 test('R12: of two and of four serve on one store one serves, the others end with 74 and name it; kills hand it on', async () => {
   const random = seeded(firstSeed)
@@ -56,7 +57,9 @@ test('R12: of two and of four serve on one store one serves, the others end with
         return { server, ended }
       }),
     )
-    const serving = outcomes.flatMap((one) => (one.ready === undefined ? [] : [{ server: one.server, ready: one.ready }]))
+    const serving = outcomes.flatMap((one) =>
+      one.ready === undefined ? [] : [{ server: one.server, ready: one.ready }],
+    )
     twoAtOnce += Math.max(0, serving.length - 1)
     expect(serving).toHaveLength(1)
     const [{ server, ready }] = serving as [{ server: Running; ready: ServeReady }]
@@ -66,7 +69,9 @@ test('R12: of two and of four serve on one store one serves, the others end with
       expect(ended.code).toBe(74)
       expect(errorOf(ended).code).toBe('store_locked')
       // At the very moment of the contest the other's record may not be there yet.
-      expect(errorOf(ended).detail).toMatch(new RegExp(`process ${ready.pid} |by another process at the same moment`))
+      expect(errorOf(ended).detail).toMatch(
+        new RegExp(`process ${ready.pid} |by another process at the same moment`),
+      )
     }
     await truth.settle(ready.url, 3, random)
     await truth.submit(ready.url, [store.next(), store.next()])
@@ -77,7 +82,10 @@ test('R12: of two and of four serve on one store one serves, the others end with
     worstRefusalMs = Math.max(worstRefusalMs, performance.now() - startedMs)
     if (isStopped) server.child.kill('SIGCONT')
     expect(late.code).toBe(74)
-    expect(errorOf(late)).toMatchObject({ code: 'store_locked', detail: expect.stringContaining(`process ${ready.pid} `) })
+    expect(errorOf(late)).toMatchObject({
+      code: 'store_locked',
+      detail: expect.stringContaining(`process ${ready.pid} `),
+    })
     refused += 1
     if (isStopped) expect(await truth.submit(ready.url, [store.next()])).toBe(true)
     const last = truth.submit(ready.url, [store.next(), store.next()])
@@ -99,7 +107,14 @@ test('R12: four processes take one lock in turn while any of them is killed; no 
   const folder = await shop.folder()
   const program = join(await shop.folder(), 'child.mjs')
   const entry = new URL('../support/storage-child.ts', import.meta.url).pathname
-  await build({ entryPoints: [entry], bundle: true, platform: 'node', format: 'esm', outfile: program, logLevel: 'error' })
+  await build({
+    entryPoints: [entry],
+    bundle: true,
+    platform: 'node',
+    format: 'esm',
+    outfile: program,
+    logLevel: 'error',
+  })
   const random = seeded(firstSeed)
   const start = () => startContender(program, folder)
   const running = [start(), start(), start(), start()]
@@ -129,7 +144,9 @@ test('R12: four processes take one lock in turn while any of them is killed; no 
   } finally {
     for (const one of running) await end(one)
   }
-  const epochs = (await readdir(folder)).flatMap((name) => /^LOCK\.(\d+)$/.exec(name)?.[1] ?? []).map(Number)
+  const epochs = (await readdir(folder))
+    .flatMap((name) => /^LOCK\.(\d+)$/.exec(name)?.[1] ?? [])
+    .map(Number)
   // One number for each time; a process killed before it told adds one.
   expect(Math.max(...epochs)).toBeGreaterThanOrEqual(sum.held)
   expect(sum.held).toBeGreaterThan(kills)
@@ -149,7 +166,8 @@ test('R6, R8: of four submit on one home for one question, some of them killed, 
   for (const [n, questionId] of house.questionIds.slice(0, asked).entries()) {
     // Every other time they do not agree on the answer.
     const outcomes = n % 2 === 0 ? ['p2', 'p2', 'p2', 'p2'] : ['p1', 'p2', 'p1', 'p2']
-    const submit = (outcome: string) => shop.start(['submit', questionId, '--outcome', outcome, '--json', '--yes'], { env })
+    const submit = (outcome: string) =>
+      shop.start(['submit', questionId, '--outcome', outcome, '--json', '--yes'], { env })
     const four = outcomes.map(submit)
     const victims = four.slice(0, n % 3)
     const killing = victims.map(async (one) => {
@@ -159,7 +177,8 @@ test('R6, R8: of four submit on one home for one question, some of them killed, 
     const ended = await Promise.all(four.map((one) => one.ended))
     await Promise.all(killing)
     // Whatever they came to, one of the same mind settles it.
-    for (const outcome of new Set(outcomes)) ended.push(await patiently(() => submit(outcome).ended))
+    for (const outcome of new Set(outcomes))
+      ended.push(await patiently(() => submit(outcome).ended))
     for (const one of ended) {
       if (one.signal === 'SIGKILL') {
         counts.killed += 1
@@ -181,14 +200,33 @@ test('R6, R8: of four submit on one home for one question, some of them killed, 
     }
   }
   const listed = await shop.run(['journal', 'list', '--json'], { env })
-  const { authorizations } = JSON.parse(listed.stdout) as { authorizations: { question_id: string; candidate_id: string }[] }
-  expect(new Map(authorizations.map(({ question_id, candidate_id }) => [question_id, candidate_id]))).toEqual(ids)
+  const { authorizations } = JSON.parse(listed.stdout) as {
+    authorizations: { question_id: string; candidate_id: string }[]
+  }
+  expect(
+    new Map(authorizations.map(({ question_id, candidate_id }) => [question_id, candidate_id])),
+  ).toEqual(ids)
   expect(authorizations, 'R8').toHaveLength(asked)
-  const exported = await shop.run(['operator', '--config', store.config, 'store', 'export', '--json'])
-  const { candidates } = JSON.parse(exported.stdout) as { candidates: { candidate_id: string; permit_nonce: string }[] }
-  expect(candidates.map(({ candidate_id }) => candidate_id).sort()).toEqual([...ids.values()].sort())
+  const exported = await shop.run([
+    'operator',
+    '--config',
+    store.config,
+    'store',
+    'export',
+    '--json',
+  ])
+  const { candidates } = JSON.parse(exported.stdout) as {
+    candidates: { candidate_id: string; permit_nonce: string }[]
+  }
+  expect(candidates.map(({ candidate_id }) => candidate_id).sort()).toEqual(
+    [...ids.values()].sort(),
+  )
   expect(new Set(candidates.map(({ permit_nonce }) => permit_nonce)).size, 'R6').toBe(asked)
   expect((await shop.run(['journal', 'verify'], { env })).code).toBe(0)
   await server.stop()
-  figures('four submit on one home', { questions: asked, ...counts, 'authorizations a question': authorizations.length / asked })
+  figures('four submit on one home', {
+    questions: asked,
+    ...counts,
+    'authorizations a question': authorizations.length / asked,
+  })
 })

@@ -1,5 +1,6 @@
 /**
- * The client beside gateways that keep the spec and are not ours (contract §9): where the spec shows no format, none is insisted on.
+ * The client beside gateways that keep the spec and are not ours (contract §9): where the spec
+ * shows no format, none is insisted on.
  */
 
 import { readdirSync, readFileSync } from 'node:fs'
@@ -31,11 +32,17 @@ const without = (body: Json, ...names: readonly string[]): Json =>
 /** Of the one item of a batch's answer. */
 const item =
   (change: (result: Json) => Json) =>
-  ({ results: [result = {}], ...rest }: { results: readonly Json[] }): Json => ({ ...rest, results: [change(result)] })
+  ({ results: [result = {}], ...rest }: { results: readonly Json[] }): Json => ({
+    ...rest,
+    results: [change(result)],
+  })
 
 const submit = ['submit', 'will-it-hold', '--outcome', 'p2', '--json']
 const rows = (row: object = {}) =>
-  world.file('rows.ndjson', `${JSON.stringify({ identifier: world.gateway.question.question_id, outcome: 'p2', ...row })}\n`)
+  world.file(
+    'rows.ndjson',
+    `${JSON.stringify({ identifier: world.gateway.question.question_id, outcome: 'p2', ...row })}\n`,
+  )
 
 /** Every line of the journal. */
 function journalText(): string {
@@ -53,35 +60,61 @@ const acknowledgements: readonly (readonly [string, (body: Json) => Json])[] = [
   ['a time in microseconds', (body) => ({ ...body, received_at: '2026-11-20T05:38:00.123456Z' })],
   ['a time as Unix seconds', (body) => ({ ...body, received_at: 1_763_617_080 })],
   ['nothing but the id', ({ candidate_id }) => ({ candidate_id })],
-  ['an id in capitals', (body) => ({ ...body, candidate_id: 'ABCDEF00-0000-4000-8000-000000000001' })],
+  [
+    'an id in capitals',
+    (body) => ({ ...body, candidate_id: 'ABCDEF00-0000-4000-8000-000000000001' }),
+  ],
 ]
 
 describe('S1, robustness §6: 200 or 202 with a valid UUID is accepted and journaled', () => {
-  test.each(acknowledgements)('a single acknowledgement with %s, and its replay', async (_what, change) => {
-    world.answers = at(['submit', (body: Json) => ({ ...change(body), region: 'eu-1' })])
-    const [first, again] = [await world.ask(submit), await world.ask(submit)]
-    expect([first.code, again.code]).toEqual([0, 0])
-    const told = JSON.parse(first.stdout)
-    expect(await world.journaled()).toMatchObject([{ state: 'accepted', candidate_id: told.candidate_id }])
-    expect(JSON.parse(again.stdout)).toMatchObject({ outcome: 'replayed', candidate_id: told.candidate_id })
-    // Shown as it came, kept whole.
-    const { status = null, received_at = null } = change({ status: 'received', received_at: '2026-11-20T05:38:00.000Z' })
-    expect(told).toMatchObject({ status, received_at: received_at === null ? null : String(received_at) })
-    expect(journalText()).toContain('"region":"eu-1"')
-  })
+  test.each(acknowledgements)(
+    'a single acknowledgement with %s, and its replay',
+    async (_what, change) => {
+      world.answers = at(['submit', (body: Json) => ({ ...change(body), region: 'eu-1' })])
+      const [first, again] = [await world.ask(submit), await world.ask(submit)]
+      expect([first.code, again.code]).toEqual([0, 0])
+      const told = JSON.parse(first.stdout)
+      expect(await world.journaled()).toMatchObject([
+        { state: 'accepted', candidate_id: told.candidate_id },
+      ])
+      expect(JSON.parse(again.stdout)).toMatchObject({
+        outcome: 'replayed',
+        candidate_id: told.candidate_id,
+      })
+      // Shown as it came, kept whole.
+      const { status = null, received_at = null } = change({
+        status: 'received',
+        received_at: '2026-11-20T05:38:00.000Z',
+      })
+      expect(told).toMatchObject({
+        status,
+        received_at: received_at === null ? null : String(received_at),
+      })
+      expect(journalText()).toContain('"region":"eu-1"')
+    },
+  )
 
-  test.each(acknowledgements)('a result of a batch with %s, without client_ref where none was sent', async (_what, change) => {
-    const candidate = (result: Json) => ({ ...without(result, 'client_ref'), candidate: change(result.candidate as Json) })
-    world.answers = at(['submitBatch', item(candidate)])
-    const { code, stdout } = await world.ask(['batch', 'submit', rows(), '--json'])
-    expect(code).toBe(0)
-    const [result] = JSON.parse(stdout).results
-    expect(result).toMatchObject({ outcome: 'accepted', client_ref: null })
-    expect(await world.journaled()).toMatchObject([{ state: 'accepted', candidate_id: result.candidate.candidate_id }])
-  })
+  test.each(acknowledgements)(
+    'a result of a batch with %s, without client_ref where none was sent',
+    async (_what, change) => {
+      const candidate = (result: Json) => ({
+        ...without(result, 'client_ref'),
+        candidate: change(result.candidate as Json),
+      })
+      world.answers = at(['submitBatch', item(candidate)])
+      const { code, stdout } = await world.ask(['batch', 'submit', rows(), '--json'])
+      expect(code).toBe(0)
+      const [result] = JSON.parse(stdout).results
+      expect(result).toMatchObject({ outcome: 'accepted', client_ref: null })
+      expect(await world.journaled()).toMatchObject([
+        { state: 'accepted', candidate_id: result.candidate.candidate_id },
+      ])
+    },
+  )
 
   test('a reference of another item is no answer about this one (exit 6); where none is echoed the order tells', async () => {
-    const send = async () => (await world.ask(['batch', 'submit', rows({ client_ref: 'mine' }), '--json'])).code
+    const send = async () =>
+      (await world.ask(['batch', 'submit', rows({ client_ref: 'mine' }), '--json'])).code
     world.answers = at(['submitBatch', item((result) => ({ ...result, client_ref: 'other' }))])
     expect(await send()).toBe(6)
     world.answers = at(['submitBatch', item((result) => without(result, 'client_ref'))])
@@ -93,7 +126,10 @@ describe('S1, robustness §6: 200 or 202 with a valid UUID is accepted and journ
     world.answers = at(['submit', (body: Json) => ({ ...body, candidate_id: spelled })])
     expect((await world.ask(submit)).code).toBe(0)
     const ack = JSON.parse(journalText().match(/^.*"k":"ack".*$/m)?.[0] ?? '')
-    expect(ack.d).toMatchObject({ candidate_id: spelled.toLowerCase(), answer: { candidate_id: spelled } })
+    expect(ack.d).toMatchObject({
+      candidate_id: spelled.toLowerCase(),
+      answer: { candidate_id: spelled },
+    })
     for (const id of [spelled, spelled.toLowerCase()]) await world.ask(['status', id])
     await world.ask(['poll', '--all', '--timeout', '1'])
     const asked = world.gateway.calls.filter((call) => call.includes('/status/'))
@@ -112,8 +148,14 @@ test('S2, §2.7: a context that says every fact once, in its own place and form,
   const lean = (chainId: unknown) =>
     item((result) => {
       const data = result.signing_data as { request: Json } & Json
-      const request = { ...without(data.request, 'question_id', 'identifier'), timestamp: Number(data.request.timestamp) }
-      return { status_code: 200, signing_data: { ...data, request, signing: { chain_id: chainId }, region: 'eu-1' } }
+      const request = {
+        ...without(data.request, 'question_id', 'identifier'),
+        timestamp: Number(data.request.timestamp),
+      }
+      return {
+        status_code: 200,
+        signing_data: { ...data, request, signing: { chain_id: chainId }, region: 'eu-1' },
+      }
     })
   world.answers = at(['contexts', lean('137')])
   const refused = await world.ask(submit)
@@ -127,24 +169,54 @@ test('S2, §2.7: a context that says every fact once, in its own place and form,
 describe('S3, contract §5, §9: following ends where the submission or the failure tells the end', () => {
   const submission = happySteps[2]?.submission as unknown as Json
   const executed: readonly (readonly [string, (body: Json) => Json])[] = [
-    ['the word "completed" and an indexed submission', (body) => ({ ...body, status: 'completed' })],
+    [
+      'the word "completed" and an indexed submission',
+      (body) => ({ ...body, status: 'completed' }),
+    ],
     ['no word at all', (body) => without(body, 'status')],
-    ['a stage before the end and an indexed submission', (body) => ({ ...body, status: 'selected' })],
-    ['neither question_id nor proposer nor version', (body) => without(body, 'question_id', 'proposer', 'version', 'outcome', 'price')],
-    ['no times', (body) => ({ ...without(body, 'received_at', 'validated_at', 'selected_at'), submission: { status: 'indexed' } })],
+    [
+      'a stage before the end and an indexed submission',
+      (body) => ({ ...body, status: 'selected' }),
+    ],
+    [
+      'neither question_id nor proposer nor version',
+      (body) => without(body, 'question_id', 'proposer', 'version', 'outcome', 'price'),
+    ],
+    [
+      'no times',
+      (body) => ({
+        ...without(body, 'received_at', 'validated_at', 'selected_at'),
+        submission: { status: 'indexed' },
+      }),
+    ],
   ]
   const { transaction_hash, proposal_event_index } = submission
-  const mined = { status: 'mined', transaction_hash, proposal_event_index, submitted_at: 0, indexed_at: 0 }
+  const mined = {
+    status: 'mined',
+    transaction_hash,
+    proposal_event_index,
+    submitted_at: 0,
+    indexed_at: 0,
+  }
   const indexing_timestamp = '2026-11-20T05:38:09+00:00'
   const inferred: readonly (readonly [string, (body: Json) => Json])[] = [
-    ['words of its own', (body) => ({ ...body, status: 'done', submission: { ...submission, status: 'final' } })],
-    ['names of times of its own', (body) => ({ ...body, status: 'done', submission: { ...mined, indexing_timestamp } })],
+    [
+      'words of its own',
+      (body) => ({ ...body, status: 'done', submission: { ...submission, status: 'final' } }),
+    ],
+    [
+      'names of times of its own',
+      (body) => ({ ...body, status: 'done', submission: { ...mined, indexing_timestamp } }),
+    ],
   ]
   const failure = { code: 'permit_expired', detail: 'too late' }
   const failed: readonly (readonly [string, (body: Json) => Json])[] = [
     ['the word "rejected"', (body) => ({ ...body, status: 'rejected', failure })],
     ['the word "failed" and no reason', (body) => ({ ...body, status: 'failed', failure: null })],
-    ['a stage before the end and a payload that can never execute', (body) => ({ ...body, failure: { ...failure, retryable: false } })],
+    [
+      'a stage before the end and a payload that can never execute',
+      (body) => ({ ...body, failure: { ...failure, retryable: false } }),
+    ],
     ['a failure alone', (body) => ({ ...without(body, 'status', 'submission'), failure })],
     [
       'a failure beside a transaction that was reverted, and indexed',
@@ -155,11 +227,20 @@ describe('S3, contract §5, §9: following ends where the submission or the fail
         failure: { code: 'execution_reverted', detail: 'reverted' },
       }),
     ],
-    ['"expired" beside a failure that might pass', (body) => ({ ...body, status: 'expired', failure: { ...failure, retryable: true } })],
-    ['"Cancelled" without a reason', (body) => ({ ...body, status: 'Cancelled', submission: { ...submission, status: 'final' } })],
+    [
+      '"expired" beside a failure that might pass',
+      (body) => ({ ...body, status: 'expired', failure: { ...failure, retryable: true } }),
+    ],
+    [
+      '"Cancelled" without a reason',
+      (body) => ({ ...body, status: 'Cancelled', submission: { ...submission, status: 'final' } }),
+    ],
   ]
   const inBatch = (change: (body: Json) => Json) =>
-    item((result) => ({ ...result, candidate: without(change(result.candidate as Json), 'candidate_id') }))
+    item((result) => ({
+      ...result,
+      candidate: without(change(result.candidate as Json), 'candidate_id'),
+    }))
 
   test.each(executed)('executed: %s', async (_what, change) => {
     const isEnd = (body: Json) => (body.submission === null ? body : change(body))
@@ -168,20 +249,27 @@ describe('S3, contract §5, §9: following ends where the submission or the fail
     const waited = await world.ask([...submit, '--wait'])
     expect(waited.code).toBe(0)
     const { candidate_id: id } = JSON.parse(waited.stdout)
-    expect(await world.journaled()).toMatchObject([{ state: 'closed', reason: 'executed', candidate_id: id }])
+    expect(await world.journaled()).toMatchObject([
+      { state: 'closed', reason: 'executed', candidate_id: id },
+    ])
     expect((await world.ask(['poll', id, '--until', 'confirmed'])).code).toBe(0)
-    expect((await world.ask(['batch', 'status', world.file('ids', `${id}\n`), '--wait', '--json'])).code).toBe(0)
+    expect(
+      (await world.ask(['batch', 'status', world.file('ids', `${id}\n`), '--wait', '--json'])).code,
+    ).toBe(0)
   })
 
-  test.each(inferred)('R8: executed by %s ends the following, and the question stays held', async (_what, change) => {
-    world.answers = at(['status', change])
-    const waited = await world.ask([...submit, '--wait'])
-    expect(waited.code).toBe(0)
-    expect(await world.journaled()).toMatchObject([{ state: 'accepted' }])
-    const other = await world.ask(['submit', 'will-it-hold', '--outcome', 'p1', '--json'])
-    expect([other.code, JSON.parse(other.stderr).error.code]).toEqual([5, 'authorization_open'])
-    expect((await world.ask(['reconcile', 'will-it-hold'])).stdout).toContain('reads as executed')
-  })
+  test.each(inferred)(
+    'R8: executed by %s ends the following, and the question stays held',
+    async (_what, change) => {
+      world.answers = at(['status', change])
+      const waited = await world.ask([...submit, '--wait'])
+      expect(waited.code).toBe(0)
+      expect(await world.journaled()).toMatchObject([{ state: 'accepted' }])
+      const other = await world.ask(['submit', 'will-it-hold', '--outcome', 'p1', '--json'])
+      expect([other.code, JSON.parse(other.stderr).error.code]).toEqual([5, 'authorization_open'])
+      expect((await world.ask(['reconcile', 'will-it-hold'])).stdout).toContain('reads as executed')
+    },
+  )
 
   test.each(failed)('failed: %s', async (_what, change) => {
     world.answers = at(['status', change], ['statuses', inBatch(change)])
@@ -189,8 +277,17 @@ describe('S3, contract §5, §9: following ends where the submission or the fail
     expect(waited.code).toBe(7)
     const { candidate_id: id } = JSON.parse(waited.stdout)
     expect((await world.ask(['status', id])).code).toBe(7)
-    const batch = await world.ask(['batch', 'status', world.file('ids', `${id}\n`), '--wait', '--json'])
-    expect([batch.code, JSON.parse(batch.stdout).summary]).toEqual([7, { candidates: 1, failed: 1 }])
+    const batch = await world.ask([
+      'batch',
+      'status',
+      world.file('ids', `${id}\n`),
+      '--wait',
+      '--json',
+    ])
+    expect([batch.code, JSON.parse(batch.stdout).summary]).toEqual([
+      7,
+      { candidates: 1, failed: 1 },
+    ])
   })
 
   test('what is still on its way is none: a word of its own, a confirmed submission, a failure that says to wait', async () => {
@@ -200,12 +297,30 @@ describe('S3, contract §5, §9: following ends where the submission or the fail
       { status: 'queued' },
       { status: 'mining', submission: { status: 'confirmed', transaction_hash: null } },
       { status: 'retrying', failure: { ...failure, retryable: true, next_action: 'wait' } },
-      { status: 'retrying', failure: { code: 'rpc_timeout', detail: 'will be tried again', retryable: true } },
-      { status: 'queued', submission: { status: 'pending', submitted_at: 0, confirmed_at: 0, indexed_at: 0, proposal_event_index: null } },
+      {
+        status: 'retrying',
+        failure: { code: 'rpc_timeout', detail: 'will be tried again', retryable: true },
+      },
+      {
+        status: 'queued',
+        submission: {
+          status: 'pending',
+          submitted_at: 0,
+          confirmed_at: 0,
+          indexed_at: 0,
+          proposal_event_index: null,
+        },
+      },
       { status: 'queued', submission: { ...mined, indexed_at: '0001-01-01T00:00:00Z' } },
-      { status: 'sent', submission: { ...mined, status: 'broadcast', indexing_expected_at: indexing_timestamp } },
+      {
+        status: 'sent',
+        submission: { ...mined, status: 'broadcast', indexing_expected_at: indexing_timestamp },
+      },
       { status: 'sent', submission: { ...mined, confirmed_at: indexing_timestamp } },
-      { status: 'sent', submission: { status: 'broadcast', transaction_hash, indexed_at: indexing_timestamp } },
+      {
+        status: 'sent',
+        submission: { status: 'broadcast', transaction_hash, indexed_at: indexing_timestamp },
+      },
     ]) {
       world.answers = at(['status', (body: Json) => ({ ...body, ...change })])
       const { code, stdout } = await world.ask(['status', id, '--json'])
@@ -223,15 +338,25 @@ test('S6: `status` of a candidate that the journal does not know asks the batch 
   try {
     other.answers = at([
       'statuses',
-      item(() => ({ candidate_id: id, status_code: 200, candidate: { status: 'queued', submission: null, failure: null } })),
+      item(() => ({
+        candidate_id: id,
+        status_code: 200,
+        candidate: { status: 'queued', submission: null, failure: null },
+      })),
     ])
     const known = await other.ask(['status', id, '--json'])
-    expect([known.code, JSON.parse(known.stdout).candidates[0]]).toMatchObject([0, { candidate_id: id, status: 'queued' }])
+    expect([known.code, JSON.parse(known.stdout).candidates[0]]).toMatchObject([
+      0,
+      { candidate_id: id, status: 'queued' },
+    ])
     other.answers = (_route, body) => body
     expect((await other.ask(['status', id, '--json'])).code).toBe(3)
     other.refuses = 'statuses'
     const refused = await other.ask(['status', id, '--json'])
-    expect([refused.code, JSON.parse(refused.stderr).error]).toMatchObject([2, { code: 'question_unknown', hint: 'add --question <id>' }])
+    expect([refused.code, JSON.parse(refused.stderr).error]).toMatchObject([
+      2,
+      { code: 'question_unknown', hint: 'add --question <id>' },
+    ])
   } finally {
     await other.close()
   }
@@ -248,21 +373,39 @@ test.each([0n, 749_999_999n])(
     const { chainId, permit2, signedProposer, oracles, requesters, tokens } = fakeContracts
     world.file(
       'trust/default.json',
-      JSON.stringify({ chain_id: chainId, permit2, signed_proposer: signedProposer, oracles, requesters, tokens }),
+      JSON.stringify({
+        chain_id: chainId,
+        permit2,
+        signed_proposer: signedProposer,
+        oracles,
+        requesters,
+        tokens,
+      }),
     )
     const node = ['--rpc-url', 'http://127.0.0.1:1', '--json']
     const single = ['submit', questionId, '--outcome', 'p2', ...node]
-    const batch = ['batch', 'submit', world.file('rows.ndjson', `${JSON.stringify({ identifier: questionId, outcome: 'p2' })}\n`), ...node]
+    const batch = [
+      'batch',
+      'submit',
+      world.file('rows.ndjson', `${JSON.stringify({ identifier: questionId, outcome: 'p2' })}\n`),
+      ...node,
+    ]
     for (const argv of [single, batch]) {
       const { code, stderr } = await world.ask(argv, { chain })
       const { error } = JSON.parse(stderr)
-      expect([code, error.code, error.hint]).toEqual([2, 'insufficient_allowance', expect.stringContaining('proposer funds approve')])
+      expect([code, error.code, error.hint]).toEqual([
+        2,
+        'insufficient_allowance',
+        expect.stringContaining('proposer funds approve'),
+      ])
     }
     expect(await world.journaled()).toEqual([])
     endow(chain, owner, 10n ** 12n, 750_000_000n)
     chain.mine()
     // Signed and sent: this gateway does not know the question.
-    expect(JSON.parse((await world.ask(single, { chain })).stderr).error.code).toBe('question_not_found')
+    expect(JSON.parse((await world.ask(single, { chain })).stderr).error.code).toBe(
+      'question_not_found',
+    )
   },
 )
 
@@ -270,7 +413,10 @@ test('contract §9: an end is journaled once, however often it is asked for', as
   const { stdout } = await world.ask(submit)
   const { candidate_id: id } = JSON.parse(stdout)
   world.gateway.steps = [happySteps[2] ?? {}]
-  world.answers = at(['status', (body: Json) => ({ ...body, failure: { code: 'first_try_failed', detail: 'once' } })])
+  world.answers = at([
+    'status',
+    (body: Json) => ({ ...body, failure: { code: 'first_try_failed', detail: 'once' } }),
+  ])
   for (let asked = 0; asked < 3; asked++) expect((await world.ask(['status', id])).code).toBe(0)
   expect(journalText().match(/"outcome":"executed"/g)).toHaveLength(1)
 })
@@ -283,19 +429,28 @@ describe('contract §9: a slug may begin with 0x', () => {
   })
 
   test('context, submit, status and reconcile take it', async () => {
-    expect(JSON.parse((await world.ask(['context', slug, '--json'])).stdout).questions[0]).toMatchObject({ slug })
+    expect(
+      JSON.parse((await world.ask(['context', slug, '--json'])).stdout).questions[0],
+    ).toMatchObject({ slug })
     const submitted = await world.ask(['submit', slug, '--outcome', 'p2', '--json'])
     expect(submitted.code).toBe(0)
     const id = JSON.parse(submitted.stdout).candidate_id
     expect((await world.ask(['status', id, '--question', slug])).code).toBe(0)
     expect((await world.ask(['reconcile', slug])).code).toBe(0)
-    expect(JSON.parse((await world.ask(['journal', 'list', '--json'])).stdout).authorizations[0]).toMatchObject({ identifier: slug })
+    expect(
+      JSON.parse((await world.ask(['journal', 'list', '--json'])).stdout).authorizations[0],
+    ).toMatchObject({ identifier: slug })
   })
 
   test('so do a batch, its context and a question id that lacks a digit is asked for as a slug', async () => {
-    const rows = world.file('rows.ndjson', `${JSON.stringify({ identifier: slug, outcome: 'p2' })}\n`)
+    const rows = world.file(
+      'rows.ndjson',
+      `${JSON.stringify({ identifier: slug, outcome: 'p2' })}\n`,
+    )
     expect((await world.ask(['batch', 'submit', rows, '--json'])).code).toBe(0)
-    expect((await world.ask(['batch', 'context', world.file('ids', `${slug}\n`), '--json'])).code).toBe(0)
+    expect(
+      (await world.ask(['batch', 'context', world.file('ids', `${slug}\n`), '--json'])).code,
+    ).toBe(0)
     const short = `0x${'a'.repeat(63)}`
     const { code, stderr } = await world.ask(['submit', short, '--outcome', 'p2', '--json'])
     // What it means is for the gateway to say; nothing is signed for it.

@@ -1,9 +1,22 @@
 /** The table of robustness §4, row by row, against the real listener. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type Listener, listen, serverSettings, socketSettings } from '../../src/core/io/serving/listener.js'
+import {
+  type Listener,
+  listen,
+  serverSettings,
+  socketSettings,
+} from '../../src/core/io/serving/listener.js'
 import type { RequestRecord } from '../../src/core/protocol/call.js'
 import { version } from '../../src/core/protocol/schema.js'
-import { makeQuestion, makeWallet, signedBody, signedItem, testBondRaw, testNowSeconds, type Wallet } from '../support/fake-view.js'
+import {
+  makeQuestion,
+  makeWallet,
+  signedBody,
+  signedItem,
+  testBondRaw,
+  testNowSeconds,
+  type Wallet,
+} from '../support/fake-view.js'
 import { openFront, type TestFront } from '../support/front.js'
 import { exchangeRaw, type RawAnswer } from '../support/raw-http.js'
 
@@ -26,12 +39,23 @@ beforeAll(async () => {
 })
 afterAll(() => listener.close(0))
 
-const send = (bytes: string | Uint8Array, options = {}) => exchangeRaw(listener.port, bytes, options)
+const send = (bytes: string | Uint8Array, options = {}) =>
+  exchangeRaw(listener.port, bytes, options)
 
-function request(method: string, target: string, body = '', headers: Record<string, string> = {}): string {
+function request(
+  method: string,
+  target: string,
+  body = '',
+  headers: Record<string, string> = {},
+): string {
   const all: Record<string, string> = {
     Host: 'gateway.test',
-    ...(body === '' ? {} : { 'Content-Type': 'application/json', 'Content-Length': String(Buffer.byteLength(body, 'latin1')) }),
+    ...(body === ''
+      ? {}
+      : {
+          'Content-Type': 'application/json',
+          'Content-Length': String(Buffer.byteLength(body, 'latin1')),
+        }),
     ...headers,
   }
   return `${method} ${target} HTTP/1.1\r\n${Object.entries(all)
@@ -40,7 +64,12 @@ function request(method: string, target: string, body = '', headers: Record<stri
 }
 /** The body as bytes, so that raw bytes can stand in it. */
 const post = (target: string, body: unknown, headers: Record<string, string> = {}) =>
-  send(Buffer.from(request('POST', target, typeof body === 'string' ? body : JSON.stringify(body), headers), 'latin1'))
+  send(
+    Buffer.from(
+      request('POST', target, typeof body === 'string' ? body : JSON.stringify(body), headers),
+      'latin1',
+    ),
+  )
 const get = (target: string, method = 'GET') => send(request(method, target))
 
 function expectRefusal(answer: RawAnswer, status: number, code: string | undefined): void {
@@ -51,7 +80,10 @@ function expectRefusal(answer: RawAnswer, status: number, code: string | undefin
 describe('framing', () => {
   const head = `POST ${submitPath} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n`
   test.each([
-    ['Content-Length and Transfer-Encoding', `${head}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`],
+    [
+      'Content-Length and Transfer-Encoding',
+      `${head}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`,
+    ],
     ['two Content-Length', `${head}Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}`],
     ['two equal Content-Length', `${head}Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}`],
     ['a Content-Length that is no number', `${head}Content-Length: +2\r\n\r\n{}`],
@@ -69,9 +101,15 @@ describe('framing', () => {
     ['CONNECT', 'CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n'],
     ['HTTP/1.0', 'GET /healthz HTTP/1.0\r\nHost: a\r\n\r\n'],
     ['HTTP/2.0', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'],
-    ['Upgrade', 'GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n'],
+    [
+      'Upgrade',
+      'GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n',
+    ],
     ['a body on GET', 'GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}'],
-    ['a chunked body on GET', 'GET /healthz HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'],
+    [
+      'a chunked body on GET',
+      'GET /healthz HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n',
+    ],
     ['TLS', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03'],
     ['a blank in the target', 'GET /healthz x HTTP/1.1\r\nHost: a\r\n\r\n'],
   ])('robustness §4: %s is 400 bad_request and closes', async (_, bytes) => {
@@ -80,17 +118,28 @@ describe('framing', () => {
     const answer = await send(Buffer.from(bytes, 'latin1'))
     expectRefusal(answer, 400, 'bad_request')
     expect(answer.closed).toBe(true)
-    await expect.poll(() => refusedCalls.length - before + front.records.length - recorded, { timeout: 20_000 }).toBe(1)
+    await expect
+      .poll(() => refusedCalls.length - before + front.records.length - recorded, {
+        timeout: 20_000,
+      })
+      .toBe(1)
     const [unparsed] = refusedCalls.slice(before)
     const record = unparsed ?? front.records.at(-1)
     expect(record).toMatchObject(
-      record?.status === 408 ? { status: 408, items: 1 } : { status: 400, code: 'bad_request', client: '127.0.0.1' },
+      record?.status === 408
+        ? { status: 408, items: 1 }
+        : { status: 400, code: 'bad_request', client: '127.0.0.1' },
     )
     if (unparsed) expect(unparsed.route).toBe('unmatched')
   })
 
   test('robustness §4: what the listener refuses costs one item on a charged route and nothing on a free one', async () => {
-    const left = async () => Number((await get(`/v1/proposals/eligibility/0x${'11'.repeat(20)}`)).headers['ratelimit-remaining'])
+    const left = async () =>
+      Number(
+        (await get(`/v1/proposals/eligibility/0x${'11'.repeat(20)}`)).headers[
+          'ratelimit-remaining'
+        ],
+      )
     const before = await left()
     const refused = await send(`${head}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n`)
     expectRefusal(refused, 400, 'bad_request')
@@ -102,25 +151,41 @@ describe('framing', () => {
   })
 
   test('robustness §4: a header block above 16 KiB and more than 64 headers are 431', async () => {
-    expectRefusal(await send(request('GET', '/healthz', '', { X: 'a'.repeat(17_000) })), 431, 'headers_too_large')
-    const headers = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, at) => [`X-${at}`, 'a']))
+    expectRefusal(
+      await send(request('GET', '/healthz', '', { X: 'a'.repeat(17_000) })),
+      431,
+      'headers_too_large',
+    )
+    const headers = (count: number) =>
+      Object.fromEntries(Array.from({ length: count }, (_, at) => [`X-${at}`, 'a']))
     expectRefusal(await send(request('GET', '/healthz', '', headers(64))), 431, 'headers_too_large')
     expect((await send(request('GET', '/healthz', '', headers(63)))).status).toBe(200)
   })
 
   test('robustness §4: a sound call is answered as it is, although nonsense follows on the same connection', async () => {
     const body = JSON.stringify(await signedBody(makeWallet(), first))
-    const answer = await send(`${request('POST', submitPath, body)}NONSENSE\r\n\r\n`, { untilClosed: true })
+    const answer = await send(`${request('POST', submitPath, body)}NONSENSE\r\n\r\n`, {
+      untilClosed: true,
+    })
     expectRefusal(answer, 403, 'proposer_not_eligible')
     expect(answer.text.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 403', 'HTTP/1.1 400'])
   })
 
   test('robustness §4: pipelined calls are answered in order on one connection', async () => {
     const closing = { Connection: 'close' }
-    const answer = await send(request('GET', '/healthz') + request('GET', '/nowhere') + request('GET', '/healthz', '', closing), {
-      untilClosed: true,
-    })
-    expect(answer.text.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 404', 'HTTP/1.1 200'])
+    const answer = await send(
+      request('GET', '/healthz') +
+        request('GET', '/nowhere') +
+        request('GET', '/healthz', '', closing),
+      {
+        untilClosed: true,
+      },
+    )
+    expect(answer.text.match(/HTTP\/1\.1 \d+/g)).toEqual([
+      'HTTP/1.1 200',
+      'HTTP/1.1 404',
+      'HTTP/1.1 200',
+    ])
   })
 })
 
@@ -135,8 +200,15 @@ describe('time', () => {
       insecureHTTPParser: false,
     })
     const { server } = listener
-    expect([server.headersTimeout, server.requestTimeout, server.keepAliveTimeout, server.timeout]).toEqual([10_000, 30_000, 5_000, 30_000])
-    expect([server.maxRequestsPerSocket, server.maxConnections, server.maxHeadersCount]).toEqual([1_000, 1_024, 0])
+    expect([
+      server.headersTimeout,
+      server.requestTimeout,
+      server.keepAliveTimeout,
+      server.timeout,
+    ]).toEqual([10_000, 30_000, 5_000, 30_000])
+    expect([server.maxRequestsPerSocket, server.maxConnections, server.maxHeadersCount]).toEqual([
+      1_000, 1_024, 0,
+    ])
     expect(socketSettings.maxConnections).toBe(1_024)
   })
 
@@ -212,7 +284,10 @@ describe('routes and methods', () => {
     ['an upper-case address', `/v1/proposals/eligibility/0x${'A'.repeat(40)}`],
     ['a short address', '/v1/proposals/eligibility/0x12'],
     ['a slug with capitals', '/v1/proposals/Slug/status/x'],
-    ...[..."+:@'=;,!$&()*"].map((sign) => [`a slug with ${sign}`, `/v1/proposals/a${sign}b/status/${uuid}`]),
+    ...[..."+:@'=;,!$&()*"].map((sign) => [
+      `a slug with ${sign}`,
+      `/v1/proposals/a${sign}b/status/${uuid}`,
+    ]),
     ['the name of a parameter', `/v1/proposals/:identifier/status/${uuid}`],
     ['an upper-case question id', `/v1/proposals/0x${'A'.repeat(64)}/status/${uuid}`],
     ['a slug of 201 characters', `/v1/proposals/${'a'.repeat(201)}/status/${uuid}`],
@@ -237,16 +312,32 @@ describe('headers and size', () => {
     'application/json, text/plain',
     'multipart/form-data; boundary=x',
   ])('robustness §4: Content-Type %s is 400 unsupported_media_type', async (type) => {
-    expectRefusal(await post('/propose/batch', {}, { 'Content-Type': type }), 400, 'unsupported_media_type')
+    expectRefusal(
+      await post('/propose/batch', {}, { 'Content-Type': type }),
+      400,
+      'unsupported_media_type',
+    )
   })
 
   test('robustness §4: no Content-Type is refused, charset utf-8 is taken', async () => {
-    expectRefusal(await send('POST /propose/batch HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}'), 400, 'unsupported_media_type')
-    expectRefusal(await post('/propose/batch', {}, { 'Content-Type': 'Application/JSON; charset="UTF-8"' }), 422, 'schema_violation')
+    expectRefusal(
+      await send('POST /propose/batch HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}'),
+      400,
+      'unsupported_media_type',
+    )
+    expectRefusal(
+      await post('/propose/batch', {}, { 'Content-Type': 'Application/JSON; charset="UTF-8"' }),
+      422,
+      'schema_violation',
+    )
   })
 
   test('robustness §4: every Content-Encoding is refused, every Expect but 100-continue is 417', async () => {
-    expectRefusal(await post('/propose/batch', {}, { 'Content-Encoding': 'gzip' }), 400, 'unsupported_encoding')
+    expectRefusal(
+      await post('/propose/batch', {}, { 'Content-Encoding': 'gzip' }),
+      400,
+      'unsupported_encoding',
+    )
     expectRefusal(await post('/propose/batch', {}, { Expect: '200-ok' }), 417, 'expectation_failed')
   })
 
@@ -257,23 +348,26 @@ describe('headers and size', () => {
     [submitPath, 32 * 1024],
     [`${submitPath}/signing-data`, 8 * 1024],
   ] as const
-  test.each(limits)('robustness §5: %s takes %i bytes and not one more, by Content-Length and by count', async (target, limit) => {
-    const blank = (length: number) => `{}${' '.repeat(length - 2)}`
-    const fits = await post(target, blank(limit))
-    expectRefusal(fits, 422, 'schema_violation')
-    const declared = await send(
-      `POST ${target} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: ${limit + 1}\r\n\r\n`,
-      { followUp: blank(limit + 1) },
-    )
-    expectRefusal(declared, 413, 'payload_too_large')
-    expect(declared.closed).toBe(true)
-    const whole = blank(limit + 1)
-    const counted = await send(
-      `POST ${target} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n${whole.length.toString(16)}\r\n${whole}\r\n0\r\n\r\n`,
-    )
-    expectRefusal(counted, 413, 'payload_too_large')
-    expect(counted.closed).toBe(true)
-  })
+  test.each(limits)(
+    'robustness §5: %s takes %i bytes and not one more, by Content-Length and by count',
+    async (target, limit) => {
+      const blank = (length: number) => `{}${' '.repeat(length - 2)}`
+      const fits = await post(target, blank(limit))
+      expectRefusal(fits, 422, 'schema_violation')
+      const declared = await send(
+        `POST ${target} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: ${limit + 1}\r\n\r\n`,
+        { followUp: blank(limit + 1) },
+      )
+      expectRefusal(declared, 413, 'payload_too_large')
+      expect(declared.closed).toBe(true)
+      const whole = blank(limit + 1)
+      const counted = await send(
+        `POST ${target} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n${whole.length.toString(16)}\r\n${whole}\r\n0\r\n\r\n`,
+      )
+      expectRefusal(counted, 413, 'payload_too_large')
+      expect(counted.closed).toBe(true)
+    },
+  )
 
   test('robustness §4: with Expect: 100-continue the decision comes before the body', async () => {
     const head = (length: number) =>
@@ -286,7 +380,11 @@ describe('headers and size', () => {
     expect(welcome.text).toContain('100 Continue')
     expectRefusal(welcome, 422, 'schema_violation')
     const poor = await openFront({ config: { budget: { per_ip_items: 1 } } })
-    const other = await listen({ host: '127.0.0.1', port: 0, handler: (call) => poor.gateway.answer(call) })
+    const other = await listen({
+      host: '127.0.0.1',
+      port: 0,
+      handler: (call) => poor.gateway.answer(call),
+    })
     try {
       await exchangeRaw(other.port, request('GET', `/v1/proposals/eligibility/0x${'1'.repeat(40)}`))
       const spent = await exchangeRaw(other.port, head(100))
@@ -312,13 +410,20 @@ describe('JSON', () => {
     ['__proto__', '{"__proto__":{}}'],
     ['constructor', '{"constructor":1}'],
     ['nine levels', '[[[[[[[[[]]]]]]]]]'],
-    ['65 keys', JSON.stringify(Object.fromEntries(Array.from({ length: 65 }, (_, at) => [`k${at}`, 1])))],
+    [
+      '65 keys',
+      JSON.stringify(Object.fromEntries(Array.from({ length: 65 }, (_, at) => [`k${at}`, 1]))),
+    ],
     ['minus zero', '{"a":-0}'],
     ['1.0', '{"a":1.0}'],
     ['1e3', '{"a":1e3}'],
     ['2^53', '{"a":9007199254740992}'],
   ])('robustness §4: %s is 400 invalid_json', async (_, body) => {
-    const answer = await post('/propose/batch', body, body === '' ? { 'Content-Type': 'application/json', 'Content-Length': '0' } : {})
+    const answer = await post(
+      '/propose/batch',
+      body,
+      body === '' ? { 'Content-Type': 'application/json', 'Content-Length': '0' } : {},
+    )
     expectRefusal(answer, 400, 'invalid_json')
   })
 })
@@ -326,14 +431,32 @@ describe('JSON', () => {
 describe('schema and values', () => {
   const zero = `0x${'0'.repeat(40)}`
   const wallet = (at: number): Wallet => front.wallets[at] ?? makeWallet()
-  const single = async (changes: object) => post(submitPath, { ...(await signedBody(wallet(0), first)), ...changes })
-  const permit = (changes: object) => ({ amount: String(testBondRaw), nonce: '1', deadline: String(testNowSeconds + 900n), ...changes })
+  const single = async (changes: object) =>
+    post(submitPath, { ...(await signedBody(wallet(0), first)), ...changes })
+  const permit = (changes: object) => ({
+    amount: String(testBondRaw),
+    nonce: '1',
+    deadline: String(testNowSeconds + 900n),
+    ...changes,
+  })
 
   test('robustness §4: ancillary keys in admission are 413, at any depth, single and batch', async () => {
     expectRefusal(await single({ ancillary_data: '0x' }), 413, 'ancillary_data_not_allowed')
-    expectRefusal(await single({ permit: { ancillaryData: '0x' } }), 413, 'ancillary_data_not_allowed')
-    expectRefusal(await post('/propose/batch', { proposals: [{ ancillary: 1 }] }), 413, 'ancillary_data_not_allowed')
-    expectRefusal(await post(`${submitPath}/signing-data`, { ancillary_data: '0x' }), 422, 'schema_violation')
+    expectRefusal(
+      await single({ permit: { ancillaryData: '0x' } }),
+      413,
+      'ancillary_data_not_allowed',
+    )
+    expectRefusal(
+      await post('/propose/batch', { proposals: [{ ancillary: 1 }] }),
+      413,
+      'ancillary_data_not_allowed',
+    )
+    expectRefusal(
+      await post(`${submitPath}/signing-data`, { ancillary_data: '0x' }),
+      422,
+      'schema_violation',
+    )
   })
 
   test.each([
@@ -348,12 +471,24 @@ describe('schema and values', () => {
     ['outcome p4', { outcome: 'p4' }, 'outcome_not_allowed'],
     ['outcome p3 where it is not allowed', { outcome: 'p3' }, 'outcome_not_allowed'],
     ['another version', { version: { ...version, api: 'v2' } }, 'unsupported_version'],
-    ['an amount below the bond', { permit: permit({ amount: '1' }) }, 'permit_amount_below_required_bond'],
-    ['a deadline too soon', { permit: permit({ deadline: String(testNowSeconds + 299n) }) }, 'permit_deadline_too_soon'],
+    [
+      'an amount below the bond',
+      { permit: permit({ amount: '1' }) },
+      'permit_amount_below_required_bond',
+    ],
+    [
+      'a deadline too soon',
+      { permit: permit({ deadline: String(testNowSeconds + 299n) }) },
+      'permit_deadline_too_soon',
+    ],
     ['an odd signature', { signature: '0xabc' }, 'invalid_signature_format'],
     ['an upper-case signature', { signature: '0xAB' }, 'invalid_signature_format'],
     ['an empty signature', { signature: '0x' }, 'invalid_signature_format'],
-    ['a signature of 8,193 bytes', { signature: `0x${'00'.repeat(8193)}` }, 'invalid_signature_format'],
+    [
+      'a signature of 8,193 bytes',
+      { signature: `0x${'00'.repeat(8193)}` },
+      'invalid_signature_format',
+    ],
   ])('robustness §4: %s is 422', async (_, changes, code) => {
     expectRefusal(await single(changes), 422, code)
   })
@@ -373,7 +508,9 @@ describe('schema and values', () => {
       { ...(await signedItem(wallet(1), first)), proposed_price: '1' },
     ]
     const answer = await post('/propose/batch', { proposals: items })
-    const { results } = JSON.parse(answer.body) as { results: { status_code: number; error: { code: string } }[] }
+    const { results } = JSON.parse(answer.body) as {
+      results: { status_code: number; error: { code: string } }[]
+    }
     expect(results.map(({ status_code, error }) => [status_code, error.code])).toEqual([
       [422, 'price_not_allowed'],
       [422, 'price_not_allowed'],
@@ -382,26 +519,43 @@ describe('schema and values', () => {
 
   test('robustness §4: authorization, look-ups and conflicts have their statuses', async () => {
     const stranger = makeWallet()
-    expectRefusal(await post(submitPath, await signedBody(stranger, first)), 403, 'proposer_not_eligible')
     expectRefusal(
-      await post(submitPath, { ...(await signedBody(stranger, first)), proposer: wallet(1).address }),
+      await post(submitPath, await signedBody(stranger, first)),
+      403,
+      'proposer_not_eligible',
+    )
+    expectRefusal(
+      await post(submitPath, {
+        ...(await signedBody(stranger, first)),
+        proposer: wallet(1).address,
+      }),
       403,
       'signature_not_authorized',
     )
     const nowhere = makeQuestion('nowhere')
-    expectRefusal(await post(`/v1/proposals/${nowhere.questionId}`, await signedBody(wallet(1), nowhere)), 404, 'question_not_found')
+    expectRefusal(
+      await post(`/v1/proposals/${nowhere.questionId}`, await signedBody(wallet(1), nowhere)),
+      404,
+      'question_not_found',
+    )
     expectRefusal(await get(`${submitPath}/status/${uuid}`), 404, 'candidate_not_found')
     const body = await signedBody(wallet(2), first)
     expect((await post(submitPath, body)).status).toBe(202)
     expect((await post(submitPath, body)).status).toBe(200)
-    expectRefusal(await post(submitPath, await signedBody(wallet(2), first, 'p1')), 409, 'candidate_conflict')
+    expectRefusal(
+      await post(submitPath, await signedBody(wallet(2), first, 'p1')),
+      409,
+      'candidate_conflict',
+    )
   })
 
   test('robustness §4: no refusal repeats what was sent', async () => {
     const canary = 'canary-7f3a'
     const answers = [
       await post(submitPath, { [canary]: canary, version: { api: canary } }),
-      await post('/propose/batch', { proposals: [{ [canary]: canary, identifier: canary.toUpperCase(), client_ref: canary }] }),
+      await post('/propose/batch', {
+        proposals: [{ [canary]: canary, identifier: canary.toUpperCase(), client_ref: canary }],
+      }),
       await post('/propose/batch', `{"${canary}":`),
       await get(`/${canary}`),
       await get(`/v1/proposals/eligibility/${canary}`),

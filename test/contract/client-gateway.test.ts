@@ -1,4 +1,7 @@
-/** Both wings without a socket, as `--local` puts them together: the client's calls against the gateway's own handler (contract §6). */
+/**
+ * Both wings without a socket, as `--local` puts them together: the client's calls against the
+ * gateway's own handler (contract §6).
+ */
 import { beforeEach, describe, expect, test } from 'vitest'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
 import { openJournal } from '../../src/core/client/journal/journal.js'
@@ -51,8 +54,19 @@ function client(wallet: 0 | 1 = 0) {
   const key = front.wallets[wallet]?.privateKey
   if (key === undefined) throw new Error('no such wallet')
   const signer = signerFromKey(fromHex(key))
-  const ports = { clock, random: seededRandom(++runs), hash: sha256, files: home.process(), liveness: new SimHost().liveness(1) }
-  const gateway = createGatewayClient({ fetch: inProcess, baseUrl: 'http://localhost', clock, origin: 'local:test' })
+  const ports = {
+    clock,
+    random: seededRandom(++runs),
+    hash: sha256,
+    files: home.process(),
+    liveness: new SimHost().liveness(1),
+  }
+  const gateway = createGatewayClient({
+    fetch: inProcess,
+    baseUrl: 'http://localhost',
+    clock,
+    origin: 'local:test',
+  })
   const intent: Intent = { identifier: 'first-question', proposer: signer.address, outcome: 'p2' }
   const parts = {
     ports,
@@ -74,11 +88,26 @@ describe('the client against our own gateway', () => {
     const { parts, intent } = client()
     const first = await clock.drive(submitIntent(parts, intent))
     if (first.error !== undefined) throw first.error
-    expect(first).toMatchObject({ outcome: 'accepted', statusCode: 202, questionId: question.questionId })
-    const status = await clock.drive(statusOnce(parts, { candidateId: first.candidateId, identifier: 'first-question' }))
-    expect(status).toMatchObject({ candidate_id: first.candidateId, proposer: intent.proposer, outcome: 'p2', status: 'received' })
+    expect(first).toMatchObject({
+      outcome: 'accepted',
+      statusCode: 202,
+      questionId: question.questionId,
+    })
+    const status = await clock.drive(
+      statusOnce(parts, { candidateId: first.candidateId, identifier: 'first-question' }),
+    )
+    expect(status).toMatchObject({
+      candidate_id: first.candidateId,
+      proposer: intent.proposer,
+      outcome: 'p2',
+      status: 'received',
+    })
     const again = await clock.drive(submitIntent(client().parts, intent))
-    expect(again).toMatchObject({ outcome: 'replayed', statusCode: 200, candidateId: first.candidateId })
+    expect(again).toMatchObject({
+      outcome: 'replayed',
+      statusCode: 200,
+      candidateId: first.candidateId,
+    })
   })
 
   test('R7: a lost acknowledgement ends in the same candidate, by replay too', async () => {
@@ -103,10 +132,18 @@ describe('the client against our own gateway', () => {
   test('contract §2: a superseding one meets candidate_conflict while the first is active', async () => {
     const { parts, intent } = client()
     const first = await clock.drive(submitIntent(parts, intent))
-    const second = await clock.drive(submitIntent(parts, { ...intent, outcome: 'p1', supersede: first.journalId }))
-    expect(second).toMatchObject({ outcome: 'conflict', error: { code: 'candidate_conflict', meta: { exitCode: 5 } } })
+    const second = await clock.drive(
+      submitIntent(parts, { ...intent, outcome: 'p1', supersede: first.journalId }),
+    )
+    expect(second).toMatchObject({
+      outcome: 'conflict',
+      error: { code: 'candidate_conflict', meta: { exitCode: 5 } },
+    })
     const { authorizations } = await clock.drive(parts.journal.load())
-    expect(authorizations.map((one) => stateOf(one, clock.nowMs()).kind)).toEqual(['accepted', 'conflict'])
+    expect(authorizations.map((one) => stateOf(one, clock.nowMs()).kind)).toEqual([
+      'accepted',
+      'conflict',
+    ])
   })
 
   test('contract §6: after a dispute the saved bytes meet round_advanced, and while the old candidate lives nothing is signed', async () => {
@@ -122,27 +159,46 @@ describe('the client against our own gateway', () => {
     const { parts, intent } = client()
     const nobody = createGatewayClient({
       fetch: async (input, init) => {
-        if (String(input).includes('/v1/')) throw new TransportError('exchange', 'ECONNRESET', 'lost')
+        if (String(input).includes('/v1/'))
+          throw new TransportError('exchange', 'ECONNRESET', 'lost')
         return inProcess(input, init)
       },
       baseUrl: 'http://localhost',
       clock,
       origin: 'local:test',
     })
-    expect(await clock.drive(submitIntent({ ...parts, gateway: nobody }, intent, { timeoutMs: 1 }))).toMatchObject({ outcome: 'unknown' })
+    expect(
+      await clock.drive(submitIntent({ ...parts, gateway: nobody }, intent, { timeoutMs: 1 })),
+    ).toMatchObject({ outcome: 'unknown' })
     front.view.put(advanced(question, '1799000500'))
     const notes: string[] = []
-    const next = await clock.drive(submitIntent({ ...parts, note: (text: string) => notes.push(text) }, intent))
+    const next = await clock.drive(
+      submitIntent({ ...parts, note: (text: string) => notes.push(text) }, intent),
+    )
     expect(next).toMatchObject({ outcome: 'accepted', statusCode: 202 })
     expect(notes.join('\n')).toContain('out of band')
   })
 
   test('an unknown candidate is exit 3, a wallet that is not allowed exit 4', async () => {
     const { parts, intent } = client()
-    const target = { candidateId: '00000000-0000-4000-8000-000000000001', identifier: question.questionId }
-    expect((await clock.drive(pollCandidates(parts, [target]))).error).toMatchObject({ code: 'candidate_not_found', meta: { exitCode: 3 } })
+    const target = {
+      candidateId: '00000000-0000-4000-8000-000000000001',
+      identifier: question.questionId,
+    }
+    expect((await clock.drive(pollCandidates(parts, [target]))).error).toMatchObject({
+      code: 'candidate_not_found',
+      meta: { exitCode: 3 },
+    })
     const stranger = signerFromKey(new Uint8Array(32).fill(9))
-    const result = await clock.drive(submitIntent({ ...parts, signer: async () => stranger }, { ...intent, proposer: stranger.address }))
-    expect(result).toMatchObject({ outcome: 'refused', error: { code: 'proposer_not_eligible', meta: { exitCode: 4 } } })
+    const result = await clock.drive(
+      submitIntent(
+        { ...parts, signer: async () => stranger },
+        { ...intent, proposer: stranger.address },
+      ),
+    )
+    expect(result).toMatchObject({
+      outcome: 'refused',
+      error: { code: 'proposer_not_eligible', meta: { exitCode: 4 } },
+    })
   })
 })

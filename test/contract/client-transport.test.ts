@@ -1,4 +1,6 @@
-/** The real HTTP edge against a loopback server that misbehaves byte by byte (robustness §6, T7). */
+/**
+ * The real HTTP edge against a loopback server that misbehaves byte by byte (robustness §6, T7).
+ */
 import { createServer, type Server, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { createGatewayClient } from '../../src/core/client/sending/gateway-client.js'
@@ -24,7 +26,10 @@ afterEach(async () => {
 })
 
 /** A raw server; `onRequest` gets each request's text once its body is whole. */
-async function serve(onRequest: (socket: Socket, request: string) => void, onConnect?: (socket: Socket) => void) {
+async function serve(
+  onRequest: (socket: Socket, request: string) => void,
+  onConnect?: (socket: Socket) => void,
+) {
   const sockets = new Set<Socket>()
   const requests: string[] = []
   const server: Server = createServer((socket) => {
@@ -66,19 +71,27 @@ const submitTo = async (onRequest: (socket: Socket, request: string) => void) =>
 
 describe('what happened on the wire decides (R7)', () => {
   test('a whole answer is accepted', async () => {
-    expect(await submitTo((socket) => socket.end(whole('202 Accepted', ack)))).toMatchObject({ kind: 'accepted', httpStatus: 202 })
+    expect(await submitTo((socket) => socket.end(whole('202 Accepted', ack)))).toMatchObject({
+      kind: 'accepted',
+      httpStatus: 202,
+    })
   })
 
   test('nobody listens: deferred', async () => {
     const server = await serve(() => undefined)
     await cleanups.pop()?.()
-    expect(await clientFor(server.url).submit(questionId, '{}')).toMatchObject({ kind: 'deferred', code: 'no_connection' })
+    expect(await clientFor(server.url).submit(questionId, '{}')).toMatchObject({
+      kind: 'deferred',
+      code: 'no_connection',
+    })
   })
 
   test('a name that does not resolve: deferred', async () => {
     const http = createHttp()
     cleanups.push(() => http.close())
-    const failure = await http.fetch('https://name.invalid/', { method: 'POST', body: '{}' }).catch((error: unknown) => error)
+    const failure = await http
+      .fetch('https://name.invalid/', { method: 'POST', body: '{}' })
+      .catch((error: unknown) => error)
     expect(failure).toBeInstanceOf(TransportError)
     expect(failure).toMatchObject({ phase: 'connect' })
     expect(String(failure)).not.toContain('name.invalid')
@@ -90,11 +103,16 @@ describe('what happened on the wire decides (R7)', () => {
       (socket) => socket.end('this is not TLS\r\n'),
     )
     const client = clientFor(`https://127.0.0.1:${server.port}`)
-    expect(await client.submit(questionId, '{}')).toMatchObject({ kind: 'deferred', code: 'no_connection' })
+    expect(await client.submit(questionId, '{}')).toMatchObject({
+      kind: 'deferred',
+      code: 'no_connection',
+    })
   })
 
   test('a reset after the request: uncertain', async () => {
-    expect(await submitTo((socket) => socket.resetAndDestroy())).toMatchObject({ kind: 'uncertain' })
+    expect(await submitTo((socket) => socket.resetAndDestroy())).toMatchObject({
+      kind: 'uncertain',
+    })
   })
 
   test('an end without an answer: uncertain', async () => {
@@ -105,23 +123,34 @@ describe('what happened on the wire decides (R7)', () => {
     const text = whole('202 Accepted', ack)
     const body = text.indexOf('\r\n\r\n') + 4
     const cuts = [1, 8, 12, 20, body - 3, body, body + 1, body + 40, text.length - 1]
-    const answers = await Promise.all(cuts.map((cut) => submitTo((socket) => socket.end(text.slice(0, cut)))))
+    const answers = await Promise.all(
+      cuts.map((cut) => submitTo((socket) => socket.end(text.slice(0, cut)))),
+    )
     expect(answers.map(({ kind }) => kind)).toEqual(cuts.map(() => 'uncertain'))
   })
 
   test('HTML 502 after the commit: uncertain', async () => {
-    const html = 'HTTP/1.1 502 Bad Gateway\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>'
-    expect(await submitTo((socket) => socket.end(html))).toMatchObject({ kind: 'uncertain', httpStatus: 502 })
+    const html =
+      'HTTP/1.1 502 Bad Gateway\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>'
+    expect(await submitTo((socket) => socket.end(html))).toMatchObject({
+      kind: 'uncertain',
+      httpStatus: 502,
+    })
   })
 
-  test.each([301, 302, 303, 307, 308])('R21: a %i is not followed and the body goes nowhere else', async (status) => {
-    const other = await serve((socket) => socket.end(whole('202 Accepted', ack)))
-    const answer = await submitTo((socket) =>
-      socket.end(`HTTP/1.1 ${status} Moved\r\nlocation: ${other.url}/v1/proposals/${questionId}\r\ncontent-length: 0\r\n\r\n`),
-    )
-    expect(answer).toMatchObject({ kind: 'uncertain', httpStatus: status })
-    expect(other.requests).toHaveLength(0)
-  })
+  test.each([301, 302, 303, 307, 308])(
+    'R21: a %i is not followed and the body goes nowhere else',
+    async (status) => {
+      const other = await serve((socket) => socket.end(whole('202 Accepted', ack)))
+      const answer = await submitTo((socket) =>
+        socket.end(
+          `HTTP/1.1 ${status} Moved\r\nlocation: ${other.url}/v1/proposals/${questionId}\r\ncontent-length: 0\r\n\r\n`,
+        ),
+      )
+      expect(answer).toMatchObject({ kind: 'uncertain', httpStatus: status })
+      expect(other.requests).toHaveLength(0)
+    },
+  )
 
   test('headers over 16 KiB: uncertain', async () => {
     const huge = whole('202 Accepted', ack, `x-padding: ${'a'.repeat(17 * 1024)}\r\n`)
@@ -129,14 +158,20 @@ describe('what happened on the wire decides (R7)', () => {
   })
 
   test('what is no HTTP, or has an impossible status: uncertain', async () => {
-    for (const text of ['SSH-2.0-OpenSSH\r\n', 'HTTP/1.1 999 What\r\ncontent-length: 0\r\n\r\n', 'HTTP/1.1 204 No Content\r\n\r\n']) {
+    for (const text of [
+      'SSH-2.0-OpenSSH\r\n',
+      'HTTP/1.1 999 What\r\ncontent-length: 0\r\n\r\n',
+      'HTTP/1.1 204 No Content\r\n\r\n',
+    ]) {
       expect(await submitTo((socket) => socket.end(text))).toMatchObject({ kind: 'uncertain' })
     }
   })
 
   test('an answer that never ends is cut at its cap: uncertain', async () => {
     const answer = await submitTo((socket) => {
-      socket.write('HTTP/1.1 202 Accepted\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n')
+      socket.write(
+        'HTTP/1.1 202 Accepted\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n',
+      )
       const chunk = `4000\r\n${' '.repeat(0x4000)}\r\n`
       const more = () => {
         if (!socket.destroyed) socket.write(chunk, () => setImmediate(more))
@@ -148,14 +183,21 @@ describe('what happened on the wire decides (R7)', () => {
 
   test('no answer in time: uncertain', async () => {
     const server = await serve(() => undefined)
-    expect(await clientFor(server.url, { attemptMs: 150 }).submit(questionId, '{}')).toMatchObject({ kind: 'uncertain' })
+    expect(await clientFor(server.url, { attemptMs: 150 }).submit(questionId, '{}')).toMatchObject({
+      kind: 'uncertain',
+    })
   })
 
   test("a body that stalls is uncertain once the attempt's time is over", async () => {
     const server = await serve((socket) =>
-      socket.write('HTTP/1.1 202 Accepted\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{'),
+      socket.write(
+        'HTTP/1.1 202 Accepted\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{',
+      ),
     )
-    expect(await clientFor(server.url, { attemptMs: 150 }).submit(questionId, '{}')).toMatchObject({ kind: 'uncertain', httpStatus: 202 })
+    expect(await clientFor(server.url, { attemptMs: 150 }).submit(questionId, '{}')).toMatchObject({
+      kind: 'uncertain',
+      httpStatus: 202,
+    })
   })
 })
 
@@ -164,7 +206,9 @@ describe('stopping', () => {
     // A TLS handshake that never ends keeps the connection from standing.
     const server = await serve(() => undefined)
     const stop = new AbortController()
-    const calling = clientFor(`https://127.0.0.1:${server.port}`).submit(questionId, '{}', { signal: stop.signal })
+    const calling = clientFor(`https://127.0.0.1:${server.port}`).submit(questionId, '{}', {
+      signal: stop.signal,
+    })
     while (server.sockets.size === 0) await systemClock.sleep(5)
     stop.abort(new Error('enough'))
     expect(await calling).toMatchObject({ kind: 'deferred', code: 'not_sent' })
@@ -174,12 +218,16 @@ describe('stopping', () => {
   test('after the request has left: uncertain', async () => {
     const stop = new AbortController()
     const server = await serve(() => stop.abort(new Error('enough')))
-    expect(await clientFor(server.url).submit(questionId, '{}', { signal: stop.signal })).toMatchObject({ kind: 'uncertain' })
+    expect(
+      await clientFor(server.url).submit(questionId, '{}', { signal: stop.signal }),
+    ).toMatchObject({ kind: 'uncertain' })
   })
 
   test('a signal that has fired already: deferred, without a connection', async () => {
     const server = await serve(() => undefined)
-    const answer = await clientFor(server.url).submit(questionId, '{}', { signal: AbortSignal.abort(new Error('enough')) })
+    const answer = await clientFor(server.url).submit(questionId, '{}', {
+      signal: AbortSignal.abort(new Error('enough')),
+    })
     expect(answer).toMatchObject({ kind: 'deferred' })
     expect(server.sockets.size).toBe(0)
   })
@@ -219,6 +267,8 @@ describe('how requests look', () => {
   })
 
   test('an unreadable CA file is a usage error', () => {
-    expect(() => createHttp({ caFile: '/nonexistent/ca.pem' })).toThrow(expect.objectContaining({ code: 'ca_unreadable' }))
+    expect(() => createHttp({ caFile: '/nonexistent/ca.pem' })).toThrow(
+      expect.objectContaining({ code: 'ca_unreadable' }),
+    )
   })
 })

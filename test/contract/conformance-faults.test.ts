@@ -1,13 +1,17 @@
-/** `conformance` against gateways that are wrong in one rule each: every one is told. The table is made from the spec, not from the checks. */
+/**
+ * `conformance` against gateways that are wrong in one rule each: every one is told. The table is
+ * made from the spec, not from the checks.
+ */
 import { describe, expect, test } from 'vitest'
-import type { Rule } from '../../src/core/client/conformance/rule.js'
-import { rules, rulesNamed } from '../../src/core/client/conformance/run.js'
+import type { Rule } from '../../src/core/conformance/rule.js'
+import { rules, rulesNamed } from '../../src/core/conformance/run.js'
 import type { Fault } from '../support/wrong-gateway/between.js'
 import { faults } from '../support/wrong-gateway/faults/all.js'
 import { openWrongWorld } from '../support/wrong-gateway/world.js'
 
 /** The checks of a section: §4.1 rule 3 has ids that begin with 4.1. */
-const ofSection = (section: string): readonly Rule[] => rulesNamed(/[\d.]+/.exec(section)?.[0] ?? '')
+const ofSection = (section: string): readonly Rule[] =>
+  rulesNamed(/[\d.]+/.exec(section)?.[0] ?? '')
 
 async function failed({ make, meter }: Fault, chosen: readonly Rule[]): Promise<readonly string[]> {
   const world = await openWrongWorld(make, {}, meter === undefined ? {} : { meter })
@@ -29,10 +33,15 @@ const [part = 1, parts = 1] = (process.env.CONFORMANCE_PART ?? '')
 describe('contract §6: conformance tells a gateway that breaks a rule', () => {
   test('the table is long, and no row is there twice', () => {
     expect(faults.length).toBeGreaterThan(400)
-    expect(new Set(faults.map(({ section, does }) => `${section} ${does}`)).size).toBe(faults.length)
+    expect(new Set(faults.map(({ section, does }) => `${section} ${does}`)).size).toBe(
+      faults.length,
+    )
   })
 
-  test.each(faults.filter((_fault, index) => index % parts === part - 1))('$section $rule: a gateway that $does', async (fault) => {
-    expect(await toldBy(fault)).not.toEqual([])
-  })
+  test.each(faults.filter((_fault, index) => index % parts === part - 1))(
+    '$section $rule: a gateway that $does',
+    async (fault) => {
+      expect(await toldBy(fault)).not.toEqual([])
+    },
+  )
 })

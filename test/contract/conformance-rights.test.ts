@@ -1,4 +1,7 @@
-/** `conformance` against gateways of other builders: what the spec leaves open is no fault, and each run ends. */
+/**
+ * `conformance` against gateways of other builders: what the spec leaves open is no fault, and each
+ * run ends.
+ */
 import { describe, expect, test } from 'vitest'
 import { rights } from '../support/wrong-gateway/rights.js'
 import { openWrongWorld } from '../support/wrong-gateway/world.js'
@@ -13,11 +16,12 @@ const [part = 1, parts = 1] = (process.env.CONFORMANCE_PART ?? '')
 describe('contract §9: conformance accuses no gateway that is right', () => {
   test('the table is long', () => expect(rights.length).toBeGreaterThan(60))
 
-  test.each(rights.filter((_right, index) => index % step === 0).filter((_right, index) => index % parts === part - 1))(
-    'one that $does',
-    async ({ make, world }) => {
-      const checks = await (await openWrongWorld(make, {}, world)).run()
-      expect(checks.filter(({ result }) => result === 'fail')).toEqual([])
-    },
-  )
+  test.each(
+    rights
+      .filter((_right, index) => index % step === 0)
+      .filter((_right, index) => index % parts === part - 1),
+  )('one that $does', async ({ make, world }) => {
+    const checks = await (await openWrongWorld(make, {}, world)).run()
+    expect(checks.filter(({ result }) => result === 'fail')).toEqual([])
+  })
 })

@@ -3,7 +3,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { LedgerState } from '../../src/core/gateway/ledger/state.js'
 import { knownKind } from '../../src/core/gateway/ledger/state.js'
-import { compactLedger, foldLedger, openLedger, storeFormat } from '../../src/core/gateway/ledger/store.js'
+import {
+  compactLedger,
+  foldLedger,
+  openLedger,
+  storeFormat,
+} from '../../src/core/gateway/ledger/store.js'
 import { systemClock, systemHash, systemRandom } from '../../src/core/io/clock.js'
 import { systemFiles } from '../../src/core/io/files.js'
 import { openLog, type RecordLog } from '../../src/core/storage/log.js'
@@ -19,7 +24,12 @@ ledgerSuite('disk', async () => {
       const fold = foldLedger()
       state = fold.state
       const ports = { files: systemFiles, clock: systemClock, hash: systemHash }
-      log = await openLog(ports, folder, { format: storeFormat, knownKinds: knownKind }, fold.onRecord)
+      log = await openLog(
+        ports,
+        folder,
+        { format: storeFormat, knownKinds: knownKind },
+        fold.onRecord,
+      )
       return openLedger({ clock: systemClock, random: systemRandom }, log, fold.state, settings)
     },
     async compact() {

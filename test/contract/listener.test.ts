@@ -1,4 +1,7 @@
-/** The listeners as processes meet them: draining, large uploads, the operator's port, the request log. */
+/**
+ * The listeners as processes meet them: draining, large uploads, the operator's port, the request
+ * log.
+ */
 import { request as httpRequest } from 'node:http'
 import { connect, type Socket } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
@@ -33,7 +36,10 @@ describe('listener', () => {
           body,
           duplex: 'half',
         })
-        expect([response.status, ((await response.json()) as { error: { code: string } }).error.code]).toEqual([413, 'payload_too_large'])
+        expect([
+          response.status,
+          ((await response.json()) as { error: { code: string } }).error.code,
+        ]).toEqual([413, 'payload_too_large'])
       }
     } finally {
       await listener.close(0)
@@ -45,7 +51,12 @@ describe('listener', () => {
     const told = new Promise<void>((resolve) => {
       refused = resolve
     })
-    const listener = await listen({ host: '127.0.0.1', port: 0, handler: async () => empty, onRefused: () => refused() })
+    const listener = await listen({
+      host: '127.0.0.1',
+      port: 0,
+      handler: async () => empty,
+      onRefused: () => refused(),
+    })
     let accepted: Socket | undefined
     listener.server.on('connection', (socket: Socket) => {
       accepted = socket
@@ -56,7 +67,9 @@ describe('listener', () => {
       caller.write(`GET /healthz HTTP/1.1\r\nHost: a\r\nX-A: ${much}`)
       await told
       caller.write(much)
-      await expect.poll(() => accepted?.bytesRead, { timeout: 20_000, interval: 5 }).toBeGreaterThan(2 * much.length)
+      await expect
+        .poll(() => accepted?.bytesRead, { timeout: 20_000, interval: 5 })
+        .toBeGreaterThan(2 * much.length)
       expect(accepted?.destroyed).toBe(false)
       let text = ''
       for await (const part of caller) text += part
@@ -73,7 +86,11 @@ describe('listener', () => {
     const inFlight = store.hold()
     const listener = await listen({ host: '127.0.0.1', port: 0, handler: front.gateway.answer })
     const body = JSON.stringify({ proposals: [await signedItem(front.wallets[0], first)] })
-    const answered = fetch(`${listener.url}/propose/batch`, { method: 'POST', headers: { 'content-type': 'application/json' }, body })
+    const answered = fetch(`${listener.url}/propose/batch`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body,
+    })
     await inFlight
     const closed = listener.close(60_000)
     await expect(fetch(`${listener.url}/healthz`)).rejects.toThrow()
@@ -109,7 +126,9 @@ describe('listener', () => {
   test('an address that is taken is refused with its code', async () => {
     const listener = await listen({ host: '127.0.0.1', port: 0, handler: async () => empty })
     try {
-      await expect(listen({ host: '127.0.0.1', port: listener.port, handler: async () => empty })).rejects.toMatchObject({
+      await expect(
+        listen({ host: '127.0.0.1', port: listener.port, handler: async () => empty }),
+      ).rejects.toMatchObject({
         code: 'EADDRINUSE',
       })
     } finally {
@@ -133,7 +152,9 @@ describe('listener', () => {
     })
     try {
       const socket = connect({ host: '127.0.0.1', port: listener.port })
-      socket.write('POST /propose/batch HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{')
+      socket.write(
+        'POST /propose/batch HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{',
+      )
       await arrived
       socket.destroy()
       await front.gateway.drain()
@@ -159,9 +180,13 @@ describe('listener', () => {
     })
     try {
       const closing = 'GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n'
-      const answer = await exchangeRaw(listener.port, `${'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(20)}${closing}`, {
-        untilClosed: true,
-      })
+      const answer = await exchangeRaw(
+        listener.port,
+        `${'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(20)}${closing}`,
+        {
+          untilClosed: true,
+        },
+      )
       expect(answer.text.match(/HTTP\/1\.1 200/g)).toHaveLength(21)
       expect(most).toBe(1)
     } finally {
@@ -180,7 +205,9 @@ describe('listener', () => {
       },
     })
     try {
-      const ahead = 'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(socketSettings.waitingCalls + 2)
+      const ahead = 'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(
+        socketSettings.waitingCalls + 2,
+      )
       await expect(exchangeRaw(listener.port, ahead)).rejects.toThrow('no answer')
       expect(calls).toBe(1)
     } finally {
@@ -199,8 +226,11 @@ describe('listener', () => {
         return front.gateway.answer(call)
       },
     })
-    const head = 'POST /propose/batch HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 2000000\r\n\r\n{'
-    const slow = Array.from({ length: 300 }, () => exchangeRaw(listener.port, head).catch(() => undefined))
+    const head =
+      'POST /propose/batch HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 2000000\r\n\r\n{'
+    const slow = Array.from({ length: 300 }, () =>
+      exchangeRaw(listener.port, head).catch(() => undefined),
+    )
     try {
       await expect.poll(() => arrived, { timeout: 20_000 }).toBe(300)
       const response = await fetch(`${listener.url}/propose/batch/status`, {
@@ -223,12 +253,19 @@ describe('admin listener', () => {
     await front.get('/nowhere')
     const admin = await listenAdmin({ ...front.gateway, port: 0 })
     const ask = (target: string, host = 'localhost', method = 'GET') =>
-      exchangeRaw(admin.port, `${method} ${target} HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`)
+      exchangeRaw(
+        admin.port,
+        `${method} ${target} HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`,
+      )
     try {
       expect(admin.url).toBe(`http://127.0.0.1:${admin.port}`)
       const metrics = await (await fetch(`${admin.url}/metrics`)).text()
-      expect(metrics).toContain('proposer_http_requests_total{route="/healthz",method="GET",status="200"} 1')
-      expect(metrics).toContain('proposer_http_requests_total{route="unmatched",method="GET",status="404"} 1')
+      expect(metrics).toContain(
+        'proposer_http_requests_total{route="/healthz",method="GET",status="200"} 1',
+      )
+      expect(metrics).toContain(
+        'proposer_http_requests_total{route="unmatched",method="GET",status="404"} 1',
+      )
       expect(metrics).toContain('proposer_ready 1')
       expect(metrics).toContain('proposer_budget_spent_items 0')
       expect(metrics).toContain('proposer_queue_candidates{stage="received"} 0')
@@ -243,10 +280,18 @@ describe('admin listener', () => {
       front.view.faultList.push('head too old')
       expect(await (await fetch(`${admin.url}/metrics`)).text()).toContain('proposer_ready 0')
       const readiness = await fetch(`${admin.url}/readyz`)
-      expect([readiness.status, await readiness.json()]).toEqual([503, { ready: false, reasons: ['head too old'] }])
+      expect([readiness.status, await readiness.json()]).toEqual([
+        503,
+        { ready: false, reasons: ['head too old'] },
+      ])
       for (const host of ['127.0.0.1', `localhost:${admin.port}`, '[::1]:1', 'LOCALHOST'])
         expect((await ask('/healthz', host)).status).toBe(200)
-      for (const host of ['evil.example', 'localhost.evil.example', '127.0.0.1.evil.example', '192.0.2.1']) {
+      for (const host of [
+        'evil.example',
+        'localhost.evil.example',
+        '127.0.0.1.evil.example',
+        '192.0.2.1',
+      ]) {
         expect([host, (await ask('/healthz', host)).status]).toEqual([host, 400])
       }
       expect((await ask('/healthz', 'localhost', 'POST')).status).toBe(405)
@@ -279,26 +324,60 @@ describe('request log', () => {
     log.write({
       ...record,
       method: 'GET\n{"forged":1}',
-      bug: { name: 'x'.repeat(10_000), frames: Array.from({ length: 6 }, () => 'y'.repeat(10_000)) },
+      bug: {
+        name: 'x'.repeat(10_000),
+        frames: Array.from({ length: 6 }, () => 'y'.repeat(10_000)),
+      },
     })
     createRequestLog({ hash: testHash, random: testRandom, sink }).write(record)
     const [line = '', bug = '', other = ''] = lines
     const parsed = JSON.parse(line) as Record<string, unknown>
-    expect(Object.keys(parsed)).toEqual(['level', 'time', 'request_id', 'method', 'route', 'status', 'ms', 'items', 'client', 'event'])
-    expect(parsed).toMatchObject({ method: 'POST', route: '/propose/batch', status: 200, ms: 1.23, items: 3 })
+    expect(Object.keys(parsed)).toEqual([
+      'level',
+      'time',
+      'request_id',
+      'method',
+      'route',
+      'status',
+      'ms',
+      'items',
+      'client',
+      'event',
+    ])
+    expect(parsed).toMatchObject({
+      method: 'POST',
+      route: '/propose/batch',
+      status: 200,
+      ms: 1.23,
+      items: 3,
+    })
     expect(line).not.toContain('192.0.2.1')
     expect(JSON.parse(bug)).toMatchObject({ method: 'OTHER', client: parsed.client })
     expect((JSON.parse(other) as Record<string, unknown>).client).not.toBe(parsed.client)
-    for (const each of lines) expect([each.endsWith('\n'), each.split('\n').length, each.length <= 4096]).toEqual([true, 2, true])
+    for (const each of lines)
+      expect([each.endsWith('\n'), each.split('\n').length, each.length <= 4096]).toEqual([
+        true,
+        2,
+        true,
+      ])
   })
 
   test('robustness §5: the log is told of every call that was answered', async () => {
     const front = await openFront()
     await front.get('/nowhere')
-    expect(await codeOf(await front.post('/propose/batch', { proposals: 5 }))).toBe('schema_violation')
+    expect(await codeOf(await front.post('/propose/batch', { proposals: 5 }))).toBe(
+      'schema_violation',
+    )
     expect(front.records).toMatchObject([
       { route: 'unmatched', method: 'GET', status: 404, code: 'route_not_found', items: 0 },
-      { route: '/propose/batch', method: 'POST', status: 422, code: 'schema_violation', items: 1, client: '192.0.2.1' },
+      {
+        route: '/propose/batch',
+        method: 'POST',
+        status: 422,
+        code: 'schema_violation',
+        items: 1,
+        client: '192.0.2.1',
+      },
     ])
   })
 })

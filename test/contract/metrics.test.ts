@@ -1,4 +1,7 @@
-/** `/metrics` and the logs of a gateway, over its parts: what is counted, what a look costs, and what is never told. */
+/**
+ * `/metrics` and the logs of a gateway, over its parts: what is counted, what a look costs, and
+ * what is never told.
+ */
 import { closeSync, openSync } from 'node:fs'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -11,7 +14,7 @@ import { knownKind } from '../../src/core/gateway/ledger/state.js'
 import { foldLedger, openLedger, storeFormat } from '../../src/core/gateway/ledger/store.js'
 import { followLedger } from '../../src/core/gateway/vitals.js'
 import { systemHash } from '../../src/core/io/clock.js'
-import type { NodeHealth } from '../../src/core/io/rpc.js'
+import type { NodeHealth } from '../../src/core/io/rpc/rpc.js'
 import { createMeters, createMetrics } from '../../src/core/io/serving/admin-metrics.js'
 import { createPatientWriter } from '../../src/core/io/serving/patient-writer.js'
 import { createStateLog } from '../../src/core/io/serving/state-log.js'
@@ -35,13 +38,29 @@ const gauges = () => ({
   queue: { received: 0, validated: 0, selected: 0 },
   openSlots: 0,
 })
-const around = (vitals: () => Vitals) => ({ vitals, storeBytes: async () => 7, droppedLines: () => 3 })
+const around = (vitals: () => Vitals) => ({
+  vitals,
+  storeBytes: async () => 7,
+  droppedLines: () => 3,
+})
 const basics = { readiness: () => [], requestCounts: () => [], gauges }
 
 /** Names with labels → value, of our own metrics. */
-async function read(registry: { metrics(): Promise<string> }): Promise<ReadonlyMap<string, number>> {
-  const lines = (await registry.metrics()).split('\n').filter((line) => line.startsWith('proposer_'))
-  return new Map(lines.map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ') + 1))] as const))
+async function read(registry: {
+  metrics(): Promise<string>
+}): Promise<ReadonlyMap<string, number>> {
+  const lines = (await registry.metrics())
+    .split('\n')
+    .filter((line) => line.startsWith('proposer_'))
+  return new Map(
+    lines.map(
+      (line) =>
+        [
+          line.slice(0, line.lastIndexOf(' ')),
+          Number(line.slice(line.lastIndexOf(' ') + 1)),
+        ] as const,
+    ),
+  )
 }
 
 /** The figures of a world's gateway, read over watched edges. */
@@ -98,19 +117,33 @@ describe('metrics', () => {
       proposer_log_lines_dropped_total: 3,
     })
     // The process itself.
-    for (const name of ['proposer_process_resident_memory_bytes', 'proposer_nodejs_eventloop_lag_p99_seconds'])
+    for (const name of [
+      'proposer_process_resident_memory_bytes',
+      'proposer_nodejs_eventloop_lag_p99_seconds',
+    ])
       expect(told.get(name)).toBeGreaterThanOrEqual(0)
   })
 
   test('contract §2: what is not known is left out, and comes and goes with the knowledge', async () => {
     let vitals = quietVitals
     const metrics = createMetrics({ ...basics, host: around(() => vitals) })
-    const names = async () => [...(await read(metrics)).keys()].filter((name) => /head|rpc_node|executor_(balance|paid|nonce)/.test(name))
+    const names = async () =>
+      [...(await read(metrics)).keys()].filter((name) =>
+        /head|rpc_node|executor_(balance|paid|nonce)/.test(name),
+      )
     expect(await names()).toEqual([])
     vitals = {
       ...quietVitals,
       head: { number: 12n, ageSeconds: 1.5 },
-      nodes: [{ node: 2, isHealthy: false, headNumber: undefined, headAgeSeconds: undefined, requests: { answered: 7, unanswered: 2 } }],
+      nodes: [
+        {
+          node: 2,
+          isHealthy: false,
+          headNumber: undefined,
+          headAgeSeconds: undefined,
+          requests: { answered: 7, unanswered: 2 },
+        },
+      ],
       executor: {
         openSlots: 2,
         highestNonce: 5,
@@ -138,14 +171,29 @@ describe('metrics', () => {
   })
 
   test('docs: the table names every metric of ours, and queries nothing that is none', async () => {
-    const page = await readFile(join(import.meta.dirname, '..', '..', 'docs', 'reference', 'metrics.md'), 'utf8')
-    const text = await createMetrics({ ...basics, meters: createMeters(), host: around(() => quietVitals) }).metrics()
+    const page = await readFile(
+      join(import.meta.dirname, '..', '..', 'docs', 'reference', 'metrics.md'),
+      'utf8',
+    )
+    const text = await createMetrics({
+      ...basics,
+      meters: createMeters(),
+      host: around(() => quietVitals),
+    }).metrics()
     const names = [...text.matchAll(/^# TYPE proposer_(\w+)/gm)].map(([, name = '']) => name)
     const table = page.slice(page.indexOf('| Metric (`proposer_…`)')).split('\n\n')[0] ?? ''
-    const named = table.split('\n').flatMap((row) => [...(row.split('|')[1] ?? '').matchAll(/`(\w+)`/g)].map(([, name = '']) => name))
+    const named = table
+      .split('\n')
+      .flatMap((row) =>
+        [...(row.split('|')[1] ?? '').matchAll(/`(\w+)`/g)].map(([, name = '']) => name),
+      )
     expect(named.filter((name) => !names.includes(name))).toEqual([])
-    expect(names.filter((name) => !/^(process|nodejs)_/.test(name) && !named.includes(name))).toEqual([])
-    const queried = [...page.matchAll(/proposer_([a-z]\w+)/g)].map(([, name = '']) => name.replace(/_bucket$/, ''))
+    expect(
+      names.filter((name) => !/^(process|nodejs)_/.test(name) && !named.includes(name)),
+    ).toEqual([])
+    const queried = [...page.matchAll(/proposer_([a-z]\w+)/g)].map(([, name = '']) =>
+      name.replace(/_bucket$/, ''),
+    )
     expect(queried.filter((name) => !names.includes(name))).toEqual([])
   })
 
@@ -169,9 +217,16 @@ describe('what the figures rest on', () => {
     await chain.balance(`0x${'01'.repeat(20)}`)
     await chain.transactionCount(world.executor.address, 'latest')
     await chain.transactionCount(world.executor.address, 'finalized')
-    expect(signs.now().executor?.paidProposals, 'what a proposal costs is not known without a tip').toBeUndefined()
+    expect(
+      signs.now().executor?.paidProposals,
+      'what a proposal costs is not known without a tip',
+    ).toBeUndefined()
     await chain.tip()
-    expect(readings).toMatchObject({ balanceWei: await world.chain.balance(world.executor.address), nonceLatest: 0, nonceFinalized: 0 })
+    expect(readings).toMatchObject({
+      balanceWei: await world.chain.balance(world.executor.address),
+      nonceLatest: 0,
+      nonceFinalized: 0,
+    })
     const before = new Map(world.chain.calls)
     const { executor, head } = signs.now()
     expect(executor?.paidProposals).toBeGreaterThan(0)
@@ -183,13 +238,24 @@ describe('what the figures rest on', () => {
     const { world } = await oneCandidate()
     const { signs, chain } = signsOf(world)
     await world.turn()
-    await Promise.all((['latest', 'finalized'] as const).map((at) => chain.transactionCount(world.executor.address, at)))
-    expect(signs.now().executor).toMatchObject({ openSlots: 1, highestNonce: 0, nonceGap: { latest: 1, finalized: 1 } })
+    await Promise.all(
+      (['latest', 'finalized'] as const).map((at) =>
+        chain.transactionCount(world.executor.address, at),
+      ),
+    )
+    expect(signs.now().executor).toMatchObject({
+      openSlots: 1,
+      highestNonce: 0,
+      nonceGap: { latest: 1, finalized: 1 },
+    })
     await world.pass(1)
     await chain.transactionCount(world.executor.address, 'latest')
     expect(signs.now().executor?.nonceGap).toEqual({ latest: 0, finalized: 1 })
     await world.pass(3)
-    expect(signs.now().executor).toMatchObject({ openSlots: 0, nonceGap: { latest: 0, finalized: 0 } })
+    expect(signs.now().executor).toMatchObject({
+      openSlots: 0,
+      nonceGap: { latest: 0, finalized: 0 },
+    })
   })
 
   test('R16: calls to the chain are counted with how they ended, and end as they did', async () => {
@@ -200,7 +266,9 @@ describe('what the figures rest on', () => {
     world.chain.fault('estimateGas', 'insufficient_funds')
     await expect(chain.send('0x')).rejects.toMatchObject({ kind: 'already_known' })
     await expect(chain.tip()).rejects.toMatchObject({ kind: 'unavailable' })
-    await expect(chain.estimateGas({ to: '0x', data: '0x' })).rejects.toMatchObject({ kind: 'insufficient_funds' })
+    await expect(chain.estimateGas({ to: '0x', data: '0x' })).rejects.toMatchObject({
+      kind: 'insufficient_funds',
+    })
     expect(await chain.chainId()).toBe(await world.chain.chainId())
     expect(observations).toEqual([
       { kind: 'rpc', method: 'send', outcome: 'ok' },
@@ -236,7 +304,9 @@ describe('what the figures rest on', () => {
       list: async () => [],
       exists: async () => true,
     }
-    const watched = await watchedFiles(files, { monotonicMs: () => now }, (one) => observations.push(one)).open('x', 'append')
+    const watched = await watchedFiles(files, { monotonicMs: () => now }, (one) =>
+      observations.push(one),
+    ).open('x', 'append')
     expect(await watched.write(new Uint8Array(10), 0, 10)).toBe(3)
     await watched.datasync()
     await expect(watched.datasync()).rejects.toThrow('EIO')
@@ -281,7 +351,9 @@ describe('what the figures rest on', () => {
 
   test('R16: one node aside leaves the gateway ready, all of them do not', async () => {
     let states: readonly ('healthy' | 'aside')[] = ['healthy', 'aside']
-    const { gateway } = await openFront({ parts: { nodes: () => states.map((state) => ({ state })) } })
+    const { gateway } = await openFront({
+      parts: { nodes: () => states.map((state) => ({ state })) },
+    })
     expect(gateway.readiness()).toEqual([])
     states = ['aside', 'aside']
     expect(gateway.readiness()).toEqual(['all 2 RPC nodes are set aside'])
@@ -292,18 +364,38 @@ describe('what the figures rest on', () => {
   })
 
   test.each([
-    ['R10: a store that failed is not told as full', { verb: 'datasync', does: 'EIO' }, { isFull: false, isFailed: true }],
-    ['robustness §2: a store whose disk is full has not failed', { verb: 'write', does: 'ENOSPC' }, { isFull: true, isFailed: false }],
+    [
+      'R10: a store that failed is not told as full',
+      { verb: 'datasync', does: 'EIO' },
+      { isFull: false, isFailed: true },
+    ],
+    [
+      'robustness §2: a store whose disk is full has not failed',
+      { verb: 'write', does: 'ENOSPC' },
+      { isFull: true, isFailed: false },
+    ],
   ] as const)('%s', async (_, fault, expected) => {
     const sim = new SimFiles()
     const clock = new SimClock()
     const fold = foldLedger()
     const options = { format: storeFormat, knownKinds: knownKind, fence: async () => undefined }
-    const log = await openLog({ files: sim.process(), clock, hash: systemHash }, '/data/store', options, fold.onRecord)
-    const settings = { chainId: 31337, genesisHash: '0x01', allowlist: [], admissionEnabled: true } as const
+    const log = await openLog(
+      { files: sim.process(), clock, hash: systemHash },
+      '/data/store',
+      options,
+      fold.onRecord,
+    )
+    const settings = {
+      chainId: 31337,
+      genesisHash: '0x01',
+      allowlist: [],
+      admissionEnabled: true,
+    } as const
     const ledger = await openLedger({ clock, random: seededRandom(1) }, log, fold.state, settings)
     sim.faults = [{ ...fault, nth: 1, always: true }]
-    await expect(ledger.commit([{ kind: 'admission.set', enabled: false, reason: 'test' }])).rejects.toThrow()
+    await expect(
+      ledger.commit([{ kind: 'admission.set', enabled: false, reason: 'test' }]),
+    ).rejects.toThrow()
     expect({ isFull: ledger.isFull, isFailed: ledger.failed !== undefined }).toEqual(expected)
     // A log that failed has nothing left to close.
     await ledger.close().catch(() => undefined)
@@ -329,10 +421,20 @@ describe('logs', () => {
   test('robustness §5, R20: a state line is one short line of the fields it knows, and outside text cannot act', () => {
     const lines: string[] = []
     const log = createStateLog({ write: (line) => lines.push(line) })
-    const planted = { event: 'candidate.failed', candidate_id: 'an-id', code: 'x\u202e\n\u001b[2J', signature: '0xPLANTED' }
+    const planted = {
+      event: 'candidate.failed',
+      candidate_id: 'an-id',
+      code: 'x\u202e\n\u001b[2J',
+      signature: '0xPLANTED',
+    }
     log.write(planted)
     log.write({ event: 'slot.sent', slot: 'y'.repeat(10_000), nonce: 7, hash: '0xab' })
-    for (const line of lines) expect([line.endsWith('\n'), line.split('\n').length, line.length <= 4096]).toEqual([true, 2, true])
+    for (const line of lines)
+      expect([line.endsWith('\n'), line.split('\n').length, line.length <= 4096]).toEqual([
+        true,
+        2,
+        true,
+      ])
     const [first, second] = lines.map((line) => JSON.parse(line) as Record<string, unknown>)
     expect(first).toEqual({
       level: 30,
@@ -341,7 +443,12 @@ describe('logs', () => {
       code: 'x???[2J',
       event: 'candidate.failed',
     })
-    expect(second).toMatchObject({ nonce: 7, hash: '0xab', event: 'slot.sent', slot: 'y'.repeat(100) })
+    expect(second).toMatchObject({
+      nonce: 7,
+      hash: '0xab',
+      event: 'slot.sent',
+      slot: 'y'.repeat(100),
+    })
     expect(lines.join('')).not.toContain('PLANTED')
   })
 

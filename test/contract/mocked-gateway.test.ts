@@ -1,4 +1,7 @@
-/** The client against another gateway than ours: bodies as the service's document shows them, served by msw beneath the global fetch. */
+/**
+ * The client against another gateway than ours: bodies as the service's document shows them, served
+ * by msw beneath the global fetch.
+ */
 import { HttpResponse, http } from 'msw'
 import { setupServer } from 'msw/node'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
@@ -16,7 +19,11 @@ beforeAll(() => server.listen({ onUnhandledRequest: 'error' }))
 afterEach(() => server.resetHandlers())
 afterAll(() => server.close())
 
-const client = createGatewayClient({ fetch: (input, init) => fetch(input, init), baseUrl: base, clock: systemClock })
+const client = createGatewayClient({
+  fetch: (input, init) => fetch(input, init),
+  baseUrl: base,
+  clock: systemClock,
+})
 
 test('§2.3: eligibility of a gateway below a path, with fields of its own added', async () => {
   server.use(
@@ -24,7 +31,10 @@ test('§2.3: eligibility of a gateway below a path, with fields of its own added
       HttpResponse.json({ version, address: proposer, eligible: true, region: 'eu' }),
     ),
   )
-  expect(await client.eligibility(proposer)).toMatchObject({ kind: 'accepted', value: { address: proposer, eligible: true } })
+  expect(await client.eligibility(proposer)).toMatchObject({
+    kind: 'accepted',
+    value: { address: proposer, eligible: true },
+  })
 })
 
 test('§2.5: an acknowledgement is accepted only with a hyphenated UUID; the bytes sent are those given', async () => {
@@ -35,12 +45,21 @@ test('§2.5: an acknowledgement is accepted only with a hyphenated UUID; the byt
       sent.push(await request.text())
       const status_url = `/v1/proposals/${question}/status/${id}`
       return HttpResponse.json(
-        { version, candidate_id: id, status: 'received', received_at: '2026-11-20T05:38:00.000Z', status_url },
+        {
+          version,
+          candidate_id: id,
+          status: 'received',
+          received_at: '2026-11-20T05:38:00.000Z',
+          status_url,
+        },
         { status: 202 },
       )
     }),
   )
-  expect(await client.submit(question, '{"kept":  "as it is"}')).toMatchObject({ kind: 'accepted', value: { candidate_id: candidate } })
+  expect(await client.submit(question, '{"kept":  "as it is"}')).toMatchObject({
+    kind: 'accepted',
+    value: { candidate_id: candidate },
+  })
   id = 'not-a-uuid'
   expect(await client.submit(question, '{}')).toMatchObject({ kind: 'uncertain' })
   expect(sent).toEqual(['{"kept":  "as it is"}', '{}'])
@@ -51,7 +70,8 @@ test('§7: the same status means another thing with and without an application b
     server.use(http.post(`${base}/v1/proposals/${question}`, answer, { once: true }))
     return (await client.submit(question, '{}')).kind
   }
-  const refused = (status: number, code: string) => () => HttpResponse.json({ error: { code, detail: 'retry in 7 seconds' } }, { status })
+  const refused = (status: number, code: string) => () =>
+    HttpResponse.json({ error: { code, detail: 'retry in 7 seconds' } }, { status })
   const kinds = [
     await kindOf(refused(429, 'rate_limited')),
     await kindOf(() => HttpResponse.text('<html>busy</html>', { status: 429 })),

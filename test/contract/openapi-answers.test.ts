@@ -1,4 +1,7 @@
-/** What holds every answer of this suite against /openapi.json: that it sees them all, and that it finds what is wrong. */
+/**
+ * What holds every answer of this suite against /openapi.json: that it sees them all, and that it
+ * finds what is wrong.
+ */
 import { connect } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { type Listener, listen } from '../../src/core/io/serving/listener.js'
@@ -30,32 +33,70 @@ describe('judging one answer', () => {
   test('contract §2: sound answers have no fault', () => {
     const retry = { ...json, 'retry-after': '7', 'ratelimit-remaining': '0' }
     expect(answerFault(answer({}))).toBeUndefined()
-    expect(answerFault(answer({ status: 429, headers: retry, body: refusal('rate_limited') }))).toBeUndefined()
-    expect(answerFault(answer({ target: '/nowhere', status: 404, body: refusal('route_not_found') }))).toBeUndefined()
-    const wrongMethod = { method: 'PUT', status: 405, headers: { ...json, allow: 'GET' }, body: refusal('method_not_allowed') }
+    expect(
+      answerFault(answer({ status: 429, headers: retry, body: refusal('rate_limited') })),
+    ).toBeUndefined()
+    expect(
+      answerFault(answer({ target: '/nowhere', status: 404, body: refusal('route_not_found') })),
+    ).toBeUndefined()
+    const wrongMethod = {
+      method: 'PUT',
+      status: 405,
+      headers: { ...json, allow: 'GET' },
+      body: refusal('method_not_allowed'),
+    }
     expect(answerFault(answer(wrongMethod))).toBeUndefined()
   })
 
   test.each<[string, Parameters<typeof answer>[0], string]>([
     ['a missing field', { body: { version, eligible: true } }, 'must have required property'],
-    ['a field that is not documented', { body: { ...sound, since: 'yesterday' } }, 'must NOT have additional properties'],
+    [
+      'a field that is not documented',
+      { body: { ...sound, since: 'yesterday' } },
+      'must NOT have additional properties',
+    ],
     ['a value of another form', { body: { ...sound, address: '0x12' } }, 'must match pattern'],
     ['no JSON', { body: '<html>' }, 'not JSON'],
     ['another content type', { headers: { 'content-type': 'text/html' } }, 'content type'],
-    ['a status that the route does not have', { status: 409, body: refusal('request_not_open') }, 'has no 409'],
+    [
+      'a status that the route does not have',
+      { status: 409, body: refusal('request_not_open') },
+      'has no 409',
+    ],
     [
       'a code that the route does not have',
       { status: 503, headers: { ...json, 'retry-after': '1' }, body: refusal('store_unavailable') },
       'code',
     ],
-    ['a 503 without Retry-After', { status: 503, body: refusal('server_busy') }, 'Retry-After is missing'],
-    ['a header of another form', { headers: { ...json, 'ratelimit-reset': 'soon' } }, 'RateLimit-Reset'],
-    ['an error without its code', { status: 400, body: { error: { detail: 'no' } } }, 'must have required property'],
+    [
+      'a 503 without Retry-After',
+      { status: 503, body: refusal('server_busy') },
+      'Retry-After is missing',
+    ],
+    [
+      'a header of another form',
+      { headers: { ...json, 'ratelimit-reset': 'soon' } },
+      'RateLimit-Reset',
+    ],
+    [
+      'an error without its code',
+      { status: 400, body: { error: { detail: 'no' } } },
+      'must have required property',
+    ],
     ['a success on an unknown path', { target: '/nowhere', status: 200 }, 'must'],
-    ['a code with another status', { target: '/nowhere', status: 400, body: refusal('route_not_found') }, 'not one of this status'],
+    [
+      'a code with another status',
+      { target: '/nowhere', status: 400, body: refusal('route_not_found') },
+      'not one of this status',
+    ],
     [
       'an Allow with other methods',
-      { method: 'PUT', status: 405, headers: { ...json, allow: 'POST' }, body: refusal('method_not_allowed') },
+      {
+        method: 'PUT',
+        status: 405,
+        headers: { ...json, allow: 'POST' },
+        body: refusal('method_not_allowed'),
+      },
       'Allow',
     ],
     ['an empty answer', { target: '/nowhere', method: 'GET', status: 204, body: '' }, 'preflight'],
@@ -82,10 +123,14 @@ describe('seeing all of them', () => {
     listeners.push(listener)
     // What a bug in it would write.
     listener.server.on('connection', (socket) => {
-      socket.end('HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{"code":"bad_request"}')
+      socket.end(
+        'HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{"code":"bad_request"}',
+      )
     })
     const { port } = listener
-    await new Promise<void>((resolve) => connect({ host: '127.0.0.1', port }).resume().on('close', resolve))
+    await new Promise<void>((resolve) =>
+      connect({ host: '127.0.0.1', port }).resume().on('close', resolve),
+    )
     const faults = await takeAnswerFaults()
     expect(faults).toHaveLength(1)
     expect(faults[0]).toContain("must have required property 'error'")
@@ -93,6 +138,8 @@ describe('seeing all of them', () => {
 
   test('contract §2: the document that is judged by is the one that is served', async () => {
     const front = await openFront()
-    expect(await (await front.get('/openapi.json')).json()).toEqual(JSON.parse(JSON.stringify(openApiDocument())))
+    expect(await (await front.get('/openapi.json')).json()).toEqual(
+      JSON.parse(JSON.stringify(openApiDocument())),
+    )
   })
 })

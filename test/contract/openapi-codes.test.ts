@@ -1,9 +1,14 @@
 /**
- * Every route × status × code that /openapi.json documents is drawn here from a gateway, and nothing else is documented. That each answer
- * has the documented shape is held for this file as for all others (`answers-setup.ts`).
+ * Every route × status × code that /openapi.json documents is drawn here from a gateway, and
+ * nothing else is documented. That each answer has the documented shape is held for this file as
+ * for all others (`answers-setup.ts`).
  */
 import { expect, test } from 'vitest'
-import { BodyError, type BodyLimits, type Call as GatewayCall } from '../../src/core/protocol/call.js'
+import {
+  BodyError,
+  type BodyLimits,
+  type Call as GatewayCall,
+} from '../../src/core/protocol/call.js'
 import { StorageError } from '../../src/core/protocol/errors.js'
 import { openApiDocument } from '../../src/core/protocol/openapi.js'
 import { refuse } from '../../src/core/protocol/refusal.js'
@@ -23,7 +28,11 @@ interface Call {
 type Change = Readonly<Record<string, unknown>>
 
 /** A signing-data request with other terms. */
-async function termsBody(front: TestFront, changes: Change = {}, permit: Change = {}): Promise<object> {
+async function termsBody(
+  front: TestFront,
+  changes: Change = {},
+  permit: Change = {},
+): Promise<object> {
   const { amount, nonce, deadline } = termsOf(front.wallets[0])
   const body = {
     version,
@@ -34,24 +43,44 @@ async function termsBody(front: TestFront, changes: Change = {}, permit: Change 
   }
   return { ...body, ...changes }
 }
-async function payload(front: TestFront, changes: Change = {}, permit: Change = {}): Promise<object> {
+async function payload(
+  front: TestFront,
+  changes: Change = {},
+  permit: Change = {},
+): Promise<object> {
   const body = await signedBody(front.wallets[0], first)
   return { ...body, ...changes, permit: { ...body.permit, ...permit } }
 }
 const admitted = async (front: TestFront): Promise<string> => {
-  const { candidate_id } = (await (await front.post(submitPath, await payload(front))).json()) as { candidate_id: string }
+  const { candidate_id } = (await (await front.post(submitPath, await payload(front))).json()) as {
+    candidate_id: string
+  }
   return candidate_id
 }
 
 /** A call of each operation that is answered with success. */
 const sound: Record<string, (front: TestFront) => Promise<Call>> = {
-  eligibility: async (front) => ({ target: `/v1/proposals/eligibility/${front.wallets[0].address}` }),
-  signingData: async (front) => ({ target: `${submitPath}/signing-data`, body: await termsBody(front) }),
+  eligibility: async (front) => ({
+    target: `/v1/proposals/eligibility/${front.wallets[0].address}`,
+  }),
+  signingData: async (front) => ({
+    target: `${submitPath}/signing-data`,
+    body: await termsBody(front),
+  }),
   submit: async (front) => ({ target: submitPath, body: await payload(front) }),
   status: async (front) => ({ target: `${submitPath}/status/${await admitted(front)}` }),
-  batchSigningData: async () => ({ target: '/propose/batch/signing-data', body: { identifiers: ['first-question', 'unknown'] } }),
-  batchSubmit: async (front) => ({ target: '/propose/batch', body: { proposals: [await signedItem(front.wallets[0], first)] } }),
-  batchStatus: async (front) => ({ target: '/propose/batch/status', body: { candidate_ids: [await admitted(front), uuid] } }),
+  batchSigningData: async () => ({
+    target: '/propose/batch/signing-data',
+    body: { identifiers: ['first-question', 'unknown'] },
+  }),
+  batchSubmit: async (front) => ({
+    target: '/propose/batch',
+    body: { proposals: [await signedItem(front.wallets[0], first)] },
+  }),
+  batchStatus: async (front) => ({
+    target: '/propose/batch/status',
+    body: { candidate_ids: [await admitted(front), uuid] },
+  }),
   health: async () => ({ target: '/healthz' }),
   readiness: async () => ({ target: '/readyz' }),
   openapi: async () => ({ target: '/openapi.json' }),
@@ -106,14 +135,30 @@ const bodied: Record<string, Draw> = {
 }
 const badIdentifier = (rest: string) => withTarget(`/v1/proposals/Not_A_Slug${rest}`)
 const withTerms = (make: typeof payload): Record<string, Draw> => ({
-  unsupported_version: { call: async (front, { target }) => ({ target, body: await make(front, { version: { ...version, api: 'v2' } }) }) },
-  invalid_amount: { call: async (front, { target }) => ({ target, body: await make(front, { max_payment: '1' }) }) },
-  outcome_not_allowed: { call: async (front, { target }) => ({ target, body: await make(front, { outcome: 'p3' }) }) },
-  permit_amount_below_required_bond: { call: async (front, { target }) => ({ target, body: await make(front, {}, { amount: '1' }) }) },
-  permit_deadline_too_soon: { call: async (front, { target }) => ({ target, body: await make(front, {}, { deadline: '1' }) }) },
+  unsupported_version: {
+    call: async (front, { target }) => ({
+      target,
+      body: await make(front, { version: { ...version, api: 'v2' } }),
+    }),
+  },
+  invalid_amount: {
+    call: async (front, { target }) => ({ target, body: await make(front, { max_payment: '1' }) }),
+  },
+  outcome_not_allowed: {
+    call: async (front, { target }) => ({ target, body: await make(front, { outcome: 'p3' }) }),
+  },
+  permit_amount_below_required_bond: {
+    call: async (front, { target }) => ({ target, body: await make(front, {}, { amount: '1' }) }),
+  },
+  permit_deadline_too_soon: {
+    call: async (front, { target }) => ({ target, body: await make(front, {}, { deadline: '1' }) }),
+  },
 })
-const closeRound = (front: TestFront) => front.view.put(makeQuestion('first', { slug: 'first-question', state: 'proposed' }))
-const unknownState = { before: (front: TestFront) => void front.view.faultList.push('the head is old') }
+const closeRound = (front: TestFront) =>
+  front.view.put(makeQuestion('first', { slug: 'first-question', state: 'proposed' }))
+const unknownState = {
+  before: (front: TestFront) => void front.view.faultList.push('the head is old'),
+}
 const unreadable = (target: string): Draw => ({
   ...withTarget(target),
   before: (front) => void Object.assign(front.view, { offline: true }),
@@ -147,11 +192,24 @@ const draws: Record<string, Record<string, Draw>> = {
       },
     },
     invalid_identifier: badIdentifier(''),
-    invalid_signature_format: { call: async (front, { target }) => ({ target, body: await payload(front, { signature: '0xABC' }) }) },
-    proposer_not_eligible: {
-      call: async (front, { target }) => ({ target, body: await payload(front, { proposer: `0x${'7'.repeat(40)}` }) }),
+    invalid_signature_format: {
+      call: async (front, { target }) => ({
+        target,
+        body: await payload(front, { signature: '0xABC' }),
+      }),
     },
-    signature_not_authorized: { call: async (front, { target }) => ({ target, body: await payload(front, {}, { nonce: '987654321' }) }) },
+    proposer_not_eligible: {
+      call: async (front, { target }) => ({
+        target,
+        body: await payload(front, { proposer: `0x${'7'.repeat(40)}` }),
+      }),
+    },
+    signature_not_authorized: {
+      call: async (front, { target }) => ({
+        target,
+        body: await payload(front, {}, { nonce: '987654321' }),
+      }),
+    },
     question_not_found: withTarget('/v1/proposals/unknown'),
     candidate_conflict: { before: admitted },
     request_not_open: { before: closeRound },
@@ -169,7 +227,12 @@ const draws: Record<string, Record<string, Draw>> = {
         return call
       },
     },
-    ancillary_data_not_allowed: { call: async (front, { target }) => ({ target, body: await payload(front, { ancillary_data: '0x' }) }) },
+    ancillary_data_not_allowed: {
+      call: async (front, { target }) => ({
+        target,
+        body: await payload(front, { ancillary_data: '0x' }),
+      }),
+    },
     admission_disabled: { options: { config: { admission: { enabled: false } } } },
     state_unavailable: unknownState,
     store_unavailable: {
@@ -179,7 +242,8 @@ const draws: Record<string, Record<string, Draw>> = {
           append: (what, onDurable) =>
             log.append((group) => {
               const records = typeof what === 'function' ? what(group) : what
-              if (records.some(({ kind }) => kind === 'candidate.received')) throw new StorageError('store_unavailable', 'the disk is full')
+              if (records.some(({ kind }) => kind === 'candidate.received'))
+                throw new StorageError('store_unavailable', 'the disk is full')
               return records
             }, onDurable),
         }),
@@ -195,7 +259,11 @@ const draws: Record<string, Record<string, Draw>> = {
     state_unavailable: unreadable(`/v1/proposals/unknown/status/${uuid}`),
   },
   batchSigningData: { ...bodied, 200: {} },
-  batchSubmit: { ...bodied, 200: {}, ancillary_data_not_allowed: withBody({ proposals: [{ ancillary: 1 }] }) },
+  batchSubmit: {
+    ...bodied,
+    200: {},
+    ancillary_data_not_allowed: withBody({ proposals: [{ ancillary: 1 }] }),
+  },
   batchStatus: { ...bodied, 200: {} },
   health: { ...framing, 200: {} },
   readiness: { ...framing, 200: {}, 503: unknownState },
@@ -204,7 +272,10 @@ const draws: Record<string, Record<string, Draw>> = {
 
 const documented = Object.values(openApiDocument().paths).flatMap((methods) =>
   Object.entries(methods).map(([method, operation]) => {
-    const { operationId, responses } = operation as { operationId: string; responses: Readonly<Record<string, ResponseObject>> }
+    const { operationId, responses } = operation as {
+      operationId: string
+      responses: Readonly<Record<string, ResponseObject>>
+    }
     return { method, operationId, responses }
   }),
 )
@@ -212,33 +283,48 @@ const documented = Object.values(openApiDocument().paths).flatMap((methods) =>
 const cases = documented.flatMap(({ method, operationId, responses }) =>
   Object.entries(responses).flatMap(([status, { content }]) => {
     const media = content?.['application/json']
-    const codes = media?.schema.$ref?.endsWith('/ErrorBody') ? Object.keys(media.examples) : [status]
+    const codes = media?.schema.$ref?.endsWith('/ErrorBody')
+      ? Object.keys(media.examples)
+      : [status]
     return codes.map((code) => ({ method, operationId, status: Number(status), code }))
   }),
 )
 
-test.each(cases)('contract §2: $operationId answers $status $code', async ({ method, operationId, status, code }) => {
-  const draw = draws[operationId]?.[code]
-  if (!draw) throw new Error(`nothing here draws ${code} from ${operationId}`)
-  const front = await openFront(draw.options)
-  const base = (await sound[operationId]?.(front)) ?? { target: '/' }
-  await draw.before?.(front)
-  const { target, body } = (await draw.call?.(front, base)) ?? base
-  const text = body === undefined || typeof body === 'string' ? body : JSON.stringify(body)
-  const headers: Record<string, string> = { ...(text === undefined ? {} : { 'content-type': 'application/json' }), ...draw.headers }
-  const readBody = async ({ limitBytes }: BodyLimits) => {
-    const bytes = new TextEncoder().encode(text)
-    if (bytes.length > limitBytes) throw new BodyError('too_large')
-    return bytes
-  }
-  const answer = await front.gateway.answer(rawCall({ method: method.toUpperCase(), target, readBody, ...draw.listener }, headers))
-  const told = JSON.parse(answer.body) as { error?: { code: string } }
-  expect([answer.status, told.error?.code]).toEqual([status, code === String(status) ? undefined : code])
-})
+test.each(cases)(
+  'contract §2: $operationId answers $status $code',
+  async ({ method, operationId, status, code }) => {
+    const draw = draws[operationId]?.[code]
+    if (!draw) throw new Error(`nothing here draws ${code} from ${operationId}`)
+    const front = await openFront(draw.options)
+    const base = (await sound[operationId]?.(front)) ?? { target: '/' }
+    await draw.before?.(front)
+    const { target, body } = (await draw.call?.(front, base)) ?? base
+    const text = body === undefined || typeof body === 'string' ? body : JSON.stringify(body)
+    const headers: Record<string, string> = {
+      ...(text === undefined ? {} : { 'content-type': 'application/json' }),
+      ...draw.headers,
+    }
+    const readBody = async ({ limitBytes }: BodyLimits) => {
+      const bytes = new TextEncoder().encode(text)
+      if (bytes.length > limitBytes) throw new BodyError('too_large')
+      return bytes
+    }
+    const answer = await front.gateway.answer(
+      rawCall({ method: method.toUpperCase(), target, readBody, ...draw.listener }, headers),
+    )
+    const told = JSON.parse(answer.body) as { error?: { code: string } }
+    expect([answer.status, told.error?.code]).toEqual([
+      status,
+      code === String(status) ? undefined : code,
+    ])
+  },
+)
 
 test('contract §2: and the document has all of what is drawn here', () => {
   const known = new Set(cases.map(({ operationId, code }) => `${operationId} ${code}`))
-  const drawn = Object.entries(draws).flatMap(([operationId, codes]) => Object.keys(codes).map((code) => `${operationId} ${code}`))
+  const drawn = Object.entries(draws).flatMap(([operationId, codes]) =>
+    Object.keys(codes).map((code) => `${operationId} ${code}`),
+  )
   expect(drawn.filter((one) => !known.has(one))).toEqual([])
   expect(drawn).toHaveLength(cases.length)
 })

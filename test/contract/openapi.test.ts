@@ -1,4 +1,7 @@
-/** /openapi.json as others find it: a linter, a validator of its examples, and what its schemas let through. */
+/**
+ * /openapi.json as others find it: a linter, a validator of its examples, and what its schemas let
+ * through.
+ */
 import { readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -24,17 +27,26 @@ interface Operation {
   readonly operationId: string
   readonly parameters?: readonly (Media & { readonly name: string })[]
   readonly requestBody?: { readonly content: Readonly<Record<string, Media>> }
-  readonly responses: Readonly<Record<string, { readonly description: string; readonly content?: Readonly<Record<string, Media>> }>>
+  readonly responses: Readonly<
+    Record<
+      string,
+      { readonly description: string; readonly content?: Readonly<Record<string, Media>> }
+    >
+  >
 }
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const document = JSON.parse(JSON.stringify(openApiDocument())) as ReturnType<typeof openApiDocument>
 const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
-  Object.entries(methods).map(([method, operation]) => ({ at: `${method} ${path}`, operation: operation as Operation })),
+  Object.entries(methods).map(([method, operation]) => ({
+    at: `${method} ${path}`,
+    operation: operation as Operation,
+  })),
 )
 
 const ajv = new Ajv2020({ strict: true, strictTypes: false, allowUnionTypes: true })
-for (const [name, component] of Object.entries(document.components.schemas)) ajv.addSchema(component, `#/components/schemas/${name}`)
+for (const [name, component] of Object.entries(document.components.schemas))
+  ajv.addSchema(component, `#/components/schemas/${name}`)
 const fits = (shape: object, value: unknown) => ajv.validate(shape, value) || ajv.errorsText()
 
 /** The values of examples, those by reference too. */
@@ -49,33 +61,58 @@ function valuesOf({ examples }: Media): readonly (readonly [string, unknown])[] 
 describe('the OpenAPI document', () => {
   test('contract §2: a linter with its recommended rules finds nothing', async () => {
     const rules = {
-      // Paths are the service spec's (§1). The two differ in method, and `eligibility` is no identifier (contract §2).
+      // Paths are the service spec's (§1). The two differ in method, and `eligibility` is no
+      // identifier (contract §2).
       'no-ambiguous-paths': 'off',
     } as const
     const config = await createConfig({ extends: ['recommended'], rules })
     const problems = await lintFromString({ source: JSON.stringify(document), config })
-    expect(problems.map(({ severity, ruleId, message, location }) => [severity, ruleId, message, location[0]?.pointer])).toEqual([])
+    expect(
+      problems.map(({ severity, ruleId, message, location }) => [
+        severity,
+        ruleId,
+        message,
+        location[0]?.pointer,
+      ]),
+    ).toEqual([])
   })
 
   test('contract §2: the same linter does find what is wrong with a document', async () => {
-    const broken = { ...document, security: undefined, paths: { '/healthz/': document.paths['/healthz'] } }
-    const problems = await lintFromString({ source: JSON.stringify(broken), config: await createConfig({ extends: ['recommended'] }) })
-    expect(problems.map(({ ruleId }) => ruleId)).toEqual(expect.arrayContaining(['security-defined', 'no-path-trailing-slash']))
+    const broken = {
+      ...document,
+      security: undefined,
+      paths: { '/healthz/': document.paths['/healthz'] },
+    }
+    const problems = await lintFromString({
+      source: JSON.stringify(broken),
+      config: await createConfig({ extends: ['recommended'] }),
+    })
+    expect(problems.map(({ ruleId }) => ruleId)).toEqual(
+      expect.arrayContaining(['security-defined', 'no-path-trailing-slash']),
+    )
   })
 
   test('contract §2: it has the schemas that its routes lead to, and no other of the process', () => {
     // The client's, which a program with a gateway in it may have loaded too.
     expect(z.globalRegistry.get(Trust)?.id).toBe('Trust')
     const text = JSON.stringify(openApiDocument())
-    for (const name of Object.keys(openApiDocument().components.schemas)) expect(text).toContain(`"#/components/schemas/${name}"`)
+    for (const name of Object.keys(openApiDocument().components.schemas))
+      expect(text).toContain(`"#/components/schemas/${name}"`)
     expect(text).not.toContain('Trust')
-    for (const [, name = ''] of text.matchAll(/#\/components\/schemas\/(\w+)/g)) expect(document.components.schemas).toHaveProperty(name)
+    for (const [, name = ''] of text.matchAll(/#\/components\/schemas\/(\w+)/g))
+      expect(document.components.schemas).toHaveProperty(name)
   })
 
   test('contract §5: it lists the known codes and next actions of a failure, and lets later ones through', () => {
-    const { properties } = document.components.schemas.Failure as { properties: Record<'code' | 'next_action', object> }
-    expect(properties.code).toMatchObject({ anyOf: [{ enum: Object.keys(failures) }, { type: 'string' }] })
-    expect(properties.next_action).toMatchObject({ anyOf: [{ enum: nextActions }, { type: 'string' }] })
+    const { properties } = document.components.schemas.Failure as {
+      properties: Record<'code' | 'next_action', object>
+    }
+    expect(properties.code).toMatchObject({
+      anyOf: [{ enum: Object.keys(failures) }, { type: 'string' }],
+    })
+    expect(properties.next_action).toMatchObject({
+      anyOf: [{ enum: nextActions }, { type: 'string' }],
+    })
     expect(fits(properties.code, 'a_later_code')).toBe(true)
   })
 
@@ -97,7 +134,11 @@ describe('the OpenAPI document', () => {
 
 describe('its examples', () => {
   const bodies = operations.flatMap(({ at, operation }) => [
-    ...Object.entries(operation.requestBody?.content ?? {}).map(([type, media]) => ({ at: `${at} request`, type, media })),
+    ...Object.entries(operation.requestBody?.content ?? {}).map(([type, media]) => ({
+      at: `${at} request`,
+      type,
+      media,
+    })),
     ...Object.entries(operation.responses).flatMap(([status, { content = {} }]) =>
       Object.entries(content).map(([type, media]) => ({ at: `${at} ${status}`, type, media })),
     ),
@@ -107,16 +148,20 @@ describe('its examples', () => {
     expect(type).toBe('application/json')
     const values = valuesOf(media)
     expect(values.length).toBeGreaterThan(0)
-    for (const [name, value] of values) expect([name, fits(media.schema, value)]).toEqual([name, true])
+    for (const [name, value] of values)
+      expect([name, fits(media.schema, value)]).toEqual([name, true])
   })
 
   test('contract §2: every answer has a body, and every path parameter has examples of its shape', () => {
     for (const { at, operation } of operations) {
-      const bare = Object.entries(operation.responses).flatMap(([status, { content }]) => (content ? [] : [status]))
+      const bare = Object.entries(operation.responses).flatMap(([status, { content }]) =>
+        content ? [] : [status],
+      )
       expect([at, bare]).toEqual([at, []])
       for (const parameter of operation.parameters ?? []) {
         expect(Object.keys(parameter.examples).length).toBeGreaterThan(0)
-        for (const [name, value] of valuesOf(parameter)) expect([at, name, fits(parameter.schema, value)]).toEqual([at, name, true])
+        for (const [name, value] of valuesOf(parameter))
+          expect([at, name, fits(parameter.schema, value)]).toEqual([at, name, true])
       }
     }
   })
@@ -141,28 +186,39 @@ describe('its examples', () => {
 
   test('domain §3: the authorization in them is a vector, its question id hashes its ancillary data, and the signature recovers', () => {
     const example = (id: string, status: number) => {
-      const found = operations.find(({ operation }) => operation.operationId === id)?.operation.responses[status]
+      const found = operations.find(({ operation }) => operation.operationId === id)?.operation
+        .responses[status]
       return (valuesOf(found?.content?.['application/json'] as Media)[0] ?? [])[1]
     }
-    const submitted = operations.find(({ operation }) => operation.operationId === 'submit')?.operation.requestBody
+    const submitted = operations.find(({ operation }) => operation.operationId === 'submit')
+      ?.operation.requestBody
     const [[, body] = []] = valuesOf(submitted?.content['application/json'] as Media)
     const payload = schema.SignedProposal.parse(body)
     const data = schema.SigningData.parse(example('signingData', 200))
     const { domain, message } = data.typed_data
     const witness = message.witness as { [name in keyof typeof message.witness]: never }
     const round = witnessRound(
-      { chainId: Number(domain.chainId), permit2: domain.verifyingContract as never, signedProposer: message.spender as never },
+      {
+        chainId: Number(domain.chainId),
+        permit2: domain.verifyingContract as never,
+        signedProposer: message.spender as never,
+      },
       witness,
       message.permitted.token as never,
     )
     expect(round.ancillaryHash).toBe(data.question_id)
     const digest = round.digest({ price: message.witness.proposedPrice, ...data.permit })
     expect(recoverSigner(digest, payload.signature as never)).toBe(payload.proposer)
-    const { cases } = JSON.parse(readFileSync(join(root, 'fixtures', 'vectors', 'witness.json'), 'utf8')) as {
+    const { cases } = JSON.parse(
+      readFileSync(join(root, 'fixtures', 'vectors', 'witness.json'), 'utf8'),
+    ) as {
       cases: { name: string; signature: string; expected: { digest: string } }[]
     }
     const vector = cases.find(({ name }) => name === 'question text without p3')
-    expect([`0x${Buffer.from(digest).toString('hex')}`, payload.signature]).toEqual([vector?.expected.digest, vector?.signature])
+    expect([`0x${Buffer.from(digest).toString('hex')}`, payload.signature]).toEqual([
+      vector?.expected.digest,
+      vector?.signature,
+    ])
   })
 })
 
@@ -174,25 +230,51 @@ describe('what its schemas let through', () => {
     fc.stringMatching(/^0x[0-9a-f]{0,6}$/),
     fc.stringMatching(/^0x[0-9a-f]{40}$/),
     fc.stringMatching(/^0x[0-9a-f]{64}$/),
-    fc.constantFrom('eligibility', 'eligibility-2', `0x${'0'.repeat(40)}`, `0x${'0'.repeat(64)}`, '0x', 'a'.repeat(200), 'a'.repeat(201)),
+    fc.constantFrom(
+      'eligibility',
+      'eligibility-2',
+      `0x${'0'.repeat(40)}`,
+      `0x${'0'.repeat(64)}`,
+      '0x',
+      'a'.repeat(200),
+      'a'.repeat(201),
+    ),
     fc.constantFrom(`0x${'ab'.repeat(8192)}`, `0x${'ab'.repeat(8193)}`, `0x${'ab'.repeat(8191)}a`),
   )
   const { Identifier, Signature, NonzeroAddress, Address, Bytes32, Bytes, Uuid, Instant } = schema
-  test.each(Object.entries({ Identifier, Signature, NonzeroAddress, Address, Bytes32, Bytes, Uuid, Instant }))(
-    'contract §2: %s of the document takes exactly what the gateway takes',
-    (name, type) => {
-      fc.assert(
-        fc.property(near, (text) => {
-          expect(ajv.validate({ $ref: `#/components/schemas/${name}` }, text)).toBe(type.safeParse(text).success)
-        }),
-        { numRuns: 300 },
-      )
-    },
-  )
+  test.each(
+    Object.entries({
+      Identifier,
+      Signature,
+      NonzeroAddress,
+      Address,
+      Bytes32,
+      Bytes,
+      Uuid,
+      Instant,
+    }),
+  )('contract §2: %s of the document takes exactly what the gateway takes', (name, type) => {
+    fc.assert(
+      fc.property(near, (text) => {
+        expect(ajv.validate({ $ref: `#/components/schemas/${name}` }, text)).toBe(
+          type.safeParse(text).success,
+        )
+      }),
+      { numRuns: 300 },
+    )
+  })
 
   test('§2.1: a number beyond 256 bits and a client_ref of too many bytes pass the document only where JSON Schema cannot say so', () => {
-    const takes = (name: string, text: string) => ajv.validate({ $ref: `#/components/schemas/${name}` }, text)
-    expect([takes('Uint256', '01'), takes('Uint256', '1'.repeat(79)), takes('Uint256', '9'.repeat(78))]).toEqual([false, false, true])
-    expect([takes('ClientRef', 'a'.repeat(257)), takes('ClientRef', 'é'.repeat(200))]).toEqual([false, true])
+    const takes = (name: string, text: string) =>
+      ajv.validate({ $ref: `#/components/schemas/${name}` }, text)
+    expect([
+      takes('Uint256', '01'),
+      takes('Uint256', '1'.repeat(79)),
+      takes('Uint256', '9'.repeat(78)),
+    ]).toEqual([false, false, true])
+    expect([takes('ClientRef', 'a'.repeat(257)), takes('ClientRef', 'é'.repeat(200))]).toEqual([
+      false,
+      true,
+    ])
   })
 })

@@ -1,9 +1,17 @@
-/** The operator's page as the admin listener serves it: its files, its events, and who may not read them (contract §6, robustness §5). */
+/**
+ * The operator's page as the admin listener serves it: its files, its events, and who may not read
+ * them (contract §6, robustness §5).
+ */
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { type AdminListener, listenAdmin } from '../../src/core/io/serving/admin-listener.js'
-import { createPageEvents, type EventReader, mostReaders, type PageSource } from '../../src/core/io/serving/admin-page-events.js'
+import {
+  createPageEvents,
+  type EventReader,
+  mostReaders,
+  type PageSource,
+} from '../../src/core/page/admin-page-events.js'
 import { StorageError } from '../../src/core/protocol/errors.js'
 import { openFront } from '../support/front.js'
 import { exchangeRaw } from '../support/raw-http.js'
@@ -25,14 +33,21 @@ const source = (more: Partial<PageSource> = {}): PageSource => ({
 
 async function listening(page: PageSource, pageEveryMs = 10): Promise<AdminListener> {
   const { gateway } = await openFront()
-  const desk = { token: 'f'.repeat(64), looks: {}, acts: { '/operator/candidates/reject': async () => ({ act: 'done' }) } }
+  const desk = {
+    token: 'f'.repeat(64),
+    looks: {},
+    acts: { '/operator/candidates/reject': async () => ({ act: 'done' }) },
+  }
   const admin = await listenAdmin({ ...gateway, port: 0, page, pageEveryMs, desk })
   open.push(admin)
   return admin
 }
 
 /** A connection to the events that reads as it is told. */
-function reading({ port }: AdminListener, headers = ''): { socket: Socket; heard: () => string; until: (part: string) => Promise<void> } {
+function reading(
+  { port }: AdminListener,
+  headers = '',
+): { socket: Socket; heard: () => string; until: (part: string) => Promise<void> } {
   const socket = connect(port, '127.0.0.1')
   sockets.push(socket)
   let text = ''
@@ -61,9 +76,15 @@ describe("contract §6: the operator's page", () => {
       ['/page.js', 'text/javascript'],
     ] as const) {
       const answer = await fetch(admin.url + path)
-      expect([path, answer.status, answer.headers.get('content-type')]).toEqual([path, 200, `${type}; charset=utf-8`])
+      expect([path, answer.status, answer.headers.get('content-type')]).toEqual([
+        path,
+        200,
+        `${type}; charset=utf-8`,
+      ])
       const policy = answer.headers.get('content-security-policy')
-      expect(policy).toMatch(/^default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';/)
+      expect(policy).toMatch(
+        /^default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';/,
+      )
       expect(policy).toContain("frame-ancestors 'none'")
       expect(policy).not.toContain('unsafe')
       expect(answer.headers.get('x-content-type-options')).toBe('nosniff')
@@ -72,7 +93,9 @@ describe("contract §6: the operator's page", () => {
       expect(await answer.text()).toMatch(/^[\x20-\x7e\n]+$/)
     }
     const html = await (await fetch(`${admin.url}/`)).text()
-    expect(html).not.toMatch(/ style=| on\w+=|<style|<script(?! type="module" src="\/page\.js")|https?:/)
+    expect(html).not.toMatch(
+      / style=| on\w+=|<style|<script(?! type="module" src="\/page\.js")|https?:/,
+    )
     const { gateway } = await openFront()
     const bare = await listenAdmin({ ...gateway, port: 0 })
     open.push(bare)
@@ -84,14 +107,23 @@ describe("contract §6: the operator's page", () => {
   test('is refused to foreign names, to every method but GET, and its events to pages of other sites', async () => {
     const admin = await listening(source())
     const ask = (path: string, host: string, method = 'GET', more = '') =>
-      exchangeRaw(admin.port, `${method} ${path} HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n${more}\r\n`)
+      exchangeRaw(
+        admin.port,
+        `${method} ${path} HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n${more}\r\n`,
+      )
     for (const path of ['/', '/page.js', '/operator/events', `/operator/candidates/${id}`]) {
       expect([path, (await ask(path, 'rebound.example')).status]).toEqual([path, 400])
       for (const method of ['POST', 'HEAD', 'OPTIONS'])
-        expect([path, method, (await ask(path, 'localhost', method)).status]).toEqual([path, method, 405])
+        expect([path, method, (await ask(path, 'localhost', method)).status]).toEqual([
+          path,
+          method,
+          405,
+        ])
     }
     for (const site of ['cross-site', 'same-site']) {
-      expect((await ask('/operator/events', 'localhost', 'GET', `Sec-Fetch-Site: ${site}\r\n`)).status).toBe(403)
+      expect(
+        (await ask('/operator/events', 'localhost', 'GET', `Sec-Fetch-Site: ${site}\r\n`)).status,
+      ).toBe(403)
     }
   })
 
@@ -102,15 +134,24 @@ describe("contract §6: the operator's page", () => {
       return [answer.status, await answer.json()]
     }
     expect(await at(id)).toEqual([200, { candidate_id: id, steps: [] }])
-    expect(await at(id.replace(/1$/, '2'))).toMatchObject([404, { error: { code: 'candidate_not_found' } }])
+    expect(await at(id.replace(/1$/, '2'))).toMatchObject([
+      404,
+      { error: { code: 'candidate_not_found' } },
+    ])
     expect(await at('..%2f..')).toMatchObject([404, { error: { code: 'route_not_found' } }])
     expect(await at('reject', { method: 'POST' })).toMatchObject([401, {}])
     const broken = source({
-      candidate: () => Promise.reject(new StorageError('store_damaged', 'it is broken', { httpStatus: 500, hint: '-' })),
+      candidate: () =>
+        Promise.reject(
+          new StorageError('store_damaged', 'it is broken', { httpStatus: 500, hint: '-' }),
+        ),
     })
     const other = await listening(broken)
     const answer = await fetch(`${other.url}/operator/candidates/${id}`)
-    expect([answer.status, await answer.json()]).toMatchObject([500, { error: { code: 'store_damaged' } }])
+    expect([answer.status, await answer.json()]).toMatchObject([
+      500,
+      { error: { code: 'store_damaged' } },
+    ])
   })
 })
 
@@ -140,7 +181,10 @@ describe('robustness §5: events', () => {
 
   test('go on where the store cannot be read, and the list stays as it was told', async () => {
     let isBroken = false
-    const unreadable = new StorageError('store_unavailable', 'no disk', { httpStatus: 503, hint: '-' })
+    const unreadable = new StorageError('store_unavailable', 'no disk', {
+      httpStatus: 503,
+      hint: '-',
+    })
     const admin = await listening(
       source({
         figures: () => ({ isBroken }),
@@ -161,7 +205,9 @@ describe('robustness §5: events', () => {
 
   test('R17: a reader that reads nothing is dropped, and the others hear on', async () => {
     let count = 0
-    const admin = await listening(source({ figures: () => ({ count: count++, weight: 'x'.repeat(100_000) }) }))
+    const admin = await listening(
+      source({ figures: () => ({ count: count++, weight: 'x'.repeat(100_000) }) }),
+    )
     const slow = reading(admin)
     await slow.until('event: candidates')
     slow.socket.pause()
@@ -229,7 +275,9 @@ describe('readers of events', () => {
       beat = resolve
     })
     const { reader, leave } = fakeReader()
-    const listened = Object.assign(reader, { write: (text: string) => (text.includes('beat') ? beat(text) : undefined) })
+    const listened = Object.assign(reader, {
+      write: (text: string) => (text.includes('beat') ? beat(text) : undefined),
+    })
     events.add(listened, () => undefined)
     expect(await heard).toBe('event: beat\ndata: {}\n\n')
     leave()

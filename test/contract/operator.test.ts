@@ -1,4 +1,7 @@
-/** The operator's acts at the desk, through the admin listener, and what repair leaves of a damaged store. */
+/**
+ * The operator's acts at the desk, through the admin listener, and what repair leaves of a damaged
+ * store.
+ */
 import { describe, expect, test } from 'vitest'
 import type { RegistryEntry } from '../../src/core/chain/questions.js'
 import { knownKind } from '../../src/core/gateway/ledger/state.js'
@@ -37,7 +40,8 @@ async function openDesk(parts: Partial<DeskParts> = {}): Promise<Told> {
   const journal: string[] = []
   const registry: unknown[] = []
   front.ledger.onChange((events) => {
-    for (const event of events) if ('reason' in event) journal.push(`${event.kind}: ${event.reason}`)
+    for (const event of events)
+      if ('reason' in event) journal.push(`${event.kind}: ${event.reason}`)
   })
   const desk = createDesk({
     clock: front.clock,
@@ -53,7 +57,10 @@ async function openDesk(parts: Partial<DeskParts> = {}): Promise<Told> {
 
 async function submitted({ front }: Told): Promise<string> {
   const [proposer] = front.wallets
-  const answer = await front.post(`/v1/proposals/${first.questionId}`, await signedBody(proposer, first))
+  const answer = await front.post(
+    `/v1/proposals/${first.questionId}`,
+    await signedBody(proposer, first),
+  )
   expect(answer.status).toBe(202)
   return ((await answer.json()) as { candidate_id: string }).candidate_id
 }
@@ -68,21 +75,37 @@ describe("contract §6: the operator's desk", () => {
   test('allows and disallows once each, with time and reason, and writes nothing where it is so already', async () => {
     const { desk, front, journal } = await openDesk()
     const addresses = [wallet(1), wallet(2), wallet(1)]
-    expect(await desk.run('allow', { addresses, reason: 'signed' })).toMatchObject({ changed: [wallet(1), wallet(2)], unchanged: [] })
-    expect(await desk.run('allow', { addresses: [wallet(2), wallet(3)] })).toMatchObject({ changed: [wallet(3)], unchanged: [wallet(2)] })
-    expect(await desk.run('allow', { addresses })).toMatchObject({ changed: [], unchanged: [wallet(1), wallet(2)] })
+    expect(await desk.run('allow', { addresses, reason: 'signed' })).toMatchObject({
+      changed: [wallet(1), wallet(2)],
+      unchanged: [],
+    })
+    expect(await desk.run('allow', { addresses: [wallet(2), wallet(3)] })).toMatchObject({
+      changed: [wallet(3)],
+      unchanged: [wallet(2)],
+    })
+    expect(await desk.run('allow', { addresses })).toMatchObject({
+      changed: [],
+      unchanged: [wallet(1), wallet(2)],
+    })
     expect(front.ledger.eligible(wallet(3))).toBe(true)
     expect(await desk.run('disallow', { addresses: [wallet(3), wallet(4)] })).toMatchObject({
       changed: [wallet(3)],
       unchanged: [wallet(4)],
     })
     expect(front.ledger.eligible(wallet(3))).toBe(false)
-    expect(journal).toEqual(['allowlist.set: signed', 'allowlist.set: signed', 'allowlist.set: by operator', 'allowlist.set: by operator'])
+    expect(journal).toEqual([
+      'allowlist.set: signed',
+      'allowlist.set: signed',
+      'allowlist.set: by operator',
+      'allowlist.set: by operator',
+    ])
   })
 
   test('does the acts of two operators at once one after the other: each is told what was left for it', async () => {
     const { desk, journal } = await openDesk()
-    const answers = await Promise.all(Array.from({ length: 5 }, () => desk.run('allow', { addresses: [wallet(7)] })))
+    const answers = await Promise.all(
+      Array.from({ length: 5 }, () => desk.run('allow', { addresses: [wallet(7)] })),
+    )
     expect(answers.map(({ changed }) => changed.length)).toEqual([1, 0, 0, 0, 0])
     expect(journal).toHaveLength(1)
   })
@@ -104,7 +127,9 @@ describe("contract §6: the operator's desk", () => {
   test('says how many candidates of a disallowed wallet stay, and how to end one', async () => {
     const told = await openDesk()
     const id = await submitted(told)
-    const { notes } = await told.desk.run('disallow', { addresses: [told.front.wallets[0].address] })
+    const { notes } = await told.desk.run('disallow', {
+      addresses: [told.front.wallets[0].address],
+    })
     expect(notes.join()).toMatch(new RegExp(`1 active candidate, which stays.*reject ${id}`))
     expect(told.front.ledger.active()).toHaveLength(1)
   })
@@ -113,18 +138,29 @@ describe("contract §6: the operator's desk", () => {
     const told = await openDesk()
     const id = await submitted(told)
     const { desk, front } = told
-    expect(await desk.run('candidates/reject', { candidate_id: id, reason: 'asked for' })).toMatchObject({ changed: [id] })
+    expect(
+      await desk.run('candidates/reject', { candidate_id: id, reason: 'asked for' }),
+    ).toMatchObject({ changed: [id] })
     expect((await front.ledger.get(id))?.progress).toMatchObject({
       status: 'failed',
-      failure: { stage: 'validation', code: 'operator_rejected', detail: 'Rejected by the operator: asked for', retryable: false },
+      failure: {
+        stage: 'validation',
+        code: 'operator_rejected',
+        detail: 'Rejected by the operator: asked for',
+        retryable: false,
+      },
     })
-    await expect(desk.run('candidates/reject', { candidate_id: id, reason: 'again' })).rejects.toMatchObject({
+    await expect(
+      desk.run('candidates/reject', { candidate_id: id, reason: 'again' }),
+    ).rejects.toMatchObject({
       code: 'candidate_final',
       meta: { httpStatus: 409, exitCode: 5 },
     })
-    expect(await refusal(desk.run('candidates/reject', { candidate_id: '00000000-0000-4000-8000-000000000000' }))).toBe(
-      'candidate_not_found',
-    )
+    expect(
+      await refusal(
+        desk.run('candidates/reject', { candidate_id: '00000000-0000-4000-8000-000000000000' }),
+      ),
+    ).toBe('candidate_not_found')
   })
 
   test('R3: with a transaction out the rejection is done, and what becomes of the nonce is said; on the chain it is refused', async () => {
@@ -132,9 +168,22 @@ describe("contract §6: the operator's desk", () => {
     const id = await submitted(told)
     const { ledger } = told.front
     const at = { validatedAtMs: 1, selectedAtMs: 2 }
-    const slot = { id: 's', executor: wallet(9), nonce: 4, candidateIds: [id], openedAtMs: 3, attempts: [] }
+    const slot = {
+      id: 's',
+      executor: wallet(9),
+      nonce: 4,
+      candidateIds: [id],
+      openedAtMs: 3,
+      attempts: [],
+    }
     const fees = { maxFeePerGas: '1', maxPriorityFeePerGas: '1', preparedAtMs: 3, sentAtMs: null }
-    const attempt = { hash: word(5), raw: '0x02' as const, kind: 'propose' as const, candidateIds: [id], ...fees }
+    const attempt = {
+      hash: word(5),
+      raw: '0x02' as const,
+      kind: 'propose' as const,
+      candidateIds: [id],
+      ...fees,
+    }
     const submission = {
       status: 'submitted' as const,
       transactionHash: word(5),
@@ -148,24 +197,43 @@ describe("contract §6: the operator's desk", () => {
       { kind: 'candidate.progress', id, progress: { status: 'selected', ...at, submission: null } },
       { kind: 'slot.opened', slot },
       { kind: 'slot.attempt', slotId: 's', attempt },
-      { kind: 'candidate.progress', id, progress: { status: 'selected', ...at, submission: { ...submission, status: 'confirmed' } } },
+      {
+        kind: 'candidate.progress',
+        id,
+        progress: { status: 'selected', ...at, submission: { ...submission, status: 'confirmed' } },
+      },
     ])
-    expect(await refusal(told.desk.run('candidates/reject', { candidate_id: id }))).toBe('candidate_final')
-    await ledger.commit([{ kind: 'candidate.progress', id, progress: { status: 'selected', ...at, submission } }])
+    expect(await refusal(told.desk.run('candidates/reject', { candidate_id: id }))).toBe(
+      'candidate_final',
+    )
+    await ledger.commit([
+      { kind: 'candidate.progress', id, progress: { status: 'selected', ...at, submission } },
+    ])
     const { notes } = await told.desk.run('candidates/reject', { candidate_id: id })
     expect(notes.join()).toMatch(/out under nonce 4.*may still be mined/)
     expect((await ledger.get(id))?.progress).toMatchObject({ failure: { stage: 'confirmation' } })
   })
 
   test('contract §7: adds a question that the chain knows and refuses one that it does not, with nothing written', async () => {
-    const { desk, front, registry, journal } = await openDesk({ isKnown: async ({ questionId }) => questionId !== word(2) })
+    const { desk, front, registry, journal } = await openDesk({
+      isKnown: async ({ questionId }) => questionId !== word(2),
+    })
     const entries = [{ question_id: word(1), slug: 'one' }]
     expect(await desk.run('questions/add', { entries })).toMatchObject({ changed: [word(1)] })
-    expect(await desk.run('questions/add', { entries })).toMatchObject({ changed: [], unchanged: [word(1)] })
+    expect(await desk.run('questions/add', { entries })).toMatchObject({
+      changed: [],
+      unchanged: [word(1)],
+    })
     const both = [{ question_id: word(3), slug: 'three' }, { question_id: word(2) }]
     expect(await refusal(desk.run('questions/add', { entries: both }))).toBe('question_unknown')
-    expect(await refusal(desk.run('questions/add', { entries: [{ question_id: word(4), slug: 'one' }] }))).toBe('slug_taken')
-    expect(await refusal(desk.run('questions/add', { entries: [{ question_id: 'rain' }] }))).toBe('questions_invalid')
+    expect(
+      await refusal(
+        desk.run('questions/add', { entries: [{ question_id: word(4), slug: 'one' }] }),
+      ),
+    ).toBe('slug_taken')
+    expect(await refusal(desk.run('questions/add', { entries: [{ question_id: 'rain' }] }))).toBe(
+      'questions_invalid',
+    )
     expect([...front.ledger.questions.keys()]).toEqual([word(1)])
     expect(registry).toHaveLength(1)
     expect(journal).toEqual(['question.set: by operator'])
@@ -175,17 +243,26 @@ describe("contract §6: the operator's desk", () => {
       { question_id: word(1), slug: 'four' },
       { question_id: word(4), slug: 'one' },
     ]
-    expect(await desk.run('questions/add', { entries: swapped })).toMatchObject({ changed: [word(1), word(4)] })
+    expect(await desk.run('questions/add', { entries: swapped })).toMatchObject({
+      changed: [word(1), word(4)],
+    })
   })
 
   test('contract §7: a removed entry of the questions file stays away until it is added again, and keeps its slug then', async () => {
     const configured: RegistryEntry[] = [{ questionId: word(1), slug: 'one' }]
     const { desk, front } = await openDesk({ configured })
-    expect((await desk.run('questions/remove', { question_id: word(1) })).notes.join()).toContain('the slug one')
+    expect((await desk.run('questions/remove', { question_id: word(1) })).notes.join()).toContain(
+      'the slug one',
+    )
     expect(mergedRegistry(configured, front.ledger.questions)).toEqual([])
-    expect(await desk.run('questions/remove', { question_id: word(1) })).toMatchObject({ changed: [], unchanged: [word(1)] })
+    expect(await desk.run('questions/remove', { question_id: word(1) })).toMatchObject({
+      changed: [],
+      unchanged: [word(1)],
+    })
     await desk.run('questions/add', { entries: [{ question_id: word(1), slug: 'uno' }] })
-    expect(mergedRegistry(configured, front.ledger.questions)).toMatchObject([{ questionId: word(1), slug: 'uno' }])
+    expect(mergedRegistry(configured, front.ledger.questions)).toMatchObject([
+      { questionId: word(1), slug: 'uno' },
+    ])
     const clash: RegistryEntry[] = [...configured, { questionId: word(2), slug: 'uno' }]
     expect(() => mergedRegistry(clash, front.ledger.questions)).toThrow(/the slug uno names/)
     // What the refusal tells to do puts it right.
@@ -205,9 +282,13 @@ describe("contract §6: the operator's desk", () => {
     const request = { oracle, requester, identifier, timestamp, ancillaryData }
     const told = await openDesk({ configured: [{ questionId: first.questionId, request }] })
     const id = await submitted(told)
-    expect(await refusal(told.desk.run('questions/remove', { question_id: first.questionId }))).toBe('question_in_use')
+    expect(
+      await refusal(told.desk.run('questions/remove', { question_id: first.questionId })),
+    ).toBe('question_in_use')
     await told.desk.run('candidates/reject', { candidate_id: id })
-    expect(await told.desk.run('questions/remove', { question_id: first.questionId })).toMatchObject({ changed: [first.questionId] })
+    expect(
+      await told.desk.run('questions/remove', { question_id: first.questionId }),
+    ).toMatchObject({ changed: [first.questionId] })
   })
 
   test('pauses while an import waits for the chain and a fold for the disk', async () => {
@@ -219,11 +300,17 @@ describe("contract §6: the operator's desk", () => {
       isKnown: () => known,
       compact: async () => ((await known) ? { before: 2, after: 1 } : { before: 0, after: 0 }),
     })
-    const slow = [desk.run('questions/add', { entries: [{ question_id: word(1) }] }), desk.run('store/compact', {})]
+    const slow = [
+      desk.run('questions/add', { entries: [{ question_id: word(1) }] }),
+      desk.run('store/compact', {}),
+    ]
     await desk.run('pause', {})
     expect([front.ledger.admissionEnabled, front.ledger.questions.size]).toEqual([false, 0])
     answer(true)
-    expect(await Promise.all(slow)).toMatchObject([{ changed: [word(1)] }, { bytes: { before: 2, after: 1 } }])
+    expect(await Promise.all(slow)).toMatchObject([
+      { changed: [word(1)] },
+      { bytes: { before: 2, after: 1 } },
+    ])
   })
 
   test('R16: a chain that does not answer adds nothing', async () => {
@@ -231,7 +318,9 @@ describe("contract §6: the operator's desk", () => {
       throw new UnavailableError('state_unavailable', 'no answer', { httpStatus: 503 })
     }
     const { desk, front } = await openDesk({ isKnown })
-    expect(await refusal(desk.run('questions/add', { entries: [{ question_id: word(1) }] }))).toBe('state_unavailable')
+    expect(await refusal(desk.run('questions/add', { entries: [{ question_id: word(1) }] }))).toBe(
+      'state_unavailable',
+    )
     expect(front.ledger.questions.size).toBe(0)
   })
 })
@@ -248,32 +337,63 @@ describe('store verify: what must hold beyond checksums', () => {
     return audit.counts
   }
   const received = (n: number, key: string, sequence = n) => {
-    const candidate = { id: `c${n}`, identity: `i${n}`, sequence, round: { key }, proposer: wallet(n), nonce: String(n) }
+    const candidate = {
+      id: `c${n}`,
+      identity: `i${n}`,
+      sequence,
+      round: { key },
+      proposer: wallet(n),
+      nonce: String(n),
+    }
     return { kind: 'candidate.received', candidate }
   }
   const opened = (id: string, nonce: number, candidateIds: readonly string[]) => ({
     kind: 'slot.opened',
     slot: { id, executor: wallet(9), nonce, candidateIds, openedAtMs: 1, attempts: [] },
   })
-  const signed = (slotId: string) => ({ kind: 'slot.attempt', slotId, attempt: { hash: word(1), raw: '0x', candidateIds: [] } })
+  const signed = (slotId: string) => ({
+    kind: 'slot.attempt',
+    slotId,
+    attempt: { hash: word(1), raw: '0x', candidateIds: [] },
+  })
   const two = [received(1, 'a'), received(2, 'b')]
 
   test('R3: a sound history is counted', () => {
     const counts = records(...two, opened('s', 1, ['c1']), opened('t', 2, ['c2']), signed('s'))
-    expect(Object.fromEntries(counts)).toEqual({ 'candidate.received': 2, 'slot.opened': 2, 'slot.attempt': 1 })
+    expect(Object.fromEntries(counts)).toEqual({
+      'candidate.received': 2,
+      'slot.opened': 2,
+      'slot.attempt': 1,
+    })
   })
 
   test.each([
-    ['a nonce is bound a second time', [...two, opened('s', 1, ['c1']), opened('t', 1, ['c2'])], /nonce 1 .* second time/],
+    [
+      'a nonce is bound a second time',
+      [...two, opened('s', 1, ['c1']), opened('t', 1, ['c2'])],
+      /nonce 1 .* second time/,
+    ],
     [
       'two slots are open for one round',
       [received(1, 'a'), received(2, 'a'), opened('s', 1, ['c1']), opened('t', 2, ['c2'])],
       /open for one round/,
     ],
-    ['a slot carries two of one round', [received(1, 'a'), received(2, 'a'), opened('s', 1, ['c1', 'c2'])], /two candidates of one round/],
+    [
+      'a slot carries two of one round',
+      [received(1, 'a'), received(2, 'a'), opened('s', 1, ['c1', 'c2'])],
+      /two candidates of one round/,
+    ],
     ['a slot carries one that is unknown', [opened('s', 1, ['c1'])], /unknown/],
-    ['a transaction belongs to two slots', [...two, opened('s', 1, ['c1']), opened('t', 2, ['c2']), signed('s'), signed('t')], /two slots/],
-    ['a sequence number is given twice', [received(1, 'a', 1), received(2, 'b', 1)], /sequence number/],
+    [
+      'a transaction belongs to two slots',
+      [...two, opened('s', 1, ['c1']), opened('t', 2, ['c2']), signed('s'), signed('t')],
+      /two slots/,
+    ],
+    [
+      'a sequence number is given twice',
+      [received(1, 'a', 1), received(2, 'b', 1)],
+      /sequence number/,
+    ],
   ])('R3, R13: %s, and it is refused', (_what, changes, message) => {
     expect(() => records(...changes)).toThrow(message)
   })
@@ -299,11 +419,21 @@ describe('contract §7: a change of the registry while the view runs', () => {
 describe('contract §6: acts through the admin listener', () => {
   const token = 'ab'.repeat(32)
   const withAdmin = async (
-    use: (ask: (target: string, more?: RequestInit) => Promise<Response>, told: Told, port: number) => Promise<void>,
+    use: (
+      ask: (target: string, more?: RequestInit) => Promise<Response>,
+      told: Told,
+      port: number,
+    ) => Promise<void>,
   ) => {
     const told = await openDesk()
-    const acts = { '/operator/allow': (body: unknown) => told.desk.run('allow', body), '/operator/full': async () => Promise.reject(full) }
-    const full = new StorageError('store_unavailable', 'there is no space', { httpStatus: 503, hint: 'free some' })
+    const acts = {
+      '/operator/allow': (body: unknown) => told.desk.run('allow', body),
+      '/operator/full': async () => Promise.reject(full),
+    }
+    const full = new StorageError('store_unavailable', 'there is no space', {
+      httpStatus: 503,
+      hint: 'free some',
+    })
     const admin = await listenAdmin({
       ...told.front.gateway,
       port: 0,
@@ -312,7 +442,12 @@ describe('contract §6: acts through the admin listener', () => {
     const headers = { 'content-type': 'application/json', authorization: `Bearer ${token}` }
     try {
       const body = JSON.stringify({ addresses: [wallet(1)] })
-      await use((target, more = {}) => fetch(`${admin.url}${target}`, { method: 'POST', headers, body, ...more }), told, admin.port)
+      await use(
+        (target, more = {}) =>
+          fetch(`${admin.url}${target}`, { method: 'POST', headers, body, ...more }),
+        told,
+        admin.port,
+      )
     } finally {
       await admin.close()
     }
@@ -321,11 +456,22 @@ describe('contract §6: acts through the admin listener', () => {
 
   test('the token opens it; without one, with a wrong one, or in another form it is 401 and nothing happens', async () => {
     await withAdmin(async (ask, { front }) => {
-      for (const authorization of ['', 'Bearer', 'Bearer nope', `Bearer ${token.slice(1)}`, `Bearer ${token}a`, `Basic ${token}`, token]) {
-        expect(await outcome(await ask('/operator/allow', { headers: { 'content-type': 'application/json', authorization } }))).toEqual([
-          401,
-          'unauthorized',
-        ])
+      for (const authorization of [
+        '',
+        'Bearer',
+        'Bearer nope',
+        `Bearer ${token.slice(1)}`,
+        `Bearer ${token}a`,
+        `Basic ${token}`,
+        token,
+      ]) {
+        expect(
+          await outcome(
+            await ask('/operator/allow', {
+              headers: { 'content-type': 'application/json', authorization },
+            }),
+          ),
+        ).toEqual([401, 'unauthorized'])
       }
       expect(front.ledger.eligible(wallet(1))).toBe(false)
       const done = await ask('/operator/allow')
@@ -340,7 +486,11 @@ describe('contract §6: acts through the admin listener', () => {
       const look = await ask('/operator/budget', { method: 'GET', body: null, headers: {} })
       expect([look.status, await look.json()]).toEqual([200, { spent: 3 }])
       const wrong = await ask('/operator/allow', { method: 'GET', body: null })
-      expect([...(await outcome(wrong)), wrong.headers.get('allow')]).toEqual([405, 'method_not_allowed', 'POST'])
+      expect([...(await outcome(wrong)), wrong.headers.get('allow')]).toEqual([
+        405,
+        'method_not_allowed',
+        'POST',
+      ])
       expect((await ask('/operator/budget')).headers.get('allow')).toBe('GET')
       expect(await outcome(await ask('/operator/none'))).toEqual([404, 'route_not_found'])
       expect(await outcome(await ask('/operator/allow?x'))).toEqual([404, 'route_not_found'])
@@ -355,15 +505,18 @@ describe('contract §6: acts through the admin listener', () => {
   test('R17: bodies are strict JSON of at most 1 MiB, and refusals of the desk keep status, code and hint', async () => {
     await withAdmin(async (ask) => {
       const auth = { authorization: `Bearer ${token}` }
-      expect(await outcome(await ask('/operator/allow', { headers: { ...auth, 'content-type': 'text/plain' } }))).toEqual([
-        400,
-        'unsupported_media_type',
-      ])
+      expect(
+        await outcome(
+          await ask('/operator/allow', { headers: { ...auth, 'content-type': 'text/plain' } }),
+        ),
+      ).toEqual([400, 'unsupported_media_type'])
       for (const body of ['', '{', '{"addresses":[],"addresses":[]}', '{"a":1.5}'])
         expect(await outcome(await ask('/operator/allow', { body }))).toEqual([400, 'invalid_json'])
       for (const body of ['{}', '{"addresses":["0xAB"]}', '{"addresses":[],"more":1}'])
         expect(await outcome(await ask('/operator/allow', { body }))).toEqual([422, 'act_invalid'])
-      expect(await outcome(await ask('/operator/allow', { body: `"${'x'.repeat(1024 * 1024)}"` }))).toEqual([413, 'payload_too_large'])
+      expect(
+        await outcome(await ask('/operator/allow', { body: `"${'x'.repeat(1024 * 1024)}"` })),
+      ).toEqual([413, 'payload_too_large'])
       const refused = await ask('/operator/full')
       expect([refused.status, await refused.json()]).toEqual([
         503,
@@ -377,7 +530,10 @@ const settings = { chainId: 31337, genesisHash: word(99), allowlist: [], admissi
 
 describe('R23: an import that is killed', () => {
   test('is there whole or not at all, wherever it was', async () => {
-    const entries = Array.from({ length: 30 }, (_, index) => ({ question_id: word(index + 1), slug: `slug-${index}` }))
+    const entries = Array.from({ length: 30 }, (_, index) => ({
+      question_id: word(index + 1),
+      slug: `slug-${index}`,
+    }))
     const importInto = async (sim: SimFiles) => {
       const clock = new SimClock()
       const fold = foldLedger()
@@ -388,7 +544,13 @@ describe('R23: an import that is killed', () => {
         fold.onRecord,
       )
       const ledger = await openLedger({ clock, random: testRandom }, log, fold.state, settings)
-      const desk = createDesk({ clock, ledger, configured: [], isKnown: async () => true, compact: async () => ({ before: 0, after: 0 }) })
+      const desk = createDesk({
+        clock,
+        ledger,
+        configured: [],
+        isKnown: async () => true,
+        compact: async () => ({ before: 0, after: 0 }),
+      })
       await desk.run('questions/add', { entries })
       await log.close()
     }
@@ -419,14 +581,22 @@ describe('R23: an import that is killed', () => {
 })
 
 describe('robustness §2: store repair --accept-loss', () => {
-  const options = { ...itemOptions, knownKinds: (kind: string) => kind === 'item' || kind === 'store.repaired' }
+  const options = {
+    ...itemOptions,
+    knownKinds: (kind: string) => kind === 'item' || kind === 'store.repaired',
+  }
   const said = (saved: readonly string[]) => ({ kind: 'store.repaired', data: { saved } })
 
   async function inspected(sim: SimFiles) {
     const ids: number[] = []
-    const inspection = await inspectLog({ files: sim.process(), hash: systemHash }, folder, options, (record) => {
-      if (record.kind === 'item') ids.push(idOf(record))
-    })
+    const inspection = await inspectLog(
+      { files: sim.process(), hash: systemHash },
+      folder,
+      options,
+      (record) => {
+        if (record.kind === 'item') ids.push(idOf(record))
+      },
+    )
     return { ids, inspection }
   }
   const repaired = async (sim: SimFiles) => {
@@ -461,20 +631,36 @@ describe('robustness §2: store repair --accept-loss', () => {
     'keeps exactly what lies before the damage, saves the rest, and the store opens again (compacted: %s)',
     async (compacted) => {
       const contents = await sample(compacted)
-      const names = [...contents.keys()].map((path) => path.slice(folder.length + 1)).filter((name) => /^(log|snap)-/.test(name))
+      const names = [...contents.keys()]
+        .map((path) => path.slice(folder.length + 1))
+        .filter((name) => /^(log|snap)-/.test(name))
       let damages = 0
       for (const name of names) {
-        const lines = (contents.get(`${folder}/${name}`) ?? new Uint8Array()).filter((byte) => byte === 10).length
+        const lines = (contents.get(`${folder}/${name}`) ?? new Uint8Array()).filter(
+          (byte) => byte === 10,
+        ).length
         for (let line = 0; line < lines; line += 1) {
           const sim = damagedAt(contents, name, line)
           const { ids, inspection } = await inspected(sim)
-          if (inspection.damage === undefined || inspection.damage.end.sequence === 0 || inspection.manifest === undefined) continue
+          if (
+            inspection.damage === undefined ||
+            inspection.damage.end.sequence === 0 ||
+            inspection.manifest === undefined
+          )
+            continue
           damages += 1
-          const loss = await lossOf({ files: sim.process(), hash: systemHash }, folder, inspection.manifest, inspection.damage)
+          const loss = await lossOf(
+            { files: sim.process(), hash: systemHash },
+            folder,
+            inspection.manifest,
+            inspection.damage,
+          )
           expect(loss.bytes).toBeGreaterThan(0)
           const saved = await repaired(sim)
           const kept = [...sim.contents()].filter(([path]) => path.includes('/lost-'))
-          expect(kept.map(([path]) => path.slice(folder.length + 1)).sort()).toEqual([...saved].sort())
+          expect(kept.map(([path]) => path.slice(folder.length + 1)).sort()).toEqual(
+            [...saved].sort(),
+          )
           expect(kept.reduce((sum, [, bytes]) => sum + bytes.length, 0)).toBe(loss.bytes)
           expect(await reopened(sim)).toEqual(ids)
           expect((await inspected(sim)).inspection.damage).toBeUndefined()
@@ -488,7 +674,9 @@ describe('robustness §2: store repair --accept-loss', () => {
     'R23: a repair that is killed anywhere can be done again, and what was sound is there (compacted: %s)',
     async (compacted) => {
       const contents = await sample(compacted)
-      const names = [...contents.keys()].map((path) => path.slice(folder.length + 1)).filter((path) => /^(log|snap)-/.test(path))
+      const names = [...contents.keys()]
+        .map((path) => path.slice(folder.length + 1))
+        .filter((path) => /^(log|snap)-/.test(path))
       let kills = 0
       for (const name of names) {
         for (const line of [0, 2, 4]) {
@@ -496,7 +684,12 @@ describe('robustness §2: store repair --accept-loss', () => {
           const { ids, inspection } = await inspected(whole)
           if (inspection.damage === undefined || inspection.damage.end.sequence === 0) continue
           if (inspection.manifest === undefined) continue
-          const whatGoes = await lossOf({ files: whole.process(), hash: systemHash }, folder, inspection.manifest, inspection.damage)
+          const whatGoes = await lossOf(
+            { files: whole.process(), hash: systemHash },
+            folder,
+            inspection.manifest,
+            inspection.damage,
+          )
           whole.resetCounts()
           await repaired(whole)
           const steps = whole.trace.length
@@ -511,14 +704,25 @@ describe('robustness §2: store repair --accept-loss', () => {
             const left = await inspected(sim)
             const { manifest, damage } = left.inspection
             if (manifest !== undefined && damage !== undefined) {
-              const again = await lossOf({ files: sim.process(), hash: systemHash }, folder, manifest, damage)
-              expect(again.bytes, `${name} line ${line}: told after a kill at step ${step} of ${steps}`).toBe(whatGoes.bytes)
+              const again = await lossOf(
+                { files: sim.process(), hash: systemHash },
+                folder,
+                manifest,
+                damage,
+              )
+              expect(
+                again.bytes,
+                `${name} line ${line}: told after a kill at step ${step} of ${steps}`,
+              ).toBe(whatGoes.bytes)
               expect(again.soundLines).toEqual(whatGoes.soundLines)
             }
             const saved = await repaired(sim)
             if (damage !== undefined) expect(bytesOf(sim, saved)).toBe(whatGoes.bytes)
             kills += 1
-            expect(await reopened(sim), `${name} line ${line}: killed after step ${step} of ${steps}`).toEqual(ids)
+            expect(
+              await reopened(sim),
+              `${name} line ${line}: killed after step ${step} of ${steps}`,
+            ).toEqual(ids)
           }
         }
       }
@@ -539,10 +743,19 @@ describe('robustness §2: store repair --accept-loss', () => {
     const sim = SimFiles.of(await sample(false))
     const { inspection } = await inspected(sim)
     expect(inspection.damage).toBeUndefined()
-    const bad = await inspectLog({ files: sim.process(), hash: systemHash }, folder, options, (record) => {
-      if (idOf(record) === 5) throw new RangeError('five is not allowed')
+    const bad = await inspectLog(
+      { files: sim.process(), hash: systemHash },
+      folder,
+      options,
+      (record) => {
+        if (idOf(record) === 5) throw new RangeError('five is not allowed')
+      },
+    )
+    expect(bad.damage).toMatchObject({
+      file: expect.stringMatching(/^log-/),
+      detail: 'five is not allowed',
+      offset: expect.any(Number),
     })
-    expect(bad.damage).toMatchObject({ file: expect.stringMatching(/^log-/), detail: 'five is not allowed', offset: expect.any(Number) })
     expect(bad.records).toBeLessThan(inspection.records)
   })
 })

@@ -1,10 +1,21 @@
-/** `reconcile` where the gateway tells an execution that the chain does not show, on a modelled chain. */
+/**
+ * `reconcile` where the gateway tells an execution that the chain does not show, on a modelled
+ * chain.
+ */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { expect, onTestFinished, test } from 'vitest'
 import { run, temporaryHome } from '../support/cli.js'
-import { ask, createFakeChain, createFakeClock, endow, type FakeChain, questionText, rivalProposes } from '../support/fake-chain.js'
+import {
+  ask,
+  createFakeChain,
+  createFakeClock,
+  endow,
+  type FakeChain,
+  questionText,
+  rivalProposes,
+} from '../support/fake-chain.js'
 import { adapter, fakeContracts } from '../support/fake-world.js'
 import { happySteps, questionContext, scriptedGateway } from '../support/scripted-gateway.js'
 
@@ -15,8 +26,16 @@ const other = `0x${'77'.repeat(20)}` as const
 type Happens = (chain: FakeChain, question: `0x${string}`) => void
 const cases: readonly (readonly [string, Happens, string])[] = [
   ['an open round', () => undefined, 'its round is requested'],
-  ["another's proposal", (chain, question) => rivalProposes(chain, question, other, 10n ** 18n), `${other} proposed p2`],
-  ['another answer', (chain, question) => rivalProposes(chain, question, proposer, 0n), `${proposer} proposed p1`],
+  [
+    "another's proposal",
+    (chain, question) => rivalProposes(chain, question, other, 10n ** 18n),
+    `${other} proposed p2`,
+  ],
+  [
+    'another answer',
+    (chain, question) => rivalProposes(chain, question, proposer, 0n),
+    `${proposer} proposed p1`,
+  ],
   [
     'one of its owner that its signature did not make',
     (chain, question) => rivalProposes(chain, question, proposer, 10n ** 18n),
@@ -24,38 +43,68 @@ const cases: readonly (readonly [string, Happens, string])[] = [
   ],
 ]
 
-test.each(cases)('contract §6: told as executed, and the chain shows %s', async (_what, happens, says) => {
-  const home = await temporaryHome()
-  onTestFinished(() => home.remove())
-  const chain = createFakeChain()
-  const text = questionText('Will it hold?')
-  const question = ask(chain, text)
-  endow(chain, proposer)
-  chain.mine(3)
-  writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
-  mkdirSync(join(home.path, 'trust'))
-  const { chainId: chain_id, permit2, signedProposer: signed_proposer, oracles, tokens, requesters } = fakeContracts
-  const trust = { chain_id, permit2, signed_proposer, oracles, requesters, tokens, slugs: {} }
-  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(trust))
-  const plain = questionContext('Will it hold?')
-  const timestamp = String(chain.world.questions.get(question)?.timestamp)
-  const request = { oracle: String(oracles[0]), requester: adapter, timestamp, ancillary_data: text, question_id: question }
-  const gateway = scriptedGateway({ ...plain, question_id: question, request: { ...plain.request, ...request } })
-  gateway.steps = [happySteps[2] ?? {}]
-  const env = { PROPOSER_KEY_FILE: join(home.path, 'key'), PROPOSER_RPC_URL: 'http://127.0.0.1:8545', PROPOSER_GATEWAY: gateway.url }
-  const go = async (...argv: string[]) => {
-    const { code, stdout, stderr } = await run(home.path, [...argv, '--json'], {
-      clock: createFakeClock(chain),
-      ...{ chain, fetch: gateway.fetch, env },
+test.each(cases)(
+  'contract §6: told as executed, and the chain shows %s',
+  async (_what, happens, says) => {
+    const home = await temporaryHome()
+    onTestFinished(() => home.remove())
+    const chain = createFakeChain()
+    const text = questionText('Will it hold?')
+    const question = ask(chain, text)
+    endow(chain, proposer)
+    chain.mine(3)
+    writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
+    mkdirSync(join(home.path, 'trust'))
+    const {
+      chainId: chain_id,
+      permit2,
+      signedProposer: signed_proposer,
+      oracles,
+      tokens,
+      requesters,
+    } = fakeContracts
+    const trust = { chain_id, permit2, signed_proposer, oracles, requesters, tokens, slugs: {} }
+    writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(trust))
+    const plain = questionContext('Will it hold?')
+    const timestamp = String(chain.world.questions.get(question)?.timestamp)
+    const request = {
+      oracle: String(oracles[0]),
+      requester: adapter,
+      timestamp,
+      ancillary_data: text,
+      question_id: question,
+    }
+    const gateway = scriptedGateway({
+      ...plain,
+      question_id: question,
+      request: { ...plain.request, ...request },
     })
-    expect([code, stderr]).toEqual([0, ''])
-    return JSON.parse(stdout)
-  }
-  await go('submit', question, '--outcome', 'p2', '--wait')
-  happens(chain, question)
-  chain.mine(3)
-  const [entry] = (await go('reconcile', question)).authorizations
-  expect(entry).toMatchObject({ journal: { state: 'closed' }, position: null, next: { action: 'wait' } })
-  expect(entry.next.text).toMatch(/the gateway says that it was executed, and the chain does not show it/)
-  expect(entry.next.text).toContain(says)
-})
+    gateway.steps = [happySteps[2] ?? {}]
+    const env = {
+      PROPOSER_KEY_FILE: join(home.path, 'key'),
+      PROPOSER_RPC_URL: 'http://127.0.0.1:8545',
+      PROPOSER_GATEWAY: gateway.url,
+    }
+    const go = async (...argv: string[]) => {
+      const { code, stdout, stderr } = await run(home.path, [...argv, '--json'], {
+        clock: createFakeClock(chain),
+        ...{ chain, fetch: gateway.fetch, env },
+      })
+      expect([code, stderr]).toEqual([0, ''])
+      return JSON.parse(stdout)
+    }
+    await go('submit', question, '--outcome', 'p2', '--wait')
+    happens(chain, question)
+    chain.mine(3)
+    const [entry] = (await go('reconcile', question)).authorizations
+    expect(entry).toMatchObject({
+      journal: { state: 'closed' },
+      position: null,
+      next: { action: 'wait' },
+    })
+    expect(entry.next.text).toMatch(
+      /the gateway says that it was executed, and the chain does not show it/,
+    )
+    expect(entry.next.text).toContain(says)
+  },
+)

@@ -7,7 +7,8 @@ export interface StoreUnderTest {
   dispose(): Promise<void>
 }
 
-export const suiteKinds = (kind: string): boolean => kind === 'item' || kind === 'folded' || kind === 'x-note'
+export const suiteKinds = (kind: string): boolean =>
+  kind === 'item' || kind === 'folded' || kind === 'x-note'
 
 const item = (value: unknown): NewRecord => ({ kind: 'item', data: { value } })
 
@@ -24,7 +25,8 @@ async function collect(log: RecordLog): Promise<StoredRecord[]> {
   return records
 }
 
-const values = (records: readonly StoredRecord[]) => records.map((record) => (record.data as { value: unknown }).value)
+const values = (records: readonly StoredRecord[]) =>
+  records.map((record) => (record.data as { value: unknown }).value)
 
 /** What every `RecordLog` must keep, whatever it stands on (R25). */
 export function recordLogSuite(name: string, create: () => Promise<StoreUnderTest>): void {
@@ -54,9 +56,17 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
         const second = await log.append([item({ nested: [1, null, true] })])
         await log.close()
         const again = await reopened(store)
-        expect(values(again)).toEqual(['a', 'ü \u2028 \u0000 \ud800 "', { nested: [1, null, true] }])
-        expect(again.map((record) => record.sequence)).toEqual([...first, ...second].map((record) => record.sequence))
-        expect(again.map((record) => record.timeMs)).toEqual([...first, ...second].map((record) => record.timeMs))
+        expect(values(again)).toEqual([
+          'a',
+          'ü \u2028 \u0000 \ud800 "',
+          { nested: [1, null, true] },
+        ])
+        expect(again.map((record) => record.sequence)).toEqual(
+          [...first, ...second].map((record) => record.sequence),
+        )
+        expect(again.map((record) => record.timeMs)).toEqual(
+          [...first, ...second].map((record) => record.timeMs),
+        )
       }),
     )
 
@@ -64,12 +74,16 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
       'R13: sequence numbers grow in the order of the calls, and an append keeps its records together',
       withStore(async (store) => {
         const log = await store.open(() => undefined)
-        const all = await Promise.all(Array.from({ length: 50 }, (_, index) => log.append([item(index), item(index)])))
+        const all = await Promise.all(
+          Array.from({ length: 50 }, (_, index) => log.append([item(index), item(index)])),
+        )
         const sequences = all.flat().map((record) => record.sequence)
         expect(sequences).toEqual([...sequences].sort((a, b) => a - b))
         for (const [first, second] of all) expect(second?.sequence).toBe((first?.sequence ?? 0) + 1)
         expect(new Set(sequences).size).toBe(100)
-        expect(values(await collect(log))).toEqual(Array.from({ length: 100 }, (_, index) => Math.floor(index / 2)))
+        expect(values(await collect(log))).toEqual(
+          Array.from({ length: 100 }, (_, index) => Math.floor(index / 2)),
+        )
         await log.close()
       }),
     )
@@ -103,7 +117,9 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
             (group) => {
               if (mine.group !== group) mine = { group, decided: [] }
               // Between what is applied and this decision lies nothing but its own group.
-              expect([...applied, ...mine.decided]).toEqual(Array.from({ length: index }, (_, each) => each))
+              expect([...applied, ...mine.decided]).toEqual(
+                Array.from({ length: index }, (_, each) => each),
+              )
               mine.decided.push(index)
               return index % 3 === 0 ? [] : [item(index)]
             },
@@ -111,9 +127,13 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
           ),
         )
         const stored = await Promise.all(appends)
-        expect(stored.map((records) => records.length)).toEqual(Array.from({ length: 60 }, (_, index) => (index % 3 === 0 ? 0 : 1)))
+        expect(stored.map((records) => records.length)).toEqual(
+          Array.from({ length: 60 }, (_, index) => (index % 3 === 0 ? 0 : 1)),
+        )
         await log.close()
-        expect(values(await reopened(store))).toEqual(Array.from({ length: 60 }, (_, index) => index).filter((index) => index % 3 !== 0))
+        expect(values(await reopened(store))).toEqual(
+          Array.from({ length: 60 }, (_, index) => index).filter((index) => index % 3 !== 0),
+        )
       }),
     )
 
@@ -130,7 +150,12 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
           () => [item('after')],
         ]
         const ended = await Promise.allSettled(decisions.map((decide) => log.append(decide)))
-        expect(ended.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'rejected', 'fulfilled'])
+        expect(ended.map(({ status }) => status)).toEqual([
+          'fulfilled',
+          'rejected',
+          'rejected',
+          'fulfilled',
+        ])
         expect(ended[1]).toMatchObject({ reason: { message: 'not on this state' } })
         expect(ended[2]).toMatchObject({ reason: { code: 'record_invalid' } })
         await log.close()
@@ -161,7 +186,9 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
         const log = await store.open(() => undefined)
         const good = log.append([item('before')])
         const refused = { code: 'record_invalid' }
-        await expect(log.append([item('lost'), { kind: 'item', data: undefined }])).rejects.toMatchObject(refused)
+        await expect(
+          log.append([item('lost'), { kind: 'item', data: undefined }]),
+        ).rejects.toMatchObject(refused)
         await expect(log.append([item(1n)])).rejects.toMatchObject(refused)
         await expect(log.append([item('x'.repeat(400_000))])).rejects.toMatchObject(refused)
         await expect(log.append([item('é'.repeat(200_000))])).rejects.toMatchObject(refused)
@@ -181,7 +208,9 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
         const log = await store.open(() => undefined)
         const pending = log.append([item('in flight')])
         const closing = log.close()
-        await expect(log.append([item('late')])).rejects.toMatchObject({ code: 'store_unavailable' })
+        await expect(log.append([item('late')])).rejects.toMatchObject({
+          code: 'store_unavailable',
+        })
         await closing
         await log.close()
         expect(log.closed).toBe(true)
@@ -207,7 +236,10 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
           },
           (ordinal, position) => places.set(ordinal, position),
         )
-        const later = [...(await Promise.all(meanwhile)).flat(), ...(await log.append([item('after')]))]
+        const later = [
+          ...(await Promise.all(meanwhile)).flat(),
+          ...(await log.append([item('after')])),
+        ]
         const expected = [
           ...Array.from({ length: 10 }, (_, index) => `fold ${index}`),
           'during 0',
@@ -217,7 +249,8 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
           'after',
         ]
         expect(values(await collect(log))).toEqual(expected)
-        for (const [ordinal, position] of places) expect((await log.read(position)).data).toEqual({ value: `fold ${ordinal}` })
+        for (const [ordinal, position] of places)
+          expect((await log.read(position)).data).toEqual({ value: `fold ${ordinal}` })
         for (const record of later) expect(await log.read(record.position)).toEqual(record)
         expect([...places.keys()]).toEqual(Array.from({ length: 10 }, (_, index) => index))
         await log.close()
@@ -230,11 +263,17 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
       withStore(async (store) => {
         const log = await store.open(() => undefined)
         const state: number[] = []
-        const appends = Array.from({ length: 30 }, (_, index) => log.append([item(index)], () => state.push(index)))
+        const appends = Array.from({ length: 30 }, (_, index) =>
+          log.append([item(index)], () => state.push(index)),
+        )
         const compacting = log.compact(
           () => {
             const copy = [...state]
-            appends.push(...Array.from({ length: 5 }, (_, index) => log.append([item(100 + index)], () => state.push(100 + index))))
+            appends.push(
+              ...Array.from({ length: 5 }, (_, index) =>
+                log.append([item(100 + index)], () => state.push(100 + index)),
+              ),
+            )
             return copy.map((value) => ({ kind: 'folded', data: { value } }))
           },
           () => undefined,

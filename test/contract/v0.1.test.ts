@@ -1,4 +1,7 @@
-/** Files of version 0.1 are read by this one (fixtures/v0.1): homes, journals, stores, configurations, inputs. */
+/**
+ * Files of version 0.1 are read by this one (fixtures/v0.1): homes, journals, stores,
+ * configurations, inputs.
+ */
 import { createHash } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -16,8 +19,16 @@ beforeAll(async () => {
 })
 afterAll(() => files.remove())
 
-/** A command among the files, at a time of theirs; what it prints names the folder as expected.json does. */
-async function say({ folder }: FilesOfV01, argv: readonly string[], atMs: number, fetch = noFetch): Promise<unknown> {
+/**
+ * A command among the files, at a time of theirs; what it prints names the folder as expected.json
+ * does.
+ */
+async function say(
+  { folder }: FilesOfV01,
+  argv: readonly string[],
+  atMs: number,
+  fetch = noFetch,
+): Promise<unknown> {
   const at = { cwd: folder, clock: clockAt(atMs), chain: noNode, fetch }
   const { code, stdout, stderr } = await run(join(folder, 'home'), argv, at)
   if (code !== 0) throw new Error(`${argv.join(' ')} ended with ${code}: ${stderr}`)
@@ -26,7 +37,8 @@ async function say({ folder }: FilesOfV01, argv: readonly string[], atMs: number
 
 /** No node answers. */
 const noNode = createFakeChain()
-for (const method of ['chainId', 'block', 'call', 'code'] as const) noNode.fault(method, 'unavailable', { times: Number.POSITIVE_INFINITY })
+for (const method of ['chainId', 'block', 'call', 'code'] as const)
+  noNode.fault(method, 'unavailable', { times: Number.POSITIVE_INFINITY })
 
 /** How many words of a command line are its name; one unless said otherwise. */
 const words: Readonly<Record<string, number>> = { journal: 2, operator: 3 }
@@ -47,17 +59,30 @@ describe('what 0.1 said of its files is what this version says', () => {
 
 test('the fixtures hold every state of an authorization and of a candidate (contract §1, §5)', () => {
   const text = JSON.stringify(expected.commands)
-  for (const state of ['signed', 'accepted', 'unknown', 'deferred', 'conflict', 'closed', 'offered']) {
+  for (const state of [
+    'signed',
+    'accepted',
+    'unknown',
+    'deferred',
+    'conflict',
+    'closed',
+    'offered',
+  ]) {
     expect(text).toContain(`"state":"${state}"`)
   }
-  for (const reason of ['refused', 'executed', 'failed', 'nonce_used', 'expired']) expect(text).toContain(`"reason":"${reason}"`)
-  for (const status of ['received', 'validated', 'selected', 'executed', 'failed']) expect(text).toContain(`"status":"${status}"`)
-  for (const submission of ['prepared', 'submitted', 'indexed']) expect(text).toContain(`"submission":"${submission}"`)
+  for (const reason of ['refused', 'executed', 'failed', 'nonce_used', 'expired'])
+    expect(text).toContain(`"reason":"${reason}"`)
+  for (const status of ['received', 'validated', 'selected', 'executed', 'failed'])
+    expect(text).toContain(`"status":"${status}"`)
+  for (const submission of ['prepared', 'submitted', 'indexed'])
+    expect(text).toContain(`"submission":"${submission}"`)
   expect(text).toContain('"torn_bytes":570')
 })
 
 test('gateway.json with every key of 0.1 means what it meant', async () => {
-  const raw: unknown = JSON.parse(await readFile(join(files.folder, 'inputs/gateway-all-keys.json'), 'utf8'))
+  const raw: unknown = JSON.parse(
+    await readFile(join(files.folder, 'inputs/gateway-all-keys.json'), 'utf8'),
+  )
   expect(parseConfig(raw, 'gateway-all-keys.json')).toMatchObject(expected.config)
 })
 
@@ -70,9 +95,17 @@ function admitting(): { readonly fetch: Fetch; readonly sent: Sent[] } {
     const request = new Request(input, init)
     const { pathname: path } = new URL(request.url)
     const body = await request.text()
-    sent.push({ method: request.method, path, sha256: createHash('sha256').update(body).digest('hex') })
+    sent.push({
+      method: request.method,
+      path,
+      sha256: createHash('sha256').update(body).digest('hex'),
+    })
     const candidate_id = `00000000-0000-4000-8000-${String(sent.length).padStart(12, '0')}`
-    const acknowledged = { candidate_id, status: 'received', received_at: '2026-11-22T09:00:00.000Z' }
+    const acknowledged = {
+      candidate_id,
+      status: 'received',
+      received_at: '2026-11-22T09:00:00.000Z',
+    }
     if (path !== '/propose/batch') {
       return json(202, { version, ...acknowledged, status_url: `${path}/status/${candidate_id}` })
     }
@@ -87,13 +120,22 @@ function admitting(): { readonly fetch: Fetch; readonly sent: Sent[] } {
   return { fetch, sent }
 }
 
-test.each(expected.replays)('R7: replay --all of $home sends the very bytes that 0.1 would send', async ({ home, sent }) => {
-  const own = await filesOfV01()
-  onTestFinished(() => own.remove())
-  const gateway = admitting()
-  const replay = () => say(own, ['replay', '--all', '--json', '--home', home], expected.made_ms, gateway.fetch)
-  expect(await replay()).toMatchObject({ results: sent.map(() => ({ outcome: 'accepted' })), elsewhere: [] })
-  expect(gateway.sent).toEqual(sent)
-  expect(await replay()).toMatchObject({ results: [], elsewhere: [] })
-  expect(await say(own, ['journal', 'verify', '--json', '--home', home], expected.made_ms)).toHaveProperty('rules')
-})
+test.each(expected.replays)(
+  'R7: replay --all of $home sends the very bytes that 0.1 would send',
+  async ({ home, sent }) => {
+    const own = await filesOfV01()
+    onTestFinished(() => own.remove())
+    const gateway = admitting()
+    const replay = () =>
+      say(own, ['replay', '--all', '--json', '--home', home], expected.made_ms, gateway.fetch)
+    expect(await replay()).toMatchObject({
+      results: sent.map(() => ({ outcome: 'accepted' })),
+      elsewhere: [],
+    })
+    expect(gateway.sent).toEqual(sent)
+    expect(await replay()).toMatchObject({ results: [], elsewhere: [] })
+    expect(
+      await say(own, ['journal', 'verify', '--json', '--home', home], expected.made_ms),
+    ).toHaveProperty('rules')
+  },
+)

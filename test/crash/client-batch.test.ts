@@ -1,4 +1,7 @@
-/** `batch submit` ends at every single call to the disk (R4, R6, R7, R8, R23): `--resume` finishes exactly what is left. */
+/**
+ * `batch submit` ends at every single call to the disk (R4, R6, R7, R8, R23): `--resume` finishes
+ * exactly what is left.
+ */
 import { describe, expect, test } from 'vitest'
 import { type RowResult, submitBatch } from '../../src/core/client/batch/batch.js'
 import type { BatchRow } from '../../src/core/client/batch/input.js'
@@ -38,7 +41,8 @@ async function openWorld(seed: number) {
   const questions = [0, 1, 2].map((n) => makeQuestion(`crash ${n}`))
   for (const question of questions) front.view.put(question)
   const [first, second, third] = questions
-  if (first === undefined || second === undefined || third === undefined || other === undefined) throw new Error('a world of three')
+  if (first === undefined || second === undefined || third === undefined || other === undefined)
+    throw new Error('a world of three')
   const item = await signedItem(other, second)
   const rows: BatchRow[] = [
     { kind: 'intent', line: 1, identifier: first.questionId, outcome: 'p2', clientRef: 'a' },
@@ -102,7 +106,10 @@ type World = Awaited<ReturnType<typeof openWorld>>
 
 async function endsEarly(world: World, work: () => Promise<unknown>): Promise<boolean> {
   const death = world.sim.death().then(() => 'dead' as const)
-  const ended = await Promise.race([world.clock.drive(work(), death).then(() => 'done' as const), death])
+  const ended = await Promise.race([
+    world.clock.drive(work(), death).then(() => 'done' as const),
+    death,
+  ])
   world.sim.faults = []
   for (let pid = 1; pid < 10; pid++) world.host.kill(pid)
   return ended === 'dead'
@@ -113,11 +120,16 @@ const itemsOf = (bodies: readonly string[]) =>
 
 async function expectSound(world: World): Promise<void> {
   const sentBefore = world.received.length
-  const before = (await world.clock.drive(world.run().journal.load())).authorizations.map((one) => stateOf(one, world.clock.nowMs()).kind)
+  const before = (await world.clock.drive(world.run().journal.load())).authorizations.map(
+    (one) => stateOf(one, world.clock.nowMs()).kind,
+  )
   if (sentBefore > 0)
-    for (const state of before) expect(['unknown', 'accepted'], 'R4: what was sent is known to have been').toContain(state)
+    for (const state of before)
+      expect(['unknown', 'accepted'], 'R4: what was sent is known to have been').toContain(state)
   const results = await world.clock.drive(world.run().submit(true))
-  expect(results.map(({ row, outcome }) => [row.line, outcome === 'accepted' || outcome === 'replayed'])).toEqual([
+  expect(
+    results.map(({ row, outcome }) => [row.line, outcome === 'accepted' || outcome === 'replayed']),
+  ).toEqual([
     [1, true],
     [2, true],
     [3, true],
@@ -131,42 +143,56 @@ async function expectSound(world: World): Promise<void> {
     'R7: the bytes of an item never change',
   ).toEqual([1, 1, 1])
   expect(world.front.ledger.active(), 'one candidate a row').toHaveLength(3)
-  expect(new Set(world.signatures).size, 'R6: no digest, hence no nonce, is signed twice').toBe(world.signatures.length)
+  expect(new Set(world.signatures).size, 'R6: no digest, hence no nonce, is signed twice').toBe(
+    world.signatures.length,
+  )
   // Everything is accepted now: nothing more is sent.
   const sent = world.received.length
-  expect((await world.clock.drive(world.run().submit(true))).every(({ candidate }) => candidate !== undefined)).toBe(true)
+  expect(
+    (await world.clock.drive(world.run().submit(true))).every(
+      ({ candidate }) => candidate !== undefined,
+    ),
+  ).toBe(true)
   expect(world.received).toHaveLength(sent)
   await world.clock.drive(verifyJournal({ files: world.sim.process(), hash: sha256 }, '/home'))
 }
 
 describe.each(['kill', 'power cut'] as const)('R23: a %s after any call', (kind) => {
-  test.each(['before', 'after'] as const)('%s it took effect: --resume sends what is left, with the same bytes', async (when) => {
-    const whole = await openWorld(1)
-    await whole.clock.drive(whole.run().submit(false))
-    const calls = whole.sim.counts.get('any') ?? 0
-    let ends = 0
-    for (let nth = 1; nth <= calls; nth++) {
-      const world = await openWorld(nth)
-      world.sim.faults = [{ verb: 'any', nth, does: `kill-${when}` }]
-      const run = world.run()
-      // A call that fails by itself (a folder that is not there yet) has no after.
-      if (!(await endsEarly(world, () => run.submit(false)))) continue
-      ends++
-      if (kind === 'power cut') {
-        world.sim.crash(nth)
-        world.host.reboot()
+  test.each(['before', 'after'] as const)(
+    '%s it took effect: --resume sends what is left, with the same bytes',
+    async (when) => {
+      const whole = await openWorld(1)
+      await whole.clock.drive(whole.run().submit(false))
+      const calls = whole.sim.counts.get('any') ?? 0
+      let ends = 0
+      for (let nth = 1; nth <= calls; nth++) {
+        const world = await openWorld(nth)
+        world.sim.faults = [{ verb: 'any', nth, does: `kill-${when}` }]
+        const run = world.run()
+        // A call that fails by itself (a folder that is not there yet) has no after.
+        if (!(await endsEarly(world, () => run.submit(false)))) continue
+        ends++
+        if (kind === 'power cut') {
+          world.sim.crash(nth)
+          world.host.reboot()
+        }
+        await expectSound(world)
       }
-      await expectSound(world)
-    }
-    expect(ends).toBeGreaterThan(40)
-  })
+      expect(ends).toBeGreaterThan(40)
+    },
+  )
 })
 
 test('R6: rows that come by another way than the checked input are not signed with one nonce twice either', async () => {
   const world = await openWorld(1)
-  for (const [at, row] of world.rows.entries()) if (row.kind === 'intent') world.rows[at] = { ...row, nonce: 7n }
+  for (const [at, row] of world.rows.entries())
+    if (row.kind === 'intent') world.rows[at] = { ...row, nonce: 7n }
   const results = await world.clock.drive(world.run().submit(false))
-  expect(results.map(({ outcome, error }) => error?.code ?? outcome)).toEqual(['accepted', 'accepted', 'nonce_reserved'])
+  expect(results.map(({ outcome, error }) => error?.code ?? outcome)).toEqual([
+    'accepted',
+    'accepted',
+    'nonce_reserved',
+  ])
   expect(world.signatures).toHaveLength(1)
 })
 
@@ -179,7 +205,11 @@ test('R4: killed while the answer is under way, every item is unknown, and --res
   })
   expect(await endsEarly(world, () => run.submit(false))).toBe(true)
   const { authorizations } = await world.clock.drive(world.run().journal.load())
-  expect(authorizations.map((one) => stateOf(one, world.clock.nowMs()).kind)).toEqual(['unknown', 'unknown', 'unknown'])
+  expect(authorizations.map((one) => stateOf(one, world.clock.nowMs()).kind)).toEqual([
+    'unknown',
+    'unknown',
+    'unknown',
+  ])
   const results = await world.clock.drive(world.run().submit(true))
   expect(results.map(({ outcome }) => outcome)).toEqual(['replayed', 'replayed', 'replayed'])
   expect(world.received[1]).toBe(world.received[0])

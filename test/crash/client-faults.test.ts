@@ -1,13 +1,19 @@
 /**
- * The way between client and gateway fails at every phase of a submission (robustness §8, T7; R4, R7, R8): whatever happens, each
- * authorization is accepted, refused, or in the journal with the command that settles it; and nothing is signed twice.
+ * The way between client and gateway fails at every phase of a submission (robustness §8, T7; R4,
+ * R7, R8): whatever happens, each authorization is accepted, refused, or in the journal with the
+ * command that settles it; and nothing is signed twice.
  */
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { createHttp } from '../../src/core/io/http.js'
 import { type Listener, listen } from '../../src/core/io/serving/listener.js'
 import { type BatchWorld, errorOf, openBatchWorld } from '../support/batch-world.js'
 import type { Ran } from '../support/cli.js'
-import { type Cut, type FaultProxy, openFaultProxy, type ProxyFault } from '../support/fault-proxy.js'
+import {
+  type Cut,
+  type FaultProxy,
+  openFaultProxy,
+  type ProxyFault,
+} from '../support/fault-proxy.js'
 
 let world: BatchWorld
 let gateway: Listener
@@ -36,10 +42,14 @@ afterAll(async () => {
 const answer = (status: string, type: string, body: string) =>
   `HTTP/1.1 ${status}\r\ncontent-type: ${type}\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: ${body.length}\r\n\r\n${body}`
 const html = (status: string) => answer(status, 'text/html', '<html><h1>Sorry</h1></html>')
-const json = (status: string, code: string) => answer(status, 'application/json', JSON.stringify({ error: { code, detail: 'Not now.' } }))
+const json = (status: string, code: string) =>
+  answer(status, 'application/json', JSON.stringify({ error: { code, detail: 'Not now.' } }))
 
 const bodyAt = (text: string) => text.indexOf('\r\n\r\n') + 4
-/** Places of a message: within its first line, its headers and its body, and one byte before its end. */
+/**
+ * Places of a message: within its first line, its headers and its body, and one byte before its
+ * end.
+ */
 const cuts: readonly (readonly [string, Cut])[] = [
   ['nothing', () => 0],
   ['its first byte', () => 1],
@@ -63,7 +73,12 @@ interface Case {
 }
 
 const cases: readonly Case[] = [
-  { name: 'the connection is reset before a byte', fault: { kind: 'reset' }, states: ['unknown', 'deferred'], admitted: false },
+  {
+    name: 'the connection is reset before a byte',
+    fault: { kind: 'reset' },
+    states: ['unknown', 'deferred'],
+    admitted: false,
+  },
   ...cuts.map(
     ([what, at]): Case => ({
       name: `the gateway gets ${what} of the request`,
@@ -108,12 +123,27 @@ const cases: readonly Case[] = [
       },
       {
         name: `a redirect ${when}`,
-        fault: { kind: 'answer', text: 'HTTP/1.1 307 Moved\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n', after },
+        fault: {
+          kind: 'answer',
+          text: 'HTTP/1.1 307 Moved\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n',
+          after,
+        },
         states: ['unknown'],
         admitted: after,
       },
-      { name: `no HTTP ${when}`, fault: { kind: 'answer', text: 'SSH-2.0-OpenSSH_9.6\r\n', after }, states: ['unknown'], admitted: after },
-      { name: `silence ${when}`, fault: { kind: 'stall', after }, states: ['unknown'], admitted: after, impatient: true },
+      {
+        name: `no HTTP ${when}`,
+        fault: { kind: 'answer', text: 'SSH-2.0-OpenSSH_9.6\r\n', after },
+        states: ['unknown'],
+        admitted: after,
+      },
+      {
+        name: `silence ${when}`,
+        fault: { kind: 'stall', after },
+        states: ['unknown'],
+        admitted: after,
+        impatient: true,
+      },
     ]
   }),
   {
@@ -129,13 +159,19 @@ const cases: readonly Case[] = [
     admitted: false,
   },
   {
-    // A 503 of the gateway says that nothing was committed (contract §2). Whoever forges one delays, and no more.
+    // A 503 of the gateway says that nothing was committed (contract §2). Whoever forges one
+    // delays, and no more.
     name: 'somebody in between says 503 as the gateway does, after the commit',
     fault: { kind: 'answer', text: json('503 Busy', 'server_busy'), after: true },
     states: ['deferred'],
     admitted: true,
   },
-  { name: 'the gateway gets it twice', fault: { kind: 'twice' }, states: ['accepted'], admitted: true },
+  {
+    name: 'the gateway gets it twice',
+    fault: { kind: 'twice' },
+    states: ['accepted'],
+    admitted: true,
+  },
 ]
 
 /** Every byte of a message takes minutes: FAULT_STRIDE=1 does it; without, each 61st. */
@@ -144,11 +180,17 @@ const byteStride = Math.max(1, Math.trunc(Number(process.env.FAULT_STRIDE ?? 61)
 const cutsPerWorld = 50
 
 /** One of each kind before and after the commit, for a fault that passes. */
-const passing = [...new Map(cases.map((one) => [`${one.fault.kind} ${one.admitted}`, one])).values()]
+const passing = [
+  ...new Map(cases.map((one) => [`${one.fault.kind} ${one.admitted}`, one])).values(),
+]
 
-const run = (argv: readonly string[], { impatient: soon = false }: Partial<Case> = {}): Promise<Ran> =>
+const run = (
+  argv: readonly string[],
+  { impatient: soon = false }: Partial<Case> = {},
+): Promise<Ran> =>
   world.run([...argv, '--json', '--yes'], {
-    fetch: (input, init) => (soon && !String(input).endsWith('/signing-data') ? impatient : patient).fetch(input, init),
+    fetch: (input, init) =>
+      (soon && !String(input).endsWith('/signing-data') ? impatient : patient).fetch(input, init),
     env: { PROPOSER_GATEWAY: proxy.url, PROPOSER_KEY_FILE: `${world.home}/key` },
   })
 
@@ -190,24 +232,35 @@ const forms: readonly Form[] = [
 ]
 
 let asked = 0
-const ask = (count: number) => Array.from({ length: count }, () => world.ask(`fault ${asked++}`).questionId as string)
+const ask = (count: number) =>
+  Array.from({ length: count }, () => world.ask(`fault ${asked++}`).questionId as string)
 
 /** What the journal holds of these questions. */
 async function authorizations(ids: readonly string[]) {
   const { stdout } = await run(['journal', 'list'])
-  const all = (JSON.parse(stdout) as { authorizations: { journal_id: string; question_id: string; state: string }[] }).authorizations
+  const all = (
+    JSON.parse(stdout) as {
+      authorizations: { journal_id: string; question_id: string; state: string }[]
+    }
+  ).authorizations
   return all.filter(({ question_id }) => ids.includes(question_id))
 }
 
-const candidates = (ids: readonly string[]) => world.front.ledger.active().filter(({ round }) => ids.includes(round.questionId))
+const candidates = (ids: readonly string[]) =>
+  world.front.ledger.active().filter(({ round }) => ids.includes(round.questionId))
 
 /** The signatures that ever left for these questions: one each, or something was signed again. */
 function signaturesSent(ids: readonly string[]): number {
   const signatures = new Set<string>()
   for (const { path, body } of proxy.sent) {
-    const parsed = JSON.parse(body) as { signature?: string; proposals?: { identifier: string; signature: string }[] }
-    if (parsed.signature !== undefined && ids.some((id) => path.endsWith(id))) signatures.add(parsed.signature)
-    for (const { identifier, signature } of parsed.proposals ?? []) if (ids.includes(identifier)) signatures.add(signature)
+    const parsed = JSON.parse(body) as {
+      signature?: string
+      proposals?: { identifier: string; signature: string }[]
+    }
+    if (parsed.signature !== undefined && ids.some((id) => path.endsWith(id)))
+      signatures.add(parsed.signature)
+    for (const { identifier, signature } of parsed.proposals ?? [])
+      if (ids.includes(identifier)) signatures.add(signature)
   }
   return signatures.size
 }
@@ -238,7 +291,8 @@ describe.each(forms)('$name', (form) => {
     expect(candidates(ids)).toHaveLength(one.admitted ? ids.length : 0)
     const state = known.some((each) => each.state === 'unknown') ? 'unknown' : known[0]?.state
     expect(ran.code).toBe(state === 'accepted' ? 0 : state === 'unknown' ? 6 : 75)
-    if (state !== 'accepted') expect(errorOf(ran).hint, 'the command that settles it').toMatch(form.command)
+    if (state !== 'accepted')
+      expect(errorOf(ran).hint, 'the command that settles it').toMatch(form.command)
     await expectSettled(ids)
   })
 

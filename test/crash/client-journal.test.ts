@@ -1,4 +1,7 @@
-/** The client's process ends at every single call to the disk (R4, R6, R7, R8, R23): what the next run makes of it. */
+/**
+ * The client's process ends at every single call to the disk (R4, R6, R7, R8, R23): what the next
+ * run makes of it.
+ */
 import { describe, expect, test } from 'vitest'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
 import { verifyJournal } from '../../src/core/client/journal/journal.js'
@@ -8,16 +11,25 @@ import { ProposerError } from '../../src/core/protocol/errors.js'
 import { SignedProposal } from '../../src/core/protocol/schema.js'
 import { makeWorld, sha256, type World } from '../support/client-world.js'
 
-/** Runs until the planned end of the process, or to the end of the work; whether the process ended before. */
+/**
+ * Runs until the planned end of the process, or to the end of the work; whether the process ended
+ * before.
+ */
 async function endsEarly(world: World, work: () => Promise<unknown>): Promise<boolean> {
   const death = world.sim.death().then(() => 'dead' as const)
-  const ended = await Promise.race([world.clock.drive(work(), death).then(() => 'done' as const), death])
+  const ended = await Promise.race([
+    world.clock.drive(work(), death).then(() => 'done' as const),
+    death,
+  ])
   world.sim.faults = []
   for (let pid = 1; pid < 10; pid++) world.host.kill(pid)
   return ended === 'dead'
 }
 
-/** What must hold whenever the first run ended: one authorization reaches the gateway, with one set of bytes, and none is lost. */
+/**
+ * What must hold whenever the first run ended: one authorization reaches the gateway, with one set
+ * of bytes, and none is lost.
+ */
 async function expectSound(world: World, sentBefore: readonly string[]): Promise<void> {
   const run = world.run()
   if (sentBefore.length > 0) {
@@ -34,31 +46,36 @@ async function expectSound(world: World, sentBefore: readonly string[]): Promise
     authorizations.filter((one) => stateOf(one, world.clock.nowMs()).kind !== 'closed'),
     'R8: one open authorization',
   ).toHaveLength(1)
-  expect(new Set(world.signatures).size, 'R6: no digest, hence no nonce, is signed twice').toBe(world.signatures.length)
+  expect(new Set(world.signatures).size, 'R6: no digest, hence no nonce, is signed twice').toBe(
+    world.signatures.length,
+  )
   await world.clock.drive(verifyJournal({ files: world.sim.process(), hash: sha256 }, '/home'))
 }
 
 describe.each(['kill', 'power cut'] as const)('R23: a %s after any call', (kind) => {
-  test.each(['before', 'after'] as const)('%s it took effect: the next run sends the same bytes or had sent none', async (when) => {
-    const whole = makeWorld()
-    await whole.clock.drive(submitIntent(whole.run().parts, whole.run().intent))
-    const calls = whole.sim.counts.get('any') ?? 0
-    let ends = 0
-    for (let nth = 1; nth <= calls; nth++) {
-      const world = makeWorld(nth)
-      world.sim.faults = [{ verb: 'any', nth, does: `kill-${when}` }]
-      const run = world.run()
-      // A call that fails by itself (a folder that is not there yet) has no after.
-      if (!(await endsEarly(world, () => submitIntent(run.parts, run.intent)))) continue
-      ends++
-      if (kind === 'power cut') {
-        world.sim.crash(nth)
-        world.host.reboot()
+  test.each(['before', 'after'] as const)(
+    '%s it took effect: the next run sends the same bytes or had sent none',
+    async (when) => {
+      const whole = makeWorld()
+      await whole.clock.drive(submitIntent(whole.run().parts, whole.run().intent))
+      const calls = whole.sim.counts.get('any') ?? 0
+      let ends = 0
+      for (let nth = 1; nth <= calls; nth++) {
+        const world = makeWorld(nth)
+        world.sim.faults = [{ verb: 'any', nth, does: `kill-${when}` }]
+        const run = world.run()
+        // A call that fails by itself (a folder that is not there yet) has no after.
+        if (!(await endsEarly(world, () => submitIntent(run.parts, run.intent)))) continue
+        ends++
+        if (kind === 'power cut') {
+          world.sim.crash(nth)
+          world.host.reboot()
+        }
+        await expectSound(world, [...world.gateway.received])
       }
-      await expectSound(world, [...world.gateway.received])
-    }
-    expect(ends).toBeGreaterThan(50)
-  })
+      expect(ends).toBeGreaterThan(50)
+    },
+  )
 })
 
 test('R4: killed while the answer is under way, the attempt is unknown and replay settles it with the same bytes', async () => {
@@ -87,9 +104,12 @@ test('R4: what another run signed is copied before it is sent, so that a power c
   await world.clock.drive(submitIntent(first.parts, first.intent, { timeoutMs: 1 }))
   const second = world.run()
   await world.clock.drive(submitIntent(second.parts, second.intent))
-  const runs = [...world.sim.contents()].filter(([path]) => /journal\/[0-9a-f]{12}\/log-/.test(path))
+  const runs = [...world.sim.contents()].filter(([path]) =>
+    /journal\/[0-9a-f]{12}\/log-/.test(path),
+  )
   expect(runs).toHaveLength(2)
-  for (const [path, bytes] of runs) expect(new TextDecoder().decode(bytes), path).toContain('"k":"signed"')
+  for (const [path, bytes] of runs)
+    expect(new TextDecoder().decode(bytes), path).toContain('"k":"signed"')
   expect((await world.clock.drive(world.run().journal.load())).authorizations).toHaveLength(1)
 })
 
@@ -100,19 +120,29 @@ test('R6: what `sign` hands out is durable, so that after a power cut the next r
   world.sim.crash(3)
   world.host.reboot()
   const next = world.run()
-  expect(await world.clock.drive(authorize(next.parts, next.intent))).toMatchObject({ reused: true, body: first.body })
+  expect(await world.clock.drive(authorize(next.parts, next.intent))).toMatchObject({
+    reused: true,
+    body: first.body,
+  })
 })
 
 test('R6: a nonce stays reserved although its signing came to nothing', async () => {
   const world = makeWorld()
   const run = world.run()
-  const broken = { ...(await run.parts.signer()), signDigest: () => Promise.reject(new Error('the device was unplugged')) }
+  const broken = {
+    ...(await run.parts.signer()),
+    signDigest: () => Promise.reject(new Error('the device was unplugged')),
+  }
   const intent = { ...run.intent, nonce: 9n }
-  await expect(world.clock.drive(authorize({ ...run.parts, signer: async () => broken }, intent))).rejects.toThrow('unplugged')
+  await expect(
+    world.clock.drive(authorize({ ...run.parts, signer: async () => broken }, intent)),
+  ).rejects.toThrow('unplugged')
   world.sim.crash(3)
   world.host.reboot()
   const next = world.run()
-  await expect(world.clock.drive(authorize(next.parts, intent))).rejects.toMatchObject({ code: 'nonce_reserved' })
+  await expect(world.clock.drive(authorize(next.parts, intent))).rejects.toMatchObject({
+    code: 'nonce_reserved',
+  })
   expect((await world.clock.drive(authorize(next.parts, next.intent))).reused).toBe(false)
 })
 
@@ -121,7 +151,9 @@ test('R10: a sync that fails before the attempt sends nothing and is exit 74', a
     const world = makeWorld()
     world.sim.faults = [{ verb: 'datasync', nth, path: /log-/, does: 'EIO', always: true }]
     const run = world.run()
-    const failure = await world.clock.drive(submitIntent(run.parts, run.intent)).catch((error: unknown) => error)
+    const failure = await world.clock
+      .drive(submitIntent(run.parts, run.intent))
+      .catch((error: unknown) => error)
     if (!(failure instanceof ProposerError)) {
       expect(nth).toBeGreaterThan(2)
       return
@@ -143,7 +175,9 @@ test('a full disk sends nothing and is exit 74', async () => {
   const run = world.run()
   await world.clock.drive(run.journal.load())
   world.sim.capacityBytes = 2_500
-  await expect(world.clock.drive(submitIntent(run.parts, run.intent))).rejects.toMatchObject({ meta: { exitCode: 74 } })
+  await expect(world.clock.drive(submitIntent(run.parts, run.intent))).rejects.toMatchObject({
+    meta: { exitCode: 74 },
+  })
   expect(world.gateway.received).toEqual([])
 })
 
@@ -155,6 +189,7 @@ test('R6: a restored backup never uses a nonce again', async () => {
   const restored = makeWorld(2)
   const after = restored.run()
   await restored.clock.drive(submitIntent(after.parts, after.intent))
-  const nonceOf = (text: string | undefined) => SignedProposal.parse(JSON.parse(text ?? '')).permit.nonce
+  const nonceOf = (text: string | undefined) =>
+    SignedProposal.parse(JSON.parse(text ?? '')).permit.nonce
   expect(nonceOf(world.gateway.received[0])).not.toBe(nonceOf(restored.gateway.received[0]))
 })

@@ -1,6 +1,7 @@
 /**
- * The command line ends at every call to its journal, in the middle of a batch that takes three windows of a small budget (R4, R6, R7,
- * R23): `batch submit --resume`, itself ended once more, finishes exactly what is left.
+ * The command line ends at every call to its journal, in the middle of a batch that takes three
+ * windows of a small budget (R4, R6, R7, R23): `batch submit --resume`, itself ended once more,
+ * finishes exactly what is left.
  */
 import { describe, expect, test } from 'vitest'
 import { type Fetch, TransportError } from '../../src/core/ports.js'
@@ -18,11 +19,19 @@ async function openWorld(seed: number) {
     'rows.ndjson',
     day.questionIds.map((identifier, n) => ({ identifier, outcome: 'p2', client_ref: `ref ${n}` })),
   )
-  return { day, submit: ['batch', 'submit', file, '--json'], resume: ['batch', 'submit', file, '--resume', '--json'] }
+  return {
+    day,
+    submit: ['batch', 'submit', file, '--json'],
+    resume: ['batch', 'submit', file, '--resume', '--json'],
+  }
 }
 
 /** Runs until its end, or until the planned one; `undefined`: it was killed. */
-async function untilKilled(day: DayWorld, argv: readonly string[], wrap?: (fetch: Fetch) => Fetch): Promise<Ran | undefined> {
+async function untilKilled(
+  day: DayWorld,
+  argv: readonly string[],
+  wrap?: (fetch: Fetch) => Fetch,
+): Promise<Ran | undefined> {
   const death = day.sim.death().then(() => undefined)
   const ran = await Promise.race([day.clock.drive(day.run(argv, wrap), death), death])
   day.sim.faults = []
@@ -40,7 +49,8 @@ function losing(fetch: Fetch): Fetch {
   let submissions = 0
   return async (input, init) => {
     const answer = await fetch(input, init)
-    if (String(input).endsWith('/propose/batch') && submissions++ % 2 === 0) throw new TransportError('exchange', 'ECONNRESET', 'cut')
+    if (String(input).endsWith('/propose/batch') && submissions++ % 2 === 0)
+      throw new TransportError('exchange', 'ECONNRESET', 'cut')
     return answer
   }
 }
@@ -55,26 +65,44 @@ async function entries(day: DayWorld): Promise<readonly Entry[]> {
 }
 
 const itemsIn = (bodies: readonly string[]) =>
-  bodies.flatMap((body) => (JSON.parse(body) as { proposals: { identifier: string; signature: string }[] }).proposals)
+  bodies.flatMap(
+    (body) =>
+      (JSON.parse(body) as { proposals: { identifier: string; signature: string }[] }).proposals,
+  )
 
 /** What must hold wherever the runs before ended. */
-async function expectResumed({ day, resume }: Awaited<ReturnType<typeof openWorld>>, isBudgetLost: boolean): Promise<void> {
+async function expectResumed(
+  { day, resume }: Awaited<ReturnType<typeof openWorld>>,
+  isBudgetLost: boolean,
+): Promise<void> {
   const before = await entries(day)
-  const accepted = before.filter(({ state }) => state === 'accepted').map(({ question_id }) => question_id)
+  const accepted = before
+    .filter(({ state }) => state === 'accepted')
+    .map(({ question_id }) => question_id)
   const known = new Set(before.map(({ question_id }) => question_id))
-  for (const { identifier } of itemsIn(day.submitted)) expect(known, 'R4: what was sent is in the journal').toContain(identifier)
+  for (const { identifier } of itemsIn(day.submitted))
+    expect(known, 'R4: what was sent is in the journal').toContain(identifier)
   for (const { round } of day.ledger.active()) {
     // Executed ones are not among these; what was sent covers them.
     const state = before.find(({ question_id }) => question_id === round.questionId)?.state
-    expect(['accepted', 'unknown'], 'what may have been admitted is not taken for unsent').toContain(state)
+    expect(
+      ['accepted', 'unknown'],
+      'what may have been admitted is not taken for unsent',
+    ).toContain(state)
   }
   const sent = day.submitted.length
   const ran = await untilKilled(day, resume)
   expect(ran?.code, ran?.stderr).toBe(0)
-  expect(documentOf(ran as Ran).results.map(({ identifier }) => identifier)).toEqual(day.questionIds)
+  expect(documentOf(ran as Ran).results.map(({ identifier }) => identifier)).toEqual(
+    day.questionIds,
+  )
   const again = new Set(itemsIn(day.submitted.slice(sent)).map(({ identifier }) => identifier))
-  expect(again, 'exactly what is left').toEqual(new Set(day.questionIds.filter((id) => !accepted.includes(id))))
-  expect((await entries(day)).map(({ state }) => state)).toEqual(day.questionIds.map(() => 'accepted'))
+  expect(again, 'exactly what is left').toEqual(
+    new Set(day.questionIds.filter((id) => !accepted.includes(id))),
+  )
+  expect((await entries(day)).map(({ state }) => state)).toEqual(
+    day.questionIds.map(() => 'accepted'),
+  )
   const refused = day.gateway.requestCounts().filter(({ status }) => status !== 200)
   expect(refused.filter(({ status }) => status !== 429 || !isBudgetLost)).toEqual([])
   const signatures = new Set(itemsIn(day.submitted).map(({ signature }) => signature))
@@ -85,25 +113,29 @@ describe.each([
   { what: 'everything is answered', wrap: (fetch: Fetch) => fetch },
   { what: 'every second answer is lost', wrap: losing },
 ])('R23: where $what', ({ wrap }) => {
-  test.each(['kill-before', 'kill-after'] as const)('a process that ends by %s at any call to its journal is resumed', async (does) => {
-    const whole = await openWorld(1)
-    whole.day.sim.faults = [{ verb: 'any', nth: Number.POSITIVE_INFINITY, path: journal, does }]
-    expect((await untilKilled(whole.day, whole.submit, wrap))?.code).toBe(0)
-    const calls = whole.day.sim.trace.filter((line) => journal.test(line)).length
-    expect(calls).toBeGreaterThan(30)
-    for (let nth = 1; nth <= calls; nth++) {
-      const world = await openWorld(nth)
-      const { day, submit, resume } = world
-      day.sim.faults = [{ verb: 'any', nth, path: journal, does }]
-      await untilKilled(day, submit, wrap)
-      // What only the page cache had is lost by half of them, with what this machine knew of the budget.
-      const isPowerCut = nth % 2 === 0
-      if (isPowerCut) cutPower(day, nth)
-      if (nth % 3 === 0) {
-        day.sim.faults = [{ verb: 'any', nth: 1 + (nth % 11), path: journal, does }]
-        await untilKilled(day, resume, wrap)
+  test.each(['kill-before', 'kill-after'] as const)(
+    'a process that ends by %s at any call to its journal is resumed',
+    async (does) => {
+      const whole = await openWorld(1)
+      whole.day.sim.faults = [{ verb: 'any', nth: Number.POSITIVE_INFINITY, path: journal, does }]
+      expect((await untilKilled(whole.day, whole.submit, wrap))?.code).toBe(0)
+      const calls = whole.day.sim.trace.filter((line) => journal.test(line)).length
+      expect(calls).toBeGreaterThan(30)
+      for (let nth = 1; nth <= calls; nth++) {
+        const world = await openWorld(nth)
+        const { day, submit, resume } = world
+        day.sim.faults = [{ verb: 'any', nth, path: journal, does }]
+        await untilKilled(day, submit, wrap)
+        // What only the page cache had is lost by half of them, with what this machine knew of the
+        // budget.
+        const isPowerCut = nth % 2 === 0
+        if (isPowerCut) cutPower(day, nth)
+        if (nth % 3 === 0) {
+          day.sim.faults = [{ verb: 'any', nth: 1 + (nth % 11), path: journal, does }]
+          await untilKilled(day, resume, wrap)
+        }
+        await expectResumed(world, isPowerCut)
       }
-      await expectResumed(world, isPowerCut)
-    }
-  })
+    },
+  )
 })

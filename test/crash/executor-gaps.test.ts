@@ -1,4 +1,7 @@
-/** Nonces that nothing of ours holds, below ones that do: found, told and filled, and never with a proposal (R3, R15, R27). */
+/**
+ * Nonces that nothing of ours holds, below ones that do: found, told and filled, and never with a
+ * proposal (R3, R15, R27).
+ */
 import { describe, expect, test } from 'vitest'
 import { type Chain, ChainError } from '../../src/core/ports.js'
 import { createPipelineWorld, type PipelineWorld } from '../support/pipeline-world.js'
@@ -17,10 +20,14 @@ function miscounts(world: PipelineWorld, tags: readonly string[]) {
 
 const statusOf = async (world: PipelineWorld, candidate: Parameters<PipelineWorld['now']>[0]) =>
   (await world.now(candidate)).progress.status
-const gapOf = (world: PipelineWorld) => world.pipeline.faults().filter((fault) => /nonce \d+ .*is used by nothing/.test(fault))
+const gapOf = (world: PipelineWorld) =>
+  world.pipeline.faults().filter((fault) => /nonce \d+ .*is used by nothing/.test(fault))
 
 describe('a node that told a transaction count too high for a while', () => {
-  const tags: readonly (readonly Parameters<Chain['transactionCount']>[1][])[] = [['latest'], ['latest', 'finalized']]
+  const tags: readonly (readonly Parameters<Chain['transactionCount']>[1][])[] = [
+    ['latest'],
+    ['latest', 'finalized'],
+  ]
   test.each(tags.flatMap((told) => [1, 3].map((by) => [told.join(' and '), by, told] as const)))(
     'R15, R27: %s, by %i: what was bound above the gap is executed once the node is honest, under one nonce each',
     async (_name, by, told) => {
@@ -36,7 +43,10 @@ describe('a node that told a transaction count too high for a while', () => {
       await world.turn()
       expect(gapOf(world)).toHaveLength(1)
       await world.pass(20)
-      expect([await statusOf(world, before), await statusOf(world, after)]).toEqual(['executed', 'executed'])
+      expect([await statusOf(world, before), await statusOf(world, after)]).toEqual([
+        'executed',
+        'executed',
+      ])
       expect(world.ledger.slots()).toEqual([])
       expect(world.pipeline.faults()).toEqual([])
       expect(watch.faults).toEqual([])
@@ -60,22 +70,30 @@ describe('a node that told a transaction count too high for a while', () => {
     expect(world.pipeline.faults()).toEqual([])
   })
 
-  test.each([17, 1_000])('R27: at the head alone, by %i: no nonce is bound that final state does not confirm', async (by) => {
-    const world = await createPipelineWorld()
-    const lie = miscounts(world, ['latest'])
-    lie.by = by
-    const before = await world.submit(await world.question('before'))
-    await world.turn()
-    await world.pass(6)
-    expect(world.ledger.slots()).toEqual([])
-    expect(world.pipeline.faults()).toEqual([expect.stringMatching(new RegExp(`counts ${by} transactions .*${by} more than are final`))])
-    lie.by = 0
-    const after = await world.submit(await world.question('after'), { by: 1 })
-    await world.turn()
-    await world.pass(6)
-    expect([await statusOf(world, before), await statusOf(world, after)]).toEqual(['executed', 'executed'])
-    expect(world.pipeline.faults()).toEqual([])
-  })
+  test.each([17, 1_000])(
+    'R27: at the head alone, by %i: no nonce is bound that final state does not confirm',
+    async (by) => {
+      const world = await createPipelineWorld()
+      const lie = miscounts(world, ['latest'])
+      lie.by = by
+      const before = await world.submit(await world.question('before'))
+      await world.turn()
+      await world.pass(6)
+      expect(world.ledger.slots()).toEqual([])
+      expect(world.pipeline.faults()).toEqual([
+        expect.stringMatching(new RegExp(`counts ${by} transactions .*${by} more than are final`)),
+      ])
+      lie.by = 0
+      const after = await world.submit(await world.question('after'), { by: 1 })
+      await world.turn()
+      await world.pass(6)
+      expect([await statusOf(world, before), await statusOf(world, after)]).toEqual([
+        'executed',
+        'executed',
+      ])
+      expect(world.pipeline.faults()).toEqual([])
+    },
+  )
 
   test('R27: two such counts do not add up to a gap that is left to the operator', async () => {
     const world = await createPipelineWorld()
@@ -197,7 +215,10 @@ describe('a node that tells a transaction count too low for a while', () => {
     await world.pass(10)
     lie.by = 0
     await world.pass(10)
-    expect([await statusOf(world, first), await statusOf(world, second)]).toEqual(['executed', 'executed'])
+    expect([await statusOf(world, first), await statusOf(world, second)]).toEqual([
+      'executed',
+      'executed',
+    ])
     expect(watch.handed.map(({ nonce }) => nonce)).toEqual([0, 1])
     expect(world.pipeline.faults()).toEqual([])
   })
@@ -206,7 +227,10 @@ describe('a node that tells a transaction count too low for a while', () => {
 describe('finality is lost: the node was restored from an old copy, and another chain has grown past it', () => {
   test('R27: nonces that were settled on the lost chain are told, filled by self-transfers, and new candidates are executed', async () => {
     const world = await createPipelineWorld()
-    const lost = [await world.submit(await world.question('one')), await world.submit(await world.question('two'), { by: 1 })]
+    const lost = [
+      await world.submit(await world.question('one')),
+      await world.submit(await world.question('two'), { by: 1 }),
+    ]
     const question = await world.question('three')
     for (const candidate of lost) expect(await statusOf(world, candidate)).toBe('received')
     await world.turn()

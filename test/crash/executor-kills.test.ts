@@ -1,6 +1,6 @@
 /**
- * T8: the executor killed at one and the same step again and again, with several candidates in several rounds, on a chain that fails it:
- * one transaction a round, always (R3, R15, R23).
+ * T8: the executor killed at one and the same step again and again, with several candidates in
+ * several rounds, on a chain that fails it: one transaction a round, always (R3, R15, R23).
  */
 import { describe, expect, test } from 'vitest'
 import type { Failpoint } from '../../src/core/gateway/executor/sender.js'
@@ -11,14 +11,28 @@ import { watchSends } from '../support/reorg-watch.js'
 
 class Killed extends Error {}
 
-const points: readonly Parameters<Failpoint>[0][] = ['selected', 'reserved', 'prepared', 'sent', 'confirmed']
+const points: readonly Parameters<Failpoint>[0][] = [
+  'selected',
+  'reserved',
+  'prepared',
+  'sent',
+  'confirmed',
+]
 const seeds = Array.from({ length: 20 }, (_, index) => index + 1)
 const rounds = 5
 const troubledTurns = 40
 const calmTurns = 30
 const secondWave = 12
 
-const flaky: readonly (keyof Chain)[] = ['block', 'call', 'logs', 'receipt', 'hasTransaction', 'transactionCount', 'estimateGas']
+const flaky: readonly (keyof Chain)[] = [
+  'block',
+  'call',
+  'logs',
+  'receipt',
+  'hasTransaction',
+  'transactionCount',
+  'estimateGas',
+]
 const sendFaults: readonly ChainErrorKind[] = [
   'unavailable',
   'already_known',
@@ -42,19 +56,31 @@ function trouble({ chain }: PipelineWorld, chance: { next(): number }): void {
   }
 }
 
-/** Two candidates in each of five rounds, in two waves; the process dies at `point` the first time it comes there, and every second time after that. */
+/**
+ * Two candidates in each of five rounds, in two waves; the process dies at `point` the first time
+ * it comes there, and every second time after that.
+ */
 async function schedule(point: Parameters<Failpoint>[0], seed: number): Promise<number> {
   const chance = seededRandom(seed * 6151)
-  const world = await createPipelineWorld({ seed, config: { chain: { confirmations: seed % 2 === 0 ? 'finalized' : 1 } } })
+  const world = await createPipelineWorld({
+    seed,
+    config: { chain: { confirmations: seed % 2 === 0 ? 'finalized' : 1 } },
+  })
   const watch = watchSends(world.chain, world.executor.address)
   const questionIds: Hex[] = []
   for (let n = 0; n < rounds; n += 1) questionIds.push(await world.question(`q${n}`))
   const candidates: Candidate[] = []
   /** The next questions get their candidates. */
   const wave = async (count: number) => {
-    for (const questionId of questionIds.slice(candidates.length / 2, candidates.length / 2 + count)) {
+    for (const questionId of questionIds.slice(
+      candidates.length / 2,
+      candidates.length / 2 + count,
+    )) {
       const by = candidates.length % 3
-      candidates.push(await world.submit(questionId, { by }), await world.submit(questionId, { by: (by + 1) % 3, price: '0' }))
+      candidates.push(
+        await world.submit(questionId, { by }),
+        await world.submit(questionId, { by: (by + 1) % 3, price: '0' }),
+      )
     }
   }
   await wave(3)
@@ -85,12 +111,18 @@ async function schedule(point: Parameters<Failpoint>[0], seed: number): Promise<
     world.clock.monotonic += 5_000
   }
   const done = await Promise.all(candidates.map(world.now))
-  const ends = done.map(({ progress }) => (progress.status === 'failed' ? progress.failure.code : progress.status))
-  expect(ends, `seed ${seed}`).toEqual(Array.from({ length: rounds }, () => ['executed', 'not_selected']).flat())
+  const ends = done.map(({ progress }) =>
+    progress.status === 'failed' ? progress.failure.code : progress.status,
+  )
+  expect(ends, `seed ${seed}`).toEqual(
+    Array.from({ length: rounds }, () => ['executed', 'not_selected']).flat(),
+  )
   expect(done.map(({ id }) => id)).toEqual(candidates.map(({ id }) => id))
   expect(watch.faults, `seed ${seed}`).toEqual([])
   const nonces = [...watch.noncesByRound().values()].map(({ size }) => size)
-  expect(nonces, `seed ${seed}: a nonce for each round, and no other ever`).toEqual(Array.from({ length: rounds }, () => 1))
+  expect(nonces, `seed ${seed}: a nonce for each round, and no other ever`).toEqual(
+    Array.from({ length: rounds }, () => 1),
+  )
   const receipts = watch.handed.flatMap(({ hash }) => world.chain.truth.receipt(hash) ?? [])
   expect(
     receipts.filter(({ status }) => status !== 'success'),

@@ -1,6 +1,7 @@
 /**
- * One node tells something off by one step for twenty seconds, alone or beside an honest one, and is honest again (R14-R16, R27): nothing
- * is executed twice, nothing fails for good by it, and all goes on within a minute, without a restart.
+ * One node tells something off by one step for twenty seconds, alone or beside an honest one, and
+ * is honest again (R14-R16, R27): nothing is executed twice, nothing fails for good by it, and all
+ * goes on within a minute, without a restart.
  */
 import { afterAll, describe, expect, test } from 'vitest'
 import { chainOver } from '../../src/core/io/rpc/chain.js'
@@ -12,7 +13,12 @@ import { rivalProposes } from '../support/fake-events.js'
 import { fakeContracts } from '../support/fake-world.js'
 import { chainNode } from '../support/fuzz/chain-node.js'
 import { contractLies, type Lie, lies } from '../support/fuzz/lies.js'
-import { createPipelineWorld, type PipelineWorld, proposals, testSigner } from '../support/pipeline-world.js'
+import {
+  createPipelineWorld,
+  type PipelineWorld,
+  proposals,
+  testSigner,
+} from '../support/pipeline-world.js'
 import { watchSends } from '../support/reorg-watch.js'
 
 /** Blocks come every two seconds. */
@@ -30,7 +36,9 @@ interface Stage {
 async function stageOf(lie: Lie, honest: 'none' | 'first' | 'second'): Promise<Stage> {
   const world = await createPipelineWorld()
   const stage = { world, isLying: false } as { -readonly [K in keyof Stage]: Stage[K] }
-  const liar = chainNode(world.chain, (call, outcome) => (stage.isLying ? lie.tell(call, outcome, world.chain) : outcome))
+  const liar = chainNode(world.chain, (call, outcome) =>
+    stage.isLying ? lie.tell(call, outcome, world.chain) : outcome,
+  )
   const truth = chainNode(world.chain, (_call, outcome) => outcome)
   const nodes = { none: [liar], first: [truth, liar], second: [liar, truth] }[honest]
   const {
@@ -60,16 +68,24 @@ let [runs, told] = [0, 0]
 afterAll(() => figures('lying-nodes', { runs, told }))
 
 /**
- * A candidate in flight when the lie begins and one that a rival has overtaken, two that come during it, one of them too late for its
- * round, and one after it.
+ * A candidate in flight when the lie begins and one that a rival has overtaken, two that come
+ * during it, one of them too late for its round, and one after it.
  */
 async function run(lie: Lie, honest: 'none' | 'first' | 'second'): Promise<void> {
   const stage = await stageOf(lie, honest)
   const { world } = stage
   const watch = watchSends(world.chain, world.executor.address)
   const questions: Hex[] = []
-  for (const name of ['before', 'in flight', 'overtaken', 'during', 'taken', 'after']) questions.push(await world.question(name))
-  const [before, inFlight, overtaken, during, taken, after] = questions as [Hex, Hex, Hex, Hex, Hex, Hex]
+  for (const name of ['before', 'in flight', 'overtaken', 'during', 'taken', 'after'])
+    questions.push(await world.question(name))
+  const [before, inFlight, overtaken, during, taken, after] = questions as [
+    Hex,
+    Hex,
+    Hex,
+    Hex,
+    Hex,
+    Hex,
+  ]
   const wanted: Candidate[] = []
   const late: Candidate[] = []
   /** As a client does: the same again while the gateway does not know the chain's state. */
@@ -108,11 +124,15 @@ async function run(lie: Lie, honest: 'none' | 'first' | 'second'): Promise<void>
   await world.turn()
   await submit(after, 2, wanted)
   const isSettled = () =>
-    again.length === 0 && world.ledger.active().length === 0 && world.ledger.slots().length === 0 && stage.told().length === 0
+    again.length === 0 &&
+    world.ledger.active().length === 0 &&
+    world.ledger.slots().length === 0 &&
+    stage.told().length === 0
   for (let block = 0; block < healBlocks && !isSettled(); block += 1) await pass()
 
   expect(await endsOf(world, wanted)).toEqual(['executed', 'executed', 'executed', 'executed'])
-  for (const end of await endsOf(world, late)) expect(end).toMatch(/^superseded|^request_not_open: The request is proposed/)
+  for (const end of await endsOf(world, late))
+    expect(end).toMatch(/^superseded|^request_not_open: The request is proposed/)
   expect(watch.faults).toEqual([])
   const logs = proposals(world).flatMap(({ hash }) => world.chain.truth.receipt(hash)?.logs ?? [])
   expect(logs, 'two a proposal').toHaveLength(2 * wanted.length)
@@ -126,7 +146,9 @@ async function run(lie: Lie, honest: 'none' | 'first' | 'second'): Promise<void>
 
 const endsOf = async (world: PipelineWorld, candidates: readonly Candidate[]) =>
   (await Promise.all(candidates.map(world.now))).map(({ progress }) =>
-    progress.status === 'failed' ? `${progress.failure.code}: ${progress.failure.detail}` : progress.status,
+    progress.status === 'failed'
+      ? `${progress.failure.code}: ${progress.failure.detail}`
+      : progress.status,
   )
 
 const all = [...lies, ...contractLies]
@@ -137,7 +159,9 @@ describe('R27: one of two nodes lies', () => {
   const places = ['first', 'second'] as const
   // Every lie in one of the places; in both with a larger CAMPAIGN_SCALE.
   const drawn = all.flatMap((lie, at) =>
-    places.filter((_, place) => scaled(1) > 1 || at % 2 === place).map((honest) => [lie.name, honest, lie] as const),
+    places
+      .filter((_, place) => scaled(1) > 1 || at % 2 === place)
+      .map((honest) => [lie.name, honest, lie] as const),
   )
   test.each(drawn)('%s; the honest one is the %s', (_name, honest, lie) => run(lie, honest))
 })

@@ -1,4 +1,7 @@
-/** T8: reorganisations of 1 to 256 blocks under an executor with a numeric depth: states follow the chain, and no second nonce (R3, R14). */
+/**
+ * T8: reorganisations of 1 to 256 blocks under an executor with a numeric depth: states follow the
+ * chain, and no second nonce (R3, R14).
+ */
 import { describe, expect, test } from 'vitest'
 import type { Hex } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
@@ -25,20 +28,26 @@ async function stage(confirmations: number | 'finalized'): Promise<Stage> {
       if (event.kind !== 'candidate.progress') continue
       const { progress } = event
       if (progress.status === 'failed') steps.push(progress.failure.code)
-      else if ('submission' in progress && progress.submission) steps.push(progress.submission.status)
+      else if ('submission' in progress && progress.submission)
+        steps.push(progress.submission.status)
     }
   })
   return { ...world, watch: watchSends(world.chain, world.executor.address), steps }
 }
 
-/** A candidate whose transaction is in the block that is `depth` blocks deep, its own counted, and indexed. */
+/**
+ * A candidate whose transaction is in the block that is `depth` blocks deep, its own counted, and
+ * indexed.
+ */
 async function executedAt(world: Stage, questionId: Hex, depth: number): Promise<Candidate> {
   const candidate = await world.submit(questionId)
   await world.turn()
   await world.pass(1)
   world.chain.mine(depth - 1)
   await world.turn()
-  expect(await submissionOf(world, candidate), 'before the reorganisation').toMatchObject({ status: 'indexed' })
+  expect(await submissionOf(world, candidate), 'before the reorganisation').toMatchObject({
+    status: 'indexed',
+  })
   return candidate
 }
 
@@ -61,8 +70,12 @@ function expectOneTransaction({ watch }: Stage): void {
   expect(watch.handed.filter(({ calls }) => calls.length > 0)).toHaveLength(1)
 }
 
-/** Depths by which a transaction counts as confirmed: the larger ones where the reorganisation goes deep enough to undo it. */
-const confirmationsFor = (depth: number) => [1, 2, 5, 12, 64].filter((each) => each <= depth)[depth % 5] ?? 1
+/**
+ * Depths by which a transaction counts as confirmed: the larger ones where the reorganisation goes
+ * deep enough to undo it.
+ */
+const confirmationsFor = (depth: number) =>
+  [1, 2, 5, 12, 64].filter((each) => each <= depth)[depth % 5] ?? 1
 
 /** What the new branch may bring. Each ends in final state, and says what has to be true there. */
 const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
@@ -75,15 +88,33 @@ const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
     world.chain.mine(1 + (depth % 3), { empty: true })
     await world.turn()
     expect((await world.now(candidate)).progress.status).toBe('selected')
-    expect(await submissionOf(world, candidate)).toMatchObject({ status: 'submitted', confirmedAtMs: null, proposalEventIndex: null })
+    expect(await submissionOf(world, candidate)).toMatchObject({
+      status: 'submitted',
+      confirmedAtMs: null,
+      proposalEventIndex: null,
+    })
     rivalProposes(world.chain, other, rival)
     world.chain.mine(depth + 64)
     await world.turn()
-    expect(await submissionOf(world, candidate)).toMatchObject({ status: 'indexed', proposalEventIndex: 1 })
+    expect(await submissionOf(world, candidate)).toMatchObject({
+      status: 'indexed',
+      proposalEventIndex: 1,
+    })
     expect(before).toMatchObject({ proposalEventIndex: 0 })
-    expect(world.steps).toEqual(['prepared', 'submitted', 'confirmed', 'indexed', 'submitted', 'confirmed', 'indexed'])
+    expect(world.steps).toEqual([
+      'prepared',
+      'submitted',
+      'confirmed',
+      'indexed',
+      'submitted',
+      'confirmed',
+      'indexed',
+    ])
     await settle(world)
-    expect((await world.now(candidate)).progress).toMatchObject({ status: 'executed', submission: { proposalEventIndex: 1 } })
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'executed',
+      submission: { proposalEventIndex: 1 },
+    })
     expectOneTransaction(world)
   },
   'the transaction is not in it, and no node has it any more': async (depth) => {
@@ -93,11 +124,22 @@ const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
     world.chain.mine(depth + 1, { empty: true })
     world.clock.monotonic += 2_000
     await world.turn()
-    expect(await submissionOf(world, candidate)).toMatchObject({ status: 'submitted', confirmedAtMs: null })
+    expect(await submissionOf(world, candidate)).toMatchObject({
+      status: 'submitted',
+      confirmedAtMs: null,
+    })
     // Sent again in that turn: the next blocks have it.
     world.chain.mine(64)
     await world.turn()
-    expect(world.steps).toEqual(['prepared', 'submitted', 'confirmed', 'indexed', 'submitted', 'confirmed', 'indexed'])
+    expect(world.steps).toEqual([
+      'prepared',
+      'submitted',
+      'confirmed',
+      'indexed',
+      'submitted',
+      'confirmed',
+      'indexed',
+    ])
     await settle(world)
     expect((await world.now(candidate)).progress.status).toBe('executed')
     expectOneTransaction(world)
@@ -114,7 +156,10 @@ const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
     expect((await world.now(candidate)).progress.status).toBe('selected')
     world.chain.mine(2)
     await world.turn()
-    expect(await submissionOf(world, candidate), 'not final yet').toMatchObject({ status: 'reverted', confirmedAtMs: null })
+    expect(await submissionOf(world, candidate), 'not final yet').toMatchObject({
+      status: 'reverted',
+      confirmedAtMs: null,
+    })
     expect((await world.now(candidate)).progress.status).toBe('selected')
     await settle(world)
     expect((await world.now(candidate)).progress).toMatchObject({
@@ -138,7 +183,10 @@ const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
     await world.turn()
     expect((await world.now(candidate)).progress.status, 'not final yet').toBe('selected')
     await settle(world)
-    expect((await world.now(candidate)).progress).toMatchObject({ status: 'failed', failure: { code: 'superseded', retryable: false } })
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'failed',
+      failure: { code: 'superseded', retryable: false },
+    })
     expectOneTransaction(world)
   },
   'the round of the question is not opened in it': async (depth) => {
@@ -195,45 +243,54 @@ const named = (name: string) => {
 }
 
 describe('R3, R14: a reorganisation undoes the block of an indexed transaction', () => {
-  test.each(names.flatMap((name) => [1, 2, 5, 32, 128, 256].map((depth) => [depth, name] as const)))(
-    '%i blocks deep, and %s',
-    async (depth, name) => {
-      await named(name)(depth)
+  test.each(
+    names.flatMap((name) => [1, 2, 5, 32, 128, 256].map((depth) => [depth, name] as const)),
+  )('%i blocks deep, and %s', async (depth, name) => {
+    await named(name)(depth)
+  })
+
+  test.each([1, 12, 32])(
+    '%i blocks deep, under a receipt that did not count yet: the same bytes again (robustness §3)',
+    async (depth) => {
+      const world = await stage('finalized')
+      const candidate = await world.submit(await world.question())
+      await world.turn()
+      await world.pass(depth)
+      expect(await submissionOf(world, candidate)).toMatchObject({ status: 'submitted' })
+      world.chain.reorg(depth, { drop: true })
+      world.chain.mine(depth + 1, { empty: true })
+      world.clock.monotonic += 2_000
+      await world.turn()
+      await settle(world)
+      expect((await world.now(candidate)).progress.status).toBe('executed')
+      expectOneTransaction(world)
     },
   )
 
-  test.each([1, 12, 32])('%i blocks deep, under a receipt that did not count yet: the same bytes again (robustness §3)', async (depth) => {
-    const world = await stage('finalized')
-    const candidate = await world.submit(await world.question())
-    await world.turn()
-    await world.pass(depth)
-    expect(await submissionOf(world, candidate)).toMatchObject({ status: 'submitted' })
-    world.chain.reorg(depth, { drop: true })
-    world.chain.mine(depth + 1, { empty: true })
-    world.clock.monotonic += 2_000
-    await world.turn()
-    await settle(world)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
-    expectOneTransaction(world)
-  })
-
-  test.each([1, 2, 5])('%i blocks deep, between two looks of the view: what it shows of the old branch cancels nothing', async (depth) => {
-    const world = await stage('finalized')
-    const candidates = [await world.submit(await world.question('a')), await world.submit(await world.question('b'), { by: 1 })]
-    await world.turn()
-    await world.pass(depth)
-    const [one] = candidates
-    expect(world.view.known(one?.round.questionId ?? '')?.round.state).toBe('proposed')
-    world.chain.reorg(depth)
-    world.chain.mine(depth + 1, { empty: true })
-    await world.pipeline.step()
-    await world.pipeline.step()
-    await world.turn()
-    await settle(world)
-    for (const candidate of candidates) expect((await world.now(candidate)).progress.status).toBe('executed')
-    expect(world.watch.faults).toEqual([])
-    expect(world.watch.handed.map(({ nonce, calls }) => [nonce, calls.length])).toEqual([[0, 2]])
-  })
+  test.each([1, 2, 5])(
+    '%i blocks deep, between two looks of the view: what it shows of the old branch cancels nothing',
+    async (depth) => {
+      const world = await stage('finalized')
+      const candidates = [
+        await world.submit(await world.question('a')),
+        await world.submit(await world.question('b'), { by: 1 }),
+      ]
+      await world.turn()
+      await world.pass(depth)
+      const [one] = candidates
+      expect(world.view.known(one?.round.questionId ?? '')?.round.state).toBe('proposed')
+      world.chain.reorg(depth)
+      world.chain.mine(depth + 1, { empty: true })
+      await world.pipeline.step()
+      await world.pipeline.step()
+      await world.turn()
+      await settle(world)
+      for (const candidate of candidates)
+        expect((await world.now(candidate)).progress.status).toBe('executed')
+      expect(world.watch.faults).toEqual([])
+      expect(world.watch.handed.map(({ nonce, calls }) => [nonce, calls.length])).toEqual([[0, 2]])
+    },
+  )
 
   test('nodes five blocks apart behind one address: a proposal of our own, whose receipt is not told yet, cancels nothing', async () => {
     const world = await stage('finalized')
@@ -253,26 +310,29 @@ describe('R3, R14: a reorganisation undoes the block of an indexed transaction',
     expect(world.watch.handed).toHaveLength(1)
   })
 
-  test.each([1, 3])('%i blocks deep, and mined again at once in another block: that block is on record (contract §5)', async (depth) => {
-    const world = await stage(1)
-    const mined: string[] = []
-    world.ledger.onChange((events) => {
-      for (const event of events) if (event.kind === 'slot.mined') mined.push(event.blockHash)
-    })
-    const candidate = await executedAt(world, await world.question(), depth)
-    const first = world.chain.truth.receipt(world.watch.handed[0]?.hash ?? '0x')?.blockHash
-    world.chain.reorg(depth)
-    world.chain.mine(depth + 1)
-    await world.turn()
-    const second = world.chain.truth.receipt(world.watch.handed[0]?.hash ?? '0x')?.blockHash
-    expect(second).not.toBe(first)
-    expect(mined).toEqual([first, second])
-    expect(world.steps.slice(4)).toEqual(['submitted', 'confirmed', 'indexed'])
-    await settle(world)
-    expect(mined).toHaveLength(2)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
-    expectOneTransaction(world)
-  })
+  test.each([1, 3])(
+    '%i blocks deep, and mined again at once in another block: that block is on record (contract §5)',
+    async (depth) => {
+      const world = await stage(1)
+      const mined: string[] = []
+      world.ledger.onChange((events) => {
+        for (const event of events) if (event.kind === 'slot.mined') mined.push(event.blockHash)
+      })
+      const candidate = await executedAt(world, await world.question(), depth)
+      const first = world.chain.truth.receipt(world.watch.handed[0]?.hash ?? '0x')?.blockHash
+      world.chain.reorg(depth)
+      world.chain.mine(depth + 1)
+      await world.turn()
+      const second = world.chain.truth.receipt(world.watch.handed[0]?.hash ?? '0x')?.blockHash
+      expect(second).not.toBe(first)
+      expect(mined).toEqual([first, second])
+      expect(world.steps.slice(4)).toEqual(['submitted', 'confirmed', 'indexed'])
+      await settle(world)
+      expect(mined).toHaveLength(2)
+      expect((await world.now(candidate)).progress.status).toBe('executed')
+      expectOneTransaction(world)
+    },
+  )
 
   test('every depth from 1 to 256, each with a branch that differs', async () => {
     for (let depth = 1; depth <= 256; depth += 1) {

@@ -1,6 +1,7 @@
 /**
- * Questions that were asked in one block share requester, identifier and timestamp: their rounds differ by ancillary data alone, which
- * ProposalExecuted does not name (domain §2.1). What becomes of one says nothing of the others.
+ * Questions that were asked in one block share requester, identifier and timestamp: their rounds
+ * differ by ancillary data alone, which ProposalExecuted does not name (domain §2.1). What becomes
+ * of one says nothing of the others.
  */
 import { expect, test } from 'vitest'
 import type { Hex } from '../../src/core/ports.js'
@@ -9,7 +10,10 @@ import { createPipelineWorld, type PipelineWorld } from '../support/pipeline-wor
 import { watchSends } from '../support/reorg-watch.js'
 
 async function siblings(world: PipelineWorld): Promise<readonly [Hex, Hex]> {
-  const pair = [ask(world.chain, questionText('one')), ask(world.chain, questionText('other'))] as const
+  const pair = [
+    ask(world.chain, questionText('one')),
+    ask(world.chain, questionText('other')),
+  ] as const
   world.chain.mine()
   await world.turn()
   return pair
@@ -25,7 +29,10 @@ test('R3: a candidate whose transaction is not at a node yet is sent again while
   expect(second.round.timestamp).toBe(first.round.timestamp)
   world.chain.fault('send', 'unavailable')
   await world.turn()
-  expect((await world.now(second)).progress).toMatchObject({ status: 'selected', submission: { status: 'prepared' } })
+  expect((await world.now(second)).progress).toMatchObject({
+    status: 'selected',
+    submission: { status: 'prepared' },
+  })
   // The block has the first transaction; the second is known to the store alone.
   await world.pass(8)
   expect((await world.now(first)).progress.status).toBe('executed')

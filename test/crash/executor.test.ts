@@ -1,6 +1,7 @@
 /**
- * T8: the executor killed at each step and started again from the same store, on a chain that loses answers, drops transactions and
- * reorganises. Whatever happens: one nonce and one executed transaction a round, and the candidate ends as executed under its own id.
+ * T8: the executor killed at each step and started again from the same store, on a chain that loses
+ * answers, drops transactions and reorganises. Whatever happens: one nonce and one executed
+ * transaction a round, and the candidate ends as executed under its own id.
  */
 import { describe, expect, test } from 'vitest'
 import type { Failpoint } from '../../src/core/gateway/executor/sender.js'
@@ -10,7 +11,13 @@ import { watchSends } from '../support/reorg-watch.js'
 
 class Killed extends Error {}
 
-const points: readonly Parameters<Failpoint>[0][] = ['selected', 'reserved', 'prepared', 'sent', 'confirmed']
+const points: readonly Parameters<Failpoint>[0][] = [
+  'selected',
+  'reserved',
+  'prepared',
+  'sent',
+  'confirmed',
+]
 
 /** A step during which the process may be killed; then it starts again. True where it was. */
 async function stepOrDie(world: PipelineWorld): Promise<boolean> {
@@ -25,29 +32,32 @@ async function stepOrDie(world: PipelineWorld): Promise<boolean> {
 }
 
 describe('R15, R23: killed at a failpoint', () => {
-  test.each(points)('after %s, and started again: one transaction, executed, the same id', async (point) => {
-    const world = await createPipelineWorld()
-    const questionId = await world.question()
-    const candidate = await world.submit(questionId)
-    let armed = true
-    world.failpoint = async (name) => {
-      if (!armed || name !== point) return
-      armed = false
-      throw new Killed(name)
-    }
-    let kills = 0
-    for (let block = 0; block < 8; block += 1) {
-      if (await stepOrDie(world)) kills += 1
-      world.chain.mine()
-      world.clock.monotonic += 2_000
-    }
-    expect(kills).toBe(1)
-    const done = await world.now(candidate)
-    expect(done.id).toBe(candidate.id)
-    expect(done.progress).toMatchObject({ status: 'executed', submission: { status: 'indexed' } })
-    expect(world.chain.taken).toHaveLength(1)
-    expect(world.ledger.slots()).toEqual([])
-  })
+  test.each(points)(
+    'after %s, and started again: one transaction, executed, the same id',
+    async (point) => {
+      const world = await createPipelineWorld()
+      const questionId = await world.question()
+      const candidate = await world.submit(questionId)
+      let armed = true
+      world.failpoint = async (name) => {
+        if (!armed || name !== point) return
+        armed = false
+        throw new Killed(name)
+      }
+      let kills = 0
+      for (let block = 0; block < 8; block += 1) {
+        if (await stepOrDie(world)) kills += 1
+        world.chain.mine()
+        world.clock.monotonic += 2_000
+      }
+      expect(kills).toBe(1)
+      const done = await world.now(candidate)
+      expect(done.id).toBe(candidate.id)
+      expect(done.progress).toMatchObject({ status: 'executed', submission: { status: 'indexed' } })
+      expect(world.chain.taken).toHaveLength(1)
+      expect(world.ledger.slots()).toEqual([])
+    },
+  )
 
   test('after every failpoint in turn', async () => {
     const world = await createPipelineWorld()
@@ -78,7 +88,13 @@ const flaky: readonly (keyof Chain)[] = [
   'estimateGas',
   'balance',
 ]
-const sendFaults: readonly ChainErrorKind[] = ['unavailable', 'nonce_too_low', 'replacement_underpriced', 'nonce_too_high', 'refused']
+const sendFaults: readonly ChainErrorKind[] = [
+  'unavailable',
+  'nonce_too_low',
+  'replacement_underpriced',
+  'nonce_too_high',
+  'refused',
+]
 
 /** One schedule: three rounds, two candidates each, and whatever the seed brings on the way. */
 async function schedule(seed: number, confirmations: 'finalized' | number): Promise<void> {
@@ -86,10 +102,17 @@ async function schedule(seed: number, confirmations: 'finalized' | number): Prom
   const pick = <T>(list: readonly T[]): T => list[Math.floor(chance.next() * list.length)] as T
   const world = await createPipelineWorld({ seed, config: { chain: { confirmations } } })
   const watch = watchSends(world.chain, world.executor.address)
-  const questions = [await world.question('a'), await world.question('b'), await world.question('c')]
+  const questions = [
+    await world.question('a'),
+    await world.question('b'),
+    await world.question('c'),
+  ]
   const candidates = []
   for (const questionId of questions) {
-    for (const by of [0, 1]) candidates.push(await world.submit(questionId, { by, price: by === 0 ? '0' : '1000000000000000000' }))
+    for (const by of [0, 1])
+      candidates.push(
+        await world.submit(questionId, { by, price: by === 0 ? '0' : '1000000000000000000' }),
+      )
   }
   let trouble = true
   world.failpoint = async (name) => {
@@ -117,7 +140,9 @@ async function schedule(seed: number, confirmations: 'finalized' | number): Prom
   const done = await Promise.all(candidates.map(world.now))
   for (const [index] of questions.entries()) {
     const pair = done.slice(index * 2, index * 2 + 2)
-    const ends = pair.map(({ progress }) => (progress.status === 'failed' ? progress.failure.code : progress.status))
+    const ends = pair.map(({ progress }) =>
+      progress.status === 'failed' ? progress.failure.code : progress.status,
+    )
     expect(ends, `seed ${seed}`).toEqual(['executed', 'not_selected'])
   }
   expect(watch.faults, `seed ${seed}`).toEqual([])

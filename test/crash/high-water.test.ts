@@ -16,12 +16,26 @@ import { folder, openCopy, options } from '../support/sample-store.js'
 import { SimClock, SimFiles } from '../support/sim-files.js'
 
 const highWater = `${folder}/HIGHWATER`
-const portsOf = (sim: SimFiles, clock = new SimClock()) => ({ files: sim.process(), clock, hash: systemHash })
+const portsOf = (sim: SimFiles, clock = new SimClock()) => ({
+  files: sim.process(),
+  clock,
+  hash: systemHash,
+})
 const add = (log: RecordLog, from: number, to: number) =>
-  log.append(Array.from({ length: to - from }, (_, index) => ({ kind: 'item', data: { id: from + index, fill: 'y'.repeat(40) } })))
+  log.append(
+    Array.from({ length: to - from }, (_, index) => ({
+      kind: 'item',
+      data: { id: from + index, fill: 'y'.repeat(40) },
+    })),
+  )
 
-/** A store that was closed: records 1 to 10, one append each; with `segmentBytes` several segments. */
-async function closed({ compacts = false, segmentBytes = 1_000_000 } = {}): Promise<Map<string, Uint8Array>> {
+/**
+ * A store that was closed: records 1 to 10, one append each; with `segmentBytes` several segments.
+ */
+async function closed({
+  compacts = false,
+  segmentBytes = 1_000_000,
+} = {}): Promise<Map<string, Uint8Array>> {
   const sim = new SimFiles()
   const log = await openLog(portsOf(sim), folder, { ...options, segmentBytes }, () => undefined)
   for (let id = 1; id <= 10; id++) {
@@ -43,38 +57,49 @@ const lastSegment = (contents: ReadonlyMap<string, Uint8Array>) =>
     .sort()
     .at(-1) ?? ''
 /** A file cut to its first lines. */
-function cut(contents: ReadonlyMap<string, Uint8Array>, path: string, lines: number): Map<string, Uint8Array> {
+function cut(
+  contents: ReadonlyMap<string, Uint8Array>,
+  path: string,
+  lines: number,
+): Map<string, Uint8Array> {
   const bytes = contents.get(path) ?? new Uint8Array(0)
   let end = 0
   for (let line = 0; line < lines; line++) end = bytes.indexOf(10, end) + 1
   return new Map(contents).set(path, bytes.slice(0, end))
 }
-const linesIn = (contents: ReadonlyMap<string, Uint8Array>, path: string) => (contents.get(path) ?? []).filter((byte) => byte === 10).length
+const linesIn = (contents: ReadonlyMap<string, Uint8Array>, path: string) =>
+  (contents.get(path) ?? []).filter((byte) => byte === 10).length
 const ids = (to: number) => Array.from({ length: to }, (_, index) => index + 1)
 
 describe('R11: a last segment that ends between two lines', () => {
-  test.each([{}, { compacts: true }, { segmentBytes: 500 }])('is refused with the number of lines lost: %j', async (how) => {
-    const contents = await closed(how)
-    const path = lastSegment(contents)
-    // The last line is our own mark, which nobody misses.
-    const records = linesIn(contents, path) - 1
-    expect(records).toBeGreaterThan(0)
-    for (let kept = 0; kept < records; kept++) {
-      const refused = await openCopy(cut(contents, path, kept))
-      expect(refused).toMatchObject({ code: 'store_damaged', meta: { exitCode: 74 } })
-      expect((refused as StorageError).detail).toContain(`lines lost: ${records - kept}`)
-      expect((refused as StorageError).detail).toContain(path)
-    }
-    expect(await openCopy(cut(contents, path, records))).toEqual(ids(10))
-    expect(await openCopy(contents)).toEqual(ids(10))
-  })
+  test.each([{}, { compacts: true }, { segmentBytes: 500 }])(
+    'is refused with the number of lines lost: %j',
+    async (how) => {
+      const contents = await closed(how)
+      const path = lastSegment(contents)
+      // The last line is our own mark, which nobody misses.
+      const records = linesIn(contents, path) - 1
+      expect(records).toBeGreaterThan(0)
+      for (let kept = 0; kept < records; kept++) {
+        const refused = await openCopy(cut(contents, path, kept))
+        expect(refused).toMatchObject({ code: 'store_damaged', meta: { exitCode: 74 } })
+        expect((refused as StorageError).detail).toContain(`lines lost: ${records - kept}`)
+        expect((refused as StorageError).detail).toContain(path)
+      }
+      expect(await openCopy(cut(contents, path, records))).toEqual(ids(10))
+      expect(await openCopy(contents)).toEqual(ids(10))
+    },
+  )
 
   test('is told to those who look', async () => {
     const contents = await closed()
     const short = cut(contents, lastSegment(contents), 5)
     const ports = portsOf(SimFiles.of(short))
     const { damage, records } = await inspectLog(ports, folder, options, () => undefined)
-    expect([records, damage]).toMatchObject([5, { detail: expect.stringContaining('HIGHWATER names line 10; lines lost: 5') }])
+    expect([records, damage]).toMatchObject([
+      5,
+      { detail: expect.stringContaining('HIGHWATER names line 10; lines lost: 5') },
+    ])
     const reader = await openLogReader(ports, folder, options)
     await expect(reader.replay(() => undefined)).rejects.toMatchObject({ code: 'store_damaged' })
   })
@@ -90,7 +115,13 @@ describe('the mark', () => {
     clock.advance(1_000)
     await expect.poll(() => sim.contents().has(highWater)).toBe(true)
     clock.advance(1_000)
-    await expect.poll(() => new TextDecoder().decode(sim.contents().get(lastSegment(sim.contents()))).includes('"mark"')).toBe(true)
+    await expect
+      .poll(() =>
+        new TextDecoder()
+          .decode(sim.contents().get(lastSegment(sim.contents())))
+          .includes('"mark"'),
+      )
+      .toBe(true)
     sim.kill()
     const left = sim.contents()
     expect(await openCopy(left)).toEqual([1, 2, 3])
@@ -110,12 +141,19 @@ describe('the mark', () => {
     without.delete(highWater)
     expect(await openCopy(cut(without, lastSegment(contents), 3))).toEqual([1, 2, 3])
     for (let length = 0; length < whole.length; length++) {
-      expect(await openCopy(new Map(contents).set(highWater, whole.slice(0, length)))).toEqual(ids(10))
+      expect(await openCopy(new Map(contents).set(highWater, whole.slice(0, length)))).toEqual(
+        ids(10),
+      )
     }
     const garbled = Uint8Array.from(whole, (byte, at) => (at === 40 ? byte ^ 1 : byte))
     const notes: string[] = []
     const sim = SimFiles.of(new Map(contents).set(highWater, garbled))
-    const log = await openLog(portsOf(sim), folder, { ...options, onNote: (text) => notes.push(text) }, () => undefined)
+    const log = await openLog(
+      portsOf(sim),
+      folder,
+      { ...options, onNote: (text) => notes.push(text) },
+      () => undefined,
+    )
     expect(notes).toEqual([expect.stringContaining('HIGHWATER is not whole')])
     await add(log, 11, 12)
     await log.close()
@@ -141,15 +179,30 @@ describe('the mark', () => {
   test('of an earlier version, which names a mark that was written anew, refuses nothing and is mended', async () => {
     const contents = await closed()
     const sim = SimFiles.of(contents)
-    await publishHighWater(sim.process(), systemHash, folder, { sequence: 11, check: 'f'.repeat(16) }, 1)
+    await publishHighWater(
+      sim.process(),
+      systemHash,
+      folder,
+      { sequence: 11, check: 'f'.repeat(16) },
+      1,
+    )
     const log = await openLog(portsOf(sim), folder, options, () => undefined)
     await log.close()
     expect(new TextDecoder().decode(sim.contents().get(highWater))).toContain('"n":10,')
     // The line of a record is another matter.
     const other = SimFiles.of(contents)
-    await publishHighWater(other.process(), systemHash, folder, { sequence: 10, check: 'f'.repeat(16) }, 1)
+    await publishHighWater(
+      other.process(),
+      systemHash,
+      folder,
+      { sequence: 10, check: 'f'.repeat(16) },
+      1,
+    )
     const cutAt = cut(other.contents(), lastSegment(contents), 10)
-    expect(await openCopy(cutAt)).toMatchObject({ code: 'store_damaged', detail: expect.stringContaining('another log') })
+    expect(await openCopy(cutAt)).toMatchObject({
+      code: 'store_damaged',
+      detail: expect.stringContaining('another log'),
+    })
   })
 
   test('names what a start finds in a log that was killed before its first mark', async () => {
@@ -160,14 +213,21 @@ describe('the mark', () => {
     const log = await openLog(portsOf(copy), folder, options, () => undefined)
     expect(new TextDecoder().decode(copy.contents().get(highWater))).toContain('"n":3,')
     await log.close()
-    expect(await openCopy(cut(copy.contents(), lastSegment(copy.contents()), 2))).toMatchObject({ code: 'store_damaged' })
+    expect(await openCopy(cut(copy.contents(), lastSegment(copy.contents()), 2))).toMatchObject({
+      code: 'store_damaged',
+    })
   })
 
   test('that a full disk does not take is told of once; a disk that fails ends the log', async () => {
     const sim = new SimFiles()
     const clock = new SimClock()
     const notes: string[] = []
-    const log = await openLog(portsOf(sim, clock), folder, { ...options, onNote: (text) => notes.push(text) }, () => undefined)
+    const log = await openLog(
+      portsOf(sim, clock),
+      folder,
+      { ...options, onNote: (text) => notes.push(text) },
+      () => undefined,
+    )
     sim.faults = [{ verb: 'open', nth: 1, path: /HIGHWATER/, does: 'ENOSPC', always: true }]
     for (let id = 1; id < 4; id++) {
       await add(log, id, id + 1)
@@ -200,7 +260,10 @@ describe('the mark', () => {
   test('beside no MANIFEST is the rest of a store, not a new one', async () => {
     const contents = await closed()
     const rest = new Map([[highWater, contents.get(highWater) ?? new Uint8Array(0)]])
-    expect(await openCopy(rest)).toMatchObject({ code: 'store_damaged', detail: expect.stringContaining('MANIFEST') })
+    expect(await openCopy(rest)).toMatchObject({
+      code: 'store_damaged',
+      detail: expect.stringContaining('MANIFEST'),
+    })
   })
 })
 
@@ -220,14 +283,27 @@ test('contract §6, R11: `operator store verify` tells a cut store with exit 74,
     await writeFile(join(home.path, 'gateway.json'), JSON.stringify({ chain, store: './store' }))
     const { context } = fakeContext(home.path)
     const fold = foldLedger()
-    const log = await openLog(context, join(home.path, 'store'), { format: storeFormat, knownKinds: knownKind }, fold.onRecord)
-    const settings = { chainId: 31337, genesisHash: `0x${'9'.repeat(64)}`, allowlist: [], admissionEnabled: true } as const
+    const log = await openLog(
+      context,
+      join(home.path, 'store'),
+      { format: storeFormat, knownKinds: knownKind },
+      fold.onRecord,
+    )
+    const settings = {
+      chainId: 31337,
+      genesisHash: `0x${'9'.repeat(64)}`,
+      allowlist: [],
+      admissionEnabled: true,
+    } as const
     const ledger = await openLedger(context, log, fold.state, settings)
-    await ledger.commit([{ kind: 'allowlist.set', address: address('1'), allowed: true, reason: 'test' }])
+    await ledger.commit([
+      { kind: 'allowlist.set', address: address('1'), allowed: true, reason: 'test' },
+    ])
     await ledger.close()
 
     const path = join(home.path, 'store', 'log-000000000001.jsonl')
-    const ask = (...argv: string[]) => run(home.path, ['operator', ...argv, '--config', join(home.path, 'gateway.json'), '--json'])
+    const ask = (...argv: string[]) =>
+      run(home.path, ['operator', ...argv, '--config', join(home.path, 'gateway.json'), '--json'])
     expect((await ask('store', 'verify')).code).toBe(0)
     await truncate(path, (await readFile(path)).indexOf(10) + 1)
     for (const verb of [['store', 'verify'], ['list']]) {
@@ -238,7 +314,9 @@ test('contract §6, R11: `operator store verify` tells a cut store with exit 74,
     expect((await ask('store', 'repair', '--accept-loss')).code).toBe(0)
     expect((await ask('store', 'verify')).code).toBe(0)
     expect((await ask('allow', address('2'))).code).toBe(0)
-    expect(JSON.parse((await ask('list')).stdout)).toMatchObject({ wallets: [{ address: address('2') }] })
+    expect(JSON.parse((await ask('list')).stdout)).toMatchObject({
+      wallets: [{ address: address('2') }],
+    })
   } finally {
     await home.remove()
   }

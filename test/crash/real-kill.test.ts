@@ -13,8 +13,18 @@ import { openLog } from '../../src/core/storage/log.js'
 import { openLogReader } from '../../src/core/storage/reader.js'
 import { seeded } from '../support/sim-files.js'
 
-const ports = { files: systemFiles, liveness: systemLiveness(), random: systemRandom, clock: systemClock, hash: systemHash }
-const options = { format: { name: 'store', version: 1 }, knownKinds: (kind: string) => kind === 'item', segmentBytes: 20_000 } as const
+const ports = {
+  files: systemFiles,
+  liveness: systemLiveness(),
+  random: systemRandom,
+  clock: systemClock,
+  hash: systemHash,
+}
+const options = {
+  format: { name: 'store', version: 1 },
+  knownKinds: (kind: string) => kind === 'item',
+  segmentBytes: 20_000,
+} as const
 
 let base = ''
 let program = ''
@@ -24,7 +34,14 @@ beforeAll(async () => {
   base = await mkdtemp(join(tmpdir(), 'real-kill-'))
   program = join(base, 'child.mjs')
   const entry = new URL('../support/storage-child.ts', import.meta.url).pathname
-  await build({ entryPoints: [entry], bundle: true, platform: 'node', format: 'esm', outfile: program, logLevel: 'error' })
+  await build({
+    entryPoints: [entry],
+    bundle: true,
+    platform: 'node',
+    format: 'esm',
+    outfile: program,
+    logLevel: 'error',
+  })
 })
 
 afterAll(async () => {
@@ -32,9 +49,14 @@ afterAll(async () => {
   await rm(base, { recursive: true, force: true })
 })
 
-/** Starts the child; `lines` grows as it talks, `until` waits for a line, `end` kills it and waits until it is gone. */
+/**
+ * Starts the child; `lines` grows as it talks, `until` waits for a line, `end` kills it and waits
+ * until it is gone.
+ */
 function start(folder: string, mode: 'append' | 'hold') {
-  const child = spawn(process.execPath, [program, folder, mode], { stdio: ['pipe', 'pipe', 'inherit'] })
+  const child = spawn(process.execPath, [program, folder, mode], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  })
   children.add(child)
   const lines: string[] = []
   let rest = ''
@@ -55,7 +77,8 @@ function start(folder: string, mode: 'append' | 'hold') {
     lines,
     async until(wanted: (lines: readonly string[]) => boolean) {
       while (!wanted(lines)) {
-        if (child.exitCode !== null || child.signalCode !== null) throw new Error('the child ended early')
+        if (child.exitCode !== null || child.signalCode !== null)
+          throw new Error('the child ended early')
         await new Promise<void>((resolve) => {
           wake = resolve
         })
@@ -68,9 +91,12 @@ function start(folder: string, mode: 'append' | 'hold') {
   }
 }
 
-const ackedOf = (lines: readonly string[]) => lines.filter((line) => line.startsWith('acked ')).map((line) => Number(line.slice(6)))
+const ackedOf = (lines: readonly string[]) =>
+  lines.filter((line) => line.startsWith('acked ')).map((line) => Number(line.slice(6)))
 
-test('R1, R12, R23, T2: processes killed while they append and compact lose nothing they acknowledged', { timeout: 60_000 }, async () => {
+test('R1, R12, R23, T2: processes killed while they append and compact lose nothing they acknowledged', {
+  timeout: 60_000,
+}, async () => {
   const folder = join(base, 'killed')
   const random = seeded(20)
   const acked = new Set<number>()
@@ -78,7 +104,9 @@ test('R1, R12, R23, T2: processes killed while they append and compact lose noth
   for (let life = 0; life < 5; life++) {
     const run = start(folder, 'append')
     const enough = 20 + Math.floor(random() * 400)
-    await run.until((lines) => ackedOf(lines).length >= enough && (life < 4 || lines.includes('compacted')))
+    await run.until(
+      (lines) => ackedOf(lines).length >= enough && (life < 4 || lines.includes('compacted')),
+    )
     // While it works, a reader sees what has been acknowledged so far, and changes nothing.
     const before = ackedOf(run.lines)
     const reader = await openLogReader(ports, folder, options)
@@ -92,7 +120,9 @@ test('R1, R12, R23, T2: processes killed while they append and compact lose noth
   }
   const found: number[] = []
   const lock = await acquireLock(ports, folder, '')
-  const log = await openLog(ports, folder, { ...options, fence: lock.fence }, (record) => found.push((record.data as { id: number }).id))
+  const log = await openLog(ports, folder, { ...options, fence: lock.fence }, (record) =>
+    found.push((record.data as { id: number }).id),
+  )
   await log.close()
   await lock.release()
   expect(lock.epoch).toBe(6)
@@ -106,11 +136,18 @@ test('R12, T5: on real sockets the second process fails naming the holder, a sto
   const folder = join(base, 'locked')
   const run = start(folder, 'hold')
   await run.until((lines) => lines.includes('held'))
-  const named = { code: 'store_locked', detail: expect.stringContaining(`process ${run.child.pid} `) }
+  const named = {
+    code: 'store_locked',
+    detail: expect.stringContaining(`process ${run.child.pid} `),
+  }
   await expect(acquireLock(ports, folder, '')).rejects.toMatchObject(named)
   run.child.kill('SIGSTOP')
   await expect(acquireLock(ports, folder, '')).rejects.toMatchObject(named)
-  expect(await readHolder(ports, folder)).toMatchObject({ epoch: 1, note: `child ${run.child.pid}`, state: 'alive' })
+  expect(await readHolder(ports, folder)).toMatchObject({
+    epoch: 1,
+    note: `child ${run.child.pid}`,
+    state: 'alive',
+  })
   await run.end()
   expect(await readHolder(ports, folder)).toMatchObject({ epoch: 1, state: 'dead' })
   const lock = await acquireLock(ports, folder, '')
@@ -142,8 +179,10 @@ test('R5: files of the store are 0600, its folder 0700', async () => {
   await log.append([{ kind: 'item', data: { id: 1 } }])
   await log.close()
   await lock.release()
-  for (const path of [folder, join(base, 'parents')]) expect(((await stat(path)).mode & 0o777).toString(8)).toBe('700')
+  for (const path of [folder, join(base, 'parents')])
+    expect(((await stat(path)).mode & 0o777).toString(8)).toBe('700')
   const names = await readdir(folder)
   expect(names).toContain('MANIFEST')
-  for (const name of names) expect(((await stat(join(folder, name))).mode & 0o777).toString(8)).toBe('600')
+  for (const name of names)
+    expect(((await stat(join(folder, name))).mode & 0o777).toString(8)).toBe('600')
 })

@@ -56,7 +56,9 @@ test('R11, T4: a file before the last segment that is cut at any offset is refus
         expect(refused).toMatchObject({ code: 'store_damaged', meta: { exitCode: 74 } })
         // A cut between lines of a segment shows in the next file, which does not continue.
         const between = path.includes('/log-') && (length === 0 || whole[length - 1] === 10)
-        expect((refused as StorageError).detail).toMatch(between ? /log-\d+\.jsonl is damaged at byte \d+/ : `${path} is damaged at byte `)
+        expect((refused as StorageError).detail).toMatch(
+          between ? /log-\d+\.jsonl is damaged at byte \d+/ : `${path} is damaged at byte `,
+        )
       }
     }
   }
@@ -90,7 +92,12 @@ test('R11, T4: a flipped bit is refused, or costs only what no durable mark cove
 
 test('R11, T4: after the idle mark no flipped bit can cost a record', async () => {
   const sim = SimFiles.of(await sample(false))
-  const log = await openLog({ files: sim.process(), clock: new SimClock(), hash: systemHash }, folder, options, () => undefined)
+  const log = await openLog(
+    { files: sim.process(), clock: new SimClock(), hash: systemHash },
+    folder,
+    options,
+    () => undefined,
+  )
   await log.append([{ kind: 'item', data: { id: 12 } }])
   await log.close()
   const contents = sim.contents()
@@ -109,8 +116,12 @@ test('R11, T4: lines that are swapped, dropped, repeated or spliced in from else
   for (const [path, whole] of contents) {
     if (!path.endsWith('.jsonl')) continue
     const lines = linesOf(whole)
-    const join = (parts: readonly Uint8Array[]) => Uint8Array.from(parts.flatMap((part) => [...part]))
-    const first = contents.get([...contents.keys()].find((name) => name.endsWith('log-000000000001.jsonl')) ?? '') ?? new Uint8Array(0)
+    const join = (parts: readonly Uint8Array[]) =>
+      Uint8Array.from(parts.flatMap((part) => [...part]))
+    const first =
+      contents.get(
+        [...contents.keys()].find((name) => name.endsWith('log-000000000001.jsonl')) ?? '',
+      ) ?? new Uint8Array(0)
     const foreign = first.slice(0, first.indexOf(10) + 1)
     for (let at = 0; at < lines.length; at++) {
       const line = lines[at] ?? foreign
@@ -119,7 +130,13 @@ test('R11, T4: lines that are swapped, dropped, repeated or spliced in from else
         [...lines.slice(0, at + 1), foreign, ...lines.slice(at + 1)],
       ]
       if (at + 1 < lines.length) changed.push([...lines.slice(0, at), ...lines.slice(at + 1)])
-      if (at > 0) changed.push([...lines.slice(0, at - 1), line, lines[at - 1] ?? line, ...lines.slice(at + 1)])
+      if (at > 0)
+        changed.push([
+          ...lines.slice(0, at - 1),
+          line,
+          lines[at - 1] ?? line,
+          ...lines.slice(at + 1),
+        ])
       for (const parts of changed) {
         const found = await openCopy(new Map(contents).set(path, join(parts)))
         expect(found).toMatchObject({ code: 'store_damaged' })
@@ -135,13 +152,22 @@ test('R11, T4: a sound line of another store, or one with a gap in its number, i
   const decoded = lines.map((line) => decodeLine(systemHash, line.subarray(0, -1)))
   for (const [at, line] of decoded.entries()) {
     if (line === undefined) throw new Error('a broken sample')
-    for (const change of [{ previous: '0123456789abcdef' }, { sequence: line.sequence + 1 }, { more: 5 }]) {
+    for (const change of [
+      { previous: '0123456789abcdef' },
+      { sequence: line.sequence + 1 },
+      { more: 5 },
+    ]) {
       const { text } = encodeLine(systemHash, { ...line, ...change }, JSON.stringify(line.data))
-      const replaced = [...lines.slice(0, at), new TextEncoder().encode(text), ...lines.slice(at + 1)]
+      const replaced = [
+        ...lines.slice(0, at),
+        new TextEncoder().encode(text),
+        ...lines.slice(at + 1),
+      ]
       const bytes = Uint8Array.from(replaced.flatMap((part) => [...part]))
       const found = await openCopy(new Map(contents).set(path, bytes))
       // A last line that says more will follow is a group cut off: dropped whole.
-      if ('more' in change && at === lines.length - 1) expect(found).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+      if ('more' in change && at === lines.length - 1)
+        expect(found).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
       else expect(found).toMatchObject({ code: 'store_damaged' })
     }
   }
@@ -150,7 +176,12 @@ test('R11, T4: a sound line of another store, or one with a gap in its number, i
 test('R11: an open log that scans over damage says so, also at its very end', async () => {
   const contents = await sample(false)
   const sim = SimFiles.of(contents)
-  const log = await openLog({ files: sim.process(), clock: new SimClock(), hash: systemHash }, folder, options, () => undefined)
+  const log = await openLog(
+    { files: sim.process(), clock: new SimClock(), hash: systemHash },
+    folder,
+    options,
+    () => undefined,
+  )
   await log.append([{ kind: 'item', data: { id: 12 } }])
   const path = lastSegment(contents)
   sim.damage(path, (bytes) => {
@@ -159,21 +190,46 @@ test('R11: an open log that scans over damage says so, also at its very end', as
   const scanAll = async () => {
     for await (const record of log.scan()) expect(record.kind).toBe('item')
   }
-  await expect(scanAll()).rejects.toMatchObject({ code: 'store_damaged', detail: expect.stringContaining(path) })
+  await expect(scanAll()).rejects.toMatchObject({
+    code: 'store_damaged',
+    detail: expect.stringContaining(path),
+  })
 })
 
 test('R11: leftovers of a crash are removed by a start that succeeds, and kept by one that refuses', async () => {
   const contents = await sample(false)
-  const leftovers = ['snap-000000000003.jsonl', 'snap-000000000009.jsonl.tmp', 'MANIFEST.tmp', 'probe.tmp', 'log-000000000099.jsonl']
-  for (const name of leftovers) contents.set(`${folder}/${name}`, new Uint8Array(name.startsWith('log') ? 0 : 10))
-  const others = ['LOCK.1', 's.0123456789abcdef', 'admin.token', 'torn-1-7', 'lock.0123456789abcdef.new']
+  const leftovers = [
+    'snap-000000000003.jsonl',
+    'snap-000000000009.jsonl.tmp',
+    'MANIFEST.tmp',
+    'probe.tmp',
+    'log-000000000099.jsonl',
+  ]
+  for (const name of leftovers)
+    contents.set(`${folder}/${name}`, new Uint8Array(name.startsWith('log') ? 0 : 10))
+  const others = [
+    'LOCK.1',
+    's.0123456789abcdef',
+    'admin.token',
+    'torn-1-7',
+    'lock.0123456789abcdef.new',
+  ]
   for (const name of others) contents.set(`${folder}/${name}`, new Uint8Array(1))
   const first = `${folder}/log-000000000001.jsonl`
   const broken = (contents.get(first) ?? new Uint8Array(0)).slice()
   broken[100] = 0
-  expect(await openCopy(new Map(contents).set(first, broken))).toMatchObject({ code: 'store_damaged' })
+  expect(await openCopy(new Map(contents).set(first, broken))).toMatchObject({
+    code: 'store_damaged',
+  })
   const sim = SimFiles.of(contents)
-  await (await openLog({ files: sim.process(), clock: new SimClock(), hash: systemHash }, folder, options, () => undefined)).close()
+  await (
+    await openLog(
+      { files: sim.process(), clock: new SimClock(), hash: systemHash },
+      folder,
+      options,
+      () => undefined,
+    )
+  ).close()
   const left = [...sim.contents().keys()].map((path) => path.slice(folder.length + 1))
   expect(leftovers.filter((name) => left.includes(name))).toEqual([])
   expect(others.filter((name) => !left.includes(name))).toEqual([])
@@ -189,9 +245,18 @@ test('R11: a missing file, an old MANIFEST or a missing FORMAT is refused and no
   const older = await sample(false)
   const manifest = `${folder}/MANIFEST`
   const sim = new SimFiles()
-  await (await openLog({ files: sim.process(), clock: new SimClock(), hash: systemHash }, folder, options, () => undefined)).close()
+  await (
+    await openLog(
+      { files: sim.process(), clock: new SimClock(), hash: systemHash },
+      folder,
+      options,
+      () => undefined,
+    )
+  ).close()
   const first = sim.contents().get(manifest) ?? new Uint8Array(0)
-  expect(await openCopy(new Map(older).set(manifest, first))).toMatchObject({ code: 'store_damaged' })
+  expect(await openCopy(new Map(older).set(manifest, first))).toMatchObject({
+    code: 'store_damaged',
+  })
 })
 
 test('R11, R24: a reader refuses what a writer refuses: no MANIFEST beside files of a log, or no FORMAT', async () => {
@@ -207,20 +272,29 @@ test('R11, R24: a reader refuses what a writer refuses: no MANIFEST beside files
         meta: { hint: expect.not.stringContaining('before that byte') },
       }
       await expect(recordsOf(sim)).rejects.toMatchObject(refusal)
-      await expect(inspectLog({ files: sim.process(), hash: systemHash }, folder, options, () => undefined)).rejects.toMatchObject(refusal)
+      await expect(
+        inspectLog({ files: sim.process(), hash: systemHash }, folder, options, () => undefined),
+      ).rejects.toMatchObject(refusal)
       expect(sim.contents()).toEqual(without)
     }
   }
 })
 
 test('R24: a reader of a log that is being made reads it as empty at each step', async () => {
-  const ports = (files: SimFiles) => ({ files: files.process(), clock: new SimClock(), hash: systemHash })
+  const ports = (files: SimFiles) => ({
+    files: files.process(),
+    clock: new SimClock(),
+    hash: systemHash,
+  })
   const whole = new SimFiles()
   await (await openLog(ports(whole), folder, options, () => undefined)).close()
   for (let step = 1; step <= whole.trace.length; step += 1) {
     const sim = new SimFiles()
     sim.faults = [{ verb: 'any', nth: step, does: 'kill-after' }]
-    await Promise.race([openLog(ports(sim), folder, options, () => undefined).catch(() => undefined), sim.death()])
+    await Promise.race([
+      openLog(ports(sim), folder, options, () => undefined).catch(() => undefined),
+      sim.death(),
+    ])
     sim.faults = []
     expect(await recordsOf(sim), `after step ${step}`).toEqual([])
   }
@@ -232,7 +306,12 @@ test('R11: a torn tail is saved aside byte for byte before it is cut off, and a 
   const whole = contents.get(path) ?? new Uint8Array(0)
   const torn = new Uint8Array([...whole, ...new TextEncoder().encode('{"c":"0123'), 0, 0, 0])
   const sim = SimFiles.of(new Map(contents).set(path, torn))
-  const log = await openLog({ files: sim.process(), clock: new SimClock(), hash: systemHash }, folder, options, () => undefined)
+  const log = await openLog(
+    { files: sim.process(), clock: new SimClock(), hash: systemHash },
+    folder,
+    options,
+    () => undefined,
+  )
   await log.close()
   const saved = [...sim.contents()].find(([name]) => name.includes('/torn-'))
   expect(saved?.[0]).toMatch(new RegExp(`/torn-\\d+-${whole.length}$`))
@@ -249,7 +328,11 @@ test('R24: a reader changes nothing, reads a missing folder as empty, and leaves
   const before = sim.contents()
   expect(await recordsOf(sim)).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
   expect(sim.contents()).toEqual(before)
-  expect(sim.trace.filter((call) => /^(write|truncate|rename|link|remove|makeDir|syncDir|datasync)/.test(call))).toEqual([])
+  expect(
+    sim.trace.filter((call) =>
+      /^(write|truncate|rename|link|remove|makeDir|syncDir|datasync)/.test(call),
+    ),
+  ).toEqual([])
   const empty = new SimFiles()
   expect(await recordsOf(empty)).toEqual([])
   expect(empty.contents().size).toBe(0)
@@ -257,7 +340,12 @@ test('R24: a reader changes nothing, reads a missing folder as empty, and leaves
 
 test('R24: readers that open while the writer compacts see every record', async () => {
   const sim = SimFiles.of(await sample(false))
-  const log = await openLog({ files: sim.process(), clock: new SimClock(), hash: systemHash }, folder, options, () => undefined)
+  const log = await openLog(
+    { files: sim.process(), clock: new SimClock(), hash: systemHash },
+    folder,
+    options,
+    () => undefined,
+  )
   let done = false
   const compacting = (async () => {
     for (let round = 0; round < 20; round++) {

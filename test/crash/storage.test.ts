@@ -8,7 +8,12 @@ test('R23: compaction killed or cut off at every single step leaves the old or t
   const contents = await sample(false)
   const steps = async (fault: Fault | undefined, seed: number | undefined): Promise<number> => {
     const sim = SimFiles.of(contents)
-    const log = await openLog({ files: sim.process(), clock: new SimClock(), hash: systemHash }, folder, options, () => undefined)
+    const log = await openLog(
+      { files: sim.process(), clock: new SimClock(), hash: systemHash },
+      folder,
+      options,
+      () => undefined,
+    )
     sim.resetCounts()
     if (fault !== undefined) sim.faults = [fault]
     const folded = (async () => {
@@ -41,14 +46,19 @@ test('R23: compaction killed or cut off at every single step leaves the old or t
 
 test('R23: an opening that is cut off after a compaction that was cut off leaves every record', async () => {
   const contents = await sample(false)
-  const ports = (sim: SimFiles) => ({ files: sim.process(), clock: new SimClock(), hash: systemHash })
+  const ports = (sim: SimFiles) => ({
+    files: sim.process(),
+    clock: new SimClock(),
+    hash: systemHash,
+  })
   for (let first = 1; first <= 3; first++) {
     for (let nth = 1; nth <= 45; nth++) {
       for (let seed = 0; seed < 6; seed++) {
         const sim = SimFiles.of(contents)
         const log = await openLog(ports(sim), folder, options, () => undefined)
         sim.resetCounts()
-        // The renames of a compaction: MANIFEST with the new segment, the snapshot, MANIFEST with the snapshot.
+        // The renames of a compaction: MANIFEST with the new segment, the snapshot, MANIFEST with
+        // the snapshot.
         sim.faults = [{ verb: 'rename', nth: first, does: 'kill-after' }]
         const compacting = log.compact(
           () => log.scan(),

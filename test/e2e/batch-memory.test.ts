@@ -1,4 +1,7 @@
-/** R17: a batch of ten thousand is signed in little more memory than its journal's records take, whatever the size of its questions. */
+/**
+ * R17: a batch of ten thousand is signed in little more memory than its journal's records take,
+ * whatever the size of its questions.
+ */
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import { join } from 'node:path'
@@ -13,11 +16,14 @@ afterAll(() => shop.clean())
 
 const items = 10_000
 const megabyte = 1024 * 1024
-const title = (n: number) => `Question ${n}, which is asked at some length, as questions are. `.repeat(20)
+const title = (n: number) =>
+  `Question ${n}, which is asked at some length, as questions are. `.repeat(20)
 
 /** A gateway that tells the contexts of so many questions and has a budget that is not felt. */
 async function serveQuestions(count: number) {
-  const titles = new Map(Array.from({ length: count }, (_, n) => [questionContext(title(n)).question_id, n]))
+  const titles = new Map(
+    Array.from({ length: count }, (_, n) => [questionContext(title(n)).question_id, n]),
+  )
   const contextOf = (identifier: string) => questionContext(title(titles.get(identifier) ?? 0))
   const server = createServer((incoming, response) => {
     let body = ''
@@ -26,15 +32,29 @@ async function serveQuestions(count: number) {
     })
     incoming.on('end', () => {
       const { identifiers } = JSON.parse(body) as { identifiers: string[] }
-      const results = identifiers.map((identifier) => ({ identifier, status_code: 200, signing_data: contextOf(identifier) }))
-      const budget = { 'ratelimit-limit': '1000000', 'ratelimit-remaining': '1000000', 'ratelimit-reset': '60' }
-      response.writeHead(200, { 'content-type': 'application/json', ...budget }).end(JSON.stringify({ results }))
+      const results = identifiers.map((identifier) => ({
+        identifier,
+        status_code: 200,
+        signing_data: contextOf(identifier),
+      }))
+      const budget = {
+        'ratelimit-limit': '1000000',
+        'ratelimit-remaining': '1000000',
+        'ratelimit-reset': '60',
+      }
+      response
+        .writeHead(200, { 'content-type': 'application/json', ...budget })
+        .end(JSON.stringify({ results }))
     })
   })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   const address = server.address()
   if (address === null || typeof address === 'string') throw new Error('no port')
-  return { url: `http://127.0.0.1:${address.port}`, questionIds: [...titles.keys()], close: () => server.close() }
+  return {
+    url: `http://127.0.0.1:${address.port}`,
+    questionIds: [...titles.keys()],
+    close: () => server.close(),
+  }
 }
 
 test('R17: from the thousandth to the ten-thousandth item, `batch sign` comes to need less than 64 MB more', async () => {
@@ -45,24 +65,32 @@ test('R17: from the thousandth to the ten-thousandth item, `batch sign` comes to
     await mkdir(home, { mode: 0o700 })
     await writeFile(join(folder, 'key'), `${generatePrivateKey()}\n`, { mode: 0o600 })
     await writeFile(join(folder, 'trust.json'), JSON.stringify(pins))
-    const rows = gateway.questionIds.map((identifier, n) => `${JSON.stringify({ identifier, outcome: 'p2', client_ref: `row ${n}` })}\n`)
+    const rows = gateway.questionIds.map(
+      (identifier, n) =>
+        `${JSON.stringify({ identifier, outcome: 'p2', client_ref: `row ${n}` })}\n`,
+    )
     await writeFile(join(folder, 'rows.ndjson'), rows.join(''))
     const probe = pathToFileURL(join(import.meta.dirname, '..', 'support', 'memory-probe.js'))
-    const { code, stdout, stderr } = await shop.run(['batch', 'sign', join(folder, 'rows.ndjson')], {
-      env: {
-        PROPOSER_HOME: home,
-        PROPOSER_GATEWAY: gateway.url,
-        PROPOSER_KEY_FILE: join(folder, 'key'),
-        PROPOSER_TRUST: join(folder, 'trust.json'),
-        NODE_OPTIONS: `--import ${probe.href}`,
-        MEMORY_FILE: join(folder, 'memory.json'),
+    const { code, stdout, stderr } = await shop.run(
+      ['batch', 'sign', join(folder, 'rows.ndjson')],
+      {
+        env: {
+          PROPOSER_HOME: home,
+          PROPOSER_GATEWAY: gateway.url,
+          PROPOSER_KEY_FILE: join(folder, 'key'),
+          PROPOSER_TRUST: join(folder, 'trust.json'),
+          NODE_OPTIONS: `--import ${probe.href}`,
+          MEMORY_FILE: join(folder, 'memory.json'),
+        },
       },
-    })
+    )
     expect(code, stderr.slice(-1_000)).toBe(0)
     const signed = stdout.trimEnd().split('\n')
     expect(signed).toHaveLength(items)
     // In input order, each for its own question.
-    expect(signed.map((line) => (JSON.parse(line) as { identifier: string }).identifier)).toEqual(gateway.questionIds)
+    expect(signed.map((line) => (JSON.parse(line) as { identifier: string }).identifier)).toEqual(
+      gateway.questionIds,
+    )
     const bytes = JSON.parse(await readFile(join(folder, 'memory.json'), 'utf8')) as number[]
     const [atThousand = 0] = bytes
     expect(bytes).toHaveLength(items / 1_000)

@@ -1,4 +1,7 @@
-/** §8: what following many candidates costs where they are executed soon after their admission, by the gateway's own counters. */
+/**
+ * §8: what following many candidates costs where they are executed soon after their admission, by
+ * the gateway's own counters.
+ */
 import { describe, expect, test } from 'vitest'
 import { documentOf, errorOf } from '../support/batch-world.js'
 import { type Call, type DayWorld, openDay } from '../support/day-world.js'
@@ -16,7 +19,10 @@ const rowsOf = (day: DayWorld) =>
 
 const run = (day: DayWorld, ...argv: string[]) => day.clock.drive(day.run([...argv, '--json']))
 
-/** Submits a row for every question, then runs `batch status` for the candidates' ids: in one go, so that their time goes on. */
+/**
+ * Submits a row for every question, then runs `batch status` for the candidates' ids: in one go, so
+ * that their time goes on.
+ */
 const status = (day: DayWorld, ...flags: string[]) =>
   day.clock.drive(
     (async () => {
@@ -40,7 +46,9 @@ describe('`batch submit --wait`', () => {
       const ran = await run(day, 'batch', 'submit', rows, '--wait', ...contexts)
       expect(ran.code, ran.stderr).toBe(0)
       const { results, summary } = documentOf(ran)
-      expect(results.map(({ candidate }) => candidate?.status)).toEqual(Array.from({ length: 60 }, () => 'executed'))
+      expect(results.map(({ candidate }) => candidate?.status)).toEqual(
+        Array.from({ length: 60 }, () => 'executed'),
+      )
       expect(results.map(({ identifier }) => identifier)).toEqual(day.questionIds)
       expect(summary).toMatchObject({ rows: 60, accepted: 60, executed: 60, failed: 0, pending: 0 })
       expect(itemsOf(day.calls) / 60).toBeLessThanOrEqual(2.15)

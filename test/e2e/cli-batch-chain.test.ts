@@ -1,4 +1,6 @@
-/** `batch` with a node: contexts without budget, and what the wallet covers, on a modelled chain. */
+/**
+ * `batch` with a node: contexts without budget, and what the wallet covers, on a modelled chain.
+ */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -6,7 +8,15 @@ import { signerFromKey } from '../../src/core/io/keys.js'
 import type { Hex } from '../../src/core/ports.js'
 import { run, temporaryHome } from '../support/cli.js'
 import { keyBytes } from '../support/client-world.js'
-import { ask, createFakeChain, endow, type FakeChain, invalidateNonces, questionText, setPaused } from '../support/fake-chain.js'
+import {
+  ask,
+  createFakeChain,
+  endow,
+  type FakeChain,
+  invalidateNonces,
+  questionText,
+  setPaused,
+} from '../support/fake-chain.js'
 import { fakeContracts } from '../support/fake-world.js'
 
 const { address } = signerFromKey(keyBytes(7))
@@ -27,14 +37,29 @@ beforeEach(async () => {
   mkdirSync(join(home.path, 'trust'))
   writeFileSync(
     join(home.path, 'trust', 'default.json'),
-    JSON.stringify({ chain_id: chainId, permit2, signed_proposer: signedProposer, oracles, requesters, tokens, slugs: {} }),
+    JSON.stringify({
+      chain_id: chainId,
+      permit2,
+      signed_proposer: signedProposer,
+      oracles,
+      requesters,
+      tokens,
+      slugs: {},
+    }),
   )
   writeFileSync(join(home.path, 'key'), `0x${'07'.repeat(32)}\n`, { mode: 0o600 })
-  writeFileSync(join(home.path, 'rows.ndjson'), questions.map((identifier) => JSON.stringify({ identifier, outcome: 'p2' })).join('\n'))
+  writeFileSync(
+    join(home.path, 'rows.ndjson'),
+    questions.map((identifier) => JSON.stringify({ identifier, outcome: 'p2' })).join('\n'),
+  )
 })
 afterEach(() => home.remove())
 
-const clock = { nowMs: () => nowMs, monotonicMs: () => performance.now(), sleep: async () => undefined }
+const clock = {
+  nowMs: () => nowMs,
+  monotonicMs: () => performance.now(),
+  sleep: async () => undefined,
+}
 const sign = (...flags: string[]) =>
   run(home.path, ['batch', 'sign', 'rows.ndjson', '--json', ...flags], {
     env: { PROPOSER_RPC_URL: 'http://127.0.0.1:1', PROPOSER_KEY_FILE: join(home.path, 'key') },
@@ -52,7 +77,8 @@ const resultsOf = (stdout: string) =>
       }[]
     }
   ).results
-const errorOf = (stderr: string) => (JSON.parse(stderr.trim().split('\n').at(-1) ?? '') as { error: Record<string, unknown> }).error
+const errorOf = (stderr: string) =>
+  (JSON.parse(stderr.trim().split('\n').at(-1) ?? '') as { error: Record<string, unknown> }).error
 /** Leaves the wallet with so much of the token. */
 const leave = (raw: bigint) => endow(chain, address, raw)
 
@@ -61,7 +87,11 @@ describe('contract §6: with a node nobody else is asked', () => {
     setPaused(chain, questions[1] ?? '0x', true)
     chain.mine()
     const ran = await sign()
-    expect(resultsOf(ran.stdout).map(({ outcome, error }) => error?.code ?? outcome)).toEqual(['signed', 'request_not_open', 'signed'])
+    expect(resultsOf(ran.stdout).map(({ outcome, error }) => error?.code ?? outcome)).toEqual([
+      'signed',
+      'request_not_open',
+      'signed',
+    ])
     expect(ran.code).toBe(5)
   })
 
@@ -70,12 +100,23 @@ describe('contract §6: with a node nobody else is asked', () => {
     chain.mine()
     const refused = await sign()
     expect(refused.code).toBe(2)
-    expect(errorOf(refused.stderr)).toMatchObject({ code: 'insufficient_funds', hint: expect.stringContaining('--fit') })
+    expect(errorOf(refused.stderr)).toMatchObject({
+      code: 'insufficient_funds',
+      hint: expect.stringContaining('--fit'),
+    })
     const fitted = await sign('--fit')
-    expect(resultsOf(fitted.stdout).map(({ outcome, error }) => error?.code ?? outcome)).toEqual(['signed', 'signed', 'insufficient_funds'])
+    expect(resultsOf(fitted.stdout).map(({ outcome, error }) => error?.code ?? outcome)).toEqual([
+      'signed',
+      'signed',
+      'insufficient_funds',
+    ])
     // What is open reserves: the third does not fit in a later run either.
     const later = await sign('--fit')
-    expect(resultsOf(later.stdout).map(({ outcome }) => outcome)).toEqual(['reused', 'reused', 'rejected'])
+    expect(resultsOf(later.stdout).map(({ outcome }) => outcome)).toEqual([
+      'reused',
+      'reused',
+      'rejected',
+    ])
   })
 
   test('domain §3.2: a nonce that Permit2 has as cancelled is not signed for', async () => {
@@ -92,7 +133,10 @@ describe('contract §6: with a node nobody else is asked', () => {
         .join('\n'),
     )
     const results = resultsOf((await sign()).stdout)
-    expect(results).toMatchObject([{ error: { code: 'nonce_spent' }, journal_id: null }, { payload: { permit: { nonce: '10' } } }])
+    expect(results).toMatchObject([
+      { error: { code: 'nonce_spent' }, journal_id: null },
+      { payload: { permit: { nonce: '10' } } },
+    ])
   })
 
   test('R9: contexts of a file are confirmed by the chain', async () => {

@@ -1,10 +1,21 @@
-/** `batch sign` and `batch submit`: nonces across rows (R6), what --resume sends again, and what the errors say to do next. */
+/**
+ * `batch sign` and `batch submit`: nonces across rows (R6), what --resume sends again, and what the
+ * errors say to do next.
+ */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { TransportError } from '../../src/core/ports.js'
 import { InterruptedError } from '../../src/core/protocol/errors.js'
-import { type BatchWorld, documentOf, errorOf, executed, failed, linesOf, openBatchWorld } from '../support/batch-world.js'
+import {
+  type BatchWorld,
+  documentOf,
+  errorOf,
+  executed,
+  failed,
+  linesOf,
+  openBatchWorld,
+} from '../support/batch-world.js'
 import { signedItem, testBondRaw } from '../support/fake-view.js'
 
 let world: BatchWorld
@@ -14,10 +25,17 @@ beforeEach(async () => {
 afterEach(() => world.close())
 
 const intents = (count: number) =>
-  Array.from({ length: count }, (_, n) => ({ identifier: world.ask(`question ${n}`).questionId, outcome: 'p2', client_ref: `ref-${n}` }))
+  Array.from({ length: count }, (_, n) => ({
+    identifier: world.ask(`question ${n}`).questionId,
+    outcome: 'p2',
+    client_ref: `ref-${n}`,
+  }))
 const journal = async () =>
-  (JSON.parse((await world.run(['journal', 'list', '--json'])).stdout) as { authorizations: { journal_id: string; state: string }[] })
-    .authorizations
+  (
+    JSON.parse((await world.run(['journal', 'list', '--json'])).stdout) as {
+      authorizations: { journal_id: string; state: string }[]
+    }
+  ).authorizations
 const submit = ['batch', 'submit', 'rows.ndjson', '--json']
 
 describe('R6: a nonce serves one authorization', () => {
@@ -26,7 +44,11 @@ describe('R6: a nonce serves one authorization', () => {
     world.ndjson('rows.ndjson', [{ ...one, nonce: '7' }, { ...two }, { ...three, nonce: 7 }])
     for (const verb of ['sign', 'submit']) {
       const ran = await world.run(['batch', verb, 'rows.ndjson', '--json'])
-      expect(errorOf(ran)).toMatchObject({ code: 'nonce_reserved', exit_code: 2, detail: expect.stringContaining('lines 1 and 3') })
+      expect(errorOf(ran)).toMatchObject({
+        code: 'nonce_reserved',
+        exit_code: 2,
+        detail: expect.stringContaining('lines 1 and 3'),
+      })
     }
     expect(await journal()).toEqual([])
     expect(world.calls).toEqual([])
@@ -35,11 +57,20 @@ describe('R6: a nonce serves one authorization', () => {
   test('a signed item is held against intents and against other items; another wallet may use the number', async () => {
     const [mine, other] = world.front.wallets as [never, never]
     const questions = [0, 1, 2].map((n) => world.ask(`item ${n}`)) as [never, never, never]
-    const [first, second] = [await signedItem(mine, questions[0]), await signedItem(mine, questions[1])]
+    const [first, second] = [
+      await signedItem(mine, questions[0]),
+      await signedItem(mine, questions[1]),
+    ]
     const row = { identifier: (questions[2] as { questionId: string }).questionId, outcome: 'p2' }
     world.ndjson('rows.ndjson', [first, { ...row, nonce: first.permit.nonce }])
-    expect(errorOf(await world.run(submit))).toMatchObject({ code: 'nonce_reserved', detail: expect.stringContaining('lines 1 and 2') })
-    world.ndjson('rows.ndjson', [first, { ...second, permit: { ...second.permit, nonce: first.permit.nonce } }])
+    expect(errorOf(await world.run(submit))).toMatchObject({
+      code: 'nonce_reserved',
+      detail: expect.stringContaining('lines 1 and 2'),
+    })
+    world.ndjson('rows.ndjson', [
+      first,
+      { ...second, permit: { ...second.permit, nonce: first.permit.nonce } },
+    ])
     expect(errorOf(await world.run(submit))).toMatchObject({ code: 'nonce_reserved', exit_code: 2 })
     expect(world.calls).toEqual([])
     const foreign = await signedItem(other, questions[0])
@@ -55,7 +86,10 @@ describe('R6: a nonce serves one authorization', () => {
     const [held] = await journal()
     world.ndjson('rows.ndjson', [{ ...two }, { ...one, nonce: '9', client_ref: 'x' }])
     expect((await world.run(submit)).code).toBe(0)
-    const [, three] = [0, 1].map((n) => ({ identifier: world.ask(`more ${n}`).questionId, outcome: 'p1' }))
+    const [, three] = [0, 1].map((n) => ({
+      identifier: world.ask(`more ${n}`).questionId,
+      outcome: 'p1',
+    }))
     world.ndjson('rows.ndjson', [{ ...three, nonce: '9' }])
     const ran = await world.run(submit)
     expect(errorOf(ran)).toMatchObject({
@@ -71,10 +105,17 @@ describe('R6: a nonce serves one authorization', () => {
 describe('--resume', () => {
   test("contract §1: what failed retryably is open: it is sent again with the same bytes, once a run, and its status is the answer's", async () => {
     world.ndjson('rows.ndjson', intents(3))
-    const ids = documentOf(await world.run(submit)).results.map(({ candidate }) => candidate?.candidate_id ?? '')
+    const ids = documentOf(await world.run(submit)).results.map(
+      ({ candidate }) => candidate?.candidate_id ?? '',
+    )
     await world.become(ids[0] ?? '', failed('insufficient_allowance', true))
     await world.become(ids[1] ?? '', { status: 'validated', validatedAtMs: 1 })
-    await world.become(ids[1] ?? '', { status: 'selected', validatedAtMs: 1, selectedAtMs: 2, submission: null })
+    await world.become(ids[1] ?? '', {
+      status: 'selected',
+      validatedAtMs: 1,
+      selectedAtMs: 2,
+      submission: null,
+    })
     await world.become(ids[1] ?? '', executed)
     world.file('ids.txt', ids.join('\n'))
     await world.run(['batch', 'status', 'ids.txt', '--json'])
@@ -83,41 +124,79 @@ describe('--resume', () => {
     expect(ran.code).toBe(0)
     expect(world.calls.slice(before).map(({ items }) => items.length)).toEqual([1])
     expect(world.calls[before]?.items[0]).toEqual(world.calls[0]?.items[0])
-    expect(documentOf(ran).results.map(({ outcome, candidate }) => [outcome, candidate?.candidate_id, candidate?.status])).toEqual([
+    expect(
+      documentOf(ran).results.map(({ outcome, candidate }) => [
+        outcome,
+        candidate?.candidate_id,
+        candidate?.status,
+      ]),
+    ).toEqual([
       ['replayed', ids[0], 'received'],
       ['accepted', ids[1], 'executed'],
       ['accepted', ids[2], 'received'],
     ])
     // Only the first was asked about by this run.
-    expect(documentOf(ran).results.map(({ candidate }) => (candidate as { as_of?: string } | null)?.as_of)).toEqual([
-      'answer',
-      'journal',
-      'journal',
-    ])
+    expect(
+      documentOf(ran).results.map(
+        ({ candidate }) => (candidate as { as_of?: string } | null)?.as_of,
+      ),
+    ).toEqual(['answer', 'journal', 'journal'])
   })
 
   test('contract §5: `insufficient_allowance` of --wait says that the same bytes may be sent again', async () => {
     world.ndjson('rows.ndjson', intents(1))
     world.intercept.before = async (path) => {
       if (path.includes('/status'))
-        for (const { id } of world.front.ledger.active()) await world.become(id, failed('insufficient_allowance', true))
+        for (const { id } of world.front.ledger.active())
+          await world.become(id, failed('insufficient_allowance', true))
       return undefined
     }
     const ran = await world.run([...submit, '--wait'])
-    expect(errorOf(ran)).toMatchObject({ code: 'insufficient_allowance', exit_code: 7, retryable: true })
+    expect(errorOf(ran)).toMatchObject({
+      code: 'insufficient_allowance',
+      exit_code: 7,
+      retryable: true,
+    })
     world.file('ids.txt', documentOf(ran).results[0]?.candidate?.candidate_id ?? '')
-    expect(errorOf(await world.run(['batch', 'status', 'ids.txt', '--json']))).toMatchObject({ exit_code: 7, retryable: true })
+    expect(errorOf(await world.run(['batch', 'status', 'ids.txt', '--json']))).toMatchObject({
+      exit_code: 7,
+      retryable: true,
+    })
   })
 
   test("contract §6: the hint can be pasted: names are quoted and the flags of this call are repeated, but no URL's path (R5)", async () => {
     world.ndjson("it's rows.ndjson", intents(1))
     world.intercept.before = async (path) =>
-      path === '/propose/batch' ? new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } }) : undefined
-    const flags = ['--gateway', 'http://127.0.0.1:8787', '--home', world.home, '--profile', 'default']
-    const ran = await world.run(['batch', 'submit', "it's rows.ndjson", '--json', '--max-amount', '5000000000', ...flags])
+      path === '/propose/batch'
+        ? new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
+        : undefined
+    const flags = [
+      '--gateway',
+      'http://127.0.0.1:8787',
+      '--home',
+      world.home,
+      '--profile',
+      'default',
+    ]
+    const ran = await world.run([
+      'batch',
+      'submit',
+      "it's rows.ndjson",
+      '--json',
+      '--max-amount',
+      '5000000000',
+      ...flags,
+    ])
     const command = `proposer batch submit 'it'\\''s rows.ndjson' --resume --max-amount 5000000000 --gateway http://127.0.0.1:8787 --home ${world.home} --profile default`
     expect(errorOf(ran).hint).toContain(`\`${command}\``)
-    const secret = await world.run(['batch', 'submit', "it's rows.ndjson", '--json', '--gateway', 'http://127.0.0.1:8787/secret/'])
+    const secret = await world.run([
+      'batch',
+      'submit',
+      "it's rows.ndjson",
+      '--json',
+      '--gateway',
+      'http://127.0.0.1:8787/secret/',
+    ])
     expect(secret.code).toBe(6)
     expect(secret.stderr).not.toContain('secret')
     expect(errorOf(secret).hint).toContain('--gateway <url>')
@@ -129,7 +208,9 @@ describe('--resume', () => {
     world.ndjson('rows.ndjson', [row ?? {}])
     const { hint } = errorOf(await world.run(submit))
     const [held] = await journal()
-    expect(hint).toContain(`\`proposer submit ${row?.identifier} --outcome p2 --supersede ${held?.journal_id}\``)
+    expect(hint).toContain(
+      `\`proposer submit ${row?.identifier} --outcome p2 --supersede ${held?.journal_id}\``,
+    )
     expect(String(hint).match(/--supersede/g)).toHaveLength(1)
   })
 
@@ -146,38 +227,54 @@ describe('--resume', () => {
       '--gateway',
       'http://127.0.0.1:8787',
     ])
-    expect(ran.stdout).toContain(`next: proposer batch submit 'two words' --gateway http://127.0.0.1:8787 --home ${world.home}\n`)
+    expect(ran.stdout).toContain(
+      `next: proposer batch submit 'two words' --gateway http://127.0.0.1:8787 --home ${world.home}\n`,
+    )
   })
 
   test('--fit is not offered to who has given it', async () => {
     world.ndjson('rows.ndjson', intents(2))
     const most = ['--max-spend', String(testBondRaw)]
-    expect(errorOf(await world.run(['batch', 'sign', 'rows.ndjson', '--json', ...most])).hint).toContain('--fit')
-    expect(errorOf(await world.run(['batch', 'sign', 'rows.ndjson', '--json', ...most, '--fit'])).hint).not.toContain('--fit')
+    expect(
+      errorOf(await world.run(['batch', 'sign', 'rows.ndjson', '--json', ...most])).hint,
+    ).toContain('--fit')
+    expect(
+      errorOf(await world.run(['batch', 'sign', 'rows.ndjson', '--json', ...most, '--fit'])).hint,
+    ).not.toContain('--fit')
   })
 })
 
 test('contract §6: a gateway that is not there is named, and nobody talks of saved bytes where nothing was signed', async () => {
   world.ndjson('rows.ndjson', intents(2))
   const fetch = async () => {
-    throw new TransportError('connect', 'ECONNREFUSED', 'no connection to the gateway (ECONNREFUSED)')
+    throw new TransportError(
+      'connect',
+      'ECONNREFUSED',
+      'no connection to the gateway (ECONNREFUSED)',
+    )
   }
   // The time runs out while the second try is waited for.
   const later = new AbortController()
   let waits = 0
   const sleep = async (ms: number, signal?: AbortSignal) => {
     const over = (one?: AbortSignal) =>
-      new Promise<void>((_, reject) => one?.addEventListener('abort', () => reject(one.reason), { once: true }))
-    if (ms === 3_000_000) return Promise.race([over(signal), over(later.signal).catch(() => undefined)])
+      new Promise<void>((_, reject) =>
+        one?.addEventListener('abort', () => reject(one.reason), { once: true }),
+      )
+    if (ms === 3_000_000)
+      return Promise.race([over(signal), over(later.signal).catch(() => undefined)])
     if (++waits < 2) return
     later.abort()
     await over(signal)
   }
   for (const verb of ['submit', 'sign']) {
-    const ran = await world.run(['batch', verb, 'rows.ndjson', '--json', ...(verb === 'submit' ? ['--timeout', '3000'] : [])], {
-      fetch,
-      clock: verb === 'submit' ? { ...world.clock, sleep } : world.clock,
-    })
+    const ran = await world.run(
+      ['batch', verb, 'rows.ndjson', '--json', ...(verb === 'submit' ? ['--timeout', '3000'] : [])],
+      {
+        fetch,
+        clock: verb === 'submit' ? { ...world.clock, sleep } : world.clock,
+      },
+    )
     expect(ran.code).toBe(75)
     const { detail, hint } = errorOf(ran)
     expect(detail).toContain('no connection to the gateway (ECONNREFUSED)')
@@ -192,31 +289,49 @@ describe('inputs', () => {
     const [one, two] = intents(2)
     world.file('rows.json', JSON.stringify([one, two, one]))
     const twice = await world.run(['batch', 'submit', 'rows.json', '--json'])
-    expect(errorOf(twice)).toMatchObject({ code: 'duplicate_row', detail: expect.stringContaining('rows 1 and 3') })
+    expect(errorOf(twice)).toMatchObject({
+      code: 'duplicate_row',
+      detail: expect.stringContaining('rows 1 and 3'),
+    })
     world.file('rows.json', JSON.stringify([one, { ...two, outcome: 'p7' }]))
-    expect(errorOf(await world.run(['batch', 'submit', 'rows.json', '--json'])).detail).toContain('rows.json, row 2: outcome')
+    expect(errorOf(await world.run(['batch', 'submit', 'rows.json', '--json'])).detail).toContain(
+      'rows.json, row 2: outcome',
+    )
     world.file('rows.json', JSON.stringify([one, { ...two, amount: '1' }]))
-    expect(errorOf(await world.run(['batch', 'submit', 'rows.json', '--json'])).detail).toContain('row 2: ')
+    expect(errorOf(await world.run(['batch', 'submit', 'rows.json', '--json'])).detail).toContain(
+      'row 2: ',
+    )
     world.file('ids.json', JSON.stringify([one?.identifier, 'Not An Id']))
-    expect(errorOf(await world.run(['batch', 'context', 'ids.json', '--json'])).detail).toContain('row 2: ')
+    expect(errorOf(await world.run(['batch', 'context', 'ids.json', '--json'])).detail).toContain(
+      'row 2: ',
+    )
   })
 
-  test.each(['--json', '--ndjson'])('what `batch sign %s` printed is sent by `batch submit`: the payloads of its results', async (mode) => {
-    const rows = intents(3)
-    world.ndjson('rows.ndjson', [rows[0] ?? {}, { ...rows[1], amount: '1' }, rows[2] ?? {}])
-    const { stdout } = await world.run(['batch', 'sign', 'rows.ndjson', mode])
-    world.file('signed', stdout)
-    const sent = await world.run(['batch', 'submit', 'signed', '--json'])
-    expect(sent.code, sent.stderr).toBe(0)
-    expect(documentOf(sent).results.map(({ client_ref, outcome }) => [client_ref, outcome])).toEqual([
-      ['ref-0', 'accepted'],
-      ['ref-2', 'accepted'],
-    ])
-    expect(await journal()).toHaveLength(2)
-    world.file('results', sent.stdout)
-    const wrong = await world.run(['batch', 'submit', 'results', '--json'])
-    expect(errorOf(wrong)).toMatchObject({ code: 'invalid_row', exit_code: 2, hint: expect.stringContaining('batch sign') })
-  })
+  test.each(['--json', '--ndjson'])(
+    'what `batch sign %s` printed is sent by `batch submit`: the payloads of its results',
+    async (mode) => {
+      const rows = intents(3)
+      world.ndjson('rows.ndjson', [rows[0] ?? {}, { ...rows[1], amount: '1' }, rows[2] ?? {}])
+      const { stdout } = await world.run(['batch', 'sign', 'rows.ndjson', mode])
+      world.file('signed', stdout)
+      const sent = await world.run(['batch', 'submit', 'signed', '--json'])
+      expect(sent.code, sent.stderr).toBe(0)
+      expect(
+        documentOf(sent).results.map(({ client_ref, outcome }) => [client_ref, outcome]),
+      ).toEqual([
+        ['ref-0', 'accepted'],
+        ['ref-2', 'accepted'],
+      ])
+      expect(await journal()).toHaveLength(2)
+      world.file('results', sent.stdout)
+      const wrong = await world.run(['batch', 'submit', 'results', '--json'])
+      expect(errorOf(wrong)).toMatchObject({
+        code: 'invalid_row',
+        exit_code: 2,
+        hint: expect.stringContaining('batch sign'),
+      })
+    },
+  )
 })
 
 describe('signed items', () => {
@@ -230,7 +345,10 @@ describe('signed items', () => {
     const { client_ref: _reference, ...item } = first
     world.ndjson('rows.ndjson', [
       { ...item, identifier: rows[2]?.identifier },
-      { ...second, permit: { ...second.permit, amount: String(BigInt(second.permit.amount) + 1n) } },
+      {
+        ...second,
+        permit: { ...second.permit, amount: String(BigInt(second.permit.amount) + 1n) },
+      },
       rows[3] ?? {},
     ])
     const { results } = documentOf(await world.run(submit))
@@ -244,9 +362,20 @@ describe('signed items', () => {
 
   test('R8: typed data given out for the question stands in the way of an item', async () => {
     const question = world.ask('given out')
-    await world.run(['sign', question.questionId, '--outcome', 'p1', '--typed-data', '--proposer', world.wallet.address, '--quiet'])
+    await world.run([
+      'sign',
+      question.questionId,
+      '--outcome',
+      'p1',
+      '--typed-data',
+      '--proposer',
+      world.wallet.address,
+      '--quiet',
+    ])
     world.ndjson('rows.ndjson', [await signedItem(world.wallet, question)])
-    expect(documentOf(await world.run(submit)).results).toMatchObject([{ outcome: 'rejected', error: { code: 'authorization_open' } }])
+    expect(documentOf(await world.run(submit)).results).toMatchObject([
+      { outcome: 'rejected', error: { code: 'authorization_open' } },
+    ])
     expect(world.calls).toEqual([])
   })
 
@@ -255,15 +384,22 @@ describe('signed items', () => {
     await world.run(['batch', 'sign', 'rows.ndjson', '-o', 'signed.ndjson'])
     expect(readFileSync(join(world.home, 'signed.ndjson'), 'utf8')).toContain('signature')
     const [run = ''] = readdirSync(join(world.home, 'journal')).filter((name) => name !== 'lock')
-    const [log = ''] = readdirSync(join(world.home, 'journal', run)).filter((name) => name.startsWith('log-'))
+    const [log = ''] = readdirSync(join(world.home, 'journal', run)).filter((name) =>
+      name.startsWith('log-'),
+    )
     const records = linesOf(readFileSync(join(world.home, 'journal', run, log), 'utf8'))
-    const signed = records.find(({ k }) => k === 'signed') as { d: { unchecked?: string[] } } | undefined
+    const signed = records.find(({ k }) => k === 'signed') as
+      | { d: { unchecked?: string[] } }
+      | undefined
     expect(signed?.d.unchecked).toEqual(['round', 'bond', 'nonce', 'balance', 'allowance'])
   })
 })
 
 describe('`batch sign` of several calls', () => {
-  /** Answers so once a hundred contexts were given; the first call asks for one, to learn the budget. */
+  /**
+   * Answers so once a hundred contexts were given; the first call asks for one, to learn the
+   * budget.
+   */
   const afterHundred = (answer: () => Response) => {
     let given = 0
     world.intercept.before = async (path, body) => {
@@ -283,7 +419,14 @@ describe('`batch sign` of several calls', () => {
     const rows = intents(120)
     world.ndjson('rows.ndjson', rows)
     afterHundred(busy)
-    const broken = await world.run(['batch', 'sign', 'rows.ndjson', '--json', '-o', 'signed.ndjson'])
+    const broken = await world.run([
+      'batch',
+      'sign',
+      'rows.ndjson',
+      '--json',
+      '-o',
+      'signed.ndjson',
+    ])
     expect(broken.code, broken.stderr).toBe(75)
     const before = await journal()
     expect(before).toHaveLength(100)
@@ -291,10 +434,17 @@ describe('`batch sign` of several calls', () => {
     world.intercept = {}
     const ran = await world.run(['batch', 'sign', 'rows.ndjson', '--json', '-o', 'signed.ndjson'])
     expect(documentOf(ran).summary).toEqual({ rows: 120, signed: 20, reused: 100, rejected: 0 })
-    const items = linesOf(readFileSync(join(world.home, 'signed.ndjson'), 'utf8')) as { client_ref: string; permit: { nonce: string } }[]
-    expect(items.map(({ client_ref }) => client_ref)).toEqual(rows.map(({ client_ref }) => client_ref))
+    const items = linesOf(readFileSync(join(world.home, 'signed.ndjson'), 'utf8')) as {
+      client_ref: string
+      permit: { nonce: string }
+    }[]
+    expect(items.map(({ client_ref }) => client_ref)).toEqual(
+      rows.map(({ client_ref }) => client_ref),
+    )
     expect(new Set(items.map(({ permit }) => permit.nonce)).size).toBe(120)
-    expect((await journal()).slice(0, 100).map(({ journal_id }) => journal_id)).toEqual(before.map(({ journal_id }) => journal_id))
+    expect((await journal()).slice(0, 100).map(({ journal_id }) => journal_id)).toEqual(
+      before.map(({ journal_id }) => journal_id),
+    )
   })
 
   test('contract §6: one that is stopped signs nothing more, and its journal stays whole', async () => {
@@ -304,7 +454,9 @@ describe('`batch sign` of several calls', () => {
       stop.abort(new InterruptedError('interrupted', 'stopped by the test', {}))
       return busy()
     })
-    const stopped = await world.run(['batch', 'sign', 'rows.ndjson', '--json'], { signal: stop.signal })
+    const stopped = await world.run(['batch', 'sign', 'rows.ndjson', '--json'], {
+      signal: stop.signal,
+    })
     expect(stopped.code, stopped.stderr).toBe(130)
     expect([0, 100]).toContain((await journal()).length)
     expect((await world.run(['journal', 'verify'])).code).toBe(0)

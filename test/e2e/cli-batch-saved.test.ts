@@ -1,8 +1,19 @@
-/** `batch submit` of rows whose bytes were sent before: to another gateway, or in a round that is over (R7, R8, §7 rule 3, contract §6). */
+/**
+ * `batch submit` of rows whose bytes were sent before: to another gateway, or in a round that is
+ * over (R7, R8, §7 rule 3, contract §6).
+ */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import type { Clock, Hex } from '../../src/core/ports.js'
 import { fromSingle, toBatchItem } from '../../src/core/protocol/proposal.js'
-import { type BatchDocument, type BatchWorld, documentOf, errorOf, executed, linesOf, openBatchWorld } from '../support/batch-world.js'
+import {
+  type BatchDocument,
+  type BatchWorld,
+  documentOf,
+  errorOf,
+  executed,
+  linesOf,
+  openBatchWorld,
+} from '../support/batch-world.js'
 import type { Ran } from '../support/cli.js'
 import { advanced, signedItem, testNowSeconds } from '../support/fake-view.js'
 
@@ -21,7 +32,8 @@ const modes = [['plain'], ['--resume'], ['--wait', '--timeout', '3000']].map((fl
   flags: flags.filter((flag) => flag !== 'plain'),
 }))
 
-const isSubmission = (path: string) => path === '/propose/batch' || /^\/v1\/proposals\/[^/]+$/.test(path)
+const isSubmission = (path: string) =>
+  path === '/propose/batch' || /^\/v1\/proposals\/[^/]+$/.test(path)
 const html = () => new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
 const busy = () =>
   new Response(JSON.stringify({ error: { code: 'server_busy', detail: 'Not now.' } }), {
@@ -42,7 +54,11 @@ const heal = () => {
 }
 
 const rows = (count: number) =>
-  Array.from({ length: count }, (_, n) => ({ identifier: world.ask(`saved ${n}`).questionId, outcome: 'p2', client_ref: `ref-${n}` }))
+  Array.from({ length: count }, (_, n) => ({
+    identifier: world.ask(`saved ${n}`).questionId,
+    outcome: 'p2',
+    client_ref: `ref-${n}`,
+  }))
 type Row = ReturnType<typeof rows>[number]
 type Result = BatchDocument['results'][number] & {
   readonly elsewhere?: { readonly origin: string; readonly flag: string }
@@ -52,16 +68,29 @@ type Result = BatchDocument['results'][number] & {
 const resultsOf = (ran: Ran) => documentOf(ran).results as readonly Result[]
 const told = (ran: Ran) => resultsOf(ran).map(({ outcome, error }) => error?.code ?? outcome)
 /** What left since so many calls: questions and signatures. */
-const sentItems = (from: number): readonly { readonly identifier: string; readonly signature: string }[] =>
-  world.calls.slice(from).flatMap(({ path, items, body }): { identifier: string; signature: string }[] => {
-    if (path === '/propose/batch') return [...items]
-    return [{ identifier: path.split('/').at(-1) ?? '', signature: (JSON.parse(body) as { signature: string }).signature }]
-  })
+const sentItems = (
+  from: number,
+): readonly { readonly identifier: string; readonly signature: string }[] =>
+  world.calls
+    .slice(from)
+    .flatMap(({ path, items, body }): { identifier: string; signature: string }[] => {
+      if (path === '/propose/batch') return [...items]
+      return [
+        {
+          identifier: path.split('/').at(-1) ?? '',
+          signature: (JSON.parse(body) as { signature: string }).signature,
+        },
+      ]
+    })
 
-/** Waits take no time, but the time of --wait does not run out before the first submission is sent. */
+/**
+ * Waits take no time, but the time of --wait does not run out before the first submission is sent.
+ */
 const run = (argv: readonly string[]): Promise<Ran> => {
   const never = (signal?: AbortSignal) =>
-    new Promise<void>((_, reject) => signal?.addEventListener('abort', () => reject(signal.reason), { once: true }))
+    new Promise<void>((_, reject) =>
+      signal?.addEventListener('abort', () => reject(signal.reason), { once: true }),
+    )
   let isSending = true
   const sleep: Clock['sleep'] = (ms, signal) => {
     if (ms !== 3_000_000 || !isSending) return world.clock.sleep(ms, signal)
@@ -97,10 +126,20 @@ describe.each(modes)('batch submit $mode at another gateway', ({ mode, flags }) 
     expect(sentItems(before).map(({ identifier }) => identifier)).toEqual([fresh.identifier])
     expect(ran.code).toBe(6)
     const results = resultsOf(ran)
-    expect(results.map(({ outcome }) => outcome)).toEqual(['unknown', 'deferred', 'accepted', 'accepted'])
+    expect(results.map(({ outcome }) => outcome)).toEqual([
+      'unknown',
+      'deferred',
+      'accepted',
+      'accepted',
+    ])
     // What is accepted and left alone by --resume is no fault, but where its end is waited for.
     const other = 'other_origin'
-    expect(results.map(({ error }) => error?.code)).toEqual([other, other, mode === '--resume' ? undefined : other, undefined])
+    expect(results.map(({ error }) => error?.code)).toEqual([
+      other,
+      other,
+      mode === '--resume' ? undefined : other,
+      undefined,
+    ])
     const there = { origin: home, flag: `--gateway ${home}` }
     expect(results.map((one) => one.elsewhere)).toEqual([there, there, there, undefined])
     expect(results[2]?.candidate).not.toBeNull()
@@ -108,11 +147,22 @@ describe.each(modes)('batch submit $mode at another gateway', ({ mode, flags }) 
     expect(code).toBe(other)
     expect(hint).toContain(`\`proposer replay ${results[0]?.journal_id} --gateway ${home}\``)
     // The command of the hint settles it, with the same bytes.
-    const replayed = await world.run(['replay', results[0]?.journal_id ?? '', '--json', '--gateway', home])
+    const replayed = await world.run([
+      'replay',
+      results[0]?.journal_id ?? '',
+      '--json',
+      '--gateway',
+      home,
+    ])
     expect(replayed.code, replayed.stderr).toBe(0)
     const rest = await world.run([...submit, '--resume'])
     expect(rest.code, rest.stderr).toBe(0)
-    expect(resultsOf(rest).map((one) => one.elsewhere?.origin)).toEqual([undefined, undefined, undefined, elsewhere[1]])
+    expect(resultsOf(rest).map((one) => one.elsewhere?.origin)).toEqual([
+      undefined,
+      undefined,
+      undefined,
+      elsewhere[1],
+    ])
   })
 
   test('contract §6: deferred alone is 75; several are named by one command', async () => {
@@ -129,7 +179,15 @@ describe.each(modes)('batch submit $mode at another gateway', ({ mode, flags }) 
 
   test('contract §6: what `submit` sent by the single route is held to the same', async () => {
     const [lost, late] = rows(2) as [Row, Row]
-    const single = ({ identifier, client_ref }: Row) => ['submit', identifier, '--outcome', 'p2', '--client-ref', client_ref, '--json']
+    const single = ({ identifier, client_ref }: Row) => [
+      'submit',
+      identifier,
+      '--outcome',
+      'p2',
+      '--client-ref',
+      client_ref,
+      '--json',
+    ]
     loseAnswers()
     expect((await world.run(single(lost))).code).toBe(6)
     heal()
@@ -150,7 +208,10 @@ describe.each(modes)('batch submit $mode at another gateway', ({ mode, flags }) 
 
   test('R22: signed items are held to the same, whoever signed them', async () => {
     const [ours] = rows(1) as [Row]
-    const foreign = await signedItem(world.front.wallets[1] ?? world.wallet, world.ask('of another wallet'))
+    const foreign = await signedItem(
+      world.front.wallets[1] ?? world.wallet,
+      world.ask('of another wallet'),
+    )
     const items = [...(await signedRows([ours])), foreign]
     world.ndjson('rows.ndjson', items)
     loseAnswers()
@@ -177,17 +238,35 @@ test('contract §6: a candidate that another gateway holds is not asked for here
   expect(asked.length).toBeGreaterThan(0)
   expect(asked.join()).not.toContain(resultsOf(first)[0]?.candidate?.candidate_id ?? 'none')
   expect(ran.code).toBe(75)
-  expect(errorOf(ran)).toMatchObject({ code: 'other_origin', hint: expect.stringContaining(`--gateway ${home}`) })
+  expect(errorOf(ran)).toMatchObject({
+    code: 'other_origin',
+    hint: expect.stringContaining(`--gateway ${home}`),
+  })
 })
 
 test('contract §6: what is known to be executed at another gateway is waited for by nobody', async () => {
   const [done] = rows(1) as [Row]
   const id = resultsOf(await sendFirst([done], () => undefined))[0]?.candidate?.candidate_id ?? ''
   await world.become(id, { status: 'validated', validatedAtMs: 1 })
-  await world.become(id, { status: 'selected', validatedAtMs: 1, selectedAtMs: 2, submission: null })
+  await world.become(id, {
+    status: 'selected',
+    validatedAtMs: 1,
+    selectedAtMs: 2,
+    submission: null,
+  })
   await world.become(id, executed)
   expect((await world.run(['poll', id, '--json'])).code).toBe(0)
-  const ran = await run(['batch', 'submit', 'first.ndjson', '--json', '--resume', '--wait', '--timeout', '3000', ...elsewhere])
+  const ran = await run([
+    'batch',
+    'submit',
+    'first.ndjson',
+    '--json',
+    '--resume',
+    '--wait',
+    '--timeout',
+    '3000',
+    ...elsewhere,
+  ])
   expect(ran.code, ran.stderr).toBe(0)
   expect(documentOf(ran).summary).toMatchObject({ accepted: 1, executed: 1, pending: 0 })
 })
@@ -225,8 +304,13 @@ test('R7: an override is journaled: what `replay` was told to send here is of he
 test('R8: an item that was superseded is not sent any more', async () => {
   const [row] = rows(1) as [Row]
   const items = await signedRows([row])
-  const [{ journal_id: id = '' } = {}] = JSON.parse((await world.run(['journal', 'list', '--json'])).stdout).authorizations
-  expect((await world.run(['submit', row.identifier, '--outcome', 'p1', '--supersede', id, '--json'])).code).toBe(0)
+  const [{ journal_id: id = '' } = {}] = JSON.parse(
+    (await world.run(['journal', 'list', '--json'])).stdout,
+  ).authorizations
+  expect(
+    (await world.run(['submit', row.identifier, '--outcome', 'p1', '--supersede', id, '--json']))
+      .code,
+  ).toBe(0)
   world.ndjson('rows.ndjson', items)
   const before = world.calls.length
   const ran = await world.run(submit)
@@ -236,8 +320,14 @@ test('R8: an item that was superseded is not sent any more', async () => {
 })
 
 describe.each(modes)('batch submit $mode in a round that is over', ({ flags }) => {
-  /** Each is sent, its answer lost, and its round ended; then a second row that is fresh stands beside it. */
-  const outOfBand = (row: Row) => ({ question_id: row.identifier, submitted_at: expect.stringMatching(/Z$/) })
+  /**
+   * Each is sent, its answer lost, and its round ended; then a second row that is fresh stands
+   * beside it.
+   */
+  const outOfBand = (row: Row) => ({
+    question_id: row.identifier,
+    submitted_at: expect.stringMatching(/Z$/),
+  })
   const endRound = (name: string) => world.front.view.put(advanced(world.ask(name), laterRound))
 
   test('§7 rule 3: a 409 for a signed item gives the out-of-band line, exit 5, and then nothing is sent for it', async () => {
@@ -255,7 +345,11 @@ describe.each(modes)('batch submit $mode in a round that is over', ({ flags }) =
     expect(sentItems(before).filter(({ identifier }) => identifier === row.identifier)).toEqual([])
     for (const ran of [first, second]) {
       const [over, other] = resultsOf(ran)
-      expect(over).toMatchObject({ outcome: 'rejected', error: { code: 'round_over' }, out_of_band: outOfBand(row) })
+      expect(over).toMatchObject({
+        outcome: 'rejected',
+        error: { code: 'round_over' },
+        out_of_band: outOfBand(row),
+      })
       expect(over?.error?.detail).toContain('ask the operator out of band')
       expect(other?.error).toBeNull()
       expect(ran.code).toBe(5)
@@ -277,9 +371,14 @@ describe.each(modes)('batch submit $mode in a round that is over', ({ flags }) =
     const second = await run([...submit, ...flags])
     expect(world.calls).toHaveLength(before)
     for (const ran of [first, second]) {
-      expect(resultsOf(ran)).toMatchObject([{ outcome: 'unknown', error: { code: 'round_over' }, out_of_band: outOfBand(row) }])
+      expect(resultsOf(ran)).toMatchObject([
+        { outcome: 'unknown', error: { code: 'round_over' }, out_of_band: outOfBand(row) },
+      ])
       expect(ran.code).toBe(6)
-      expect(errorOf(ran)).toMatchObject({ code: 'round_over', hint: expect.stringContaining(`proposer reconcile ${row.identifier}`) })
+      expect(errorOf(ran)).toMatchObject({
+        code: 'round_over',
+        hint: expect.stringContaining(`proposer reconcile ${row.identifier}`),
+      })
     }
   })
 
@@ -290,7 +389,11 @@ describe.each(modes)('batch submit $mode in a round that is over', ({ flags }) =
     world.ndjson('rows.ndjson', [row])
     const ran = await run([...submit, ...flags])
     expect(resultsOf(ran)).toMatchObject([
-      { outcome: 'accepted', error: null, settled: [{ outcome: 'unknown', out_of_band: { ...outOfBand(row), client_ref: 'ref-0' } }] },
+      {
+        outcome: 'accepted',
+        error: null,
+        settled: [{ outcome: 'unknown', out_of_band: { ...outOfBand(row), client_ref: 'ref-0' } }],
+      },
     ])
     const before = world.calls.length
     await run([...submit, ...flags])
@@ -310,7 +413,9 @@ describe.each(modes)('batch submit $mode in a round that is over', ({ flags }) =
     const second = await run([...submit, ...flags])
     expect(world.calls).toHaveLength(before)
     for (const ran of [first, second]) {
-      expect(resultsOf(ran)).toMatchObject([{ outcome: 'rejected', error: { code: 'round_over' }, out_of_band: outOfBand(row) }])
+      expect(resultsOf(ran)).toMatchObject([
+        { outcome: 'rejected', error: { code: 'round_over' }, out_of_band: outOfBand(row) },
+      ])
       expect(ran.code).toBe(5)
     }
   })
@@ -324,9 +429,16 @@ describe.each(modes)('batch submit $mode in a round that is over', ({ flags }) =
     heal()
     endRound('saved 0')
     endRound('saved 1')
-    const [{ journal_id: id = '' } = {}] = JSON.parse((await world.run(['journal', 'list', '--json'])).stdout).authorizations
-    const { payload } = JSON.parse((await world.run(['journal', 'show', id, '--json', '--reveal-signature'])).stdout)
-    const sameItem = toBatchItem(item.identifier as Hex, fromSingle(item.identifier as Hex, payload))
+    const [{ journal_id: id = '' } = {}] = JSON.parse(
+      (await world.run(['journal', 'list', '--json'])).stdout,
+    ).authorizations
+    const { payload } = JSON.parse(
+      (await world.run(['journal', 'show', id, '--json', '--reveal-signature'])).stdout,
+    )
+    const sameItem = toBatchItem(
+      item.identifier as Hex,
+      fromSingle(item.identifier as Hex, payload),
+    )
     world.ndjson('rows.ndjson', [sameItem, { ...intent, client_ref: undefined }])
     const first = await run([...submit, ...flags])
     const before = world.calls.length
@@ -334,7 +446,11 @@ describe.each(modes)('batch submit $mode in a round that is over', ({ flags }) =
     expect(sentItems(before).filter(({ identifier }) => identifier === item.identifier)).toEqual([])
     expect(world.calls.slice(before).filter(({ path }) => path !== '/propose/batch')).toEqual([])
     for (const ran of [first, second]) {
-      expect(resultsOf(ran)[0]).toMatchObject({ outcome: 'rejected', error: { code: 'round_over' }, out_of_band: outOfBand(item) })
+      expect(resultsOf(ran)[0]).toMatchObject({
+        outcome: 'rejected',
+        error: { code: 'round_over' },
+        out_of_band: outOfBand(item),
+      })
       expect(resultsOf(ran)[1]?.error).toBeNull()
       expect(ran.code).toBe(5)
     }

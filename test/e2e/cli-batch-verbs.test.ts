@@ -1,10 +1,21 @@
-/** `batch sign`, `batch context`, `batch status`, `--wait` and the budget, through the front door against the real gateway. */
+/**
+ * `batch sign`, `batch context`, `batch status`, `--wait` and the budget, through the front door
+ * against the real gateway.
+ */
 import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { InterruptedError } from '../../src/core/protocol/errors.js'
 import { BatchItem } from '../../src/core/protocol/schema.js'
-import { type BatchWorld, documentOf, errorOf, executed, failed, linesOf, openBatchWorld } from '../support/batch-world.js'
+import {
+  type BatchWorld,
+  documentOf,
+  errorOf,
+  executed,
+  failed,
+  linesOf,
+  openBatchWorld,
+} from '../support/batch-world.js'
 import { makeWallet, signedItem, testBondRaw } from '../support/fake-view.js'
 
 let world: BatchWorld
@@ -14,9 +25,17 @@ beforeEach(async () => {
 afterEach(() => world.close())
 
 const intents = (count: number) =>
-  Array.from({ length: count }, (_, n) => ({ identifier: world.ask(`question ${n}`).questionId, outcome: 'p2', client_ref: `ref-${n}` }))
+  Array.from({ length: count }, (_, n) => ({
+    identifier: world.ask(`question ${n}`).questionId,
+    outcome: 'p2',
+    client_ref: `ref-${n}`,
+  }))
 const journal = async () =>
-  (JSON.parse((await world.run(['journal', 'list', '--json'])).stdout) as { authorizations: { state: string }[] }).authorizations
+  (
+    JSON.parse((await world.run(['journal', 'list', '--json'])).stdout) as {
+      authorizations: { state: string }[]
+    }
+  ).authorizations
 
 describe('batch sign', () => {
   test('contract §6: signed batch items in input order, which `batch submit` sends as they are saved', async () => {
@@ -25,7 +44,9 @@ describe('batch sign', () => {
     const signed = await world.run(['batch', 'sign', 'rows.ndjson'])
     expect(signed.code).toBe(0)
     const items = linesOf(signed.stdout).map((line) => BatchItem.parse(line))
-    expect(items.map(({ identifier, client_ref }) => ({ identifier, outcome: 'p2', client_ref }))).toEqual(rows)
+    expect(
+      items.map(({ identifier, client_ref }) => ({ identifier, outcome: 'p2', client_ref })),
+    ).toEqual(rows)
     expect(world.calls).toEqual([])
     world.file('signed.ndjson', signed.stdout)
     const sent = await world.run(['batch', 'submit', 'signed.ndjson', '--json'])
@@ -49,37 +70,54 @@ describe('batch sign', () => {
 
   test('a payload of `sign` is told as the batch item that says the same', async () => {
     const [row] = intents(1)
-    const single = JSON.parse((await world.run(['sign', row?.identifier ?? '', '--outcome', 'p2', '--json', '--quiet'])).stdout)
+    const single = JSON.parse(
+      (await world.run(['sign', row?.identifier ?? '', '--outcome', 'p2', '--json', '--quiet']))
+        .stdout,
+    )
     world.ndjson('rows.ndjson', [row ?? {}])
     const ran = await world.run(['batch', 'sign', 'rows.ndjson', '--json'])
-    const { results } = JSON.parse(ran.stdout) as { results: { outcome: string; payload: BatchItem }[] }
+    const { results } = JSON.parse(ran.stdout) as {
+      results: { outcome: string; payload: BatchItem }[]
+    }
     expect(results).toMatchObject([
-      { outcome: 'reused', payload: { proposed_price: '1000000000000000000', signature: single.payload.signature } },
+      {
+        outcome: 'reused',
+        payload: { proposed_price: '1000000000000000000', signature: single.payload.signature },
+      },
     ])
-    expect(results[0]?.payload.permit).toEqual({ ...single.payload.permit, deadline: Number(single.payload.permit.deadline) })
+    expect(results[0]?.payload.permit).toEqual({
+      ...single.payload.permit,
+      deadline: Number(single.payload.permit.deadline),
+    })
   })
 
   test('contract §6: a row that cannot be signed is rejected with its line, the others are signed; exit 3', async () => {
     const rows = intents(3)
-    world.ndjson('rows.ndjson', [rows[0] ?? {}, { ...rows[1], amount: '1' }, { ...rows[2], outcome: 'p3' }])
+    world.ndjson('rows.ndjson', [
+      rows[0] ?? {},
+      { ...rows[1], amount: '1' },
+      { ...rows[2], outcome: 'p3' },
+    ])
     const ran = await world.run(['batch', 'sign', 'rows.ndjson', '--ndjson'])
     expect(ran.code).toBe(3)
-    expect(linesOf(ran.stdout).map((line) => (line.error as { code: string } | null)?.code)).toEqual([
-      undefined,
-      'permit_amount_below_required_bond',
-      'outcome_not_allowed',
-      undefined,
-    ])
+    expect(
+      linesOf(ran.stdout).map((line) => (line.error as { code: string } | null)?.code),
+    ).toEqual([undefined, 'permit_amount_below_required_bond', 'outcome_not_allowed', undefined])
     expect(errorOf(ran).detail).toContain('line 2')
   })
 
   test('R9: --context signs offline for what `batch context --json` printed', async () => {
     world.ndjson('rows.ndjson', intents(2))
-    world.file('contexts.json', (await world.run(['batch', 'context', 'rows.ndjson', '--json'])).stdout)
+    world.file(
+      'contexts.json',
+      (await world.run(['batch', 'context', 'rows.ndjson', '--json'])).stdout,
+    )
     const fetch = async () => {
       throw new Error('offline')
     }
-    const ran = await world.run(['batch', 'sign', 'rows.ndjson', '--context', 'contexts.json'], { fetch })
+    const ran = await world.run(['batch', 'sign', 'rows.ndjson', '--context', 'contexts.json'], {
+      fetch,
+    })
     expect(ran.code).toBe(0)
     expect(linesOf(ran.stdout)).toHaveLength(2)
   })
@@ -89,27 +127,54 @@ describe('batch sign', () => {
     const most = String(testBondRaw * 2n + 1n)
     const refused = await world.run(['batch', 'sign', 'rows.ndjson', '--max-spend', most, '--json'])
     expect(refused.code).toBe(2)
-    expect(errorOf(refused)).toMatchObject({ code: 'over_max_spend', detail: expect.stringContaining(String(testBondRaw * 4n)) })
+    expect(errorOf(refused)).toMatchObject({
+      code: 'over_max_spend',
+      detail: expect.stringContaining(String(testBondRaw * 4n)),
+    })
     expect(await journal()).toEqual([])
-    const fitted = await world.run(['batch', 'sign', 'rows.ndjson', '--max-spend', most, '--fit', '--json'])
-    expect(JSON.parse(fitted.stdout).results.map(({ outcome }: { outcome: string }) => outcome)).toEqual([
-      'signed',
-      'signed',
-      'rejected',
-      'rejected',
+    const fitted = await world.run([
+      'batch',
+      'sign',
+      'rows.ndjson',
+      '--max-spend',
+      most,
+      '--fit',
+      '--json',
     ])
+    expect(
+      JSON.parse(fitted.stdout).results.map(({ outcome }: { outcome: string }) => outcome),
+    ).toEqual(['signed', 'signed', 'rejected', 'rejected'])
     expect(fitted.code).toBe(3)
-    const whole = await world.run(['batch', 'sign', 'rows.ndjson', '--max-spend', String(testBondRaw * 2n), '--json'])
+    const whole = await world.run([
+      'batch',
+      'sign',
+      'rows.ndjson',
+      '--max-spend',
+      String(testBondRaw * 2n),
+      '--json',
+    ])
     // Two are signed already and reserve nothing anew.
     expect(JSON.parse(whole.stdout).summary).toEqual({ rows: 4, signed: 2, reused: 2, rejected: 0 })
   })
 
   test('headroom and the cap for one row hold as for `sign`', async () => {
     world.ndjson('rows.ndjson', intents(1))
-    const capped = await world.run(['batch', 'sign', 'rows.ndjson', '--max-amount', String(testBondRaw - 1n), '--json'])
-    expect(JSON.parse(capped.stdout).results[0]).toMatchObject({ outcome: 'rejected', error: { code: 'amount_above_cap' } })
+    const capped = await world.run([
+      'batch',
+      'sign',
+      'rows.ndjson',
+      '--max-amount',
+      String(testBondRaw - 1n),
+      '--json',
+    ])
+    expect(JSON.parse(capped.stdout).results[0]).toMatchObject({
+      outcome: 'rejected',
+      error: { code: 'amount_above_cap' },
+    })
     const ran = await world.run(['batch', 'sign', 'rows.ndjson', '--headroom', '10'])
-    expect(linesOf(ran.stdout)[0]).toMatchObject({ permit: { amount: String((testBondRaw * 11n) / 10n) } })
+    expect(linesOf(ran.stdout)[0]).toMatchObject({
+      permit: { amount: String((testBondRaw * 11n) / 10n) },
+    })
   })
 })
 
@@ -127,13 +192,20 @@ describe('batch context', () => {
         { question_id: two?.identifier },
       ],
     })
-    expect(errorOf(ran)).toMatchObject({ code: 'question_not_found', detail: expect.stringContaining('line 2') })
+    expect(errorOf(ran)).toMatchObject({
+      code: 'question_not_found',
+      detail: expect.stringContaining('line 2'),
+    })
   })
 
   test('what is no identifier is exit 2 with its line, before anybody is asked', async () => {
     world.file('ids.txt', 'some-slug\nNot An Id\n')
     const ran = await world.run(['batch', 'context', 'ids.txt', '--json'])
-    expect(errorOf(ran)).toMatchObject({ code: 'invalid_identifier', detail: expect.stringContaining('line 2'), exit_code: 2 })
+    expect(errorOf(ran)).toMatchObject({
+      code: 'invalid_identifier',
+      detail: expect.stringContaining('line 2'),
+      exit_code: 2,
+    })
   })
 })
 
@@ -148,7 +220,11 @@ describe('batch status and --wait', () => {
   test('§4.2 rule 6: an unknown id is its own 404, and the others are answered; results of batch submit are ids enough', async () => {
     const ids = await submitted(3)
     const known = await world.run(['batch', 'status', 'results.json', '--json'])
-    expect(JSON.parse(known.stdout).results.map(({ candidate_id }: { candidate_id: string }) => candidate_id)).toEqual(ids)
+    expect(
+      JSON.parse(known.stdout).results.map(
+        ({ candidate_id }: { candidate_id: string }) => candidate_id,
+      ),
+    ).toEqual(ids)
     expect(known.code).toBe(0)
     const stranger = '00000000-0000-4000-8000-000000000000'
     world.file('ids.txt', [ids[0], stranger, ids[2]].join('\n'))
@@ -173,18 +249,34 @@ describe('batch status and --wait', () => {
       const active = world.front.ledger.active().map(({ id }) => id)
       if (passes++ === 1)
         for (const [n, id] of active.entries())
-          await world.become(id, n === 1 ? failed('not_selected', false) : { status: 'validated', validatedAtMs: 1 })
+          await world.become(
+            id,
+            n === 1 ? failed('not_selected', false) : { status: 'validated', validatedAtMs: 1 },
+          )
       if (passes === 4)
-        for (const id of active) await world.become(id, { status: 'selected', validatedAtMs: 1, selectedAtMs: 2, submission: null })
+        for (const id of active)
+          await world.become(id, {
+            status: 'selected',
+            validatedAtMs: 1,
+            selectedAtMs: 2,
+            submission: null,
+          })
       if (passes === 5) for (const id of active) await world.become(id, executed)
       return undefined
     }
     const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--wait', '--json'])
     expect(ran.code).toBe(7)
     const { results, summary } = documentOf(ran)
-    expect(results.map(({ candidate }) => candidate?.status)).toEqual(['executed', 'failed', 'executed'])
+    expect(results.map(({ candidate }) => candidate?.status)).toEqual([
+      'executed',
+      'failed',
+      'executed',
+    ])
     expect(summary).toMatchObject({ accepted: 3, executed: 2, failed: 1, pending: 0 })
-    expect(errorOf(ran)).toMatchObject({ code: 'not_selected', hint: expect.stringContaining('proposer status') })
+    expect(errorOf(ran)).toMatchObject({
+      code: 'not_selected',
+      hint: expect.stringContaining('proposer status'),
+    })
     expect((await journal()).map(({ state }) => state)).toEqual(['closed', 'closed', 'closed'])
     // Closed by this very batch: --resume leaves it alone, and it stays failed.
     const sent = world.calls.length
@@ -203,14 +295,24 @@ describe('batch status and --wait', () => {
     }
     const ran = await world.run(['batch', 'status', 'results.json', '--json'])
     expect(ran.code).toBe(7)
-    expect(asked.some((path) => path.startsWith('/v1/proposals/') && path.endsWith(ids[0] ?? ''))).toBe(true)
+    expect(
+      asked.some((path) => path.startsWith('/v1/proposals/') && path.endsWith(ids[0] ?? '')),
+    ).toBe(true)
     // Retryable: the authorization is open yet.
     expect((await journal()).map(({ state }) => state)).toEqual(['accepted'])
   })
 
   test('contract §6: still on their way when the time ran out is 8', async () => {
     await submitted(2)
-    const ran = await world.run(['batch', 'status', 'results.json', '--wait', '--timeout', '60', '--json'])
+    const ran = await world.run([
+      'batch',
+      'status',
+      'results.json',
+      '--wait',
+      '--timeout',
+      '60',
+      '--json',
+    ])
     expect(ran.code).toBe(8)
     expect(JSON.parse(ran.stdout).summary).toEqual({ candidates: 2, received: 2 })
     expect(errorOf(ran)).toMatchObject({ code: 'still_pending', retryable: true })
@@ -220,7 +322,12 @@ describe('batch status and --wait', () => {
     const ids = await submitted(2)
     const execute = async (id = '') => {
       await world.become(id, { status: 'validated', validatedAtMs: 1 })
-      await world.become(id, { status: 'selected', validatedAtMs: 1, selectedAtMs: 2, submission: null })
+      await world.become(id, {
+        status: 'selected',
+        validatedAtMs: 1,
+        selectedAtMs: 2,
+        submission: null,
+      })
       await world.become(id, executed)
     }
     await execute(ids[0])
@@ -235,35 +342,53 @@ describe('batch status and --wait', () => {
   test('contract §6: a gateway that is gone after it admitted is 75, which is graver than pending; the candidates are told', async () => {
     world.ndjson('rows.ndjson', intents(2))
     world.intercept.before = async (path) =>
-      path === '/propose/batch/status' ? new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } }) : undefined
+      path === '/propose/batch/status'
+        ? new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
+        : undefined
     const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--wait', '--json'])
     expect(ran.code).toBe(75)
     expect(documentOf(ran).summary).toMatchObject({ accepted: 2, pending: 2 })
-    expect(documentOf(ran).results).toMatchObject([{ candidate: { status: 'received' } }, { candidate: { status: 'received' } }])
+    expect(documentOf(ran).results).toMatchObject([
+      { candidate: { status: 'received' } },
+      { candidate: { status: 'received' } },
+    ])
   })
 
   test.each([
     ['submit', 'rows.ndjson'],
     ['status', 'results.json'],
-  ])('contract §6: Ctrl-C while `batch %s --wait` polls is 130, and what is known is told', async (verb, file) => {
-    await submitted(2)
-    const stop = new AbortController()
-    world.intercept.after = async (path, answer) => {
-      if (path === '/propose/batch/status') stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT', {}))
-      return answer
-    }
-    const ran = await world.run(['batch', verb, file, '--wait', '--json'], { signal: stop.signal })
-    expect(ran.code).toBe(130)
-    expect(documentOf(ran).results).toMatchObject([{ candidate: { status: 'received' } }, { candidate: { status: 'received' } }])
-  })
+  ])(
+    'contract §6: Ctrl-C while `batch %s --wait` polls is 130, and what is known is told',
+    async (verb, file) => {
+      await submitted(2)
+      const stop = new AbortController()
+      world.intercept.after = async (path, answer) => {
+        if (path === '/propose/batch/status')
+          stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT', {}))
+        return answer
+      }
+      const ran = await world.run(['batch', verb, file, '--wait', '--json'], {
+        signal: stop.signal,
+      })
+      expect(ran.code).toBe(130)
+      expect(documentOf(ran).results).toMatchObject([
+        { candidate: { status: 'received' } },
+        { candidate: { status: 'received' } },
+      ])
+    },
+  )
 
   test('an answer about another candidate ends the polling with 5, and what was admitted is told all the same', async () => {
     world.ndjson('rows.ndjson', intents(2))
     world.intercept.after = async (path, answer) => {
       if (path !== '/propose/batch/status') return answer
       const { results } = (await answer.json()) as { results: { candidate: object }[] }
-      for (const one of results) one.candidate = { ...one.candidate, candidate_id: '00000000-0000-4000-8000-000000000000' }
-      return new Response(JSON.stringify({ results }), { status: 200, headers: { 'content-type': 'application/json' } })
+      for (const one of results)
+        one.candidate = { ...one.candidate, candidate_id: '00000000-0000-4000-8000-000000000000' }
+      return new Response(JSON.stringify({ results }), {
+        status: 200,
+        headers: { 'content-type': 'application/json' },
+      })
     }
     const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--wait', '--json'])
     expect(errorOf(ran)).toMatchObject({ code: 'candidate_mismatch', exit_code: 5 })
@@ -275,9 +400,15 @@ describe('batch status and --wait', () => {
     world.intercept.before = async (path) => {
       if (path === '/propose/batch/status')
         for (const { id, progress } of world.front.ledger.active()) {
-          if (progress.status === 'received') await world.become(id, { status: 'validated', validatedAtMs: 1 })
+          if (progress.status === 'received')
+            await world.become(id, { status: 'validated', validatedAtMs: 1 })
           else if (progress.status === 'validated')
-            await world.become(id, { status: 'selected', validatedAtMs: 1, selectedAtMs: 2, submission: null })
+            await world.become(id, {
+              status: 'selected',
+              validatedAtMs: 1,
+              selectedAtMs: 2,
+              submission: null,
+            })
           else await world.become(id, executed)
         }
       return undefined
@@ -285,7 +416,10 @@ describe('batch status and --wait', () => {
     const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--wait', '--ndjson'])
     const lines = linesOf(ran.stdout)
     expect(
-      lines.map(({ outcome, candidate, schema }) => outcome ?? (candidate as { status: string } | undefined)?.status ?? schema),
+      lines.map(
+        ({ outcome, candidate, schema }) =>
+          outcome ?? (candidate as { status: string } | undefined)?.status ?? schema,
+      ),
     ).toEqual(['accepted', 'accepted', 'executed', 'executed', 'proposer.batch/1'])
     expect(ran.code).toBe(0)
   })
@@ -295,13 +429,18 @@ describe('batch status and --wait', () => {
     ['ids.txt', '\n', 'empty_input'],
   ])('an input without ids is exit 2: %s with %j', async (name, content, code) => {
     world.file(name, content)
-    expect(errorOf(await world.run(['batch', 'status', name, '--json']))).toMatchObject({ code, exit_code: 2 })
+    expect(errorOf(await world.run(['batch', 'status', name, '--json']))).toMatchObject({
+      code,
+      exit_code: 2,
+    })
   })
 })
 
 test('§8: with the default budget 300 rows are paced over the windows: no 429, and no window is left half used', async () => {
   await world.close()
-  world = await openBatchWorld({ config: { budget: { window_seconds: 60, per_ip_items: 120, global_items: 1_000 } } })
+  world = await openBatchWorld({
+    config: { budget: { window_seconds: 60, per_ip_items: 120, global_items: 1_000 } },
+  })
   const rows = intents(300)
   world.ndjson('rows.ndjson', rows)
   const statuses: number[] = []
@@ -312,7 +451,9 @@ test('§8: with the default budget 300 rows are paced over the windows: no 429, 
   const startMs = world.clock.monotonicMs()
   const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--json'])
   expect(ran.code).toBe(0)
-  expect(documentOf(ran).results.map(({ client_ref }) => client_ref)).toEqual(rows.map(({ client_ref }) => client_ref))
+  expect(documentOf(ran).results.map(({ client_ref }) => client_ref)).toEqual(
+    rows.map(({ client_ref }) => client_ref),
+  )
   expect(statuses.filter((status) => status === 429)).toEqual([])
   // 600 items in windows of 120: the last one opens after four.
   expect(world.clock.monotonicMs() - startMs).toBeLessThanOrEqual(4 * 60_000 * 1.05)
@@ -322,6 +463,8 @@ test('§7: an item of a wallet that is not eligible is 403, and 4 where nothing 
   const question = world.ask('foreign')
   world.ndjson('rows.ndjson', [await signedItem(makeWallet(), question)])
   const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--json'])
-  expect(documentOf(ran).results).toMatchObject([{ outcome: 'rejected', status_code: 403, error: { code: 'proposer_not_eligible' } }])
+  expect(documentOf(ran).results).toMatchObject([
+    { outcome: 'rejected', status_code: 403, error: { code: 'proposer_not_eligible' } },
+  ])
   expect(ran.code).toBe(4)
 })

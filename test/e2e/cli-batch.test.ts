@@ -3,7 +3,14 @@ import { readdirSync } from 'node:fs'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { InterruptedError } from '../../src/core/protocol/errors.js'
 import { priceOf } from '../../src/core/protocol/proposal.js'
-import { type BatchWorld, documentOf, errorOf, failed, linesOf, openBatchWorld } from '../support/batch-world.js'
+import {
+  type BatchWorld,
+  documentOf,
+  errorOf,
+  failed,
+  linesOf,
+  openBatchWorld,
+} from '../support/batch-world.js'
 import { advanced, makeWallet, signedItem, testBondRaw } from '../support/fake-view.js'
 
 let world: BatchWorld
@@ -13,33 +20,67 @@ beforeEach(async () => {
 afterEach(() => world.close())
 
 const submit = ['batch', 'submit', 'rows.ndjson', '--json']
-const outcomes = (ran: Awaited<ReturnType<BatchWorld['run']>>) => documentOf(ran).results.map(({ outcome }) => outcome)
-const questions = (count: number) => Array.from({ length: count }, (_, n) => world.ask(`question ${n}`))
+const outcomes = (ran: Awaited<ReturnType<BatchWorld['run']>>) =>
+  documentOf(ran).results.map(({ outcome }) => outcome)
+const questions = (count: number) =>
+  Array.from({ length: count }, (_, n) => world.ask(`question ${n}`))
 const intents = (count: number) =>
-  questions(count).map(({ questionId }, n) => ({ identifier: questionId, outcome: 'p2', client_ref: `ref-${n}` }))
+  questions(count).map(({ questionId }, n) => ({
+    identifier: questionId,
+    outcome: 'p2',
+    client_ref: `ref-${n}`,
+  }))
 const json = (status: number, body: unknown, headers: Record<string, string> = {}) =>
-  new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json', ...headers } })
+  new Response(JSON.stringify(body), {
+    status,
+    headers: { 'content-type': 'application/json', ...headers },
+  })
 
 describe('a mixed batch', () => {
   test('§4.2, contract §6: each row gets its own outcome, in input order, with its client_ref; the gravest is the exit code', async () => {
-    const [good, replayed, conflict, stranger, poor, forged] = questions(6) as [never, never, never, never, never, never]
+    const [good, replayed, conflict, stranger, poor, forged] = questions(6) as [
+      never,
+      never,
+      never,
+      never,
+      never,
+      never,
+    ]
     const [, second, third] = world.front.wallets as [never, never, never]
     const known = await signedItem(second, replayed)
     const active = await signedItem(second, conflict, 'p1')
     await world.front.post('/propose/batch', { proposals: [known, active] })
     const rows = [
-      { identifier: (good as { questionId: string }).questionId, outcome: 'p2', client_ref: 'good' },
+      {
+        identifier: (good as { questionId: string }).questionId,
+        outcome: 'p2',
+        client_ref: 'good',
+      },
       { ...known, client_ref: 'replayed' },
       { ...(await signedItem(second, conflict, 'p2')), client_ref: 'conflict' },
       { ...(await signedItem(makeWallet(), stranger)), client_ref: 'stranger' },
-      { ...(await signedItem(third, poor, 'p2', { amount: String(testBondRaw - 1n) })), client_ref: 'poor' },
+      {
+        ...(await signedItem(third, poor, 'p2', { amount: String(testBondRaw - 1n) })),
+        client_ref: 'poor',
+      },
       { identifier: `0x${'77'.repeat(32)}`, outcome: 'p1', client_ref: 'unknown' },
-      { ...(await signedItem(third, forged)), signature: (await signedItem(second, forged)).signature, client_ref: 'forged' },
+      {
+        ...(await signedItem(third, forged)),
+        signature: (await signedItem(second, forged)).signature,
+        client_ref: 'forged',
+      },
     ]
     world.ndjson('rows.ndjson', rows)
     const ran = await world.run(submit)
     const { results, summary } = documentOf(ran)
-    expect(results.map(({ client_ref, outcome, status_code, error }) => [client_ref, outcome, status_code, error?.code ?? null])).toEqual([
+    expect(
+      results.map(({ client_ref, outcome, status_code, error }) => [
+        client_ref,
+        outcome,
+        status_code,
+        error?.code ?? null,
+      ]),
+    ).toEqual([
       ['good', 'accepted', 202, null],
       ['replayed', 'replayed', 200, null],
       ['conflict', 'rejected', 409, 'candidate_conflict'],
@@ -48,8 +89,17 @@ describe('a mixed batch', () => {
       ['unknown', 'rejected', 404, 'question_not_found'],
       ['forged', 'rejected', 403, 'signature_not_authorized'],
     ])
-    expect(results.map(({ identifier }) => identifier)).toEqual(rows.map(({ identifier }) => identifier))
-    expect(summary).toMatchObject({ rows: 7, accepted: 1, replayed: 1, rejected: 5, unknown: 0, deferred: 0 })
+    expect(results.map(({ identifier }) => identifier)).toEqual(
+      rows.map(({ identifier }) => identifier),
+    )
+    expect(summary).toMatchObject({
+      rows: 7,
+      accepted: 1,
+      replayed: 1,
+      rejected: 5,
+      unknown: 0,
+      deferred: 0,
+    })
     expect(Object.keys(results[0] ?? {})).toEqual([
       'client_ref',
       'identifier',
@@ -62,7 +112,11 @@ describe('a mixed batch', () => {
     // §4.2 rule 3: a rejected sibling rolls nothing back.
     expect(await world.front.ledger.get(results[0]?.candidate?.candidate_id ?? '')).toBeDefined()
     expect(ran.code).toBe(5)
-    expect(errorOf(ran)).toMatchObject({ code: 'candidate_conflict', exit_code: 5, detail: expect.stringContaining('line 3') })
+    expect(errorOf(ran)).toMatchObject({
+      code: 'candidate_conflict',
+      exit_code: 5,
+      detail: expect.stringContaining('line 3'),
+    })
   })
 
   test('contract §6: without a conflict 403 wins over 422, and --ndjson gives a line an item with the summary last', async () => {
@@ -78,19 +132,30 @@ describe('a mixed batch', () => {
     const lines = linesOf(ran.stdout)
     expect(lines.map(({ status_code }) => status_code)).toEqual([422, 403, null, undefined])
     // Refused here, before anything of it was signed.
-    expect(lines[2]).toMatchObject({ outcome: 'rejected', journal_id: null, error: { code: 'permit_amount_below_required_bond' } })
+    expect(lines[2]).toMatchObject({
+      outcome: 'rejected',
+      journal_id: null,
+      error: { code: 'permit_amount_below_required_bond' },
+    })
     expect(lines[3]).toMatchObject({ schema: 'proposer.batch/1', summary: { rejected: 3 } })
   })
 
-  test.each([40, 80])('contract §6: people read a line a row and a summary at %i columns', async (columns) => {
-    world.ndjson('rows.ndjson', [...intents(2), { identifier: `0x${'77'.repeat(32)}`, outcome: 'p1', client_ref: 'odd \u202e one' }])
-    const ran = await world.run(['batch', 'submit', 'rows.ndjson'], { columns })
-    expect(ran.stdout).toMatch(/accepted {2}ref-0\s+[0-9a-f-]{36}/)
-    for (const line of ran.stdout.split('\n').filter((each) => each.length > columns)) expect(line.trim()).toMatch(/^\S+$|^no trusted/)
-    expect(ran.stdout).toContain('odd \\u202e one')
-    expect(ran.stdout).toContain('3 rows: 2 accepted, 1 rejected')
-    expect(ran.code).toBe(3)
-  })
+  test.each([40, 80])(
+    'contract §6: people read a line a row and a summary at %i columns',
+    async (columns) => {
+      world.ndjson('rows.ndjson', [
+        ...intents(2),
+        { identifier: `0x${'77'.repeat(32)}`, outcome: 'p1', client_ref: 'odd \u202e one' },
+      ])
+      const ran = await world.run(['batch', 'submit', 'rows.ndjson'], { columns })
+      expect(ran.stdout).toMatch(/accepted {2}ref-0\s+[0-9a-f-]{36}/)
+      for (const line of ran.stdout.split('\n').filter((each) => each.length > columns))
+        expect(line.trim()).toMatch(/^\S+$|^no trusted/)
+      expect(ran.stdout).toContain('odd \\u202e one')
+      expect(ran.stdout).toContain('3 rows: 2 accepted, 1 rejected')
+      expect(ran.code).toBe(3)
+    },
+  )
 
   test('§8: more than a hundred rows are split, and the results keep their order', async () => {
     const rows = intents(130)
@@ -98,7 +163,9 @@ describe('a mixed batch', () => {
     const ran = await world.run(submit)
     expect(ran.code).toBe(0)
     expect(world.calls.map(({ items }) => items.length)).toEqual([100, 30])
-    expect(documentOf(ran).results.map(({ client_ref }) => client_ref)).toEqual(rows.map(({ client_ref }) => client_ref))
+    expect(documentOf(ran).results.map(({ client_ref }) => client_ref)).toEqual(
+      rows.map(({ client_ref }) => client_ref),
+    )
   })
 
   test('contract §6: another open authorization in the round rejects its row with status_code null, and the others go on', async () => {
@@ -107,7 +174,12 @@ describe('a mixed batch', () => {
     world.ndjson('rows.ndjson', [row ?? {}, other ?? {}])
     const ran = await world.run(submit)
     expect(documentOf(ran).results).toMatchObject([
-      { outcome: 'rejected', status_code: null, error: { code: 'authorization_open' }, journal_id: null },
+      {
+        outcome: 'rejected',
+        status_code: null,
+        error: { code: 'authorization_open' },
+        journal_id: null,
+      },
       { outcome: 'accepted' },
     ])
     expect(ran.code).toBe(5)
@@ -118,11 +190,20 @@ describe('a mixed batch', () => {
 describe('one authorization in two forms', () => {
   test('R22: what `submit` sent goes by the single route again, as the same candidate; its siblings go by the batch route', async () => {
     const rows = intents(3)
-    const single = await world.run(['submit', rows[1]?.identifier ?? '', '--outcome', 'p2', '--json', '--quiet'])
+    const single = await world.run([
+      'submit',
+      rows[1]?.identifier ?? '',
+      '--outcome',
+      'p2',
+      '--json',
+      '--quiet',
+    ])
     world.ndjson('rows.ndjson', rows)
     const ran = await world.run(submit)
     expect(outcomes(ran)).toEqual(['accepted', 'replayed', 'accepted'])
-    expect(documentOf(ran).results[1]?.candidate?.candidate_id).toBe(JSON.parse(single.stdout).candidate_id)
+    expect(documentOf(ran).results[1]?.candidate?.candidate_id).toBe(
+      JSON.parse(single.stdout).candidate_id,
+    )
     expect(world.calls.map(({ path }) => path)).toEqual([
       `/v1/proposals/${rows[1]?.identifier}`,
       `/v1/proposals/${rows[1]?.identifier}`,
@@ -145,7 +226,9 @@ describe('one authorization in two forms', () => {
     }
     world.ndjson('rows.ndjson', [item])
     const batch = documentOf(await world.run(submit))
-    const answer = (await (await world.front.post(`/v1/proposals/${identifier}`, v1)).json()) as { candidate_id: string }
+    const answer = (await (await world.front.post(`/v1/proposals/${identifier}`, v1)).json()) as {
+      candidate_id: string
+    }
     expect(answer.candidate_id).toBe(batch.results[0]?.candidate?.candidate_id)
     // The journal knows it by its identity: the saved batch item is sent, not a new form of it.
     world.file('v1.json', JSON.stringify(v1))
@@ -156,12 +239,19 @@ describe('one authorization in two forms', () => {
   test('§8: a signature of 8,192 bytes goes through whole, and a hundred of them fit the calls they go in', async () => {
     const wide = `0x${'ab'.repeat(8_192)}`
     const rows = await Promise.all(
-      questions(130).map(async (question) => ({ ...(await signedItem(world.wallet, question)), signature: wide })),
+      questions(130).map(async (question) => ({
+        ...(await signedItem(world.wallet, question)),
+        signature: wide,
+      })),
     )
     world.ndjson('rows.ndjson', rows)
     const ran = await world.run(submit)
     expect(documentOf(ran).results.every(({ status_code }) => status_code === 403)).toBe(true)
-    expect(world.calls.flatMap(({ items }) => items.map(({ signature }) => signature)).every((one) => one === wide)).toBe(true)
+    expect(
+      world.calls
+        .flatMap(({ items }) => items.map(({ signature }) => signature))
+        .every((one) => one === wide),
+    ).toBe(true)
     for (const { body } of world.calls) expect(body.length).toBeLessThan(2 * 1024 * 1024)
   })
 })
@@ -174,7 +264,11 @@ describe('what is transient', () => {
       if (path !== '/propose/batch' || !once) return answer
       once = false
       const body = (await answer.json()) as { results: object[] }
-      body.results[1] = { client_ref: 'ref-1', status_code: 503, error: { code: 'state_unavailable', detail: 'retry in 1 seconds' } }
+      body.results[1] = {
+        client_ref: 'ref-1',
+        status_code: 503,
+        error: { code: 'state_unavailable', detail: 'retry in 1 seconds' },
+      }
       return json(200, body)
     }
     const ran = await world.run(submit)
@@ -191,7 +285,10 @@ describe('what is transient', () => {
     world.intercept.after = async (path, answer) => {
       if (path !== '/propose/batch' || !once) return answer
       once = false
-      return new Response('<html>bad gateway</html>', { status: 502, headers: { 'content-type': 'text/html' } })
+      return new Response('<html>bad gateway</html>', {
+        status: 502,
+        headers: { 'content-type': 'text/html' },
+      })
     }
     const ran = await world.run(submit)
     expect(outcomes(ran)).toEqual(['replayed', 'replayed', 'replayed'])
@@ -203,7 +300,9 @@ describe('what is transient', () => {
     const rows = intents(120)
     world.ndjson('rows.ndjson', rows)
     world.intercept.after = async (path, answer) =>
-      path === '/propose/batch' ? new Response('<html></html>', { status: 504, headers: { 'content-type': 'text/html' } }) : answer
+      path === '/propose/batch'
+        ? new Response('<html></html>', { status: 504, headers: { 'content-type': 'text/html' } })
+        : answer
     const ran = await world.run(submit)
     expect(ran.code).toBe(6)
     expect(documentOf(ran).summary).toMatchObject({ unknown: 100, deferred: 20 })
@@ -230,11 +329,18 @@ describe('what is transient', () => {
     world.ndjson('rows.ndjson', intents(2))
     world.intercept.before = async (path) =>
       path === '/propose/batch'
-        ? json(429, { error: { code: 'rate_limited', detail: 'retry in 1 seconds' } }, { 'retry-after': '1' })
+        ? json(
+            429,
+            { error: { code: 'rate_limited', detail: 'retry in 1 seconds' } },
+            { 'retry-after': '1' },
+          )
         : undefined
     const ran = await world.run(submit)
     expect(ran.code).toBe(75)
-    expect(documentOf(ran).results).toMatchObject([{ outcome: 'deferred', status_code: 429 }, { outcome: 'deferred' }])
+    expect(documentOf(ran).results).toMatchObject([
+      { outcome: 'deferred', status_code: 429 },
+      { outcome: 'deferred' },
+    ])
     world.intercept = {}
     expect(outcomes(await world.run([...submit, '--resume']))).toEqual(['accepted', 'accepted'])
   })
@@ -242,7 +348,11 @@ describe('what is transient', () => {
   test('§7, 413: a call that is too large is halved, also for the calls after it', async () => {
     world.ndjson('rows.ndjson', intents(8))
     world.intercept.before = async (path, body) => {
-      if (path !== '/propose/batch' || (JSON.parse(body) as { proposals: object[] }).proposals.length <= 3) return undefined
+      if (
+        path !== '/propose/batch' ||
+        (JSON.parse(body) as { proposals: object[] }).proposals.length <= 3
+      )
+        return undefined
       return json(413, { error: { code: 'payload_too_large', detail: 'smaller batches, please' } })
     }
     const ran = await world.run(submit)
@@ -258,16 +368,24 @@ describe('what is transient', () => {
       world.ndjson('rows.ndjson', rows)
       world.intercept.before = async (path, body) => {
         if (path !== '/propose/batch') return undefined
-        const at = (JSON.parse(body) as { proposals: { client_ref: string }[] }).proposals.findIndex(
-          (one) => one.client_ref === `ref-2-${named}`,
-        )
+        const at = (
+          JSON.parse(body) as { proposals: { client_ref: string }[] }
+        ).proposals.findIndex((one) => one.client_ref === `ref-2-${named}`)
         if (at < 0) return undefined
-        const errors = named ? { errors: [{ path: `proposals.${at}.client_ref`, code: 'too_long' }] } : {}
-        return json(422, { error: { code: 'schema_violation', detail: 'a stricter gateway' }, ...errors })
+        const errors = named
+          ? { errors: [{ path: `proposals.${at}.client_ref`, code: 'too_long' }] }
+          : {}
+        return json(422, {
+          error: { code: 'schema_violation', detail: 'a stricter gateway' },
+          ...errors,
+        })
       }
       const ran = await world.run(submit)
       expect(outcomes(ran)).toEqual(['accepted', 'accepted', 'rejected', 'accepted'])
-      expect(documentOf(ran).results[2]).toMatchObject({ status_code: 422, error: { code: 'schema_violation' } })
+      expect(documentOf(ran).results[2]).toMatchObject({
+        status_code: 422,
+        error: { code: 'schema_violation' },
+      })
       expect(ran.code).toBe(3)
     }
   })
@@ -301,7 +419,10 @@ describe('Ctrl-C', () => {
     const ran = await stoppedRun('submit')
     expect(ran.code).toBe(130)
     expect(documentOf(ran).summary).toMatchObject({ accepted: 100, deferred: 50 })
-    expect(errorOf(ran)).toMatchObject({ code: 'interrupted', hint: expect.stringContaining('rows.ndjson --resume') })
+    expect(errorOf(ran)).toMatchObject({
+      code: 'interrupted',
+      hint: expect.stringContaining('rows.ndjson --resume'),
+    })
     world.intercept = {}
     const resumed = await world.run([...submit, '--resume'])
     expect(documentOf(resumed).summary).toMatchObject({ accepted: 150 })
@@ -313,20 +434,27 @@ describe('Ctrl-C', () => {
     expect(ran.code).toBe(130)
     expect(documentOf(ran).summary).toMatchObject({ deferred: 150 })
     expect(world.calls).toEqual([])
-    expect(JSON.parse((await world.run(['journal', 'list', '--json'])).stdout).authorizations).toEqual([])
+    expect(
+      JSON.parse((await world.run(['journal', 'list', '--json'])).stdout).authorizations,
+    ).toEqual([])
   })
 })
 
 describe('rounds', () => {
   test('§3 rule 3: saved bytes of an earlier round are settled by their id, then the new round is signed for', async () => {
     const question = world.ask('disputed')
-    world.ndjson('rows.ndjson', [{ identifier: question.questionId, outcome: 'p2', client_ref: 'a' }])
+    world.ndjson('rows.ndjson', [
+      { identifier: question.questionId, outcome: 'p2', client_ref: 'a' },
+    ])
     const first = documentOf(await world.run(submit))
     const candidateId = first.results[0]?.candidate?.candidate_id ?? ''
     world.front.view.put(advanced(question, '1799000500'))
     // Until the gateway has ended the old candidate nothing new is signed.
     const early = await world.run(submit)
-    expect(documentOf(early).results[0]).toMatchObject({ outcome: 'rejected', error: { code: 'authorization_open' } })
+    expect(documentOf(early).results[0]).toMatchObject({
+      outcome: 'rejected',
+      error: { code: 'authorization_open' },
+    })
     expect(early.code).toBe(5)
     await world.become(candidateId, failed('round_advanced', false))
     const later = await world.run(submit)
@@ -349,7 +477,11 @@ describe('inputs', () => {
     ['rows.ndjson', `{"identifier":"0x${'11'.repeat(32)}","outcome":"p1"}\n{"ident`, 'input_torn'],
     ['rows.csv', 'identifier,outcome,typo\n', 'invalid_csv'],
     ['rows.json', '[{"identifier":"x"', 'input_torn'],
-    ['rows.ndjson', `{"identifier":"x","outcome":"p1","client_ref":"${'y'.repeat(66_560)}"}\n`, 'row_too_long'],
+    [
+      'rows.ndjson',
+      `{"identifier":"x","outcome":"p1","client_ref":"${'y'.repeat(66_560)}"}\n`,
+      'row_too_long',
+    ],
     ['rows.ndjson', '{"identifier":"x","outcome":"p1"}\n', 'untrusted_slug'],
   ])('exit 2 before anything is signed or sent: %s with %s', async (name, content, code) => {
     world.file(name, content)
@@ -364,21 +496,37 @@ describe('inputs', () => {
     const [row] = intents(1)
     world.file('rows.ndjson', `${JSON.stringify(row)}\n${JSON.stringify(row)}\n`)
     const ran = await world.run(submit)
-    expect(errorOf(ran)).toMatchObject({ code: 'duplicate_row', detail: expect.stringContaining('lines 1 and 2') })
-    expect(JSON.parse((await world.run(['journal', 'list', '--json'])).stdout).authorizations).toEqual([])
+    expect(errorOf(ran)).toMatchObject({
+      code: 'duplicate_row',
+      detail: expect.stringContaining('lines 1 and 2'),
+    })
+    expect(
+      JSON.parse((await world.run(['journal', 'list', '--json'])).stdout).authorizations,
+    ).toEqual([])
   })
 
   test('a file that is not there is exit 2', async () => {
-    expect(errorOf(await world.run(['batch', 'submit', 'nowhere.csv', '--json']))).toMatchObject({ code: 'input_unreadable', exit_code: 2 })
+    expect(errorOf(await world.run(['batch', 'submit', 'nowhere.csv', '--json']))).toMatchObject({
+      code: 'input_unreadable',
+      exit_code: 2,
+    })
   })
 
   test('CSV and JSON arrays are submitted as NDJSON is', async () => {
     const [one, two] = questions(2)
-    world.file('rows.csv', `identifier,proposed_price,client_ref\n${one?.questionId},${priceOf.p1},=1+1\n`)
-    world.file('rows.json', JSON.stringify([{ identifier: two?.questionId, outcome: 'p1' }], undefined, 2))
+    world.file(
+      'rows.csv',
+      `identifier,proposed_price,client_ref\n${one?.questionId},${priceOf.p1},=1+1\n`,
+    )
+    world.file(
+      'rows.json',
+      JSON.stringify([{ identifier: two?.questionId, outcome: 'p1' }], undefined, 2),
+    )
     const csv = await world.run(['batch', 'submit', 'rows.csv', '--json'])
     expect(documentOf(csv).results).toMatchObject([{ client_ref: '=1+1', outcome: 'accepted' }])
-    expect(outcomes(await world.run(['batch', 'submit', 'rows.json', '--json']))).toEqual(['accepted'])
+    expect(outcomes(await world.run(['batch', 'submit', 'rows.json', '--json']))).toEqual([
+      'accepted',
+    ])
   })
 
   test('--dry-run tells what would become of each row, signs nothing and sends nothing', async () => {
@@ -398,7 +546,9 @@ describe('inputs', () => {
     const ran = await world.run(['batch', 'submit', 'rows.ndjson'], { interactive: true })
     expect(ran.code).toBe(0)
     expect(ran.stderr.match(/signing up to 3 proposals/g)).toHaveLength(1)
-    expect(ran.stderr).toContain(`as ${world.wallet.address} and sending 3 to http://127.0.0.1:8787`)
+    expect(ran.stderr).toContain(
+      `as ${world.wallet.address} and sending 3 to http://127.0.0.1:8787`,
+    )
     expect(ran.stderr).not.toContain('[y/N]')
   })
 })
@@ -408,7 +558,9 @@ test('R9: a gateway that lies about one question costs that row only, and its by
   world.ndjson('rows.ndjson', rows)
   world.intercept.after = async (path, answer) => {
     if (path !== '/propose/batch/signing-data') return answer
-    const body = (await answer.json()) as { results: { identifier: string; signing_data: { contracts: { signed_proposer: string } } }[] }
+    const body = (await answer.json()) as {
+      results: { identifier: string; signing_data: { contracts: { signed_proposer: string } } }[]
+    }
     const lied = body.results.find(({ identifier }) => identifier === rows[0]?.identifier)
     if (lied) lied.signing_data.contracts.signed_proposer = `0x${'66'.repeat(20)}`
     return json(200, body)

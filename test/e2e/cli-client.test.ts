@@ -4,7 +4,13 @@ import { privateKeyToAccount } from 'viem/accounts'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import type { Clock } from '../../src/core/ports.js'
 import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
-import { bondRaw, happySteps, pins, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
+import {
+  bondRaw,
+  happySteps,
+  pins,
+  type ScriptedGateway,
+  scriptedGateway,
+} from '../support/scripted-gateway.js'
 
 const key = `0x${'11'.repeat(32)}` as const
 const proposer = privateKeyToAccount(key).address.toLowerCase()
@@ -18,7 +24,10 @@ beforeEach(async () => {
   gateway = scriptedGateway()
   question = gateway.question.question_id
   mkdirSync(join(home.path, 'trust'))
-  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify({ ...pins, slugs: { 'will-it-hold': question } }))
+  writeFileSync(
+    join(home.path, 'trust', 'default.json'),
+    JSON.stringify({ ...pins, slugs: { 'will-it-hold': question } }),
+  )
   writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
   env = { PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: join(home.path, 'key') }
 })
@@ -37,7 +46,8 @@ function instantClock(): Clock {
   }
 }
 
-const ask = (argv: string[], more: RunOptions = {}) => run(home.path, argv, { env, fetch: gateway.fetch, clock: instantClock(), ...more })
+const ask = (argv: string[], more: RunOptions = {}) =>
+  run(home.path, argv, { env, fetch: gateway.fetch, clock: instantClock(), ...more })
 const errorOf = (ran: Ran): Record<string, unknown> => JSON.parse(ran.stderr).error
 const answerOf = (ran: Ran): Record<string, unknown> => {
   expect(ran.stderr).toBe('')
@@ -50,8 +60,21 @@ const submit = ['submit', 'will-it-hold', '--outcome', 'p2', '--json']
 describe('sign', () => {
   test('contract §6: the result has its keys in order, and the payload is the exact v1 body', async () => {
     const signed = answerOf(await ask(sign))
-    expect(Object.keys(signed).slice(0, 7)).toEqual(['schema', 'journal_id', 'question_id', 'identifier', 'digest', 'signer', 'payload'])
-    expect(signed).toMatchObject({ schema: 'proposer.signed/1', question_id: question, identifier: 'will-it-hold', signer: proposer })
+    expect(Object.keys(signed).slice(0, 7)).toEqual([
+      'schema',
+      'journal_id',
+      'question_id',
+      'identifier',
+      'digest',
+      'signer',
+      'payload',
+    ])
+    expect(signed).toMatchObject({
+      schema: 'proposer.signed/1',
+      question_id: question,
+      identifier: 'will-it-hold',
+      signer: proposer,
+    })
     expect(signed.payload).toMatchObject({
       proposer,
       outcome: 'p2',
@@ -66,7 +89,11 @@ describe('sign', () => {
     const first = answerOf(await ask(sign))
     const calls = gateway.calls.length
     const again = answerOf(await ask(sign))
-    expect(again).toMatchObject({ payload: first.payload, journal_id: first.journal_id, reused: true })
+    expect(again).toMatchObject({
+      payload: first.payload,
+      journal_id: first.journal_id,
+      reused: true,
+    })
     expect(gateway.calls).toHaveLength(calls)
     const alone = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '-o', '-'])
     expect(alone.stdout).toBe(JSON.stringify(first.payload))
@@ -83,7 +110,15 @@ describe('sign', () => {
 
   test('contract §6: what is signed is shown on stderr before it is', async () => {
     const { stderr } = await ask(['sign', 'will-it-hold', '--outcome', 'p2'])
-    for (const shown of ['Will it hold?', 'p2 Yes', bondRaw, proposer, pins.signed_proposer, question, '0xaaaaaaaa'])
+    for (const shown of [
+      'Will it hold?',
+      'p2 Yes',
+      bondRaw,
+      proposer,
+      pins.signed_proposer,
+      question,
+      '0xaaaaaaaa',
+    ])
       expect(stderr).toContain(shown)
   })
 
@@ -101,7 +136,10 @@ describe('sign', () => {
   })
 
   test('contract §6: --context signs offline for what `context --json` printed', async () => {
-    writeFileSync(join(home.path, 'context.json'), (await ask(['context', 'will-it-hold', '--json'])).stdout)
+    writeFileSync(
+      join(home.path, 'context.json'),
+      (await ask(['context', 'will-it-hold', '--json'])).stdout,
+    )
     env = { PROPOSER_KEY_FILE: join(home.path, 'key') }
     const fetch = async () => {
       throw new Error('offline')
@@ -111,7 +149,10 @@ describe('sign', () => {
   })
 
   test('R9: a context file with another oracle exits 2 naming the field, and nothing is signed', async () => {
-    const lying = { ...gateway.question, request: { ...gateway.question.request, oracle: `0x${'e'.repeat(40)}` } }
+    const lying = {
+      ...gateway.question,
+      request: { ...gateway.question.request, oracle: `0x${'e'.repeat(40)}` },
+    }
     writeFileSync(join(home.path, 'context.json'), JSON.stringify(lying))
     const ran = await ask([...sign, '--context', 'context.json'])
     expect(ran.code).toBe(2)
@@ -125,7 +166,17 @@ describe('sign', () => {
     expect(other.code).toBe(5)
     expect(errorOf(other)).toMatchObject({ code: 'authorization_open' })
     expect(other.stderr).toContain(String(first.journal_id))
-    const superseding = answerOf(await ask(['sign', 'will-it-hold', '--outcome', 'p1', '--supersede', String(first.journal_id), '--json']))
+    const superseding = answerOf(
+      await ask([
+        'sign',
+        'will-it-hold',
+        '--outcome',
+        'p1',
+        '--supersede',
+        String(first.journal_id),
+        '--json',
+      ]),
+    )
     expect(superseding.payload).toMatchObject({ outcome: 'p1' })
   })
 
@@ -152,7 +203,9 @@ describe('sign', () => {
   })
 
   test('contract §6: --deadline 90m lies 90 minutes ahead', async () => {
-    const { payload } = answerOf(await ask([...sign, '--deadline', '90m'])) as { payload: { permit: { deadline: string } } }
+    const { payload } = answerOf(await ask([...sign, '--deadline', '90m'])) as {
+      payload: { permit: { deadline: string } }
+    }
     const ahead = Number(payload.permit.deadline) - Date.now() / 1000
     expect(ahead).toBeGreaterThan(80 * 60)
     expect(ahead).toBeLessThan(91 * 60)
@@ -164,12 +217,17 @@ describe('keys', () => {
     env = { PROPOSER_GATEWAY: gateway.url }
     const ran = await ask(sign)
     expect(ran.code).toBe(2)
-    expect(errorOf(ran)).toMatchObject({ code: 'no_account', hint: expect.stringContaining('proposer account new') })
+    expect(errorOf(ran)).toMatchObject({
+      code: 'no_account',
+      hint: expect.stringContaining('proposer account new'),
+    })
   })
 
   test('robustness §6: PROPOSER_PRIVATE_KEY works with a warning that does not show it', async () => {
     env = { PROPOSER_GATEWAY: gateway.url }
-    const ran = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--quiet'], { environmentKey: key })
+    const ran = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--quiet'], {
+      environmentKey: key,
+    })
     expect(ran.code).toBe(0)
     expect(ran.stderr).toContain('warning: the key comes from PROPOSER_PRIVATE_KEY')
     expect(ran.stdout + ran.stderr).not.toContain(key.slice(2))
@@ -186,12 +244,25 @@ describe('keys', () => {
   test('contract §7: --account with --password-file signs; the wrong password exits 2', async () => {
     writeFileSync(join(home.path, 'password'), 'correct horse\n', { mode: 0o600 })
     writeFileSync(join(home.path, 'wrong'), 'incorrect horse\n', { mode: 0o600 })
-    answerOf(await ask(['account', 'import', 'hot', '--key-file', 'key', '--password-file', 'password', '--json']))
+    answerOf(
+      await ask([
+        'account',
+        'import',
+        'hot',
+        '--key-file',
+        'key',
+        '--password-file',
+        'password',
+        '--json',
+      ]),
+    )
     env = { PROPOSER_GATEWAY: gateway.url }
     const wrong = await ask([...sign, '--account', 'hot', '--password-file', 'wrong'])
     expect(wrong.code).toBe(2)
     expect(errorOf(wrong)).toMatchObject({ code: 'wrong_password' })
-    expect(answerOf(await ask([...sign, '--account', 'hot', '--password-file', 'password']))).toMatchObject({ signer: proposer })
+    expect(
+      answerOf(await ask([...sign, '--account', 'hot', '--password-file', 'password'])),
+    ).toMatchObject({ signer: proposer })
   })
 
   test('contract §6: a keystore without --password-file and without a terminal exits 2 naming the flag', async () => {
@@ -206,15 +277,28 @@ describe('keys', () => {
 describe('account', () => {
   test('contract §6: new, list and show agree, and nothing of the key is printed', async () => {
     writeFileSync(join(home.path, 'password'), 'correct horse', { mode: 0o600 })
-    const made = answerOf(await ask(['account', 'new', 'hot', '--password-file', 'password', '--json']))
-    expect(made).toMatchObject({ schema: 'proposer.account/1', name: 'hot', address: expect.stringMatching(/^0x[0-9a-f]{40}$/) })
-    expect(answerOf(await ask(['account', 'list', '--json']))).toMatchObject({ accounts: [{ name: 'hot', address: made.address }] })
-    expect(answerOf(await ask(['account', 'show', 'hot', '--json']))).toMatchObject({ address: made.address })
+    const made = answerOf(
+      await ask(['account', 'new', 'hot', '--password-file', 'password', '--json']),
+    )
+    expect(made).toMatchObject({
+      schema: 'proposer.account/1',
+      name: 'hot',
+      address: expect.stringMatching(/^0x[0-9a-f]{40}$/),
+    })
+    expect(answerOf(await ask(['account', 'list', '--json']))).toMatchObject({
+      accounts: [{ name: 'hot', address: made.address }],
+    })
+    expect(answerOf(await ask(['account', 'show', 'hot', '--json']))).toMatchObject({
+      address: made.address,
+    })
     expect(statSync(join(home.path, 'keystores', 'hot.json')).mode & 0o777).toBe(0o600)
   })
 
   test('robustness §6: on a terminal the password is typed twice and must be the same', async () => {
-    const differing = await ask(['account', 'new', 'hot'], { interactive: true, stdin: 'one\ntwo\n' })
+    const differing = await ask(['account', 'new', 'hot'], {
+      interactive: true,
+      stdin: 'one\ntwo\n',
+    })
     expect(differing.code).toBe(2)
     expect(differing.stderr).toContain('the two passwords differ')
     const same = await ask(['account', 'new', 'hot'], { interactive: true, stdin: 'one\none\n' })
@@ -254,9 +338,17 @@ describe('submit', () => {
       'question_id',
       'received_at',
     ])
-    expect(first).toMatchObject({ schema: 'proposer.submitted/1', outcome: 'accepted', question_id: question })
+    expect(first).toMatchObject({
+      schema: 'proposer.submitted/1',
+      outcome: 'accepted',
+      question_id: question,
+    })
     const again = answerOf(await ask(submit))
-    expect(again).toMatchObject({ outcome: 'replayed', candidate_id: first.candidate_id, journal_id: first.journal_id })
+    expect(again).toMatchObject({
+      outcome: 'replayed',
+      candidate_id: first.candidate_id,
+      journal_id: first.journal_id,
+    })
     expect(new Set(gateway.received).size).toBe(1)
   })
 
@@ -264,7 +356,9 @@ describe('submit', () => {
     const { stdout } = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '-o', '-'])
     writeFileSync(join(home.path, 'payload.json'), stdout)
     const byFile = answerOf(await ask(['submit', 'will-it-hold', 'payload.json', '--json']))
-    const byStdin = answerOf(await ask(['submit', 'will-it-hold', '-', '--json'], { stdin: stdout }))
+    const byStdin = answerOf(
+      await ask(['submit', 'will-it-hold', '-', '--json'], { stdin: stdout }),
+    )
     expect(byStdin).toMatchObject({ candidate_id: byFile.candidate_id, outcome: 'replayed' })
     expect(gateway.received).toEqual([stdout, stdout])
   })
@@ -311,10 +405,16 @@ describe('submit', () => {
     expect(errorOf(ran)).toMatchObject({
       code: 'still_pending',
       exit_code: 8,
-      detail: expect.stringContaining('was received when it was admitted; the time ran out before any status was learned'),
+      detail: expect.stringContaining(
+        'was received when it was admitted; the time ran out before any status was learned',
+      ),
       hint: expect.stringContaining('proposer poll'),
     })
-    expect(JSON.parse(ran.stdout)).toMatchObject({ outcome: 'accepted', status: 'received', candidate: null })
+    expect(JSON.parse(ran.stdout)).toMatchObject({
+      outcome: 'accepted',
+      status: 'received',
+      candidate: null,
+    })
   })
 
   test('R7: a lost answer is settled by the same bytes, without a second signature', async () => {
@@ -329,11 +429,20 @@ describe('submit', () => {
     gateway.faults.push(...Array.from({ length: 30 }, () => 'lost-answer' as const))
     const unknown = await ask(submit)
     expect(unknown.code).toBe(6)
-    expect(errorOf(unknown)).toMatchObject({ exit_code: 6, retryable: true, hint: expect.stringContaining('proposer replay') })
-    expect(JSON.parse((await ask(['journal', 'list', '--json'])).stdout).authorizations).toMatchObject([{ state: 'unknown' }])
+    expect(errorOf(unknown)).toMatchObject({
+      exit_code: 6,
+      retryable: true,
+      hint: expect.stringContaining('proposer replay'),
+    })
+    expect(
+      JSON.parse((await ask(['journal', 'list', '--json'])).stdout).authorizations,
+    ).toMatchObject([{ state: 'unknown' }])
     gateway.faults.length = 0
     const replayed = answerOf(await ask(['replay', '--all', '--json']))
-    expect(replayed).toMatchObject({ schema: 'proposer.replay/1', results: [{ outcome: 'replayed', status_code: 200, error: null }] })
+    expect(replayed).toMatchObject({
+      schema: 'proposer.replay/1',
+      results: [{ outcome: 'replayed', status_code: 200, error: null }],
+    })
     expect(gateway.candidates.size).toBe(1)
     expect(new Set(gateway.received).size).toBe(1)
   })
@@ -345,7 +454,9 @@ describe('submit', () => {
     expect(errorOf(deferred)).toMatchObject({ exit_code: 75, retryable: true })
     gateway.faults.length = 0
     expect(answerOf(await ask(submit))).toMatchObject({ outcome: 'accepted' })
-    expect(JSON.parse((await ask(['journal', 'list', '--json'])).stdout).authorizations).toHaveLength(1)
+    expect(
+      JSON.parse((await ask(['journal', 'list', '--json'])).stdout).authorizations,
+    ).toHaveLength(1)
   })
 
   test.each([
@@ -353,18 +464,32 @@ describe('submit', () => {
     [409, 'candidate_conflict', 5],
     [422, 'permit_amount_below_required_bond', 3],
     [404, 'question_not_found', 3],
-  ])("contract §6: %i %s exits %i with the gateway's code and a hint", async (status, code, exitCode) => {
-    gateway.faults.push({ status, code, detail: 'evil \u001b[2J text' })
-    const ran = await ask(submit)
-    expect(ran.code).toBe(exitCode)
-    expect(errorOf(ran)).toMatchObject({ code, exit_code: exitCode, hint: expect.stringMatching(/\w/) })
-    expect(ran.stderr).not.toContain('\u001b')
-  })
+  ])(
+    "contract §6: %i %s exits %i with the gateway's code and a hint",
+    async (status, code, exitCode) => {
+      gateway.faults.push({ status, code, detail: 'evil \u001b[2J text' })
+      const ran = await ask(submit)
+      expect(ran.code).toBe(exitCode)
+      expect(errorOf(ran)).toMatchObject({
+        code,
+        exit_code: exitCode,
+        hint: expect.stringMatching(/\w/),
+      })
+      expect(ran.stderr).not.toContain('\u001b')
+    },
+  )
 
   test('contract §6: --dry-run with a payload tells where it would go and sends nothing', async () => {
     const { stdout } = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '-o', '-'])
-    const shown = await ask(['submit', 'will-it-hold', '-', '--dry-run', '--json'], { stdin: stdout })
-    expect(answerOf(shown)).toMatchObject({ dry_run: true, origin: gateway.url, proposer, outcome: 'p2' })
+    const shown = await ask(['submit', 'will-it-hold', '-', '--dry-run', '--json'], {
+      stdin: stdout,
+    })
+    expect(answerOf(shown)).toMatchObject({
+      dry_run: true,
+      origin: gateway.url,
+      proposer,
+      outcome: 'p2',
+    })
     expect(shown.stdout).not.toContain('signature')
     expect(gateway.received).toEqual([])
   })
@@ -389,8 +514,14 @@ describe('poll and status', () => {
     const { candidate_id } = answerOf(await ask(submit))
     gateway.steps.push(...structuredClone(happySteps))
     const polled = answerOf(await ask(['poll', '--all', '--json']))
-    expect(polled).toMatchObject({ schema: 'proposer.status/1', candidates: [{ candidate_id, status: 'executed' }] })
-    expect(answerOf(await ask(['poll', '--json']))).toEqual({ schema: 'proposer.status/1', candidates: [] })
+    expect(polled).toMatchObject({
+      schema: 'proposer.status/1',
+      candidates: [{ candidate_id, status: 'executed' }],
+    })
+    expect(answerOf(await ask(['poll', '--json']))).toEqual({
+      schema: 'proposer.status/1',
+      candidates: [],
+    })
   })
 
   test('contract §6: --until stops at the stage, --ndjson is a line a status and the summary last', async () => {
@@ -403,12 +534,17 @@ describe('poll and status', () => {
       .split('\n')
       .map((line) => JSON.parse(line))
     expect(lines.map(({ status }) => status)).toEqual(['validated', 'selected', undefined])
-    expect(lines[2]).toMatchObject({ schema: 'proposer.status/1', summary: { candidates: 1, missing: 0 } })
+    expect(lines[2]).toMatchObject({
+      schema: 'proposer.status/1',
+      summary: { candidates: 1, missing: 0 },
+    })
   })
 
   test('contract §6: status asks once; a failed candidate exits 7 with what to do next', async () => {
     const { candidate_id } = answerOf(await ask(submit))
-    expect(answerOf(await ask(['status', String(candidate_id), '--json']))).toMatchObject({ candidates: [{ status: 'received' }] })
+    expect(answerOf(await ask(['status', String(candidate_id), '--json']))).toMatchObject({
+      candidates: [{ status: 'received' }],
+    })
     const failure = {
       stage: 'selection',
       code: 'not_selected',
@@ -438,32 +574,53 @@ describe('poll and status', () => {
       code: 'candidate_not_found',
       exit_code: 3,
     })
-    expect(errorOf(await ask(['status', '../../x', '--json']))).toMatchObject({ code: 'invalid_candidate_id', exit_code: 2 })
-    expect(errorOf(await ask(['poll', id, '--until', 'done', '--json']))).toMatchObject({ code: 'bad_stage', exit_code: 2 })
-    expect(errorOf(await ask(['poll', id, '--all', '--json']))).toMatchObject({ code: 'ids_and_all', exit_code: 2 })
+    expect(errorOf(await ask(['status', '../../x', '--json']))).toMatchObject({
+      code: 'invalid_candidate_id',
+      exit_code: 2,
+    })
+    expect(errorOf(await ask(['poll', id, '--until', 'done', '--json']))).toMatchObject({
+      code: 'bad_stage',
+      exit_code: 2,
+    })
+    expect(errorOf(await ask(['poll', id, '--all', '--json']))).toMatchObject({
+      code: 'ids_and_all',
+      exit_code: 2,
+    })
   })
 
-  test.each([40, 80])('contract §6: people see a status at %i columns, hashes whole', async (columns) => {
-    const { candidate_id } = answerOf(await ask(submit))
-    for (const step of happySteps) gateway.become(String(candidate_id), step)
-    const { stdout } = await ask(['status', String(candidate_id)], { columns })
-    expect(stdout).toContain(`${candidate_id}  executed`)
-    expect(stdout).toContain(`0x${'7'.repeat(64)}`)
-    for (const line of stdout.split('\n').filter((one) => one.length > columns)) expect(line.trim()).toMatch(/^\S+( {2}executed)?$/)
-  })
+  test.each([40, 80])(
+    'contract §6: people see a status at %i columns, hashes whole',
+    async (columns) => {
+      const { candidate_id } = answerOf(await ask(submit))
+      for (const step of happySteps) gateway.become(String(candidate_id), step)
+      const { stdout } = await ask(['status', String(candidate_id)], { columns })
+      expect(stdout).toContain(`${candidate_id}  executed`)
+      expect(stdout).toContain(`0x${'7'.repeat(64)}`)
+      for (const line of stdout.split('\n').filter((one) => one.length > columns))
+        expect(line.trim()).toMatch(/^\S+( {2}executed)?$/)
+    },
+  )
 })
 
 describe('replay and journal', () => {
   test('contract §6: replay with nothing to do says so and exits 0', async () => {
-    expect(answerOf(await ask(['replay', '--json']))).toEqual({ schema: 'proposer.replay/1', results: [], elsewhere: [] })
-    expect((await ask(['replay'])).stdout).toBe('nothing to replay: no outcome is unknown or deferred\n')
+    expect(answerOf(await ask(['replay', '--json']))).toEqual({
+      schema: 'proposer.replay/1',
+      results: [],
+      elsewhere: [],
+    })
+    expect((await ask(['replay'])).stdout).toBe(
+      'nothing to replay: no outcome is unknown or deferred\n',
+    )
   })
 
   test('contract §6: replay sends only to the origin of the attempt, unless a gateway is a flag beside the id', async () => {
     gateway.faults.push(...Array.from({ length: 30 }, () => 'lost-answer' as const))
     await ask(submit)
     gateway.faults.length = 0
-    const [{ journal_id }] = JSON.parse((await ask(['journal', 'list', '--json'])).stdout).authorizations
+    const [{ journal_id }] = JSON.parse(
+      (await ask(['journal', 'list', '--json'])).stdout,
+    ).authorizations
     const sent = gateway.received.length
     env = { ...env, PROPOSER_GATEWAY: 'https://other.example' }
     const elsewhere = await ask(['replay', '--json'])
@@ -473,24 +630,38 @@ describe('replay and journal', () => {
       elsewhere: [{ journal_id, origin: gateway.url, flag: expect.stringContaining(gateway.url) }],
     })
     expect(gateway.received).toHaveLength(sent)
-    const redirected = answerOf(await ask(['replay', journal_id, '--gateway', 'https://third.example', '--json']))
+    const redirected = answerOf(
+      await ask(['replay', journal_id, '--gateway', 'https://third.example', '--json']),
+    )
     expect(redirected).toMatchObject({ results: [{ journal_id, outcome: 'replayed' }] })
   })
 
   test('contract §6: an unknown journal id exits 2', async () => {
-    expect(errorOf(await ask(['replay', '0123456789abcdef-1', '--json']))).toMatchObject({ code: 'unknown_journal_id', exit_code: 2 })
-    expect(errorOf(await ask(['journal', 'show', 'x', '--json']))).toMatchObject({ code: 'unknown_journal_id', exit_code: 2 })
+    expect(errorOf(await ask(['replay', '0123456789abcdef-1', '--json']))).toMatchObject({
+      code: 'unknown_journal_id',
+      exit_code: 2,
+    })
+    expect(errorOf(await ask(['journal', 'show', 'x', '--json']))).toMatchObject({
+      code: 'unknown_journal_id',
+      exit_code: 2,
+    })
   })
 
   test('R5: list and show never hold the signature; --reveal-signature gives the payload', async () => {
-    const { journal_id, payload } = answerOf(await ask(sign)) as { journal_id: string; payload: { signature: string } }
+    const { journal_id, payload } = answerOf(await ask(sign)) as {
+      journal_id: string
+      payload: { signature: string }
+    }
     for (const argv of [
       ['journal', 'list'],
       ['journal', 'show', journal_id],
     ]) {
-      for (const form of [[], ['--json']]) expect((await ask([...argv, ...form])).stdout).not.toContain(payload.signature.slice(2, 40))
+      for (const form of [[], ['--json']])
+        expect((await ask([...argv, ...form])).stdout).not.toContain(payload.signature.slice(2, 40))
     }
-    expect(answerOf(await ask(['journal', 'show', journal_id, '--reveal-signature', '--json']))).toMatchObject({
+    expect(
+      answerOf(await ask(['journal', 'show', journal_id, '--reveal-signature', '--json'])),
+    ).toMatchObject({
       journal_id,
       state: 'signed',
       payload,
@@ -498,14 +669,23 @@ describe('replay and journal', () => {
   })
 
   test('R24: journal list, show and verify create nothing where there is no journal', async () => {
-    expect(answerOf(await ask(['journal', 'list', '--json']))).toEqual({ schema: 'proposer.journal/1', authorizations: [] })
-    expect(answerOf(await ask(['journal', 'verify', '--json']))).toMatchObject({ schema: 'proposer.journal-proof/1', authorizations: 0 })
+    expect(answerOf(await ask(['journal', 'list', '--json']))).toEqual({
+      schema: 'proposer.journal/1',
+      authorizations: [],
+    })
+    expect(answerOf(await ask(['journal', 'verify', '--json']))).toMatchObject({
+      schema: 'proposer.journal-proof/1',
+      authorizations: 0,
+    })
     expect(readdirSync(home.path).sort()).toEqual(['key', 'trust'])
   })
 
   test('R11: a changed byte in the journal exits 74 and names the file', async () => {
     await ask(sign)
-    expect(answerOf(await ask(['journal', 'verify', '--json']))).toMatchObject({ authorizations: 1, runs: 1 })
+    expect(answerOf(await ask(['journal', 'verify', '--json']))).toMatchObject({
+      authorizations: 1,
+      runs: 1,
+    })
     const log = logFile(join(home.path, 'journal'))
     const bytes = readFileSync(log)
     bytes[40] = (bytes[40] ?? 0) ^ 1
@@ -520,7 +700,9 @@ describe('replay and journal', () => {
 
 /** The one log segment of the one run. */
 function logFile(journal: string): string {
-  const [path] = readdirSync(journal, { recursive: true, encoding: 'utf8' }).filter((name) => /log-\d+\.jsonl$/.test(name))
+  const [path] = readdirSync(journal, { recursive: true, encoding: 'utf8' }).filter((name) =>
+    /log-\d+\.jsonl$/.test(name),
+  )
   if (path === undefined) throw new Error('no log')
   return join(journal, path)
 }

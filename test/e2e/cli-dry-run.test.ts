@@ -1,8 +1,11 @@
-/** `--dry-run` of the verbs that write or send: what would be done is printed, and nothing is done (contract §6). */
+/**
+ * `--dry-run` of the verbs that write or send: what would be done is printed, and nothing is done
+ * (contract §6).
+ */
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { devAddresses } from '../../src/core/io/dev/dev-contracts.js'
+import { devAddresses } from '../../src/core/devchain/dev-contracts.js'
 import { type Ran, run, temporaryHome } from '../support/cli.js'
 import { pins, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
 
@@ -20,14 +23,22 @@ beforeEach(async () => {
   writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
   writeFileSync(join(home.path, 'pins.json'), JSON.stringify(pins))
   writeFileSync(join(home.path, 'entries.json'), JSON.stringify([{ question_id: questionId }]))
-  const chain = { id: 31337, rpc_urls: ['http://127.0.0.1:1'], signed_proposer: devAddresses.signedProposer }
+  const chain = {
+    id: 31337,
+    rpc_urls: ['http://127.0.0.1:1'],
+    signed_proposer: devAddresses.signedProposer,
+  }
   const lists = {
     oracles: [devAddresses.oracle],
     requesters: [{ address: devAddresses.adapter, kind: 'uma-ctf-adapter' }],
     tokens: [devAddresses.token],
   }
   writeFileSync(join(home.path, 'gateway.json'), JSON.stringify({ chain: { ...chain, ...lists } }))
-  env = { PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: join(home.path, 'key'), PROPOSER_RPC_URL: 'http://user:pw@127.0.0.1:1/key' }
+  env = {
+    PROPOSER_GATEWAY: gateway.url,
+    PROPOSER_KEY_FILE: join(home.path, 'key'),
+    PROPOSER_RPC_URL: 'http://user:pw@127.0.0.1:1/key',
+  }
 })
 afterEach(() => home.remove())
 
@@ -60,9 +71,18 @@ test.each([
   [['devchain', 'ask', 'some-slug'], 'ask some-slug at http://127.0.0.1:1'],
   [['devchain', 'dispute', 'some-slug'], 'dispute some-slug at http://127.0.0.1:1'],
   [['devchain', 'pause', 'some-slug'], 'pause some-slug at http://127.0.0.1:1'],
-  [['devchain', 'propose', 'some-slug', '--outcome', 'p1'], 'propose some-slug p1 at http://127.0.0.1:1'],
-  [['devchain', 'set-bond', 'some-slug', '600000000'], 'set-bond some-slug 600000000 at http://127.0.0.1:1'],
-  [['devchain', 'set-whitelist', 'some-slug', 'nobody'], 'set-whitelist some-slug nobody at http://127.0.0.1:1'],
+  [
+    ['devchain', 'propose', 'some-slug', '--outcome', 'p1'],
+    'propose some-slug p1 at http://127.0.0.1:1',
+  ],
+  [
+    ['devchain', 'set-bond', 'some-slug', '600000000'],
+    'set-bond some-slug 600000000 at http://127.0.0.1:1',
+  ],
+  [
+    ['devchain', 'set-whitelist', 'some-slug', 'nobody'],
+    'set-whitelist some-slug nobody at http://127.0.0.1:1',
+  ],
   [['devchain', 'fund', wallet, '5'], `fund ${wallet} 5 at http://127.0.0.1:1`],
   [['devchain', 'grant', wallet], `grant ${wallet} at http://127.0.0.1:1`],
   [act('allow', wallet), 'carry out allow on '],
@@ -72,11 +92,18 @@ test.each([
   [act('questions add', questionId), 'carry out questions/add on '],
   [act('questions import', 'entries.json'), 'carry out questions/add on '],
   [act('questions remove', questionId), 'carry out questions/remove on '],
-  [act('candidates reject', '11111111-1111-4111-8111-111111111111', '--reason', 'x'), 'carry out candidates/reject on '],
+  [
+    act('candidates reject', '11111111-1111-4111-8111-111111111111', '--reason', 'x'),
+    'carry out candidates/reject on ',
+  ],
 ])('contract §6: %j --dry-run tells what it would do, and does nothing', async (argv, would) => {
   const before = disk()
   const preview = previewOf(await ask([...argv, '--dry-run', '--json']))
-  expect(preview).toMatchObject({ schema: 'proposer.preview/1', dry_run: true, would: expect.stringContaining(would) })
+  expect(preview).toMatchObject({
+    schema: 'proposer.preview/1',
+    dry_run: true,
+    would: expect.stringContaining(would),
+  })
   const forPeople = await ask([...argv, '--dry-run'])
   expect(forPeople.stdout).toContain(`would ${would}`)
   expect(forPeople.stdout + JSON.stringify(preview)).not.toContain('pw@')
@@ -105,12 +132,18 @@ test('contract §6, R7: replay --dry-run names what would be sent, sends nothing
   writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(pins))
   gateway.faults.push({ status: 503, code: 'server_busy' }, { status: 503, code: 'server_busy' })
   const offline = { PROPOSER_RPC_URL: '' }
-  const sent = await ask(['submit', gateway.question.question_id, '--outcome', 'p2', '--timeout', '0.2', '--json'], offline)
+  const sent = await ask(
+    ['submit', gateway.question.question_id, '--outcome', 'p2', '--timeout', '0.2', '--json'],
+    offline,
+  )
   expect(sent.code, sent.stderr).toBe(75)
   const { calls, received } = gateway
   const [before, bodies, files] = [calls.length, received.length, disk()]
   const preview = previewOf(await ask(['replay', '--dry-run', '--json'], offline))
-  expect(preview).toMatchObject({ journal_ids: [expect.stringMatching(/^[0-9a-f]{12}-1$/)], origin: gateway.url })
+  expect(preview).toMatchObject({
+    journal_ids: [expect.stringMatching(/^[0-9a-f]{12}-1$/)],
+    origin: gateway.url,
+  })
   expect([calls.length, received.length]).toEqual([before, bodies])
   expect(disk()).toEqual(files)
   gateway.faults.length = 0
@@ -120,8 +153,16 @@ test('contract §6, R7: replay --dry-run names what would be sent, sends nothing
 test('contract §6: trust init --dry-run tells that it would replace what is pinned', async () => {
   expect((await ask(['trust', 'init', '--from', 'pins.json'])).code).toBe(0)
   writeFileSync(join(home.path, 'other.json'), JSON.stringify({ ...pins, chain_id: 1 }))
-  const preview = previewOf(await ask(['trust', 'init', '--from', 'other.json', '--dry-run', '--json']))
-  expect(preview).toMatchObject({ replaces: true, chain_id: 1, would: expect.stringContaining('replace ') })
+  const preview = previewOf(
+    await ask(['trust', 'init', '--from', 'other.json', '--dry-run', '--json']),
+  )
+  expect(preview).toMatchObject({
+    replaces: true,
+    chain_id: 1,
+    would: expect.stringContaining('replace '),
+  })
   expect(existsSync(join(home.path, 'trust', 'default.json'))).toBe(true)
-  expect(JSON.parse(readFileSync(join(home.path, 'trust', 'default.json'), 'utf8'))).toMatchObject({ chain_id: pins.chain_id })
+  expect(JSON.parse(readFileSync(join(home.path, 'trust', 'default.json'), 'utf8'))).toMatchObject({
+    chain_id: pins.chain_id,
+  })
 })

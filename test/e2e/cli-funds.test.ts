@@ -7,10 +7,16 @@ import { proposeCalldata } from '../../src/core/chain/propose.js'
 import { createRoundReader } from '../../src/core/chain/questions.js'
 import { readContract } from '../../src/core/chain/reading.js'
 import { contractsOf, type Trust } from '../../src/core/client/signing/trust.js'
-import { type DevChain, startDevChain } from '../../src/core/io/dev/dev-chain.js'
-import { type DevAccount, devAccount, devAddresses, devRpc, sendAll } from '../../src/core/io/dev/dev-contracts.js'
-import { disputeProposal, proposeDirectly } from '../../src/core/io/dev/dev-verbs.js'
-import { createChain } from '../../src/core/io/rpc.js'
+import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
+import {
+  type DevAccount,
+  devAccount,
+  devAddresses,
+  devRpc,
+  sendAll,
+} from '../../src/core/devchain/dev-contracts.js'
+import { disputeProposal, proposeDirectly } from '../../src/core/devchain/dev-verbs.js'
+import { createChain } from '../../src/core/io/rpc/rpc.js'
 import type { Address, Chain, Hex } from '../../src/core/ports.js'
 import { priceOf } from '../../src/core/protocol/proposal.js'
 import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
@@ -64,7 +70,10 @@ interface SignedPayload {
   readonly permit: { readonly amount: string; readonly nonce: string; readonly deadline: string }
   readonly signature: Hex
 }
-async function sign(outcome: string, ...more: string[]): Promise<{ journal_id: string; payload: SignedPayload }> {
+async function sign(
+  outcome: string,
+  ...more: string[]
+): Promise<{ journal_id: string; payload: SignedPayload }> {
   return answerOf(await ask(['sign', slug, '--outcome', outcome, '--json', ...more])) as never
 }
 type Token = Record<string, string> & { reserved_by: { journal_id: string; amount: string }[] }
@@ -74,22 +83,32 @@ async function funds(): Promise<Token> {
   if (!token) throw new Error('no token')
   return token
 }
-type Entry = Record<'journal' | 'chain' | 'next', Record<string, unknown>> & { journal_id: string; settled: string | null }
-async function reconcile(): Promise<{ round: Record<string, unknown>; authorizations: Entry[]; not_looked_at: string[] }> {
+type Entry = Record<'journal' | 'chain' | 'next', Record<string, unknown>> & {
+  journal_id: string
+  settled: string | null
+}
+async function reconcile(): Promise<{
+  round: Record<string, unknown>
+  authorizations: Entry[]
+  not_looked_at: string[]
+}> {
   return answerOf(await ask(['reconcile', slug, '--json'])) as never
 }
 const states = async () =>
-  (answerOf(await ask(['journal', 'list', '--json'])).authorizations as Record<string, unknown>[]).map(
-    ({ journal_id, state, reason, code }) => ({
-      journal_id,
-      state,
-      reason,
-      code,
-    }),
-  )
+  (
+    answerOf(await ask(['journal', 'list', '--json'])).authorizations as Record<string, unknown>[]
+  ).map(({ journal_id, state, reason, code }) => ({
+    journal_id,
+    state,
+    reason,
+    code,
+  }))
 async function allowance(): Promise<bigint> {
   const head = await chain.block('latest')
-  return readContract(chain, head?.number ?? 0n, devAddresses.token, erc20Abi, 'allowance', [wallet.address, devAddresses.permit2])
+  return readContract(chain, head?.number ?? 0n, devAddresses.token, erc20Abi, 'allowance', [
+    wallet.address,
+    devAddresses.permit2,
+  ])
 }
 /** Puts a signed payload on the chain, as an executor would. */
 async function execute({ payload }: { payload: SignedPayload }): Promise<void> {
@@ -104,7 +123,9 @@ async function execute({ payload }: { payload: SignedPayload }): Promise<void> {
     terms,
     signature: payload.signature,
   })
-  await sendAll(devRpc(dev.rpcUrl), [{ from: devAccount('executor').address, to: devAddresses.signedProposer, data }])
+  await sendAll(devRpc(dev.rpcUrl), [
+    { from: devAccount('executor').address, to: devAddresses.signedProposer, data },
+  ])
 }
 async function untilFinal(): Promise<void> {
   const head = await chain.block('latest')
@@ -118,10 +139,19 @@ async function untilFinal(): Promise<void> {
 describe('contract §6: funds', () => {
   test('raw in JSON: balance, allowance, what open authorizations reserve, and what is free', async () => {
     const before = await funds()
-    expect(before).toMatchObject({ decimals: 6, reserved: '0', free: before.balance, token: devAddresses.token, reserved_by: [] })
+    expect(before).toMatchObject({
+      decimals: 6,
+      reserved: '0',
+      free: before.balance,
+      token: devAddresses.token,
+      reserved_by: [],
+    })
     const { journal_id } = await sign('p2')
     const after = await funds()
-    expect(after).toMatchObject({ reserved: '750000000', reserved_by: [{ journal_id, amount: '750000000' }] })
+    expect(after).toMatchObject({
+      reserved: '750000000',
+      reserved_by: [{ journal_id, amount: '750000000' }],
+    })
     expect(BigInt(after.free ?? '')).toBe(BigInt(before.balance ?? '') - 750_000_000n)
     expect(after.spendable).toBe(after.free)
   })
@@ -133,7 +163,8 @@ describe('contract §6: funds', () => {
       expect(code).toBe(0)
       expect(stdout).toContain('750 ')
       expect(stdout).toContain('unlimited')
-      for (const line of stdout.split('\n').filter((one) => one.length > columns)) expect(line.trim()).toMatch(/^\S+$/)
+      for (const line of stdout.split('\n').filter((one) => one.length > columns))
+        expect(line.trim()).toMatch(/^\S+$/)
     }
   })
 
@@ -149,15 +180,28 @@ describe('contract §6: funds', () => {
       schema: 'proposer.calldata/1',
       chain_id: dev.chainId,
       from: wallet.address,
-      transactions: [{ to: devAddresses.token, value: '0', data: expect.stringMatching(/^0x095ea7b3/) }],
+      transactions: [
+        { to: devAddresses.token, value: '0', data: expect.stringMatching(/^0x095ea7b3/) },
+      ],
     })
-    expect(answerOf(await ask(['funds', 'approve', '--amount', '5', '--dry-run', '--json']))).toMatchObject({
+    expect(
+      answerOf(await ask(['funds', 'approve', '--amount', '5', '--dry-run', '--json'])),
+    ).toMatchObject({
       dry_run: true,
-      transactions: [{ gas: expect.stringMatching(/^\d+$/), max_cost_wei: expect.stringMatching(/^\d+$/) }],
+      transactions: [
+        { gas: expect.stringMatching(/^\d+$/), max_cost_wei: expect.stringMatching(/^\d+$/) },
+      ],
     })
     const unasked = await ask(['funds', 'approve', '--amount', '5', '--json'])
-    expect(errorOf(unasked)).toMatchObject({ code: 'confirmation_needed', exit_code: 2, hint: expect.stringContaining('--yes') })
-    const declined = await ask(['funds', 'approve', '--amount', '5'], { interactive: true, stdin: 'n\n' })
+    expect(errorOf(unasked)).toMatchObject({
+      code: 'confirmation_needed',
+      exit_code: 2,
+      hint: expect.stringContaining('--yes'),
+    })
+    const declined = await ask(['funds', 'approve', '--amount', '5'], {
+      interactive: true,
+      stdin: 'n\n',
+    })
     expect(declined.code).toBe(2)
     // An approval sets the allowance, it does not add to it.
     expect(declined.stderr).toContain('warning: this lowers the allowance, which is unlimited now')
@@ -171,7 +215,9 @@ describe('contract §6: funds', () => {
       transaction_hash: expect.stringMatching(/^0x/),
     })
     expect(await allowance()).toBe(5n)
-    expect(answerOf(await ask(['funds', 'approve', '--amount', '5', '--json']))).toMatchObject({ transaction_hash: null })
+    expect(answerOf(await ask(['funds', 'approve', '--amount', '5', '--json']))).toMatchObject({
+      transaction_hash: null,
+    })
     expect(await funds()).toMatchObject({ allowance: '5', spendable: '5' })
     const raised = await ask(['funds', 'approve'], { interactive: true, stdin: 'y\n' })
     expect(raised.stdout).toContain('unlimited')
@@ -191,10 +237,17 @@ describe('contract §6: funds', () => {
 describe('contract §6: revoke', () => {
   test('cancels several at once, journals it from finalized state, and the question can be signed for again', async () => {
     const first = await sign('p2')
-    const { journal_id: second } = answerOf(await ask(['sign', questionOf(19), '--outcome', 'p1', '--json']))
+    const { journal_id: second } = answerOf(
+      await ask(['sign', questionOf(19), '--outcome', 'p1', '--json']),
+    )
     const ids = [first.journal_id, String(second)]
-    const printed = answerOf(await ask(['revoke', ...ids, '--print', '--json'])) as { transactions: { data: string }[] }
-    expect(printed.transactions.map(({ data }) => data.slice(0, 10))).toEqual(['0x3ff9dcb1', '0x3ff9dcb1'])
+    const printed = answerOf(await ask(['revoke', ...ids, '--print', '--json'])) as {
+      transactions: { data: string }[]
+    }
+    expect(printed.transactions.map(({ data }) => data.slice(0, 10))).toEqual([
+      '0x3ff9dcb1',
+      '0x3ff9dcb1',
+    ])
     const revoked = answerOf(await ask(['revoke', ...ids, '--yes', '--json']))
     expect(revoked).toMatchObject({
       schema: 'proposer.revocation/1',
@@ -202,10 +255,17 @@ describe('contract §6: revoke', () => {
       final: true,
     })
     expect(await states()).toEqual(
-      ids.map((journal_id) => ({ journal_id, state: 'closed', reason: 'nonce_used', code: 'nonce_invalidated' })),
+      ids.map((journal_id) => ({
+        journal_id,
+        state: 'closed',
+        reason: 'nonce_used',
+        code: 'nonce_invalidated',
+      })),
     )
     expect(await funds()).toMatchObject({ reserved: '0' })
-    expect(errorOf(await ask(['revoke', first.journal_id, '--yes', '--json']))).toMatchObject({ code: 'authorization_closed' })
+    expect(errorOf(await ask(['revoke', first.journal_id, '--yes', '--json']))).toMatchObject({
+      code: 'authorization_closed',
+    })
     const anew = await sign('p1', '--supersede', first.journal_id)
     expect(anew.journal_id).not.toBe(first.journal_id)
     await expect(execute(first)).rejects.toThrow(/InvalidNonce/)
@@ -216,7 +276,10 @@ describe('contract §6: revoke', () => {
     const older = await sign('p2')
     const newer = await sign('p1', '--supersede', older.journal_id)
     const [old, fresh] = (await reconcile()).authorizations
-    expect(old).toMatchObject({ journal_id: older.journal_id, next: { action: 'revoke', command: `proposer revoke ${older.journal_id}` } })
+    expect(old).toMatchObject({
+      journal_id: older.journal_id,
+      next: { action: 'revoke', command: `proposer revoke ${older.journal_id}` },
+    })
     expect(fresh).toMatchObject({ journal_id: newer.journal_id, next: { action: 'submit' } })
     answerOf(await ask(['revoke', older.journal_id, '--yes', '--json']))
     await execute(newer)
@@ -226,11 +289,17 @@ describe('contract §6: revoke', () => {
   })
 
   test('an unknown id, and a race that the executor has won, are told as such', async () => {
-    expect(errorOf(await ask(['revoke', '0123456789ab-1', '--yes', '--json']))).toMatchObject({ code: 'unknown_journal_id', exit_code: 2 })
+    expect(errorOf(await ask(['revoke', '0123456789ab-1', '--yes', '--json']))).toMatchObject({
+      code: 'unknown_journal_id',
+      exit_code: 2,
+    })
     const signed = await sign('p2')
     await execute(signed)
     const late = answerOf(await ask(['revoke', signed.journal_id, '--yes', '--json']))
-    expect(late).toMatchObject({ transactions: [], results: [{ journal_id: signed.journal_id, outcome: 'executed' }] })
+    expect(late).toMatchObject({
+      transactions: [],
+      results: [{ journal_id: signed.journal_id, outcome: 'executed' }],
+    })
     expect(await states()).toMatchObject([{ state: 'closed', reason: 'executed' }])
   })
 })
@@ -265,7 +334,11 @@ describe('contract §6: reconcile', () => {
     expect(not_looked_at).toEqual([expect.stringContaining('no gateway')])
     const exported = JSON.parse((await ask(['journal', 'export'])).stdout)
     const { proposal } = round as { proposal: { transaction_hash: string; event_index: number } }
-    expect(exported).toMatchObject({ state: 'closed', transaction_hash: proposal.transaction_hash, event_index: proposal.event_index })
+    expect(exported).toMatchObject({
+      state: 'closed',
+      transaction_hash: proposal.transaction_hash,
+      event_index: proposal.event_index,
+    })
   })
 
   test('a competing proposal is named with its price; after the dispute it is safe to sign anew', async () => {
@@ -276,11 +349,15 @@ describe('contract §6: reconcile', () => {
       state: 'proposed',
       proposal: { proposer: devAccount('rival').address, price: '0', by_signature: false },
     })
-    expect(taken.authorizations).toMatchObject([{ journal: { state: 'signed' }, settled: null, next: { action: 'wait_for_new_round' } }])
+    expect(taken.authorizations).toMatchObject([
+      { journal: { state: 'signed' }, settled: null, next: { action: 'wait_for_new_round' } },
+    ])
     await disputeProposal(dev.rpcUrl, slug)
     const reopened = await reconcile()
     expect(reopened.round).toMatchObject({ state: 'requested', proposal: null })
-    expect(reopened.authorizations).toMatchObject([{ chain: { round_over: true }, next: { action: 'sign_anew' } }])
+    expect(reopened.authorizations).toMatchObject([
+      { chain: { round_over: true }, next: { action: 'sign_anew' } },
+    ])
     const shown = await ask(['reconcile', slug])
     expect(shown.stdout).toContain('safe to sign anew')
   })
@@ -289,21 +366,38 @@ describe('contract §6: reconcile', () => {
 test('contract §6: a wallet that can propose passes every check of the doctor', async () => {
   const { url, fetch } = scriptedGateway()
   const told = answerOf(await ask(['doctor', '--json', '--gateway', url], { fetch }))
-  const results = (told.checks as { id: string; result: string }[]).map(({ id, result }) => [id, result])
+  const results = (told.checks as { id: string; result: string }[]).map(({ id, result }) => [
+    id,
+    result,
+  ])
   expect(Object.fromEntries(results)).toEqual({
-    ...Object.fromEntries(['trust', 'account', 'key_files', 'journal_folder', 'budget', 'journal', 'open'].map((id) => [id, 'pass'])),
+    ...Object.fromEntries(
+      ['trust', 'account', 'key_files', 'journal_folder', 'budget', 'journal', 'open'].map((id) => [
+        id,
+        'pass',
+      ]),
+    ),
     ...{ gateway: 'pass', clock: 'skip', eligibility: 'pass' },
-    ...Object.fromEntries(['rpc', 'trust_on_chain', 'balance', 'allowance', 'account_code'].map((id) => [id, 'pass'])),
+    ...Object.fromEntries(
+      ['rpc', 'trust_on_chain', 'balance', 'allowance', 'account_code'].map((id) => [id, 'pass']),
+    ),
   })
 })
 
 test('domain §3.3: typed data signed by a wallet outside is imported and executes on the chain', async () => {
-  const given = await ask(['sign', slug, '--outcome', 'p2', '--typed-data', '--proposer', wallet.address], {
-    env: { PROPOSER_RPC_URL: dev.rpcUrl },
-  })
+  const given = await ask(
+    ['sign', slug, '--outcome', 'p2', '--typed-data', '--proposer', wallet.address],
+    {
+      env: { PROPOSER_RPC_URL: dev.rpcUrl },
+    },
+  )
   expect(await funds()).toMatchObject({ reserved: '750000000' })
-  const signature = await privateKeyToAccount(wallet.private_key as Hex).signTypedData(JSON.parse(given.stdout) as WalletDocument)
-  const signed = answerOf(await ask(['sign', slug, '--signature', signature, '--json'])) as unknown as {
+  const signature = await privateKeyToAccount(wallet.private_key as Hex).signTypedData(
+    JSON.parse(given.stdout) as WalletDocument,
+  )
+  const signed = answerOf(
+    await ask(['sign', slug, '--signature', signature, '--json']),
+  ) as unknown as {
     payload: SignedPayload
     signer: Address
   }

@@ -17,7 +17,12 @@ import {
 import { type Chain, ChainError, type Hex } from '../../src/core/ports.js'
 import { domainSeparator, toHex } from '../../src/core/protocol/witness.js'
 import { fakeContext, run, temporaryHome } from '../support/cli.js'
-import { pins, questionContext, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
+import {
+  pins,
+  questionContext,
+  type ScriptedGateway,
+  scriptedGateway,
+} from '../support/scripted-gateway.js'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
 let gateway: ScriptedGateway
@@ -31,7 +36,8 @@ beforeEach(async () => {
 })
 afterEach(() => home.remove())
 
-const ask = (argv: string[], more: { columns?: number } = {}) => run(home.path, argv, { env, fetch: gateway.fetch, ...more })
+const ask = (argv: string[], more: { columns?: number } = {}) =>
+  run(home.path, argv, { env, fetch: gateway.fetch, ...more })
 const errorOf = (stderr: string): Record<string, unknown> => JSON.parse(stderr).error
 const wallet = `0x${'ab'.repeat(20)}`
 
@@ -41,7 +47,11 @@ describe('eligibility', () => {
     expect(ran.code).toBe(0)
     const answer = JSON.parse(ran.stdout)
     expect(Object.keys(answer)).toEqual(['schema', 'version', 'address', 'eligible'])
-    expect(answer).toMatchObject({ schema: 'proposer.eligibility/1', address: wallet, eligible: true })
+    expect(answer).toMatchObject({
+      schema: 'proposer.eligibility/1',
+      address: wallet,
+      eligible: true,
+    })
     expect(gateway.calls).toEqual([`GET /v1/proposals/eligibility/${wallet}`])
     expect(ran.stderr).toBe('')
   })
@@ -72,7 +82,11 @@ describe('eligibility', () => {
   })
 
   test('robustness §6: HTML from the gateway exits 75, for this call admits nothing', async () => {
-    const html = async () => new Response('<html>\u001b[2J</html>', { status: 502, headers: { 'content-type': 'text/html' } })
+    const html = async () =>
+      new Response('<html>\u001b[2J</html>', {
+        status: 502,
+        headers: { 'content-type': 'text/html' },
+      })
     const ran = await run(home.path, ['eligibility', wallet, '--json'], { env, fetch: html })
     expect(ran.code).toBe(75)
     expect(ran.stdout).toBe('')
@@ -85,7 +99,9 @@ describe('eligibility', () => {
       signal: stop.signal,
       fetch: async (_input, init) => {
         const { InterruptedError } = await import('../../src/core/protocol/errors.js')
-        stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT', { hint: 'run it again' }))
+        stop.abort(
+          new InterruptedError('interrupted', 'stopped by SIGINT', { hint: 'run it again' }),
+        )
         throw init?.signal?.reason ?? new Error('no signal')
       },
     })
@@ -99,7 +115,10 @@ describe('context', () => {
     const id = gateway.question.question_id
     const good = await ask(['context', id, '--json'])
     expect(good.code).toBe(0)
-    expect(JSON.parse(good.stdout)).toMatchObject({ schema: 'proposer.context/1', questions: [{ ...gateway.question, source: 'gateway' }] })
+    expect(JSON.parse(good.stdout)).toMatchObject({
+      schema: 'proposer.context/1',
+      questions: [{ ...gateway.question, source: 'gateway' }],
+    })
     const mixed = await ask(['context', 'not-there', id, '--json'])
     expect(mixed.code).toBe(3)
     expect(JSON.parse(mixed.stdout).questions).toMatchObject([
@@ -120,36 +139,58 @@ describe('context', () => {
   })
 
   test('R9: a context that differs from the pins exits 2, names the field and shows nothing of it', async () => {
-    gateway = scriptedGateway({ ...gateway.question, contracts: { ...gateway.question.contracts, signed_proposer: `0x${'6'.repeat(40)}` } })
+    gateway = scriptedGateway({
+      ...gateway.question,
+      contracts: { ...gateway.question.contracts, signed_proposer: `0x${'6'.repeat(40)}` },
+    })
     const ran = await ask(['context', gateway.question.question_id, '--json'])
     expect(ran.code).toBe(2)
     expect(errorOf(ran.stderr)).toMatchObject({ code: 'untrusted_signed_proposer' })
-    expect(JSON.parse(ran.stdout).questions).toMatchObject([{ error: { code: 'untrusted_signed_proposer' } }])
+    expect(JSON.parse(ran.stdout).questions).toMatchObject([
+      { error: { code: 'untrusted_signed_proposer' } },
+    ])
   })
 
   test('contract §7: without pins it exits 2 and says how to make them', async () => {
     await ask(['config', 'set', '--profile', 'other', 'account', 'hot'])
     const ran = await ask(['context', 'x', '--profile', 'other', '--json'])
     expect(ran.code).toBe(2)
-    expect(errorOf(ran.stderr)).toMatchObject({ code: 'no_trust', hint: expect.stringContaining('proposer trust init') })
+    expect(errorOf(ran.stderr)).toMatchObject({
+      code: 'no_trust',
+      hint: expect.stringContaining('proposer trust init'),
+    })
   })
 
-  test.each([40, 80])('contract §6: people see it at %i columns with whole hashes', async (columns) => {
-    const { stdout } = await ask(['context', gateway.question.question_id], { columns })
-    expect(stdout).toContain(gateway.question.question_id)
-    const long = stdout.split('\n').filter((line) => line.length > columns)
-    // Only what cannot be broken is longer than the terminal.
-    for (const line of long) expect(line.trim()).toMatch(/^\S+$/)
-  })
+  test.each([40, 80])(
+    'contract §6: people see it at %i columns with whole hashes',
+    async (columns) => {
+      const { stdout } = await ask(['context', gateway.question.question_id], { columns })
+      expect(stdout).toContain(gateway.question.question_id)
+      const long = stdout.split('\n').filter((line) => line.length > columns)
+      // Only what cannot be broken is longer than the terminal.
+      for (const line of long) expect(line.trim()).toMatch(/^\S+$/)
+    },
+  )
 
   test('R20: what the gateway says reaches the terminal only escaped', async () => {
-    const hostile = scriptedGateway({ ...questionContext('x'), question_id: gateway.question.question_id })
+    const hostile = scriptedGateway({
+      ...questionContext('x'),
+      question_id: gateway.question.question_id,
+    })
     const fetch = async (input: string | URL | Request, init?: RequestInit) => {
-      const { identifiers } = JSON.parse(String(init?.body ?? (await new Request(input, init).text()))) as { identifiers: string[] }
+      const { identifiers } = JSON.parse(
+        String(init?.body ?? (await new Request(input, init).text())),
+      ) as { identifiers: string[] }
       const error = { code: 'question_not_found', detail: 'evil \u001b]0;owned\u0007 \u202e text' }
-      return Response.json({ results: identifiers.map((identifier) => ({ identifier, status_code: 404, error })) })
+      return Response.json({
+        results: identifiers.map((identifier) => ({ identifier, status_code: 404, error })),
+      })
     }
-    const ran = await run(home.path, ['context', hostile.question.question_id], { env, fetch, columns: 80 })
+    const ran = await run(home.path, ['context', hostile.question.question_id], {
+      env,
+      fetch,
+      columns: 80,
+    })
     expect(ran.stdout + ran.stderr).toContain('evil')
     expect(ran.stdout + ran.stderr).not.toMatch(/[\u001b\u0007\u202e]/)
   })
@@ -167,9 +208,18 @@ describe('trust', () => {
 
   test.each([
     ['a trust.json', JSON.stringify(other)],
-    ['a dev object', JSON.stringify({ rpc_url: 'http://127.0.0.1:1', chain_id: 31337, trust: other })],
-    ['a ready line', JSON.stringify({ event: 'ready', url: 'http://127.0.0.1:1', dev: { trust: other } })],
-    ['a ready line among others', `starting\n${JSON.stringify({ event: 'ready', dev: { trust: other } })}\n`],
+    [
+      'a dev object',
+      JSON.stringify({ rpc_url: 'http://127.0.0.1:1', chain_id: 31337, trust: other }),
+    ],
+    [
+      'a ready line',
+      JSON.stringify({ event: 'ready', url: 'http://127.0.0.1:1', dev: { trust: other } }),
+    ],
+    [
+      'a ready line among others',
+      `starting\n${JSON.stringify({ event: 'ready', dev: { trust: other } })}\n`,
+    ],
   ])('contract §6: init --from takes %s', async (_name, content) => {
     writeFileSync(join(home.path, 'from'), content)
     const ran = await ask(['trust', 'init', '--from', 'from', '--profile', 'fresh', '--json'])
@@ -192,45 +242,82 @@ describe('trust', () => {
     const file = join(home.path, 'trust', 'fresh.json')
     const options = { env, fetch: gateway.fetch }
     expect((await run(home.path, argv, options)).code).toBe(2)
-    expect((await run(home.path, argv, { ...options, interactive: true, stdin: 'n\n' })).code).toBe(2)
+    expect((await run(home.path, argv, { ...options, interactive: true, stdin: 'n\n' })).code).toBe(
+      2,
+    )
     expect(() => readFileSync(file)).toThrow('ENOENT')
     const agreed = await run(home.path, argv, { ...options, interactive: true, stdin: 'y\n' })
     expect(agreed.code).toBe(0)
     expect(agreed.stderr).toContain(pins.signed_proposer)
-    expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual({ ...pins, slugs: { 'will-it-hold': gateway.question.question_id } })
+    expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual({
+      ...pins,
+      slugs: { 'will-it-hold': gateway.question.question_id },
+    })
   })
 
   test('contract §7: init for a second question adds what is new, drops nothing, and shows what it adds', async () => {
     const requester = `0x${'7'.repeat(40)}`
     const { question } = gateway
-    gateway = scriptedGateway({ ...question, request: { ...question.request, requester } }, 'will-it-last')
+    gateway = scriptedGateway(
+      { ...question, request: { ...question.request, requester } },
+      'will-it-last',
+    )
     const argv = ['trust', 'init', 'will-it-last']
     const refused = await ask(argv)
-    expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining(`adds requester ${requester}`)])
+    expect([refused.code, refused.stderr]).toEqual([
+      2,
+      expect.stringContaining(`adds requester ${requester}`),
+    ])
     const { code, stdout } = await ask([...argv, '--yes', '--json'])
     expect(code).toBe(0)
-    expect(JSON.parse(stdout)).toMatchObject({ changed: [], added: [`requester ${requester}`, 'slug will-it-last'] })
+    expect(JSON.parse(stdout)).toMatchObject({
+      changed: [],
+      added: [`requester ${requester}`, 'slug will-it-last'],
+    })
     const merged = JSON.parse(readFileSync(path(), 'utf8'))
     const requesters = [...pins.requesters, { address: requester, kind: 'uma-ctf-adapter' }]
-    expect(merged).toEqual({ ...pins, requesters, slugs: { ...pins.slugs, 'will-it-last': question.question_id } })
+    expect(merged).toEqual({
+      ...pins,
+      requesters,
+      slugs: { ...pins.slugs, 'will-it-last': question.question_id },
+    })
     // Once more: nothing is new, and nobody is asked.
     expect((await ask([...argv, '--json'])).code).toBe(0)
   })
 
   test('contract §7, §9: a pin that would change is shown with both values and wants a word', async () => {
-    writeFileSync(join(home.path, 'from'), JSON.stringify({ ...other, requesters: [{ ...pins.requesters[0], kind: 'oo-reporter' }] }))
+    writeFileSync(
+      join(home.path, 'from'),
+      JSON.stringify({ ...other, requesters: [{ ...pins.requesters[0], kind: 'oo-reporter' }] }),
+    )
     const { code, stderr } = await ask(['trust', 'init', '--from', 'from'])
     expect(code).toBe(2)
-    expect(stderr).toContain(`changes signed_proposer: ${pins.signed_proposer} becomes ${other.signed_proposer}`)
+    expect(stderr).toContain(
+      `changes signed_proposer: ${pins.signed_proposer} becomes ${other.signed_proposer}`,
+    )
     expect(stderr).toContain(`${pins.requesters[0]?.address}: uma-ctf-adapter becomes oo-reporter`)
     expect(JSON.parse(readFileSync(path(), 'utf8'))).toEqual(pins)
   })
 
   test('contract §9: pin adds a requester with its kind, an oracle and a token', async () => {
     const [requester, oracle, token] = ['4', '5', '6'].map((digit) => `0x${digit.repeat(40)}`)
-    const argv = ['trust', 'pin', '--requester', `${requester}`, '--kind', 'oo-reporter', '--oracle', `${oracle}`, '--token', `${token}`]
+    const argv = [
+      'trust',
+      'pin',
+      '--requester',
+      `${requester}`,
+      '--kind',
+      'oo-reporter',
+      '--oracle',
+      `${oracle}`,
+      '--token',
+      `${token}`,
+    ]
     const unasked = await ask([...argv, '--json'])
-    expect(errorOf(unasked.stderr.trim().split('\n').at(-1) ?? '')).toMatchObject({ code: 'confirmation_needed', exit_code: 2 })
+    expect(errorOf(unasked.stderr.trim().split('\n').at(-1) ?? '')).toMatchObject({
+      code: 'confirmation_needed',
+      exit_code: 2,
+    })
     expect((await ask([...argv, '--yes', '--json'])).code).toBe(0)
     expect(JSON.parse(readFileSync(path(), 'utf8'))).toEqual({
       ...pins,
@@ -242,7 +329,15 @@ describe('trust', () => {
 
   test('domain §5.1: init from the gateway wants the kind where the question id is no hash of the text', async () => {
     gateway = scriptedGateway({ ...gateway.question, question_id: `0x${'1'.repeat(64)}` })
-    const argv = ['trust', 'init', gateway.question.question_id, '--profile', 'fresh', '--yes', '--json']
+    const argv = [
+      'trust',
+      'init',
+      gateway.question.question_id,
+      '--profile',
+      'fresh',
+      '--yes',
+      '--json',
+    ]
     expect(errorOf((await ask(argv)).stderr)).toMatchObject({ code: 'kind_needed', exit_code: 2 })
     expect((await ask([...argv, '--kind', 'oo-reporter'])).code).toBe(0)
   })
@@ -273,10 +368,14 @@ describe('trust', () => {
 })
 
 describe('trust verify', () => {
-  const verify = (chain: Chain) => run(home.path, ['trust', 'verify', '--json', '--rpc-url', 'http://127.0.0.1:1'], { env, chain })
+  const verify = (chain: Chain) =>
+    run(home.path, ['trust', 'verify', '--json', '--rpc-url', 'http://127.0.0.1:1'], { env, chain })
   const checksOf = (stdout: string) =>
     Object.fromEntries(
-      (JSON.parse(stdout).checks as { name: string; ok: boolean }[]).map(({ name, ok }) => [name.replace(/ 0x[0-9a-f]{40}/, ''), ok]),
+      (JSON.parse(stdout).checks as { name: string; ok: boolean }[]).map(({ name, ok }) => [
+        name.replace(/ 0x[0-9a-f]{40}/, ''),
+        ok,
+      ]),
     )
 
   test('domain §2: chain id, code, type hash, witness string and permit2() as pinned exit 0', async () => {
@@ -310,17 +409,23 @@ describe('trust verify', () => {
     ['DELEGATED_PROPOSER_ROLE', answering({ DELEGATED_PROPOSER_ROLE: `0x${'0'.repeat(64)}` })],
     ['permit2 DOMAIN_SEPARATOR', answering({ DOMAIN_SEPARATOR: `0x${'0'.repeat(64)}` })],
     ['oracle defaultProposerWhitelist()', answering({ defaultProposerWhitelist: 'revert' })],
-    ['requester (uma-ctf-adapter) optimisticOracle()', answering({ optimisticOracle: `0x${'1'.repeat(40)}` })],
+    [
+      'requester (uma-ctf-adapter) optimisticOracle()',
+      answering({ optimisticOracle: `0x${'1'.repeat(40)}` }),
+    ],
     ['token decimals()', answering({ decimals: 'revert' })],
-  ] as [string, Partial<Chain>][])('contract §6: a difference in %s exits 2 and names it', async (name, change) => {
-    const ran = await verify({ ...pinnedChain(), ...change })
-    expect(ran.code).toBe(2)
-    expect(checksOf(ran.stdout)[name]).toBe(false)
-    expect(errorOf(ran.stderr)).toMatchObject({
-      code: 'trust_not_verified',
-      detail: expect.stringContaining(name.split(' ').at(-1) ?? name),
-    })
-  })
+  ] as [string, Partial<Chain>][])(
+    'contract §6: a difference in %s exits 2 and names it',
+    async (name, change) => {
+      const ran = await verify({ ...pinnedChain(), ...change })
+      expect(ran.code).toBe(2)
+      expect(checksOf(ran.stdout)[name]).toBe(false)
+      expect(errorOf(ran.stderr)).toMatchObject({
+        code: 'trust_not_verified',
+        detail: expect.stringContaining(name.split(' ').at(-1) ?? name),
+      })
+    },
+  )
 
   test('contract §6: a node that is away exits 75 and says nothing about the pins', async () => {
     const away = async () => {
@@ -340,7 +445,13 @@ function pinnedChain(): Chain {
   }
   return {
     chainId: async () => pins.chain_id,
-    block: async () => ({ number: 7n, hash: '0x', parentHash: '0x', timestamp: 1n, baseFeePerGas: 0n }),
+    block: async () => ({
+      number: 7n,
+      hash: '0x',
+      parentHash: '0x',
+      timestamp: 1n,
+      baseFeePerGas: 0n,
+    }),
     code: async () => '0x60',
     ...answering({}),
     logs: unused,
@@ -371,12 +482,20 @@ function answering(changed: Record<string, unknown>): Pick<Chain, 'call'> {
     symbol: 'USDC.e',
     ...changed,
   }
-  const abi: Abi = [...signedProposerAbi, ...permit2Abi, ...oracleAbi, ...whitelistAbi, ...ctfAdapterAbi, ...erc20Abi]
+  const abi: Abi = [
+    ...signedProposerAbi,
+    ...permit2Abi,
+    ...oracleAbi,
+    ...whitelistAbi,
+    ...ctfAdapterAbi,
+    ...erc20Abi,
+  ]
   return {
     call: async ({ data }) => {
       const { functionName } = decodeFunctionData({ abi, data })
       const answer = answers[functionName]
-      if (answer === undefined || answer === 'revert') throw new ChainError('reverted', 'execution reverted')
+      if (answer === undefined || answer === 'revert')
+        throw new ChainError('reverted', 'execution reverted')
       return encodeFunctionResult({ abi, functionName, result: answer })
     },
   }

@@ -1,4 +1,7 @@
-/** What stands between a person and a mistake that costs money: caps, payloads in the wrong place, what was not checked, what is shown. */
+/**
+ * What stands between a person and a mistake that costs money: caps, payloads in the wrong place,
+ * what was not checked, what is shown.
+ */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
@@ -8,7 +11,13 @@ import { version } from '../../src/core/protocol/schema.js'
 import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
 import { ask as askQuestion, createFakeChain, endow, questionText } from '../support/fake-chain.js'
 import { fakeContracts } from '../support/fake-world.js'
-import { bondRaw, pins, questionContext, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
+import {
+  bondRaw,
+  pins,
+  questionContext,
+  type ScriptedGateway,
+  scriptedGateway,
+} from '../support/scripted-gateway.js'
 
 const key = `0x${'11'.repeat(32)}` as const
 const proposer = privateKeyToAccount(key).address.toLowerCase() as `0x${string}`
@@ -28,14 +37,16 @@ beforeEach(async () => {
 })
 afterEach(() => home.remove())
 
-const ask = (argv: string[], more: RunOptions = {}) => run(home.path, argv, { env, fetch: gateway.fetch, ...more })
+const ask = (argv: string[], more: RunOptions = {}) =>
+  run(home.path, argv, { env, fetch: gateway.fetch, ...more })
 const errorOf = (ran: Ran): Record<string, unknown> => JSON.parse(ran.stderr).error
 const answerOf = (ran: Ran): Record<string, unknown> => {
   expect(ran.stderr).toBe('')
   expect(ran.code).toBe(0)
   return JSON.parse(ran.stdout)
 }
-const listed = async () => answerOf(await ask(['journal', 'list', '--json'])).authorizations as Record<string, unknown>[]
+const listed = async () =>
+  answerOf(await ask(['journal', 'list', '--json'])).authorizations as Record<string, unknown>[]
 const sign = ['sign', 'will-it-hold', '--outcome', 'p2', '--json']
 const submit = ['submit', 'will-it-hold', '--outcome', 'p2', '--json']
 
@@ -48,36 +59,50 @@ describe('robustness §7: a bond that no RPC confirms', () => {
   test.each([
     ['sign', sign],
     ['submit', submit],
-  ])('of more than 5,000,000,000 raw units: %s exits 2, names the number and the cap, and signs and sends nothing', async (_name, argv) => {
-    lyingBond('5000000001')
-    const ran = await ask(argv)
-    expect(ran.code).toBe(2)
-    expect(errorOf(ran)).toMatchObject({ code: 'amount_above_cap', hint: expect.stringMatching(/--max-amount.*--rpc-url/) })
-    expect(errorOf(ran).detail).toContain('5000000001')
-    expect(errorOf(ran).detail).toContain('5000000000')
-    expect(gateway.received).toEqual([])
-    expect(await listed()).toEqual([])
-  })
+  ])(
+    'of more than 5,000,000,000 raw units: %s exits 2, names the number and the cap, and signs and sends nothing',
+    async (_name, argv) => {
+      lyingBond('5000000001')
+      const ran = await ask(argv)
+      expect(ran.code).toBe(2)
+      expect(errorOf(ran)).toMatchObject({
+        code: 'amount_above_cap',
+        hint: expect.stringMatching(/--max-amount.*--rpc-url/),
+      })
+      expect(errorOf(ran).detail).toContain('5000000001')
+      expect(errorOf(ran).detail).toContain('5000000000')
+      expect(gateway.received).toEqual([])
+      expect(await listed()).toEqual([])
+    },
+  )
 
   test('of exactly that is signed; headroom on it yields to the cap', async () => {
     lyingBond('5000000000')
-    expect(answerOf(await ask([...sign, '--headroom', '5']))).toMatchObject({ payload: { permit: { amount: '5000000000' } } })
+    expect(answerOf(await ask([...sign, '--headroom', '5']))).toMatchObject({
+      payload: { permit: { amount: '5000000000' } },
+    })
   })
 
   test.each([
     ['--max-amount', ['--max-amount', '6000000000'], {}, undefined],
     ['PROPOSER_MAX_AMOUNT', [], { PROPOSER_MAX_AMOUNT: '6000000000' }, undefined],
     ['max-amount of the profile', [], {}, '6000000000'],
-  ])('contract §6: %s overrides the cap, upwards and downwards', async (_name, flags, more, stored) => {
-    env = { ...env, ...(more as Record<string, string>) }
-    if (stored !== undefined) answerOf(await ask(['config', 'set', 'max-amount', stored, '--json']))
-    lyingBond('6000000001')
-    const refused = await ask([...sign, ...flags])
-    expect(errorOf(refused)).toMatchObject({ code: 'amount_above_cap', exit_code: 2 })
-    expect(errorOf(refused).detail).toContain('the cap is 6000000000')
-    lyingBond('6000000000')
-    expect(answerOf(await ask([...sign, ...flags]))).toMatchObject({ payload: { permit: { amount: '6000000000' } } })
-  })
+  ])(
+    'contract §6: %s overrides the cap, upwards and downwards',
+    async (_name, flags, more, stored) => {
+      env = { ...env, ...(more as Record<string, string>) }
+      if (stored !== undefined)
+        answerOf(await ask(['config', 'set', 'max-amount', stored, '--json']))
+      lyingBond('6000000001')
+      const refused = await ask([...sign, ...flags])
+      expect(errorOf(refused)).toMatchObject({ code: 'amount_above_cap', exit_code: 2 })
+      expect(errorOf(refused).detail).toContain('the cap is 6000000000')
+      lyingBond('6000000000')
+      expect(answerOf(await ask([...sign, ...flags]))).toMatchObject({
+        payload: { permit: { amount: '6000000000' } },
+      })
+    },
+  )
 
   test('contract §6: a flag wins over the variable, the variable over the profile', async () => {
     answerOf(await ask(['config', 'set', 'max-amount', '1', '--json']))
@@ -87,19 +112,33 @@ describe('robustness §7: a bond that no RPC confirms', () => {
     expect((await ask([...sign, '--max-amount', bondRaw])).code).toBe(0)
   })
 
-  test.each(['1.5', '-1', 'much', `${2n ** 256n}`])('contract §6: a cap of %j is refused wherever it stands', async (value) => {
-    expect(errorOf(await ask([...sign, '--max-amount', value]))).toMatchObject({ code: 'bad_number', exit_code: 2 })
-    expect(errorOf(await ask(['config', 'set', 'max-amount', '--json', '--', value]))).toMatchObject({ code: 'bad_number', exit_code: 2 })
-    env = { ...env, PROPOSER_MAX_AMOUNT: value }
-    const ran = await ask(sign)
-    expect(errorOf(ran)).toMatchObject({ code: 'bad_number', exit_code: 2 })
-    expect(errorOf(ran).detail).toContain('PROPOSER_MAX_AMOUNT')
-  })
+  test.each(['1.5', '-1', 'much', `${2n ** 256n}`])(
+    'contract §6: a cap of %j is refused wherever it stands',
+    async (value) => {
+      expect(errorOf(await ask([...sign, '--max-amount', value]))).toMatchObject({
+        code: 'bad_number',
+        exit_code: 2,
+      })
+      expect(
+        errorOf(await ask(['config', 'set', 'max-amount', '--json', '--', value])),
+      ).toMatchObject({ code: 'bad_number', exit_code: 2 })
+      env = { ...env, PROPOSER_MAX_AMOUNT: value }
+      const ran = await ask(sign)
+      expect(errorOf(ran)).toMatchObject({ code: 'bad_number', exit_code: 2 })
+      expect(errorOf(ran).detail).toContain('PROPOSER_MAX_AMOUNT')
+    },
+  )
 
   test('a context file is no proof, whatever it says of its source', async () => {
-    const json = { ...gateway.question, bond: { ...gateway.question.bond, required_bond: '5000000001' }, source: 'chain' }
+    const json = {
+      ...gateway.question,
+      bond: { ...gateway.question.bond, required_bond: '5000000001' },
+      source: 'chain',
+    }
     writeFileSync(join(home.path, 'context.json'), JSON.stringify(json))
-    expect(errorOf(await ask([...sign, '--context', 'context.json']))).toMatchObject({ code: 'amount_above_cap' })
+    expect(errorOf(await ask([...sign, '--context', 'context.json']))).toMatchObject({
+      code: 'amount_above_cap',
+    })
   })
 })
 
@@ -115,11 +154,15 @@ describe('contract §6: what no chain has checked', () => {
       mkdirSync(join(foreign.path, 'trust'))
       writeFileSync(join(foreign.path, 'trust', 'default.json'), JSON.stringify(pins))
       const payload = JSON.stringify(signed.payload)
-      const sent = await run(foreign.path, ['submit', gateway.question.question_id, '-', '--json'], {
-        env,
-        fetch: gateway.fetch,
-        stdin: payload,
-      })
+      const sent = await run(
+        foreign.path,
+        ['submit', gateway.question.question_id, '-', '--json'],
+        {
+          env,
+          fetch: gateway.fetch,
+          stdin: payload,
+        },
+      )
       expect(answerOf(sent).unchecked).toEqual(all)
     } finally {
       await foreign.remove()
@@ -132,17 +175,38 @@ describe('contract §6: what no chain has checked', () => {
     endow(chain, proposer, 10n ** 12n)
     chain.mine(3)
     const { chainId, permit2, signedProposer, oracles, requesters, tokens } = fakeContracts
-    const trust = { chain_id: chainId, permit2, signed_proposer: signedProposer, oracles, requesters, tokens, slugs: {} }
+    const trust = {
+      chain_id: chainId,
+      permit2,
+      signed_proposer: signedProposer,
+      oracles,
+      requesters,
+      tokens,
+      slugs: {},
+    }
     writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(trust))
     env = { PROPOSER_KEY_FILE: join(home.path, 'key'), PROPOSER_RPC_URL: 'http://127.0.0.1:1' }
     const head = await chain.block('latest')
     const nowMs = Number(head?.timestamp ?? 0n) * 1_000
-    const clock = { nowMs: () => nowMs, monotonicMs: () => performance.now(), sleep: async () => undefined }
+    const clock = {
+      nowMs: () => nowMs,
+      monotonicMs: () => performance.now(),
+      sleep: async () => undefined,
+    }
     const argv = ['sign', question, '--outcome', 'p2', '--json']
     const large = ['--amount', '6000000000']
-    expect(answerOf(await ask([...argv, ...large, '--dry-run'], { chain, clock }))).toMatchObject({ amount: '6000000000', unchecked: [] })
-    expect(answerOf(await ask([...argv, ...large], { chain, clock }))).toMatchObject({ reused: false, unchecked: [] })
-    expect(answerOf(await ask([...argv, ...large], { chain, clock }))).toMatchObject({ reused: true, unchecked: [] })
+    expect(answerOf(await ask([...argv, ...large, '--dry-run'], { chain, clock }))).toMatchObject({
+      amount: '6000000000',
+      unchecked: [],
+    })
+    expect(answerOf(await ask([...argv, ...large], { chain, clock }))).toMatchObject({
+      reused: false,
+      unchecked: [],
+    })
+    expect(answerOf(await ask([...argv, ...large], { chain, clock }))).toMatchObject({
+      reused: true,
+      unchecked: [],
+    })
   })
 })
 
@@ -159,48 +223,76 @@ describe('contract §6: prompts', () => {
 })
 
 describe('R7: a payload that belongs elsewhere', () => {
-  const signedBy = async (...more: string[]) => (await ask(['sign', 'will-it-hold', '--outcome', 'p2', '-o', '-', ...more])).stdout
-  const send = (identifier: string, stdin: string, ...more: string[]) => ask(['submit', identifier, '-', '--json', ...more], { stdin })
+  const signedBy = async (...more: string[]) =>
+    (await ask(['sign', 'will-it-hold', '--outcome', 'p2', '-o', '-', ...more])).stdout
+  const send = (identifier: string, stdin: string, ...more: string[]) =>
+    ask(['submit', identifier, '-', '--json', ...more], { stdin })
 
   test.each([
     ['the very bytes', (body: string) => body],
-    ['its signature', (body: string) => JSON.stringify({ ...JSON.parse(body), outcome: 'p1' }, null, 1)],
+    [
+      'its signature',
+      (body: string) => JSON.stringify({ ...JSON.parse(body), outcome: 'p1' }, null, 1),
+    ],
     [
       'its signature under another nonce',
-      (body: string) => JSON.stringify({ ...JSON.parse(body), permit: { ...JSON.parse(body).permit, nonce: '5' } }),
+      (body: string) =>
+        JSON.stringify({ ...JSON.parse(body), permit: { ...JSON.parse(body).permit, nonce: '5' } }),
     ],
-  ])('that the journal holds for another question, %s: exit 2, nothing sent, nothing journaled', async (_name, change) => {
-    const body = await signedBy()
-    const before = await listed()
-    for (const more of [[], ['--dry-run']]) {
-      const ran = await send(otherQuestion, change(body), ...more)
-      expect(errorOf(ran)).toMatchObject({ code: 'payload_of_other_question', exit_code: 2, hint: expect.stringContaining('will-it-hold') })
-      expect(errorOf(ran).detail).toContain(gateway.question.question_id)
-    }
-    expect(gateway.received).toEqual([])
-    expect(await listed()).toEqual(before)
-    expect(answerOf(await send('will-it-hold', body))).toMatchObject({ outcome: 'accepted' })
-  })
+  ])(
+    'that the journal holds for another question, %s: exit 2, nothing sent, nothing journaled',
+    async (_name, change) => {
+      const body = await signedBy()
+      const before = await listed()
+      for (const more of [[], ['--dry-run']]) {
+        const ran = await send(otherQuestion, change(body), ...more)
+        expect(errorOf(ran)).toMatchObject({
+          code: 'payload_of_other_question',
+          exit_code: 2,
+          hint: expect.stringContaining('will-it-hold'),
+        })
+        expect(errorOf(ran).detail).toContain(gateway.question.question_id)
+      }
+      expect(gateway.received).toEqual([])
+      expect(await listed()).toEqual(before)
+      expect(answerOf(await send('will-it-hold', body))).toMatchObject({ outcome: 'accepted' })
+    },
+  )
 
   test.each([
     ['outcome', (body: object) => ({ ...body, outcome: 'p1' })],
-    ['amount', (body: { permit?: object }) => ({ ...body, permit: { ...body.permit, amount: '750000001' } })],
-    ['deadline', (body: { permit?: object }) => ({ ...body, permit: { ...body.permit, deadline: '9999999999' } })],
-  ])('R6: with the nonce of a journaled authorization and another %s: exit 2 naming it, nothing sent', async (field, change) => {
-    const body = await signedBy()
-    const [{ journal_id }] = (await listed()) as [{ journal_id: string }]
-    // Signed anew for what it says now.
-    const changed = JSON.stringify({ ...change(JSON.parse(body)), signature: `0x${'ab'.repeat(65)}` })
-    const ran = await send('will-it-hold', changed)
-    expect(errorOf(ran)).toMatchObject({ code: 'payload_changed', exit_code: 2 })
-    expect(errorOf(ran).detail).toContain(journal_id)
-    expect(errorOf(ran).detail).toContain(field)
-    const elsewhere = await send(otherQuestion, changed)
-    expect(errorOf(elsewhere)).toMatchObject({ code: 'payload_changed', exit_code: 2 })
-    expect(errorOf(elsewhere).detail).toContain('question')
-    expect(gateway.received).toEqual([])
-    expect(await listed()).toHaveLength(1)
-  })
+    [
+      'amount',
+      (body: { permit?: object }) => ({ ...body, permit: { ...body.permit, amount: '750000001' } }),
+    ],
+    [
+      'deadline',
+      (body: { permit?: object }) => ({
+        ...body,
+        permit: { ...body.permit, deadline: '9999999999' },
+      }),
+    ],
+  ])(
+    'R6: with the nonce of a journaled authorization and another %s: exit 2 naming it, nothing sent',
+    async (field, change) => {
+      const body = await signedBy()
+      const [{ journal_id }] = (await listed()) as [{ journal_id: string }]
+      // Signed anew for what it says now.
+      const changed = JSON.stringify({
+        ...change(JSON.parse(body)),
+        signature: `0x${'ab'.repeat(65)}`,
+      })
+      const ran = await send('will-it-hold', changed)
+      expect(errorOf(ran)).toMatchObject({ code: 'payload_changed', exit_code: 2 })
+      expect(errorOf(ran).detail).toContain(journal_id)
+      expect(errorOf(ran).detail).toContain(field)
+      const elsewhere = await send(otherQuestion, changed)
+      expect(errorOf(elsewhere)).toMatchObject({ code: 'payload_changed', exit_code: 2 })
+      expect(errorOf(elsewhere).detail).toContain('question')
+      expect(gateway.received).toEqual([])
+      expect(await listed()).toHaveLength(1)
+    },
+  )
 
   test('R6: with the nonce of typed data that a wallet outside holds, and another amount: exit 2 naming it', async () => {
     env = { PROPOSER_GATEWAY: gateway.url }
@@ -210,7 +302,14 @@ describe('R7: a payload that belongs elsewhere', () => {
     }
     const { nonce, deadline } = given.typed_data.message
     const permit = { amount: '750000001', nonce, deadline }
-    const payload = { version, proposer, outcome: 'p2', max_payment: '0', permit, signature: `0x${'ab'.repeat(65)}` }
+    const payload = {
+      version,
+      proposer,
+      outcome: 'p2',
+      max_payment: '0',
+      permit,
+      signature: `0x${'ab'.repeat(65)}`,
+    }
     const ran = await send('will-it-hold', JSON.stringify(payload))
     expect(errorOf(ran)).toMatchObject({ code: 'payload_changed', exit_code: 2 })
     expect(errorOf(ran).detail).toContain(given.journal_id)
@@ -219,13 +318,24 @@ describe('R7: a payload that belongs elsewhere', () => {
 
   test('R22: the same authorization in another encoding of its signature is no other authorization', async () => {
     const body = JSON.parse(await signedBy()) as { signature: string }
-    const s = BigInt(`0x${body.signature.slice(66, 130)}`) | (body.signature.endsWith('1c') ? 1n << 255n : 0n)
-    const compact = { ...body, signature: `${body.signature.slice(0, 66)}${s.toString(16).padStart(64, '0')}` }
-    expect(errorOf(await send('will-it-hold', JSON.stringify(compact)))).toMatchObject({ code: 'authorization_open', exit_code: 5 })
+    const s =
+      BigInt(`0x${body.signature.slice(66, 130)}`) |
+      (body.signature.endsWith('1c') ? 1n << 255n : 0n)
+    const compact = {
+      ...body,
+      signature: `${body.signature.slice(0, 66)}${s.toString(16).padStart(64, '0')}`,
+    }
+    expect(errorOf(await send('will-it-hold', JSON.stringify(compact)))).toMatchObject({
+      code: 'authorization_open',
+      exit_code: 5,
+    })
   })
 
   test('spec §7: a 403 for the signature says that the payload may be for another question or round', async () => {
-    gateway.faults.push({ status: 403, code: 'signature_not_authorized' }, { status: 403, code: 'proposer_not_eligible' })
+    gateway.faults.push(
+      { status: 403, code: 'signature_not_authorized' },
+      { status: 403, code: 'proposer_not_eligible' },
+    )
     expect(errorOf(await ask(submit)).hint).toContain('another question or round')
     expect(errorOf(await ask(submit)).hint).toContain('ask the operator')
   })
@@ -236,12 +346,17 @@ describe('R8: authorization_open', () => {
     ['amount', ['--amount', '750000001'], '750000001'],
     ['nonce', ['--nonce', '5'], '5'],
     ['deadline', ['--deadline', '9999999999'], '9999999999'],
-  ])('contract §6: for the same outcome with another %s it names the field and both values', async (field, flags, wanted) => {
-    const signed = answerOf(await ask(sign)) as { payload: { permit: Record<string, string> } }
-    const ran = await ask([...sign, ...flags])
-    expect(errorOf(ran)).toMatchObject({ code: 'authorization_open', exit_code: 5 })
-    expect(errorOf(ran).detail).toContain(`${field} ${signed.payload.permit[field]}, not ${wanted}`)
-  })
+  ])(
+    'contract §6: for the same outcome with another %s it names the field and both values',
+    async (field, flags, wanted) => {
+      const signed = answerOf(await ask(sign)) as { payload: { permit: Record<string, string> } }
+      const ran = await ask([...sign, ...flags])
+      expect(errorOf(ran)).toMatchObject({ code: 'authorization_open', exit_code: 5 })
+      expect(errorOf(ran).detail).toContain(
+        `${field} ${signed.payload.permit[field]}, not ${wanted}`,
+      )
+    },
+  )
 
   test('contract §6: for typed data that a wallet outside holds it names the field too', async () => {
     env = { PROPOSER_GATEWAY: gateway.url }
@@ -259,7 +374,10 @@ describe('spec §7: errors of a 422', () => {
     async (input, init) => {
       const { method, url } = new Request(input, init)
       if (method !== 'POST' || url.includes('/propose/')) return gateway.fetch(input, init)
-      return Response.json({ error: { code: 'schema_violation', detail: 'the body has the wrong shape' }, errors }, { status: 422 })
+      return Response.json(
+        { error: { code: 'schema_violation', detail: 'the body has the wrong shape' }, errors },
+        { status: 422 },
+      )
     }
 
   test('reach --json as they are, and people in the hint', async () => {
@@ -269,19 +387,26 @@ describe('spec §7: errors of a 422', () => {
     ]
     const ran = await ask(submit, { fetch: refusing(errors) })
     expect(errorOf(ran)).toMatchObject({ code: 'schema_violation', exit_code: 3, errors })
-    const shown = await ask(['submit', 'will-it-hold', '--outcome', 'p2'], { fetch: refusing(errors) })
+    const shown = await ask(['submit', 'will-it-hold', '--outcome', 'p2'], {
+      fetch: refusing(errors),
+    })
     expect(shown.stderr).toContain(
       'hint: correct what the detail names, then try again (permit.amount: uint256; the body: unrecognized_keys)',
     )
   })
 
   test('R5, R20: of a hostile gateway stay harmless, and as many as a person reads', async () => {
-    const errors = Array.from({ length: 150 }, (_, at) => ({ path: `p${at}\u001b[2J0x${'ab'.repeat(65)}`, code: 'x'.repeat(150) }))
+    const errors = Array.from({ length: 150 }, (_, at) => ({
+      path: `p${at}\u001b[2J0x${'ab'.repeat(65)}`,
+      code: 'x'.repeat(150),
+    }))
     const ran = await ask(submit, { fetch: refusing(errors) })
     expect(ran.stderr).not.toContain('x'.repeat(101))
     expect(ran.stderr).not.toContain('ab'.repeat(65))
     expect(errorOf(ran).errors).toHaveLength(50)
-    const shown = await ask(['submit', 'will-it-hold', '--outcome', 'p2'], { fetch: refusing(errors) })
+    const shown = await ask(['submit', 'will-it-hold', '--outcome', 'p2'], {
+      fetch: refusing(errors),
+    })
     expect(shown.stderr).not.toContain('\u001b')
     expect(shown.stderr).toContain('45 more')
   })

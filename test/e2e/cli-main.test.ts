@@ -3,8 +3,8 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { reportCrash } from '../../src/commands/front.js'
 import { main } from '../../src/commands/main.js'
-import { createOutput } from '../../src/commands/output.js'
 import { verbs } from '../../src/commands/program.js'
+import { createOutput } from '../../src/commands/terminal/output.js'
 import { fakeContext, run, temporaryHome } from '../support/cli.js'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
@@ -24,7 +24,11 @@ describe('the front door', () => {
   ])('contract §9: %s %s is a document', async (...argv) => {
     const ran = await run(home.path, argv)
     expect(ran).toMatchObject({ code: 0, stderr: '' })
-    expect(JSON.parse(ran.stdout)).toMatchObject({ schema: 'proposer.version/1', version: expect.any(String), node: process.version })
+    expect(JSON.parse(ran.stdout)).toMatchObject({
+      schema: 'proposer.version/1',
+      version: expect.any(String),
+      node: process.version,
+    })
   })
 
   test('contract §9: `version` prints what --version prints', async () => {
@@ -65,24 +69,33 @@ describe('the front door', () => {
     }
   })
 
-  test.each(Object.keys(verbs))('contract §6: `%s --help` has an example and the flags of every command', async (verb) => {
-    const { stdout, code } = await run(home.path, [verb, '--help'], { columns: 40 })
-    expect(code).toBe(0)
-    expect(stdout).toMatch(/Examples?:/)
-    expect(stdout).toContain('--gateway')
-  })
+  test.each(Object.keys(verbs))(
+    'contract §6: `%s --help` has an example and the flags of every command',
+    async (verb) => {
+      const { stdout, code } = await run(home.path, [verb, '--help'], { columns: 40 })
+      expect(code).toBe(0)
+      expect(stdout).toMatch(/Examples?:/)
+      expect(stdout).toContain('--gateway')
+    },
+  )
 
   const parents = ['journal', 'account', 'trust', 'config']
-  test.each(parents)('contract §6: every subcommand of `%s` has an example in its help', async (parent) => {
-    const load = verbs[parent]?.load
-    const names = (await load?.())?.(fakeContext(home.path).context).commands.map((command) => command.name()) ?? []
-    expect(names.length).toBeGreaterThan(1)
-    for (const name of names) {
-      const { stdout, code } = await run(home.path, [parent, name, '--help'])
-      expect(code).toBe(0)
-      expect(stdout).toMatch(/\nExamples?:\n {2}proposer /)
-    }
-  })
+  test.each(parents)(
+    'contract §6: every subcommand of `%s` has an example in its help',
+    async (parent) => {
+      const load = verbs[parent]?.load
+      const names =
+        (await load?.())?.(fakeContext(home.path).context).commands.map((command) =>
+          command.name(),
+        ) ?? []
+      expect(names.length).toBeGreaterThan(1)
+      for (const name of names) {
+        const { stdout, code } = await run(home.path, [parent, name, '--help'])
+        expect(code).toBe(0)
+        expect(stdout).toMatch(/\nExamples?:\n {2}proposer /)
+      }
+    },
+  )
 
   test('R5: a failure that nobody awaited is told without what it holds', () => {
     const { context, stderr } = fakeContext(home.path)
@@ -92,7 +105,9 @@ describe('the front door', () => {
   })
 
   test('contract §6: `help <command>` is the help of that command', async () => {
-    expect(await run(home.path, ['help', 'config'])).toEqual(await run(home.path, ['config', '--help']))
+    expect(await run(home.path, ['help', 'config'])).toEqual(
+      await run(home.path, ['config', '--help']),
+    )
   })
 
   test('contract §6: an unknown command exits 2 and suggests the near one', async () => {
@@ -110,34 +125,61 @@ describe('the front door', () => {
     expect(Object.keys(JSON.parse(ran.stderr))).toEqual(['error'])
     const error = errorOf(ran.stderr)
     expect(Object.keys(error)).toEqual(['code', 'detail', 'hint', 'retryable', 'exit_code'])
-    expect(error).toMatchObject({ code: 'usage', detail: "unknown option '--jsn'", retryable: false, exit_code: 2 })
+    expect(error).toMatchObject({
+      code: 'usage',
+      detail: "unknown option '--jsn'",
+      retryable: false,
+      exit_code: 2,
+    })
     expect(error.hint).toContain('Did you mean --json?')
   })
 
   test('contract §6: a command without its subcommand exits 2 and points at its help', async () => {
     const ran = await run(home.path, ['config', '--json'])
     expect(ran.code).toBe(2)
-    expect(errorOf(ran.stderr)).toMatchObject({ detail: 'config needs a subcommand', hint: 'run `proposer config --help`' })
+    expect(errorOf(ran.stderr)).toMatchObject({
+      detail: 'config needs a subcommand',
+      hint: 'run `proposer config --help`',
+    })
   })
 
   test('contract §6: the help that a usage error points at is that of the subcommand', async () => {
     for (const [given, path] of [
-      [['operator', '--config', 'list', 'candidates', 'reject', '00000000-0000-4000-8000-000000000000'], 'operator candidates reject'],
+      [
+        [
+          'operator',
+          '--config',
+          'list',
+          'candidates',
+          'reject',
+          '00000000-0000-4000-8000-000000000000',
+        ],
+        'operator candidates reject',
+      ],
       [['operator', 'candidates', 'nope'], 'operator candidates'],
       [['--home', 'operator', 'operator', 'store'], 'operator store'],
       [['config', 'get'], 'config get'],
     ] as const) {
       const ran = await run(home.path, [...given, '--json'])
-      expect([ran.code, errorOf(ran.stderr).hint]).toEqual([2, expect.stringContaining(`run \`proposer ${path} --help\``)])
+      expect([ran.code, errorOf(ran.stderr).hint]).toEqual([
+        2,
+        expect.stringContaining(`run \`proposer ${path} --help\``),
+      ])
     }
-    expect(errorOf((await run(home.path, ['operator', 'store', '--json'])).stderr).detail).toBe('operator store needs a subcommand')
+    expect(errorOf((await run(home.path, ['operator', 'store', '--json'])).stderr).detail).toBe(
+      'operator store needs a subcommand',
+    )
   })
 
   test('contract §6: on a narrow terminal an error breaks between words, and commands in it stay whole', async () => {
-    const { code, stderr } = await run(home.path, ['operator', 'candidates', 'list', '--status', 'nonsense'], {
-      columns: 40,
-      interactive: true,
-    })
+    const { code, stderr } = await run(
+      home.path,
+      ['operator', 'candidates', 'list', '--status', 'nonsense'],
+      {
+        columns: 40,
+        interactive: true,
+      },
+    )
     expect(code).toBe(2)
     const lines = stderr.trimEnd().split('\n')
     expect(lines.length).toBeGreaterThan(2)
@@ -148,13 +190,28 @@ describe('the front door', () => {
   test('contract §6: flags may stand before the command', async () => {
     const ran = await run(home.path, ['--profile', 'dev', '--json', 'config', 'get', 'profile'])
     expect(ran.code).toBe(0)
-    expect(JSON.parse(ran.stdout)).toMatchObject({ schema: 'proposer.config/1', value: 'dev', origin: 'flag' })
+    expect(JSON.parse(ran.stdout)).toMatchObject({
+      schema: 'proposer.config/1',
+      value: 'dev',
+      origin: 'flag',
+    })
   })
 
   test('contract §6: --gateway and --local together exit 2 and name both', async () => {
-    const ran = await run(home.path, ['config', 'list', '--gateway', 'https://a.example', '--local', 'g.json', '--json'])
+    const ran = await run(home.path, [
+      'config',
+      'list',
+      '--gateway',
+      'https://a.example',
+      '--local',
+      'g.json',
+      '--json',
+    ])
     expect(ran.code).toBe(2)
-    expect(errorOf(ran.stderr)).toMatchObject({ code: 'two_gateways', detail: '--gateway and --local name two gateways' })
+    expect(errorOf(ran.stderr)).toMatchObject({
+      code: 'two_gateways',
+      detail: '--gateway and --local name two gateways',
+    })
   })
 
   test('R5: an unexpected failure exits 1 and shows neither its message nor its stack', async () => {
@@ -195,15 +252,28 @@ describe('the front door', () => {
   test('robustness §6: a reader who left (EPIPE) ends the printing and not the command', async () => {
     const { context } = fakeContext(home.path)
     const closed = failingSink('EPIPE')
-    expect(await main(['config', 'list'], { ...context, streams: { ...context.streams, stdout: closed } })).toBe(0)
+    expect(
+      await main(['config', 'list'], {
+        ...context,
+        streams: { ...context.streams, stdout: closed },
+      }),
+    ).toBe(0)
     expect(closed.writes()).toBe(1)
   })
 
   test('contract §6: a result that could not be written exits 74', async () => {
     const { context, stderr } = fakeContext(home.path)
     const full = failingSink('ENOSPC')
-    expect(await main(['config', 'list', '--json'], { ...context, streams: { ...context.streams, stdout: full } })).toBe(74)
-    expect(errorOf(stderr.written.join(''))).toMatchObject({ code: 'output_not_written', exit_code: 74 })
+    expect(
+      await main(['config', 'list', '--json'], {
+        ...context,
+        streams: { ...context.streams, stdout: full },
+      }),
+    ).toBe(74)
+    expect(errorOf(stderr.written.join(''))).toMatchObject({
+      code: 'output_not_written',
+      exit_code: 74,
+    })
   })
 })
 
@@ -232,7 +302,11 @@ describe('output', () => {
   test('R20: JSON on stdout spells out every control and bidirectional character and still parses to the same text', () => {
     const { written, sink } = sinks(true)
     const text = 'a\u001b[2J\u0007\u007f\u0085\u2028\u202e\u2066b"\\'
-    createOutput({ stdout: sink, stderr: sink, env: {}, mode: 'json', quiet: false }).result('x', { text }, () => '')
+    createOutput({ stdout: sink, stderr: sink, env: {}, mode: 'json', quiet: false }).result(
+      'x',
+      { text },
+      () => '',
+    )
     const printed = written.join('')
     expect(JSON.parse(printed)).toEqual({ schema: 'proposer.x/1', text })
     expect(printed.replaceAll('\n', '')).toMatch(/^[\u0020-\u007e]*$/)
@@ -241,7 +315,13 @@ describe('output', () => {
   test('contract §6: colours only on a terminal and not with NO_COLOR', () => {
     const painted = (isTTY: boolean, env: Record<string, string>) => {
       const { sink } = sinks(isTTY)
-      return createOutput({ stdout: sink, stderr: sink, env, mode: 'human', quiet: false }).paint.red('x')
+      return createOutput({
+        stdout: sink,
+        stderr: sink,
+        env,
+        mode: 'human',
+        quiet: false,
+      }).paint.red('x')
     }
     expect(painted(true, {})).toBe('\u001b[31mx\u001b[39m')
     expect(painted(true, { NO_COLOR: '1' })).toBe('x')
@@ -262,7 +342,9 @@ describe('errors', () => {
   test('style: every error a command throws carries a hint of its own', () => {
     const folder = join(import.meta.dirname, '../../src/commands')
     const without: string[] = []
-    for (const name of readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((path) => path.endsWith('.ts'))) {
+    for (const name of readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((path) =>
+      path.endsWith('.ts'),
+    )) {
       const source = readFileSync(join(folder, name), 'utf8')
       for (const match of source.matchAll(
         /new (?:Proposer|Usage|Rejected|Unauthorized|Conflict|Uncertain|Failed|Pending|Storage|Unavailable|Interrupted)Error\(/g,

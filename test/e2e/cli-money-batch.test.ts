@@ -1,7 +1,13 @@
 /** What a person reads about a batch's money, and the exit code of a look at it (contract §6). */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { TransportError } from '../../src/core/ports.js'
-import { type BatchWorld, documentOf, errorOf, failed, openBatchWorld } from '../support/batch-world.js'
+import {
+  type BatchWorld,
+  documentOf,
+  errorOf,
+  failed,
+  openBatchWorld,
+} from '../support/batch-world.js'
 import { testBondRaw, testContracts } from '../support/fake-view.js'
 
 let world: BatchWorld
@@ -22,7 +28,11 @@ const rows = (count: number): { identifier: string; outcome: string; client_ref:
 describe('batch submit --dry-run', () => {
   test('§6: tells answer and amount of each row, and what all rows to be signed add up to', async () => {
     const [first, second, third] = rows(3)
-    world.ndjson('rows.ndjson', [first ?? {}, { ...second, amount: String(bond * 2n) }, third ?? {}])
+    world.ndjson('rows.ndjson', [
+      first ?? {},
+      { ...second, amount: String(bond * 2n) },
+      third ?? {},
+    ])
     const [token] = testContracts.tokens
     const json = JSON.parse((await world.run([...submit, '--dry-run', '--json'])).stdout)
     expect(json.results).toMatchObject([
@@ -41,7 +51,9 @@ describe('batch submit --dry-run', () => {
     world.ndjson('rows.ndjson', rows(1))
     expect((await world.run(['batch', 'sign', 'rows.ndjson'])).code).toBe(0)
     const json = JSON.parse((await world.run([...submit, '--dry-run', '--json'])).stdout)
-    expect(json.results).toMatchObject([{ action: 'saved_bytes', outcome: 'p1', amount: String(bond) }])
+    expect(json.results).toMatchObject([
+      { action: 'saved_bytes', outcome: 'p1', amount: String(bond) },
+    ])
     expect(json.totals).toEqual([])
   })
 
@@ -53,7 +65,9 @@ describe('batch submit --dry-run', () => {
     const [row] = rows(1)
     world.ndjson('rows.ndjson', [{ ...row, ...change }])
     const looked = await world.run([...submit, ...flags, '--dry-run', '--json'])
-    expect(JSON.parse(looked.stdout).results).toMatchObject([{ action: 'rejected', error: { code: expect.any(String) } }])
+    expect(JSON.parse(looked.stdout).results).toMatchObject([
+      { action: 'rejected', error: { code: expect.any(String) } },
+    ])
     const done = await world.run([...submit, ...flags, '--json'])
     expect(looked.code).toBe(3)
     expect(done.code).toBe(3)
@@ -65,7 +79,14 @@ describe('batch submit --dry-run', () => {
     const looked = await world.run([...submit, '--max-spend', String(bond), '--dry-run', '--json'])
     expect(JSON.parse(looked.stdout).summary).toMatchObject({ would_sign: 2 })
     expect(errorOf(looked)).toMatchObject({ code: 'over_max_spend', exit_code: 2 })
-    const fitting = await world.run([...submit, '--max-spend', String(bond), '--fit', '--dry-run', '--json'])
+    const fitting = await world.run([
+      ...submit,
+      '--max-spend',
+      String(bond),
+      '--fit',
+      '--dry-run',
+      '--json',
+    ])
     expect(JSON.parse(fitting.stdout).summary).toMatchObject({ would_sign: 1, rejected: 1 })
     expect(fitting.code).toBe(3)
   })
@@ -74,7 +95,11 @@ describe('batch submit --dry-run', () => {
 test('before the first signature the whole sum is told where it is known', async () => {
   world.ndjson('rows.ndjson', rows(2))
   const { stderr } = await world.run([...submit, '--max-spend', String(bond * 5n)])
-  expect(stderr).toMatch(new RegExp(`signing up to 2 proposals as 0x[0-9a-f]{40} for ${bond * 2n} \\(raw units\\) in all and sending 2`))
+  expect(stderr).toMatch(
+    new RegExp(
+      `signing up to 2 proposals as 0x[0-9a-f]{40} for ${bond * 2n} \\(raw units\\) in all and sending 2`,
+    ),
+  )
 })
 
 test('contract §1: a row that was admitted before stays accepted where it reaches nobody now (75), and its candidate is told', async () => {
@@ -85,7 +110,9 @@ test('contract §1: a row that was admitted before stays accepted where it reach
   }
   const ran = await world.run([...submit, '--json', '--timeout', '1'])
   expect(ran.code).toBe(75)
-  expect(errorOf(ran).detail).toContain(`is admitted already as ${first.results[0]?.candidate?.candidate_id}`)
+  expect(errorOf(ran).detail).toContain(
+    `is admitted already as ${first.results[0]?.candidate?.candidate_id}`,
+  )
   expect(documentOf(ran).summary).toMatchObject({ accepted: 2, deferred: 0, unknown: 0 })
   expect(documentOf(ran).results.map(({ candidate }) => candidate?.candidate_id)).toEqual(
     first.results.map(({ candidate }) => candidate?.candidate_id),
@@ -96,21 +123,27 @@ describe('batch submit --resume', () => {
   test.each([
     ['', []],
     [' --wait', ['--wait']],
-  ])('§6: a row whose candidate has failed is exit 7 and counted%s, not accepted and done', async (_name, more) => {
-    world.ndjson('rows.ndjson', rows(2))
-    const first = documentOf(await world.run([...submit, '--json']))
-    const id = first.results[0]?.candidate?.candidate_id ?? ''
-    await world.become(id, failed('bond_above_permit', false))
-    expect((await world.run(['poll', id, '--timeout', '5'])).code).toBe(7)
-    const ran = await world.run([...submit, '--resume', '--json', ...more, '--timeout', '5'])
-    expect(documentOf(ran).summary).toMatchObject({ accepted: 2, failed: 1 })
-    if (more.length === 0) {
-      expect(ran.code).toBe(7)
-      expect(errorOf(ran)).toMatchObject({ code: 'bond_above_permit', hint: expect.stringContaining(`proposer status ${id}`) })
-    }
-    const told = await world.run([...submit, '--resume', '--timeout', '5'])
-    expect(told.stdout).toContain('2 rows: 2 accepted, 1 failed')
-  })
+  ])(
+    '§6: a row whose candidate has failed is exit 7 and counted%s, not accepted and done',
+    async (_name, more) => {
+      world.ndjson('rows.ndjson', rows(2))
+      const first = documentOf(await world.run([...submit, '--json']))
+      const id = first.results[0]?.candidate?.candidate_id ?? ''
+      await world.become(id, failed('bond_above_permit', false))
+      expect((await world.run(['poll', id, '--timeout', '5'])).code).toBe(7)
+      const ran = await world.run([...submit, '--resume', '--json', ...more, '--timeout', '5'])
+      expect(documentOf(ran).summary).toMatchObject({ accepted: 2, failed: 1 })
+      if (more.length === 0) {
+        expect(ran.code).toBe(7)
+        expect(errorOf(ran)).toMatchObject({
+          code: 'bond_above_permit',
+          hint: expect.stringContaining(`proposer status ${id}`),
+        })
+      }
+      const told = await world.run([...submit, '--resume', '--timeout', '5'])
+      expect(told.stdout).toContain('2 rows: 2 accepted, 1 failed')
+    },
+  )
 })
 
 test('a CSV row with an answer that is none is told what stands there', async () => {

@@ -1,11 +1,20 @@
-/** What a person reads about money before and after signing it: amounts, answers, what was admitted, what comes next (contract §6). */
+/**
+ * What a person reads about money before and after signing it: amounts, answers, what was admitted,
+ * what comes next (contract §6).
+ */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { builtInProfile } from '../../src/core/chain/profiles.js'
 import type { Address } from '../../src/core/ports.js'
 import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
-import { bondRaw, pins, questionContext, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
+import {
+  bondRaw,
+  pins,
+  questionContext,
+  type ScriptedGateway,
+  scriptedGateway,
+} from '../support/scripted-gateway.js'
 
 const key = `0x${'11'.repeat(32)}` as const
 /** Long enough to be shown in part: what the answers mean stands at its end. */
@@ -26,12 +35,17 @@ afterEach(() => home.remove())
 function open(opened: ScriptedGateway, tokens: readonly string[] = pins.tokens): void {
   gateway = opened
   const slugs = { 'will-it-hold': gateway.question.question_id }
-  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify({ ...pins, tokens, slugs }))
+  writeFileSync(
+    join(home.path, 'trust', 'default.json'),
+    JSON.stringify({ ...pins, tokens, slugs }),
+  )
   env = { PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: join(home.path, 'key') }
 }
 
-const ask = (argv: string[], more: RunOptions = {}) => run(home.path, argv, { env, fetch: gateway.fetch, ...more })
-const errorOf = (ran: Ran): Record<string, unknown> => JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '').error
+const ask = (argv: string[], more: RunOptions = {}) =>
+  run(home.path, argv, { env, fetch: gateway.fetch, ...more })
+const errorOf = (ran: Ran): Record<string, unknown> =>
+  JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '').error
 const answerOf = (ran: Ran): Record<string, unknown> => {
   expect(ran.stderr).toBe('')
   expect(ran.code).toBe(0)
@@ -45,35 +59,52 @@ describe('contract §1: accepted is not deferred', () => {
   test.each([
     ['no connection', 'no-connection' as const, 'this attempt reached nobody'],
     ['a gateway that is busy', { status: 503, code: 'server_busy' }, 'this attempt was put off'],
-  ])('%s after the acknowledgement: it is admitted already, and the hint follows its candidate', async (_name, fault, what) => {
-    const { journal_id } = answerOf(await ask([...submit, '--json']))
-    gateway.faults.push(...Array.from({ length: 8 }, () => fault))
-    const ran = await ask([...submit, '--json', '--timeout', '0.05'])
-    expect(ran.code).toBe(75)
-    expect(errorOf(ran)).toMatchObject({ hint: expect.stringContaining(`\`proposer poll ${candidate}`) })
-    expect(errorOf(ran).detail).toMatch(new RegExp(`^${what} \\(.+\\); ${journal_id} is admitted already as ${candidate}$`))
-    expect(ran.stderr).not.toContain('was not admitted')
-  })
+  ])(
+    '%s after the acknowledgement: it is admitted already, and the hint follows its candidate',
+    async (_name, fault, what) => {
+      const { journal_id } = answerOf(await ask([...submit, '--json']))
+      gateway.faults.push(...Array.from({ length: 8 }, () => fault))
+      const ran = await ask([...submit, '--json', '--timeout', '0.05'])
+      expect(ran.code).toBe(75)
+      expect(errorOf(ran)).toMatchObject({
+        hint: expect.stringContaining(`\`proposer poll ${candidate}`),
+      })
+      expect(errorOf(ran).detail).toMatch(
+        new RegExp(`^${what} \\(.+\\); ${journal_id} is admitted already as ${candidate}$`),
+      )
+      expect(ran.stderr).not.toContain('was not admitted')
+    },
+  )
 
   test.each([
     [422, 'permit_deadline_too_soon', 3],
     [404, 'question_not_found', 3],
     [403, 'proposer_not_eligible', 4],
-  ])('R7, R8: %s %s after the acknowledgement is refused with its code, and no advice to sign again', async (status, code, exit) => {
-    const { journal_id } = answerOf(await ask([...submit, '--json']))
-    gateway.faults.push({ status, code })
-    const ran = await ask([...submit, '--json'])
-    expect(ran.code).toBe(exit)
-    expect(errorOf(ran)).toMatchObject({ code, hint: expect.stringContaining(`\`proposer poll ${candidate}`) })
-    expect(errorOf(ran).detail).toMatch(
-      new RegExp(`^${journal_id} is admitted already as ${candidate}; sent again, the same bytes were refused: `),
-    )
-    expect(ran.stderr).not.toContain('sign anew')
-  })
+  ])(
+    'R7, R8: %s %s after the acknowledgement is refused with its code, and no advice to sign again',
+    async (status, code, exit) => {
+      const { journal_id } = answerOf(await ask([...submit, '--json']))
+      gateway.faults.push({ status, code })
+      const ran = await ask([...submit, '--json'])
+      expect(ran.code).toBe(exit)
+      expect(errorOf(ran)).toMatchObject({
+        code,
+        hint: expect.stringContaining(`\`proposer poll ${candidate}`),
+      })
+      expect(errorOf(ran).detail).toMatch(
+        new RegExp(
+          `^${journal_id} is admitted already as ${candidate}; sent again, the same bytes were refused: `,
+        ),
+      )
+      expect(ran.stderr).not.toContain('sign anew')
+    },
+  )
 
   test('an answer that is lost after the acknowledgement leaves nothing unknown (exit 75, not 6)', async () => {
     answerOf(await ask([...submit, '--json']))
-    gateway.faults.push(...Array.from({ length: 8 }, () => ({ status: 502, code: 'x', html: true })))
+    gateway.faults.push(
+      ...Array.from({ length: 8 }, () => ({ status: 502, code: 'x', html: true })),
+    )
     const ran = await ask([...submit, '--json', '--timeout', '0.05'])
     expect(ran.code).toBe(75)
     expect(errorOf(ran).detail).toContain(`is admitted already as ${candidate}`)
@@ -87,7 +118,9 @@ describe('contract §6: the acknowledgement for people', () => {
   ])('%s names the candidate first, then the journal id', async (_name, more) => {
     gateway.steps.push({ status: 'executed' })
     const ran = await ask([...submit, ...more])
-    const { authorizations } = answerOf(await ask(['journal', 'list', '--json'])) as { authorizations: { journal_id: string }[] }
+    const { authorizations } = answerOf(await ask(['journal', 'list', '--json'])) as {
+      authorizations: { journal_id: string }[]
+    }
     expect(ran.code).toBe(0)
     expect(ran.stdout).toMatch(new RegExp(`^accepted\\s+${candidate}$`, 'm'))
     expect(ran.stdout).toMatch(new RegExp(`^journal\\s+${authorizations[0]?.journal_id}$`, 'm'))
@@ -116,20 +149,35 @@ describe('journal list --open', () => {
     expect((await ask(['journal', 'list', '--open'])).stdout).toBe('the journal is empty\n')
     gateway.faults.push({ status: 422, code: 'invalid_amount' })
     expect((await ask(submit)).code).toBe(3)
-    expect((await ask(['journal', 'list', '--open'])).stdout).toBe('nothing is open; 1 is closed: `proposer journal list`\n')
+    expect((await ask(['journal', 'list', '--open'])).stdout).toBe(
+      'nothing is open; 1 is closed: `proposer journal list`\n',
+    )
   })
 })
 
 describe('headroom and the cap', () => {
   test.each([
-    ['--max-amount', ['--headroom', '900', '--max-amount', '1000000000'], 'from 7500000000 to 1000000000', '--max-amount'],
-    ['the cap of unconfirmed bonds', ['--headroom', '900'], 'from 7500000000 to 5000000000', '--rpc-url'],
-  ])('§6: %s cuts the headroom, and a note says so before the signature', async (_name, flags, cut, why) => {
-    const ran = await ask([...sign, ...flags, '--dry-run', '--json'])
-    const { notes } = answerOf(ran) as { notes: string[] }
-    expect(notes.filter((one) => one.includes(cut) && one.includes(why))).toHaveLength(1)
-    expect((await ask([...sign, ...flags])).stderr).toContain(`note: the headroom is cut: ${cut}`)
-  })
+    [
+      '--max-amount',
+      ['--headroom', '900', '--max-amount', '1000000000'],
+      'from 7500000000 to 1000000000',
+      '--max-amount',
+    ],
+    [
+      'the cap of unconfirmed bonds',
+      ['--headroom', '900'],
+      'from 7500000000 to 5000000000',
+      '--rpc-url',
+    ],
+  ])(
+    '§6: %s cuts the headroom, and a note says so before the signature',
+    async (_name, flags, cut, why) => {
+      const ran = await ask([...sign, ...flags, '--dry-run', '--json'])
+      const { notes } = answerOf(ran) as { notes: string[] }
+      expect(notes.filter((one) => one.includes(cut) && one.includes(why))).toHaveLength(1)
+      expect((await ask([...sign, ...flags])).stderr).toContain(`note: the headroom is cut: ${cut}`)
+    },
+  )
 
   test('headroom that fits is not remarked on', async () => {
     expect((await ask([...sign, '--headroom', '10'])).stderr).not.toContain('headroom')
@@ -142,13 +190,21 @@ describe('what is shown of a question', () => {
     const { stderr } = await ask(sign, { columns: 100 })
     const plain = stderr.replace(/\s+/g, ' ')
     expect(plain).toContain('q: title: Will it hold?')
-    expect(plain).toContain('res_data: p1: 0, p2: 1, p3: 0.5. Where p1 corresponds to No, p2 to Yes, p3 to unknown.')
-    expect(plain).toMatch(/\[\d+ characters left out; the whole text: `proposer context will-it-hold`\]/)
+    expect(plain).toContain(
+      'res_data: p1: 0, p2: 1, p3: 0.5. Where p1 corresponds to No, p2 to Yes, p3 to unknown.',
+    )
+    expect(plain).toMatch(
+      /\[\d+ characters left out; the whole text: `proposer context will-it-hold`\]/,
+    )
     expect(plain.length).toBeLessThan(2_500)
   })
 
   test('a text that ends in one of endless length is cut at both ends', async () => {
-    open(scriptedGateway(questionContext(`${longTitle} res_data: p1: 0, p2: 1 ${'and so on '.repeat(500)}`)))
+    open(
+      scriptedGateway(
+        questionContext(`${longTitle} res_data: p1: 0, p2: 1 ${'and so on '.repeat(500)}`),
+      ),
+    )
     expect((await ask(sign)).stderr.length).toBeLessThan(3_500)
   })
 
@@ -177,26 +233,35 @@ describe('amounts', () => {
   test.each([
     ['context', ['context', 'will-it-hold']],
     ['sign --dry-run', [...sign, '--dry-run']],
-  ])('%s: a token that is known by its address has name and decimals, without a node', async (_name, argv) => {
-    inKnownToken()
-    expect((await ask(argv)).stdout).toContain('750 USDC.e (750000000 raw)')
-  })
+  ])(
+    '%s: a token that is known by its address has name and decimals, without a node',
+    async (_name, argv) => {
+      inKnownToken()
+      expect((await ask(argv)).stdout).toContain('750 USDC.e (750000000 raw)')
+    },
+  )
 
   test('submit says what it authorizes, and the journal says it afterwards', async () => {
     inKnownToken()
     expect((await ask(submit)).stderr).toMatch(/authorizes\s+750 USDC\.e \(750000000 raw\)/)
-    expect((await ask(['journal', 'list'])).stdout).toMatch(/authorizes\s+750 USDC\.e \(750000000 raw\)/)
+    expect((await ask(['journal', 'list'])).stdout).toMatch(
+      /authorizes\s+750 USDC\.e \(750000000 raw\)/,
+    )
   })
 
   test('a token that nobody knows stays in raw units', async () => {
-    expect((await ask([...sign, '--dry-run'])).stdout).toMatch(/authorizes\s+750000000 \(raw units\)/)
+    expect((await ask([...sign, '--dry-run'])).stdout).toMatch(
+      /authorizes\s+750000000 \(raw units\)/,
+    )
   })
 
   test('a context file has no say in how the amount of a known token is written', async () => {
     inKnownToken()
     const lie = { ...gateway.question, token: { address: usdc, symbol: 'USDC.e', decimals: 9 } }
     writeFileSync(join(home.path, 'context.json'), JSON.stringify(lie))
-    expect((await ask([...sign, '--context', 'context.json', '--dry-run'])).stdout).toContain('750 USDC.e (750000000 raw)')
+    expect((await ask([...sign, '--context', 'context.json', '--dry-run'])).stdout).toContain(
+      '750 USDC.e (750000000 raw)',
+    )
   })
 })
 
@@ -211,15 +276,21 @@ describe('answers in the words of the flags', () => {
 })
 
 describe('hints say what to change', () => {
-  const hintOf = async (argv: string[], more: RunOptions = {}) => errorOf(await ask([...argv, '--json'], more)).hint
+  const hintOf = async (argv: string[], more: RunOptions = {}) =>
+    errorOf(await ask([...argv, '--json'], more)).hint
 
   test('an amount below the bond: the amount, and nothing of the deadline', async () => {
-    expect(await hintOf([...sign, '--amount', '1'])).toBe(`give --amount ${bondRaw} or more, or leave it out`)
+    expect(await hintOf([...sign, '--amount', '1'])).toBe(
+      `give --amount ${bondRaw} or more, or leave it out`,
+    )
   })
 
   test('a deadline given as a span that is too near is answered in spans', async () => {
     const ran = await ask([...sign, '--deadline', '2m', '--json'])
-    expect(errorOf(ran)).toMatchObject({ code: 'permit_deadline_too_soon', hint: expect.stringContaining('--deadline 6m') })
+    expect(errorOf(ran)).toMatchObject({
+      code: 'permit_deadline_too_soon',
+      hint: expect.stringContaining('--deadline 6m'),
+    })
     expect(errorOf(ran).detail).toMatch(/\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ \(unix \d{10}\)/)
   })
 
@@ -237,7 +308,9 @@ describe('hints say what to change', () => {
   })
 
   test('a slug under a built-in profile: how there comes to be a file that can pin it', async () => {
-    expect(await hintOf(['reconcile', 'some-slug', '--profile', 'dev'])).toContain('of the trust file (`proposer trust init` makes one)')
+    expect(await hintOf(['reconcile', 'some-slug', '--profile', 'dev'])).toContain(
+      'of the trust file (`proposer trust init` makes one)',
+    )
   })
 
   test('conformance without a gateway asks for one before it asks for pins', async () => {

@@ -3,8 +3,19 @@ import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
-import { bondRaw, pins, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
-import { honestWallet, startWallet, type Wallet, type WalletDocument, type WalletServer } from '../support/wallet-server.js'
+import {
+  bondRaw,
+  pins,
+  type ScriptedGateway,
+  scriptedGateway,
+} from '../support/scripted-gateway.js'
+import {
+  honestWallet,
+  startWallet,
+  type Wallet,
+  type WalletDocument,
+  type WalletServer,
+} from '../support/wallet-server.js'
 
 const key = `0x${'11'.repeat(32)}` as const
 const account = privateKeyToAccount(key)
@@ -28,14 +39,16 @@ afterEach(async () => {
   await home.remove()
 })
 
-const ask = (argv: string[], more: RunOptions = {}) => run(home.path, argv, { env, fetch: gateway.fetch, ...more })
+const ask = (argv: string[], more: RunOptions = {}) =>
+  run(home.path, argv, { env, fetch: gateway.fetch, ...more })
 const errorOf = (ran: Ran): Record<string, unknown> => JSON.parse(ran.stderr).error
 const answerOf = (ran: Ran): Record<string, unknown> => {
   expect(ran.stderr).toBe('')
   expect(ran.code).toBe(0)
   return JSON.parse(ran.stdout)
 }
-const listed = async () => answerOf(await ask(['journal', 'list', '--json'])).authorizations as Record<string, unknown>[]
+const listed = async () =>
+  answerOf(await ask(['journal', 'list', '--json'])).authorizations as Record<string, unknown>[]
 async function wallet(answers: Wallet): Promise<WalletServer> {
   const server = await startWallet(answers)
   servers.push(server)
@@ -47,24 +60,34 @@ describe('contract §7: --signer', () => {
   test('a wallet gets EIP-712 data that we built, and its signature is journaled and sent like any other', async () => {
     const { url, asked } = await wallet(honestWallet(key))
     const signed = answerOf(await ask([...sign, '--signer', url]))
-    expect(signed).toMatchObject({ signer: proposer, payload: { permit: { amount: bondRaw }, outcome: 'p2' } })
+    expect(signed).toMatchObject({
+      signer: proposer,
+      payload: { permit: { amount: bondRaw }, outcome: 'p2' },
+    })
     expect(asked.map(({ method }) => method)).toEqual(['eth_accounts', 'eth_signTypedData_v4'])
     const document = JSON.parse(String(asked[1]?.params[1]))
     expect(document).toMatchObject({
       primaryType: 'PermitWitnessTransferFrom',
       domain: { name: 'Permit2', chainId: pins.chain_id, verifyingContract: pins.permit2 },
-      message: { spender: pins.signed_proposer, witness: { oracle: pins.oracles[0], maxPayment: '0' } },
+      message: {
+        spender: pins.signed_proposer,
+        witness: { oracle: pins.oracles[0], maxPayment: '0' },
+      },
     })
     expect(document.types.EIP712Domain).toHaveLength(3)
-    const sent = answerOf(await ask(['submit', 'will-it-hold', '--outcome', 'p2', '--json', '--signer', url]))
+    const sent = answerOf(
+      await ask(['submit', 'will-it-hold', '--outcome', 'p2', '--json', '--signer', url]),
+    )
     expect(sent).toMatchObject({ journal_id: signed.journal_id, outcome: 'accepted' })
     expect(asked.filter(({ method }) => method === 'eth_signTypedData_v4')).toHaveLength(1)
   })
 
   test('domain §3.3: a wallet that ends with v 0 or 1 is put right, 64 bytes are taken, and upper case is lowered', async () => {
-    const v01 = (signature: string) => `${signature.slice(0, 130)}${signature.endsWith('1b') ? '00' : '01'}`
+    const v01 = (signature: string) =>
+      `${signature.slice(0, 130)}${signature.endsWith('1b') ? '00' : '01'}`
     const compact = (signature: string) => {
-      const s = BigInt(`0x${signature.slice(66, 130)}`) | (signature.endsWith('1c') ? 1n << 255n : 0n)
+      const s =
+        BigInt(`0x${signature.slice(66, 130)}`) | (signature.endsWith('1c') ? 1n << 255n : 0n)
       return `0x${signature.slice(2, 66)}${s.toString(16).padStart(64, '0')}`
     }
     const upper = (signature: string) => `0x${signature.slice(2).toUpperCase()}`
@@ -83,13 +106,33 @@ describe('contract §7: --signer', () => {
 
   const hostile: readonly [what: string, answers: Wallet, code: string, exitCode: number][] = [
     ['a signature by another key', withAccounts(honestWallet(stranger)), 'bad_signature', 2],
-    ['a signature of other data', honestWallet(key, () => `0x${'3'.repeat(128)}1b`), 'bad_signature', 2],
+    [
+      'a signature of other data',
+      honestWallet(key, () => `0x${'3'.repeat(128)}1b`),
+      'bad_signature',
+      2,
+    ],
     ['garbage', honestWallet(key, () => 'yes, of course'), 'bad_signature', 2],
-    ['an odd number of digits', honestWallet(key, (signature) => `${signature}0`), 'bad_signature', 2],
+    [
+      'an odd number of digits',
+      honestWallet(key, (signature) => `${signature}0`),
+      'bad_signature',
+      2,
+    ],
     ['no text at all', honestWallet(key, () => ({ evil: true })), 'signer_answer', 2],
     ['no JSON', withAccounts(async () => ({ raw: '<html>' })), 'signer_answer', 2],
-    ['a megabyte', withAccounts(async () => ({ raw: 'x'.repeat(1024 * 1024) })), 'signer_answer', 2],
-    ['a refusal', withAccounts(async () => ({ error: { code: 4001, message: 'User denied \u001b[2J' } })), 'signer_refused', 2],
+    [
+      'a megabyte',
+      withAccounts(async () => ({ raw: 'x'.repeat(1024 * 1024) })),
+      'signer_answer',
+      2,
+    ],
+    [
+      'a refusal',
+      withAccounts(async () => ({ error: { code: 4001, message: 'User denied \u001b[2J' } })),
+      'signer_refused',
+      2,
+    ],
     ['no such method', withAccounts(async () => undefined), 'signer_refused', 2],
     [
       'a cut connection',
@@ -110,23 +153,32 @@ describe('contract §7: --signer', () => {
       expect(ran.stdout).toBe('')
       expect(ran.stderr).not.toContain('\u001b')
       // One that may sign yet keeps its question (R8).
-      expect((await listed()).map(({ state }) => state)).toEqual(code === 'signer_lost' ? ['offered'] : [])
-      // A good wallet signs for the same answer: anew, or where the first may sign yet, the very same document.
-      expect(answerOf(await ask([...sign, '--signer', (await wallet(honestWallet(key))).url]))).toMatchObject({ signer: proposer })
+      expect((await listed()).map(({ state }) => state)).toEqual(
+        code === 'signer_lost' ? ['offered'] : [],
+      )
+      // A good wallet signs for the same answer: anew, or where the first may sign yet, the very
+      // same document.
+      expect(
+        answerOf(await ask([...sign, '--signer', (await wallet(honestWallet(key))).url])),
+      ).toMatchObject({ signer: proposer })
     },
   )
 
   test('of several accounts --proposer names one; without it, exit 2 names the flag', async () => {
     const honest = honestWallet(key)
     const { url } = await wallet(async (asked) =>
-      asked.method === 'eth_accounts' ? { result: [account.address, privateKeyToAccount(stranger).address] } : honest(asked),
+      asked.method === 'eth_accounts'
+        ? { result: [account.address, privateKeyToAccount(stranger).address] }
+        : honest(asked),
     )
     expect(errorOf(await ask([...sign, '--signer', url]))).toMatchObject({
       code: 'proposer_needed',
       exit_code: 2,
       hint: expect.stringContaining('--proposer'),
     })
-    expect(answerOf(await ask([...sign, '--signer', url, '--proposer', account.address]))).toMatchObject({ signer: proposer })
+    expect(
+      answerOf(await ask([...sign, '--signer', url, '--proposer', account.address])),
+    ).toMatchObject({ signer: proposer })
   })
 
   test.each([
@@ -145,12 +197,14 @@ describe('contract §7: --signer', () => {
 
 /** An honest list of accounts before whatever else. */
 function withAccounts(rest: Wallet): Wallet {
-  return async (asked) => (asked.method === 'eth_accounts' ? { result: [account.address] } : rest(asked))
+  return async (asked) =>
+    asked.method === 'eth_accounts' ? { result: [account.address] } : rest(asked)
 }
 
 describe('contract §6: sign --typed-data and --signature', () => {
   const give = ['sign', 'will-it-hold', '--outcome', 'p2', '--typed-data', '--proposer', proposer]
-  const signedBy = (document: string, by = account) => by.signTypedData(JSON.parse(document) as WalletDocument)
+  const signedBy = (document: string, by = account) =>
+    by.signTypedData(JSON.parse(document) as WalletDocument)
 
   test('the document goes out alone on stdout, and its signature comes back as the payload', async () => {
     const given = await ask(give)
@@ -158,8 +212,15 @@ describe('contract §6: sign --typed-data and --signature', () => {
     expect(given.stderr).toContain('--signature')
     const signature = await signedBy(given.stdout)
     const signed = answerOf(await ask(['sign', 'will-it-hold', '--signature', signature, '--json']))
-    expect(signed).toMatchObject({ schema: 'proposer.signed/1', signer: proposer, payload: { signature }, reused: false })
-    const sent = answerOf(await ask(['submit', 'will-it-hold', '--outcome', 'p2', '--proposer', proposer, '--json']))
+    expect(signed).toMatchObject({
+      schema: 'proposer.signed/1',
+      signer: proposer,
+      payload: { signature },
+      reused: false,
+    })
+    const sent = answerOf(
+      await ask(['submit', 'will-it-hold', '--outcome', 'p2', '--proposer', proposer, '--json']),
+    )
     expect(sent).toMatchObject({ journal_id: signed.journal_id, outcome: 'accepted' })
   })
 
@@ -167,18 +228,46 @@ describe('contract §6: sign --typed-data and --signature', () => {
     const first = answerOf(await ask([...give, '--json']))
     expect(first).toMatchObject({ schema: 'proposer.typed-data/1', proposer, reused: false })
     const again = answerOf(await ask([...give, '--json']))
-    expect(again).toMatchObject({ journal_id: first.journal_id, typed_data: first.typed_data, reused: true })
-    const other = await ask(['sign', 'will-it-hold', '--outcome', 'p1', '--typed-data', '--proposer', proposer, '--json'])
+    expect(again).toMatchObject({
+      journal_id: first.journal_id,
+      typed_data: first.typed_data,
+      reused: true,
+    })
+    const other = await ask([
+      'sign',
+      'will-it-hold',
+      '--outcome',
+      'p1',
+      '--typed-data',
+      '--proposer',
+      proposer,
+      '--json',
+    ])
     expect(other.code).toBe(5)
-    expect(errorOf(other)).toMatchObject({ code: 'authorization_open', hint: expect.stringContaining(String(first.journal_id)) })
+    expect(errorOf(other)).toMatchObject({
+      code: 'authorization_open',
+      hint: expect.stringContaining(String(first.journal_id)),
+    })
     writeFileSync(join(home.path, 'key'), key, { mode: 0o600 })
     env = { ...env, PROPOSER_KEY_FILE: join(home.path, 'key') }
     expect((await ask(['sign', 'will-it-hold', '--outcome', 'p1', '--json'])).code).toBe(5)
-    expect(await listed()).toMatchObject([{ journal_id: first.journal_id, state: 'offered', outcome: 'p2' }])
-    const superseding = ['sign', 'will-it-hold', '--outcome', 'p1', '--supersede', String(first.journal_id), '--json']
+    expect(await listed()).toMatchObject([
+      { journal_id: first.journal_id, state: 'offered', outcome: 'p2' },
+    ])
+    const superseding = [
+      'sign',
+      'will-it-hold',
+      '--outcome',
+      'p1',
+      '--supersede',
+      String(first.journal_id),
+      '--json',
+    ]
     expect(answerOf(await ask(superseding))).toMatchObject({ payload: { outcome: 'p1' } })
     const late = await signedBy(JSON.stringify(first.typed_data))
-    expect(errorOf(await ask(['sign', 'will-it-hold', '--signature', late, '--json']))).toMatchObject({ code: 'no_offer', exit_code: 2 })
+    expect(
+      errorOf(await ask(['sign', 'will-it-hold', '--signature', late, '--json'])),
+    ).toMatchObject({ code: 'no_offer', exit_code: 2 })
   })
 
   test('R6: the key itself signs what was given out before, under the same nonce', async () => {
@@ -186,12 +275,17 @@ describe('contract §6: sign --typed-data and --signature', () => {
     writeFileSync(join(home.path, 'key'), key, { mode: 0o600 })
     env = { ...env, PROPOSER_KEY_FILE: join(home.path, 'key') }
     expect(answerOf(await ask([...sign]))).toMatchObject({ journal_id, digest })
-    expect(errorOf(await ask([...give, '--json']))).toMatchObject({ code: 'authorization_open', exit_code: 5 })
+    expect(errorOf(await ask([...give, '--json']))).toMatchObject({
+      code: 'authorization_open',
+      exit_code: 5,
+    })
   })
 
   test('a payload that a program outside made of the document is the same authorization', async () => {
     const given = answerOf(await ask([...give, '--json']))
-    const document = given.typed_data as { message: { permitted: { amount: string }; nonce: string; deadline: string } }
+    const document = given.typed_data as {
+      message: { permitted: { amount: string }; nonce: string; deadline: string }
+    }
     const { permitted, nonce, deadline } = document.message
     const payload = JSON.stringify({
       version: { api: 'v1', schema: 'signed-proposal-v1', witness: 'permit2-signed-proposer-v1' },
@@ -208,7 +302,12 @@ describe('contract §6: sign --typed-data and --signature', () => {
 
   test('R9: a signature by another key, of another document or none is refused, and the right one still comes in', async () => {
     const given = await ask(give)
-    const wrong = [await signedBy(given.stdout, privateKeyToAccount(stranger)), `0x${'3'.repeat(130)}`, 'garbage', '0x']
+    const wrong = [
+      await signedBy(given.stdout, privateKeyToAccount(stranger)),
+      `0x${'3'.repeat(130)}`,
+      'garbage',
+      '0x',
+    ]
     for (const signature of wrong) {
       const refused = await ask(['sign', 'will-it-hold', '--signature', signature, '--json'])
       expect(refused.code).toBe(2)
@@ -216,7 +315,9 @@ describe('contract §6: sign --typed-data and --signature', () => {
       expect(refused.stderr).not.toMatch(/[0-9a-f]{100}/)
     }
     const right = JSON.stringify(await signedBy(given.stdout))
-    const signed = await ask(['sign', 'will-it-hold', '--signature', '-', '--json'], { stdin: `${right}\n` })
+    const signed = await ask(['sign', 'will-it-hold', '--signature', '-', '--json'], {
+      stdin: `${right}\n`,
+    })
     expect(answerOf(signed)).toMatchObject({ signer: proposer })
   })
 
@@ -224,7 +325,9 @@ describe('contract §6: sign --typed-data and --signature', () => {
     const ran = await ask([...give, '-o', 'typed.json'])
     expect(ran.stdout).not.toContain('PermitWitnessTransferFrom')
     expect(statSync(join(home.path, 'typed.json')).mode & 0o777).toBe(0o600)
-    expect(JSON.parse(readFileSync(join(home.path, 'typed.json'), 'utf8'))).toMatchObject({ primaryType: 'PermitWitnessTransferFrom' })
+    expect(JSON.parse(readFileSync(join(home.path, 'typed.json'), 'utf8'))).toMatchObject({
+      primaryType: 'PermitWitnessTransferFrom',
+    })
   })
 
   test.each([
@@ -241,7 +344,8 @@ describe('the amount', () => {
   test('defaults to the bond; --headroom or the profile adds to it, rounded up, and --max-amount bounds the addition only', async () => {
     writeFileSync(join(home.path, 'key'), key, { mode: 0o600 })
     env = { ...env, PROPOSER_KEY_FILE: join(home.path, 'key') }
-    const amount = async (...more: string[]) => answerOf(await ask([...sign, '--dry-run', ...more])).amount
+    const amount = async (...more: string[]) =>
+      answerOf(await ask([...sign, '--dry-run', ...more])).amount
     expect(await amount()).toBe('750000000')
     expect(await amount('--headroom', '0.01')).toBe('750075000')
     expect(await amount('--headroom', '10', '--max-amount', '760000000')).toBe('760000000')
@@ -249,8 +353,13 @@ describe('the amount', () => {
     expect(await amount()).toBe('787500000')
     expect(await amount('--amount', '750000001')).toBe('750000001')
     expect(await amount('--headroom', '0')).toBe('750000000')
-    expect(errorOf(await ask([...sign, '--headroom', 'much']))).toMatchObject({ code: 'bad_headroom', exit_code: 2 })
+    expect(errorOf(await ask([...sign, '--headroom', 'much']))).toMatchObject({
+      code: 'bad_headroom',
+      exit_code: 2,
+    })
     expect((await ask(['config', 'set', 'headroom-percent', '5%'])).code).toBe(2)
-    expect(errorOf(await ask([...sign, '--max-amount', '1', '--headroom', '5']))).toMatchObject({ code: 'amount_above_cap' })
+    expect(errorOf(await ask([...sign, '--max-amount', '1', '--headroom', '5']))).toMatchObject({
+      code: 'amount_above_cap',
+    })
   })
 })

@@ -13,7 +13,8 @@ beforeEach(async () => {
 })
 afterEach(() => home.remove())
 
-const plan = (argv: string[], more: RunOptions = {}) => run(home.path, ['plan', ...argv], { fetch: noFetch, ...more })
+const plan = (argv: string[], more: RunOptions = {}) =>
+  run(home.path, ['plan', ...argv], { fetch: noFetch, ...more })
 const answerOf = (ran: Ran) => {
   expect(ran.stderr).toBe('')
   expect(ran.code).toBe(0)
@@ -33,8 +34,19 @@ const signed = (n: number) => ({
 describe('plan', () => {
   test('contract §6: items, windows, seconds and calls, in this order, from a count; nothing is written', async () => {
     const answer = answerOf(await plan(['100', '--json']))
-    expect(Object.keys(answer).slice(0, 5)).toEqual(['schema', 'items', 'windows', 'seconds', 'calls'])
-    expect(answer).toMatchObject({ schema: 'proposer.plan/1', items: 300, windows: 3, seconds: 120 })
+    expect(Object.keys(answer).slice(0, 5)).toEqual([
+      'schema',
+      'items',
+      'windows',
+      'seconds',
+      'calls',
+    ])
+    expect(answer).toMatchObject({
+      schema: 'proposer.plan/1',
+      items: 300,
+      windows: 3,
+      seconds: 120,
+    })
     expect(answer.calls).toEqual([
       { call: 'context', items: 100, calls: 1, first_window: 1, last_window: 1 },
       { call: 'submit', items: 100, calls: 2, first_window: 1, last_window: 2 },
@@ -45,13 +57,24 @@ describe('plan', () => {
   })
 
   test('§8 rule 3: without preparation submission and one polling pass cost twice the item count', async () => {
-    expect(answerOf(await plan(['60', '--no-context', '--json']))).toMatchObject({ items: 120, windows: 1, seconds: 0 })
-    expect(answerOf(await plan(['60', '--rpc-url', 'http://127.0.0.1:1', '--json']))).toMatchObject({ items: 120 })
-    expect(answerOf(await plan(['60', '--no-context', '--no-wait', '--json']))).toMatchObject({ items: 60 })
+    expect(answerOf(await plan(['60', '--no-context', '--json']))).toMatchObject({
+      items: 120,
+      windows: 1,
+      seconds: 0,
+    })
+    expect(answerOf(await plan(['60', '--rpc-url', 'http://127.0.0.1:1', '--json']))).toMatchObject(
+      { items: 120 },
+    )
+    expect(answerOf(await plan(['60', '--no-context', '--no-wait', '--json']))).toMatchObject({
+      items: 60,
+    })
   })
 
   test('contract §6: a file is counted by its rows, and signed items need no context', async () => {
-    put('a.ndjson', `${[1, 2, 3].map((n) => JSON.stringify({ identifier: id(n), outcome: 'p1' })).join('\n')}\n`)
+    put(
+      'a.ndjson',
+      `${[1, 2, 3].map((n) => JSON.stringify({ identifier: id(n), outcome: 'p1' })).join('\n')}\n`,
+    )
     put('b.json', JSON.stringify([{ identifier: id(1), outcome: 'p1' }, signed(2), signed(3)]))
     put('c.csv', `identifier,outcome\n${id(1)},p1\n${id(2)},p2\n`)
     expect(answerOf(await plan(['a.ndjson', '--json']))).toMatchObject({ items: 9, rows: 3 })
@@ -62,7 +85,20 @@ describe('plan', () => {
   })
 
   test('contract §6: flags override the limits, and an in-process gateway charges nothing', async () => {
-    expect(answerOf(await plan(['100', '--no-context', '--no-wait', '--limit', '30', '--window', '10', '--json']))).toMatchObject({
+    expect(
+      answerOf(
+        await plan([
+          '100',
+          '--no-context',
+          '--no-wait',
+          '--limit',
+          '30',
+          '--window',
+          '10',
+          '--json',
+        ]),
+      ),
+    ).toMatchObject({
       windows: 4,
       seconds: 30,
       budget: { source: 'flags', limit: 30, window_seconds: 10 },
@@ -93,16 +129,25 @@ describe('plan', () => {
     expect(JSON.parse(ran.stderr).error.code).toBe(code)
   })
 
-  test.each([40, 80])('contract §6: people see a line a window at %i columns, and where it is many only the ends', async (columns) => {
-    const few = await plan(['100'], { columns })
-    expect(few.stdout).toMatch(/^300 items in 3 windows/)
-    expect(few.stdout).toMatch(/the default/)
-    expect(few.stdout.replace(/\s+/g, ' ')).toContain('2 min 0 s until the last call')
-    for (const line of [/ 0:00 {2}c+s+ {2}120$/m, / 1:00 {2}s+p+ {2}120$/m, / 2:00 {2}p+\.+ {2}60$/m]) expect(few.stdout).toMatch(line)
-    const many = await plan(['10000'], { columns })
-    expect(many.stdout.split('\n').length).toBeLessThan(28)
-    for (const line of (few.stdout + many.stdout).split('\n')) expect(line.length).toBeLessThanOrEqual(columns)
-  })
+  test.each([40, 80])(
+    'contract §6: people see a line a window at %i columns, and where it is many only the ends',
+    async (columns) => {
+      const few = await plan(['100'], { columns })
+      expect(few.stdout).toMatch(/^300 items in 3 windows/)
+      expect(few.stdout).toMatch(/the default/)
+      expect(few.stdout.replace(/\s+/g, ' ')).toContain('2 min 0 s until the last call')
+      for (const line of [
+        / 0:00 {2}c+s+ {2}120$/m,
+        / 1:00 {2}s+p+ {2}120$/m,
+        / 2:00 {2}p+\.+ {2}60$/m,
+      ])
+        expect(few.stdout).toMatch(line)
+      const many = await plan(['10000'], { columns })
+      expect(many.stdout.split('\n').length).toBeLessThan(28)
+      for (const line of (few.stdout + many.stdout).split('\n'))
+        expect(line.length).toBeLessThanOrEqual(columns)
+    },
+  )
 })
 
 describe('the timeline of a plan', () => {
@@ -125,7 +170,10 @@ describe('the timeline of a plan', () => {
 })
 
 describe("the budget of the client's commands", () => {
-  /** A gateway that charges eligibility calls by the real budget, and a clock whose waits take no time. */
+  /**
+   * A gateway that charges eligibility calls by the real budget, and a clock whose waits take no
+   * time.
+   */
   function setting() {
     const time = simTime()
     const budget = createBudget({ windowMs: 60_000, perClientItems: 3, globalItems: 100 })
@@ -142,9 +190,13 @@ describe("the budget of the client's commands", () => {
     }
     const clock = time.clock(0)
     // Files are real here: a wait ends as soon as it is asked for.
-    const instant = { ...clock, sleep: (ms: number, signal?: AbortSignal) => time.run(time.sleep(ms, signal)) }
+    const instant = {
+      ...clock,
+      sleep: (ms: number, signal?: AbortSignal) => time.run(time.sleep(ms, signal)),
+    }
     const options = { fetch, clock: instant, env: { PROPOSER_GATEWAY: gateway.url } }
-    const ask = (...flags: string[]) => run(home.path, ['eligibility', `0x${'1'.repeat(40)}`, ...flags], options)
+    const ask = (...flags: string[]) =>
+      run(home.path, ['eligibility', `0x${'1'.repeat(40)}`, ...flags], options)
     return { time, refused, ask, options }
   }
 
@@ -166,16 +218,29 @@ describe("the budget of the client's commands", () => {
     for (let call = 0; call < 3; call++) await ask()
     const ran = await ask('--timeout', '5', '--json')
     expect(ran.code).toBe(75)
-    expect(JSON.parse(ran.stderr).error).toMatchObject({ code: 'budget_spent', retryable: true, exit_code: 75 })
+    expect(JSON.parse(ran.stderr).error).toMatchObject({
+      code: 'budget_spent',
+      retryable: true,
+      exit_code: 75,
+    })
     expect(refused).toEqual([])
   })
 
   test('§8: plan knows what the gateway has told, and what of it is spent; R5: files tell no address and are 0600', async () => {
     const { ask, options } = setting()
     await ask()
-    const told = answerOf(await run(home.path, ['plan', '4', '--no-context', '--no-wait', '--json'], options))
-    expect(told).toMatchObject({ windows: 2, seconds: 61, budget: { source: 'learnt', limit: 3, spent: 1 } })
-    const shown = await run(home.path, ['plan', '4', '--no-context', '--no-wait'], { ...options, columns: 80 })
+    const told = answerOf(
+      await run(home.path, ['plan', '4', '--no-context', '--no-wait', '--json'], options),
+    )
+    expect(told).toMatchObject({
+      windows: 2,
+      seconds: 61,
+      budget: { source: 'learnt', limit: 3, spent: 1 },
+    })
+    const shown = await run(home.path, ['plan', '4', '--no-context', '--no-wait'], {
+      ...options,
+      columns: 80,
+    })
     expect(shown.stdout).toMatch(/^# {2}spent already {2,}1 item$/m)
     expect(shown.stdout).toMatch(/^ +0:00 {2}#{20}s{40} {2}2$/m)
     const folder = join(home.path, 'budget', readdirSync(join(home.path, 'budget'))[0] ?? '')

@@ -25,13 +25,21 @@ function instantClock(): Clock {
     sleep: async (waitMs, signal) => {
       signal?.throwIfAborted()
       // A time limit lies in the far future of everybody who only waits for the next look.
-      if (waitMs >= 60_000) return new Promise<void>((_, reject) => signal?.addEventListener('abort', () => reject(signal.reason)))
+      if (waitMs >= 60_000)
+        return new Promise<void>((_, reject) =>
+          signal?.addEventListener('abort', () => reject(signal.reason)),
+        )
       ms += waitMs
     },
   }
 }
 
-const options = (more: RunOptions = {}): RunOptions => ({ env: { PROPOSER_GATEWAY: gateway.url }, fetch: gateway.fetch, clock, ...more })
+const options = (more: RunOptions = {}): RunOptions => ({
+  env: { PROPOSER_GATEWAY: gateway.url },
+  fetch: gateway.fetch,
+  clock,
+  ...more,
+})
 const ask = (argv: string[], more: RunOptions = {}) => run(home.path, argv, options(more))
 const linesOf = (ran: Ran): Record<string, unknown>[] =>
   ran.stdout
@@ -54,8 +62,17 @@ describe('poll in a pipe', () => {
     expect(ran).toMatchObject({ code: 0, stderr: '' })
     const lines = linesOf(ran)
     for (const line of lines.slice(0, -1)) {
-      expect(Object.keys(line)).toEqual(['candidate_id', 'question_id', 'status', 'submission_status', 'at'])
-      expect(line).toMatchObject({ question_id: gateway.questionId, at: expect.stringMatching(/^2025-.*Z$/) })
+      expect(Object.keys(line)).toEqual([
+        'candidate_id',
+        'question_id',
+        'status',
+        'submission_status',
+        'at',
+      ])
+      expect(line).toMatchObject({
+        question_id: gateway.questionId,
+        at: expect.stringMatching(/^2025-.*Z$/),
+      })
     }
     const stages = lines
       .filter(({ candidate_id }) => candidate_id === ids[0])
@@ -81,7 +98,12 @@ describe('poll in a pipe', () => {
     expect(ran).toMatchObject({ code: 0, stderr: '' })
     const { schema, candidates } = JSON.parse(ran.stdout)
     expect(schema).toBe('proposer.status/1')
-    for (const one of candidates) expect(one).toMatchObject({ outcome: 'p2', selected_at: expect.any(String), status: 'executed' })
+    for (const one of candidates)
+      expect(one).toMatchObject({
+        outcome: 'p2',
+        selected_at: expect.any(String),
+        status: 'executed',
+      })
   })
 
   test('spec §4.2 rule 6: an id alone is enough for the batch route', async () => {
@@ -95,8 +117,19 @@ describe('poll in a pipe', () => {
     const pending = gateway.admit({ lifeMs: Number.POSITIVE_INFINITY })
     const first = await ask(['poll', failed, '--question', gateway.questionId, '--json'])
     expect(first.code).toBe(7)
-    expect(JSON.parse(first.stderr).error).toMatchObject({ code: 'insufficient_balance', hint: expect.stringContaining('fund the wallet') })
-    const second = await ask(['poll', pending, '--question', gateway.questionId, '--timeout', '20', '--json'])
+    expect(JSON.parse(first.stderr).error).toMatchObject({
+      code: 'insufficient_balance',
+      hint: expect.stringContaining('fund the wallet'),
+    })
+    const second = await ask([
+      'poll',
+      pending,
+      '--question',
+      gateway.questionId,
+      '--timeout',
+      '20',
+      '--json',
+    ])
     expect(second.code).toBe(8)
     expect(JSON.parse(second.stderr).error.detail).toContain(`${pending} is received`)
     expect(JSON.parse(second.stderr).error.hint).toContain(`proposer poll ${pending}`)
@@ -104,17 +137,30 @@ describe('poll in a pipe', () => {
 
   test("§7 rule 1: a proxy's pages do not end it, and are told once", async () => {
     gateway.faults.push(...Array.from({ length: 10 }, () => html))
-    const ran = await ask(['poll', gateway.admit(), '--question', gateway.questionId, '--timeout', '900'])
+    const ran = await ask([
+      'poll',
+      gateway.admit(),
+      '--question',
+      gateway.questionId,
+      '--timeout',
+      '900',
+    ])
     expect(ran.code).toBe(0)
     expect(ran.stderr.match(/502/g)).toHaveLength(1)
   })
 
   test('§8: a budget is believed as it is told: one beyond all counting is never waited for', async () => {
-    gateway.budget = createBudget({ windowMs: 60_000, perClientItems: 2_000_000_000, globalItems: Number.MAX_SAFE_INTEGER })
+    gateway.budget = createBudget({
+      windowMs: 60_000,
+      perClientItems: 2_000_000_000,
+      globalItems: Number.MAX_SAFE_INTEGER,
+    })
     const ids = Array.from({ length: 100 }, () => gateway.admit({ lifeMs: 1 }))
     const startMs = clock.monotonicMs()
     for (let time = 0; time < 3; time++) {
-      expect(await ask(['poll', ...ids, '--question', gateway.questionId, '--json'])).toMatchObject({ code: 0, stderr: '' })
+      expect(await ask(['poll', ...ids, '--question', gateway.questionId, '--json'])).toMatchObject(
+        { code: 0, stderr: '' },
+      )
     }
     expect(gateway.looks.single.length).toBeGreaterThanOrEqual(3 * ids.length)
     expect(clock.monotonicMs() - startMs).toBeLessThan(60_000)
@@ -123,7 +169,10 @@ describe('poll in a pipe', () => {
 
 describe('poll on a terminal', () => {
   const onTerminal = async (argv: string[], columns: number, more: RunOptions = {}) => {
-    const { context, stdout, stderr } = fakeContext(home.path, options({ columns, interactive: true, ...more }))
+    const { context, stdout, stderr } = fakeContext(
+      home.path,
+      options({ columns, interactive: true, ...more }),
+    )
     const code = await main(argv, context)
     return { code, writes: stdout.written, stderr: stderr.written.join('') }
   }
@@ -132,7 +181,10 @@ describe('poll on a terminal', () => {
     'contract §6: at %i columns a table is redrawn in place and ends as the final one, without colours under NO_COLOR',
     async (columns) => {
       const ids = [gateway.admit({ lifeMs: 8_000 }), gateway.admit({ lifeMs: 3_000, failure })]
-      const { code, writes } = await onTerminal(['poll', ...ids, '--question', gateway.questionId], columns)
+      const { code, writes } = await onTerminal(
+        ['poll', ...ids, '--question', gateway.questionId],
+        columns,
+      )
       expect(code).toBe(7)
       const drawn = writes.slice(0, -2)
       expect(drawn.length).toBeGreaterThan(3)
@@ -151,7 +203,10 @@ describe('poll on a terminal', () => {
   )
 
   test('contract §6: --quiet draws nothing but the result', async () => {
-    const { writes } = await onTerminal(['poll', gateway.admit(), '--question', gateway.questionId, '--quiet'], 80)
+    const { writes } = await onTerminal(
+      ['poll', gateway.admit(), '--question', gateway.questionId, '--quiet'],
+      80,
+    )
     expect(writes).toHaveLength(1)
     expect(writes[0]).not.toContain('\u001b')
   })
@@ -183,13 +238,17 @@ describe('poll on a terminal', () => {
     const stop = new AbortController()
     const id = gateway.admit({ lifeMs: Number.POSITIVE_INFINITY })
     let calls = 0
-    const { code, writes, stderr } = await onTerminal(['poll', id, '--question', gateway.questionId], 80, {
-      signal: stop.signal,
-      fetch: async (input, init) => {
-        if (++calls === 3) stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT'))
-        return gateway.fetch(input, init)
+    const { code, writes, stderr } = await onTerminal(
+      ['poll', id, '--question', gateway.questionId],
+      80,
+      {
+        signal: stop.signal,
+        fetch: async (input, init) => {
+          if (++calls === 3) stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT'))
+          return gateway.fetch(input, init)
+        },
       },
-    })
+    )
     expect(code).toBe(130)
     expect(writes.at(-1)).toContain(`${id}  received`)
     expect(stderr).toContain(`go on with \`proposer poll ${id}\``)

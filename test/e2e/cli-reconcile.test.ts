@@ -14,7 +14,13 @@ import {
   questionText,
 } from '../support/fake-chain.js'
 import { fakeContracts } from '../support/fake-world.js'
-import { happySteps, pins, questionContext, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
+import {
+  happySteps,
+  pins,
+  questionContext,
+  type ScriptedGateway,
+  scriptedGateway,
+} from '../support/scripted-gateway.js'
 
 const key = `0x${'11'.repeat(32)}` as const
 const proposer = privateKeyToAccount(key).address.toLowerCase()
@@ -28,7 +34,10 @@ beforeEach(async () => {
   gateway = scriptedGateway()
   question = gateway.question.question_id
   mkdirSync(join(home.path, 'trust'))
-  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify({ ...pins, slugs: { 'will-it-hold': question } }))
+  writeFileSync(
+    join(home.path, 'trust', 'default.json'),
+    JSON.stringify({ ...pins, slugs: { 'will-it-hold': question } }),
+  )
   writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
   env = { PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: join(home.path, 'key') }
 })
@@ -46,8 +55,10 @@ function instantClock(startMs: () => number = Date.now): Clock {
     },
   }
 }
-const ask = (argv: string[], more: RunOptions = {}) => run(home.path, argv, { env, fetch: gateway.fetch, clock: instantClock(), ...more })
-const errorOf = (ran: Ran): Record<string, unknown> => JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '').error
+const ask = (argv: string[], more: RunOptions = {}) =>
+  run(home.path, argv, { env, fetch: gateway.fetch, clock: instantClock(), ...more })
+const errorOf = (ran: Ran): Record<string, unknown> =>
+  JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '').error
 const answerOf = (ran: Ran): Record<string, unknown> => {
   expect(ran.stderr).toBe('')
   expect(ran.code).toBe(0)
@@ -55,19 +66,36 @@ const answerOf = (ran: Ran): Record<string, unknown> => {
 }
 const submit = ['submit', 'will-it-hold', '--outcome', 'p2', '--json']
 interface Told {
-  readonly authorizations: { journal: Record<string, unknown>; gateway: Record<string, unknown> | null; next: Record<string, string> }[]
+  readonly authorizations: {
+    journal: Record<string, unknown>
+    gateway: Record<string, unknown> | null
+    next: Record<string, string>
+  }[]
   readonly not_looked_at: string[]
 }
-const reconcile = async (more: RunOptions = {}) => answerOf(await ask(['reconcile', 'will-it-hold', '--json'], more)) as unknown as Told
+const reconcile = async (more: RunOptions = {}) =>
+  answerOf(await ask(['reconcile', 'will-it-hold', '--json'], more)) as unknown as Told
 
 describe('contract §6: reconcile', () => {
   test("without a gateway and a node it tells the journal's word and what it could not look at", async () => {
     env = {}
     const told = await reconcile()
-    expect(told).toMatchObject({ schema: 'proposer.reconcile/1', question_id: question, authorizations: [], chain: null, gateway: null })
-    expect(told.not_looked_at).toEqual([expect.stringContaining('--gateway'), expect.stringContaining('--rpc-url')])
+    expect(told).toMatchObject({
+      schema: 'proposer.reconcile/1',
+      question_id: question,
+      authorizations: [],
+      chain: null,
+      gateway: null,
+    })
+    expect(told.not_looked_at).toEqual([
+      expect.stringContaining('--gateway'),
+      expect.stringContaining('--rpc-url'),
+    ])
     expect(readdirSync(home.path)).not.toContain('journal')
-    expect(errorOf(await ask(['reconcile', 'no-such-slug', '--json']))).toMatchObject({ code: 'untrusted_slug', exit_code: 2 })
+    expect(errorOf(await ask(['reconcile', 'no-such-slug', '--json']))).toMatchObject({
+      code: 'untrusted_slug',
+      exit_code: 2,
+    })
   })
 
   test('with nothing in the journal people see the gateway, and where to go on', async () => {
@@ -80,7 +108,9 @@ describe('contract §6: reconcile', () => {
 
   test('what was signed and never sent is to be sent', async () => {
     await ask(['sign', 'will-it-hold', '--outcome', 'p2'])
-    expect((await reconcile()).authorizations).toMatchObject([{ journal: { state: 'signed', outcome: 'p2' }, next: { action: 'submit' } }])
+    expect((await reconcile()).authorizations).toMatchObject([
+      { journal: { state: 'signed', outcome: 'p2' }, next: { action: 'submit' } },
+    ])
   })
 
   test('an accepted one is polled; its end at the gateway is journaled, and nothing is left to do', async () => {
@@ -103,14 +133,24 @@ describe('contract §6: reconcile', () => {
     const failure = { stage: 'validation', detail: 'short', can_resubmit: true } as const
     gateway.become(String(candidate_id), {
       status: 'failed',
-      failure: { ...failure, code: 'insufficient_balance', retryable: true, next_action: 'fund_wallet' },
+      failure: {
+        ...failure,
+        code: 'insufficient_balance',
+        retryable: true,
+        next_action: 'fund_wallet',
+      },
     })
     expect((await reconcile()).authorizations).toMatchObject([
       { next: { action: 'replay', text: expect.stringContaining('insufficient_balance') } },
     ])
     gateway.become(String(candidate_id), {
       status: 'failed',
-      failure: { ...failure, code: 'permit_expired', retryable: false, next_action: 'sign_new_authorization' },
+      failure: {
+        ...failure,
+        code: 'permit_expired',
+        retryable: false,
+        next_action: 'sign_new_authorization',
+      },
     })
     expect((await reconcile()).authorizations).toMatchObject([
       { journal: { state: 'closed', reason: 'failed' }, next: { action: 'sign_anew' } },
@@ -133,28 +173,42 @@ describe('contract §6: reconcile', () => {
     gateway.faults.push({ status: 409, code: 'candidate_conflict' })
     expect((await ask(submit)).code).toBe(5)
     const [refused, conflict] = (await reconcile()).authorizations
-    expect(refused).toMatchObject({ journal: { state: 'closed', reason: 'refused' }, next: { action: 'sign_anew' } })
-    expect(conflict).toMatchObject({ journal: { state: 'conflict', code: 'candidate_conflict' }, next: { action: 'replay' } })
+    expect(refused).toMatchObject({
+      journal: { state: 'closed', reason: 'refused' },
+      next: { action: 'sign_anew' },
+    })
+    expect(conflict).toMatchObject({
+      journal: { state: 'conflict', code: 'candidate_conflict' },
+      next: { action: 'replay' },
+    })
   })
 
   test('a candidate that the gateway has lost is for the operator, with question, client_ref and time', async () => {
     answerOf(await ask([...submit, '--client-ref', 'row 7']))
     const fresh = scriptedGateway()
     const [entry] = (await reconcile({ fetch: fresh.fetch })).authorizations
-    expect(entry?.next).toMatchObject({ action: 'contact_operator', text: expect.stringMatching(/row 7.*submitted at \d{4}-/) })
+    expect(entry?.next).toMatchObject({
+      action: 'contact_operator',
+      text: expect.stringMatching(/row 7.*submitted at \d{4}-/),
+    })
   })
 
   test('a gateway that does not answer hides nothing else', async () => {
     answerOf(await ask(submit))
-    const silent: Fetch = async () => new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
+    const silent: Fetch = async () =>
+      new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
     const told = await reconcile({ fetch: silent })
-    expect(told.authorizations).toMatchObject([{ gateway: { error: { code: 'gateway_body' } }, next: { action: 'poll' } }])
+    expect(told.authorizations).toMatchObject([
+      { gateway: { error: { code: 'gateway_body' } }, next: { action: 'poll' } },
+    ])
     expect(told.not_looked_at).toContainEqual(expect.stringContaining('the gateway does not tell'))
   })
 
   test('R20: it reads well at 40 and 80 columns, and never shows a signature', async () => {
     answerOf(await ask(submit))
-    const { payload } = JSON.parse((await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--json'])).stdout)
+    const { payload } = JSON.parse(
+      (await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--json'])).stdout,
+    )
     for (const columns of [40, 80]) {
       const { stdout } = await ask(['reconcile', 'will-it-hold'], { columns })
       expect(stdout).toContain('next: ')
@@ -172,10 +226,16 @@ describe('reconcile beside a chain', () => {
     endow(chain, proposer as `0x${string}`)
     chain.mine(3)
     gateway = scriptedGateway(asOnChain(chain, ancillary), 'will-it-hold')
-    writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify({ ...fakeTrust, slugs: { 'will-it-hold': question } }))
+    writeFileSync(
+      join(home.path, 'trust', 'default.json'),
+      JSON.stringify({ ...fakeTrust, slugs: { 'will-it-hold': question } }),
+    )
     env = { ...env, PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }
   })
-  const clockOf = (of: Chain): RunOptions => ({ chain: of, clock: instantClock(() => Number(chain.head.timestamp) * 1000) })
+  const clockOf = (of: Chain): RunOptions => ({
+    chain: of,
+    clock: instantClock(() => Number(chain.head.timestamp) * 1000),
+  })
 
   test('R7, spec §7 rule 3: an unknown one of an ended round is for the out-of-band channel, without its signature', async () => {
     gateway.faults.push(...Array.from({ length: 30 }, () => 'lost-answer' as const))
@@ -189,37 +249,56 @@ describe('reconcile beside a chain', () => {
   })
 
   test('R14: a spent nonce is waited for until it is final, and only then closes the authorization', async () => {
-    const { payload } = answerOf(await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--json'], clockOf(chain))) as {
+    const { payload } = answerOf(
+      await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--json'], clockOf(chain)),
+    ) as {
       payload: { permit: { nonce: string } }
     }
     const nonce = BigInt(payload.permit.nonce)
     invalidateNonces(chain, proposer as `0x${string}`, nonce >> 8n, 1n << (nonce & 255n))
     chain.mine(1)
-    expect((await reconcile(clockOf(chain))).authorizations).toMatchObject([{ journal: { state: 'signed' }, next: { action: 'wait' } }])
+    expect((await reconcile(clockOf(chain))).authorizations).toMatchObject([
+      { journal: { state: 'signed' }, next: { action: 'wait' } },
+    ])
     chain.mine(3)
     expect((await reconcile(clockOf(chain))).authorizations).toMatchObject([
-      { journal: { state: 'closed', reason: 'nonce_used' }, settled: 'nonce_used', next: { action: 'sign_anew' } },
+      {
+        journal: { state: 'closed', reason: 'nonce_used' },
+        settled: 'nonce_used',
+        next: { action: 'sign_anew' },
+      },
     ])
   })
 
   test('contract §1: a deadline that finalized chain time has passed closes the authorization', async () => {
-    answerOf(await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--deadline', '301s', '--json'], clockOf(chain)))
+    answerOf(
+      await ask(
+        ['sign', 'will-it-hold', '--outcome', 'p2', '--deadline', '301s', '--json'],
+        clockOf(chain),
+      ),
+    )
     chain.mine(160)
     const told = await reconcile(clockOf(chain))
-    expect(told.authorizations).toMatchObject([{ journal: { reason: 'expired' }, settled: 'expired', next: { action: 'sign_anew' } }])
+    expect(told.authorizations).toMatchObject([
+      { journal: { reason: 'expired' }, settled: 'expired', next: { action: 'sign_anew' } },
+    ])
   })
 
   test("a node that does not answer is told, and the journal's word still stands", async () => {
     await ask(['sign', 'will-it-hold', '--outcome', 'p2'], clockOf(chain))
     chain.fault('block', 'unavailable', { times: 20 })
     const told = await reconcile(clockOf(chain))
-    expect(told.not_looked_at).toContainEqual(expect.stringContaining('the chain was not looked at'))
+    expect(told.not_looked_at).toContainEqual(
+      expect.stringContaining('the chain was not looked at'),
+    )
     expect(told.authorizations).toMatchObject([{ next: { action: 'submit' } }])
   })
 
   test('R16: a node of another chain is refused, exit 2', async () => {
     const elsewhere: Chain = { ...chain, chainId: async () => 1 }
-    expect(errorOf(await ask(['reconcile', 'will-it-hold', '--json'], clockOf(elsewhere)))).toMatchObject({
+    expect(
+      errorOf(await ask(['reconcile', 'will-it-hold', '--json'], clockOf(elsewhere))),
+    ).toMatchObject({
       code: 'untrusted_chain_id',
       exit_code: 2,
     })
@@ -264,7 +343,9 @@ describe('contract §6: doctor for people', () => {
     expect(stdout).toMatch(/^ok +journal: sound: 0 authorizations, 0 records, 0 runs$/m)
     expect(stdout.match(/fix: give --rpc-url <url>/g)).toHaveLength(1)
     expect(stdout).not.toMatch(/^\S+ +\w+_\w+:/m)
-    const { checks } = JSON.parse((await ask(['doctor', '--json'])).stdout) as { checks: { id: string; fix: string }[] }
+    const { checks } = JSON.parse((await ask(['doctor', '--json'])).stdout) as {
+      checks: { id: string; fix: string }[]
+    }
     for (const id of ['trust_on_chain', 'balance', 'allowance', 'account_code'])
       expect(checks.find((one) => one.id === id)?.fix).not.toBe('')
   })
@@ -292,7 +373,9 @@ describe('contract §6: journal export', () => {
       transaction_hash: null,
     })
     expect(stdout).not.toContain('signature')
-    expect((await ask(['journal', 'export', '--reveal-signature'])).stdout).toContain('"signature":"0x')
+    expect((await ask(['journal', 'export', '--reveal-signature'])).stdout).toContain(
+      '"signature":"0x',
+    )
     expect(answerOf(await ask(['journal', 'export', '--json']))).toMatchObject({
       schema: 'proposer.journal-export/1',
       authorizations: [{}],
@@ -307,7 +390,9 @@ describe('contract §6: journal export', () => {
     expect(row).toContain('"\'=cmd|""x"",1"')
     expect(end).toBe('')
     expect(stdout).not.toContain('signature')
-    expect((await ask(['journal', 'export', '--csv', '--reveal-signature'])).stdout).toContain('""signature"":""0x')
+    expect((await ask(['journal', 'export', '--csv', '--reveal-signature'])).stdout).toContain(
+      '""signature"":""0x',
+    )
   })
 
   test('R24: an empty journal exports nothing and creates nothing', async () => {
@@ -319,14 +404,24 @@ describe('contract §6: journal export', () => {
 describe('contract §6: doctor', () => {
   const checksOf = (ran: Ran) =>
     Object.fromEntries(
-      (JSON.parse(ran.stdout).checks as { id: string; result: string; detail: string; fix: string }[]).map((check) => [check.id, check]),
+      (
+        JSON.parse(ran.stdout).checks as {
+          id: string
+          result: string
+          detail: string
+          fix: string
+        }[]
+      ).map((check) => [check.id, check]),
     )
 
   test('with nothing configured every check says what it needs, and what fails makes exit 2', async () => {
     env = {}
     const ran = await run(home.path, ['doctor', '--json', '--trust', 'not-there.json'], { env })
     expect(ran.code).toBe(2)
-    expect(errorOf(ran)).toMatchObject({ code: 'doctor_found_faults', detail: expect.stringContaining('trust, account') })
+    expect(errorOf(ran)).toMatchObject({
+      code: 'doctor_found_faults',
+      detail: expect.stringContaining('trust, account'),
+    })
     const checks = checksOf(ran)
     expect(checks).toMatchObject({
       trust: { result: 'fail', fix: expect.stringContaining('proposer trust init') },
@@ -335,7 +430,8 @@ describe('contract §6: doctor', () => {
       rpc: { result: 'skip' },
       journal: { result: 'pass' },
     })
-    for (const { result, fix } of Object.values(checks)) if (result === 'fail') expect(fix).toMatch(/\w/)
+    for (const { result, fix } of Object.values(checks))
+      if (result === 'fail') expect(fix).toMatch(/\w/)
     expect(readdirSync(home.path).sort()).toEqual(['key', 'trust'])
   })
 
@@ -352,9 +448,15 @@ describe('contract §6: doctor', () => {
 
   test('a busy gateway is no failed precondition: whether the wallet is eligible is not known, and it says when to ask again', async () => {
     const busy: Fetch = async (input, init) => {
-      if (!new URL(new Request(input, init).url).pathname.includes('/eligibility/')) return gateway.fetch(input, init)
-      const body = JSON.stringify({ error: { code: 'server_busy', detail: 'the gateway is behind with its work' } })
-      return new Response(body, { status: 503, headers: { 'content-type': 'application/json', 'retry-after': '2' } })
+      if (!new URL(new Request(input, init).url).pathname.includes('/eligibility/'))
+        return gateway.fetch(input, init)
+      const body = JSON.stringify({
+        error: { code: 'server_busy', detail: 'the gateway is behind with its work' },
+      })
+      return new Response(body, {
+        status: 503,
+        headers: { 'content-type': 'application/json', 'retry-after': '2' },
+      })
     }
     const ran = await ask(['doctor', '--json'], { fetch: busy })
     expect(ran.code, ran.stderr).toBe(0)
@@ -376,17 +478,24 @@ describe('contract §6: doctor', () => {
         answer.headers.set('date', new Date(Date.now() + aheadMs).toUTCString())
         return answer
       }
-    expect(checksOf(await ask(['doctor', '--json'], { fetch: dated(0) })).clock).toMatchObject({ result: 'pass' })
-    expect(checksOf(await ask(['doctor', '--json'], { fetch: dated(-60_000) })).clock).toMatchObject({ result: 'warn' })
-    expect(checksOf(await ask(['doctor', '--json'], { fetch: dated(600_000) })).clock).toMatchObject({ result: 'fail' })
+    expect(checksOf(await ask(['doctor', '--json'], { fetch: dated(0) })).clock).toMatchObject({
+      result: 'pass',
+    })
+    expect(
+      checksOf(await ask(['doctor', '--json'], { fetch: dated(-60_000) })).clock,
+    ).toMatchObject({ result: 'warn' })
+    expect(
+      checksOf(await ask(['doctor', '--json'], { fetch: dated(600_000) })).clock,
+    ).toMatchObject({ result: 'fail' })
   })
 
   test('R5: a key file that others may read, and a damaged journal, fail with their fix', async () => {
     answerOf(await ask(submit))
     chmodSync(join(home.path, 'key'), 0o644)
-    const [log] = readdirSync(join(home.path, 'journal'), { recursive: true, encoding: 'utf8' }).filter((name) =>
-      /log-\d+\.jsonl$/.test(name),
-    )
+    const [log] = readdirSync(join(home.path, 'journal'), {
+      recursive: true,
+      encoding: 'utf8',
+    }).filter((name) => /log-\d+\.jsonl$/.test(name))
     const path = join(home.path, 'journal', String(log))
     const bytes = readFileSync(path)
     bytes[40] = (bytes[40] ?? 0) ^ 1
@@ -405,7 +514,11 @@ describe('contract §6: doctor', () => {
     await ask(submit)
     const ran = await ask(['doctor', '--json'])
     expect(ran.code).toBe(0)
-    expect(checksOf(ran).open).toMatchObject({ result: 'warn', detail: '1 unknown', fix: expect.stringContaining('proposer replay') })
+    expect(checksOf(ran).open).toMatchObject({
+      result: 'warn',
+      detail: '1 unknown',
+      fix: expect.stringContaining('proposer replay'),
+    })
     const shown = await ask(['doctor'], { columns: 60 })
     expect(shown.stdout).toMatch(/WARN {2}open: 1 unknown\n {6}fix: /)
   })
@@ -418,7 +531,10 @@ describe('contract §6: doctor', () => {
       gateway: { result: 'fail', detail: expect.stringContaining('ECONNREFUSED') },
       eligibility: { result: 'skip' },
     })
-    const away: Fetch = async () => new Response(null, { status: 307, headers: { location: 'https://evil.example' } })
-    expect(checksOf(await ask(['doctor', '--json'], { fetch: away }))).toMatchObject({ gateway: { result: 'fail' } })
+    const away: Fetch = async () =>
+      new Response(null, { status: 307, headers: { location: 'https://evil.example' } })
+    expect(checksOf(await ask(['doctor', '--json'], { fetch: away }))).toMatchObject({
+      gateway: { result: 'fail' },
+    })
   })
 })

@@ -4,7 +4,15 @@ import { describe, expect, test } from 'vitest'
 import { parseDeadline } from '../../src/commands/intent.js'
 import { askHidden, confirm } from '../../src/commands/session/inputs.js'
 import { defaultHome } from '../../src/commands/session/paths.js'
-import { amountText, dateText, fields, fold, jsonText, publicUrl, visible } from '../../src/commands/view/render.js'
+import {
+  amountText,
+  dateText,
+  fields,
+  fold,
+  jsonText,
+  publicUrl,
+  visible,
+} from '../../src/commands/terminal/render.js'
 import { fakeContext } from '../support/cli.js'
 
 /** Everything that can move a cursor, hide or reorder text (robustness §5). */
@@ -12,7 +20,12 @@ const dangerous = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2
 
 describe('rendering', () => {
   test('R20: no outside text holds a character that acts on a terminal once it is made visible', () => {
-    fc.assert(fc.property(fc.string({ unit: 'binary', maxLength: 60 }), (text) => !dangerous.test(visible(text))))
+    fc.assert(
+      fc.property(
+        fc.string({ unit: 'binary', maxLength: 60 }),
+        (text) => !dangerous.test(visible(text)),
+      ),
+    )
     expect(visible('a\u001b[2J\u202eb\ud800')).toBe('a\\u001b[2J\\u202eb\\ud800')
     expect(visible('Atlético — 東京 🙂')).toBe('Atlético — 東京 🙂')
   })
@@ -34,24 +47,37 @@ describe('rendering', () => {
   test('contract §6: no line of fields is longer than the terminal unless one word is', () => {
     const label = fc.constantFrom('a', 'question', 'signed proposer')
     const value = fc
-      .array(fc.string({ minLength: 1, maxLength: 30, unit: 'grapheme-ascii' }), { minLength: 1, maxLength: 12 })
+      .array(fc.string({ minLength: 1, maxLength: 30, unit: 'grapheme-ascii' }), {
+        minLength: 1,
+        maxLength: 12,
+      })
       .map((words) => words.join(' '))
     fc.assert(
-      fc.property(fc.array(fc.tuple(label, value), { maxLength: 5 }), fc.integer({ min: 40, max: 100 }), (rows, columns) => {
-        for (const line of fields(rows, columns).split('\n')) {
-          const words = line.trim().split(' ')
-          expect(line.length <= columns || words.length === 1).toBe(true)
-        }
-      }),
+      fc.property(
+        fc.array(fc.tuple(label, value), { maxLength: 5 }),
+        fc.integer({ min: 40, max: 100 }),
+        (rows, columns) => {
+          for (const line of fields(rows, columns).split('\n')) {
+            const words = line.trim().split(' ')
+            expect(line.length <= columns || words.length === 1).toBe(true)
+          }
+        },
+      ),
     )
   })
 
   test('fold keeps every word in order', () => {
     fc.assert(
-      fc.property(fc.array(fc.stringMatching(/^\w{1,12}$/)), fc.integer({ min: 20, max: 60 }), (words, columns) => {
-        const lines = fold(words.join(' '), columns, '  ').split('\n')
-        expect(lines.flatMap((line) => line.trim().split(' ')).filter((word) => word !== '')).toEqual(words)
-      }),
+      fc.property(
+        fc.array(fc.stringMatching(/^\w{1,12}$/)),
+        fc.integer({ min: 20, max: 60 }),
+        (words, columns) => {
+          const lines = fold(words.join(' '), columns, '  ').split('\n')
+          expect(
+            lines.flatMap((line) => line.trim().split(' ')).filter((word) => word !== ''),
+          ).toEqual(words)
+        },
+      ),
     )
   })
 
@@ -72,7 +98,9 @@ describe('rendering', () => {
 
   test('R5: of a URL only scheme and host are shown', () => {
     expect(publicUrl('https://node.example')).toBe('https://node.example')
-    expect(publicUrl('https://u:p@node.example:8545/v2/key?a=b#c')).toBe('https://node.example:8545/…')
+    expect(publicUrl('https://u:p@node.example:8545/v2/key?a=b#c')).toBe(
+      'https://node.example:8545/…',
+    )
     expect(publicUrl('secret')).toBe('(not a URL)')
   })
 })
@@ -87,17 +115,24 @@ describe('deadlines', () => {
     expect(parseDeadline(undefined, 5)).toBeUndefined()
   })
 
-  test.each(['', '-5', '1.5h', '90 m', 'h', '1w', '9999999999999'])('contract §6: "%s" is no deadline', (text) => {
-    expect(() => parseDeadline(text, 0)).toThrow('neither unix seconds nor a span')
-  })
+  test.each(['', '-5', '1.5h', '90 m', 'h', '1w', '9999999999999'])(
+    'contract §6: "%s" is no deadline',
+    (text) => {
+      expect(() => parseDeadline(text, 0)).toThrow('neither unix seconds nor a span')
+    },
+  )
 })
 
 describe('folders', () => {
   test("contract §7: the platform's data folder", () => {
     expect(defaultHome('linux', {}, '/home/u')).toBe('/home/u/.local/share/proposer')
     expect(defaultHome('linux', { XDG_DATA_HOME: '/data' }, '/home/u')).toBe('/data/proposer')
-    expect(defaultHome('linux', { XDG_DATA_HOME: 'relative' }, '/home/u')).toBe('/home/u/.local/share/proposer')
-    expect(defaultHome('darwin', {}, '/Users/u')).toBe('/Users/u/Library/Application Support/proposer')
+    expect(defaultHome('linux', { XDG_DATA_HOME: 'relative' }, '/home/u')).toBe(
+      '/home/u/.local/share/proposer',
+    )
+    expect(defaultHome('darwin', {}, '/Users/u')).toBe(
+      '/Users/u/Library/Application Support/proposer',
+    )
   })
 })
 
@@ -117,7 +152,11 @@ describe('prompts', () => {
         if (next !== undefined) setImmediate(() => stdin.write(next))
       },
     }
-    return { context: { ...context, stdin: raw, streams: { ...context.streams, stderr: typing } }, modes, written: stderr.written }
+    return {
+      context: { ...context, stdin: raw, streams: { ...context.streams, stderr: typing } },
+      modes,
+      written: stderr.written,
+    }
   }
 
   test('robustness §6: hidden input is read raw, takes back what backspace says, and is never echoed', async () => {
@@ -129,7 +168,9 @@ describe('prompts', () => {
   })
 
   test('contract §6: Ctrl-C at a prompt exits 130, Ctrl-D leaves it unanswered with exit 2', async () => {
-    await expect(askHidden(terminal(['ab\u0003']).context, 'Password: ', '-')).rejects.toMatchObject({
+    await expect(
+      askHidden(terminal(['ab\u0003']).context, 'Password: ', '-'),
+    ).rejects.toMatchObject({
       code: 'interrupted',
       meta: { exitCode: 130 },
     })
@@ -139,11 +180,18 @@ describe('prompts', () => {
     })
   })
 
-  test.each(['', 'n', 'no', 'yesterday'])('contract §6: the answer "%s" declines', async (answer) => {
-    await expect(confirm(terminal([`${answer}\n`]).context, 'Go on?', false)).rejects.toMatchObject({ code: 'declined' })
-  })
+  test.each(['', 'n', 'no', 'yesterday'])(
+    'contract §6: the answer "%s" declines',
+    async (answer) => {
+      await expect(
+        confirm(terminal([`${answer}\n`]).context, 'Go on?', false),
+      ).rejects.toMatchObject({ code: 'declined' })
+    },
+  )
 
   test.each(['y', 'Y', 'yes', ' yes '])('contract §6: the answer "%s" agrees', async (answer) => {
-    await expect(confirm(terminal([`${answer}\n`]).context, 'Go on?', false)).resolves.toBeUndefined()
+    await expect(
+      confirm(terminal([`${answer}\n`]).context, 'Go on?', false),
+    ).resolves.toBeUndefined()
   })
 })

@@ -1,4 +1,7 @@
-/** What people and programs read of outcomes that stay open: hints that can be pasted, rounds that are over, failures that may be retried. */
+/**
+ * What people and programs read of outcomes that stay open: hints that can be pasted, rounds that
+ * are over, failures that may be retried.
+ */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -18,7 +21,10 @@ beforeEach(async () => {
   gateway = scriptedGateway()
   question = gateway.question.question_id
   mkdirSync(join(home.path, 'trust'))
-  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify({ ...pins, slugs: { 'will-it-hold': question } }))
+  writeFileSync(
+    join(home.path, 'trust', 'default.json'),
+    JSON.stringify({ ...pins, slugs: { 'will-it-hold': question } }),
+  )
   writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
 })
 afterEach(() => home.remove())
@@ -38,8 +44,14 @@ function instantClock(): Clock {
 
 const env = () => ({ PROPOSER_KEY_FILE: join(home.path, 'key') })
 const ask = (argv: string[], more: RunOptions = {}) =>
-  run(home.path, [...argv, '--gateway', gateway.url], { env: env(), fetch: gateway.fetch, clock: instantClock(), ...more })
-const errorOf = (ran: Ran): { code: string; detail: string; hint: string; exit_code: number } => JSON.parse(ran.stderr).error
+  run(home.path, [...argv, '--gateway', gateway.url], {
+    env: env(),
+    fetch: gateway.fetch,
+    clock: instantClock(),
+    ...more,
+  })
+const errorOf = (ran: Ran): { code: string; detail: string; hint: string; exit_code: number } =>
+  JSON.parse(ran.stderr).error
 const submit = ['submit', 'will-it-hold', '--outcome', 'p2', '--json']
 
 /** The only answers to it were lost. */
@@ -47,7 +59,9 @@ async function lostSubmission(more: string[] = []): Promise<{ id: string; ran: R
   gateway.faults.push(...Array.from({ length: 30 }, () => 'lost-answer' as const))
   const ran = await ask([...submit, ...more])
   gateway.faults.length = 0
-  const [{ journal_id: id }] = JSON.parse((await ask(['journal', 'list', '--json'])).stdout).authorizations
+  const [{ journal_id: id }] = JSON.parse(
+    (await ask(['journal', 'list', '--json'])).stdout,
+  ).authorizations
   return { id, ran }
 }
 
@@ -56,7 +70,9 @@ describe('contract §6: outcomes that stay open', () => {
     const { id, ran } = await lostSubmission(['--home', home.path])
     expect(errorOf(ran)).toMatchObject({
       exit_code: 6,
-      hint: expect.stringContaining(`\`proposer replay ${id} --gateway ${gateway.url} --home ${home.path}\``),
+      hint: expect.stringContaining(
+        `\`proposer replay ${id} --gateway ${gateway.url} --home ${home.path}\``,
+      ),
     })
   })
 
@@ -64,15 +80,24 @@ describe('contract §6: outcomes that stay open', () => {
     const { id } = await lostSubmission(['--client-ref', 'mine-1'])
     nextRound(gateway)
     gateway.faults.push({ status: 403, code: 'signature_not_authorized' })
-    const outOfBand = { question_id: question, client_ref: 'mine-1', submitted_at: expect.stringMatching(/Z$/) }
+    const outOfBand = {
+      question_id: question,
+      client_ref: 'mine-1',
+      submitted_at: expect.stringMatching(/Z$/),
+    }
     const first = await ask(['replay', id, '--json'])
     const sent = gateway.received.length
     const second = await ask(['replay', id, '--json'])
     expect(gateway.received).toHaveLength(sent)
     for (const ran of [first, second]) {
       expect(ran.code).toBe(6)
-      expect(JSON.parse(ran.stdout).results).toMatchObject([{ journal_id: id, outcome: 'unknown', out_of_band: outOfBand }])
-      expect(errorOf(ran)).toMatchObject({ code: 'round_over', hint: expect.stringContaining(`proposer reconcile ${question} --gateway`) })
+      expect(JSON.parse(ran.stdout).results).toMatchObject([
+        { journal_id: id, outcome: 'unknown', out_of_band: outOfBand },
+      ])
+      expect(errorOf(ran)).toMatchObject({
+        code: 'round_over',
+        hint: expect.stringContaining(`proposer reconcile ${question} --gateway`),
+      })
       expect(errorOf(ran).detail).toContain('mine-1')
     }
   })
@@ -80,7 +105,10 @@ describe('contract §6: outcomes that stay open', () => {
   test('§7 rule 3: submit --json tells the older one it settled in its result, or where it fails in the error', async () => {
     const { id } = await lostSubmission()
     nextRound(gateway)
-    gateway.faults.push({ status: 409, code: 'round_advanced' }, { status: 422, code: 'permit_deadline_too_soon' })
+    gateway.faults.push(
+      { status: 409, code: 'round_advanced' },
+      { status: 422, code: 'permit_deadline_too_soon' },
+    )
     const failed = await ask(submit)
     expect(errorOf(failed)).toMatchObject({
       exit_code: 3,
@@ -92,7 +120,9 @@ describe('contract §6: outcomes that stay open', () => {
     expect(ran.code).toBe(0)
     // What is known to be over is not sent again.
     expect(gateway.received).toHaveLength(sent + 1)
-    expect(JSON.parse(ran.stdout).settled).toMatchObject([{ journal_id: id, outcome: 'unknown', out_of_band: { question_id: question } }])
+    expect(JSON.parse(ran.stdout).settled).toMatchObject([
+      { journal_id: id, outcome: 'unknown', out_of_band: { question_id: question } },
+    ])
   })
 
   test('contract §5: after a retryable failure status and poll name the commands; replay --all names it, replay by id sends it', async () => {
@@ -106,7 +136,9 @@ describe('contract §6: outcomes that stay open', () => {
     } as const
     const { candidate_id: candidate, journal_id: id } = JSON.parse((await ask(submit)).stdout)
     gateway.become(candidate, { status: 'failed', failure })
-    const commands = new RegExp(`proposer funds approve.* --gateway .*proposer replay ${id} --gateway`)
+    const commands = new RegExp(
+      `proposer funds approve.* --gateway .*proposer replay ${id} --gateway`,
+    )
     for (const argv of [
       ['status', candidate],
       ['poll', candidate],
@@ -134,10 +166,30 @@ describe('contract §6: outcomes that stay open', () => {
     try {
       const proposer = `0x${'ab'.repeat(20)}`
       const outside = ['--signer', wallet.url, '--proposer', proposer, '--json']
-      const late = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--timeout', '1', ...outside])
+      const late = await ask([
+        'sign',
+        'will-it-hold',
+        '--outcome',
+        'p2',
+        '--timeout',
+        '1',
+        ...outside,
+      ])
       expect(errorOf(late)).toMatchObject({ code: 'signer_timed_out', exit_code: 75 })
-      const other = await ask(['sign', 'will-it-hold', '--outcome', 'p1', '--timeout', '1', ...outside])
-      expect(errorOf(other)).toMatchObject({ code: 'authorization_open', exit_code: 5, hint: expect.stringContaining('--supersede') })
+      const other = await ask([
+        'sign',
+        'will-it-hold',
+        '--outcome',
+        'p1',
+        '--timeout',
+        '1',
+        ...outside,
+      ])
+      expect(errorOf(other)).toMatchObject({
+        code: 'authorization_open',
+        exit_code: 5,
+        hint: expect.stringContaining('--supersede'),
+      })
       expect(wallet.asked).toHaveLength(1)
     } finally {
       await wallet.close()

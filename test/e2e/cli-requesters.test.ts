@@ -35,7 +35,13 @@ beforeEach(async () => {
 afterEach(() => home.remove())
 
 const trustRequesters = (...requesters: { address: string; kind: string }[]) => {
-  const { chainId: chain_id, permit2, signedProposer: signed_proposer, oracles, tokens } = fakeContracts
+  const {
+    chainId: chain_id,
+    permit2,
+    signedProposer: signed_proposer,
+    oracles,
+    tokens,
+  } = fakeContracts
   mkdirSync(join(home.path, 'trust'), { recursive: true })
   const trust = { chain_id, permit2, signed_proposer, oracles, requesters, tokens, slugs: {} }
   writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(trust))
@@ -44,21 +50,33 @@ const go = (argv: string[], more: RunOptions) =>
   run(home.path, argv, {
     clock: createFakeClock(chain),
     ...more,
-    env: { PROPOSER_KEY_FILE: join(home.path, 'key'), PROPOSER_RPC_URL: 'http://127.0.0.1:8545', ...more.env },
+    env: {
+      PROPOSER_KEY_FILE: join(home.path, 'key'),
+      PROPOSER_RPC_URL: 'http://127.0.0.1:8545',
+      ...more.env,
+    },
   })
 const answerOf = (ran: Ran) => {
   expect([ran.code, ran.stderr]).toEqual([0, expect.not.stringContaining('"error"')])
   return JSON.parse(ran.stdout) as Record<string, unknown>
 }
-const errorOf = (ran: Ran): Record<string, unknown> => JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '').error
+const errorOf = (ran: Ran): Record<string, unknown> =>
+  JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '').error
 
 describe('contract §6, §7: requesters of kind direct, beside a node', () => {
   const named = `0x${'77'.repeat(32)}`
 
   /** A gateway whose registry has the request under an id of its own. */
-  const registryGateway = (timestamp = String(chain.world.questions.get(question as `0x${string}`)?.timestamp)) => {
+  const registryGateway = (
+    timestamp = String(chain.world.questions.get(question as `0x${string}`)?.timestamp),
+  ) => {
     const plain = questionContext('Will it hold?')
-    const request = { oracle: String(fakeContracts.oracles[0]), requester: adapter, timestamp, ancillary_data: text }
+    const request = {
+      oracle: String(fakeContracts.oracles[0]),
+      requester: adapter,
+      timestamp,
+      ancillary_data: text,
+    }
     return scriptedGateway({
       ...plain,
       question_id: named,
@@ -75,31 +93,52 @@ describe('contract §6, §7: requesters of kind direct, beside a node', () => {
     const beside = { chain, fetch: gateway.fetch, env: { PROPOSER_GATEWAY: gateway.url } }
     const submitted = answerOf(await go(['submit', named, '--outcome', 'p2', '--json'], beside))
     expect(submitted).toMatchObject({ question_id: named, outcome: 'accepted', unchecked: [] })
-    writeFileSync(join(home.path, 'rows.ndjson'), `${JSON.stringify({ identifier: named, outcome: 'p2' })}\n`)
-    const batch = answerOf(await go(['batch', 'submit', join(home.path, 'rows.ndjson'), '--json'], beside))
+    writeFileSync(
+      join(home.path, 'rows.ndjson'),
+      `${JSON.stringify({ identifier: named, outcome: 'p2' })}\n`,
+    )
+    const batch = answerOf(
+      await go(['batch', 'submit', join(home.path, 'rows.ndjson'), '--json'], beside),
+    )
     expect(batch).toMatchObject({ results: [{ outcome: 'replayed' }] })
   })
 
   test('a gateway that is down keeps only its own rows of a batch back', async () => {
-    trustRequesters({ address: adapter, kind: 'uma-ctf-adapter' }, { address: second, kind: 'direct' })
+    trustRequesters(
+      { address: adapter, kind: 'uma-ctf-adapter' },
+      { address: second, kind: 'direct' },
+    )
     const gateway = registryGateway()
     const fetch = async () => {
       throw new TransportError('connect', 'ECONNREFUSED', 'connection refused')
     }
     writeFileSync(join(home.path, 'ids'), `${question}\n${named}\n`)
-    const ran = await go(['batch', 'context', join(home.path, 'ids'), '--json'], { chain, fetch, env: { PROPOSER_GATEWAY: gateway.url } })
+    const ran = await go(['batch', 'context', join(home.path, 'ids'), '--json'], {
+      chain,
+      fetch,
+      env: { PROPOSER_GATEWAY: gateway.url },
+    })
     const [known, missing] = JSON.parse(ran.stdout).questions
-    expect([known.question_id, known.error, missing.error.code]).toEqual([question, undefined, 'no_connection'])
+    expect([known.question_id, known.error, missing.error.code]).toEqual([
+      question,
+      undefined,
+      'no_connection',
+    ])
   })
 
   test('R9: a request that the oracle does not know is not signed; without a gateway the hint says who knows it', async () => {
     trustRequesters({ address: adapter, kind: 'direct' })
     const gateway = registryGateway('1')
     const sign = ['sign', named, '--outcome', 'p2', '--json']
-    const refused = errorOf(await go(sign, { chain, fetch: gateway.fetch, env: { PROPOSER_GATEWAY: gateway.url } }))
+    const refused = errorOf(
+      await go(sign, { chain, fetch: gateway.fetch, env: { PROPOSER_GATEWAY: gateway.url } }),
+    )
     expect(refused).toMatchObject({ code: 'question_not_found' })
     const alone = errorOf(await go(sign, { chain }))
-    expect(alone).toMatchObject({ code: 'question_not_found', hint: expect.stringContaining('give --gateway') })
+    expect(alone).toMatchObject({
+      code: 'question_not_found',
+      hint: expect.stringContaining('give --gateway'),
+    })
   })
 })
 
@@ -127,18 +166,29 @@ describe('domain §5.1: one text at two adapters', () => {
     const dryRun = ['sign', question, '--outcome', 'p2', '--dry-run']
     const ambiguous = await go(dryRun, { chain: twice() })
     expect(ambiguous.code).toBe(0)
-    expect(ambiguous.stderr.replace(/\s+/g, ' ')).toContain(`${adapter} is taken; name another with --requester: ${second}`)
+    expect(ambiguous.stderr.replace(/\s+/g, ' ')).toContain(
+      `${adapter} is taken; name another with --requester: ${second}`,
+    )
     const shown = await go([...dryRun, '--requester', second, '--json'], { chain: twice() })
     expect(shown.stderr).not.toContain('is taken')
-    expect(answerOf(shown)).toMatchObject({ typed_data: { message: { witness: { requester: second } } } })
-    expect(answerOf(await go(['context', question, '--requester', second, '--json'], { chain: twice() }))).toMatchObject({
+    expect(answerOf(shown)).toMatchObject({
+      typed_data: { message: { witness: { requester: second } } },
+    })
+    expect(
+      answerOf(
+        await go(['context', question, '--requester', second, '--json'], { chain: twice() }),
+      ),
+    ).toMatchObject({
       questions: [{ request: { requester: second } }],
     })
   })
 
   test('a requester that is not pinned is refused', async () => {
     trustRequesters({ address: adapter, kind: 'uma-ctf-adapter' })
-    const refused = await go(['sign', question, '--outcome', 'p2', '--requester', second, '--json'], { chain })
+    const refused = await go(
+      ['sign', question, '--outcome', 'p2', '--requester', second, '--json'],
+      { chain },
+    )
     expect(errorOf(refused)).toMatchObject({ code: 'untrusted_requester', exit_code: 2 })
   })
 })
@@ -159,15 +209,25 @@ describe('R3: the requester belongs to the round', () => {
       async call({ to, data, ...rest }, at) {
         const isSecond = to === second || data.includes(second.slice(2))
         if (!isSecond) return chain.call({ to, data, ...rest }, at)
-        const asked = data.replaceAll(second.slice(2), adapter.slice(2)).replaceAll(own, first) as `0x${string}`
-        const answer = await chain.call({ to: to === second ? adapter : to, data: asked, ...rest }, at)
+        const asked = data
+          .replaceAll(second.slice(2), adapter.slice(2))
+          .replaceAll(own, first) as `0x${string}`
+        const answer = await chain.call(
+          { to: to === second ? adapter : to, data: asked, ...rest },
+          at,
+        )
         return answer.replaceAll(first, own) as `0x${string}`
       },
     }
   }
   const gatewayOf = (requester: string, timestamp: bigint) => {
     const plain = questionContext('Will it hold?')
-    const request = { oracle: String(fakeContracts.oracles[0]), requester, timestamp: String(timestamp), ancillary_data: text }
+    const request = {
+      oracle: String(fakeContracts.oracles[0]),
+      requester,
+      timestamp: String(timestamp),
+      ancillary_data: text,
+    }
     return scriptedGateway({
       ...plain,
       question_id: question,
@@ -189,9 +249,23 @@ describe('R3: the requester belongs to the round', () => {
     }
   }
   type Gateway = ReturnType<typeof scriptedGateway>
-  const alone = ({ url, fetch }: Gateway) => ({ fetch, env: { PROPOSER_GATEWAY: url, PROPOSER_RPC_URL: '' } })
-  const beside = ({ url, fetch }: Gateway) => ({ fetch, chain: apart(), env: { PROPOSER_GATEWAY: url } })
-  const submit = (outcome: string, ...more: string[]) => ['submit', question, '--outcome', outcome, ...more, '--json']
+  const alone = ({ url, fetch }: Gateway) => ({
+    fetch,
+    env: { PROPOSER_GATEWAY: url, PROPOSER_RPC_URL: '' },
+  })
+  const beside = ({ url, fetch }: Gateway) => ({
+    fetch,
+    chain: apart(),
+    env: { PROPOSER_GATEWAY: url },
+  })
+  const submit = (outcome: string, ...more: string[]) => [
+    'submit',
+    question,
+    '--outcome',
+    outcome,
+    ...more,
+    '--json',
+  ]
 
   test("R8: without a node --requester never sends another requester's bytes", async () => {
     trustRequesters(...requesters)
@@ -219,7 +293,9 @@ describe('R3: the requester belongs to the round', () => {
     const row = JSON.stringify({ identifier: question, outcome: 'p1' })
     writeFileSync(join(home.path, 'rows.ndjson'), `${row}\n`)
     const batch = ['batch', 'submit', join(home.path, 'rows.ndjson'), '--json']
-    expect(answerOf(await go([...batch, '--requester', second], beside(gateway)))).toMatchObject({ results: [{ outcome: 'replayed' }] })
+    expect(answerOf(await go([...batch, '--requester', second], beside(gateway)))).toMatchObject({
+      results: [{ outcome: 'replayed' }],
+    })
     const blocked = await go(submit('p1', '--requester', adapter), beside(gateway))
     expect(errorOf(blocked)).toMatchObject({ code: 'authorization_open' })
   })
@@ -231,7 +307,8 @@ describe('R3: the requester belongs to the round', () => {
     const more = { ...beside(gateway), clock: countingClock() }
     expect((await go(submit('p2', '--requester', second), more)).code).toBe(6)
     gateway.faults.length = 0
-    const [judged] = answerOf(await go(['reconcile', question, '--json'], more)).authorizations as object[]
+    const [judged] = answerOf(await go(['reconcile', question, '--json'], more))
+      .authorizations as object[]
     expect(judged).toMatchObject({ next: { action: 'replay' } })
     const replayed = answerOf(await go(['replay', '--all', '--json'], more))
     expect(replayed).toMatchObject({ results: [{ error: null }] })
@@ -248,7 +325,12 @@ describe('contract §7: pins of a question that is closed', () => {
       const told = answerOf(await go(['trust', verb, question, '--json'], { chain }))
       expect(told).toMatchObject({ requesters: [{ address: adapter }], changed: [], added: [] })
     }
-    const nowhere = errorOf(await go(['trust', 'init', `0x${'12'.repeat(32)}`, '--json'], { chain }))
-    expect(nowhere).toMatchObject({ code: 'no_context', hint: expect.stringContaining('proposer trust pin --requester') })
+    const nowhere = errorOf(
+      await go(['trust', 'init', `0x${'12'.repeat(32)}`, '--json'], { chain }),
+    )
+    expect(nowhere).toMatchObject({
+      code: 'no_context',
+      hint: expect.stringContaining('proposer trust pin --requester'),
+    })
   })
 })

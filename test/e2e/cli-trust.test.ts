@@ -4,11 +4,27 @@ import { Readable } from 'node:stream'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { main } from '../../src/commands/main.js'
 import { fakeContext, type RunOptions, run, temporaryHome } from '../support/cli.js'
-import { ask as askOnChain, createFakeChain, createFakeClock, type FakeChain, questionText } from '../support/fake-chain.js'
+import {
+  ask as askOnChain,
+  createFakeChain,
+  createFakeClock,
+  type FakeChain,
+  questionText,
+} from '../support/fake-chain.js'
 import { adapter, fakeContracts } from '../support/fake-world.js'
-import { questionContext, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
+import {
+  questionContext,
+  type ScriptedGateway,
+  scriptedGateway,
+} from '../support/scripted-gateway.js'
 
-const { chainId: chain_id, permit2, signedProposer: signed_proposer, oracles, tokens } = fakeContracts
+const {
+  chainId: chain_id,
+  permit2,
+  signedProposer: signed_proposer,
+  oracles,
+  tokens,
+} = fakeContracts
 const requesters = [{ address: adapter, kind: 'uma-ctf-adapter' }]
 const pins = { chain_id, permit2, signed_proposer, oracles, requesters, tokens, slugs: {} }
 const elsewhere = `0x${'9'.repeat(40)}`
@@ -25,15 +41,24 @@ afterEach(() => home.remove())
 
 const path = () => join(home.path, 'trust', 'default.json')
 const pinned = () => JSON.parse(readFileSync(path(), 'utf8'))
-const errorOf = (stderr: string): Record<string, unknown> => JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
+const errorOf = (stderr: string): Record<string, unknown> =>
+  JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
 
 /** A gateway that names a question of the chain, with what a test changes in what it says. */
-function gatewayNaming(text: `0x${string}`, change: { request?: object; contracts?: object; signing?: object } = {}): ScriptedGateway {
+function gatewayNaming(
+  text: `0x${string}`,
+  change: { request?: object; contracts?: object; signing?: object } = {},
+): ScriptedGateway {
   const question = askOnChain(chain, text)
   chain.mine(1)
   const plain = questionContext('Will it hold?')
   const request = {
-    ...{ question_id: question, oracle: String(oracles[0]), requester: adapter, ancillary_data: text },
+    ...{
+      question_id: question,
+      oracle: String(oracles[0]),
+      requester: adapter,
+      ancillary_data: text,
+    },
     timestamp: String(chain.world.questions.get(question)?.timestamp),
   }
   return scriptedGateway({
@@ -47,7 +72,9 @@ function gatewayNaming(text: `0x${string}`, change: { request?: object; contract
 }
 const ask = (argv: string[], gateway?: ScriptedGateway, more: RunOptions = {}) =>
   run(home.path, [...argv, '--json'], {
-    ...(gateway === undefined ? {} : { env: { PROPOSER_GATEWAY: gateway.url }, fetch: gateway.fetch }),
+    ...(gateway === undefined
+      ? {}
+      : { env: { PROPOSER_GATEWAY: gateway.url }, fetch: gateway.fetch }),
     clock: createFakeClock(chain),
     ...more,
   })
@@ -62,28 +89,55 @@ describe('R9, contract §9: trust pin only adds', () => {
     for (const yes of [[], ['--yes'], ['--dry-run']]) {
       const ran = await ask(['trust', 'pin', 'will-it-hold', ...yes], gateway)
       expect(ran.code).toBe(2)
-      expect(errorOf(ran.stderr)).toMatchObject({ code: 'pins_would_change', hint: expect.stringContaining('proposer trust init') })
+      expect(errorOf(ran.stderr)).toMatchObject({
+        code: 'pins_would_change',
+        hint: expect.stringContaining('proposer trust init'),
+      })
     }
     expect(pinned()).toEqual(pins)
   })
 
   test('another kind of a pinned requester is refused as well', async () => {
-    const ran = await ask(['trust', 'pin', '--requester', adapter, '--kind', 'oo-reporter', '--yes'])
-    expect(errorOf(ran.stderr)).toMatchObject({ code: 'pins_would_change', detail: expect.stringContaining('becomes oo-reporter') })
+    const ran = await ask([
+      'trust',
+      'pin',
+      '--requester',
+      adapter,
+      '--kind',
+      'oo-reporter',
+      '--yes',
+    ])
+    expect(errorOf(ran.stderr)).toMatchObject({
+      code: 'pins_would_change',
+      detail: expect.stringContaining('becomes oo-reporter'),
+    })
     expect(pinned()).toEqual(pins)
   })
 
   test('with a node what the gateway names is confirmed before it is pinned', async () => {
     const env = { PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }
     const honest = gatewayNaming(questionText('Will it hold?'))
-    const beside = (gateway: ScriptedGateway) => ({ chain, env: { ...env, PROPOSER_GATEWAY: gateway.url } })
+    const beside = (gateway: ScriptedGateway) => ({
+      chain,
+      env: { ...env, PROPOSER_GATEWAY: gateway.url },
+    })
     const done = await ask(['trust', 'pin', 'will-it-hold', '--yes'], honest, beside(honest))
     expect([done.code, done.stderr]).toEqual([0, expect.not.stringContaining('"error"')])
-    const lying = gatewayNaming(questionText('Will it last?'), { request: { requester: elsewhere } })
+    const lying = gatewayNaming(questionText('Will it last?'), {
+      request: { requester: elsewhere },
+    })
     const before = pinned()
-    expect((await ask(['trust', 'pin', 'will-it-hold', '--yes'], lying, beside(lying))).code).not.toBe(0)
-    const token = await ask(['trust', 'pin', '--token', elsewhere, '--yes'], undefined, { chain, env })
-    expect(errorOf(token.stderr)).toMatchObject({ code: 'trust_not_verified', detail: expect.stringContaining(elsewhere) })
+    expect(
+      (await ask(['trust', 'pin', 'will-it-hold', '--yes'], lying, beside(lying))).code,
+    ).not.toBe(0)
+    const token = await ask(['trust', 'pin', '--token', elsewhere, '--yes'], undefined, {
+      chain,
+      env,
+    })
+    expect(errorOf(token.stderr)).toMatchObject({
+      code: 'trust_not_verified',
+      detail: expect.stringContaining(elsewhere),
+    })
     expect(pinned()).toEqual(before)
   })
 })
@@ -106,7 +160,9 @@ describe('contract §7: the file is never lost', () => {
     expect((await ask([...good(), '--yes'])).code).toBe(0)
     expect(pinned()).toEqual(pins)
     const kept = readdirSync(join(home.path, 'trust')).filter((name) => name !== 'default.json')
-    expect(kept.map((name) => readFileSync(join(home.path, 'trust', name), 'utf8'))).toEqual([damaged])
+    expect(kept.map((name) => readFileSync(join(home.path, 'trust', name), 'utf8'))).toEqual([
+      damaged,
+    ])
   })
 
   test('what another process pins while a person is asked is not lost', async () => {

@@ -1,4 +1,7 @@
-/** `completion`: the answers to a tab key through the front door, and the scripts in the shells themselves, with a real terminal. */
+/**
+ * `completion`: the answers to a tab key through the front door, and the scripts in the shells
+ * themselves, with a real terminal.
+ */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -8,7 +11,15 @@ import { scripts, shells } from '../../src/commands/completion/scripts.js'
 import { verbs } from '../../src/commands/program.js'
 import { profileKeys } from '../../src/commands/session/settings.js'
 import { run, temporaryHome } from '../support/cli.js'
-import { candidates, identifiers, type Lived, liveIn, signatureMark, urlSecret, word } from '../support/lived-home.js'
+import {
+  candidates,
+  identifiers,
+  type Lived,
+  liveIn,
+  signatureMark,
+  urlSecret,
+  word,
+} from '../support/lived-home.js'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
 let lived: Lived
@@ -34,12 +45,22 @@ describe('contract §6: a tab key', () => {
     expect(await offered([''])).toEqual(Object.keys(verbs))
     expect(await offered(['jour'])).toEqual(['journal'])
     expect(await offered(['help', 'sup'])).toEqual(['support-bundle'])
-    expect(await offered(['operator', 'candidates', ''])).toEqual(['list', 'show', 'explain', 'reject'])
-    expect(await offered(['--home', 'journal', 'operator', '--config', 'store', 'budg'])).toEqual(['budget'])
+    expect(await offered(['operator', 'candidates', ''])).toEqual([
+      'list',
+      'show',
+      'explain',
+      'reject',
+    ])
+    expect(await offered(['--home', 'journal', 'operator', '--config', 'store', 'budg'])).toEqual([
+      'budget',
+    ])
   })
 
   test("offers flags, the command's own before those of every command", async () => {
-    expect((await offered(['poll', '--'])).slice(0, 2)).toEqual(['--executor-account', '--executor-password-file'])
+    expect((await offered(['poll', '--'])).slice(0, 2)).toEqual([
+      '--executor-account',
+      '--executor-password-file',
+    ])
     expect(await offered(['poll', '--un'])).toEqual(['--until'])
     // `devchain` alone is `devchain start`; its other commands have no such flag.
     expect(await offered(['devchain', '--wr'])).toEqual(['--write'])
@@ -71,7 +92,9 @@ describe('contract §6: a tab key', () => {
     expect(await offered(['account', 'show', 'h'])).toEqual(['hot'])
     expect(await offered(['account', 'new', ''])).toEqual([])
     expect(await offered(['--profile', ''])).toEqual(['polygon', 'dev', 'default', 'staging'])
-    expect(await offered(['submit', ''])).toEqual(expect.arrayContaining(['pinned-slug', ...Object.values(identifiers)]))
+    expect(await offered(['submit', ''])).toEqual(
+      expect.arrayContaining(['pinned-slug', ...Object.values(identifiers)]),
+    )
     expect(await offered(['context', 'x', 'pinned'])).toEqual(['pinned-slug'])
     expect(await offered(['reconcile', '0'])).toHaveLength(6)
     expect(await offered(['status', '--question=0'])).toContain(`--question=${word(1)}`)
@@ -82,7 +105,13 @@ describe('contract §6: a tab key', () => {
     expect(await offered(['status', ''])).toEqual([candidates.done, candidates.sunny])
     expect(await offered(['poll', candidates.done, '3f'])).toEqual([candidates.sunny])
     expect(await offered(['replay', ''])).toEqual([lived.deferred, lived.unknown])
-    expect(await offered(['revoke', ''])).toEqual([lived.signed, lived.conflict, lived.deferred, lived.unknown, lived.accepted])
+    expect(await offered(['revoke', ''])).toEqual([
+      lived.signed,
+      lived.conflict,
+      lived.deferred,
+      lived.unknown,
+      lived.accepted,
+    ])
     expect(await offered(['sign', 'x', '--supersede', ''])).toHaveLength(5)
     expect(await offered(['journal', 'show', lived.executed])).toEqual([lived.executed])
     expect(await offered(['journal', 'show', candidates.done])).toEqual([candidates.done])
@@ -93,8 +122,13 @@ describe('contract §6: a tab key', () => {
   test('of another home where the line names it, by flag in any form, and nothing where there is none', async () => {
     const other = await temporaryHome()
     try {
-      expect(await offered(['--home', home.path, '--account', ''], other.path)).toEqual(['cold', 'hot'])
-      expect(await offered([`--home=${home.path}`, 'status', '3'], other.path)).toEqual([candidates.sunny])
+      expect(await offered(['--home', home.path, '--account', ''], other.path)).toEqual([
+        'cold',
+        'hot',
+      ])
+      expect(await offered([`--home=${home.path}`, 'status', '3'], other.path)).toEqual([
+        candidates.sunny,
+      ])
       expect(await offered(['status', ''], other.path)).toEqual([])
       expect(await offered(['--account', ''], other.path)).toEqual([])
     } finally {
@@ -109,14 +143,26 @@ describe('contract §6: a tab key', () => {
         const token = ((number * 7919) % 300).toString(16).padStart(12, '0')
         const folder = join(other.path, 'journal', token)
         mkdirSync(folder, { recursive: true })
-        const signed = { id: `${token}-1`, identifier: `question-${number}`, questionId: 'q', terms: { deadline: '1' }, signedAtMs: number }
-        writeFileSync(join(folder, 'log-0.jsonl'), `${JSON.stringify({ k: 'signed', t: 1, d: signed })}\n`)
+        const signed = {
+          id: `${token}-1`,
+          identifier: `question-${number}`,
+          questionId: 'q',
+          terms: { deadline: '1' },
+          signedAtMs: number,
+        }
+        writeFileSync(
+          join(folder, 'log-0.jsonl'),
+          `${JSON.stringify({ k: 'signed', t: 1, d: signed })}\n`,
+        )
         utimesSync(folder, 1_700_000_000 + number, 1_700_000_000 + number)
       }
       expect(await offered(['context', 'question-299'], other.path)).toEqual(['question-299'])
       expect(await offered(['context', 'question-44'], other.path)).toEqual(['question-44'])
       expect(await offered(['context', 'question-43'], other.path)).toEqual([])
-      expect((await offered(['context', ''], other.path)).slice(0, 2)).toEqual(['question-299', 'question-298'])
+      expect((await offered(['context', ''], other.path)).slice(0, 2)).toEqual([
+        'question-299',
+        'question-298',
+      ])
     } finally {
       await other.remove()
     }
@@ -128,13 +174,26 @@ describe('contract §6: a tab key', () => {
       mkdirSync(join(other.path, 'keystores'))
       mkdirSync(join(other.path, 'trust'))
       mkdirSync(join(other.path, 'journal', 'abcdefabcdef'), { recursive: true })
-      for (const name of ['fine', 'bad\nname', 'esc\u001b[2J']) writeFileSync(join(other.path, 'keystores', `${name}.json`), '')
+      for (const name of ['fine', 'bad\nname', 'esc\u001b[2J'])
+        writeFileSync(join(other.path, 'keystores', `${name}.json`), '')
       const signed = {
         k: 'signed',
         t: 1,
-        d: { id: 'abcdefabcdef-1', identifier: 'ok\u202e', questionId: 'q', terms: { deadline: '1' }, signedAtMs: 1 },
+        d: {
+          id: 'abcdefabcdef-1',
+          identifier: 'ok\u202e',
+          questionId: 'q',
+          terms: { deadline: '1' },
+          signedAtMs: 1,
+        },
       }
-      const lines = ['not json', '{"k":"signed"}', '{"k":"attempt.start","t":1,"d":{}}', JSON.stringify(signed), '{"c":"torn']
+      const lines = [
+        'not json',
+        '{"k":"signed"}',
+        '{"k":"attempt.start","t":1,"d":{}}',
+        JSON.stringify(signed),
+        '{"c":"torn',
+      ]
       writeFileSync(join(other.path, 'journal', 'abcdefabcdef', 'log-0.jsonl'), lines.join('\n'))
       expect(await offered(['--account', ''], other.path)).toEqual(['fine'])
       expect(await offered(['journal', 'show', ''], other.path)).toEqual(['abcdefabcdef-1'])
@@ -169,7 +228,9 @@ describe('contract §6: a tab key', () => {
   })
 
   test('bash without = among its word breaks replaces the whole word', async () => {
-    expect((await run(home.path, ['__complete', 'bash', ' \t\n', 'proposer --account=h'])).stdout).toBe('values\n--account=hot\n')
+    expect(
+      (await run(home.path, ['__complete', 'bash', ' \t\n', 'proposer --account=h'])).stdout,
+    ).toBe('values\n--account=hot\n')
   })
 
   test('an unknown shell, or nothing at all, is no error', async () => {
@@ -179,9 +240,17 @@ describe('contract §6: a tab key', () => {
 
 test('contract §6: completion prints the script of each shell, with --json inside a document', async () => {
   for (const shell of shells) {
-    expect(await run(home.path, ['completion', shell])).toEqual({ code: 0, stdout: scripts[shell], stderr: '' })
+    expect(await run(home.path, ['completion', shell])).toEqual({
+      code: 0,
+      stdout: scripts[shell],
+      stderr: '',
+    })
     const { stdout } = await run(home.path, ['completion', shell, '--json'])
-    expect(JSON.parse(stdout)).toEqual({ schema: 'proposer.completion/1', shell, script: scripts[shell] })
+    expect(JSON.parse(stdout)).toEqual({
+      schema: 'proposer.completion/1',
+      shell,
+      script: scripts[shell],
+    })
   }
   expect((await run(home.path, ['completion'])).code).toBe(2)
 })
@@ -194,7 +263,11 @@ const hasTerminal = spawnSync(terminal, ['--version']).status === 0
 /** How each shell is started without its user's files, and taught. */
 const taught = {
   bash: { start: 'bash --norc --noprofile -i', teach: 'source <(proposer completion bash)' },
-  zsh: { start: 'zsh -f -i', teach: 'unsetopt PROMPT_SP; autoload -Uz compinit; compinit -u -D; source <(proposer completion zsh)' },
+  zsh: {
+    start: 'zsh -f -i',
+    teach:
+      'unsetopt PROMPT_SP; autoload -Uz compinit; compinit -u -D; source <(proposer completion zsh)',
+  },
   fish: { start: 'fish --no-config -i', teach: 'proposer completion fish | source' },
 } as const
 
@@ -218,14 +291,21 @@ describe.each(shells)('in %s itself', (shell) => {
     return session.enter(keys)
   }
 
-  test.runIf(runs)('commands, flags, accounts, ids: a tab ends each word (skipped where the shell or script(1) is missing)', async () => {
-    expect(await typed('proposer jour\tli\t')).toEqual(['journal', 'list'])
-    expect(await typed('proposer operator cand\tex\t')).toEqual(['operator', 'candidates', 'explain'])
-    expect(await typed('proposer poll --unt\tconf\t')).toEqual(['poll', '--until', 'confirmed'])
-    expect(await typed('proposer status 3f\t')).toEqual(['status', candidates.sunny])
-    expect(await typed('proposer --account h\tfunds')).toEqual(['--account', 'hot', 'funds'])
-    expect(await typed('proposer --account=c\tfunds')).toEqual(['--account=cold', 'funds'])
-  })
+  test.runIf(runs)(
+    'commands, flags, accounts, ids: a tab ends each word (skipped where the shell or script(1) is missing)',
+    async () => {
+      expect(await typed('proposer jour\tli\t')).toEqual(['journal', 'list'])
+      expect(await typed('proposer operator cand\tex\t')).toEqual([
+        'operator',
+        'candidates',
+        'explain',
+      ])
+      expect(await typed('proposer poll --unt\tconf\t')).toEqual(['poll', '--until', 'confirmed'])
+      expect(await typed('proposer status 3f\t')).toEqual(['status', candidates.sunny])
+      expect(await typed('proposer --account h\tfunds')).toEqual(['--account', 'hot', 'funds'])
+      expect(await typed('proposer --account=c\tfunds')).toEqual(['--account=cold', 'funds'])
+    },
+  )
 
   test.runIf(runs)('spaces, quotes and colons arrive whole', async () => {
     expect(await typed('proposer submit will\t')).toEqual(['submit', identifiers.unknown])
@@ -248,7 +328,12 @@ describe.each(shells)('in %s itself', (shell) => {
       'funds',
     ])
     const [, where, ...rest] = await typed('proposer --home the\t --account o\tfunds')
-    expect([where?.replace(/\/$/, ''), ...rest]).toEqual(['the other home', '--account', 'other', 'funds'])
+    expect([where?.replace(/\/$/, ''), ...rest]).toEqual([
+      'the other home',
+      '--account',
+      'other',
+      'funds',
+    ])
   })
 })
 
@@ -257,7 +342,10 @@ interface Session {
   end(): void
 }
 
-/** A shell at a terminal of its own. In place of the program stands one that tells its arguments, and passes only completion on. */
+/**
+ * A shell at a terminal of its own. In place of the program stands one that tells its arguments,
+ * and passes only completion on.
+ */
 async function openSession(shell: (typeof shells)[number], folder: string): Promise<Session> {
   const bin = join(import.meta.dirname, '../../bin/proposer.js')
   mkdirSync(join(folder, 'bin'))
@@ -292,7 +380,9 @@ printf '<arguments>'; printf '<%s>' "$@"; printf '<end>\\n'
     said += chunk.toString()
     wake()
   })
-  const ended = new Promise<never>((_, reject) => child.once('exit', () => reject(new Error(`the shell ended: ${said}`))))
+  const ended = new Promise<never>((_, reject) =>
+    child.once('exit', () => reject(new Error(`the shell ended: ${said}`))),
+  )
   ended.catch(() => {
     // told to whoever waits at that time; the end of the session is no failure
   })

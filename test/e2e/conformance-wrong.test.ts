@@ -1,8 +1,11 @@
-/** What `conformance` signs, sends and asks before it does, against gateways in memory; the table of wrong ones is in test/contract. */
+/**
+ * What `conformance` signs, sends and asks before it does, against gateways in memory; the table of
+ * wrong ones is in test/contract.
+ */
 import { describe, expect, test } from 'vitest'
-import { unexecutableRaw } from '../../src/core/client/conformance/admissions.js'
-import { type BenchParts, type Bet, createBench } from '../../src/core/client/conformance/bench.js'
-import { rules, runRules } from '../../src/core/client/conformance/run.js'
+import { unexecutableRaw } from '../../src/core/conformance/admissions.js'
+import { type BenchParts, type Bet, createBench } from '../../src/core/conformance/bench.js'
+import { rules, runRules } from '../../src/core/conformance/run.js'
 import { UsageError } from '../../src/core/protocol/errors.js'
 import { lyingAboutBonds } from '../support/wrong-gateway/between.js'
 import { faultThat } from '../support/wrong-gateway/faults/all.js'
@@ -16,13 +19,18 @@ describe('contract §6: conformance', () => {
     const checks = await world.run()
     expect(checks.filter(({ result }) => result !== 'pass')).toEqual([])
     expect(checks.map(({ id }) => id)).toEqual(rules.map(({ id }) => id))
-    // What was signed is journaled with its attempts (R4), each under a nonce of its own (R6), and no signature is in a report (R5).
+    // What was signed is journaled with its attempts (R4), each under a nonce of its own (R6), and
+    // no signature is in a report (R5).
     const { authorizations } = await world.parts.journal.load()
     expect(authorizations.length).toBeGreaterThan(5)
     expect(authorizations.filter(({ attempts }) => attempts.length === 0)).toEqual([])
-    expect(new Set(authorizations.map(({ signed }) => signed.terms.nonce)).size).toBe(authorizations.length)
+    expect(new Set(authorizations.map(({ signed }) => signed.terms.nonce)).size).toBe(
+      authorizations.length,
+    )
     const told = JSON.stringify(checks)
-    expect(authorizations.filter(({ signed }) => told.includes(JSON.parse(signed.body).signature))).toEqual([])
+    expect(
+      authorizations.filter(({ signed }) => told.includes(JSON.parse(signed.body).signature)),
+    ).toEqual([])
   })
 
   test('R8: an authorization is signed beside an open one of its question and wallet only where it names that one', async () => {
@@ -41,7 +49,10 @@ describe('contract §6: conformance', () => {
   })
 
   test('contract §6: without --allow-execution everything that is signed is for more than any wallet holds, and nothing executes', async () => {
-    const { parts, run, ledger } = await openWrongWorld(undefined, { execute: false, overrun: false })
+    const { parts, run, ledger } = await openWrongWorld(undefined, {
+      execute: false,
+      overrun: false,
+    })
     const checks = await run()
     expect(checks.filter(({ result }) => result === 'fail')).toEqual([])
     const skipped = checks.filter(({ result }) => result === 'skip').map(({ id }) => id)
@@ -50,16 +61,22 @@ describe('contract §6: conformance', () => {
       rules.filter(({ tier }) => tier === 'execute' || tier === 'overrun').map(({ id }) => id),
     )
     const { authorizations } = await parts.journal.load()
-    const payable = authorizations.filter(({ signed }) => BigInt(signed.terms.amount) < unexecutableRaw)
+    const payable = authorizations.filter(
+      ({ signed }) => BigInt(signed.terms.amount) < unexecutableRaw,
+    )
     // The smallest unit, twice in each form: refused.
-    expect(payable.map(({ signed, attempts }) => [signed.terms.amount, attempts.at(-1)?.end?.status])).toEqual([
+    expect(
+      payable.map(({ signed, attempts }) => [signed.terms.amount, attempts.at(-1)?.end?.status]),
+    ).toEqual([
       ['1', 422],
       ['1', 422],
       ['1', 422],
       ['1', 422],
     ])
     const held = await Promise.all(
-      authorizations.map(({ candidateId }) => (candidateId === undefined ? undefined : ledger.get(candidateId))),
+      authorizations.map(({ candidateId }) =>
+        candidateId === undefined ? undefined : ledger.get(candidateId),
+      ),
     )
     expect(held.filter((candidate) => candidate?.progress.status === 'executed')).toEqual([])
     expect(ledger.slots()).toEqual([])
@@ -75,16 +92,23 @@ describe('contract §6: conformance', () => {
     ['just below what nobody has', () => unexecutableRaw - 1n, signing],
     ['more than anybody has', () => unexecutableRaw + 1n, signing],
     ['the largest number there is', () => 2n ** 256n - 1n, signing],
-  ])('R21: a gateway that tells a bond of %s gets nothing signed but one unit, or more than any wallet holds', async (_name, lie, may) => {
-    const world = await openWrongWorld(() => lyingAboutBonds(lie), may)
-    const checks = await world.run()
-    const { authorizations } = await world.parts.journal.load()
-    const amounts = [...new Set(authorizations.map(({ signed }) => signed.terms.amount))]
-    expect(amounts.filter((amount) => amount !== '1' && BigInt(amount) < unexecutableRaw)).toEqual([])
-    expect(world.ledger.slots()).toEqual([])
-    // A gateway's own checks of the bond are not what failed.
-    expect(checks.filter(({ id, result }) => /bond-minimum|bond-code/.test(id) && result === 'fail')).toEqual([])
-  })
+  ])(
+    'R21: a gateway that tells a bond of %s gets nothing signed but one unit, or more than any wallet holds',
+    async (_name, lie, may) => {
+      const world = await openWrongWorld(() => lyingAboutBonds(lie), may)
+      const checks = await world.run()
+      const { authorizations } = await world.parts.journal.load()
+      const amounts = [...new Set(authorizations.map(({ signed }) => signed.terms.amount))]
+      expect(
+        amounts.filter((amount) => amount !== '1' && BigInt(amount) < unexecutableRaw),
+      ).toEqual([])
+      expect(world.ledger.slots()).toEqual([])
+      // A gateway's own checks of the bond are not what failed.
+      expect(
+        checks.filter(({ id, result }) => /bond-minimum|bond-code/.test(id) && result === 'fail'),
+      ).toEqual([])
+    },
+  )
 
   test.each([
     ['2.1-bond-minimum', 'admits less than the bond'],
@@ -95,7 +119,11 @@ describe('contract §6: conformance', () => {
     const world = await openWrongWorld(faultThat(does).make, signing)
     const [check] = await world.run(rules.filter((one) => one.id === id))
     const [authorization] = (await world.parts.journal.load()).authorizations
-    expect(check).toMatchObject({ id, result: 'fail', detail: expect.stringContaining(`proposer revoke ${authorization?.id}`) })
+    expect(check).toMatchObject({
+      id,
+      result: 'fail',
+      detail: expect.stringContaining(`proposer revoke ${authorization?.id}`),
+    })
     expect(authorization?.signed.terms.amount).toBe('1')
   })
 
@@ -106,7 +134,9 @@ describe('contract §6: conformance', () => {
     if (pair === undefined) throw new Error('there is no pair')
     await expect(bench.admissions.sign(pair, { amountRaw: 11n })).rejects.toThrow('--max-amount')
     const careful = createBench({ ...parts, may: { ...parts.may, execute: false } })
-    await expect(careful.admissions.sign(pair, { amountRaw: 2n })).rejects.toThrow('--allow-execution')
+    await expect(careful.admissions.sign(pair, { amountRaw: 2n })).rejects.toThrow(
+      '--allow-execution',
+    )
     expect((await parts.journal.load()).authorizations).toEqual([])
     expect((await bench.admissions.sign(pair, { amountRaw: 10n })).signed.terms.amount).toBe('10')
   })
@@ -128,7 +158,9 @@ describe('contract §6: conformance', () => {
       rules.filter(({ tier }) => tier === 'execute'),
       () => undefined,
     )
-    expect(new Set(checks.map(({ result, detail }) => `${result} ${detail}`))).toEqual(new Set(['skip declined at the prompt']))
+    expect(new Set(checks.map(({ result, detail }) => `${result} ${detail}`))).toEqual(
+      new Set(['skip declined at the prompt']),
+    )
     const last = (await declined.open()).at(-1)
     expect(shown).toEqual([
       {
@@ -145,7 +177,11 @@ describe('contract §6: conformance', () => {
   })
 
   test('contract §6: with --read-only nothing is signed and nothing admitted', async () => {
-    const { parts, run, ledger } = await openWrongWorld(undefined, { admit: false, execute: false, overrun: false })
+    const { parts, run, ledger } = await openWrongWorld(undefined, {
+      admit: false,
+      execute: false,
+      overrun: false,
+    })
     const checks = await run()
     expect(checks.filter(({ result }) => result === 'fail')).toEqual([])
     expect(checks.filter(({ result }) => result === 'pass').length).toBeGreaterThan(70)

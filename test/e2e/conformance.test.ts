@@ -1,8 +1,11 @@
-/** `conformance` as a command: against a gateway of our own over sockets and in process, and what it prints. */
+/**
+ * `conformance` as a command: against a gateway of our own over sockets and in process, and what it
+ * prints.
+ */
 import { mkdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { itemsOf, rules, rulesNamed } from '../../src/core/client/conformance/run.js'
+import { itemsOf, rules, rulesNamed } from '../../src/core/conformance/run.js'
 import { TransportError } from '../../src/core/ports.js'
 import { type RunOptions, run, temporaryHome } from '../support/cli.js'
 import { workshop } from '../support/processes.js'
@@ -15,7 +18,12 @@ const shop = workshop()
 afterAll(() => shop.clean())
 
 interface Report {
-  readonly checks: readonly { readonly id: string; readonly section: string; readonly result: string; readonly detail: string }[]
+  readonly checks: readonly {
+    readonly id: string
+    readonly section: string
+    readonly result: string
+    readonly detail: string
+  }[]
   readonly summary: Record<string, number>
 }
 
@@ -29,26 +37,42 @@ describe('conformance against serve --dev', () => {
     home = join(folder, 'home')
     await mkdir(home, { mode: 0o700 })
     const budget = ['--set', 'budget.per_ip_items=450', '--set', 'budget.window_seconds=4']
-    const server = shop.start(['serve', '--dev', '--port', '0', '--questions', '8', '--json', ...budget], {
-      env: { TMPDIR: await shop.folder() },
-    })
+    const server = shop.start(
+      ['serve', '--dev', '--port', '0', '--questions', '8', '--json', ...budget],
+      {
+        env: { TMPDIR: await shop.folder() },
+      },
+    )
     ready = await server.line<ServeReady>()
     await writeFile(join(folder, 'ready.json'), `${JSON.stringify(ready)}\n`)
   })
 
   test('contract §6: every check passes, as TAP 14 on stdout and as JUnit in a file', async () => {
     const junit = join(folder, 'report.xml')
-    const { code, stdout, stderr } = await shop.run(['conformance', '--dev-ready', join(folder, 'ready.json'), '--junit', junit], {
-      env: { PROPOSER_HOME: home },
+    const { code, stdout, stderr } = await shop.run(
+      ['conformance', '--dev-ready', join(folder, 'ready.json'), '--junit', junit],
+      {
+        env: { PROPOSER_HOME: home },
+      },
+    )
+    expect({ code, stderr }).toEqual({
+      code: 0,
+      stderr: expect.stringContaining(`${rules.length} checks: ${rules.length} passed`),
     })
-    expect({ code, stderr }).toEqual({ code: 0, stderr: expect.stringContaining(`${rules.length} checks: ${rules.length} passed`) })
     const lines = stdout.trimEnd().split('\n')
-    expect(lines.filter((line) => !/^ok \d+ - [\w.-]+$/.test(line))).toEqual(['TAP version 14', `1..${rules.length}`])
-    expect(lines.slice(2).map((line) => line.replace(/^ok \d+ - /, ''))).toEqual(rules.map(({ id }) => id))
+    expect(lines.filter((line) => !/^ok \d+ - [\w.-]+$/.test(line))).toEqual([
+      'TAP version 14',
+      `1..${rules.length}`,
+    ])
+    expect(lines.slice(2).map((line) => line.replace(/^ok \d+ - /, ''))).toEqual(
+      rules.map(({ id }) => id),
+    )
     const xml = await readFile(junit, 'utf8')
     // Whoever runs the pipeline collects it, perhaps as another user.
     expect((await stat(junit)).mode & 0o777).toBe(0o666 & ~process.umask())
-    expect(xml).toContain(`<testsuite name="conformance" tests="${rules.length}" failures="0" skipped="0"`)
+    expect(xml).toContain(
+      `<testsuite name="conformance" tests="${rules.length}" failures="0" skipped="0"`,
+    )
     expect(xml.match(/<testcase /g)).toHaveLength(rules.length)
   })
 
@@ -60,15 +84,34 @@ describe('conformance against serve --dev', () => {
   })
 
   test('contract §6: --only, the ready line on stdin, and the JSON document', async () => {
-    const args = ['conformance', '--dev-ready', '-', '--read-only', '--only', '1-trailing-slash,4.1.3-new', '--json']
-    const { code, stdout, stderr } = await shop.run(args, { env: { PROPOSER_HOME: home }, stdin: JSON.stringify(ready) })
+    const args = [
+      'conformance',
+      '--dev-ready',
+      '-',
+      '--read-only',
+      '--only',
+      '1-trailing-slash,4.1.3-new',
+      '--json',
+    ]
+    const { code, stdout, stderr } = await shop.run(args, {
+      env: { PROPOSER_HOME: home },
+      stdin: JSON.stringify(ready),
+    })
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
     const report: Report = JSON.parse(stdout)
     expect(Object.keys(report).slice(0, 3)).toEqual(['schema', 'checks', 'summary'])
-    expect(report).toMatchObject({ schema: 'proposer.conformance/1', summary: { total: 2, passed: 1, failed: 0, skipped: 1 } })
+    expect(report).toMatchObject({
+      schema: 'proposer.conformance/1',
+      summary: { total: 2, passed: 1, failed: 0, skipped: 1 },
+    })
     expect(report.checks).toEqual([
       { id: '1-trailing-slash', section: '§1', result: 'pass', detail: '404 route_not_found' },
-      { id: '4.1.3-new', section: '§4.1 rule 3', result: 'skip', detail: expect.stringContaining('--read-only') },
+      {
+        id: '4.1.3-new',
+        section: '§4.1 rule 3',
+        result: 'skip',
+        detail: expect.stringContaining('--read-only'),
+      },
     ])
   })
 })
@@ -76,20 +119,44 @@ describe('conformance against serve --dev', () => {
 describe('conformance in process', () => {
   test('contract §6: --local passes without a socket; the budget is skipped, and nothing is proposed on chain', async () => {
     const folder = join(await shop.folder(), 'dev')
-    const chain = shop.start(['devchain', '--port', '0', '--questions', '4', '--write', folder, '--json'])
+    const chain = shop.start([
+      'devchain',
+      '--port',
+      '0',
+      '--questions',
+      '4',
+      '--write',
+      folder,
+      '--json',
+    ])
     const { dev } = await chain.line<ServeReady>()
     const client = await makeClient(shop, dev, {})
     const questions = dev.questions.flatMap(({ slug }) => ['--question', slug])
-    const ended = await shop.run(['conformance', '--local', join(folder, 'gateway.json'), ...questions, '--overrun-budget', '--json'], {
-      env: client.env,
-    })
+    const ended = await shop.run(
+      [
+        'conformance',
+        '--local',
+        join(folder, 'gateway.json'),
+        ...questions,
+        '--overrun-budget',
+        '--json',
+      ],
+      {
+        env: client.env,
+      },
+    )
     expect(ended).toMatchObject({ code: 0 })
     const { checks }: Report = JSON.parse(ended.stdout)
     expect(checks.filter(({ result }) => result === 'fail')).toEqual([])
     const skipped = checks.filter(({ result }) => result === 'skip')
-    const expected = rules.filter(({ id, tier }) => tier === 'execute' || tier === 'overrun' || /^8-|-conflict$|^2.7-as-on-chain$/.test(id))
+    const expected = rules.filter(
+      ({ id, tier }) =>
+        tier === 'execute' || tier === 'overrun' || /^8-|-conflict$|^2.7-as-on-chain$/.test(id),
+    )
     // Whether the first payload is still active when its rival comes is up to the pipeline.
-    expect(expected.map(({ id }) => id)).toEqual(expect.arrayContaining(skipped.map(({ id }) => id)))
+    expect(expected.map(({ id }) => id)).toEqual(
+      expect.arrayContaining(skipped.map(({ id }) => id)),
+    )
     expect(skipped.every(({ detail }) => detail.length > 20)).toBe(true)
     expect(await proposals(dev, client.proposer)).toEqual([])
     await chain.stop()
@@ -108,12 +175,25 @@ describe('conformance without a process', () => {
     const world = await openWrongWorld(faultThat(does).make)
     const { trust, questions, ports } = world.parts
     await writeFile(join(home.path, 'trust.json'), JSON.stringify(trust))
-    const flags = ['--read-only', '--trust', 'trust.json', '--question', questions[0]?.questionId ?? '']
-    return run(home.path, ['conformance', 'http://localhost:8787', ...flags, ...args], { fetch: world.fetch, clock: ports.clock, ...more })
+    const flags = [
+      '--read-only',
+      '--trust',
+      'trust.json',
+      '--question',
+      questions[0]?.questionId ?? '',
+    ]
+    return run(home.path, ['conformance', 'http://localhost:8787', ...flags, ...args], {
+      fetch: world.fetch,
+      clock: ports.clock,
+      ...more,
+    })
   }
 
   test('contract §6: a broken rule is exit 3; TAP says what was sent, what came and what the spec says', async () => {
-    const { code, stdout, stderr } = await against('takes fields it does not know', ['--only', '2.1-extra-field'])
+    const { code, stdout, stderr } = await against('takes fields it does not know', [
+      '--only',
+      '2.1-extra-field',
+    ])
     expect(code).toBe(3)
     expect(stderr).toContain('2.1-extra-field')
     const sent = 'sent POST /v1/proposals/0x[0-9a-f]{64} with a field that is not documented'
@@ -125,23 +205,42 @@ describe('conformance without a process', () => {
   })
 
   test('contract §6: JUnit on stdout has the failure, and no TAP', async () => {
-    const { code, stdout } = await against('serves a trailing slash everywhere', ['--only', '1-trailing-slash', '--junit', '-'])
+    const { code, stdout } = await against('serves a trailing slash everywhere', [
+      '--only',
+      '1-trailing-slash',
+      '--junit',
+      '-',
+    ])
     expect(code).toBe(3)
-    expect(stdout).toMatch(/^<\?xml [^\n]*\n<testsuites name="proposer conformance" tests="1" failures="1" skipped="0"/)
-    expect(stdout).toMatch(/<failure message="sent GET \/v1\/proposals\/eligibility\/0x[0-9a-f]{40}\/ with a trailing slash; came 200/)
+    expect(stdout).toMatch(
+      /^<\?xml [^\n]*\n<testsuites name="proposer conformance" tests="1" failures="1" skipped="0"/,
+    )
+    expect(stdout).toMatch(
+      /<failure message="sent GET \/v1\/proposals\/eligibility\/0x[0-9a-f]{40}\/ with a trailing slash; came 200/,
+    )
   })
 
   test('contract §6: on a terminal it is a list with a summary', async () => {
-    const { stdout } = await against('serves a trailing slash everywhere', ['--only', '1-trailing-slash,7-unknown-route,4.1.3-new'], {
-      columns: 100,
-    })
+    const { stdout } = await against(
+      'serves a trailing slash everywhere',
+      ['--only', '1-trailing-slash,7-unknown-route,4.1.3-new'],
+      {
+        columns: 100,
+      },
+    )
     expect(stdout).toMatch(
       /^FAIL {2}1-trailing-slash\n(.*\n)+ok {4}7-unknown-route\nskip {2}4\.1\.3-new\n(.*\n)+\n3 checks: 1 passed, 1 failed, 1 skipped\n$/,
     )
   })
 
   test('contract §6: --only takes a section, and its ids begin with it', async () => {
-    const { stdout } = await run(home.path, ['conformance', '--list', '--only', '2.7,4.2.2', '--json'])
+    const { stdout } = await run(home.path, [
+      'conformance',
+      '--list',
+      '--only',
+      '2.7,4.2.2',
+      '--json',
+    ])
     const ids = JSON.parse(stdout).checks.map(({ id }: { id: string }) => id)
     expect(ids).toEqual(rules.map(({ id }) => id).filter((id) => /^(2\.7|4\.2\.2)-/.test(id)))
     expect(ids.length).toBeGreaterThan(10)
@@ -150,28 +249,42 @@ describe('conformance without a process', () => {
   test('§8: a section of checks fits one default window, but for those that send whole batches', () => {
     const sections = new Set(rules.map(({ id }) => id.slice(0, id.indexOf('-'))))
     const may = { admit: true, execute: true, overrun: true }
-    const large = [...sections].filter((section) => itemsOf(rulesNamed(section), { may, questions: [] }) > 120)
+    const large = [...sections].filter(
+      (section) => itemsOf(rulesNamed(section), { may, questions: [] }) > 120,
+    )
     expect(large.sort()).toEqual(['4.2', '4.2.1', '8'])
   })
 
   test('§8: how long the run will take is said before the first check, by the budget and the items', async () => {
     const { trust, questions } = (await openWrongWorld()).parts
     await writeFile(join(home.path, 'trust.json'), JSON.stringify(trust))
-    const flags = ['--read-only', '--trust', 'trust.json', '--question', questions[0]?.questionId ?? '']
+    const flags = [
+      '--read-only',
+      '--trust',
+      'trust.json',
+      '--question',
+      questions[0]?.questionId ?? '',
+    ]
     async function told(only: readonly string[]): Promise<{ code: number; stderr: string }> {
       let calls = 0
-      // One answer tells the budget; nothing comes back from the first check, so that what is told was told before.
+      // One answer tells the budget; nothing comes back from the first check, so that what is told
+      // was told before.
       const fetch = async () => {
         calls += 1
         if (calls > 1) throw new TransportError('connect', 'ECONNREFUSED', 'gone')
-        const headers = { 'ratelimit-limit': '120', 'ratelimit-remaining': '119', 'ratelimit-reset': '60' }
+        const headers = {
+          'ratelimit-limit': '120',
+          'ratelimit-remaining': '119',
+          'ratelimit-reset': '60',
+        }
         return Response.json({ eligible: false }, { headers })
       }
       return run(home.path, ['conformance', 'http://localhost:8787', ...flags, ...only], { fetch })
     }
     const whole = await told([])
     expect(whole.code).toBe(75)
-    const [, minutes, items] = /note: about (\d+) min: (\d+) items at a budget of 120 items in 60 s/.exec(whole.stderr) ?? []
+    const [, minutes, items] =
+      /note: about (\d+) min: (\d+) items at a budget of 120 items in 60 s/.exec(whole.stderr) ?? []
     expect(Number(minutes)).toBeGreaterThanOrEqual(Math.ceil((Number(items) - 119) / 120))
     expect(Number(minutes)).toBeLessThanOrEqual(Math.ceil(Number(items) / 120))
     expect((await told(['--only', '2.7'])).stderr).not.toContain('note: about')
@@ -194,18 +307,30 @@ describe('conformance without a process', () => {
     [['http://elsewhere.example', '--read-only'], 'invalid_base_url'],
     [['--dev-ready', '-'], 'no_ready_line'],
     [['http://localhost:1', '--trust', 'trust.json'], 'no_account'],
-    [['http://localhost:1', '--read-only', '--trust', 'trust.json', '--question', 'some-slug'], 'untrusted_slug'],
+    [
+      ['http://localhost:1', '--read-only', '--trust', 'trust.json', '--question', 'some-slug'],
+      'untrusted_slug',
+    ],
     [['http://localhost:1', '--trust', 'trust.json', '--allow-execution'], 'confirmation_needed'],
   ])('contract §6: conformance %j is exit 2 with a hint', async (args, code) => {
-    await writeFile(join(home.path, 'trust.json'), JSON.stringify((await openWrongWorld()).parts.trust))
-    const trust = code === 'no_gateway' || code === 'invalid_base_url' ? ['--trust', 'trust.json'] : []
-    const { code: exit, stderr, stdout } = await run(home.path, ['conformance', ...args, ...trust, '--json'], { stdin: '{}' })
+    await writeFile(
+      join(home.path, 'trust.json'),
+      JSON.stringify((await openWrongWorld()).parts.trust),
+    )
+    const trust =
+      code === 'no_gateway' || code === 'invalid_base_url' ? ['--trust', 'trust.json'] : []
+    const {
+      code: exit,
+      stderr,
+      stdout,
+    } = await run(home.path, ['conformance', ...args, ...trust, '--json'], { stdin: '{}' })
     expect({ exit, stdout }).toEqual({ exit: 2, stdout: '' })
     expect(JSON.parse(stderr).error).toMatchObject({ code, hint: expect.stringMatching(/.{5}/) })
   })
 
   describe("--allow-execution with money of one's own", () => {
-    const bond = /goes on chain: p2 \(Yes\) on question-five \(0x[0-9a-f]{64}\), 7\d+ raw units of 0x[0-9a-f]{40} from 0x[0-9a-f]{40}/
+    const bond =
+      /goes on chain: p2 \(Yes\) on question-five \(0x[0-9a-f]{64}\), 7\d+ raw units of 0x[0-9a-f]{40} from 0x[0-9a-f]{40}/
 
     async function bet(world: WrongWorld, args: readonly string[], more: RunOptions = {}) {
       const folder = await temporaryHome()
@@ -213,10 +338,26 @@ describe('conformance without a process', () => {
       await writeFile(join(folder.path, 'trust.json'), JSON.stringify(trust))
       await writeFile(join(folder.path, 'key'), `${world.key}\n`, { mode: 0o600 })
       const named = questions.flatMap(({ questionId }) => ['--question', questionId])
-      const flags = ['--trust', 'trust.json', '--allow-execution', '--only', '2.6-stages', ...named, ...args]
-      const options = { fetch: world.fetch, clock: ports.clock, chain: world.chain, env: { PROPOSER_KEY_FILE: join(folder.path, 'key') } }
+      const flags = [
+        '--trust',
+        'trust.json',
+        '--allow-execution',
+        '--only',
+        '2.6-stages',
+        ...named,
+        ...args,
+      ]
+      const options = {
+        fetch: world.fetch,
+        clock: ports.clock,
+        chain: world.chain,
+        env: { PROPOSER_KEY_FILE: join(folder.path, 'key') },
+      }
       try {
-        return await run(folder.path, ['conformance', 'http://localhost:8787', ...flags], { ...options, ...more })
+        return await run(folder.path, ['conformance', 'http://localhost:8787', ...flags], {
+          ...options,
+          ...more,
+        })
       } finally {
         await folder.remove()
       }
@@ -234,37 +375,66 @@ describe('conformance without a process', () => {
     test('contract §6: --yes is the word of a program: the same is told, and it executes', async () => {
       const world = await openWrongWorld()
       const ended = await bet(world, ['--yes'])
-      expect(ended).toMatchObject({ code: 0, stdout: expect.stringMatching(/^ok 1 - 2\.6-stages$/m) })
+      expect(ended).toMatchObject({
+        code: 0,
+        stdout: expect.stringMatching(/^ok 1 - 2\.6-stages$/m),
+      })
       expect(ended.stderr).toMatch(bond)
     })
 
     test('contract §6: with --rpc-url the node confirms the bond', async () => {
       const ended = await bet(await openWrongWorld(), ['--yes', '--rpc-url', 'http://127.0.0.1:1'])
-      expect(ended).toMatchObject({ code: 0, stderr: expect.stringContaining('the bond is as the node tells it') })
+      expect(ended).toMatchObject({
+        code: 0,
+        stderr: expect.stringContaining('the bond is as the node tells it'),
+      })
     })
 
     test('R21: with --rpc-url nothing is bet where the gateway tells another bond', async () => {
       const world = await openWrongWorld(() => lyingAboutBonds((told) => told + 1n))
       const ended = await bet(world, ['--yes', '--rpc-url', 'http://127.0.0.1:1'])
-      expect(ended.stdout).toMatch(/^ok 1 - 2\.6-stages # SKIP bond\.required_bond is \d+, the chain says \d+$/m)
+      expect(ended.stdout).toMatch(
+        /^ok 1 - 2\.6-stages # SKIP bond\.required_bond is \d+, the chain says \d+$/m,
+      )
       expect(ended.stderr).not.toContain('goes on chain')
       expect(world.ledger.active()).toEqual([])
     })
   })
 
   test('contract §6: where a key is missing nothing is on stdout, not the head of a TAP document either', async () => {
-    await writeFile(join(home.path, 'trust.json'), JSON.stringify((await openWrongWorld()).parts.trust))
-    const ended = await run(home.path, ['conformance', 'http://localhost:1', '--trust', 'trust.json'])
+    await writeFile(
+      join(home.path, 'trust.json'),
+      JSON.stringify((await openWrongWorld()).parts.trust),
+    )
+    const ended = await run(home.path, [
+      'conformance',
+      'http://localhost:1',
+      '--trust',
+      'trust.json',
+    ])
     expect(ended).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining('account') })
   })
 
   test.each([
-    ['a page of a proxy', async () => new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })],
-    ['an answer that is no JSON', async () => new Response('hello', { headers: { 'content-type': 'text/plain' } })],
+    [
+      'a page of a proxy',
+      async () => new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } }),
+    ],
+    [
+      'an answer that is no JSON',
+      async () => new Response('hello', { headers: { 'content-type': 'text/plain' } }),
+    ],
   ])('contract §6: %s instead of a gateway is exit 75', async (_name, fetch) => {
     const { trust } = (await openWrongWorld()).parts
     await writeFile(join(home.path, 'trust.json'), JSON.stringify(trust))
-    const args = ['conformance', 'http://localhost:8787', '--read-only', '--trust', 'trust.json', '--json']
+    const args = [
+      'conformance',
+      'http://localhost:8787',
+      '--read-only',
+      '--trust',
+      'trust.json',
+      '--json',
+    ]
     const { code, stderr } = await run(home.path, args, { fetch })
     expect(code).toBe(75)
     expect(JSON.parse(stderr).error).toMatchObject({ code: 'gateway_unreachable', retryable: true })
@@ -273,8 +443,18 @@ describe('conformance without a process', () => {
   test('contract §6: no connection is exit 75', async () => {
     const { trust } = (await openWrongWorld()).parts
     await writeFile(join(home.path, 'trust.json'), JSON.stringify(trust))
-    const args = ['conformance', 'http://127.0.0.1:1', '--read-only', '--trust', 'trust.json', '--json']
-    const { code, stderr } = await shop.run(args, { env: { PROPOSER_HOME: home.path }, cwd: home.path })
+    const args = [
+      'conformance',
+      'http://127.0.0.1:1',
+      '--read-only',
+      '--trust',
+      'trust.json',
+      '--json',
+    ]
+    const { code, stderr } = await shop.run(args, {
+      env: { PROPOSER_HOME: home.path },
+      cwd: home.path,
+    })
     expect(code).toBe(75)
     expect(JSON.parse(stderr).error).toMatchObject({ code: 'gateway_unreachable' })
   })

@@ -1,4 +1,7 @@
-/** What a web page may do with a gateway, seen from inside a browser (spec §1, contract §7), and with its admin listener (contract §6). */
+/**
+ * What a web page may do with a gateway, seen from inside a browser (spec §1, contract §7), and
+ * with its admin listener (contract §6).
+ */
 import { existsSync } from 'node:fs'
 import { createServer, request, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -13,23 +16,32 @@ const pages: Server[] = []
 let browser: BrowserContext | undefined
 afterAll(async () => {
   await browser?.close()
-  for (const server of pages) await new Promise((resolve) => server.close(resolve).closeAllConnections())
+  for (const server of pages)
+    await new Promise((resolve) => server.close(resolve).closeAllConnections())
   await shop.clean()
 })
 
 /** A page of an origin of its own. */
 async function serveEmptyPage(): Promise<string> {
   const server = createServer((_, response) => {
-    response.writeHead(200, { 'content-type': 'text/html' }).end('<!doctype html><title>a page</title>')
+    response
+      .writeHead(200, { 'content-type': 'text/html' })
+      .end('<!doctype html><title>a page</title>')
   })
   pages.push(server)
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
 }
 
-const serve = (...args: string[]) => shop.start(['serve', '--dev', '--port', '0', '--questions', '1', '--json', ...args]).line<ServeReady>()
+const serve = (...args: string[]) =>
+  shop
+    .start(['serve', '--dev', '--port', '0', '--questions', '1', '--json', ...args])
+    .line<ServeReady>()
 
-/** The page's own origin is `configured`; `closed` has the default configuration, `open` names that origin. */
+/**
+ * The page's own origin is `configured`; `closed` has the default configuration, `open` names that
+ * origin.
+ */
 let configured: string
 let stranger: string
 let closed: ServeReady
@@ -41,16 +53,26 @@ beforeAll(async () => {
 })
 
 /** How often a gateway answered so, by its own count. */
-async function counted({ admin_url }: ServeReady, route: string, method: string, status: number): Promise<number> {
+async function counted(
+  { admin_url }: ServeReady,
+  route: string,
+  method: string,
+  status: number,
+): Promise<number> {
   const text = await (await fetch(`${admin_url}/metrics`)).text()
   const line = text
     .split('\n')
-    .find((one) => one.startsWith(`proposer_http_requests_total{route="${route}",method="${method}",status="${status}"}`))
+    .find((one) =>
+      one.startsWith(
+        `proposer_http_requests_total{route="${route}",method="${method}",status="${status}"}`,
+      ),
+    )
   return Number(line?.split(' ').at(-1) ?? 0)
 }
 
 const batchRoute = '/propose/batch/signing-data'
-const eligibilityOf = ({ url, dev }: ServeReady) => `${url}/v1/proposals/eligibility/${dev.accounts[0]?.address}`
+const eligibilityOf = ({ url, dev }: ServeReady) =>
+  `${url}/v1/proposals/eligibility/${dev.accounts[0]?.address}`
 const post = (body: object, more: object = {}) => ({
   method: 'POST',
   headers: { 'content-type': 'application/json' },
@@ -62,7 +84,9 @@ const places = ['/usr/bin/chromium', '/usr/bin/google-chrome']
 const executablePath = places.find((path) => existsSync(path))
 
 describe.skipIf(executablePath === undefined)(
-  executablePath === undefined ? `a page of another origin (skipped: no Chromium at ${places.join(', ')})` : 'a page of another origin',
+  executablePath === undefined
+    ? `a page of another origin (skipped: no Chromium at ${places.join(', ')})`
+    : 'a page of another origin',
   () => {
     let page: Page
     let strange: Page
@@ -100,7 +124,12 @@ describe.skipIf(executablePath === undefined)(
               if (answer.status === 503) continue
               const { status, type, headers } = answer
               const text = await answer.text()
-              return { status, type, left: headers.get('ratelimit-remaining'), body: text === '' ? undefined : JSON.parse(text) }
+              return {
+                status,
+                type,
+                left: headers.get('ratelimit-remaining'),
+                body: text === '' ? undefined : JSON.parse(text),
+              }
             } catch (error) {
               return { refused: error instanceof TypeError }
             }
@@ -113,14 +142,21 @@ describe.skipIf(executablePath === undefined)(
     test('§1: by default it reads nothing, and its JSON never arrives', async () => {
       expect(await ask(page, eligibilityOf(closed))).toEqual(refused)
       expect(await ask(page, `${closed.url}/openapi.json`)).toEqual(refused)
-      expect(await ask(page, closed.url + batchRoute, post({ identifiers: ['a-slug'] }))).toEqual(refused)
+      expect(await ask(page, closed.url + batchRoute, post({ identifiers: ['a-slug'] }))).toEqual(
+        refused,
+      )
       expect(await counted(closed, batchRoute, 'OPTIONS', 405)).toBe(1)
       expect(await counted(closed, batchRoute, 'POST', 200)).toBe(0)
     })
 
     test('robustness §4: what needs no preflight arrives and admits nothing', async () => {
       const text = { method: 'POST', mode: 'no-cors', body: JSON.stringify({ proposals: [] }) }
-      expect(await ask(page, `${closed.url}/propose/batch`, text)).toEqual({ status: 0, type: 'opaque', left: null, body: undefined })
+      expect(await ask(page, `${closed.url}/propose/batch`, text)).toEqual({
+        status: 0,
+        type: 'opaque',
+        left: null,
+        body: undefined,
+      })
       expect(await counted(closed, '/propose/batch', 'POST', 400)).toBeGreaterThan(0)
       expect(await counted(closed, '/propose/batch', 'POST', 200)).toBe(0)
     })
@@ -130,26 +166,38 @@ describe.skipIf(executablePath === undefined)(
       const before = await ask(page, eligibilityOf(open))
       expect(before).toMatchObject({ status: 200, type: 'cors', body: { version: { api: 'v1' } } })
       const batch = await ask(page, open.url + batchRoute, post({ identifiers: [slug] }))
-      expect(batch).toMatchObject({ status: 200, body: { results: [{ status_code: 200, signing_data: { question_id } }] } })
+      expect(batch).toMatchObject({
+        status: 200,
+        body: { results: [{ status_code: 200, signing_data: { question_id } }] },
+      })
       expect(await counted(open, batchRoute, 'OPTIONS', 204)).toBe(1)
       if (!('left' in before && 'left' in batch)) throw new Error('no answer')
       expect(Number(before.left) - Number(batch.left)).toBeGreaterThan(0)
       const broken = await ask(page, `${open.url}/v1/proposals/${slug}`, post({}))
       expect(broken).toMatchObject({ status: 422, body: { error: { code: 'schema_violation' } } })
-      expect(await ask(page, `${open.url}/nowhere`)).toMatchObject({ status: 404, body: { error: { code: 'route_not_found' } } })
+      expect(await ask(page, `${open.url}/nowhere`)).toMatchObject({
+        status: 404,
+        body: { error: { code: 'route_not_found' } },
+      })
     })
 
     test('contract §7: every other origin is refused there as everywhere', async () => {
       expect(await ask(strange, eligibilityOf(open))).toEqual(refused)
-      expect(await ask(strange, open.url + batchRoute, post({ identifiers: ['a-slug'] }))).toEqual(refused)
+      expect(await ask(strange, open.url + batchRoute, post({ identifiers: ['a-slug'] }))).toEqual(
+        refused,
+      )
       expect(await counted(open, batchRoute, 'OPTIONS', 405)).toBe(1)
     })
 
     test('contract §7: with credentials nobody reads anything, the configured origin neither', async () => {
       const credentials = 'include'
       expect(await ask(page, eligibilityOf(open), { credentials })).toEqual(refused)
-      expect(await ask(page, open.url + batchRoute, post({ identifiers: ['a-slug'] }, { credentials }))).toEqual(refused)
-      expect(await ask(page, eligibilityOf(open), { credentials: 'omit' })).toMatchObject({ status: 200 })
+      expect(
+        await ask(page, open.url + batchRoute, post({ identifiers: ['a-slug'] }, { credentials })),
+      ).toEqual(refused)
+      expect(await ask(page, eligibilityOf(open), { credentials: 'omit' })).toMatchObject({
+        status: 200,
+      })
     })
 
     test('contract §6: the admin listener knows no origins, and a name that was bound again to this machine is refused', async () => {
@@ -173,25 +221,37 @@ describe('the admin listener', () => {
     new Promise<{ status: number | undefined; cors: string[] }>((resolve, reject) => {
       request(open.admin_url + path, { method, headers }, (answer) => {
         answer.resume()
-        resolve({ status: answer.statusCode, cors: Object.keys(answer.headers).filter((name) => name.startsWith('access-control-')) })
+        resolve({
+          status: answer.statusCode,
+          cors: Object.keys(answer.headers).filter((name) => name.startsWith('access-control-')),
+        })
       })
         .on('error', reject)
         .end()
     })
 
-  test.each(['rebound.example', 'rebound.example:8788', '127.0.0.1.rebound.example', 'localhost.rebound.example', '192.168.0.1', '[::2]'])(
-    'contract §6: Host %s is refused',
-    async (host) => {
-      expect(await call({ host })).toEqual({ status: 400, cors: [] })
-      expect(await call({ host }, 'GET', '/metrics')).toEqual({ status: 400, cors: [] })
-    },
-  )
+  test.each([
+    'rebound.example',
+    'rebound.example:8788',
+    '127.0.0.1.rebound.example',
+    'localhost.rebound.example',
+    '192.168.0.1',
+    '[::2]',
+  ])('contract §6: Host %s is refused', async (host) => {
+    expect(await call({ host })).toEqual({ status: 400, cors: [] })
+    expect(await call({ host }, 'GET', '/metrics')).toEqual({ status: 400, cors: [] })
+  })
 
   test('contract §6: loopback names are answered, and no origin is ever allowed', async () => {
-    for (const host of ['localhost', '127.0.0.1:8788', '[::1]']) expect(await call({ host })).toEqual({ status: 200, cors: [] })
+    for (const host of ['localhost', '127.0.0.1:8788', '[::1]'])
+      expect(await call({ host })).toEqual({ status: 200, cors: [] })
     const origin = configured
     expect(await call({ origin })).toEqual({ status: 200, cors: [] })
-    const preflight = { origin, 'access-control-request-method': 'GET', 'access-control-request-private-network': 'true' }
+    const preflight = {
+      origin,
+      'access-control-request-method': 'GET',
+      'access-control-request-private-network': 'true',
+    }
     const { status, cors } = await call(preflight, 'OPTIONS')
     expect([Number(status) >= 400, cors]).toEqual([true, []])
   })

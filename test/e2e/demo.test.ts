@@ -1,9 +1,9 @@
 import { readdirSync } from 'node:fs'
 import { afterAll, describe, expect, test } from 'vitest'
-import type { Context } from '../../src/commands/context.js'
 import { main } from '../../src/commands/main.js'
+import type { Context } from '../../src/commands/terminal/context.js'
 import { createHttp } from '../../src/core/io/http.js'
-import { createChain } from '../../src/core/io/rpc.js'
+import { createChain } from '../../src/core/io/rpc/rpc.js'
 import { fakeContext } from '../support/cli.js'
 import { workshop } from '../support/processes.js'
 
@@ -16,18 +16,32 @@ interface Step {
   seconds: number
 }
 
-const life = ['question', 'sign', 'submit', 'validate', 'select', 'execute', 'index', 'replay', 'conflict', 'status']
+const life = [
+  'question',
+  'sign',
+  'submit',
+  'validate',
+  'select',
+  'execute',
+  'index',
+  'replay',
+  'conflict',
+  'status',
+]
 
 describe('demo', () => {
   test('contract §6: --json tells every step of a whole life, exits 0 and leaves nothing in the temporary folder', async () => {
     const temporary = await shop.folder()
-    const { code, stdout, stderr } = await shop.run(['demo', '--json'], { env: { TMPDIR: temporary } })
+    const { code, stdout, stderr } = await shop.run(['demo', '--json'], {
+      env: { TMPDIR: temporary },
+    })
     expect(code, stderr).toBe(0)
     const told = JSON.parse(stdout) as { schema: string; steps: Step[]; ok: boolean }
     expect(Object.keys(told)[0]).toBe('schema')
     expect(told).toMatchObject({ schema: 'proposer.demo/1', ok: true })
     expect(told.steps.map(({ name }) => name).filter((name) => life.includes(name))).toEqual(life)
-    for (const step of told.steps) expect(step).toMatchObject({ ok: true, seconds: expect.any(Number) })
+    for (const step of told.steps)
+      expect(step).toMatchObject({ ok: true, seconds: expect.any(Number) })
     expect(readdirSync(temporary)).toEqual([])
   })
 
@@ -42,7 +56,9 @@ describe('demo', () => {
       return opened
     }
     try {
-      expect(await main(['demo', '--json'], { ...context, edges: { ...context.edges, chain } })).toBe(0)
+      expect(
+        await main(['demo', '--json'], { ...context, edges: { ...context.edges, chain } }),
+      ).toBe(0)
     } finally {
       await Promise.all([http.close(), ...chains.map((one) => one.close())])
     }

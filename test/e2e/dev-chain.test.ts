@@ -8,11 +8,17 @@ import { fileURLToPath } from 'node:url'
 import { build } from 'esbuild'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { roundStates, yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { parseConfig } from '../../src/core/gateway/config.js'
-import { anvilBinary } from '../../src/core/io/dev/dev-anvil.js'
-import { type DevChain, startDevChain, writeDevFolder } from '../../src/core/io/dev/dev-chain.js'
-import { at, type DevRpc, devAccount, devAddresses, devRpc, sendAll } from '../../src/core/io/dev/dev-contracts.js'
-import { exampleQuestion, outcomesOf } from '../../src/core/io/dev/dev-questions.js'
+import { anvilBinary } from '../../src/core/devchain/dev-anvil.js'
+import { type DevChain, startDevChain, writeDevFolder } from '../../src/core/devchain/dev-chain.js'
+import {
+  at,
+  type DevRpc,
+  devAccount,
+  devAddresses,
+  devRpc,
+  sendAll,
+} from '../../src/core/devchain/dev-contracts.js'
+import { exampleQuestion, outcomesOf } from '../../src/core/devchain/dev-questions.js'
 import {
   askQuestion,
   changeQuestion,
@@ -22,7 +28,8 @@ import {
   setBond,
   setWhitelist,
   showRound,
-} from '../../src/core/io/dev/dev-verbs.js'
+} from '../../src/core/devchain/dev-verbs.js'
+import { parseConfig } from '../../src/core/gateway/config.js'
 import type { Hex } from '../../src/core/ports.js'
 import { callPropose } from '../support/dev-chain-propose.js'
 import { unlimited } from '../support/dev-chain-vectors.js'
@@ -40,7 +47,8 @@ async function alive(pid: number): Promise<boolean> {
   try {
     return !/^State:\s+Z/m.test(await readFile(`/proc/${pid}/status`, 'utf8'))
   } catch {
-    // No /proc on this system, or the process went in between: the signal above has said what can be known.
+    // No /proc on this system, or the process went in between: the signal above has said what can
+    // be known.
     return process.platform !== 'linux'
   }
 }
@@ -63,22 +71,38 @@ describe('contract §6, §8: a dev chain', () => {
   afterAll(() => chain?.stop())
 
   const questionOf = (id: Hex) =>
-    rpc.read<Record<string, unknown> & { requestTimestamp: bigint; ancillaryData: Hex }>(adapter(), 'getQuestion', [id])
+    rpc.read<Record<string, unknown> & { requestTimestamp: bigint; ancillaryData: Hex }>(
+      adapter(),
+      'getQuestion',
+      [id],
+    )
   const slug = (n: number): string => exampleQuestion(n).slug
 
   test('§6: every listed question is open, unproposed and known by its slug and by the hash of its text', async () => {
     const { questions, trust } = chain.description
     expect(questions).toHaveLength(14)
     for (const [n, question] of questions.entries()) {
-      expect(question).toEqual({ question_id: trust.slugs[slug(n)], slug: slug(n), outcomes: exampleQuestion(n).outcomes })
+      expect(question).toEqual({
+        question_id: trust.slugs[slug(n)],
+        slug: slug(n),
+        outcomes: exampleQuestion(n).outcomes,
+      })
       expect(question.outcomes).toEqual(expect.arrayContaining(['p1', 'p2']))
       expect(await showRound(chain.rpcUrl, question.slug)).toMatchObject({
         question_id: question.question_id,
         state: roundStates.requested,
       })
       const { requestTimestamp, ancillaryData, paused } = await questionOf(question.question_id)
-      const request = await rpc.read<{ proposer: string; requestSettings: { bond: bigint; eventBased: boolean }; finalFee: bigint }>(
-        ...([oracle(), 'getRequest', [devAddresses.adapter, yesOrNoQuery, requestTimestamp, ancillaryData]] as const),
+      const request = await rpc.read<{
+        proposer: string
+        requestSettings: { bond: bigint; eventBased: boolean }
+        finalFee: bigint
+      }>(
+        ...([
+          oracle(),
+          'getRequest',
+          [devAddresses.adapter, yesOrNoQuery, requestTimestamp, ancillaryData],
+        ] as const),
       )
       expect(BigInt(request.proposer)).toBe(0n)
       expect(request.requestSettings).toMatchObject({ bond: 500_000_000n, eventBased: true })
@@ -106,8 +130,12 @@ describe('contract §6, §8: a dev chain', () => {
     const proposers = chain.description.accounts.filter(({ role }) => role === 'proposer')
     expect(proposers).toHaveLength(2)
     for (const { address } of proposers) {
-      expect(await rpc.read<bigint>(token(), 'balanceOf', [address])).toBeGreaterThanOrEqual(2n * 14n * 750_000_000n)
-      expect(await rpc.read<bigint>(token(), 'allowance', [address, devAddresses.permit2])).toBe(unlimited)
+      expect(await rpc.read<bigint>(token(), 'balanceOf', [address])).toBeGreaterThanOrEqual(
+        2n * 14n * 750_000_000n,
+      )
+      expect(await rpc.read<bigint>(token(), 'allowance', [address, devAddresses.permit2])).toBe(
+        unlimited,
+      )
     }
   })
 
@@ -128,7 +156,9 @@ describe('contract §6, §8: a dev chain', () => {
   test.concurrent('domain §2.1: the executor proposes for a signer, and nobody else may', async () => {
     const signer = devAccount('proposer', 1)
     const call = await callPropose(chain, slug(0), signer)
-    await expect(sendAll(rpc, [{ ...call, from: devAccount('outsider').address }])).rejects.toMatchObject({
+    await expect(
+      sendAll(rpc, [{ ...call, from: devAccount('outsider').address }]),
+    ).rejects.toMatchObject({
       code: 'dev_chain_refused',
       detail: expect.stringContaining('AccessControlUnauthorizedAccount'),
     })
@@ -138,13 +168,19 @@ describe('contract §6, §8: a dev chain', () => {
 
   test.concurrent('domain §5.1: the first dispute opens a new round, the second goes to the voters', async () => {
     const first = await showRound(chain.rpcUrl, slug(1))
-    expect(await proposeDirectly(chain.rpcUrl, slug(1), 0n)).toEqual({ ...first, state: roundStates.proposed })
+    expect(await proposeDirectly(chain.rpcUrl, slug(1), 0n)).toEqual({
+      ...first,
+      state: roundStates.proposed,
+    })
     const second = await disputeProposal(chain.rpcUrl, first.question_id)
     expect(second).toMatchObject({ question_id: first.question_id, state: roundStates.requested })
     expect(BigInt(second.timestamp)).toBeGreaterThan(BigInt(first.timestamp))
     expect(await questionOf(first.question_id)).toMatchObject({ reset: true, refund: false })
     await proposeDirectly(chain.rpcUrl, slug(1), 0n)
-    expect(await disputeProposal(chain.rpcUrl, slug(1))).toEqual({ ...second, state: roundStates.disputed })
+    expect(await disputeProposal(chain.rpcUrl, slug(1))).toEqual({
+      ...second,
+      state: roundStates.disputed,
+    })
     expect(await questionOf(first.question_id)).toMatchObject({ reset: true, refund: true })
   })
 
@@ -161,11 +197,21 @@ describe('contract §6, §8: a dev chain', () => {
   test.concurrent('domain §4: a custom bond is charged though isSet stays false', async () => {
     const { question_id } = await setBond(chain.rpcUrl, slug(3), 600_000_000n)
     const { ancillaryData } = await questionOf(question_id)
-    const managed = await rpc.read(oracle(), 'getManagedRequestId', [devAddresses.adapter, yesOrNoQuery, ancillaryData])
-    expect(await rpc.read(oracle(), 'customBonds', [managed, devAddresses.token])).toEqual([600_000_000n, false])
+    const managed = await rpc.read(oracle(), 'getManagedRequestId', [
+      devAddresses.adapter,
+      yesOrNoQuery,
+      ancillaryData,
+    ])
+    expect(await rpc.read(oracle(), 'customBonds', [managed, devAddresses.token])).toEqual([
+      600_000_000n,
+      false,
+    ])
     const { timestamp } = await proposeDirectly(chain.rpcUrl, slug(3), 10n ** 18n)
     const key = [devAddresses.adapter, yesOrNoQuery, BigInt(timestamp), ancillaryData]
-    expect(await rpc.read(oracle(), 'getRequest', key)).toMatchObject({ requestSettings: { bond: 600_000_000n }, finalFee: 250_000_000n })
+    expect(await rpc.read(oracle(), 'getRequest', key)).toMatchObject({
+      requestSettings: { bond: 600_000_000n },
+      finalFee: 250_000_000n,
+    })
   })
 
   test.concurrent('domain §4: an empty custom whitelist stops proposals until it is taken away', async () => {
@@ -175,14 +221,24 @@ describe('contract §6, §8: a dev chain', () => {
       detail: expect.stringContaining('ProposerNotWhitelisted'),
     })
     await setWhitelist(chain.rpcUrl, slug(4), 'default')
-    expect(await proposeDirectly(chain.rpcUrl, slug(4), 0n)).toMatchObject({ state: roundStates.proposed })
+    expect(await proposeDirectly(chain.rpcUrl, slug(4), 0n)).toMatchObject({
+      state: roundStates.proposed,
+    })
   })
 
   test.concurrent('new questions get the next example, or the slug and text given; a slug is taken once', async () => {
     const given = { slug: 'my-question', text: 'q: mine, res_data: p1: 0, p2: 1.' }
-    expect(await askQuestion(chain.rpcUrl)).toMatchObject({ slug: slug(14), outcomes: exampleQuestion(14).outcomes })
-    expect(await askQuestion(chain.rpcUrl, given)).toMatchObject({ slug: 'my-question', outcomes: ['p1', 'p2'] })
-    expect(await showRound(chain.rpcUrl, 'my-question')).toMatchObject({ state: roundStates.requested })
+    expect(await askQuestion(chain.rpcUrl)).toMatchObject({
+      slug: slug(14),
+      outcomes: exampleQuestion(14).outcomes,
+    })
+    expect(await askQuestion(chain.rpcUrl, given)).toMatchObject({
+      slug: 'my-question',
+      outcomes: ['p1', 'p2'],
+    })
+    expect(await showRound(chain.rpcUrl, 'my-question')).toMatchObject({
+      state: roundStates.requested,
+    })
     await expect(askQuestion(chain.rpcUrl, given)).rejects.toMatchObject({
       code: 'dev_chain_refused',
       detail: expect.stringContaining('slug taken'),
@@ -196,7 +252,9 @@ describe('contract §6, §8: a dev chain', () => {
   })
 
   test.concurrent('verbs say what is missing: the question, the chain, or a proposal to dispute', async () => {
-    await expect(showRound(chain.rpcUrl, 'no-such-question')).rejects.toMatchObject({ code: 'question_not_found' })
+    await expect(showRound(chain.rpcUrl, 'no-such-question')).rejects.toMatchObject({
+      code: 'question_not_found',
+    })
     await expect(showRound('http://127.0.0.1:1', slug(0))).rejects.toMatchObject({
       code: 'dev_chain_unreachable',
       meta: { exitCode: 75 },
@@ -207,12 +265,16 @@ describe('contract §6, §8: a dev chain', () => {
   })
 
   test('a taken port, a wrong number and a missing binary are usage errors', async () => {
-    await expect(startDevChain({ port: Number(new URL(chain.rpcUrl).port) })).rejects.toMatchObject({
-      code: 'port_in_use',
-      meta: { exitCode: 2 },
-    })
+    await expect(startDevChain({ port: Number(new URL(chain.rpcUrl).port) })).rejects.toMatchObject(
+      {
+        code: 'port_in_use',
+        meta: { exitCode: 2 },
+      },
+    )
     await expect(startDevChain({ questions: -1 })).rejects.toMatchObject({ code: 'invalid_option' })
-    expect(() => anvilBinary('linux', 'mips')).toThrow(expect.objectContaining({ code: 'anvil_missing' }))
+    expect(() => anvilBinary('linux', 'mips')).toThrow(
+      expect.objectContaining({ code: 'anvil_missing' }),
+    )
   })
 
   test('§6 --write: the folder holds configuration with relative paths, and keys nobody else can read', async () => {
@@ -231,13 +293,21 @@ describe('contract §6, §8: a dev chain', () => {
       expect(() => parseConfig(gateway, 'gateway.json')).not.toThrow()
       expect(gateway).toMatchObject({
         store: './gateway-store',
-        chain: { id: 31337, rpc_urls: [chain.rpcUrl], signed_proposer: devAddresses.signedProposer },
+        chain: {
+          id: 31337,
+          rpc_urls: [chain.rpcUrl],
+          signed_proposer: devAddresses.signedProposer,
+        },
         questions: './questions.json',
         admission: { allowlist: proposers.map(({ address }) => address) },
         executor: { key_file: './executor.key' },
       })
-      expect(await readFile(join(inner, 'executor.key'), 'utf8')).toBe(`${devAccount('executor').private_key}\n`)
-      expect(await readFile(join(inner, 'proposer-2.key'), 'utf8')).toBe(`${devAccount('proposer', 1).private_key}\n`)
+      expect(await readFile(join(inner, 'executor.key'), 'utf8')).toBe(
+        `${devAccount('executor').private_key}\n`,
+      )
+      expect(await readFile(join(inner, 'proposer-2.key'), 'utf8')).toBe(
+        `${devAccount('proposer', 1).private_key}\n`,
+      )
     } finally {
       await rm(folder, { recursive: true, force: true })
     }
@@ -251,11 +321,12 @@ describe('contract §6: a dev chain ends', () => {
   beforeAll(async () => {
     work = await mkdtemp(join(tmpdir(), 'proposer-parent-'))
     // The package's files as the bundle looks for them: beside it.
-    for (const name of ['fixtures', 'node_modules']) await symlink(join(root, name), join(work, name))
+    for (const name of ['fixtures', 'node_modules'])
+      await symlink(join(root, name), join(work, name))
     parentFile = join(work, 'parent.mjs')
     await build({
       stdin: {
-        contents: `import { startDevChain } from './src/core/io/dev/dev-chain.js'
+        contents: `import { startDevChain } from './src/core/devchain/dev-chain.js'
           const chain = await startDevChain({ questions: 1 })
           process.stdout.write(JSON.stringify({ pid: chain.pid, rpcUrl: chain.rpcUrl }) + '\\n')
           if (process.argv[2] === 'stop') await chain.stop()
@@ -272,7 +343,8 @@ describe('contract §6: a dev chain ends', () => {
   })
   afterAll(() => rm(work, { recursive: true, force: true }))
 
-  const temporary = () => readdir(work).then((names) => names.filter((name) => name.startsWith('proposer-devchain-')))
+  const temporary = () =>
+    readdir(work).then((names) => names.filter((name) => name.startsWith('proposer-devchain-')))
 
   test.each([
     ['killed with SIGKILL', '', 'SIGKILL'],

@@ -2,8 +2,8 @@ import { mkdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { Trust } from '../../src/core/client/signing/trust-file.js'
+import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
 import { parseConfig } from '../../src/core/gateway/config.js'
-import type { DevDescription } from '../../src/core/io/dev/dev-chain.js'
 import { type Running, workshop } from '../support/processes.js'
 
 const shop = workshop()
@@ -22,12 +22,28 @@ describe('devchain', () => {
 
   beforeAll(async () => {
     folder = join(await shop.folder(), 'dev')
-    chain = shop.start(['devchain', 'start', '--port', '0', '--questions', '5', '--write', folder, '--json'])
+    chain = shop.start([
+      'devchain',
+      'start',
+      '--port',
+      '0',
+      '--questions',
+      '5',
+      '--write',
+      folder,
+      '--json',
+    ])
     ready = await chain.line<Ready>()
   })
 
   const act = async (...args: string[]) => {
-    const { code, stdout, stderr } = await shop.run(['devchain', ...args, '--rpc-url', ready.dev.rpc_url, '--json'])
+    const { code, stdout, stderr } = await shop.run([
+      'devchain',
+      ...args,
+      '--rpc-url',
+      ready.dev.rpc_url,
+      '--json',
+    ])
     return { code, answer: code === 0 ? JSON.parse(stdout) : JSON.parse(stderr).error }
   }
 
@@ -36,13 +52,20 @@ describe('devchain', () => {
     expect(ready).toMatchObject({ event: 'ready', pid: chain.child.pid, dev: { chain_id: 31337 } })
     expect(ready.dev.questions).toHaveLength(5)
     expect(Trust.parse(ready.dev.trust).chain_id).toBe(31337)
-    expect(ready.dev.accounts.map(({ role }) => role)).toEqual(expect.arrayContaining(['proposer', 'executor']))
+    expect(ready.dev.accounts.map(({ role }) => role)).toEqual(
+      expect.arrayContaining(['proposer', 'executor']),
+    )
   })
 
   test('contract §6: --write leaves files that a gateway and a client take as they are, keys 0600 in a 0700 folder', async () => {
-    const config = parseConfig(JSON.parse(await readFile(join(folder, 'gateway.json'), 'utf8')), 'gateway.json')
+    const config = parseConfig(
+      JSON.parse(await readFile(join(folder, 'gateway.json'), 'utf8')),
+      'gateway.json',
+    )
     expect(config.chain.rpc_urls).toEqual([ready.dev.rpc_url])
-    expect(Trust.parse(JSON.parse(await readFile(join(folder, 'trust.json'), 'utf8')))).toEqual(ready.dev.trust)
+    expect(Trust.parse(JSON.parse(await readFile(join(folder, 'trust.json'), 'utf8')))).toEqual(
+      ready.dev.trust,
+    )
     for (const name of ['executor.key', 'proposer-1.key', 'gateway.json']) {
       expect((await stat(join(folder, name))).mode & 0o777, name).toBe(0o600)
     }
@@ -55,7 +78,11 @@ describe('devchain', () => {
     const proposed = await act('propose', question.slug, '--outcome', 'p2')
     expect(proposed).toMatchObject({
       code: 0,
-      answer: { schema: 'proposer.devchain/1', question_id: question.question_id, state: 'proposed' },
+      answer: {
+        schema: 'proposer.devchain/1',
+        question_id: question.question_id,
+        state: 'proposed',
+      },
     })
     const disputed = await act('dispute', question.question_id)
     expect(disputed).toMatchObject({ code: 0, answer: { state: 'requested' } })
@@ -69,7 +96,10 @@ describe('devchain', () => {
     expect((await act('unpause', 'is-this-a-new-question')).code).toBe(0)
     expect((await act('set-bond', 'is-this-a-new-question', '600000000')).code).toBe(0)
     const address = `0x${'12'.repeat(20)}`
-    expect(await act('fund', address, '5')).toMatchObject({ code: 0, answer: { address, balance: '5' } })
+    expect(await act('fund', address, '5')).toMatchObject({
+      code: 0,
+      answer: { address, balance: '5' },
+    })
   })
 
   test.each([
@@ -85,7 +115,10 @@ describe('devchain', () => {
     [['frobnicate'], 'usage'],
   ])('contract §6: %j is refused with exit 2, a code and a hint', async (args, code) => {
     const refused = await act(...args)
-    expect(refused).toMatchObject({ code: 2, answer: { code, exit_code: 2, hint: expect.stringMatching(/.{5}/) } })
+    expect(refused).toMatchObject({
+      code: 2,
+      answer: { code, exit_code: 2, hint: expect.stringMatching(/.{5}/) },
+    })
   })
 
   test('contract §6: a taken port is refused with exit 2 and says what to do', async () => {
@@ -106,7 +139,11 @@ describe('devchain', () => {
     for (const [args, detail, hint] of refusals) {
       expect(await act(...args)).toMatchObject({
         code: 2,
-        answer: { code: 'dev_chain_refused', detail: expect.stringMatching(detail), hint: expect.stringMatching(hint) },
+        answer: {
+          code: 'dev_chain_refused',
+          detail: expect.stringMatching(detail),
+          hint: expect.stringMatching(hint),
+        },
       })
     }
     expect((await act('propose', 'is-this-refused', '--outcome', 'p1')).code).toBe(0)
@@ -117,26 +154,70 @@ describe('devchain', () => {
   })
 
   test('contract §6: a chain that does not answer is exit 75', async () => {
-    const { code, stderr } = await shop.run(['devchain', 'ask', 'x', '--rpc-url', 'http://127.0.0.1:1', '--json'])
+    const { code, stderr } = await shop.run([
+      'devchain',
+      'ask',
+      'x',
+      '--rpc-url',
+      'http://127.0.0.1:1',
+      '--json',
+    ])
     expect(code).toBe(75)
-    expect(JSON.parse(stderr).error).toMatchObject({ code: 'dev_chain_unreachable', exit_code: 75, retryable: true })
+    expect(JSON.parse(stderr).error).toMatchObject({
+      code: 'dev_chain_unreachable',
+      exit_code: 75,
+      retryable: true,
+    })
   })
 
   test('contract §6: --write leaves the folder of a chain that runs alone, unless --yes', async () => {
     const before = await readFile(join(folder, 'gateway.json'), 'utf8')
-    const { code, stdout, stderr } = await shop.run(['devchain', '--port', '0', '--questions', '0', '--write', folder, '--json'])
+    const { code, stdout, stderr } = await shop.run([
+      'devchain',
+      '--port',
+      '0',
+      '--questions',
+      '0',
+      '--write',
+      folder,
+      '--json',
+    ])
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
-    expect(JSON.parse(stderr).error).toMatchObject({ code: 'folder_in_use', hint: expect.stringContaining('--yes') })
+    expect(JSON.parse(stderr).error).toMatchObject({
+      code: 'folder_in_use',
+      hint: expect.stringContaining('--yes'),
+    })
     expect(await readFile(join(folder, 'gateway.json'), 'utf8')).toBe(before)
     const copy = join(await shop.folder(), 'copy')
     await mkdir(copy)
     await writeFile(join(copy, 'gateway.json'), before)
-    const other = shop.start(['devchain', '--port', '0', '--questions', '0', '--write', copy, '--json', '--yes'])
+    const other = shop.start([
+      'devchain',
+      '--port',
+      '0',
+      '--questions',
+      '0',
+      '--write',
+      copy,
+      '--json',
+      '--yes',
+    ])
     const { dev } = await other.line<Ready>()
-    expect(JSON.parse(await readFile(join(copy, 'gateway.json'), 'utf8')).chain.rpc_urls).toEqual([dev.rpc_url])
+    expect(JSON.parse(await readFile(join(copy, 'gateway.json'), 'utf8')).chain.rpc_urls).toEqual([
+      dev.rpc_url,
+    ])
     await other.stop()
     // Its chain is gone now: the files are those of nobody.
-    const third = shop.start(['devchain', '--port', '0', '--questions', '0', '--write', copy, '--json'])
+    const third = shop.start([
+      'devchain',
+      '--port',
+      '0',
+      '--questions',
+      '0',
+      '--write',
+      copy,
+      '--json',
+    ])
     await third.line()
     await third.stop()
   })
@@ -169,8 +250,18 @@ describe('devchain', () => {
     await plain.said(/--write/)
     const { code, stdout } = await plain.stop('SIGINT')
     expect(code).toBe(0)
-    expect(stdout).toMatch(/^ready http:\/\/127\.0\.0\.1:\d+ \(chain 31337, questions: 1, pid \d+\)\n$/)
-    const refused = await shop.run(['devchain', '--port', '0', '--questions', '0', '--write', '/dev/null/x'])
+    expect(stdout).toMatch(
+      /^ready http:\/\/127\.0\.0\.1:\d+ \(chain 31337, questions: 1, pid \d+\)\n$/,
+    )
+    const refused = await shop.run([
+      'devchain',
+      '--port',
+      '0',
+      '--questions',
+      '0',
+      '--write',
+      '/dev/null/x',
+    ])
     expect(refused.code).toBe(74)
   })
 })

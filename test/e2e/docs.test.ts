@@ -1,4 +1,7 @@
-/** Every `sh` block of README and docs/ that no other test runs: in a shell with a gateway, a node, trust and a key. */
+/**
+ * Every `sh` block of README and docs/ that no other test runs: in a shell with a gateway, a node,
+ * trust and a key.
+ */
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { workshop } from '../support/processes.js'
 import { makeClient, questionOf, type ServeReady } from '../support/proposing.js'
@@ -6,15 +9,22 @@ import { everyBlock, runnerOf, shell } from '../support/readme.js'
 
 const shop = workshop()
 afterAll(() => shop.clean())
-const blocks = everyBlock().filter((block) => block.language === 'sh' && block.notRun === undefined && runnerOf(block) === undefined)
+const blocks = everyBlock().filter(
+  (block) => block.language === 'sh' && block.notRun === undefined && runnerOf(block) === undefined,
+)
 let ready: ServeReady
 
 beforeAll(async () => {
-  ready = await shop.start(['serve', '--dev', '--port', '0', '--questions', '2', '--json']).line<ServeReady>()
+  ready = await shop
+    .start(['serve', '--dev', '--port', '0', '--questions', '2', '--json'])
+    .line<ServeReady>()
 })
 
 test.each(blocks)('$page, $heading: its commands end well', async ({ code }) => {
-  const { env } = await makeClient(shop, ready.dev, { PROPOSER_GATEWAY: ready.url, PROPOSER_RPC_URL: ready.dev.rpc_url })
+  const { env } = await makeClient(shop, ready.dev, {
+    PROPOSER_GATEWAY: ready.url,
+    PROPOSER_RPC_URL: ready.dev.rpc_url,
+  })
   const folder = await shop.folder()
   const script = code.replaceAll('some-slug', questionOf(ready.dev, 0).slug)
   const ended = await shell(folder, script, { env })

@@ -4,10 +4,24 @@ import { join } from 'node:path'
 import { keccak256, stringToHex } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { DevDescription } from '../../src/core/io/dev/dev-chain.js'
-import { at, callData, devAccount, devAddresses, devRpc, sendAll } from '../../src/core/io/dev/dev-contracts.js'
+import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
+import {
+  at,
+  callData,
+  devAccount,
+  devAddresses,
+  devRpc,
+  sendAll,
+} from '../../src/core/devchain/dev-contracts.js'
 import type { Hex } from '../../src/core/ports.js'
-import { expectOneEach, type Keeper, keepAlive, statusOf, submitTo, transactionsOf } from '../support/faults/keeper.js'
+import {
+  expectOneEach,
+  type Keeper,
+  keepAlive,
+  statusOf,
+  submitTo,
+  transactionsOf,
+} from '../support/faults/keeper.js'
 import { type Running, workshop } from '../support/processes.js'
 import {
   type Client,
@@ -28,16 +42,34 @@ let folder: string
 const killQuestions = 4
 beforeAll(async () => {
   folder = join(await shop.folder(), 'dev')
-  const chain = shop.start(['devchain', '--port', '0', '--questions', '50', '--write', folder, '--json'])
+  const chain = shop.start([
+    'devchain',
+    '--port',
+    '0',
+    '--questions',
+    '50',
+    '--write',
+    folder,
+    '--json',
+  ])
   dev = (await chain.line<ServeReady>()).dev
 })
 afterAll(() => shop.clean())
 
 /** Each test has a store of its own, so that one that fails leaves no lock to the next. */
-function serve(store: string, options: { failpoint?: string; set?: readonly string[] } = {}): Running {
+function serve(
+  store: string,
+  options: { failpoint?: string; set?: readonly string[] } = {},
+): Running {
   const env = options.failpoint === undefined ? {} : { FAILPOINT: options.failpoint }
-  const sets = [`store=./store-${store}`, ...(options.set ?? [])].flatMap((assignment) => ['--set', assignment])
-  return shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--json', ...sets], { env })
+  const sets = [`store=./store-${store}`, ...(options.set ?? [])].flatMap((assignment) => [
+    '--set',
+    assignment,
+  ])
+  return shop.start(
+    ['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--json', ...sets],
+    { env },
+  )
 }
 
 const clientOf = (url: string): Promise<Client> => makeClient(shop, dev, { PROPOSER_GATEWAY: url })
@@ -57,36 +89,63 @@ describe('a gateway killed by SIGKILL after its 202', () => {
     const second = serve('acknowledged')
     const again = await second.line<ServeReady>()
     const replayed = await post(again.url, `/v1/proposals/${question_id}`, signed.answer.payload)
-    expect(replayed).toMatchObject({ status: 200, body: { candidate_id: submitted.body.candidate_id } })
+    expect(replayed).toMatchObject({
+      status: 200,
+      body: { candidate_id: submitted.body.candidate_id },
+    })
     await expectOnce(again.url, question_id, String(submitted.body.candidate_id), before)
     await second.stop()
   })
 
-  /** Executed, by one transaction more than before, with one ProposePrice in it, at the index that the status tells. */
-  async function expectOnce(url: string, questionId: string, candidateId: string, before: number): Promise<void> {
+  /**
+   * Executed, by one transaction more than before, with one ProposePrice in it, at the index that
+   * the status tells.
+   */
+  async function expectOnce(
+    url: string,
+    questionId: string,
+    candidateId: string,
+    before: number,
+  ): Promise<void> {
     const client = await clientOf(url)
     const status = await untilExecutedOf(client, questionId, candidateId)
-    expect(status).toMatchObject({ status: 'executed', candidate_id: candidateId, submission: { status: 'indexed' } })
+    expect(status).toMatchObject({
+      status: 'executed',
+      candidate_id: candidateId,
+      submission: { status: 'indexed' },
+    })
     expect(await executorTransactions(dev)).toBe(before + 1)
-    const logs = (await proposals(dev, client.proposer)).filter((log) => log.transactionHash === status.submission?.transaction_hash)
-    expect(logs.map(({ logIndex }) => Number(logIndex))).toEqual([status.submission?.proposal_event_index])
+    const logs = (await proposals(dev, client.proposer)).filter(
+      (log) => log.transactionHash === status.submission?.transaction_hash,
+    )
+    expect(logs.map(({ logIndex }) => Number(logIndex))).toEqual([
+      status.submission?.proposal_event_index,
+    ])
   }
 
-  /** The client is a fresh one: its journal does not know the question of the candidate, so the wire is asked. */
+  /**
+   * The client is a fresh one: its journal does not know the question of the candidate, so the wire
+   * is asked.
+   */
   async function untilExecutedOf(client: Client, questionId: string, candidateId: string) {
     const answered = async () => {
       const { answer } = await client.ask('status', candidateId, '--question', questionId)
       const [status] = (answer.candidates ?? []) as Awaited<ReturnType<typeof untilExecuted>>[]
       return status
     }
-    await expect.poll(async () => (await answered())?.status, { timeout: 60_000, interval: 500 }).toBe('executed')
+    await expect
+      .poll(async () => (await answered())?.status, { timeout: 60_000, interval: 500 })
+      .toBe('executed')
     const status = await answered()
     if (!status) throw new Error('no status')
     return status
   }
 })
 
-/** Three times three candidates, all of one executor; every process that runs for them dies at the failpoint. */
+/**
+ * Three times three candidates, all of one executor; every process that runs for them dies at the
+ * failpoint.
+ */
 const rounds = 3
 const together = 3
 
@@ -109,10 +168,14 @@ describe('R3, R15, R23: a gateway killed by SIGKILL at each step of the executor
         const before = await transactionsOf(dev, executor.address)
         const killsBefore = keeper.kills
         const candidates = await Promise.all(
-          chosen.map(({ question_id }, index) => submitTo(keeper, question_id, n % 4, n * 256 + round * together + index)),
+          chosen.map(({ question_id }, index) =>
+            submitTo(keeper, question_id, n % 4, n * 256 + round * together + index),
+          ),
         )
         for (const candidate of candidates)
-          await keeper.answered(async (url) => ((await statusOf(url, candidate))?.status === 'executed' ? true : undefined))
+          await keeper.answered(async (url) =>
+            (await statusOf(url, candidate))?.status === 'executed' ? true : undefined,
+          )
         expect(keeper.kills, `round ${round}`).toBeGreaterThan(killsBefore)
         await expectOneEach(dev, keeper, candidates, executor.address, before)
       }
@@ -126,7 +189,10 @@ describe('R3, R15, R23: a gateway killed by SIGKILL at each step of the executor
     readonly keyFile: string
   }
 
-  /** Gateways of several stores cannot share an executor: each point has its own, with the role and funds. */
+  /**
+   * Gateways of several stores cannot share an executor: each point has its own, with the role and
+   * funds.
+   */
   async function newExecutor(n: number): Promise<Executor> {
     const privateKey = keccak256(stringToHex(`killed executor ${n}`))
     const address = privateKeyToAddress(privateKey).toLowerCase() as Hex
@@ -142,7 +208,11 @@ describe('R3, R15, R23: a gateway killed by SIGKILL at each step of the executor
 
   /** Starts the gateway again whenever it is killed. */
   function keep(failpoint: string, { keyFile }: Executor): Keeper {
-    const set = [`executor.key_file=${keyFile}`, 'budget.per_ip_items=100000', 'budget.global_items=100000']
+    const set = [
+      `executor.key_file=${keyFile}`,
+      'budget.per_ip_items=100000',
+      'budget.global_items=100000',
+    ]
     return keepAlive(() => serve(`killed-${failpoint}`, { failpoint, set }))
   }
 })
@@ -154,7 +224,10 @@ describe('a lost acknowledgement', () => {
   let lose = true
   const admitted: string[] = []
 
-  /** Hands every request on; while `lose` is set, the answer to an admission never reaches the client. */
+  /**
+   * Hands every request on; while `lose` is set, the answer to an admission never reaches the
+   * client.
+   */
   beforeAll(async () => {
     gateway = serve('lost')
     const { url } = await gateway.line<ServeReady>()
@@ -163,7 +236,8 @@ describe('a lost acknowledgement', () => {
       request.on('data', (chunk: Buffer) => chunks.push(chunk))
       request.on('end', async () => {
         const body = Buffer.concat(chunks)
-        const isAdmission = request.method === 'POST' && /^\/v1\/proposals\/[^/]+$/.test(request.url ?? '')
+        const isAdmission =
+          request.method === 'POST' && /^\/v1\/proposals\/[^/]+$/.test(request.url ?? '')
         const answer = await fetch(`${url}${request.url}`, {
           method: request.method ?? 'GET',
           headers: { 'content-type': request.headers['content-type'] ?? 'application/json' },
@@ -190,7 +264,10 @@ describe('a lost acknowledgement', () => {
     const client = await clientOf(origin)
     const { slug } = questionOf(dev, 1)
     const submitted = await client.ask('submit', slug, '--outcome', 'p2', '--timeout', '4')
-    expect(submitted).toMatchObject({ code: 6, answer: { exit_code: 6, hint: expect.stringContaining('proposer replay') } })
+    expect(submitted).toMatchObject({
+      code: 6,
+      answer: { exit_code: 6, hint: expect.stringContaining('proposer replay') },
+    })
     const listed = await client.ask('journal', 'list')
     expect(listed.answer.authorizations).toMatchObject([{ state: 'unknown' }])
 

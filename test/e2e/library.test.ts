@@ -1,4 +1,7 @@
-/** The library, imported as `proposer` by programs in another folder: the examples of docs/library.md compile and run, and nothing else leaks. */
+/**
+ * The library, imported as `proposer` by programs in another folder: the examples of
+ * docs/library.md compile and run, and nothing else leaks.
+ */
 import { execFile } from 'node:child_process'
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -26,9 +29,14 @@ beforeAll(async () => {
 
 const runs = promisify(execFile)
 const node = (file: string, ...args: string[]) =>
-  runs(process.execPath, [file, ...args], { cwd: folder, env: { PATH: process.env.PATH ?? '', HOME: folder } })
+  runs(process.execPath, [file, ...args], {
+    cwd: folder,
+    env: { PATH: process.env.PATH ?? '', HOME: folder },
+  })
 
-/** All that is public. A name may be added here; one that is taken away breaks somebody's program. */
+/**
+ * All that is public. A name may be added here; one that is taken away breaks somebody's program.
+ */
 const values = `
   Acknowledgement Address BatchCandidate BatchCandidateStatus BatchItem BatchPermit BatchSigningData BatchSigningDataAnswer
   BatchSigningDataRequest BatchStatusAnswer BatchStatusRequest BatchSubmitAnswer BatchSubmitRequest Bytes Bytes32 CandidateState
@@ -60,15 +68,25 @@ describe('the library', () => {
   })
 
   test('its first program proposes, run again it signs nothing anew, and its journal is the one of the command line', async () => {
-    const { url, dev } = await shop.start(['serve', '--dev', '--port', '0', '--questions', '2', '--json']).line<ServeReady>()
+    const { url, dev } = await shop
+      .start(['serve', '--dev', '--port', '0', '--questions', '2', '--json'])
+      .line<ServeReady>()
     const account = dev.accounts.find(({ role }) => role === 'proposer')
     await writeFile(join(folder, 'trust.json'), JSON.stringify(dev.trust))
     await writeFile(join(folder, 'proposer.key'), `${account?.private_key}\n`, { mode: 0o600 })
     const { slug } = questionOf(dev, 0)
     expect((await node('propose.js', url, slug)).stdout).toBe('accepted executed\n')
-    await expect(node('propose.js', url, slug)).rejects.toThrow(/ConflictError: this round .* is proposed/)
+    await expect(node('propose.js', url, slug)).rejects.toThrow(
+      /ConflictError: this round .* is proposed/,
+    )
     expect(await proposals(dev, account?.address ?? '')).toHaveLength(1)
-    const { code, stdout } = await shop.run(['journal', 'list', '--json', '--home', join(folder, 'home')])
+    const { code, stdout } = await shop.run([
+      'journal',
+      'list',
+      '--json',
+      '--home',
+      join(folder, 'home'),
+    ])
     expect([code, JSON.parse(stdout).authorizations.length]).toEqual([0, 1])
   })
 
@@ -76,12 +94,16 @@ describe('the library', () => {
     const chain = shop.start(['devchain', '--port', '0', '--write', folder, '--json'])
     await chain.line()
     for (const _ of ['first', 'second'])
-      expect((await node('serve.js')).stdout).toMatch(/^(200|503) \{"ready":(true|false),"reasons":\[.*\]\}\n$/)
+      expect((await node('serve.js')).stdout).toMatch(
+        /^(200|503) \{"ready":(true|false),"reasons":\[.*\]\}\n$/,
+      )
   })
 
   test('it exports what is listed here, and docs/library.md names nothing else', async () => {
     const library = (await import(
-      /* @vite-ignore */ pathToFileURL(join(folder, 'node_modules', 'proposer', 'dist', 'library.js')).href
+      /* @vite-ignore */ pathToFileURL(
+        join(folder, 'node_modules', 'proposer', 'dist', 'library.js'),
+      ).href
     )) as object
     expect(Object.keys(library).sort()).toEqual([...values].sort())
     const table = page.slice(page.indexOf('| What'))
@@ -90,8 +112,11 @@ describe('the library', () => {
     expect(named.filter((name) => !values.includes(name))).toEqual([])
   })
 
-  test.each(['proposer/dist/main.js', 'proposer/dist/library.js', 'proposer/src/library.ts'])('%s cannot be imported', async (name) => {
-    await writeFile(join(folder, 'leak.js'), `await import('${name}')`)
-    await expect(node('leak.js')).rejects.toThrow(/ERR_PACKAGE_PATH_NOT_EXPORTED/)
-  })
+  test.each(['proposer/dist/main.js', 'proposer/dist/library.js', 'proposer/src/library.ts'])(
+    '%s cannot be imported',
+    async (name) => {
+      await writeFile(join(folder, 'leak.js'), `await import('${name}')`)
+      await expect(node('leak.js')).rejects.toThrow(/ERR_PACKAGE_PATH_NOT_EXPORTED/)
+    },
+  )
 })

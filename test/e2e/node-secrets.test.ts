@@ -1,4 +1,7 @@
-/** A node that repeats its own URL in everything that it refuses, under a gateway with all its outlets (R5). */
+/**
+ * A node that repeats its own URL in everything that it refuses, under a gateway with all its
+ * outlets (R5).
+ */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -25,7 +28,16 @@ interface Call {
 
 beforeAll(async () => {
   folder = join(await shop.folder(), 'dev')
-  const chain = shop.start(['devchain', '--port', '0', '--questions', '2', '--write', folder, '--json'])
+  const chain = shop.start([
+    'devchain',
+    '--port',
+    '0',
+    '--questions',
+    '2',
+    '--write',
+    folder,
+    '--json',
+  ])
   dev = (await chain.line<ServeReady>()).dev
   client = await makeClient(shop, dev, { PROPOSER_RPC_URL: dev.rpc_url })
   node = createServer((request, response) => {
@@ -40,7 +52,12 @@ beforeAll(async () => {
       )
       const told = honest.length === 0 ? Promise.resolve([]) : upstream(honest)
       told.then(
-        (answers) => response.end(JSON.stringify(Array.isArray(asked) ? [...answers, ...errors] : [...answers, ...errors][0])),
+        (answers) =>
+          response.end(
+            JSON.stringify(
+              Array.isArray(asked) ? [...answers, ...errors] : [...answers, ...errors][0],
+            ),
+          ),
         (error: unknown) => response.destroy(error instanceof Error ? error : undefined),
       )
     })
@@ -49,7 +66,9 @@ beforeAll(async () => {
   const path = join(folder, 'gateway.json')
   const config = JSON.parse(readFileSync(path, 'utf8'))
   const { port } = node.address() as AddressInfo
-  config.chain.rpc_urls = [`http://SECRETUSER:SECRETPASS@127.0.0.1:${port}/v2/SECRETPATH?key=SECRETKEY`]
+  config.chain.rpc_urls = [
+    `http://SECRETUSER:SECRETPASS@127.0.0.1:${port}/v2/SECRETPATH?key=SECRETKEY`,
+  ]
   config.chain.max_head_age_seconds = 2
   writeFileSync(path, JSON.stringify(config))
 })
@@ -71,19 +90,45 @@ async function upstream(calls: readonly Call[]): Promise<readonly unknown[]> {
 const reasonsAt = async (url: string): Promise<string> => (await fetch(`${url}/readyz`)).text()
 
 test('R5: tells the public method and code only, the operator its words, and nobody the URL', async () => {
-  const server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--json', '--log'])
+  const server = shop.start([
+    'serve',
+    '--config',
+    join(folder, 'gateway.json'),
+    '--port',
+    '0',
+    '--json',
+    '--log',
+  ])
   const { url, admin_url: admin } = await server.line<ServeReady>()
   const outlets: string[] = []
 
   refuses = (method) => method === 'eth_sendRawTransaction'
-  const submitted = await client.ask('submit', questionOf(dev, 0).slug, '--outcome', 'p2', '--gateway', url)
+  const submitted = await client.ask(
+    'submit',
+    questionOf(dev, 0).slug,
+    '--outcome',
+    'p2',
+    '--gateway',
+    url,
+  )
   expect(submitted.code).toBe(0)
-  await vi.waitFor(async () => expect(await reasonsAt(admin)).toContain('daily limit of project [hidden] exceeded'), patience)
+  await vi.waitFor(
+    async () =>
+      expect(await reasonsAt(admin)).toContain('daily limit of project [hidden] exceeded'),
+    patience,
+  )
   const open = await reasonsAt(url)
   expect(open).toContain('eth_sendRawTransaction: the node answered code -32000')
   expect(open).not.toContain('daily limit')
   const explained = await shop.run(
-    ['operator', '--config', join(folder, 'gateway.json'), 'candidates', 'explain', String(submitted.answer.candidate_id)],
+    [
+      'operator',
+      '--config',
+      join(folder, 'gateway.json'),
+      'candidates',
+      'explain',
+      String(submitted.answer.candidate_id),
+    ],
     { env: client.env },
   )
   outlets.push(open, await reasonsAt(admin), explained.stdout, explained.stderr)
@@ -99,8 +144,16 @@ test('R5: tells the public method and code only, the operator its words, and nob
     })
     const shown = await reasonsAt(url)
     expect(shown).not.toContain('daily limit')
-    outlets.push(shown, await reasonsAt(admin), await asked.text(), await (await fetch(`${admin}/metrics`)).text())
-    const checked = await shop.run(['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--check'], { env: client.env })
+    outlets.push(
+      shown,
+      await reasonsAt(admin),
+      await asked.text(),
+      await (await fetch(`${admin}/metrics`)).text(),
+    )
+    const checked = await shop.run(
+      ['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--check'],
+      { env: client.env },
+    )
     outlets.push(checked.stdout, checked.stderr)
   }
   const ended = await server.stop()

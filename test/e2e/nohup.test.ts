@@ -28,14 +28,23 @@ afterEach(async () => {
   await home.remove()
 })
 
-/** What a waiting command says last, which a real `sh` starts on a terminal behind these words, once it got the signals. */
+/**
+ * What a waiting command says last, which a real `sh` starts on a terminal behind these words, once
+ * it got the signals.
+ */
 async function saidAfter(words: string, signals: readonly NodeJS.Signals[]): Promise<string> {
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   const command = `'${process.execPath}' '${bin}' eligibility 0x${'ab'.repeat(20)} --gateway ${url}`
   writeFileSync(join(home.path, 'start.sh'), `echo $$ >pid\nexec ${words} ${command} >log 2>&1\n`)
   const child = spawn('script', ['-qefc', 'sh start.sh; true', '/dev/null'], {
     cwd: home.path,
-    env: { PATH: process.env.PATH ?? '', TMPDIR: tmpdir(), SHELL: '/bin/sh', TERM: 'xterm', PROPOSER_HOME: home.path },
+    env: {
+      PATH: process.env.PATH ?? '',
+      TMPDIR: tmpdir(),
+      SHELL: '/bin/sh',
+      TERM: 'xterm',
+      PROPOSER_HOME: home.path,
+    },
     stdio: ['pipe', 'ignore', 'inherit'],
   })
   const ended = new Promise((resolve) => child.once('close', resolve))

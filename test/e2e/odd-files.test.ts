@@ -1,4 +1,7 @@
-/** Files of ours that are none: a pipe that nobody writes to, a device without an end, a folder, a socket (R11, R17). */
+/**
+ * Files of ours that are none: a pipe that nobody writes to, a device without an end, a folder, a
+ * socket (R11, R17).
+ */
 import { execFileSync } from 'node:child_process'
 import { cp, mkdir, readdir, rm, symlink, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
@@ -61,8 +64,18 @@ beforeAll(async () => {
   const store = join(base, 'store')
   const lock = await acquireLock(context, store, 'a test')
   const fold = foldLedger()
-  const log = await openLog(context, store, { format: storeFormat, knownKinds: knownKind, fence: () => lock.fence() }, fold.onRecord)
-  const settings = { chainId: 31337, genesisHash: `0x${'9'.repeat(64)}`, allowlist: [], admissionEnabled: true } as const
+  const log = await openLog(
+    context,
+    store,
+    { format: storeFormat, knownKinds: knownKind, fence: () => lock.fence() },
+    fold.onRecord,
+  )
+  const settings = {
+    chainId: 31337,
+    genesisHash: `0x${'9'.repeat(64)}`,
+    allowlist: [],
+    admissionEnabled: true,
+  } as const
   await (await openLedger(context, log, fold.state, settings)).close()
   await lock.release()
 })
@@ -80,35 +93,45 @@ const log = 'log-000000000001.jsonl'
 const verify = ['operator', 'store', 'verify', '--config', 'gateway.json']
 const serve = ['serve', '--config', 'gateway.json', '--port', '0']
 
-describe.skipIf(process.platform === 'win32')('contract §6: exit 74 at once, and the file named', () => {
-  test.each<[readonly string[], string, Odd]>([
-    [serve, 'MANIFEST', 'a pipe'],
-    [serve, 'MANIFEST', 'a device without an end'],
-    [serve, 'MANIFEST', 'a folder'],
-    [serve, 'MANIFEST', 'a socket'],
-    [serve, log, 'a pipe'],
-    [serve, 'LOCK.1', 'a pipe'],
-    [serve, 'admin.token', 'a pipe'],
-    [verify, log, 'a pipe'],
-  ])('%s with %s: %s', async (args, file, odd) => {
-    const folder = await copied(base, join('store', file), odd)
-    const { code, stderr } = await ask(args, { cwd: folder })
-    expect([code, stderr]).toEqual([74, expect.stringContaining(join('store', file))])
-  })
+describe.skipIf(process.platform === 'win32')(
+  'contract §6: exit 74 at once, and the file named',
+  () => {
+    test.each<[readonly string[], string, Odd]>([
+      [serve, 'MANIFEST', 'a pipe'],
+      [serve, 'MANIFEST', 'a device without an end'],
+      [serve, 'MANIFEST', 'a folder'],
+      [serve, 'MANIFEST', 'a socket'],
+      [serve, log, 'a pipe'],
+      [serve, 'LOCK.1', 'a pipe'],
+      [serve, 'admin.token', 'a pipe'],
+      [verify, log, 'a pipe'],
+    ])('%s with %s: %s', async (args, file, odd) => {
+      const folder = await copied(base, join('store', file), odd)
+      const { code, stderr } = await ask(args, { cwd: folder })
+      expect([code, stderr]).toEqual([74, expect.stringContaining(join('store', file))])
+    })
 
-  test('a journal', async () => {
-    const [run = ''] = (await readdir(join(home, 'journal'))).filter((name) => /^[0-9a-f]{12}$/.test(name))
-    const folder = await copied(home, join('journal', run, log), 'a pipe')
-    const { code, stderr } = await ask(['journal', 'list', '--json'], { env: { PROPOSER_HOME: folder } })
-    expect([code, stderr]).toEqual([74, expect.stringContaining(join(run, log))])
-  })
-})
+    test('a journal', async () => {
+      const [run = ''] = (await readdir(join(home, 'journal'))).filter((name) =>
+        /^[0-9a-f]{12}$/.test(name),
+      )
+      const folder = await copied(home, join('journal', run, log), 'a pipe')
+      const { code, stderr } = await ask(['journal', 'list', '--json'], {
+        env: { PROPOSER_HOME: folder },
+      })
+      expect([code, stderr]).toEqual([74, expect.stringContaining(join(run, log))])
+    })
+  },
+)
 
 describe.skipIf(process.platform === 'win32')('robustness §6: what the user named', () => {
   test('has its size bounded, and may be a pipe that a shell made', async () => {
     const zero = await ask(['operator', 'store', 'verify', '--config', '/dev/zero'], { cwd: base })
     expect([zero.code, zero.stderr]).toEqual([2, expect.stringContaining('more than')])
-    const piped = await ask([], { cwd: base, under: ['bash', '-c', '"$0" "$1" operator store verify --config <(cat gateway.json) --json'] })
+    const piped = await ask([], {
+      cwd: base,
+      under: ['bash', '-c', '"$0" "$1" operator store verify --config <(cat gateway.json) --json'],
+    })
     expect(piped.stderr).toContain('/store')
   })
 

@@ -1,10 +1,11 @@
 /**
- * Every failure of domain §7 that the gateway can meet on chain, provoked on real contracts: before its transaction is sent, and between
- * sending and mining. What comes out is what GET status and readyz say (contract §5).
+ * Every failure of domain §7 that the gateway can meet on chain, provoked on real contracts: before
+ * its transaction is sent, and between sending and mining. What comes out is what GET status and
+ * readyz say (contract §5).
  */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { topics } from '../../src/core/chain/contracts.js'
-import { at, devAccount, devAddresses } from '../../src/core/io/dev/dev-contracts.js'
+import { at, devAccount, devAddresses } from '../../src/core/devchain/dev-contracts.js'
 import { ChainError, type Hex } from '../../src/core/ports.js'
 import {
   devSigner,
@@ -63,7 +64,10 @@ const inBlockOfItsOwn: Tell = (...args) => still.act(...args)
 const inFront: Tell = async (...args) => {
   await still.ahead(...args)
 }
-/** Signatures that admission itself refuses come into the ledger by the back door: a gateway before this one may have taken them. */
+/**
+ * Signatures that admission itself refuses come into the ledger by the back door: a gateway before
+ * this one may have taken them.
+ */
 const submit = ({ wish = {}, given }: Trouble) =>
   given === undefined && (wish.key !== undefined || wish.spoil !== undefined)
     ? gateway.admit(questionId, wish)
@@ -81,12 +85,18 @@ async function expectEnd(
   if (readiness === undefined) expect(await gateway.readyz()).toEqual({ ready: true, reasons: [] })
 }
 
-/** What "same payload?" of domain §7 says: healed, an exact replay executes; else the failure stays. */
+/**
+ * What "same payload?" of domain §7 says: healed, an exact replay executes; else the failure stays.
+ */
 async function expectReplay(submitted: Submitted, { retryable, heals }: Failing): Promise<void> {
   await heals?.()
   await gateway.pass(3)
-  const isAdvanced = (await gateway.candidate(submitted)).round.timestamp !== String(gateway.view.known(questionId)?.round.timestamp)
-  const answer = isAdvanced ? { httpStatus: 409, candidateId: undefined } : { httpStatus: 200, candidateId: submitted.id }
+  const isAdvanced =
+    (await gateway.candidate(submitted)).round.timestamp !==
+    String(gateway.view.known(questionId)?.round.timestamp)
+  const answer = isAdvanced
+    ? { httpStatus: 409, candidateId: undefined }
+    : { httpStatus: 200, candidateId: submitted.id }
   expect(await gateway.replay(submitted)).toEqual(answer)
   await gateway.turn()
   await gateway.pass(4)
@@ -95,7 +105,9 @@ async function expectReplay(submitted: Submitted, { retryable, heals }: Failing)
 
 const title = ({ row, why }: Trouble) => `${row}: ${why}`
 const cases = (when: Failing['only']) =>
-  failing.filter(({ only }) => only === undefined || only === when).map((one) => [title(one), one] as const)
+  failing
+    .filter(({ only }) => only === undefined || only === when)
+    .map((one) => [title(one), one] as const)
 
 describe('domain §7 before sending: validation fails the candidate, and no nonce is taken', () => {
   test.each(cases('before sending'))('%s', async (_title, trouble) => {
@@ -107,7 +119,11 @@ describe('domain §7 before sending: validation fails the candidate, and no nonc
     await gateway.pass(1)
     const end = { ...trouble, ...trouble.before }
     const { code, retryable, canResubmit, nextAction } = end
-    await expectEnd(submitted, { stage: 'validation', code, retryable, can_resubmit: canResubmit, next_action: nextAction }, end)
+    await expectEnd(
+      submitted,
+      { stage: 'validation', code, retryable, can_resubmit: canResubmit, next_action: nextAction },
+      end,
+    )
     expect(await gateway.status(submitted)).toMatchObject({ submission: null })
     expect(gateway.ledger.highestNonce(executor)).toBe(-1)
     await expectReplay(submitted, trouble)
@@ -119,63 +135,108 @@ describe('domain §7 after sending: the transaction reverts, and once that is fi
     await prepare(trouble)
     const submitted = await submit(trouble)
     await gateway.turn()
-    expect(await gateway.status(submitted)).toMatchObject({ status: 'selected', submission: { status: 'submitted' } })
+    expect(await gateway.status(submitted)).toMatchObject({
+      status: 'selected',
+      submission: { status: 'submitted' },
+    })
     await trouble.happens(inFront)
     await gateway.pass(1)
-    expect(await gateway.status(submitted)).toMatchObject({ status: 'selected', submission: { status: 'reverted' }, failure: null })
+    expect(await gateway.status(submitted)).toMatchObject({
+      status: 'selected',
+      submission: { status: 'reverted' },
+      failure: null,
+    })
     await gateway.pass(3)
     const { code, retryable, canResubmit, nextAction } = trouble
-    await expectEnd(submitted, { stage: 'confirmation', code, retryable, can_resubmit: canResubmit, next_action: nextAction }, trouble)
+    await expectEnd(
+      submitted,
+      {
+        stage: 'confirmation',
+        code,
+        retryable,
+        can_resubmit: canResubmit,
+        next_action: nextAction,
+      },
+      trouble,
+    )
     expect(await gateway.status(submitted)).toMatchObject({
       submission: { status: 'reverted', confirmed_at: null, proposal_event_index: null },
     })
-    expect(gateway.ledger.highestNonce(executor)).toBe((await still.chain.transactionCount(executor, 'latest')) - 1)
+    expect(gateway.ledger.highestNonce(executor)).toBe(
+      (await still.chain.transactionCount(executor, 'latest')) - 1,
+    )
     await expectReplay(submitted, trouble)
   })
 })
 
 describe("domain §7, the operator's part: nobody fails, readyz says what to do, and then it goes on", () => {
-  test.each(operators.map((one) => [title(one), one] as const))('before sending: %s', async (_title, trouble) => {
-    const submitted = await gateway.submit(questionId)
-    await trouble.happens(inBlockOfItsOwn)
-    await still.mine(3)
-    await gateway.turn()
-    await gateway.pass(1)
-    expect(await gateway.status(submitted)).toMatchObject({ status: 'received', submission: null, failure: null })
-    expect(await gateway.readyz()).toEqual({ ready: false, reasons: [expect.stringMatching(trouble.reason)] })
-    expect(gateway.ledger.highestNonce(executor)).toBe(-1)
-    await trouble.heals?.()
-    await gateway.pass(5)
-    expect(await gateway.readyz()).toEqual({ ready: true, reasons: [] })
-    expect(await gateway.status(submitted)).toMatchObject({ status: 'executed' })
-  })
-
-  test.each(operators.filter(({ only }) => only === undefined).map((one) => [title(one), one] as const))(
-    'after sending: %s',
+  test.each(operators.map((one) => [title(one), one] as const))(
+    'before sending: %s',
     async (_title, trouble) => {
       const submitted = await gateway.submit(questionId)
+      await trouble.happens(inBlockOfItsOwn)
+      await still.mine(3)
       await gateway.turn()
-      expect(await gateway.status(submitted)).toMatchObject({ status: 'selected', submission: { status: 'submitted' } })
-      await trouble.happens(inFront)
-      await gateway.pass(20)
-      const { status, failure } = await gateway.status(submitted)
-      expect(failure).toBeNull()
-      expect(['validated', 'selected']).toContain(status)
-      expect(await gateway.readyz()).toEqual({ ready: false, reasons: [expect.stringMatching(trouble.reason)] })
+      await gateway.pass(1)
+      expect(await gateway.status(submitted)).toMatchObject({
+        status: 'received',
+        submission: null,
+        failure: null,
+      })
+      expect(await gateway.readyz()).toEqual({
+        ready: false,
+        reasons: [expect.stringMatching(trouble.reason)],
+      })
+      expect(gateway.ledger.highestNonce(executor)).toBe(-1)
       await trouble.heals?.()
-      await gateway.pass(20)
+      await gateway.pass(5)
       expect(await gateway.readyz()).toEqual({ ready: true, reasons: [] })
-      expect(await gateway.status(submitted)).toMatchObject({ status: 'executed', submission: { status: 'indexed' }, failure: null })
-      expect(gateway.ledger.slots()).toEqual([])
+      expect(await gateway.status(submitted)).toMatchObject({ status: 'executed' })
     },
   )
+
+  test.each(
+    operators.filter(({ only }) => only === undefined).map((one) => [title(one), one] as const),
+  )('after sending: %s', async (_title, trouble) => {
+    const submitted = await gateway.submit(questionId)
+    await gateway.turn()
+    expect(await gateway.status(submitted)).toMatchObject({
+      status: 'selected',
+      submission: { status: 'submitted' },
+    })
+    await trouble.happens(inFront)
+    await gateway.pass(20)
+    const { status, failure } = await gateway.status(submitted)
+    expect(failure).toBeNull()
+    expect(['validated', 'selected']).toContain(status)
+    expect(await gateway.readyz()).toEqual({
+      ready: false,
+      reasons: [expect.stringMatching(trouble.reason)],
+    })
+    await trouble.heals?.()
+    await gateway.pass(20)
+    expect(await gateway.readyz()).toEqual({ ready: true, reasons: [] })
+    expect(await gateway.status(submitted)).toMatchObject({
+      status: 'executed',
+      submission: { status: 'indexed' },
+      failure: null,
+    })
+    expect(gateway.ledger.slots()).toEqual([])
+  })
 
   test('an executor without funds takes no nonce, and goes on once it is funded', async () => {
     await still.rpc.request('anvil_setBalance', [executor, '0x1'])
     const submitted = await gateway.submit(questionId)
     await gateway.turn()
-    expect(await gateway.status(submitted)).toMatchObject({ status: 'selected', submission: null, failure: null })
-    expect(await gateway.readyz()).toEqual({ ready: false, reasons: [expect.stringMatching(/fund it/)] })
+    expect(await gateway.status(submitted)).toMatchObject({
+      status: 'selected',
+      submission: null,
+      failure: null,
+    })
+    expect(await gateway.readyz()).toEqual({
+      ready: false,
+      reasons: [expect.stringMatching(/fund it/)],
+    })
     expect(gateway.ledger.highestNonce(executor)).toBe(-1)
     await still.rpc.request('anvil_setBalance', [executor, `0x${(10n ** 20n).toString(16)}`])
     await gateway.pass(5)
@@ -185,7 +246,11 @@ describe("domain §7, the operator's part: nobody fails, readyz says what to do,
 
 describe('domain §2.2: candidates that are sent together, and one of them goes wrong between sending and mining', () => {
   test('the one fails with its own reason, the others are executed, one transaction a round', async () => {
-    const [first, second, third] = [devSigner('proposer', 0), devSigner('proposer', 1), devSigner('proposer', 2)]
+    const [first, second, third] = [
+      devSigner('proposer', 0),
+      devSigner('proposer', 1),
+      devSigner('proposer', 2),
+    ]
     const submitted = [
       await gateway.submit(questionId, { by: first }),
       await gateway.submit(otherQuestionId, { by: second }),
@@ -193,20 +258,42 @@ describe('domain §2.2: candidates that are sent together, and one of them goes 
     ] as const
     await gateway.turn()
     const sent = await Promise.all(submitted.map(gateway.status))
-    expect(sent.map(({ submission }) => submission?.status)).toEqual(['submitted', 'submitted', 'submitted'])
+    expect(sent.map(({ submission }) => submission?.status)).toEqual([
+      'submitted',
+      'submitted',
+      'submitted',
+    ])
     await still.ahead(second.address, token, 'approve', permit2.address, 5n)
     await gateway.pass(10)
     const [one, two, three] = await Promise.all(submitted.map(gateway.status))
     expect(two).toMatchObject({
       status: 'failed',
-      failure: { code: 'insufficient_allowance', stage: 'confirmation', next_action: 'approve_permit2' },
+      failure: {
+        code: 'insufficient_allowance',
+        stage: 'confirmation',
+        next_action: 'approve_permit2',
+      },
     })
-    for (const done of [one, three]) expect(done).toMatchObject({ status: 'executed', submission: { status: 'indexed' }, failure: null })
+    for (const done of [one, three])
+      expect(done).toMatchObject({
+        status: 'executed',
+        submission: { status: 'indexed' },
+        failure: null,
+      })
     expect(gateway.ledger.slots()).toEqual([])
     expect(await gateway.readyz()).toEqual({ ready: true, reasons: [] })
-    const logs = await still.chain.logs({ fromBlock: 0n, toBlock: 10n ** 6n, addresses: [oracle.address], topics: [topics.proposePrice] })
-    const ours = logs.filter(({ transactionHash }) => [one, three].some((done) => done?.submission?.transaction_hash === transactionHash))
-    expect(ours.map(({ logIndex }) => logIndex).sort()).toEqual([one, three].map((done) => done?.submission?.proposal_event_index).sort())
+    const logs = await still.chain.logs({
+      fromBlock: 0n,
+      toBlock: 10n ** 6n,
+      addresses: [oracle.address],
+      topics: [topics.proposePrice],
+    })
+    const ours = logs.filter(({ transactionHash }) =>
+      [one, three].some((done) => done?.submission?.transaction_hash === transactionHash),
+    )
+    expect(ours.map(({ logIndex }) => logIndex).sort()).toEqual(
+      [one, three].map((done) => done?.submission?.proposal_event_index).sort(),
+    )
     expect(logs).toHaveLength(2)
   })
 })
@@ -214,15 +301,28 @@ describe('domain §2.2: candidates that are sent together, and one of them goes 
 describe('domain §7, InvalidNonce, "look for ProposalExecuted first"', () => {
   /** Another relayer puts the very same payload on chain. */
   async function otherRelayer(tell: Tell, submitted: Submitted): Promise<void> {
-    const { amount, deadline, nonce, price, proposer, signature } = await gateway.candidate(submitted)
+    const { amount, deadline, nonce, price, proposer, signature } =
+      await gateway.candidate(submitted)
     const [requester, identifier, timestamp, ancillaryData] = await roundArgs()
     await tell(
       outsider,
       signedProposer,
       'propose',
-      { oracle: oracle.address, requester, identifier, timestamp, ancillaryData, proposedPrice: BigInt(price), maxPayment: 0n },
+      {
+        oracle: oracle.address,
+        requester,
+        identifier,
+        timestamp,
+        ancillaryData,
+        proposedPrice: BigInt(price),
+        maxPayment: 0n,
+      },
       proposer,
-      { permitted: { token: token.address, amount: BigInt(amount) }, nonce: BigInt(nonce), deadline: BigInt(deadline) },
+      {
+        permitted: { token: token.address, amount: BigInt(amount) },
+        nonce: BigInt(nonce),
+        deadline: BigInt(deadline),
+      },
       signature,
       0n,
     )
@@ -233,7 +333,11 @@ describe('domain §7, InvalidNonce, "look for ProposalExecuted first"', () => {
     const submitted = await gateway.submit(questionId)
     await otherRelayer(inBlockOfItsOwn, submitted)
     await gateway.pass(4)
-    expect(await gateway.status(submitted)).toMatchObject({ status: 'executed', submission: { status: 'indexed' }, failure: null })
+    expect(await gateway.status(submitted)).toMatchObject({
+      status: 'executed',
+      submission: { status: 'indexed' },
+      failure: null,
+    })
     expect(gateway.ledger.highestNonce(executor)).toBe(-1)
   })
 
@@ -248,7 +352,9 @@ describe('domain §7, InvalidNonce, "look for ProposalExecuted first"', () => {
     expect(submission?.transaction_hash).not.toBe(sent)
     const receipt = await still.chain.receipt((submission?.transaction_hash ?? '0x') as Hex)
     expect(receipt?.status).toBe('success')
-    expect(receipt?.logs.map(({ logIndex }) => logIndex)).toContain(submission?.proposal_event_index)
+    expect(receipt?.logs.map(({ logIndex }) => logIndex)).toContain(
+      submission?.proposal_event_index,
+    )
   })
 
   test('the nonce is spent on another question: permit_nonce_used', async () => {
@@ -264,16 +370,33 @@ describe('domain §7, InvalidNonce, "look for ProposalExecuted first"', () => {
       outsider,
       signedProposer,
       'propose',
-      { oracle: oracle.address, requester, identifier, timestamp, ancillaryData, proposedPrice: BigInt(price), maxPayment: 0n },
+      {
+        oracle: oracle.address,
+        requester,
+        identifier,
+        timestamp,
+        ancillaryData,
+        proposedPrice: BigInt(price),
+        maxPayment: 0n,
+      },
       proposer,
-      { permitted: { token: token.address, amount: BigInt(amount) }, nonce: BigInt(nonce), deadline: BigInt(deadline) },
+      {
+        permitted: { token: token.address, amount: BigInt(amount) },
+        nonce: BigInt(nonce),
+        deadline: BigInt(deadline),
+      },
       signature,
       0n,
     )
     await gateway.pass(4)
     expect(await gateway.status(submitted)).toMatchObject({
       status: 'failed',
-      failure: { stage: 'confirmation', code: 'permit_nonce_used', retryable: false, next_action: 'sign_new_authorization' },
+      failure: {
+        stage: 'confirmation',
+        code: 'permit_nonce_used',
+        retryable: false,
+        next_action: 'sign_new_authorization',
+      },
     })
   })
 })
@@ -319,7 +442,12 @@ describe('domain §7, "no revert, never mined": same relayer nonce, higher fee; 
       status: 'failed',
       submission: { status: 'dropped' },
       failure: {
-        ...{ stage: 'submission', code: 'submission_expired', retryable: false, can_resubmit: true },
+        ...{
+          stage: 'submission',
+          code: 'submission_expired',
+          retryable: false,
+          can_resubmit: true,
+        },
         next_action: 'sign_new_authorization',
       },
     })
@@ -332,8 +460,15 @@ describe('domain §7, "no revert, never mined": same relayer nonce, higher fee; 
     await still.mine()
     const submitted = await gateway.submit(questionId)
     await gateway.turn()
-    expect(await gateway.status(submitted)).toMatchObject({ status: 'selected', submission: null, failure: null })
-    expect(await gateway.readyz()).toEqual({ ready: false, reasons: [expect.stringMatching(/max_fee_gwei 1000/)] })
+    expect(await gateway.status(submitted)).toMatchObject({
+      status: 'selected',
+      submission: null,
+      failure: null,
+    })
+    expect(await gateway.readyz()).toEqual({
+      ready: false,
+      reasons: [expect.stringMatching(/max_fee_gwei 1000/)],
+    })
     expect(gateway.ledger.highestNonce(executor)).toBe(-1)
   })
 })
@@ -350,8 +485,12 @@ describe('robustness §3: what a real node answers to a transaction, as the tabl
     return {
       raw,
       async sign(change) {
-        const transaction = { ...unsigned, ...change, type: 'eip1559' } as Parameters<typeof serializeTransaction>[0]
-        const signature = await devSigner('executor').signDigest(keccak256(serializeTransaction(transaction)))
+        const transaction = { ...unsigned, ...change, type: 'eip1559' } as Parameters<
+          typeof serializeTransaction
+        >[0]
+        const signature = await devSigner('executor').signDigest(
+          keccak256(serializeTransaction(transaction)),
+        )
         return serializeTransaction(transaction, {
           r: `0x${signature.slice(2, 66)}`,
           s: `0x${signature.slice(66, 130)}`,

@@ -1,4 +1,7 @@
-/** The main job done by a client that a well-known generator made from the served /openapi.json, with the library's signer. */
+/**
+ * The main job done by a client that a well-known generator made from the served /openapi.json,
+ * with the library's signer.
+ */
 import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { dirname, join } from 'node:path'
@@ -9,15 +12,28 @@ import { build } from 'esbuild'
 import { generate } from 'openapi-typescript-codegen'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type * as wire from '../../src/library.js'
-import { type ChainAddress, type KeySigner, parseKey, priceOf, signerFromKey, version, witnessRound } from '../../src/library.js'
+import {
+  type ChainAddress,
+  type KeySigner,
+  parseKey,
+  priceOf,
+  signerFromKey,
+  version,
+  witnessRound,
+} from '../../src/library.js'
 import { judgeAnswers, judgedAnswers } from '../support/answers-seen.js'
 import { workshop } from '../support/processes.js'
 import { questionOf, type ServeReady } from '../support/proposing.js'
 
-/** What the generator makes of the document: a class a tag, a method an operation, path parameters first. */
+/**
+ * What the generator makes of the document: a class a tag, a method an operation, path parameters
+ * first.
+ */
 interface GeneratedClient {
   readonly OpenAPI: { BASE: string }
-  readonly ApiError: new (...args: never[]) => Error & { readonly status: number; readonly body: wire.ErrorBody }
+  readonly ApiError: new (
+    ...args: never[]
+  ) => Error & { readonly status: number; readonly body: wire.ErrorBody }
   readonly OutcomeKey: { readonly P1: 'p1'; readonly P2: 'p2'; readonly P3: 'p3' }
   readonly ProposalsService: {
     eligibility(address: string): Promise<wire.Eligibility>
@@ -49,8 +65,13 @@ let signer: KeySigner
 
 beforeAll(async () => {
   folder = join(await shop.folder(), 'client')
-  ready = await shop.start(['serve', '--dev', '--port', '0', '--questions', '5', '--json', ...budget]).line<ServeReady>()
-  const document = (await (await fetch(`${ready.url}/openapi.json`)).json()) as Record<string, unknown>
+  ready = await shop
+    .start(['serve', '--dev', '--port', '0', '--questions', '5', '--json', ...budget])
+    .line<ServeReady>()
+  const document = (await (await fetch(`${ready.url}/openapi.json`)).json()) as Record<
+    string,
+    unknown
+  >
   await generate({ input: document, output: folder, httpClient: 'fetch' })
   const bundle = join(folder, 'client.mjs')
   await build({
@@ -67,7 +88,9 @@ beforeAll(async () => {
   signer = signerFromKey(parseKey(key ?? '', 'the dev chain'))
 })
 
-/** The same call until the gateway is not busy: a 503 says that nothing was committed (contract §2). */
+/**
+ * The same call until the gateway is not busy: a 503 says that nothing was committed (contract §2).
+ */
 async function patiently<T>(call: () => Promise<T>): Promise<T> {
   for (;;) {
     try {
@@ -94,23 +117,64 @@ interface Facts {
   readonly permit: { readonly amount: string; readonly nonce: string; readonly deadline: string }
 }
 
-/** Signs with the library; chain id, Permit2 and SignedProposer are the pinned ones, whatever the answer says (R9). */
-function sign({ chainId, contracts, request, token, price, permit: { amount, nonce, deadline } }: Facts): Promise<string> {
+/**
+ * Signs with the library; chain id, Permit2 and SignedProposer are the pinned ones, whatever the
+ * answer says (R9).
+ */
+function sign({
+  chainId,
+  contracts,
+  request,
+  token,
+  price,
+  permit: { amount, nonce, deadline },
+}: Facts): Promise<string> {
   const { trust } = ready.dev
-  expect([chainId, contracts]).toEqual([String(trust.chain_id), { permit2: trust.permit2, signed_proposer: trust.signed_proposer }])
-  const domain = { chainId: trust.chain_id, permit2: trust.permit2 as ChainAddress, signedProposer: trust.signed_proposer as ChainAddress }
-  const round = { ...request, ancillaryData: request.ancillary_data } as unknown as wire.WitnessRequest
-  const digest = witnessRound(domain, round, token as ChainAddress).digest({ price, amount, nonce, deadline })
+  expect([chainId, contracts]).toEqual([
+    String(trust.chain_id),
+    { permit2: trust.permit2, signed_proposer: trust.signed_proposer },
+  ])
+  const domain = {
+    chainId: trust.chain_id,
+    permit2: trust.permit2 as ChainAddress,
+    signedProposer: trust.signed_proposer as ChainAddress,
+  }
+  const round = {
+    ...request,
+    ancillaryData: request.ancillary_data,
+  } as unknown as wire.WitnessRequest
+  const digest = witnessRound(domain, round, token as ChainAddress).digest({
+    price,
+    amount,
+    nonce,
+    deadline,
+  })
   return signer.signDigest(`0x${Buffer.from(digest).toString('hex')}`)
 }
 
 /** A complete v1 payload for a question, by the generated client's own answers. */
-async function signed(identifier: string, outcome: wire.OutcomeKey): Promise<{ payload: wire.SignedProposal; data: wire.SigningData }> {
-  const terms = { version, proposer: signer.address, outcome, max_payment: '0', permit: permit('100000000000') } as const
+async function signed(
+  identifier: string,
+  outcome: wire.OutcomeKey,
+): Promise<{ payload: wire.SignedProposal; data: wire.SigningData }> {
+  const terms = {
+    version,
+    proposer: signer.address,
+    outcome,
+    max_payment: '0',
+    permit: permit('100000000000'),
+  } as const
   const data = await patiently(() => client.ProposalsService.signingData(identifier, terms))
   const { request, contracts, token, proposal } = data
   const { chainId } = data.typed_data.domain
-  const signature = await sign({ chainId, contracts, request, token: token.address, price: proposal.price, permit: terms.permit })
+  const signature = await sign({
+    chainId,
+    contracts,
+    request,
+    token: token.address,
+    price: proposal.price,
+    permit: terms.permit,
+  })
   return { payload: { ...terms, signature }, data }
 }
 
@@ -118,20 +182,41 @@ describe('a generated client', () => {
   test('contract §2: eligibility, signing data, signature, submit and status lead to an executed proposal', async () => {
     const { ProposalsService, OutcomeKey } = client
     const { slug, question_id } = questionOf(ready.dev, 0)
-    expect(await patiently(() => ProposalsService.eligibility(signer.address))).toMatchObject({ address: signer.address, eligible: true })
+    expect(await patiently(() => ProposalsService.eligibility(signer.address))).toMatchObject({
+      address: signer.address,
+      eligible: true,
+    })
     const { payload, data } = await signed(slug, OutcomeKey.P2)
-    expect(data).toMatchObject({ question_id, proposal: { outcome: 'p2', label: 'Yes', price: priceOf.p2 } })
+    expect(data).toMatchObject({
+      question_id,
+      proposal: { outcome: 'p2', label: 'Yes', price: priceOf.p2 },
+    })
     const { candidate_id } = await patiently(() => ProposalsService.submit(slug, payload))
     await expect
-      .poll(() => ProposalsService.status(question_id, candidate_id), { timeout: 60_000, interval: 250 })
-      .toMatchObject({ candidate_id, status: 'executed', submission: { status: 'indexed' }, failure: null })
+      .poll(() => ProposalsService.status(question_id, candidate_id), {
+        timeout: 60_000,
+        interval: 250,
+      })
+      .toMatchObject({
+        candidate_id,
+        status: 'executed',
+        submission: { status: 'indexed' },
+        failure: null,
+      })
     // The same bytes again are the same candidate (§2.5).
-    expect(await patiently(() => ProposalsService.submit(slug, payload))).toMatchObject({ candidate_id, status: 'executed' })
+    expect(await patiently(() => ProposalsService.submit(slug, payload))).toMatchObject({
+      candidate_id,
+      status: 'executed',
+    })
   })
 
   test('contract §4: so do batch signing data, batch submit and batch status, item by item', async () => {
-    const asked = [questionOf(ready.dev, 1), questionOf(ready.dev, 2)].map(({ question_id }) => question_id)
-    const contexts = await patiently(() => client.BatchService.batchSigningData({ identifiers: [...asked, 'no-such-question'] }))
+    const asked = [questionOf(ready.dev, 1), questionOf(ready.dev, 2)].map(
+      ({ question_id }) => question_id,
+    )
+    const contexts = await patiently(() =>
+      client.BatchService.batchSigningData({ identifiers: [...asked, 'no-such-question'] }),
+    )
     expect(contexts.results.map(({ status_code }) => status_code)).toEqual([200, 200, 404])
     const proposals: wire.BatchItem[] = []
     for (const { identifier, signing_data } of contexts.results) {
@@ -139,20 +224,42 @@ describe('a generated client', () => {
       const [price = ''] = signing_data.price.allowed_values
       const terms = permit(signing_data.bond.required_bond)
       const { request, contracts, bond, signing } = signing_data
-      const facts = { chainId: String(signing.chain_id), contracts, request: { ...request, identifier: request.identifier.raw } }
+      const facts = {
+        chainId: String(signing.chain_id),
+        contracts,
+        request: { ...request, identifier: request.identifier.raw },
+      }
       const signature = await sign({ ...facts, token: bond.token, price, permit: terms })
-      const own = { identifier, client_ref: identifier.slice(0, 10), proposer: signer.address, proposed_price: price, signature }
-      proposals.push({ ...own, max_payment: '0', permit: { ...terms, deadline: Number(terms.deadline) } })
+      const own = {
+        identifier,
+        client_ref: identifier.slice(0, 10),
+        proposer: signer.address,
+        proposed_price: price,
+        signature,
+      }
+      proposals.push({
+        ...own,
+        max_payment: '0',
+        permit: { ...terms, deadline: Number(terms.deadline) },
+      })
     }
     const submitted = await patiently(() => client.BatchService.batchSubmit({ proposals }))
     expect(submitted.summary).toEqual({ accepted: 2, replayed: 0, rejected: 0 })
-    expect(submitted.results.map(({ client_ref }) => client_ref)).toEqual(asked.map((id) => id.slice(0, 10)))
+    expect(submitted.results.map(({ client_ref }) => client_ref)).toEqual(
+      asked.map((id) => id.slice(0, 10)),
+    )
     const ids = submitted.results.map(({ candidate }) => candidate?.candidate_id ?? '')
     await expect
-      .poll(async () => (await client.BatchService.batchStatus({ candidate_ids: ids })).results.map(({ candidate }) => candidate?.status), {
-        timeout: 60_000,
-        interval: 250,
-      })
+      .poll(
+        async () =>
+          (await client.BatchService.batchStatus({ candidate_ids: ids })).results.map(
+            ({ candidate }) => candidate?.status,
+          ),
+        {
+          timeout: 60_000,
+          interval: 250,
+        },
+      )
       .toEqual(['executed', 'executed'])
   })
 
@@ -161,13 +268,18 @@ describe('a generated client', () => {
     const { payload } = await signed(slug, 'p1')
     await patiently(() => client.ProposalsService.submit(slug, payload))
     const other = { ...payload, permit: permit(payload.permit.amount) }
-    const error = await patiently(() => client.ProposalsService.submit(slug, { ...other, signature: payload.signature })).catch(
-      (thrown: unknown) => thrown,
-    )
+    const error = await patiently(() =>
+      client.ProposalsService.submit(slug, { ...other, signature: payload.signature }),
+    ).catch((thrown: unknown) => thrown)
     expect(error).toBeInstanceOf(client.ApiError)
     // Another payload under an old signature: not its signer's.
-    expect(error).toMatchObject({ status: 403, body: { error: { code: 'signature_not_authorized' } } })
-    await expect(patiently(() => client.ProposalsService.eligibility('0x12'))).rejects.toMatchObject({
+    expect(error).toMatchObject({
+      status: 403,
+      body: { error: { code: 'signature_not_authorized' } },
+    })
+    await expect(
+      patiently(() => client.ProposalsService.eligibility('0x12')),
+    ).rejects.toMatchObject({
       status: 400,
       body: { error: { code: 'invalid_identifier' } },
     })
@@ -189,7 +301,14 @@ describe('a generated client', () => {
   })
 
   test('contract §2: its types hold together under a strict compiler', async () => {
-    const compiler = join(dirname(fileURLToPath(import.meta.url)), '..', '..', 'node_modules', '.bin', 'tsc')
+    const compiler = join(
+      dirname(fileURLToPath(import.meta.url)),
+      '..',
+      '..',
+      'node_modules',
+      '.bin',
+      'tsc',
+    )
     const flags = [
       '--noEmit',
       '--strict',
@@ -202,7 +321,11 @@ describe('a generated client', () => {
       '--moduleResolution',
       'bundler',
     ]
-    const { stdout } = await promisify(execFile)(compiler, [...flags, '--types', '', join(folder, 'index.ts')], { cwd: folder })
+    const { stdout } = await promisify(execFile)(
+      compiler,
+      [...flags, '--types', '', join(folder, 'index.ts')],
+      { cwd: folder },
+    )
     expect(stdout).toBe('')
   })
 })

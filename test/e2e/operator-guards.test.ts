@@ -1,4 +1,7 @@
-/** What an operator's command refuses by itself, with exit 2, before any store, gateway or chain is opened (contract §6). */
+/**
+ * What an operator's command refuses by itself, with exit 2, before any store, gateway or chain is
+ * opened (contract §6).
+ */
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -12,28 +15,49 @@ beforeEach(async () => {
 afterEach(() => home.remove())
 
 const ask = (...argv: string[]): Promise<Ran> => run(home.path, [...argv, '--json'])
-const errorOf = (ran: Ran) => JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '').error as Record<string, unknown>
+const errorOf = (ran: Ran) =>
+  JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '').error as Record<string, unknown>
 const uuid = 'ABCDEF01-0000-4000-8000-000000000000'
 const questionId = `0x${'ab'.repeat(32)}`
 
 describe('contract §6: arguments of an operator', () => {
   // There is no gateway.json here, which is what would be missed first.
   test.each([
-    [['candidates', 'reject', 'nope', '--reason', 'x'], 'invalid_identifier', '<candidate-id> "nope"'],
+    [
+      ['candidates', 'reject', 'nope', '--reason', 'x'],
+      'invalid_identifier',
+      '<candidate-id> "nope"',
+    ],
     [['candidates', 'show', 'nope'], 'invalid_identifier', '<candidate-id> "nope"'],
     [['candidates', 'explain', 'nope'], 'invalid_identifier', '<candidate-id> "nope"'],
-    [['questions', 'add', questionId, '--slug', 'BadSlug'], 'invalid_identifier', '--slug "BadSlug"'],
-    [['questions', 'add', questionId, '--slug', 'eligibility'], 'invalid_identifier', '--slug "eligibility"'],
+    [
+      ['questions', 'add', questionId, '--slug', 'BadSlug'],
+      'invalid_identifier',
+      '--slug "BadSlug"',
+    ],
+    [
+      ['questions', 'add', questionId, '--slug', 'eligibility'],
+      'invalid_identifier',
+      '--slug "eligibility"',
+    ],
     [['questions', 'add', questionId, '--requester', '0x12'], 'invalid_address', '0x12'],
     [['questions', 'add', '0x12'], 'invalid_identifier', '0x12'],
     [
-      ['allow', ...Array.from({ length: 10_001 }, (_, n) => `0x${(n + 1).toString(16).padStart(40, '0')}`)],
+      [
+        'allow',
+        ...Array.from({ length: 10_001 }, (_, n) => `0x${(n + 1).toString(16).padStart(40, '0')}`),
+      ],
       'too_many_addresses',
       '10000 wallets at a time, and these are 10001',
     ],
   ])('that are none are named: %#', async (argv, code, named) => {
     const ran = await ask('operator', ...argv)
-    expect(errorOf(ran)).toMatchObject({ code, exit_code: 2, detail: expect.stringContaining(named), hint: expect.stringMatching(/\w/) })
+    expect(errorOf(ran)).toMatchObject({
+      code,
+      exit_code: 2,
+      detail: expect.stringContaining(named),
+      hint: expect.stringMatching(/\w/),
+    })
   })
 
   test('an id in capitals is the id', async () => {
@@ -42,7 +66,9 @@ describe('contract §6: arguments of an operator', () => {
       ['explain', uuid],
       ['reject', uuid, '--reason', 'x'],
     ])
-      expect(errorOf(await ask('operator', 'candidates', ...argv))).toMatchObject({ code: 'no_configuration' })
+      expect(errorOf(await ask('operator', 'candidates', ...argv))).toMatchObject({
+        code: 'no_configuration',
+      })
   })
 
   test('a fold takes no reason, since it changes nothing that one could ask after', async () => {
@@ -54,7 +80,10 @@ describe('contract §6: a hint says what helps', () => {
   const config = () => join(home.path, 'gateway.json')
   test('for a configuration that is missing, that is no JSON, or that names a questions file that is not there', async () => {
     const missing = errorOf(await ask('operator', 'list', '--config', config()))
-    expect(missing).toMatchObject({ code: 'input_unreadable', hint: expect.stringContaining('--config') })
+    expect(missing).toMatchObject({
+      code: 'input_unreadable',
+      hint: expect.stringContaining('--config'),
+    })
     expect(missing.hint).not.toContain('stdin')
     writeFileSync(config(), '{"chain": {},}')
     expect(errorOf(await ask('operator', 'list', '--config', config()))).toMatchObject({
@@ -71,7 +100,10 @@ describe('contract §6: a hint says what helps', () => {
     }
     writeFileSync(config(), JSON.stringify({ chain, questions: 'gone.json' }))
     const noQuestions = errorOf(await ask('operator', 'list', '--config', config()))
-    expect(noQuestions).toMatchObject({ code: 'input_unreadable', hint: expect.stringContaining('"questions" in gateway.json') })
+    expect(noQuestions).toMatchObject({
+      code: 'input_unreadable',
+      hint: expect.stringContaining('"questions" in gateway.json'),
+    })
   })
 
   test('R5: for a gateway whose token was removed: start it again', async () => {
@@ -82,15 +114,24 @@ describe('contract §6: a hint says what helps', () => {
     })
   })
 
-  test.skipIf(process.platform === 'win32')('R5: for a password file that others may read: chmod', async () => {
-    const file = join(home.path, 'password')
-    writeFileSync(file, 'correct horse\n', { mode: 0o600 })
-    chmodSync(file, 0o644)
-    const refusal = { code: 'password_file_mode', exit_code: 2, hint: expect.stringContaining('chmod 600') }
-    expect(errorOf(await ask('account', 'new', 'hot', '--password-file', file))).toMatchObject(refusal)
-    chmodSync(file, 0o600)
-    expect((await ask('account', 'new', 'hot', '--password-file', file)).code).toBe(0)
-  })
+  test.skipIf(process.platform === 'win32')(
+    'R5: for a password file that others may read: chmod',
+    async () => {
+      const file = join(home.path, 'password')
+      writeFileSync(file, 'correct horse\n', { mode: 0o600 })
+      chmodSync(file, 0o644)
+      const refusal = {
+        code: 'password_file_mode',
+        exit_code: 2,
+        hint: expect.stringContaining('chmod 600'),
+      }
+      expect(errorOf(await ask('account', 'new', 'hot', '--password-file', file))).toMatchObject(
+        refusal,
+      )
+      chmodSync(file, 0o600)
+      expect((await ask('account', 'new', 'hot', '--password-file', file)).code).toBe(0)
+    },
+  )
 
   test('R11: for a store without MANIFEST, which verify, list and export refuse as the writer does', async () => {
     const one = `0x${'11'.repeat(20)}`
@@ -104,9 +145,19 @@ describe('contract §6: a hint says what helps', () => {
     writeFileSync(config(), JSON.stringify({ chain, store: 'store' }))
     mkdirSync(join(home.path, 'store'))
     writeFileSync(join(home.path, 'store', 'log-000000000001.jsonl'), 'something\n')
-    for (const argv of [['store', 'verify'], ['store', 'export'], ['store', 'repair'], ['store', 'repair', '--accept-loss'], ['list']]) {
+    for (const argv of [
+      ['store', 'verify'],
+      ['store', 'export'],
+      ['store', 'repair'],
+      ['store', 'repair', '--accept-loss'],
+      ['list'],
+    ]) {
       const refused = errorOf(await ask('operator', ...argv, '--config', config()))
-      expect(refused).toMatchObject({ code: 'store_damaged', exit_code: 74, detail: expect.stringContaining('MANIFEST') })
+      expect(refused).toMatchObject({
+        code: 'store_damaged',
+        exit_code: 74,
+        detail: expect.stringContaining('MANIFEST'),
+      })
       expect(refused.hint).not.toContain('before that byte')
     }
   })

@@ -1,4 +1,7 @@
-/** The operator's page in a browser: its figures, its way through a restart, and that what comes from outside stays text (contract §6, R5, R20). */
+/**
+ * The operator's page in a browser: its figures, its way through a restart, and that what comes
+ * from outside stays text (contract §6, R5, R20).
+ */
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -19,7 +22,9 @@ const executablePath = places.find((path) => existsSync(path))
 const markup = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
 
 describe.skipIf(executablePath === undefined)(
-  executablePath === undefined ? `the operator's page (skipped: no Chromium at ${places.join(', ')})` : "the operator's page",
+  executablePath === undefined
+    ? `the operator's page (skipped: no Chromium at ${places.join(', ')})`
+    : "the operator's page",
   () => {
     let folder: string
     let server: Running
@@ -39,25 +44,45 @@ describe.skipIf(executablePath === undefined)(
       while (signed.code === 75) signed = await client.ask('sign', slug, '--outcome', outcome)
       expect(signed.code).toBe(0)
       for (;;) {
-        const { status, body } = await post(ready.url, `/v1/proposals/${slug}`, signed.answer.payload)
+        const { status, body } = await post(
+          ready.url,
+          `/v1/proposals/${slug}`,
+          signed.answer.payload,
+        )
         if (status === 202) return String(body.candidate_id)
         expect(status).toBe(503)
       }
     }
     const text = (id: string) => page.locator(`#${id}`).textContent()
-    const says = (id: string, pattern: RegExp) => page.locator(`#${id}`).filter({ hasText: pattern }).waitFor({ state: 'attached' })
+    const says = (id: string, pattern: RegExp) =>
+      page.locator(`#${id}`).filter({ hasText: pattern }).waitFor({ state: 'attached' })
     const row = (n: number) => page.locator('#candidates > li').nth(n)
 
     beforeAll(async () => {
       folder = join(await shop.folder(), 'dev')
-      const chain = shop.start(['devchain', '--port', '0', '--questions', '3', '--write', folder, '--json'])
+      const chain = shop.start([
+        'devchain',
+        '--port',
+        '0',
+        '--questions',
+        '3',
+        '--write',
+        folder,
+        '--json',
+      ])
       dev = (await chain.line<ServeReady>()).dev
       await serve('--port', '0')
       client = await makeClient(shop, dev, { PROPOSER_GATEWAY: ready.url })
       browser = await chromium.launchPersistentContext(join(await shop.folder(), 'chromium'), {
         executablePath: executablePath ?? '',
         headless: true,
-        args: ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking', '--disable-component-update'],
+        args: [
+          '--no-sandbox',
+          '--disable-gpu',
+          '--no-first-run',
+          '--disable-background-networking',
+          '--disable-component-update',
+        ],
       })
       page = await browser.newPage()
       page.on('pageerror', ({ message }) => errors.push(message))
@@ -70,7 +95,11 @@ describe.skipIf(executablePath === undefined)(
 
     /** Figures whose text does not fit where it stands. */
     const cutOff = () =>
-      page.locator('.cards dd').evaluateAll((all) => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent))
+      page
+        .locator('.cards dd')
+        .evaluateAll((all) =>
+          all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent),
+        )
 
     test('contract §6: figures come by themselves, change with an admission, and the candidate goes its way to executed', async () => {
       await says('ready', /^ready$/)
@@ -80,7 +109,9 @@ describe.skipIf(executablePath === undefined)(
       expect(await text('executor-nonce')).toBe('none yet')
       await says('executor-balance', / for gas$/)
       await says('chain-age', /^\d+ s$/)
-      expect(await page.locator('#nodes li').allTextContents()).toEqual([expect.stringMatching(/^node 1 healthyblock \d+/)])
+      expect(await page.locator('#nodes li').allTextContents()).toEqual([
+        expect.stringMatching(/^node 1 healthyblock \d+/),
+      ])
 
       const { slug } = questionOf(dev, 0)
       await submit(slug, 'p1')
@@ -95,7 +126,9 @@ describe.skipIf(executablePath === undefined)(
       expect(await row(0).locator('.answer').textContent()).toBe('p1')
       expect(await row(0).locator('.id').textContent()).toMatch(/^[0-9a-f]{8}\u2026$/)
       // The window may have ended meanwhile; the next call opens another one.
-      expect((await fetch(`${ready.url}/v1/proposals/eligibility/${client.proposer}`)).status).toBe(200)
+      expect((await fetch(`${ready.url}/v1/proposals/eligibility/${client.proposer}`)).status).toBe(
+        200,
+      )
       await says('budget-end', /^ends at /)
       for (const width of [1280, 1024, 360]) {
         await page.setViewportSize({ width, height: 800 })
@@ -109,11 +142,20 @@ describe.skipIf(executablePath === undefined)(
       const steps = row(0).locator('.way li')
       await steps.nth(5).waitFor()
       const what = await steps.locator('span:nth-child(2)').allTextContents()
-      expect(what).toEqual(['received', 'validated', 'selected for execution', 'submitted', 'confirmed', 'on the chain'])
+      expect(what).toEqual([
+        'received',
+        'validated',
+        'selected for execution',
+        'submitted',
+        'confirmed',
+        'on the chain',
+      ])
       const content = await page.content()
       expect(content).toContain(client.proposer)
       expect(content).not.toMatch(/0x[0-9a-f]{130}/)
-      expect(content).not.toContain((await readFile(join(folder, 'gateway-store', 'admin.token'), 'utf8')).trim())
+      expect(content).not.toContain(
+        (await readFile(join(folder, 'gateway-store', 'admin.token'), 'utf8')).trim(),
+      )
       await page.keyboard.press('Enter')
       expect(await row(0).locator('details').getAttribute('open')).toBeNull()
     })
@@ -136,7 +178,18 @@ describe.skipIf(executablePath === undefined)(
       await says('queue-received', /^1$/)
       await says('oldest-received', /^for /)
       const config = join(folder, 'gateway.json')
-      const rejected = await shop.run(['operator', 'candidates', 'reject', id, '--reason', markup, '--config', config, '--yes', '--json'])
+      const rejected = await shop.run([
+        'operator',
+        'candidates',
+        'reject',
+        id,
+        '--reason',
+        markup,
+        '--config',
+        config,
+        '--yes',
+        '--json',
+      ])
       expect([rejected.code, rejected.stderr]).toEqual([0, ''])
       await says('candidates', /operator_rejected/)
       await row(0).locator('summary').click()
@@ -161,7 +214,13 @@ describe.skipIf(executablePath === undefined)(
         place.remove()
         return [...found].sort()
       })()`)
-      expect(violations).toEqual(['connect-src', 'img-src', 'script-src-attr', 'script-src-elem', 'style-src-attr'])
+      expect(violations).toEqual([
+        'connect-src',
+        'img-src',
+        'script-src-attr',
+        'script-src-elem',
+        'style-src-attr',
+      ])
       expect(await page.title()).toMatch(/proposer gateway$/)
     })
 
@@ -175,7 +234,12 @@ describe.skipIf(executablePath === undefined)(
       async (colorScheme, width) => {
         await page.emulateMedia({ colorScheme })
         await page.setViewportSize({ width, height: 800 })
-        const seen = await page.evaluate<{ overflow: number; clipped: string[]; ink: number; ground: number }>(`(() => {
+        const seen = await page.evaluate<{
+          overflow: number
+          clipped: string[]
+          ink: number
+          ground: number
+        }>(`(() => {
         const { color, backgroundColor } = getComputedStyle(document.body)
         const light = (value) => value.match(/[0-9]+/g).slice(0, 3).reduce((sum, each) => sum + Number(each), 0)
         const clipped = [...document.querySelectorAll('dd, .stages b')].filter((node) => node.scrollWidth > node.clientWidth)
@@ -194,7 +258,8 @@ describe.skipIf(executablePath === undefined)(
       const events = async () => {
         const control = new AbortController()
         open.push(control)
-        return (await fetch(`${ready.admin_url}/operator/events`, { signal: control.signal })).status
+        return (await fetch(`${ready.admin_url}/operator/events`, { signal: control.signal }))
+          .status
       }
       const statuses: number[] = []
       await says('link', /^live$/)

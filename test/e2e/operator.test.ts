@@ -20,9 +20,15 @@ let store = ''
 const operator = (...args: string[]): Promise<Ended> =>
   shop.run(['operator', '--config', join(folder, 'gateway.json'), ...args], { env: client.env })
 /** The document of --json; of a failure the error. */
-async function asked(...args: string[]): Promise<{ code: number | null; answer: Record<string, unknown> }> {
+async function asked(
+  ...args: string[]
+): Promise<{ code: number | null; answer: Record<string, unknown> }> {
   const { code, stdout, stderr } = await operator(...args, '--json')
-  return { code, answer: code === 0 ? JSON.parse(stdout) : JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error }
+  return {
+    code,
+    answer:
+      code === 0 ? JSON.parse(stdout) : JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error,
+  }
 }
 async function serve(): Promise<ServeReady> {
   server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--json'])
@@ -30,7 +36,11 @@ async function serve(): Promise<ServeReady> {
 }
 /** Does `work` while this process holds the store's lock with a note. */
 async function holding(note: string, work: (lock: Lock) => Promise<void>): Promise<void> {
-  const lock = await acquireLock({ files: systemFiles, liveness: systemLiveness(), random: systemRandom }, store, note)
+  const lock = await acquireLock(
+    { files: systemFiles, liveness: systemLiveness(), random: systemRandom },
+    store,
+    note,
+  )
   try {
     await work(lock)
   } finally {
@@ -42,7 +52,16 @@ const wallet = (n: number) => `0x${n.toString(16).padStart(40, '0')}`
 beforeAll(async () => {
   folder = join(await shop.folder(), 'dev')
   store = join(folder, 'gateway-store')
-  const chain = shop.start(['devchain', '--port', '0', '--questions', '4', '--write', folder, '--json'])
+  const chain = shop.start([
+    'devchain',
+    '--port',
+    '0',
+    '--questions',
+    '4',
+    '--write',
+    folder,
+    '--json',
+  ])
   dev = (await chain.line<ServeReady>()).dev
   client = await makeClient(shop, dev, { PROPOSER_RPC_URL: dev.rpc_url })
 })
@@ -67,7 +86,9 @@ describe('operator on a store that nothing holds', () => {
       })
     }
     expect((await operator('budget')).stdout).toMatch(/^no window is open: nothing serves\n.*1000/)
-    expect(await asked('candidates', 'explain', '00000000-0000-4000-8000-000000000000')).toMatchObject({
+    expect(
+      await asked('candidates', 'explain', '00000000-0000-4000-8000-000000000000'),
+    ).toMatchObject({
       code: 3,
       answer: { code: 'candidate_not_found' },
     })
@@ -76,16 +97,25 @@ describe('operator on a store that nothing holds', () => {
 
   test('contract §6: a change is journaled with time and reason, a repeated one writes nothing, a bad address is refused', async () => {
     const allowed = await asked('allow', wallet(1), wallet(2), '--reason', 'contract signed')
-    expect(allowed).toMatchObject({ code: 0, answer: { changed: [wallet(1), wallet(2)], through: 'store' } })
+    expect(allowed).toMatchObject({
+      code: 0,
+      answer: { changed: [wallet(1), wallet(2)], through: 'store' },
+    })
     const size = () =>
       readdirSync(store)
         .filter((name) => name.startsWith('log-'))
         .map((name) => readFileSync(join(store, name), 'utf8').match(/"allowlist\.set"/g)?.length)
     const before = size()
-    expect(await asked('allow', wallet(1))).toMatchObject({ code: 0, answer: { changed: [], unchanged: [wallet(1)] } })
+    expect(await asked('allow', wallet(1))).toMatchObject({
+      code: 0,
+      answer: { changed: [], unchanged: [wallet(1)] },
+    })
     expect(size()).toEqual(before)
     for (const bad of ['0x12', 'rain', wallet(0)])
-      expect(await asked('allow', wallet(3), bad)).toMatchObject({ code: 2, answer: { code: 'invalid_address' } })
+      expect(await asked('allow', wallet(3), bad)).toMatchObject({
+        code: 2,
+        answer: { code: 'invalid_address' },
+      })
     const { answer } = await asked('list')
     const wallets = answer.wallets as { address: string; since: string; reason: string }[]
     expect(wallets.find(({ address }) => address === wallet(1))).toMatchObject({
@@ -97,7 +127,9 @@ describe('operator on a store that nothing holds', () => {
 
   test('R12: operators at once come one after the other, each done', async () => {
     const ended = await Promise.all([11, 12, 13, 14].map((n) => asked('allow', wallet(n))))
-    expect(ended.map(({ code, answer }) => [code, answer.changed])).toEqual([11, 12, 13, 14].map((n) => [0, [wallet(n)]]))
+    expect(ended.map(({ code, answer }) => [code, answer.changed])).toEqual(
+      [11, 12, 13, 14].map((n) => [0, [wallet(n)]]),
+    )
   })
 
   test('contract §7: a question is confirmed by the chain first; an import is taken whole or not at all', async () => {
@@ -109,13 +141,23 @@ describe('operator on a store that nothing holds', () => {
     })
     const file = join(folder, 'more.json')
     writeFileSync(file, JSON.stringify([{ question_id, slug: 'renamed' }, { question_id: nobody }]))
-    expect(await asked('questions', 'import', file)).toMatchObject({ code: 3, answer: { code: 'question_unknown' } })
+    expect(await asked('questions', 'import', file)).toMatchObject({
+      code: 3,
+      answer: { code: 'question_unknown' },
+    })
     expect(JSON.stringify((await asked('questions', 'list')).answer)).not.toContain('renamed')
     writeFileSync(file, JSON.stringify([{ question_id, slug: 'renamed' }]))
-    expect(await asked('questions', 'import', file)).toMatchObject({ code: 0, answer: { changed: [question_id] } })
+    expect(await asked('questions', 'import', file)).toMatchObject({
+      code: 0,
+      answer: { changed: [question_id] },
+    })
     expect((await asked('questions', 'remove', question_id)).code).toBe(0)
     expect(await asked('questions', 'list')).toMatchObject({
-      answer: { questions: expect.arrayContaining([expect.objectContaining({ question_id, source: 'removed by operator' })]) },
+      answer: {
+        questions: expect.arrayContaining([
+          expect.objectContaining({ question_id, source: 'removed by operator' }),
+        ]),
+      },
     })
     expect((await asked('questions', 'add', question_id, '--slug', 'renamed')).code).toBe(0)
   })
@@ -143,12 +185,18 @@ describe('operator on a store that nothing holds', () => {
       const late = await asked('pause', '--timeout', '0.2')
       expect(late).toMatchObject({
         code: 74,
-        answer: { code: 'store_locked', detail: expect.stringContaining('a gateway that is starting') },
+        answer: {
+          code: 'store_locked',
+          detail: expect.stringContaining('a gateway that is starting'),
+        },
       })
       expect(late.answer.hint).toMatch(/when `serve` has printed its URL.*--timeout/)
       const paused = asked('pause')
       await lock.release()
-      expect(await paused).toMatchObject({ code: 0, answer: { changed: ['admission'], through: 'store' } })
+      expect(await paused).toMatchObject({
+        code: 0,
+        answer: { changed: ['admission'], through: 'store' },
+      })
     })
     expect((await asked('resume')).code).toBe(0)
   })
@@ -159,17 +207,32 @@ describe('operator on a store that nothing holds', () => {
     const token = join(store, 'admin.token')
     writeFileSync(token, `${'0'.repeat(64)}\n`, { mode: 0o600 })
     try {
-      await holding(`serve, admin http://127.0.0.1:${(dumb.address() as AddressInfo).port}`, async () => {
-        const act = await asked('pause', '--timeout', '0.2')
-        expect(act).toMatchObject({
-          code: 6,
-          answer: { code: 'act_unknown', detail: expect.stringMatching(/within 0\.\d s.*may have been done/) },
-        })
-        const look = await asked('budget', '--timeout', '0.2')
-        expect(look).toMatchObject({ code: 75, answer: { code: 'gateway_unanswered', detail: 'the gateway did not answer within 0.2 s' } })
-        expect(JSON.stringify(look.answer)).not.toContain('the act')
-        expect(await asked('budget', '--timeout', 'soon')).toMatchObject({ code: 2, answer: { code: 'bad_timeout' } })
-      })
+      await holding(
+        `serve, admin http://127.0.0.1:${(dumb.address() as AddressInfo).port}`,
+        async () => {
+          const act = await asked('pause', '--timeout', '0.2')
+          expect(act).toMatchObject({
+            code: 6,
+            answer: {
+              code: 'act_unknown',
+              detail: expect.stringMatching(/within 0\.\d s.*may have been done/),
+            },
+          })
+          const look = await asked('budget', '--timeout', '0.2')
+          expect(look).toMatchObject({
+            code: 75,
+            answer: {
+              code: 'gateway_unanswered',
+              detail: 'the gateway did not answer within 0.2 s',
+            },
+          })
+          expect(JSON.stringify(look.answer)).not.toContain('the act')
+          expect(await asked('budget', '--timeout', 'soon')).toMatchObject({
+            code: 2,
+            answer: { code: 'bad_timeout' },
+          })
+        },
+      )
     } finally {
       rmSync(token)
       dumb.closeAllConnections()
@@ -182,12 +245,18 @@ describe('operator on a store that a gateway serves', () => {
   let ready: ServeReady
   beforeAll(async () => {
     ready = await serve()
-    client = await makeClient(shop, dev, { PROPOSER_GATEWAY: ready.url, PROPOSER_RPC_URL: dev.rpc_url })
+    client = await makeClient(shop, dev, {
+      PROPOSER_GATEWAY: ready.url,
+      PROPOSER_RPC_URL: dev.rpc_url,
+    })
   })
 
   test('contract §6: acts go through its admin listener and hold at once', async () => {
     expect(readFileSync(join(store, 'admin.token'), 'utf8')).toMatch(/^[0-9a-f]{64}\n$/)
-    expect(await asked('pause', '--reason', 'upgrade')).toMatchObject({ code: 0, answer: { changed: ['admission'], through: 'gateway' } })
+    expect(await asked('pause', '--reason', 'upgrade')).toMatchObject({
+      code: 0,
+      answer: { changed: ['admission'], through: 'gateway' },
+    })
     const { slug } = questionOf(dev, 1)
     const refused = await client.ask('submit', slug, '--outcome', 'p1', '--timeout', '5')
     expect(refused).toMatchObject({ code: 75, answer: { code: 'admission_disabled' } })
@@ -201,7 +270,8 @@ describe('operator on a store that a gateway serves', () => {
         headers: { 'content-type': 'application/json' },
         body,
       })
-      return ((await answer.json()) as { results: { status_code: number }[] }).results[0]?.status_code
+      return ((await answer.json()) as { results: { status_code: number }[] }).results[0]
+        ?.status_code
     }
     expect(await status('another-name')).toBe(404)
     const both = await Promise.all([
@@ -219,8 +289,14 @@ describe('operator on a store that a gateway serves', () => {
     expect(await status('another-name')).toBe(200)
     expect((await asked('questions', 'remove', question_id)).code).toBe(0)
     expect([await status('another-name'), await status(question_id)]).toEqual([404, 200])
-    expect(await asked('questions', 'add', `0x${'ee'.repeat(32)}`)).toMatchObject({ code: 3, answer: { code: 'question_unknown' } })
-    expect(await asked('budget')).toMatchObject({ code: 0, answer: { served: true, spent_items: expect.any(Number) } })
+    expect(await asked('questions', 'add', `0x${'ee'.repeat(32)}`)).toMatchObject({
+      code: 3,
+      answer: { code: 'question_unknown' },
+    })
+    expect(await asked('budget')).toMatchObject({
+      code: 0,
+      answer: { served: true, spent_items: expect.any(Number) },
+    })
   })
 
   test('contract §6: explain answers what happened to a proposal, from the records, without signature or raw bytes', async () => {
@@ -229,39 +305,80 @@ describe('operator on a store that a gateway serves', () => {
     expect(submitted).toMatchObject({ code: 0, answer: { status: 'executed' } })
     const id = String(submitted.answer.candidate_id)
     const { code, answer } = await asked('candidates', 'explain', id)
-    expect([code, answer.schema, answer.status, answer.slug]).toEqual([0, 'proposer.candidate-explanation/1', 'executed', slug])
+    expect([code, answer.schema, answer.status, answer.slug]).toEqual([
+      0,
+      'proposer.candidate-explanation/1',
+      'executed',
+      slug,
+    ])
     const events = (answer.events as { event: string }[]).map(({ event }) => event)
-    for (const event of ['received', 'checked', 'validated', 'nonce_reserved', 'signed', 'sent', 'mined', 'indexed'])
+    for (const event of [
+      'received',
+      'checked',
+      'validated',
+      'nonce_reserved',
+      'signed',
+      'sent',
+      'mined',
+      'indexed',
+    ])
       expect(events).toContain(event)
-    const shown = await client.ask('journal', 'show', String(submitted.answer.journal_id), '--reveal-signature')
+    const shown = await client.ask(
+      'journal',
+      'show',
+      String(submitted.answer.journal_id),
+      '--reveal-signature',
+    )
     const { signature } = shown.answer.payload as { signature: string }
     const human = (await operator('candidates', 'explain', id)).stdout
-    for (const text of [JSON.stringify(answer), human]) expect(text).not.toContain(signature.slice(2, 40))
+    for (const text of [JSON.stringify(answer), human])
+      expect(text).not.toContain(signature.slice(2, 40))
     expect(human).toMatch(/bond 750 USDC\.e · authorized 750 USDC\.e/)
-    expect(await asked('candidates', 'reject', id, '--reason', 'late')).toMatchObject({ code: 5, answer: { code: 'candidate_final' } })
-    expect(await asked('candidates', 'list', '--status', 'executed')).toMatchObject({ answer: { candidates: [{ candidate_id: id }] } })
+    expect(await asked('candidates', 'reject', id, '--reason', 'late')).toMatchObject({
+      code: 5,
+      answer: { code: 'candidate_final' },
+    })
+    expect(await asked('candidates', 'list', '--status', 'executed')).toMatchObject({
+      answer: { candidates: [{ candidate_id: id }] },
+    })
     const csv = (await operator('store', 'export', '--csv')).stdout.split('\r\n')
     expect(csv[0]).toMatch(/^candidate_id,/)
     expect(csv[1]).toContain(id)
 
     // Folding the store while it serves changes no answer.
-    expect(await asked('store', 'compact')).toMatchObject({ code: 0, answer: { through: 'gateway' } })
+    expect(await asked('store', 'compact')).toMatchObject({
+      code: 0,
+      answer: { through: 'gateway' },
+    })
     const folded = (await operator('store', 'compact')).stdout.replaceAll(/\s+/g, ' ')
     const [, before, after] = /^the store took (\d+) bytes, now (\d+)/.exec(folded) ?? []
     expect(folded.includes('it grew, because')).toBe(Number(after) > Number(before))
     expect((await asked('candidates', 'explain', id)).answer.events).toEqual(answer.events)
-    expect(await asked('store', 'verify')).toMatchObject({ code: 0, answer: { candidates: { executed: 1 } } })
+    expect(await asked('store', 'verify')).toMatchObject({
+      code: 0,
+      answer: { candidates: { executed: 1 } },
+    })
   })
 
   test('contract §6: explain names what keeps a proposal waiting: nothing that serves, or what /readyz gives', async () => {
     await server?.stop()
-    server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--json', '--set', 'pipeline.enabled=false'])
+    server = shop.start([
+      'serve',
+      '--config',
+      join(folder, 'gateway.json'),
+      '--port',
+      '0',
+      '--json',
+      '--set',
+      'pipeline.enabled=false',
+    ])
     const { url } = await server.line<ServeReady>()
     const { slug } = questionOf(dev, 2)
     const env = { ...client.env, PROPOSER_GATEWAY: url }
     const submitted = await shop.run(['submit', slug, '--outcome', 'p1', '--json'], { env })
     const id = String(JSON.parse(submitted.stdout).candidate_id)
-    const nextOf = async () => (await asked('candidates', 'explain', id, '--offline')).answer.next as Record<string, string>
+    const nextOf = async () =>
+      (await asked('candidates', 'explain', id, '--offline')).answer.next as Record<string, string>
     await server.stop()
     expect(await nextOf()).toMatchObject({
       expected: expect.stringContaining('nothing serves this store'),
@@ -269,7 +386,9 @@ describe('operator on a store that a gateway serves', () => {
     })
     // A wallet without the role in place of the executor.
     const stranger = { PROPOSER_EXECUTOR_KEY_FILE: join(folder, 'proposer-1.key') }
-    server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0'], { env: stranger })
+    server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0'], {
+      env: stranger,
+    })
     await server.said(/lacks DELEGATED_PROPOSER_ROLE/)
     expect(await nextOf()).toMatchObject({
       expected: expect.stringContaining('lacks DELEGATED_PROPOSER_ROLE'),
@@ -283,18 +402,33 @@ describe('operator on a store that a gateway serves', () => {
     const path = join(store, 'admin.token')
     const token = readFileSync(path, 'utf8')
     writeFileSync(path, `${'0'.repeat(64)}\n`)
-    expect(await asked('allow', wallet(31))).toMatchObject({ code: 4, answer: { code: 'unauthorized' } })
+    expect(await asked('allow', wallet(31))).toMatchObject({
+      code: 4,
+      answer: { code: 'unauthorized' },
+    })
     writeFileSync(path, token)
     chmodSync(path, 0o644)
-    expect(await asked('allow', wallet(31))).toMatchObject({ code: 74, answer: { code: 'admin_token_unusable' } })
+    expect(await asked('allow', wallet(31))).toMatchObject({
+      code: 74,
+      answer: { code: 'admin_token_unusable' },
+    })
     chmodSync(path, 0o600)
-    expect(await asked('allow', wallet(31))).toMatchObject({ code: 0, answer: { changed: [wallet(31)] } })
-    expect(await asked('store', 'repair', '--accept-loss')).toMatchObject({ code: 0, answer: { repaired: false } })
+    expect(await asked('allow', wallet(31))).toMatchObject({
+      code: 0,
+      answer: { changed: [wallet(31)] },
+    })
+    expect(await asked('store', 'repair', '--accept-loss')).toMatchObject({
+      code: 0,
+      answer: { repaired: false },
+    })
   })
 
   test('R23: after the gateway was killed the store is taken over, and the next one knows what was decided', async () => {
     await server?.stop('SIGKILL')
-    expect(await asked('disallow', client.proposer, '--reason', 'left us')).toMatchObject({ code: 0, answer: { through: 'store' } })
+    expect(await asked('disallow', client.proposer, '--reason', 'left us')).toMatchObject({
+      code: 0,
+      answer: { through: 'store' },
+    })
     const { url } = await serve()
     const eligible = await fetch(`${url}/v1/proposals/eligibility/${client.proposer}`)
     expect(await eligible.json()).toMatchObject({ eligible: false })
@@ -315,19 +449,38 @@ describe('operator on a store that a gateway serves', () => {
     writeFileSync(join(store, name), bytes)
     expect(await asked('store', 'verify')).toMatchObject({
       code: 74,
-      answer: { code: 'store_damaged', detail: expect.stringMatching(new RegExp(`${name} is damaged at byte \\d+`)) },
+      answer: {
+        code: 'store_damaged',
+        detail: expect.stringMatching(new RegExp(`${name} is damaged at byte \\d+`)),
+      },
     })
     expect(await asked('allow', wallet(43))).toMatchObject({ code: 74 })
     const planned = await operator('store', 'repair')
     expect([planned.code, planned.stdout]).toEqual([2, expect.stringContaining('given up:')])
     expect(readFileSync(join(store, name)).equals(bytes)).toBe(true)
-    const lock = await acquireLock({ files: systemFiles, liveness: systemLiveness(), random: systemRandom }, store, 'starting')
-    expect(await asked('store', 'repair', '--accept-loss')).toMatchObject({ code: 74, answer: { code: 'store_locked' } })
+    const lock = await acquireLock(
+      { files: systemFiles, liveness: systemLiveness(), random: systemRandom },
+      store,
+      'starting',
+    )
+    expect(await asked('store', 'repair', '--accept-loss')).toMatchObject({
+      code: 74,
+      answer: { code: 'store_locked' },
+    })
     await lock.release()
     expect(readFileSync(join(store, name)).equals(bytes)).toBe(true)
     const done = await asked('store', 'repair', '--accept-loss', '--reason', 'no backup')
-    expect(done).toMatchObject({ code: 0, answer: { repaired: true, loss: { sound_lines: { 'allowlist.set': 1 } } } })
-    expect(await asked('store', 'verify')).toMatchObject({ code: 0, answer: { kinds: { 'store.repaired': 1 } } })
-    expect(await asked('allow', wallet(42))).toMatchObject({ code: 0, answer: { changed: [wallet(42)] } })
+    expect(done).toMatchObject({
+      code: 0,
+      answer: { repaired: true, loss: { sound_lines: { 'allowlist.set': 1 } } },
+    })
+    expect(await asked('store', 'verify')).toMatchObject({
+      code: 0,
+      answer: { kinds: { 'store.repaired': 1 } },
+    })
+    expect(await asked('allow', wallet(42))).toMatchObject({
+      code: 0,
+      answer: { changed: [wallet(42)] },
+    })
   })
 })

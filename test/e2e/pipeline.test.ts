@@ -13,7 +13,8 @@ beforeAll(async () => {
 afterAll(() => live?.stop())
 
 async function receiptOf(candidate: Candidate): Promise<ChainReceipt> {
-  if (candidate.progress.status !== 'executed') throw new Error(`not executed: ${JSON.stringify(candidate.progress)}`)
+  if (candidate.progress.status !== 'executed')
+    throw new Error(`not executed: ${JSON.stringify(candidate.progress)}`)
   const receipt = await live.chain.receipt(candidate.progress.submission.transactionHash ?? '0x')
   if (!receipt) throw new Error('no receipt')
   return receipt
@@ -26,7 +27,10 @@ test('contract §5: a received candidate is validated, selected, executed, and i
   const receipt = await receiptOf(done)
   const found = findProposed(receipt.logs, candidate)
   expect(found?.log.topics[0]).toBe(topics.proposePrice)
-  expect(done.progress).toMatchObject({ status: 'executed', submission: { status: 'indexed', proposalEventIndex: found?.log.logIndex } })
+  expect(done.progress).toMatchObject({
+    status: 'executed',
+    submission: { status: 'indexed', proposalEventIndex: found?.log.logIndex },
+  })
   const round = await resolveRound(live.chain, live.contracts, live.questionIdOf(0))
   expect(round?.state).toBe('proposed')
 }, 60_000)
@@ -36,13 +40,21 @@ test('R3: of two candidates for one round one transaction is sent, and the other
   const second = await live.submit(1, live.signerOf('proposer', 1), '3', { price: '0' })
   const [done, standIn] = await Promise.all([live.ended(first.id), live.ended(second.id)])
   expect(done.progress.status).toBe('executed')
-  expect(standIn.progress).toMatchObject({ status: 'failed', failure: { code: 'not_selected', stage: 'selection' } })
+  expect(standIn.progress).toMatchObject({
+    status: 'failed',
+    failure: { code: 'not_selected', stage: 'selection' },
+  })
 }, 60_000)
 
 test('contract §5: a wallet without the funds fails with insufficient_balance and the figures', async () => {
-  const candidate = await live.submit(2, live.signerOf('proposer', 1), '4', { amount: '900000000000000000' })
+  const candidate = await live.submit(2, live.signerOf('proposer', 1), '4', {
+    amount: '900000000000000000',
+  })
   const done = await live.ended(candidate.id)
-  expect(done.progress).toMatchObject({ status: 'failed', failure: { code: 'insufficient_balance', retryable: true, stage: 'validation' } })
+  expect(done.progress).toMatchObject({
+    status: 'failed',
+    failure: { code: 'insufficient_balance', retryable: true, stage: 'validation' },
+  })
 }, 60_000)
 
 test('domain §2.2: proposals of several rounds go in one multicall, with one nonce, each with the index of its own event', async () => {
@@ -55,13 +67,19 @@ test('domain §2.2: proposals of several rounds go in one multicall, with one no
   if (first === undefined) throw new Error('nothing was submitted')
   const done = await Promise.all([first, ...rest].map(({ id }) => live.ended(id)))
   expect(done.map(({ progress }) => progress.status)).toEqual(['executed', 'executed', 'executed'])
-  const hashes = new Set(done.map(({ progress }) => 'submission' in progress && progress.submission?.transactionHash))
+  const hashes = new Set(
+    done.map(({ progress }) => 'submission' in progress && progress.submission?.transactionHash),
+  )
   // Admitted one after the other, the first may have been on its way alone.
   expect(hashes.size).toBeLessThanOrEqual(2)
-  expect((await live.chain.transactionCount(live.executor.address, 'latest')) - before).toBe(hashes.size)
+  expect((await live.chain.transactionCount(live.executor.address, 'latest')) - before).toBe(
+    hashes.size,
+  )
   for (const candidate of done) {
     const found = findProposed((await receiptOf(candidate)).logs, candidate)
-    expect('submission' in candidate.progress && candidate.progress.submission?.proposalEventIndex).toBe(found?.log.logIndex)
+    expect(
+      'submission' in candidate.progress && candidate.progress.submission?.proposalEventIndex,
+    ).toBe(found?.log.logIndex)
   }
   expect(live.pipeline.faults()).toEqual([])
   expect(live.view.faults()).toEqual([])

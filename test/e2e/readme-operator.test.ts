@@ -1,4 +1,7 @@
-/** docs/operating.md: what it tells an operator to type is typed here, and what it shows as configuration is configuration. */
+/**
+ * docs/operating.md: what it tells an operator to type is typed here, and what it shows as
+ * configuration is configuration.
+ */
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -22,18 +25,24 @@ describe('docs: running a gateway', () => {
   test('its commands lead from an empty folder to an executed proposal, a backup and an orderly end', async () => {
     const ports = await freePorts(3)
     const moved = ['8545', '8787', '8788'].reduce(
-      (script, port, index) => script.replaceAll(new RegExp(`\\b${port}\\b`, 'g'), String(ports[index])),
+      (script, port, index) =>
+        script.replaceAll(new RegExp(`\\b${port}\\b`, 'g'), String(ports[index])),
       blocks('sh').join('\n'),
     )
     const { code, stdout, stderr } = await shell(folder, moved)
-    expect({ code, stdout, stderr }).toMatchObject({ code: 0, stdout: expect.stringContaining('executed') })
+    expect({ code, stdout, stderr }).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining('executed'),
+    })
     expect(stdout).toContain('{"ready":true,"reasons":[]}')
     expect(stdout).toContain('proposer_ready 1')
     for (const [metric] of pageText('docs/reference/metrics.md').matchAll(/\bproposer_[a-z_]+\b/g))
       expect(stdout).toMatch(new RegExp(`^${metric}`, 'm'))
     expect(stdout).not.toContain('FAIL')
     // Of the copied store: the candidate is in it.
-    expect(stdout.replaceAll(/\s+/g, ' ')).toMatch(/gateway-store\.backup is sound and can be written; it holds 1 candidate\b/)
+    expect(stdout.replaceAll(/\s+/g, ' ')).toMatch(
+      /gateway-store\.backup is sound and can be written; it holds 1 candidate\b/,
+    )
     const [line = ''] = (await readFile(join(folder, 'gateway', 'ready.json'), 'utf8')).split('\n')
     expect(JSON.parse(line)).toMatchObject({ event: 'ready', url: `http://127.0.0.1:${ports[1]}` })
   })
@@ -46,17 +55,25 @@ describe('docs: running a gateway', () => {
     ]
     expect(waits).toHaveLength(2)
     for (const [script, loop] of waits) {
-      const { code, stdout } = await shell(folder, script, { proposer: 'echo "no such chain" >&2; exit 75' })
+      const { code, stdout } = await shell(folder, script, {
+        proposer: 'echo "no such chain" >&2; exit 75',
+      })
       expect([code, stdout], loop).toEqual([1, 'no such chain\n'])
     }
   })
 
   test('contract §7: the configuration that it explains has every key, and its defaults are the ones built in', () => {
-    const [code = ''] = blocksIn(section('gateway.json', 'docs/reference/configuration.md'), 'jsonc')
+    const [code = ''] = blocksIn(
+      section('gateway.json', 'docs/reference/configuration.md'),
+      'jsonc',
+    )
     const shown = JSON.parse(code.replace(/\s\/\/.*$/gm, ''))
     const config = parseConfig(shown, 'docs')
     const { rpc_urls, signed_proposer, oracles, requesters, tokens } = shown.chain
-    const least = parseConfig({ chain: { rpc_urls, signed_proposer, oracles, requesters, tokens } }, 'docs')
+    const least = parseConfig(
+      { chain: { rpc_urls, signed_proposer, oracles, requesters, tokens } },
+      'docs',
+    )
     const { account, ...executor } = config.executor
     const { profile, ...chain } = config.chain
     expect({ ...config, executor, chain }).toEqual(least)
@@ -74,9 +91,17 @@ describe('docs: running a gateway', () => {
     const reasons = table
       .split('\n')
       .slice(2)
-      .flatMap((row) => [...(row.split('|')[1] ?? '').matchAll(/`([^`]+)`/g)].map(([, reason = '']) => reason))
+      .flatMap((row) =>
+        [...(row.split('|')[1] ?? '').matchAll(/`([^`]+)`/g)].map(([, reason = '']) => reason),
+      )
     expect(reasons.length).toBeGreaterThan(7)
-    for (const cause of [/max_fee_gwei/, /refuses the transaction/, /as often as may be/, /looked at yet/, /as an ERC-20/])
+    for (const cause of [
+      /max_fee_gwei/,
+      /refuses the transaction/,
+      /as often as may be/,
+      /looked at yet/,
+      /as an ERC-20/,
+    ])
       expect(table).toMatch(cause)
     const pipeline = ['pipeline/pipeline.ts', 'pipeline/preconditions.ts', 'pipeline/validation.ts']
     const executor = [
@@ -88,7 +113,9 @@ describe('docs: running a gateway', () => {
       'executor/slot.ts',
     ]
     const rooms = ['gateway.ts', 'view/view.ts', ...pipeline, ...executor]
-    const sources = await Promise.all(rooms.map((room) => readFile(join(root, 'src/core/gateway', room), 'utf8')))
+    const sources = await Promise.all(
+      rooms.map((room) => readFile(join(root, 'src/core/gateway', room), 'utf8')),
+    )
     const given = sources.join('\n')
     const parts = reasons.flatMap((reason) => reason.split('…').map((part) => part.trim()))
     expect(parts.filter((part) => !given.includes(part))).toEqual([])
@@ -97,13 +124,18 @@ describe('docs: running a gateway', () => {
   test('domain §6: its chain section for Polygon is complete', () => {
     const [code = '', ...more] = blocks('json')
     expect(more).toEqual([])
-    expect(parseConfig({ chain: JSON.parse(code) }, 'docs').chain).toMatchObject({ profile: 'polygon', id: 137 })
+    expect(parseConfig({ chain: JSON.parse(code) }, 'docs').chain).toMatchObject({
+      profile: 'polygon',
+      id: 137,
+    })
   })
 
   test('robustness §5: its service writes no core files, and gives the drain its ten seconds', () => {
     const [unit = '', ...more] = blocks('ini')
     expect(more).toEqual([])
-    expect(unit).toMatch(/^ExecStart=\S+ \S+\/bin\/proposer\.js serve --config \S+ --executor-password-file \S+$/m)
+    expect(unit).toMatch(
+      /^ExecStart=\S+ \S+\/bin\/proposer\.js serve --config \S+ --executor-password-file \S+$/m,
+    )
     expect(unit).toMatch(/^LimitCORE=0$/m)
     expect(Number(/^TimeoutStopSec=(\d+)$/m.exec(unit)?.[1])).toBeGreaterThan(10)
   })

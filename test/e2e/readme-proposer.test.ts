@@ -1,11 +1,21 @@
-/** README and docs/proposing.md: the session to paste, the script of a day and the support bundle are run as they stand. */
+/**
+ * README and docs/proposing.md: the session to paste, the script of a day and the support bundle
+ * are run as they stand.
+ */
 import { mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { afterAll, describe, expect, test } from 'vitest'
 import { workshop } from '../support/processes.js'
 import { proposals, questionOf, type ServeReady } from '../support/proposing.js'
-import { blocksIn, freePorts, type ShellEnded, section, shell, startShell } from '../support/readme.js'
+import {
+  blocksIn,
+  freePorts,
+  type ShellEnded,
+  section,
+  shell,
+  startShell,
+} from '../support/readme.js'
 
 const shop = workshop()
 afterAll(() => shop.clean())
@@ -23,16 +33,22 @@ async function untilReady(url: string): Promise<void> {
   }
 }
 
-/** Again where the gateway sheds calls because this machine is busy with other things: the script may be run again at any time. */
+/**
+ * Again where the gateway sheds calls because this machine is busy with other things: the script
+ * may be run again at any time.
+ */
 async function patiently(run: () => Promise<ShellEnded>): Promise<ShellEnded> {
   const ended = await run()
-  return ended.code !== 0 && /the gateway is behind with its work/.test(ended.stdout + ended.stderr) ? patiently(run) : ended
+  return ended.code !== 0 && /the gateway is behind with its work/.test(ended.stdout + ended.stderr)
+    ? patiently(run)
+    : ended
 }
 
 describe('README: a first session', () => {
   test('one terminal serves, the other one proposes to the end; pasted again it starts afresh', async () => {
     const folder = await shop.folder()
-    for (const name of ['bin', 'dist', 'package.json']) await symlink(join(root, name), join(folder, name))
+    for (const name of ['bin', 'dist', 'package.json'])
+      await symlink(join(root, name), join(folder, name))
     const [rpc, port, admin] = await freePorts(3)
     const [serving = '', proposing = '', ...more] = blocksIn(section('A first session'), 'sh')
     expect(more).toEqual([])
@@ -40,16 +56,23 @@ describe('README: a first session', () => {
     expect(serving).toMatch(/^proposer serve --config dev\/gateway\.json +#.*8787/m)
     const first = serving
       .replace('devchain --write ./dev', `devchain --write ./dev --port ${rpc}`)
-      .replace('--config dev/gateway.json', `--config dev/gateway.json --port ${port} --set admin.port=${admin}`)
+      .replace(
+        '--config dev/gateway.json',
+        `--config dev/gateway.json --port ${port} --set admin.port=${admin}`,
+      )
     for (const _ of ['pasted', 'pasted again']) {
       const terminal = await startShell(folder, first)
       try {
         const url = `http://127.0.0.1:${port}`
         await Promise.race([
           untilReady(url),
-          terminal.exited.then((code) => Promise.reject(new Error(`the first terminal ended: ${code}`))),
+          terminal.exited.then((code) =>
+            Promise.reject(new Error(`the first terminal ended: ${code}`)),
+          ),
         ])
-        const { code, stdout, stderr } = await patiently(() => shell(folder, proposing.replace('http://127.0.0.1:8787', url)))
+        const { code, stdout, stderr } = await patiently(() =>
+          shell(folder, proposing.replace('http://127.0.0.1:8787', url)),
+        )
         expect(code, stderr).toBe(0)
         expect(stdout).toMatch(/executed/)
         expect(stdout).toContain(`sent to     ${url}`)
@@ -70,7 +93,9 @@ const pointed = (script: string, gateway: ServeReady) =>
 
 describe("docs: set up once, and a day's work", () => {
   test('a key and two addresses are enough; the script proposes every row, and run again it proposes nothing twice', async () => {
-    const gateway = await shop.start(['serve', '--dev', '--port', '0', '--questions', '3', '--json']).line<ServeReady>()
+    const gateway = await shop
+      .start(['serve', '--dev', '--port', '0', '--questions', '3', '--json'])
+      .line<ServeReady>()
     const account = gateway.dev.accounts.find(({ role }) => role === 'proposer')
     const folder = await shop.folder()
     const env = { PROPOSER_HOME: join(folder, 'home') }
@@ -81,13 +106,24 @@ describe("docs: set up once, and a day's work", () => {
     expect(ready.stdout).toMatch(/^approved +15000 USDC\.e$/m)
 
     const script = blocksIn(section("A day's work", 'docs/proposing.md'), 'sh').join('\n')
-    const rows = [0, 1].map((n) => ({ identifier: questionOf(gateway.dev, n).question_id, outcome: 'p2', client_ref: `row-${n}` }))
-    await writeFile(join(folder, 'today.ndjson'), rows.map((row) => `${JSON.stringify(row)}\n`).join(''))
+    const rows = [0, 1].map((n) => ({
+      identifier: questionOf(gateway.dev, n).question_id,
+      outcome: 'p2',
+      client_ref: `row-${n}`,
+    }))
+    await writeFile(
+      join(folder, 'today.ndjson'),
+      rows.map((row) => `${JSON.stringify(row)}\n`).join(''),
+    )
     for (const _ of ['run', 'run again']) {
-      const { code, stdout, stderr } = await patiently(() => shell(folder, pointed(script, gateway), { env }))
+      const { code, stdout, stderr } = await patiently(() =>
+        shell(folder, pointed(script, gateway), { env }),
+      )
       expect(code, stdout + stderr).toBe(0)
       expect(stdout).toMatch(/^R8 holds/m)
-      const accounting = (await readFile(join(folder, 'accounting.ndjson'), 'utf8')).trim().split('\n')
+      const accounting = (await readFile(join(folder, 'accounting.ndjson'), 'utf8'))
+        .trim()
+        .split('\n')
       expect(accounting.map((line) => JSON.parse(line).client_ref)).toEqual(['row-0', 'row-1'])
       expect(await proposals(gateway.dev, account?.address ?? '0x')).toHaveLength(2)
     }
@@ -95,9 +131,13 @@ describe("docs: set up once, and a day's work", () => {
     const bundle = blocksIn(section('Asking for support', 'docs/proposing.md'), 'sh').join('\n')
     const written = join(folder, 'bundle')
     await mkdir(written)
-    const asked = await shell(written, bundle.replace('some-slug', rows[0]?.identifier ?? ''), { env: { ...env, PROPOSER_PROFILE: 'dev' } })
+    const asked = await shell(written, bundle.replace('some-slug', rows[0]?.identifier ?? ''), {
+      env: { ...env, PROPOSER_PROFILE: 'dev' },
+    })
     expect(asked.code, asked.stderr).toBe(0)
-    const [name = ''] = (await readdir(written)).filter((one) => one.startsWith('proposer-support-'))
+    const [name = ''] = (await readdir(written)).filter((one) =>
+      one.startsWith('proposer-support-'),
+    )
     const document = JSON.parse(await readFile(join(written, name), 'utf8'))
     expect(document).toMatchObject({ schema: 'proposer.support-bundle/1' })
     expect(JSON.stringify(document)).toContain('row-0')
@@ -111,7 +151,10 @@ describe('docs: tab key and manual', () => {
     const script = blocksIn(section('Tab key and manual', 'docs/proposing.md'), 'sh').join('\n')
     const { code, stderr } = await shell(folder, script, { env: { HOME: folder } })
     expect([code, stderr]).toEqual([0, ''])
-    const written = await readFile(join(folder, '.local/share/bash-completion/completions/proposer'), 'utf8')
+    const written = await readFile(
+      join(folder, '.local/share/bash-completion/completions/proposer'),
+      'utf8',
+    )
     expect(written).toMatch(/^complete .*\bproposer$/m)
   })
 })

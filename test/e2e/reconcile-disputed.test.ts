@@ -1,5 +1,5 @@
 import { afterAll, expect, test } from 'vitest'
-import type { DevDescription } from '../../src/core/io/dev/dev-chain.js'
+import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
 import { workshop } from '../support/processes.js'
 
 const shop = workshop()
@@ -12,24 +12,39 @@ interface Ready {
 interface Told {
   readonly authorizations: readonly {
     readonly position: Record<string, unknown> | null
-    readonly next: { readonly action: string; readonly text: string; readonly command: string | null }
+    readonly next: {
+      readonly action: string
+      readonly text: string
+      readonly command: string | null
+    }
   }[]
 }
 
 test('contract §6, §9, domain §10: reconcile tells of a dispute of an executed proposal: by whom, what is at stake, what to do', async () => {
   const folder = await shop.folder()
-  const { url, dev } = await shop.start(['serve', '--dev', '--port', '0', '--json', '--no-log']).line<Ready>()
+  const { url, dev } = await shop
+    .start(['serve', '--dev', '--port', '0', '--json', '--no-log'])
+    .line<Ready>()
   const account = dev.accounts.find(({ role }) => role === 'proposer')
   const disputer = dev.accounts.find(({ role }) => role === 'disputer')
   const slug = dev.questions[0]?.slug ?? ''
-  const trust = await shop.run(['trust', 'init', '--from', '-', '--home', folder], { stdin: JSON.stringify(dev) })
+  const trust = await shop.run(['trust', 'init', '--from', '-', '--home', folder], {
+    stdin: JSON.stringify(dev),
+  })
   expect(trust.code).toBe(0)
-  const env = { PROPOSER_HOME: folder, PROPOSER_GATEWAY: url, PROPOSER_PRIVATE_KEY: account?.private_key ?? '' }
+  const env = {
+    PROPOSER_HOME: folder,
+    PROPOSER_GATEWAY: url,
+    PROPOSER_PRIVATE_KEY: account?.private_key ?? '',
+  }
   const node = ['--rpc-url', dev.rpc_url]
   /** A gateway on a busy machine sheds calls; the same one does later (75). */
   const propose = async (): Promise<void> => {
     for (;;) {
-      const { code, stderr } = await shop.run(['submit', slug, '--outcome', 'p2', '--wait', '--json', ...node], { env })
+      const { code, stderr } = await shop.run(
+        ['submit', slug, '--outcome', 'p2', '--wait', '--json', ...node],
+        { env },
+      )
       if (code === 75) continue
       expect([code, stderr]).toEqual([0, expect.not.stringContaining('"error"')])
       return
@@ -40,20 +55,33 @@ test('contract §6, §9, domain §10: reconcile tells of a dispute of an execute
   }
   /** The newest authorization's row. */
   const reconcile = async (...flags: string[]) => {
-    const { code, stdout, stderr } = await shop.run(['reconcile', slug, '--json', ...flags], { env })
+    const { code, stdout, stderr } = await shop.run(['reconcile', slug, '--json', ...flags], {
+      env,
+    })
     expect([code, stderr]).toEqual([0, expect.not.stringContaining('"error"')])
     return (JSON.parse(stdout) as Told).authorizations.at(-1)
   }
 
   await propose()
   expect(await reconcile(...node)).toMatchObject({
-    position: { state: 'open', result: null, disputed_by: null, new_round: false, bond: '500000000', final_fee: '250000000' },
+    position: {
+      state: 'open',
+      result: null,
+      disputed_by: null,
+      new_round: false,
+      bond: '500000000',
+      final_fee: '250000000',
+    },
     next: { action: 'none', text: expect.stringMatching(/it can be disputed until \d{4}-/) },
   })
 
   await dispute()
   const first = await reconcile(...node)
-  expect(first?.position).toMatchObject({ state: 'disputed', disputed_by: disputer?.address, new_round: true })
+  expect(first?.position).toMatchObject({
+    state: 'disputed',
+    disputed_by: disputer?.address,
+    new_round: true,
+  })
   expect(first?.next).toMatchObject({ action: 'sign_anew', command: `proposer context ${slug}` })
   expect(first?.next.text).toContain(`disputed by ${disputer?.address}`)
   expect(first?.next.text).toContain('750 USDC.e')
@@ -63,7 +91,10 @@ test('contract §6, §9, domain §10: reconcile tells of a dispute of an execute
   expect(people).not.toContain('nothing is left to do')
   // Without a node nobody can know, and it says so.
   const blind = await reconcile()
-  expect(blind).toMatchObject({ position: null, next: { action: 'none', text: expect.stringContaining('give --rpc-url') } })
+  expect(blind).toMatchObject({
+    position: null,
+    next: { action: 'none', text: expect.stringContaining('give --rpc-url') },
+  })
 
   await propose()
   await dispute()

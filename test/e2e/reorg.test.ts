@@ -1,7 +1,10 @@
-/** Reorganisations of a real node, under a gateway with a numeric depth: states follow the chain, and there is no second nonce (R3, R14). */
+/**
+ * Reorganisations of a real node, under a gateway with a numeric depth: states follow the chain,
+ * and there is no second nonce (R3, R14).
+ */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { at, devAccount, devAddresses } from '../../src/core/io/dev/dev-contracts.js'
+import { at, devAccount, devAddresses } from '../../src/core/devchain/dev-contracts.js'
 import type { Hex } from '../../src/core/ports.js'
 import {
   devSigner,
@@ -40,7 +43,11 @@ function freshQuestion(): Hex {
 /** The arguments that name a question's current round to the oracle. */
 async function roundArgs(questionId: Hex): Promise<readonly unknown[]> {
   const adapter = at('CtfAdapter', devAddresses.adapter)
-  const question = await still.rpc.read<{ requestTimestamp: bigint; ancillaryData: Hex }>(adapter, 'getQuestion', [questionId])
+  const question = await still.rpc.read<{ requestTimestamp: bigint; ancillaryData: Hex }>(
+    adapter,
+    'getQuestion',
+    [questionId],
+  )
   return [devAddresses.adapter, yesOrNoQuery, question.requestTimestamp, question.ancillaryData]
 }
 
@@ -54,7 +61,10 @@ interface Executed {
   readonly nonce: number
 }
 
-/** A candidate whose transaction is `depth` blocks deep, its own counted, and executed as far as the status tells. */
+/**
+ * A candidate whose transaction is `depth` blocks deep, its own counted, and executed as far as the
+ * status tells.
+ */
 async function executedAt(questionId: Hex, depth: number): Promise<Executed> {
   gateway = await openStillGateway(still, confirmations)
   const nonce = await still.chain.transactionCount(gateway.executor.address, 'latest')
@@ -78,7 +88,9 @@ async function executedAt(questionId: Hex, depth: number): Promise<Executed> {
 /** Final, with one nonce spent, and no proposal signed but the first. */
 async function settle({ submitted, hash, nonce }: Executed) {
   const attempts = gateway.ledger.slots().flatMap((slot) => slot.attempts)
-  const signed = new Set(attempts.filter(({ kind }) => kind === 'propose').map((attempt) => attempt.hash))
+  const signed = new Set(
+    attempts.filter(({ kind }) => kind === 'propose').map((attempt) => attempt.hash),
+  )
   for (let block = 0; block < 2 * slotsInAnEpoch + 1; block += 1) await still.mine()
   await gateway.turn()
   await gateway.pass(2)
@@ -104,7 +116,13 @@ describe.each(depths)('R3, R14: %i blocks are undone', (depth) => {
     await gateway.turn()
     expect(await gateway.status(submitted)).toMatchObject({
       status: 'selected',
-      submission: { status: 'submitted', transaction_hash: hash, confirmed_at: null, indexed_at: null, proposal_event_index: null },
+      submission: {
+        status: 'submitted',
+        transaction_hash: hash,
+        confirmed_at: null,
+        indexed_at: null,
+        proposal_event_index: null,
+      },
     })
     await still.rpc.request('eth_sendRawTransaction', [raw]).catch((error: unknown) => {
       // The gateway was quicker.
@@ -113,8 +131,13 @@ describe.each(depths)('R3, R14: %i blocks are undone', (depth) => {
     await still.ahead(rival, oracle, 'proposePrice', ...(await roundArgs(other)), 0n)
     await gateway.pass(depth + 1)
     const second = await gateway.status(submitted)
-    expect(second).toMatchObject({ status: 'executed', submission: { status: 'indexed', proposal_event_index: await indexOf(hash) } })
-    expect(second.submission?.proposal_event_index).toBeGreaterThan(first.submission?.proposal_event_index ?? Number.POSITIVE_INFINITY)
+    expect(second).toMatchObject({
+      status: 'executed',
+      submission: { status: 'indexed', proposal_event_index: await indexOf(hash) },
+    })
+    expect(second.submission?.proposal_event_index).toBeGreaterThan(
+      first.submission?.proposal_event_index ?? Number.POSITIVE_INFINITY,
+    )
     expect(await settle(executed)).toEqual(second)
   })
 
@@ -129,7 +152,10 @@ describe.each(depths)('R3, R14: %i blocks are undone', (depth) => {
       submission: { status: 'submitted', transaction_hash: hash },
     })
     await gateway.pass(2)
-    expect(await gateway.status(submitted)).toMatchObject({ status: 'executed', submission: { status: 'indexed', transaction_hash: hash } })
+    expect(await gateway.status(submitted)).toMatchObject({
+      status: 'executed',
+      submission: { status: 'indexed', transaction_hash: hash },
+    })
     expect(await settle(executed)).toMatchObject({ status: 'executed' })
   })
 
@@ -143,11 +169,21 @@ describe.each(depths)('R3, R14: %i blocks are undone', (depth) => {
     await still.mine(depth + 1)
     await gateway.turn()
     await gateway.turn()
-    expect(await gateway.status(submitted)).toMatchObject({ status: 'selected', submission: { status: 'reverted' }, failure: null })
+    expect(await gateway.status(submitted)).toMatchObject({
+      status: 'selected',
+      submission: { status: 'reverted' },
+      failure: null,
+    })
     expect(await settle(executed)).toMatchObject({
       status: 'failed',
       submission: { status: 'reverted' },
-      failure: { stage: 'confirmation', code: 'superseded', retryable: false, can_resubmit: false, next_action: 'wait_for_new_round' },
+      failure: {
+        stage: 'confirmation',
+        code: 'superseded',
+        retryable: false,
+        can_resubmit: false,
+        next_action: 'wait_for_new_round',
+      },
     })
   })
 
@@ -159,12 +195,21 @@ describe.each(depths)('R3, R14: %i blocks are undone', (depth) => {
     await still.act(rival, oracle, 'proposePrice', ...(await roundArgs(questionId)), 0n)
     await still.mine(depth)
     await gateway.turn()
-    expect(await gateway.status(submitted)).toMatchObject({ status: 'selected', submission: { status: 'submitted' }, failure: null })
+    expect(await gateway.status(submitted)).toMatchObject({
+      status: 'selected',
+      submission: { status: 'submitted' },
+      failure: null,
+    })
     await gateway.pass(2)
     expect(await gateway.status(submitted)).toMatchObject({ status: 'selected', failure: null })
     expect(await settle(executed)).toMatchObject({
       status: 'failed',
-      failure: { code: 'superseded', retryable: false, can_resubmit: false, next_action: 'wait_for_new_round' },
+      failure: {
+        code: 'superseded',
+        retryable: false,
+        can_resubmit: false,
+        next_action: 'wait_for_new_round',
+      },
     })
   })
 
@@ -182,7 +227,10 @@ describe.each(depths)('R3, R14: %i blocks are undone', (depth) => {
     await still.mine(depth + 2)
     await gateway.turn()
     await gateway.turn()
-    expect(await gateway.status(submitted)).toMatchObject({ status: 'selected', submission: { status: 'reverted' } })
+    expect(await gateway.status(submitted)).toMatchObject({
+      status: 'selected',
+      submission: { status: 'reverted' },
+    })
     expect(await settle(executed)).toMatchObject({
       status: 'failed',
       submission: { status: 'reverted' },
@@ -204,7 +252,9 @@ describe.each(depths)('R3, R14: %i blocks are undone', (depth) => {
     await gateway.pipeline.step()
     await gateway.turn()
     const [slot] = gateway.ledger.slots()
-    expect(slot?.attempts.map(({ kind, hash }) => [kind, hash])).toEqual([['propose', executed.hash]])
+    expect(slot?.attempts.map(({ kind, hash }) => [kind, hash])).toEqual([
+      ['propose', executed.hash],
+    ])
     await gateway.pass(depth + 1)
     expect(await settle(executed)).toMatchObject({ status: 'executed' })
   })
@@ -214,9 +264,12 @@ test('R3, R14: candidates that were sent together are undone together, and come 
   gateway = await openStillGateway(still, confirmations)
   const nonce = await still.chain.transactionCount(gateway.executor.address, 'latest')
   const candidates: Submitted[] = []
-  for (let n = 0; n < 3; n += 1) candidates.push(await gateway.submit(freshQuestion(), { by: devSigner('proposer', n) }))
+  for (let n = 0; n < 3; n += 1)
+    candidates.push(await gateway.submit(freshQuestion(), { by: devSigner('proposer', n) }))
   const statuses = async () =>
-    (await Promise.all(candidates.map(gateway.status))).map(({ status, submission }) => `${status} ${submission?.status}`)
+    (await Promise.all(candidates.map(gateway.status))).map(
+      ({ status, submission }) => `${status} ${submission?.status}`,
+    )
   const before = await still.remember()
   await gateway.turn()
   await gateway.pass(5)
@@ -245,6 +298,9 @@ test('R14: anvil_reorg, which puts the transaction into another block of as many
   const receipt = await still.chain.receipt(hash)
   expect(receipt?.blockHash).not.toBe(block)
   await gateway.pass(2)
-  expect(await gateway.status(submitted)).toMatchObject({ status: 'executed', submission: { status: 'indexed', transaction_hash: hash } })
+  expect(await gateway.status(submitted)).toMatchObject({
+    status: 'executed',
+    submission: { status: 'indexed', transaction_hash: hash },
+  })
   expect(await settle(executed)).toMatchObject({ status: 'executed' })
 })

@@ -2,11 +2,15 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { type HostedGateway, loadConfig, openGateway } from '../../src/commands/hosting/gateway-host.js'
+import {
+  type HostedGateway,
+  loadConfig,
+  openGateway,
+} from '../../src/commands/hosting/gateway-host.js'
 import { topics } from '../../src/core/chain/contracts.js'
-import { type DevChain, startDevChain } from '../../src/core/io/dev/dev-chain.js'
+import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
-import { createChain, type RpcChain } from '../../src/core/io/rpc.js'
+import { createChain, type RpcChain } from '../../src/core/io/rpc/rpc.js'
 import type { Chain, Hex, Signer } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import { toSingle } from '../../src/core/protocol/proposal.js'
@@ -46,7 +50,9 @@ beforeAll(async () => {
   worlds = await Promise.all([openWorld('first'), openWorld('second')])
 })
 beforeEach(async () => {
-  await Promise.all(worlds.flatMap(({ liar, honest }) => [liar.tell(undefined), honest.tell(undefined)]))
+  await Promise.all(
+    worlds.flatMap(({ liar, honest }) => [liar.tell(undefined), honest.tell(undefined)]),
+  )
 })
 afterAll(async () => {
   await Promise.all(worlds.map((world) => world.close()))
@@ -56,13 +62,31 @@ async function openWorld(place: 'first' | 'second'): Promise<World> {
   const dev = await startDevChain({ questions: 40, proposers: 1 })
   const [honest, liar] = await Promise.all([openRpcProxy(dev.rpcUrl), openRpcProxy(dev.rpcUrl)])
   const urls = (place === 'first' ? [liar, honest] : [honest, liar]).map(({ url }) => url)
-  const { chain_id: id, permit2, signed_proposer, oracles, requesters, tokens } = dev.description.trust
+  const {
+    chain_id: id,
+    permit2,
+    signed_proposer,
+    oracles,
+    requesters,
+    tokens,
+  } = dev.description.trust
   const folder = await mkdtemp(join(tmpdir(), 'rpc-nodes-'))
-  await writeFile(join(folder, 'executor.key'), accountOf(dev, 'executor').private_key, { mode: 0o600 })
+  await writeFile(join(folder, 'executor.key'), accountOf(dev, 'executor').private_key, {
+    mode: 0o600,
+  })
   const questions = dev.description.questions.map(({ question_id }) => ({ question_id }))
   await writeFile(join(folder, 'questions.json'), JSON.stringify(questions))
   const config = {
-    chain: { id, rpc_urls: urls, permit2, signed_proposer, oracles, requesters, tokens, max_head_age_seconds: maxHeadAgeSeconds },
+    chain: {
+      id,
+      rpc_urls: urls,
+      permit2,
+      signed_proposer,
+      oracles,
+      requesters,
+      tokens,
+      max_head_age_seconds: maxHeadAgeSeconds,
+    },
     questions: './questions.json',
     admission: { allowlist: [accountOf(dev, 'proposer').address] },
     executor: { key_file: './executor.key', batch: 1 },
@@ -96,7 +120,11 @@ async function openWorld(place: 'first' | 'second'): Promise<World> {
     calldata: (hash) => now.calldata(hash),
   }
   const { context } = fakeContext(folder, { chain })
-  const hosted = await openGateway(context, await loadConfig(context, join(folder, 'gateway.json')), { home: folder })
+  const hosted = await openGateway(
+    context,
+    await loadConfig(context, join(folder, 'gateway.json')),
+    { home: folder },
+  )
   // Signed for from memory: while nodes lie nothing may have to be read for it.
   await Promise.all(questions.map(({ question_id }) => hosted.view.question(question_id)))
   const truth = createChain([dev.rpcUrl])
@@ -111,7 +139,11 @@ async function openWorld(place: 'first' | 'second'): Promise<World> {
     nodes: () => now.nodes(),
     async renew() {
       now = open()
-      await expect.poll(() => now.nodes().every(({ headNumber }) => headNumber !== undefined), { timeout: 10_000 }).toBe(true)
+      await expect
+        .poll(() => now.nodes().every(({ headNumber }) => headNumber !== undefined), {
+          timeout: 10_000,
+        })
+        .toBe(true)
     },
     async close() {
       await hosted.close()
@@ -129,22 +161,41 @@ function accountOf(dev: DevChain, role: string) {
   return account
 }
 
-const proposerOf = ({ dev }: World): Signer => signerFromKey(fromHex(accountOf(dev, 'proposer').private_key))
+const proposerOf = ({ dev }: World): Signer =>
+  signerFromKey(fromHex(accountOf(dev, 'proposer').private_key))
 
-async function ask({ hosted }: World, path: string, body?: string): Promise<{ status: number; body: Record<string, unknown> }> {
-  const init = body === undefined ? {} : { method: 'POST', headers: { 'content-type': 'application/json' }, body }
-  const response = await hosted.gateway.handle(new Request(`http://gateway${path}`, init), { charged: false })
+async function ask(
+  { hosted }: World,
+  path: string,
+  body?: string,
+): Promise<{ status: number; body: Record<string, unknown> }> {
+  const init =
+    body === undefined
+      ? {}
+      : { method: 'POST', headers: { 'content-type': 'application/json' }, body }
+  const response = await hosted.gateway.handle(new Request(`http://gateway${path}`, init), {
+    charged: false,
+  })
   return { status: response.status, body: (await response.json()) as Record<string, unknown> }
 }
 
 /** A signed body for the n-th question; signing asks the chain itself and no gateway. */
-async function signed(world: World, n: number, price = yes): Promise<{ path: string; body: string; questionId: Hex }> {
+async function signed(
+  world: World,
+  n: number,
+  price = yes,
+): Promise<{ path: string; body: string; questionId: Hex }> {
   const entry = world.dev.description.questions[n]
   const question = entry && world.hosted.view.known(entry.question_id)
   if (!question) throw new Error(`question ${n} has not been read`)
   const proposer = proposerOf(world)
   const deadline = String(BigInt(Math.floor(Date.now() / 1000)) + 3600n)
-  const terms = { price, amount: String(question.round.totalBondRaw), nonce: String(nextNonce++), deadline }
+  const terms = {
+    price,
+    amount: String(question.round.totalBondRaw),
+    nonce: String(nextNonce++),
+    deadline,
+  }
   const signature = await proposer.signDigest(toHex(question.witness.digest(terms)))
   const body = JSON.stringify(toSingle({ ...terms, proposer: proposer.address, signature }))
   return { path: `/v1/proposals/${question.questionId}`, body, questionId: question.questionId }
@@ -155,7 +206,10 @@ interface Submitted {
   readonly questionId: Hex
 }
 
-/** Sends the same bytes until they are taken; a gateway that cannot see the chain says 503 `state_unavailable` and nothing else. */
+/**
+ * Sends the same bytes until they are taken; a gateway that cannot see the chain says 503
+ * `state_unavailable` and nothing else.
+ */
 async function submit(world: World, n: number, price = yes): Promise<Submitted> {
   const { path, body, questionId } = await signed(world, n, price)
   for (let tries = 0; tries < 100; tries += 1) {
@@ -167,7 +221,11 @@ async function submit(world: World, n: number, price = yes): Promise<Submitted> 
   throw new Error('never admitted')
 }
 
-function until({ hosted: { ledger } }: World, id: string, reached: (candidate: Candidate) => boolean): Promise<Candidate> {
+function until(
+  { hosted: { ledger } }: World,
+  id: string,
+  reached: (candidate: Candidate) => boolean,
+): Promise<Candidate> {
   return new Promise((resolve, reject) => {
     const look = () => {
       current(ledger, id).then((candidate) => {
@@ -180,14 +238,24 @@ function until({ hosted: { ledger } }: World, id: string, reached: (candidate: C
     look()
   })
 }
-const isEnded = ({ progress }: Candidate) => progress.status === 'executed' || progress.status === 'failed'
+const isEnded = ({ progress }: Candidate) =>
+  progress.status === 'executed' || progress.status === 'failed'
 const isSent = ({ progress }: Candidate) =>
-  progress.status === 'executed' || (progress.status === 'selected' && progress.submission?.status === 'submitted')
+  progress.status === 'executed' ||
+  (progress.status === 'selected' && progress.submission?.status === 'submitted')
 
-/** What the chain itself says: every one of these is proposed once, and our executor has used one nonce each. */
-async function expectOnceEach(world: World, submitted: readonly Submitted[], nonceBefore: number): Promise<void> {
+/**
+ * What the chain itself says: every one of these is proposed once, and our executor has used one
+ * nonce each.
+ */
+async function expectOnceEach(
+  world: World,
+  submitted: readonly Submitted[],
+  nonceBefore: number,
+): Promise<void> {
   const { truth, hosted } = world
-  for (const { id } of submitted) expect((await until(world, id, isEnded)).progress).toMatchObject({ status: 'executed' })
+  for (const { id } of submitted)
+    expect((await until(world, id, isEnded)).progress).toMatchObject({ status: 'executed' })
   const latest = await truth.block('latest')
   const proposed = await truth.logs({
     fromBlock: 0n,
@@ -200,7 +268,9 @@ async function expectOnceEach(world: World, submitted: readonly Submitted[], non
     const hash = progress.status === 'executed' ? progress.submission.transactionHash : null
     expect(proposed.filter(({ transactionHash }) => transactionHash === hash)).toHaveLength(1)
   }
-  expect((await truth.transactionCount(world.executor, 'latest')) - nonceBefore).toBe(submitted.length)
+  expect((await truth.transactionCount(world.executor, 'latest')) - nonceBefore).toBe(
+    submitted.length,
+  )
   expect(hosted.ledger.highestNonce(world.executor)).toBe(nonceBefore + submitted.length - 1)
   // The record after the one that says executed.
   await expect.poll(() => hosted.ledger.slots(), { timeout: 10_000 }).toEqual([])
@@ -249,7 +319,9 @@ describe('one of two nodes lies, first or second in the list (R16, robustness §
         const before = await submit(world, n)
         await until(world, before.id, isSent)
         await world.liar.tell('another final block')
-        await expect.poll(() => world.nodes().map(({ state }) => state), { timeout: 10_000 }).toEqual(['aside', 'aside'])
+        await expect
+          .poll(() => world.nodes().map(({ state }) => state), { timeout: 10_000 })
+          .toEqual(['aside', 'aside'])
         const handed = world.honest.handed.length
         await expectClosed(world, m, /disagree about the final block/)
         expect(world.honest.handed.length).toBe(handed)
@@ -279,7 +351,9 @@ describe('both nodes lie', () => {
           const handed = world.honest.handed.length + world.liar.handed.length
           await expectClosed(world, n, reason)
           expect(world.honest.handed.length + world.liar.handed.length).toBe(handed)
-          await expectReadyWithin(world, 3, () => Promise.all([world.liar.tell(undefined), world.honest.tell(undefined)]))
+          await expectReadyWithin(world, 3, () =>
+            Promise.all([world.liar.tell(undefined), world.honest.tell(undefined)]),
+          )
           const after = await submit(world, n)
           await expectOnceEach(world, [after], nonceBefore)
         }),
@@ -302,11 +376,17 @@ test('R15, R27: every node counts transactions too high for a while: the gap is 
       await Promise.all(everyNode.map((node) => node.tell(undefined)))
       await expect
         .poll(() => ask(world, '/readyz'), { timeout: 20_000, interval: 100 })
-        .toMatchObject({ status: 503, body: { reasons: [expect.stringContaining(`nonce ${nonceBefore} of the executor`)] } })
+        .toMatchObject({
+          status: 503,
+          body: { reasons: [expect.stringContaining(`nonce ${nonceBefore} of the executor`)] },
+        })
       const after = await submit(world, m, no)
-      for (const { id } of [above, after]) expect((await until(world, id, isEnded)).progress).toMatchObject({ status: 'executed' })
+      for (const { id } of [above, after])
+        expect((await until(world, id, isEnded)).progress).toMatchObject({ status: 'executed' })
       await expect.poll(() => ledger.slots(), { timeout: 20_000 }).toEqual([])
-      await expect.poll(() => ask(world, '/readyz'), { timeout: 10_000 }).toMatchObject({ status: 200 })
+      await expect
+        .poll(() => ask(world, '/readyz'), { timeout: 10_000 })
+        .toMatchObject({ status: 200 })
       // Five were jumped over, and given back.
       expect((await world.truth.transactionCount(world.executor, 'latest')) - nonceBefore).toBe(7)
     }),
@@ -317,17 +397,28 @@ test('R15, R27: every node counts transactions too high for a while: the gap is 
 async function expectClosed(world: World, n: number, reason: RegExp): Promise<void> {
   await expect
     .poll(() => ask(world, '/readyz'), { timeout: 20_000 })
-    .toMatchObject({ status: 503, body: { ready: false, reasons: expect.arrayContaining([expect.stringMatching(reason)]) } })
+    .toMatchObject({
+      status: 503,
+      body: { ready: false, reasons: expect.arrayContaining([expect.stringMatching(reason)]) },
+    })
   // What a node does wrong is told before the head is so old that nothing is admitted on it.
   await expect.poll(() => world.hosted.view.faults(), { timeout: 20_000 }).not.toEqual([])
   const { path, body } = await signed(world, n)
-  expect(await ask(world, path, body)).toMatchObject({ status: 503, body: { error: { code: 'state_unavailable' } } })
+  expect(await ask(world, path, body)).toMatchObject({
+    status: 503,
+    body: { error: { code: 'state_unavailable' } },
+  })
 }
 
 /** One look may be on its way when the lie ends. */
-async function expectReadyWithin(world: World, looks: number, end: () => Promise<unknown>): Promise<void> {
+async function expectReadyWithin(
+  world: World,
+  looks: number,
+  end: () => Promise<unknown>,
+): Promise<void> {
   await end()
   const before = world.looks()
-  const isReady = async () => (world.hosted.view.faults().length === 0 ? world.looks() - before : Number.POSITIVE_INFINITY)
+  const isReady = async () =>
+    world.hosted.view.faults().length === 0 ? world.looks() - before : Number.POSITIVE_INFINITY
   await expect.poll(isReady, { timeout: 20_000, interval: 20 }).toBeLessThanOrEqual(looks + 1)
 }

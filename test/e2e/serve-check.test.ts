@@ -1,13 +1,24 @@
-/** `serve --check`: one test for each fault, through the real program on a real dev chain (contract §6; domain §2, §4, §8). */
+/**
+ * `serve --check`: one test for each fault, through the real program on a real dev chain (contract
+ * §6; domain §2, §4, §8).
+ */
 import type { EventEmitter } from 'node:events'
 import { chmod, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { basename, join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { main } from '../../src/commands/main.js'
-import { at, callData, type DevAccount, devAccount, devAddresses, devRpc, sendAll } from '../../src/core/io/dev/dev-contracts.js'
+import {
+  at,
+  callData,
+  type DevAccount,
+  devAccount,
+  devAddresses,
+  devRpc,
+  sendAll,
+} from '../../src/core/devchain/dev-contracts.js'
 import { createHttp } from '../../src/core/io/http.js'
-import { createChain } from '../../src/core/io/rpc.js'
+import { createChain } from '../../src/core/io/rpc/rpc.js'
 import type { Address, Hex } from '../../src/core/ports.js'
 import { fakeContext } from '../support/cli.js'
 import { type Ended, workshop } from '../support/processes.js'
@@ -40,7 +51,16 @@ let written = 0
 
 beforeAll(async () => {
   folder = join(await shop.folder(), 'dev')
-  const chain = shop.start(['devchain', '--port', '0', '--questions', '2', '--write', folder, '--json'])
+  const chain = shop.start([
+    'devchain',
+    '--port',
+    '0',
+    '--questions',
+    '2',
+    '--write',
+    folder,
+    '--json',
+  ])
   dev = (await chain.line<ServeReady>()).dev
   gateway = JSON.parse(await readFile(join(folder, 'gateway.json'), 'utf8'))
 })
@@ -61,20 +81,30 @@ async function checkFile(
 ): Promise<Checked> {
   const argv = ['serve', '--config', path, '--check', '--json', ...flags]
   const home = join(folder, 'home')
-  const ended = bin ? await shop.run(argv, { env: { PROPOSER_HOME: home, ...env } }) : await inProcess(home, argv, env)
+  const ended = bin
+    ? await shop.run(argv, { env: { PROPOSER_HOME: home, ...env } })
+    : await inProcess(home, argv, env)
   if (ended.stdout === '') throw new Error(`no document: ${ended.stderr}`)
   const document = JSON.parse(ended.stdout)
   expect(document).toMatchObject({ schema: 'proposer.check/1', ok: document.faults.length === 0 })
   // Exit 2 and one error that names the first fault, or exit 0 and no error (contract §6).
   expect(ended.code).toBe(document.ok ? 0 : 2)
   for (const { check, detail, hint } of [...document.faults, ...document.warnings]) {
-    const shape = { check: expect.stringMatching(/^[a-z0-9_]+$/), detail: expect.any(String), hint: expect.stringMatching(/.{8}/) }
+    const shape = {
+      check: expect.stringMatching(/^[a-z0-9_]+$/),
+      detail: expect.any(String),
+      hint: expect.stringMatching(/.{8}/),
+    }
     expect({ check, detail, hint }).toEqual(shape)
   }
   return { ...document, ...ended }
 }
 
-async function inProcess(home: string, argv: readonly string[], env: Record<string, string>): Promise<Omit<Ended, 'signal'>> {
+async function inProcess(
+  home: string,
+  argv: readonly string[],
+  env: Record<string, string>,
+): Promise<Omit<Ended, 'signal'>> {
   const { context, stdout, stderr } = fakeContext(home, { env })
   const closers: (() => Promise<void>)[] = []
   const closing = <T extends { close(): Promise<void> }>(edge: T): T => {
@@ -103,16 +133,28 @@ const crashes = ['uncaughtException', 'unhandledRejection'] as const
 const events: EventEmitter = process
 
 /** Checks the dev gateway with keys of it, or of its chain section, changed. */
-const check = async (changes: Section = {}, ...how: readonly [flags?: readonly string[], how?: Parameters<typeof checkFile>[2]]) =>
-  checkFile(await text({ ...gateway, ...changes }), ...how)
+const check = async (
+  changes: Section = {},
+  ...how: readonly [flags?: readonly string[], how?: Parameters<typeof checkFile>[2]]
+) => checkFile(await text({ ...gateway, ...changes }), ...how)
 const checkChain = (changes: Section) => check({ chain: { ...gateway.chain, ...changes } })
 
-const names = (findings: readonly Finding[]) => [...new Set(findings.map((finding) => finding.check))].sort()
+const names = (findings: readonly Finding[]) =>
+  [...new Set(findings.map((finding) => finding.check))].sort()
 const detailOf = (findings: readonly Finding[], name: string) =>
   findings.flatMap((finding) => (finding.check === name ? [finding.detail] : [])).join('\n')
 
-/** From an account that the dev chain impersonates, its contracts included once `asContract` was called for them. */
-async function send(from: Address, contract: string, to: Address, name: string, ...args: unknown[]): Promise<void> {
+/**
+ * From an account that the dev chain impersonates, its contracts included once `asContract` was
+ * called for them.
+ */
+async function send(
+  from: Address,
+  contract: string,
+  to: Address,
+  name: string,
+  ...args: unknown[]
+): Promise<void> {
   await sendAll(devRpc(dev.rpc_url), [{ from, to, data: callData(at(contract, to), name, args) }])
 }
 async function setBalance(address: Address, wei: bigint): Promise<void> {
@@ -124,23 +166,54 @@ async function asContract(address: Address): Promise<void> {
 }
 
 const { admin, proposers, signedProposer } = { admin: devAccount('admin').address, ...devAddresses }
-const proposerOf = (accounts: readonly DevAccount[]) => accounts.filter(({ role }) => role === 'proposer').map(({ address }) => address)
+const proposerOf = (accounts: readonly DevAccount[]) =>
+  accounts.filter(({ role }) => role === 'proposer').map(({ address }) => address)
 
 describe('serve --check', () => {
   test('contract §6: with nothing wrong it tells what was found right, exits 0, and makes no file', async () => {
     const before = [...(await readdir(folder)), `gateway-${written + 1}.json`].sort()
     const found = await check({}, undefined, { bin: true })
     expect(found).toMatchObject({ code: 0, ok: true, faults: [], warnings: [], told: [] })
-    const looked = ['chain_id', 'code', 'permit2', 'signed_proposer', 'oracle', 'requester', 'token', 'whitelist', 'whitelist_owner']
-    const own = ['config', 'questions', 'executor_key', 'node', 'role', 'balance', 'allowlist', 'store', 'listen', 'admin']
+    const looked = [
+      'chain_id',
+      'code',
+      'permit2',
+      'signed_proposer',
+      'oracle',
+      'requester',
+      'token',
+      'whitelist',
+      'whitelist_owner',
+    ]
+    const own = [
+      'config',
+      'questions',
+      'executor_key',
+      'node',
+      'role',
+      'balance',
+      'allowlist',
+      'store',
+      'listen',
+      'admin',
+    ]
     expect(names(found.right)).toEqual([...looked, ...own].sort())
-    expect(detailOf(found.right, 'balance')).toMatch(/holds 10000 of the chain's coin, which pays for about \d+ proposals at [\d.]+ gwei/)
+    expect(detailOf(found.right, 'balance')).toMatch(
+      /holds 10000 of the chain's coin, which pays for about \d+ proposals at [\d.]+ gwei/,
+    )
     expect((await readdir(folder)).sort()).toEqual(before)
   })
 
   test('contract §6: for people it is a line each, with the fix below a fault', async () => {
     const path = await text({ ...gateway, questions: './gone.json' })
-    const { code, stdout, stderr } = await shop.run(['serve', '--config', path, '--check', '--port', '0'])
+    const { code, stdout, stderr } = await shop.run([
+      'serve',
+      '--config',
+      path,
+      '--check',
+      '--port',
+      '0',
+    ])
     expect(code).toBe(2)
     expect(stdout).toMatch(/^ok {4}config: /)
     expect(stdout).toMatch(/\nFAIL {2}questions: .*gone\.json.*(\n {6}.*)*\n {6}fix: /)
@@ -151,8 +224,16 @@ describe('serve --check', () => {
   })
 
   test('contract §6: all faults come in one run, each with its fix, and the first is the error on stderr', async () => {
-    const faulty = { questions: './gone.json', store: './executor.key/store', executor: { key_file: './gone.key' } }
-    const found = await check({ chain: { ...gateway.chain, tokens: [nowhere] }, ...faulty }, undefined, { bin: true })
+    const faulty = {
+      questions: './gone.json',
+      store: './executor.key/store',
+      executor: { key_file: './gone.key' },
+    }
+    const found = await check(
+      { chain: { ...gateway.chain, tokens: [nowhere] }, ...faulty },
+      undefined,
+      { bin: true },
+    )
     expect(names(found.faults)).toEqual(['code', 'executor_key', 'questions', 'store'])
     expect(names(found.right)).toContain('whitelist')
     const { error } = JSON.parse(found.stderr.trim().split('\n').at(-1) ?? '')
@@ -179,16 +260,22 @@ describe('serve --check on gateway.json', () => {
     ['is not there', undefined, 'cannot be read (ENOENT)'],
   ])('contract §7: a configuration that %s is a fault', async (_, content, detail) => {
     const path = content === undefined ? join(folder, 'gone.json') : await text(content)
-    expect((await checkFile(path)).faults).toEqual([{ check: 'config', detail: expect.stringContaining(detail), hint: expect.any(String) }])
+    expect((await checkFile(path)).faults).toEqual([
+      { check: 'config', detail: expect.stringContaining(detail), hint: expect.any(String) },
+    ])
   })
 
   test('domain §6: profile polygon without a SignedProposer is a fault that names the key to set', async () => {
     const found = await check({ chain: { profile: 'polygon', rpc_urls: [dev.rpc_url] } })
-    expect(detailOf(found.faults, 'config')).toMatch(/chain\.signed_proposer is missing.*no public source/)
+    expect(detailOf(found.faults, 'config')).toMatch(
+      /chain\.signed_proposer is missing.*no public source/,
+    )
   })
 
   test('domain §6: profile polygon tells what rests on one source, and the wrong chain beside it', async () => {
-    const found = await check({ chain: { profile: 'polygon', rpc_urls: [dev.rpc_url], signed_proposer: nowhere } })
+    const found = await check({
+      chain: { profile: 'polygon', rpc_urls: [dev.rpc_url], signed_proposer: nowhere },
+    })
     expect(detailOf(found.told, 'profile')).toContain('0x53703dd6129d723066b6362510e5ae2fecd48218')
     expect(detailOf(found.faults, 'chain_id')).toContain('is on chain 31337, chain.id is 137')
   })
@@ -219,7 +306,12 @@ describe('serve --check on questions and slugs', () => {
     ['is not there', undefined],
     ['is no JSON', '['],
     ['has another form', '[{"question":"x"}]'],
-    ['names a slug twice', JSON.stringify([1, 2].map((n) => ({ question_id: `0x${String(n).repeat(64)}`, slug: 'same' })))],
+    [
+      'names a slug twice',
+      JSON.stringify(
+        [1, 2].map((n) => ({ question_id: `0x${String(n).repeat(64)}`, slug: 'same' })),
+      ),
+    ],
   ])('contract §7: a questions file that %s is a fault', async (_, content) => {
     const questions = content === undefined ? './gone.json' : `./${basename(await text(content))}`
     const found = await check({ questions })
@@ -230,7 +322,10 @@ describe('serve --check on questions and slugs', () => {
   test('contract §7: a question of a requester that is not listed is a warning', async () => {
     const questions = `./${basename(await text([{ question_id: `0x${'7'.repeat(64)}`, requester: nowhere }]))}`
     const found = await check({ questions })
-    expect(found).toMatchObject({ code: 0, warnings: [{ check: 'questions', detail: expect.stringContaining('7777') }] })
+    expect(found).toMatchObject({
+      code: 0,
+      warnings: [{ check: 'questions', detail: expect.stringContaining('7777') }],
+    })
   })
 
   test('domain §5.4: slugs that cannot be looked up are a warning, because question ids go on', async () => {
@@ -253,13 +348,18 @@ describe('serve --check on the chain', () => {
     const second = await checkChain({ rpc_urls: [dev.rpc_url, 'http://127.0.0.1:1/canary'] })
     expect(second).toMatchObject({ code: 0, faults: [] })
     expect(detailOf(second.warnings, 'node')).toContain('node 2 of 2')
-    for (const { stdout, stderr } of [alone, second]) expect(stdout + stderr).not.toContain('canary')
+    for (const { stdout, stderr } of [alone, second])
+      expect(stdout + stderr).not.toContain('canary')
   })
 
   test.each(['permit2', 'signed_proposer', 'oracles', 'requesters', 'tokens'])(
     'domain §2: no code at an address of chain.%s is a fault that names it',
     async (key) => {
-      const listed: Section = { oracles: [nowhere], tokens: [nowhere], requesters: [{ address: nowhere, kind: 'uma-ctf-adapter' }] }
+      const listed: Section = {
+        oracles: [nowhere],
+        tokens: [nowhere],
+        requesters: [{ address: nowhere, kind: 'uma-ctf-adapter' }],
+      }
       const found = await checkChain({ [key]: listed[key] ?? nowhere })
       expect(names(found.faults)).toContain('code')
       expect(detailOf(found.faults, 'code')).toMatch(new RegExp(`^\\S.* ${nowhere}: has no code$`))
@@ -269,7 +369,9 @@ describe('serve --check on the chain', () => {
   test('domain §2: a Permit2 that SignedProposer does not use is a fault that names both', async () => {
     const found = await checkChain({ permit2: devAddresses.token })
     expect(names(found.faults)).toEqual(['permit2'])
-    expect(detailOf(found.faults, 'permit2')).toContain(`${devAddresses.permit2}, pinned ${devAddresses.token}`)
+    expect(detailOf(found.faults, 'permit2')).toContain(
+      `${devAddresses.permit2}, pinned ${devAddresses.token}`,
+    )
   })
 
   test('domain §2: a contract that is no SignedProposer is a fault', async () => {
@@ -285,15 +387,21 @@ describe('serve --check on the chain', () => {
   })
 
   test('domain §5.1: an adapter that asks another oracle is a fault', async () => {
-    const found = await checkChain({ requesters: [{ address: devAddresses.token, kind: 'uma-ctf-adapter' }] })
+    const found = await checkChain({
+      requesters: [{ address: devAddresses.token, kind: 'uma-ctf-adapter' }],
+    })
     expect(names(found.faults)).toEqual(['requester'])
   })
 
   test('domain §5.2: a reporter that may ask at no listed oracle is a fault, because nothing else speaks for it', async () => {
     const kind = 'oo-reporter'
     const found = await checkChain({ requesters: [{ address: devAddresses.token, kind }] })
-    expect(detailOf(found.faults, 'requester')).toContain('on the requester whitelist of no pinned oracle')
-    expect((await checkChain({ requesters: [{ address: devAddresses.adapter, kind }] })).faults).toEqual([])
+    expect(detailOf(found.faults, 'requester')).toContain(
+      'on the requester whitelist of no pinned oracle',
+    )
+    expect(
+      (await checkChain({ requesters: [{ address: devAddresses.adapter, kind }] })).faults,
+    ).toEqual([])
   })
 
   test('domain §4: a token without decimals is a fault', async () => {
@@ -308,7 +416,11 @@ describe('serve --check on whitelists', () => {
     const found = await check()
     await send(signedProposer, 'AddressWhitelist', proposers, 'addToWhitelist', signedProposer)
     expect(found.faults).toEqual([
-      { check: 'whitelist', detail: expect.stringContaining(proposers), hint: expect.stringContaining(`add ${signedProposer}`) },
+      {
+        check: 'whitelist',
+        detail: expect.stringContaining(proposers),
+        hint: expect.stringContaining(`add ${signedProposer}`),
+      },
     ])
   })
 
@@ -327,7 +439,9 @@ describe('serve --check on whitelists', () => {
     expect(detailOf(nobody.faults, 'whitelist_owner')).toContain(`belongs to ${admin}`)
     expect(some).toMatchObject({ code: 0, faults: [] })
     expect(names(some.warnings)).toEqual(['whitelist_owner'])
-    expect(others.filter((other) => !detailOf(some.warnings, 'whitelist_owner').includes(other))).toEqual([])
+    expect(
+      others.filter((other) => !detailOf(some.warnings, 'whitelist_owner').includes(other)),
+    ).toEqual([])
     expect(detailOf(some.warnings, 'whitelist_owner')).not.toContain(first)
     expect(listed).toMatchObject({ code: 0, faults: [], warnings: [] })
   })
@@ -337,18 +451,37 @@ describe('serve --check on the executor', () => {
   test('domain §2: an executor without DELEGATED_PROPOSER_ROLE is a fault that says how it is granted', async () => {
     await send(admin, 'SignedProposer', signedProposer, 'removeDelegatedProposer', executor.address)
     const found = await check()
-    const granted = await shop.run(['devchain', 'grant', executor.address, '--rpc-url', dev.rpc_url, '--json'])
+    const granted = await shop.run([
+      'devchain',
+      'grant',
+      executor.address,
+      '--rpc-url',
+      dev.rpc_url,
+      '--json',
+    ])
     expect(granted.code).toBe(0)
     expect(found.faults).toEqual([
-      { check: 'role', detail: expect.stringContaining(executor.address), hint: expect.stringContaining('addDelegatedProposer') },
+      {
+        check: 'role',
+        detail: expect.stringContaining(executor.address),
+        hint: expect.stringContaining('addDelegatedProposer'),
+      },
     ])
     expect((await check()).faults).toEqual([])
   })
 
   test.each([
     [0n, 'faults', /holds nothing/],
-    [10n ** 13n, 'faults', /holds 0\.00001 of the chain's coin, which pays for about 0 proposals at [\d.]+ gwei, too few to send one/],
-    [2n * 10n ** 16n, 'warnings', /holds 0\.02 of the chain's coin, which pays for about [1-9]\d? proposals at [\d.]+ gwei/],
+    [
+      10n ** 13n,
+      'faults',
+      /holds 0\.00001 of the chain's coin, which pays for about 0 proposals at [\d.]+ gwei, too few to send one/,
+    ],
+    [
+      2n * 10n ** 16n,
+      'warnings',
+      /holds 0\.02 of the chain's coin, which pays for about [1-9]\d? proposals at [\d.]+ gwei/,
+    ],
   ] as const)(
     'domain §8: an executor with %d wei is told among the %s, with how many proposals that pays for',
     async (wei, kind, detail) => {
@@ -371,7 +504,13 @@ describe('serve --check on the executor', () => {
     await writeFile(path, `${executor.private_key}\n`)
     await chmod(path, 0o644)
     const found = await check({ executor: { key_file: './open.key' } })
-    expect(found.faults).toEqual([{ check: 'executor_key', detail: expect.stringContaining('mode 644'), hint: `chmod 600 ${path}` }])
+    expect(found.faults).toEqual([
+      {
+        check: 'executor_key',
+        detail: expect.stringContaining('mode 644'),
+        hint: `chmod 600 ${path}`,
+      },
+    ])
   })
 
   test.each([
@@ -386,7 +525,9 @@ describe('serve --check on the executor', () => {
   })
 
   test('contract §7: PROPOSER_EXECUTOR_KEY_FILE goes before gateway.json', async () => {
-    const found = await check({ executor: {} }, undefined, { env: { PROPOSER_EXECUTOR_KEY_FILE: join(folder, 'executor.key') } })
+    const found = await check({ executor: {} }, undefined, {
+      env: { PROPOSER_EXECUTOR_KEY_FILE: join(folder, 'executor.key') },
+    })
     expect(found).toMatchObject({ code: 0, faults: [] })
   })
 
@@ -395,17 +536,35 @@ describe('serve --check on the executor', () => {
       await writeFile(join(folder, name), password, { mode: 0o600 })
       return join(folder, name)
     }
-    const [good, bad] = [await secret('good.password', 'opens it\n'), await secret('bad.password', 'does not\n')]
+    const [good, bad] = [
+      await secret('good.password', 'opens it\n'),
+      await secret('bad.password', 'does not\n'),
+    ]
     const env = { PROPOSER_HOME: join(folder, 'home') }
     await mkdir(env.PROPOSER_HOME, { recursive: true, mode: 0o700 })
-    const made = await shop.run(['account', 'import', 'ops', '--key-file', join(folder, 'executor.key'), '--password-file', good], { env })
+    const made = await shop.run(
+      [
+        'account',
+        'import',
+        'ops',
+        '--key-file',
+        join(folder, 'executor.key'),
+        '--password-file',
+        good,
+      ],
+      { env },
+    )
     expect(made.code).toBe(0)
     const executorSection = { executor: { account: 'ops' } }
     const flags = (file: string) => ['--port', '0', '--executor-password-file', file]
     const untried = await check(executorSection)
     expect(untried).toMatchObject({ code: 0, faults: [] })
     expect(names(untried.warnings)).toEqual(['executor_key'])
-    expect(await check(executorSection, flags(good))).toMatchObject({ code: 0, faults: [], warnings: [] })
+    expect(await check(executorSection, flags(good))).toMatchObject({
+      code: 0,
+      faults: [],
+      warnings: [],
+    })
     expect(names((await check(executorSection, flags(bad))).faults)).toEqual(['executor_key'])
   })
 
@@ -430,12 +589,16 @@ describe('serve --check on the store', () => {
     const journal = join(folder, 'other-kind')
     await mkdir(journal)
     await writeFile(join(journal, 'FORMAT'), '{"kind":"journal","format":1,"minReader":1}\n')
-    expect(detailOf((await check({ store: './other-kind' })).faults, 'store')).toContain('is a journal')
+    expect(detailOf((await check({ store: './other-kind' })).faults, 'store')).toContain(
+      'is a journal',
+    )
     await writeFile(join(journal, 'FORMAT'), '{"kind":"store","format":1,"minReader":1}\n')
     await writeFile(join(journal, 'MANIFEST'), 'nonsense\n')
     expect(detailOf((await check({ store: './other-kind' })).faults, 'store')).toContain('MANIFEST')
     await rm(join(journal, 'MANIFEST'))
-    expect((await check({ store: './other-kind' })).faults.filter((one) => one.check === 'store')).toEqual([])
+    expect(
+      (await check({ store: './other-kind' })).faults.filter((one) => one.check === 'store'),
+    ).toEqual([])
     await writeFile(join(journal, 'log-000000000001.jsonl'), 'something\n')
     expect(detailOf((await check({ store: './other-kind' })).faults, 'store')).toContain(
       'it is missing, but log-000000000001.jsonl is there',
@@ -447,7 +610,12 @@ describe('serve --check on the store', () => {
     const server = shop.start(['serve', '--config', path, '--port', '0', '--json'])
     const ready = await server.line<ServeReady>()
     const ports = [ready.url, ready.admin_url].map((url) => new URL(url).port)
-    const running = await checkFile(path, ['--set', `listen.port=${ports[0]}`, '--set', `admin.port=${ports[1]}`])
+    const running = await checkFile(path, [
+      '--set',
+      `listen.port=${ports[0]}`,
+      '--set',
+      `admin.port=${ports[1]}`,
+    ])
     expect(running).toMatchObject({ code: 0, faults: [] })
     expect(names(running.told)).toEqual(['admin', 'listen', 'store_holder'])
     expect(detailOf(running.told, 'store_holder')).toContain(`process ${ready.pid}`)
@@ -456,11 +624,19 @@ describe('serve --check on the store', () => {
 
     const other = shop.start(['devchain', '--port', '0', '--questions', '0', '--json'])
     const { dev: elsewhere } = await other.line<ServeReady>()
-    const kept = await checkFile(await text({ ...gateway, store: './kept', chain: { ...gateway.chain, rpc_urls: [elsewhere.rpc_url] } }))
+    const kept = await checkFile(
+      await text({
+        ...gateway,
+        store: './kept',
+        chain: { ...gateway.chain, rpc_urls: [elsewhere.rpc_url] },
+      }),
+    )
     const gone = await checkFile(path)
     await other.stop()
     expect(names(kept.faults)).toEqual(['store_chain'])
-    expect(detailOf(kept.faults, 'store_chain')).toMatch(/genesis 0x[0-9a-f]{64}.*genesis 0x[0-9a-f]{64}/)
+    expect(detailOf(kept.faults, 'store_chain')).toMatch(
+      /genesis 0x[0-9a-f]{64}.*genesis 0x[0-9a-f]{64}/,
+    )
     expect(gone).toMatchObject({ code: 0, faults: [], told: [] })
   })
 
@@ -468,45 +644,66 @@ describe('serve --check on the store', () => {
     await mkdir(join(folder, 'open-store'))
     await chmod(join(folder, 'open-store'), 0o755)
     const found = await check({ store: './open-store' })
-    expect(found).toMatchObject({ code: 0, faults: [], warnings: [{ check: 'store', hint: `chmod 700 ${join(folder, 'open-store')}` }] })
+    expect(found).toMatchObject({
+      code: 0,
+      faults: [],
+      warnings: [{ check: 'store', hint: `chmod 700 ${join(folder, 'open-store')}` }],
+    })
   })
 })
 
 describe('serve --check on ports', () => {
-  test.each(['listen', 'admin'])('contract §6: a %s port in use is a fault that names it', async (key) => {
-    const server = createServer()
-    const port = await new Promise<number>((resolve, reject) => {
-      server.once('error', reject)
-      server.listen(0, '127.0.0.1', () => {
-        const address = server.address()
-        if (address === null || typeof address === 'string') reject(new Error('no port'))
-        else resolve(address.port)
+  test.each(['listen', 'admin'])(
+    'contract §6: a %s port in use is a fault that names it',
+    async (key) => {
+      const server = createServer()
+      const port = await new Promise<number>((resolve, reject) => {
+        server.once('error', reject)
+        server.listen(0, '127.0.0.1', () => {
+          const address = server.address()
+          if (address === null || typeof address === 'string') reject(new Error('no port'))
+          else resolve(address.port)
+        })
       })
-    })
-    const other = key === 'listen' ? 'admin' : 'listen'
-    const found = await check({}, ['--set', `${key}.port=${port}`, '--set', `${other}.port=0`])
-    await new Promise((resolve) => server.close(resolve))
-    expect(names(found.faults)).toEqual([key])
-    expect(detailOf(found.faults, key)).toContain(`127.0.0.1:${port}`)
-  })
+      const other = key === 'listen' ? 'admin' : 'listen'
+      const found = await check({}, ['--set', `${key}.port=${port}`, '--set', `${other}.port=0`])
+      await new Promise((resolve) => server.close(resolve))
+      expect(names(found.faults)).toEqual([key])
+      expect(detailOf(found.faults, key)).toContain(`127.0.0.1:${port}`)
+    },
+  )
 
   test('contract §7: one port for both listeners, and an address that is not of this machine, are faults', async () => {
-    expect(names((await check({}, ['--set', 'listen.port=1999', '--set', 'admin.port=1999'])).faults)).toEqual(['admin'])
+    expect(
+      names((await check({}, ['--set', 'listen.port=1999', '--set', 'admin.port=1999'])).faults),
+    ).toEqual(['admin'])
     const found = await check({}, ['--port', '0', '--host', '192.0.2.1'])
-    expect(found.faults).toEqual([{ check: 'listen', detail: expect.stringContaining('EADDRNOTAVAIL'), hint: expect.any(String) }])
+    expect(found.faults).toEqual([
+      {
+        check: 'listen',
+        detail: expect.stringContaining('EADDRNOTAVAIL'),
+        hint: expect.any(String),
+      },
+    ])
   })
 })
 
 describe('trust verify', () => {
   test('domain §6: the built-in profile dev holds on a dev chain without a trust file, with what its getters give', async () => {
     const env = { PROPOSER_HOME: join(folder, 'fresh') }
-    const { code, stdout } = await shop.run(['trust', 'verify', '--profile', 'dev', '--rpc-url', dev.rpc_url, '--json'], { env })
-    const document = JSON.parse(stdout) as { checks: { check: string; name: string; ok: boolean; detail: string }[] }
+    const { code, stdout } = await shop.run(
+      ['trust', 'verify', '--profile', 'dev', '--rpc-url', dev.rpc_url, '--json'],
+      { env },
+    )
+    const document = JSON.parse(stdout) as {
+      checks: { check: string; name: string; ok: boolean; detail: string }[]
+    }
     expect({ code, ...document }).toMatchObject({ code: 0, path: null, ok: true })
     const details: Record<string, Hex | string> = {
       'permit2()': devAddresses.permit2,
       [`oracle ${devAddresses.oracle} defaultProposerWhitelist()`]: proposers,
-      [`requester (uma-ctf-adapter) ${devAddresses.adapter} optimisticOracle()`]: devAddresses.oracle,
+      [`requester (uma-ctf-adapter) ${devAddresses.adapter} optimisticOracle()`]:
+        devAddresses.oracle,
       [`token ${devAddresses.token} decimals()`]: '6 decimals, USDC.e',
     }
     for (const [name, detail] of Object.entries(details)) {

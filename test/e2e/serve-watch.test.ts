@@ -1,4 +1,7 @@
-/** What an operator sees of `serve`: metrics, log lines and the live status, from outside the process. */
+/**
+ * What an operator sees of `serve`: metrics, log lines and the live status, from outside the
+ * process.
+ */
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
@@ -8,7 +11,9 @@ import { makeClient, questionOf, type ServeReady, untilExecuted } from '../suppo
 const shop = workshop()
 afterAll(() => shop.clean())
 
-async function metricsOf({ admin_url }: ServeReady): Promise<{ text: string; value(name: string): number }> {
+async function metricsOf({
+  admin_url,
+}: ServeReady): Promise<{ text: string; value(name: string): number }> {
   const text = await (await fetch(`${admin_url}/metrics`)).text()
   return {
     text,
@@ -23,13 +28,25 @@ async function metricsOf({ admin_url }: ServeReady): Promise<{ text: string; val
 /** A dev chain, and a configuration for it whose node needs a key. */
 async function practice() {
   const folder = join(await shop.folder(), 'dev')
-  const chain = shop.start(['devchain', '--port', '0', '--questions', '2', '--write', folder, '--json'])
+  const chain = shop.start([
+    'devchain',
+    '--port',
+    '0',
+    '--questions',
+    '2',
+    '--write',
+    folder,
+    '--json',
+  ])
   const { dev } = await chain.line<ServeReady>()
   const path = join(folder, 'gateway.json')
   const config = JSON.parse(await readFile(path, 'utf8')) as { chain: { rpc_urls: string[] } }
   const withKey = (url: string) => url.replace('http://', 'http://user:PLANTED-RPC-KEY@')
   // The second node is down: set aside, and no reason not to be ready.
-  config.chain.rpc_urls = [...config.chain.rpc_urls.map(withKey), 'http://127.0.0.1:1/PLANTED-RPC-PATH']
+  config.chain.rpc_urls = [
+    ...config.chain.rpc_urls.map(withKey),
+    'http://127.0.0.1:1/PLANTED-RPC-PATH',
+  ]
   await writeFile(path, JSON.stringify(config))
   return { folder, chain, dev, path }
 }
@@ -39,7 +56,10 @@ describe('serve, watched', () => {
     const { folder, chain, dev, path } = await practice()
     const server = shop.start(['serve', '--config', path, '--port', '0', '--json'])
     const ready = { ...(await server.line<ServeReady>()), dev }
-    const client = await makeClient(shop, dev, { PROPOSER_GATEWAY: ready.url, PROPOSER_RPC_URL: dev.rpc_url })
+    const client = await makeClient(shop, dev, {
+      PROPOSER_GATEWAY: ready.url,
+      PROPOSER_RPC_URL: dev.rpc_url,
+    })
     const before = await metricsOf(ready)
     expect(before.value('proposer_candidates_ended_total{outcome="executed",code="none"}')).toBe(0)
     expect(before.value('proposer_stage_seconds_count{stage="executed"}')).toBe(0)
@@ -52,31 +72,59 @@ describe('serve, watched', () => {
     const id = String(submitted.answer.candidate_id)
     const status = await untilExecuted(client, id)
     const ended = 'proposer_candidates_ended_total{outcome="executed",code="none"}'
-    await expect.poll(async () => (await metricsOf(ready)).value(ended), { timeout: 30_000 }).toBe(1)
-    await expect.poll(async () => (await metricsOf(ready)).value('proposer_rpc_node_healthy{node="2"}'), { timeout: 30_000 }).toBe(0)
+    await expect
+      .poll(async () => (await metricsOf(ready)).value(ended), { timeout: 30_000 })
+      .toBe(1)
+    await expect
+      .poll(async () => (await metricsOf(ready)).value('proposer_rpc_node_healthy{node="2"}'), {
+        timeout: 30_000,
+      })
+      .toBe(0)
     const after = await metricsOf(ready)
     for (const stage of ['validated', 'selected', 'submitted', 'confirmed', 'executed']) {
-      expect([stage, after.value(`proposer_stage_seconds_count{stage="${stage}"}`)]).toEqual([stage, 1])
+      expect([stage, after.value(`proposer_stage_seconds_count{stage="${stage}"}`)]).toEqual([
+        stage,
+        1,
+      ])
     }
     expect(after.value('proposer_executor_signed_total{as="first"}')).toBe(1)
     expect(after.value('proposer_executor_transactions_total{end="executed"}')).toBe(1)
     expect(after.value('proposer_executor_nonce_gap{at="finalized"}')).toBe(0)
     expect(after.value('proposer_executor_balance_ether')).toBeGreaterThan(0)
     expect(after.value('proposer_executor_paid_proposals')).toBeGreaterThan(0)
-    expect(after.value('proposer_store_sync_seconds_count')).toBeGreaterThan(before.value('proposer_store_sync_seconds_count'))
-    expect(after.value('proposer_store_bytes')).toBeGreaterThan(before.value('proposer_store_bytes'))
-    expect(after.value('proposer_chain_head_number')).toBeGreaterThan(before.value('proposer_chain_head_number'))
+    expect(after.value('proposer_store_sync_seconds_count')).toBeGreaterThan(
+      before.value('proposer_store_sync_seconds_count'),
+    )
+    expect(after.value('proposer_store_bytes')).toBeGreaterThan(
+      before.value('proposer_store_bytes'),
+    )
+    expect(after.value('proposer_chain_head_number')).toBeGreaterThan(
+      before.value('proposer_chain_head_number'),
+    )
     expect(after.value('proposer_rpc_node_healthy{node="1"}')).toBe(1)
     expect(after.value('proposer_process_resident_memory_bytes')).toBeGreaterThan(0)
     // One node of two is aside, which the log tells and readiness does not.
     expect(after.value('proposer_ready')).toBe(1)
 
     const reason = 'PLANTED-OPERATOR-REASON'
-    const paused = await shop.run(['operator', 'pause', '--config', path, '--reason', reason, '--yes', '--json'])
+    const paused = await shop.run([
+      'operator',
+      'pause',
+      '--config',
+      path,
+      '--reason',
+      reason,
+      '--yes',
+      '--json',
+    ])
     expect(paused.code).toBe(0)
     const { code, stderr } = await server.stop()
     expect(code).toBe(0)
-    const lines = stderr.split('\n').flatMap((line) => (line.startsWith('{') ? [JSON.parse(line) as Record<string, unknown>] : []))
+    const lines = stderr
+      .split('\n')
+      .flatMap((line) =>
+        line.startsWith('{') ? [JSON.parse(line) as Record<string, unknown>] : [],
+      )
     const events = lines.filter(({ candidate_id }) => candidate_id === id).map(({ event }) => event)
     expect(events).toEqual([
       'candidate.received',
@@ -88,20 +136,42 @@ describe('serve, watched', () => {
       'candidate.executed',
     ])
     const slots = lines.filter(({ event }) => String(event).startsWith('slot.'))
-    expect(slots.map(({ event }) => event)).toEqual(['slot.opened', 'slot.signed', 'slot.sent', 'slot.mined', 'slot.closed'])
+    expect(slots.map(({ event }) => event)).toEqual([
+      'slot.opened',
+      'slot.signed',
+      'slot.sent',
+      'slot.mined',
+      'slot.closed',
+    ])
     for (const line of slots) expect(line.nonce).toBe(0)
-    expect(slots.at(-1)).toMatchObject({ kind: 'executed', hash: status.submission?.transaction_hash })
+    expect(slots.at(-1)).toMatchObject({
+      kind: 'executed',
+      hash: status.submission?.transaction_hash,
+    })
     expect(lines).toContainEqual(expect.objectContaining({ event: 'rpc.aside', node: 2 }))
     expect(lines).toContainEqual(expect.objectContaining({ event: 'ready' }))
-    expect(lines).toContainEqual(expect.objectContaining({ event: 'admission.set', enabled: false }))
-    expect(lines).toContainEqual(expect.objectContaining({ event: 'candidate.received', question_id }))
+    expect(lines).toContainEqual(
+      expect.objectContaining({ event: 'admission.set', enabled: false }),
+    )
+    expect(lines).toContainEqual(
+      expect.objectContaining({ event: 'candidate.received', question_id }),
+    )
     expect(lines.some(({ event }) => event === 'request')).toBe(true)
 
     const payload = signed.answer.payload as Record<string, unknown>
     const signature = /"signature":"(0x[0-9a-f]+)"/.exec(JSON.stringify(payload))?.[1] ?? ''
     expect(signature.length).toBeGreaterThan(130)
     const token = (await readFile(join(folder, 'gateway-store', 'admin.token'), 'utf8')).trim()
-    const secrets = [signature, token, client.proposer, '127.0.0.1', 'PLANTED', folder, slug, ...dev.accounts.map((one) => one.private_key)]
+    const secrets = [
+      signature,
+      token,
+      client.proposer,
+      '127.0.0.1',
+      'PLANTED',
+      folder,
+      slug,
+      ...dev.accounts.map((one) => one.private_key),
+    ]
     const logged = stderr
       .split('\n')
       .filter((line) => line.startsWith('{'))
@@ -129,9 +199,12 @@ describe('serve, watched', () => {
   ] as const)(
     'contract §6: on a terminal serve shows %s, and its last frame says that it drains',
     async (_name, columns, flags, status, log) => {
-      const server = shop.start(['serve', '--dev', '--port', '0', '--questions', '0', '--json', ...flags], {
-        env: { TMPDIR: await shop.folder(), ...terminal(columns) },
-      })
+      const server = shop.start(
+        ['serve', '--dev', '--port', '0', '--questions', '0', '--json', ...flags],
+        {
+          env: { TMPDIR: await shop.folder(), ...terminal(columns) },
+        },
+      )
       const { url } = await server.line<ServeReady>()
       expect((await fetch(`${url}/v1/proposals/eligibility/0x${'ab'.repeat(20)}`)).status).toBe(200)
       if (status) await server.said(/2xx 1 /)
@@ -146,18 +219,27 @@ describe('serve, watched', () => {
       // NO_COLOR is set: the cursor moves, nothing is painted.
       expect(stderr).not.toMatch(/\u001b\[\d*m/)
       const shown = stderr.split('\n').map((line) => line.replace(/\u001b\[\d*[AKJ]|\r/g, ''))
-      expect(shown.join(' ').trim()).toMatch(/draining: calls in flight are answered, for 10 s at most; Ctrl-C again ends it at once$/)
+      expect(shown.join(' ').trim()).toMatch(
+        /draining: calls in flight are answered, for 10 s at most; Ctrl-C again ends it at once$/,
+      )
       const drawn = shown.filter((line) => !line.startsWith('{') && !line.startsWith('waiting: '))
       expect(Math.max(...drawn.map((line) => line.length))).toBeLessThanOrEqual(columns)
     },
   )
 
   test('R23, robustness §5: a reader of the log who takes nothing loses lines, counted, and holds up neither calls nor the end', async () => {
-    const server = shop.start(['serve', '--dev', '--port', '0', '--questions', '0', '--json'], { env: { TMPDIR: await shop.folder() } })
+    const server = shop.start(['serve', '--dev', '--port', '0', '--questions', '0', '--json'], {
+      env: { TMPDIR: await shop.folder() },
+    })
     const ready = await server.line<ServeReady>()
     server.child.stderr?.pause()
     const dropped = async () => (await metricsOf(ready)).value('proposer_log_lines_dropped_total')
-    const some = () => Promise.all(Array.from({ length: 200 }, () => fetch(`${ready.url}/healthz`).then((answer) => answer.text())))
+    const some = () =>
+      Promise.all(
+        Array.from({ length: 200 }, () =>
+          fetch(`${ready.url}/healthz`).then((answer) => answer.text()),
+        ),
+      )
     for (let turn = 0; turn < 200 && (await dropped()) === 0; turn += 1) await some()
     expect(await dropped()).toBeGreaterThan(0)
     expect((await fetch(`${ready.url}/readyz`)).status).toBe(200)

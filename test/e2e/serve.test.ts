@@ -3,7 +3,15 @@ import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Running, workshop } from '../support/processes.js'
-import { type Client, makeClient, post, proposals, questionOf, type ServeReady, untilExecuted } from '../support/proposing.js'
+import {
+  type Client,
+  makeClient,
+  post,
+  proposals,
+  questionOf,
+  type ServeReady,
+  untilExecuted,
+} from '../support/proposing.js'
 
 const shop = workshop()
 afterAll(() => shop.clean())
@@ -16,9 +24,14 @@ describe('serve --dev', () => {
 
   beforeAll(async () => {
     temporary = await shop.folder()
-    server = shop.start(['serve', '--dev', '--port', '0', '--questions', '6', '--json'], { env: { TMPDIR: temporary } })
+    server = shop.start(['serve', '--dev', '--port', '0', '--questions', '6', '--json'], {
+      env: { TMPDIR: temporary },
+    })
     ready = await server.line<ServeReady>()
-    client = await makeClient(shop, ready.dev, { PROPOSER_GATEWAY: ready.url, PROPOSER_RPC_URL: ready.dev.rpc_url })
+    client = await makeClient(shop, ready.dev, {
+      PROPOSER_GATEWAY: ready.url,
+      PROPOSER_RPC_URL: ready.dev.rpc_url,
+    })
   })
 
   test('contract §6: the ready line comes when /readyz answers 200, and port 0 frees the admin port too', async () => {
@@ -32,36 +45,70 @@ describe('serve --dev', () => {
 
   test('spec §1–§4: eligibility, context, sign, submit and poll end in exactly one ProposePrice, whose log index is told', async () => {
     const { slug, question_id } = questionOf(ready.dev, 0)
-    expect(await client.ask('eligibility')).toMatchObject({ code: 0, answer: { address: client.proposer, eligible: true } })
+    expect(await client.ask('eligibility')).toMatchObject({
+      code: 0,
+      answer: { address: client.proposer, eligible: true },
+    })
     const context = await client.ask('context', slug)
-    expect(context).toMatchObject({ code: 0, answer: { schema: 'proposer.context/1', questions: [{ question_id }] } })
+    expect(context).toMatchObject({
+      code: 0,
+      answer: { schema: 'proposer.context/1', questions: [{ question_id }] },
+    })
     const signed = await client.ask('sign', slug, '--outcome', 'p2')
     expect(signed).toMatchObject({ code: 0, answer: { question_id, signer: client.proposer } })
     const submitted = await client.ask('submit', slug, '--outcome', 'p2')
-    expect(submitted).toMatchObject({ code: 0, answer: { outcome: 'accepted', journal_id: signed.answer.journal_id, question_id } })
+    expect(submitted).toMatchObject({
+      code: 0,
+      answer: { outcome: 'accepted', journal_id: signed.answer.journal_id, question_id },
+    })
 
     const status = await untilExecuted(client, String(submitted.answer.candidate_id))
-    expect(status).toMatchObject({ status: 'executed', submission: { status: 'indexed' }, failure: null })
+    expect(status).toMatchObject({
+      status: 'executed',
+      submission: { status: 'indexed' },
+      failure: null,
+    })
     const logs = await proposals(ready.dev, client.proposer)
-    expect(logs.map(({ transactionHash }) => transactionHash)).toEqual([status.submission?.transaction_hash])
-    expect(logs.map(({ logIndex }) => Number(logIndex))).toEqual([status.submission?.proposal_event_index])
+    expect(logs.map(({ transactionHash }) => transactionHash)).toEqual([
+      status.submission?.transaction_hash,
+    ])
+    expect(logs.map(({ logIndex }) => Number(logIndex))).toEqual([
+      status.submission?.proposal_event_index,
+    ])
 
     // The same bytes again are the same candidate (R2); other bytes for the round are refused.
     const path = `/v1/proposals/${question_id}`
     const again = await post(ready.url, path, signed.answer.payload)
-    expect(again).toMatchObject({ status: 200, body: { candidate_id: submitted.answer.candidate_id, status: 'executed' } })
+    expect(again).toMatchObject({
+      status: 200,
+      body: { candidate_id: submitted.answer.candidate_id, status: 'executed' },
+    })
   })
 
   test('spec §3 rule 3: a dispute opens a new round: the old payload gets 409 round_advanced, a new signature is admitted', async () => {
     const { slug, question_id } = questionOf(ready.dev, 1)
     const first = await client.ask('submit', slug, '--outcome', 'p2', '--wait')
     expect(first).toMatchObject({ code: 0, answer: { status: 'executed' } })
-    const shown = await client.ask('journal', 'show', String(first.answer.journal_id), '--reveal-signature')
-    const disputed = await shop.run(['devchain', 'dispute', slug, '--rpc-url', ready.dev.rpc_url, '--json'])
+    const shown = await client.ask(
+      'journal',
+      'show',
+      String(first.answer.journal_id),
+      '--reveal-signature',
+    )
+    const disputed = await shop.run([
+      'devchain',
+      'dispute',
+      slug,
+      '--rpc-url',
+      ready.dev.rpc_url,
+      '--json',
+    ])
     expect(disputed.code).toBe(0)
     const path = `/v1/proposals/${question_id}`
     await expect
-      .poll(async () => (await post(ready.url, path, shown.answer.payload)).body, { timeout: 30_000 })
+      .poll(async () => (await post(ready.url, path, shown.answer.payload)).body, {
+        timeout: 30_000,
+      })
       .toMatchObject({ error: { code: 'round_advanced' } })
     expect((await post(ready.url, path, shown.answer.payload)).status).toBe(409)
     const second = await client.ask('submit', slug, '--outcome', 'p1', '--wait')
@@ -93,7 +140,9 @@ describe('serve --dev', () => {
 
 describe('serve', () => {
   test('contract §6: a killed serve --dev takes its chain along (R23)', async () => {
-    const server = shop.start(['serve', '--dev', '--port', '0', '--questions', '0', '--json'], { env: { TMPDIR: await shop.folder() } })
+    const server = shop.start(['serve', '--dev', '--port', '0', '--questions', '0', '--json'], {
+      env: { TMPDIR: await shop.folder() },
+    })
     const { dev } = await server.line<ServeReady>()
     await server.stop('SIGKILL')
     await expect
@@ -115,20 +164,32 @@ describe('serve', () => {
     [['--dev', '--set', 'budget.per_ip_items=many'], 'setting_invalid'],
     [['--dev', '--port', 'http'], 'bad_number'],
     [['--config', 'no-such-file.json'], 'input_unreadable'],
-  ])('contract §6: serve %j is refused with exit 2 and a hint, and starts nothing', async (args, code) => {
-    const { code: exit, stdout, stderr } = await shop.run(['serve', ...args, '--json'])
-    expect(exit).toBe(2)
-    expect(stdout).toBe('')
-    expect(JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error).toMatchObject({
-      code,
-      exit_code: 2,
-      hint: expect.stringMatching(/.{5}/),
-    })
-  })
+  ])(
+    'contract §6: serve %j is refused with exit 2 and a hint, and starts nothing',
+    async (args, code) => {
+      const { code: exit, stdout, stderr } = await shop.run(['serve', ...args, '--json'])
+      expect(exit).toBe(2)
+      expect(stdout).toBe('')
+      expect(JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error).toMatchObject({
+        code,
+        exit_code: 2,
+        hint: expect.stringMatching(/.{5}/),
+      })
+    },
+  )
 
   test('contract §6: a second serve on one store exits 74 and names the holder (R12)', async () => {
     const folder = join(await shop.folder(), 'dev')
-    const chain = shop.start(['devchain', '--port', '0', '--questions', '1', '--write', folder, '--json'])
+    const chain = shop.start([
+      'devchain',
+      '--port',
+      '0',
+      '--questions',
+      '1',
+      '--write',
+      folder,
+      '--json',
+    ])
     await chain.line()
     const config = ['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--json']
     const holder = shop.start(config)
@@ -136,13 +197,16 @@ describe('serve', () => {
     const second = await shop.run(config)
     expect(second.code).toBe(74)
     expect(second.stderr).toContain(String(pid))
-    const local = await shop.run(['submit', 'x', '--outcome', 'p1', '--local', join(folder, 'gateway.json'), '--yes'], {
-      env: {
-        PROPOSER_HOME: join(folder, 'home'),
-        PROPOSER_KEY_FILE: join(folder, 'proposer-1.key'),
-        PROPOSER_TRUST: join(folder, 'trust.json'),
+    const local = await shop.run(
+      ['submit', 'x', '--outcome', 'p1', '--local', join(folder, 'gateway.json'), '--yes'],
+      {
+        env: {
+          PROPOSER_HOME: join(folder, 'home'),
+          PROPOSER_KEY_FILE: join(folder, 'proposer-1.key'),
+          PROPOSER_TRUST: join(folder, 'trust.json'),
+        },
       },
-    })
+    )
     expect(local.code).toBe(74)
     expect((await holder.stop('SIGTERM')).code).toBe(0)
     // Its place is free again at once.
@@ -154,49 +218,127 @@ describe('serve', () => {
 
   test('contract §6: --local runs the whole gateway in the command, without a server', async () => {
     const folder = join(await shop.folder(), 'dev')
-    const chain = shop.start(['devchain', '--port', '0', '--questions', '2', '--write', folder, '--json'])
+    const chain = shop.start([
+      'devchain',
+      '--port',
+      '0',
+      '--questions',
+      '2',
+      '--write',
+      folder,
+      '--json',
+    ])
     const { dev } = await chain.line<ServeReady>()
     const client = await makeClient(shop, dev, { PROPOSER_LOCAL: join(folder, 'gateway.json') })
     const { slug } = questionOf(dev, 0)
     expect(await client.ask('eligibility')).toMatchObject({ code: 0, answer: { eligible: true } })
     expect(existsSync(join(folder, 'gateway-store'))).toBe(false)
     const submitted = await client.ask('submit', slug, '--outcome', 'p2', '--wait')
-    expect(submitted).toMatchObject({ code: 0, answer: { outcome: 'accepted', status: 'executed' } })
+    expect(submitted).toMatchObject({
+      code: 0,
+      answer: { outcome: 'accepted', status: 'executed' },
+    })
     const status = await client.ask('status', String(submitted.answer.candidate_id))
-    expect(status).toMatchObject({ code: 0, answer: { candidates: [{ status: 'executed', submission: { status: 'indexed' } }] } })
-    const [candidate] = status.answer.candidates as { submission: { proposal_event_index: number } }[]
+    expect(status).toMatchObject({
+      code: 0,
+      answer: { candidates: [{ status: 'executed', submission: { status: 'indexed' } }] },
+    })
+    const [candidate] = status.answer.candidates as {
+      submission: { proposal_event_index: number }
+    }[]
     const logs = await proposals(dev, client.proposer)
-    expect(logs.map(({ logIndex }) => Number(logIndex))).toEqual([candidate?.submission.proposal_event_index])
+    expect(logs.map(({ logIndex }) => Number(logIndex))).toEqual([
+      candidate?.submission.proposal_event_index,
+    ])
     await chain.stop()
   })
 
   test('contract §6: while the chain is away there is no ready line but a reason on stderr, and SIGTERM exits 0', async () => {
     const folder = join(await shop.folder(), 'dev')
-    const chain = shop.start(['devchain', '--port', '0', '--questions', '0', '--write', folder, '--json'])
+    const chain = shop.start([
+      'devchain',
+      '--port',
+      '0',
+      '--questions',
+      '0',
+      '--write',
+      folder,
+      '--json',
+    ])
     await chain.line()
     await chain.stop()
-    const server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--json'])
+    const server = shop.start([
+      'serve',
+      '--config',
+      join(folder, 'gateway.json'),
+      '--port',
+      '0',
+      '--json',
+    ])
     await server.said(/waiting: /)
     const { stderr, ...ended } = await server.stop('SIGTERM')
     expect(ended).toMatchObject({ code: 0, stdout: '' })
     // robustness §5: it is a log from its first line on, for people's mode too.
-    expect(JSON.parse(stderr.split('\n')[0] ?? '')).toMatchObject({ event: 'note', detail: expect.stringMatching(/^waiting: /) })
-    const plain = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--host', '0.0.0.0'])
+    expect(JSON.parse(stderr.split('\n')[0] ?? '')).toMatchObject({
+      event: 'note',
+      detail: expect.stringMatching(/^waiting: /),
+    })
+    const plain = shop.start([
+      'serve',
+      '--config',
+      join(folder, 'gateway.json'),
+      '--port',
+      '0',
+      '--host',
+      '0.0.0.0',
+    ])
     await plain.said(/waiting: /)
     const lines = (await plain.stop('SIGTERM')).stderr.trimEnd().split('\n')
     expect(lines.map((line) => JSON.parse(line).event).slice(0, 2)).toEqual(['warning', 'note'])
-    const checked = await shop.run(['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--check', '--json'])
+    const checked = await shop.run([
+      'serve',
+      '--config',
+      join(folder, 'gateway.json'),
+      '--port',
+      '0',
+      '--check',
+      '--json',
+    ])
     expect(checked.code).toBe(2)
     expect(JSON.parse(checked.stdout)).toMatchObject({ schema: 'proposer.check/1', ok: false })
   })
 
   test('R10, R12: a gateway whose store was taken over admits nothing more and exits 74', async () => {
     const folder = join(await shop.folder(), 'dev')
-    const chain = shop.start(['devchain', '--port', '0', '--questions', '1', '--write', folder, '--json'])
+    const chain = shop.start([
+      'devchain',
+      '--port',
+      '0',
+      '--questions',
+      '1',
+      '--write',
+      folder,
+      '--json',
+    ])
     const { dev } = await chain.line<ServeReady>()
-    const { code, stdout } = await shop.run(['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--check', '--json'])
+    const { code, stdout } = await shop.run([
+      'serve',
+      '--config',
+      join(folder, 'gateway.json'),
+      '--port',
+      '0',
+      '--check',
+      '--json',
+    ])
     expect({ code, ...JSON.parse(stdout) }).toMatchObject({ code: 0, ok: true, faults: [] })
-    const server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--json'])
+    const server = shop.start([
+      'serve',
+      '--config',
+      join(folder, 'gateway.json'),
+      '--port',
+      '0',
+      '--json',
+    ])
     const { url } = await server.line<ServeReady>()
     const client = await makeClient(shop, dev, { PROPOSER_GATEWAY: url })
     const { question_id } = questionOf(dev, 0)
@@ -210,20 +352,28 @@ describe('serve', () => {
   })
 
   test('contract §6: a taken port is exit 2 and says which key to change', async () => {
-    const server = shop.start(['serve', '--dev', '--port', '0', '--questions', '0', '--json'], { env: { TMPDIR: await shop.folder() } })
-    const { url } = await server.line<ServeReady>()
-    const second = await shop.run(['serve', '--dev', '--port', new URL(url).port, '--set', 'admin.port=0', '--questions', '0'], {
+    const server = shop.start(['serve', '--dev', '--port', '0', '--questions', '0', '--json'], {
       env: { TMPDIR: await shop.folder() },
     })
+    const { url } = await server.line<ServeReady>()
+    const second = await shop.run(
+      ['serve', '--dev', '--port', new URL(url).port, '--set', 'admin.port=0', '--questions', '0'],
+      {
+        env: { TMPDIR: await shop.folder() },
+      },
+    )
     expect(second.code).toBe(2)
     expect(second.stderr).toMatch(/listen\.port \d+ .*\n.*--port 0/)
     await server.stop()
   })
 
   test('robustness §5: a host beyond loopback prints a warning to put a TLS proxy before it', async () => {
-    const server = shop.start(['serve', '--dev', '--port', '0', '--host', '0.0.0.0', '--questions', '0', '--json'], {
-      env: { TMPDIR: await shop.folder() },
-    })
+    const server = shop.start(
+      ['serve', '--dev', '--port', '0', '--host', '0.0.0.0', '--questions', '0', '--json'],
+      {
+        env: { TMPDIR: await shop.folder() },
+      },
+    )
     await server.line()
     expect(server.stderr()).toMatch(/TLS/)
     await server.stop()
@@ -234,18 +384,24 @@ describe('serve', () => {
     ['with --log, also beside --quiet', ['--quiet', '--log'], true],
     ['not with --quiet', ['--quiet'], false],
     ['not with --no-log', ['--no-log'], false],
-  ])('robustness §5: the request log is one JSON line a request on stderr: %s', async (_name, flags, on) => {
-    const server = shop.start(['serve', '--dev', '--port', '0', '--questions', '0', '--json', ...flags], {
-      env: { TMPDIR: await shop.folder() },
-    })
-    const { url } = await server.line<ServeReady>()
-    expect((await fetch(`${url}/v1/proposals/eligibility/0x${'ab'.repeat(20)}`)).status).toBe(200)
-    if (on) await server.said(/"event":"request"/)
-    const { code, stderr } = await server.stop()
-    expect(code).toBe(0)
-    const lines = stderr.split('\n').filter((line) => line.includes('"event":"request"'))
-    expect(lines.map((line) => JSON.parse(line))).toMatchObject(
-      on ? [{ method: 'GET', route: '/v1/proposals/eligibility/{address}', status: 200 }] : [],
-    )
-  })
+  ])(
+    'robustness §5: the request log is one JSON line a request on stderr: %s',
+    async (_name, flags, on) => {
+      const server = shop.start(
+        ['serve', '--dev', '--port', '0', '--questions', '0', '--json', ...flags],
+        {
+          env: { TMPDIR: await shop.folder() },
+        },
+      )
+      const { url } = await server.line<ServeReady>()
+      expect((await fetch(`${url}/v1/proposals/eligibility/0x${'ab'.repeat(20)}`)).status).toBe(200)
+      if (on) await server.said(/"event":"request"/)
+      const { code, stderr } = await server.stop()
+      expect(code).toBe(0)
+      const lines = stderr.split('\n').filter((line) => line.includes('"event":"request"'))
+      expect(lines.map((line) => JSON.parse(line))).toMatchObject(
+        on ? [{ method: 'GET', route: '/v1/proposals/eligibility/{address}', status: 200 }] : [],
+      )
+    },
+  )
 })

@@ -3,7 +3,7 @@ import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { DevDescription } from '../../src/core/io/dev/dev-chain.js'
+import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
 import { type Running, workshop } from '../support/processes.js'
 import { type Client, makeClient, questionOf, type ServeReady } from '../support/proposing.js'
 
@@ -34,7 +34,10 @@ describe('serve with slugs from Gamma (domain §5.4)', () => {
   let flags: string[]
 
   /** A client whose trust file pins these slugs. */
-  const clientWith = async (slugs: Record<string, string>, more: Record<string, string> = {}): Promise<Client> => {
+  const clientWith = async (
+    slugs: Record<string, string>,
+    more: Record<string, string> = {},
+  ): Promise<Client> => {
     const client = await makeClient(shop, dev, { PROPOSER_GATEWAY: ready.url, ...more })
     const path = client.env.PROPOSER_TRUST ?? ''
     await writeFile(path, JSON.stringify({ ...JSON.parse(await readFile(path, 'utf8')), slugs }))
@@ -57,10 +60,29 @@ describe('serve with slugs from Gamma (domain §5.4)', () => {
     const more = { outcomes: '["Yes", "No"]', umaResolutionStatuses: '[]' }
     markets.set('plain', { slug: 'plain', negRisk: false, questionID: plain.question_id, ...more })
     const other = `0x${'ee'.repeat(32)}`
-    markets.set('grouped', { slug: 'grouped', negRisk: true, questionID: other, negRiskRequestID: binary.question_id, ...more })
-    markets.set('open', { slug: 'open', negRisk: null, questionID: questionOf(dev, 2).question_id, ...more })
+    markets.set('grouped', {
+      slug: 'grouped',
+      negRisk: true,
+      questionID: other,
+      negRiskRequestID: binary.question_id,
+      ...more,
+    })
+    markets.set('open', {
+      slug: 'open',
+      negRisk: null,
+      questionID: questionOf(dev, 2).question_id,
+      ...more,
+    })
     markets.set('lie', { slug: 'lie', negRisk: false, questionID: other, ...more })
-    server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--json', ...flags])
+    server = shop.start([
+      'serve',
+      '--config',
+      join(folder, 'gateway.json'),
+      '--port',
+      '0',
+      '--json',
+      ...flags,
+    ])
     ready = await server.line<ServeReady>()
   })
   afterAll(async () => {
@@ -71,21 +93,35 @@ describe('serve with slugs from Gamma (domain §5.4)', () => {
     const { question_id } = questionOf(dev, 0)
     const client = await clientWith({ plain: question_id })
     const submitted = await client.ask('submit', 'plain', '--outcome', 'p2', '--wait')
-    expect(submitted).toMatchObject({ code: 0, answer: { outcome: 'accepted', status: 'executed', question_id } })
-    const status = await client.ask('status', String(submitted.answer.candidate_id), '--question', 'plain')
+    expect(submitted).toMatchObject({
+      code: 0,
+      answer: { outcome: 'accepted', status: 'executed', question_id },
+    })
+    const status = await client.ask(
+      'status',
+      String(submitted.answer.candidate_id),
+      '--question',
+      'plain',
+    )
     expect(status).toMatchObject({ code: 0, answer: { candidates: [{ question_id }] } })
   })
 
   test('domain §5.1: with neg-risk the slug names the request that the adapter knows', async () => {
     const { question_id } = questionOf(dev, 1)
     const client = await clientWith({ grouped: question_id })
-    expect(await client.ask('submit', 'grouped', '--outcome', 'p1')).toMatchObject({ code: 0, answer: { question_id } })
+    expect(await client.ask('submit', 'grouped', '--outcome', 'p1')).toMatchObject({
+      code: 0,
+      answer: { question_id },
+    })
   })
 
   test('R9: a slug that is not pinned is shown but not signed for, and the error says what to do', async () => {
     const { question_id } = questionOf(dev, 2)
     const client = await clientWith({})
-    expect(await client.ask('context', 'open')).toMatchObject({ code: 0, answer: { questions: [{ question_id }] } })
+    expect(await client.ask('context', 'open')).toMatchObject({
+      code: 0,
+      answer: { questions: [{ question_id }] },
+    })
     const refused = await client.ask('submit', 'open', '--outcome', 'p2')
     expect(refused).toMatchObject({
       code: 2,
@@ -98,14 +134,20 @@ describe('serve with slugs from Gamma (domain §5.4)', () => {
     const withNode = await clientWith({}, { PROPOSER_RPC_URL: dev.rpc_url })
     expect(await withNode.ask('submit', 'open', '--outcome', 'p2')).toMatchObject({
       code: 2,
-      answer: { code: 'untrusted_slug', hint: expect.stringMatching(/proposer context open.*without a node/) },
+      answer: {
+        code: 'untrusted_slug',
+        hint: expect.stringMatching(/proposer context open.*without a node/),
+      },
     })
   })
 
   test('what the chain does not confirm, and what nobody knows, is question_not_found', async () => {
     const client = await clientWith({})
     for (const slug of ['lie', 'nobody-knows']) {
-      expect(await client.ask('context', slug)).toMatchObject({ code: 3, answer: { code: 'question_not_found' } })
+      expect(await client.ask('context', slug)).toMatchObject({
+        code: 3,
+        answer: { code: 'question_not_found' },
+      })
     }
     // Remembered: the same again asks nobody.
     const before = gammaRequests
@@ -121,14 +163,34 @@ describe('serve with slugs from Gamma (domain §5.4)', () => {
       expect((await client.ask('context', identifier)).code, identifier).toBe(0)
     }
     // Proposed on by now, and known all the same.
-    expect(await client.ask('context', 'plain')).toMatchObject({ code: 5, answer: { code: 'request_not_open' } })
+    expect(await client.ask('context', 'plain')).toMatchObject({
+      code: 5,
+      answer: { code: 'request_not_open' },
+    })
     const unknown = await client.ask('context', 'another')
-    expect(unknown).toMatchObject({ code: 75, answer: { code: 'state_unavailable', retryable: true } })
-    const { code, stdout, stderr } = await shop.run(['serve', '--config', join(folder, 'gateway.json'), '--check', '--json', ...flags])
+    expect(unknown).toMatchObject({
+      code: 75,
+      answer: { code: 'state_unavailable', retryable: true },
+    })
+    const { code, stdout, stderr } = await shop.run([
+      'serve',
+      '--config',
+      join(folder, 'gateway.json'),
+      '--check',
+      '--json',
+      ...flags,
+    ])
     expect({ code, ...JSON.parse(stdout) }).toMatchObject({ code: 0, ok: true, faults: [] })
     const stopped = await server.stop()
     expect(stopped.code).toBe(0)
-    for (const text of [unknown.ended.stdout, unknown.ended.stderr, stdout, stderr, stopped.stdout, stopped.stderr]) {
+    for (const text of [
+      unknown.ended.stdout,
+      unknown.ended.stderr,
+      stdout,
+      stderr,
+      stopped.stdout,
+      stopped.stderr,
+    ]) {
       expect(text).not.toContain('canary')
       expect(text).not.toContain(new URL(gammaUrl).host)
     }

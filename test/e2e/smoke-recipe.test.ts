@@ -26,7 +26,8 @@ describe('docs: in CI', () => {
     expect(code, stdout + stderr).toBe(0)
     expect(stdout).toMatch(/^TAP version 14/)
     const junit = await readFile(join(folder, 'conformance.xml'), 'utf8')
-    const [, tests, failures] = /<testsuites?[^>]* tests="(\d+)"[^>]* failures="(\d+)"/.exec(junit) ?? []
+    const [, tests, failures] =
+      /<testsuites?[^>]* tests="(\d+)"[^>]* failures="(\d+)"/.exec(junit) ?? []
     const told = /(\d+) named checks/.exec(section('Any gateway', 'docs/ci.md'))?.[1]
     expect([tests, failures]).toEqual([told, '0'])
     const { pid } = JSON.parse(await readFile(join(folder, 'ready.json'), 'utf8')) as ServeReady
@@ -43,11 +44,15 @@ describe('docs: in CI', () => {
   })
 
   test('any gateway can be checked as shown, without sending what could be admitted', async () => {
-    const gateway = await shop.start(['serve', '--dev', '--port', '0', '--json', '--set', 'budget.per_ip_items=100000']).line<ServeReady>()
+    const gateway = await shop
+      .start(['serve', '--dev', '--port', '0', '--json', '--set', 'budget.per_ip_items=100000'])
+      .line<ServeReady>()
     const folder = await shop.folder()
     await writeFile(join(folder, 'trust.json'), JSON.stringify(gateway.dev.trust))
     const script = blocksIn(section('Any gateway', 'docs/ci.md'), 'sh').join('\n')
-    const pointed = script.replace('https://gateway.example', gateway.url).replace('some-slug', questionOf(gateway.dev, 0).slug)
+    const pointed = script
+      .replace('https://gateway.example', gateway.url)
+      .replace('some-slug', questionOf(gateway.dev, 0).slug)
     const { code, stdout, stderr } = await shell(folder, pointed)
     expect(code, stdout + stderr).toBe(0)
     expect(stdout).toMatch(/^ok \d+ - /m)
@@ -55,7 +60,10 @@ describe('docs: in CI', () => {
   })
 
   test('the fault script is one, and the same that the worked example uses', async () => {
-    const [json = '', ...more] = blocksIn(section('A gateway that goes wrong on purpose', 'docs/ci.md'), 'json')
+    const [json = '', ...more] = blocksIn(
+      section('A gateway that goes wrong on purpose', 'docs/ci.md'),
+      'json',
+    )
     expect(more).toEqual([])
     const shown = JSON.parse(json)
     expect(parseFaultScript(shown, 'docs/ci.md').rules).toHaveLength(2)

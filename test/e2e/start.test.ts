@@ -1,4 +1,7 @@
-/** What a command loads before it does anything: the parts of the build, by the modules that are in them. */
+/**
+ * What a command loads before it does anything: the parts of the build, by the modules that are in
+ * them.
+ */
 import { spawnSync } from 'node:child_process'
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -20,7 +23,9 @@ const tellingLoader = `export async function load(url, context, next) {
   return next(url, context)
 }`
 const asUrl = (code: string) => `data:text/javascript,${encodeURIComponent(code)}`
-const register = asUrl(`import { register } from 'node:module'\nregister(${JSON.stringify(asUrl(tellingLoader))})`)
+const register = asUrl(
+  `import { register } from 'node:module'\nregister(${JSON.stringify(asUrl(tellingLoader))})`,
+)
 
 /** Runs a command, and tells which packages are in the parts of the build that it loaded. */
 function loadedBy(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
@@ -55,7 +60,9 @@ test('--help is the same page by each of its names', async () => {
   const { stdout: page } = await run(root, ['--help'], { columns: 80 })
   expect(page).toContain('Usage: proposer')
   for (const name of ['--help', '-h', 'help']) {
-    const { status, stdout, stderr } = spawnSync(process.execPath, [bin, name], { encoding: 'utf8' })
+    const { status, stdout, stderr } = spawnSync(process.execPath, [bin, name], {
+      encoding: 'utf8',
+    })
     expect({ status, stdout, stderr }).toEqual({ status: 0, stdout: page, stderr: '' })
   }
 })
@@ -65,8 +72,14 @@ test.runIf(process.platform === 'linux')(
   () => {
     const command = `'${process.execPath}' '${bin}'`
     for (const flag of ['--version', '--help']) {
-      expect(spawnSync('sh', ['-c', `${command} ${flag} > /dev/full`], { encoding: 'utf8' })).toMatchObject({ status: 74, stdout: '' })
-      const left = spawnSync('bash', ['-c', `{ sleep 0.2; ${command} ${flag}; echo "ended with $?" >&2; } | true`], { encoding: 'utf8' })
+      expect(
+        spawnSync('sh', ['-c', `${command} ${flag} > /dev/full`], { encoding: 'utf8' }),
+      ).toMatchObject({ status: 74, stdout: '' })
+      const left = spawnSync(
+        'bash',
+        ['-c', `{ sleep 0.2; ${command} ${flag}; echo "ended with $?" >&2; } | true`],
+        { encoding: 'utf8' },
+      )
       expect(left.stderr).toBe('ended with 0\n')
     }
   },
@@ -78,8 +91,18 @@ test('sign loads neither zod nor viem, nor @noble/curves, nor an HTTP client whe
     writeFileSync(join(home, name), text, { mode: 0o600 })
     return join(home, name)
   }
-  const env = { PROPOSER_HOME: home, PROPOSER_KEY_FILE: write('key', key), PROPOSER_TRUST: write('trust.json', JSON.stringify(trust)) }
-  const offline = ['--outcome', 'p1', '--context', write('context.json', JSON.stringify(context)), '--json']
+  const env = {
+    PROPOSER_HOME: home,
+    PROPOSER_KEY_FILE: write('key', key),
+    PROPOSER_TRUST: write('trust.json', JSON.stringify(trust)),
+  }
+  const offline = [
+    '--outcome',
+    'p1',
+    '--context',
+    write('context.json', JSON.stringify(context)),
+    '--json',
+  ]
   const signed = loadedBy(['sign', context.question_id, ...offline], env)
   expect(JSON.parse(signed.stdout)).toMatchObject({ schema: 'proposer.signed/1', reused: false })
   expect(signed.packages).toEqual(['commander'])

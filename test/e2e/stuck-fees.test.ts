@@ -1,6 +1,9 @@
-/** A transaction that no block takes (robustness §3, domain §8): its fee is raised up to the ceiling, and it is cancelled in time. */
+/**
+ * A transaction that no block takes (robustness §3, domain §8): its fee is raised up to the
+ * ceiling, and it is cancelled in time.
+ */
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { devRpc } from '../../src/core/io/dev/dev-contracts.js'
+import { devRpc } from '../../src/core/devchain/dev-contracts.js'
 import type { Hex } from '../../src/core/ports.js'
 import { wireStatus } from '../../src/core/protocol/candidate.js'
 import { fastClock, type LivePipeline, startLivePipeline } from '../support/live-pipeline.js'
@@ -12,7 +15,8 @@ const ceilingWei = BigInt(ceilingGwei * 1e9)
 let live: LivePipeline
 let rpc: ReturnType<typeof devRpc>
 beforeAll(async () => {
-  // The chain stands still for long: its head may be old here, so that what is looked at is the executor's patience.
+  // The chain stands still for long: its head may be old here, so that what is looked at is the
+  // executor's patience.
   live = await startLivePipeline({
     chain: { questions: 3, proposers: 2 },
     clock: fastClock(20),
@@ -33,8 +37,13 @@ interface Pooled {
 
 /** What the node holds of the executor, at the one nonce that may be there. */
 async function pooled(): Promise<Pooled | undefined> {
-  const { pending } = await rpc.request<{ pending: Record<string, Record<string, Pooled>> }>('txpool_content', [])
-  const found = Object.entries(pending).find(([account]) => account.toLowerCase() === live.executor.address)
+  const { pending } = await rpc.request<{ pending: Record<string, Record<string, Pooled>> }>(
+    'txpool_content',
+    [],
+  )
+  const found = Object.entries(pending).find(
+    ([account]) => account.toLowerCase() === live.executor.address,
+  )
   return found && Object.values(found[1])[0]
 }
 
@@ -43,7 +52,9 @@ test('R3, contract §5: bumped to the ceiling, cancelled in time under the same 
   const before = await live.chain.transactionCount(live.executor.address, 'latest')
   const deadline = live.view.nowSeconds() + 200n
   const stuck = await live.submit(0, live.signerOf('proposer'), '1', { deadline })
-  const fine = await live.submit(1, live.signerOf('proposer', 1), '2', { deadline: deadline + 3_600n })
+  const fine = await live.submit(1, live.signerOf('proposer', 1), '2', {
+    deadline: deadline + 3_600n,
+  })
   const seen = new Map<Hex, Pooled>()
   let faults: readonly string[] = []
   const isCancelled = ({ to }: Pooled) => to.toLowerCase() === live.executor.address
@@ -52,19 +63,29 @@ test('R3, contract §5: bumped to the ceiling, cancelled in time under the same 
     if (found) seen.set(found.hash, found)
     if (live.pipeline.faults().length > 0) faults = live.pipeline.faults()
     await new Promise((resolve) => setTimeout(resolve, 20))
-    if (!live.ledger.slots().some(({ candidateIds }) => candidateIds.includes(stuck.id)) && seen.size > 0) break
+    if (
+      !live.ledger.slots().some(({ candidateIds }) => candidateIds.includes(stuck.id)) &&
+      seen.size > 0
+    )
+      break
   }
   const all = [...seen.values()]
   expect(new Set(all.map(({ nonce }) => Number(nonce)))).toEqual(new Set([before]))
-  const bids = all.filter((one) => !isCancelled(one)).map(({ maxFeePerGas }) => BigInt(maxFeePerGas))
+  const bids = all
+    .filter((one) => !isCancelled(one))
+    .map(({ maxFeePerGas }) => BigInt(maxFeePerGas))
   expect(bids.length, 'raised').toBeGreaterThan(1)
   for (const [index, bid] of bids.entries()) {
     expect(bid).toBeLessThanOrEqual(ceilingWei)
     if (index > 0) expect(bid * 1000n).toBeGreaterThanOrEqual((bids[index - 1] ?? 0n) * 1125n)
   }
   const last = bids.at(-1) ?? 0n
-  expect((last * 9n) / 8n, 'no higher fee leaves room for a cancellation').toBeGreaterThan((ceilingWei * 8n) / 9n)
-  expect(faults.filter((fault) => fault.includes(`max_fee_gwei ${ceilingGwei} allows no higher fee`))).toHaveLength(1)
+  expect((last * 9n) / 8n, 'no higher fee leaves room for a cancellation').toBeGreaterThan(
+    (ceilingWei * 8n) / 9n,
+  )
+  expect(
+    faults.filter((fault) => fault.includes(`max_fee_gwei ${ceilingGwei} allows no higher fee`)),
+  ).toHaveLength(1)
   const cancellation = all.find(isCancelled)
   expect(BigInt(cancellation?.maxFeePerGas ?? 0)).toBeLessThanOrEqual(ceilingWei)
   expect(wireStatus(await live.until(stuck.id, () => true)).submission?.status).toBe('submitted')
@@ -75,11 +96,19 @@ test('R3, contract §5: bumped to the ceiling, cancelled in time under the same 
   expect(done).toMatchObject({
     status: 'failed',
     submission: { status: 'dropped', confirmed_at: null },
-    failure: { stage: 'submission', code: 'submission_expired', retryable: false, next_action: 'sign_new_authorization' },
+    failure: {
+      stage: 'submission',
+      code: 'submission_expired',
+      retryable: false,
+      next_action: 'sign_new_authorization',
+    },
   })
   expect(done.failure?.detail).toContain(String(deadline))
   // The other one, whose deadline was far, went on under the next nonce or the same.
   expect((await live.ended(fine.id)).progress.status).toBe('executed')
-  for (const { hash } of all.filter((one) => !isCancelled(one))) expect(await live.chain.receipt(hash)).toBeNull()
-  expect(live.ledger.slots().filter(({ candidateIds }) => candidateIds.includes(stuck.id))).toEqual([])
+  for (const { hash } of all.filter((one) => !isCancelled(one)))
+    expect(await live.chain.receipt(hash)).toBeNull()
+  expect(live.ledger.slots().filter(({ candidateIds }) => candidateIds.includes(stuck.id))).toEqual(
+    [],
+  )
 }, 90_000)

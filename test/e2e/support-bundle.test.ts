@@ -1,4 +1,7 @@
-/** `support-bundle` (contract §6): an allow-list, searched for secrets before a byte of it leaves (R5). */
+/**
+ * `support-bundle` (contract §6): an allow-list, searched for secrets before a byte of it leaves
+ * (R5).
+ */
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -7,7 +10,12 @@ import { systemClock, systemHash, systemRandom } from '../../src/core/io/clock.j
 import { systemFiles } from '../../src/core/io/files.js'
 import { systemLiveness } from '../../src/core/io/liveness.js'
 import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
-import { pins, questionContext, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
+import {
+  pins,
+  questionContext,
+  type ScriptedGateway,
+  scriptedGateway,
+} from '../support/scripted-gateway.js'
 
 const key = `0x${'1b'.repeat(32)}` as const
 const token = 'c7'.repeat(32)
@@ -27,19 +35,34 @@ beforeEach(async () => {
   writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
   env = {
     PROPOSER_GATEWAY: `${gateway.url}/BASEPATHSECRET17`,
-    PROPOSER_RPC_URL: 'http://RPCUSER:RPCPASSWORD@127.0.0.1:1/v2/RPCPATHSECRET17?key=RPCQUERYSECRET',
+    PROPOSER_RPC_URL:
+      'http://RPCUSER:RPCPASSWORD@127.0.0.1:1/v2/RPCPATHSECRET17?key=RPCQUERYSECRET',
     PROPOSER_KEY_FILE: join(home.path, 'key'),
     SIGNING_PASSWORD: 'correct horse battery',
   }
 })
 afterEach(() => home.remove())
 
-const ask = (argv: readonly string[], more: RunOptions = {}) => run(home.path, argv, { env, cwd, fetch: gateway.fetch, ...more })
+const ask = (argv: readonly string[], more: RunOptions = {}) =>
+  run(home.path, argv, { env, cwd, fetch: gateway.fetch, ...more })
 const sign = (reference: string, more: RunOptions = {}) =>
-  ask(['submit', 'will-it-hold', '--outcome', 'p2', '--client-ref', reference, '--gateway', gateway.url, '--json'], {
-    ...more,
-    env: { PROPOSER_KEY_FILE: env.PROPOSER_KEY_FILE ?? '' },
-  })
+  ask(
+    [
+      'submit',
+      'will-it-hold',
+      '--outcome',
+      'p2',
+      '--client-ref',
+      reference,
+      '--gateway',
+      gateway.url,
+      '--json',
+    ],
+    {
+      ...more,
+      env: { PROPOSER_KEY_FILE: env.PROPOSER_KEY_FILE ?? '' },
+    },
+  )
 const bundle = (...flags: string[]) => ask(['support-bundle', ...flags])
 
 interface Bundle {
@@ -56,13 +79,17 @@ const documentOf = ({ code, stdout, stderr }: Ran): Bundle => {
   expect(code).toBe(0)
   return JSON.parse(stdout) as Bundle
 }
-const errorOf = ({ stderr }: Ran) => JSON.parse(stderr).error as { code: string; detail: string; exit_code: number }
+const errorOf = ({ stderr }: Ran) =>
+  JSON.parse(stderr).error as { code: string; detail: string; exit_code: number }
 const journalFile = () => {
-  const run = readdirSync(join(home.path, 'journal')).find((name) => /^[0-9a-f]{12}$/.test(name)) ?? ''
-  const name = readdirSync(join(home.path, 'journal', run)).find((file) => file.startsWith('log-')) ?? ''
+  const run =
+    readdirSync(join(home.path, 'journal')).find((name) => /^[0-9a-f]{12}$/.test(name)) ?? ''
+  const name =
+    readdirSync(join(home.path, 'journal', run)).find((file) => file.startsWith('log-')) ?? ''
   return join(home.path, 'journal', run, name)
 }
-const signature = () => /\\"signature\\":\\"(0x[0-9a-f]{130})/.exec(readFileSync(journalFile(), 'utf8'))?.[1] ?? ''
+const signature = () =>
+  /\\"signature\\":\\"(0x[0-9a-f]{130})/.exec(readFileSync(journalFile(), 'utf8'))?.[1] ?? ''
 
 /** Wherever an operator's part is asked for. */
 function writeGateway(more: object = {}): string {
@@ -71,8 +98,19 @@ function writeGateway(more: object = {}): string {
   writeFileSync(join(folder, 'gateway-store', 'admin.token'), `${token}\n`, { mode: 0o600 })
   writeFileSync(join(folder, 'executor.key'), `0x${'2c'.repeat(32)}\n`, { mode: 0o600 })
   const { permit2, signed_proposer, oracles, requesters, tokens } = pins
-  const chain = { id: 31337, rpc_urls: ['https://node.example/v3/OPERATORPATH17'], permit2, signed_proposer, oracles, requesters, tokens }
-  writeFileSync(join(folder, 'gateway.json'), JSON.stringify({ chain, executor: { key_file: './executor.key' }, ...more }))
+  const chain = {
+    id: 31337,
+    rpc_urls: ['https://node.example/v3/OPERATORPATH17'],
+    permit2,
+    signed_proposer,
+    oracles,
+    requesters,
+    tokens,
+  }
+  writeFileSync(
+    join(folder, 'gateway.json'),
+    JSON.stringify({ chain, executor: { key_file: './executor.key' }, ...more }),
+  )
   return join(folder, 'gateway.json')
 }
 
@@ -84,8 +122,30 @@ describe('what is in it', () => {
     expect(document.journal).toMatchObject({ sound: true, left_out: 0 })
     const [row = {}] = document.journal.authorizations
     expect(Object.keys(row)).toEqual([
-      ...['journal_id', 'state', 'reason', 'code', 'question_id', 'identifier', 'client_ref', 'chain_id', 'round', 'proposer', 'outcome'],
-      ...['amount', 'nonce', 'deadline', 'candidate_id', 'signed_at', 'received_at', 'ended_at', 'transaction_hash', 'supersedes'],
+      ...[
+        'journal_id',
+        'state',
+        'reason',
+        'code',
+        'question_id',
+        'identifier',
+        'client_ref',
+        'chain_id',
+        'round',
+        'proposer',
+        'outcome',
+      ],
+      ...[
+        'amount',
+        'nonce',
+        'deadline',
+        'candidate_id',
+        'signed_at',
+        'received_at',
+        'ended_at',
+        'transaction_hash',
+        'supersedes',
+      ],
       ...['superseded_by', 'attempts', 'attempts_left_out'],
     ])
     expect(row).toMatchObject({
@@ -103,7 +163,14 @@ describe('what is in it', () => {
     expect(document.budget).toMatchObject({ origin: 'http://127.0.0.1:8787', limit_items: 120 })
     const text = JSON.stringify(document)
     expect(signature()).toMatch(/^0x[0-9a-f]{130}$/)
-    for (const secret of [signature().slice(2, 40), key.slice(2), 'SECRET', 'RPCUSER', 'RPCPASSWORD', 'correct horse']) {
+    for (const secret of [
+      signature().slice(2, 40),
+      key.slice(2),
+      'SECRET',
+      'RPCUSER',
+      'RPCPASSWORD',
+      'correct horse',
+    ]) {
       expect(text.toLowerCase()).not.toContain(secret.toLowerCase())
     }
   })
@@ -111,14 +178,21 @@ describe('what is in it', () => {
   test('contract §6: --question and --since narrow it; what is neither is refused by its name', async () => {
     await sign('order 17')
     const other = questionContext('another').question_id
-    const count = async (...flags: string[]) => documentOf(await bundle('--json', ...flags)).journal.authorizations.length
+    const count = async (...flags: string[]) =>
+      documentOf(await bundle('--json', ...flags)).journal.authorizations.length
     expect(await count('--question', gateway.question.question_id)).toBe(1)
     expect(await count('--question', 'will-it-hold')).toBe(1)
     expect(await count('--question', other)).toBe(0)
     expect(await count('--since', '1h')).toBe(1)
     expect(await count('--since', '2100-01-01')).toBe(0)
-    expect(errorOf(await bundle('--json', '--question', 'no/slug'))).toMatchObject({ code: 'invalid_identifier', exit_code: 2 })
-    expect(errorOf(await bundle('--json', '--since', 'rain'))).toMatchObject({ code: 'bad_since', exit_code: 2 })
+    expect(errorOf(await bundle('--json', '--question', 'no/slug'))).toMatchObject({
+      code: 'invalid_identifier',
+      exit_code: 2,
+    })
+    expect(errorOf(await bundle('--json', '--since', 'rain'))).toMatchObject({
+      code: 'bad_since',
+      exit_code: 2,
+    })
   })
 
   test('robustness §2: a damaged journal is told as such, and the rest is made all the same', async () => {
@@ -133,7 +207,13 @@ describe('what is in it', () => {
 
   test('robustness §2: a whole journal that breaks a rule is told as such, with all that it holds', async () => {
     await sign('order 17')
-    const ports = { files: systemFiles, clock: systemClock, hash: systemHash, random: systemRandom, liveness: systemLiveness() }
+    const ports = {
+      files: systemFiles,
+      clock: systemClock,
+      hash: systemHash,
+      random: systemRandom,
+      liveness: systemLiveness(),
+    }
     const journal = openJournal(ports, home.path)
     const [held] = (await journal.load()).authorizations
     if (held === undefined) throw new Error('nothing was signed')
@@ -141,10 +221,15 @@ describe('what is in it', () => {
     const id = journal.nextId()
     // Later than the other one, which the bundle tells first.
     const later = { ...held.signed, id, signedAtMs: held.signed.signedAtMs + 1 }
-    await journal.append([{ kind: 'signed', data: { ...later, terms: { ...later.terms, nonce: '7' } } }])
+    await journal.append([
+      { kind: 'signed', data: { ...later, terms: { ...later.terms, nonce: '7' } } },
+    ])
     await journal.close()
     const document = documentOf(await bundle('--json'))
-    expect(document.journal).toMatchObject({ sound: false, authorizations: [{ journal_id: held.id }, { journal_id: id, nonce: '7' }] })
+    expect(document.journal).toMatchObject({
+      sound: false,
+      authorizations: [{ journal_id: held.id }, { journal_id: id, nonce: '7' }],
+    })
     expect(document.checks.find(({ id }) => id === 'journal')).toMatchObject({
       result: 'fail',
       detail: expect.stringContaining('the journal breaks R'),
@@ -190,12 +275,16 @@ describe('how it is given', () => {
   })
 
   test('without -o it gets a name by its time; -o - and --json print it and write no file', async () => {
-    expect(JSON.parse((await bundle('-o', '-')).stdout)).toMatchObject({ schema: 'proposer.support-bundle/1' })
+    expect(JSON.parse((await bundle('-o', '-')).stdout)).toMatchObject({
+      schema: 'proposer.support-bundle/1',
+    })
     documentOf(await bundle('--json'))
     expect((await bundle('--ndjson')).stdout.trim().split('\n')).toHaveLength(1)
     expect(readdirSync(cwd)).toEqual([])
     await bundle()
-    expect(readdirSync(cwd)).toEqual([expect.stringMatching(/^proposer-support-\d{8}T\d{6}Z\.json$/)])
+    expect(readdirSync(cwd)).toEqual([
+      expect.stringMatching(/^proposer-support-\d{8}T\d{6}Z\.json$/),
+    ])
   })
 })
 
@@ -203,11 +292,19 @@ describe('R5: nothing is written where the search finds a secret', () => {
   /** The only field that takes free text of the user. */
   const planted: readonly [what: string, kind: string, text: () => string][] = [
     ['the private key', 'the key in PROPOSER_KEY_FILE', () => `paid from ${key}`],
-    ['the private key without 0x, upper case', 'the key in PROPOSER_KEY_FILE', () => key.slice(2).toUpperCase()],
+    [
+      'the private key without 0x, upper case',
+      'the key in PROPOSER_KEY_FILE',
+      () => key.slice(2).toUpperCase(),
+    ],
     ['the RPC password', 'a credential in the RPC URL', () => 'RPCPASSWORD'],
     ['the RPC path, in base64', 'a credential in the RPC URL', () => btoa('RPCPATHSECRET17')],
     ["the base URL's path", 'a credential in the gateway URL', () => 'see basepathsecret17'],
-    ['a password of the environment', 'the variable SIGNING_PASSWORD', () => 'correct horse battery staple'],
+    [
+      'a password of the environment',
+      'the variable SIGNING_PASSWORD',
+      () => 'correct horse battery staple',
+    ],
     ['a key nobody knows', 'hex that may be', () => `0x${'7e'.repeat(32)}`],
     ['a signature nobody knows', 'hex that may be', () => `0x${'7e'.repeat(65)}`],
     ['the admin token', 'the admin token', () => token],
@@ -235,8 +332,13 @@ describe('R5: nothing is written where the search finds a secret', () => {
     expect((await sign('order 17')).code).toBe(0)
     const own = signature()
     mkdirSync(join(home.path, 'keystores'), { recursive: true })
-    writeFileSync(join(home.path, 'keystores', 'hot.json'), '{"crypto":{"ciphertext":"1122334455667788","mac":"99"}}', { mode: 0o600 })
-    const byName = (name: string) => ask(['support-bundle', '--json'], { env: { ...env, PROPOSER_ACCOUNT: name } })
+    writeFileSync(
+      join(home.path, 'keystores', 'hot.json'),
+      '{"crypto":{"ciphertext":"1122334455667788","mac":"99"}}',
+      { mode: 0o600 },
+    )
+    const byName = (name: string) =>
+      ask(['support-bundle', '--json'], { env: { ...env, PROPOSER_ACCOUNT: name } })
     for (const [name, kind] of [
       [own.slice(2), 'a signature of the journal'],
       ['1122334455667788', 'a keystore'],
@@ -277,8 +379,13 @@ describe('R5: nothing is written where the search finds a secret', () => {
     ],
   ])('the value of %s as the name of an account', async (name) => {
     const value = 'planted-in-environment'
-    const ran = await ask(['support-bundle', '--json'], { env: { ...env, [name]: value, PROPOSER_ACCOUNT: value } })
-    expect(errorOf(ran)).toMatchObject({ code: 'bundle_holds_secret', detail: expect.stringContaining(`the variable ${name}`) })
+    const ran = await ask(['support-bundle', '--json'], {
+      env: { ...env, [name]: value, PROPOSER_ACCOUNT: value },
+    })
+    expect(errorOf(ran)).toMatchObject({
+      code: 'bundle_holds_secret',
+      detail: expect.stringContaining(`the variable ${name}`),
+    })
     expect(JSON.parse(ran.stderr).error.hint).toContain(`env -u ${name} `)
   })
 
@@ -288,7 +395,9 @@ describe('R5: nothing is written where the search finds a secret', () => {
     ['PROPOSER_GATEWAY', 'topsecretuser:abc'],
     ['PROPOSER_GATEWAY', 'topsecretuser://host/topsecretword'],
   ])('%s=%s, which is no URL, shows nothing of itself', async (name, value) => {
-    const { stdout, stderr, code } = await ask(['support-bundle', '--json'], { env: { ...env, [name]: value } })
+    const { stdout, stderr, code } = await ask(['support-bundle', '--json'], {
+      env: { ...env, [name]: value },
+    })
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
     expect(stdout).toContain('(not a URL)')
     expect(stdout).not.toMatch(/topsecret/)
@@ -300,13 +409,24 @@ describe('R5: honest settings do not keep a bundle from being written', () => {
   test.each<readonly [what: string, env: () => Record<string, string>]>([
     ['a gateway under /proposer', () => ({ PROPOSER_GATEWAY: 'https://gateway.example/proposer' })],
     ["a node's user called admin", () => ({ PROPOSER_RPC_URL: 'https://admin:pw@node.example' })],
-    ["a node's user called proposer", () => ({ PROPOSER_RPC_URL: 'https://proposer:pw@node.example' })],
+    [
+      "a node's user called proposer",
+      () => ({ PROPOSER_RPC_URL: 'https://proposer:pw@node.example' }),
+    ],
     ['?retry=1', () => ({ PROPOSER_RPC_URL: 'https://node.example/?retry=1' })],
-    ['a variable with a word of ours', () => ({ CACHE_KEY: 'question_id', SORT_KEYS: 'environment' })],
-    ["a profile's word in a path", () => ({ PROPOSER_RPC_URL: 'https://rpc.example/default/accepted' })],
+    [
+      'a variable with a word of ours',
+      () => ({ CACHE_KEY: 'question_id', SORT_KEYS: 'environment' }),
+    ],
+    [
+      "a profile's word in a path",
+      () => ({ PROPOSER_RPC_URL: 'https://rpc.example/default/accepted' }),
+    ],
   ])('%s', async (_what, more) => {
     expect((await sign('order 17')).code).toBe(0)
-    const ran = await ask(['support-bundle', '--json', '--config', writeGateway()], { env: { ...env, ...more() } })
+    const ran = await ask(['support-bundle', '--json', '--config', writeGateway()], {
+      env: { ...env, ...more() },
+    })
     documentOf(ran)
     expect(ran.stdout).toContain(question())
   })
@@ -317,10 +437,19 @@ describe('R5: honest settings do not keep a bundle from being written', () => {
       `https://rpc.ankr.example/polygon/${'k3'.repeat(16)}`,
       'https://admin:pw@polygon-mainnet.g.alchemy.example/v2/abcdef0123456789',
     ]
-    const config = writeGateway({ chain: { id: 31337, rpc_urls, permit2, signed_proposer, oracles, requesters, tokens } })
+    const config = writeGateway({
+      chain: { id: 31337, rpc_urls, permit2, signed_proposer, oracles, requesters, tokens },
+    })
     const { gateway: part } = documentOf(await bundle('--json', '--config', config))
     expect(part).toMatchObject({
-      config: { chain: { rpc_urls: [{ url: 'https://rpc.ankr.example' }, { url: 'https://polygon-mainnet.g.alchemy.example' }] } },
+      config: {
+        chain: {
+          rpc_urls: [
+            { url: 'https://rpc.ankr.example' },
+            { url: 'https://polygon-mainnet.g.alchemy.example' },
+          ],
+        },
+      },
     })
   })
 
@@ -331,6 +460,8 @@ describe('R5: honest settings do not keep a bundle from being written', () => {
     const ran = await ask(['support-bundle', '--json'], { env: { ...env, PROPOSER_HOME: there } })
     const document = documentOf(ran)
     expect(ran.stdout).not.toContain(hash)
-    expect(document.settings.find(({ key: name }) => name === 'home')?.value).toContain('[64 hex digits]')
+    expect(document.settings.find(({ key: name }) => name === 'home')?.value).toContain(
+      '[64 hex digits]',
+    )
   })
 })

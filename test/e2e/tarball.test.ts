@@ -1,4 +1,7 @@
-/** The package as people get it: what is in the tarball, and that it runs from an empty folder, on this Node.js and on the newest one. */
+/**
+ * The package as people get it: what is in the tarball, and that it runs from an empty folder, on
+ * this Node.js and on the newest one.
+ */
 import { execFile } from 'node:child_process'
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
@@ -46,7 +49,10 @@ async function works(node: string): Promise<void> {
   expect((await proposer(node, '--help')).stdout).toMatch(/^Usage: proposer <command>/)
   const { stdout, stderr } = await proposer(node, 'demo', '--json')
   expect(JSON.parse(stdout), stderr).toMatchObject({ schema: 'proposer.demo/1', ok: true })
-  await writeFile(join(folder, 'import.js'), "import { priceOf, version } from 'proposer'\nconsole.log(version.api, priceOf.p2)\n")
+  await writeFile(
+    join(folder, 'import.js'),
+    "import { priceOf, version } from 'proposer'\nconsole.log(version.api, priceOf.p2)\n",
+  )
   const { stdout: imported } = await runs(node, [join(folder, 'import.js')], { cwd: folder })
   expect(imported).toBe('v1 1000000000000000000\n')
 }
@@ -80,8 +86,13 @@ describe('the tarball', () => {
   })
 
   test('its SBOM lists every package whose text is in it, in the version that is locked, with its licence', async () => {
-    const sbom = JSON.parse(await readFile(join(installed(), 'dist', 'sbom.cdx.json'), 'utf8')) as Sbom
-    expect(sbom).toMatchObject({ bomFormat: 'CycloneDX', metadata: { component: { name: 'proposer', version: manifest.version } } })
+    const sbom = JSON.parse(
+      await readFile(join(installed(), 'dist', 'sbom.cdx.json'), 'utf8'),
+    ) as Sbom
+    expect(sbom).toMatchObject({
+      bomFormat: 'CycloneDX',
+      metadata: { component: { name: 'proposer', version: manifest.version } },
+    })
     const locked = Object.entries(lock.packages as Record<string, { version?: string }>).map(
       ([path, { version }]) => `${path.replace(/^.*node_modules\//, '')}@${version}`,
     )
@@ -90,8 +101,12 @@ describe('the tarball', () => {
     expect(sbom.components.filter(({ licenses }) => !licenses[0]?.expression)).toEqual([])
     // The bundler names the module above its text.
     const parts = packed.files.filter(({ path }) => /^dist\/.*\.js$/.test(path))
-    const texts = await Promise.all(parts.map(({ path }) => readFile(join(installed(), path), 'utf8')))
-    const bundled = texts.flatMap((text) => [...text.matchAll(/^\/\/ .*node_modules\/((?:@[^/]+\/)?[^/]+)\//gm)].map(([, name]) => name))
+    const texts = await Promise.all(
+      parts.map(({ path }) => readFile(join(installed(), path), 'utf8')),
+    )
+    const bundled = texts.flatMap((text) =>
+      [...text.matchAll(/^\/\/ .*node_modules\/((?:@[^/]+\/)?[^/]+)\//gm)].map(([, name]) => name),
+    )
     expect(new Set(bundled)).toEqual(new Set(sbom.components.map(({ name }) => name)))
   })
 
@@ -99,19 +114,28 @@ describe('the tarball', () => {
     const texts = await Promise.all(
       (await readdir(installed(), { recursive: true, withFileTypes: true }))
         .filter((entry) => entry.isFile())
-        .map(async (entry) => [entry.name, await readFile(join(entry.parentPath, entry.name), 'utf8')] as const),
+        .map(
+          async (entry) =>
+            [entry.name, await readFile(join(entry.parentPath, entry.name), 'utf8')] as const,
+        ),
     )
     expect(texts.length).toBe(packed.files.length)
-    // The build names a part by the way to it, which leads out of the copy, because its node_modules are a link.
-    const asBuilt = (text: string) => text.replace(/(\.\.\/)+[\w/.-]*?node_modules\//g, 'node_modules/')
+    // The build names a part by the way to it, which leads out of the copy, because its
+    // node_modules are a link.
+    const asBuilt = (text: string) =>
+      text.replace(/(\.\.\/)+[\w/.-]*?node_modules\//g, 'node_modules/')
     const telling = texts.filter(
-      ([, text]) => [root, dirname(packed.path)].some((path) => asBuilt(text).includes(path)) || /^\/\/# sourceMappingURL=/m.test(text),
+      ([, text]) =>
+        [root, dirname(packed.path)].some((path) => asBuilt(text).includes(path)) ||
+        /^\/\/# sourceMappingURL=/m.test(text),
     )
     expect(telling.map(([name]) => name)).toEqual([])
   })
 
   test('installed in an empty folder it runs here: version, help, a whole demo, and the library', async () => {
-    expect((await readdir(folder)).sort()).toEqual(expect.arrayContaining(['node_modules', 'package.json']))
+    expect((await readdir(folder)).sort()).toEqual(
+      expect.arrayContaining(['node_modules', 'package.json']),
+    )
     await works(process.execPath)
   })
 
@@ -120,7 +144,9 @@ describe('the tarball', () => {
     if (!(await installGlobally(packed, prefix))) return skip()
     const page = await readFile(join(prefix, 'share', 'man', 'man1', 'proposer.1'), 'utf8')
     expect(page).toContain('proposer')
-    expect((await runs(join(prefix, 'bin', 'proposer'), ['--version'])).stdout).toBe(`${manifest.version}\n`)
+    expect((await runs(join(prefix, 'bin', 'proposer'), ['--version'])).stdout).toBe(
+      `${manifest.version}\n`,
+    )
   })
 
   test('it runs on the newest Node.js that npm has', async ({ skip }) => {
@@ -128,7 +154,9 @@ describe('the tarball', () => {
     await mkdir(place)
     const node = await newestNode(place)
     if ('missing' in node) {
-      process.stderr.write(`the newest Node.js could not be had, its test is left out: ${node.missing}\n`)
+      process.stderr.write(
+        `the newest Node.js could not be had, its test is left out: ${node.missing}\n`,
+      )
       return skip()
     }
     const { stdout } = await runs(node.path, ['--version'])

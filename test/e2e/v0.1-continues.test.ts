@@ -1,13 +1,22 @@
-/** Gateways go on with the stores that version 0.1 left (fixtures/v0.1), on the chain as it was then and at its time. */
+/**
+ * Gateways go on with the stores that version 0.1 left (fixtures/v0.1), on the chain as it was then
+ * and at its time.
+ */
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { brotliDecompressSync } from 'node:zlib'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { type Anvil, startAnvil } from '../../src/core/io/dev/dev-anvil.js'
-import { devRpc } from '../../src/core/io/dev/dev-contracts.js'
-import { createChain } from '../../src/core/io/rpc.js'
+import { type Anvil, startAnvil } from '../../src/core/devchain/dev-anvil.js'
+import { devRpc } from '../../src/core/devchain/dev-contracts.js'
+import { createChain } from '../../src/core/io/rpc/rpc.js'
 import { run } from '../support/cli.js'
-import { chainFile, clockFrom, expected, type FilesOfV01, filesOfV01 } from '../support/files-v0.1.js'
+import {
+  chainFile,
+  clockFrom,
+  expected,
+  type FilesOfV01,
+  filesOfV01,
+} from '../support/files-v0.1.js'
 
 let files: FilesOfV01
 let anvil: Anvil
@@ -36,9 +45,17 @@ afterEach(async () => {
   await files.remove()
 })
 
-async function say<T = Record<string, unknown>>(home: string, ...argv: readonly string[]): Promise<T> {
+async function say<T = Record<string, unknown>>(
+  home: string,
+  ...argv: readonly string[]
+): Promise<T> {
   const env = { PROPOSER_TRUST: join(files.folder, 'dev/trust.json') }
-  const ran = await run(join(files.folder, home), [...argv, '--json'], { cwd: files.folder, clock, chain, env })
+  const ran = await run(join(files.folder, home), [...argv, '--json'], {
+    cwd: files.folder,
+    clock,
+    chain,
+    env,
+  })
   if (ran.code !== 0) throw new Error(`${argv.join(' ')} ended with ${ran.code}: ${ran.stderr}`)
   return JSON.parse(ran.stdout) as T
 }
@@ -60,7 +77,16 @@ const gatewayOf = (store: string) => `stores/${store}/gateway.json`
 
 /** Everything the store holds, in order of admission. */
 async function rowsOf(store: string): Promise<readonly Row[]> {
-  return (await say<{ candidates: Row[] }>('home', 'operator', 'store', 'export', '--config', gatewayOf(store))).candidates
+  return (
+    await say<{ candidates: Row[] }>(
+      'home',
+      'operator',
+      'store',
+      'export',
+      '--config',
+      gatewayOf(store),
+    )
+  ).candidates
 }
 
 async function rowOf(store: string, matches: (row: Row) => boolean): Promise<Row> {
@@ -72,38 +98,64 @@ async function rowOf(store: string, matches: (row: Row) => boolean): Promise<Row
 /** Every transaction that was signed for a candidate, with its nonce. */
 async function signedFor(store: string, { candidate_id: id }: Row) {
   const config = ['--config', gatewayOf(store)] as const
-  const { events } = await say<{ events: readonly Event[] }>('home', 'operator', 'candidates', 'explain', id, ...config)
-  return events.filter(({ event }) => event === 'signed').map(({ nonce, attempt }) => ({ nonce, hash: attempt?.hash }))
+  const { events } = await say<{ events: readonly Event[] }>(
+    'home',
+    'operator',
+    'candidates',
+    'explain',
+    id,
+    ...config,
+  )
+  return events
+    .filter(({ event }) => event === 'signed')
+    .map(({ nonce, attempt }) => ({ nonce, hash: attempt?.hash }))
 }
 
 /** Sends a payload to the gateway on this store, from a home that has never seen it. */
 const send = (store: string, questionId: string, payload: string, ...more: readonly string[]) =>
   say('another-home', 'submit', questionId, payload, '--local', gatewayOf(store), ...more)
 
-/** A payload is the candidate that it was, whose slot then executes with the one transaction that 0.1 signed for it. */
+/**
+ * A payload is the candidate that it was, whose slot then executes with the one transaction that
+ * 0.1 signed for it.
+ */
 async function expectGoesOn(store: string, live: Row, payload: string): Promise<void> {
   const signed = await signedFor(store, live)
   expect(signed).toHaveLength(1)
   const sent = await send(store, live.question_id, payload, '--wait', '--timeout', '60')
   expect(sent).toMatchObject({ outcome: 'replayed', candidate_id: live.candidate_id })
   const after = await rowOf(store, ({ sequence }) => sequence === live.sequence)
-  expect(after).toMatchObject({ status: 'executed', submission: 'indexed', transaction_hash: signed[0]?.hash })
+  expect(after).toMatchObject({
+    status: 'executed',
+    submission: 'indexed',
+    transaction_hash: signed[0]?.hash,
+  })
   expect(await signedFor(store, live)).toEqual(signed)
   // Not a rule of R1 to R3 is broken over what two versions have written.
-  expect(await say('home', 'operator', 'store', 'verify', '--config', gatewayOf(store))).toMatchObject({ torn_bytes: 0 })
+  expect(
+    await say('home', 'operator', 'store', 'verify', '--config', gatewayOf(store)),
+  ).toMatchObject({ torn_bytes: 0 })
 }
 
 test('R2, R7: unknowns of 0.1 are settled by its store: the same candidate where it had admitted them', async () => {
-  const { authorizations } = await say<{ authorizations: { journal_id: string; state: string; question_id: string }[] }>(
-    ...(['home', 'journal', 'list'] as const),
-  )
+  const { authorizations } = await say<{
+    authorizations: { journal_id: string; state: string; question_id: string }[]
+  }>(...(['home', 'journal', 'list'] as const))
   const unknown = authorizations.filter(({ state }) => state === 'unknown')
   const held = new Map((await rowsOf('small')).map((row) => [row.question_id, row.candidate_id]))
   const ids = unknown.map(({ journal_id }) => journal_id)
-  const { results } = await say<{ results: object[] }>('home', 'replay', ...ids, '--local', gatewayOf('small'))
+  const { results } = await say<{ results: object[] }>(
+    'home',
+    'replay',
+    ...ids,
+    '--local',
+    gatewayOf('small'),
+  )
   const settled = unknown.map(({ journal_id, question_id }) => {
     const candidate = held.get(question_id)
-    return candidate ? { journal_id, outcome: 'replayed', candidate_id: candidate } : { journal_id, outcome: 'accepted' }
+    return candidate
+      ? { journal_id, outcome: 'replayed', candidate_id: candidate }
+      : { journal_id, outcome: 'accepted' }
   })
   expect(results).toMatchObject(settled)
   expect(new Set(settled.map(({ outcome }) => outcome))).toEqual(new Set(['replayed', 'accepted']))
@@ -111,7 +163,13 @@ test('R2, R7: unknowns of 0.1 are settled by its store: the same candidate where
 
 test('R2, R3: a live slot whose transaction was sent keeps nonce and bytes', async () => {
   const live = await rowOf('small', ({ submission }) => submission === 'submitted')
-  const { payload } = await say<{ payload: object }>('home', 'journal', 'show', live.candidate_id, '--reveal-signature')
+  const { payload } = await say<{ payload: object }>(
+    'home',
+    'journal',
+    'show',
+    live.candidate_id,
+    '--reveal-signature',
+  )
   await writeFile(join(files.folder, 'payload-live.json'), JSON.stringify(payload))
   await expectGoesOn('small', live, 'payload-live.json')
 })
@@ -133,7 +191,13 @@ test('R2, R3: a compacted store answers for all that it ever held while admissio
 test('R1, R3: after a kill the prepared bytes are the ones that are sent; a torn admission was none', async () => {
   const prepared = await rowOf('killed', ({ submission }) => submission === 'prepared')
   await expectGoesOn('killed', prepared, 'stores/killed/payload-prepared.json')
-  const questions = JSON.parse(await readFile(join(files.folder, 'dev/questions.json'), 'utf8')) as { question_id: string }[]
-  const torn = await send('killed', questions[21]?.question_id ?? '', 'stores/killed/payload-torn.json')
+  const questions = JSON.parse(
+    await readFile(join(files.folder, 'dev/questions.json'), 'utf8'),
+  ) as { question_id: string }[]
+  const torn = await send(
+    'killed',
+    questions[21]?.question_id ?? '',
+    'stores/killed/payload-torn.json',
+  )
   expect(torn).toMatchObject({ outcome: 'accepted' })
 })

@@ -3,14 +3,31 @@ import { aggregating, multicallAddress } from '../../src/core/chain/aggregate.js
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import { resolveRound } from '../../src/core/chain/questions.js'
 import type { Contracts } from '../../src/core/chain/round.js'
+import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
+import {
+  callData,
+  at as contractAt,
+  devAddresses,
+  devRpc,
+} from '../../src/core/devchain/dev-contracts.js'
+import {
+  changeQuestion,
+  disputeProposal,
+  proposeDirectly,
+  setBond,
+  setWhitelist,
+} from '../../src/core/devchain/dev-verbs.js'
 import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
 import { systemClock } from '../../src/core/io/clock.js'
-import { type DevChain, startDevChain } from '../../src/core/io/dev/dev-chain.js'
-import { callData, at as contractAt, devAddresses, devRpc } from '../../src/core/io/dev/dev-contracts.js'
-import { changeQuestion, disputeProposal, proposeDirectly, setBond, setWhitelist } from '../../src/core/io/dev/dev-verbs.js'
-import { createChain } from '../../src/core/io/rpc.js'
+import { createChain } from '../../src/core/io/rpc/rpc.js'
 import { breathe } from '../../src/core/io/serving/load.js'
-import { type Address, type Chain, type ChainCall, ChainError, type Hex } from '../../src/core/ports.js'
+import {
+  type Address,
+  type Chain,
+  type ChainCall,
+  ChainError,
+  type Hex,
+} from '../../src/core/ports.js'
 
 let dev: DevChain
 let chain: Chain & { close(): Promise<void> }
@@ -52,7 +69,12 @@ test('the same answers folded and alone: of functions, of addresses without code
   const burner: Address = `0x${'b1'.repeat(20)}`
   // INVALID takes all gas that it is given.
   await devRpc(dev.rpcUrl).request('anvil_setCode', [burner, '0xfe'])
-  const call = (contract: string, to: Address, name: string, args: readonly unknown[]): ChainCall => ({
+  const call = (
+    contract: string,
+    to: Address,
+    name: string,
+    args: readonly unknown[],
+  ): ChainCall => ({
     to,
     data: callData(contractAt(contract, to), name, args),
   })
@@ -92,8 +114,16 @@ test('the same answers folded and alone: of functions, of addresses without code
 }, 60_000)
 
 test('every change of a question shows at the next look, read in a handful of calls', async () => {
-  const nobody = { info: undefined, allowlist: new Set<Address>(), finalized: undefined, active: () => [] }
-  const view: LiveView = createChainView({ clock: systemClock, chain: folded }, contracts, nobody, { maxHeadAgeSeconds: 30, entries: [] })
+  const nobody = {
+    info: undefined,
+    allowlist: new Set<Address>(),
+    finalized: undefined,
+    active: () => [],
+  }
+  const view: LiveView = createChainView({ clock: systemClock, chain: folded }, contracts, nobody, {
+    maxHeadAgeSeconds: 30,
+    entries: [],
+  })
   await view.poll()
   const questionId = questionIdOf(1)
   const untouched = await view.question(questionIdOf(2))
@@ -115,10 +145,14 @@ test('every change of a question shows at the next look, read in a handful of ca
     await view.poll()
     const after = view.known(questionId)?.round
     expect(after).toMatchObject(expected)
-    // Read again at its block, and by no more than one aggregate for each of the two steps of a read.
+    // Read again at its block, and by no more than one aggregate for each of the two steps of a
+    // read.
     expect(after?.blockNumber).toBeGreaterThan(before?.blockNumber ?? 0n)
     expect(reached.length).toBeLessThanOrEqual(2)
-    expect({ ...(await resolveRound(chain, contracts, questionId)), blockNumber: 0n }).toEqual({ ...after, blockNumber: 0n })
+    expect({ ...(await resolveRound(chain, contracts, questionId)), blockNumber: 0n }).toEqual({
+      ...after,
+      blockNumber: 0n,
+    })
   }
   expect(view.known(questionIdOf(2))).toBe(untouched)
   expect(view.faults()).toEqual([])

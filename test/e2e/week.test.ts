@@ -1,6 +1,7 @@
 /**
- * A week in an hour (and in less): questions of all kinds, disputes, resets, pauses, rivals, poor and strange wallets, and a real gateway
- * in the middle of it. `WEEK_SEED` and `WEEK_QUESTIONS` run another one.
+ * A week in an hour (and in less): questions of all kinds, disputes, resets, pauses, rivals, poor
+ * and strange wallets, and a real gateway in the middle of it. `WEEK_SEED` and `WEEK_QUESTIONS` run
+ * another one.
  */
 import { expect, test } from 'vitest'
 import { runWeek } from '../support/week-run.js'

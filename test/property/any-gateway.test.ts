@@ -1,6 +1,7 @@
 /**
- * Contract §9: every part of every answer that no decision needs is changed, taken away, renamed or added to, several at once. What was
- * admitted is journaled with its id, what ended is told as ended, and nothing is signed but what trust and the honest question say.
+ * Contract §9: every part of every answer that no decision needs is changed, taken away, renamed or
+ * added to, several at once. What was admitted is journaled with its id, what ended is told as
+ * ended, and nothing is signed but what trust and the honest question say.
  */
 import fc from 'fast-check'
 import { afterAll, expect, test } from 'vitest'
@@ -50,7 +51,10 @@ const change: fc.Arbitrary<Change> = fc.record({
 })
 const changes = fc.array(change, { minLength: 1, maxLength: 6 })
 
-/** Dotted paths: `needed` stays as it is, `told` may be away but not otherwise. All else may be anything. */
+/**
+ * Dotted paths: `needed` stays as it is, `told` may be away but not otherwise. All else may be
+ * anything.
+ */
 interface Rules {
   readonly needed: readonly string[]
   readonly told?: readonly string[]
@@ -73,8 +77,17 @@ const terms = [
   'contracts.signed_proposer',
   'signing.chain_id',
 ]
-const witness = ['request.question_id', 'identifier', 'signing.max_payment', 'signing.primary_type', 'signing.types']
-const item = (...names: readonly string[]) => ['results.0.status_code', ...names.map((name) => `results.0.${name}`)]
+const witness = [
+  'request.question_id',
+  'identifier',
+  'signing.max_payment',
+  'signing.primary_type',
+  'signing.types',
+]
+const item = (...names: readonly string[]) => [
+  'results.0.status_code',
+  ...names.map((name) => `results.0.${name}`),
+]
 const rules: Readonly<Partial<Record<Route, Rules>>> = {
   contexts: {
     needed: [...item(), ...[...facts, ...terms].map((name) => `${data}.${name}`)],
@@ -82,7 +95,10 @@ const rules: Readonly<Partial<Record<Route, Rules>>> = {
   },
   submit: { needed: ['candidate_id'] },
   submitBatch: { needed: item('candidate.candidate_id'), told: ['results.0.client_ref'] },
-  status: { needed: ['candidate_id', 'submission.status', 'failure.code', 'failure.retryable'], told: ['failure.next_action'] },
+  status: {
+    needed: ['candidate_id', 'submission.status', 'failure.code', 'failure.retryable'],
+    told: ['failure.next_action'],
+  },
   statuses: {
     needed: item('candidate_id', 'candidate.submission.status', 'candidate.failure.code'),
     told: ['results.0.candidate.candidate_id'],
@@ -93,7 +109,10 @@ type Json = Record<string, unknown>
 const isHolder = (value: unknown): value is Json => typeof value === 'object' && value !== null
 
 /** Every member of every object and list, as the holder and the name in it. */
-function places(value: unknown, path = ''): readonly { readonly holder: Json; readonly name: string; readonly path: string }[] {
+function places(
+  value: unknown,
+  path = '',
+): readonly { readonly holder: Json; readonly name: string; readonly path: string }[] {
   if (!isHolder(value)) return []
   return Object.entries(value).flatMap(([name, inner]) => {
     const own = path === '' ? name : `${path}.${name}`
@@ -104,10 +123,13 @@ function places(value: unknown, path = ''): readonly { readonly holder: Json; re
 function changed(body: unknown, { needed, told = [] }: Rules, all: readonly Change[]): unknown {
   const copy = structuredClone(body)
   for (const { at, act, value } of all) {
-    const holds = (path: string) => needed.some((one) => one === path || one.startsWith(`${path}.`) || path.startsWith(`${one}.`))
+    const holds = (path: string) =>
+      needed.some((one) => one === path || one.startsWith(`${path}.`) || path.startsWith(`${one}.`))
     const free = places(copy).filter(
       ({ path, holder }) =>
-        !holds(path) && !Array.isArray(holder) && !told.some((one) => path.startsWith(`${one}.`) || one.startsWith(`${path}.`)),
+        !holds(path) &&
+        !Array.isArray(holder) &&
+        !told.some((one) => path.startsWith(`${one}.`) || one.startsWith(`${path}.`)),
     )
     const { holder, name, path } = free[at % free.length] ?? {}
     if (holder === undefined || name === undefined || path === undefined) continue
@@ -149,7 +171,10 @@ test(
         const world = await open()
         world.answers = (route, body) => changed(body, rules[route] ?? { needed: [] }, all)
         world.gateway.steps = isExecuted ? [happySteps[2] ?? {}] : [failed]
-        const rows = world.file('rows', `${JSON.stringify({ identifier: world.gateway.question.question_id, outcome: 'p2' })}\n`)
+        const rows = world.file(
+          'rows',
+          `${JSON.stringify({ identifier: world.gateway.question.question_id, outcome: 'p2' })}\n`,
+        )
         const argv = isBatch
           ? ['batch', 'submit', rows, '--wait', '--json']
           : ['submit', 'will-it-hold', '--outcome', 'p2', '--wait', '--json']
@@ -157,7 +182,9 @@ test(
         expect(code, stderr).toBe(isExecuted ? 0 : 7)
         const [candidateId] = world.gateway.candidates.keys()
         const reason = isExecuted ? 'executed' : 'failed'
-        expect(await world.journaled()).toMatchObject([{ state: 'closed', reason, candidate_id: candidateId }])
+        expect(await world.journaled()).toMatchObject([
+          { state: 'closed', reason, candidate_id: candidateId },
+        ])
         expect(new Set(world.gateway.received).size).toBe(1)
       }),
       runs(12),
@@ -175,8 +202,15 @@ test(
       fc.asyncProperty(few, async (all) => {
         const world = await open()
         const { question } = world.gateway
-        world.answers = (route, body) => (route === 'contexts' ? changed(body, { needed: [] }, all) : body)
-        const { code } = await world.ask(['submit', question.question_id, '--outcome', 'p2', '--json'])
+        world.answers = (route, body) =>
+          route === 'contexts' ? changed(body, { needed: [] }, all) : body
+        const { code } = await world.ask([
+          'submit',
+          question.question_id,
+          '--outcome',
+          'p2',
+          '--json',
+        ])
         const [body] = world.gateway.received
         if (body === undefined) {
           counts.refused++
@@ -198,7 +232,9 @@ test(
           },
           question.bond.token as Hex,
         )
-        expect(recoverSigner(round.digest({ price: priceOf.p2, ...permit }), signature)).toBe(proposer)
+        expect(recoverSigner(round.digest({ price: priceOf.p2, ...permit }), signature)).toBe(
+          proposer,
+        )
       }),
       runs(20),
     )

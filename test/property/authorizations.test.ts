@@ -1,4 +1,7 @@
-/** Any sequence of attempts gives the state that contract §1 defines, whatever the order in which runs are read. */
+/**
+ * Any sequence of attempts gives the state that contract §1 defines, whatever the order in which
+ * runs are read.
+ */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import {
@@ -10,7 +13,12 @@ import {
   openFor,
   stateOf,
 } from '../../src/core/client/journal/authorizations.js'
-import type { AttemptClass, JournalRecord, Signed, Terminal } from '../../src/core/client/journal/records.js'
+import type {
+  AttemptClass,
+  JournalRecord,
+  Signed,
+  Terminal,
+} from '../../src/core/client/journal/records.js'
 
 const nowMs = 1_760_000_000_000
 const deadline = 1_760_003_600
@@ -23,7 +31,13 @@ const signed: Signed = {
   questionId: `0x${'1'.repeat(64)}`,
   chainId: 31337,
   timestamp: '1759999000',
-  terms: { proposer: `0x${'2'.repeat(40)}`, price: '0', amount: '5', nonce: '6', deadline: String(deadline) },
+  terms: {
+    proposer: `0x${'2'.repeat(40)}`,
+    price: '0',
+    amount: '5',
+    nonce: '6',
+    deadline: String(deadline),
+  },
   identity: 'x',
   form: 'single',
   body: '{}',
@@ -33,14 +47,25 @@ const signed: Signed = {
 
 type Event =
   | { readonly kind: 'attempt'; readonly class: AttemptClass | 'no end' }
-  | { readonly kind: 'terminal'; readonly outcome: Terminal['outcome']; readonly retryable: boolean }
+  | {
+      readonly kind: 'terminal'
+      readonly outcome: Terminal['outcome']
+      readonly retryable: boolean
+    }
 
 const event: fc.Arbitrary<Event> = fc.oneof(
   {
     weight: 8,
     arbitrary: fc.record({
       kind: fc.constant('attempt' as const),
-      class: fc.constantFrom<AttemptClass | 'no end'>('accepted', 'refused', 'deferred', 'reconcile', 'uncertain', 'no end'),
+      class: fc.constantFrom<AttemptClass | 'no end'>(
+        'accepted',
+        'refused',
+        'deferred',
+        'reconcile',
+        'uncertain',
+        'no end',
+      ),
     }),
   },
   {
@@ -56,7 +81,11 @@ const event: fc.Arbitrary<Event> = fc.oneof(
 /** The journal records of an event, as a run writes them. */
 function recordsOf(event: Event, n: number): JournalRecord[] {
   if (event.kind === 'terminal') {
-    const data = { id, outcome: event.outcome, ...(event.outcome === 'failed' ? { retryable: event.retryable, code: 'x' } : {}) }
+    const data = {
+      id,
+      outcome: event.outcome,
+      ...(event.outcome === 'failed' ? { retryable: event.retryable, code: 'x' } : {}),
+    }
     return [{ kind: 'terminal', timeMs: nowMs, data }]
   }
   const attempt = `run.${n}`
@@ -66,20 +95,37 @@ function recordsOf(event: Event, n: number): JournalRecord[] {
     data: { attempt, ids: [id], origin: 'https://x', form: 'single', sha256: 'y' },
   }
   if (event.class === 'no end') return [start]
-  const end: JournalRecord = { kind: 'attempt.end', timeMs: nowMs, data: { attempt, results: [{ id, class: event.class, code: 'c' }] } }
+  const end: JournalRecord = {
+    kind: 'attempt.end',
+    timeMs: nowMs,
+    data: { attempt, results: [{ id, class: event.class, code: 'c' }] },
+  }
   if (event.class !== 'accepted') return [start, end]
   return [
     start,
     end,
-    { kind: 'ack', timeMs: nowMs, data: { id, candidate_id: candidateId, status: 'received', received_at: 'r', replayed: false } },
+    {
+      kind: 'ack',
+      timeMs: nowMs,
+      data: {
+        id,
+        candidate_id: candidateId,
+        status: 'received',
+        received_at: 'r',
+        replayed: false,
+      },
+    },
   ]
 }
 
 /** Contract §1 in its own words, over what happened. */
 function expectedState(events: readonly Event[]): string {
   const classes = events.flatMap((each) => (each.kind === 'attempt' ? [each.class] : []))
-  const has = (...kinds: (AttemptClass | 'no end')[]) => classes.some((each) => kinds.includes(each))
-  const ended = events.some((each) => each.kind === 'terminal' && (each.outcome !== 'failed' || !each.retryable))
+  const has = (...kinds: (AttemptClass | 'no end')[]) =>
+    classes.some((each) => kinds.includes(each))
+  const ended = events.some(
+    (each) => each.kind === 'terminal' && (each.outcome !== 'failed' || !each.retryable),
+  )
   if (ended) return 'closed'
   if (has('accepted')) return 'accepted'
   if (classes.length === 0) return 'signed'
@@ -116,7 +162,9 @@ test('R13: the order in which runs are read does not change the state', () => {
       // Each event in a run of its own, every run with its own copy of the signed record.
       const runs = events.map((each, n) => [signedRecord, ...recordsOf(each, n)])
       const turned = runs.map((_, index) => runs[(index + seed) % runs.length] ?? []).reverse()
-      expect(stateOf(foldOf(turned.flat()), nowMs)).toMatchObject({ kind: stateOf(foldOf(runs.flat()), nowMs).kind })
+      expect(stateOf(foldOf(turned.flat()), nowMs)).toMatchObject({
+        kind: stateOf(foldOf(runs.flat()), nowMs).kind,
+      })
     }),
   )
 })
@@ -125,9 +173,15 @@ test('robustness §6: a refusal never settles an uncertain attempt, and an id do
   fc.assert(
     fc.property(fc.array(event, { maxLength: 8 }), (events) => {
       const before = foldOf([signedRecord, ...events.flatMap(recordsOf)])
-      const refused = foldOf([signedRecord, ...[...events, { kind: 'attempt', class: 'refused' } as const].flatMap(recordsOf)])
+      const refused = foldOf([
+        signedRecord,
+        ...[...events, { kind: 'attempt', class: 'refused' } as const].flatMap(recordsOf),
+      ])
       expect(isUnsettled(refused)).toBe(isUnsettled(before))
-      const accepted = foldOf([signedRecord, ...[...events, { kind: 'attempt', class: 'accepted' } as const].flatMap(recordsOf)])
+      const accepted = foldOf([
+        signedRecord,
+        ...[...events, { kind: 'attempt', class: 'accepted' } as const].flatMap(recordsOf),
+      ])
       expect(isUnsettled(accepted)).toBe(false)
     }),
   )
@@ -150,7 +204,9 @@ test('contract §6: an intent is equal by question, proposer and price, and by w
   expect(openFor([one], wanted, nowMs)).toEqual([one])
   expect(openFor([one], { ...wanted, chainId: 137 }, nowMs)).toEqual([])
   expect(equalIntent(one, wanted)).toBe(true)
-  expect(equalIntent(one, { ...wanted, amount: '5', nonce: '6', deadline: String(deadline) })).toBe(true)
+  expect(equalIntent(one, { ...wanted, amount: '5', nonce: '6', deadline: String(deadline) })).toBe(
+    true,
+  )
   for (const more of [{ price: '1' }, { amount: '6' }, { nonce: '7' }, { deadline: '1' }])
     expect(equalIntent(one, { ...wanted, ...more })).toBe(false)
 })

@@ -8,13 +8,19 @@ import { type BudgetWorld, budgetWorld, defaultLimits } from '../support/budget-
 const { windowMs, perClientItems } = defaultLimits
 
 /** What nobody can beat: whole windows, of which the last one needs no time. */
-const boundMs = (items: number, limitItems = perClientItems) => (Math.ceil(items / limitItems) - 1) * windowMs
+const boundMs = (items: number, limitItems = perClientItems) =>
+  (Math.ceil(items / limitItems) - 1) * windowMs
 
-const runAll = (world: BudgetWorld, work: readonly Promise<void>[]) => world.time.run(Promise.all(work))
+const runAll = (world: BudgetWorld, work: readonly Promise<void>[]) =>
+  world.time.run(Promise.all(work))
 
-const process = fc.record({ items: fc.integer({ min: 1, max: 260 }), startMs: fc.integer({ min: 0, max: 500 }) })
+const process = fc.record({
+  items: fc.integer({ min: 1, max: 260 }),
+  startMs: fc.integer({ min: 0, max: 500 }),
+})
 const processes = fc.array(process, { minLength: 1, maxLength: 8 })
-const itemsOf = (all: readonly { items: number }[]) => all.reduce((sum, { items }) => sum + items, 0)
+const itemsOf = (all: readonly { items: number }[]) =>
+  all.reduce((sum, { items }) => sum + items, 0)
 const conditions = fc.record({
   seed: fc.integer({ min: 1, max: 1_000_000 }),
   latencyMs: fc.tuple(fc.integer({ min: 0, max: 5 }), fc.integer({ min: 5, max: 500 })),
@@ -33,7 +39,9 @@ describe('§8: the budget that the processes of a machine share', () => {
         )
         expect(world.refusedAtMs).toEqual([])
         expect(world.spent.items).toBe(itemsOf(all))
-        expect(world.time.nowMs()).toBeLessThanOrEqual(Math.max(0.05 * windowMs, 1.05 * boundMs(itemsOf(all))))
+        expect(world.time.nowMs()).toBeLessThanOrEqual(
+          Math.max(0.05 * windowMs, 1.05 * boundMs(itemsOf(all))),
+        )
       }),
       { numRuns: 60 },
     )
@@ -55,12 +63,18 @@ describe('§8: the budget that the processes of a machine share', () => {
   })
 
   test('lost requests, lost answers and processes that die with a reservation draw none and stop nobody', async () => {
-    const faults = fc.record({ lossShare: fc.constantFrom(0.1, 0.4), deaths: fc.array(fc.integer({ min: 0, max: 3 }), { maxLength: 3 }) })
+    const faults = fc.record({
+      lossShare: fc.constantFrom(0.1, 0.4),
+      deaths: fc.array(fc.integer({ min: 0, max: 3 }), { maxLength: 3 }),
+    })
     await fc.assert(
       fc.asyncProperty(conditions, processes, faults, async (given, all, { lossShare, deaths }) => {
         const world = budgetWorld({ ...given, lossShare })
         const dying = deaths.map((dieAfterCalls) => world.worker(400, { dieAfterCalls }))
-        await runAll(world, [...dying, ...all.map(({ items, startMs }) => world.worker(items, { startMs }))])
+        await runAll(world, [
+          ...dying,
+          ...all.map(({ items, startMs }) => world.worker(items, { startMs })),
+        ])
         expect(world.refusedAtMs).toEqual([])
         expect(world.spent.items).toBeGreaterThanOrEqual(itemsOf(all))
       }),
@@ -77,34 +91,56 @@ describe('§8: the budget that the processes of a machine share', () => {
         globalItems: fc.integer({ min: 50, max: 300 }),
       })
       .filter(({ perClientItems, globalItems }) => perClientItems !== globalItems)
-    const before = fc.record({ items: fc.integer({ min: 1, max: 300 }), address: fc.constantFrom('us', 'others') })
+    const before = fc.record({
+      items: fc.integer({ min: 1, max: 300 }),
+      address: fc.constantFrom('us', 'others'),
+    })
     await fc.assert(
-      fc.asyncProperty(conditions, limits, before, processes, fc.boolean(), async (given, made, { items, address }, all, restarts) => {
-        const world = budgetWorld({ ...given, latencyMs: [0, Math.min(given.latencyMs[1], made.windowMs / 20)], limits: made })
-        const first = Math.min(items, made.perClientItems - 1, made.globalItems - 1)
-        // How long a window is shows only in one that a call of ours opened; a longer one that others opened, and that is
-        // hidden behind another, cannot be told from one of the default length.
-        const who = made.windowMs > windowMs ? 'us' : address
-        if (first > 0) await world.time.run(world.foreigner([{ atMs: 0, items: first }], who))
-        const restarting = async () => {
-          await world.time.sleep(made.windowMs * 1.4)
-          world.restart()
-        }
-        const startMs = 0.3 * made.windowMs
-        const scale = Math.max(1, Math.ceil(itemsOf(all) / (10 * Math.min(made.perClientItems, made.globalItems))))
-        const work = all.map((one) => world.worker(Math.ceil(one.items / scale), { startMs }))
-        // Within the second that headers round by, a new start right after a window opened cannot be seen.
-        const isSeen = restarts && made.windowMs >= windowMs
-        await runAll(world, isSeen ? [...work, restarting()] : work)
-        expect(world.refusedAtMs).toEqual([])
-      }),
+      fc.asyncProperty(
+        conditions,
+        limits,
+        before,
+        processes,
+        fc.boolean(),
+        async (given, made, { items, address }, all, restarts) => {
+          const world = budgetWorld({
+            ...given,
+            latencyMs: [0, Math.min(given.latencyMs[1], made.windowMs / 20)],
+            limits: made,
+          })
+          const first = Math.min(items, made.perClientItems - 1, made.globalItems - 1)
+          // How long a window is shows only in one that a call of ours opened; a longer one that
+          // others opened, and that is hidden behind another, cannot be told from one of the
+          // default length.
+          const who = made.windowMs > windowMs ? 'us' : address
+          if (first > 0) await world.time.run(world.foreigner([{ atMs: 0, items: first }], who))
+          const restarting = async () => {
+            await world.time.sleep(made.windowMs * 1.4)
+            world.restart()
+          }
+          const startMs = 0.3 * made.windowMs
+          const scale = Math.max(
+            1,
+            Math.ceil(itemsOf(all) / (10 * Math.min(made.perClientItems, made.globalItems))),
+          )
+          const work = all.map((one) => world.worker(Math.ceil(one.items / scale), { startMs }))
+          // Within the second that headers round by, a new start right after a window opened cannot
+          // be seen.
+          const isSeen = restarts && made.windowMs >= windowMs
+          await runAll(world, isSeen ? [...work, restarting()] : work)
+          expect(world.refusedAtMs).toEqual([])
+        },
+      ),
       { numRuns: 60 },
     )
   })
 
   test('R13: a wall clock that is set, forwards or back, draws none and costs no window', async () => {
     const jumps = fc.array(
-      fc.record({ afterMs: fc.integer({ min: 100, max: 90_000 }), byMs: fc.integer({ min: -200_000, max: 200_000 }) }),
+      fc.record({
+        afterMs: fc.integer({ min: 100, max: 90_000 }),
+        byMs: fc.integer({ min: -200_000, max: 200_000 }),
+      }),
       {
         minLength: 1,
         maxLength: 3,
@@ -122,16 +158,24 @@ describe('§8: the budget that the processes of a machine share', () => {
             world.time.jump(byMs)
           }
         }
-        await runAll(world, [setting(), ...all.map(({ items, startMs }) => world.worker(items, { startMs }))])
+        await runAll(world, [
+          setting(),
+          ...all.map(({ items, startMs }) => world.worker(items, { startMs })),
+        ])
         expect(world.refusedAtMs).toEqual([])
-        expect(world.time.nowMs()).toBeLessThanOrEqual(Math.max(0.05 * windowMs, 1.05 * boundMs(total)))
+        expect(world.time.nowMs()).toBeLessThanOrEqual(
+          Math.max(0.05 * windowMs, 1.05 * boundMs(total)),
+        )
       }),
       { numRuns: 30 },
     )
   })
 
   test('others behind the same address who take a third cost at most one 429 a window, and are left a share', async () => {
-    const others = fc.record({ everyMs: fc.constantFrom(1_500, 7_500, 15_000), offsetMs: fc.integer({ min: 0, max: 10_000 }) })
+    const others = fc.record({
+      everyMs: fc.constantFrom(1_500, 7_500, 15_000),
+      offsetMs: fc.integer({ min: 0, max: 10_000 }),
+    })
     await fc.assert(
       fc.asyncProperty(conditions, others, async (given, { everyMs, offsetMs }) => {
         const world = budgetWorld(given)
@@ -142,7 +186,9 @@ describe('§8: the budget that the processes of a machine share', () => {
         const work = Array.from({ length: 4 }, () => world.worker(160))
         await runAll(world, [...work, world.foreigner(calls)])
         expect(world.spent.items).toBe(640)
-        expect(world.refusedAtMs.length).toBeLessThanOrEqual(Math.ceil(world.spent.lastMs / windowMs))
+        expect(world.refusedAtMs.length).toBeLessThanOrEqual(
+          Math.ceil(world.spent.lastMs / windowMs),
+        )
       }),
       { numRuns: 20 },
     )
@@ -157,7 +203,9 @@ describe('§8: the budget that the processes of a machine share', () => {
           all.map(({ items, startMs }) => world.worker(items, { startMs })),
         )
         expect(world.refusedAtMs).toEqual([])
-        expect(world.time.nowMs()).toBeLessThanOrEqual(Math.max(0.05 * windowMs, 1.05 * boundMs(itemsOf(all))))
+        expect(world.time.nowMs()).toBeLessThanOrEqual(
+          Math.max(0.05 * windowMs, 1.05 * boundMs(itemsOf(all))),
+        )
       }),
       { numRuns: 30 },
     )
@@ -173,15 +221,35 @@ describe('contract §6: plan', () => {
       endsInMs: fc.integer({ min: 1, max: 60_000 }),
     })
     fc.assert(
-      fc.property(count, count, fc.boolean(), budget, (submitItems, contexts, waits, { limitItems, room, endsInMs }) => {
-        const view = { ...viewOf(unknownBudget(0), 0), limitItems, roomItems: Math.min(room, limitItems), endsInMs }
-        const plan = planBatch({ submitItems, contextItems: Math.min(contexts, submitItems), statusItems: waits ? submitItems : 0 }, view)
-        expect({ windows: plan.windows.length, seconds: plan.seconds }).toEqual(forecast(view, plan.items))
-        const sums = plan.windows.map(({ items }) => items.context + items.submit + items.status)
-        expect(sums.reduce((sum, one) => sum + one, 0)).toBe(plan.items)
-        expect(sums.slice(1, -1).every((sum) => sum === limitItems)).toBe(true)
-        expect(plan.calls.reduce((sum, { items }) => sum + items, 0)).toBe(plan.items)
-      }),
+      fc.property(
+        count,
+        count,
+        fc.boolean(),
+        budget,
+        (submitItems, contexts, waits, { limitItems, room, endsInMs }) => {
+          const view = {
+            ...viewOf(unknownBudget(0), 0),
+            limitItems,
+            roomItems: Math.min(room, limitItems),
+            endsInMs,
+          }
+          const plan = planBatch(
+            {
+              submitItems,
+              contextItems: Math.min(contexts, submitItems),
+              statusItems: waits ? submitItems : 0,
+            },
+            view,
+          )
+          expect({ windows: plan.windows.length, seconds: plan.seconds }).toEqual(
+            forecast(view, plan.items),
+          )
+          const sums = plan.windows.map(({ items }) => items.context + items.submit + items.status)
+          expect(sums.reduce((sum, one) => sum + one, 0)).toBe(plan.items)
+          expect(sums.slice(1, -1).every((sum) => sum === limitItems)).toBe(true)
+          expect(plan.calls.reduce((sum, { items }) => sum + items, 0)).toBe(plan.items)
+        },
+      ),
     )
   })
 })

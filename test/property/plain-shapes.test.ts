@@ -64,16 +64,55 @@ const typedData = {
   },
 }
 const authorization = { id, identifier: 'some-slug', questionId: w, chainId: 137, terms }
-const round = { timestamp: '1700000000', round: 'key', digest: w, token: a, spender: b, clientRef: 'row-1', unchecked: ['bond'] }
+const round = {
+  timestamp: '1700000000',
+  round: 'key',
+  digest: w,
+  token: a,
+  spender: b,
+  clientRef: 'row-1',
+  unchecked: ['bond'],
+}
 const records = {
   intent: { id, identifier: 'some-slug', questionId: w, terms, supersedes: id },
   'nonce.reserved': { id, proposer: a, nonce: '7' },
   offered: { ...authorization, ...round, typedData, offeredAtMs: 1.5, supersedes: id },
-  signed: { ...authorization, ...round, identity: 'i', form: 'batch', body: '{}', sha256: 's', signedAtMs: 1, supersedes: id },
-  'attempt.start': { attempt: 't', ids: [id], origin: 'o', form: 'single', sha256: 's', body: '{}', batch: 'f' },
+  signed: {
+    ...authorization,
+    ...round,
+    identity: 'i',
+    form: 'batch',
+    body: '{}',
+    sha256: 's',
+    signedAtMs: 1,
+    supersedes: id,
+  },
+  'attempt.start': {
+    attempt: 't',
+    ids: [id],
+    origin: 'o',
+    form: 'single',
+    sha256: 's',
+    body: '{}',
+    batch: 'f',
+  },
   'attempt.end': { attempt: 't', results: [{ id, class: 'accepted', status: 202, code: 'c' }] },
-  ack: { id, candidate_id: uuid, status: 'received', received_at: 'then', replayed: false, answer: { candidate_id: uuid } },
-  terminal: { id, outcome: 'failed', code: 'c', retryable: true, transaction_hash: null, event_index: 0 },
+  ack: {
+    id,
+    candidate_id: uuid,
+    status: 'received',
+    received_at: 'then',
+    replayed: false,
+    answer: { candidate_id: uuid },
+  },
+  terminal: {
+    id,
+    outcome: 'failed',
+    code: 'c',
+    retryable: true,
+    transaction_hash: null,
+    event_index: 0,
+  },
   abandoned: { id, reason: 'why' },
 } as const
 
@@ -114,18 +153,30 @@ const odd = fc.oneof(
     { name: 'x' },
     { x: [{ name: 'y' }] },
   ),
-  fc.constantFrom<unknown>(String(2n ** 256n - 1n), String(2n ** 256n), '9'.repeat(77), '9'.repeat(78), '9'.repeat(79)),
+  fc.constantFrom<unknown>(
+    String(2n ** 256n - 1n),
+    String(2n ** 256n),
+    '9'.repeat(77),
+    '9'.repeat(78),
+    '9'.repeat(79),
+  ),
   fc.jsonValue(),
 )
 
 /** Every place in a value. */
 function places(value: unknown, path: readonly string[] = []): (readonly string[])[] {
   if (typeof value !== 'object' || value === null) return [path]
-  return [path, ...Object.entries(value).flatMap(([name, member]) => places(member, [...path, name]))]
+  return [
+    path,
+    ...Object.entries(value).flatMap(([name, member]) => places(member, [...path, name])),
+  ]
 }
 
 type Change = { readonly at: number; readonly act: 'set' | 'drop' | 'add'; readonly value: unknown }
-const changes = fc.array(fc.record({ at: fc.nat(), act: fc.constantFrom('set', 'drop', 'add'), value: odd }), { maxLength: 3 })
+const changes = fc.array(
+  fc.record({ at: fc.nat(), act: fc.constantFrom('set', 'drop', 'add'), value: odd }),
+  { maxLength: 3 },
+)
 
 /** Of a JSON value; a later change must not reach into what an earlier one has put in. */
 const copyOf = (value: unknown) => JSON.parse(JSON.stringify(value))
@@ -138,8 +189,13 @@ function changed(value: unknown, all: readonly Change[]): unknown {
     const last = path.pop() ?? ''
     const target = path.reduce((inner, name) => inner[name], copy)
     if (act === 'set') target[last] = copyOf(other)
-    else if (act === 'drop') Array.isArray(target) ? target.splice(Number(last), 1) : delete target[last]
-    else if (typeof target[last] === 'object' && target[last] !== null && !Array.isArray(target[last]))
+    else if (act === 'drop')
+      Array.isArray(target) ? target.splice(Number(last), 1) : delete target[last]
+    else if (
+      typeof target[last] === 'object' &&
+      target[last] !== null &&
+      !Array.isArray(target[last])
+    )
       target[last]['another member'] = copyOf(other)
   }
   return copyOf(copy).value
@@ -150,20 +206,24 @@ test.each([
   ...(Object.keys(records) as (keyof typeof records)[]).map(
     (kind) => [`a record ${kind}`, recordShapes[kind], recordSchemas[kind], records[kind]] as const,
   ),
-] as const)('%s is read as its schema reads it: the same copy, or the first fault in the same place', (_name, read, schema, sound) => {
-  expect(byReader(read, sound)).toEqual(bySchema(schema, sound))
-  expect(byReader(read, sound)).toHaveProperty('value')
-  fc.assert(
-    fc.property(changes, (all) => {
-      const value = changed(sound, all)
-      const [plain, told] = [byReader(read, value), bySchema(schema, value)]
-      // A strict schema names the object of an unknown member before or after the members' own faults; a trust file's words come from it anyway.
-      if (schema === Trust && 'path' in plain && 'path' in told) return
-      expect(plain).toEqual(told)
-    }),
-    { numRuns: 2_000 },
-  )
-})
+] as const)(
+  '%s is read as its schema reads it: the same copy, or the first fault in the same place',
+  (_name, read, schema, sound) => {
+    expect(byReader(read, sound)).toEqual(bySchema(schema, sound))
+    expect(byReader(read, sound)).toHaveProperty('value')
+    fc.assert(
+      fc.property(changes, (all) => {
+        const value = changed(sound, all)
+        const [plain, told] = [byReader(read, value), bySchema(schema, value)]
+        // A strict schema names the object of an unknown member before or after the members' own
+        // faults; a trust file's words come from it anyway.
+        if (schema === Trust && 'path' in plain && 'path' in told) return
+        expect(plain).toEqual(told)
+      }),
+      { numRuns: 2_000 },
+    )
+  },
+)
 
 test('members named like those of every object are read as what they are', () => {
   for (const json of [
@@ -190,7 +250,16 @@ test.each([
     fc.bigInt({ min: 0n, max: 2n ** 257n }).map(String),
     fc.stringMatching(/^0x[0-9a-f]*$/),
     fc.uuid(),
-    fc.constantFrom('0x', `0x${'ab'.repeat(8192)}`, `0x${'ab'.repeat(8193)}`, 'é'.repeat(128), 'é'.repeat(129), '\u0085', ' ', '01'),
+    fc.constantFrom(
+      '0x',
+      `0x${'ab'.repeat(8192)}`,
+      `0x${'ab'.repeat(8193)}`,
+      'é'.repeat(128),
+      'é'.repeat(129),
+      '\u0085',
+      ' ',
+      '01',
+    ),
   )
   fc.assert(
     fc.property(text, (one) => {

@@ -3,7 +3,10 @@ import { describe, expect, test } from 'vitest'
 import { type Life, simulate } from '../support/polling-world.js'
 import { seeded } from '../support/sim-files.js'
 
-/** How a gateway works candidates off: all at once, one after the other, the other way round, or each for itself. */
+/**
+ * How a gateway works candidates off: all at once, one after the other, the other way round, or
+ * each for itself.
+ */
 const orders = {
   together: () => 0.5,
   inOrder: (share: number) => share,
@@ -78,7 +81,8 @@ describe('polling plans under a simulated clock', () => {
     fc.assert(
       fc.property(anything, ({ lives, ...options }) => {
         const { looks, seenMs } = simulate(lives, { ...options, untilMs })
-        // At a quarter of the budget a round over all takes so long; twice that leaves room for the windows' ends.
+        // At a quarter of the budget a round over all takes so long; twice that leaves room for the
+        // windows' ends.
         const roundMs = (lives.length * 4 * 60_000) / Math.min(240, options.limitItems)
         const patienceMs = 2 * roundMs + 200_000
         for (const [at, { lifeMs, ageMs = 0 }] of lives.entries()) {
@@ -86,7 +90,8 @@ describe('polling plans under a simulated clock', () => {
           const lastMs = seenMs[at] ?? untilMs
           if (lifeMs - ageMs + patienceMs < untilMs) expect(seenMs[at]).toBeDefined()
           const marks = [Math.max(0, Math.min(30_000, 30_000 - ageMs)), ...times, lastMs]
-          for (const [index, mark] of marks.entries()) expect(mark - (marks[index - 1] ?? 0)).toBeLessThanOrEqual(patienceMs)
+          for (const [index, mark] of marks.entries())
+            expect(mark - (marks[index - 1] ?? 0)).toBeLessThanOrEqual(patienceMs)
         }
       }),
       { numRuns: 60 },
@@ -100,8 +105,15 @@ describe('polling plans under a simulated clock', () => {
         fc.integer({ min: 20, max: 400 }),
         fc.integer({ min: 1, max: 500 }),
         (count, limitItems, latencyMs) => {
-          const forever = Array.from({ length: count }, () => ({ ageMs: undefined, lifeMs: Number.POSITIVE_INFINITY }))
-          const { items, refused, endMs } = simulate(forever, { limitItems, latencyMs, untilMs: 600_000 })
+          const forever = Array.from({ length: count }, () => ({
+            ageMs: undefined,
+            lifeMs: Number.POSITIVE_INFINITY,
+          }))
+          const { items, refused, endMs } = simulate(forever, {
+            limitItems,
+            latencyMs,
+            untilMs: 600_000,
+          })
           expect(refused).toBe(0)
           const burst = Math.max(6, count / 25)
           expect(items).toBeLessThanOrEqual(burst + (endMs / 60_000) * (limitItems / 4) + 1)

@@ -1,4 +1,5 @@
-// Loaded before the program in a process that serves: what its gateway answers is written down, a line of JSON each, to be judged.
+// Loaded before the program in a process that serves: what its gateway answers is written down, a
+// line of JSON each, to be judged.
 import { appendFileSync } from 'node:fs'
 import { ServerResponse } from 'node:http'
 
@@ -11,10 +12,17 @@ ServerResponse.prototype.end = function (chunk, ...rest) {
   // The admin listener has no such limit, and no document.
   if (file !== undefined && socket.server?.maxConnections !== undefined) {
     const headers = Object.fromEntries(
-      [...String(this._header).matchAll(/^([\w-]+): (.*)\r$/gm)].map(([, name, value]) => [name.toLowerCase(), value]),
+      [...String(this._header).matchAll(/^([\w-]+): (.*)\r$/gm)].map(([, name, value]) => [
+        name.toLowerCase(),
+        value,
+      ]),
     )
-    const body = chunk === undefined || typeof chunk === 'function' ? '' : Buffer.from(chunk).toString()
-    appendFileSync(file, `${JSON.stringify({ method, target: url, status: this.statusCode, headers, body })}\n`)
+    const body =
+      chunk === undefined || typeof chunk === 'function' ? '' : Buffer.from(chunk).toString()
+    appendFileSync(
+      file,
+      `${JSON.stringify({ method, target: url, status: this.statusCode, headers, body })}\n`,
+    )
   }
   return end.call(this, chunk, ...rest)
 }

@@ -1,6 +1,7 @@
 /**
- * Every answer that a gateway gives in a test file, until it has been held against the OpenAPI document. The set-up file asks after each
- * test; what does the judging is loaded with the first answer, because most files have none.
+ * Every answer that a gateway gives in a test file, until it has been held against the OpenAPI
+ * document. The set-up file asks after each test; what does the judging is loaded with the first
+ * answer, because most files have none.
  */
 import { readFileSync } from 'node:fs'
 import type { Socket } from 'node:net'
@@ -9,7 +10,9 @@ import type { Listener } from '../../src/core/io/serving/listener.js'
 import type { SeenAnswer } from './answers.js'
 
 const pending: Promise<SeenAnswer>[] = []
-/** Where servers in processes of their own write their answers, and how much of it has been read. */
+/**
+ * Where servers in processes of their own write their answers, and how much of it has been read.
+ */
 const children = new Map<string, number>()
 const faults: string[] = []
 let judged = 0
@@ -20,7 +23,9 @@ export function observed(gateway: Gateway): Gateway {
     ...gateway,
     async answer(call) {
       const { status, headers, body } = await gateway.answer(call)
-      sawAnswer(Promise.resolve({ method: call.method, target: call.target, status, headers, body }))
+      sawAnswer(
+        Promise.resolve({ method: call.method, target: call.target, status, headers, body }),
+      )
       return { status, headers, body }
     },
     async handle(request, peer) {
@@ -41,7 +46,10 @@ export function observed(gateway: Gateway): Gateway {
   }
 }
 
-/** The listener; what it writes to a socket itself, because no call could be read there, is seen too. */
+/**
+ * The listener; what it writes to a socket itself, because no call could be read there, is seen
+ * too.
+ */
 export function observedListener(listener: Listener): Listener {
   listener.server.on('connection', (socket: Socket) => {
     const end = socket.end.bind(socket) as (...args: unknown[]) => Socket
@@ -58,9 +66,18 @@ export function observedListener(listener: Listener): Listener {
 function parseRaw(text: string): SeenAnswer {
   const headEnd = text.indexOf('\r\n\r\n')
   const [statusLine = '', ...lines] = text.slice(0, headEnd).split('\r\n')
-  const headers = lines.map((line) => [line.slice(0, line.indexOf(':')).toLowerCase(), line.slice(line.indexOf(':') + 1).trim()])
+  const headers = lines.map((line) => [
+    line.slice(0, line.indexOf(':')).toLowerCase(),
+    line.slice(line.indexOf(':') + 1).trim(),
+  ])
   const status = Number(statusLine.split(' ')[1])
-  return { method: 'unparsed', target: '', status, headers: Object.fromEntries(headers), body: text.slice(headEnd + 4) }
+  return {
+    method: 'unparsed',
+    target: '',
+    status,
+    headers: Object.fromEntries(headers),
+    body: text.slice(headEnd + 4),
+  }
 }
 
 /** Has an answer judged at the end of the test. */
@@ -80,7 +97,8 @@ export async function judgeAnswers(): Promise<void> {
     // A process that is being killed may have left half a line.
     const whole = text.lastIndexOf('\n') + 1
     children.set(file, whole)
-    for (const line of text.slice(from, whole).split('\n')) if (line !== '') pending.push(Promise.resolve(JSON.parse(line)))
+    for (const line of text.slice(from, whole).split('\n'))
+      if (line !== '') pending.push(Promise.resolve(JSON.parse(line)))
   }
   if (pending.length === 0) return
   const { answerFault } = await import('./answers.js')

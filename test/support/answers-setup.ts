@@ -1,21 +1,33 @@
-/** In every test file: each answer of a gateway fits the OpenAPI document, or the test that drew it fails. */
+/**
+ * In every test file: each answer of a gateway fits the OpenAPI document, or the test that drew it
+ * fails.
+ */
 import { afterAll, afterEach, vi } from 'vitest'
 import { observed, observedListener, takeAnswerFaults } from './answers-seen.js'
 
 // Wherever a gateway is put together in this process, by a test or by a command.
 vi.mock('../../src/core/gateway/gateway.js', async (original) => {
   const real = await original<typeof import('../../src/core/gateway/gateway.js')>()
-  return { ...real, createGateway: (parts: Parameters<typeof real.createGateway>[0]) => observed(real.createGateway(parts)) }
+  return {
+    ...real,
+    createGateway: (parts: Parameters<typeof real.createGateway>[0]) =>
+      observed(real.createGateway(parts)),
+  }
 })
 
 vi.mock('../../src/core/io/serving/listener.js', async (original) => {
   const real = await original<typeof import('../../src/core/io/serving/listener.js')>()
-  return { ...real, listen: async (options: Parameters<typeof real.listen>[0]) => observedListener(await real.listen(options)) }
+  return {
+    ...real,
+    listen: async (options: Parameters<typeof real.listen>[0]) =>
+      observedListener(await real.listen(options)),
+  }
 })
 
 async function expectDocumented(): Promise<void> {
   const faults = await takeAnswerFaults()
-  if (faults.length > 0) throw new Error(`answers that /openapi.json does not describe:\n${faults.join('\n')}`)
+  if (faults.length > 0)
+    throw new Error(`answers that /openapi.json does not describe:\n${faults.join('\n')}`)
 }
 
 afterEach(expectDocumented)

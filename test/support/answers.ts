@@ -1,4 +1,7 @@
-/** One answer of a gateway against its own OpenAPI document: route, method, status, code, headers and body. */
+/**
+ * One answer of a gateway against its own OpenAPI document: route, method, status, code, headers
+ * and body.
+ */
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js'
 import { wireFailures } from '../../src/core/protocol/errors.js'
 import { openApiDocument } from '../../src/core/protocol/openapi.js'
@@ -22,7 +25,13 @@ export interface ResponseObject {
   readonly description: string
   readonly headers?: Readonly<Record<string, HeaderObject>>
   readonly content?: Readonly<
-    Record<string, { readonly schema: { readonly $ref?: string }; readonly examples: Readonly<Record<string, object>> }>
+    Record<
+      string,
+      {
+        readonly schema: { readonly $ref?: string }
+        readonly examples: Readonly<Record<string, object>>
+      }
+    >
   >
 }
 
@@ -30,34 +39,47 @@ export interface ResponseObject {
 interface DocumentedRoute {
   readonly path: string
   readonly pattern: RegExp
-  readonly operations: Readonly<Record<string, { readonly responses: Readonly<Record<string, ResponseObject>> }>>
+  readonly operations: Readonly<
+    Record<string, { readonly responses: Readonly<Record<string, ResponseObject>> }>
+  >
 }
 
 const errorBody = '#/components/schemas/ErrorBody'
 
 /**
- * The document as it is served, but with every object closed: callers must let additions through, the gateway must not answer with a
- * field that its document does not name.
+ * The document as it is served, but with every object closed: callers must let additions through,
+ * the gateway must not answer with a field that its document does not name.
  */
-const document = closed(JSON.parse(JSON.stringify(openApiDocument()))) as ReturnType<typeof openApiDocument>
+const document = closed(JSON.parse(JSON.stringify(openApiDocument()))) as ReturnType<
+  typeof openApiDocument
+>
 const ajv = new Ajv2020({ strict: false })
 ajv.addSchema(document, 'openapi.json')
 
-const routes: readonly DocumentedRoute[] = Object.entries(document.paths).map(([path, operations]) => ({
-  path,
-  // More special templates come first in the document, as they do in the gateway.
-  pattern: new RegExp(`^${path.replaceAll('.', '\\.').replaceAll(/\{\w+\}/g, "(?!\\.{1,2}(/|$))[\\w.~!$&'()*+,;=:@-]+")}$`),
-  operations: operations as unknown as DocumentedRoute['operations'],
-}))
+const routes: readonly DocumentedRoute[] = Object.entries(document.paths).map(
+  ([path, operations]) => ({
+    path,
+    // More special templates come first in the document, as they do in the gateway.
+    pattern: new RegExp(
+      `^${path.replaceAll('.', '\\.').replaceAll(/\{\w+\}/g, "(?!\\.{1,2}(/|$))[\\w.~!$&'()*+,;=:@-]+")}$`,
+    ),
+    operations: operations as unknown as DocumentedRoute['operations'],
+  }),
+)
 
 function closed(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(closed)
   if (typeof value !== 'object' || value === null) return value
-  const entries = Object.fromEntries(Object.entries(value).map(([key, entry]) => [key, closed(entry)]))
-  return entries.type === 'object' && 'properties' in entries ? { additionalProperties: false, ...entries } : entries
+  const entries = Object.fromEntries(
+    Object.entries(value).map(([key, entry]) => [key, closed(entry)]),
+  )
+  return entries.type === 'object' && 'properties' in entries
+    ? { additionalProperties: false, ...entries }
+    : entries
 }
 
-const pointer = (...parts: readonly string[]) => parts.map((part) => `/${part.replaceAll('~', '~0').replaceAll('/', '~1')}`).join('')
+const pointer = (...parts: readonly string[]) =>
+  parts.map((part) => `/${part.replaceAll('~', '~0').replaceAll('/', '~1')}`).join('')
 const validators = new Map<string, ValidateFunction>()
 
 function shapeFault(at: string, value: unknown): string | undefined {
@@ -70,12 +92,18 @@ function shapeFault(at: string, value: unknown): string | undefined {
 /** Why an answer does not fit the document, or `undefined`. */
 export function answerFault(answer: SeenAnswer): string | undefined {
   const fault = faultOf(answer)
-  return fault && `${answer.method} ${answer.target.slice(0, 120)} answered ${answer.status}: ${fault}: ${answer.body.slice(0, 400)}`
+  return (
+    fault &&
+    `${answer.method} ${answer.target.slice(0, 120)} answered ${answer.status}: ${fault}: ${answer.body.slice(0, 400)}`
+  )
 }
 
 function faultOf(answer: SeenAnswer): string | undefined {
   // The gateway takes no longer target for a path of its own (robustness §4).
-  const route = answer.target.length > 512 ? undefined : routes.find(({ pattern }) => pattern.test(answer.target))
+  const route =
+    answer.target.length > 512
+      ? undefined
+      : routes.find(({ pattern }) => pattern.test(answer.target))
   const method = answer.method.toLowerCase()
   const operation = route?.operations[method]
   if (!route || !operation) return faultElsewhere(answer, route)
@@ -86,20 +114,31 @@ function faultOf(answer: SeenAnswer): string | undefined {
   return headersFault(response, answer, at) ?? (content && contentFault(content, answer, at))
 }
 
-function headersFault({ headers = {} }: ResponseObject, answer: SeenAnswer, at: string): string | undefined {
+function headersFault(
+  { headers = {} }: ResponseObject,
+  answer: SeenAnswer,
+  at: string,
+): string | undefined {
   for (const [name, { required }] of Object.entries(headers)) {
     const value = answer.headers[name.toLowerCase()]
     if (value === undefined) {
       if (required) return `${name} is missing`
       continue
     }
-    const fault = shapeFault(`${at}${pointer('headers', name, 'schema')}`, /^\d+$/.test(value) ? Number(value) : value)
+    const fault = shapeFault(
+      `${at}${pointer('headers', name, 'schema')}`,
+      /^\d+$/.test(value) ? Number(value) : value,
+    )
     if (fault) return `${name}: ${fault}`
   }
   return undefined
 }
 
-function contentFault(content: NonNullable<ResponseObject['content']>, answer: SeenAnswer, at: string): string | undefined {
+function contentFault(
+  content: NonNullable<ResponseObject['content']>,
+  answer: SeenAnswer,
+  at: string,
+): string | undefined {
   const type = answer.headers['content-type'] ?? 'none'
   const media = content[type]
   if (!media) return `the content type ${type} is not documented`
@@ -111,11 +150,20 @@ function contentFault(content: NonNullable<ResponseObject['content']>, answer: S
   return code in media.examples ? undefined : `the code ${code} is not documented here`
 }
 
-/** What no operation describes: an unknown path, another method of a known one, and what the connection refuses of any call. */
-function faultElsewhere(answer: SeenAnswer, route: DocumentedRoute | undefined): string | undefined {
+/**
+ * What no operation describes: an unknown path, another method of a known one, and what the
+ * connection refuses of any call.
+ */
+function faultElsewhere(
+  answer: SeenAnswer,
+  route: DocumentedRoute | undefined,
+): string | undefined {
   const allow = route && Object.keys(route.operations).join(', ').toUpperCase()
   if (answer.status === 204) {
-    const sound = answer.method === 'OPTIONS' && answer.body === '' && answer.headers['access-control-allow-methods'] === allow
+    const sound =
+      answer.method === 'OPTIONS' &&
+      answer.body === '' &&
+      answer.headers['access-control-allow-methods'] === allow
     return sound ? undefined : 'only a preflight is answered without content'
   }
   if (answer.method !== 'HEAD') {
@@ -123,13 +171,17 @@ function faultElsewhere(answer: SeenAnswer, route: DocumentedRoute | undefined):
     const fault = shapeFault(pointer('components', 'schemas', 'ErrorBody'), value)
     if (fault) return fault
     const code = codeOf(value)
-    const failure: { status: number } | undefined = Object.entries(wireFailures).find(([name]) => name === code)?.[1]
+    const failure: { status: number } | undefined = Object.entries(wireFailures).find(
+      ([name]) => name === code,
+    )?.[1]
     if (failure?.status !== answer.status) return `the code ${code} is not one of this status`
   }
   if ([400, 408, 431].includes(answer.status)) return undefined
   if (!route) return answer.status === 404 ? undefined : 'an unknown path is 404'
   if (answer.status !== 405) return 'another method of a known path is 405'
-  return answer.headers.allow === allow ? undefined : `Allow is ${answer.headers.allow}, the document has ${allow}`
+  return answer.headers.allow === allow
+    ? undefined
+    : `Allow is ${answer.headers.allow}, the document has ${allow}`
 }
 
 function parsed(body: string): unknown {

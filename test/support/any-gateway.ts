@@ -1,6 +1,6 @@
 /**
- * The command line against a gateway that is not ours: a scripted one with the batch routes, whose every answer a test may change before
- * the client sees it. Waits take no time, but count.
+ * The command line against a gateway that is not ours: a scripted one with the batch routes, whose
+ * every answer a test may change before the client sees it. Waits take no time, but count.
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -21,7 +21,10 @@ export interface AnyGateway {
   answers: Answers
   /** A route that it does not have. */
   refuses?: Route
-  ask(argv: readonly string[], options?: { readonly chain?: Chain; readonly columns?: number }): Promise<Ran>
+  ask(
+    argv: readonly string[],
+    options?: { readonly chain?: Chain; readonly columns?: number },
+  ): Promise<Ran>
   /** `journal list --json`, oldest first. */
   journaled(): Promise<readonly { readonly state: string; readonly candidate_id: string | null }[]>
   file(name: string, content: string): string
@@ -35,7 +38,10 @@ const json = (status: number, body: unknown) =>
   new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json' } })
 
 /** What `slug` names is the gateway's one question; trust.json pins it. */
-export async function anyGateway(slug = 'will-it-hold', title = 'Will it hold?'): Promise<AnyGateway> {
+export async function anyGateway(
+  slug = 'will-it-hold',
+  title = 'Will it hold?',
+): Promise<AnyGateway> {
   const home = await temporaryHome()
   const gateway = scriptedGateway(questionContext(title), slug)
   mkdirSync(join(home.path, 'trust'))
@@ -51,7 +57,8 @@ export async function anyGateway(slug = 'will-it-hold', title = 'Will it hold?')
     const route = routeOf(request)
     // Waits take no time: a command that never ends has to be stopped, and says so with 130.
     if (++looks > mostCalls) stop.abort()
-    if (route === world.refuses) return json(404, { error: { code: 'route_not_found', detail: 'there is no such route' } })
+    if (route === world.refuses)
+      return json(404, { error: { code: 'route_not_found', detail: 'there is no such route' } })
     const answer = await honest(gateway, route, request, (again) => gateway.fetch(again))
     if (answer.status !== 200 && answer.status !== 202) return answer
     const changed = world.answers(route, await answer.json(), answer.status)
@@ -64,7 +71,13 @@ export async function anyGateway(slug = 'will-it-hold', title = 'Will it hold?')
     ask(argv, options = {}) {
       looks = 0
       stop = new AbortController()
-      return run(home.path, argv, { env, fetch, clock: instantClock(), signal: stop.signal, ...options })
+      return run(home.path, argv, {
+        env,
+        fetch,
+        clock: instantClock(),
+        signal: stop.signal,
+        ...options,
+      })
     },
     async journaled() {
       const { stdout } = await run(home.path, ['journal', 'list', '--json'], { env, fetch })
@@ -100,7 +113,10 @@ async function honest(
     const results = await Promise.all(proposals.map((item) => admit(gateway, item, single)))
     const of = (code: number) => results.filter(({ status_code }) => status_code === code).length
     const [accepted, replayed] = [of(202), of(200)]
-    return json(200, { results, summary: { accepted, replayed, rejected: results.length - accepted - replayed } })
+    return json(200, {
+      results,
+      summary: { accepted, replayed, rejected: results.length - accepted - replayed },
+    })
   }
   if (route === 'statuses') {
     const { candidate_ids: ids } = (await request.json()) as { candidate_ids: string[] }
@@ -109,9 +125,18 @@ async function honest(
   return single(request)
 }
 
-async function admit(gateway: ScriptedGateway, item: BatchItem, single: (request: Request) => Promise<Response>) {
+async function admit(
+  gateway: ScriptedGateway,
+  item: BatchItem,
+  single: (request: Request) => Promise<Response>,
+) {
   const { identifier, client_ref = null, proposed_price, permit, ...rest } = item
-  const body = { version, outcome: outcomeOf(proposed_price), permit: { ...permit, deadline: String(permit.deadline) }, ...rest }
+  const body = {
+    version,
+    outcome: outcomeOf(proposed_price),
+    permit: { ...permit, deadline: String(permit.deadline) },
+    ...rest,
+  }
   const url = `${gateway.url}/v1/proposals/${identifier}`
   const answer = await single(new Request(url, { method: 'POST', body: JSON.stringify(body) }))
   const said = (await answer.json()) as { version: unknown; error?: unknown }
@@ -124,10 +149,19 @@ function statusResult(gateway: ScriptedGateway, candidate_id: string) {
   const change = gateway.steps.shift()
   if (change) gateway.become(candidate_id, change)
   const known = gateway.candidates.get(candidate_id)
-  if (known === undefined) return { candidate_id, status_code: 404, error: { code: 'candidate_not_found', detail: 'no such candidate' } }
+  if (known === undefined)
+    return {
+      candidate_id,
+      status_code: 404,
+      error: { code: 'candidate_not_found', detail: 'no such candidate' },
+    }
   const { status, received_at, submission, failure } = known
   const told = failure && { code: failure.code, detail: failure.detail }
-  return { candidate_id, status_code: 200, candidate: { candidate_id, status, received_at, submission, failure: told } }
+  return {
+    candidate_id,
+    status_code: 200,
+    candidate: { candidate_id, status, received_at, submission, failure: told },
+  }
 }
 
 /** Waits take no time, but count. */

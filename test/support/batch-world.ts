@@ -1,4 +1,7 @@
-/** The command line against a real gateway in this process: a home, wallets, questions, and what the wire carried. */
+/**
+ * The command line against a real gateway in this process: a home, wallets, questions, and what the
+ * wire carried.
+ */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Question } from '../../src/core/gateway/view/chain-view.js'
@@ -16,8 +19,15 @@ export interface BatchWorld {
   /** The allowlisted wallet whose key the command line has. */
   readonly wallet: Wallet
   /** Items of each submission that arrived, in order. */
-  readonly calls: { readonly path: string; readonly items: readonly BatchItem[]; readonly body: string }[]
-  /** Asked before a call reaches the gateway, and after it has answered: a response or an error takes the answer's place. */
+  readonly calls: {
+    readonly path: string
+    readonly items: readonly BatchItem[]
+    readonly body: string
+  }[]
+  /**
+   * Asked before a call reaches the gateway, and after it has answered: a response or an error
+   * takes the answer's place.
+   */
   intercept: {
     before?: (path: string, body: string) => Promise<Response | undefined>
     after?: (path: string, answer: Response) => Promise<Response>
@@ -33,17 +43,31 @@ export interface BatchWorld {
   close(): Promise<void>
 }
 
-/** Opens a world; every wallet of the front is allowlisted, the first one's key is the command line's. */
+/**
+ * Opens a world; every wallet of the front is allowlisted, the first one's key is the command
+ * line's.
+ */
 export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchWorld> {
   const home = await temporaryHome()
   const front = await openFront(options)
   const [wallet] = front.wallets
   mkdirSync(join(home.path, 'trust'))
   const { chainId, permit2, signedProposer, oracles, requesters, tokens } = testContracts
-  const trust = { chain_id: chainId, permit2, signed_proposer: signedProposer, oracles, requesters, tokens, slugs: {} }
+  const trust = {
+    chain_id: chainId,
+    permit2,
+    signed_proposer: signedProposer,
+    oracles,
+    requesters,
+    tokens,
+    slugs: {},
+  }
   writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(trust))
   writeFileSync(join(home.path, 'key'), `${wallet.privateKey}\n`, { mode: 0o600 })
-  const env = { PROPOSER_GATEWAY: 'http://127.0.0.1:8787', PROPOSER_KEY_FILE: join(home.path, 'key') }
+  const env = {
+    PROPOSER_GATEWAY: 'http://127.0.0.1:8787',
+    PROPOSER_KEY_FILE: join(home.path, 'key'),
+  }
   let sleptMs = 0
   // Waits take no time, but count: for the gateway's windows too.
   const clock: Clock = {
@@ -76,7 +100,8 @@ export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchW
       writeFileSync(path, content)
       return path
     },
-    ndjson: (name, rows) => world.file(name, rows.map((row) => `${JSON.stringify(row)}\n`).join('')),
+    ndjson: (name, rows) =>
+      world.file(name, rows.map((row) => `${JSON.stringify(row)}\n`).join('')),
     clock,
     run: (argv, more = {}) => run(home.path, argv, { env, fetch, clock, ...more }),
     close: () => home.remove(),
@@ -87,11 +112,17 @@ export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchW
     const body = request.method === 'POST' ? await request.text() : ''
     const instead = await world.intercept.before?.(pathname, body)
     if (instead !== undefined) return instead
-    if (pathname === '/propose/batch' || (request.method === 'POST' && /^\/v1\/proposals\/[^/]+$/.test(pathname))) {
+    if (
+      pathname === '/propose/batch' ||
+      (request.method === 'POST' && /^\/v1\/proposals\/[^/]+$/.test(pathname))
+    ) {
       const parsed = JSON.parse(body) as { proposals?: BatchItem[] }
       world.calls.push({ path: pathname, items: parsed.proposals ?? [], body })
     }
-    const answer = await front.gateway.handle(new Request(input, { ...init, ...(body === '' ? {} : { body }) }), { address: '192.0.2.1' })
+    const answer = await front.gateway.handle(
+      new Request(input, { ...init, ...(body === '' ? {} : { body }) }),
+      { address: '192.0.2.1' },
+    )
     return (await world.intercept.after?.(pathname, answer)) ?? answer
   }
   return world
@@ -133,7 +164,12 @@ const submission = {
   proposalEventIndex: 3,
 } as const
 
-export const executed: Progress = { status: 'executed', validatedAtMs: 1_800_000_000_000, selectedAtMs: 1_800_000_000_000, submission }
+export const executed: Progress = {
+  status: 'executed',
+  validatedAtMs: 1_800_000_000_000,
+  selectedAtMs: 1_800_000_000_000,
+  submission,
+}
 
 export const failed = (code: FailureCode, retryable: boolean): Progress => ({
   status: 'failed',

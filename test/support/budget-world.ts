@@ -1,15 +1,29 @@
-/** Processes of one machine and strangers behind its address, spending at the gateway's real budget in simulated time. */
+/**
+ * Processes of one machine and strangers behind its address, spending at the gateway's real budget
+ * in simulated time.
+ */
 
-import { createPlanner, type Planner, type PlannerOptions } from '../../src/core/client/budget/planner.js'
+import {
+  createPlanner,
+  type Planner,
+  type PlannerOptions,
+} from '../../src/core/client/budget/planner.js'
 import type { RateLimit } from '../../src/core/client/sending/answer.js'
 import { type BudgetLimits, createBudget } from '../../src/core/gateway/front/budget.js'
 import type { Clock, Files } from '../../src/core/ports.js'
 import { sha256 } from './client-world.js'
 import { SimFiles, seeded, seededRandom } from './sim-files.js'
 
-export const defaultLimits: BudgetLimits = { windowMs: 60_000, perClientItems: 120, globalItems: 1_000 }
+export const defaultLimits: BudgetLimits = {
+  windowMs: 60_000,
+  perClientItems: 120,
+  globalItems: 1_000,
+}
 
-/** Time that moves to the next sleeper whenever nothing else can go on. Everything in it runs on microtasks alone. */
+/**
+ * Time that moves to the next sleeper whenever nothing else can go on. Everything in it runs on
+ * microtasks alone.
+ */
 export function simTime() {
   let nowMs = 0
   let wallMs = 1_760_000_000_000
@@ -36,7 +50,10 @@ export function simTime() {
     jump(ms: number) {
       wallMs += ms
     },
-    /** A process's clocks: the wall is shared and tells whole milliseconds, monotonic ones begin anywhere. */
+    /**
+     * A process's clocks: the wall is shared and tells whole milliseconds, monotonic ones begin
+     * anywhere.
+     */
     clock: (originMs: number): Clock => ({
       nowMs: () => Math.floor(wallMs + nowMs),
       monotonicMs: () => originMs + nowMs,
@@ -87,19 +104,36 @@ export interface BudgetWorld {
   /** When our first and last admitted items were charged. */
   readonly spent: { firstMs: number; lastMs: number; items: number; calls: number }
   planner(options?: PlannerOptions): Planner
-  /** A process that sends so many items, in calls of at most 100, each split as granted unless `whole`. */
+  /**
+   * A process that sends so many items, in calls of at most 100, each split as granted unless
+   * `whole`.
+   */
   worker(
     items: number,
-    options?: { readonly whole?: number; readonly startMs?: number; readonly planner?: Planner; readonly dieAfterCalls?: number },
+    options?: {
+      readonly whole?: number
+      readonly startMs?: number
+      readonly planner?: Planner
+      readonly dieAfterCalls?: number
+    },
   ): Promise<void>
   /** Somebody else behind the same address (or another one), who spends without asking. */
-  foreigner(calls: readonly { readonly atMs: number; readonly items: number }[], address?: string): Promise<void>
+  foreigner(
+    calls: readonly { readonly atMs: number; readonly items: number }[],
+    address?: string,
+  ): Promise<void>
   /** The gateway is started anew. */
   restart(): void
 }
 
 export function budgetWorld(options: WorldOptions): BudgetWorld {
-  const { limits = defaultLimits, serverPace = 1, latencyMs = [1, 200], diskMs = 0, lossShare = 0 } = options
+  const {
+    limits = defaultLimits,
+    serverPace = 1,
+    latencyMs = [1, 200],
+    diskMs = 0,
+    lossShare = 0,
+  } = options
   const time = simTime()
   const sim = new SimFiles()
   const random = seeded(options.seed)
@@ -120,19 +154,31 @@ export function budgetWorld(options: WorldOptions): BudgetWorld {
       spent.lastMs = time.nowMs()
       spent.items += items
     }
-    const rateLimit: RateLimit = { limit: told.limitItems, remaining: told.remainingItems, resetSeconds: told.resetSeconds }
+    const rateLimit: RateLimit = {
+      limit: told.limitItems,
+      remaining: told.remainingItems,
+      resetSeconds: told.resetSeconds,
+    }
     return {
       answered: true,
       refused: !told.admitted,
       ...(options.silent === true ? {} : { rateLimit }),
-      ...(told.retryAfterSeconds === undefined ? {} : { retryAfterMs: told.retryAfterSeconds * 1_000 }),
+      ...(told.retryAfterSeconds === undefined
+        ? {}
+        : { retryAfterMs: told.retryAfterSeconds * 1_000 }),
     }
   }
 
   function planner(plannerOptions: PlannerOptions = {}): Planner {
     processes++
-    const files = diskMs === 0 ? sim.process() : slow(sim.process(), () => time.sleep(random() * diskMs))
-    const ports = { clock: time.clock(processes * 1_000_003), files, hash: sha256, random: seededRandom(options.seed * 1_000 + processes) }
+    const files =
+      diskMs === 0 ? sim.process() : slow(sim.process(), () => time.sleep(random() * diskMs))
+    const ports = {
+      clock: time.clock(processes * 1_000_003),
+      files,
+      hash: sha256,
+      random: seededRandom(options.seed * 1_000 + processes),
+    }
     return createPlanner(ports, '/home', 'https://gateway.test', plannerOptions)
   }
 
@@ -143,7 +189,15 @@ export function budgetWorld(options: WorldOptions): BudgetWorld {
     foreignRefusals,
     spent,
     planner,
-    async worker(items, { whole = 1, startMs = 0, planner: own = planner(), dieAfterCalls = Number.POSITIVE_INFINITY } = {}) {
+    async worker(
+      items,
+      {
+        whole = 1,
+        startMs = 0,
+        planner: own = planner(),
+        dieAfterCalls = Number.POSITIVE_INFINITY,
+      } = {},
+    ) {
       if (startMs > 0) await time.sleep(startMs)
       for (let [left, calls] = [items, 0]; left > 0; calls++) {
         const wanted = Math.min(left, 100)
@@ -165,7 +219,8 @@ export function budgetWorld(options: WorldOptions): BudgetWorld {
     async foreigner(calls, address = 'us') {
       for (const { atMs, items } of calls) {
         await time.sleep(Math.max(0, atMs - time.nowMs()))
-        if (!server.charge(address, items, serverMs()).admitted && address === 'us') foreignRefusals.count++
+        if (!server.charge(address, items, serverMs()).admitted && address === 'us')
+          foreignRefusals.count++
       }
     },
     restart() {

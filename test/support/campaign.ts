@@ -1,13 +1,15 @@
 /**
- * What every campaign under test/campaign shares. `CAMPAIGN_SCALE` (default 1) multiplies its counts, `CAMPAIGN_SEED` moves its first seed,
- * and `CAMPAIGN_REPORT=1` prints the figures of each: `npm run campaign`, one of them with `npm run campaign -- <name>`.
+ * What every campaign under test/campaign shares. `CAMPAIGN_SCALE` (default 1) multiplies its
+ * counts, `CAMPAIGN_SEED` moves its first seed, and `CAMPAIGN_REPORT=1` prints the figures of each:
+ * `npm run campaign`, one of them with `npm run campaign -- <name>`.
  */
 import type fc from 'fast-check'
 
 const number = (name: string, fallback: number, isFine: (value: number) => boolean): number => {
   const text = process.env[name]
   const value = text === undefined ? fallback : Number(text)
-  if (!isFine(value)) throw new RangeError(`${name} is ${text}: it must be a number such as ${fallback}`)
+  if (!isFine(value))
+    throw new RangeError(`${name} is ${text}: it must be a number such as ${fallback}`)
   return value
 }
 
@@ -19,12 +21,24 @@ export const firstSeed = number('CAMPAIGN_SEED', 1, Number.isSafeInteger)
 /** `count` of the everyday run times `CAMPAIGN_SCALE`, at least one. */
 export const scaled = (count: number): number => Math.max(1, Math.round(count * scale))
 
-/** Settings of a fast-check property with `count` runs in the everyday run, from the campaign's seed. */
-export const runs = (count: number): fc.Parameters<unknown> => ({ numRuns: scaled(count), seed: firstSeed })
+/**
+ * Settings of a fast-check property with `count` runs in the everyday run, from the campaign's
+ * seed.
+ */
+export const runs = (count: number): fc.Parameters<unknown> => ({
+  numRuns: scaled(count),
+  seed: firstSeed,
+})
 
-/** Figures of a campaign that ended well, for the trust page: printed on stderr where `CAMPAIGN_REPORT` asks for it. */
+/**
+ * Figures of a campaign that ended well, for the trust page: printed on stderr where
+ * `CAMPAIGN_REPORT` asks for it.
+ */
 export function figures(campaign: string, found: Readonly<Record<string, number | string>>): void {
   if (process.env.CAMPAIGN_REPORT === undefined) return
-  const told = Object.entries(found).map(([name, value]) => `${name} ${typeof value === 'number' ? value.toLocaleString('en-US') : value}`)
+  const told = Object.entries(found).map(
+    ([name, value]) =>
+      `${name} ${typeof value === 'number' ? value.toLocaleString('en-US') : value}`,
+  )
   process.stderr.write(`campaign ${campaign}: ${told.join(', ')}\n`)
 }

@@ -23,12 +23,26 @@ export interface Wish {
 }
 
 /** What admission would commit for a proposal signed by `proposer`. */
-export async function signedCandidate(wish: Wish, binding: { chainId: number; spender: Address }): Promise<NewCandidate> {
-  const { question, proposer, price = '1000000000000000000', amount = String(question.round.totalBondRaw), nonce } = wish
+export async function signedCandidate(
+  wish: Wish,
+  binding: { chainId: number; spender: Address },
+): Promise<NewCandidate> {
+  const {
+    question,
+    proposer,
+    price = '1000000000000000000',
+    amount = String(question.round.totalBondRaw),
+    nonce,
+  } = wish
   const terms = { price, amount, nonce, deadline: String(wish.deadline) }
   const digest = toHex(question.witness.digest(terms))
   const signature = wish.signature ?? (await proposer.signDigest(digest))
-  const authorization = { ...terms, questionId: question.questionId, proposer: proposer.address, signature }
+  const authorization = {
+    ...terms,
+    questionId: question.questionId,
+    proposer: proposer.address,
+    signature,
+  }
   return {
     identity: identityOf(testHash, binding, authorization),
     round: question.ref,

@@ -1,12 +1,15 @@
-/** The front door with in-memory streams: `main(argv, context)` over real files in a folder of the test's own. */
+/**
+ * The front door with in-memory streams: `main(argv, context)` over real files in a folder of the
+ * test's own.
+ */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
-import type { Context } from '../../src/commands/context.js'
 import { main } from '../../src/commands/main.js'
-import { createOutput, type TextSink } from '../../src/commands/output.js'
 import { openPreferences } from '../../src/commands/session/preferences.js'
+import type { Context } from '../../src/commands/terminal/context.js'
+import { createOutput, type TextSink } from '../../src/commands/terminal/output.js'
 import { systemClock, systemHash, systemRandom } from '../../src/core/io/clock.js'
 import { systemFiles } from '../../src/core/io/files.js'
 import { systemLiveness } from '../../src/core/io/liveness.js'
@@ -54,14 +57,19 @@ export const noFetch: Fetch = async () => {
 }
 
 /** Builds a context over in-memory streams; nothing of the test process's environment is in it. */
-export function fakeContext(home: string, options: RunOptions = {}): { context: Context; stdout: Sink; stderr: Sink } {
+export function fakeContext(
+  home: string,
+  options: RunOptions = {},
+): { context: Context; stdout: Sink; stderr: Sink } {
   const stdout = sink(options.columns !== undefined, options.columns ?? 80)
   const stderr = sink(options.interactive === true, options.columns ?? 80)
   const env = { PROPOSER_HOME: home, NO_COLOR: '1', ...options.env }
   const context: Context = {
     env,
     cwd: options.cwd ?? home,
-    stdin: Object.assign(Readable.from(options.stdin === undefined ? [] : [options.stdin]), { isTTY: options.interactive === true }),
+    stdin: Object.assign(Readable.from(options.stdin === undefined ? [] : [options.stdin]), {
+      isTTY: options.interactive === true,
+    }),
     isInteractive: options.interactive === true,
     streams: { stdout, stderr },
     output: createOutput({ stdout, stderr, env, mode: 'human', quiet: false }),
@@ -87,7 +95,11 @@ export function fakeContext(home: string, options: RunOptions = {}): { context: 
 }
 
 /** Runs one command line to its end. */
-export async function run(home: string, argv: readonly string[], options: RunOptions = {}): Promise<Ran> {
+export async function run(
+  home: string,
+  argv: readonly string[],
+  options: RunOptions = {},
+): Promise<Ran> {
   const { context, stdout, stderr } = fakeContext(home, options)
   const code = await main(argv, context)
   return { code, stdout: stdout.written.join(''), stderr: stderr.written.join('') }

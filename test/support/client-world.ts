@@ -1,7 +1,17 @@
-/** A client at work on a simulated disk, machine and clock, against a scripted gateway: for tests of the client's core. */
+/**
+ * A client at work on a simulated disk, machine and clock, against a scripted gateway: for tests of
+ * the client's core.
+ */
 import { createHash } from 'node:crypto'
-import { type Journal, type JournalPorts, openJournal } from '../../src/core/client/journal/journal.js'
-import { createGatewayClient, type GatewayClient } from '../../src/core/client/sending/gateway-client.js'
+import {
+  type Journal,
+  type JournalPorts,
+  openJournal,
+} from '../../src/core/client/journal/journal.js'
+import {
+  createGatewayClient,
+  type GatewayClient,
+} from '../../src/core/client/sending/gateway-client.js'
 import type { SubmitParts } from '../../src/core/client/sending/submission.js'
 import type { AuthorizeParts, Intent } from '../../src/core/client/signing/authorize.js'
 import { gatewayContexts } from '../../src/core/client/signing/gateway-contexts.js'
@@ -15,7 +25,9 @@ export const sha256: Hash = { sha256: (data) => createHash('sha256').update(data
 
 /** Time moves only inside `drive`, and then to the next sleeper at once. */
 export interface EventClock extends Clock {
-  /** Wakes the next sleeper whenever nothing else can go on, until `work` settles or `unless` does. */
+  /**
+   * Wakes the next sleeper whenever nothing else can go on, until `work` settles or `unless` does.
+   */
   drive<T>(work: Promise<T>, unless?: Promise<unknown>): Promise<T>
   setMs(ms: number): void
 }
@@ -53,7 +65,8 @@ export function eventClock(startMs = 1_760_000_100_000): EventClock {
       unless?.then(finish, finish)
       while (!done) {
         // Whatever can go on without time goes on first.
-        for (let turn = 0; turn < 40 && !done; turn++) await new Promise((resolve) => setImmediate(resolve))
+        for (let turn = 0; turn < 40 && !done; turn++)
+          await new Promise((resolve) => setImmediate(resolve))
         const next = sleepers.sort((a, b) => a.atMs - b.atMs).shift()
         if (done || next === undefined) continue
         timeMs = Math.max(timeMs, next.atMs)
@@ -111,7 +124,12 @@ export function makeWorld(seed = 1): World {
         liveness: host.liveness(processes),
       }
       const journal = openJournal(ports, '/home')
-      const client = createGatewayClient({ fetch, baseUrl: gateway.url, clock, ...(origin === undefined ? {} : { origin }) })
+      const client = createGatewayClient({
+        fetch,
+        baseUrl: gateway.url,
+        clock,
+        ...(origin === undefined ? {} : { origin }),
+      })
       const signer = countingSigner(key, signatures)
       const notes: string[] = []
       const parts = {
@@ -122,13 +140,19 @@ export function makeWorld(seed = 1): World {
         signer: async () => signer,
         note: (text: string) => notes.push(text),
         context: async () => {
-          const [result] = await gatewayContexts(client, trust, clock).contexts([gateway.question.question_id])
+          const [result] = await gatewayContexts(client, trust, clock).contexts([
+            gateway.question.question_id,
+          ])
           if (result === undefined) throw new Error('no answer')
           if (result.error !== undefined) throw result.error
           return result.context
         },
       }
-      const intent: Intent = { identifier: gateway.question.question_id, proposer: signer.address, outcome: 'p2' }
+      const intent: Intent = {
+        identifier: gateway.question.question_id,
+        proposer: signer.address,
+        outcome: 'p2',
+      }
       return { parts, journal, client, notes, intent }
     },
   }

@@ -1,10 +1,11 @@
 /**
- * A day of work in simulated seconds: processes of the whole command line on one simulated disk and machine, a modelled chain that tells
- * them their contexts, and the gateway's front with its real budget, whose candidates are executed some seconds after their admission.
+ * A day of work in simulated seconds: processes of the whole command line on one simulated disk and
+ * machine, a modelled chain that tells them their contexts, and the gateway's front with its real
+ * budget, whose candidates are executed some seconds after their admission.
  */
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
-import type { Context } from '../../src/commands/context.js'
 import { main } from '../../src/commands/main.js'
+import type { Context } from '../../src/commands/terminal/context.js'
 import { createRoundReader } from '../../src/core/chain/questions.js'
 import { domainOf, roundRef } from '../../src/core/chain/round.js'
 import { createGateway, type Gateway } from '../../src/core/gateway/gateway.js'
@@ -12,9 +13,9 @@ import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
 import { knownKind } from '../../src/core/gateway/ledger/state.js'
 import { foldLedger, openLedger } from '../../src/core/gateway/ledger/store.js'
 import type { Question } from '../../src/core/gateway/view/chain-view.js'
+import type { History } from '../../src/core/history/history.js'
 import type { Address, Clock, Fetch, Hex } from '../../src/core/ports.js'
 import type { Progress } from '../../src/core/protocol/candidate.js'
-import type { History } from '../../src/core/protocol/history/history.js'
 import { witnessRound } from '../../src/core/protocol/witness.js'
 import { fakeContext, type Ran } from './cli.js'
 import { type EventClock, eventClock } from './client-world.js'
@@ -65,11 +66,15 @@ export interface DayWorld {
   readonly lastAnswerMs: () => number
   /** Puts a file of rows into the home; its path. */
   rows(name: string, rows: readonly object[]): string
-  /** A process of the command line; `fetch` may be wrapped. Never settles where the process is killed. */
+  /**
+   * A process of the command line; `fetch` may be wrapped. Never settles where the process is
+   * killed.
+   */
   run(argv: readonly string[], wrap?: (fetch: Fetch) => Fetch): Promise<Ran>
   /**
-   * Somebody else behind the same address, who spends so many items at once ever so often, and what is refused again and again until it is
-   * taken; begins with our first call, and rejects with the reason of `until`.
+   * Somebody else behind the same address, who spends so many items at once ever so often, and what
+   * is refused again and again until it is taken; begins with our first call, and rejects with the
+   * reason of `until`.
    */
   foreigner(items: number, everyMs: number, until: AbortSignal): Promise<never>
 }
@@ -78,22 +83,50 @@ const home = '/home'
 const peer = { address: '192.0.2.1' }
 /** How soon they ask again after a refusal. */
 const impatienceMs = 100
-/** Whom the others ask about. Our processes ask for no wallet's eligibility, so that their calls can be told apart. */
+/**
+ * Whom the others ask about. Our processes ask for no wallet's eligibility, so that their calls can
+ * be told apart.
+ */
 const foreigner = `0x${'f'.repeat(40)}`
 
-/** Everything but waiting takes no time here: what a run lasts is what the budget makes it wait, and the way to the gateway. */
+/**
+ * Everything but waiting takes no time here: what a run lasts is what the budget makes it wait, and
+ * the way to the gateway.
+ */
 export async function openDay(options: DayOptions): Promise<DayWorld> {
-  const { seed = 1, itemsPerWindow = 120, windowSeconds = 60, lifeMs = [2_000, 6_000], latencyMs = [5, 120] } = options
+  const {
+    seed = 1,
+    itemsPerWindow = 120,
+    windowSeconds = 60,
+    lifeMs = [2_000, 6_000],
+    latencyMs = [5, 120],
+  } = options
   const random = seeded(seed)
   const between = ([least, most]: readonly [number, number]) => least + random() * (most - least)
   const { chain, questionIds, key } = await chainOf(options.questions)
   const startMs = Number(chain.head.timestamp) * 1_000
   const clock = eventClock(startMs)
-  const serverClock: Clock = { nowMs: clock.nowMs, monotonicMs: () => 12_345 + clock.monotonicMs(), sleep: clock.sleep }
+  const serverClock: Clock = {
+    nowMs: clock.nowMs,
+    monotonicMs: () => 12_345 + clock.monotonicMs(),
+    sleep: clock.sleep,
+  }
   const { chainId, permit2, signedProposer, oracles, requesters, tokens } = fakeContracts
   const config = testConfig({
-    chain: { id: chainId, rpc_urls: ['http://127.0.0.1:1'], permit2, signed_proposer: signedProposer, oracles, requesters, tokens },
-    budget: { window_seconds: windowSeconds, per_ip_items: itemsPerWindow, global_items: 1_000_000 },
+    chain: {
+      id: chainId,
+      rpc_urls: ['http://127.0.0.1:1'],
+      permit2,
+      signed_proposer: signedProposer,
+      oracles,
+      requesters,
+      tokens,
+    },
+    budget: {
+      window_seconds: windowSeconds,
+      per_ip_items: itemsPerWindow,
+      global_items: 1_000_000,
+    },
   })
   const fold = foldLedger()
   const recorder = recordHistory({ chainId, spender: signedProposer })
@@ -101,7 +134,12 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
     { clock: serverClock, random: seededRandom(seed) },
     recorder.store(openMemoryLog(newMemoryStore(), knownKind, fold.onRecord, serverClock.nowMs)),
     fold.state,
-    { chainId, genesisHash: `0x${'00'.repeat(32)}`, allowlist: [addressOf(key)], admissionEnabled: true },
+    {
+      chainId,
+      genesisHash: `0x${'00'.repeat(32)}`,
+      allowlist: [addressOf(key)],
+      admissionEnabled: true,
+    },
   )
   const view = createFakeView(await questionsOf(chain, questionIds))
   const calls: Call[] = []
@@ -112,7 +150,13 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
     view: { ...view, nowSeconds: () => BigInt(Math.floor(clock.nowMs() / 1_000)) },
     breathe: async () => undefined,
     onRequest: ({ route, items, status }) => {
-      calls.push({ path: route, items, status, atMs: clock.nowMs() - startMs, isForeign: route.includes('eligibility') })
+      calls.push({
+        path: route,
+        items,
+        status,
+        atMs: clock.nowMs() - startMs,
+        isForeign: route.includes('eligibility'),
+      })
     },
   })
   let lastAnswerMs = 0
@@ -152,7 +196,9 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
     const body = call.method === 'POST' ? await call.text() : undefined
     await clock.sleep(between(latencyMs), init?.signal ?? undefined)
     if (pathname === '/propose/batch' && body !== undefined) submitted.push(body)
-    const answer = await handle(new Request(input, { ...init, signal: null, ...(body === undefined ? {} : { body }) }))
+    const answer = await handle(
+      new Request(input, { ...init, signal: null, ...(body === undefined ? {} : { body }) }),
+    )
     // Whatever fails there is a fault of this world, and fails the test as an unhandled rejection.
     for (const id of await admittedIn(answer.clone())) void execute(id)
     await clock.sleep(between(latencyMs))
@@ -166,7 +212,15 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
     sim.put(`${home}/${name}`, new TextEncoder().encode(text))
     return `${home}/${name}`
   }
-  const trust = { chain_id: chainId, permit2, signed_proposer: signedProposer, oracles, requesters, tokens, slugs: {} }
+  const trust = {
+    chain_id: chainId,
+    permit2,
+    signed_proposer: signedProposer,
+    oracles,
+    requesters,
+    tokens,
+    slugs: {},
+  }
   write('trust/default.json', JSON.stringify(trust))
   let processes = 0
   return {
@@ -185,8 +239,17 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
     async run(argv, wrap = (each) => each) {
       processes++
       const own = recorder.client(wrap(fetch))
-      const env = { PROPOSER_GATEWAY: 'http://127.0.0.1:8787', PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }
-      const { context, stdout, stderr } = fakeContext(home, { env, environmentKey: key, chain, fetch: own, clock })
+      const env = {
+        PROPOSER_GATEWAY: 'http://127.0.0.1:8787',
+        PROPOSER_RPC_URL: 'http://127.0.0.1:8545',
+      }
+      const { context, stdout, stderr } = fakeContext(home, {
+        env,
+        environmentKey: key,
+        chain,
+        fetch: own,
+        clock,
+      })
       const process: Context = {
         ...context,
         random: seededRandom(seed * 1_000 + processes),
@@ -197,8 +260,13 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
       return { code, stdout: stdout.written.join(''), stderr: stderr.written.join('') }
     },
     async foreigner(items, everyMs, until) {
-      const ask = () => gateway.handle(new Request(`http://gateway.test/v1/proposals/eligibility/${foreigner}`), peer)
-      // Modules are loaded in real time, which is none here; by the first call everything is loaded.
+      const ask = () =>
+        gateway.handle(
+          new Request(`http://gateway.test/v1/proposals/eligibility/${foreigner}`),
+          peer,
+        )
+      // Modules are loaded in real time, which is none here; by the first call everything is
+      // loaded.
       await begun
       for (;;) {
         await clock.sleep(everyMs, until)
@@ -215,23 +283,36 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
 const addressOf = (key: Hex) => privateKeyToAddress(key).toLowerCase() as Address
 
 /** A chain with so many open questions, and the key of somebody who can afford them. */
-async function chainOf(count: number): Promise<{ chain: FakeChain; questionIds: readonly Hex[]; key: Hex }> {
+async function chainOf(
+  count: number,
+): Promise<{ chain: FakeChain; questionIds: readonly Hex[]; key: Hex }> {
   const chain = createFakeChain()
   const key = generatePrivateKey()
-  const questionIds = Array.from({ length: count }, (_, index) => ask(chain, questionText(`Question ${index}`)))
+  const questionIds = Array.from({ length: count }, (_, index) =>
+    ask(chain, questionText(`Question ${index}`)),
+  )
   endow(chain, addressOf(key), 10n ** 15n)
   chain.mine(3)
   return { chain, questionIds, key }
 }
 
-async function questionsOf(chain: FakeChain, questionIds: readonly Hex[]): Promise<readonly Question[]> {
+async function questionsOf(
+  chain: FakeChain,
+  questionIds: readonly Hex[],
+): Promise<readonly Question[]> {
   const reader = createRoundReader(chain, fakeContracts)
   return Promise.all(
     questionIds.map(async (questionId) => {
       const round = await reader.read(questionId)
       if (round === undefined) throw new Error(`the chain has no ${questionId}`)
       const witness = witnessRound(domainOf(fakeContracts), round, round.token.address)
-      return { questionId, slug: undefined, round, ref: roundRef(fakeContracts, questionId, round, witness.ancillaryHash), witness }
+      return {
+        questionId,
+        slug: undefined,
+        round,
+        ref: roundRef(fakeContracts, questionId, round, witness.ancillaryHash),
+        witness,
+      }
     }),
   )
 }
@@ -243,5 +324,7 @@ async function admittedIn(answer: Response): Promise<readonly string[]> {
     results?: { status_code: number; candidate?: { candidate_id: string } }[]
   }
   if (answer.status === 202 && body.candidate_id !== undefined) return [body.candidate_id]
-  return (body.results ?? []).flatMap(({ status_code, candidate }) => (status_code === 202 && candidate ? [candidate.candidate_id] : []))
+  return (body.results ?? []).flatMap(({ status_code, candidate }) =>
+    status_code === 202 && candidate ? [candidate.candidate_id] : [],
+  )
 }

@@ -1,15 +1,29 @@
 /** A signed proposal on a dev chain, without the product's own signing. */
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import type { DevChain } from '../../src/core/io/dev/dev-chain.js'
-import { at, callData, type DevAccount, devAddresses, devRpc } from '../../src/core/io/dev/dev-contracts.js'
+import type { DevChain } from '../../src/core/devchain/dev-chain.js'
+import {
+  at,
+  callData,
+  type DevAccount,
+  devAddresses,
+  devRpc,
+} from '../../src/core/devchain/dev-contracts.js'
 import type { Address, Hex } from '../../src/core/ports.js'
 import { proposeArgs, signPayload } from './dev-chain-vectors.js'
 
 /** The call of SignedProposer that proposes p2 for this account on the question's current round. */
-export async function callPropose(chain: DevChain, slug: string, signer: DevAccount, nonce = 1n): Promise<{ to: Address; data: Hex }> {
+export async function callPropose(
+  chain: DevChain,
+  slug: string,
+  signer: DevAccount,
+  nonce = 1n,
+): Promise<{ to: Address; data: Hex }> {
   const questionId = chain.description.trust.slugs[slug]
   const adapter = at('CtfAdapter', devAddresses.adapter)
-  const question = await devRpc(chain.rpcUrl).read<{ requestTimestamp: bigint; ancillaryData: Hex }>(adapter, 'getQuestion', [questionId])
+  const question = await devRpc(chain.rpcUrl).read<{
+    requestTimestamp: bigint
+    ancillaryData: Hex
+  }>(adapter, 'getQuestion', [questionId])
   const payload = await signPayload(
     {
       oracle: devAddresses.oracle,
@@ -29,5 +43,8 @@ export async function callPropose(chain: DevChain, slug: string, signer: DevAcco
     },
   )
   const signedProposer = at('SignedProposer', devAddresses.signedProposer)
-  return { to: signedProposer.address, data: callData(signedProposer, 'propose', proposeArgs(payload)) }
+  return {
+    to: signedProposer.address,
+    data: callData(signedProposer, 'propose', proposeArgs(payload)),
+  }
 }

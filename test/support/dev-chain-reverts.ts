@@ -1,6 +1,6 @@
 /** How each case of `reverts.json` is brought about on our contracts. */
-import type { Placed } from '../../src/core/io/dev/dev-contracts.js'
-import { callData } from '../../src/core/io/dev/dev-contracts.js'
+import type { Placed } from '../../src/core/devchain/dev-contracts.js'
+import { callData } from '../../src/core/devchain/dev-contracts.js'
 import type { Address, Hex } from '../../src/core/ports.js'
 import {
   admin,
@@ -65,23 +65,60 @@ export interface Bench {
 /** Places and sets up everything on a fresh chain with the vectors' chain id. */
 export async function startBench(keys: Keys): Promise<Bench> {
   const world = await startWorld(137)
-  const signedProposer = await world.place('SignedProposer', named('signed_proposer'), admin, named('permit2'))
+  const signedProposer = await world.place(
+    'SignedProposer',
+    named('signed_proposer'),
+    admin,
+    named('permit2'),
+  )
   const permit2 = await world.place('Permit2', named('permit2'))
-  const listed = await world.place('AddressWhitelist', '0x00000000000000000000000000000000000c0001', admin)
-  const empty = await world.place('AddressWhitelist', '0x00000000000000000000000000000000000c0002', admin)
-  const everybody = await world.place('DisabledAddressWhitelist', '0x00000000000000000000000000000000000c0003', admin)
-  const requesters = await world.place('AddressWhitelist', '0x00000000000000000000000000000000000c0004', admin)
-  const oracle = await world.place('ManagedOracle', named('oracle'), admin, listed.address, requesters.address)
+  const listed = await world.place(
+    'AddressWhitelist',
+    '0x00000000000000000000000000000000000c0001',
+    admin,
+  )
+  const empty = await world.place(
+    'AddressWhitelist',
+    '0x00000000000000000000000000000000000c0002',
+    admin,
+  )
+  const everybody = await world.place(
+    'DisabledAddressWhitelist',
+    '0x00000000000000000000000000000000000c0003',
+    admin,
+  )
+  const requesters = await world.place(
+    'AddressWhitelist',
+    '0x00000000000000000000000000000000000c0004',
+    admin,
+  )
+  const oracle = await world.place(
+    'ManagedOracle',
+    named('oracle'),
+    admin,
+    listed.address,
+    requesters.address,
+  )
   const token = await world.place('Token', named('token'), admin)
   const legacyToken = await world.place('LegacyToken', named('legacy_token'), admin)
-  const feeToken = await world.place('FeeToken', '0x00000000000000000000000000000000000c0005', admin)
+  const feeToken = await world.place(
+    'FeeToken',
+    '0x00000000000000000000000000000000000c0005',
+    admin,
+  )
   const wallet = await world.place('Wallet', named('wallet'))
   const mute = await world.place('Mute', '0x00000000000000000000000000000000000c0006')
   const proposer = named('proposer')
   const relayer = named('relayer')
   await world.send(admin, signedProposer, 'addDelegatedProposer', relayer)
   await world.send(admin, requesters, 'addToWhitelist', requester)
-  await world.send(admin, oracle, 'setIdentifier', '0x5945535f4f525f4e4f5f51554552590000000000000000000000000000000000', true)
+  await world.send(
+    admin,
+    oracle,
+    'setIdentifier',
+    '0x5945535f4f525f4e4f5f51554552590000000000000000000000000000000000',
+    true,
+  )
   await world.send(admin, listed, 'addToWhitelist', signedProposer.address)
   await world.send(admin, listed, 'transferOwnership', signedProposer.address)
   for (const coin of [token, legacyToken, feeToken]) {
@@ -114,16 +151,34 @@ export async function startBench(keys: Keys): Promise<Bench> {
     ask: (request = {}) => {
       rounds += 1
       const ancillaryData: Hex = `0x${Buffer.from(`q: case ${rounds}, `).toString('hex')}`
-      return requestRound(world, oracle, { requester, token, eventBased: true, ancillaryData, ...request })
+      return requestRound(world, oracle, {
+        requester,
+        token,
+        eventBased: true,
+        ancillaryData,
+        ...request,
+      })
     },
     sign: (round, terms = {}) => {
       nonces += 1n
-      const usual = { key: keys.proposer, proposer, token: token.address, spender: signedProposer.address, permit2: permit2.address }
+      const usual = {
+        key: keys.proposer,
+        proposer,
+        token: token.address,
+        spender: signedProposer.address,
+        permit2: permit2.address,
+      }
       return signPayload(round, { ...usual, nonce: nonces, ...terms })
     },
     refusal: (payload, from = relayer, gas = undefined) =>
-      world.revertOf(from, signedProposer.address, callData(signedProposer, 'propose', proposeArgs(payload)), gas),
-    refused: (from, contract, name, ...args) => world.revertOf(from, contract.address, callData(contract, name, args)),
+      world.revertOf(
+        from,
+        signedProposer.address,
+        callData(signedProposer, 'propose', proposeArgs(payload)),
+        gas,
+      ),
+    refused: (from, contract, name, ...args) =>
+      world.revertOf(from, contract.address, callData(contract, name, args)),
     execute: (payload) => world.send(relayer, signedProposer, 'propose', ...proposeArgs(payload)),
   }
 }
@@ -177,22 +232,48 @@ const walletCase =
 
 /** EIP-7702: the proposer's account delegates to other code. */
 export function delegate(bench: Bench, to: Placed): Promise<unknown> {
-  return bench.world.rpc.request('anvil_setCode', [bench.proposer, `0xef0100${to.address.slice(2)}`])
+  return bench.world.rpc.request('anvil_setCode', [
+    bench.proposer,
+    `0xef0100${to.address.slice(2)}`,
+  ])
 }
 
-export const keyArgs = ({ requester: from, identifier, timestamp, ancillaryData }: Round) => [from, identifier, timestamp, ancillaryData]
-const managedArgs = ({ requester: from, identifier, ancillaryData }: Round) => [from, identifier, ancillaryData]
+export const keyArgs = ({ requester: from, identifier, timestamp, ancillaryData }: Round) => [
+  from,
+  identifier,
+  timestamp,
+  ancillaryData,
+]
+const managedArgs = ({ requester: from, identifier, ancillaryData }: Round) => [
+  from,
+  identifier,
+  ancillaryData,
+]
 
 /** Points the request at a whitelist of its own. */
 export function customWhitelist(bench: Bench, round: Round, whitelist: Address): Promise<unknown> {
-  return bench.world.send(admin, bench.oracle, 'requestManagerSetProposerWhitelist', ...managedArgs(round), whitelist)
+  return bench.world.send(
+    admin,
+    bench.oracle,
+    'requestManagerSetProposerWhitelist',
+    ...managedArgs(round),
+    whitelist,
+  )
 }
 
 export function customBond(bench: Bench, round: Round, bondRaw: bigint): Promise<unknown> {
-  return bench.world.send(admin, bench.oracle, 'requestManagerSetBond', ...managedArgs(round), bench.token.address, bondRaw)
+  return bench.world.send(
+    admin,
+    bench.oracle,
+    'requestManagerSetBond',
+    ...managedArgs(round),
+    bench.token.address,
+    bondRaw,
+  )
 }
 
-const disburse = (bench: Bench, amount: bigint) => bench.world.send(admin, bench.token, 'burn', bench.proposer, 10_000_000_000n - amount)
+const disburse = (bench: Bench, amount: bigint) =>
+  bench.world.send(admin, bench.token, 'burn', bench.proposer, 10_000_000_000n - amount)
 
 /** Somebody else's proposal on the round: straight, after being listed by the owner. */
 async function taken(bench: Bench, round: Round): Promise<void> {
@@ -213,7 +294,11 @@ const pastLiveness = async (bench: Bench, round: Round): Promise<void> => {
 }
 
 /** `multicall` of these payloads. */
-const multicall = (bench: Bench, payloads: readonly Payload[], from: Address = bench.relayer): Promise<Hex> =>
+const multicall = (
+  bench: Bench,
+  payloads: readonly Payload[],
+  from: Address = bench.relayer,
+): Promise<Hex> =>
   bench.refused(
     from,
     bench.signedProposer,
@@ -230,7 +315,13 @@ const directKey = [
 
 /** A direct requestPrice with one argument changed. */
 const requested =
-  (change: { from?: Address; identifier?: Hex; timestamp?: bigint; ancillaryData?: Hex; currency?: Address }): Provoke =>
+  (change: {
+    from?: Address
+    identifier?: Hex
+    timestamp?: bigint
+    ancillaryData?: Hex
+    currency?: Address
+  }): Provoke =>
   (bench) =>
     bench.refused(
       change.from ?? requester,
@@ -246,21 +337,36 @@ const requested =
 const managerBond =
   (bondRaw: bigint): Provoke =>
   async (bench) =>
-    bench.refused(admin, bench.oracle, 'requestManagerSetBond', ...managedArgs(await bench.ask()), bench.token.address, bondRaw)
+    bench.refused(
+      admin,
+      bench.oracle,
+      'requestManagerSetBond',
+      ...managedArgs(await bench.ask()),
+      bench.token.address,
+      bondRaw,
+    )
 
 /** Every case of reverts.json by name. */
 export const provocations: Readonly<Record<string, Provoke>> = {
-  caller_lacks_role: async (bench) => bench.refusal(await bench.sign(await bench.ask()), named('unprivileged')),
+  caller_lacks_role: async (bench) =>
+    bench.refusal(await bench.sign(await bench.ask()), named('unprivileged')),
   payment_exceeds_max_payment: altered((payload) => ({ ...payload, payment: 1n })),
   unknown_request: elsewhere((round) => ({ ...round, ancillaryData: '0x6e6f6e65' })),
   wrong_round_timestamp: elsewhere((round) => ({ ...round, timestamp: round.timestamp + 1n })),
-  ancillary_bytes_changed: elsewhere((round) => ({ ...round, ancillaryData: round.ancillaryData.slice(0, -2) as Hex })),
+  ancillary_bytes_changed: elsewhere((round) => ({
+    ...round,
+    ancillaryData: round.ancillaryData.slice(0, -2) as Hex,
+  })),
   wrong_requester: elsewhere((round) => ({ ...round, requester: stranger })),
-  wrong_token: async (bench) => bench.refusal(await bench.sign(await bench.ask(), { token: bench.legacyToken.address })),
+  wrong_token: async (bench) =>
+    bench.refusal(await bench.sign(await bench.ask(), { token: bench.legacyToken.address })),
   zero_token_unknown_request: async (bench) =>
-    bench.refusal(await bench.sign({ ...(await bench.ask()), ancillaryData: '0x6e6f6e65' }, { token: zero })),
+    bench.refusal(
+      await bench.sign({ ...(await bench.ask()), ancillaryData: '0x6e6f6e65' }, { token: zero }),
+    ),
   oracle_has_no_code: elsewhere((round) => ({ ...round, oracle: stranger })),
-  oracle_is_other_contract: async (bench) => bench.refusal(await bench.sign({ ...(await bench.ask()), oracle: bench.token.address })),
+  oracle_is_other_contract: async (bench) =>
+    bench.refusal(await bench.sign({ ...(await bench.ask()), oracle: bench.token.address })),
   deadline_expired: signedWith({ deadline: 1_795_154_549n }),
   deadline_zero: signedWith({ deadline: 0n }),
   nonce_used_by_other_proposal: async (bench) => {
@@ -277,7 +383,8 @@ export const provocations: Readonly<Record<string, Provoke>> = {
     await bench.world.send(bench.proposer, bench.permit2, 'invalidateUnorderedNonces', 7n, 1n << 3n)
     return bench.refusal(payload)
   },
-  signature_by_other_key: async (bench) => bench.refusal(await bench.sign(await bench.ask(), { key: bench.keys.other })),
+  signature_by_other_key: async (bench) =>
+    bench.refusal(await bench.sign(await bench.ask(), { key: bench.keys.other })),
   price_altered: withProposal({ proposedPrice: 0n }),
   max_payment_altered: withProposal({ maxPayment: 1n }),
   amount_altered: async (bench) => {
@@ -289,7 +396,9 @@ export const provocations: Readonly<Record<string, Provoke>> = {
   wrong_spender: signedWith({ spender: '0xf5059a5d33d5853360d16c683c16e67980206f36' }),
   wrong_chain_id: signedWith({ chainId: 1 }),
   domain_with_version: signedWith({ domainVersion: '1' }),
-  signature_v_0_or_1: withSignature((good) => `${good.slice(0, -2)}${good.endsWith('1b') ? '00' : '01'}` as Hex),
+  signature_v_0_or_1: withSignature(
+    (good) => `${good.slice(0, -2)}${good.endsWith('1b') ? '00' : '01'}` as Hex,
+  ),
   signature_all_zero: withSignature(() => `0x${'00'.repeat(65)}`),
   signature_empty: withSignature(() => '0x'),
   signature_63_bytes: withSignature((good) => good.slice(0, -4) as Hex),
@@ -297,7 +406,8 @@ export const provocations: Readonly<Record<string, Provoke>> = {
   proposer_zero_address: altered((payload) => ({ ...payload, proposer: zero })),
   eip1271_wrong_magic: walletCase(1),
   eip1271_wallet_reverts: walletCase(2),
-  owner_contract_without_1271: async (bench) => bench.refusal(await bench.sign(await bench.ask(), { proposer: bench.mute.address })),
+  owner_contract_without_1271: async (bench) =>
+    bench.refusal(await bench.sign(await bench.ask(), { proposer: bench.mute.address })),
   eip7702_delegate_without_1271: after((bench) => delegate(bench, bench.mute)),
   eip7702_delegate_other_owner: after((bench) => delegate(bench, bench.wallet)),
   balance_too_low: after((bench) => disburse(bench, 749_999_999n)),
@@ -306,18 +416,28 @@ export const provocations: Readonly<Record<string, Provoke>> = {
     await disburse(bench, 800_000_000n)
     return bench.refusal(payload)
   },
-  permit2_allowance_too_low: after((bench) => bench.world.approve(bench.token, bench.proposer, bench.permit2.address, 749_999_999n)),
+  permit2_allowance_too_low: after((bench) =>
+    bench.world.approve(bench.token, bench.proposer, bench.permit2.address, 749_999_999n),
+  ),
   token_paused: after((bench) => bench.world.send(admin, bench.token, 'setPaused', true)),
-  proposer_blacklisted: after((bench) => bench.world.send(admin, bench.token, 'setBlacklisted', bench.proposer, true)),
-  oracle_blacklisted: after((bench) => bench.world.send(admin, bench.token, 'setBlacklisted', bench.oracle.address, true)),
+  proposer_blacklisted: after((bench) =>
+    bench.world.send(admin, bench.token, 'setBlacklisted', bench.proposer, true),
+  ),
+  oracle_blacklisted: after((bench) =>
+    bench.world.send(admin, bench.token, 'setBlacklisted', bench.oracle.address, true),
+  ),
   fee_on_transfer_token: async (bench) => {
     const round = await bench.ask({ token: bench.feeToken })
-    return bench.refusal(await bench.sign(round, { token: bench.feeToken.address, amount: 760_000_000n }))
+    return bench.refusal(
+      await bench.sign(round, { token: bench.feeToken.address, amount: 760_000_000n }),
+    )
   },
   amount_below_bond_modern_token: signedWith({ amount: 749_999_999n }),
   amount_below_bond_legacy_token: async (bench) => {
     const round = await bench.ask({ token: bench.legacyToken })
-    return bench.refusal(await bench.sign(round, { token: bench.legacyToken.address, amount: 749_999_999n }))
+    return bench.refusal(
+      await bench.sign(round, { token: bench.legacyToken.address, amount: 749_999_999n }),
+    )
   },
   custom_bond_raised_after_signing: after((bench, round) => customBond(bench, round, 600_000_000n)),
   payment_plus_bond_above_amount: signedWith({ maxPayment: 5n, payment: 1n }),
@@ -334,7 +454,9 @@ export const provocations: Readonly<Record<string, Provoke>> = {
     await bench.world.send(admin, bench.empty, 'transferOwnership', bench.signedProposer.address)
     await customWhitelist(bench, round, bench.empty.address)
   }),
-  request_paused_by_empty_custom_whitelist: after((bench, round) => customWhitelist(bench, round, bench.empty.address)),
+  request_paused_by_empty_custom_whitelist: after((bench, round) =>
+    customWhitelist(bench, round, bench.empty.address),
+  ),
   already_proposed_by_another: after(taken),
   already_proposed_and_no_funds: after(async (bench, round) => {
     await taken(bench, round)
@@ -349,16 +471,25 @@ export const provocations: Readonly<Record<string, Provoke>> = {
   too_early_price_on_event_based: signedWith({ price: -(2n ** 255n) }),
   multicall_one_bad_item: async (bench) => {
     const bad = await bench.sign(await bench.ask(), { key: bench.keys.other })
-    return multicall(bench, [await bench.sign(await bench.ask()), bad, await bench.sign(await bench.ask())])
+    return multicall(bench, [
+      await bench.sign(await bench.ask()),
+      bad,
+      await bench.sign(await bench.ask()),
+    ])
   },
   multicall_same_nonce_twice: async (bench) =>
-    multicall(bench, [await bench.sign(await bench.ask(), { nonce: 9n }), await bench.sign(await bench.ask(), { nonce: 9n })]),
+    multicall(bench, [
+      await bench.sign(await bench.ask(), { nonce: 9n }),
+      await bench.sign(await bench.ask(), { nonce: 9n }),
+    ]),
   multicall_same_request_twice: async (bench) => {
     const round = await bench.ask()
     return multicall(bench, [await bench.sign(round), await bench.sign(round)])
   },
-  multicall_caller_lacks_role: async (bench) => multicall(bench, [await bench.sign(await bench.ask())], named('unprivileged')),
-  out_of_gas: async (bench) => bench.refusal(await bench.sign(await bench.ask()), bench.relayer, 60_000n),
+  multicall_caller_lacks_role: async (bench) =>
+    multicall(bench, [await bench.sign(await bench.ask())], named('unprivileged')),
+  out_of_gas: async (bench) =>
+    bench.refusal(await bench.sign(await bench.ask()), bench.relayer, 60_000n),
   request_by_unlisted_requester: requested({ from: stranger }),
   request_unsupported_identifier: requested({ identifier: `0x${'77'.repeat(32)}` }),
   request_unsupported_currency: requested({ currency: stranger }),
@@ -366,15 +497,31 @@ export const provocations: Readonly<Record<string, Provoke>> = {
   request_ancillary_8140_bytes: requested({ ancillaryData: `0x${'61'.repeat(8140)}` }),
   request_twice: async (bench) => {
     const round = await bench.ask()
-    return bench.refused(requester, bench.oracle, 'requestPrice', ...keyArgs(round).slice(1), bench.token.address, 0n)
+    return bench.refused(
+      requester,
+      bench.oracle,
+      'requestPrice',
+      ...keyArgs(round).slice(1),
+      bench.token.address,
+      0n,
+    )
   },
   manager_bond_zero: managerBond(0n),
   manager_bond_below_minimum: managerBond(99_999_999n),
   manager_bond_above_maximum: managerBond(100_000_000_001n),
-  settle_not_settleable: async (bench) => bench.refused(admin, bench.oracle, 'settle', ...keyArgs(await bench.ask())),
-  settle_by_non_resolver: async (bench) => bench.refused(stranger, bench.oracle, 'settle', ...keyArgs(await bench.ask())),
+  settle_not_settleable: async (bench) =>
+    bench.refused(admin, bench.oracle, 'settle', ...keyArgs(await bench.ask())),
+  settle_by_non_resolver: async (bench) =>
+    bench.refused(stranger, bench.oracle, 'settle', ...keyArgs(await bench.ask())),
   settle_and_get_price_unsettled: async (bench) =>
-    bench.refused(requester, bench.oracle, 'settleAndGetPrice', ...keyArgs(await bench.ask()).slice(1)),
-  direct_proposal_unlisted: async (bench) => bench.refused(stranger, bench.oracle, 'proposePrice', ...keyArgs(await bench.ask()), 0n),
-  dispute_without_proposal: async (bench) => bench.refused(stranger, bench.oracle, 'disputePrice', ...keyArgs(await bench.ask())),
+    bench.refused(
+      requester,
+      bench.oracle,
+      'settleAndGetPrice',
+      ...keyArgs(await bench.ask()).slice(1),
+    ),
+  direct_proposal_unlisted: async (bench) =>
+    bench.refused(stranger, bench.oracle, 'proposePrice', ...keyArgs(await bench.ask()), 0n),
+  dispute_without_proposal: async (bench) =>
+    bench.refused(stranger, bench.oracle, 'disputePrice', ...keyArgs(await bench.ask())),
 }

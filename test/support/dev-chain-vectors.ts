@@ -1,10 +1,13 @@
-/** The vectors' world on a real anvil: our contracts at the vectors' addresses, set up through their own setters. */
+/**
+ * The vectors' world on a real anvil: our contracts at the vectors' addresses, set up through their
+ * own setters.
+ */
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { maxUint256 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { topics, yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { type Anvil, startAnvil } from '../../src/core/io/dev/dev-anvil.js'
+import { type Anvil, startAnvil } from '../../src/core/devchain/dev-anvil.js'
 import {
   artifact,
   callData,
@@ -14,7 +17,7 @@ import {
   devRpc,
   type Placed,
   receiptsOf,
-} from '../../src/core/io/dev/dev-contracts.js'
+} from '../../src/core/devchain/dev-contracts.js'
 import type { Address, Hex } from '../../src/core/ports.js'
 
 export interface RevertCase {
@@ -50,7 +53,11 @@ export interface WitnessCase {
     readonly proposed_price: string
     readonly max_payment: string
   }
-  readonly expected: { readonly proposal_struct_hash: Hex; readonly domain_separator: Hex; readonly digest: Hex }
+  readonly expected: {
+    readonly proposal_struct_hash: Hex
+    readonly domain_separator: Hex
+    readonly digest: Hex
+  }
   readonly private_key: Hex
   readonly signer: Address
   readonly signature: Hex
@@ -68,7 +75,9 @@ export const witness = readFixture('vectors/witness.json') as {
   readonly cases: readonly WitnessCase[]
 }
 
-/** Genesis of the vectors' chains: all their requests lie before it, their live deadlines behind it. */
+/**
+ * Genesis of the vectors' chains: all their requests lie before it, their live deadlines behind it.
+ */
 export const genesisSeconds = 1_795_154_600
 
 /** Administers everything here. */
@@ -90,31 +99,48 @@ export interface World {
 }
 
 /**
- * anvil takes a mined transaction out of its pool only after its receipt can be seen. One that is still there when the chain is put back
- * is mined once more, beside what is sent next.
+ * anvil takes a mined transaction out of its pool only after its receipt can be seen. One that is
+ * still there when the chain is put back is mined once more, beside what is sent next.
  */
 async function poolEmpty(rpc: DevRpc): Promise<void> {
   for (;;) {
-    const { pending, queued } = await rpc.request<{ pending: Hex; queued: Hex }>('txpool_status', [])
+    const { pending, queued } = await rpc.request<{ pending: Hex; queued: Hex }>(
+      'txpool_status',
+      [],
+    )
     if (BigInt(pending) + BigInt(queued) === 0n) return
     await sleep(5)
   }
 }
 
-/** A chain that mines a block per transaction and impersonates everybody. The caller stops its anvil. */
+/**
+ * A chain that mines a block per transaction and impersonates everybody. The caller stops its
+ * anvil.
+ */
 export async function startWorld(chainId: number): Promise<World> {
   const anvil = await startAnvil(0, [
     ...['--chain-id', String(chainId), '--timestamp', String(genesisSeconds), '--accounts', '0'],
-    ...['--hardfork', 'prague', '--auto-impersonate', '--gas-limit', '1000000000', '--block-base-fee-per-gas', '0'],
+    ...[
+      '--hardfork',
+      'prague',
+      '--auto-impersonate',
+      '--gas-limit',
+      '1000000000',
+      '--block-base-fee-per-gas',
+      '0',
+    ],
   ])
   const rpc = devRpc(anvil.rpcUrl)
   const post = async (from: Address, to: Address, data: Hex): Promise<DevReceipt> => {
     const transaction = { from, to, data, gas: '0x1312d00', gasPrice: '0x0' }
-    const [receipt] = await receiptsOf(rpc, [await rpc.request<Hex>('eth_sendTransaction', [transaction])])
+    const [receipt] = await receiptsOf(rpc, [
+      await rpc.request<Hex>('eth_sendTransaction', [transaction]),
+    ])
     if (receipt === undefined) throw new Error('no receipt')
     return receipt
   }
-  const send: World['send'] = (from, contract, name, ...args) => post(from, contract.address, callData(contract, name, args))
+  const send: World['send'] = (from, contract, name, ...args) =>
+    post(from, contract.address, callData(contract, name, args))
   return {
     anvil,
     rpc,
@@ -128,7 +154,10 @@ export async function startWorld(chainId: number): Promise<World> {
     async revertOf(from, to, data, gas = 20_000_000n) {
       let answer: Hex
       try {
-        answer = await rpc.request<Hex>('eth_call', [{ from, to, data, gas: `0x${gas.toString(16)}`, gasPrice: '0x0' }, 'latest'])
+        answer = await rpc.request<Hex>('eth_call', [
+          { from, to, data, gas: `0x${gas.toString(16)}`, gasPrice: '0x0' },
+          'latest',
+        ])
       } catch (error) {
         if (error instanceof DevRpcError && /revert|OutOfGas/.test(error.message)) return error.data
         throw error
@@ -211,9 +240,15 @@ const types = {
   ],
 }
 
-/** A proposal for a round and its signature, by viem's own typed data: independent of the product's. */
+/**
+ * A proposal for a round and its signature, by viem's own typed data: independent of the product's.
+ */
 export async function signPayload(round: Round, terms: Terms): Promise<Payload> {
-  const proposal = { ...round, proposedPrice: terms.price ?? 10n ** 18n, maxPayment: terms.maxPayment ?? 0n }
+  const proposal = {
+    ...round,
+    proposedPrice: terms.price ?? 10n ** 18n,
+    maxPayment: terms.maxPayment ?? 0n,
+  }
   const permit = {
     permitted: { token: terms.token, amount: terms.amount ?? 750_000_000n },
     nonce: terms.nonce,
@@ -257,13 +292,22 @@ export function payloadOf({ input, signer, signature }: WitnessCase): Payload {
 }
 
 /** The arguments of SignedProposer.propose. */
-export function proposeArgs({ proposal, proposer, permit, signature, payment }: Payload): readonly unknown[] {
+export function proposeArgs({
+  proposal,
+  proposer,
+  permit,
+  signature,
+  payment,
+}: Payload): readonly unknown[] {
   return [proposal, proposer, permit, signature, payment]
 }
 
 /** Whether the receipt holds a ProposalExecuted of this SignedProposer. */
 export function executed(receipt: DevReceipt, signedProposer: Address): boolean {
-  return receipt.logs.some(({ address, topics: [topic] }) => address === signedProposer && topic === topics.proposalExecuted)
+  return receipt.logs.some(
+    ({ address, topics: [topic] }) =>
+      address === signedProposer && topic === topics.proposalExecuted,
+  )
 }
 
 /** What a request on the vectors' oracle looks like unless a case says otherwise. */
@@ -277,9 +321,18 @@ export interface Request {
   readonly eventBased?: boolean
 }
 
-/** Makes a request on an oracle as its requester; unlisted requesters are refused, as on the live oracle. */
+/**
+ * Makes a request on an oracle as its requester; unlisted requesters are refused, as on the live
+ * oracle.
+ */
 export async function requestRound(world: World, oracle: Placed, request: Request): Promise<Round> {
-  const { requester, identifier = yesOrNoQuery, timestamp = 1_768_486_239n, ancillaryData = '0x', bondRaw = 500_000_000n } = request
+  const {
+    requester,
+    identifier = yesOrNoQuery,
+    timestamp = 1_768_486_239n,
+    ancillaryData = '0x',
+    bondRaw = 500_000_000n,
+  } = request
   const key = [identifier, timestamp, ancillaryData]
   await world.send(requester, oracle, 'requestPrice', ...key, request.token.address, 0n)
   if (bondRaw > 0n) await world.send(requester, oracle, 'setBond', ...key, bondRaw)
@@ -288,8 +341,22 @@ export async function requestRound(world: World, oracle: Placed, request: Reques
 }
 
 /** Final fees of the vectors: 250 tokens, or nothing. */
-export async function supportCurrency(world: World, oracle: Placed, token: Address, finalFeeRaw: bigint): Promise<void> {
-  await world.send(admin, oracle, 'setCurrency', token, true, finalFeeRaw, 100_000_000n, 100_000_000_000n)
+export async function supportCurrency(
+  world: World,
+  oracle: Placed,
+  token: Address,
+  finalFeeRaw: bigint,
+): Promise<void> {
+  await world.send(
+    admin,
+    oracle,
+    'setCurrency',
+    token,
+    true,
+    finalFeeRaw,
+    100_000_000n,
+    100_000_000_000n,
+  )
 }
 
 export const unlimited = maxUint256

@@ -1,6 +1,8 @@
-// The command line, but for what FAILPOINT names (robustness §8, T2). Either a step of the executor (`selected`, `reserved`, …), at
-// which the process is gone, as by `kill -9` (R23). Or `<call>:<nth>:<does>:<part of a path>`: the nth call of the disk (`open`, `write`,
-// `datasync`, `truncate`, `close`, `sync`, `rename`, `link`, `rm`, `mkdir`, or `any` of them) on such a path, as node:fs has them:
+// The command line, but for what FAILPOINT names (robustness §8, T2). Either a step of the executor
+// (`selected`, `reserved`, …), at which the process is gone, as by `kill -9` (R23). Or
+// `<call>:<nth>:<does>:<part of a path>`: the nth call of the disk (`open`, `write`, `datasync`,
+// `truncate`, `close`, `sync`, `rename`, `link`, `rm`, `mkdir`, or `any` of them) on such a path,
+// as node:fs has them:
 //   kill-before, kill-after  SIGKILL before the call begins, or once it has ended
 //   torn                     half of what is to be written is written, then SIGKILL
 //   short                    half of it is written, and the call says so
@@ -19,8 +21,10 @@ if (part !== undefined) {
   /** What is open under which number. */
   const paths = new Map()
   const die = () => process.kill(process.pid, 'SIGKILL')
-  const refuse = (code) => Object.assign(new Error(`${code}: injected`), { code: code.toUpperCase() })
-  const isMet = (name, path) => (call === 'any' || call === name) && String(path).includes(part) && ++seen === Number(nth)
+  const refuse = (code) =>
+    Object.assign(new Error(`${code}: injected`), { code: code.toUpperCase() })
+  const isMet = (name, path) =>
+    (call === 'any' || call === name) && String(path).includes(part) && ++seen === Number(nth)
 
   /** `half` does half of the work, where work can be halved. */
   function meet(name, path, whole, half = whole) {
@@ -67,7 +71,8 @@ if (part !== undefined) {
       () => write(Math.ceil(length / 2)),
     )
   }
-  fs.ftruncateSync = (descriptor, length) => meet('truncate', pathOf(descriptor), () => ftruncateSync(descriptor, length))
+  fs.ftruncateSync = (descriptor, length) =>
+    meet('truncate', pathOf(descriptor), () => ftruncateSync(descriptor, length))
   for (const [name, real] of [
     ['rename', 'renameSync'],
     ['link', 'linkSync'],

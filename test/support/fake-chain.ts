@@ -1,8 +1,15 @@
 /**
- * A chain for tests: a tree of blocks with a state each, a mempool with a node's nonce rules, a finalized pointer, reorganisations and
- * faults per call (robustness §8, T8). Nothing moves by itself: blocks come from `mine`.
+ * A chain for tests: a tree of blocks with a state each, a mempool with a node's nonce rules, a
+ * finalized pointer, reorganisations and faults per call (robustness §8, T8). Nothing moves by
+ * itself: blocks come from `mine`.
  */
-import { keccak256, parseTransaction, recoverTransactionAddress, stringToHex, type TransactionSerializedEIP1559 } from 'viem'
+import {
+  keccak256,
+  parseTransaction,
+  recoverTransactionAddress,
+  stringToHex,
+  type TransactionSerializedEIP1559,
+} from 'viem'
 import {
   type Address,
   type BlockHeader,
@@ -14,7 +21,15 @@ import {
   type Clock,
   type Hex,
 } from '../../src/core/ports.js'
-import { callWorld, emptyWorld, type FakeLog, fakeContracts, Revert, runPropose, type World } from './fake-world.js'
+import {
+  callWorld,
+  emptyWorld,
+  type FakeLog,
+  fakeContracts,
+  Revert,
+  runPropose,
+  type World,
+} from './fake-world.js'
 
 const baseFeeWei = 10_000_000_000n
 const genesisTime = 1_800_000_000n
@@ -53,14 +68,21 @@ type Happening = (world: World, time: bigint) => readonly FakeLog[]
 export interface FakeChain extends Chain {
   /** New blocks; the first takes what happened and what the mempool holds. */
   mine(count?: number, options?: { readonly empty?: boolean }): void
-  /** Undoes blocks; their transactions go back to the mempool unless `drop`. Final ones only where finality is `lost`. */
+  /**
+   * Undoes blocks; their transactions go back to the mempool unless `drop`. Final ones only where
+   * finality is `lost`.
+   */
   reorg(depth: number, options?: { readonly drop?: boolean; readonly lost?: boolean }): void
   /** Blocks between head and finalized; default 2. */
   finalityLag: number
   /** Seconds from the head to the next block; default 2. */
   nextSeconds: bigint
   /** The next calls of a method fail; `applied` sends do their work first and then fail. */
-  fault(method: keyof Chain, kind: ChainErrorKind, options?: { readonly times?: number; readonly applied?: boolean }): void
+  fault(
+    method: keyof Chain,
+    kind: ChainErrorKind,
+    options?: { readonly times?: number; readonly applied?: boolean },
+  ): void
   /** Faults that have not struck yet are off. */
   clearFaults(): void
   /** Something for the next block; `calldata`: of the transaction that it is. */
@@ -84,7 +106,9 @@ export interface FakeChain extends Chain {
   /** Lowest tip that the node takes. */
   minimumTipWei: bigint
   fund(account: Address, wei: bigint): void
-  /** What is on the canonical chain, told to the test alone: no fault strikes, no call is counted. */
+  /**
+   * What is on the canonical chain, told to the test alone: no fault strikes, no call is counted.
+   */
   readonly truth: {
     /** An account's next nonce in finalized state. */
     finalNonce(account: Address): number
@@ -135,7 +159,10 @@ export function createFakeChain(): FakeChain {
     truth: {
       finalNonce: (account: Address) => blocks[finalized]?.accounts.get(account)?.nonce ?? 0,
       header: (number: bigint) => blocks[Number(number)]?.header,
-      receipt: (hash: Hex) => blocks.flatMap(({ receipts }) => receipts).find(({ transactionHash }) => transactionHash === hash),
+      receipt: (hash: Hex) =>
+        blocks
+          .flatMap(({ receipts }) => receipts)
+          .find(({ transactionHash }) => transactionHash === hash),
     },
     // The methods follow below, one by one.
   } as unknown as FakeChain
@@ -166,7 +193,14 @@ export function createFakeChain(): FakeChain {
       const by = keccak256(stringToHex(`happening|${hash}|${index}`))
       calldataOf.set(by, calldata)
       const made = write(happening(world, timestamp), by)
-      receipts.push({ transactionHash: by, blockNumber: number, blockHash: hash, status: 'success', gasUsed: 0n, logs: made })
+      receipts.push({
+        transactionHash: by,
+        blockNumber: number,
+        blockHash: hash,
+        status: 'success',
+        gasUsed: 0n,
+        logs: made,
+      })
     }
     const waiting = empty ? [] : [...pool.values()].sort((one, other) => one.nonce - other.nonce)
     for (const transaction of waiting) {
@@ -179,7 +213,13 @@ export function createFakeChain(): FakeChain {
       receipts.push(run(world, transaction, timestamp, number, hash, write))
     }
     blocks.push({
-      header: { number, hash, parentHash: parent.header.hash, timestamp, baseFeePerGas: baseFeeWei },
+      header: {
+        number,
+        hash,
+        parentHash: parent.header.hash,
+        timestamp,
+        baseFeePerGas: baseFeeWei,
+      },
       world,
       accounts,
       receipts,
@@ -198,12 +238,18 @@ export function createFakeChain(): FakeChain {
     write: (logs: readonly FakeLog[], hash: Hex) => ChainLog[],
   ): ChainReceipt => {
     const base = { transactionHash: transaction.hash, blockNumber, blockHash }
-    if (transaction.to !== fakeContracts.signedProposer) return { ...base, status: 'success', gasUsed: 21_000n, logs: [] }
+    if (transaction.to !== fakeContracts.signedProposer)
+      return { ...base, status: 'success', gasUsed: 21_000n, logs: [] }
     const attempt = structuredClone(world)
     try {
       const logs = runPropose(attempt, transaction.from, transaction.data, time)
       Object.assign(world, attempt)
-      return { ...base, status: 'success', gasUsed: proposeGas, logs: write(logs, transaction.hash) }
+      return {
+        ...base,
+        status: 'success',
+        gasUsed: proposeGas,
+        logs: write(logs, transaction.hash),
+      }
     } catch (error) {
       if (!(error instanceof Revert)) throw error
       return { ...base, status: 'reverted', gasUsed: 100_000n, logs: [] }
@@ -217,7 +263,8 @@ export function createFakeChain(): FakeChain {
     if (options.lost) finalized = Math.min(finalized, blocks.length - 1 - depth)
     if (blocks.length - depth <= finalized) throw new Error('a final block cannot be undone')
     for (const block of blocks.splice(blocks.length - depth)) {
-      if (!options.drop) for (const transaction of block.included) pool.set(transaction.hash, transaction)
+      if (!options.drop)
+        for (const transaction of block.included) pool.set(transaction.hash, transaction)
     }
   }
   chain.fault = (method, kind, options = {}) => {
@@ -277,9 +324,15 @@ export function createFakeChain(): FakeChain {
       addresses.includes(log.address) &&
       (topics ?? []).every((wanted, index) => {
         const topic = log.topics[index]
-        return wanted === null || (topic !== undefined && (Array.isArray(wanted) ? wanted.includes(topic) : wanted === topic))
+        return (
+          wanted === null ||
+          (topic !== undefined &&
+            (Array.isArray(wanted) ? wanted.includes(topic) : wanted === topic))
+        )
       })
-    return blocks.slice(Number(fromBlock), Number(toBlock) + 1).flatMap(({ logs }) => logs.filter(matches))
+    return blocks
+      .slice(Number(fromBlock), Number(toBlock) + 1)
+      .flatMap(({ logs }) => logs.filter(matches))
   }
   chain.code = async (address, at = 'latest') => {
     counted('code')
@@ -318,7 +371,11 @@ export function createFakeChain(): FakeChain {
   }
   const accept = async (raw: Hex): Promise<Hex> => {
     const parsed = parseTransaction(raw as TransactionSerializedEIP1559)
-    const from = (await recoverTransactionAddress({ serializedTransaction: raw as TransactionSerializedEIP1559 })).toLowerCase() as Address
+    const from = (
+      await recoverTransactionAddress({
+        serializedTransaction: raw as TransactionSerializedEIP1559,
+      })
+    ).toLowerCase() as Address
     const transaction: PooledTransaction = {
       hash: keccak256(raw),
       raw,
@@ -333,15 +390,22 @@ export function createFakeChain(): FakeChain {
     if (pool.has(transaction.hash)) throw new ChainError('already_known', 'already known')
     const account = top().accounts.get(from) ?? { nonce: 0, wei: 0n }
     if (transaction.nonce < account.nonce) throw new ChainError('nonce_too_low', 'nonce too low')
-    if (chain.strictNonces && transaction.nonce > account.nonce) throw new ChainError('nonce_too_high', 'nonce too high')
-    if (transaction.maxPriorityFeePerGas < chain.minimumTipWei) throw new ChainError('underpriced', 'gas tip cap below minimum')
-    if (account.wei < transaction.gas * transaction.maxFeePerGas) throw new ChainError('insufficient_funds', 'insufficient funds')
-    const rival = [...pool.values()].find((other) => other.from === from && other.nonce === transaction.nonce)
+    if (chain.strictNonces && transaction.nonce > account.nonce)
+      throw new ChainError('nonce_too_high', 'nonce too high')
+    if (transaction.maxPriorityFeePerGas < chain.minimumTipWei)
+      throw new ChainError('underpriced', 'gas tip cap below minimum')
+    if (account.wei < transaction.gas * transaction.maxFeePerGas)
+      throw new ChainError('insufficient_funds', 'insufficient funds')
+    const rival = [...pool.values()].find(
+      (other) => other.from === from && other.nonce === transaction.nonce,
+    )
     if (rival) {
       const raised = (mine: bigint, theirs: bigint) => mine * 10n >= theirs * 11n
       const pays =
-        raised(transaction.maxFeePerGas, rival.maxFeePerGas) && raised(transaction.maxPriorityFeePerGas, rival.maxPriorityFeePerGas)
-      if (!pays) throw new ChainError('replacement_underpriced', 'replacement transaction underpriced')
+        raised(transaction.maxFeePerGas, rival.maxFeePerGas) &&
+        raised(transaction.maxPriorityFeePerGas, rival.maxPriorityFeePerGas)
+      if (!pays)
+        throw new ChainError('replacement_underpriced', 'replacement transaction underpriced')
       pool.delete(rival.hash)
     }
     pool.set(transaction.hash, transaction)
@@ -358,11 +422,16 @@ export function createFakeChain(): FakeChain {
   }
   chain.hasTransaction = async (hash) => {
     counted('hasTransaction')
-    return pool.has(hash) || blocks.some(({ included }) => included.some((transaction) => transaction.hash === hash))
+    return (
+      pool.has(hash) ||
+      blocks.some(({ included }) => included.some((transaction) => transaction.hash === hash))
+    )
   }
   chain.calldata = async (hash) => {
     counted('calldata')
-    const sent = [...pool.values(), ...blocks.flatMap(({ included }) => included)].find((transaction) => transaction.hash === hash)
+    const sent = [...pool.values(), ...blocks.flatMap(({ included }) => included)].find(
+      (transaction) => transaction.hash === hash,
+    )
     return sent?.data ?? calldataOf.get(hash) ?? null
   }
   return chain
@@ -386,7 +455,9 @@ export function createFakeClock(chain: FakeChain): FakeClock {
     monotonicMs: () => clock.monotonic,
     // Nothing here takes time: a sleep only ever ends by its signal.
     sleep: (_ms, signal) =>
-      new Promise((_resolve, reject) => signal?.addEventListener('abort', () => reject(signal.reason), { once: true })),
+      new Promise((_resolve, reject) =>
+        signal?.addEventListener('abort', () => reject(signal.reason), { once: true }),
+      ),
   }
   return clock
 }

@@ -1,6 +1,14 @@
-/** What can happen on a fake chain: questions, disputes, rivals, cancelled nonces; each in the next block, with its logs. */
+/**
+ * What can happen on a fake chain: questions, disputes, rivals, cancelled nonces; each in the next
+ * block, with its logs.
+ */
 import { type Abi, keccak256, stringToHex } from 'viem'
-import { ctfAdapterAbi, oracleAbi, permit2Abi, yesOrNoQuery } from '../../src/core/chain/contracts.js'
+import {
+  ctfAdapterAbi,
+  oracleAbi,
+  permit2Abi,
+  yesOrNoQuery,
+} from '../../src/core/chain/contracts.js'
 import type { Address, Hex } from '../../src/core/ports.js'
 import type { FakeChain } from './fake-chain.js'
 import {
@@ -22,14 +30,22 @@ export function questionText(
   name: string,
   resData = 'res_data: p1: 0, p2: 1, p3: 0.5. Where p1 corresponds to No, p2 to Yes, p3 to unknown/50-50.',
 ): Hex {
-  return stringToHex(`q: title: ${name}, description: Did it? ${resData},initializer:91430cad2d3975766499717fa0d66a78d814e5c5`)
+  return stringToHex(
+    `q: title: ${name}, description: Did it? ${resData},initializer:91430cad2d3975766499717fa0d66a78d814e5c5`,
+  )
 }
 
 /** Asks a question in the next block; its id. */
 export function ask(chain: FakeChain, ancillaryData: Hex): Hex {
   const questionId = keccak256(ancillaryData)
   chain.happen((world, time) => {
-    world.questions.set(questionId, { ancillaryData, timestamp: time, paused: false, flagged: false, resolved: false })
+    world.questions.set(questionId, {
+      ancillaryData,
+      timestamp: time,
+      paused: false,
+      flagged: false,
+      resolved: false,
+    })
     const initialized = logOf(adapter, ctfAdapterAbi as Abi, 'QuestionInitialized', {
       questionID: questionId,
       requestTimestamp: time,
@@ -80,7 +96,11 @@ export function otherRelayerExecutes(chain: FakeChain, calldata: Hex, relayer: A
 export function setPaused(chain: FakeChain, questionId: Hex, paused: boolean): void {
   chain.happen((world) => {
     questionOf(world, questionId).paused = paused
-    return [logOf(adapter, ctfAdapterAbi as Abi, paused ? 'QuestionPaused' : 'QuestionUnpaused', { questionID: questionId })]
+    return [
+      logOf(adapter, ctfAdapterAbi as Abi, paused ? 'QuestionPaused' : 'QuestionUnpaused', {
+        questionID: questionId,
+      }),
+    ]
   })
 }
 
@@ -89,21 +109,44 @@ export function setCustomBond(chain: FakeChain, questionId: Hex, bondRaw: bigint
     const managedRequestId = managedOf(world, questionId)
     world.customBonds.set(managedRequestId, bondRaw)
     const { ancillaryData } = questionOf(world, questionId)
-    const args = { managedRequestId, requester: adapter, identifier: yesOrNoQuery, ancillaryData, currency: token, bond: bondRaw }
+    const args = {
+      managedRequestId,
+      requester: adapter,
+      identifier: yesOrNoQuery,
+      ancillaryData,
+      currency: token,
+      bond: bondRaw,
+    }
     return [logOf(oracle, oracleAbi as Abi, 'CustomBondSet', args)]
   })
 }
 
 /** The owner cancels nonces of one word. */
-export function invalidateNonces(chain: FakeChain, owner: Address, word: bigint, mask: bigint): void {
+export function invalidateNonces(
+  chain: FakeChain,
+  owner: Address,
+  word: bigint,
+  mask: bigint,
+): void {
   chain.happen((world) => {
     world.bitmaps.set(`${owner}|${word}`, (world.bitmaps.get(`${owner}|${word}`) ?? 0n) | mask)
-    return [logOf(fakeContracts.permit2, permit2Abi as Abi, 'UnorderedNonceInvalidation', { owner, word, mask })]
+    return [
+      logOf(fakeContracts.permit2, permit2Abi as Abi, 'UnorderedNonceInvalidation', {
+        owner,
+        word,
+        mask,
+      }),
+    ]
   })
 }
 
 /** Funds and approval of a wallet. */
-export function endow(chain: FakeChain, wallet: Address, raw = 10n ** 12n, allowanceRaw = 2n ** 200n): void {
+export function endow(
+  chain: FakeChain,
+  wallet: Address,
+  raw = 10n ** 12n,
+  allowanceRaw = 2n ** 200n,
+): void {
   chain.happen((world) => {
     world.balances.set(wallet, raw)
     world.allowances.set(wallet, allowanceRaw)

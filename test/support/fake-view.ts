@@ -1,4 +1,7 @@
-/** A chain view with a state of its own, and wallets that sign for what it shows: what admission needs of the world, without a chain. */
+/**
+ * A chain view with a state of its own, and wallets that sign for what it shows: what admission
+ * needs of the world, without a chain.
+ */
 import { keccak256, toHex as textToHex } from 'viem'
 import { generatePrivateKey, privateKeyToAddress, sign } from 'viem/accounts'
 import { type Contracts, domainOf, type Round, roundRef } from '../../src/core/chain/round.js'
@@ -26,9 +29,14 @@ export const testBondRaw = 750_000_000n
 export const testNowSeconds = 1_800_000_000n
 
 /** A question whose text is `name`, open, with p1 and p2 allowed. */
-export function makeQuestion(name: string, changes: Partial<Round> & { readonly slug?: string } = {}): Question {
+export function makeQuestion(
+  name: string,
+  changes: Partial<Round> & { readonly slug?: string } = {},
+): Question {
   const { slug, ...round } = changes
-  const ancillaryData = textToHex(`q: title: ${name}, res_data: p1: 0, p2: 1. Where p1 corresponds to No, p2 to Yes.`)
+  const ancillaryData = textToHex(
+    `q: title: ${name}, res_data: p1: 0, p2: 1. Where p1 corresponds to No, p2 to Yes.`,
+  )
   const questionId = keccak256(ancillaryData)
   const [oracle = address('a')] = testContracts.oracles
   const whole: Round = {
@@ -52,14 +60,25 @@ export function makeQuestion(name: string, changes: Partial<Round> & { readonly 
     ...round,
   }
   const witness = witnessRound(domainOf(testContracts), whole, whole.token.address)
-  return { questionId, slug, round: whole, ref: roundRef(testContracts, questionId, whole, witness.ancillaryHash), witness }
+  return {
+    questionId,
+    slug,
+    round: whole,
+    ref: roundRef(testContracts, questionId, whole, witness.ancillaryHash),
+    witness,
+  }
 }
 
 /** The same question in another round. */
 export function advanced(question: Question, timestamp: string): Question {
   const round: Round = { ...question.round, timestamp }
   const witness = witnessRound(domainOf(testContracts), round, round.token.address)
-  return { ...question, round, ref: roundRef(testContracts, question.questionId, round, witness.ancillaryHash), witness }
+  return {
+    ...question,
+    round,
+    ref: roundRef(testContracts, question.questionId, round, witness.ancillaryHash),
+    witness,
+  }
 }
 
 export interface FakeView extends ChainView {
@@ -78,7 +97,8 @@ export interface FakeView extends ChainView {
 
 export function createFakeView(questions: readonly Question[] = []): FakeView {
   const memory = new Map<string, Question>()
-  const unreadable = () => new UnavailableError('state_unavailable', 'the node does not answer', { hint: 'try again' })
+  const unreadable = () =>
+    new UnavailableError('state_unavailable', 'the node does not answer', { hint: 'try again' })
   const view: FakeView = {
     unseen: new Map(),
     faultList: [],
@@ -126,7 +146,11 @@ export function makeWallet(): Wallet {
 
 let nextNonce = 1
 /** Terms with a fresh nonce that admission finds nothing wrong with. */
-export function termsOf(wallet: Wallet, outcome: OutcomeKey = 'p2', changes: Partial<Terms> = {}): Terms {
+export function termsOf(
+  wallet: Wallet,
+  outcome: OutcomeKey = 'p2',
+  changes: Partial<Terms> = {},
+): Terms {
   return {
     proposer: wallet.address,
     price: priceOf[outcome],
@@ -138,7 +162,11 @@ export function termsOf(wallet: Wallet, outcome: OutcomeKey = 'p2', changes: Par
 }
 
 export async function signTerms(wallet: Wallet, question: Question, terms: Terms): Promise<Hex> {
-  return sign({ hash: toHex(question.witness.digest(terms)), privateKey: wallet.privateKey, to: 'hex' })
+  return sign({
+    hash: toHex(question.witness.digest(terms)),
+    privateKey: wallet.privateKey,
+    to: 'hex',
+  })
 }
 
 /** A signed v1 body. */
@@ -160,7 +188,10 @@ export async function signedItem(
   changes: Partial<Terms> = {},
 ): Promise<BatchItem> {
   const terms = termsOf(wallet, outcome, changes)
-  return toBatchItem(question.questionId, { ...terms, signature: await signTerms(wallet, question, terms) })
+  return toBatchItem(question.questionId, {
+    ...terms,
+    signature: await signTerms(wallet, question, terms),
+  })
 }
 
 /** 64-byte form of a 65-byte signature (EIP-2098). */

@@ -1,6 +1,7 @@
 /**
- * A tiny model of the contracts that the gateway talks to: state as plain data, calls decoded by viem, reverts with the real data.
- * What `propose` does, and in which order it fails, is domain §2.1.
+ * A tiny model of the contracts that the gateway talks to: state as plain data, calls decoded by
+ * viem, reverts with the real data. What `propose` does, and in which order it fails, is domain
+ * §2.1.
  */
 import {
   type Abi,
@@ -88,7 +89,10 @@ export interface World {
 
 export function emptyWorld(): World {
   const lists = new Map([
-    [defaultList, { owner: fakeContracts.signedProposer, members: new Set([fakeContracts.signedProposer]) }],
+    [
+      defaultList,
+      { owner: fakeContracts.signedProposer, members: new Set([fakeContracts.signedProposer]) },
+    ],
     [emptyList, { owner: zeroAddress, members: new Set<Address>() }],
   ])
   return {
@@ -114,7 +118,11 @@ export class Revert extends Error {
 }
 
 function revert(errorName: string, args: readonly unknown[] = []): never {
-  throw new Revert(encodeErrorResult({ abi: revertAbi, errorName, args } as unknown as Parameters<typeof encodeErrorResult>[0]))
+  throw new Revert(
+    encodeErrorResult({ abi: revertAbi, errorName, args } as unknown as Parameters<
+      typeof encodeErrorResult
+    >[0]),
+  )
 }
 
 export interface FakeLog {
@@ -124,13 +132,20 @@ export interface FakeLog {
 }
 
 /** A log as the contract would write it. */
-export function logOf(address: Address, abi: Abi, eventName: string, args: Record<string, unknown>): FakeLog {
+export function logOf(
+  address: Address,
+  abi: Abi,
+  eventName: string,
+  args: Record<string, unknown>,
+): FakeLog {
   const event = abi.find((item) => item.type === 'event' && item.name === eventName)
   if (event?.type !== 'event') throw new Error(`no event ${eventName}`)
   const plain = event.inputs.filter(({ indexed }) => !indexed)
   return {
     address,
-    topics: encodeEventTopics({ abi, eventName, args } as unknown as Parameters<typeof encodeEventTopics>[0]) as Hex[],
+    topics: encodeEventTopics({ abi, eventName, args } as unknown as Parameters<
+      typeof encodeEventTopics
+    >[0]) as Hex[],
     data: encodeAbiParameters(plain, plain.map(({ name }) => args[name ?? '']) as never),
   }
 }
@@ -173,16 +188,36 @@ export function requestOf(world: World, questionId: Hex): FakeRequest {
 
 /** The managed id of a question's request. */
 export function managedOf(world: World, questionId: Hex): Hex {
-  return managedRequestId({ requester: adapter, identifier: yesOrNoQuery, ancillaryData: questionOf(world, questionId).ancillaryData })
+  return managedRequestId({
+    requester: adapter,
+    identifier: yesOrNoQuery,
+    ancillaryData: questionOf(world, questionId).ancillaryData,
+  })
 }
 
 /** Somebody proposes on the oracle directly. */
-export function proposeOnOracle(world: World, questionId: Hex, proposer: Address, price: bigint, time: bigint): FakeLog[] {
+export function proposeOnOracle(
+  world: World,
+  questionId: Hex,
+  proposer: Address,
+  price: bigint,
+  time: bigint,
+): FakeLog[] {
   const { timestamp, ancillaryData } = questionOf(world, questionId)
   const request = requestOf(world, questionId)
   if (request.state !== 1) revert('RequestStateNotRequested')
   Object.assign(request, { state: 2, proposer, price, proposalTime: time })
-  return [proposeLog({ requester: adapter, proposer, identifier: yesOrNoQuery, timestamp, ancillaryData, price, time })]
+  return [
+    proposeLog({
+      requester: adapter,
+      proposer,
+      identifier: yesOrNoQuery,
+      timestamp,
+      ancillaryData,
+      price,
+      time,
+    }),
+  ]
 }
 
 function proposeLog(fields: {
@@ -195,16 +230,25 @@ function proposeLog(fields: {
   time: bigint
 }): FakeLog {
   const { price: proposedPrice, time, ...rest } = fields
-  return logOf(oracle, oracleAbi, 'ProposePrice', { ...rest, proposedPrice, expirationTimestamp: time + 7200n, currency: token })
+  return logOf(oracle, oracleAbi, 'ProposePrice', {
+    ...rest,
+    proposedPrice,
+    expirationTimestamp: time + 7200n,
+    currency: token,
+  })
 }
 
 /**
- * Runs `propose`, or a `multicall` of it, on the world, which it changes; logs in the order of domain §2.1, without the token's and the
- * list's.
+ * Runs `propose`, or a `multicall` of it, on the world, which it changes; logs in the order of
+ * domain §2.1, without the token's and the list's.
  */
 export function runPropose(world: World, from: Address, data: Hex, time: bigint): FakeLog[] {
-  const { functionName, args } = decodeFunctionData({ abi: itemOf(signedProposerAbi, data) as typeof signedProposerAbi, data })
-  if (functionName === 'multicall') return args[0].flatMap((call) => runPropose(world, from, call, time))
+  const { functionName, args } = decodeFunctionData({
+    abi: itemOf(signedProposerAbi, data) as typeof signedProposerAbi,
+    data,
+  })
+  if (functionName === 'multicall')
+    return args[0].flatMap((call) => runPropose(world, from, call, time))
   if (functionName !== 'propose') throw new Revert('0x')
   const [proposal, checksummed, permit, signature, payment] = args
   const proposer = checksummed.toLowerCase() as Address
@@ -212,10 +256,12 @@ export function runPropose(world: World, from: Address, data: Hex, time: bigint)
   const requester = proposal.requester.toLowerCase() as Address
   const amount = permit.permitted.amount
   const permitToken = permit.permitted.token.toLowerCase() as Address
-  if (!world.relayers.has(from)) revert('AccessControlUnauthorizedAccount', [from, roles.delegatedProposer])
+  if (!world.relayers.has(from))
+    revert('AccessControlUnauthorizedAccount', [from, roles.delegatedProposer])
   if (payment > proposal.maxPayment) revert('PaymentExceedsMaxPayment')
   const request = world.requests.get(requestKey(requester, identifier, timestamp, ancillaryData))
-  if (!request || permitToken !== token) revert('PermitTokenMismatch', [request ? token : zeroAddress, permitToken])
+  if (!request || permitToken !== token)
+    revert('PermitTokenMismatch', [request ? token : zeroAddress, permitToken])
   if (time > permit.deadline) revert('SignatureExpired', [permit.deadline])
   const word = `${proposer}|${permit.nonce >> 8n}`
   const bit = 1n << (permit.nonce & 255n)
@@ -224,8 +270,19 @@ export function runPropose(world: World, from: Address, data: Hex, time: bigint)
   const wallet = world.wallets.get(proposer)
   if (wallet === false) revert('InvalidContractSignature')
   if (wallet === undefined) {
-    const signed = { oracle: proposal.oracle.toLowerCase() as Address, requester, identifier, timestamp: String(timestamp), ancillaryData }
-    const terms = { price: String(price), amount: String(amount), nonce: String(permit.nonce), deadline: String(permit.deadline) }
+    const signed = {
+      oracle: proposal.oracle.toLowerCase() as Address,
+      requester,
+      identifier,
+      timestamp: String(timestamp),
+      ancillaryData,
+    }
+    const terms = {
+      price: String(price),
+      amount: String(amount),
+      nonce: String(permit.nonce),
+      deadline: String(permit.deadline),
+    }
     const digest = witnessRound(domainOf(fakeContracts), signed, permitToken).digest(terms)
     if (recoverSigner(digest, signature) !== proposer) revert('InvalidSigner')
   }
@@ -276,9 +333,16 @@ const abis = new Map<Address, Abi>([
 
 const items = new Map<Abi, ReadonlyMap<string, Abi>>()
 
-/** The one function that the data calls, as an ABI of its own: a decoder hashes every name before it. */
+/**
+ * The one function that the data calls, as an ABI of its own: a decoder hashes every name before
+ * it.
+ */
 function itemOf(abi: Abi, data: Hex): Abi {
-  const known = items.get(abi) ?? new Map(abi.flatMap((one) => (one.type === 'function' ? [[toFunctionSelector(one), [one]]] : [])))
+  const known =
+    items.get(abi) ??
+    new Map(
+      abi.flatMap((one) => (one.type === 'function' ? [[toFunctionSelector(one), [one]]] : [])),
+    )
   items.set(abi, known)
   return known.get(data.slice(0, 10)) ?? abi
 }
@@ -296,9 +360,17 @@ function decoded(abi: Abi, data: Hex): Decoded {
 }
 
 /** Answers an eth_call on a world, which stays as it is. Throws `Revert`. */
-export function callWorld(world: World, call: { to: Address; data: Hex; from?: Address }, time: bigint): Hex {
+export function callWorld(
+  world: World,
+  call: { to: Address; data: Hex; from?: Address },
+  time: bigint,
+): Hex {
   const { to, data } = call
-  if (world.wallets.has(to)) return concatHex([world.wallets.get(to) ? eip1271MagicValue : '0xffffffff', `0x${'0'.repeat(56)}`])
+  if (world.wallets.has(to))
+    return concatHex([
+      world.wallets.get(to) ? eip1271MagicValue : '0xffffffff',
+      `0x${'0'.repeat(56)}`,
+    ])
   const abi = world.lists.has(to) ? whitelistAbi : abis.get(to)
   // An account without code answers every call with nothing.
   if (!abi) return '0x'
@@ -310,7 +382,11 @@ export function callWorld(world: World, call: { to: Address; data: Hex; from?: A
     return encodeAbiParameters([{ type: 'uint256' }], [0n])
   }
   const answer = answerOf(world, to, functionName, args)
-  return encodeFunctionResult({ abi: item, functionName, result: answer } as unknown as EncodeFunctionResultParameters)
+  return encodeFunctionResult({
+    abi: item,
+    functionName,
+    result: answer,
+  } as unknown as EncodeFunctionResultParameters)
 }
 
 function answerOf(world: World, to: Address, name: string, args: readonly unknown[]): unknown {
@@ -324,9 +400,29 @@ function answerOf(world: World, to: Address, name: string, args: readonly unknow
       return list?.owner
     case 'getQuestion': {
       const question = world.questions.get(first as Hex)
-      const { timestamp = 0n, paused = false, resolved = false, ancillaryData = '0x' } = question ?? {}
-      const numbers = { requestTimestamp: timestamp, reward: 0n, proposalBond: bondRaw, liveness: 7200n, manualResolutionTimestamp: 0n }
-      return { ...numbers, resolved, paused, reset: false, refund: false, rewardToken: token, creator: at('c'), ancillaryData }
+      const {
+        timestamp = 0n,
+        paused = false,
+        resolved = false,
+        ancillaryData = '0x',
+      } = question ?? {}
+      const numbers = {
+        requestTimestamp: timestamp,
+        reward: 0n,
+        proposalBond: bondRaw,
+        liveness: 7200n,
+        manualResolutionTimestamp: 0n,
+      }
+      return {
+        ...numbers,
+        resolved,
+        paused,
+        reset: false,
+        refund: false,
+        rewardToken: token,
+        creator: at('c'),
+        ancillaryData,
+      }
     }
     case 'isFlagged':
       return world.questions.get(first as Hex)?.flagged ?? false
@@ -361,7 +457,11 @@ function answerOf(world: World, to: Address, name: string, args: readonly unknow
     case 'customBonds':
       return [world.customBonds.get(first as Hex) ?? 0n, false]
     case 'getCustomProposerWhitelist': {
-      const managed = managedRequestId({ requester: lower(first), identifier: second as Hex, ancillaryData: third as unknown as Hex })
+      const managed = managedRequestId({
+        requester: lower(first),
+        identifier: second as Hex,
+        ancillaryData: third as unknown as Hex,
+      })
       return world.customLists.get(managed) ?? zeroAddress
     }
     case 'defaultProposerWhitelist':

@@ -1,6 +1,7 @@
 /**
- * A proxy on loopback that fails submissions at one place of their exchange (robustness §8, T7); everything else it hands through. It
- * keeps what it was given, so that a test can see which bytes ever left.
+ * A proxy on loopback that fails submissions at one place of their exchange (robustness §8, T7);
+ * everything else it hands through. It keeps what it was given, so that a test can see which bytes
+ * ever left.
  */
 import { connect, createServer, type Server, type Socket } from 'node:net'
 
@@ -8,13 +9,17 @@ import { connect, createServer, type Server, type Socket } from 'node:net'
 export type Cut = (text: string) => number
 
 export type ProxyFault =
-  /** Connections are reset as soon as they stand, but for the first one, which is for the context. */
+  /**
+   * Connections are reset as soon as they stand, but for the first one, which is for the context.
+   */
   | { readonly kind: 'reset' }
   /** So much of the request reaches the gateway, then both sides are cut. */
   | { readonly kind: 'cut-request'; readonly at: Cut }
   /** The gateway has answered; so much of it comes back. `reset`: by RST instead of FIN. */
   | { readonly kind: 'cut-answer'; readonly at: Cut; readonly reset?: boolean }
-  /** Another answer in place of the gateway's, which never saw the request, or has dealt with it. */
+  /**
+   * Another answer in place of the gateway's, which never saw the request, or has dealt with it.
+   */
   | { readonly kind: 'answer'; readonly text: string; readonly after: boolean }
   /** No answer at all; the gateway never sees the request, or has dealt with it. */
   | { readonly kind: 'stall'; readonly after: boolean }
@@ -36,7 +41,8 @@ export interface FaultProxy {
   close(): Promise<void>
 }
 
-const submissionPath = (head: string) => /^POST (\/propose\/batch|\/v1\/proposals\/[^/ ]+) /.exec(head)?.[1]
+const submissionPath = (head: string) =>
+  /^POST (\/propose\/batch|\/v1\/proposals\/[^/ ]+) /.exec(head)?.[1]
 
 /** Starts one before the gateway at `port`. */
 export async function openFaultProxy(port: number): Promise<FaultProxy> {
@@ -75,7 +81,8 @@ export async function openFaultProxy(port: number): Promise<FaultProxy> {
     const path = submissionPath(head)
     const met = path !== undefined && times > 0 && fault?.kind !== 'reset' ? fault : undefined
     if (met !== undefined) times--
-    if (path !== undefined) sent.push({ path, body: Buffer.from(request.slice(head.length + 4), 'latin1').toString() })
+    if (path !== undefined)
+      sent.push({ path, body: Buffer.from(request.slice(head.length + 4), 'latin1').toString() })
     if (met === undefined) {
       const answer = await exchange(request)
       if (path !== undefined) for (const one of delayed.splice(0)) await exchange(one)
@@ -127,7 +134,8 @@ export async function openFaultProxy(port: number): Promise<FaultProxy> {
       serve(client, request).catch(() => client.destroy())
     })
   })
-  const listen = (at: number) => new Promise<void>((resolve) => server.listen(at, '127.0.0.1', resolve))
+  const listen = (at: number) =>
+    new Promise<void>((resolve) => server.listen(at, '127.0.0.1', resolve))
   const shut = () => {
     for (const socket of sockets) socket.destroy()
     return new Promise<void>((resolve) => server.close(() => resolve()))

@@ -1,4 +1,7 @@
-/** The files that version 0.1 left (fixtures/v0.1), copied to where a test may write, with the modes that git does not keep. */
+/**
+ * The files that version 0.1 left (fixtures/v0.1), copied to where a test may write, with the modes
+ * that git does not keep.
+ */
 import { readFileSync } from 'node:fs'
 import { chmod, cp, mkdtemp, readdir, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'

@@ -8,7 +8,14 @@ import { foldLedger, openLedger } from '../../src/core/gateway/ledger/store.js'
 import type { Clock, Hash, Random } from '../../src/core/ports.js'
 import type { Call, RequestRecord } from '../../src/core/protocol/call.js'
 import type { RecordLog } from '../../src/core/storage/record-log.js'
-import { createFakeView, type FakeView, makeQuestion, makeWallet, testContracts, type Wallet } from './fake-view.js'
+import {
+  createFakeView,
+  type FakeView,
+  makeQuestion,
+  makeWallet,
+  testContracts,
+  type Wallet,
+} from './fake-view.js'
 import { newMemoryStore, openMemoryLog } from './memory-log.js'
 
 /** A clock that tests turn. */
@@ -26,7 +33,10 @@ export function createTestClock(): TestClock {
   return clock
 }
 
-export const testRandom: Random = { bytes: (length) => new Uint8Array(randomBytes(length)), uuid: () => randomUUID() }
+export const testRandom: Random = {
+  bytes: (length) => new Uint8Array(randomBytes(length)),
+  uuid: () => randomUUID(),
+}
 export const testHash: Hash = { sha256: (data) => createHash('sha256').update(data).digest('hex') }
 
 export interface FrontOptions {
@@ -71,17 +81,28 @@ export const testConfig = (more: object = {}): GatewayConfig =>
 /** Opens a front whose wallets are all allowlisted. */
 export async function openFront(options: FrontOptions = {}): Promise<TestFront> {
   const clock = createTestClock()
-  const wallets: readonly [Wallet, ...Wallet[]] = [makeWallet(), ...Array.from({ length: (options.wallets ?? 1) - 1 }, makeWallet)]
+  const wallets: readonly [Wallet, ...Wallet[]] = [
+    makeWallet(),
+    ...Array.from({ length: (options.wallets ?? 1) - 1 }, makeWallet),
+  ]
   const config = testConfig(options.config)
   const fold = foldLedger()
   const log = openMemoryLog(newMemoryStore(), knownKind, fold.onRecord, clock.nowMs)
-  const ledger = await openLedger({ clock, random: testRandom }, options.log?.(log) ?? log, fold.state, {
-    chainId: testContracts.chainId,
-    genesisHash: `0x${'00'.repeat(32)}`,
-    allowlist: wallets.map(({ address }) => address),
-    admissionEnabled: config.admission.enabled,
-  })
-  const view = createFakeView([makeQuestion('first', { slug: 'first-question' }), makeQuestion('second')])
+  const ledger = await openLedger(
+    { clock, random: testRandom },
+    options.log?.(log) ?? log,
+    fold.state,
+    {
+      chainId: testContracts.chainId,
+      genesisHash: `0x${'00'.repeat(32)}`,
+      allowlist: wallets.map(({ address }) => address),
+      admissionEnabled: config.admission.enabled,
+    },
+  )
+  const view = createFakeView([
+    makeQuestion('first', { slug: 'first-question' }),
+    makeQuestion('second'),
+  ])
   const records: RequestRecord[] = []
   const gateway = createGateway({
     ports: { clock, random: testRandom, hash: testHash },
@@ -100,20 +121,29 @@ export async function openFront(options: FrontOptions = {}): Promise<TestFront> 
     config,
     wallets,
     records,
-    get: (path, headers = {}) => gateway.handle(new Request('http://gateway.test/', { headers }), { ...peer, target: path, method: 'GET' }),
+    get: (path, headers = {}) =>
+      gateway.handle(new Request('http://gateway.test/', { headers }), {
+        ...peer,
+        target: path,
+        method: 'GET',
+      }),
     post: (path, body, headers = {}) =>
       gateway.handle(
         new Request('http://gateway.test/', {
           method: 'POST',
           headers: { 'content-type': 'application/json', ...headers },
-          body: typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body),
+          body:
+            typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body),
         }),
         { ...peer, target: path },
       ),
   }
 }
 
-/** A store whose commits wait from `hold` to `release`: its `log` is for `openFront`. `hold` resolves when the first one waits. */
+/**
+ * A store whose commits wait from `hold` to `release`: its `log` is for `openFront`. `hold`
+ * resolves when the first one waits.
+ */
 export function slowStore() {
   let held: Promise<void> = Promise.resolve()
   let release = () => {}
@@ -139,13 +169,23 @@ export function slowStore() {
 }
 
 /** A call as a listener hands it over: a POST without a body, but for what is given. */
-export function rawCall(given: Partial<Call> & Pick<Call, 'target'>, headers: Readonly<Record<string, string>> = {}): Call {
-  return { method: 'POST', header: (name) => headers[name], readBody: async () => new Uint8Array(), address: '192.0.2.1', ...given }
+export function rawCall(
+  given: Partial<Call> & Pick<Call, 'target'>,
+  headers: Readonly<Record<string, string>> = {},
+): Call {
+  return {
+    method: 'POST',
+    header: (name) => headers[name],
+    readBody: async () => new Uint8Array(),
+    address: '192.0.2.1',
+    ...given,
+  }
 }
 
 /** The code of an error answer. */
 export async function codeOf(response: Response): Promise<string> {
   const body = (await response.json()) as { error?: { code?: unknown } }
-  if (typeof body.error?.code !== 'string') throw new Error(`no error body: ${JSON.stringify(body)}`)
+  if (typeof body.error?.code !== 'string')
+    throw new Error(`no error body: ${JSON.stringify(body)}`)
   return body.error.code
 }

@@ -1,4 +1,7 @@
-/** A real gateway on loopback that stops at a named call, so that a test can strike a client just there. */
+/**
+ * A real gateway on loopback that stops at a named call, so that a test can strike a client just
+ * there.
+ */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { BatchWorld } from './batch-world.js'
@@ -6,7 +9,10 @@ import type { BatchWorld } from './batch-world.js'
 /** Which calls there are, whatever the form. */
 export type CallKind = 'context' | 'submit' | 'status' | 'other'
 
-/** `before`: the call has come and the gateway has not seen it; `after`: it was dealt with and no answer leaves; `answered`: it left. */
+/**
+ * `before`: the call has come and the gateway has not seen it; `after`: it was dealt with and no
+ * answer leaves; `answered`: it left.
+ */
 export interface Hold {
   readonly kind: CallKind
   readonly at: 'before' | 'after' | 'answered'
@@ -47,9 +53,14 @@ export async function holdGateway({ front }: BatchWorld, hold: Hold): Promise<He
     const answer = method === 'POST' ? await front.post(target, body) : await front.get(target)
     const text = await answer.text()
     if (isHeld && hold.at === 'after') return reach()
-    response.writeHead(answer.status, Object.fromEntries(answer.headers)).end(text, () => isHeld && reach())
+    response
+      .writeHead(answer.status, Object.fromEntries(answer.headers))
+      .end(text, () => isHeld && reach())
   }
-  const server = createServer((request, response) => void serve(request, response).catch((error: Error) => response.destroy(error)))
+  const server = createServer(
+    (request, response) =>
+      void serve(request, response).catch((error: Error) => response.destroy(error)),
+  )
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,

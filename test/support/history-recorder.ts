@@ -1,16 +1,27 @@
 /**
- * Writes down a run's events at its edges, for the history checker (T14): what was written to the logs and when their syncs returned, what
- * the gateway answered, what left a client, what was handed to a node. Wraps edges; changes nothing about them.
+ * Writes down a run's events at its edges, for the history checker (T14): what was written to the
+ * logs and when their syncs returned, what the gateway answered, what left a client, what was
+ * handed to a node. Wraps edges; changes nothing about them.
  */
 import { createHash } from 'node:crypto'
-import { keccak256, parseTransaction, recoverTransactionAddress, type TransactionSerializedEIP1559 } from 'viem'
+import {
+  keccak256,
+  parseTransaction,
+  recoverTransactionAddress,
+  type TransactionSerializedEIP1559,
+} from 'viem'
 import { createJournalFacts } from '../../src/core/client/journal/history.js'
 import { isJournalKind, readRecord } from '../../src/core/client/journal/records.js'
 import { storeFacts } from '../../src/core/gateway/operator/audit.js'
+import type { JournalFact, StoreFact } from '../../src/core/history/events.js'
+import { createHistory, type History } from '../../src/core/history/history.js'
 import type { Address, Chain, Fetch, Files, Hash, Hex } from '../../src/core/ports.js'
-import type { JournalFact, StoreFact } from '../../src/core/protocol/history/events.js'
-import { createHistory, type History } from '../../src/core/protocol/history/history.js'
-import { type Authorization, fromBatchItem, fromSingle, identityOf } from '../../src/core/protocol/proposal.js'
+import {
+  type Authorization,
+  fromBatchItem,
+  fromSingle,
+  identityOf,
+} from '../../src/core/protocol/proposal.js'
 import type { BatchItem, SignedProposal } from '../../src/core/protocol/schema.js'
 import type { RecordLog } from '../../src/core/storage/record-log.js'
 
@@ -32,17 +43,25 @@ export interface HistoryRecorder {
 const hash: Hash = { sha256: (data) => createHash('sha256').update(data).digest('hex') }
 const submission = /^\/v1\/proposals\/(0x[0-9a-f]{64})$/
 
-async function readRaw(raw: TransactionSerializedEIP1559): Promise<{ hash: string; sender: string; nonce: number }> {
+async function readRaw(
+  raw: TransactionSerializedEIP1559,
+): Promise<{ hash: string; sender: string; nonce: number }> {
   const sender = (await recoverTransactionAddress({ serializedTransaction: raw })).toLowerCase()
   return { hash: keccak256(raw), sender, nonce: parseTransaction(raw).nonce ?? 0 }
 }
 
-export function recordHistory(binding: { readonly chainId: number; readonly spender: Address }): HistoryRecorder {
+export function recordHistory(binding: {
+  readonly chainId: number
+  readonly spender: Address
+}): HistoryRecorder {
   const history = createHistory()
   const runs = new Map<string, ReturnType<typeof createJournalFacts>>()
   const lines = new Map<string, { written: number; synced: number }>()
   /** The same bytes go out again and again. */
-  const sent = new Map<string, { readonly hash: string; readonly sender: string; readonly nonce: number }>()
+  const sent = new Map<
+    string,
+    { readonly hash: string; readonly sender: string; readonly nonce: number }
+  >()
 
   const linesOf = (log: string) => {
     const known = lines.get(log) ?? { written: 0, synced: 0 }
@@ -56,7 +75,11 @@ export function recordHistory(binding: { readonly chainId: number; readonly spen
     linesOf(log).written = line
   }
 
-  const factsOf = (log: string, kind: string, data: unknown): readonly (StoreFact | JournalFact)[] => {
+  const factsOf = (
+    log: string,
+    kind: string,
+    data: unknown,
+  ): readonly (StoreFact | JournalFact)[] => {
     const token = /\/journal\/([0-9a-f]{12})$/.exec(log)?.[1]
     if (token === undefined) return storeFacts({ kind, data })
     if (!isJournalKind(kind)) return []
@@ -72,9 +95,18 @@ export function recordHistory(binding: { readonly chainId: number; readonly spen
     history.add({ kind: 'synced', log, line: at.synced })
   }
 
-  const answered = (authorization: Authorization, status: number, candidate: string | undefined) => {
+  const answered = (
+    authorization: Authorization,
+    status: number,
+    candidate: string | undefined,
+  ) => {
     if ((status !== 200 && status !== 202) || candidate === undefined) return
-    history.add({ kind: 'answered', status, candidate, payload: identityOf(hash, binding, authorization) })
+    history.add({
+      kind: 'answered',
+      status,
+      candidate,
+      payload: identityOf(hash, binding, authorization),
+    })
   }
 
   return {
@@ -92,7 +124,10 @@ export function recordHistory(binding: { readonly chainId: number; readonly spen
             .trimEnd()
             .split('\n')
             .at(-1)
-          const line = last === undefined || last === '' ? linesOf(log).synced : (JSON.parse(last) as { n: number }).n
+          const line =
+            last === undefined || last === ''
+              ? linesOf(log).synced
+              : (JSON.parse(last) as { n: number }).n
           lines.set(log, { written: line, synced: line })
           history.add({ kind: 'reopened', log, line })
         }
@@ -140,14 +175,27 @@ export function recordHistory(binding: { readonly chainId: number; readonly spen
         if (sent !== undefined && response.ok) {
           const told = (await response.clone().json()) as {
             candidate_id?: string
-            results?: readonly { status_code: number; candidate?: { candidate_id: string } | null }[]
+            results?: readonly {
+              status_code: number
+              candidate?: { candidate_id: string } | null
+            }[]
           }
           if (single !== undefined)
-            answered(fromSingle(single as Hex, JSON.parse(sent) as SignedProposal), response.status, told.candidate_id)
+            answered(
+              fromSingle(single as Hex, JSON.parse(sent) as SignedProposal),
+              response.status,
+              told.candidate_id,
+            )
           else
-            for (const [index, item] of (JSON.parse(sent) as { proposals: BatchItem[] }).proposals.entries()) {
+            for (const [index, item] of (
+              JSON.parse(sent) as { proposals: BatchItem[] }
+            ).proposals.entries()) {
               const { status_code = 0, candidate } = told.results?.[index] ?? {}
-              answered(fromBatchItem(item.identifier as Hex, item), status_code, candidate?.candidate_id)
+              answered(
+                fromBatchItem(item.identifier as Hex, item),
+                status_code,
+                candidate?.candidate_id,
+              )
             }
         } else if (response.ok && /\/status\/[^/]+$/.test(pathname)) {
           const { candidate_id } = (await response.clone().json()) as { candidate_id: string }
@@ -158,12 +206,18 @@ export function recordHistory(binding: { readonly chainId: number; readonly spen
     client: (fetch) => async (input, init) => {
       const { method, url } = new Request(input, init)
       const { pathname, origin } = new URL(url)
-      const isSubmission = method === 'POST' && (submission.test(pathname) || pathname === '/propose/batch')
-      if (isSubmission && typeof init?.body === 'string') history.add({ kind: 'sent', origin, sha256: hash.sha256(init.body) })
+      const isSubmission =
+        method === 'POST' && (submission.test(pathname) || pathname === '/propose/batch')
+      if (isSubmission && typeof init?.body === 'string')
+        history.add({ kind: 'sent', origin, sha256: hash.sha256(init.body) })
       return fetch(input, init)
     },
-    // Tests change a chain's verbs while it is in use, so everything else is looked up when it is called.
-    chain: (chain) => new Proxy(chain, { get: (target, name) => (name === 'send' ? handOver(target) : Reflect.get(target, name)) }),
+    // Tests change a chain's verbs while it is in use, so everything else is looked up when it is
+    // called.
+    chain: (chain) =>
+      new Proxy(chain, {
+        get: (target, name) => (name === 'send' ? handOver(target) : Reflect.get(target, name)),
+      }),
   }
 
   function handOver(chain: Chain): Chain['send'] {

@@ -1,6 +1,7 @@
-// Callers who do nothing wrong, in a process of their own, so that what they measure is the server and not the attack beside them. By IPC:
-// {url, plainUrl, calls, perSecond} begins, `phase` ends one phase and is answered with what it saw: milliseconds and statuses of its calls,
-// and milliseconds of as many calls of a plain server, made at the same moments.
+// Callers who do nothing wrong, in a process of their own, so that what they measure is the server
+// and not the attack beside them. By IPC: {url, plainUrl, calls, perSecond} begins, `phase` ends
+// one phase and is answered with what it saw: milliseconds and statuses of its calls, and
+// milliseconds of as many calls of a plain server, made at the same moments.
 import { Agent, request } from 'node:http'
 import { performance } from 'node:perf_hooks'
 
@@ -11,7 +12,10 @@ let plain = nothing()
 
 function call(url, { method, path, body }, { milliseconds, statuses, lost }) {
   const start = performance.now()
-  const headers = body === undefined ? {} : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) }
+  const headers =
+    body === undefined
+      ? {}
+      : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) }
   const sent = request(`${url}${path}`, { agent, method, headers }, (answer) => {
     answer.resume()
     answer.on('end', () => {

@@ -1,4 +1,7 @@
-/** The library as a program elsewhere has it: a folder with `proposer` in its node_modules, and nothing of ours but what the package names. */
+/**
+ * The library as a program elsewhere has it: a folder with `proposer` in its node_modules, and
+ * nothing of ours but what the package names.
+ */
 import { execFile } from 'node:child_process'
 import { cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
@@ -6,23 +9,42 @@ import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 
 const root = join(import.meta.dirname, '..', '..')
-const compiler = join(dirname(createRequire(import.meta.url).resolve('typescript/package.json')), 'bin', 'tsc')
+const compiler = join(
+  dirname(createRequire(import.meta.url).resolve('typescript/package.json')),
+  'bin',
+  'tsc',
+)
 const inFolder = promisify(execFile)
 
-/** Puts dist/ and its declarations into `folder`, with the packages that package.json says it needs. */
+/**
+ * Puts dist/ and its declarations into `folder`, with the packages that package.json says it needs.
+ */
 export async function installLibrary(folder: string): Promise<void> {
   const modules = join(folder, 'node_modules')
   const dist = join(modules, 'proposer', 'dist')
   await mkdir(dist, { recursive: true })
-  for (const name of ['library.js', 'parts']) await cp(join(root, 'dist', name), join(dist, name), { recursive: true })
+  for (const name of ['library.js', 'parts'])
+    await cp(join(root, 'dist', name), join(dist, name), { recursive: true })
   await cp(join(root, 'package.json'), join(modules, 'proposer', 'package.json'))
-  await inFolder(process.execPath, [compiler, '-p', join(root, 'tsconfig.build.json'), '--outDir', join(dist, 'types')])
-  const { dependencies } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8')) as { dependencies: Record<string, string> }
-  for (const name of Object.keys(dependencies)) await symlink(join(root, 'node_modules', name), join(modules, name))
+  await inFolder(process.execPath, [
+    compiler,
+    '-p',
+    join(root, 'tsconfig.build.json'),
+    '--outDir',
+    join(dist, 'types'),
+  ])
+  const { dependencies } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8')) as {
+    dependencies: Record<string, string>
+  }
+  for (const name of Object.keys(dependencies))
+    await symlink(join(root, 'node_modules', name), join(modules, name))
   await writeFile(join(folder, 'package.json'), JSON.stringify({ type: 'module' }))
 }
 
-/** Compiles TypeScript files of `folder` as a strict program of somebody else; declarations are checked too. What the compiler says, if anything. */
+/**
+ * Compiles TypeScript files of `folder` as a strict program of somebody else; declarations are
+ * checked too. What the compiler says, if anything.
+ */
 export async function compile(folder: string, files: readonly string[]): Promise<string> {
   const types = join(folder, 'node_modules', '@types')
   await mkdir(types, { recursive: true })
@@ -41,7 +63,8 @@ export async function compile(folder: string, files: readonly string[]): Promise
     await inFolder(process.execPath, [compiler, '-p', folder])
     return ''
   } catch (error) {
-    if (error instanceof Error && 'stdout' in error && typeof error.stdout === 'string') return error.stdout
+    if (error instanceof Error && 'stdout' in error && typeof error.stdout === 'string')
+      return error.stdout
     throw error
   }
 }

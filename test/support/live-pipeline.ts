@@ -1,12 +1,20 @@
 /** View, ledger and pipeline in this process, on a dev chain over real JSON-RPC. */
 import type { Contracts } from '../../src/core/chain/round.js'
+import {
+  type DevChain,
+  type DevChainOptions,
+  startDevChain,
+} from '../../src/core/devchain/dev-chain.js'
 import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
-import { createPipeline, type Pipeline, type PipelineConfig } from '../../src/core/gateway/pipeline/pipeline.js'
+import {
+  createPipeline,
+  type Pipeline,
+  type PipelineConfig,
+} from '../../src/core/gateway/pipeline/pipeline.js'
 import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
 import { systemClock, systemRandom } from '../../src/core/io/clock.js'
-import { type DevChain, type DevChainOptions, startDevChain } from '../../src/core/io/dev/dev-chain.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
-import { createChain } from '../../src/core/io/rpc.js'
+import { createChain } from '../../src/core/io/rpc/rpc.js'
 import type { Chain, Clock, Hex, Signer } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import { fromHex } from '../../src/core/protocol/witness.js'
@@ -24,7 +32,12 @@ export interface LivePipeline {
   signerOf(role: string, n?: number): Signer
   questionIdOf(n: number): Hex
   /** Signs for the n-th question, an hour ahead unless a deadline is given, and admits. */
-  submit(n: number, proposer: Signer, nonce: string, more?: Partial<Pick<Wish, 'price' | 'amount' | 'deadline'>>): Promise<Candidate>
+  submit(
+    n: number,
+    proposer: Signer,
+    nonce: string,
+    more?: Partial<Pick<Wish, 'price' | 'amount' | 'deadline'>>,
+  ): Promise<Candidate>
   /** The candidate, as soon as it is what is waited for. */
   until(id: string, reached: (candidate: Candidate) => boolean): Promise<Candidate>
   ended(id: string): Promise<Candidate>
@@ -48,9 +61,18 @@ export async function startLivePipeline(options: LiveOptions = {}): Promise<Live
   const genesis = await chain.block(0n)
   if (!genesis) throw new Error('no genesis block')
   const ports = { clock, random: systemRandom }
-  const ledger = await openMemoryLedger(newMemoryStore(), ports, { chainId, genesisHash: genesis.hash })
-  const entries = dev.description.questions.map(({ question_id, slug }) => ({ questionId: question_id, slug }))
-  const view = createChainView({ clock, chain }, contracts, ledger, { maxHeadAgeSeconds: options.maxHeadAgeSeconds ?? 30, entries })
+  const ledger = await openMemoryLedger(newMemoryStore(), ports, {
+    chainId,
+    genesisHash: genesis.hash,
+  })
+  const entries = dev.description.questions.map(({ question_id, slug }) => ({
+    questionId: question_id,
+    slug,
+  }))
+  const view = createChainView({ clock, chain }, contracts, ledger, {
+    maxHeadAgeSeconds: options.maxHeadAgeSeconds ?? 30,
+    entries,
+  })
   const signerOf = (role: string, n = 0): Signer => {
     const account = dev.description.accounts.filter((one) => one.role === role)[n]
     if (!account) throw new Error(`no account ${role} ${n}`)
@@ -62,7 +84,15 @@ export async function startLivePipeline(options: LiveOptions = {}): Promise<Live
     chain: { confirmations: 'finalized' },
   }
   const executor = signerOf('executor')
-  const pipeline = createPipeline({ ports, ledger, view, chain, signer: executor, contracts, config })
+  const pipeline = createPipeline({
+    ports,
+    ledger,
+    view,
+    chain,
+    signer: executor,
+    contracts,
+    config,
+  })
   await view.start()
   pipeline.start()
   const until: LivePipeline['until'] = (id, reached) =>
@@ -100,10 +130,14 @@ export async function startLivePipeline(options: LiveOptions = {}): Promise<Live
       const deadline = view.nowSeconds() + 3600n
       return admit(
         ledger,
-        await signedCandidate({ question, proposer, nonce, deadline, ...more }, { chainId, spender: contracts.signedProposer }),
+        await signedCandidate(
+          { question, proposer, nonce, deadline, ...more },
+          { chainId, spender: contracts.signedProposer },
+        ),
       )
     },
-    ended: (id) => until(id, ({ progress: { status } }) => status === 'executed' || status === 'failed'),
+    ended: (id) =>
+      until(id, ({ progress: { status } }) => status === 'executed' || status === 'failed'),
     async stop() {
       await pipeline.stop()
       await view.stop()
@@ -113,7 +147,10 @@ export async function startLivePipeline(options: LiveOptions = {}): Promise<Live
   }
 }
 
-/** A clock that runs faster than the world's, from the same moment: what takes minutes happens in seconds. */
+/**
+ * A clock that runs faster than the world's, from the same moment: what takes minutes happens in
+ * seconds.
+ */
 export function fastClock(times: number): Clock {
   const startedMs = Date.now()
   const startedAt = performance.now()

@@ -1,4 +1,7 @@
-/** A home folder on disk as some weeks of use leave it: keystores, profiles, pinned slugs, and a journal with one of each state. */
+/**
+ * A home folder on disk as some weeks of use leave it: keystores, profiles, pinned slugs, and a
+ * journal with one of each state.
+ */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { openJournal } from '../../src/core/client/journal/journal.js'
@@ -14,7 +17,10 @@ export const signatureMark = 'ab'.repeat(32)
 /** Stands in the URL of the node in the configuration. */
 export const urlSecret = 'node-secret'
 
-export const candidates = { sunny: '3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f', done: '77777777-8d5a-4a52-9c3d-0a1b2c3d4e5f' } as const
+export const candidates = {
+  sunny: '3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f',
+  done: '77777777-8d5a-4a52-9c3d-0a1b2c3d4e5f',
+} as const
 
 /** Journal ids by what became of them, newest last. */
 export interface Lived {
@@ -38,13 +44,29 @@ export const identifiers = {
 
 /** Fills `home`. */
 export async function liveIn(home: string): Promise<Lived> {
-  const ports = { files: systemFiles, clock: systemClock, hash: systemHash, random: systemRandom, liveness: systemLiveness() }
+  const ports = {
+    files: systemFiles,
+    clock: systemClock,
+    hash: systemHash,
+    random: systemRandom,
+    liveness: systemLiveness(),
+  }
   mkdirSync(join(home, 'keystores'), { recursive: true })
   mkdirSync(join(home, 'trust'), { recursive: true })
-  for (const name of ['hot', 'cold']) writeFileSync(join(home, 'keystores', `${name}.json`), `{"crypto":"${signatureMark}"}`)
-  writeFileSync(join(home, 'trust', 'default.json'), JSON.stringify({ slugs: { 'pinned-slug': word(9) } }))
-  const profile = { 'rpc-url': `https://node.example/${urlSecret}`, gateway: `https://user:${urlSecret}@gateway.example` }
-  writeFileSync(join(home, 'config.json'), JSON.stringify({ profiles: { default: profile, staging: profile } }))
+  for (const name of ['hot', 'cold'])
+    writeFileSync(join(home, 'keystores', `${name}.json`), `{"crypto":"${signatureMark}"}`)
+  writeFileSync(
+    join(home, 'trust', 'default.json'),
+    JSON.stringify({ slugs: { 'pinned-slug': word(9) } }),
+  )
+  const profile = {
+    'rpc-url': `https://node.example/${urlSecret}`,
+    gateway: `https://user:${urlSecret}@gateway.example`,
+  }
+  writeFileSync(
+    join(home, 'config.json'),
+    JSON.stringify({ profiles: { default: profile, staging: profile } }),
+  )
 
   const journal = openJournal(ports, home)
   const sign = async (number: number, identifier: string): Promise<string> => {
@@ -55,7 +77,13 @@ export async function liveIn(home: string): Promise<Lived> {
       identifier,
       questionId: word(number),
       chainId: 31337,
-      terms: { proposer: wallet, price: '0', amount: '5', nonce: String(number), deadline: '99999999999' },
+      terms: {
+        proposer: wallet,
+        price: '0',
+        amount: '5',
+        nonce: String(number),
+        deadline: '99999999999',
+      },
       identity: `identity ${number}`,
       form: 'single' as const,
       body,
@@ -71,12 +99,24 @@ export async function liveIn(home: string): Promise<Lived> {
   const send = async (id: string, became: AttemptClass, candidate?: string): Promise<string> => {
     const attempt = journal.nextAttempt()
     const entries: JournalEntry[] = [
-      { kind: 'attempt.start', data: { attempt, ids: [id], origin: 'https://gateway.example', form: 'single', sha256: 'x' } },
+      {
+        kind: 'attempt.start',
+        data: {
+          attempt,
+          ids: [id],
+          origin: 'https://gateway.example',
+          form: 'single',
+          sha256: 'x',
+        },
+      },
       { kind: 'attempt.end', data: { attempt, results: [{ id, class: became }] } },
     ]
     if (candidate !== undefined) {
       const received_at = '2026-11-20T05:38:00.000Z'
-      entries.push({ kind: 'ack', data: { id, candidate_id: candidate, status: 'received', received_at, replayed: false } })
+      entries.push({
+        kind: 'ack',
+        data: { id, candidate_id: candidate, status: 'received', received_at, replayed: false },
+      })
     }
     await journal.append(entries)
     return id

@@ -11,7 +11,10 @@ export interface MemoryStore {
 
 export const newMemoryStore = (): MemoryStore => ({ records: [], sequence: 0, position: 0 })
 
-/** The smallest store that keeps the contract of `RecordLog`: the reference for the suite, and quick for tests of owners. */
+/**
+ * The smallest store that keeps the contract of `RecordLog`: the reference for the suite, and quick
+ * for tests of owners.
+ */
 export function openMemoryLog(
   store: MemoryStore,
   knownKinds: (kind: string) => boolean,
@@ -32,11 +35,13 @@ export function openMemoryLog(
   const copy = (data: unknown): unknown => JSON.parse(JSON.stringify(data))
   const check = (record: NewRecord) => {
     encodeData(record.kind, record.data)
-    if (!knownKinds(record.kind)) throw new StorageError('record_invalid', `"${record.kind}" is not a kind of this log`)
+    if (!knownKinds(record.kind))
+      throw new StorageError('record_invalid', `"${record.kind}" is not a kind of this log`)
   }
   return {
     async append(what, onDurable) {
-      if (ended) throw new StorageError('store_unavailable', 'the log is closed', { httpStatus: 503 })
+      if (ended)
+        throw new StorageError('store_unavailable', 'the log is closed', { httpStatus: 503 })
       if (typeof what !== 'function') for (const record of what) check(record)
       return exclusive(async () => {
         const records = typeof what === 'function' ? what(++group) : what
@@ -54,7 +59,8 @@ export function openMemoryLog(
     },
     async read(position) {
       const record = store.records.find((each) => each.position === position)
-      if (record === undefined) throw new StorageError('position_retired', 'a compaction has moved this record')
+      if (record === undefined)
+        throw new StorageError('position_retired', 'a compaction has moved this record')
       return record
     },
     scan() {
@@ -64,12 +70,21 @@ export function openMemoryLog(
       })()
     },
     async compact(keep, onPlaced) {
-      const { cut, kept } = await exclusive(async () => ({ cut: store.records.length, kept: keep() }))
+      const { cut, kept } = await exclusive(async () => ({
+        cut: store.records.length,
+        kept: keep(),
+      }))
       const folded: StoredRecord[] = []
       for await (const record of kept) {
         check(record)
         const position = ++store.position
-        folded.push({ kind: record.kind, data: copy(record.data), sequence: folded.length + 1, timeMs: nowMs(), position })
+        folded.push({
+          kind: record.kind,
+          data: copy(record.data),
+          sequence: folded.length + 1,
+          timeMs: nowMs(),
+          position,
+        })
       }
       store.records = [...folded, ...store.records.slice(cut)]
       for (const [ordinal, record] of folded.entries()) onPlaced(ordinal, record.position)

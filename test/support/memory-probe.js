@@ -1,6 +1,7 @@
-// node --import memory-probe.js …: at each thousandth line that this process writes to stdout it collects its garbage and notes its
-// resident memory in bytes; when it ends it writes the list as JSON to the file that MEMORY_FILE names. Collected first, because how long
-// garbage is left lying says more about the machine than about the program.
+// node --import memory-probe.js …: at each thousandth line that this process writes to stdout it
+// collects its garbage and notes its resident memory in bytes; when it ends it writes the list as
+// JSON to the file that MEMORY_FILE names. Collected first, because how long garbage is left lying
+// says more about the machine than about the program.
 import fs, { writeFileSync } from 'node:fs'
 import { syncBuiltinESMExports } from 'node:module'
 import { setFlagsFromString } from 'node:v8'

@@ -1,13 +1,20 @@
-/** Ledger, view and pipeline on a fake chain, step by step: nothing runs by itself, and a restart keeps only what was durable. */
+/**
+ * Ledger, view and pipeline on a fake chain, step by step: nothing runs by itself, and a restart
+ * keeps only what was durable.
+ */
 import type { RegistryEntry } from '../../src/core/chain/questions.js'
 import type { Failpoint } from '../../src/core/gateway/executor/sender.js'
 import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
-import { createPipeline, type Pipeline, type PipelineConfig } from '../../src/core/gateway/pipeline/pipeline.js'
+import {
+  createPipeline,
+  type Pipeline,
+  type PipelineConfig,
+} from '../../src/core/gateway/pipeline/pipeline.js'
 import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
+import { violationsText } from '../../src/core/history/history.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
 import type { Hex, Random, Signer } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
-import { violationsText } from '../../src/core/protocol/history/history.js'
 import { admit, current, openMemoryLedger, signedCandidate } from './candidates.js'
 import { createFakeChain, createFakeClock, type FakeChain, type FakeClock } from './fake-chain.js'
 import { ask, endow, questionText } from './fake-events.js'
@@ -30,8 +37,13 @@ export function seededRandom(seed: number): Random & { next(): number } {
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
   }
   const bytes = (length: number) => Uint8Array.from({ length }, () => Math.floor(next() * 256))
-  const hex = (length: number) => Array.from(bytes(length), (byte) => byte.toString(16).padStart(2, '0')).join('')
-  return { next, bytes, uuid: () => `${hex(4)}-${hex(2)}-4${hex(2).slice(1)}-8${hex(2).slice(1)}-${hex(6)}` }
+  const hex = (length: number) =>
+    Array.from(bytes(length), (byte) => byte.toString(16).padStart(2, '0')).join('')
+  return {
+    next,
+    bytes,
+    uuid: () => `${hex(4)}-${hex(2)}-4${hex(2).slice(1)}-8${hex(2).slice(1)}-${hex(6)}`,
+  }
 }
 
 export interface WorldOptions {
@@ -100,13 +112,28 @@ export async function createPipelineWorld(options: WorldOptions = {}): Promise<P
   const binding = { chainId: fakeContracts.chainId, spender: fakeContracts.signedProposer }
   const recorder = recordHistory(binding)
 
-  const world = { chain, clock, random, executor, proposer, failpoint: options.failpoint ?? (async () => undefined) } as unknown as {
+  const world = {
+    chain,
+    clock,
+    random,
+    executor,
+    proposer,
+    failpoint: options.failpoint ?? (async () => undefined),
+  } as unknown as {
     -readonly [K in keyof PipelineWorld]: PipelineWorld[K]
   }
   world.restart = async () => {
     const ports = { clock, random }
-    world.ledger = await openMemoryLedger(store, ports, { chainId: fakeContracts.chainId, genesisHash: genesis.hash }, recorder.store)
-    world.view = createChainView({ clock, chain }, fakeContracts, world.ledger, { maxHeadAgeSeconds: 30, entries: options.entries ?? [] })
+    world.ledger = await openMemoryLedger(
+      store,
+      ports,
+      { chainId: fakeContracts.chainId, genesisHash: genesis.hash },
+      recorder.store,
+    )
+    world.view = createChainView({ clock, chain }, fakeContracts, world.ledger, {
+      maxHeadAgeSeconds: 30,
+      entries: options.entries ?? [],
+    })
     world.pipeline = createPipeline({
       ports,
       ledger: world.ledger,
@@ -145,7 +172,10 @@ export async function createPipelineWorld(options: WorldOptions = {}): Promise<P
     const { by = 0, deadline = chain.head.timestamp + 3_600n, ...rest } = wish
     return admit(
       world.ledger,
-      await signedCandidate({ nonce: String(nonce), ...rest, question, proposer: proposer(by), deadline }, binding),
+      await signedCandidate(
+        { nonce: String(nonce), ...rest, question, proposer: proposer(by), deadline },
+        binding,
+      ),
     )
   }
   world.now = (candidate) => current(world.ledger, candidate.id)
@@ -162,6 +192,9 @@ export async function oneCandidate(options: WorldOptions = {}) {
 }
 
 /** Transactions that nodes took, without self-transfers. */
-export const proposals = (world: PipelineWorld) => world.chain.taken.filter(({ to }) => to !== world.executor.address)
+export const proposals = (world: PipelineWorld) =>
+  world.chain.taken.filter(({ to }) => to !== world.executor.address)
 /** The executor's nonces that proposals were ever signed with. */
-export const noncesOf = (world: PipelineWorld) => [...new Set(proposals(world).map(({ nonce }) => nonce))]
+export const noncesOf = (world: PipelineWorld) => [
+  ...new Set(proposals(world).map(({ nonce }) => nonce)),
+]

@@ -1,5 +1,5 @@
-// A server that does nothing but answer, in a process of its own: what its callers wait for, the machine makes them wait for. Tells its
-// port by IPC.
+// A server that does nothing but answer, in a process of its own: what its callers wait for, the
+// machine makes them wait for. Tells its port by IPC.
 import { createServer } from 'node:http'
 
 const server = createServer((_request, response) => response.end('{}'))

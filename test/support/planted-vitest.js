@@ -1,7 +1,7 @@
 /**
- * Configuration of one vitest run with a project for each planted bug, in which that bug's file is loaded with the bug in it, and one
- * project with none. Only the tests that are to catch them are run (`PLANTED_BUG=<name>`: one of them). Each test's end goes to stdout as a
- * line of JSON.
+ * Configuration of one vitest run with a project for each planted bug, in which that bug's file is
+ * loaded with the bug in it, and one project with none. Only the tests that are to catch them are
+ * run (`PLANTED_BUG=<name>`: one of them). Each test's end goes to stdout as a line of JSON.
  */
 import { join } from 'node:path'
 import { defineConfig } from 'vitest/config'
@@ -15,17 +15,24 @@ const bugs = plantedBugs.filter(({ name }) => wanted === undefined || name === w
 const testTimeout = 60_000
 
 const tell = (line) => process.stdout.write(`${JSON.stringify(line)}\n`)
-const messagesOf = (errors) => (errors ?? []).map(({ name, message }) => ({ name: name ?? 'Error', message }))
+const messagesOf = (errors) =>
+  (errors ?? []).map(({ name, message }) => ({ name: name ?? 'Error', message }))
 
 const reporter = {
   onTestCaseResult(test) {
     const { state, errors } = test.result()
     if (state === 'skipped') return
-    tell({ project: test.project.name, title: test.fullName, passed: state === 'passed', errors: messagesOf(errors) })
+    tell({
+      project: test.project.name,
+      title: test.fullName,
+      passed: state === 'passed',
+      errors: messagesOf(errors),
+    })
   },
   onTestModuleEnd(module) {
     const errors = messagesOf(module.errors())
-    if (errors.length > 0) tell({ project: module.project.name, title: undefined, passed: false, errors })
+    if (errors.length > 0)
+      tell({ project: module.project.name, title: undefined, passed: false, errors })
   },
 }
 
@@ -35,7 +42,8 @@ export default defineConfig({
     root,
     maxWorkers: 2,
     reporters: [reporter],
-    // An error besides the tests' own is a consequence of the bug; what counts is the test that is named.
+    // An error besides the tests' own is a consequence of the bug; what counts is the test that is
+    // named.
     dangerouslyIgnoreUnhandledErrors: true,
     testNamePattern: bugs.map(({ caughtBy }) => escaped(caughtBy.title)).join('|'),
     testTimeout,
@@ -46,12 +54,20 @@ export default defineConfig({
           {
             name: 'planted-bug',
             enforce: 'pre',
-            transform: (code, id) => (id.split('?')[0] === join(root, bug.file) ? plant(bug, code) : undefined),
+            transform: (code, id) =>
+              id.split('?')[0] === join(root, bug.file) ? plant(bug, code) : undefined,
           },
         ],
         test: { name: bug.name, include: [bug.caughtBy.file], testTimeout },
       })),
-      { root, test: { name: soundProject, include: [...new Set(bugs.map(({ caughtBy }) => caughtBy.file))], testTimeout } },
+      {
+        root,
+        test: {
+          name: soundProject,
+          include: [...new Set(bugs.map(({ caughtBy }) => caughtBy.file))],
+          testTimeout,
+        },
+      },
     ],
   },
 })

@@ -1,9 +1,21 @@
-/** A plan at work on candidates that end when they end, behind the gateway's real budget, in simulated time. */
-import { budgetTold, newPlan, nextStep, type PlanOptions, type Sight, seen } from '../../src/core/client/polling/plan.js'
+/**
+ * A plan at work on candidates that end when they end, behind the gateway's real budget, in
+ * simulated time.
+ */
+import {
+  budgetTold,
+  newPlan,
+  nextStep,
+  type PlanOptions,
+  type Sight,
+  seen,
+} from '../../src/core/client/polling/plan.js'
 import { createBudget } from '../../src/core/gateway/front/budget.js'
 
 export interface Life {
-  /** Age at the start of the polling; `undefined`: not known to the plan, and `trueAgeMs` counts. */
+  /**
+   * Age at the start of the polling; `undefined`: not known to the plan, and `trueAgeMs` counts.
+   */
   readonly ageMs: number | undefined
   readonly trueAgeMs?: number
   /** From admission to its end; `Infinity`: never. */
@@ -38,7 +50,13 @@ export interface SimulationOptions extends Partial<PlanOptions> {
 
 /** Polls to the end, or to `untilMs`. */
 export function simulate(lives: readonly Life[], options: SimulationOptions = {}): Simulated {
-  const { limitItems = 120, windowMs = 60_000, latencyMs = 20, untilMs = Number.POSITIVE_INFINITY, isSilent = false } = options
+  const {
+    limitItems = 120,
+    windowMs = 60_000,
+    latencyMs = 20,
+    untilMs = Number.POSITIVE_INFINITY,
+    isSilent = false,
+  } = options
   const server = createBudget({ windowMs, perClientItems: limitItems, globalItems: 1_000_000 })
   const startMs = 5_000_000
   let nowMs = startMs
@@ -66,10 +84,15 @@ export function simulate(lives: readonly Life[], options: SimulationOptions = {}
     const charged = server.charge('us', step.at.length, nowMs)
     calls++
     items += step.at.length
-    const window = { limit: charged.limitItems, remaining: charged.remainingItems, resetSeconds: charged.resetSeconds }
+    const window = {
+      limit: charged.limitItems,
+      remaining: charged.remainingItems,
+      resetSeconds: charged.resetSeconds,
+    }
     if (!charged.admitted) {
       refused++
-      // A refusal tells the window too; from a silent gateway the planner below learns what it holds.
+      // A refusal tells the window too; from a silent gateway the planner below learns what it
+      // holds.
       plan = budgetTold(plan, window, nowMs)
       nowMs += (charged.retryAfterSeconds ?? 1) * 1_000
       continue
@@ -79,10 +102,21 @@ export function simulate(lives: readonly Life[], options: SimulationOptions = {}
     const atMs = nowMs
     const sights = step.at.map((at): Sight => {
       looks[at]?.push(atMs - startMs)
-      const { ageMs, trueAgeMs = ageMs ?? 0, lifeMs, fails = false } = lives[at] ?? { ageMs: 0, lifeMs: 0 }
+      const {
+        ageMs,
+        trueAgeMs = ageMs ?? 0,
+        lifeMs,
+        fails = false,
+      } = lives[at] ?? { ageMs: 0, lifeMs: 0 }
       const done = atMs - startMs + trueAgeMs >= lifeMs
       if (done) seenMs[at] = atMs - startMs
-      return { at, done, reached: done && !fails, moved: done, ...(done && !fails ? { lifeMs } : {}) }
+      return {
+        at,
+        done,
+        reached: done && !fails,
+        moved: done,
+        ...(done && !fails ? { lifeMs } : {}),
+      }
     })
     nowMs += latencyMs
     if (!isSilent) plan = budgetTold(plan, window, nowMs)

@@ -24,7 +24,10 @@ export interface Ended {
 
 export interface Running {
   readonly child: ChildProcess
-  /** The JSON lines on stdout, as they come. Rejects with the end of stderr where the process ends first. */
+  /**
+   * The JSON lines on stdout, as they come. Rejects with the end of stderr where the process ends
+   * first.
+   */
   line<T = Record<string, unknown>>(): Promise<T>
   /** What stderr said so far. */
   stderr(): string
@@ -42,7 +45,10 @@ export interface StartOptions {
   readonly stdin?: string | { readonly open: true }
   /** Another program with its arguments, which runs ours: `strace …`, `sh -c …`. */
   readonly under?: readonly string[]
-  /** `false`: what it serves is not held against the OpenAPI document; for runs of thousands of calls. */
+  /**
+   * `false`: what it serves is not held against the OpenAPI document; for runs of thousands of
+   * calls.
+   */
   readonly judged?: false
 }
 
@@ -75,7 +81,13 @@ export function workshop(): Workshop {
   const start: Workshop['start'] = (args, options = {}) => {
     const program = options.env?.FAILPOINT === undefined ? bin : mortal
     const isWatched = (args[0] === 'serve' || args[0] === 'demo') && options.judged !== false
-    const command = [...(options.under ?? []), process.execPath, ...(isWatched ? ['--import', answersWriter] : []), program, ...args]
+    const command = [
+      ...(options.under ?? []),
+      process.execPath,
+      ...(isWatched ? ['--import', answersWriter] : []),
+      program,
+      ...args,
+    ]
     const child = spawn(command[0] ?? process.execPath, command.slice(1), {
       cwd: options.cwd ?? root,
       env: {
@@ -141,7 +153,9 @@ function follow(child: ChildProcess): Running {
     child.once('error', reject)
     child.once('close', (code, signal) => {
       over = { code, signal, stdout, stderr }
-      const early = new Error(`the process ended (${code ?? signal}) too early: ${stderr.slice(-2000)}`)
+      const early = new Error(
+        `the process ended (${code ?? signal}) too early: ${stderr.slice(-2000)}`,
+      )
       for (const { fail } of [...waiting.splice(0), ...listening.splice(0)]) fail(early)
       resolve(over)
     })
@@ -154,7 +168,12 @@ function follow(child: ChildProcess): Running {
       const line =
         lines.shift() ??
         (await new Promise<string>((take, fail) => {
-          if (over) fail(new Error(`the process has ended (${over.code ?? over.signal}): ${stderr.slice(-2000)}`))
+          if (over)
+            fail(
+              new Error(
+                `the process has ended (${over.code ?? over.signal}): ${stderr.slice(-2000)}`,
+              ),
+            )
           else waiting.push({ take, fail })
         }))
       return JSON.parse(line) as T
@@ -162,7 +181,8 @@ function follow(child: ChildProcess): Running {
     said: (pattern) =>
       new Promise((hear, fail) => {
         if (pattern.test(stderr)) hear()
-        else if (over) fail(new Error(`the process ended and never said ${pattern}: ${stderr.slice(-2000)}`))
+        else if (over)
+          fail(new Error(`the process ended and never said ${pattern}: ${stderr.slice(-2000)}`))
         else listening.push({ pattern, hear, fail })
       }),
     async stop(signal = 'SIGTERM') {

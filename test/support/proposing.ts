@@ -1,8 +1,10 @@
-/** The client's side of an end-to-end test: a home, a key, pins, and what the chain says of it all. */
+/**
+ * The client's side of an end-to-end test: a home, a key, pins, and what the chain says of it all.
+ */
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { topics } from '../../src/core/chain/contracts.js'
-import type { DevDescription } from '../../src/core/io/dev/dev-chain.js'
+import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
 import type { CandidateStatus } from '../../src/core/protocol/schema.js'
 import type { Ended, Workshop } from './processes.js'
 
@@ -17,19 +19,36 @@ export interface ServeReady {
 export interface Client {
   readonly env: Readonly<Record<string, string>>
   readonly proposer: string
-  /** Runs a verb with --json; `answer` is its document, or the error on stderr where it did not exit 0. */
-  ask(...args: string[]): Promise<{ code: number | null; answer: Record<string, unknown>; ended: Ended }>
+  /**
+   * Runs a verb with --json; `answer` is its document, or the error on stderr where it did not exit
+   * 0.
+   */
+  ask(
+    ...args: string[]
+  ): Promise<{ code: number | null; answer: Record<string, unknown>; ended: Ended }>
 }
 
-/** A client of its own home, with the key of the n-th proposer of a dev chain and its trust file. */
-export async function makeClient(shop: Workshop, dev: DevDescription, more: Readonly<Record<string, string>>, n = 0): Promise<Client> {
+/**
+ * A client of its own home, with the key of the n-th proposer of a dev chain and its trust file.
+ */
+export async function makeClient(
+  shop: Workshop,
+  dev: DevDescription,
+  more: Readonly<Record<string, string>>,
+  n = 0,
+): Promise<Client> {
   const home = join(await shop.folder(), 'home')
   await mkdir(home, { mode: 0o700 })
   const account = dev.accounts.filter(({ role }) => role === 'proposer')[n]
   if (!account) throw new Error(`the dev chain has no proposer ${n}`)
   await writeFile(join(home, 'proposer.key'), `${account.private_key}\n`, { mode: 0o600 })
   await writeFile(join(home, 'trust.json'), JSON.stringify(dev.trust))
-  const env = { PROPOSER_HOME: home, PROPOSER_KEY_FILE: join(home, 'proposer.key'), PROPOSER_TRUST: join(home, 'trust.json'), ...more }
+  const env = {
+    PROPOSER_HOME: home,
+    PROPOSER_KEY_FILE: join(home, 'proposer.key'),
+    PROPOSER_TRUST: join(home, 'trust.json'),
+    ...more,
+  }
   return {
     env,
     proposer: account.address,
@@ -44,7 +63,8 @@ export async function makeClient(shop: Workshop, dev: DevDescription, more: Read
 function documentOf(ended: Ended): Record<string, unknown> {
   if (ended.stdout.trim() !== '' && ended.code === 0) return JSON.parse(ended.stdout)
   const last = ended.stderr.trim().split('\n').at(-1) ?? ''
-  if (!last.startsWith('{')) throw new Error(`no document: exit ${ended.code}, ${ended.stdout}${ended.stderr}`)
+  if (!last.startsWith('{'))
+    throw new Error(`no document: exit ${ended.code}, ${ended.stdout}${ended.stderr}`)
   return JSON.parse(last).error
 }
 
@@ -74,7 +94,12 @@ export interface ProposedLog {
 
 /** Every ProposePrice of these proposers on the chain, oldest first. */
 export async function proposals(dev: DevDescription, proposer: string): Promise<ProposedLog[]> {
-  const filter = { address: dev.trust.oracles, topics: [topics.proposePrice], fromBlock: '0x0', toBlock: 'latest' }
+  const filter = {
+    address: dev.trust.oracles,
+    topics: [topics.proposePrice],
+    fromBlock: '0x0',
+    toBlock: 'latest',
+  }
   const logs = await rpc<ProposedLog[]>(dev.rpc_url, 'eth_getLogs', [filter])
   return logs.filter((log) => log.topics.some((topic) => topic.endsWith(proposer.slice(2))))
 }
@@ -82,7 +107,9 @@ export async function proposals(dev: DevDescription, proposer: string): Promise<
 /** How many transactions the executor has on the chain. */
 export async function executorTransactions(dev: DevDescription): Promise<number> {
   const executor = dev.accounts.find(({ role }) => role === 'executor')
-  return Number(await rpc<string>(dev.rpc_url, 'eth_getTransactionCount', [executor?.address, 'latest']))
+  return Number(
+    await rpc<string>(dev.rpc_url, 'eth_getTransactionCount', [executor?.address, 'latest']),
+  )
 }
 
 /** Polls to the end by the command line; the one candidate's status. */
@@ -95,7 +122,11 @@ export async function untilExecuted(client: Client, candidateId: string): Promis
 }
 
 /** One POST of JSON; the status and the parsed answer. */
-export async function post(url: string, path: string, body: unknown): Promise<{ status: number; body: Record<string, unknown> }> {
+export async function post(
+  url: string,
+  path: string,
+  body: unknown,
+): Promise<{ status: number; body: Record<string, unknown> }> {
   const answer = await fetch(`${url}${path}`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },

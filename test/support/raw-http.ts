@@ -21,7 +21,11 @@ export interface RawOptions {
 }
 
 /** Sends bytes on a connection of its own and reads the answer. */
-export function exchangeRaw(port: number, bytes: string | Uint8Array, options: RawOptions = {}): Promise<RawAnswer> {
+export function exchangeRaw(
+  port: number,
+  bytes: string | Uint8Array,
+  options: RawOptions = {},
+): Promise<RawAnswer> {
   return new Promise((resolve, reject) => {
     const socket = connect({ host: '127.0.0.1', port })
     const parts: Buffer[] = []
@@ -43,24 +47,36 @@ export function exchangeRaw(port: number, bytes: string | Uint8Array, options: R
       }
       const answer = parseAnswer(Buffer.concat(parts).toString('latin1'))
       // A connection that is to be closed is waited for, so that `closed` means it.
-      if (answer?.whole && !options.untilClosed && answer.headers.connection !== 'close') settle(false)
+      if (answer?.whole && !options.untilClosed && answer.headers.connection !== 'close')
+        settle(false)
     })
     socket.on('close', () => settle(true))
     socket.on('error', () => undefined)
   })
 }
 
-function parseAnswer(text: string): (Omit<RawAnswer, 'closed' | 'text'> & { whole: boolean }) | undefined {
+function parseAnswer(
+  text: string,
+): (Omit<RawAnswer, 'closed' | 'text'> & { whole: boolean }) | undefined {
   const interim = /^HTTP\/1\.1 100 [^\r]*\r\n\r\n/.exec(text)
   const final = interim ? text.slice(interim[0].length) : text
   const headEnd = final.indexOf('\r\n\r\n')
   if (headEnd < 0) return undefined
   const [statusLine = '', ...lines] = final.slice(0, headEnd).split('\r\n')
   const headers = Object.fromEntries(
-    lines.map((line) => [line.slice(0, line.indexOf(':')).toLowerCase(), line.slice(line.indexOf(':') + 1).trim()]),
+    lines.map((line) => [
+      line.slice(0, line.indexOf(':')).toLowerCase(),
+      line.slice(line.indexOf(':') + 1).trim(),
+    ]),
   )
   const length = Number(headers['content-length'] ?? 0)
   const body = final.slice(headEnd + 4, headEnd + 4 + length)
   const code = /^\{"error":\{"code":"(\w+)"/.exec(body)?.[1]
-  return { status: Number(statusLine.split(' ')[1]), headers, body, code, whole: body.length >= length }
+  return {
+    status: Number(statusLine.split(' ')[1]),
+    headers,
+    body,
+    code,
+    whole: body.length >= length,
+  }
 }

@@ -1,4 +1,7 @@
-/** README.md and docs/ as tests use them: sections, code, and a shell in which `proposer` is this program. */
+/**
+ * README.md and docs/ as tests use them: sections, code, and a shell in which `proposer` is this
+ * program.
+ */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import { chmod, writeFile } from 'node:fs/promises'
@@ -30,7 +33,10 @@ export function headingsOf(text: string) {
   })
 }
 
-/** What stands below a heading of a page, deeper headings included. Throws where there is no such heading. */
+/**
+ * What stands below a heading of a page, deeper headings included. Throws where there is no such
+ * heading.
+ */
 export function section(title: string, page = 'README.md'): string {
   const text = pageText(page)
   const all = headingsOf(text)
@@ -44,9 +50,14 @@ export function section(title: string, page = 'README.md'): string {
     .join('\n')
 }
 
-/** The code blocks of one language in a text, in their order; those that are not to be run are left out. */
+/**
+ * The code blocks of one language in a text, in their order; those that are not to be run are left
+ * out.
+ */
 export const blocksIn = (text: string, language: string): readonly string[] =>
-  [...text.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, 'gms'))].map(([, code = '']) => code)
+  [...text.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, 'gms'))].map(
+    ([, code = '']) => code,
+  )
 
 export interface Block {
   readonly page: string
@@ -90,8 +101,8 @@ const proposer = { languages: ['sh'], file: 'test/e2e/readme-proposer.test.ts' }
 const smoke = { page: 'docs/ci.md', file: 'test/e2e/smoke-recipe.test.ts' }
 
 /**
- * The tests that run blocks of their own page or section. All other `sh` blocks are run by test/e2e/docs.test.ts, each in a shell that has
- * a gateway to talk to.
+ * The tests that run blocks of their own page or section. All other `sh` blocks are run by
+ * test/e2e/docs.test.ts, each in a shell that has a gateway to talk to.
  */
 export const runners: readonly Runner[] = [
   { page: 'README.md', heading: 'A first session', ...proposer },
@@ -99,14 +110,23 @@ export const runners: readonly Runner[] = [
   { page: 'docs/proposing.md', heading: 'Set up once', ...proposer },
   { page: 'docs/proposing.md', heading: 'Tab key and manual', ...proposer },
   { page: 'docs/proposing.md', heading: 'Asking for support', ...proposer },
-  { page: 'docs/operating.md', languages: ['sh', 'json', 'ini'], file: 'test/e2e/readme-operator.test.ts' },
+  {
+    page: 'docs/operating.md',
+    languages: ['sh', 'json', 'ini'],
+    file: 'test/e2e/readme-operator.test.ts',
+  },
   {
     page: 'docs/reference/configuration.md',
     heading: 'gateway.json',
     languages: ['jsonc'],
     file: 'test/e2e/readme-operator.test.ts',
   },
-  { page: 'docs/reference/configuration.md', heading: 'trust.json', languages: ['json'], file: 'test/unit/docs.test.ts' },
+  {
+    page: 'docs/reference/configuration.md',
+    heading: 'trust.json',
+    languages: ['json'],
+    file: 'test/unit/docs.test.ts',
+  },
   { ...smoke, heading: 'A smoke test', languages: ['sh'] },
   { ...smoke, heading: 'Any gateway', languages: ['sh'] },
   { ...smoke, heading: 'A gateway that goes wrong on purpose', languages: ['json'] },
@@ -120,7 +140,9 @@ export const isShown = ({ language }: Block): boolean => language === 'text'
 export const runnerOf = (block: Block): Runner | undefined =>
   runners.find(
     ({ page, heading, languages }) =>
-      page === block.page && (heading ?? block.heading) === block.heading && languages.includes(block.language),
+      page === block.page &&
+      (heading ?? block.heading) === block.heading &&
+      languages.includes(block.language),
   )
 
 /** As the reader's browser makes anchors of headings. */
@@ -159,21 +181,34 @@ export interface Shell {
 
 const itself = `exec '${process.execPath}' '${join(root, 'bin', 'proposer.js')}' "$@"`
 
-/** Starts a script in `folder`, in a shell whose `proposer` is this program, or another script; failing lines end it. */
+/**
+ * Starts a script in `folder`, in a shell whose `proposer` is this program, or another script;
+ * failing lines end it.
+ */
 export async function startShell(
   folder: string,
   script: string,
-  { proposer = itself, env = {} }: { readonly proposer?: string; readonly env?: Readonly<Record<string, string>> } = {},
+  {
+    proposer = itself,
+    env = {},
+  }: { readonly proposer?: string; readonly env?: Readonly<Record<string, string>> } = {},
 ): Promise<Shell> {
   await writeFile(join(folder, 'proposer'), `#!/bin/sh\n${proposer}\n`)
   await chmod(join(folder, 'proposer'), 0o755)
   const child = spawn('sh', ['-eu', '-c', script], {
     cwd: folder,
-    env: { PATH: [folder, dirname(process.execPath), process.env.PATH].join(delimiter), TMPDIR: folder, NO_COLOR: '1', ...env },
+    env: {
+      PATH: [folder, dirname(process.execPath), process.env.PATH].join(delimiter),
+      TMPDIR: folder,
+      NO_COLOR: '1',
+      ...env,
+    },
     detached: true,
     stdio: ['ignore', 'pipe', 'pipe'],
   })
-  const exited = new Promise<number | null>((resolve, reject) => child.once('error', reject).once('exit', resolve))
+  const exited = new Promise<number | null>((resolve, reject) =>
+    child.once('error', reject).once('exit', resolve),
+  )
   const closed = printed(child)
   return {
     exited,

@@ -1,4 +1,7 @@
-/** The shapes of the journal's records once more, as schemas: what the plain readers of records.ts are held against. */
+/**
+ * The shapes of the journal's records once more, as schemas: what the plain readers of records.ts
+ * are held against.
+ */
 import { z } from 'zod'
 import { chainChecks, type JournalKind } from '../../src/core/client/journal/records.js'
 import { TypedData } from '../../src/core/protocol/schema-signing.js'
@@ -13,9 +16,21 @@ const Unchecked = z.array(z.enum(chainChecks))
 
 const Form = z.enum(['single', 'batch'])
 
-const Terms = z.object({ proposer: Address, price: Uint256, amount: Uint256, nonce: Uint256, deadline: Uint256 })
+const Terms = z.object({
+  proposer: Address,
+  price: Uint256,
+  amount: Uint256,
+  nonce: Uint256,
+  deadline: Uint256,
+})
 
-const Intent = z.object({ id: JournalId, identifier: z.string(), questionId: Bytes32, terms: Terms, supersedes: JournalId.optional() })
+const Intent = z.object({
+  id: JournalId,
+  identifier: z.string(),
+  questionId: Bytes32,
+  terms: Terms,
+  supersedes: JournalId.optional(),
+})
 
 const NonceReserved = z.object({ id: JournalId, proposer: Address, nonce: Uint256 })
 

@@ -1,18 +1,25 @@
 /**
- * A gateway in this process on a real anvil that mines when told: real contracts, real pool and receipts, and a test that decides what is
- * in which block. `finalized` lags by two epochs.
+ * A gateway in this process on a real anvil that mines when told: real contracts, real pool and
+ * receipts, and a test that decides what is in which block. `finalized` lags by two epochs.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Contracts } from '../../src/core/chain/round.js'
+import { type Anvil, startAnvil } from '../../src/core/devchain/dev-anvil.js'
+import { type DevDescription, startDevChain } from '../../src/core/devchain/dev-chain.js'
+import {
+  callData,
+  type DevRole,
+  type DevRpc,
+  devAccount,
+  devRpc,
+  type Placed,
+} from '../../src/core/devchain/dev-contracts.js'
 import { createGateway, type Gateway } from '../../src/core/gateway/gateway.js'
 import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
 import { createPipeline, type Pipeline } from '../../src/core/gateway/pipeline/pipeline.js'
 import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
-import { type Anvil, startAnvil } from '../../src/core/io/dev/dev-anvil.js'
-import { type DevDescription, startDevChain } from '../../src/core/io/dev/dev-chain.js'
-import { callData, type DevRole, type DevRpc, devAccount, devRpc, type Placed } from '../../src/core/io/dev/dev-contracts.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
-import { createChain } from '../../src/core/io/rpc.js'
+import { createChain } from '../../src/core/io/rpc/rpc.js'
 import type { Address, Chain, Clock, Hex, Signer } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import { outcomeOf } from '../../src/core/protocol/proposal.js'
@@ -23,7 +30,9 @@ import { testConfig, testHash } from './front.js'
 import { newMemoryStore } from './memory-log.js'
 import { seededRandom } from './pipeline-world.js'
 
-/** A tip above the executor's, in wei: a transaction with it is before the executor's in its block. */
+/**
+ * A tip above the executor's, in wei: a transaction with it is before the executor's in its block.
+ */
 const leadingTip = 50_000_000_000n
 const usualBaseFee = 1_000_000_000n
 const hex = (value: bigint | number): Hex => `0x${value.toString(16)}`
@@ -41,7 +50,9 @@ export interface StillChain {
   mine(blocks?: number): Promise<void>
   /** The next block is so many seconds after the newest. */
   later(seconds: number): Promise<void>
-  /** Puts a transaction into the pool, before the executor's; mined with the next block. Its hash. */
+  /**
+   * Puts a transaction into the pool, before the executor's; mined with the next block. Its hash.
+   */
   ahead(from: Address, contract: Placed, name: string, ...args: unknown[]): Promise<Hex>
   /** The same, and mined at once. */
   act(from: Address, contract: Placed, name: string, ...args: unknown[]): Promise<void>
@@ -53,17 +64,36 @@ export interface StillChain {
 }
 
 /** Signs for the n-th account of a role. */
-export const devSigner = (role: DevRole, n = 0): Signer => signerFromKey(fromHex(devAccount(role, n).private_key))
+export const devSigner = (role: DevRole, n = 0): Signer =>
+  signerFromKey(fromHex(devAccount(role, n).private_key))
 
 /** A dev chain's state on an anvil without a clock of its own, everything set up being final. */
-export async function openStillChain(options: { questions: number; slotsInAnEpoch: number }): Promise<StillChain> {
+export async function openStillChain(options: {
+  questions: number
+  slotsInAnEpoch: number
+}): Promise<StillChain> {
   const dev = await startDevChain({ questions: options.questions, proposers: 3 })
   const state = await devRpc(dev.rpcUrl)
     .request<string>('anvil_dumpState', [])
     .finally(() => dev.stop())
   const anvil: Anvil = await startAnvil(0, [
-    ...['--chain-id', '31337', '--hardfork', 'prague', '--accounts', '0', '--gas-limit', '60000000'],
-    ...['--slots-in-an-epoch', String(options.slotsInAnEpoch), '--no-mining', '--auto-impersonate', '--no-request-size-limit'],
+    ...[
+      '--chain-id',
+      '31337',
+      '--hardfork',
+      'prague',
+      '--accounts',
+      '0',
+      '--gas-limit',
+      '60000000',
+    ],
+    ...[
+      '--slots-in-an-epoch',
+      String(options.slotsInAnEpoch),
+      '--no-mining',
+      '--auto-impersonate',
+      '--no-request-size-limit',
+    ],
   ])
   const rpc = devRpc(anvil.rpcUrl)
   const chain = createChain([anvil.rpcUrl])
@@ -104,7 +134,13 @@ export async function openStillChain(options: { questions: number; slotsInAnEpoc
     ahead(from, contract, name, ...args) {
       const fees = { maxPriorityFeePerGas: hex(leadingTip), maxFeePerGas: hex(leadingTip * 2n) }
       return rpc.request('eth_sendTransaction', [
-        { from, to: contract.address, data: callData(contract, name, args), gas: hex(2_000_000), ...fees },
+        {
+          from,
+          to: contract.address,
+          data: callData(contract, name, args),
+          gas: hex(2_000_000),
+          ...fees,
+        },
       ])
     },
     async act(from, contract, name, ...args) {
@@ -137,10 +173,16 @@ export async function openStillChain(options: { questions: number; slotsInAnEpoc
   return still
 }
 
-/** anvil takes a mined transaction out of its pool a moment after its receipt can be seen; back too soon, it would be mined once more. */
+/**
+ * anvil takes a mined transaction out of its pool a moment after its receipt can be seen; back too
+ * soon, it would be mined once more.
+ */
 async function poolEmpty(rpc: DevRpc): Promise<void> {
   for (;;) {
-    const { pending, queued } = await rpc.request<{ pending: Hex; queued: Hex }>('txpool_status', [])
+    const { pending, queued } = await rpc.request<{ pending: Hex; queued: Hex }>(
+      'txpool_status',
+      [],
+    )
     if (BigInt(pending) + BigInt(queued) === 0n) return
     await sleep(5)
   }
@@ -180,7 +222,9 @@ export interface StillGateway {
   /** Into the ledger, past what admission would refuse by now. */
   admit(questionId: Hex, wish: ProposeWish): Promise<Submitted>
   /** The same payload again. */
-  replay(submitted: Submitted): Promise<{ readonly httpStatus: number; readonly candidateId: unknown }>
+  replay(
+    submitted: Submitted,
+  ): Promise<{ readonly httpStatus: number; readonly candidateId: unknown }>
   /** As GET status tells it. */
   status(submitted: Submitted): Promise<CandidateStatus>
   candidate(submitted: Submitted): Promise<Candidate>
@@ -188,14 +232,19 @@ export interface StillGateway {
 }
 
 /** A fresh gateway with an empty store, at the chain's head. */
-export async function openStillGateway(still: StillChain, confirmations: 'finalized' | number): Promise<StillGateway> {
+export async function openStillGateway(
+  still: StillChain,
+  confirmations: 'finalized' | number,
+): Promise<StillGateway> {
   let monotonicMs = 0
   const clock: Clock = {
     nowMs: () => Number(still.headSeconds) * 1000,
     monotonicMs: () => monotonicMs,
     // The node has all the time it needs: a sleep only ever ends by its signal.
     sleep: (_ms, signal) =>
-      new Promise((_resolve, reject) => signal?.addEventListener('abort', () => reject(signal.reason), { once: true })),
+      new Promise((_resolve, reject) =>
+        signal?.addEventListener('abort', () => reject(signal.reason), { once: true }),
+      ),
   }
   const random = seededRandom(7)
   const ports = { clock, random }
@@ -215,25 +264,71 @@ export async function openStillGateway(still: StillChain, confirmations: 'finali
   const genesis = await chain.block(0n)
   if (!genesis) throw new Error('no genesis')
   const allowlist = [0, 1, 2].map((n) => devAccount('proposer', n).address)
-  const ledger = await openMemoryLedger(newMemoryStore(), ports, { chainId: contracts.chainId, genesisHash: genesis.hash, allowlist })
-  const entries = description.questions.map(({ question_id, slug }) => ({ questionId: question_id, slug }))
-  const view = createChainView({ clock, chain }, contracts, ledger, { maxHeadAgeSeconds: 30, entries })
+  const ledger = await openMemoryLedger(newMemoryStore(), ports, {
+    chainId: contracts.chainId,
+    genesisHash: genesis.hash,
+    allowlist,
+  })
+  const entries = description.questions.map(({ question_id, slug }) => ({
+    questionId: question_id,
+    slug,
+  }))
+  const view = createChainView({ clock, chain }, contracts, ledger, {
+    maxHeadAgeSeconds: 30,
+    entries,
+  })
   const executor = devSigner('executor')
-  const pipeline = createPipeline({ ports, ledger, view, chain, signer: executor, contracts, config })
-  const gateway = createGateway({ ports: { clock, random, hash: testHash }, config, ledger, view, pipeline })
+  const pipeline = createPipeline({
+    ports,
+    ledger,
+    view,
+    chain,
+    signer: executor,
+    contracts,
+    config,
+  })
+  const gateway = createGateway({
+    ports: { clock, random, hash: testHash },
+    config,
+    ledger,
+    view,
+    pipeline,
+  })
   await view.poll()
 
   const signed = async (questionId: Hex, wish: ProposeWish) => {
     const question = await view.question(questionId)
     if (!question) throw new Error(`the gateway knows no question ${questionId}`)
-    const { by = devSigner('proposer'), key = by, nonce = still.freshNonce(), deadlineSeconds = 3_600n, spoil, ...terms } = wish
+    const {
+      by = devSigner('proposer'),
+      key = by,
+      nonce = still.freshNonce(),
+      deadlineSeconds = 3_600n,
+      spoil,
+      ...terms
+    } = wish
     const proposer: Signer = { address: by.address, signDigest: (digest) => key.signDigest(digest) }
     const binding = { chainId: contracts.chainId, spender: contracts.signedProposer }
-    const full = { question, proposer, nonce, deadline: still.headSeconds + deadlineSeconds, ...terms }
+    const full = {
+      question,
+      proposer,
+      nonce,
+      deadline: still.headSeconds + deadlineSeconds,
+      ...terms,
+    }
     const made = await signedCandidate(full, binding)
-    return spoil === undefined ? made : signedCandidate({ ...full, signature: spoil(made.signature) }, binding)
+    return spoil === undefined
+      ? made
+      : signedCandidate({ ...full, signature: spoil(made.signature) }, binding)
   }
-  const payloadOf = ({ proposer, price, amount, nonce, deadline, signature }: Awaited<ReturnType<typeof signed>>) => ({
+  const payloadOf = ({
+    proposer,
+    price,
+    amount,
+    nonce,
+    deadline,
+    signature,
+  }: Awaited<ReturnType<typeof signed>>) => ({
     version,
     proposer,
     outcome: outcomeOf(price),
@@ -243,14 +338,24 @@ export async function openStillGateway(still: StillChain, confirmations: 'finali
   })
   const peer = { address: '192.0.2.1' }
   const get = async (path: string) =>
-    (await gateway.handle(new Request('http://gateway.test/'), { ...peer, target: path, method: 'GET' })).json()
+    (
+      await gateway.handle(new Request('http://gateway.test/'), {
+        ...peer,
+        target: path,
+        method: 'GET',
+      })
+    ).json()
   const post = async (questionId: Hex, body: object) => {
     const request = new Request('http://gateway.test/', {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify(body),
     })
-    const answer = await gateway.handle(request, { ...peer, target: `/v1/proposals/${questionId}`, method: 'POST' })
+    const answer = await gateway.handle(request, {
+      ...peer,
+      target: `/v1/proposals/${questionId}`,
+      method: 'POST',
+    })
     return { httpStatus: answer.status, body: (await answer.json()) as Record<string, unknown> }
   }
   const one: StillGateway = {
@@ -285,7 +390,8 @@ export async function openStillGateway(still: StillChain, confirmations: 'finali
       const { httpStatus, body } = await post(questionId, payload)
       return { httpStatus, candidateId: body.candidate_id }
     },
-    status: async ({ questionId, id }) => (await get(`/v1/proposals/${questionId}/status/${id}`)) as CandidateStatus,
+    status: async ({ questionId, id }) =>
+      (await get(`/v1/proposals/${questionId}/status/${id}`)) as CandidateStatus,
     candidate: ({ id }) => current(ledger, id),
     readyz: async () => (await get('/readyz')) as { ready: boolean; reasons: readonly string[] },
   }

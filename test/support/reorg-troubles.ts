@@ -1,6 +1,16 @@
-/** How each failure of domain §7 comes about on the contracts of a dev chain, and what the gateway is to make of it (contract §5). */
+/**
+ * How each failure of domain §7 comes about on the contracts of a dev chain, and what the gateway
+ * is to make of it (contract §5).
+ */
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { artifact, at, devAccount, devAddresses, devBondRaw, devFinalFeeRaw } from '../../src/core/io/dev/dev-contracts.js'
+import {
+  artifact,
+  at,
+  devAccount,
+  devAddresses,
+  devBondRaw,
+  devFinalFeeRaw,
+} from '../../src/core/devchain/dev-contracts.js'
 import type { Address, Hex } from '../../src/core/ports.js'
 import type { CandidateStatus } from '../../src/core/protocol/schema.js'
 import { devSigner, type ProposeWish, type StillChain } from './reorg-gateway.js'
@@ -23,7 +33,10 @@ const proposers = at('AddressWhitelist', devAddresses.proposers)
 /** A list of a request's own, made where a case needs one. */
 const ownList = at('AddressWhitelist', '0x00000000000000000000000000000000000c0007')
 
-/** Something that goes wrong. `tell` puts a transaction where it belongs: into a block of its own, or before the executor's in its block. */
+/**
+ * Something that goes wrong. `tell` puts a transaction where it belongs: into a block of its own,
+ * or before the executor's in its block.
+ */
 export type Tell = StillChain['act']
 export interface Trouble {
   /** The row of domain §7. */
@@ -44,7 +57,11 @@ export interface Failing extends Trouble {
   readonly nextAction: NonNullable<CandidateStatus['failure']>['next_action']
   readonly detail: RegExp
   /** Where it differs from the answer after sending. */
-  readonly before?: { readonly code: Failing['code']; readonly nextAction?: Failing['nextAction']; readonly detail: RegExp }
+  readonly before?: {
+    readonly code: Failing['code']
+    readonly nextAction?: Failing['nextAction']
+    readonly detail: RegExp
+  }
   /** Whether readyz may say something beside it. */
   readonly readiness?: 'any'
   /** When it can come up; both unless said otherwise. */
@@ -61,22 +78,33 @@ export interface Stage {
   readonly questionId: Hex
 }
 
-/** The failures of candidates, the operator's faults, and the arguments that name a question's round. `stage` is asked when a test runs. */
+/**
+ * The failures of candidates, the operator's faults, and the arguments that name a question's
+ * round. `stage` is asked when a test runs.
+ */
 export function troublesOn(stage: () => Stage) {
   async function roundArgs(id: Hex = stage().questionId): Promise<readonly unknown[]> {
-    const question = await stage().still.rpc.read<{ requestTimestamp: bigint; ancillaryData: Hex }>(adapter, 'getQuestion', [id])
+    const question = await stage().still.rpc.read<{ requestTimestamp: bigint; ancillaryData: Hex }>(
+      adapter,
+      'getQuestion',
+      [id],
+    )
     return [adapter.address, yesOrNoQuery, question.requestTimestamp, question.ancillaryData]
   }
   async function managedArgs(): Promise<readonly unknown[]> {
     const [requester, identifier, , ancillaryData] = await roundArgs()
     return [requester, identifier, ancillaryData]
   }
-  const placeCode = (address: Address, contract: string) => stage().still.rpc.request('anvil_setCode', [address, artifact(contract).code])
-  const removeCode = (address: Address) => stage().still.rpc.request('anvil_setCode', [address, '0x'])
-  const delegate = (address: Address, to: Address) => stage().still.rpc.request('anvil_setCode', [address, `0xef0100${to.slice(2)}`])
+  const placeCode = (address: Address, contract: string) =>
+    stage().still.rpc.request('anvil_setCode', [address, artifact(contract).code])
+  const removeCode = (address: Address) =>
+    stage().still.rpc.request('anvil_setCode', [address, '0x'])
+  const delegate = (address: Address, to: Address) =>
+    stage().still.rpc.request('anvil_setCode', [address, `0xef0100${to.slice(2)}`])
   const setWhitelist = async (tell: Tell, list: Address) =>
     tell(admin, oracle, 'requestManagerSetProposerWhitelist', ...(await managedArgs()), list)
-  const rivalProposes = async (tell: Tell) => tell(rival, oracle, 'proposePrice', ...(await roundArgs()), 0n)
+  const rivalProposes = async (tell: Tell) =>
+    tell(rival, oracle, 'proposePrice', ...(await roundArgs()), 0n)
   const setBond = async (tell: Tell, bondRaw: bigint) =>
     tell(admin, oracle, 'requestManagerSetBond', ...(await managedArgs()), token.address, bondRaw)
 
@@ -94,23 +122,60 @@ export function troublesOn(stage: () => Stage) {
   }
   /** SignedProposer, which owns the default list, as a sender. */
   async function asSignedProposer(tell: Tell, name: string, ...args: unknown[]): Promise<void> {
-    await stage().still.rpc.request('anvil_setBalance', [signedProposer.address, `0x${(10n ** 20n).toString(16)}`])
+    await stage().still.rpc.request('anvil_setBalance', [
+      signedProposer.address,
+      `0x${(10n ** 20n).toString(16)}`,
+    ])
     await tell(signedProposer.address, proposers, name, ...args)
   }
 
-  const wallets = { code: 'signature_not_authorized', retryable: false, canResubmit: true, nextAction: 'sign_new_authorization' } as const
-  const unlisted = { code: 'proposer_not_whitelisted', retryable: true, canResubmit: true, nextAction: 'contact_operator' } as const
-  const closed = { code: 'superseded', retryable: false, canResubmit: false, nextAction: 'wait_for_new_round' } as const
-  const bond = { code: 'bond_above_permit', retryable: false, canResubmit: true, nextAction: 'sign_new_authorization' } as const
-  const funds = { code: 'insufficient_balance', retryable: true, canResubmit: true, nextAction: 'fund_wallet' } as const
-  const blocked = { code: 'token_blocked', canResubmit: true, nextAction: 'contact_operator' } as const
+  const wallets = {
+    code: 'signature_not_authorized',
+    retryable: false,
+    canResubmit: true,
+    nextAction: 'sign_new_authorization',
+  } as const
+  const unlisted = {
+    code: 'proposer_not_whitelisted',
+    retryable: true,
+    canResubmit: true,
+    nextAction: 'contact_operator',
+  } as const
+  const closed = {
+    code: 'superseded',
+    retryable: false,
+    canResubmit: false,
+    nextAction: 'wait_for_new_round',
+  } as const
+  const bond = {
+    code: 'bond_above_permit',
+    retryable: false,
+    canResubmit: true,
+    nextAction: 'sign_new_authorization',
+  } as const
+  const funds = {
+    code: 'insufficient_balance',
+    retryable: true,
+    canResubmit: true,
+    nextAction: 'fund_wallet',
+  } as const
+  const blocked = {
+    code: 'token_blocked',
+    canResubmit: true,
+    nextAction: 'contact_operator',
+  } as const
 
   const failing: readonly Failing[] = [
     {
       row: 'SignatureExpired',
       why: 'the deadline passes',
       happens: () => stage().still.later(7_200),
-      ...{ code: 'permit_expired', retryable: false, canResubmit: true, nextAction: 'sign_new_authorization' },
+      ...{
+        code: 'permit_expired',
+        retryable: false,
+        canResubmit: true,
+        nextAction: 'sign_new_authorization',
+      },
       detail: /deadline \d+ has passed/,
     },
     {
@@ -118,7 +183,12 @@ export function troublesOn(stage: () => Stage) {
       why: 'the owner cancels the nonce',
       wish: { nonce: String(77n * 256n + 3n) },
       happens: (tell) => tell(wallet, permit2, 'invalidateUnorderedNonces', 77n, 8n),
-      ...{ code: 'permit_nonce_used', retryable: false, canResubmit: true, nextAction: 'sign_new_authorization' },
+      ...{
+        code: 'permit_nonce_used',
+        retryable: false,
+        canResubmit: true,
+        nextAction: 'sign_new_authorization',
+      },
       detail: /nonce.*used or invalidated/,
     },
     {
@@ -153,7 +223,10 @@ export function troublesOn(stage: () => Stage) {
     {
       row: 'InvalidSignature',
       why: 'v is 0 or 1',
-      wish: { spoil: (signature) => `${signature.slice(0, -2)}${signature.endsWith('1b') ? '00' : '01'}` as Hex },
+      wish: {
+        spoil: (signature) =>
+          `${signature.slice(0, -2)}${signature.endsWith('1b') ? '00' : '01'}` as Hex,
+      },
       happens: async () => undefined,
       ...wallets,
       detail: /not by the proposer/,
@@ -202,7 +275,12 @@ export function troublesOn(stage: () => Stage) {
       why: 'the wallet takes its approval back',
       happens: (tell) => tell(wallet, token, 'approve', permit2.address, 5n),
       heals: () => stage().still.act(wallet, token, 'approve', permit2.address, unlimited),
-      ...{ code: 'insufficient_allowance', retryable: true, canResubmit: true, nextAction: 'approve_permit2' },
+      ...{
+        code: 'insufficient_allowance',
+        retryable: true,
+        canResubmit: true,
+        nextAction: 'approve_permit2',
+      },
       detail: /allows Permit2 5 of the 750000000.*approve Permit2/,
     },
     {
@@ -226,7 +304,13 @@ export function troublesOn(stage: () => Stage) {
       why: 'a rival is first, and the wallet has spent its balance',
       happens: async (tell) => {
         await rivalProposes(tell)
-        await tell(admin, token, 'burn', wallet, await stage().still.rpc.read<bigint>(token, 'balanceOf', [wallet]))
+        await tell(
+          admin,
+          token,
+          'burn',
+          wallet,
+          await stage().still.rpc.read<bigint>(token, 'balanceOf', [wallet]),
+        )
       },
       ...closed,
       detail: new RegExp(`${rival} proposed p1 first`),
@@ -249,7 +333,8 @@ export function troublesOn(stage: () => Stage) {
     {
       row: 'OwnableUnauthorizedAccount(SignedProposer)',
       why: 'the default whitelist goes to another owner, who has not listed the proposer',
-      happens: (tell) => tell(admin, signedProposer, 'transferWhitelistOwnership', proposers.address, rival),
+      happens: (tell) =>
+        tell(admin, signedProposer, 'transferWhitelistOwnership', proposers.address, rival),
       heals: () => stage().still.act(rival, proposers, 'addToWhitelist', wallet),
       ...unlisted,
       detail: /does not own that list/,
@@ -336,7 +421,12 @@ export function troublesOn(stage: () => Stage) {
         await setBond(tell, 400_000_000n)
       },
       heals: async () => undefined,
-      ...{ code: 'execution_reverted', retryable: true, canResubmit: true, nextAction: 'contact_operator' },
+      ...{
+        code: 'execution_reverted',
+        retryable: true,
+        canResubmit: true,
+        nextAction: 'contact_operator',
+      },
       detail: /out of gas/,
       only: 'after sending',
     },
@@ -344,7 +434,12 @@ export function troublesOn(stage: () => Stage) {
       row: 'empty data, gas left',
       why: 'the token loses the functions that are called',
       happens: () => placeCode(token.address, 'Mute'),
-      ...{ code: 'execution_reverted', retryable: false, canResubmit: true, nextAction: 'contact_operator' },
+      ...{
+        code: 'execution_reverted',
+        retryable: false,
+        canResubmit: true,
+        nextAction: 'contact_operator',
+      },
       detail: /no revert data/,
       only: 'after sending',
       readiness: 'any',
@@ -354,7 +449,12 @@ export function troublesOn(stage: () => Stage) {
       why: 'the oracle loses the functions that are called',
       happens: () => placeCode(oracle.address, 'Mute'),
       heals: () => placeCode(oracle.address, 'ManagedOracle'),
-      ...{ code: 'execution_reverted', retryable: false, canResubmit: true, nextAction: 'contact_operator' },
+      ...{
+        code: 'execution_reverted',
+        retryable: false,
+        canResubmit: true,
+        nextAction: 'contact_operator',
+      },
       detail: /no revert data/,
       only: 'after sending',
       readiness: 'any',
@@ -374,7 +474,8 @@ export function troublesOn(stage: () => Stage) {
       why: 'SignedProposer is taken off the default whitelist',
       happens: (tell) => asSignedProposer(tell, 'removeFromWhitelist', signedProposer.address),
       heals: () => asSignedProposer(stage().still.act, 'addToWhitelist', signedProposer.address),
-      reason: /SignedProposer is not on the default proposer whitelist of the oracle 0x[0-9a-f]{40}: list it/,
+      reason:
+        /SignedProposer is not on the default proposer whitelist of the oracle 0x[0-9a-f]{40}: list it/,
     },
     {
       row: 'empty data, gas left',

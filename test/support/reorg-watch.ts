@@ -1,8 +1,15 @@
 /**
- * Holds R3 against every transaction that is handed to a node, whatever becomes of it there: a round's proposal travels under one nonce
- * of the executor, and under another only once the first is spent in finalized state without having executed it.
+ * Holds R3 against every transaction that is handed to a node, whatever becomes of it there: a
+ * round's proposal travels under one nonce of the executor, and under another only once the first
+ * is spent in finalized state without having executed it.
  */
-import { type Abi, decodeFunctionData, keccak256, parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
+import {
+  type Abi,
+  decodeFunctionData,
+  keccak256,
+  parseTransaction,
+  type TransactionSerializedEIP1559,
+} from 'viem'
 import { signedProposerAbi } from '../../src/core/chain/contracts.js'
 import type { Address, Hex } from '../../src/core/ports.js'
 import type { FakeChain } from './fake-chain.js'
@@ -41,19 +48,26 @@ export function watchSends(chain: FakeChain, executor: Address): SendWatch {
   const secondNonces = ({ nonce, calls }: Handed): string[] =>
     calls.map(roundOf).flatMap((round) =>
       handed
-        .filter((earlier) => earlier.nonce !== nonce && earlier.calls.some((call) => roundOf(call) === round))
+        .filter(
+          (earlier) =>
+            earlier.nonce !== nonce && earlier.calls.some((call) => roundOf(call) === round),
+        )
         .flatMap((earlier) => {
           const isSpent = chain.truth.finalNonce(executor) > earlier.nonce
           const hasExecuted = chain.truth.receipt(earlier.hash)?.status === 'success'
           if (isSpent && !hasExecuted) return []
-          return [`${round}: nonce ${nonce} although nonce ${earlier.nonce} is ${hasExecuted ? 'executed' : 'not settled'}`]
+          return [
+            `${round}: nonce ${nonce} although nonce ${earlier.nonce} is ${hasExecuted ? 'executed' : 'not settled'}`,
+          ]
         }),
     )
 
   const otherCalls = ({ nonce, calls }: Handed): string[] => {
     const first = handed.find((earlier) => earlier.nonce === nonce && earlier.calls.length > 0)
     const strange = first === undefined ? [] : calls.filter((call) => !first.calls.includes(call))
-    return strange.map((call) => `nonce ${nonce}: a call for ${roundOf(call)} that was not in it at first`)
+    return strange.map(
+      (call) => `nonce ${nonce}: a call for ${roundOf(call)} that was not in it at first`,
+    )
   }
 
   return {
@@ -62,7 +76,8 @@ export function watchSends(chain: FakeChain, executor: Address): SendWatch {
     noncesByRound() {
       const found = new Map<string, Set<number>>()
       for (const { nonce, calls } of handed) {
-        for (const round of calls.map(roundOf)) found.set(round, (found.get(round) ?? new Set()).add(nonce))
+        for (const round of calls.map(roundOf))
+          found.set(round, (found.get(round) ?? new Set()).add(nonce))
       }
       return found
     },
@@ -72,7 +87,11 @@ export function watchSends(chain: FakeChain, executor: Address): SendWatch {
 /** Reads a raw transaction; one to somebody else than SignedProposer has no calls. */
 function read(raw: Hex): Handed {
   const { nonce = 0, to, data = '0x' } = parseTransaction(raw as TransactionSerializedEIP1559)
-  return { hash: keccak256(raw), nonce, calls: to?.toLowerCase() === fakeContracts.signedProposer ? callsOf(data) : [] }
+  return {
+    hash: keccak256(raw),
+    nonce,
+    calls: to?.toLowerCase() === fakeContracts.signedProposer ? callsOf(data) : [],
+  }
 }
 
 function callsOf(data: Hex): readonly Hex[] {

@@ -38,7 +38,12 @@ export function makeNode(head = 100n): Node {
         return quantity(node.chainId)
       case 'eth_getBlockByNumber': {
         const [tag] = params
-        const number = tag === 'latest' ? node.head : tag === 'finalized' ? node.head - finalLag : BigInt(String(tag))
+        const number =
+          tag === 'latest'
+            ? node.head
+            : tag === 'finalized'
+              ? node.head - finalLag
+              : BigInt(String(tag))
         return number > node.head ? null : headerAt(number, node.fork, fullBloom)
       }
       case 'eth_getLogs':
@@ -65,7 +70,11 @@ export function makeNode(head = 100n): Node {
   return node
 }
 
-export function chainOf(nodes: readonly Node[], clock: TestClock = createTestClock(), maxLagSeconds?: number) {
+export function chainOf(
+  nodes: readonly Node[],
+  clock: TestClock = createTestClock(),
+  maxLagSeconds?: number,
+) {
   return chainOver(nodes, {
     timeoutMs: 5_000,
     batchCalls: 50,
@@ -77,7 +86,8 @@ export function chainOf(nodes: readonly Node[], clock: TestClock = createTestClo
   })
 }
 
-export const timesAsked = (node: Node, method: string) => node.asked.filter((call) => call.method === method).length
+export const timesAsked = (node: Node, method: string) =>
+  node.asked.filter((call) => call.method === method).length
 export const account: Hex = `0x${'1'.repeat(40)}`
 export const hash = hashOf(7n, 0)
 export const log = (number: bigint, fork = 0) => ({
@@ -89,7 +99,14 @@ export const log = (number: bigint, fork = 0) => ({
   transactionHash: hash,
   logIndex: '0x0',
 })
-export const receipt = { transactionHash: hash, blockNumber: '0x5', blockHash: hash, status: '0x1', gasUsed: '0x1', logs: [] }
+export const receipt = {
+  transactionHash: hash,
+  blockNumber: '0x5',
+  blockHash: hash,
+  status: '0x1',
+  gasUsed: '0x1',
+  logs: [],
+}
 
 /** What runs in the background has run: modelled nodes answer without delay. */
 export async function settled(): Promise<void> {
@@ -100,6 +117,8 @@ export function withBloom(node: Node, bloom: string): Node['exchange'] {
   const whole = node.exchange
   return async (calls, timeoutMs) =>
     (await whole(calls, timeoutMs)).map((told) =>
-      told !== null && typeof told === 'object' && 'logsBloom' in told ? { ...told, logsBloom: bloom } : told,
+      told !== null && typeof told === 'object' && 'logsBloom' in told
+        ? { ...told, logsBloom: bloom }
+        : told,
     )
 }

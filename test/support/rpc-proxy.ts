@@ -54,20 +54,42 @@ export async function openRpcProxy(upstream: string): Promise<RpcProxy> {
     return (await response.json()) as Answer[]
   }
   const header = async (tag: string): Promise<Header> => {
-    const [answer] = await exchange([{ id: 1, method: 'eth_getBlockByNumber', params: [tag, false] }])
+    const [answer] = await exchange([
+      { id: 1, method: 'eth_getBlockByNumber', params: [tag, false] },
+    ])
     return answer?.result as Header
   }
 
   /** What a call is turned into, or answered with, while the head stands still. */
-  const standingStill = (call: Call, { latest, finalized }: NonNullable<typeof frozen>): Call | Answer => {
+  const standingStill = (
+    call: Call,
+    { latest, finalized }: NonNullable<typeof frozen>,
+  ): Call | Answer => {
     const { id, method, params } = call
-    const at = (tag: unknown) => (tag === 'latest' || tag === 'pending' ? latest.number : tag === 'finalized' ? finalized.number : tag)
-    const isLater = (tag: unknown) => typeof tag === 'string' && tag.startsWith('0x') && BigInt(tag) > BigInt(latest.number)
+    const at = (tag: unknown) =>
+      tag === 'latest' || tag === 'pending'
+        ? latest.number
+        : tag === 'finalized'
+          ? finalized.number
+          : tag
+    const isLater = (tag: unknown) =>
+      typeof tag === 'string' && tag.startsWith('0x') && BigInt(tag) > BigInt(latest.number)
     if (method === 'eth_sendRawTransaction') return { id, result: `0x${'11'.repeat(32)}` }
     if (method === 'eth_getBlockByNumber')
-      return isLater(params[0]) ? { id, result: null } : { ...call, params: [at(params[0]), params[1]] }
-    if (method === 'eth_getLogs') return isLater((params[0] as { toBlock: string }).toBlock) ? { id, result: [] } : call
-    if (['eth_call', 'eth_getCode', 'eth_getBalance', 'eth_getTransactionCount', 'eth_estimateGas'].includes(method)) {
+      return isLater(params[0])
+        ? { id, result: null }
+        : { ...call, params: [at(params[0]), params[1]] }
+    if (method === 'eth_getLogs')
+      return isLater((params[0] as { toBlock: string }).toBlock) ? { id, result: [] } : call
+    if (
+      [
+        'eth_call',
+        'eth_getCode',
+        'eth_getBalance',
+        'eth_getTransactionCount',
+        'eth_estimateGas',
+      ].includes(method)
+    ) {
       if (isLater(params[1])) return { id, error: { code: -32000, message: 'header not found' } }
       return method === 'eth_estimateGas' ? call : { ...call, params: [params[0], at(params[1])] }
     }
@@ -89,11 +111,16 @@ export async function openRpcProxy(upstream: string): Promise<RpcProxy> {
           return one.method === 'eth_chainId' ? { ...answer, result: '0x1' } : answer
         case 'a head that stands still': {
           const mined = result as { blockNumber?: string } | null
-          const isUnseen = stale && mined?.blockNumber && BigInt(mined.blockNumber) > BigInt(stale.latest.number)
-          return isUnseen && /ByHash|Receipt/.test(one.method) ? { ...answer, result: null } : answer
+          const isUnseen =
+            stale && mined?.blockNumber && BigInt(mined.blockNumber) > BigInt(stale.latest.number)
+          return isUnseen && /ByHash|Receipt/.test(one.method)
+            ? { ...answer, result: null }
+            : answer
         }
         case 'no receipts and no transactions':
-          return /eth_getTransaction(Receipt|ByHash)/.test(one.method) ? { ...answer, result: null } : answer
+          return /eth_getTransaction(Receipt|ByHash)/.test(one.method)
+            ? { ...answer, result: null }
+            : answer
         case 'no logs':
           return one.method === 'eth_getLogs' ? { ...answer, result: [] } : answer
         case 'transaction counts that are too high':
@@ -102,8 +129,11 @@ export async function openRpcProxy(upstream: string): Promise<RpcProxy> {
             : answer
         case 'another final block': {
           const block = result as Header | null
-          const isForged = one.method === 'eth_getBlockByNumber' && block !== null && BigInt(block.number) <= final
-          return isForged ? { ...answer, result: { ...block, hash: `0x${'99'.repeat(32)}` } } : answer
+          const isForged =
+            one.method === 'eth_getBlockByNumber' && block !== null && BigInt(block.number) <= final
+          return isForged
+            ? { ...answer, result: { ...block, hash: `0x${'99'.repeat(32)}` } }
+            : answer
         }
         case 'results of another shape':
           return { ...answer, result: { nonsense: true } }
@@ -116,10 +146,15 @@ export async function openRpcProxy(upstream: string): Promise<RpcProxy> {
   const serve = async (text: string, response: ServerResponse): Promise<void> => {
     const body = JSON.parse(text) as Call | Call[]
     const calls = Array.isArray(body) ? body : [body]
-    for (const { method, params } of calls) if (method === 'eth_sendRawTransaction') handed.push(String(params[0]))
+    for (const { method, params } of calls)
+      if (method === 'eth_sendRawTransaction') handed.push(String(params[0]))
     if (lie === 'silence') return
-    if (lie === 'HTTP 429') return void response.writeHead(429, { 'content-type': 'text/plain' }).end('slow down')
-    if (lie === 'an HTML page') return void response.writeHead(200, { 'content-type': 'text/html' }).end('<html>maintenance</html>')
+    if (lie === 'HTTP 429')
+      return void response.writeHead(429, { 'content-type': 'text/plain' }).end('slow down')
+    if (lie === 'an HTML page')
+      return void response
+        .writeHead(200, { 'content-type': 'text/html' })
+        .end('<html>maintenance</html>')
     const answers = (await answersFor(calls)).map((answer) => ({ jsonrpc: '2.0', ...answer }))
     const whole = JSON.stringify(Array.isArray(body) ? answers : answers[0])
     response.setHeader('content-type', 'application/json')
@@ -138,7 +173,8 @@ export async function openRpcProxy(upstream: string): Promise<RpcProxy> {
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     async tell(next) {
-      if (next === 'a head that stands still') frozen = { latest: await header('latest'), finalized: await header('finalized') }
+      if (next === 'a head that stands still')
+        frozen = { latest: await header('latest'), finalized: await header('finalized') }
       lie = next
     },
     handed,

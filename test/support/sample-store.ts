@@ -8,16 +8,26 @@ import { SimClock, SimFiles } from './sim-files.js'
 
 /** A small store of `item` records on a simulated disk, as the crash tests use it. */
 export const folder = '/data/store'
-export const options = { format: { name: 'store', version: 1 }, knownKinds: (kind: string) => kind === 'item' } as const
+export const options = {
+  format: { name: 'store', version: 1 },
+  knownKinds: (kind: string) => kind === 'item',
+} as const
 export const idOf = (record: StoredRecord | NewRecord): number => (record.data as { id: number }).id
 
-/** A store with real history: several segments, a snapshot and a last segment with an unmarked end. */
+/**
+ * A store with real history: several segments, a snapshot and a last segment with an unmarked end.
+ */
 export async function sample(compacted: boolean): Promise<Map<string, Uint8Array>> {
   const sim = new SimFiles()
   const ports = { files: sim.process(), clock: new SimClock(), hash: systemHash }
   const log = await openLog(ports, folder, { ...options, segmentBytes: 700 }, () => undefined)
   const add = (from: number, to: number) =>
-    log.append(Array.from({ length: to - from }, (_, index) => ({ kind: 'item', data: { id: from + index, fill: 'y'.repeat(40) } })))
+    log.append(
+      Array.from({ length: to - from }, (_, index) => ({
+        kind: 'item',
+        data: { id: from + index, fill: 'y'.repeat(40) },
+      })),
+    )
   await add(1, 4)
   await add(4, 8)
   if (compacted) {
@@ -38,18 +48,25 @@ const fingerprint = (contents: ReadonlyMap<string, Uint8Array>): string =>
   [...contents].map(([path, bytes]) => `${path} ${systemHash.sha256(bytes)}`).join()
 
 /** Opens a damaged copy: the ids it recovers, or the refusal, which must have changed nothing. */
-export async function openCopy(contents: ReadonlyMap<string, Uint8Array>): Promise<number[] | StorageError> {
+export async function openCopy(
+  contents: ReadonlyMap<string, Uint8Array>,
+): Promise<number[] | StorageError> {
   const sim = SimFiles.of(contents)
   const found: number[] = []
   try {
-    const log = await openLog({ files: sim.process(), clock: new SimClock(), hash: systemHash }, folder, options, (record) =>
-      found.push(idOf(record)),
+    const log = await openLog(
+      { files: sim.process(), clock: new SimClock(), hash: systemHash },
+      folder,
+      options,
+      (record) => found.push(idOf(record)),
     )
     await log.close()
     return found
   } catch (error) {
     if (!(error instanceof StorageError)) throw error
-    expect(fingerprint(sim.contents()), 'R11: a refusal changes nothing').toBe(fingerprint(contents))
+    expect(fingerprint(sim.contents()), 'R11: a refusal changes nothing').toBe(
+      fingerprint(contents),
+    )
     return error
   }
 }

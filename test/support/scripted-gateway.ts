@@ -1,6 +1,7 @@
 /**
- * A gateway with state behind a `Fetch`, for tests of the command line: it keeps candidates by payload, and answers as told where a
- * test wants a fault. It checks no signature; the real gateway has tests of its own.
+ * A gateway with state behind a `Fetch`, for tests of the command line: it keeps candidates by
+ * payload, and answers as told where a test wants a fault. It checks no signature; the real gateway
+ * has tests of its own.
  */
 
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
@@ -8,7 +9,12 @@ import { keccakHex } from '../../src/core/chain/round.js'
 import type { Trust } from '../../src/core/client/signing/trust.js'
 import { type Fetch, type Hex, TransportError } from '../../src/core/ports.js'
 import { priceOf } from '../../src/core/protocol/proposal.js'
-import { type BatchSigningData, type CandidateStatus, SignedProposal, version } from '../../src/core/protocol/schema.js'
+import {
+  type BatchSigningData,
+  type CandidateStatus,
+  SignedProposal,
+  version,
+} from '../../src/core/protocol/schema.js'
 import { primaryType, witnessTypes } from '../../src/core/protocol/witness.js'
 
 const address = (digit: string): Hex => `0x${digit.repeat(40)}`
@@ -44,14 +50,24 @@ export function questionContext(title: string): BatchSigningData {
     price: { allowed_values: [priceOf.p1, priceOf.p2] },
     bond: { token: address('c'), required_bond: bondRaw },
     contracts: { permit2: pins.permit2, signed_proposer: pins.signed_proposer },
-    signing: { chain_id: pins.chain_id, max_payment: '0', primary_type: primaryType, types: structuredClone(witnessTypes) as never },
+    signing: {
+      chain_id: pins.chain_id,
+      max_payment: '0',
+      primary_type: primaryType,
+      types: structuredClone(witnessTypes) as never,
+    },
   }
 }
 
 export type Fault =
   | 'no-connection'
   | 'lost-answer'
-  | { readonly status: number; readonly code: string; readonly detail?: string; readonly html?: boolean }
+  | {
+      readonly status: number
+      readonly code: string
+      readonly detail?: string
+      readonly html?: boolean
+    }
 
 export interface ScriptedGateway {
   readonly url: string
@@ -73,20 +89,25 @@ export interface ScriptedGateway {
 
 const at = '2026-11-20T05:38:00.000Z'
 
-export function scriptedGateway(question: BatchSigningData = questionContext('Will it hold?'), slug = 'will-it-hold'): ScriptedGateway {
+export function scriptedGateway(
+  question: BatchSigningData = questionContext('Will it hold?'),
+  slug = 'will-it-hold',
+): ScriptedGateway {
   const received: string[] = []
   const calls: string[] = []
   const faults: Fault[] = []
   const ineligible = new Set<string>()
   const byBody = new Map<string, string>()
   const candidates = new Map<string, CandidateStatus>()
-  const isQuestion = (identifier: string) => identifier === question.question_id || identifier === slug
+  const isQuestion = (identifier: string) =>
+    identifier === question.question_id || identifier === slug
 
   const admit = (body: string): Response => {
     received.push(body)
     const known = byBody.get(body)
     const proposal = SignedProposal.parse(JSON.parse(body))
-    const candidateId = known ?? `00000000-0000-4000-8000-${String(candidates.size + 1).padStart(12, '0')}`
+    const candidateId =
+      known ?? `00000000-0000-4000-8000-${String(candidates.size + 1).padStart(12, '0')}`
     if (!known) {
       byBody.set(body, candidateId)
       candidates.set(candidateId, {
@@ -106,13 +127,20 @@ export function scriptedGateway(question: BatchSigningData = questionContext('Wi
     }
     const status_url = `/v1/proposals/${question.question_id}/status/${candidateId}`
     const status = candidates.get(candidateId)?.status
-    return json(known ? 200 : 202, { version, candidate_id: candidateId, status, received_at: at, status_url })
+    return json(known ? 200 : 202, {
+      version,
+      candidate_id: candidateId,
+      status,
+      received_at: at,
+      status_url,
+    })
   }
 
   const submit = (body: string): Response => {
     const fault = faults.shift()
     if (fault === undefined) return admit(body)
-    if (fault === 'no-connection') throw new TransportError('connect', 'ECONNREFUSED', 'connection refused')
+    if (fault === 'no-connection')
+      throw new TransportError('connect', 'ECONNREFUSED', 'connection refused')
     if (fault === 'lost-answer') {
       admit(body)
       throw new TransportError('exchange', 'ECONNRESET', 'the connection was reset')
@@ -141,18 +169,29 @@ export function scriptedGateway(question: BatchSigningData = questionContext('Wi
       const [, one, two, three, four, five] = pathname.split('/')
       if (one === 'propose' && three === 'signing-data') {
         const { identifiers } = (await request.json()) as { identifiers: string[] }
-        const missing = { status_code: 404, error: { code: 'question_not_found', detail: 'no such question' } }
+        const missing = {
+          status_code: 404,
+          error: { code: 'question_not_found', detail: 'no such question' },
+        }
         const found = { status_code: 200, signing_data: question }
-        return json(200, { results: identifiers.map((identifier) => ({ identifier, ...(isQuestion(identifier) ? found : missing) })) })
+        return json(200, {
+          results: identifiers.map((identifier) => ({
+            identifier,
+            ...(isQuestion(identifier) ? found : missing),
+          })),
+        })
       }
       if (one === 'v1' && two === 'proposals' && three === 'eligibility')
         return json(200, { version, address: four, eligible: !ineligible.has(four ?? '') })
-      if (!isQuestion(three ?? '')) return json(404, { error: { code: 'question_not_found', detail: 'no such question' } })
+      if (!isQuestion(three ?? ''))
+        return json(404, { error: { code: 'question_not_found', detail: 'no such question' } })
       if (four === 'status') {
         const change = gateway.steps.shift()
         if (change) gateway.become(five ?? '', change)
         const status = candidates.get(five ?? '')
-        return status ? json(200, status) : json(404, { error: { code: 'candidate_not_found', detail: 'no such candidate' } })
+        return status
+          ? json(200, status)
+          : json(404, { error: { code: 'candidate_not_found', detail: 'no such candidate' } })
       }
       return submit(await request.text())
     },
@@ -162,12 +201,20 @@ export function scriptedGateway(question: BatchSigningData = questionContext('Wi
 
 function faultResponse(fault: Exclude<Fault, string>): Response {
   if (fault.html === true)
-    return new Response('<html>bad gateway</html>', { status: fault.status, headers: { 'content-type': 'text/html' } })
-  return json(fault.status, { error: { code: fault.code, detail: fault.detail ?? 'as the test wants it' } })
+    return new Response('<html>bad gateway</html>', {
+      status: fault.status,
+      headers: { 'content-type': 'text/html' },
+    })
+  return json(fault.status, {
+    error: { code: fault.code, detail: fault.detail ?? 'as the test wants it' },
+  })
 }
 
 const json = (status: number, body: unknown) =>
-  new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json', 'retry-after': '0' } })
+  new Response(JSON.stringify(body), {
+    status,
+    headers: { 'content-type': 'application/json', 'retry-after': '0' },
+  })
 
 /** What the pipeline does to a candidate, step by step. */
 export const happySteps: Partial<CandidateStatus>[] = [

@@ -41,14 +41,25 @@ export type Verb =
   | 'exists'
 
 /**
- * What happens at the `nth` (from 1) call of `verb` on a path that matches: an error with that code (`ENOSPC` on write after half of
- * the bytes), a short count, or the end of the process before or after the call took effect. `always`: at every later call too.
+ * What happens at the `nth` (from 1) call of `verb` on a path that matches: an error with that code
+ * (`ENOSPC` on write after half of the bytes), a short count, or the end of the process before or
+ * after the call took effect. `always`: at every later call too.
  */
 export interface Fault {
   readonly verb: Verb | 'any'
   readonly nth: number
   readonly path?: RegExp
-  readonly does: 'EIO' | 'EROFS' | 'ENOSPC' | 'EDQUOT' | 'EFBIG' | 'EMFILE' | 'short' | 'nothing-written' | 'kill-before' | 'kill-after'
+  readonly does:
+    | 'EIO'
+    | 'EROFS'
+    | 'ENOSPC'
+    | 'EDQUOT'
+    | 'EFBIG'
+    | 'EMFILE'
+    | 'short'
+    | 'nothing-written'
+    | 'kill-before'
+    | 'kill-after'
   readonly always?: boolean
 }
 
@@ -80,16 +91,19 @@ const newInode = (folder: boolean): Inode => ({
   changes: [],
 })
 
-const failure = (code: string, what: string) => Object.assign(new Error(`${code}: ${what}`), { code })
+const failure = (code: string, what: string) =>
+  Object.assign(new Error(`${code}: ${what}`), { code })
 
 /** A dead process hears nothing any more. */
 const forever = <T>() => new Promise<T>(() => undefined)
 
 /**
- * A disk in memory that keeps durable and pending state apart (robustness §8). `process()` gives the `Files` of a new process; `kill()`
- * ends the current ones as SIGKILL does (pending state stays), `crash(seed)` as a power cut does: of every 512-byte block written since
- * its sync it leaves the old, the new, zeros or garbage (never harming bytes that were durable), and of every unsynced change of a
- * folder it keeps or loses each. A failed `datasync` leaves its blocks looking clean, as Linux does, without ever writing them.
+ * A disk in memory that keeps durable and pending state apart (robustness §8). `process()` gives
+ * the `Files` of a new process; `kill()` ends the current ones as SIGKILL does (pending state
+ * stays), `crash(seed)` as a power cut does: of every 512-byte block written since its sync it
+ * leaves the old, the new, zeros or garbage (never harming bytes that were durable), and of every
+ * unsynced change of a folder it keeps or loses each. A failed `datasync` leaves its blocks looking
+ * clean, as Linux does, without ever writing them.
  */
 export class SimFiles {
   faults: Fault[] = []
@@ -135,7 +149,8 @@ export class SimFiles {
       }
       const mood = random()
       const entries = new Map(inode.durableEntries)
-      for (const change of inode.changes) if (mood < 0.25 || (mood < 0.75 && random() < 0.5)) change(entries)
+      for (const change of inode.changes)
+        if (mood < 0.25 || (mood < 0.75 && random() < 0.5)) change(entries)
       inode.entries.clear()
       for (const [name, child] of entries) inode.entries.set(name, child)
       inode.durableEntries = entries
@@ -156,7 +171,10 @@ export class SimFiles {
     return all
   }
 
-  /** Whether a crash is sure to leave this text in some file, under a name that it is sure to leave too. */
+  /**
+   * Whether a crash is sure to leave this text in some file, under a name that it is sure to leave
+   * too.
+   */
   holdsDurably(text: string): boolean {
     return this.durableFiles().some((bytes) => bytes.includes(text))
   }
@@ -204,7 +222,8 @@ export class SimFiles {
   /** Changes the bytes of a file in place, as a failing disk does. */
   damage(path: string, change: (bytes: Uint8Array) => void): void {
     let inode = this.root
-    for (const name of path.split('/').filter((each) => each !== '')) inode = inode.entries?.get(name) ?? newInode(false)
+    for (const name of path.split('/').filter((each) => each !== ''))
+      inode = inode.entries?.get(name) ?? newInode(false)
     change(inode.cache)
   }
 
@@ -219,7 +238,9 @@ export class SimFiles {
     const mine = this.generation
     const alive = () => this.generation === mine
 
-    /** Counts the call, lets the planned fault happen, and keeps a dead process waiting for ever. */
+    /**
+     * Counts the call, lets the planned fault happen, and keeps a dead process waiting for ever.
+     */
     const call = async <T>(
       verb: Verb,
       path: string,
@@ -230,13 +251,22 @@ export class SimFiles {
       if (!alive()) return forever()
       const fault = this.fault(verb, path)
       const does = fault?.does
-      if (this.isTraced) this.trace.push(does === undefined ? `${verb} ${path}` : `${verb} ${path} -> ${does}`)
+      if (this.isTraced)
+        this.trace.push(does === undefined ? `${verb} ${path}` : `${verb} ${path} -> ${does}`)
       if (does === 'kill-before') {
         this.kill()
         return forever()
       }
-      const partial = verb === 'write' && (does === 'short' || does === 'ENOSPC' || does === 'EDQUOT' || does === 'EFBIG')
-      if (does !== undefined && does !== 'kill-after' && !partial && does !== 'short' && does !== 'nothing-written') {
+      const partial =
+        verb === 'write' &&
+        (does === 'short' || does === 'ENOSPC' || does === 'EDQUOT' || does === 'EFBIG')
+      if (
+        does !== undefined &&
+        does !== 'kill-after' &&
+        !partial &&
+        does !== 'short' &&
+        does !== 'nothing-written'
+      ) {
         onError?.()
         throw failure(does, `${verb} ${path}`)
       }
@@ -282,7 +312,8 @@ export class SimFiles {
             checkOpen()
             if (!writable) throw failure('EBADF', path)
             if (does === 'nothing-written') return 0
-            const wanted = does === undefined || does === 'kill-after' ? length : Math.floor(length / 2)
+            const wanted =
+              does === undefined || does === 'kill-after' ? length : Math.floor(length / 2)
             const taken = Math.min(wanted, Math.max(0, this.capacityBytes - this.usedBytes()))
             if (taken === 0 && length > 0 && does === undefined) throw failure('ENOSPC', path)
             append(inode, buffer.subarray(offset, offset + taken))
@@ -442,7 +473,10 @@ function append(inode: Inode, bytes: Uint8Array): void {
   }
 }
 
-/** What the cache holds goes to the disk, but for blocks that an earlier failed sync has made look clean. */
+/**
+ * What the cache holds goes to the disk, but for blocks that an earlier failed sync has made look
+ * clean.
+ */
 function syncContent(inode: Inode): void {
   const next = new Uint8Array(inode.cache.length)
   next.set(inode.cache)
@@ -460,12 +494,17 @@ function syncContent(inode: Inode): void {
 /** A power cut's effect on one file's content. */
 function settleContent(inode: Inode, random: () => number): void {
   const { cache, disk } = inode
-  const pending = [...inode.dirty, ...inode.lost].filter((block) => block * blockBytes < Math.max(cache.length, disk.length))
+  const pending = [...inode.dirty, ...inode.lost].filter(
+    (block) => block * blockBytes < Math.max(cache.length, disk.length),
+  )
   if (pending.length === 0 && cache.length === disk.length) return
   const mood = random()
   let length = cache.length
   if (mood < 0.2) length = disk.length
-  else if (mood < 0.6) length = Math.min(cache.length, disk.length) + Math.floor(random() * (Math.abs(cache.length - disk.length) + 1))
+  else if (mood < 0.6)
+    length =
+      Math.min(cache.length, disk.length) +
+      Math.floor(random() * (Math.abs(cache.length - disk.length) + 1))
   const next = new Uint8Array(length)
   next.set(disk.subarray(0, length))
   for (const block of inode.dirty) {
@@ -473,10 +512,12 @@ function settleContent(inode: Inode, random: () => number): void {
     const to = Math.min(from + blockBytes, length)
     if (from >= to) continue
     const fate = mood > 0.85 ? 1 : random() * 4
-    // A sector is written whole or not: bytes that were durable in it stay as they were, or as the new block has them.
+    // A sector is written whole or not: bytes that were durable in it stay as they were, or as the
+    // new block has them.
     const fresh = Math.max(from, Math.min(to, disk.length))
     if (fate < 2) next.set(cache.subarray(from, to), from)
-    else if (fate >= 3) for (let index = fresh; index < to; index++) next[index] = Math.floor(random() * 256)
+    else if (fate >= 3)
+      for (let index = fresh; index < to; index++) next[index] = Math.floor(random() * 256)
   }
   inode.cache = next
   inode.disk = next.slice()
@@ -484,7 +525,10 @@ function settleContent(inode: Inode, random: () => number): void {
   inode.lost.clear()
 }
 
-/** Sockets of one simulated machine. A killed process leaves its names behind, with nobody listening. */
+/**
+ * Sockets of one simulated machine. A killed process leaves its names behind, with nobody
+ * listening.
+ */
 export class SimHost {
   bootId = 'boot-1'
   private readonly sockets = new Map<string, { pid: number; listening: boolean }>()

@@ -1,4 +1,7 @@
-/** A gateway that only tells statuses, by both routes, of candidates that live by a clock; every look is counted. */
+/**
+ * A gateway that only tells statuses, by both routes, of candidates that live by a clock; every
+ * look is counted.
+ */
 import type { Budget } from '../../src/core/gateway/front/budget.js'
 import type { Clock, Fetch } from '../../src/core/ports.js'
 import { instant } from '../../src/core/protocol/candidate.js'
@@ -32,10 +35,14 @@ export interface StatusGateway {
 }
 
 const json = (status: number, body: unknown, headers: Record<string, string> = {}) =>
-  new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json', ...headers } })
+  new Response(JSON.stringify(body), {
+    status,
+    headers: { 'content-type': 'application/json', ...headers },
+  })
 
 /** An answer of no use: a proxy's page. */
-export const html = (): Response => new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
+export const html = (): Response =>
+  new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
 /** A refusal that says when to come back. */
 export const busy = (seconds: number): Response =>
   json(503, { error: { code: 'server_busy', detail: 'busy' } }, { 'retry-after': String(seconds) })
@@ -58,7 +65,15 @@ export function statusGateway(clock: Pick<Clock, 'nowMs'>): StatusGateway {
       proposer: `0x${'cd'.repeat(20)}`,
       outcome: 'p2',
       price: '1000000000000000000',
-      status: failed ? 'failed' : share >= 1 ? 'executed' : share >= 0.4 ? 'selected' : share >= 0.2 ? 'validated' : 'received',
+      status: failed
+        ? 'failed'
+        : share >= 1
+          ? 'executed'
+          : share >= 0.4
+            ? 'selected'
+            : share >= 0.2
+              ? 'validated'
+              : 'received',
       received_at: instant(receivedMs),
       validated_at: at(0.2),
       selected_at: at(0.4),
@@ -82,7 +97,11 @@ export function statusGateway(clock: Pick<Clock, 'nowMs'>): StatusGateway {
     if (status === undefined) return { candidate_id: id, status_code: 404, error: notFound }
     const { candidate_id, status: state, received_at, submission, failure } = status
     const told = failure && { code: failure.code, detail: failure.detail }
-    return { candidate_id, status_code: 200, candidate: { candidate_id, status: state, received_at, submission, failure: told } }
+    return {
+      candidate_id,
+      status_code: 200,
+      candidate: { candidate_id, status: state, received_at, submission, failure: told },
+    }
   }
 
   const gateway: StatusGateway = {
@@ -103,7 +122,9 @@ export function statusGateway(clock: Pick<Clock, 'nowMs'>): StatusGateway {
       const fault = gateway.faults.shift()
       if (fault !== undefined) return fault()
       const isBatch = pathname === '/propose/batch/status' && gateway.hasBatch
-      const { candidate_ids: ids } = isBatch ? ((await request.json()) as { candidate_ids: string[] }) : { candidate_ids: ['one'] }
+      const { candidate_ids: ids } = isBatch
+        ? ((await request.json()) as { candidate_ids: string[] })
+        : { candidate_ids: ['one'] }
       const charged = gateway.budget?.charge('us', ids.length, clock.nowMs())
       const headers = charged && {
         'ratelimit-limit': String(charged.limitItems),
@@ -113,18 +134,27 @@ export function statusGateway(clock: Pick<Clock, 'nowMs'>): StatusGateway {
       if (charged?.admitted === false) {
         gateway.refused++
         const seconds = String(charged.retryAfterSeconds)
-        return json(429, { error: { code: 'rate_limited', detail: `retry in ${seconds} seconds` } }, { ...headers, 'retry-after': seconds })
+        return json(
+          429,
+          { error: { code: 'rate_limited', detail: `retry in ${seconds} seconds` } },
+          { ...headers, 'retry-after': seconds },
+        )
       }
       if (isBatch) {
         gateway.looks.batch.push(ids)
-        const results = ids.flatMap((id) => (gateway.alter ? (gateway.alter(batchResult(id), id) ?? []) : batchResult(id)))
+        const results = ids.flatMap((id) =>
+          gateway.alter ? (gateway.alter(batchResult(id), id) ?? []) : batchResult(id),
+        )
         return json(200, { results }, headers)
       }
       const [, , , identifier, , id = ''] = pathname.split('/')
-      if (!pathname.includes('/status/')) return json(404, { error: { code: 'route_not_found', detail: 'no such route' } })
+      if (!pathname.includes('/status/'))
+        return json(404, { error: { code: 'route_not_found', detail: 'no such route' } })
       gateway.looks.single.push(id)
       const status = identifier === questionId || identifier === 'a-slug' ? statusOf(id) : undefined
-      return status === undefined ? json(404, { error: notFound }, headers) : json(200, status, headers)
+      return status === undefined
+        ? json(404, { error: notFound }, headers)
+        : json(200, status, headers)
     },
   }
   return gateway

@@ -8,9 +8,10 @@ import { acquireLock } from '../../src/core/storage/lock.js'
 import { openLog } from '../../src/core/storage/log.js'
 
 /**
- * A process to be killed: takes the lock of argv[2], tells `held`, and with argv[3] `append` writes records without end, one line
- * `acked <id>` on stdout for each that append acknowledged. With `contend` it takes and releases the lock again and again, and tells
- * `held` for each time, or `beside <pid>` where another living process held it too. It ends itself when its stdin does.
+ * A process to be killed: takes the lock of argv[2], tells `held`, and with argv[3] `append` writes
+ * records without end, one line `acked <id>` on stdout for each that append acknowledged. With
+ * `contend` it takes and releases the lock again and again, and tells `held` for each time, or
+ * `beside <pid>` where another living process held it too. It ends itself when its stdin does.
  */
 const folder = process.argv[2] ?? ''
 const tell = (text: string) => writeSync(1, `${text}\n`)
@@ -20,7 +21,10 @@ process.stdin.once('close', () => process.exit(0))
 
 const ports = { files: systemFiles, liveness: systemLiveness(), random: systemRandom }
 
-/** A file that only one process can make: who holds the lock. One that a killed process left is taken over. */
+/**
+ * A file that only one process can make: who holds the lock. One that a killed process left is
+ * taken over.
+ */
 function witness(): void {
   const path = join(folder, 'witness')
   for (;;) {
@@ -73,7 +77,12 @@ if (process.argv[3] === 'append') {
   const log = await openLog(
     { files: systemFiles, clock: systemClock, hash: systemHash },
     folder,
-    { format: { name: 'store', version: 1 }, knownKinds: (kind) => kind === 'item', segmentBytes: 20_000, fence: lock.fence },
+    {
+      format: { name: 'store', version: 1 },
+      knownKinds: (kind) => kind === 'item',
+      segmentBytes: 20_000,
+      fence: lock.fence,
+    },
     (record) => {
       last = Math.max(last, (record.data as { id: number }).id)
     },

@@ -1,4 +1,7 @@
-/** A built command on a terminal of its own, which the test types on and takes away. `script` of util-linux makes the terminal. */
+/**
+ * A built command on a terminal of its own, which the test types on and takes away. `script` of
+ * util-linux makes the terminal.
+ */
 import { spawn, spawnSync } from 'node:child_process'
 import { watch } from 'node:fs'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
@@ -13,8 +16,10 @@ const recorder = join(root, 'test', 'support', 'terminal-child.js')
 
 /** Debian's essential packages bring it; other systems may have none, or one with other flags. */
 export const hasTerminals =
-  process.platform === 'linux' && /util-linux/.test(spawnSync('script', ['--version'], { encoding: 'utf8' }).stdout)
-if (!hasTerminals) process.stderr.write('No `script` of util-linux: tests that need a terminal are left out.\n')
+  process.platform === 'linux' &&
+  /util-linux/.test(spawnSync('script', ['--version'], { encoding: 'utf8' }).stdout)
+if (!hasTerminals)
+  process.stderr.write('No `script` of util-linux: tests that need a terminal are left out.\n')
 
 export interface TerminalEnd {
   /** 128 and the number of the signal, where one has ended it. */
@@ -58,13 +63,21 @@ export async function onTerminal(
 ): Promise<Terminal> {
   const folder = await mkdtemp(join(tmpdir(), 'proposer-terminal-'))
   const command = [process.execPath, '--import', recorder, bin, ...args].map(quoted).join(' ')
-  // A shell that outlives the terminal keeps the exit code. A program inherits `trap ''`, and not `trap :`.
+  // A shell that outlives the terminal keeps the exit code. A program inherits `trap ''`, and not
+  // `trap :`.
   const keeper = `trap : INT TERM\ntrap ${ignoresHangUp ? "''" : ':'} HUP\n${command}\necho $? > ${folder}/code.tmp\nmv ${folder}/code.tmp ${folder}/code\n`
   await writeFile(join(folder, 'keeper.sh'), keeper)
   const line = `trap : INT ${keepsHangUp ? 'HUP' : ''}; stty cols ${columns} rows 30; sh ${folder}/keeper.sh; true`
   const child = spawn('script', ['-qefc', line, '/dev/null'], {
     cwd: root,
-    env: { PATH: process.env.PATH ?? '', TMPDIR: tmpdir(), SHELL: '/bin/sh', TERM: 'xterm', TERMINAL_RECORD: folder, ...env },
+    env: {
+      PATH: process.env.PATH ?? '',
+      TMPDIR: tmpdir(),
+      SHELL: '/bin/sh',
+      TERM: 'xterm',
+      TERMINAL_RECORD: folder,
+      ...env,
+    },
     stdio: ['pipe', 'pipe', 'inherit'],
   })
   // Keys typed on a terminal that is gone.
@@ -94,7 +107,8 @@ export async function onTerminal(
       new Promise((resolve, reject) => {
         const look = () => {
           if (pattern.test(text)) resolve()
-          else if (over) reject(new Error(`the program ended and never said ${pattern}: ${text.slice(-2000)}`))
+          else if (over)
+            reject(new Error(`the program ended and never said ${pattern}: ${text.slice(-2000)}`))
           else return
           listening.delete(look)
         }

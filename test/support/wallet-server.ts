@@ -26,12 +26,17 @@ export interface WalletServer {
 export type WalletDocument = Parameters<PrivateKeyAccount['signTypedData']>[0]
 
 /** Answers as Frame does: one account, `eth_signTypedData_v4` with the document as text. */
-export function honestWallet(key: Hex, change: (signature: Hex) => unknown = (signature) => signature): Wallet {
+export function honestWallet(
+  key: Hex,
+  change: (signature: Hex) => unknown = (signature) => signature,
+): Wallet {
   const account = privateKeyToAccount(key)
   return async ({ method, params }) => {
     if (method === 'eth_accounts') return { result: [account.address] }
     if (method !== 'eth_signTypedData_v4') return undefined
-    return { result: change(await account.signTypedData(JSON.parse(String(params[1])) as WalletDocument)) }
+    return {
+      result: change(await account.signTypedData(JSON.parse(String(params[1])) as WalletDocument)),
+    }
   }
 }
 
@@ -46,7 +51,11 @@ export async function startWallet(wallet: Wallet): Promise<WalletServer> {
       wallet(call)
         .then((answer = { error: { code: -32601, message: 'method not found' } }) => {
           response.setHeader('content-type', 'application/json')
-          response.end('raw' in answer ? answer.raw : JSON.stringify({ jsonrpc: '2.0', id: call.id, ...answer }))
+          response.end(
+            'raw' in answer
+              ? answer.raw
+              : JSON.stringify({ jsonrpc: '2.0', id: call.id, ...answer }),
+          )
         })
         .catch(() => response.destroy())
     })

@@ -1,10 +1,19 @@
-/** What the steps of the week are made of: rounds to propose in, signatures on their way, and what others do to them. */
-import { at, callData, type Placed } from '../../src/core/io/dev/dev-contracts.js'
+/**
+ * What the steps of the week are made of: rounds to propose in, signatures on their way, and what
+ * others do to them.
+ */
+import { at, callData, type Placed } from '../../src/core/devchain/dev-contracts.js'
 import type { Address } from '../../src/core/ports.js'
 import { actors, contracts, requestKey, type WeekQuestion } from './week-chain.js'
 import type { Signed } from './week-model.js'
 import type { WeekWallet } from './week-wallets.js'
-import { listedWallets, proposeArgs, type RoundNow, type Terms, type WeekWorld } from './week-world.js'
+import {
+  listedWallets,
+  proposeArgs,
+  type RoundNow,
+  type Terms,
+  type WeekWorld,
+} from './week-world.js'
 
 export type Step = (world: WeekWorld) => Promise<boolean>
 
@@ -12,22 +21,33 @@ const { admin, rival, relayer } = actors
 const { oracle, permit2, signedProposer } = contracts
 const tokens = 10n ** 6n
 
-export const isRequested = ({ state, paused, resolved }: RoundNow) => state === 1 && !paused && !resolved
+export const isRequested = ({ state, paused, resolved }: RoundNow) =>
+  state === 1 && !paused && !resolved
 export const isProposed = ({ state }: RoundNow) => state === 2
-export const isAdapter = ({ kind }: WeekQuestion) => kind === 'uma-ctf-adapter' || kind === 'uma-ctf-adapter-negrisk'
+export const isAdapter = ({ kind }: WeekQuestion) =>
+  kind === 'uma-ctf-adapter' || kind === 'uma-ctf-adapter-negrisk'
 
 /** Whether the wallet's signature in this round is still on its way. */
-export function isBusy(world: WeekWorld, wallet: WeekWallet, { question, timestamp }: RoundNow): boolean {
+export function isBusy(
+  world: WeekWorld,
+  wallet: WeekWallet,
+  { question, timestamp }: RoundNow,
+): boolean {
   return world.gateway
     .active()
     .some(
       ({ proposer, round }) =>
-        proposer === wallet.address && round.questionId === question.questionId && BigInt(round.timestamp) === timestamp,
+        proposer === wallet.address &&
+        round.questionId === question.questionId &&
+        BigInt(round.timestamp) === timestamp,
     )
 }
 
 /** A round that takes proposals; where there is none, a requester opens one. */
-export async function openRound(world: WeekWorld, wanted: (question: WeekQuestion) => boolean = () => true): Promise<RoundNow | undefined> {
+export async function openRound(
+  world: WeekWorld,
+  wanted: (question: WeekQuestion) => boolean = () => true,
+): Promise<RoundNow | undefined> {
   const found = await world.findRound((round) => isRequested(round) && wanted(round.question))
   if (found !== undefined) return found
   const over = await world.findRound(({ question, paused, resolved }) => {
@@ -42,7 +62,13 @@ export async function openRounds(world: WeekWorld, most: number): Promise<readon
   const rounds: RoundNow[] = []
   for (const question of world.dice.shuffled(world.asked).slice(0, most)) {
     const round = await world.roundOf(question)
-    if (isRequested(round) || (question.kind !== 'direct' && !round.paused && !round.resolved && (await newRound(world, question))))
+    if (
+      isRequested(round) ||
+      (question.kind !== 'direct' &&
+        !round.paused &&
+        !round.resolved &&
+        (await newRound(world, question)))
+    )
       rounds.push(await world.roundOf(question))
   }
   return rounds
@@ -51,7 +77,16 @@ export async function openRounds(world: WeekWorld, most: number): Promise<readon
 /** By the requester's own verb, whatever state the old round is in. */
 export async function newRound(world: WeekWorld, question: WeekQuestion): Promise<boolean> {
   const contract = isAdapter(question) ? at('CtfAdapter', question.requester) : contracts.reporter
-  if (!(await act(world, admin, contract, isAdapter(question) ? 'reset' : 'rerequest', question.questionId))) return false
+  if (
+    !(await act(
+      world,
+      admin,
+      contract,
+      isAdapter(question) ? 'reset' : 'rerequest',
+      question.questionId,
+    ))
+  )
+    return false
   world.say(`${question.name} has a new round`)
   return true
 }
@@ -70,11 +105,21 @@ async function admitted(
   return done === true ? signed : undefined
 }
 
-export const slack = (world: WeekWorld) => world.dice.pick([0n, 0n, 0n, 50n * tokens, 400n * tokens])
+export const slack = (world: WeekWorld) =>
+  world.dice.pick([0n, 0n, 0n, 50n * tokens, 400n * tokens])
 
 /** Sends as somebody and mines it, unless it would be refused as things are. */
-export async function act(world: WeekWorld, from: Address, contract: Placed, name: string, ...args: unknown[]): Promise<boolean> {
-  if ((await world.chain.call(from, contract.address, callData(contract, name, args))) === undefined) return false
+export async function act(
+  world: WeekWorld,
+  from: Address,
+  contract: Placed,
+  name: string,
+  ...args: unknown[]
+): Promise<boolean> {
+  if (
+    (await world.chain.call(from, contract.address, callData(contract, name, args))) === undefined
+  )
+    return false
   await world.chain.send(from, contract, name, args)
   await world.turn()
   return true
@@ -87,7 +132,11 @@ export async function rivalProposes(
   first: boolean,
 ) {
   const args = [...requestKey(question, timestamp), world.dice.pick(question.prices)]
-  if ((await world.chain.call(rival, oracle.address, callData(oracle, 'proposePrice', args))) === undefined) return false
+  if (
+    (await world.chain.call(rival, oracle.address, callData(oracle, 'proposePrice', args))) ===
+    undefined
+  )
+    return false
   await world.chain.send(rival, oracle, 'proposePrice', args, { first, mayRevert: true })
   world.say(`rival proposes on ${question.name}${first ? ', first in the block' : ''}`)
   return true
@@ -97,7 +146,10 @@ export async function rivalProposes(
 export async function relay(world: WeekWorld, signed: Signed, first: boolean): Promise<boolean> {
   const data = callData(signedProposer, 'propose', proposeArgs(signed))
   if ((await world.chain.call(relayer, signedProposer.address, data)) === undefined) return false
-  await world.chain.send(relayer, signedProposer, 'propose', proposeArgs(signed), { first, mayRevert: true })
+  await world.chain.send(relayer, signedProposer, 'propose', proposeArgs(signed), {
+    first,
+    mayRevert: true,
+  })
   world.say(`relayer sends ${signed.name}${first ? ', first in the block' : ''}`)
   return true
 }
@@ -108,20 +160,38 @@ export async function underway(
   terms: Terms & { readonly among?: readonly WeekWallet[] } = {},
 ): Promise<Signed | undefined> {
   const active = world.gateway.active().filter(({ progress }) => progress.status !== 'executed')
-  const names = new Set(terms.among?.map(({ address }) => address) ?? active.map(({ proposer }) => proposer))
+  const names = new Set(
+    terms.among?.map(({ address }) => address) ?? active.map(({ proposer }) => proposer),
+  )
   const found = world.dice.shuffled(active).find(({ proposer }) => names.has(proposer))
   const signed = found && world.signed.find(({ candidateId }) => candidateId === found.id)
   return signed && world.dice.chance(0.4) ? signed : admitted(world, terms)
 }
 
-export async function invalidate(world: WeekWorld, { name, wallet, permit: { nonce } }: Signed): Promise<void> {
+export async function invalidate(
+  world: WeekWorld,
+  { name, wallet, permit: { nonce } }: Signed,
+): Promise<void> {
   const how = { first: world.dice.chance(0.5) }
-  await world.chain.send(wallet.address, permit2, 'invalidateUnorderedNonces', [nonce >> 8n, 1n << (nonce & 0xffn)], how)
+  await world.chain.send(
+    wallet.address,
+    permit2,
+    'invalidateUnorderedNonces',
+    [nonce >> 8n, 1n << (nonce & 0xffn)],
+    how,
+  )
   world.say(`${name} is invalidated`)
   await world.turn()
 }
 
 /** Whether the wallet has ever signed for this round. */
-export function hasSigned(world: WeekWorld, wallet: WeekWallet, { question, timestamp }: RoundNow): boolean {
-  return world.signed.some((one) => one.wallet === wallet && one.question === question && one.proposal.timestamp === timestamp)
+export function hasSigned(
+  world: WeekWorld,
+  wallet: WeekWallet,
+  { question, timestamp }: RoundNow,
+): boolean {
+  return world.signed.some(
+    (one) =>
+      one.wallet === wallet && one.question === question && one.proposal.timestamp === timestamp,
+  )
 }

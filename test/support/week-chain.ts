@@ -1,11 +1,12 @@
 /**
- * The chain of the simulated week: an anvil that mines only when told to, at the times it is told, with all four kinds of requesters on
- * it. Reads go by the contracts' own ABIs to any block, so that what a test concludes owes nothing to the product's reading.
+ * The chain of the simulated week: an anvil that mines only when told to, at the times it is told,
+ * with all four kinds of requesters on it. Reads go by the contracts' own ABIs to any block, so
+ * that what a test concludes owes nothing to the product's reading.
  */
 import { decodeFunctionResult, keccak256, maxUint256 } from 'viem'
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { startAnvil } from '../../src/core/io/dev/dev-anvil.js'
-import { textBytes } from '../../src/core/io/dev/dev-chain.js'
+import { startAnvil } from '../../src/core/devchain/dev-anvil.js'
+import { textBytes } from '../../src/core/devchain/dev-chain.js'
 import {
   artifact,
   at,
@@ -18,8 +19,8 @@ import {
   devFinalFeeRaw,
   devRpc,
   type Placed,
-} from '../../src/core/io/dev/dev-contracts.js'
-import { exampleQuestion } from '../../src/core/io/dev/dev-questions.js'
+} from '../../src/core/devchain/dev-contracts.js'
+import { exampleQuestion } from '../../src/core/devchain/dev-questions.js'
 import type { Address, Hex } from '../../src/core/ports.js'
 import { type WeekWallet, weekAddress, weekWallets } from './week-wallets.js'
 
@@ -30,7 +31,10 @@ export const noAddress: Address = `0x${'0'.repeat(40)}`
 
 export type WeekKind = 'uma-ctf-adapter' | 'uma-ctf-adapter-negrisk' | 'oo-reporter' | 'direct'
 
-/** A question that is or will be asked. Its rounds are told apart by `timestamp`, which the chain tells, or for `direct` the registry. */
+/**
+ * A question that is or will be asked. Its rounds are told apart by `timestamp`, which the chain
+ * tells, or for `direct` the registry.
+ */
 export interface WeekQuestion {
   readonly name: string
   readonly kind: WeekKind
@@ -57,7 +61,9 @@ export const contracts = {
   requesters: registered('AddressWhitelist', devAddresses.requesters),
   nobody: registered('AddressWhitelist', devAddresses.nobody),
   everybody: registered('DisabledAddressWhitelist', devAddresses.everybody),
-  /** A custom whitelist that SignedProposer is on and does not own: who is on it too may propose. */
+  /**
+   * A custom whitelist that SignedProposer is on and does not own: who is on it too may propose.
+   */
   club: registered('AddressWhitelist', weekAddress('club')),
 } as const
 
@@ -84,10 +90,17 @@ export interface WeekChain {
   readonly rpcUrl: string
   request<Result>(method: string, params: readonly unknown[]): Promise<Result>
   /** The decoded answer of a view function as of a block; the latest unless given. */
-  read<Result>(contract: Placed, name: string, args: readonly unknown[], block?: bigint): Promise<Result>
+  read<Result>(
+    contract: Placed,
+    name: string,
+    args: readonly unknown[],
+    block?: bigint,
+  ): Promise<Result>
   /** `undefined` where the call reverts. */
   call(from: Address, to: Address, data: Hex, block?: bigint): Promise<Hex | undefined>
-  /** Puts a transaction of anybody into the pool. `first`: before the executor's in the next block. */
+  /**
+   * Puts a transaction of anybody into the pool. `first`: before the executor's in the next block.
+   */
   send(
     from: Address,
     contract: Placed,
@@ -95,12 +108,17 @@ export interface WeekChain {
     args: readonly unknown[],
     how?: { first?: boolean; mayRevert?: boolean },
   ): Promise<Hex>
-  /** Mines what waits, at the head's time and these seconds. Fails where one of `send` reverted that may not. The head then. */
+  /**
+   * Mines what waits, at the head's time and these seconds. Fails where one of `send` reverted that
+   * may not. The head then.
+   */
   mine(seconds?: bigint): Promise<{ number: bigint; seconds: bigint }>
   /** So many blocks at once, at the usual distance. */
   mineMany(blocks: number): Promise<void>
   head(): { number: bigint; seconds: bigint }
-  receipt(hash: Hex): Promise<(DevReceipt & { readonly blockHash: Hex; readonly from: Address }) | null>
+  receipt(
+    hash: Hex,
+  ): Promise<(DevReceipt & { readonly blockHash: Hex; readonly from: Address }) | null>
   stop(): Promise<void>
 }
 
@@ -114,14 +132,34 @@ const firstTipWei = 10n ** 14n
 /** Starts the chain with contracts and wallets set up, three blocks old. */
 export async function startWeekChain(): Promise<WeekChain> {
   const anvil = await startAnvil(0, [
-    ...['--chain-id', '31337', '--no-mining', '--slots-in-an-epoch', '1', '--timestamp', String(genesisSeconds)],
-    ...['--hardfork', 'prague', '--accounts', '0', '--auto-impersonate', '--gas-limit', '300000000', '--no-request-size-limit'],
+    ...[
+      '--chain-id',
+      '31337',
+      '--no-mining',
+      '--slots-in-an-epoch',
+      '1',
+      '--timestamp',
+      String(genesisSeconds),
+    ],
+    ...[
+      '--hardfork',
+      'prague',
+      '--accounts',
+      '0',
+      '--auto-impersonate',
+      '--gas-limit',
+      '300000000',
+      '--no-request-size-limit',
+    ],
   ])
   const rpc = devRpc(anvil.rpcUrl)
   let head = { number: 0n, seconds: genesisSeconds }
   let waiting: Sent[] = []
   const readHead = async () => {
-    const block = await rpc.request<{ number: Hex; timestamp: Hex }>('eth_getBlockByNumber', ['latest', false])
+    const block = await rpc.request<{ number: Hex; timestamp: Hex }>('eth_getBlockByNumber', [
+      'latest',
+      false,
+    ])
     head = { number: BigInt(block.number), seconds: BigInt(block.timestamp) }
   }
   const chain: WeekChain = {
@@ -129,19 +167,34 @@ export async function startWeekChain(): Promise<WeekChain> {
     request: rpc.request,
     async read<Result>(contract: Placed, name: string, args: readonly unknown[], block?: bigint) {
       const call = { to: contract.address, data: callData(contract, name, args) }
-      const data = await rpc.request<Hex>('eth_call', [call, block === undefined ? 'latest' : quantity(block)])
-      return decodeFunctionResult({ abi: contract.artifact.abi, functionName: name, data }) as Result
+      const data = await rpc.request<Hex>('eth_call', [
+        call,
+        block === undefined ? 'latest' : quantity(block),
+      ])
+      return decodeFunctionResult({
+        abi: contract.artifact.abi,
+        functionName: name,
+        data,
+      }) as Result
     },
     async call(from, to, data, block) {
       try {
-        return await rpc.request<Hex>('eth_call', [{ from, to, data, gas: '0x1000000' }, block === undefined ? 'latest' : quantity(block)])
+        return await rpc.request<Hex>('eth_call', [
+          { from, to, data, gas: '0x1000000' },
+          block === undefined ? 'latest' : quantity(block),
+        ])
       } catch (error) {
         if (error instanceof DevRpcError && /revert|OutOfGas/i.test(error.message)) return undefined
         throw error
       }
     },
     async send(from, contract, name, args, how = {}) {
-      const call = { from, to: contract.address, data: callData(contract, name, args), gas: quantity(6_000_000n) }
+      const call = {
+        from,
+        to: contract.address,
+        data: callData(contract, name, args),
+        gas: quantity(6_000_000n),
+      }
       const fees = {
         maxFeePerGas: quantity(worldMaxFeeWei),
         maxPriorityFeePerGas: quantity(how.first === true ? firstTipWei : worldTipWei),
@@ -160,7 +213,8 @@ export async function startWeekChain(): Promise<WeekChain> {
       for (const { hash, mayRevert } of sent) {
         const receipt = await chain.receipt(hash)
         if (receipt === null) throw new Error(`the world's transaction ${hash} was not mined`)
-        if (receipt.status !== '0x1' && !mayRevert) throw new Error(`the world's transaction ${hash} reverted`)
+        if (receipt.status !== '0x1' && !mayRevert)
+          throw new Error(`the world's transaction ${hash} reverted`)
       }
       return head
     },
@@ -185,26 +239,65 @@ async function setUp(chain: WeekChain): Promise<void> {
   const { admin, executor, disputer, rival, relayer, asker } = actors
   const wallets = Object.values(weekWallets)
   await chain.request('anvil_setLoggingEnabled', [false])
-  for (const { address, artifact: compiled } of Object.values(contracts)) await chain.request('anvil_setCode', [address, compiled.code])
-  for (const wallet of wallets) if (wallet.contract) await chain.request('anvil_setCode', [wallet.address, artifact('Wallet').code])
-  for (const address of [...Object.values(actors), contracts.signedProposer.address, ...wallets.map((wallet) => wallet.address)])
-    await chain.request('anvil_setBalance', [address, quantity(address === executor ? 10n ** 20n : plenty)])
-  const { permit2, token, oracle, signedProposer, adapter, negRisk, reporter, proposers, requesters, nobody, everybody, club } = contracts
-  const run = (contract: Placed, name: string, ...args: unknown[]) => chain.send(admin, contract, name, args)
+  for (const { address, artifact: compiled } of Object.values(contracts))
+    await chain.request('anvil_setCode', [address, compiled.code])
+  for (const wallet of wallets)
+    if (wallet.contract)
+      await chain.request('anvil_setCode', [wallet.address, artifact('Wallet').code])
+  for (const address of [
+    ...Object.values(actors),
+    contracts.signedProposer.address,
+    ...wallets.map((wallet) => wallet.address),
+  ])
+    await chain.request('anvil_setBalance', [
+      address,
+      quantity(address === executor ? 10n ** 20n : plenty),
+    ])
+  const {
+    permit2,
+    token,
+    oracle,
+    signedProposer,
+    adapter,
+    negRisk,
+    reporter,
+    proposers,
+    requesters,
+    nobody,
+    everybody,
+    club,
+  } = contracts
+  const run = (contract: Placed, name: string, ...args: unknown[]) =>
+    chain.send(admin, contract, name, args)
   await run(token, 'setUp', admin)
-  for (const list of [proposers, requesters, nobody, everybody, club]) await run(list, 'setUp', admin)
+  for (const list of [proposers, requesters, nobody, everybody, club])
+    await run(list, 'setUp', admin)
   await run(oracle, 'setUp', admin, proposers.address, requesters.address)
   await run(oracle, 'setIdentifier', yesOrNoQuery, true)
-  await run(oracle, 'setCurrency', token.address, true, devFinalFeeRaw, 100_000_000n, 100_000_000_000n)
+  await run(
+    oracle,
+    'setCurrency',
+    token.address,
+    true,
+    devFinalFeeRaw,
+    100_000_000n,
+    100_000_000_000n,
+  )
   await run(signedProposer, 'setUp', admin, permit2.address)
-  for (const account of [executor, relayer]) await run(signedProposer, 'addDelegatedProposer', account)
+  for (const account of [executor, relayer])
+    await run(signedProposer, 'addDelegatedProposer', account)
   await run(adapter, 'setUp', admin, oracle.address)
   await run(negRisk, 'setUp', admin, oracle.address)
   await run(reporter, 'setUp', admin, oracle.address, token.address)
-  for (const address of [adapter.address, negRisk.address, reporter.address, asker]) await run(requesters, 'addToWhitelist', address)
-  for (const address of [signedProposer.address, rival]) await run(proposers, 'addToWhitelist', address)
+  for (const address of [adapter.address, negRisk.address, reporter.address, asker])
+    await run(requesters, 'addToWhitelist', address)
+  for (const address of [signedProposer.address, rival])
+    await run(proposers, 'addToWhitelist', address)
   await run(proposers, 'transferOwnership', signedProposer.address)
-  for (const address of [signedProposer.address, ...wallets.slice(0, 3).map((wallet) => wallet.address)])
+  for (const address of [
+    signedProposer.address,
+    ...wallets.slice(0, 3).map((wallet) => wallet.address),
+  ])
     await run(club, 'addToWhitelist', address)
   for (const address of [disputer, rival]) {
     await run(token, 'mint', address, 10n ** 15n)
@@ -224,43 +317,78 @@ const hexTail = (address: Address) => address.slice(2)
 
 /** The n-th question of the week; every kind has its turn. */
 export function weekQuestion(n: number): WeekQuestion {
-  const kinds = ['uma-ctf-adapter', 'uma-ctf-adapter-negrisk', 'oo-reporter', 'direct', 'uma-ctf-adapter'] as const
+  const kinds = [
+    'uma-ctf-adapter',
+    'uma-ctf-adapter-negrisk',
+    'oo-reporter',
+    'direct',
+    'uma-ctf-adapter',
+  ] as const
   const kind = kinds[n % kinds.length] ?? 'direct'
   const { text, outcomes } = exampleQuestion(n)
   const bytes = textBytes(text)
   const isAdapter = kind === 'uma-ctf-adapter' || kind === 'uma-ctf-adapter-negrisk'
-  const ancillaryData = isAdapter ? textBytes(`${text},initializer:${hexTail(actors.admin)}`) : bytes
-  const prices = [0n, 10n ** 18n, ...(outcomes.includes('p3') && kind !== 'uma-ctf-adapter-negrisk' ? [5n * 10n ** 17n] : [])]
+  const ancillaryData = isAdapter
+    ? textBytes(`${text},initializer:${hexTail(actors.admin)}`)
+    : bytes
+  const prices = [
+    0n,
+    10n ** 18n,
+    ...(outcomes.includes('p3') && kind !== 'uma-ctf-adapter-negrisk' ? [5n * 10n ** 17n] : []),
+  ]
   const requester = {
     'uma-ctf-adapter': contracts.adapter.address,
     'uma-ctf-adapter-negrisk': contracts.negRisk.address,
     'oo-reporter': contracts.reporter.address,
     direct: actors.asker,
   }[kind]
-  const questionId = isAdapter ? keccak256(ancillaryData) : keccak256(textBytes(`week question ${n}`))
+  const questionId = isAdapter
+    ? keccak256(ancillaryData)
+    : keccak256(textBytes(`week question ${n}`))
   return { name: `q${n}`, kind, questionId, requester, ancillaryData, prices, text: bytes }
 }
 
 /** The round that a `direct` question is asked in by its registry entry. */
 export const directTimestamp = genesisSeconds
 
-/** Sends what asks the question for the first time, or, of kind `direct`, once more under another timestamp. */
-export async function askOn(chain: WeekChain, question: WeekQuestion, timestamp = directTimestamp): Promise<void> {
+/**
+ * Sends what asks the question for the first time, or, of kind `direct`, once more under another
+ * timestamp.
+ */
+export async function askOn(
+  chain: WeekChain,
+  question: WeekQuestion,
+  timestamp = directTimestamp,
+): Promise<void> {
   const { admin, asker } = actors
   switch (question.kind) {
     case 'uma-ctf-adapter':
     case 'uma-ctf-adapter-negrisk': {
       const adapter = at('CtfAdapter', question.requester)
-      await chain.send(admin, adapter, 'initialize', [question.text, contracts.token.address, 0n, devBondRaw, 0n])
+      await chain.send(admin, adapter, 'initialize', [
+        question.text,
+        contracts.token.address,
+        0n,
+        devBondRaw,
+        0n,
+      ])
       return
     }
     case 'oo-reporter':
-      await chain.send(admin, contracts.reporter, 'register', [question.questionId, question.text, devBondRaw])
+      await chain.send(admin, contracts.reporter, 'register', [
+        question.questionId,
+        question.text,
+        devBondRaw,
+      ])
       await chain.send(admin, contracts.reporter, 'initialize', [question.questionId])
       return
     case 'direct': {
       const key = [yesOrNoQuery, timestamp, question.ancillaryData]
-      await chain.send(asker, contracts.oracle, 'requestPrice', [...key, contracts.token.address, 0n])
+      await chain.send(asker, contracts.oracle, 'requestPrice', [
+        ...key,
+        contracts.token.address,
+        0n,
+      ])
       await chain.send(asker, contracts.oracle, 'setBond', [...key, devBondRaw])
       await chain.send(asker, contracts.oracle, 'setEventBased', key)
     }
@@ -268,12 +396,22 @@ export async function askOn(chain: WeekChain, question: WeekQuestion, timestamp 
 }
 
 /** A request as the oracle keys it. */
-export function requestKey(question: WeekQuestion, timestamp: bigint): readonly [Address, Hex, bigint, Hex] {
+export function requestKey(
+  question: WeekQuestion,
+  timestamp: bigint,
+): readonly [Address, Hex, bigint, Hex] {
   return [question.requester, yesOrNoQuery, timestamp, question.ancillaryData]
 }
 
 /** Gives an account the code of a delegation (EIP-7702), or takes it away. */
-export async function delegate(chain: WeekChain, wallet: WeekWallet, to: Address | undefined): Promise<true> {
-  await chain.request('anvil_setCode', [wallet.address, to === undefined ? '0x' : `0xef0100${hexTail(to)}`])
+export async function delegate(
+  chain: WeekChain,
+  wallet: WeekWallet,
+  to: Address | undefined,
+): Promise<true> {
+  await chain.request('anvil_setCode', [
+    wallet.address,
+    to === undefined ? '0x' : `0xef0100${hexTail(to)}`,
+  ])
   return true
 }

@@ -3,11 +3,19 @@
 import type { Hex } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import { actors, contracts } from './week-chain.js'
-import { factsOf, failuresIn, failureTable, isOpen, operatorFaults, type Signed } from './week-model.js'
+import {
+  factsOf,
+  failuresIn,
+  failureTable,
+  isOpen,
+  operatorFaults,
+  type Signed,
+} from './week-model.js'
 import { type ChainProposal, ownProposal } from './week-proposals.js'
 import { listedWallets, type WeekWorld } from './week-world.js'
 
-const nameOf = (world: WeekWorld, id: string) => world.signed.find(({ candidateId }) => candidateId === id)?.name ?? id
+const nameOf = (world: WeekWorld, id: string) =>
+  world.signed.find(({ candidateId }) => candidateId === id)?.name ?? id
 
 /** The authorization of a candidate. */
 function signedOf(world: WeekWorld, id: string): Signed {
@@ -16,38 +24,69 @@ function signedOf(world: WeekWorld, id: string): Signed {
   return found
 }
 
-const endings = new Set(['round_advanced', 'superseded', 'request_not_open', 'permit_expired', 'permit_nonce_used'])
+const endings = new Set([
+  'round_advanced',
+  'superseded',
+  'request_not_open',
+  'permit_expired',
+  'permit_nonce_used',
+])
 const cheapWei = 10n ** 10n
-/** Blocks after which everything that can move has moved: resending waits for up to 30 s, a block takes two. */
+/**
+ * Blocks after which everything that can move has moved: resending waits for up to 30 s, a block
+ * takes two.
+ */
 export const restBlocks = 20
 
-/** After a rest every candidate that is not at its end has something to wait for that the chain bears out; for what. */
+/**
+ * After a rest every candidate that is not at its end has something to wait for that the chain
+ * bears out; for what.
+ */
 export async function checkWaiting(world: WeekWorld): Promise<readonly string[]> {
   const active = world.gateway.active()
   const operator = await operatorFaults(world.chain)
-  const header = await world.chain.request<{ baseFeePerGas: Hex }>('eth_getBlockByNumber', ['latest', false])
+  const header = await world.chain.request<{ baseFeePerGas: Hex }>('eth_getBlockByNumber', [
+    'latest',
+    false,
+  ])
   const isDear = BigInt(header.baseFeePerGas) > cheapWei
   const reasons: string[] = []
   const stuck: string[] = []
   for (const candidate of active) {
-    const why = operator.length > 0 ? 'operator' : isDear ? 'gas' : await reasonToWait(world, candidate, active)
-    if (why === undefined) stuck.push(`${nameOf(world, candidate.id)} is ${candidate.progress.status} for no reason`)
+    const why =
+      operator.length > 0
+        ? 'operator'
+        : isDear
+          ? 'gas'
+          : await reasonToWait(world, candidate, active)
+    if (why === undefined)
+      stuck.push(`${nameOf(world, candidate.id)} is ${candidate.progress.status} for no reason`)
     else reasons.push(why)
   }
-  if (stuck.length > 0) throw new Error(`${stuck.join('; ')}; the gateway says: ${world.gateway.faults().join('; ') || 'nothing'}`)
+  if (stuck.length > 0)
+    throw new Error(
+      `${stuck.join('; ')}; the gateway says: ${world.gateway.faults().join('; ') || 'nothing'}`,
+    )
   for (const why of reasons) world.count(`waits: ${why}`)
   return reasons
 }
 
-async function reasonToWait(world: WeekWorld, { id, round }: Candidate, active: readonly Candidate[]): Promise<string | undefined> {
+async function reasonToWait(
+  world: WeekWorld,
+  { id, round }: Candidate,
+  active: readonly Candidate[],
+): Promise<string | undefined> {
   const signed = signedOf(world, id)
   const facts = await factsOf(world.chain, signed, world.registry, world.chain.head().number)
   const against = failuresIn(signed, facts, 0n)
-  // These end a waiting candidate, whatever it waits for; everything else is looked at when its turn comes.
+  // These end a waiting candidate, whatever it waits for; everything else is looked at when its
+  // turn comes.
   if ([...against].some((code) => endings.has(code))) return undefined
   if (facts.paused) return 'paused'
   if (against.size > 0) return undefined
-  const first = active.find((other) => other.round.key === round.key && other.progress.status === 'selected')
+  const first = active.find(
+    (other) => other.round.key === round.key && other.progress.status === 'selected',
+  )
   if (first !== undefined && first.id !== id) return 'stands in'
   return undefined
 }
@@ -58,42 +97,65 @@ export async function checkEnds(world: WeekWorld): Promise<void> {
     const signed = signedOf(world, id)
     const status = await world.gateway.status(signed.question.questionId, id)
     world.count(`end ${status.status}${status.failure ? ` ${status.failure.code}` : ''}`)
-    if (status.status !== progress.status) throw new Error(`${signed.name} is shown as ${status.status}, and was last ${progress.status}`)
+    if (status.status !== progress.status)
+      throw new Error(
+        `${signed.name} is shown as ${status.status}, and was last ${progress.status}`,
+      )
     if (status.status === 'executed') continue
-    if (status.status !== 'failed' || status.failure === null) throw new Error(`${signed.name} is ${status.status} at the end`)
+    if (status.status !== 'failed' || status.failure === null)
+      throw new Error(`${signed.name} is ${status.status} at the end`)
     const { code, next_action, retryable, can_resubmit } = status.failure
     const facts = await factsOf(world.chain, signed, world.registry, world.chain.head().number)
     const now = await factsNow(world, signed)
     // Contract §9: a new round that is open already is signed for, not waited for.
-    const next = code === 'round_advanced' && now ? 'sign_new_authorization' : failureTable[code]?.next
-    if (next !== next_action) throw new Error(`${signed.name}: ${code} says ${next_action}, contract §5 and §9 ${next}`)
+    const next =
+      code === 'round_advanced' && now ? 'sign_new_authorization' : failureTable[code]?.next
+    if (next !== next_action)
+      throw new Error(`${signed.name}: ${code} says ${next_action}, contract §5 and §9 ${next}`)
     if (can_resubmit !== now)
-      throw new Error(`${signed.name}: can_resubmit is ${can_resubmit}, a new submission would be ${now ? '' : 'not '}admitted`)
+      throw new Error(
+        `${signed.name}: can_resubmit is ${can_resubmit}, a new submission would be ${now ? '' : 'not '}admitted`,
+      )
     const needed = signed.permit.permitted.amount
     if (retryable && failuresIn(signed, facts, needed).size === 0 && !facts.paused)
       throw new Error(`${signed.name} failed with ${code}, was sent again, and would execute now`)
   }
 }
 
-/** Whether a new submission of this wallet for this question would be admitted: its round, not the signature's. */
+/**
+ * Whether a new submission of this wallet for this question would be admitted: its round, not the
+ * signature's.
+ */
 async function factsNow(world: WeekWorld, signed: Signed): Promise<boolean> {
   const { timestamp } = await world.roundOf(signed.question)
   const inRound = { ...signed, proposal: { ...signed.proposal, timestamp } }
-  return isOpen(await factsOf(world.chain, inRound, world.registry, world.chain.head().number), timestamp)
+  return isOpen(
+    await factsOf(world.chain, inRound, world.registry, world.chain.head().number),
+    timestamp,
+  )
 }
 
-const key = ({ transactionHash, logIndex }: Pick<ChainProposal, 'transactionHash' | 'logIndex'>) => `${transactionHash} ${logIndex}`
+const key = ({ transactionHash, logIndex }: Pick<ChainProposal, 'transactionHash' | 'logIndex'>) =>
+  `${transactionHash} ${logIndex}`
 
 /** The chain's proposals by signatures that we held are the executed candidates, one a round. */
 export function checkChain(world: WeekWorld): void {
   const executed = [...world.progress].flatMap(([id, progress]) =>
-    progress.status === 'executed' ? [{ signed: signedOf(world, id), submission: progress.submission }] : [],
+    progress.status === 'executed'
+      ? [{ signed: signedOf(world, id), submission: progress.submission }]
+      : [],
   )
-  const rounds = executed.map(({ signed }) => `${signed.question.questionId} ${signed.proposal.timestamp}`)
-  if (new Set(rounds).size !== rounds.length) throw new Error('two candidates of a round are executed')
+  const rounds = executed.map(
+    ({ signed }) => `${signed.question.questionId} ${signed.proposal.timestamp}`,
+  )
+  if (new Set(rounds).size !== rounds.length)
+    throw new Error('two candidates of a round are executed')
   const claimed = new Set(
     executed.map(({ submission }) =>
-      key({ transactionHash: submission.transactionHash ?? '0x', logIndex: submission.proposalEventIndex ?? -1 }),
+      key({
+        transactionHash: submission.transactionHash ?? '0x',
+        logIndex: submission.proposalEventIndex ?? -1,
+      }),
     ),
   )
   const held = world.signed.filter(({ candidateId }) => candidateId !== undefined)
@@ -101,25 +163,37 @@ export function checkChain(world: WeekWorld): void {
   if (claimed.size !== executed.length) throw new Error('two candidates name one event')
   const missing = onChain.filter((found) => !claimed.has(key(found)))
   if (missing.length > 0 || onChain.length !== claimed.size)
-    throw new Error(`${onChain.length} proposals by our signatures, ${claimed.size} executed; not claimed: ${missing.map(key).join(', ')}`)
+    throw new Error(
+      `${onChain.length} proposals by our signatures, ${claimed.size} executed; not claimed: ${missing.map(key).join(', ')}`,
+    )
   for (const { transactionHash, sender, nonce } of world.proposals)
-    if (sender === actors.executor && nonce === undefined) throw new Error(`the executor proposed by itself in ${transactionHash}`)
-  const taken = world.proposals.map(({ requester, ancillaryData, timestamp }) => `${requester} ${ancillaryData} ${timestamp}`)
+    if (sender === actors.executor && nonce === undefined)
+      throw new Error(`the executor proposed by itself in ${transactionHash}`)
+  const taken = world.proposals.map(
+    ({ requester, ancillaryData, timestamp }) => `${requester} ${ancillaryData} ${timestamp}`,
+  )
   if (new Set(taken).size !== taken.length) throw new Error('a round holds two proposals')
 }
 
-/** The executor's nonces without a gap, each in one slot and one mined transaction of that slot, final when the slot ends (R3, R15). */
+/**
+ * The executor's nonces without a gap, each in one slot and one mined transaction of that slot,
+ * final when the slot ends (R3, R15).
+ */
 export async function checkNonces(world: WeekWorld): Promise<void> {
   const { chain, gateway } = world
   const slots = [...gateway.slots.values()].sort((one, other) => one.nonce - other.nonce)
   const strange = await Promise.all(world.foreign.map((hash) => minedAt(world, hash)))
   const foreign = new Map(strange.flatMap((mined) => (mined ? [mined] : [])))
-  const mined = Number(await chain.request<Hex>('eth_getTransactionCount', [actors.executor, 'latest']))
+  const mined = Number(
+    await chain.request<Hex>('eth_getTransactionCount', [actors.executor, 'latest']),
+  )
   const bound = new Map(slots.map((slot) => [slot.nonce, slot]))
   for (let nonce = 0; nonce < mined; nonce += 1)
-    if (!bound.has(nonce) && !foreign.has(nonce)) throw new Error(`nonce ${nonce} is mined and bound to no slot`)
+    if (!bound.has(nonce) && !foreign.has(nonce))
+      throw new Error(`nonce ${nonce} is mined and bound to no slot`)
   for (const { nonce, attempts, outcome, closedAt } of slots) {
-    if (outcome === undefined || closedAt === undefined) throw new Error(`the slot of nonce ${nonce} is open at the end`)
+    if (outcome === undefined || closedAt === undefined)
+      throw new Error(`the slot of nonce ${nonce} is open at the end`)
     if (nonce >= mined) throw new Error(`nonce ${nonce} was never mined`)
     world.count(`slot ${outcome}`)
     world.count(`attempts ${attempts.length}`)
@@ -127,37 +201,53 @@ export async function checkNonces(world: WeekWorld): Promise<void> {
     const found = receipts.filter((receipt) => receipt !== null)
     if (found.length !== (foreign.has(nonce) ? 0 : 1))
       throw new Error(`nonce ${nonce} (${outcome}) has ${found.length} mined transactions of ours`)
-    if ((outcome === 'foreign') !== foreign.has(nonce)) throw new Error(`nonce ${nonce} ended as ${outcome}`)
-    const proposed = world.proposals.filter(({ transactionHash }) => transactionHash === found[0]?.transactionHash)
+    if ((outcome === 'foreign') !== foreign.has(nonce))
+      throw new Error(`nonce ${nonce} ended as ${outcome}`)
+    const proposed = world.proposals.filter(
+      ({ transactionHash }) => transactionHash === found[0]?.transactionHash,
+    )
     if ((outcome === 'executed') !== proposed.length > 0)
       throw new Error(`nonce ${nonce} ended as ${outcome} with ${proposed.length} proposals`)
     const block = foreign.get(nonce) ?? BigInt(found[0]?.blockNumber ?? 0)
-    if (block > closedAt) throw new Error(`nonce ${nonce} is mined at ${block}, and its slot ended (${outcome}) when ${closedAt} was final`)
+    if (block > closedAt)
+      throw new Error(
+        `nonce ${nonce} is mined at ${block}, and its slot ended (${outcome}) when ${closedAt} was final`,
+      )
     if (proposed.length > 1) world.count('transactions with several proposals')
   }
 }
 
 /** Nonce and block of a mined transaction. */
-async function minedAt({ chain }: WeekWorld, hash: Hex): Promise<readonly [nonce: number, block: bigint] | undefined> {
+async function minedAt(
+  { chain }: WeekWorld,
+  hash: Hex,
+): Promise<readonly [nonce: number, block: bigint] | undefined> {
   const receipt = await chain.receipt(hash)
   if (receipt === null) return undefined
   const { nonce } = await chain.request<{ nonce: Hex }>('eth_getTransactionByHash', [hash])
   return [Number(nonce), BigInt(receipt.blockNumber)]
 }
 
-/** Each wallet holds what it was given, less the bonds of its proposals on chain, plus what settlements paid it. */
+/**
+ * Each wallet holds what it was given, less the bonds of its proposals on chain, plus what
+ * settlements paid it.
+ */
 export async function checkMoney(world: WeekWorld): Promise<void> {
   const { chain } = world
   const { oracle, token, signedProposer } = contracts
-  if ((await chain.read<bigint>(token, 'balanceOf', [signedProposer.address])) !== 0n) throw new Error('SignedProposer kept tokens')
+  if ((await chain.read<bigint>(token, 'balanceOf', [signedProposer.address])) !== 0n)
+    throw new Error('SignedProposer kept tokens')
   for (const wallet of listedWallets) {
-    const bonds = world.proposals.filter(({ proposer, nonce }) => proposer === wallet.address && nonce !== undefined)
+    const bonds = world.proposals.filter(
+      ({ proposer, nonce }) => proposer === wallet.address && nonce !== undefined,
+    )
     const bondRaw = bonds.reduce((sum, { totalBondRaw }) => sum + totalBondRaw, 0n)
     const moved = await transfers(world, wallet.address)
     const paid = moved.get(oracle.address) ?? 0n
     // By way of SignedProposer: out the permit's amount, back what is above the bond.
     const through = moved.get(signedProposer.address) ?? 0n
-    if (through !== -bondRaw) throw new Error(`${wallet.name} paid ${-through} for bonds of ${bondRaw}`)
+    if (through !== -bondRaw)
+      throw new Error(`${wallet.name} paid ${-through} for bonds of ${bondRaw}`)
     if (paid < 0n) throw new Error(`${wallet.name} paid the oracle itself`)
   }
 }
@@ -168,8 +258,12 @@ async function transfers({ chain }: WeekWorld, account: Hex): Promise<ReadonlyMa
   const transfer = '0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef'
   const range = { fromBlock: '0x0', toBlock: 'latest', address: contracts.token.address }
   const [out, into] = await Promise.all([
-    chain.request<{ topics: Hex[]; data: Hex }[]>('eth_getLogs', [{ ...range, topics: [transfer, topic] }]),
-    chain.request<{ topics: Hex[]; data: Hex }[]>('eth_getLogs', [{ ...range, topics: [transfer, null, topic] }]),
+    chain.request<{ topics: Hex[]; data: Hex }[]>('eth_getLogs', [
+      { ...range, topics: [transfer, topic] },
+    ]),
+    chain.request<{ topics: Hex[]; data: Hex }[]>('eth_getLogs', [
+      { ...range, topics: [transfer, null, topic] },
+    ]),
   ])
   const sums = new Map<string, bigint>()
   const add = (other: Hex | undefined, raw: bigint) => {

@@ -1,18 +1,23 @@
 /**
- * The real gateway of the simulated week, put together as `--local` does it: file store in a temporary folder, JSON-RPC to the chain, its
- * loops on the test's clock. It can be closed and opened again. Everything the ledger says is written down with the heads it was said at.
+ * The real gateway of the simulated week, put together as `--local` does it: file store in a
+ * temporary folder, JSON-RPC to the chain, its loops on the test's clock. It can be closed and
+ * opened again. Everything the ledger says is written down with the heads it was said at.
  */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type HostedGateway, loadConfig, openGateway } from '../../src/commands/hosting/gateway-host.js'
+import {
+  type HostedGateway,
+  loadConfig,
+  openGateway,
+} from '../../src/commands/hosting/gateway-host.js'
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
+import { devAccount } from '../../src/core/devchain/dev-contracts.js'
 import type { SlotAttempt } from '../../src/core/gateway/ledger/ledger.js'
-import { devAccount } from '../../src/core/io/dev/dev-contracts.js'
+import type { History } from '../../src/core/history/history.js'
 import { systemFiles } from '../../src/core/io/files.js'
-import { createChain } from '../../src/core/io/rpc.js'
+import { createChain } from '../../src/core/io/rpc/rpc.js'
 import type { Candidate, Progress } from '../../src/core/protocol/candidate.js'
-import type { History } from '../../src/core/protocol/history/history.js'
 import type { CandidateStatus } from '../../src/core/protocol/schema.js'
 import { fakeContext } from './cli.js'
 import { recordHistory } from './history-recorder.js'
@@ -21,7 +26,10 @@ import { contracts, directTimestamp, type WeekChain, type WeekQuestion } from '.
 import { createWeekPorts } from './week-ports.js'
 import { weekWallets } from './week-wallets.js'
 
-/** A step of a candidate, and the blocks that were the gateway's latest and finalized when it was taken. */
+/**
+ * A step of a candidate, and the blocks that were the gateway's latest and finalized when it was
+ * taken.
+ */
 export interface Said {
   readonly candidateId: string
   readonly progress: Progress
@@ -62,26 +70,43 @@ export interface WeekGateway {
   faults(): readonly string[]
   post(path: string, body: unknown): Promise<Answer>
   status(questionId: string, candidateId: string): Promise<CandidateStatus>
-  /** Lets the time of the chain's head and so many milliseconds pass, and waits until the gateway has done what there was to do. */
+  /**
+   * Lets the time of the chain's head and so many milliseconds pass, and waits until the gateway
+   * has done what there was to do.
+   */
   pass(ms: number): Promise<void>
-  /** What happens once, between its decision to send the next transaction and the node; `undefined`: nothing any more. */
+  /**
+   * What happens once, between its decision to send the next transaction and the node; `undefined`:
+   * nothing any more.
+   */
   beforeSend(happening: (() => Promise<void>) | undefined): void
   /** Closes it and opens it again; `meanwhile` happens in between. */
   restart(meanwhile?: () => Promise<void>): Promise<void>
   /** Names `direct` questions in the registry with these timestamps; read at the next restart. */
-  register(questions: readonly WeekQuestion[], timestamps: ReadonlyMap<string, bigint>): Promise<void>
+  register(
+    questions: readonly WeekQuestion[],
+    timestamps: ReadonlyMap<string, bigint>,
+  ): Promise<void>
   close(): Promise<void>
 }
 
 /** Opens it. `seed` decides candidate ids and patience. */
-export async function openWeekGateway(week: WeekChain, questions: readonly WeekQuestion[], seed: number): Promise<WeekGateway> {
+export async function openWeekGateway(
+  week: WeekChain,
+  questions: readonly WeekQuestion[],
+  seed: number,
+): Promise<WeekGateway> {
   const folder = await mkdtemp(join(tmpdir(), 'proposer-week-'))
   const ports = createWeekPorts(week.head().seconds)
   const rpc = createChain([week.rpcUrl])
   const recorder = recordHistory({ chainId: 31337, spender: contracts.signedProposer.address })
   const chain = ports.chain(recorder.chain(rpc))
   const { context } = fakeContext(folder, { chain, clock: ports.clock })
-  const world = { ...context, random: seededRandom(seed), files: ports.files(recorder.files(systemFiles)) }
+  const world = {
+    ...context,
+    random: seededRandom(seed),
+    files: ports.files(recorder.files(systemFiles)),
+  }
   const slots = new Map<string, SlotStory>()
   let said: Said[] = []
   let opened: SlotStory[] = []
@@ -110,7 +135,9 @@ export async function openWeekGateway(week: WeekChain, questions: readonly WeekQ
     await writeFile(join(folder, 'questions.json'), JSON.stringify(entries))
   }
 
-  /** Written down before anything else can happen; ends the test where a round is in two slots (R3). */
+  /**
+   * Written down before anything else can happen; ends the test where a round is in two slots (R3).
+   */
   const listen = ({ ledger, view }: HostedGateway) => {
     ledger.onChange((events) => {
       const heads = view.heads()
@@ -119,25 +146,40 @@ export async function openWeekGateway(week: WeekChain, questions: readonly WeekQ
       for (const event of events) {
         if (event.kind === 'candidate.progress') {
           const { id: candidateId, progress } = event
-          said.push({ candidateId, progress, latest: heads.latest.number, finalized: heads.finalized.number, active })
+          said.push({
+            candidateId,
+            progress,
+            latest: heads.latest.number,
+            finalized: heads.finalized.number,
+            active,
+          })
         } else if (event.kind === 'slot.opened') {
           const { id, nonce, candidateIds } = event.slot
           const rounds = candidateIds.map((candidate) => ledger.byId(candidate)?.roundKey ?? '')
-          const fresh = { openedAt: heads.latest.number, active, outcome: undefined, closedAt: undefined }
+          const fresh = {
+            openedAt: heads.latest.number,
+            active,
+            outcome: undefined,
+            closedAt: undefined,
+          }
           const slot: SlotStory = { nonce, candidateIds, rounds, attempts: [], ...fresh }
           slots.set(id, slot)
           opened.push(slot)
-        } else if (event.kind === 'slot.attempt') slots.get(event.slotId)?.attempts.push(event.attempt)
+        } else if (event.kind === 'slot.attempt')
+          slots.get(event.slotId)?.attempts.push(event.attempt)
         else if (event.kind === 'slot.closed') {
           const slot = slots.get(event.slotId)
-          if (slot) Object.assign(slot, { outcome: event.outcome.kind, closedAt: heads.finalized.number })
+          if (slot)
+            Object.assign(slot, { outcome: event.outcome.kind, closedAt: heads.finalized.number })
         }
       }
     })
   }
 
   const start = async () => {
-    hosted = await openGateway(world, await loadConfig(world, join(folder, 'gateway.json')), { home: folder })
+    hosted = await openGateway(world, await loadConfig(world, join(folder, 'gateway.json')), {
+      home: folder,
+    })
     listen(hosted)
     await ports.quiet()
   }
@@ -161,7 +203,11 @@ export async function openWeekGateway(week: WeekChain, questions: readonly WeekQ
         { address: at(contracts.adapter), kind: 'uma-ctf-adapter' },
         { address: at(contracts.negRisk), kind: 'uma-ctf-adapter-negrisk' },
         { address: at(contracts.reporter), kind: 'oo-reporter' },
-        ...[...new Set(questions.filter(({ kind }) => kind === 'direct').map(({ requester }) => requester))].map((address) => ({
+        ...[
+          ...new Set(
+            questions.filter(({ kind }) => kind === 'direct').map(({ requester }) => requester),
+          ),
+        ].map((address) => ({
           address,
           kind: 'direct',
         })),
@@ -177,7 +223,9 @@ export async function openWeekGateway(week: WeekChain, questions: readonly WeekQ
     executor: { key_file: './executor.key' },
   }
   await writeFile(join(folder, 'gateway.json'), JSON.stringify(config))
-  await writeFile(join(folder, 'executor.key'), `${devAccount('executor').private_key}\n`, { mode: 0o600 })
+  await writeFile(join(folder, 'executor.key'), `${devAccount('executor').private_key}\n`, {
+    mode: 0o600,
+  })
   await register(questions, new Map())
   await start()
 
@@ -196,10 +244,16 @@ export async function openWeekGateway(week: WeekChain, questions: readonly WeekQ
     active: () => open().ledger.active(),
     history: recorder.history,
     faults: () => open().gateway.readiness(),
-    post: (path, body) => call(path, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) }),
+    post: (path, body) =>
+      call(path, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+      }),
     async status(questionId, candidateId) {
       const { status, body } = await call(`/v1/proposals/${questionId}/status/${candidateId}`)
-      if (status !== 200) throw new Error(`no status of ${candidateId}: ${status} ${JSON.stringify(body)}`)
+      if (status !== 200)
+        throw new Error(`no status of ${candidateId}: ${status} ${JSON.stringify(body)}`)
       return body as CandidateStatus
     },
     async pass(ms) {

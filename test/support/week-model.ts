@@ -1,11 +1,19 @@
 /**
- * What contract §5 says of an authorization, worked out from the chain alone: facts are read as of a block by the contracts' own ABIs, and
- * judged by the words of the contract and of domain §3, §4, §7. Nothing here knows how the product comes to its verdicts.
+ * What contract §5 says of an authorization, worked out from the chain alone: facts are read as of
+ * a block by the contracts' own ABIs, and judged by the words of the contract and of domain §3, §4,
+ * §7. Nothing here knows how the product comes to its verdicts.
  */
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { at, callData } from '../../src/core/io/dev/dev-contracts.js'
+import { at, callData } from '../../src/core/devchain/dev-contracts.js'
 import type { Address, Hex } from '../../src/core/ports.js'
-import { actors, contracts, noAddress, requestKey, type WeekChain, type WeekQuestion } from './week-chain.js'
+import {
+  actors,
+  contracts,
+  noAddress,
+  requestKey,
+  type WeekChain,
+  type WeekQuestion,
+} from './week-chain.js'
 import type { Authorized, WeekWallet } from './week-wallets.js'
 
 /** One signature that the world has made. */
@@ -18,8 +26,13 @@ export interface Signed extends Authorized {
   candidateId: string | undefined
 }
 
-/** Contract §5's table, as it stands there: may the same payload still execute, and what to do next. `undefined`: as domain §7. */
-export const failureTable: Readonly<Record<string, { readonly retryable: boolean | undefined; readonly next: string }>> = {
+/**
+ * Contract §5's table, as it stands there: may the same payload still execute, and what to do next.
+ * `undefined`: as domain §7.
+ */
+export const failureTable: Readonly<
+  Record<string, { readonly retryable: boolean | undefined; readonly next: string }>
+> = {
   insufficient_balance: { retryable: true, next: 'fund_wallet' },
   insufficient_allowance: { retryable: true, next: 'approve_permit2' },
   bond_above_permit: { retryable: false, next: 'sign_new_authorization' },
@@ -55,7 +68,10 @@ export interface Facts {
   readonly balanceRaw: bigint
   readonly allowanceRaw: bigint
   readonly hasCode: boolean
-  /** Whether the code at the proposer takes the signature; true where there is none, since all are signed by their wallets. */
+  /**
+   * Whether the code at the proposer takes the signature; true where there is none, since all are
+   * signed by their wallets.
+   */
   readonly accepted: boolean
   readonly hasCustomList: boolean
   readonly spenderListed: boolean
@@ -80,19 +96,38 @@ export async function currentRound(
       const adapter = at('CtfAdapter', question.requester)
       const args = [question.questionId]
       const [found, flagged] = await Promise.all([
-        chain.read<{ requestTimestamp: bigint; paused: boolean; resolved: boolean }>(adapter, 'getQuestion', args, block),
+        chain.read<{ requestTimestamp: bigint; paused: boolean; resolved: boolean }>(
+          adapter,
+          'getQuestion',
+          args,
+          block,
+        ),
         chain.read<boolean>(adapter, 'isFlagged', args, block),
       ])
-      return { current: found.requestTimestamp, paused: found.paused || flagged, resolved: found.resolved }
+      return {
+        current: found.requestTimestamp,
+        paused: found.paused || flagged,
+        resolved: found.resolved,
+      }
     }
     case 'oo-reporter': {
       const args = [question.questionId]
-      const found = await chain.read<{ requestTimestamp: bigint; resolved: boolean }>(contracts.reporter, 'getRequest', args, block)
+      const found = await chain.read<{ requestTimestamp: bigint; resolved: boolean }>(
+        contracts.reporter,
+        'getRequest',
+        args,
+        block,
+      )
       return { current: found.requestTimestamp, paused: false, resolved: found.resolved }
     }
     case 'direct': {
       const timestamp = registry.get(question.questionId) ?? 0n
-      const state = await chain.read<number>(contracts.oracle, 'getState', requestKey(question, timestamp), block)
+      const state = await chain.read<number>(
+        contracts.oracle,
+        'getState',
+        requestKey(question, timestamp),
+        block,
+      )
       return { current: state === 0 ? 0n : timestamp, paused: false, resolved: false }
     }
   }
@@ -105,7 +140,12 @@ interface HeldRequest {
 }
 
 /** What a proposal in this round is charged now (domain §4). */
-export async function bondOf(chain: WeekChain, question: WeekQuestion, timestamp: bigint, block?: bigint): Promise<bigint> {
+export async function bondOf(
+  chain: WeekChain,
+  question: WeekQuestion,
+  timestamp: bigint,
+  block?: bigint,
+): Promise<bigint> {
   const { oracle, token } = contracts
   const managed = [question.requester, yesOrNoQuery, question.ancillaryData]
   const id = await chain.read<Hex>(oracle, 'getManagedRequestId', managed, block)
@@ -117,12 +157,30 @@ export async function bondOf(chain: WeekChain, question: WeekQuestion, timestamp
 }
 
 /** Reads everything as of one block. */
-export async function factsOf(chain: WeekChain, signed: Signed, registry: ReadonlyMap<string, bigint>, block: bigint): Promise<Facts> {
+export async function factsOf(
+  chain: WeekChain,
+  signed: Signed,
+  registry: ReadonlyMap<string, bigint>,
+  block: bigint,
+): Promise<Facts> {
   const { question, wallet, proposal, permit } = signed
   const { oracle, token, permit2, signedProposer, proposers } = contracts
   const key = requestKey(question, proposal.timestamp)
   const tag = `0x${block.toString(16)}`
-  const [header, round, state, request, bondRaw, bitmap, balanceRaw, allowanceRaw, code, custom, stopped, blocked] = await Promise.all([
+  const [
+    header,
+    round,
+    state,
+    request,
+    bondRaw,
+    bitmap,
+    balanceRaw,
+    allowanceRaw,
+    code,
+    custom,
+    stopped,
+    blocked,
+  ] = await Promise.all([
     chain.request<{ timestamp: Hex }>('eth_getBlockByNumber', [tag, false]),
     currentRound(chain, question, registry, block),
     chain.read<number>(oracle, 'getState', key, block),
@@ -132,14 +190,20 @@ export async function factsOf(chain: WeekChain, signed: Signed, registry: Readon
     chain.read<bigint>(token, 'balanceOf', [wallet.address], block),
     chain.read<bigint>(token, 'allowance', [wallet.address, permit2.address], block),
     chain.request<Hex>('eth_getCode', [wallet.address, tag]),
-    chain.read<Address>(oracle, 'getCustomProposerWhitelist', [question.requester, yesOrNoQuery, question.ancillaryData], block),
+    chain.read<Address>(
+      oracle,
+      'getCustomProposerWhitelist',
+      [question.requester, yesOrNoQuery, question.ancillaryData],
+      block,
+    ),
     chain.read<boolean>(token, 'paused', [], block),
     chain.read<boolean>(token, 'isBlacklisted', [wallet.address], block),
   ])
   const hasCustomList = custom !== noAddress
   const list = at('AddressWhitelist', hasCustomList ? custom : proposers.address)
   const everybody = list.address.toLowerCase() === contracts.everybody.address
-  const listed = async (who: Address) => everybody || (await chain.read<boolean>(list, 'isOnWhitelist', [who], block))
+  const listed = async (who: Address) =>
+    everybody || (await chain.read<boolean>(list, 'isOnWhitelist', [who], block))
   const [spenderListed, proposerListed, owner] = await Promise.all([
     listed(signedProposer.address),
     listed(wallet.address),
@@ -163,14 +227,20 @@ export async function factsOf(chain: WeekChain, signed: Signed, registry: Readon
   }
 }
 
-async function walletAccepts(chain: WeekChain, { wallet, digest, signature }: Signed, block: bigint): Promise<boolean> {
+async function walletAccepts(
+  chain: WeekChain,
+  { wallet, digest, signature }: Signed,
+  block: bigint,
+): Promise<boolean> {
   const data = callData(at('Wallet', wallet.address), 'isValidSignature', [digest, signature])
-  return (await chain.call(actors.rival, wallet.address, data, block))?.startsWith('0x1626ba7e') === true
+  return (
+    (await chain.call(actors.rival, wallet.address, data, block))?.startsWith('0x1626ba7e') === true
+  )
 }
 
 /**
- * Every failure code of contract §5 that these facts bear out. `neededRaw`: the permit amounts of the wallet's active candidates, summed.
- * Empty for an authorization that would execute now.
+ * Every failure code of contract §5 that these facts bear out. `neededRaw`: the permit amounts of
+ * the wallet's active candidates, summed. Empty for an authorization that would execute now.
  */
 export function failuresIn(signed: Signed, facts: Facts, neededRaw: bigint): Set<string> {
   const found = new Set<string>()
@@ -184,16 +254,24 @@ export function failuresIn(signed: Signed, facts: Facts, neededRaw: bigint): Set
   add('permit_expired', facts.seconds > signed.permit.deadline)
   add('permit_nonce_used', facts.nonceUsed)
   add('signature_not_authorized', !facts.accepted)
-  add('proposer_not_whitelisted', facts.hasCustomList && (!facts.spenderListed || !facts.proposerMay))
+  add(
+    'proposer_not_whitelisted',
+    facts.hasCustomList && (!facts.spenderListed || !facts.proposerMay),
+  )
   add('insufficient_balance', facts.balanceRaw < neededRaw)
   add('insufficient_allowance', facts.allowanceRaw < neededRaw)
   add('token_blocked', facts.tokenStopped)
   return found
 }
 
-/** Whether a proposal in this round would be admitted by contract §2: open at the oracle and at its requester. */
+/**
+ * Whether a proposal in this round would be admitted by contract §2: open at the oracle and at its
+ * requester.
+ */
 export function isOpen(facts: Facts, timestamp: bigint): boolean {
-  return facts.current === timestamp && facts.state === requested && !facts.paused && !facts.resolved
+  return (
+    facts.current === timestamp && facts.state === requested && !facts.paused && !facts.resolved
+  )
 }
 
 /** The operator's part (contract §5, last paragraph): what stops the queue and fails nobody. */

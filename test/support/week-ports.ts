@@ -1,19 +1,29 @@
 /**
- * The world's edges for a gateway that runs in simulated time: a clock that only the test turns, and chain and files that know whether
- * anybody still waits for them. Core touches nothing else, so a gateway whose edges are quiet has done all it can do for now.
+ * The world's edges for a gateway that runs in simulated time: a clock that only the test turns,
+ * and chain and files that know whether anybody still waits for them. Core touches nothing else, so
+ * a gateway whose edges are quiet has done all it can do for now.
  */
 import type { Chain, Clock, Files } from '../../src/core/ports.js'
 
-/** Turns of the event loop without a call in flight that count as quiet: batching and promises between two calls take fewer. */
+/**
+ * Turns of the event loop without a call in flight that count as quiet: batching and promises
+ * between two calls take fewer.
+ */
 const quietTurns = 6
 
 export interface WeekPorts {
   readonly clock: Clock
   chain(chain: Chain): Chain
   files(files: Files): Files
-  /** What happens once, just before the next transaction is handed over; `undefined`: nothing any more. */
+  /**
+   * What happens once, just before the next transaction is handed over; `undefined`: nothing any
+   * more.
+   */
   beforeSend(happening: (() => Promise<void>) | undefined): void
-  /** Sets the wall clock to the chain's time and lets so many milliseconds pass: sleepers whose time has come wake up. */
+  /**
+   * Sets the wall clock to the chain's time and lets so many milliseconds pass: sleepers whose time
+   * has come wake up.
+   */
   pass(nowSeconds: bigint, ms: number): void
   /** Resolves once nothing is in flight any more. */
   quiet(): Promise<void>
@@ -71,7 +81,10 @@ export function createWeekPorts(startSeconds: bigint): WeekPorts {
   /** The same edge, with every call counted as long as it is in flight. */
   const watched = <Edge extends object>(edge: Edge): Edge =>
     Object.fromEntries(
-      Object.entries(edge).map(([name, verb]) => [name, (...args: readonly unknown[]) => counted(Promise.resolve(verb(...args)))]),
+      Object.entries(edge).map(([name, verb]) => [
+        name,
+        (...args: readonly unknown[]) => counted(Promise.resolve(verb(...args))),
+      ]),
     ) as Edge
 
   return {
@@ -86,7 +99,10 @@ export function createWeekPorts(startSeconds: bigint): WeekPorts {
           return chain.send(raw)
         },
       }),
-    files: (files) => ({ ...watched(files), open: async (path, mode) => watched(await counted(files.open(path, mode))) }),
+    files: (files) => ({
+      ...watched(files),
+      open: async (path, mode) => watched(await counted(files.open(path, mode))),
+    }),
     beforeSend(happening) {
       due = happening
     },

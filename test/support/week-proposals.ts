@@ -1,4 +1,7 @@
-/** Every proposal that the week's chain holds, read from its blocks: whose, at what price, and by which signature (domain §2.1, §9). */
+/**
+ * Every proposal that the week's chain holds, read from its blocks: whose, at what price, and by
+ * which signature (domain §2.1, §9).
+ */
 import { decodeEventLog, decodeFunctionData } from 'viem'
 import { topics } from '../../src/core/chain/contracts.js'
 import type { Address, Hex } from '../../src/core/ports.js'
@@ -49,7 +52,11 @@ interface Executed {
 
 const small = (text: string) => text.toLowerCase() as Address
 
-function decode<Args>(log: Log, contract: { readonly artifact: { readonly abi: readonly unknown[] } }, eventName: string): Args {
+function decode<Args>(
+  log: Log,
+  contract: { readonly artifact: { readonly abi: readonly unknown[] } },
+  eventName: string,
+): Args {
   const { args } = decodeEventLog({
     abi: contract.artifact.abi as never,
     eventName: eventName as never,
@@ -60,19 +67,34 @@ function decode<Args>(log: Log, contract: { readonly artifact: { readonly abi: r
 }
 
 /** The proposals of these blocks, in order. */
-export async function proposalsIn(chain: WeekChain, from: bigint, to: bigint): Promise<readonly ChainProposal[]> {
+export async function proposalsIn(
+  chain: WeekChain,
+  from: bigint,
+  to: bigint,
+): Promise<readonly ChainProposal[]> {
   const range = { fromBlock: `0x${from.toString(16)}`, toBlock: `0x${to.toString(16)}` }
   const address = [contracts.oracle.address, contracts.signedProposer.address]
-  const logs = await chain.request<Log[]>('eth_getLogs', [{ ...range, address, topics: [[topics.proposePrice, topics.proposalExecuted]] }])
+  const logs = await chain.request<Log[]>('eth_getLogs', [
+    { ...range, address, topics: [[topics.proposePrice, topics.proposalExecuted]] },
+  ])
   const found: ChainProposal[] = []
   for (const [index, log] of logs.entries()) {
     if (log.topics[0] !== topics.proposePrice) continue
     const proposed = decode<Proposed>(log, contracts.oracle, 'ProposePrice')
-    const sent = await chain.request<{ from: Address; input: Hex }>('eth_getTransactionByHash', [log.transactionHash])
+    const sent = await chain.request<{ from: Address; input: Hex }>('eth_getTransactionByHash', [
+      log.transactionHash,
+    ])
     const next = logs[index + 1]
-    const bySignature = next?.topics[0] === topics.proposalExecuted && next.transactionHash === log.transactionHash
-    const executed = bySignature ? decode<Executed>(next, contracts.signedProposer, 'ProposalExecuted') : undefined
-    if (executed && (small(executed.proposer) !== small(proposed.proposer) || executed.timestamp !== proposed.timestamp))
+    const bySignature =
+      next?.topics[0] === topics.proposalExecuted && next.transactionHash === log.transactionHash
+    const executed = bySignature
+      ? decode<Executed>(next, contracts.signedProposer, 'ProposalExecuted')
+      : undefined
+    if (
+      executed &&
+      (small(executed.proposer) !== small(proposed.proposer) ||
+        executed.timestamp !== proposed.timestamp)
+    )
       throw new Error('ProposalExecuted does not follow its ProposePrice')
     found.push({
       requester: small(proposed.requester),
@@ -97,7 +119,8 @@ function nonceOf(input: Hex, proposed: Proposed): bigint {
   const { functionName, args = [] } = decodeFunctionData({ abi, data: input })
   const calls = functionName === 'multicall' ? (args[0] as readonly Hex[]) : [input]
   for (const call of calls) {
-    const [proposal, proposer, permit] = (decodeFunctionData({ abi, data: call }).args ?? []) as unknown as readonly [
+    const [proposal, proposer, permit] = (decodeFunctionData({ abi, data: call }).args ??
+      []) as unknown as readonly [
       { readonly timestamp: bigint; readonly ancillaryData: Hex },
       Address,
       { readonly nonce: bigint },
@@ -112,7 +135,11 @@ function nonceOf(input: Hex, proposed: Proposed): bigint {
 }
 
 /** Whether the chain holds a proposal by exactly this signature, at or before a block. */
-export function ownProposal(proposals: readonly ChainProposal[], signed: Signed, block?: bigint): ChainProposal | undefined {
+export function ownProposal(
+  proposals: readonly ChainProposal[],
+  signed: Signed,
+  block?: bigint,
+): ChainProposal | undefined {
   return proposals.find(
     (found) =>
       found.nonce === signed.permit.nonce &&
@@ -122,6 +149,14 @@ export function ownProposal(proposals: readonly ChainProposal[], signed: Signed,
   )
 }
 
-export function isInRound(found: ChainProposal, question: WeekQuestion, timestamp: bigint): boolean {
-  return found.requester === question.requester && found.timestamp === timestamp && found.ancillaryData === question.ancillaryData
+export function isInRound(
+  found: ChainProposal,
+  question: WeekQuestion,
+  timestamp: bigint,
+): boolean {
+  return (
+    found.requester === question.requester &&
+    found.timestamp === timestamp &&
+    found.ancillaryData === question.ancillaryData
+  )
 }

@@ -1,8 +1,18 @@
-/** One week from its seed: a plan in which everything happens, its course, and the reckoning at the end. */
+/**
+ * One week from its seed: a plan in which everything happens, its course, and the reckoning at the
+ * end.
+ */
 import { maxUint256 } from 'viem'
 import type { Step } from './week-acts.js'
 import { actors, askOn, contracts } from './week-chain.js'
-import { checkChain, checkEnds, checkMoney, checkNonces, checkWaiting, restBlocks } from './week-checks.js'
+import {
+  checkChain,
+  checkEnds,
+  checkMoney,
+  checkNonces,
+  checkWaiting,
+  restBlocks,
+} from './week-checks.js'
 import { checkHistory } from './week-judge.js'
 import { steps } from './week-steps.js'
 import { troubles } from './week-troubles.js'
@@ -31,7 +41,10 @@ export interface WeekReport {
   readonly simulatedSeconds: bigint
 }
 
-/** Runs the week. Fails with the seed and the steps so far where the gateway does not keep its contract. */
+/**
+ * Runs the week. Fails with the seed and the steps so far where the gateway does not keep its
+ * contract.
+ */
 export async function runWeek(seed: number, questionCount: number): Promise<WeekReport> {
   const world = await openWeek(seed, questionCount)
   try {
@@ -40,16 +53,25 @@ export async function runWeek(seed: number, questionCount: number): Promise<Week
     const elapsed = world.chain.head().seconds - startSeconds
     if (elapsed < weekSeconds) await world.turn(weekSeconds - elapsed)
     await reckoning(world)
-    return { counts: world.counts, blocks: world.chain.head().number, simulatedSeconds: world.chain.head().seconds - startSeconds }
+    return {
+      counts: world.counts,
+      blocks: world.chain.head().number,
+      simulatedSeconds: world.chain.head().seconds - startSeconds,
+    }
   } catch (error) {
     const told = error instanceof Error ? (error.stack ?? error.message) : String(error)
-    throw new Error(`WEEK_SEED=${seed} WEEK_QUESTIONS=${questionCount}\n${world.steps.join('\n')}\n${told}`)
+    throw new Error(
+      `WEEK_SEED=${seed} WEEK_QUESTIONS=${questionCount}\n${world.steps.join('\n')}\n${told}`,
+    )
   } finally {
     await world.close()
   }
 }
 
-/** Everything at least once, the usual more often, and each question asked somewhere; the first ones at the start. */
+/**
+ * Everything at least once, the usual more often, and each question asked somewhere; the first ones
+ * at the start.
+ */
 function planOf({ dice, questions }: WeekWorld): string[] {
   const often = Array.from({ length: questions.length < 50 ? 16 : questions.length * 3 }, () =>
     dice.pick(dice.chance(0.6) ? usual : Object.keys(things)),
@@ -94,7 +116,10 @@ async function askNext(world: WeekWorld): Promise<void> {
   world.say(`${question.name} is asked, ${question.kind}`)
 }
 
-/** All troubles end, everybody is paid for, what could still be sent is sent once more; then the books have to balance. */
+/**
+ * All troubles end, everybody is paid for, what could still be sent is sent once more; then the
+ * books have to balance.
+ */
 async function reckoning(world: WeekWorld): Promise<void> {
   world.say('— the end')
   await world.dueNow(true)
@@ -103,7 +128,10 @@ async function reckoning(world: WeekWorld): Promise<void> {
   for (let round = 0; round < 3; round += 1) {
     for (const { address } of listedWallets) {
       await world.chain.send(actors.admin, contracts.token, 'mint', [address, 10n ** 13n])
-      await world.chain.send(address, contracts.token, 'approve', [contracts.permit2.address, maxUint256])
+      await world.chain.send(address, contracts.token, 'approve', [
+        contracts.permit2.address,
+        maxUint256,
+      ])
     }
     await world.calm(3)
     const again = world.signed.filter(({ candidateId }) => {
@@ -115,7 +143,10 @@ async function reckoning(world: WeekWorld): Promise<void> {
     await world.calm(restBlocks)
   }
   const left = world.gateway.active()
-  if (left.length > 0) throw new Error(`not at their end: ${left.map(({ id, progress }) => `${id} ${progress.status}`).join(', ')}`)
+  if (left.length > 0)
+    throw new Error(
+      `not at their end: ${left.map(({ id, progress }) => `${id} ${progress.status}`).join(', ')}`,
+    )
   await world.readProposals()
   await checkEnds(world)
   checkChain(world)

@@ -1,10 +1,11 @@
 /**
- * What may happen in the week. A step finds its own occasion; `false` where there is none. What it breaks it mends some steps later. Each
- * is counted by its name, so that a run tells which things it has seen.
+ * What may happen in the week. A step finds its own occasion; `false` where there is none. What it
+ * breaks it mends some steps later. Each is counted by its name, so that a run tells which things
+ * it has seen.
  */
 import { maxUint256 } from 'viem'
 import { witnessTypeString } from '../../src/core/chain/contracts.js'
-import { at, callData } from '../../src/core/io/dev/dev-contracts.js'
+import { at, callData } from '../../src/core/devchain/dev-contracts.js'
 import type { Hex } from '../../src/core/ports.js'
 import {
   act,
@@ -34,7 +35,8 @@ const { oracle, token, permit2 } = contracts
 export const steps = {
   async submit(world) {
     const round = await openRound(world)
-    const wallet = round && world.dice.shuffled(listedWallets).find((one) => !isBusy(world, one, round))
+    const wallet =
+      round && world.dice.shuffled(listedWallets).find((one) => !isBusy(world, one, round))
     if (!round || !wallet) return false
     const amount = (await bondOf(world.chain, round.question, round.timestamp)) + slack(world)
     await world.submit([await world.sign(wallet, round, { amount })], 'single')
@@ -54,21 +56,28 @@ export const steps = {
     return true
   },
 
-  /** Proposals of many rounds and wallets at the same time, which may travel in one transaction; sometimes one of them is spoilt. */
+  /**
+   * Proposals of many rounds and wallets at the same time, which may travel in one transaction;
+   * sometimes one of them is spoilt.
+   */
   async 'several rounds at once'(world) {
     const rounds = await openRounds(world, 6)
     const wallets = world.dice.shuffled(listedWallets)
     const pairs = rounds.flatMap((round, index) => {
       const wallet = wallets[index]
-      return wallet && isRequested(round) && !isBusy(world, wallet, round) ? [{ wallet, round }] : []
+      return wallet && isRequested(round) && !isBusy(world, wallet, round)
+        ? [{ wallet, round }]
+        : []
     })
     if (pairs.length < 3) return false
     const list: Signed[] = []
-    for (const { wallet, round } of pairs) list.push(await world.sign(wallet, round, { seconds: 7_200n }))
+    for (const { wallet, round } of pairs)
+      list.push(await world.sign(wallet, round, { seconds: 7_200n }))
     await world.submit(list, 'batch')
     const [spoilt] = world.dice.shuffled(list)
     const how = world.dice.pick(['rival', 'invalidated', 'not', 'not'])
-    if (spoilt && how === 'rival') await rivalProposes(world, { ...spoilt, timestamp: spoilt.proposal.timestamp }, true)
+    if (spoilt && how === 'rival')
+      await rivalProposes(world, { ...spoilt, timestamp: spoilt.proposal.timestamp }, true)
     if (spoilt && how === 'invalidated') await invalidate(world, spoilt)
     await world.turn()
     return true
@@ -77,17 +86,22 @@ export const steps = {
   /** The wallet can pay for each of its signatures, and for no two of them (contract §5). */
   async 'more signed than owned'(world) {
     const wallet = world.dice.pick(listedWallets)
-    const rounds = (await openRounds(world, 4)).filter((round) => isRequested(round) && !isBusy(world, wallet, round))
+    const rounds = (await openRounds(world, 4)).filter(
+      (round) => isRequested(round) && !isBusy(world, wallet, round),
+    )
     const [balance, allowance] = await Promise.all([
       world.chain.read<bigint>(token, 'balanceOf', [wallet.address]),
       world.chain.read<bigint>(token, 'allowance', [wallet.address, permit2.address]),
     ])
     const amount = (balance * 3n) / 5n
     if (allowance < amount) return false
-    const bonds = await Promise.all(rounds.map(({ question, timestamp }) => bondOf(world.chain, question, timestamp)))
+    const bonds = await Promise.all(
+      rounds.map(({ question, timestamp }) => bondOf(world.chain, question, timestamp)),
+    )
     const list: Signed[] = []
     for (const [index, round] of rounds.entries())
-      if ((bonds[index] ?? 0n) <= amount) list.push(await world.sign(wallet, round, { amount, seconds: 7_200n }))
+      if ((bonds[index] ?? 0n) <= amount)
+        list.push(await world.sign(wallet, round, { amount, seconds: 7_200n }))
     if (list.length < 2) return false
     await world.submit(list, 'batch')
     return true
@@ -96,7 +110,9 @@ export const steps = {
   async 'stand-ins'(world) {
     const round = await openRound(world)
     if (round === undefined) return false
-    const wallets = world.dice.shuffled(listedWallets.filter((one) => !isBusy(world, one, round))).slice(0, 4)
+    const wallets = world.dice
+      .shuffled(listedWallets.filter((one) => !isBusy(world, one, round)))
+      .slice(0, 4)
     const list: Signed[] = []
     for (const wallet of wallets) list.push(await world.sign(wallet, round, { seconds: 7_200n }))
     await world.submit(list, world.dice.chance(0.5) ? 'batch' : 'single')
@@ -126,24 +142,46 @@ export const steps = {
     await world.submit([await world.sign(weekWallets.anna, round, { amount: bond - 1n })], 'batch')
     await world.submit([await world.sign(weekWallets.anna, round, { seconds: 299n })], 'single')
     const early = world.questions.find((question) => !world.asked.includes(question))
-    if (early) await world.submit([await world.sign(weekWallets.bert, { ...round, question: early, timestamp: 1_800_000_000n })], 'single')
+    if (early)
+      await world.submit(
+        [
+          await world.sign(weekWallets.bert, {
+            ...round,
+            question: early,
+            timestamp: 1_800_000_000n,
+          }),
+        ],
+        'single',
+      )
     return true
   },
 
-  /** The same answer with another nonce, while the first signature has failed and could still be sent again. */
+  /**
+   * The same answer with another nonce, while the first signature has failed and could still be
+   * sent again.
+   */
   async 'a second signature'(world) {
     const round = await openRound(world)
-    const wallet = round && world.dice.shuffled(listedWallets).find((one) => !hasSigned(world, one, round))
+    const wallet =
+      round && world.dice.shuffled(listedWallets).find((one) => !hasSigned(world, one, round))
     if (!round || !wallet) return false
     const price = world.dice.pick(round.question.prices)
     await act(world, wallet.address, token, 'approve', permit2.address, 0n)
     const [first] = await world.submit([await world.sign(wallet, round, { price })], 'single')
     await act(world, wallet.address, token, 'approve', permit2.address, maxUint256)
-    if (first !== true || isBusy(world, wallet, round) || !isRequested(await world.roundOf(round.question))) return false
+    if (
+      first !== true ||
+      isBusy(world, wallet, round) ||
+      !isRequested(await world.roundOf(round.question))
+    )
+      return false
     const second = await world.sign(wallet, round, { price })
     const [accepted] = await world.submit([second], 'single')
     if (accepted !== true) return false
-    const [earlier] = world.signed.filter((one) => one.wallet === wallet && one.proposal.timestamp === round.timestamp && one !== second)
+    const [earlier] = world.signed.filter(
+      (one) =>
+        one.wallet === wallet && one.proposal.timestamp === round.timestamp && one !== second,
+    )
     if (earlier && world.dice.chance(0.5)) await invalidate(world, earlier)
     await world.calm(4)
     if (earlier) await world.submit([earlier], 'single')
@@ -152,7 +190,8 @@ export const steps = {
 
   async 'a signature of an older round'(world) {
     const found = await openRound(world, isAdapter)
-    const wallet = found && world.dice.shuffled(listedWallets).find((one) => !isBusy(world, one, found))
+    const wallet =
+      found && world.dice.shuffled(listedWallets).find((one) => !isBusy(world, one, found))
     if (!found || !wallet) return false
     const signed = await world.sign(wallet, found)
     if (!(await newRound(world, found.question))) return false
@@ -171,7 +210,14 @@ export const steps = {
     const signed = await underway(world)
     if (signed === undefined) return false
     const { question, proposal } = signed
-    if (!(await rivalProposes(world, { question, timestamp: proposal.timestamp }, world.dice.chance(0.8)))) return false
+    if (
+      !(await rivalProposes(
+        world,
+        { question, timestamp: proposal.timestamp },
+        world.dice.chance(0.8),
+      ))
+    )
+      return false
     await world.turn()
     return true
   },
@@ -186,19 +232,28 @@ export const steps = {
   /** Through SignedProposer, by a signature that this gateway has never seen. */
   async 'a proposal from elsewhere'(world) {
     const round = await openRound(world)
-    const wallet = round && world.dice.shuffled(listedWallets).find((one) => !hasSigned(world, one, round))
-    if (!round || !wallet || !(await relay(world, await world.sign(wallet, round), true))) return false
+    const wallet =
+      round && world.dice.shuffled(listedWallets).find((one) => !hasSigned(world, one, round))
+    if (!round || !wallet || !(await relay(world, await world.sign(wallet, round), true)))
+      return false
     await world.turn()
     return true
   },
 
-  /** The wallet has signed twice for this round, and the signature that the gateway has never seen is quicker. */
+  /**
+   * The wallet has signed twice for this round, and the signature that the gateway has never seen
+   * is quicker.
+   */
   async 'a twin from elsewhere'(world) {
     const signed = await underway(world)
     if (signed === undefined) return false
     const { question, proposal, wallet } = signed
     const price = world.dice.chance(0.7) ? proposal.proposedPrice : world.dice.pick(question.prices)
-    const twin = await world.sign(wallet, { ...(await world.roundOf(question)), timestamp: proposal.timestamp }, { price })
+    const twin = await world.sign(
+      wallet,
+      { ...(await world.roundOf(question)), timestamp: proposal.timestamp },
+      { price },
+    )
     if (!(await relay(world, twin, true))) return false
     await world.turn()
     return true
@@ -209,13 +264,33 @@ export const steps = {
     const signed = await underway(world)
     if (signed === undefined) return false
     const { wallet, proposal, permit } = signed
-    const other = { proposal, permit: { ...permit, permitted: { ...permit.permitted, amount: 1n } } }
+    const other = {
+      proposal,
+      permit: { ...permit, permitted: { ...permit.permitted, amount: 1n } },
+    }
     const domain = { chainId: 31337, permit2: permit2.address, spender: relayer }
     const { signature } = await signedBy(wallet, other, domain)
     const details = { to: actors.vault, requestedAmount: 1n }
-    const args = [other.permit, details, wallet.address, witnessOf(proposal), witnessTypeString, signature]
-    if ((await world.chain.call(relayer, permit2.address, callData(permit2, 'permitWitnessTransferFrom', args))) === undefined) return false
-    await world.chain.send(relayer, permit2, 'permitWitnessTransferFrom', args, { first: world.dice.chance(0.5), mayRevert: true })
+    const args = [
+      other.permit,
+      details,
+      wallet.address,
+      witnessOf(proposal),
+      witnessTypeString,
+      signature,
+    ]
+    if (
+      (await world.chain.call(
+        relayer,
+        permit2.address,
+        callData(permit2, 'permitWitnessTransferFrom', args),
+      )) === undefined
+    )
+      return false
+    await world.chain.send(relayer, permit2, 'permitWitnessTransferFrom', args, {
+      first: world.dice.chance(0.5),
+      mayRevert: true,
+    })
     world.say(`${signed.name}: its nonce is used elsewhere`)
     await world.turn()
     return true
@@ -231,7 +306,9 @@ export const steps = {
     return true
   },
 
-  /** So that the node calls the nonce too low that the gateway has just found free (robustness §3). */
+  /**
+   * So that the node calls the nonce too low that the gateway has just found free (robustness §3).
+   */
   async "the executor's key is quicker"(world) {
     if ((await operatorFaults(world.chain)).length > 0) return false
     let isQuicker = false
@@ -250,7 +327,8 @@ export const steps = {
     const round = await world.findRound(isProposed)
     if (round === undefined) return false
     const { question, timestamp } = round
-    if (!(await act(world, disputer, oracle, 'disputePrice', ...requestKey(question, timestamp)))) return false
+    if (!(await act(world, disputer, oracle, 'disputePrice', ...requestKey(question, timestamp))))
+      return false
     const { timestamp: now } = await world.roundOf(question)
     world.say(`${question.name} is disputed: ${now === timestamp ? 'no new round' : 'a new round'}`)
     world.count(now === timestamp ? 'dispute without a new round' : 'dispute with a new round')
@@ -264,7 +342,10 @@ export const steps = {
     return newRound(world, round.question)
   },
 
-  /** Of kind `direct`: a request under another timestamp, and a registry that names it after the next start. */
+  /**
+   * Of kind `direct`: a request under another timestamp, and a registry that names it after the
+   * next start.
+   */
   async 'a new registry'(world) {
     const round = await world.findRound(({ question }) => question.kind === 'direct')
     if (round === undefined) return false
@@ -285,10 +366,16 @@ export const steps = {
     if (round === undefined) return false
     await world.turn(7_300n)
     const { question, timestamp } = round
-    if (!(await act(world, admin, oracle, 'settle', ...requestKey(question, timestamp)))) return false
-    if (isAdapter(question) && !round.paused && (await world.roundOf(question)).timestamp === timestamp)
+    if (!(await act(world, admin, oracle, 'settle', ...requestKey(question, timestamp))))
+      return false
+    if (
+      isAdapter(question) &&
+      !round.paused &&
+      (await world.roundOf(question)).timestamp === timestamp
+    )
       await act(world, admin, at('CtfAdapter', question.requester), 'resolve', question.questionId)
-    if (question.kind === 'oo-reporter') await act(world, admin, contracts.reporter, 'resolve', question.questionId, 0n)
+    if (question.kind === 'oo-reporter')
+      await act(world, admin, contracts.reporter, 'resolve', question.questionId, 0n)
     world.say(`${question.name} is settled`)
     return true
   },
@@ -313,7 +400,8 @@ export const steps = {
     const signed = await underway(world)
     await world.gateway.restart(async () => {
       const meanwhile = world.dice.pick(['rival', 'relayer', 'nothing'])
-      if (signed && meanwhile === 'rival') await rivalProposes(world, { ...signed, timestamp: signed.proposal.timestamp }, true)
+      if (signed && meanwhile === 'rival')
+        await rivalProposes(world, { ...signed, timestamp: signed.proposal.timestamp }, true)
       if (signed && meanwhile === 'relayer') await relay(world, signed, true)
       await world.chain.mine(world.dice.pick([2n, 3_600n]))
       await world.chain.mineMany(world.dice.pick([1, 3, 140]))
@@ -335,11 +423,27 @@ export const steps = {
   },
 } as const satisfies Record<string, Step>
 
-/** A transaction of the executor's that the gateway knows nothing of; `next`: under the lowest nonce that is not mined. */
+/**
+ * A transaction of the executor's that the gateway knows nothing of; `next`: under the lowest nonce
+ * that is not mined.
+ */
 async function useExecutorKey(world: WeekWorld, next: boolean): Promise<void> {
-  const fees = { maxFeePerGas: '0x38d7ea4c68000', maxPriorityFeePerGas: '0x5af3107a4000', gas: '0x5208' }
+  const fees = {
+    maxFeePerGas: '0x38d7ea4c68000',
+    maxPriorityFeePerGas: '0x5af3107a4000',
+    gas: '0x5208',
+  }
   const transaction = { from: actors.executor, to: actors.vault, value: '0x1', ...fees }
-  const at = next ? { nonce: await world.chain.request<Hex>('eth_getTransactionCount', [actors.executor, 'latest']) } : {}
-  world.foreign.push(await world.chain.request<Hex>('eth_sendTransaction', [{ ...transaction, ...at }]))
+  const at = next
+    ? {
+        nonce: await world.chain.request<Hex>('eth_getTransactionCount', [
+          actors.executor,
+          'latest',
+        ]),
+      }
+    : {}
+  world.foreign.push(
+    await world.chain.request<Hex>('eth_sendTransaction', [{ ...transaction, ...at }]),
+  )
   world.say("the executor's key sends something else")
 }

@@ -1,7 +1,10 @@
-/** What goes wrong for a while in the week: pauses, lists, bonds, funds, roles, wallets, fees. Each mends itself some steps later. */
+/**
+ * What goes wrong for a while in the week: pauses, lists, bonds, funds, roles, wallets, fees. Each
+ * mends itself some steps later.
+ */
 import { maxUint256 } from 'viem'
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { at, callData, type Placed } from '../../src/core/io/dev/dev-contracts.js'
+import { at, callData, type Placed } from '../../src/core/devchain/dev-contracts.js'
 import type { Address } from '../../src/core/ports.js'
 import { isAdapter, isBusy, isRequested, openRound, type Step, underway } from './week-acts.js'
 import { actors, contracts, delegate, noAddress, type WeekQuestion } from './week-chain.js'
@@ -17,8 +20,15 @@ const tokens = 10n ** 6n
 type Call = readonly [from: Address, contract: Placed, name: string, ...args: unknown[]]
 
 /** Done, unless it would be refused as things are: a paused token moves nothing, not even back. */
-async function done(world: WeekWorld, [from, contract, name, ...args]: Call, first = false): Promise<boolean> {
-  if ((await world.chain.call(from, contract.address, callData(contract, name, args))) === undefined) return false
+async function done(
+  world: WeekWorld,
+  [from, contract, name, ...args]: Call,
+  first = false,
+): Promise<boolean> {
+  if (
+    (await world.chain.call(from, contract.address, callData(contract, name, args))) === undefined
+  )
+    return false
   await world.chain.send(from, contract, name, args, { first })
   return true
 }
@@ -28,7 +38,13 @@ const send = async (world: WeekWorld, [from, contract, name, ...args]: Call) => 
 }
 
 /** One call now, another some steps later. */
-async function forAWhile(world: WeekWorld, name: string, off: Call, on: Call, first = world.dice.chance(0.5)): Promise<boolean> {
+async function forAWhile(
+  world: WeekWorld,
+  name: string,
+  off: Call,
+  on: Call,
+  first = world.dice.chance(0.5),
+): Promise<boolean> {
   if (!(await done(world, off, first))) return false
   world.say(name)
   world.later(`no longer: ${name}`, () => done(world, on))
@@ -37,19 +53,31 @@ async function forAWhile(world: WeekWorld, name: string, off: Call, on: Call, fi
 }
 
 /** The question of something underway, so that the trouble meets somebody, or any open one. */
-async function question(world: WeekWorld, wanted: (question: WeekQuestion) => boolean = () => true): Promise<WeekQuestion | undefined> {
+async function question(
+  world: WeekWorld,
+  wanted: (question: WeekQuestion) => boolean = () => true,
+): Promise<WeekQuestion | undefined> {
   const signed = world.dice.chance(0.6) ? await underway(world) : undefined
   if (signed && wanted(signed.question)) return signed.question
   return (await world.findRound((round) => isRequested(round) && wanted(round.question)))?.question
 }
 
-async function adapterVerb(world: WeekWorld, off: 'pause' | 'flag', on: 'unpause' | 'unflag'): Promise<boolean> {
+async function adapterVerb(
+  world: WeekWorld,
+  off: 'pause' | 'flag',
+  on: 'unpause' | 'unflag',
+): Promise<boolean> {
   const found = await question(world, isAdapter)
   if (found === undefined) return false
   const { resolved, paused } = await world.roundOf(found)
   if (resolved || paused) return false
   const adapter = at('CtfAdapter', found.requester)
-  return forAWhile(world, `${off} ${found.name}`, [admin, adapter, off, found.questionId], [admin, adapter, on, found.questionId])
+  return forAWhile(
+    world,
+    `${off} ${found.name}`,
+    [admin, adapter, off, found.questionId],
+    [admin, adapter, on, found.questionId],
+  )
 }
 
 async function customList(world: WeekWorld, list: Placed, name: string): Promise<boolean> {
@@ -63,7 +91,12 @@ async function customList(world: WeekWorld, list: Placed, name: string): Promise
 }
 
 /** `first`: before what is on its way. */
-async function setBond(world: WeekWorld, { name, requester, ancillaryData }: WeekQuestion, amount: bigint, first: boolean): Promise<true> {
+async function setBond(
+  world: WeekWorld,
+  { name, requester, ancillaryData }: WeekQuestion,
+  amount: bigint,
+  first: boolean,
+): Promise<true> {
   const request = [requester, yesOrNoQuery, ancillaryData, token.address]
   await world.chain.send(admin, oracle, 'requestManagerSetBond', [...request, amount], { first })
   world.say(`the bond of ${name} becomes ${amount}`)
@@ -72,14 +105,20 @@ async function setBond(world: WeekWorld, { name, requester, ancillaryData }: Wee
 }
 
 /** A wallet of the dice's choice, with something underway. */
-async function busyWallet(world: WeekWorld, among?: readonly WeekWallet[]): Promise<WeekWallet | undefined> {
+async function busyWallet(
+  world: WeekWorld,
+  among?: readonly WeekWallet[],
+): Promise<WeekWallet | undefined> {
   return (await underway(world, among ? { among } : {}))?.wallet
 }
 
 export const troubles = {
   pause: (world) => adapterVerb(world, 'pause', 'unpause'),
   flag: (world) => adapterVerb(world, 'flag', 'unflag'),
-  /** Candidates that were admitted before the pause and had not had their turn: they wait, and go on when it is over. */
+  /**
+   * Candidates that were admitted before the pause and had not had their turn: they wait, and go on
+   * when it is over.
+   */
   async 'paused before its turn'(world) {
     const halt = [admin, signedProposer, 'removeDelegatedProposer', executor] as const
     await send(world, halt)
@@ -104,20 +143,30 @@ export const troubles = {
   'nobody may propose': (world) => customList(world, contracts.nobody, 'nobody'),
   'everybody may propose': (world) => customList(world, contracts.everybody, 'everybody'),
   'a club may propose': (world) => customList(world, contracts.club, 'the club'),
-  /** One signature may be on its way; the turn of the others comes when the bond is above what they allow. */
+  /**
+   * One signature may be on its way; the turn of the others comes when the bond is above what they
+   * allow.
+   */
   async 'a higher bond'(world) {
     const round = await openRound(world)
     if (round === undefined) return false
     const totalRaw = await bondOf(world.chain, round.question, round.timestamp)
-    const wallets = world.dice.shuffled(listedWallets.filter((one) => !isBusy(world, one, round))).slice(0, 3)
-    const list = await Promise.all(wallets.map((wallet) => world.sign(wallet, round, { amount: totalRaw, seconds: 7_200n })))
+    const wallets = world.dice
+      .shuffled(listedWallets.filter((one) => !isBusy(world, one, round)))
+      .slice(0, 3)
+    const list = await Promise.all(
+      wallets.map((wallet) => world.sign(wallet, round, { amount: totalRaw, seconds: 7_200n })),
+    )
     if (list.length > 0) await world.submit(list, 'batch')
     return setBond(world, round.question, totalRaw + world.dice.pick([1n, 300n * tokens]), true)
   },
 
   async 'a lower bond'(world) {
     const found = await question(world)
-    return found !== undefined && setBond(world, found, world.dice.pick([100n * tokens, 300n * tokens]), world.dice.chance(0.5))
+    return (
+      found !== undefined &&
+      setBond(world, found, world.dice.pick([100n * tokens, 300n * tokens]), world.dice.chance(0.5))
+    )
   },
 
   async 'funds moved away'(world) {
@@ -194,7 +243,12 @@ export const troubles = {
   async 'the token is paused'(world) {
     if (await world.chain.read<boolean>(token, 'paused', [])) return false
     await underway(world)
-    return forAWhile(world, 'the token is paused', [admin, token, 'setPaused', true], [admin, token, 'setPaused', false])
+    return forAWhile(
+      world,
+      'the token is paused',
+      [admin, token, 'setPaused', true],
+      [admin, token, 'setPaused', false],
+    )
   },
 
   async 'a wallet is blocked'(world) {
@@ -222,11 +276,17 @@ export const troubles = {
     return (await busyWallet(world, [wallet])) !== undefined
   },
 
-  /** EIP-7702: the delegate knows nothing of signatures, so that the account's own is worth nothing for a while. */
+  /**
+   * EIP-7702: the delegate knows nothing of signatures, so that the account's own is worth nothing
+   * for a while.
+   */
   async 'a delegation that does not sign'(world) {
     const wallet = weekWallets.mute
     const signed = await busyWallet(world, [wallet])
-    await world.chain.request('anvil_setCode', [weekAddress('mute delegate'), at('Mute', wallet.address).artifact.code])
+    await world.chain.request('anvil_setCode', [
+      weekAddress('mute delegate'),
+      at('Mute', wallet.address).artifact.code,
+    ])
     await delegate(world.chain, wallet, weekAddress('mute delegate'))
     world.say('mute delegates to code that does not sign')
     world.later('mute delegates to nobody', () => delegate(world.chain, wallet, undefined))
@@ -236,11 +296,14 @@ export const troubles = {
 
   async 'gas is dear'(world) {
     const fee = async (gwei: bigint) => {
-      await world.chain.request('anvil_setNextBlockBaseFeePerGas', [`0x${(gwei * 10n ** 9n).toString(16)}`])
+      await world.chain.request('anvil_setNextBlockBaseFeePerGas', [
+        `0x${(gwei * 10n ** 9n).toString(16)}`,
+      ])
       return true
     }
     await underway(world)
-    // Above what may be paid, or between what was offered and what may be paid: then a higher fee is due.
+    // Above what may be paid, or between what was offered and what may be paid: then a higher fee
+    // is due.
     await fee(world.dice.pick([5_000n, 300n]))
     world.say('gas is dear')
     await world.turn()

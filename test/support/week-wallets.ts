@@ -1,4 +1,7 @@
-/** Who proposes in the simulated week: accounts, contract wallets and delegated accounts, rich and poor; and how they sign. */
+/**
+ * Who proposes in the simulated week: accounts, contract wallets and delegated accounts, rich and
+ * poor; and how they sign.
+ */
 import { hashStruct, hashTypedData, keccak256, maxUint256, stringToHex } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import type { Address, Hex } from '../../src/core/ports.js'
@@ -24,12 +27,25 @@ export interface WeekWallet {
 
 const tokens = 10n ** 6n
 
-function wallet(name: string, more: Partial<Pick<WeekWallet, 'contract' | 'fundsRaw' | 'allowanceRaw' | 'listed'>> = {}): WeekWallet {
+function wallet(
+  name: string,
+  more: Partial<Pick<WeekWallet, 'contract' | 'fundsRaw' | 'allowanceRaw' | 'listed'>> = {},
+): WeekWallet {
   const key = keccak256(stringToHex(`week wallet ${name}`))
   const signer = privateKeyToAccount(key).address.toLowerCase() as Address
   const contract = more.contract === true
   const address = contract ? weekAddress(`contract wallet ${name}`) : signer
-  return { name, key, signer, address, contract, fundsRaw: 40_000n * tokens, allowanceRaw: maxUint256, listed: true, ...more }
+  return {
+    name,
+    key,
+    signer,
+    address,
+    contract,
+    fundsRaw: 40_000n * tokens,
+    allowanceRaw: maxUint256,
+    listed: true,
+    ...more,
+  }
 }
 
 export const weekWallets = {
@@ -102,7 +118,10 @@ export async function signedBy(
     primaryType: 'PermitWitnessTransferFrom',
     message: { ...permit, spender: domain.spender, witness: proposal },
   } as const
-  return { digest: hashTypedData(data), signature: await privateKeyToAccount(key).signTypedData(data) }
+  return {
+    digest: hashTypedData(data),
+    signature: await privateKeyToAccount(key).signTypedData(data),
+  }
 }
 
 /** The hash by which Permit2 is told of the witness. */

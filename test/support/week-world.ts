@@ -1,9 +1,20 @@
-/** The simulated week: chain, gateway, wallets and questions together, what the world signs and sends, and time. */
+/**
+ * The simulated week: chain, gateway, wallets and questions together, what the world signs and
+ * sends, and time.
+ */
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import type { Hex } from '../../src/core/ports.js'
 import type { Progress } from '../../src/core/protocol/candidate.js'
 import { seeded } from './sim-files.js'
-import { blockSeconds, contracts, requestKey, startWeekChain, type WeekChain, type WeekQuestion, weekQuestion } from './week-chain.js'
+import {
+  blockSeconds,
+  contracts,
+  requestKey,
+  startWeekChain,
+  type WeekChain,
+  type WeekQuestion,
+  weekQuestion,
+} from './week-chain.js'
 import { openWeekGateway, type WeekGateway } from './week-gateway.js'
 import { judgeAnswer, judgeSaid } from './week-judge.js'
 import { bondOf, currentRound, factsOf, type Signed } from './week-model.js'
@@ -63,7 +74,10 @@ export interface WeekWorld {
   sign(wallet: WeekWallet, round: RoundNow, terms?: Terms): Promise<Signed>
   /** Sends through the gateway's handler and judges the answers; true for those admitted anew. */
   submit(list: readonly Signed[], form: 'single' | 'batch'): Promise<readonly boolean[]>
-  /** What undoes a step, due some steps later; all of it by the end. False where it cannot be done yet: it is tried again. */
+  /**
+   * What undoes a step, due some steps later; all of it by the end. False where it cannot be done
+   * yet: it is tried again.
+   */
   later(name: string, undo: () => Promise<boolean>): void
   dueNow(everything: boolean): Promise<void>
   close(): Promise<void>
@@ -90,7 +104,9 @@ function diceOf(seed: number): Dice {
 }
 
 /** The wallets that may come through the gateway. */
-export const listedWallets: readonly WeekWallet[] = Object.values(weekWallets).filter(({ listed }) => listed)
+export const listedWallets: readonly WeekWallet[] = Object.values(weekWallets).filter(
+  ({ listed }) => listed,
+)
 
 export async function openWeek(seed: number, questionCount: number): Promise<WeekWorld> {
   const chain = await startWeekChain()
@@ -106,7 +122,8 @@ export async function openWeek(seed: number, questionCount: number): Promise<Wee
   const nonces = new Map<string, bigint>()
   const rounds = new Map<WeekQuestion, { readonly at: bigint; readonly round: RoundNow }>()
   let readTo = chain.head().number
-  let due: { readonly name: string; readonly at: number; readonly undo: () => Promise<boolean> }[] = []
+  let due: { readonly name: string; readonly at: number; readonly undo: () => Promise<boolean> }[] =
+    []
 
   const world: WeekWorld = {
     chain,
@@ -114,7 +131,11 @@ export async function openWeek(seed: number, questionCount: number): Promise<Wee
     dice,
     questions,
     asked: [],
-    registry: new Map(questions.filter(({ kind }) => kind === 'direct').map(({ questionId }) => [questionId, 1_800_000_000n])),
+    registry: new Map(
+      questions
+        .filter(({ kind }) => kind === 'direct')
+        .map(({ questionId }) => [questionId, 1_800_000_000n]),
+    ),
     signed: [],
     proposals: [],
     foreign: [],
@@ -123,7 +144,9 @@ export async function openWeek(seed: number, questionCount: number): Promise<Wee
     counts: new Map(),
     say(text) {
       const { number, seconds } = chain.head()
-      world.steps.push(`${world.steps.length} block ${number} +${seconds - 1_800_000_000n}s ${text}`)
+      world.steps.push(
+        `${world.steps.length} block ${number} +${seconds - 1_800_000_000n}s ${text}`,
+      )
     },
     count: (name) => world.counts.set(name, (world.counts.get(name) ?? 0) + 1),
     async readProposals() {
@@ -145,7 +168,11 @@ export async function openWeek(seed: number, questionCount: number): Promise<Wee
       const { number: at } = chain.head()
       if (known?.at === at) return known.round
       const { current, paused, resolved } = await currentRound(chain, question, world.registry)
-      const state = await chain.read<number>(contracts.oracle, 'getState', requestKey(question, current))
+      const state = await chain.read<number>(
+        contracts.oracle,
+        'getState',
+        requestKey(question, current),
+      )
       const round = { question, timestamp: current, state, paused, resolved }
       rounds.set(question, { at, round })
       return round
@@ -176,23 +203,39 @@ export async function openWeek(seed: number, questionCount: number): Promise<Wee
         },
         permit: { permitted: { token: contracts.token.address, amount }, nonce, deadline },
       }
-      const domain = { chainId: 31337, permit2: contracts.permit2.address, spender: contracts.signedProposer.address }
+      const domain = {
+        chainId: 31337,
+        permit2: contracts.permit2.address,
+        spender: contracts.signedProposer.address,
+      }
       const name = `#${world.signed.length} ${wallet.name} ${question.name}@${timestamp - 1_800_000_000n}`
-      const signed = { ...authorized, ...(await signedBy(wallet, authorized, domain)), name, wallet, question, candidateId: undefined }
+      const signed = {
+        ...authorized,
+        ...(await signedBy(wallet, authorized, domain)),
+        name,
+        wallet,
+        question,
+        candidateId: undefined,
+      }
       world.signed.push(signed)
       return signed
     },
     async submit(list, form) {
       const admitted: boolean[] = []
       const before = await Promise.all(
-        list.map(async (signed) => ({ signed, facts: await factsOf(chain, signed, world.registry, chain.head().number) })),
+        list.map(async (signed) => ({
+          signed,
+          facts: await factsOf(chain, signed, world.registry, chain.head().number),
+        })),
       )
       const active = gateway.active()
       const answers = await post(gateway, list, form)
       for (const [index, { signed, facts }] of before.entries()) {
         const answer = answers[index]
         if (answer === undefined) throw new Error('an item has no answer')
-        world.say(`${form} ${signed.name} for ${signed.permit.permitted.amount} → ${answer.status} ${answer.code ?? answer.candidateId}`)
+        world.say(
+          `${form} ${signed.name} for ${signed.permit.permitted.amount} → ${answer.status} ${answer.code ?? answer.candidateId}`,
+        )
         world.count(`answer ${answer.status} ${answer.code ?? ''}`.trimEnd())
         judgeAnswer(signed, facts, answer, active, list.slice(0, index))
         admitted.push(answer.status === 202)
@@ -237,19 +280,31 @@ const outcomes = new Map([
 const version = { api: 'v1', schema: 'signed-proposal-v1', witness: 'permit2-signed-proposer-v1' }
 
 /** The wire forms of §2.1 and §2.7, as a client would write them. */
-async function post(gateway: WeekGateway, list: readonly Signed[], form: 'single' | 'batch'): Promise<readonly WeekAnswer[]> {
+async function post(
+  gateway: WeekGateway,
+  list: readonly Signed[],
+  form: 'single' | 'batch',
+): Promise<readonly WeekAnswer[]> {
   if (form === 'batch') {
     const proposals = list.map(({ question, wallet, proposal, permit, signature }) => ({
       identifier: question.questionId,
       proposer: wallet.address,
       proposed_price: String(proposal.proposedPrice),
       max_payment: '0',
-      permit: { amount: String(permit.permitted.amount), nonce: String(permit.nonce), deadline: Number(permit.deadline) },
+      permit: {
+        amount: String(permit.permitted.amount),
+        nonce: String(permit.nonce),
+        deadline: Number(permit.deadline),
+      },
       signature,
     }))
     const { status, body } = await gateway.post('/propose/batch', { proposals })
     if (status !== 200) throw new Error(`the batch was refused: ${status} ${JSON.stringify(body)}`)
-    const results = body.results as readonly { status_code: number; error?: { code: string }; candidate?: { candidate_id: string } }[]
+    const results = body.results as readonly {
+      status_code: number
+      error?: { code: string }
+      candidate?: { candidate_id: string }
+    }[]
     return results.map(({ status_code, error, candidate }) => ({
       status: status_code,
       code: error?.code,
@@ -263,11 +318,19 @@ async function post(gateway: WeekGateway, list: readonly Signed[], form: 'single
       proposer: wallet.address,
       outcome: outcomes.get(proposal.proposedPrice),
       max_payment: '0',
-      permit: { amount: String(permit.permitted.amount), nonce: String(permit.nonce), deadline: String(permit.deadline) },
+      permit: {
+        amount: String(permit.permitted.amount),
+        nonce: String(permit.nonce),
+        deadline: String(permit.deadline),
+      },
       signature,
     })
     const error = body.error as { code: string } | undefined
-    answers.push({ status, code: error?.code, candidateId: body.candidate_id as string | undefined })
+    answers.push({
+      status,
+      code: error?.code,
+      candidateId: body.candidate_id as string | undefined,
+    })
   }
   return answers
 }

@@ -1,4 +1,7 @@
-/** Admission on a view of a fake chain: what memory does not know yet must not refuse for good (contract §2). */
+/**
+ * Admission on a view of a fake chain: what memory does not know yet must not refuse for good
+ * (contract §2).
+ */
 import { describe, expect, test } from 'vitest'
 import { createChainView } from '../../src/core/gateway/view/view.js'
 import type { Address } from '../../src/core/ports.js'
@@ -10,7 +13,14 @@ import { codeOf, openFront } from '../support/front.js'
 
 const { chainId, signedProposer, oracles, requesters, tokens } = fakeContracts
 const gatewayConfig = {
-  chain: { id: chainId, rpc_urls: ['http://127.0.0.1:1'], signed_proposer: signedProposer, oracles, requesters, tokens },
+  chain: {
+    id: chainId,
+    rpc_urls: ['http://127.0.0.1:1'],
+    signed_proposer: signedProposer,
+    oracles,
+    requesters,
+    tokens,
+  },
 }
 
 /** A gateway with one allowlisted wallet and one open question, a few blocks old. */
@@ -19,7 +29,10 @@ async function openOnChain() {
   const clock = createFakeClock(chain)
   const allowlist = new Set<Address>()
   const ledger = { info: undefined, allowlist, finalized: undefined, active: () => [] }
-  const view = createChainView({ clock, chain }, fakeContracts, ledger, { maxHeadAgeSeconds: 30, entries: [] })
+  const view = createChainView({ clock, chain }, fakeContracts, ledger, {
+    maxHeadAgeSeconds: 30,
+    entries: [],
+  })
   const front = await openFront({ config: gatewayConfig, parts: { view } })
   const [wallet] = front.wallets
   allowlist.add(wallet.address)
@@ -29,7 +42,8 @@ async function openOnChain() {
   const question = await view.question(questionId)
   if (!question) throw new Error('the view does not know the question')
   const terms = { deadline: String(chain.head.timestamp + 3_600n) }
-  const answer = async (response: Response) => (response.ok ? response.status : await codeOf(response))
+  const answer = async (response: Response) =>
+    response.ok ? response.status : await codeOf(response)
   return {
     chain,
     clock,
@@ -40,15 +54,22 @@ async function openOnChain() {
     single: async (body: object) => answer(await front.post(`/v1/proposals/${questionId}`, body)),
     async batch(signature?: string) {
       const item = await signedItem(wallet, question, 'p2', terms)
-      const response = await front.post('/propose/batch', { proposals: [signature === undefined ? item : { ...item, signature }] })
-      const { results } = (await response.json()) as { results: { status_code: number; error?: { code: string } }[] }
+      const response = await front.post('/propose/batch', {
+        proposals: [signature === undefined ? item : { ...item, signature }],
+      })
+      const { results } = (await response.json()) as {
+        results: { status_code: number; error?: { code: string } }[]
+      }
       return results[0]?.error?.code ?? results[0]?.status_code
     },
   }
 }
 type Open = Awaited<ReturnType<typeof openOnChain>>
 
-/** Puts code at the wallet that takes any signature, or takes it away; the view does not look meanwhile. */
+/**
+ * Puts code at the wallet that takes any signature, or takes it away; the view does not look
+ * meanwhile.
+ */
 function setCode({ chain, clock, wallet: { address } }: Open, has: boolean) {
   chain.happen((world) => {
     if (has) world.wallets.set(address, true)
@@ -59,7 +80,8 @@ function setCode({ chain, clock, wallet: { address } }: Open, has: boolean) {
   clock.monotonic += 2_000
 }
 const someSignature = `0x${'ab'.repeat(80)}`
-const singly = async ({ single, body }: Open, signature?: string) => single({ ...(await body()), ...(signature && { signature }) })
+const singly = async ({ single, body }: Open, signature?: string) =>
+  single({ ...(await body()), ...(signature && { signature }) })
 const inBatch = ({ batch }: Open, signature?: string) => batch(signature)
 
 describe.each([
@@ -96,9 +118,9 @@ test('R19: a wallet of which bad signatures come has its code read once for all 
   const reads = () => open.chain.calls.get('code') ?? 0
   open.clock.monotonic += 1_000
   const before = reads()
-  expect(new Set(await Promise.all(Array.from({ length: 20 }, () => singly(open, someSignature))))).toEqual(
-    new Set(['signature_not_authorized']),
-  )
+  expect(
+    new Set(await Promise.all(Array.from({ length: 20 }, () => singly(open, someSignature)))),
+  ).toEqual(new Set(['signature_not_authorized']))
   expect(reads() - before).toBe(1)
   const bad = { ...(await open.body()), proposer: `0x${'9'.repeat(40)}` }
   expect(await open.single(bad)).toBe('proposer_not_eligible')
@@ -115,7 +137,10 @@ describe('contract §2: a question that is younger than what the view has follow
     return results[0]?.status_code
   }
 
-  /** The view looks when the chain is first asked for its head: before that answer, or some time after it. */
+  /**
+   * The view looks when the chain is first asked for its head: before that answer, or some time
+   * after it.
+   */
   const lookWhenAsked = ({ chain, view }: Open, when: 'before' | 'after') => {
     const { block } = chain
     chain.block = async (at) => {
@@ -126,13 +151,16 @@ describe('contract §2: a question that is younger than what the view has follow
     }
   }
 
-  test.each(['before', 'after'] as const)('is found, where the view looks %s the chain tells its head', async (when) => {
-    const open = await openOnChain()
-    const questionId = ask(open.chain, questionText('Snow?'))
-    open.chain.mine()
-    lookWhenAsked(open, when)
-    expect(await found(open, questionId)).toBe(200)
-  })
+  test.each(['before', 'after'] as const)(
+    'is found, where the view looks %s the chain tells its head',
+    async (when) => {
+      const open = await openOnChain()
+      const questionId = ask(open.chain, questionText('Snow?'))
+      open.chain.mine()
+      lookWhenAsked(open, when)
+      expect(await found(open, questionId)).toBe(200)
+    },
+  )
 
   test('an unknown one is 404, also where the view is behind', async () => {
     const open = await openOnChain()

@@ -25,7 +25,12 @@ const retryable = {
   validatedAtMs: null,
   selectedAtMs: null,
   submission: null,
-  failure: { stage: 'validation', code: 'insufficient_balance', detail: 'balance 0', retryable: true },
+  failure: {
+    stage: 'validation',
+    code: 'insufficient_balance',
+    detail: 'balance 0',
+    retryable: true,
+  },
 } as const
 
 interface Ack {
@@ -79,14 +84,25 @@ describe('admission', () => {
     const item = await signedItem(wallet, first, 'p2', { nonce: terms.nonce })
     const singles = Array.from({ length: 4 }, () => front.post(submitPath(first), body))
     const batches = Array.from({ length: 4 }, (_, at) =>
-      front.post('/propose/batch', { proposals: [{ ...item, identifier: 'first-question', client_ref: `copy ${at}` }] }),
+      front.post('/propose/batch', {
+        proposals: [{ ...item, identifier: 'first-question', client_ref: `copy ${at}` }],
+      }),
     )
     const answered = await Promise.all(singles)
-    const ids = await Promise.all(answered.map(async (response) => (await ackOf(response.clone())).candidate_id))
-    const results = (await Promise.all(batches.map(async (response) => batchOf(await response)))).flatMap(({ results }) => results)
-    const statuses = [...answered.map(({ status }) => status), ...results.map(({ status_code }) => status_code)].sort()
+    const ids = await Promise.all(
+      answered.map(async (response) => (await ackOf(response.clone())).candidate_id),
+    )
+    const results = (
+      await Promise.all(batches.map(async (response) => batchOf(await response)))
+    ).flatMap(({ results }) => results)
+    const statuses = [
+      ...answered.map(({ status }) => status),
+      ...results.map(({ status_code }) => status_code),
+    ].sort()
     expect(statuses).toEqual([200, 200, 200, 200, 200, 200, 200, 202])
-    expect(new Set([...ids, ...results.map(({ candidate }) => candidate?.candidate_id)]).size).toBe(1)
+    expect(new Set([...ids, ...results.map(({ candidate }) => candidate?.candidate_id)]).size).toBe(
+      1,
+    )
     expect(front.ledger.active()).toHaveLength(1)
   })
 
@@ -94,13 +110,24 @@ describe('admission', () => {
     const front = await openFront()
     const [wallet] = front.wallets
     const item = await signedItem(wallet, first, 'p2', { nonce: '77' })
-    const created = await batchOf(await front.post('/propose/batch', { proposals: [{ ...item, client_ref: 'a' }] }))
+    const created = await batchOf(
+      await front.post('/propose/batch', { proposals: [{ ...item, client_ref: 'a' }] }),
+    )
     expect(created.summary).toEqual({ accepted: 1, replayed: 0, rejected: 0 })
     const spelled = await batchOf(
-      await front.post('/propose/batch', { proposals: [{ ...item, identifier: 'first-question', client_ref: 'b' }] }),
+      await front.post('/propose/batch', {
+        proposals: [{ ...item, identifier: 'first-question', client_ref: 'b' }],
+      }),
     )
-    expect(spelled.results[0]).toMatchObject({ client_ref: 'b', status_code: 200, candidate: created.results[0]?.candidate })
-    const single = await front.post(submitPath(first), await signedBody(wallet, first, 'p2', { nonce: '77' }))
+    expect(spelled.results[0]).toMatchObject({
+      client_ref: 'b',
+      status_code: 200,
+      candidate: created.results[0]?.candidate,
+    })
+    const single = await front.post(
+      submitPath(first),
+      await signedBody(wallet, first, 'p2', { nonce: '77' }),
+    )
     expect(single.status).toBe(200)
     expect((await ackOf(single)).candidate_id).toBe(created.results[0]?.candidate?.candidate_id)
   })
@@ -109,10 +136,16 @@ describe('admission', () => {
     const front = await openFront()
     const body = await signedBody(front.wallets[0], first)
     const ack = await ackOf(await front.post(submitPath(first), body))
-    const other = await front.post(submitPath(first), { ...body, signature: compactSignature(body.signature as `0x${string}`) })
+    const other = await front.post(submitPath(first), {
+      ...body,
+      signature: compactSignature(body.signature as `0x${string}`),
+    })
     expect(other.status).toBe(409)
     expect(await other.json()).toMatchObject({
-      error: { code: 'candidate_conflict', detail: expect.stringContaining(ack.candidate_id) as string },
+      error: {
+        code: 'candidate_conflict',
+        detail: expect.stringContaining(ack.candidate_id) as string,
+      },
     })
   })
 
@@ -122,7 +155,10 @@ describe('admission', () => {
     await front.post(submitPath(first), await signedBody(wallet, first, 'p2', { nonce: '500' }))
     const inRound = await front.post(submitPath(first), await signedBody(wallet, first, 'p1'))
     expect([inRound.status, await codeOf(inRound)]).toEqual([409, 'candidate_conflict'])
-    const sameNonce = await front.post(submitPath(second), await signedBody(wallet, second, 'p2', { nonce: '500' }))
+    const sameNonce = await front.post(
+      submitPath(second),
+      await signedBody(wallet, second, 'p2', { nonce: '500' }),
+    )
     expect([sameNonce.status, await codeOf(sameNonce)]).toEqual([409, 'candidate_conflict'])
   })
 
@@ -145,13 +181,19 @@ describe('admission', () => {
     front.view.put(makeQuestion('first', { slug: 'first-question', state: 'proposed' }))
     const conflict = await front.post(submitPath(first), await signedBody(active, first, 'p1'))
     expect([conflict.status, await codeOf(conflict)]).toEqual([409, 'candidate_conflict'])
-    const closed = await front.post(submitPath(first), await signedBody(other ?? makeWallet(), first))
+    const closed = await front.post(
+      submitPath(first),
+      await signedBody(other ?? makeWallet(), first),
+    )
     expect([closed.status, await codeOf(closed)]).toEqual([409, 'request_not_open'])
     front.view.put(makeQuestion('second', { paused: true }))
     const paused = await front.post(submitPath(second), await signedBody(active, second))
     expect(paused.status).toBe(409)
     expect(await paused.json()).toMatchObject({
-      error: { code: 'request_not_open', detail: expect.stringMatching(/paused.*wait until it is unpaused$/) },
+      error: {
+        code: 'request_not_open',
+        detail: expect.stringMatching(/paused.*wait until it is unpaused$/),
+      },
     })
   })
 
@@ -163,9 +205,15 @@ describe('admission', () => {
     const replay = await front.post(submitPath(first), body)
     expect(replay.status).toBe(409)
     expect(await replay.json()).toMatchObject({
-      error: { code: 'round_advanced', detail: expect.stringContaining(ack.candidate_id) as string },
+      error: {
+        code: 'round_advanced',
+        detail: expect.stringContaining(ack.candidate_id) as string,
+      },
     })
-    const fresh = await front.post(submitPath(first), await signedBody(front.wallets[0], advanced(first, '1799999999')))
+    const fresh = await front.post(
+      submitPath(first),
+      await signedBody(front.wallets[0], advanced(first, '1799999999')),
+    )
     expect(fresh.status).toBe(202)
   })
 
@@ -196,7 +244,10 @@ describe('admission', () => {
     const front = await openFront()
     const stranger = makeWallet()
     front.view.put(makeQuestion('first', { state: 'settled' }))
-    const broken = { ...(await signedBody(stranger, first, 'p2', { amount: '1', deadline: '1' })), signature: '0x00' }
+    const broken = {
+      ...(await signedBody(stranger, first, 'p2', { amount: '1', deadline: '1' })),
+      signature: '0x00',
+    }
     const at = async (body: object) => codeOf(await front.post(submitPath(first), body))
     expect(await at(broken)).toBe('proposer_not_eligible')
     const listed = { ...broken, proposer: front.wallets[0].address }
@@ -205,8 +256,15 @@ describe('admission', () => {
     expect(await at(listed)).toBe('permit_amount_below_required_bond')
     const funded = { ...listed, permit: { ...listed.permit, amount: String(testBondRaw) } }
     expect(await at(funded)).toBe('permit_deadline_too_soon')
-    expect(await at({ ...funded, permit: { ...funded.permit, deadline: String(testNowSeconds + 300n) } })).toBe('signature_not_authorized')
-    expect(await at({ ...broken, outcome: 'p3', proposer: front.wallets[0].address })).toBe('outcome_not_allowed')
+    expect(
+      await at({
+        ...funded,
+        permit: { ...funded.permit, deadline: String(testNowSeconds + 300n) },
+      }),
+    ).toBe('signature_not_authorized')
+    expect(await at({ ...broken, outcome: 'p3', proposer: front.wallets[0].address })).toBe(
+      'outcome_not_allowed',
+    )
   })
 
   test('§8: a deadline five minutes ahead is enough, a second less is not; the bond itself is enough', async () => {
@@ -215,8 +273,13 @@ describe('admission', () => {
     const late = await signedBody(wallet, first, 'p2', { deadline: String(testNowSeconds + 299n) })
     expect(await codeOf(await front.post(submitPath(first), late))).toBe('permit_deadline_too_soon')
     const low = await signedBody(wallet, first, 'p2', { amount: String(testBondRaw - 1n) })
-    expect(await codeOf(await front.post(submitPath(first), low))).toBe('permit_amount_below_required_bond')
-    const exact = await signedBody(wallet, first, 'p2', { deadline: String(testNowSeconds + 300n), amount: String(testBondRaw) })
+    expect(await codeOf(await front.post(submitPath(first), low))).toBe(
+      'permit_amount_below_required_bond',
+    )
+    const exact = await signedBody(wallet, first, 'p2', {
+      deadline: String(testNowSeconds + 300n),
+      amount: String(testBondRaw),
+    })
     expect((await front.post(submitPath(first), exact)).status).toBe(202)
   })
 
@@ -224,7 +287,10 @@ describe('admission', () => {
     const front = await openFront()
     const [wallet] = front.wallets
     front.view.usedNonces.add(`${wallet.address}|900`)
-    const refused = await front.post(submitPath(first), await signedBody(wallet, first, 'p2', { nonce: '900' }))
+    const refused = await front.post(
+      submitPath(first),
+      await signedBody(wallet, first, 'p2', { nonce: '900' }),
+    )
     expect([refused.status, await codeOf(refused)]).toEqual([409, 'permit_nonce_used'])
   })
 
@@ -255,7 +321,9 @@ describe('admission', () => {
     expect([unjudged.status, await codeOf(unjudged)]).toEqual([503, 'state_unavailable'])
     front.view.offline = false
     front.view.unseen.set(unseen.questionId, unseen)
-    expect((await front.post(submitPath(unseen), await signedBody(wallet, unseen))).status).toBe(202)
+    expect((await front.post(submitPath(unseen), await signedBody(wallet, unseen))).status).toBe(
+      202,
+    )
     const nowhere = makeQuestion('nowhere')
     const unknown = await front.post(submitPath(nowhere), await signedBody(wallet, nowhere))
     expect([unknown.status, await codeOf(unknown)]).toEqual([404, 'question_not_found'])
@@ -271,7 +339,11 @@ describe('admission', () => {
     const body = await signedBody(front.wallets[0], first)
     fault = new StorageError('store_unavailable', 'the disk is full', { hint: 'make room' })
     const full = await front.post(submitPath(first), body)
-    expect([full.status, await codeOf(full.clone()), full.headers.get('retry-after')]).toEqual([503, 'store_unavailable', '5'])
+    expect([full.status, await codeOf(full.clone()), full.headers.get('retry-after')]).toEqual([
+      503,
+      'store_unavailable',
+      '5',
+    ])
     fault = new StorageError('store_failed', 'a sync failed', { hint: 'look at the disk' })
     const unknown = await front.post(submitPath(first), body)
     expect([unknown.status, await codeOf(unknown)]).toEqual([500, 'internal_error'])
@@ -293,17 +365,23 @@ describe('admission', () => {
     let fault: StorageError | undefined
     const log = (inner: RecordLog): RecordLog =>
       Object.assign(Object.create(inner), {
-        append: (...args: Parameters<RecordLog['append']>) => (fault ? Promise.reject(fault) : inner.append(...args)),
+        append: (...args: Parameters<RecordLog['append']>) =>
+          fault ? Promise.reject(fault) : inner.append(...args),
       })
     const front = await openFront({ log })
     const body = await signedBody(front.wallets[0], first)
     const { candidate_id: id } = await ackOf(await front.post(submitPath(first), body))
     await front.ledger.commit([{ kind: 'candidate.progress', id, progress: retryable }])
     // Another payload has the round by now.
-    expect((await front.post(submitPath(first), await signedBody(front.wallets[0], first, 'p1'))).status).toBe(202)
+    expect(
+      (await front.post(submitPath(first), await signedBody(front.wallets[0], first, 'p1'))).status,
+    ).toBe(202)
     fault = new StorageError('store_unavailable', 'there is no space', { httpStatus: 503 })
     const replayed = await front.post(submitPath(first), body)
-    expect([replayed.status, await ackOf(replayed)]).toMatchObject([200, { candidate_id: id, status: 'failed' }])
+    expect([replayed.status, await ackOf(replayed)]).toMatchObject([
+      200,
+      { candidate_id: id, status: 'failed' },
+    ])
   })
 })
 
@@ -312,12 +390,15 @@ describe('batch admission', () => {
     // A disk that takes its time to tell the candidate.
     const log = (inner: RecordLog): RecordLog =>
       Object.assign(Object.create(inner), {
-        read: (position: number) => new Promise((resolve) => setTimeout(resolve, 50)).then(() => inner.read(position)),
+        read: (position: number) =>
+          new Promise((resolve) => setTimeout(resolve, 50)).then(() => inner.read(position)),
       })
     const front = await openFront({ log })
     const [wallet] = front.wallets
     const items = [await signedItem(wallet, first, 'p2'), await signedItem(wallet, first, 'p1')]
-    const placed = await batchOf(await front.post('/propose/batch', { proposals: items.slice(0, 1) }))
+    const placed = await batchOf(
+      await front.post('/propose/batch', { proposals: items.slice(0, 1) }),
+    )
     const id = placed.results[0]?.candidate?.candidate_id ?? ''
     await front.ledger.commit([{ kind: 'candidate.progress', id, progress: retryable }])
     const { results } = await batchOf(await front.post('/propose/batch', { proposals: items }))
@@ -340,7 +421,9 @@ describe('batch admission', () => {
       { ...(await signedItem(other, second)), proposed_price: '7' },
       { ...(await signedItem(other, second)), identifier: 'no-such-question' },
     ]
-    const answer = await batchOf(await front.post('/propose/batch', { proposals: [...items, items[0]] }))
+    const answer = await batchOf(
+      await front.post('/propose/batch', { proposals: [...items, items[0]] }),
+    )
     expect(answer.results.map(({ status_code, error }) => error?.code ?? status_code)).toEqual([
       202,
       'candidate_conflict',
@@ -352,9 +435,21 @@ describe('batch admission', () => {
       'question_not_found',
       200,
     ])
-    expect(answer.results.map(({ client_ref }) => client_ref)).toEqual(['first', null, 'stranger', null, null, null, null, null, 'first'])
+    expect(answer.results.map(({ client_ref }) => client_ref)).toEqual([
+      'first',
+      null,
+      'stranger',
+      null,
+      null,
+      null,
+      null,
+      null,
+      'first',
+    ])
     expect(answer.summary).toEqual({ accepted: 3, replayed: 1, rejected: 5 })
-    expect(answer.results[8]?.candidate?.candidate_id).toBe(answer.results[0]?.candidate?.candidate_id)
+    expect(answer.results[8]?.candidate?.candidate_id).toBe(
+      answer.results[0]?.candidate?.candidate_id,
+    )
   })
 
   test('§4.2 rule 3: once the store refuses, later items carry their own 503 and earlier ones stay', async () => {
@@ -371,15 +466,22 @@ describe('batch admission', () => {
     })
     const front = await openFront({ log: filling })
     const [wallet] = front.wallets
-    const response = await front.post('/propose/batch', { proposals: [await signedItem(wallet, first), await signedItem(wallet, second)] })
+    const response = await front.post('/propose/batch', {
+      proposals: [await signedItem(wallet, first), await signedItem(wallet, second)],
+    })
     expect(response.status).toBe(200)
-    expect((await batchOf(response)).results.map(({ status_code }) => status_code)).toEqual([202, 503])
+    expect((await batchOf(response)).results.map(({ status_code }) => status_code)).toEqual([
+      202, 503,
+    ])
   })
 
   test('R18: one malformed item refuses the whole call and nothing is admitted', async () => {
     const front = await openFront()
     const [wallet] = front.wallets
-    const proposals = [await signedItem(wallet, first), { ...(await signedItem(wallet, second)), permit: { amount: '01' } }]
+    const proposals = [
+      await signedItem(wallet, first),
+      { ...(await signedItem(wallet, second)), permit: { amount: '01' } },
+    ]
     const response = await front.post('/propose/batch', { proposals })
     expect(response.status).toBe(422)
     expect(await response.json()).toMatchObject({

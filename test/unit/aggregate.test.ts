@@ -1,8 +1,21 @@
 import fc from 'fast-check'
 import { decodeFunctionData, encodeFunctionData, encodeFunctionResult, parseAbi } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { type AggregateOptions, aggregateData, aggregateResults, aggregating, multicallAddress } from '../../src/core/chain/aggregate.js'
-import { type Address, type Chain, type ChainCall, ChainError, type ChainErrorKind, type Hex } from '../../src/core/ports.js'
+import {
+  type AggregateOptions,
+  aggregateData,
+  aggregateResults,
+  aggregating,
+  multicallAddress,
+} from '../../src/core/chain/aggregate.js'
+import {
+  type Address,
+  type Chain,
+  type ChainCall,
+  ChainError,
+  type ChainErrorKind,
+  type Hex,
+} from '../../src/core/ports.js'
 import { createFakeChain } from '../support/fake-chain.js'
 
 const abi = parseAbi([
@@ -33,14 +46,19 @@ interface Model extends Chain {
   spoil: ((answer: Hex) => Hex) | undefined
 }
 
-/** A node with one contract; an aggregate has gas for the calls up to the first that burns it all, and a little for those after. */
+/**
+ * A node with one contract; an aggregate has gas for the calls up to the first that burns it all,
+ * and a little for those after.
+ */
 function model(): Model {
   const run = (call: ChainCall, at: Parameters<Chain['call']>[1], isPoor = false): Hex => {
     if (call.to !== contract) return '0x'
     const deed = deeds[Number(call.data.slice(3, 4))] ?? 'answer'
     if (isPoor) throw new ChainError('reverted', 'out of gas')
-    if (deed === 'revert') throw new ChainError('reverted', 'execution reverted', `0xbad0${call.data.slice(4)}`)
-    if (deed === 'silent revert' || deed === 'burn') throw new ChainError('reverted', 'execution reverted')
+    if (deed === 'revert')
+      throw new ChainError('reverted', 'execution reverted', `0xbad0${call.data.slice(4)}`)
+    if (deed === 'silent revert' || deed === 'burn')
+      throw new ChainError('reverted', 'execution reverted')
     const by = `${call.from ?? ''}|${call.gas ?? ''}|${at}`
     return `0x${Buffer.from(`${call.data}|${by}`).toString('hex')}`
   }
@@ -64,7 +82,10 @@ function model(): Model {
       let isPoor = false
       const result = args[0].map(({ target, callData }) => {
         try {
-          return { success: true, returnData: run({ to: target.toLowerCase() as Address, data: callData }, at, isPoor) }
+          return {
+            success: true,
+            returnData: run({ to: target.toLowerCase() as Address, data: callData }, at, isPoor),
+          }
         } catch (error) {
           if (!(error instanceof ChainError)) throw error
           isPoor ||= callData.startsWith('0x03')
@@ -86,14 +107,21 @@ const outcomeOf = (answer: Promise<Hex>) =>
       return { kind: error.kind, data: error.data }
     },
   )
-const all = (chain: Chain, calls: readonly (readonly [ChainCall, Parameters<Chain['call']>[1]])[]) =>
-  Promise.all(calls.map(([call, at]) => outcomeOf(chain.call(call, at))))
+const all = (
+  chain: Chain,
+  calls: readonly (readonly [ChainCall, Parameters<Chain['call']>[1]])[],
+) => Promise.all(calls.map(([call, at]) => outcomeOf(chain.call(call, at))))
 
 describe('reads folded into one', () => {
   test('calls of one moment and one block are one call, and the same call twice is asked once', async () => {
     const chain = model()
     const folded = aggregating(chain, turn)
-    const calls = [callOf('answer', '0x01'), callOf('answer', '0x02'), callOf('answer', '0x01'), { to: nobody, data: '0x01' as Hex }]
+    const calls = [
+      callOf('answer', '0x01'),
+      callOf('answer', '0x02'),
+      callOf('answer', '0x01'),
+      { to: nobody, data: '0x01' as Hex },
+    ]
     const outcomes = await all(
       folded,
       calls.map((call) => [call, 7n] as const),
@@ -114,33 +142,55 @@ describe('reads folded into one', () => {
     const call = fc
       .record({
         deed: fc.constantFrom(...deeds),
-        payload: fc.uint8Array({ maxLength: 70 }).map((bytes): Hex => `0x${Buffer.from(bytes).toString('hex')}`),
+        payload: fc
+          .uint8Array({ maxLength: 70 })
+          .map((bytes): Hex => `0x${Buffer.from(bytes).toString('hex')}`),
         to: fc.constantFrom(contract, contract, nobody, multicallAddress),
         from: fc.option(fc.constant(nobody), { nil: undefined, freq: 8 }),
         gas: fc.option(fc.constant(5n), { nil: undefined, freq: 8 }),
       })
       .map(({ deed, payload, to, from, gas }): ChainCall => {
-        // The model's Multicall3 reads nothing else; a call made to it by somebody goes through as it is.
-        if (to === multicallAddress) return { to, data: encodeFunctionData({ abi, functionName: 'aggregate3', args: [[]] }) }
+        // The model's Multicall3 reads nothing else; a call made to it by somebody goes through as
+        // it is.
+        if (to === multicallAddress)
+          return { to, data: encodeFunctionData({ abi, functionName: 'aggregate3', args: [[]] }) }
         return { ...callOf(deed, payload), to, ...(from && { from }), ...(gas && { gas }) }
       })
     const at = fc.constantFrom(1n, 1n, 1n, 2n, 'latest' as const, undefined)
-    const moments = fc.array(fc.array(fc.tuple(call, at), { maxLength: 24 }), { minLength: 1, maxLength: 3 })
-    const failures = fc.array(fc.constantFrom<ChainErrorKind>('unavailable', 'refused', 'reverted'), { maxLength: 2 })
-    const options = fc.record({ callsAtOnce: fc.integer({ min: 1, max: 12 }), bytesAtOnce: fc.integer({ min: 1, max: 200 }) })
+    const moments = fc.array(fc.array(fc.tuple(call, at), { maxLength: 24 }), {
+      minLength: 1,
+      maxLength: 3,
+    })
+    const failures = fc.array(
+      fc.constantFrom<ChainErrorKind>('unavailable', 'refused', 'reverted'),
+      { maxLength: 2 },
+    )
+    const options = fc.record({
+      callsAtOnce: fc.integer({ min: 1, max: 12 }),
+      bytesAtOnce: fc.integer({ min: 1, max: 200 }),
+    })
     await fc.assert(
-      fc.asyncProperty(moments, failures, options, fc.boolean(), async (asked, failing, bounds, hasMulticall) => {
-        const chain = model()
-        Object.assign(chain, { failures: [...failing], hasMulticall })
-        const alone = model()
-        alone.hasMulticall = hasMulticall
-        const folded = aggregating(chain, turn, bounds)
-        for (const calls of asked) {
-          // Somebody's own call to Multicall3 must not meet the failure that is meant for the folded ones.
-          const meant = calls.filter(([{ to }]) => to !== multicallAddress || failing.length === 0)
-          expect(await all(folded, meant)).toEqual(await all(alone, meant))
-        }
-      }),
+      fc.asyncProperty(
+        moments,
+        failures,
+        options,
+        fc.boolean(),
+        async (asked, failing, bounds, hasMulticall) => {
+          const chain = model()
+          Object.assign(chain, { failures: [...failing], hasMulticall })
+          const alone = model()
+          alone.hasMulticall = hasMulticall
+          const folded = aggregating(chain, turn, bounds)
+          for (const calls of asked) {
+            // Somebody's own call to Multicall3 must not meet the failure that is meant for the
+            // folded ones.
+            const meant = calls.filter(
+              ([{ to }]) => to !== multicallAddress || failing.length === 0,
+            )
+            expect(await all(folded, meant)).toEqual(await all(alone, meant))
+          }
+        },
+      ),
       { numRuns: 150 },
     )
   })
@@ -166,7 +216,9 @@ describe('reads folded into one', () => {
       throw new ChainError('unavailable', 'no answer')
     }
     const folded = aggregating(chain, turn)
-    const calls = [callOf('answer', '0x01'), callOf('answer', '0x02')].map((call) => [call, 7n] as const)
+    const calls = [callOf('answer', '0x01'), callOf('answer', '0x02')].map(
+      (call) => [call, 7n] as const,
+    )
     await all(folded, calls)
     expect(chain.reached.map(({ to }) => to)).toEqual([contract, contract])
     chain.code = code
@@ -177,7 +229,9 @@ describe('reads folded into one', () => {
   test('an aggregate that fails costs its calls nothing: they go alone, and the address is looked at again', async () => {
     const chain = model()
     const folded = aggregating(chain, turn)
-    const calls = [callOf('answer', '0x01'), callOf('revert', '0x02')].map((call) => [call, 7n] as const)
+    const calls = [callOf('answer', '0x01'), callOf('revert', '0x02')].map(
+      (call) => [call, 7n] as const,
+    )
     chain.failures = ['unavailable']
     expect(await all(folded, calls)).toEqual(await all(model(), calls))
     expect(chain.reached.map(({ to }) => to)).toEqual([multicallAddress, contract, contract])
@@ -190,7 +244,10 @@ describe('reads folded into one', () => {
   test('a node that refuses the size of an aggregate is asked for smaller ones from then on', async () => {
     const chain = model()
     const folded = aggregating(chain, turn)
-    const calls = Array.from({ length: 40 }, (_, n) => [callOf('answer', `0x${n.toString(16).padStart(2, '0')}`), 7n] as const)
+    const calls = Array.from(
+      { length: 40 },
+      (_, n) => [callOf('answer', `0x${n.toString(16).padStart(2, '0')}`), 7n] as const,
+    )
     chain.failures = ['reverted']
     await all(folded, calls)
     chain.reached.length = 0
@@ -200,10 +257,20 @@ describe('reads folded into one', () => {
 
   test('a call that burns the gas of all hides no other answer', async () => {
     const chain = model()
-    const calls = [callOf('answer', '0x01'), callOf('burn'), callOf('answer', '0x02'), callOf('answer', '0x03')]
+    const calls = [
+      callOf('answer', '0x01'),
+      callOf('burn'),
+      callOf('answer', '0x02'),
+      callOf('answer', '0x03'),
+    ]
     const asked = calls.map((call) => [call, 7n] as const)
     expect(await all(aggregating(chain, turn), asked)).toEqual(await all(model(), asked))
-    expect(chain.reached.map(({ to }) => to)).toEqual([multicallAddress, contract, contract, contract])
+    expect(chain.reached.map(({ to }) => to)).toEqual([
+      multicallAddress,
+      contract,
+      contract,
+      contract,
+    ])
   })
 
   test('R17: an aggregate is bounded in calls and in bytes; a longer call travels alone', async () => {
@@ -213,19 +280,34 @@ describe('reads folded into one', () => {
     const options: AggregateOptions = { callsAtOnce: 3, bytesAtOnce: 50 }
     const asked = [...short, long].map((call) => [call, 7n] as const)
     expect(await all(aggregating(chain, turn, options), asked)).toEqual(await all(model(), asked))
-    expect(chain.reached.map(({ to }) => to)).toEqual([multicallAddress, multicallAddress, contract, contract])
+    expect(chain.reached.map(({ to }) => to)).toEqual([
+      multicallAddress,
+      multicallAddress,
+      contract,
+      contract,
+    ])
   })
 })
 
 describe('the coding of aggregate3', () => {
-  const bytes = fc.uint8Array({ maxLength: 100 }).map((found): Hex => `0x${Buffer.from(found).toString('hex')}`)
-  const target = fc.uint8Array({ minLength: 20, maxLength: 20 }).map((found): Hex => `0x${Buffer.from(found).toString('hex')}`)
+  const bytes = fc
+    .uint8Array({ maxLength: 100 })
+    .map((found): Hex => `0x${Buffer.from(found).toString('hex')}`)
+  const target = fc
+    .uint8Array({ minLength: 20, maxLength: 20 })
+    .map((found): Hex => `0x${Buffer.from(found).toString('hex')}`)
 
   test('call data is what an ABI library makes of it', () => {
     fc.assert(
       fc.property(fc.array(fc.record({ to: target, data: bytes })), (calls) => {
-        const args = calls.map(({ to, data }) => ({ target: to, allowFailure: true, callData: data }))
-        expect(aggregateData(calls)).toBe(encodeFunctionData({ abi, functionName: 'aggregate3', args: [args] }))
+        const args = calls.map(({ to, data }) => ({
+          target: to,
+          allowFailure: true,
+          callData: data,
+        }))
+        expect(aggregateData(calls)).toBe(
+          encodeFunctionData({ abi, functionName: 'aggregate3', args: [args] }),
+        )
       }),
     )
   })
@@ -256,15 +338,22 @@ describe('the coding of aggregate3', () => {
     expect(thrown('0x')).toEqual(refusal)
     expect(thrown(answer, 3)).toEqual(refusal)
     // The last word only fills up; every cut before it takes something away.
-    for (let length = 2; length < answer.length - 64; length += 64) expect(thrown(answer.slice(0, length) as Hex)).toEqual(refusal)
-    expect(thrown(answer.replace(/1$/, '2').replaceAll(`${'0'.repeat(63)}1`, `${'0'.repeat(63)}3`) as Hex)).toEqual(refusal)
+    for (let length = 2; length < answer.length - 64; length += 64)
+      expect(thrown(answer.slice(0, length) as Hex)).toEqual(refusal)
+    expect(
+      thrown(
+        answer.replace(/1$/, '2').replaceAll(`${'0'.repeat(63)}1`, `${'0'.repeat(63)}3`) as Hex,
+      ),
+    ).toEqual(refusal)
     expect(thrown(`0x${'f'.repeat(answer.length - 2)}`)).toEqual(refusal)
   })
 
   test('what only looks like Multicall3 is gone around', async () => {
     const chain = model()
     chain.spoil = () => '0x'
-    const asked = [callOf('answer', '0x01'), callOf('revert', '0x02')].map((call) => [call, 7n] as const)
+    const asked = [callOf('answer', '0x01'), callOf('revert', '0x02')].map(
+      (call) => [call, 7n] as const,
+    )
     expect(await all(aggregating(chain, turn), asked)).toEqual(await all(model(), asked))
   })
 })

@@ -37,7 +37,11 @@ test('R17: a caller that stays away finds no more than was asked for, and of two
 
 test('a caller that waits gets the first group as soon as there is one', async () => {
   const open: (() => void)[] = []
-  const ahead = workingAhead(counting(3), (n) => new Promise<number[]>((resolve) => open.push(() => resolve([n]))), 100)
+  const ahead = workingAhead(
+    counting(3),
+    (n) => new Promise<number[]>((resolve) => open.push(() => resolve([n]))),
+    100,
+  )
   for (const n of [1, 2, 3]) {
     const next = ahead.next()
     await settle()

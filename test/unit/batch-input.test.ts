@@ -2,7 +2,12 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { readIds } from '../../src/core/client/batch/ids.js'
 import { type BatchRow, checkBatch, readBatch } from '../../src/core/client/batch/input.js'
-import { type BatchFormat, type BatchSource, inputLimits, lineRows } from '../../src/core/client/batch/rows.js'
+import {
+  type BatchFormat,
+  type BatchSource,
+  inputLimits,
+  lineRows,
+} from '../../src/core/client/batch/rows.js'
 import type { Hex } from '../../src/core/ports.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
 import { testHash } from '../support/front.js'
@@ -10,12 +15,23 @@ import { testHash } from '../support/front.js'
 const encode = (text: string) => new TextEncoder().encode(text)
 
 /** `piece` is the most that one reading gives, as a slow disk might. */
-function sourceOf(content: string | Uint8Array, name = 'rows', piece = Number.POSITIVE_INFINITY): BatchSource {
+function sourceOf(
+  content: string | Uint8Array,
+  name = 'rows',
+  piece = Number.POSITIVE_INFINITY,
+): BatchSource {
   const bytes = typeof content === 'string' ? encode(content) : content
-  return { name, read: async (position, length) => bytes.subarray(position, position + Math.min(length, piece)) }
+  return {
+    name,
+    read: async (position, length) => bytes.subarray(position, position + Math.min(length, piece)),
+  }
 }
 
-async function rowsOf(content: string | Uint8Array, name?: string, format?: BatchFormat): Promise<BatchRow[]> {
+async function rowsOf(
+  content: string | Uint8Array,
+  name?: string,
+  format?: BatchFormat,
+): Promise<BatchRow[]> {
   const rows: BatchRow[] = []
   for await (const some of readBatch(sourceOf(content, name), format)) rows.push(...some)
   return rows
@@ -36,7 +52,12 @@ const check = (content: string, name?: string) =>
   checkBatch(sourceOf(content, name), undefined, {
     hash: testHash,
     proposer: async () => wallet,
-    questionOf: (identifier) => (identifier === 'pinned' ? id(1) : identifier.startsWith('0x') ? (identifier as Hex) : undefined),
+    questionOf: (identifier) =>
+      identifier === 'pinned'
+        ? id(1)
+        : identifier.startsWith('0x')
+          ? (identifier as Hex)
+          : undefined,
   })
 const item = {
   identifier: id(1),
@@ -50,10 +71,25 @@ const item = {
 describe('contract §6, batch input', () => {
   test('NDJSON, a JSON array and CSV of the same rows come to the same, with the lines they begin on', async () => {
     const expected = [
-      { kind: 'intent', identifier: id(1), outcome: 'p2', clientRef: 'a', amountRaw: 5n, nonce: 6n, deadlineSeconds: 1_900_000_000n },
+      {
+        kind: 'intent',
+        identifier: id(1),
+        outcome: 'p2',
+        clientRef: 'a',
+        amountRaw: 5n,
+        nonce: 6n,
+        deadlineSeconds: 1_900_000_000n,
+      },
       { kind: 'intent', identifier: 'some-slug', outcome: 'p1', proposer: wallet },
     ]
-    const one = { identifier: id(1), outcome: 'p2', client_ref: 'a', amount: '5', nonce: 6, deadline: 1_900_000_000 }
+    const one = {
+      identifier: id(1),
+      outcome: 'p2',
+      client_ref: 'a',
+      amount: '5',
+      nonce: 6,
+      deadline: 1_900_000_000,
+    }
     const two = { identifier: 'some-slug', proposed_price: '0', proposer: wallet }
     const csv = `identifier,outcome,proposed_price,client_ref,amount,nonce,deadline,proposer\r\n${id(1)},p2,,a,5,6,1900000000,\r\nsome-slug,,0,,,,,${wallet}\r\n`
     expect(await rowsOf(`${JSON.stringify(one)}\n\n${JSON.stringify(two)}`)).toEqual([
@@ -68,9 +104,14 @@ describe('contract §6, batch input', () => {
       { line: 2, ...expected[0] },
       { line: 3, ...expected[1] },
     ])
-    for (const text of [`${JSON.stringify(one)}\n${JSON.stringify(two)}`, JSON.stringify([one, two]), csv]) {
+    for (const text of [
+      `${JSON.stringify(one)}\n${JSON.stringify(two)}`,
+      JSON.stringify([one, two]),
+      csv,
+    ]) {
       expect((await check(text.replaceAll('some-slug', id(2)))).fingerprint).toBe(
-        (await check(`${JSON.stringify(one)}\n${JSON.stringify({ ...two, identifier: id(2) })}`)).fingerprint,
+        (await check(`${JSON.stringify(one)}\n${JSON.stringify({ ...two, identifier: id(2) })}`))
+          .fingerprint,
       )
     }
   })
@@ -81,49 +122,131 @@ describe('contract §6, batch input', () => {
       { clientRef: 'a, "b"', line: 2 },
       { clientRef: '=SUM(A1)', line: 3 },
     ])
-    expect(await rowsOf(`\ufeff{"identifier":"x","outcome":"p1"}\r\n`)).toMatchObject([{ identifier: 'x', line: 1 }])
-    // A control character is none of a reference; the record is whole all the same, and the next one keeps its line.
-    expect((await faultOf(rowsOf(`client_ref,identifier,outcome\n"a\nb",${id(1)},p1\n`))).detail).toContain('line 2: client_ref')
+    expect(await rowsOf(`\ufeff{"identifier":"x","outcome":"p1"}\r\n`)).toMatchObject([
+      { identifier: 'x', line: 1 },
+    ])
+    // A control character is none of a reference; the record is whole all the same, and the next
+    // one keeps its line.
+    expect(
+      (await faultOf(rowsOf(`client_ref,identifier,outcome\n"a\nb",${id(1)},p1\n`))).detail,
+    ).toContain('line 2: client_ref')
   })
 
   test('a signed item keeps its exact bytes; in CSV its permit is spelled with dots', async () => {
     const spaced = JSON.stringify(item).replaceAll(':', ': ')
-    expect(await rowsOf(spaced)).toEqual([{ kind: 'item', line: 1, identifier: id(1), item, body: spaced }])
+    expect(await rowsOf(spaced)).toEqual([
+      { kind: 'item', line: 1, identifier: id(1), item, body: spaced },
+    ])
     const csv = `identifier,proposer,proposed_price,max_payment,permit.amount,permit.nonce,permit.deadline,signature\n${id(1)},${wallet},0,0,5,7,1900000000,0xabcd\n`
-    expect(await rowsOf(csv)).toEqual([{ kind: 'item', line: 2, identifier: id(1), item, body: JSON.stringify(item) }])
+    expect(await rowsOf(csv)).toEqual([
+      { kind: 'item', line: 2, identifier: id(1), item, body: JSON.stringify(item) },
+    ])
   })
 
   test.each([
-    ['{"identifier":"x","outcome":"p1"}\n{"identifier":"y","outc', 'rows', 'input_torn', 'line 2: the last line is cut off'],
-    ['[{"identifier":"x","outcome":"p1"},{"identifier"', 'rows', 'input_torn', 'closing ] is missing'],
+    [
+      '{"identifier":"x","outcome":"p1"}\n{"identifier":"y","outc',
+      'rows',
+      'input_torn',
+      'line 2: the last line is cut off',
+    ],
+    [
+      '[{"identifier":"x","outcome":"p1"},{"identifier"',
+      'rows',
+      'input_torn',
+      'closing ] is missing',
+    ],
     ['{"identifier":"x","outcome":"p1"\n{}\n', 'rows', 'invalid_row', 'line 1'],
     ['[{"identifier":"x","outcome":"p1"} {}]', 'rows', 'invalid_json_array', 'without a comma'],
     ['[{"identifier":"x","outcome":"p1"},]', 'rows', 'invalid_json_array', 'an element is missing'],
     ['[] 1', 'rows', 'invalid_json_array', 'follows the closing ]'],
-    ['{"identifier":"x","outcome":"p1","price":"0"}', 'rows', 'invalid_row', 'line 1: "price" is not a field'],
-    ['{"identifier":"x","outcome":"p1","outcome":"p2"}\n', 'rows', 'invalid_row', 'a key occurs twice'],
+    [
+      '{"identifier":"x","outcome":"p1","price":"0"}',
+      'rows',
+      'invalid_row',
+      'line 1: "price" is not a field',
+    ],
+    [
+      '{"identifier":"x","outcome":"p1","outcome":"p2"}\n',
+      'rows',
+      'invalid_row',
+      'a key occurs twice',
+    ],
     ['{"identifier":"x"}', 'rows', 'invalid_row', 'outcome is missing'],
-    ['{"identifier":"x","outcome":"p4"}', 'rows', 'invalid_row', 'outcome "p4" is none of p1, p2, p3'],
-    ['{"identifier":"x","outcome":"p1","proposed_price":"1000000000000000000"}', 'rows', 'invalid_row', 'say different things'],
+    [
+      '{"identifier":"x","outcome":"p4"}',
+      'rows',
+      'invalid_row',
+      'outcome "p4" is none of p1, p2, p3',
+    ],
+    [
+      '{"identifier":"x","outcome":"p1","proposed_price":"1000000000000000000"}',
+      'rows',
+      'invalid_row',
+      'say different things',
+    ],
     ['{"identifier":"X","outcome":"p1"}', 'rows', 'invalid_row', 'identifier is neither'],
-    ['{"identifier":"x","outcome":"p1","amount":"1e6"}', 'rows', 'invalid_row', 'amount is not a whole number'],
-    ['{"identifier":"x","outcome":"p1","proposer":"0xAB"}', 'rows', 'invalid_row', 'proposer is not a lowercase address'],
+    [
+      '{"identifier":"x","outcome":"p1","amount":"1e6"}',
+      'rows',
+      'invalid_row',
+      'amount is not a whole number',
+    ],
+    [
+      '{"identifier":"x","outcome":"p1","proposer":"0xAB"}',
+      'rows',
+      'invalid_row',
+      'proposer is not a lowercase address',
+    ],
     ['{"version":{},"signature":"0xab"}', 'rows', 'invalid_row', 'v1 payload'],
-    [JSON.stringify({ ...item, extra: 1 }), 'rows', 'invalid_row', '"extra" is not a field of a signed item'],
-    [JSON.stringify({ ...item, permit: { ...item.permit, deadline: '1900000000' } }), 'rows', 'invalid_row', '"permit.deadline"'],
-    ['identifier,outcome,identifier\n', 'rows.csv', 'invalid_csv', 'line 1: the header has the column identifier twice'],
+    [
+      JSON.stringify({ ...item, extra: 1 }),
+      'rows',
+      'invalid_row',
+      '"extra" is not a field of a signed item',
+    ],
+    [
+      JSON.stringify({ ...item, permit: { ...item.permit, deadline: '1900000000' } }),
+      'rows',
+      'invalid_row',
+      '"permit.deadline"',
+    ],
+    [
+      'identifier,outcome,identifier\n',
+      'rows.csv',
+      'invalid_csv',
+      'line 1: the header has the column identifier twice',
+    ],
     ['identifier,out\n', 'rows.csv', 'invalid_csv', 'a column "out" that no row has'],
-    ['identifier,outcome\nx\n', 'rows.csv', 'invalid_row', 'line 2: the row has 1 cells, the header has 2'],
+    [
+      'identifier,outcome\nx\n',
+      'rows.csv',
+      'invalid_row',
+      'line 2: the row has 1 cells, the header has 2',
+    ],
     ['identifier,outcome\n"x,p1\n', 'rows.csv', 'invalid_csv', 'line 2: a quote is never closed'],
-    ['identifier,outcome\n"x"y,p1\n', 'rows.csv', 'invalid_csv', 'line 2: text follows a closing quote'],
-    ['identifier,outcome\nx"y",p1\n', 'rows.csv', 'invalid_csv', 'line 2: a quote stands inside a cell'],
+    [
+      'identifier,outcome\n"x"y,p1\n',
+      'rows.csv',
+      'invalid_csv',
+      'line 2: text follows a closing quote',
+    ],
+    [
+      'identifier,outcome\nx"y",p1\n',
+      'rows.csv',
+      'invalid_csv',
+      'line 2: a quote stands inside a cell',
+    ],
     ['[1]', 'rows', 'invalid_row', 'not one JSON object'],
-  ])('robustness §6: %j is refused with its line and field', async (content, name, code, detail) => {
-    const fault = await faultOf(rowsOf(content, name))
-    expect(fault.meta.exitCode).toBe(2)
-    expect(fault.code).toBe(code)
-    expect(fault.detail).toContain(detail)
-  })
+  ])(
+    'robustness §6: %j is refused with its line and field',
+    async (content, name, code, detail) => {
+      const fault = await faultOf(rowsOf(content, name))
+      expect(fault.meta.exitCode).toBe(2)
+      expect(fault.code).toBe(code)
+      expect(fault.detail).toContain(detail)
+    },
+  )
 
   test('robustness §6: a row of 64 KiB is read, one of a byte more is refused with its place before it is parsed', async () => {
     const padded = (bytes: number) => {
@@ -139,7 +262,9 @@ describe('contract §6, batch input', () => {
       expect(fault.code).toBe('row_too_long')
       expect(fault.detail).toContain(place)
     }
-    expect((await faultOf(rowsOf(`identifier,outcome\n"${'x'.repeat(66_000)}`, 'a.csv'))).code).toBe('row_too_long')
+    expect(
+      (await faultOf(rowsOf(`identifier,outcome\n"${'x'.repeat(66_000)}`, 'a.csv'))).code,
+    ).toBe('row_too_long')
   })
 
   test('robustness §6: an input past 64 MiB, or of more than a million rows, is refused', async () => {
@@ -161,8 +286,14 @@ describe('contract §6, batch input', () => {
   })
 
   test('bytes that are no UTF-8 are refused with their line', async () => {
-    const bytes = new Uint8Array([...encode('{"identifier":"x","outcome":"p1"}\n{"a":"'), 0xff, ...encode('"}\n')])
-    expect((await faultOf(rowsOf(bytes, 'a.ndjson'))).detail).toContain('line 2: the row is not UTF-8')
+    const bytes = new Uint8Array([
+      ...encode('{"identifier":"x","outcome":"p1"}\n{"a":"'),
+      0xff,
+      ...encode('"}\n'),
+    ])
+    expect((await faultOf(rowsOf(bytes, 'a.ndjson'))).detail).toContain(
+      'line 2: the row is not UTF-8',
+    )
   })
 
   test('property: rows come out the same however the disk cuts them', async () => {
@@ -186,9 +317,13 @@ describe('contract §6, batch input', () => {
                     undefined,
                     1,
                   )
-                : ['identifier,outcome,client_ref', ...wanted.map((each) => `${each.identifier},p1,${cell(each.client_ref)}`)].join('\n')
+                : [
+                    'identifier,outcome,client_ref',
+                    ...wanted.map((each) => `${each.identifier},p1,${cell(each.client_ref)}`),
+                  ].join('\n')
           const rows: BatchRow[] = []
-          for await (const some of readBatch(sourceOf(text, 'rows', piece), format as BatchFormat)) rows.push(...some)
+          for await (const some of readBatch(sourceOf(text, 'rows', piece), format as BatchFormat))
+            rows.push(...some)
           // An empty cell is a field that is not given.
           const expected = wanted.map((each) => ({
             identifier: each.identifier,
@@ -207,18 +342,31 @@ async function rowsOfSource(source: BatchSource): Promise<void> {
 }
 
 describe('the whole input is checked before anything is signed', () => {
-  const row = (n: number, more: object = {}) => JSON.stringify({ identifier: id(n), outcome: 'p1', ...more })
+  const row = (n: number, more: object = {}) =>
+    JSON.stringify({ identifier: id(n), outcome: 'p1', ...more })
 
   test('a client_ref, or a question of one proposer, that comes twice is refused with both lines', async () => {
-    const refs = await faultOf(check(`${row(1, { client_ref: 'a' })}\n${row(2)}\n${row(3, { client_ref: 'a' })}\n`))
-    expect(refs).toMatchObject({ code: 'duplicate_row', detail: 'rows: lines 1 and 3 have the same client_ref', meta: { exitCode: 2 } })
-    const questions = await faultOf(check(`${row(2)}\n${row(1)}\n{"identifier":"pinned","outcome":"p2"}\n`))
+    const refs = await faultOf(
+      check(`${row(1, { client_ref: 'a' })}\n${row(2)}\n${row(3, { client_ref: 'a' })}\n`),
+    )
+    expect(refs).toMatchObject({
+      code: 'duplicate_row',
+      detail: 'rows: lines 1 and 3 have the same client_ref',
+      meta: { exitCode: 2 },
+    })
+    const questions = await faultOf(
+      check(`${row(2)}\n${row(1)}\n{"identifier":"pinned","outcome":"p2"}\n`),
+    )
     expect(questions.detail).toBe('rows: lines 2 and 3 are the same question for the same proposer')
   })
 
   test('a row for another proposer than the account, a slug that is not pinned and an empty input are refused', async () => {
-    expect(await faultOf(check(`${row(1)}\n${row(2, { proposer: `0x${'cd'.repeat(20)}` })}\n`))).toMatchObject({ code: 'wrong_signer' })
-    expect(await faultOf(check('{"identifier":"other","outcome":"p1"}\n'))).toMatchObject({ code: 'untrusted_slug' })
+    expect(
+      await faultOf(check(`${row(1)}\n${row(2, { proposer: `0x${'cd'.repeat(20)}` })}\n`)),
+    ).toMatchObject({ code: 'wrong_signer' })
+    expect(await faultOf(check('{"identifier":"other","outcome":"p1"}\n'))).toMatchObject({
+      code: 'untrusted_slug',
+    })
     expect(await faultOf(check('\n\n'))).toMatchObject({ code: 'empty_input' })
   })
 
@@ -234,33 +382,60 @@ describe('ids of batch status', () => {
   const uuid = (n: number) => `00000000-0000-4000-8000-${String(n).padStart(12, '0')}`
   const idsOf = async (content: string, name?: string) => {
     const ids: string[] = []
-    for await (const some of readIds(sourceOf(content, name), 'candidate_id')) ids.push(...some.map((one) => one.id))
+    for await (const some of readIds(sourceOf(content, name), 'candidate_id'))
+      ids.push(...some.map((one) => one.id))
     return ids
   }
-  const result = (n: number) => ({ client_ref: null, outcome: 'accepted', candidate: { candidate_id: uuid(n), status: 'received' } })
-  const refused = { client_ref: 'x', outcome: 'rejected', candidate: null, error: { code: 'a', detail: 'b' } }
+  const result = (n: number) => ({
+    client_ref: null,
+    outcome: 'accepted',
+    candidate: { candidate_id: uuid(n), status: 'received' },
+  })
+  const refused = {
+    client_ref: 'x',
+    outcome: 'rejected',
+    candidate: null,
+    error: { code: 'a', detail: 'b' },
+  }
 
   test.each([
     ['bare lines', `${uuid(1)}\n\n${uuid(2)}\n`],
     ['a JSON array of strings', JSON.stringify([uuid(1), uuid(2)])],
-    ['a JSON array of objects', JSON.stringify([{ candidate_id: uuid(1) }, { candidate_id: uuid(2) }])],
+    [
+      'a JSON array of objects',
+      JSON.stringify([{ candidate_id: uuid(1) }, { candidate_id: uuid(2) }]),
+    ],
     ['CSV with a column', `status,candidate_id\nreceived,${uuid(1)}\nfailed,${uuid(2)}\n`],
     ['CSV of one column without a header', `${uuid(1)}\n${uuid(2)}`],
     [
       'lines of batch submit',
-      [result(1), refused, result(2), { schema: 'proposer.batch/1', summary: {} }].map((each) => JSON.stringify(each)).join('\n'),
+      [result(1), refused, result(2), { schema: 'proposer.batch/1', summary: {} }]
+        .map((each) => JSON.stringify(each))
+        .join('\n'),
     ],
     [
       'the document of batch submit',
-      JSON.stringify({ schema: 'proposer.batch/1', results: [result(1), refused, result(2)], summary: { results: 3 } }, undefined, 2),
+      JSON.stringify(
+        {
+          schema: 'proposer.batch/1',
+          results: [result(1), refused, result(2)],
+          summary: { results: 3 },
+        },
+        undefined,
+        2,
+      ),
     ],
   ])('%s', async (_name, content) => {
     expect(await idsOf(content)).toEqual([uuid(1), uuid(2)])
   })
 
   test('an object without an id, and a line that is cut off, are refused', async () => {
-    expect((await faultOf(idsOf('{"a":1}\n'))).detail).toContain('line 1: the row has no candidate_id')
-    expect((await faultOf(idsOf(`"${uuid(1)}"\n{"cand`, 'a.ndjson'))).detail).toContain('line 2: the last line is cut off')
+    expect((await faultOf(idsOf('{"a":1}\n'))).detail).toContain(
+      'line 1: the row has no candidate_id',
+    )
+    expect((await faultOf(idsOf(`"${uuid(1)}"\n{"cand`, 'a.ndjson'))).detail).toContain(
+      'line 2: the last line is cut off',
+    )
     expect((await faultOf(idsOf('{"schema":"x","results":[{"candidate"'))).code).toBe('input_torn')
   })
 })

@@ -1,4 +1,7 @@
-/** A batch with a node of ours: whether the round of saved bytes is over is asked of it before anything is sent (R14, §7 rule 3). */
+/**
+ * A batch with a node of ours: whether the round of saved bytes is over is asked of it before
+ * anything is sent (R14, §7 rule 3).
+ */
 import { describe, expect, test } from 'vitest'
 import { type RowResult, submitBatch } from '../../src/core/client/batch/batch.js'
 import type { BatchRow } from '../../src/core/client/batch/input.js'
@@ -13,7 +16,10 @@ import { SignedProposal } from '../../src/core/protocol/schema.js'
 import { makeWorld, nextRound } from '../support/client-world.js'
 import { createFakeChain } from '../support/fake-chain.js'
 
-/** A question whose only answer was lost, as a row of a batch: a signed item, or the intent that it came from. */
+/**
+ * A question whose only answer was lost, as a row of a batch: a signed item, or the intent that it
+ * came from.
+ */
 async function lostWorld(kind: BatchRow['kind']) {
   const world = makeWorld()
   const { parts, intent } = world.run()
@@ -21,9 +27,15 @@ async function lostWorld(kind: BatchRow['kind']) {
   const lost = await world.clock.drive(submitIntent(parts, intent, { timeoutMs: 1 }))
   const { signed } = lost.authorization
   const questionId = signed.questionId as Hex
-  const item = toBatchItem(questionId, fromSingle(questionId, SignedProposal.parse(JSON.parse(signed.body))))
+  const item = toBatchItem(
+    questionId,
+    fromSingle(questionId, SignedProposal.parse(JSON.parse(signed.body))),
+  )
   const place = { line: 1, identifier: questionId }
-  const row: BatchRow = kind === 'item' ? { kind, ...place, item, body: JSON.stringify(item) } : { kind, ...place, outcome: 'p2' }
+  const row: BatchRow =
+    kind === 'item'
+      ? { kind, ...place, item, body: JSON.stringify(item) }
+      : { kind, ...place, outcome: 'p2' }
   const asked: (readonly string[])[] = []
   /** Runs it with a node that has the question in this round, or does not tell. */
   const submit = async (timestamp: string | undefined): Promise<readonly RowResult[]> => {
@@ -32,9 +44,14 @@ async function lostWorld(kind: BatchRow['kind']) {
       async contexts(identifiers) {
         asked.push(identifiers)
         return identifiers.map((identifier) => {
-          if (timestamp === undefined) return { identifier, error: new RejectedError('question_not_found', 'not here') }
+          if (timestamp === undefined)
+            return { identifier, error: new RejectedError('question_not_found', 'not here') }
           const { question } = world.gateway
-          const context = { ...question, request: { ...question.request, timestamp }, source: 'chain' as const }
+          const context = {
+            ...question,
+            request: { ...question.request, timestamp },
+            source: 'chain' as const,
+          }
           return { identifier, context, notes: [] }
         })
       },
@@ -52,7 +69,8 @@ async function lostWorld(kind: BatchRow['kind']) {
     }
     const work = async () => {
       const options = { fingerprint: 'input', spending: newSpending(batch, { fit: false }) }
-      for await (const some of submitBatch({ ...batch, gateway: run.client }, each(), options)) results.push(...some)
+      for await (const some of submitBatch({ ...batch, gateway: run.client }, each(), options))
+        results.push(...some)
     }
     await world.clock.drive(work())
     return results
@@ -64,9 +82,13 @@ describe.each(['item', 'intent'] as const)('a saved %s with a node', (kind) => {
   test('R14: a 409 that a reorg has undone does not keep it from being sent', async () => {
     const { world, submit, ofRound } = await lostWorld(kind)
     world.gateway.faults.push({ status: 409, code: 'round_advanced' })
-    expect(await submit(kind === 'item' ? undefined : ofRound)).toMatchObject([{ outcome: 'rejected', error: { code: 'round_over' } }])
+    expect(await submit(kind === 'item' ? undefined : ofRound)).toMatchObject([
+      { outcome: 'rejected', error: { code: 'round_over' } },
+    ])
     const sent = world.gateway.received.length
-    expect(await submit(undefined), 'a node that does not tell undoes nothing').toMatchObject([{ error: { code: 'round_over' } }])
+    expect(await submit(undefined), 'a node that does not tell undoes nothing').toMatchObject([
+      { error: { code: 'round_over' } },
+    ])
     expect(world.gateway.received).toHaveLength(sent)
     expect(await submit(ofRound)).toMatchObject([{ outcome: 'replayed' }])
   })
@@ -78,7 +100,12 @@ test("§7 rule 3: the node's word that the round is over is enough: a signed ite
   const sent = world.gateway.received.length
   const results = await submit(world.gateway.question.request.timestamp)
   expect(results).toMatchObject([
-    { outcome: 'unknown', statusCode: null, error: { code: 'round_over', meta: { exitCode: 6 } }, authorization: { id } },
+    {
+      outcome: 'unknown',
+      statusCode: null,
+      error: { code: 'round_over', meta: { exitCode: 6 } },
+      authorization: { id },
+    },
   ])
   expect(results[0]?.outOfBand?.questionId).toBe(world.gateway.question.question_id)
   expect(world.gateway.received).toHaveLength(sent)

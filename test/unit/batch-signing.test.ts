@@ -14,7 +14,8 @@ import { fromHex, toHex, witnessRound } from '../../src/core/protocol/witness.js
 import { keyBytes, makeWorld } from '../support/client-world.js'
 import { questionContext } from '../support/scripted-gateway.js'
 
-const asked = (count: number) => Array.from({ length: count }, (_, n) => questionContext(`Question ${n}?`))
+const asked = (count: number) =>
+  Array.from({ length: count }, (_, n) => questionContext(`Question ${n}?`))
 const adapterQuestions = asked(3)
 
 interface Hooks {
@@ -26,13 +27,26 @@ interface Hooks {
 /** Signs a row for each question, with the keys recovered by `recover`. */
 async function signAll(
   hooksOf: (world: ReturnType<typeof makeWorld>) => Hooks,
-  { questions = adapterQuestions, kind = 'uma-ctf-adapter' as Trust['requesters'][number]['kind'] } = {},
+  {
+    questions = adapterQuestions,
+    kind = 'uma-ctf-adapter' as Trust['requesters'][number]['kind'],
+  } = {},
 ) {
   const world = makeWorld()
   const { parts, journal, intent } = world.run()
   const { recover, beforeSigning } = hooksOf(world)
-  const trust: Trust = { ...world.trust, requesters: world.trust.requesters.map(({ address }) => ({ address, kind })) }
-  const rows = questions.map(({ question_id }, at): BatchRow => ({ kind: 'intent', line: at + 1, identifier: question_id, outcome: 'p2' }))
+  const trust: Trust = {
+    ...world.trust,
+    requesters: world.trust.requesters.map(({ address }) => ({ address, kind })),
+  }
+  const rows = questions.map(
+    ({ question_id }, at): BatchRow => ({
+      kind: 'intent',
+      line: at + 1,
+      identifier: question_id,
+      outcome: 'p2',
+    }),
+  )
   const batch: BatchParts = {
     ...parts,
     trust,
@@ -42,7 +56,11 @@ async function signAll(
           const found = questions.find(({ question_id }) => question_id === identifier)
           if (found === undefined) throw new Error('a question that nobody asked')
           const context = { ...found, source: 'gateway' as const }
-          return { identifier, context, notes: checkContext(trust, context, { nowSeconds: world.clock.nowMs() / 1_000 }) }
+          return {
+            identifier,
+            context,
+            notes: checkContext(trust, context, { nowSeconds: world.clock.nowMs() / 1_000 }),
+          }
         })
       },
     },
@@ -65,7 +83,10 @@ async function signAll(
   }
   const results: RowSigned[] = []
   const work = async () => {
-    for await (const some of signBatch(batch, each(), { spending: newSpending(batch, { fit: false }) })) results.push(...some)
+    for await (const some of signBatch(batch, each(), {
+      spending: newSpending(batch, { fit: false }),
+    }))
+      results.push(...some)
   }
   const failure = await world.clock.drive(work()).then(
     () => undefined,
@@ -80,7 +101,8 @@ test("R9: a signature is journaled once it has been found to be the proposer's, 
   const { results, failure, view, proposer } = await signAll((world) => {
     let checked = 0
     return {
-      recover: (...asked) => (++checked === 2 ? curve.publicKey(keyBytes(9)) : curve.recover(...asked)),
+      recover: (...asked) =>
+        ++checked === 2 ? curve.publicKey(keyBytes(9)) : curve.recover(...asked),
       async beforeSigning() {
         durable.push((await world.run().journal.load()).authorizations.length)
       },
@@ -125,7 +147,9 @@ test('contract §6: results come in input order, whichever signatures are made f
     }),
     { questions },
   )
-  expect(results.map(({ row }) => row.identifier)).toEqual(questions.map(({ question_id }) => question_id))
+  expect(results.map(({ row }) => row.identifier)).toEqual(
+    questions.map(({ question_id }) => question_id),
+  )
   expect(results.every(({ error }) => error === undefined)).toBe(true)
   expect(view.authorizations).toHaveLength(250)
 })
@@ -151,21 +175,38 @@ test('R6: what fails for another reason than its item stops the signing of those
 
 test.each([
   ['an adapter, whose question id it is', 'uma-ctf-adapter', adapterQuestions],
-  ['a reporter, whose question id is something else', 'oo-reporter', adapterQuestions.map((each, n) => renamed(each, n))],
-  ['a direct request, whose question id is something else', 'direct', adapterQuestions.map((each, n) => renamed(each, n))],
-] as const)("R9: what is signed holds the hash of the request's text: of %s", async (_, kind, questions) => {
-  const { view, trust } = await signAll(() => ({ recover: systemCurve().recover }), { kind, questions: [...questions] })
-  expect(view.authorizations).toHaveLength(3)
-  for (const { signed } of view.authorizations) {
-    const question = questions.find(({ question_id }) => question_id === signed.questionId)
-    if (question === undefined) throw new Error('signed for a question that nobody asked')
-    const request = requestOf({ ...question, source: 'gateway' })
-    const round = witnessRound(domainOf(contractsOf(trust)), request, question.bond.token as Hex)
-    expect(signed.digest).toBe(toHex(round.digest(signed.terms)))
-  }
-})
+  [
+    'a reporter, whose question id is something else',
+    'oo-reporter',
+    adapterQuestions.map((each, n) => renamed(each, n)),
+  ],
+  [
+    'a direct request, whose question id is something else',
+    'direct',
+    adapterQuestions.map((each, n) => renamed(each, n)),
+  ],
+] as const)(
+  "R9: what is signed holds the hash of the request's text: of %s",
+  async (_, kind, questions) => {
+    const { view, trust } = await signAll(() => ({ recover: systemCurve().recover }), {
+      kind,
+      questions: [...questions],
+    })
+    expect(view.authorizations).toHaveLength(3)
+    for (const { signed } of view.authorizations) {
+      const question = questions.find(({ question_id }) => question_id === signed.questionId)
+      if (question === undefined) throw new Error('signed for a question that nobody asked')
+      const request = requestOf({ ...question, source: 'gateway' })
+      const round = witnessRound(domainOf(contractsOf(trust)), request, question.bond.token as Hex)
+      expect(signed.digest).toBe(toHex(round.digest(signed.terms)))
+    }
+  },
+)
 
-function renamed(question: (typeof adapterQuestions)[number], n: number): (typeof adapterQuestions)[number] {
+function renamed(
+  question: (typeof adapterQuestions)[number],
+  n: number,
+): (typeof adapterQuestions)[number] {
   const question_id = toHex(keyBytes(n + 1))
   return { ...question, question_id, request: { ...question.request, question_id } }
 }

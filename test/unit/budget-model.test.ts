@@ -18,7 +18,8 @@ const window = 60_000
 function history() {
   let state: BudgetState = unknownBudget(at)
   let calls = 0
-  const ask = (ms: number, wantItems: number, minItems = 1): Decision => reserve(state, { id: `c${calls}`, wantItems, minItems }, at + ms)
+  const ask = (ms: number, wantItems: number, minItems = 1): Decision =>
+    reserve(state, { id: `c${calls}`, wantItems, minItems }, at + ms)
   return {
     ask,
     /** Grants and keeps it; the call's name. */
@@ -28,7 +29,13 @@ function history() {
       state = decision.state
       return { id: `c${calls++}`, items: decision.items }
     },
-    settle(ms: number, id: string, outcome: Partial<Outcome> & { told?: readonly [limit: number, remaining: number, reset: number] }) {
+    settle(
+      ms: number,
+      id: string,
+      outcome: Partial<Outcome> & {
+        told?: readonly [limit: number, remaining: number, reset: number]
+      },
+    ) {
       const { told, ...rest } = outcome
       const rateLimit = told && { limit: told[0], remaining: told[1], resetSeconds: told[2] }
       state = settle(state, id, { answered: true, refused: false, rateLimit, ...rest }, at + ms, 0)
@@ -52,7 +59,8 @@ function learnt() {
   return told
 }
 
-const granted = (decision: Decision) => (decision.kind === 'granted' ? decision.items : decision.kind)
+const granted = (decision: Decision) =>
+  decision.kind === 'granted' ? decision.items : decision.kind
 
 describe('what the client knows of the budget', () => {
   test('§8: unknown limits are learnt by one call of one item, and others wait for its answer', () => {
@@ -85,7 +93,8 @@ describe('what the client knows of the budget', () => {
     told.settle(300, rest.id, { told: [120, 0, 60] })
     const wait = told.ask(301, 100)
     expect(wait).toMatchObject({ kind: 'wait', limitItems: 120, spentItems: 120, windowMs: window })
-    // The window was opened between 0 and 100: it is over at 60,100 at the latest, and a thousandth is added for the clocks.
+    // The window was opened between 0 and 100: it is over at 60,100 at the latest, and a thousandth
+    // is added for the clocks.
     expect(wait.kind === 'wait' ? (wait.untilMs ?? 0) - at : 0).toBe(60_101 + 62)
   })
 
@@ -153,7 +162,8 @@ describe('what the client knows of the budget', () => {
     const told = learnt()
     const call = told.take(10_000, 1)
     told.settle(10_050, call.id, { told: [120, 88, 50] })
-    // 120 - 2 of ours - 30 of theirs; a quarter of the window is expected of them, and they have had that.
+    // 120 - 2 of ours - 30 of theirs; a quarter of the window is expected of them, and they have
+    // had that.
     expect(granted(told.ask(10_060, 200))).toBe(88)
     const more = told.take(20_000, 1)
     told.settle(20_050, more.id, { told: [120, 77, 40] })
@@ -174,14 +184,19 @@ describe('what the client knows of the budget', () => {
     const third = told.take(61_000, 1)
     told.settle(61_050, third.id, { told: [9_000, 8_999, 60] })
     expect(told.take(61_060, 9_000).items).toBe(999)
-    // Their share of eight thousand is kept whole for half a window, and then given back bit by bit.
+    // Their share of eight thousand is kept whole for half a window, and then given back bit by
+    // bit.
     for (const [items, roomMs] of [
       [1, 30_000],
       [1_000, 26_250],
     ] as const) {
       let ms = 61_060
       let wakes = 0
-      for (let decision = told.ask(ms, items, items); decision.kind === 'wait'; decision = told.ask(ms, items, items)) {
+      for (
+        let decision = told.ask(ms, items, items);
+        decision.kind === 'wait';
+        decision = told.ask(ms, items, items)
+      ) {
         ms = Number(decision.untilMs) - at
         if (++wakes > 3) break
       }
@@ -258,7 +273,9 @@ describe('what the client knows of the budget', () => {
     const told = learnt()
     told.take(200, 200)
     const wait = told.ask(-1_000_000, 1)
-    expect(wait.kind === 'wait' ? (wait.untilMs ?? 0) - at : 0).toBeLessThanOrEqual(-1_000_000 + window + 200)
+    expect(wait.kind === 'wait' ? (wait.untilMs ?? 0) - at : 0).toBeLessThanOrEqual(
+      -1_000_000 + window + 200,
+    )
   })
 })
 

@@ -8,8 +8,17 @@ const limits = { windowMs: 60_000, perClientItems: 120, globalItems: 1_000 }
 describe('budget', () => {
   test('§8 rule 5: preparing 100 items and then submitting 100 exceeds the default budget of one client', () => {
     const budget = createBudget(limits)
-    expect(budget.charge('a', 100, 0)).toMatchObject({ admitted: true, limitItems: 120, remainingItems: 20, resetSeconds: 60 })
-    expect(budget.charge('a', 100, 1)).toMatchObject({ admitted: false, remainingItems: 0, retryAfterSeconds: 60 })
+    expect(budget.charge('a', 100, 0)).toMatchObject({
+      admitted: true,
+      limitItems: 120,
+      remainingItems: 20,
+      resetSeconds: 60,
+    })
+    expect(budget.charge('a', 100, 1)).toMatchObject({
+      admitted: false,
+      remainingItems: 0,
+      retryAfterSeconds: 60,
+    })
   })
 
   test('§8 rule 4: a refused call spends its items, the global window included', () => {
@@ -24,8 +33,16 @@ describe('budget', () => {
     const budget = createBudget(limits)
     expect(budget.charge('a', 120, 30_000).admitted).toBe(true)
     expect(budget.charge('a', 1, 89_001)).toMatchObject({ admitted: false, retryAfterSeconds: 1 })
-    expect(budget.charge('a', 1, 90_000)).toMatchObject({ admitted: true, remainingItems: 119, resetSeconds: 60 })
-    expect(budget.charge('a', 1, 91_500)).toMatchObject({ admitted: true, remainingItems: 118, resetSeconds: 59 })
+    expect(budget.charge('a', 1, 90_000)).toMatchObject({
+      admitted: true,
+      remainingItems: 119,
+      resetSeconds: 60,
+    })
+    expect(budget.charge('a', 1, 91_500)).toMatchObject({
+      admitted: true,
+      remainingItems: 118,
+      resetSeconds: 59,
+    })
   })
 
   test('contract §2: the headers are those of the tighter window', () => {
@@ -53,7 +70,11 @@ describe('budget', () => {
     budget.charge('a', 1, 0)
     expect(budget.spent('a', 0)).toBe(false)
     budget.charge('a', 1, 0)
-    expect([budget.spent('a', 0), budget.spent('b', 0), budget.spent('a', 60_000)]).toEqual([true, false, false])
+    expect([budget.spent('a', 0), budget.spent('b', 0), budget.spent('a', 60_000)]).toEqual([
+      true,
+      false,
+      false,
+    ])
   })
 
   test('R17: the table is bounded, and the window that opened longest ago goes first', () => {
@@ -65,7 +86,11 @@ describe('budget', () => {
   })
 
   test('§8: over any calls, what is admitted in one window never exceeds the limits', () => {
-    const call = fc.record({ client: fc.constantFrom('a', 'b', 'c'), items: fc.integer({ min: 1, max: 60 }), gapMs: fc.nat(20_000) })
+    const call = fc.record({
+      client: fc.constantFrom('a', 'b', 'c'),
+      items: fc.integer({ min: 1, max: 60 }),
+      gapMs: fc.nat(20_000),
+    })
     fc.assert(
       fc.property(fc.array(call, { maxLength: 60 }), (calls) => {
         const budget = createBudget({ windowMs: 60_000, perClientItems: 100, globalItems: 150 })
@@ -110,7 +135,9 @@ describe('client addresses', () => {
   test('robustness §5: behind trusted proxies the rightmost untrusted hop is the client', () => {
     const trusted = cidrs('10.0.0.0/8', 'fd00::/8')
     expect(clientKey('10.1.2.3', '203.0.113.9, 198.51.100.1', trusted)).toBe('198.51.100.1')
-    expect(clientKey('::ffff:10.1.2.3', '203.0.113.9, 198.51.100.1, 10.9.9.9, fd00::5', trusted)).toBe('198.51.100.1')
+    expect(
+      clientKey('::ffff:10.1.2.3', '203.0.113.9, 198.51.100.1, 10.9.9.9, fd00::5', trusted),
+    ).toBe('198.51.100.1')
     expect(clientKey('10.1.2.3', '2001:db8::1', trusted)).toBe('2001:db8:0:0::/64')
     expect(clientKey('10.1.2.3', '10.4.4.4', trusted)).toBe('10.4.4.4')
     expect(clientKey('10.1.2.3', '198.51.100.1, nonsense, 10.4.4.4', trusted)).toBe('10.4.4.4')
@@ -125,12 +152,20 @@ describe('client addresses', () => {
     expect(clientKey('::1', '192.0.2.1', cidrs('0.0.0.0/0'))).toBe('0:0:0:0::/64')
   })
 
-  test.each(['10.0.0.0/33', '10.0.0/8', '10.0.0.0/8/8', 'x', '', '::/129', '256.0.0.1', '1::2::3', '1:2:3:4:5:6:7:8:9', '10.0.0.0/'])(
-    'is no block: %s',
-    (text) => {
-      expect(parseCidr(text)).toBeUndefined()
-    },
-  )
+  test.each([
+    '10.0.0.0/33',
+    '10.0.0/8',
+    '10.0.0.0/8/8',
+    'x',
+    '',
+    '::/129',
+    '256.0.0.1',
+    '1::2::3',
+    '1:2:3:4:5:6:7:8:9',
+    '10.0.0.0/',
+  ])('is no block: %s', (text) => {
+    expect(parseCidr(text)).toBeUndefined()
+  })
 
   test('every way of writing an IPv6 address gives the same bytes', () => {
     fc.assert(

@@ -1,22 +1,36 @@
-/** What `conformance` says of a budget by the figures of its answers (§8 rule 2); the form of the window is left open. */
+/**
+ * What `conformance` says of a budget by the figures of its answers (§8 rule 2); the form of the
+ * window is left open.
+ */
 import { describe, expect, test } from 'vitest'
-import type { Bench } from '../../src/core/client/conformance/bench.js'
-import { chargeRules } from '../../src/core/client/conformance/budgets.js'
-import type { Call } from '../../src/core/client/conformance/probe.js'
-import { Fault, NotSeen } from '../../src/core/client/conformance/rule.js'
+import type { Bench } from '../../src/core/conformance/bench.js'
+import { chargeRules } from '../../src/core/conformance/budgets.js'
+import type { Call } from '../../src/core/conformance/probe.js'
+import { Fault, NotSeen } from '../../src/core/conformance/rule.js'
 
 const polling = chargeRules.find(({ id }) => id === '8-charged-by-item')
 
 /** A gateway by its figures: what each call costs, and what comes back before the next, in turn. */
-function look(costs: (items: number) => number, back: readonly number[]): Promise<string> | undefined {
+function look(
+  costs: (items: number) => number,
+  back: readonly number[],
+): Promise<string> | undefined {
   let [left, calls] = [1_000, 0]
   const send = async ({ path, items = 1 }: Call) => {
     left += (back[calls++ % back.length] ?? 0) - costs(items)
-    const headers = new Headers({ 'ratelimit-limit': '1000', 'ratelimit-remaining': String(left), 'ratelimit-reset': '10' })
+    const headers = new Headers({
+      'ratelimit-limit': '1000',
+      'ratelimit-remaining': String(left),
+      'ratelimit-reset': '10',
+    })
     return { sent: path, status: 200, headers, text: '{}', json: {} }
   }
   const random = { uuid: () => '00000000-0000-4000-8000-000000000001' }
-  return polling?.run({ stranger: `0x${'1'.repeat(40)}`, ports: { random }, probe: { send } } as unknown as Bench)
+  return polling?.run({
+    stranger: `0x${'1'.repeat(40)}`,
+    ports: { random },
+    probe: { send },
+  } as unknown as Bench)
 }
 
 const honest = (items: number) => items

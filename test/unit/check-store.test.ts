@@ -1,9 +1,16 @@
-/** `serve --check` on what a store holds: whatever would keep `serve` from starting, or from getting ready, is told before (contract §6). */
+/**
+ * `serve --check` on what a store holds: whatever would keep `serve` from starting, or from getting
+ * ready, is told before (contract §6).
+ */
 import { chmod, mkdir, readdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { checkNodes } from '../../src/commands/hosting/check-chain.js'
-import { checkStore, type StoreSurroundings, spaceFindings } from '../../src/commands/hosting/check-store.js'
+import {
+  checkStore,
+  type StoreSurroundings,
+  spaceFindings,
+} from '../../src/commands/hosting/check-store.js'
 import { openGateway } from '../../src/commands/hosting/gateway-host.js'
 import { parseConfig } from '../../src/core/gateway/config.js'
 import type { Change } from '../../src/core/gateway/ledger/ledger.js'
@@ -28,8 +35,19 @@ const file = {
   store: './store',
   questions: './questions.json',
 }
-const nothing: StoreSurroundings = { genesisHash: undefined, head: undefined, questions: undefined, executor: undefined }
-const head = (number: bigint) => ({ number, hash: word('1'), parentHash: word('2'), timestamp: 1_700_000_000n, baseFeePerGas: 1n })
+const nothing: StoreSurroundings = {
+  genesisHash: undefined,
+  head: undefined,
+  questions: undefined,
+  executor: undefined,
+}
+const head = (number: bigint) => ({
+  number,
+  hash: word('1'),
+  parentHash: word('2'),
+  timestamp: 1_700_000_000n,
+  baseFeePerGas: 1n,
+})
 const slugged = [
   { questionId: word('3'), slug: 'rain' },
   { questionId: word('4'), slug: 'snow' },
@@ -49,7 +67,11 @@ beforeEach(async () => {
 afterEach(() => remove())
 
 const path = () => join(folder, 'gateway.json')
-const loaded = (changes: object = {}) => ({ config: parseConfig({ ...file, ...changes }, 'gateway.json'), folder, path: path() })
+const loaded = (changes: object = {}) => ({
+  config: parseConfig({ ...file, ...changes }, 'gateway.json'),
+  folder,
+  path: path(),
+})
 
 /** A chain that begins as the store's does. */
 function chainOfTheStore(): FakeChain {
@@ -67,7 +89,12 @@ async function written(...changes: readonly Change[]): Promise<string> {
   const { context } = fakeContext(folder)
   const fold = foldLedger()
   const store = join(folder, 'store')
-  const log = await openLog(context, store, { format: storeFormat, knownKinds: knownKind, fence: async () => undefined }, fold.onRecord)
+  const log = await openLog(
+    context,
+    store,
+    { format: storeFormat, knownKinds: knownKind, fence: async () => undefined },
+    fold.onRecord,
+  )
   const settings = { chainId: 31337, genesisHash: word('9'), allowlist: [], admissionEnabled: true }
   const ledger = await openLedger(context, log, fold.state, settings)
   if (changes.length > 0) await ledger.commit(changes)
@@ -80,7 +107,8 @@ const check = async (around: Partial<StoreSurroundings> = {}) => {
   expect(await readdir(folder, { recursive: true }), 'R24: looking makes nothing').toEqual(before)
   return checked
 }
-const faulty = async (around?: Partial<StoreSurroundings>) => (await check(around)).findings.filter(({ result }) => result !== 'right')
+const faulty = async (around?: Partial<StoreSurroundings>) =>
+  (await check(around)).findings.filter(({ result }) => result !== 'right')
 
 describe('contract §6: what would keep `serve` from starting is a fault', () => {
   test('R5: an admin token that others may read, and one that is none', async () => {
@@ -89,20 +117,34 @@ describe('contract §6: what would keep `serve` from starting is a fault', () =>
     await writeFile(token, `${'a'.repeat(64)}\n`, { mode: 0o600 })
     expect(await faulty()).toEqual([])
     await chmod(token, 0o644)
-    expect(await faulty()).toMatchObject([{ result: 'fault', check: 'admin_token', detail: expect.stringContaining('mode 644') }])
+    expect(await faulty()).toMatchObject([
+      { result: 'fault', check: 'admin_token', detail: expect.stringContaining('mode 644') },
+    ])
     await chmod(token, 0o600)
     await writeFile(token, 'garbage\n')
-    expect(await faulty()).toMatchObject([{ result: 'fault', check: 'admin_token', detail: expect.stringContaining('holds no token') }])
+    expect(await faulty()).toMatchObject([
+      { result: 'fault', check: 'admin_token', detail: expect.stringContaining('holds no token') },
+    ])
   })
 
-  const added: Change = { kind: 'question.set', entry: { questionId: word('7'), slug: 'rain' }, reason: 'test' }
+  const added: Change = {
+    kind: 'question.set',
+    entry: { questionId: word('7'), slug: 'rain' },
+    reason: 'test',
+  }
 
   test('a slug of the questions file that an operator has given to another question, as `serve` refuses it', async () => {
     await written(added)
     const [found, ...others] = await faulty({ questions: slugged })
     expect(others).toEqual([])
-    expect(found).toMatchObject({ result: 'fault', check: 'questions', detail: expect.stringContaining('the slug rain names') })
-    expect(found?.hint).toContain(`\`proposer operator questions remove ${word('7')} --config ${path()}\``)
+    expect(found).toMatchObject({
+      result: 'fault',
+      check: 'questions',
+      detail: expect.stringContaining('the slug rain names'),
+    })
+    expect(found?.hint).toContain(
+      `\`proposer operator questions remove ${word('7')} --config ${path()}\``,
+    )
     const chain = chainOfTheStore()
     const { context } = fakeContext(folder, { chain, clock: createFakeClock(chain) })
     const off = loaded({ executor: { enabled: false } })
@@ -115,10 +157,14 @@ describe('contract §6: what would keep `serve` from starting is a fault', () =>
 
   test('R24: such a slug keeps no operator from looking: it is told, and shown for neither question', async () => {
     await written(added)
-    const operator = (...argv: string[]) => run(folder, ['operator', ...argv, '--config', path(), '--json'])
+    const operator = (...argv: string[]) =>
+      run(folder, ['operator', ...argv, '--config', path(), '--json'])
     const listed = await operator('questions', 'list')
     expect(listed.code).toBe(0)
-    const questions = JSON.parse(listed.stdout).questions as { question_id: string; slug: string | null }[]
+    const questions = JSON.parse(listed.stdout).questions as {
+      question_id: string
+      slug: string | null
+    }[]
     expect(questions.map(({ question_id, slug }) => [question_id, slug])).toEqual([
       [word('3'), null],
       [word('4'), 'snow'],
@@ -126,7 +172,10 @@ describe('contract §6: what would keep `serve` from starting is a fault', () =>
     ])
     const [warning = '{}'] = listed.stderr.trim().split('\n')
     expect(JSON.parse(warning)).toMatchObject({
-      warning: { code: 'questions_invalid', detail: expect.stringContaining(`questions remove ${word('7')} --config ${path()}`) },
+      warning: {
+        code: 'questions_invalid',
+        detail: expect.stringContaining(`questions remove ${word('7')} --config ${path()}`),
+      },
     })
     for (const argv of [['list'], ['candidates', 'list'], ['store', 'export']])
       expect((await operator(...argv)).code, argv.join(' ')).toBe(0)
@@ -138,7 +187,10 @@ describe('contract §6: what would keep `serve` from starting is a fault', () =>
     ])
     expect(spaceFindings('/a/store', 1024 * 1024)).toEqual([])
     expect(spaceFindings('/a/store', undefined)).toEqual([])
-    expect(await freeBytes(join(folder, 'not', 'there')), 'that of the nearest parent').toBeGreaterThan(0)
+    expect(
+      await freeBytes(join(folder, 'not', 'there')),
+      'that of the nearest parent',
+    ).toBeGreaterThan(0)
   })
 })
 
@@ -146,17 +198,32 @@ describe('contract §6: what would keep a gateway from getting ready is told', (
   test('R14: a node whose head is below a block that was final', async () => {
     await written({ kind: 'chain.finalized', number: '100', hash: word('8') })
     expect(await faulty({ head: head(99n) })).toMatchObject([
-      { result: 'fault', check: 'finality', detail: expect.stringMatching(/head 99 is below block 100, which was final/) },
+      {
+        result: 'fault',
+        check: 'finality',
+        detail: expect.stringMatching(/head 99 is below block 100, which was final/),
+      },
     ])
     expect(await faulty({ head: head(100n) })).toEqual([])
     expect(await faulty()).toEqual([])
   })
 
   test('R15: a nonce of another executor that is not settled', async () => {
-    const slot = { id: 's', executor: address('e'), nonce: 7, candidateIds: [], openedAtMs: 1, attempts: [] }
+    const slot = {
+      id: 's',
+      executor: address('e'),
+      nonce: 7,
+      candidateIds: [],
+      openedAtMs: 1,
+      attempts: [],
+    }
     await written({ kind: 'slot.opened', slot })
     expect(await faulty({ executor: address('f') })).toMatchObject([
-      { result: 'warning', check: 'former_executor', detail: expect.stringContaining(`nonce 7 of the former executor ${address('e')}`) },
+      {
+        result: 'warning',
+        check: 'former_executor',
+        detail: expect.stringContaining(`nonce 7 of the former executor ${address('e')}`),
+      },
     ])
     expect(await faulty({ executor: address('e') })).toEqual([])
     expect(await faulty()).toEqual([])
@@ -181,12 +248,31 @@ describe('contract §6: what would keep a gateway from getting ready is told', (
   test('contract §7: admission that an operator has paused', async () => {
     await written({ kind: 'admission.set', enabled: false, reason: 'test' })
     expect((await check()).admissionEnabled).toBe(false)
-    const found = await run(folder, ['serve', '--config', path(), '--check', '--json', '--port', '0', '--set', 'executor.enabled=false'], {
-      chain: chainOfTheStore(),
-    })
+    const found = await run(
+      folder,
+      [
+        'serve',
+        '--config',
+        path(),
+        '--check',
+        '--json',
+        '--port',
+        '0',
+        '--set',
+        'executor.enabled=false',
+      ],
+      {
+        chain: chainOfTheStore(),
+      },
+    )
     const { told } = JSON.parse(found.stdout) as { told: { check: string; detail: string }[] }
-    expect(told.find((one) => one.check === 'admission')?.detail).toContain(`\`proposer operator resume --config ${path()}\``)
+    expect(told.find((one) => one.check === 'admission')?.detail).toContain(
+      `\`proposer operator resume --config ${path()}\``,
+    )
     await mkdir(join(folder, 'other'))
-    expect((await checkStore(fakeContext(folder).context, loaded({ store: './other' }), nothing)).admissionEnabled).toBe(true)
+    expect(
+      (await checkStore(fakeContext(folder).context, loaded({ store: './other' }), nothing))
+        .admissionEnabled,
+    ).toBe(true)
   })
 })

@@ -1,8 +1,14 @@
-/** The client's independent reads before signing (robustness §6, domain §9), on a modelled chain. */
+/**
+ * The client's independent reads before signing (robustness §6, domain §9), on a modelled chain.
+ */
 import { describe, expect, test } from 'vitest'
 import { submitIntent } from '../../src/core/client/sending/submission.js'
 import { authorize, type Intent, preview } from '../../src/core/client/signing/authorize.js'
-import { chainContexts, confirmByChain, type QuestionContext } from '../../src/core/client/signing/context.js'
+import {
+  chainContexts,
+  confirmByChain,
+  type QuestionContext,
+} from '../../src/core/client/signing/context.js'
 import type { Trust } from '../../src/core/client/signing/trust.js'
 import type { Chain, Hex } from '../../src/core/ports.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
@@ -78,11 +84,16 @@ describe('a context straight from the chain', () => {
 
   test('a round that is proposed on or paused is 409, a question nobody knows 404', async () => {
     const { chain, questionId, read, world } = await setUp()
-    const [missing] = await chainContexts(chain, trust, world.clock).contexts([`0x${'9'.repeat(64)}`])
+    const [missing] = await chainContexts(chain, trust, world.clock).contexts([
+      `0x${'9'.repeat(64)}`,
+    ])
     expect(missing?.error).toMatchObject({ code: 'question_not_found', meta: { exitCode: 3 } })
     setPaused(chain, questionId, true)
     chain.mine()
-    const paused = { exitCode: 5, hint: expect.stringMatching(/^wait until the question is unpaused;/) }
+    const paused = {
+      exitCode: 5,
+      hint: expect.stringMatching(/^wait until the question is unpaused;/),
+    }
     expect(await refusal(read())).toMatchObject({ code: 'request_not_open', meta: paused })
     setPaused(chain, questionId, false)
     rivalProposes(chain, questionId, `0x${'9'.repeat(40)}`)
@@ -94,9 +105,13 @@ describe('a context straight from the chain', () => {
   test('R16: another chain than the pinned one is refused; one that does not answer is exit 75', async () => {
     const { chain, world, questionId } = await setUp()
     const elsewhere: Chain = { ...chain, chainId: async () => 137 }
-    expect(await refusal(chainContexts(elsewhere, trust, world.clock).contexts([questionId]))).toMatchObject({ code: 'untrusted_chain_id' })
+    expect(
+      await refusal(chainContexts(elsewhere, trust, world.clock).contexts([questionId])),
+    ).toMatchObject({ code: 'untrusted_chain_id' })
     chain.fault('block', 'unavailable', { times: 9 })
-    expect(await refusal(chainContexts(chain, trust, world.clock).contexts([questionId]))).toMatchObject({ meta: { exitCode: 75 } })
+    expect(
+      await refusal(chainContexts(chain, trust, world.clock).contexts([questionId])),
+    ).toMatchObject({ meta: { exitCode: 75 } })
   })
 })
 
@@ -104,14 +119,22 @@ describe("a gateway's context beside the chain (R9)", () => {
   const lies: readonly [field: string, change: (context: QuestionContext) => QuestionContext][] = [
     [
       'timestamp',
-      (context) => ({ ...context, request: { ...context.request, timestamp: String(BigInt(context.request.timestamp) - 1n) } }),
+      (context) => ({
+        ...context,
+        request: { ...context.request, timestamp: String(BigInt(context.request.timestamp) - 1n) },
+      }),
     ],
-    ['required_bond', (context) => ({ ...context, bond: { ...context.bond, required_bond: '750000001' } })],
+    [
+      'required_bond',
+      (context) => ({ ...context, bond: { ...context.bond, required_bond: '750000001' } }),
+    ],
   ]
   test.each(lies)('a wrong %s is found out and nothing is signed', async (field, change) => {
     const { world, parts, intent, read } = await setUp()
     const context = async () => change(await read())
-    expect(await refusal(world.clock.drive(submitIntent({ ...parts, context }, intent)))).toMatchObject({
+    expect(
+      await refusal(world.clock.drive(submitIntent({ ...parts, context }, intent))),
+    ).toMatchObject({
       code: `untrusted_${field}`,
       meta: { exitCode: 2 },
     })
@@ -124,12 +147,17 @@ describe("a gateway's context beside the chain (R9)", () => {
     const context = await read()
     setCustomBond(chain, questionId, 900_000_000n)
     chain.mine()
-    expect(await refusal(confirmByChain(chain, trust, context))).toMatchObject({ code: 'untrusted_required_bond' })
+    expect(await refusal(confirmByChain(chain, trust, context))).toMatchObject({
+      code: 'untrusted_required_bond',
+    })
   })
 })
 
 describe('nonce, balance and code', () => {
-  const failing = async (prepareChain: (chain: FakeChain, owner: Hex) => void, more: Partial<Intent> = {}) => {
+  const failing = async (
+    prepareChain: (chain: FakeChain, owner: Hex) => void,
+    more: Partial<Intent> = {},
+  ) => {
     const { world, chain, parts, intent } = await setUp()
     prepareChain(chain, intent.proposer)
     chain.mine()
@@ -139,7 +167,11 @@ describe('nonce, balance and code', () => {
   }
 
   test('domain §3.2: a nonce that Permit2 has as used is refused', async () => {
-    expect(await failing((chain, owner) => invalidateNonces(chain, owner, 1n, 1n << 5n), { nonce: 261n })).toMatchObject({
+    expect(
+      await failing((chain, owner) => invalidateNonces(chain, owner, 1n, 1n << 5n), {
+        nonce: 261n,
+      }),
+    ).toMatchObject({
       code: 'nonce_spent',
     })
   })
@@ -159,7 +191,9 @@ describe('nonce, balance and code', () => {
       if (result?.context === undefined) throw result?.error
       return result.context
     }
-    const error = await refusal(world.clock.drive(authorize({ ...parts, context }, { ...intent, identifier: second })))
+    const error = await refusal(
+      world.clock.drive(authorize({ ...parts, context }, { ...intent, identifier: second })),
+    )
     expect(error).toMatchObject({ code: 'insufficient_balance' })
     expect(error.detail).toContain('750000000 reserved')
   })

@@ -43,7 +43,11 @@ describe('gateway.json', () => {
       pipeline: { enabled: true },
       executor: { enabled: true, max_fee_gwei: 1000, batch: 10 },
     })
-    expect(contractsOf(parseConfig({ chain }, 'gateway.json'))).toMatchObject({ chainId: 137, signedProposer: a('5'), oracles: [a('a')] })
+    expect(contractsOf(parseConfig({ chain }, 'gateway.json'))).toMatchObject({
+      chainId: 137,
+      signedProposer: a('5'),
+      oracles: [a('a')],
+    })
   })
 
   test.each([
@@ -63,12 +67,32 @@ describe('gateway.json', () => {
       'chain.signed_proposer must be a lowercase contract address',
     ],
     ['no oracle', { chain: { ...chain, oracles: [] } }, 'chain.oracles must be'],
-    ['an unknown kind', { chain: { ...chain, requesters: [{ address: a('b'), kind: 'x' }] } }, 'chain.requesters.0.kind must be'],
-    ['a missing rpc url', { chain: { ...chain, rpc_urls: undefined } }, 'chain.rpc_urls is missing'],
+    [
+      'an unknown kind',
+      { chain: { ...chain, requesters: [{ address: a('b'), kind: 'x' }] } },
+      'chain.requesters.0.kind must be',
+    ],
+    [
+      'a missing rpc url',
+      { chain: { ...chain, rpc_urls: undefined } },
+      'chain.rpc_urls is missing',
+    ],
     ['a file url', { chain: { ...chain, rpc_urls: ['file:///x'] } }, 'chain.rpc_urls.0 must be'],
-    ['another source of slugs', { chain, slugs: { source: 'canary' } }, 'slugs.source must be {"source": "registry"} or'],
-    ['gamma without url', { chain, slugs: { source: 'gamma' } }, 'slugs.url is missing; it must be an https URL'],
-    ['a url without gamma', { chain, slugs: { source: 'registry', url: 'https://g.example' } }, '"slugs.url" is a key that no gateway'],
+    [
+      'another source of slugs',
+      { chain, slugs: { source: 'canary' } },
+      'slugs.source must be {"source": "registry"} or',
+    ],
+    [
+      'gamma without url',
+      { chain, slugs: { source: 'gamma' } },
+      'slugs.url is missing; it must be an https URL',
+    ],
+    [
+      'a url without gamma',
+      { chain, slugs: { source: 'registry', url: 'https://g.example' } },
+      '"slugs.url" is a key that no gateway',
+    ],
     ...[
       'http://canary.example',
       'http://127.0.0.1.canary.example',
@@ -83,10 +107,22 @@ describe('gateway.json', () => {
       { chain, slugs: { source: 'gamma', url } },
       'slugs.url must be an https URL',
     ]),
-    ['a malformed cidr', { chain, proxy: { trusted_cidrs: ['10.0.0.0/64'] } }, 'proxy.trusted_cidrs.0 must be'],
+    [
+      'a malformed cidr',
+      { chain, proxy: { trusted_cidrs: ['10.0.0.0/64'] } },
+      'proxy.trusted_cidrs.0 must be',
+    ],
     ['any origin', { chain, cors: { origins: ['*'] } }, 'cors.origins.0 must be'],
-    ['an origin with a path', { chain, cors: { origins: ['https://a.example/'] } }, 'cors.origins.0 must be'],
-    ['two executor keys', { chain, executor: { key_file: 'a', account: 'b' } }, 'either key_file or account'],
+    [
+      'an origin with a path',
+      { chain, cors: { origins: ['https://a.example/'] } },
+      'cors.origins.0 must be',
+    ],
+    [
+      'two executor keys',
+      { chain, executor: { key_file: 'a', account: 'b' } },
+      'either key_file or account',
+    ],
     ['a list', [], 'must be one JSON object'],
   ])('contract §7: %s is refused, the file and the key named', (_, raw, expected) => {
     const error = refusal(() => parseConfig(raw, 'my/gateway.json'))
@@ -97,12 +133,18 @@ describe('gateway.json', () => {
   })
 })
 
-test.each(['https://gamma.example', 'https://gamma.example:8443/base/', 'http://localhost:1', 'http://127.0.0.1:1/base', 'http://[::1]:1'])(
-  'contract §7: slugs may come from gamma at %s',
-  (url) => {
-    expect(parseConfig({ chain, slugs: { source: 'gamma', url } }, 'gateway.json').slugs).toEqual({ source: 'gamma', url })
-  },
-)
+test.each([
+  'https://gamma.example',
+  'https://gamma.example:8443/base/',
+  'http://localhost:1',
+  'http://127.0.0.1:1/base',
+  'http://[::1]:1',
+])('contract §7: slugs may come from gamma at %s', (url) => {
+  expect(parseConfig({ chain, slugs: { source: 'gamma', url } }, 'gateway.json').slugs).toEqual({
+    source: 'gamma',
+    url,
+  })
+})
 
 describe('--set', () => {
   const config = parseConfig({ chain }, 'gateway.json')
@@ -110,7 +152,9 @@ describe('--set', () => {
   test('contract §6: null takes an optional key away, and is the value of a key that has it', () => {
     const set = applySet(config, 'executor.account=ops')
     expect(applySet(set, 'executor.account=null').executor.account).toBeUndefined()
-    expect(applySet(set, 'questions=null', 'executor.account=null')).toMatchObject({ questions: null })
+    expect(applySet(set, 'questions=null', 'executor.account=null')).toMatchObject({
+      questions: null,
+    })
     expect(() => applySet(config, 'chain.signed_proposer=null')).toThrow(/signed_proposer/)
   })
 
@@ -131,7 +175,9 @@ describe('--set', () => {
       executor: { account: 'ops' },
     })
     expect(applySet(config, `chain.tokens=["${a('d')}"]`).chain.tokens).toEqual([a('d')])
-    expect(applySet(config, 'slugs={"source":"gamma","url":"https://g.example/a=b"}').slugs).toEqual({
+    expect(
+      applySet(config, 'slugs={"source":"gamma","url":"https://g.example/a=b"}').slugs,
+    ).toEqual({
       source: 'gamma',
       url: 'https://g.example/a=b',
     })
@@ -151,13 +197,24 @@ describe('--set', () => {
     'budget.__proto__=1',
     'budget.constructor=1',
   ])('contract §6: an unknown key exits 2: %s', (assignment) => {
-    expect(refusal(() => applySet(config, assignment))).toMatchObject({ code: 'setting_invalid', meta: { exitCode: 2 } })
+    expect(refusal(() => applySet(config, assignment))).toMatchObject({
+      code: 'setting_invalid',
+      meta: { exitCode: 2 },
+    })
   })
 
-  test.each(['budget.per_ip_items=many', 'listen.host=1', 'pipeline.enabled=yes', 'budget.per_ip_items', '=1', 'chain=1', 'store='])(
-    'contract §6: a wrong type or a malformed assignment exits 2: %s',
-    (assignment) => {
-      expect(refusal(() => applySet(config, assignment))).toMatchObject({ code: 'setting_invalid', meta: { exitCode: 2 } })
-    },
-  )
+  test.each([
+    'budget.per_ip_items=many',
+    'listen.host=1',
+    'pipeline.enabled=yes',
+    'budget.per_ip_items',
+    '=1',
+    'chain=1',
+    'store=',
+  ])('contract §6: a wrong type or a malformed assignment exits 2: %s', (assignment) => {
+    expect(refusal(() => applySet(config, assignment))).toMatchObject({
+      code: 'setting_invalid',
+      meta: { exitCode: 2 },
+    })
+  })
 })

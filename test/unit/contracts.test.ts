@@ -1,6 +1,13 @@
 import { createHash } from 'node:crypto'
 import { readdirSync, readFileSync } from 'node:fs'
-import { type AbiEvent, type AbiFunction, keccak256, stringToHex, toEventSelector, toFunctionSelector } from 'viem'
+import {
+  type AbiEvent,
+  type AbiFunction,
+  keccak256,
+  stringToHex,
+  toEventSelector,
+  toFunctionSelector,
+} from 'viem'
 import { describe, expect, test } from 'vitest'
 import {
   canonicalPermit2,
@@ -36,22 +43,42 @@ const named = (topic: string): string => topic[0]?.toUpperCase() + topic.slice(1
 describe('constants of the contracts', () => {
   test('domain §2–§5: every event of the ABIs has the topic that the domain gives for it', () => {
     const selectors = new Map(events.map((event) => [event.name as string, toEventSelector(event)]))
-    const reporterOnly = ['RequestRegistered', 'RequestInitialized', 'RequestRerequested', 'RequestResolved']
+    const reporterOnly = [
+      'RequestRegistered',
+      'RequestInitialized',
+      'RequestRerequested',
+      'RequestResolved',
+    ]
     const listed = Object.entries(topics).filter(([name]) => !reporterOnly.includes(named(name)))
-    expect(Object.fromEntries(listed.map(([name, topic]) => [named(name), topic]))).toEqual(Object.fromEntries(selectors))
+    expect(Object.fromEntries(listed.map(([name, topic]) => [named(name), topic]))).toEqual(
+      Object.fromEntries(selectors),
+    )
   })
 
   test('domain §2–§5: functions have the selectors that the domain gives for them', () => {
     const given: Record<string, string> = {
-      ...{ propose: '0xb762b23c', multicall: '0xac9650d8', tryMulticall: '0x437b9116', hasRole: '0x91d14854', permit2: '0x12261ee7' },
+      ...{
+        propose: '0xb762b23c',
+        multicall: '0xac9650d8',
+        tryMulticall: '0x437b9116',
+        hasRole: '0x91d14854',
+        permit2: '0x12261ee7',
+      },
       ...{ PROPOSAL_TYPEHASH: '0x853b94a0', WITNESS_TYPE_STRING: '0x156e2152' },
       ...{ nonceBitmap: '0x4fe02b44', invalidateUnorderedNonces: '0x3ff9dcb1' },
-      ...{ getRequest: '0xa9904f9b', getState: '0xba4b930c', customBonds: '0xe92706c6', getManagedRequestId: '0x4835698a' },
+      ...{
+        getRequest: '0xa9904f9b',
+        getState: '0xba4b930c',
+        customBonds: '0xe92706c6',
+        getManagedRequestId: '0x4835698a',
+      },
       ...{ getCustomProposerWhitelist: '0x7746e7ae', defaultProposerWhitelist: '0xab328fb2' },
       ...{ isOnWhitelist: '0x3a3ab672', getQuestion: '0x58c039cd', isValidSignature: '0x1626ba7e' },
     }
     const functions = [...ours, ...erc1271Abi].filter((item) => item.type === 'function')
-    const selectors = Object.fromEntries(functions.map((item) => [item.name, toFunctionSelector(item)]))
+    const selectors = Object.fromEntries(
+      functions.map((item) => [item.name, toFunctionSelector(item)]),
+    )
     expect(selectors).toMatchObject(given)
   })
 
@@ -65,9 +92,13 @@ describe('constants of the contracts', () => {
     expect(BigInt(roles.defaultAdmin)).toBe(0n)
     expect(typeHashes.proposal).toBe(hash(proposal))
     expect(typeHashes.tokenPermissions).toBe(hash(permitted))
-    expect(typeHashes.domain).toBe(hash('EIP712Domain(string name,uint256 chainId,address verifyingContract)'))
+    expect(typeHashes.domain).toBe(
+      hash('EIP712Domain(string name,uint256 chainId,address verifyingContract)'),
+    )
     expect(typeHashes.permitWitnessTransferFrom).toBe(
-      hash(`PermitWitnessTransferFrom(TokenPermissions permitted,address spender,uint256 nonce,uint256 deadline,${witnessTypeString}`),
+      hash(
+        `PermitWitnessTransferFrom(TokenPermissions permitted,address spender,uint256 nonce,uint256 deadline,${witnessTypeString}`,
+      ),
     )
     expect(yesOrNoQuery).toBe(stringToHex('YES_OR_NO_QUERY', { size: 32 }))
   })
@@ -75,7 +106,9 @@ describe('constants of the contracts', () => {
   test('domain §3–§5: the small constants are as measured', () => {
     expect(canonicalPermit2).toBe('0x000000000022d473030f116ddee9f6b43ac78ba3')
     expect(eip1271MagicValue).toBe(toFunctionSelector(erc1271Abi[0]))
-    expect(tooEarlyPrice).toBe(-57896044618658097711785492504343953926634992332820282019728792003956564819968n)
+    expect(tooEarlyPrice).toBe(
+      -57896044618658097711785492504343953926634992332820282019728792003956564819968n,
+    )
     expect(maxAncillaryBytes).toBe(8139)
     expect(Object.values(roundStates)).toEqual([0, 1, 2, 3, 4, 5, 6])
     expect(ooReporterAbi.map(({ name }) => name)).toEqual(['getRequest', 'optimisticOracle'])
@@ -86,7 +119,8 @@ describe('contract §8: the compiled contracts', () => {
   test('artifacts.json was made from these sources (else: npm run contracts)', () => {
     const hash = createHash('sha256')
     const names = readdirSync(folder).filter((name) => name.endsWith('.sol'))
-    for (const name of names.sort()) hash.update(`${name}\0${readFileSync(new URL(name, folder), 'utf8')}\0`)
+    for (const name of names.sort())
+      hash.update(`${name}\0${readFileSync(new URL(name, folder), 'utf8')}\0`)
     expect(artifacts.sources_sha256).toBe(hash.digest('hex'))
   })
 
@@ -98,21 +132,35 @@ describe('contract §8: the compiled contracts', () => {
     ['CtfAdapter', ctfAdapterAbi],
     ['Token', erc20Abi],
     ['Wallet', erc1271Abi],
-  ] as const)('%s has every function and event that the product uses, with the same types', (name, abi) => {
-    // Only on the tryMulticall branch of the real contract (domain §2.3).
-    const branchOnly = ['tryMulticall', 'ProposalCallFailed']
-    const shape = (items: readonly unknown[]): Map<string, string> => {
-      const known = (items as (AbiEvent | AbiFunction)[]).filter(({ type }) => type === 'function' || type === 'event')
-      return new Map(known.map((item) => [item.type === 'event' ? toEventSelector(item) : toFunctionSelector(item), outputs(item)]))
-    }
-    const compiled = shape(artifacts.contracts[name]?.abi ?? [])
-    const used = shape((abi as readonly AbiFunction[]).filter((item) => !branchOnly.includes(item.name)))
-    expect(used.size).toBeGreaterThan(0)
-    for (const [selector, types] of used) expect([selector, compiled.get(selector)]).toEqual([selector, types])
-  })
+  ] as const)(
+    '%s has every function and event that the product uses, with the same types',
+    (name, abi) => {
+      // Only on the tryMulticall branch of the real contract (domain §2.3).
+      const branchOnly = ['tryMulticall', 'ProposalCallFailed']
+      const shape = (items: readonly unknown[]): Map<string, string> => {
+        const known = (items as (AbiEvent | AbiFunction)[]).filter(
+          ({ type }) => type === 'function' || type === 'event',
+        )
+        return new Map(
+          known.map((item) => [
+            item.type === 'event' ? toEventSelector(item) : toFunctionSelector(item),
+            outputs(item),
+          ]),
+        )
+      }
+      const compiled = shape(artifacts.contracts[name]?.abi ?? [])
+      const used = shape(
+        (abi as readonly AbiFunction[]).filter((item) => !branchOnly.includes(item.name)),
+      )
+      expect(used.size).toBeGreaterThan(0)
+      for (const [selector, types] of used)
+        expect([selector, compiled.get(selector)]).toEqual([selector, types])
+    },
+  )
 
   test('EIP-170: each contract could be deployed on a real chain', () => {
-    for (const { code } of Object.values(artifacts.contracts)) expect((code.length - 2) / 2).toBeLessThanOrEqual(24_576)
+    for (const { code } of Object.values(artifacts.contracts))
+      expect((code.length - 2) / 2).toBeLessThanOrEqual(24_576)
   })
 })
 
@@ -121,7 +169,11 @@ function outputs(item: AbiEvent | AbiFunction): string {
   if (item.type === 'event') return item.inputs.map(({ indexed }) => indexed === true).join()
   const flat = (parameters: readonly { type: string; components?: readonly unknown[] }[]): string =>
     parameters
-      .map(({ type, components }) => (components === undefined ? type : `(${flat(components as typeof parameters)})${type.slice(5)}`))
+      .map(({ type, components }) =>
+        components === undefined
+          ? type
+          : `(${flat(components as typeof parameters)})${type.slice(5)}`,
+      )
       .join()
   return flat(item.outputs)
 }

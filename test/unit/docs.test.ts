@@ -42,11 +42,14 @@ const rowsOf = (heading: string, page: string): readonly (readonly string[])[] =
 
 describe('links', () => {
   const texts = [...pages, 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md']
-  const anchorsOf = (page: string) => new Set(headingsOf(pageText(page)).map(({ title }) => anchorOf(title)))
+  const anchorsOf = (page: string) =>
+    new Set(headingsOf(pageText(page)).map(({ title }) => anchorOf(title)))
 
   test.each(texts)('%s: each leads to a file and a heading that are there', (page) => {
     const prose = pageText(page).replaceAll(/^```.*?^```$/gms, '')
-    const targets = [...prose.matchAll(/\]\(([^)]+)\)/g)].map(([, target = '']) => target).filter((target) => !/^https:/.test(target))
+    const targets = [...prose.matchAll(/\]\(([^)]+)\)/g)]
+      .map(([, target = '']) => target)
+      .filter((target) => !/^https:/.test(target))
     const broken = targets.filter((target) => {
       const [path = '', anchor] = target.split('#')
       const file = path === '' ? page : join(dirname(page), path)
@@ -56,13 +59,17 @@ describe('links', () => {
   })
 
   test('README leads to every page', () => {
-    const named = [...pageText('README.md').matchAll(/\]\((docs\/[^)#]+)/g)].map(([, target]) => target)
+    const named = [...pageText('README.md').matchAll(/\]\((docs\/[^)#]+)/g)].map(
+      ([, target]) => target,
+    )
     expect(pages.filter((page) => page !== 'README.md' && !named.includes(page))).toEqual([])
   })
 
   test('paths in backticks are there', () => {
     const named = [...pages, 'CONTRIBUTING.md'].flatMap((page) =>
-      [...pageText(page).matchAll(/`((?:src|test|bin|fixtures|scripts)\/[\w./-]+)`/g)].map(([, path = '']) => path),
+      [...pageText(page).matchAll(/`((?:src|test|bin|fixtures|scripts)\/[\w./-]+)`/g)].map(
+        ([, path = '']) => path,
+      ),
     )
     expect(named.length).toBeGreaterThan(50)
     expect(named.filter((path) => !existsSync(join(root, path)))).toEqual([])
@@ -73,14 +80,23 @@ describe('code blocks', () => {
   test('every one is run by a test, is a picture, or says in its fence why it is not run', () => {
     const blocks = everyBlock().filter((block) => !isShown(block))
     const left = blocks.filter(({ notRun }) => notRun !== undefined)
-    process.stderr.write(left.map(({ page, heading, notRun }) => `not run: ${page}, ${heading}: ${notRun}\n`).join(''))
-    const nobodys = blocks.filter((block) => block.notRun === undefined && block.language !== 'sh' && runnerOf(block) === undefined)
-    expect(nobodys.map(({ page, heading, language }) => `${page}, ${heading}: ${language}`)).toEqual([])
+    process.stderr.write(
+      left.map(({ page, heading, notRun }) => `not run: ${page}, ${heading}: ${notRun}\n`).join(''),
+    )
+    const nobodys = blocks.filter(
+      (block) =>
+        block.notRun === undefined && block.language !== 'sh' && runnerOf(block) === undefined,
+    )
+    expect(
+      nobodys.map(({ page, heading, language }) => `${page}, ${heading}: ${language}`),
+    ).toEqual([])
   })
 
   test.each(runners)('$page, $heading: $file runs blocks of it', (runner) => {
     const { page, heading, languages, file } = runner
-    const own = everyBlock().filter((block) => block.notRun === undefined && runnerOf(block) === runner)
+    const own = everyBlock().filter(
+      (block) => block.notRun === undefined && runnerOf(block) === runner,
+    )
     expect([...new Set(own.map(({ language }) => language))].sort()).toEqual([...languages].sort())
     const source = readFileSync(join(root, file), 'utf8')
     if (page !== 'README.md') expect(source).toContain(`'${page}'`)
@@ -103,7 +119,10 @@ describe('what comments cite', () => {
   type Source = keyof typeof cited
   const isSource = (word: string): word is Source => Object.hasOwn(cited, word)
 
-  /** The numbers of a page: its headings, and the items of numbered lists below them as `4.1 rule 3`. */
+  /**
+   * The numbers of a page: its headings, and the items of numbered lists below them as `4.1 rule
+   * 3`.
+   */
   function numbersOf(page: string): ReadonlySet<string> {
     const found = new Set<string>()
     let at = ''
@@ -117,31 +136,50 @@ describe('what comments cite', () => {
     return found
   }
 
-  /** Citations of a text. A bare § behind another one belongs to the same document: `contract §6, §7`. Other people's are left out. */
-  function citationsIn(text: string): readonly { readonly source: Source; readonly number: string }[] {
+  /**
+   * Citations of a text. A bare § behind another one belongs to the same document: `contract §6,
+   * §7`. Other people's are left out.
+   */
+  function citationsIn(
+    text: string,
+  ): readonly { readonly source: Source; readonly number: string }[] {
     const plain = text.replaceAll(/\n\s*(?:\*|\/\/)?\s*/g, ' ')
     const pattern =
       /(?:\b(spec|contract|domain|robustness|SEC 1|yellow paper) )?§ ?(\d+(?:\.\d+)*)(?: rules? ([\d, and-]+))?|\b(robustness) R\d+/gi
     const found: { source: Source; number: string }[] = []
     let last = { source: 'spec', end: 0 }
-    for (const { 0: whole, 1: named = '', 2: section, 3: rules = '', 4: ofR = '', index } of plain.matchAll(pattern)) {
+    for (const {
+      0: whole,
+      1: named = '',
+      2: section,
+      3: rules = '',
+      4: ofR = '',
+      index,
+    } of plain.matchAll(pattern)) {
       const word = (named || ofR).toLowerCase()
-      // Up to the next sentence, half-sentence or parenthesis, a bare § goes on with what was cited before it.
-      const goesOn = /^(?: \([^()]*\))?[^.;()§]{0,30}$/.test(plain.slice(last.end, index)) && plain.slice(last.end, index).trim() !== ''
+      // Up to the next sentence, half-sentence or parenthesis, a bare § goes on with what was cited
+      // before it.
+      const goesOn =
+        /^(?: \([^()]*\))?[^.;()§]{0,30}$/.test(plain.slice(last.end, index)) &&
+        plain.slice(last.end, index).trim() !== ''
       const source = word || (goesOn ? last.source : 'spec')
       last = { source, end: index + whole.trimEnd().length }
       if (section === undefined || !isSource(source)) continue
       found.push({ source, number: section })
-      for (const [rule] of rules.matchAll(/\d+/g)) found.push({ source, number: `${section} rule ${rule}` })
+      for (const [rule] of rules.matchAll(/\d+/g))
+        found.push({ source, number: `${section} rule ${rule}` })
     }
     return found
   }
 
-  const sources = filesIn(['src', 'bin', 'scripts', 'test'], /\.(ts|js|sol)$/).filter((name) => !name.endsWith('unit/docs.test.ts'))
+  const sources = filesIn(['src', 'bin', 'scripts', 'test'], /\.(ts|js|sol)$/).filter(
+    (name) => !name.endsWith('unit/docs.test.ts'),
+  )
   const lines = sources.map((name) => ({ name, text: readFileSync(join(root, name), 'utf8') }))
 
   test('citations are read as people read them', () => {
-    const read = (text: string) => citationsIn(text).map(({ source, number }) => `${source} ${number}`)
+    const read = (text: string) =>
+      citationsIn(text).map(({ source, number }) => `${source} ${number}`)
     expect(read('(contract §6, §7; domain §4)')).toEqual(['contract 6', 'contract 7', 'domain 4'])
     expect(read('(§3 rule 3, §7 rules 2 and 3, robustness §6)')).toEqual([
       'spec 3',
@@ -156,7 +194,9 @@ describe('what comments cite', () => {
   })
 
   test('every § of a comment or a title is a section of its page', () => {
-    const numbers = Object.fromEntries(Object.entries(cited).map(([source, page]) => [source, numbersOf(page)]))
+    const numbers = Object.fromEntries(
+      Object.entries(cited).map(([source, page]) => [source, numbersOf(page)]),
+    )
     const count = lines.reduce((sum, { text }) => sum + citationsIn(text).length, 0)
     expect(count).toBeGreaterThan(1_500)
     const lost = lines.flatMap(({ name, text }) =>
@@ -169,7 +209,9 @@ describe('what comments cite', () => {
 
   test('every R and T of a comment or a title is one', () => {
     const page = pageText('docs/invariants.md')
-    const known = new Set([...page.matchAll(/^### (R\d+): |^\d+\. (T\d+): /gm)].map(([, r, t]) => r ?? t))
+    const known = new Set(
+      [...page.matchAll(/^### (R\d+): |^\d+\. (T\d+): /gm)].map(([, r, t]) => r ?? t),
+    )
     const lost = lines.flatMap(({ name, text }) =>
       [...text.matchAll(/(?<![\w'"`\\<])(?:R[1-9]\d?|T(?:[1-9]|1\d))\b(?!['"`>=])/g)]
         .map(([mark]) => mark)
@@ -187,32 +229,57 @@ describe('what comments cite', () => {
         readFileSync(join(root, name), 'utf8'),
       ]),
     )
-    const rows = [...pageText('docs/invariants.md').matchAll(/^### (R\d+): .*?\n(.*?)(?=^#)/gms)].map(([, mark = '', text = '']) => ({
+    const rows = [
+      ...pageText('docs/invariants.md').matchAll(/^### (R\d+): .*?\n(.*?)(?=^#)/gms),
+    ].map(([, mark = '', text = '']) => ({
       mark,
-      tests: [...(/^Tests: (.*)$/m.exec(text)?.[1] ?? '').matchAll(/`([^`]+)`/g)].map(([, name = '']) => name),
+      tests: [...(/^Tests: (.*)$/m.exec(text)?.[1] ?? '').matchAll(/`([^`]+)`/g)].map(
+        ([, name = '']) => name,
+      ),
     }))
-    expect(rows.map(({ mark }) => mark)).toEqual(Array.from({ length: 27 }, (_, index) => `R${index + 1}`))
-    const names = (mark: string, text: string | undefined) => new RegExp(`\\b${mark}\\b`).test(text ?? '')
-    expect(rows.flatMap(({ mark, tests }) => tests.filter((one) => !names(mark, titles.get(one))).map((one) => `${mark}: ${one}`))).toEqual(
-      [],
+    expect(rows.map(({ mark }) => mark)).toEqual(
+      Array.from({ length: 27 }, (_, index) => `R${index + 1}`),
     )
+    const names = (mark: string, text: string | undefined) =>
+      new RegExp(`\\b${mark}\\b`).test(text ?? '')
+    expect(
+      rows.flatMap(({ mark, tests }) =>
+        tests.filter((one) => !names(mark, titles.get(one))).map((one) => `${mark}: ${one}`),
+      ),
+    ).toEqual([])
     const silent = rows.filter(({ tests }) => tests.length === 0).map(({ mark }) => mark)
-    const named = silent.filter((mark) => [...titles].some(([name, text]) => name !== 'unit/docs' && names(mark, text)))
+    const named = silent.filter((mark) =>
+      [...titles].some(([name, text]) => name !== 'unit/docs' && names(mark, text)),
+    )
     expect(named).toEqual([])
   })
 })
 
 describe('tables', () => {
   test('the error codes of the gateway are those of the code, with status and what may be sent again', () => {
-    const rows = rowsOf('Codes of the gateway', 'docs/reference/error-codes.md').map((row) => row.slice(0, 3))
-    expect(rows).toEqual(Object.entries(wireFailures).map(([code, one]) => [code, String(one.status), one.retryable ? 'yes' : 'no']))
+    const rows = rowsOf('Codes of the gateway', 'docs/reference/error-codes.md').map((row) =>
+      row.slice(0, 3),
+    )
+    expect(rows).toEqual(
+      Object.entries(wireFailures).map(([code, one]) => [
+        code,
+        String(one.status),
+        one.retryable ? 'yes' : 'no',
+      ]),
+    )
   })
 
   test('contract §5: the codes of a failed candidate are those of the code, with what follows from each', () => {
-    const named = rowsOf('Codes of a failed candidate', 'docs/reference/error-codes.md').map(([code]) => code)
+    const named = rowsOf('Codes of a failed candidate', 'docs/reference/error-codes.md').map(
+      ([code]) => code,
+    )
     expect(named).toEqual(Object.keys(failures))
-    const rows = rowsOf('5. Life of a candidate', 'docs/decisions.md').map(([code, , ...rest]) => [code, ...rest])
-    const words = (retryable: boolean | undefined) => (retryable === undefined ? 'by cause' : retryable ? 'yes' : 'no')
+    const rows = rowsOf('5. Life of a candidate', 'docs/decisions.md').map(([code, , ...rest]) => [
+      code,
+      ...rest,
+    ])
+    const words = (retryable: boolean | undefined) =>
+      retryable === undefined ? 'by cause' : retryable ? 'yes' : 'no'
     expect([...rows].sort()).toEqual(
       Object.entries(failures)
         .map(([code, { retryable, nextAction }]) => [code, words(retryable), nextAction])
@@ -239,8 +306,12 @@ describe('tables', () => {
         .map(([, kind, code]) => `${kinds[kind as keyof typeof kinds]} ${code}`),
     )
     const listed = [
-      ...section('Codes of the command line', 'docs/reference/error-codes.md').matchAll(/^- Exit (\d+), [^:]*: (.*)\.$/gm),
-    ].flatMap(([, exitCode, codes = '']) => [...codes.matchAll(/`([a-z_]+)`/g)].map(([, code]) => `${exitCode} ${code}`))
+      ...section('Codes of the command line', 'docs/reference/error-codes.md').matchAll(
+        /^- Exit (\d+), [^:]*: (.*)\.$/gm,
+      ),
+    ].flatMap(([, exitCode, codes = '']) =>
+      [...codes.matchAll(/`([a-z_]+)`/g)].map(([, code]) => `${exitCode} ${code}`),
+    )
     expect(listed.sort()).toEqual([...new Set(thrown)].sort())
   })
 

@@ -3,12 +3,19 @@ import { describe, expect, test } from 'vitest'
 import { type Entry, newEntries } from '../../src/core/gateway/ledger/entries.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 
-const hex = fc.bigInt({ min: 0n, max: 2n ** 128n - 1n }).map((n) => n.toString(16).padStart(32, '0'))
+const hex = fc
+  .bigInt({ min: 0n, max: 2n ** 128n - 1n })
+  .map((n) => n.toString(16).padStart(32, '0'))
 const uuidOf = (text: string) => text.replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-')
 const live = { sequence: 1 } as Candidate
 const position = fc.nat(2 ** 31 - 1).map((n) => n * 1_000)
 
-const entry = (id: string, identity: string, sequence: number, more: Partial<Entry> = {}): Entry => ({
+const entry = (
+  id: string,
+  identity: string,
+  sequence: number,
+  more: Partial<Entry> = {},
+): Entry => ({
   id,
   identity,
   roundKey: identity,
@@ -37,49 +44,58 @@ describe('candidates in memory', () => {
       progressAt: fc.oneof(fc.constant(-1), position),
     })
     fc.assert(
-      fc.property(fc.uniqueArray(key, { minLength: 31, maxLength: 31 }), fc.array(step, { maxLength: 120 }), (keys, steps) => {
-        const model = new Map<string, Entry>()
-        const entries = newEntries()
-        for (const { id: n, act, status, retryable, receivedAt, progressAt } of steps) {
-          const text = keys[n] ?? ''
-          const id = uuidOf(text)
-          const identity = [...text].reverse().join('')
-          const one = entry(id, identity, n, { status, retryable, receivedAt, progressAt })
-          if (act === 'live') {
-            model.set(id, { ...one, live })
-            entries.put({ ...one, live })
-          } else if (act === 'ended') {
-            model.set(id, one)
-            entries.putEnded({ ...one })
-          } else {
-            // A compaction moves everything, and what is written meanwhile stays where it is.
-            const cut = entries.cut()
-            const atCut = [...cut.entries()]
-            expect(atCut.length).toBe(cut.size)
-            model.set(id, one)
-            if (n % 2 === 0) entries.put({ ...one })
-            else entries.putEnded({ ...one })
-            for (const [ordinal, held] of atCut.entries()) {
-              cut.moved(ordinal, 7 + ordinal)
-              const known = model.get(held.id)
-              if (known === undefined) throw new Error(`${held.id} came from nowhere`)
-              if (known.receivedAt === held.receivedAt) known.receivedAt = 7 + ordinal
-              if (known.progressAt === held.progressAt) known.progressAt = -1
+      fc.property(
+        fc.uniqueArray(key, { minLength: 31, maxLength: 31 }),
+        fc.array(step, { maxLength: 120 }),
+        (keys, steps) => {
+          const model = new Map<string, Entry>()
+          const entries = newEntries()
+          for (const { id: n, act, status, retryable, receivedAt, progressAt } of steps) {
+            const text = keys[n] ?? ''
+            const id = uuidOf(text)
+            const identity = [...text].reverse().join('')
+            const one = entry(id, identity, n, { status, retryable, receivedAt, progressAt })
+            if (act === 'live') {
+              model.set(id, { ...one, live })
+              entries.put({ ...one, live })
+            } else if (act === 'ended') {
+              model.set(id, one)
+              entries.putEnded({ ...one })
+            } else {
+              // A compaction moves everything, and what is written meanwhile stays where it is.
+              const cut = entries.cut()
+              const atCut = [...cut.entries()]
+              expect(atCut.length).toBe(cut.size)
+              model.set(id, one)
+              if (n % 2 === 0) entries.put({ ...one })
+              else entries.putEnded({ ...one })
+              for (const [ordinal, held] of atCut.entries()) {
+                cut.moved(ordinal, 7 + ordinal)
+                const known = model.get(held.id)
+                if (known === undefined) throw new Error(`${held.id} came from nowhere`)
+                if (known.receivedAt === held.receivedAt) known.receivedAt = 7 + ordinal
+                if (known.progressAt === held.progressAt) known.progressAt = -1
+              }
             }
           }
-        }
-        expect(entries.size).toBe(model.size)
-        const newest = [...model.values()].map(({ sequence }) => sequence).sort((one, other) => other - one)
-        for (const count of [0, 3, 99]) expect([...entries.newest(count)].map(({ sequence }) => sequence)).toEqual(newest.slice(0, count))
-        const byId = (one: Entry, other: Entry) => (one.id < other.id ? -1 : 1)
-        expect([...entries.values()].sort(byId)).toEqual([...model.values()].sort(byId))
-        expect([...entries.keys()].sort()).toEqual([...model.keys()].sort())
-        for (const text of keys) {
-          const known = model.get(uuidOf(text))
-          expect(entries.get(uuidOf(text))).toEqual(known)
-          expect(entries.byIdentity([...text].reverse().join(''))).toEqual(known)
-        }
-      }),
+          expect(entries.size).toBe(model.size)
+          const newest = [...model.values()]
+            .map(({ sequence }) => sequence)
+            .sort((one, other) => other - one)
+          for (const count of [0, 3, 99])
+            expect([...entries.newest(count)].map(({ sequence }) => sequence)).toEqual(
+              newest.slice(0, count),
+            )
+          const byId = (one: Entry, other: Entry) => (one.id < other.id ? -1 : 1)
+          expect([...entries.values()].sort(byId)).toEqual([...model.values()].sort(byId))
+          expect([...entries.keys()].sort()).toEqual([...model.keys()].sort())
+          for (const text of keys) {
+            const known = model.get(uuidOf(text))
+            expect(entries.get(uuidOf(text))).toEqual(known)
+            expect(entries.byIdentity([...text].reverse().join(''))).toEqual(known)
+          }
+        },
+      ),
     )
   })
 
@@ -87,30 +103,39 @@ describe('candidates in memory', () => {
     const entries = newEntries()
     const count = 20_000
     // An odd factor spreads the words and maps no two numbers to one.
-    const text = (n: number) => (BigInt(n) * 0x9e3779b97f4a7c15f39cc0605cedc835n).toString(16).padStart(32, '0').slice(-32)
-    for (let n = 0; n < count; n += 1) entries.putEnded(entry(uuidOf(text(n)), text(n + count), n, { receivedAt: n * 2 ** 36 }))
+    const text = (n: number) =>
+      (BigInt(n) * 0x9e3779b97f4a7c15f39cc0605cedc835n).toString(16).padStart(32, '0').slice(-32)
+    for (let n = 0; n < count; n += 1)
+      entries.putEnded(entry(uuidOf(text(n)), text(n + count), n, { receivedAt: n * 2 ** 36 }))
     expect(entries.size).toBe(count)
     const lost: number[] = []
     for (let n = 0; n < count; n += 1) {
-      const isFound = entries.get(uuidOf(text(n)))?.receivedAt === n * 2 ** 36 && entries.byIdentity(text(n + count))?.sequence === n
+      const isFound =
+        entries.get(uuidOf(text(n)))?.receivedAt === n * 2 ** 36 &&
+        entries.byIdentity(text(n + count))?.sequence === n
       if (!isFound) lost.push(n)
     }
     expect(lost).toEqual([])
     expect(entries.get(uuidOf(text(count)))).toBeUndefined()
   })
 
-  test.each(['C0FFEE00-0000-4000-8000-000000000000', 'c0ffee000000400080000000000000000000', '', 'é'.repeat(36)])(
-    'no candidate is found by %j, which is no id as the store writes it',
-    (id) => {
-      const entries = newEntries()
-      entries.putEnded(entry('c0ffee00-0000-4000-8000-000000000000', '0'.repeat(32), 1))
-      expect(entries.get(id)).toBeUndefined()
-    },
-  )
+  test.each([
+    'C0FFEE00-0000-4000-8000-000000000000',
+    'c0ffee000000400080000000000000000000',
+    '',
+    'é'.repeat(36),
+  ])('no candidate is found by %j, which is no id as the store writes it', (id) => {
+    const entries = newEntries()
+    entries.putEnded(entry('c0ffee00-0000-4000-8000-000000000000', '0'.repeat(32), 1))
+    expect(entries.get(id)).toBeUndefined()
+  })
 
   test('robustness §2, Versions: keys of another form are kept as they are', () => {
     const entries = newEntries()
-    const odd = [entry('an id', 'a payload', 1), entry('C0FFEE00-0000-4000-8000-000000000000', 'A'.repeat(32), 2)]
+    const odd = [
+      entry('an id', 'a payload', 1),
+      entry('C0FFEE00-0000-4000-8000-000000000000', 'A'.repeat(32), 2),
+    ]
     for (const one of odd) entries.putEnded(one)
     expect([...entries.values()]).toEqual(odd)
     for (const one of odd) {

@@ -3,7 +3,13 @@ import { proposeCalldata } from '../../src/core/chain/propose.js'
 import { signedCandidate } from '../support/candidates.js'
 import { dispute, otherRelayerExecutes, rivalProposes } from '../support/fake-events.js'
 import { fakeContracts, openRound, token } from '../support/fake-world.js'
-import { createPipelineWorld, noncesOf, oneCandidate, proposals, testSigner } from '../support/pipeline-world.js'
+import {
+  createPipelineWorld,
+  noncesOf,
+  oneCandidate,
+  proposals,
+  testSigner,
+} from '../support/pipeline-world.js'
 
 describe('nodes that lag behind themselves', () => {
   test('R3: a node that is ahead with the nonce, while heads and receipts come from one behind, leads to no second transaction', async () => {
@@ -18,7 +24,11 @@ describe('nodes that lag behind themselves', () => {
       hasTransaction: async () => false,
       estimateGas: async () => 350_000n,
       block: async (at: unknown) =>
-        at === 'latest' ? before?.latest : at === 'finalized' ? before?.finalized : behind.block(at as bigint),
+        at === 'latest'
+          ? before?.latest
+          : at === 'finalized'
+            ? before?.finalized
+            : behind.block(at as bigint),
     })
     expect(ahead).toBe(1)
     for (let looks = 0; looks < 3; looks += 1) await world.turn()
@@ -51,7 +61,10 @@ describe('nodes that lag behind themselves', () => {
       return found && { ...found, blockHash: `0x${'f'.repeat(64)}` }
     }
     await world.pass(4)
-    expect((await world.now(candidate)).progress).toMatchObject({ status: 'selected', submission: { status: 'submitted' } })
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'selected',
+      submission: { status: 'submitted' },
+    })
     world.chain.receipt = receipt
     await world.pass(4)
     expect((await world.now(candidate)).progress.status).toBe('executed')
@@ -68,7 +81,10 @@ describe('reorganisations (R14)', () => {
     world.chain.mine(2, { empty: true })
     world.clock.monotonic += 31_000
     await world.turn()
-    expect((await world.now(candidate)).progress).toMatchObject({ status: 'selected', submission: { status: 'submitted' } })
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'selected',
+      submission: { status: 'submitted' },
+    })
     await world.pass(5)
     expect((await world.now(candidate)).progress.status).toBe('executed')
     expect(proposals(world)).toHaveLength(1)
@@ -79,17 +95,24 @@ describe('reorganisations (R14)', () => {
     const other = await world.question('other')
     await world.turn()
     await world.pass(1)
-    expect((await world.now(candidate)).progress).toMatchObject({ submission: { proposalEventIndex: 0 } })
+    expect((await world.now(candidate)).progress).toMatchObject({
+      submission: { proposalEventIndex: 0 },
+    })
     world.chain.reorg(1)
     rivalProposes(world.chain, other, testSigner(9).address)
     world.chain.mine(2)
     await world.turn()
     await world.pass(4)
-    expect((await world.now(candidate)).progress).toMatchObject({ status: 'executed', submission: { proposalEventIndex: 1 } })
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'executed',
+      submission: { proposalEventIndex: 1 },
+    })
   })
 
   test('an execution that a rival displaces in a reorganisation ends as superseded', async () => {
-    const { world, questionId, candidate } = await oneCandidate({ config: { chain: { confirmations: 1 } } })
+    const { world, questionId, candidate } = await oneCandidate({
+      config: { chain: { confirmations: 1 } },
+    })
     await world.turn()
     await world.pass(1)
     expect((await world.now(candidate)).progress.status).toBe('executed')
@@ -97,7 +120,10 @@ describe('reorganisations (R14)', () => {
     rivalProposes(world.chain, questionId, testSigner(9).address)
     world.chain.mine(2)
     await world.turn()
-    expect((await world.now(candidate)).progress).toMatchObject({ status: 'selected', submission: { status: 'reverted' } })
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'selected',
+      submission: { status: 'reverted' },
+    })
     await world.pass(4)
     expect((await world.now(candidate)).progress).toMatchObject({
       status: 'failed',
@@ -113,7 +139,10 @@ describe('transactions that revert (domain §7)', () => {
     await world.turn()
     rivalProposes(world.chain, questionId, testSigner(9).address, 5n)
     await world.pass(1)
-    expect((await world.now(candidate)).progress).toMatchObject({ status: 'selected', submission: { status: 'reverted' } })
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'selected',
+      submission: { status: 'reverted' },
+    })
     await world.pass(3)
     const { progress } = await world.now(candidate)
     expect(progress).toMatchObject({
@@ -124,19 +153,22 @@ describe('transactions that revert (domain §7)', () => {
     expect(progress.status === 'failed' && progress.failure.detail).toContain(testSigner(9).address)
   })
 
-  test.each([0, 2])('block and cost of a reverted transaction are on record once, with finality %i blocks behind', async (lag) => {
-    const { world, questionId } = await oneCandidate()
-    world.chain.finalityLag = lag
-    const mined: string[] = []
-    world.ledger.onChange((events) => {
-      for (const event of events) if (event.kind === 'slot.mined') mined.push(event.status)
-    })
-    await world.turn()
-    rivalProposes(world.chain, questionId, testSigner(9).address)
-    await world.pass(4)
-    expect(mined).toEqual(['reverted'])
-    expect(world.ledger.slots()).toEqual([])
-  })
+  test.each([0, 2])(
+    'block and cost of a reverted transaction are on record once, with finality %i blocks behind',
+    async (lag) => {
+      const { world, questionId } = await oneCandidate()
+      world.chain.finalityLag = lag
+      const mined: string[] = []
+      world.ledger.onChange((events) => {
+        for (const event of events) if (event.kind === 'slot.mined') mined.push(event.status)
+      })
+      await world.turn()
+      rivalProposes(world.chain, questionId, testSigner(9).address)
+      await world.pass(4)
+      expect(mined).toEqual(['reverted'])
+      expect(world.ledger.slots()).toEqual([])
+    },
+  )
 
   test('a wallet that moved its funds away: insufficient_balance, retryable, and an exact replay executes later', async () => {
     const { world, candidate } = await oneCandidate()
@@ -173,7 +205,10 @@ describe('transactions that revert (domain §7)', () => {
     await world.pass(3)
     world.clock.monotonic += 31_000
     await world.pass(1)
-    expect((await world.now(candidate)).progress).toMatchObject({ status: 'selected', submission: null })
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'selected',
+      submission: null,
+    })
     expect(world.ledger.slots()).toEqual([])
     expect(world.pipeline.faults()).toEqual([expect.stringContaining('DELEGATED_PROPOSER_ROLE')])
     world.chain.happen((state) => {
@@ -189,12 +224,23 @@ describe('transactions that revert (domain §7)', () => {
     await world.turn()
     const question = await world.view.question(questionId)
     if (!question) throw new Error('unknown question')
-    const call = { request: question.round, token, proposer: candidate.proposer, terms: candidate, signature: candidate.signature }
+    const call = {
+      request: question.round,
+      token,
+      proposer: candidate.proposer,
+      terms: candidate,
+      signature: candidate.signature,
+    }
     otherRelayerExecutes(world.chain, proposeCalldata(call), testSigner(9).address)
     await world.pass(5)
     const { progress } = await world.now(candidate)
-    expect(progress).toMatchObject({ status: 'executed', submission: { status: 'indexed', proposalEventIndex: 0 } })
-    expect('submission' in progress && progress.submission?.transactionHash).not.toBe(proposals(world)[0]?.hash)
+    expect(progress).toMatchObject({
+      status: 'executed',
+      submission: { status: 'indexed', proposalEventIndex: 0 },
+    })
+    expect('submission' in progress && progress.submission?.transactionHash).not.toBe(
+      proposals(world)[0]?.hash,
+    )
   })
 
   test('domain §9: a twin by the same wallet, at the same price and with another nonce, executed by another relayer, is not its own', async () => {
@@ -204,11 +250,23 @@ describe('transactions that revert (domain §7)', () => {
     if (!question) throw new Error('unknown question')
     const { deadline } = candidate
     const wish = { question, proposer: world.proposer(), nonce: '77', deadline: BigInt(deadline) }
-    const twin = await signedCandidate(wish, { chainId: fakeContracts.chainId, spender: fakeContracts.signedProposer })
-    const call = { request: question.round, token, proposer: twin.proposer, terms: twin, signature: twin.signature }
+    const twin = await signedCandidate(wish, {
+      chainId: fakeContracts.chainId,
+      spender: fakeContracts.signedProposer,
+    })
+    const call = {
+      request: question.round,
+      token,
+      proposer: twin.proposer,
+      terms: twin,
+      signature: twin.signature,
+    }
     otherRelayerExecutes(world.chain, proposeCalldata(call), testSigner(9).address)
     await world.pass(8)
-    expect((await world.now(candidate)).progress).toMatchObject({ status: 'failed', failure: { code: 'superseded', retryable: false } })
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'failed',
+      failure: { code: 'superseded', retryable: false },
+    })
   })
 
   test('domain §9: of two authorizations of a wallet for one round and price only the one that was executed is', async () => {
@@ -223,7 +281,10 @@ describe('transactions that revert (domain §7)', () => {
     }
     balance(1n)
     await world.turn()
-    expect((await world.now(first)).progress).toMatchObject({ status: 'failed', failure: { code: 'insufficient_balance' } })
+    expect((await world.now(first)).progress).toMatchObject({
+      status: 'failed',
+      failure: { code: 'insufficient_balance' },
+    })
     balance(10n ** 12n)
     const second = await world.submit(questionId)
     await world.turn()
@@ -231,7 +292,10 @@ describe('transactions that revert (domain §7)', () => {
     expect((await world.now(second)).progress.status).toBe('executed')
     await world.ledger.replay(first.id)
     await world.pass(4)
-    expect((await world.now(first)).progress).toMatchObject({ status: 'failed', failure: { code: 'superseded' } })
+    expect((await world.now(first)).progress).toMatchObject({
+      status: 'failed',
+      failure: { code: 'superseded' },
+    })
   })
 })
 
@@ -252,7 +316,9 @@ describe('deadlines (R13: judged by chain time)', () => {
       submission: { status: 'dropped' },
       failure: { code: 'submission_expired', stage: 'submission', retryable: false },
     })
-    expect(world.chain.taken.map(({ nonce, to }) => [nonce, to === world.executor.address])).toEqual([
+    expect(
+      world.chain.taken.map(({ nonce, to }) => [nonce, to === world.executor.address]),
+    ).toEqual([
       [0, false],
       [0, true],
     ])
@@ -275,7 +341,10 @@ describe('deadlines (R13: judged by chain time)', () => {
     expect((await world.now(standIn)).progress.status).toBe('validated')
     expect(world.ledger.slots()).toHaveLength(1)
     await world.pass(12)
-    expect((await world.now(first)).progress).toMatchObject({ status: 'failed', failure: { code: 'submission_expired' } })
+    expect((await world.now(first)).progress).toMatchObject({
+      status: 'failed',
+      failure: { code: 'submission_expired' },
+    })
     expect((await world.now(standIn)).progress.status).toBe('executed')
   })
 })
@@ -284,7 +353,9 @@ describe('a nonce that was bound and never signed for (R15)', () => {
   async function killedAtReserved(deadlineSeconds: bigint) {
     const world = await createPipelineWorld()
     const questionId = await world.question()
-    const candidate = await world.submit(questionId, { deadline: world.chain.head.timestamp + deadlineSeconds })
+    const candidate = await world.submit(questionId, {
+      deadline: world.chain.head.timestamp + deadlineSeconds,
+    })
     world.failpoint = async (name) => {
       if (name === 'reserved') throw new Error('killed')
     }
@@ -298,16 +369,26 @@ describe('a nonce that was bound and never signed for (R15)', () => {
     const { world, candidate } = await killedAtReserved(20n)
     world.chain.mine(20)
     await world.pass(5)
-    expect((await world.now(candidate)).progress).toMatchObject({ status: 'failed', failure: { code: 'submission_expired' } })
-    expect(world.chain.taken.map(({ nonce, to }) => [nonce, to])).toEqual([[0, world.executor.address]])
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'failed',
+      failure: { code: 'submission_expired' },
+    })
+    expect(world.chain.taken.map(({ nonce, to }) => [nonce, to])).toEqual([
+      [0, world.executor.address],
+    ])
   })
 
   test('is given back where the round was taken meanwhile, and the candidate ends as superseded', async () => {
     const { world, questionId, candidate } = await killedAtReserved(3_600n)
     rivalProposes(world.chain, questionId, testSigner(9).address)
     await world.pass(8)
-    expect((await world.now(candidate)).progress).toMatchObject({ status: 'failed', failure: { code: 'superseded' } })
-    expect(world.chain.taken.map(({ nonce, to }) => [nonce, to])).toEqual([[0, world.executor.address]])
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'failed',
+      failure: { code: 'superseded' },
+    })
+    expect(world.chain.taken.map(({ nonce, to }) => [nonce, to])).toEqual([
+      [0, world.executor.address],
+    ])
   })
 })
 
@@ -323,11 +404,11 @@ describe('rounds and stand-ins (contract §5)', () => {
     await world.turn()
     await world.pass(4)
     const done = await Promise.all(candidates.map(world.now))
-    expect(done.map(({ progress }) => (progress.status === 'failed' ? progress.failure.code : progress.status))).toEqual([
-      'executed',
-      'not_selected',
-      'not_selected',
-    ])
+    expect(
+      done.map(({ progress }) =>
+        progress.status === 'failed' ? progress.failure.code : progress.status,
+      ),
+    ).toEqual(['executed', 'not_selected', 'not_selected'])
     expect(proposals(world)).toHaveLength(1)
   })
 
@@ -339,8 +420,19 @@ describe('rounds and stand-ins (contract §5)', () => {
     await world.turn()
     const { progress } = await world.now(first)
     if (progress.status !== 'selected') throw new Error(progress.status)
-    const failure = { stage: 'submission', code: 'operator_rejected', detail: 'no', retryable: false } as const
-    await world.ledger.commit([{ kind: 'candidate.progress', id: first.id, progress: { ...progress, status: 'failed', failure } }])
+    const failure = {
+      stage: 'submission',
+      code: 'operator_rejected',
+      detail: 'no',
+      retryable: false,
+    } as const
+    await world.ledger.commit([
+      {
+        kind: 'candidate.progress',
+        id: first.id,
+        progress: { ...progress, status: 'failed', failure },
+      },
+    ])
     world.chain.mine(1, { empty: true })
     await world.turn()
     expect((await world.now(standIn)).progress.status).toBe('validated')
@@ -379,7 +471,10 @@ describe('rounds and stand-ins (contract §5)', () => {
       await world.turn()
     }
     await world.pass(8)
-    expect((await world.now(candidate)).progress).toMatchObject({ status: 'failed', failure: { code: 'round_advanced' } })
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'failed',
+      failure: { code: 'round_advanced' },
+    })
     const mined = world.chain.taken.filter(({ hash }) => world.chain.truth.receipt(hash))
     expect(mined.map(({ to }) => to)).toEqual([world.executor.address])
     expect(world.ledger.slots()).toEqual([])
@@ -392,6 +487,9 @@ describe('rounds and stand-ins (contract §5)', () => {
     await world.turn()
     rivalProposes(world.chain, questionId, testSigner(9).address)
     await world.pass(4)
-    expect((await world.now(candidate)).progress).toMatchObject({ status: 'failed', failure: { code: 'superseded', stage: 'validation' } })
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'failed',
+      failure: { code: 'superseded', stage: 'validation' },
+    })
   })
 })

@@ -1,4 +1,7 @@
-/** What the executor tells the operator goes with what it is about: nothing keeps /readyz at 503 over what is gone (contract §2, robustness §3). */
+/**
+ * What the executor tells the operator goes with what it is about: nothing keeps /readyz at 503
+ * over what is gone (contract §2, robustness §3).
+ */
 import { describe, expect, test } from 'vitest'
 import { createFaults } from '../../src/core/gateway/executor/faults.js'
 import { signTransaction } from '../../src/core/gateway/executor/transaction.js'
@@ -14,7 +17,9 @@ const config = {
   chain: { confirmations: 'finalized' },
 } as const
 /** The model's base fee is 10 gwei. */
-const ceilingOf = (gwei: number) => ({ config: { executor: { ...config.executor, max_fee_gwei: gwei } } })
+const ceilingOf = (gwei: number) => ({
+  config: { executor: { ...config.executor, max_fee_gwei: gwei } },
+})
 
 /** The base fee that nodes tell from now on. */
 function dearGas(world: PipelineWorld, gwei: bigint): { end(): void } {
@@ -31,8 +36,19 @@ function dearGas(world: PipelineWorld, gwei: bigint): { end(): void } {
 }
 
 async function reject(world: PipelineWorld, candidate: Candidate): Promise<void> {
-  const failure = { stage: 'submission', code: 'operator_rejected', detail: 'no', retryable: false } as const
-  const progress = { status: 'failed', validatedAtMs: null, selectedAtMs: null, submission: null, failure } as const
+  const failure = {
+    stage: 'submission',
+    code: 'operator_rejected',
+    detail: 'no',
+    retryable: false,
+  } as const
+  const progress = {
+    status: 'failed',
+    validatedAtMs: null,
+    selectedAtMs: null,
+    submission: null,
+    failure,
+  } as const
   await world.ledger.commit([{ kind: 'candidate.progress', id: candidate.id, progress }])
 }
 
@@ -54,7 +70,9 @@ async function foreign(world: PipelineWorld, signer: Signer, nonce: number): Pro
     maxFeePerGas: 10n ** 12n,
     maxPriorityFeePerGas: 10n ** 11n,
   } as const
-  await world.chain.send((await signTransaction(signer, { chainId: fakeContracts.chainId, nonce, ...call })).raw)
+  await world.chain.send(
+    (await signTransaction(signer, { chainId: fakeContracts.chainId, nonce, ...call })).raw,
+  )
 }
 
 describe('the fee ceiling', () => {
@@ -105,7 +123,15 @@ describe('funds', () => {
     world.chain.fund(successor.address, 10n ** 20n)
     const ports = { clock: world.clock, random: world.random }
     const { ledger, view, chain } = world
-    const pipeline = createPipeline({ ports, ledger, view, chain, signer: successor, contracts: fakeContracts, config })
+    const pipeline = createPipeline({
+      ports,
+      ledger,
+      view,
+      chain,
+      signer: successor,
+      contracts: fakeContracts,
+      config,
+    })
     const turn = async () => {
       chain.mine()
       world.clock.monotonic += 2_000
@@ -142,7 +168,9 @@ describe('funds', () => {
     await world.turn()
     await world.submit(await world.question('another'), { by: 1 })
     await world.turn()
-    expect(world.ledger.slots().map(({ attempts }) => attempts.map(({ sentAtMs }) => sentAtMs !== null))).toEqual([[false], [true]])
+    expect(
+      world.ledger.slots().map(({ attempts }) => attempts.map(({ sentAtMs }) => sentAtMs !== null)),
+    ).toEqual([[false], [true]])
     expect(world.pipeline.faults()).toEqual([expect.stringMatching(/cannot pay.*fund it/)])
   })
 })

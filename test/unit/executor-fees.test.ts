@@ -1,9 +1,15 @@
-/** Transactions that a node refuses for their fee (robustness §3): how often the fee is raised, and what happens at the ceiling. */
+/**
+ * Transactions that a node refuses for their fee (robustness §3): how often the fee is raised, and
+ * what happens at the ceiling.
+ */
 import { expect, test } from 'vitest'
 import { invalidateNonces } from '../support/fake-events.js'
 import { noncesOf, oneCandidate, proposals } from '../support/pipeline-world.js'
 
-/** The model's base fee is 10 gwei and its tip 1 gwei: one transaction at eight ninths of this, and no room for a raise. */
+/**
+ * The model's base fee is 10 gwei and its tip 1 gwei: one transaction at eight ninths of this, and
+ * no room for a raise.
+ */
 const tight = { executor: { enabled: true, max_fee_gwei: 22, batch: 10 } }
 
 test('robustness §3: refused for its fee at the ceiling, the same bytes are sent until the node takes them', async () => {
@@ -33,7 +39,10 @@ test('robustness §3: a cancellation at the ceiling is sent until the node takes
     world.clock.monotonic += 30_000
     await world.pass(1)
   }
-  expect((await world.now(candidate)).progress).toMatchObject({ status: 'failed', failure: { code: 'permit_nonce_used' } })
+  expect((await world.now(candidate)).progress).toMatchObject({
+    status: 'failed',
+    failure: { code: 'permit_nonce_used' },
+  })
   expect(world.ledger.slots()).toEqual([])
 })
 

@@ -1,4 +1,7 @@
-/** What a wallet, a node or a bad moment can do to the queue: nothing may jam a nonce, starve others or cancel without end (R3, R15, R17). */
+/**
+ * What a wallet, a node or a bad moment can do to the queue: nothing may jam a nonce, starve others
+ * or cancel without end (R3, R15, R17).
+ */
 import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { expect, test } from 'vitest'
 import { carriedBy } from '../../src/core/gateway/executor/transaction.js'
@@ -7,7 +10,13 @@ import { type Address, ChainError } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import { endow, invalidateNonces } from '../support/fake-events.js'
 import { fakeContracts } from '../support/fake-world.js'
-import { createPipelineWorld, noncesOf, type PipelineWorld, proposals, testSigner } from '../support/pipeline-world.js'
+import {
+  createPipelineWorld,
+  noncesOf,
+  type PipelineWorld,
+  proposals,
+  testSigner,
+} from '../support/pipeline-world.js'
 
 const ends = async (world: PipelineWorld, candidates: readonly Candidate[]) =>
   (await Promise.all(candidates.map(world.now))).map(({ progress }) =>
@@ -22,7 +31,8 @@ async function greedy(gas: bigint) {
   const who = world.proposer(0).address
   world.chain.estimateGas = async (asked) => (names(asked.data, who) ? gas : estimateGas(asked))
   const candidates = []
-  for (const by of [0, 1, 2]) candidates.push(await world.submit(await world.question(`q${by}`), { by }))
+  for (const by of [0, 1, 2])
+    candidates.push(await world.submit(await world.question(`q${by}`), { by }))
   return { world, candidates }
 }
 
@@ -33,8 +43,13 @@ test('a proposal that needs more gas than one may have fails by itself, and take
   expect(await ends(world, candidates)).toEqual(['simulation_reverted', 'executed', 'executed'])
   const [greedyOne] = candidates
   const { progress } = await world.now(greedyOne as Candidate)
-  expect(progress.status === 'failed' && progress.failure.detail).toMatch(/needs 31200000 gas, more than the 15000000/)
-  expect(proposals(world).map(({ hash }) => world.chain.truth.receipt(hash)?.status)).toEqual(['success', 'success'])
+  expect(progress.status === 'failed' && progress.failure.detail).toMatch(
+    /needs 31200000 gas, more than the 15000000/,
+  )
+  expect(proposals(world).map(({ hash }) => world.chain.truth.receipt(hash)?.status)).toEqual([
+    'success',
+    'success',
+  ])
 })
 
 test('an executor that can pay for some but not for the dearest sends those', async () => {
@@ -61,7 +76,8 @@ test('R3: bytes that every node refuses, and none ever took, are signed anew und
   // A node that takes no transaction whose fee may come to more than a tenth of a coin.
   world.chain.send = async (raw) => {
     const { gas = 0n, maxFeePerGas = 0n } = parseTransaction(raw as TransactionSerializedEIP1559)
-    if (gas * maxFeePerGas > 10n ** 17n) throw new ChainError('refused', 'the node answered: tx fee exceeds the configured cap')
+    if (gas * maxFeePerGas > 10n ** 17n)
+      throw new ChainError('refused', 'the node answered: tx fee exceeds the configured cap')
     return send(raw)
   }
   const first = await world.submit(await world.question('one'))
@@ -118,7 +134,10 @@ test('R14: a nonce that was seen spent in an undone block cancels nothing', asyn
 test('domain §2.2: whoever has sunk a transaction of several goes alone, replays included', async () => {
   const world = await createPipelineWorld()
   const who = world.proposer(0).address
-  const culprit = await world.submit(await world.question('culprit'), { by: 0, deadline: world.chain.head.timestamp + 1_000_000n })
+  const culprit = await world.submit(await world.question('culprit'), {
+    by: 0,
+    deadline: world.chain.head.timestamp + 1_000_000n,
+  })
   for (let time = 0; time < 4; time += 1) {
     for (const by of [1, 2]) await world.submit(await world.question(`other ${time} ${by}`), { by })
     endow(world.chain, who)
@@ -130,7 +149,8 @@ test('domain §2.2: whoever has sunk a transaction of several goes alone, replay
     await world.pass(8)
   }
   const sunk = proposals(world).filter(
-    ({ hash, data }) => carriedBy(data).length > 1 && world.chain.truth.receipt(hash)?.status === 'reverted',
+    ({ hash, data }) =>
+      carriedBy(data).length > 1 && world.chain.truth.receipt(hash)?.status === 'reverted',
   )
   expect(sunk).toHaveLength(1)
 })
@@ -143,7 +163,8 @@ test('domain §3.3: wallets with code go alone: they may answer otherwise when i
   })
   world.chain.mine()
   const candidates = []
-  for (const by of [0, 1, 2]) candidates.push(await world.submit(await world.question(`q${by}`), { by }))
+  for (const by of [0, 1, 2])
+    candidates.push(await world.submit(await world.question(`q${by}`), { by }))
   await world.turn()
   await world.pass(5)
   expect(await ends(world, candidates)).toEqual(['executed', 'executed', 'executed'])
@@ -203,7 +224,9 @@ test('R17: a transaction whose fee was raised as often as may be, and that no bl
     world.clock.monotonic += 2_000
     await world.turn()
   }
-  expect(world.pipeline.faults()).toEqual([expect.stringMatching(/nonce 0 is not mined.*raised as often as may be/)])
+  expect(world.pipeline.faults()).toEqual([
+    expect.stringMatching(/nonce 0 is not mined.*raised as often as may be/),
+  ])
   await world.pass(4)
   expect(world.pipeline.faults()).toEqual([])
 })

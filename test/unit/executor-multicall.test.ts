@@ -1,4 +1,7 @@
-/** Several proposals in one transaction (domain §2.2): one bad one never sinks the others, and a round still has one slot (R3). */
+/**
+ * Several proposals in one transaction (domain §2.2): one bad one never sinks the others, and a
+ * round still has one slot (R3).
+ */
 import { decodeFunctionData } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { signedProposerAbi } from '../../src/core/chain/contracts.js'
@@ -7,10 +10,20 @@ import { carriedBy } from '../../src/core/gateway/executor/transaction.js'
 import { ChainError, type Hex } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import { invalidateNonces, rivalProposes } from '../support/fake-chain.js'
-import { createPipelineWorld, noncesOf, type PipelineWorld, proposals, testSigner } from '../support/pipeline-world.js'
+import {
+  createPipelineWorld,
+  noncesOf,
+  type PipelineWorld,
+  proposals,
+  testSigner,
+} from '../support/pipeline-world.js'
 
 /** Candidates of one wallet each, or of `by`, in a question each. */
-async function candidatesIn(world: PipelineWorld, count: number, wish: (n: number) => Parameters<PipelineWorld['submit']>[1] = () => ({})) {
+async function candidatesIn(
+  world: PipelineWorld,
+  count: number,
+  wish: (n: number) => Parameters<PipelineWorld['submit']>[1] = () => ({}),
+) {
   const questionIds: Hex[] = []
   const candidates: Candidate[] = []
   for (let n = 0; n < count; n += 1) {
@@ -40,11 +53,22 @@ describe('what is sent together', () => {
     const { candidates } = await candidatesIn(world, 4)
     await world.turn()
     await world.pass(4)
-    expect(await outcomes(world, candidates)).toEqual(['executed', 'executed', 'executed', 'executed'])
+    expect(await outcomes(world, candidates)).toEqual([
+      'executed',
+      'executed',
+      'executed',
+      'executed',
+    ])
     const [sent] = proposals(world)
-    expect(decodeFunctionData({ abi: signedProposerAbi, data: sent?.data ?? '0x' }).functionName).toBe('multicall')
+    expect(
+      decodeFunctionData({ abi: signedProposerAbi, data: sent?.data ?? '0x' }).functionName,
+    ).toBe('multicall')
     const done = await Promise.all(candidates.map(world.now))
-    expect(done.map(({ progress }) => 'submission' in progress && progress.submission?.proposalEventIndex)).toEqual([0, 2, 4, 6])
+    expect(
+      done.map(
+        ({ progress }) => 'submission' in progress && progress.submission?.proposalEventIndex,
+      ),
+    ).toEqual([0, 2, 4, 6])
     const last = await candidatesIn(world, 1)
     await world.turn()
     await world.pass(4)
@@ -53,7 +77,9 @@ describe('what is sent together', () => {
   })
 
   test('executor.batch bounds it', async () => {
-    const world = await createPipelineWorld({ config: { executor: { enabled: true, max_fee_gwei: 1000, batch: 3 } } })
+    const world = await createPipelineWorld({
+      config: { executor: { enabled: true, max_fee_gwei: 1000, batch: 3 } },
+    })
     const { candidates } = await candidatesIn(world, 7)
     await world.turn()
     await world.pass(4)
@@ -67,17 +93,28 @@ describe('what is sent together', () => {
       calldata: `0x${'00'.repeat(30_000)}` as Hex,
       walletHasCode: n === 1,
     }))
-    const ids = (groups: ReturnType<typeof chunks>) => groups.map((group) => group.map(({ candidate }) => candidate.id).join(''))
+    const ids = (groups: ReturnType<typeof chunks>) =>
+      groups.map((group) => group.map(({ candidate }) => candidate.id).join(''))
     expect(ids(chunks(judged, 25, () => false))).toEqual(['012', '345', '678'])
-    expect(ids(chunks(judged, 25, ({ walletHasCode }) => walletHasCode))).toEqual(['023', '1', '456', '78'].toSorted())
+    expect(ids(chunks(judged, 25, ({ walletHasCode }) => walletHasCode))).toEqual(
+      ['023', '1', '456', '78'].toSorted(),
+    )
   })
 
   test('one that does not hold is left out before a nonce is bound, and fails alone', async () => {
     const world = await createPipelineWorld()
-    const { candidates } = await candidatesIn(world, 5, (n) => (n === 2 ? { signature: `0x${'11'.repeat(64)}1b` } : {}))
+    const { candidates } = await candidatesIn(world, 5, (n) =>
+      n === 2 ? { signature: `0x${'11'.repeat(64)}1b` } : {},
+    )
     await world.turn()
     await world.pass(6)
-    expect(await outcomes(world, candidates)).toEqual(['executed', 'executed', 'signature_not_authorized', 'executed', 'executed'])
+    expect(await outcomes(world, candidates)).toEqual([
+      'executed',
+      'executed',
+      'signature_not_authorized',
+      'executed',
+      'executed',
+    ])
     expect(sizes(world)).toEqual([4])
   })
 
@@ -107,7 +144,12 @@ describe('when one of them cannot be executed any more', () => {
     // In the same block, before it.
     rivalProposes(world.chain, questionIds[1] ?? '0x', testSigner(9).address)
     await world.pass(12)
-    expect(await outcomes(world, candidates)).toEqual(['executed', 'superseded', 'executed', 'executed'])
+    expect(await outcomes(world, candidates)).toEqual([
+      'executed',
+      'superseded',
+      'executed',
+      'executed',
+    ])
     expect(sizes(world)).toEqual([4, 1, 1, 1])
     expect(noncesOf(world)).toEqual([0, 1, 2, 3])
     expect(world.ledger.slots()).toEqual([])
@@ -122,7 +164,12 @@ describe('when one of them cannot be executed any more', () => {
     const dropped = (await world.now(candidates[2] as Candidate)).progress
     expect(dropped).toMatchObject({ status: 'selected', submission: { status: 'dropped' } })
     await world.pass(8)
-    expect(await outcomes(world, candidates)).toEqual(['executed', 'executed', 'superseded', 'executed'])
+    expect(await outcomes(world, candidates)).toEqual([
+      'executed',
+      'executed',
+      'superseded',
+      'executed',
+    ])
     expect(sizes(world)).toEqual([4, 3])
     expect(noncesOf(world)).toEqual([0])
   })
@@ -154,7 +201,11 @@ describe('when one of them cannot be executed any more', () => {
     await emptyBlocks(world, 8)
     expect(sizes(world)).toEqual([3, 2])
     await world.pass(8)
-    expect(await outcomes(world, candidates)).toEqual(['executed', 'submission_expired', 'executed'])
+    expect(await outcomes(world, candidates)).toEqual([
+      'executed',
+      'submission_expired',
+      'executed',
+    ])
     expect(noncesOf(world)).toEqual([0])
   })
 
@@ -162,11 +213,14 @@ describe('when one of them cannot be executed any more', () => {
     const world = await createPipelineWorld()
     const { questionIds, candidates } = await candidatesIn(world, 2)
     await world.turn()
-    for (const questionId of questionIds) rivalProposes(world.chain, questionId, testSigner(9).address)
+    for (const questionId of questionIds)
+      rivalProposes(world.chain, questionId, testSigner(9).address)
     await emptyBlocks(world, 1)
     await world.pass(6)
     expect(await outcomes(world, candidates)).toEqual(['superseded', 'superseded'])
-    expect(world.chain.taken.map(({ nonce, to }) => [nonce, to === world.executor.address])).toEqual([
+    expect(
+      world.chain.taken.map(({ nonce, to }) => [nonce, to === world.executor.address]),
+    ).toEqual([
       [0, false],
       [0, true],
     ])
@@ -176,7 +230,12 @@ describe('when one of them cannot be executed any more', () => {
     const world = await createPipelineWorld()
     const { candidates } = await candidatesIn(world, 3)
     await world.turn()
-    invalidateNonces(world.chain, world.proposer(1).address, 0n, 1n << BigInt(candidates[1]?.nonce ?? 0))
+    invalidateNonces(
+      world.chain,
+      world.proposer(1).address,
+      0n,
+      1n << BigInt(candidates[1]?.nonce ?? 0),
+    )
     await emptyBlocks(world, 1)
     expect(sizes(world)).toEqual([3, 2])
     await world.pass(8)
@@ -188,13 +247,24 @@ describe('when one of them cannot be executed any more', () => {
     const { candidates } = await candidatesIn(world, 3)
     await world.turn()
     const out = await world.now(candidates[0] as Candidate)
-    const failure = { stage: 'submission', code: 'operator_rejected', detail: 'Rejected.', retryable: false } as const
+    const failure = {
+      stage: 'submission',
+      code: 'operator_rejected',
+      detail: 'Rejected.',
+      retryable: false,
+    } as const
     const selectedAtMs = 'selectedAtMs' in out.progress ? out.progress.selectedAtMs : null
     await world.ledger.commit([
       {
         kind: 'candidate.progress',
         id: out.id,
-        progress: { status: 'failed', validatedAtMs: null, selectedAtMs, submission: null, failure },
+        progress: {
+          status: 'failed',
+          validatedAtMs: null,
+          selectedAtMs,
+          submission: null,
+          failure,
+        },
       },
     ])
     await emptyBlocks(world, 1)
@@ -216,30 +286,38 @@ describe('restarts (R15)', () => {
     await world.restart()
     rivalProposes(world.chain, questionIds[0] ?? '0x', testSigner(9).address)
     await world.pass(8)
-    expect(await outcomes(world, candidates)).toEqual(['superseded', 'executed', 'executed', 'executed'])
+    expect(await outcomes(world, candidates)).toEqual([
+      'superseded',
+      'executed',
+      'executed',
+      'executed',
+    ])
     expect(sizes(world)).toEqual([3])
     expect(noncesOf(world)).toEqual([0])
   })
 
-  test.each(['prepared', 'sent', 'confirmed'] as const)('killed after %s: the stored bytes, once', async (point) => {
-    const world = await createPipelineWorld()
-    const { candidates } = await candidatesIn(world, 4)
-    let armed = true
-    world.failpoint = async (name) => {
-      if (!armed || name !== point) return
-      armed = false
-      throw new Error('killed')
-    }
-    for (let block = 0; block < 8; block += 1) {
-      await world.turn().catch((error: Error) => {
-        if (error.message !== 'killed') throw error
-        return world.restart()
-      })
-      world.chain.mine()
-      world.clock.monotonic += 2_000
-    }
-    expect(armed).toBe(false)
-    expect(new Set(await outcomes(world, candidates))).toEqual(new Set(['executed']))
-    expect(sizes(world)).toEqual([4])
-  })
+  test.each(['prepared', 'sent', 'confirmed'] as const)(
+    'killed after %s: the stored bytes, once',
+    async (point) => {
+      const world = await createPipelineWorld()
+      const { candidates } = await candidatesIn(world, 4)
+      let armed = true
+      world.failpoint = async (name) => {
+        if (!armed || name !== point) return
+        armed = false
+        throw new Error('killed')
+      }
+      for (let block = 0; block < 8; block += 1) {
+        await world.turn().catch((error: Error) => {
+          if (error.message !== 'killed') throw error
+          return world.restart()
+        })
+        world.chain.mine()
+        world.clock.monotonic += 2_000
+      }
+      expect(armed).toBe(false)
+      expect(new Set(await outcomes(world, candidates))).toEqual(new Set(['executed']))
+      expect(sizes(world)).toEqual([4])
+    },
+  )
 })

@@ -1,7 +1,13 @@
 import { describe, expect, test } from 'vitest'
 import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
 import type { ChainErrorKind } from '../../src/core/ports.js'
-import { createPipelineWorld, noncesOf, oneCandidate, type PipelineWorld, proposals } from '../support/pipeline-world.js'
+import {
+  createPipelineWorld,
+  noncesOf,
+  oneCandidate,
+  type PipelineWorld,
+  proposals,
+} from '../support/pipeline-world.js'
 
 /** Every stage that candidates pass from now on, as text. */
 function stagesOf(ledger: Ledger): string[] {
@@ -11,7 +17,12 @@ function stagesOf(ledger: Ledger): string[] {
       if (event.kind !== 'candidate.progress') continue
       const { progress } = event
       if (progress.status === 'failed') seen.push(`failed ${progress.failure.code}`)
-      else seen.push('submission' in progress && progress.submission ? `${progress.status} ${progress.submission.status}` : progress.status)
+      else
+        seen.push(
+          'submission' in progress && progress.submission
+            ? `${progress.status} ${progress.submission.status}`
+            : progress.status,
+        )
     }
   })
   return seen
@@ -23,21 +34,39 @@ describe('the life of a submission (contract §5)', () => {
     const seen = stagesOf(world.ledger)
     await world.turn()
     await world.pass(4)
-    expect(seen).toEqual(['validated', 'selected', 'selected prepared', 'selected submitted', 'selected confirmed', 'executed indexed'])
-    expect((await world.now(candidate)).progress).toMatchObject({ submission: { proposalEventIndex: 0 } })
+    expect(seen).toEqual([
+      'validated',
+      'selected',
+      'selected prepared',
+      'selected submitted',
+      'selected confirmed',
+      'executed indexed',
+    ])
+    expect((await world.now(candidate)).progress).toMatchObject({
+      submission: { proposalEventIndex: 0 },
+    })
     expect(world.ledger.slots()).toEqual([])
     expect(world.pipeline.faults()).toEqual([])
   })
 
   test('proposal_event_index is the log index in the block, not in the transaction', async () => {
-    const world = await createPipelineWorld({ config: { executor: { enabled: true, max_fee_gwei: 1000, batch: 1 } } })
+    const world = await createPipelineWorld({
+      config: { executor: { enabled: true, max_fee_gwei: 1000, batch: 1 } },
+    })
     const questions = [await world.question('a'), await world.question('b')]
-    const candidates = [await world.submit(questions[0] ?? '0x'), await world.submit(questions[1] ?? '0x')]
+    const candidates = [
+      await world.submit(questions[0] ?? '0x'),
+      await world.submit(questions[1] ?? '0x'),
+    ]
     await world.turn()
     await world.pass(4)
     const done = await Promise.all(candidates.map(world.now))
     // two logs a proposal in one block
-    expect(done.map(({ progress }) => ('submission' in progress ? progress.submission?.proposalEventIndex : null))).toEqual([0, 2])
+    expect(
+      done.map(({ progress }) =>
+        'submission' in progress ? progress.submission?.proposalEventIndex : null,
+      ),
+    ).toEqual([0, 2])
     expect(noncesOf(world)).toEqual([0, 1])
   })
 
@@ -45,7 +74,10 @@ describe('the life of a submission (contract §5)', () => {
     const { world, candidate } = await oneCandidate()
     await world.turn()
     await world.pass(1)
-    expect((await world.now(candidate)).progress).toMatchObject({ status: 'selected', submission: { status: 'submitted' } })
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'selected',
+      submission: { status: 'submitted' },
+    })
     await world.pass(2)
     expect((await world.now(candidate)).progress.status).toBe('executed')
   })
@@ -54,7 +86,10 @@ describe('the life of a submission (contract §5)', () => {
     const { world, candidate } = await oneCandidate({ config: { chain: { confirmations: 1 } } })
     await world.turn()
     await world.pass(1)
-    expect((await world.now(candidate)).progress).toMatchObject({ status: 'executed', submission: { status: 'indexed' } })
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'executed',
+      submission: { status: 'indexed' },
+    })
     expect(world.ledger.slots()).toHaveLength(1)
     await world.pass(2)
     expect(world.ledger.slots()).toEqual([])
@@ -66,25 +101,34 @@ describe('what a node says to a transaction (robustness §3)', () => {
     const { world, candidate } = await oneCandidate()
     world.chain.fault('send', 'already_known')
     await world.turn()
-    expect((await world.now(candidate)).progress).toMatchObject({ submission: { status: 'submitted' } })
+    expect((await world.now(candidate)).progress).toMatchObject({
+      submission: { status: 'submitted' },
+    })
   })
 
-  test.each<ChainErrorKind>(['unavailable', 'refused', 'nonce_too_low', 'replacement_underpriced', 'nonce_too_high'])(
-    '%s: the same bytes again later, never another nonce',
-    async (kind) => {
-      const { world, candidate } = await oneCandidate()
-      world.chain.fault('send', kind)
-      await world.turn()
-      expect((await world.now(candidate)).progress).toMatchObject({ submission: { status: 'prepared' } })
-      const [before] = world.ledger.slots()
-      world.clock.monotonic += 30_000
-      await world.pass(1)
-      await world.pass(4)
-      expect((await world.now(candidate)).progress.status).toBe('executed')
-      expect(proposals(world).map(({ hash }) => hash)).toEqual(before?.attempts.map(({ hash }) => hash))
-      expect(noncesOf(world)).toEqual([0])
-    },
-  )
+  test.each<ChainErrorKind>([
+    'unavailable',
+    'refused',
+    'nonce_too_low',
+    'replacement_underpriced',
+    'nonce_too_high',
+  ])('%s: the same bytes again later, never another nonce', async (kind) => {
+    const { world, candidate } = await oneCandidate()
+    world.chain.fault('send', kind)
+    await world.turn()
+    expect((await world.now(candidate)).progress).toMatchObject({
+      submission: { status: 'prepared' },
+    })
+    const [before] = world.ledger.slots()
+    world.clock.monotonic += 30_000
+    await world.pass(1)
+    await world.pass(4)
+    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(proposals(world).map(({ hash }) => hash)).toEqual(
+      before?.attempts.map(({ hash }) => hash),
+    )
+    expect(noncesOf(world)).toEqual([0])
+  })
 
   test('an answer that was lost after the node took the transaction leads to one transaction', async () => {
     const { world, candidate } = await oneCandidate()
@@ -114,7 +158,9 @@ describe('what a node says to a transaction (robustness §3)', () => {
     expect((await world.now(candidate)).progress.status).toBe('executed')
     expect(noncesOf(world)).toEqual([0])
     const [sent] = proposals(world)
-    expect((await world.now(candidate)).progress).toMatchObject({ submission: { transactionHash: sent?.hash } })
+    expect((await world.now(candidate)).progress).toMatchObject({
+      submission: { transactionHash: sent?.hash },
+    })
   })
 
   test('a transaction that stays pending is replaced by one with a higher fee, same nonce and calldata, five times at most', async () => {
@@ -130,7 +176,10 @@ describe('what a node says to a transaction (robustness §3)', () => {
     expect(noncesOf(world)).toEqual([0])
     expect(new Set(sent.map(({ data }) => data)).size).toBe(1)
     await world.pass(4)
-    expect((await world.now(candidate)).progress).toMatchObject({ status: 'executed', submission: { transactionHash: sent.at(-1)?.hash } })
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'executed',
+      submission: { transactionHash: sent.at(-1)?.hash },
+    })
   })
 
   test('contract §5: an executor that cannot pay halts with a fault and fails nobody', async () => {
@@ -147,7 +196,9 @@ describe('what a node says to a transaction (robustness §3)', () => {
   })
 
   test('fees above max_fee_gwei are waited out, named, and take no nonce', async () => {
-    const { world, candidate } = await oneCandidate({ config: { executor: { enabled: true, max_fee_gwei: 5, batch: 10 } } })
+    const { world, candidate } = await oneCandidate({
+      config: { executor: { enabled: true, max_fee_gwei: 5, batch: 10 } },
+    })
     await world.turn()
     expect((await world.now(candidate)).progress.status).toBe('selected')
     expect(world.pipeline.faults()).toEqual([expect.stringContaining('max_fee_gwei 5')])
@@ -161,7 +212,12 @@ describe('nonces that others use (robustness §3, R15)', () => {
     const { signTransaction } = await import('../../src/core/gateway/executor/transaction.js')
     const fees = { maxFeePerGas: 10n ** 12n, maxPriorityFeePerGas: 10n ** 11n }
     const call = { to: world.proposer(2).address, data: '0x', gas: 21_000n } as const
-    const { raw } = await signTransaction(world.executor, { chainId: 31337, nonce, ...call, ...fees })
+    const { raw } = await signTransaction(world.executor, {
+      chainId: 31337,
+      nonce,
+      ...call,
+      ...fees,
+    })
     await world.chain.send(raw)
   }
 

@@ -1,6 +1,12 @@
 /** The language of fault scripts, and what a call meets on its way to a gateway that has one. */
 import { describe, expect, test } from 'vitest'
-import { countFaults, type FaultScript, faultCall, parseFaultScript, requireKnownSlugs } from '../../src/core/io/serving/fault-script.js'
+import {
+  countFaults,
+  type FaultScript,
+  faultCall,
+  parseFaultScript,
+  requireKnownSlugs,
+} from '../../src/core/io/serving/fault-script.js'
 import { type FaultWorld, withFaults } from '../../src/core/io/serving/faulty-handler.js'
 import { UsageError } from '../../src/core/protocol/errors.js'
 import { rawCall } from '../support/front.js'
@@ -23,21 +29,48 @@ describe('contract §6: fault scripts', () => {
     [[], 'it must be one JSON object'],
     [{}, 'rules must be a list of rules'],
     [{ rules: [] }, 'rules must hold at least one rule'],
-    [{ rules: [{ on: { route: 'any' }, do: drop }], seed: 1 }, '"seed" is a key that no fault script has there'],
-    [oneRule({ route: 'submit', nht: 1 }), '"rules.0.on.nht" is a key that no fault script has there'],
+    [
+      { rules: [{ on: { route: 'any' }, do: drop }], seed: 1 },
+      '"seed" is a key that no fault script has there',
+    ],
+    [
+      oneRule({ route: 'submit', nht: 1 }),
+      '"rules.0.on.nht" is a key that no fault script has there',
+    ],
     [oneRule({ route: 'submit' }, { ...drop, ms: 1 }), '"rules.0.do.ms" is a key'],
     [oneRule({ route: 'propose' }), 'rules.0.on.route must be one of "submit"'],
     [oneRule({}), 'rules.0.on.route must be one of'],
     [oneRule({ route: 'submit', nth: 0 }), 'rules.0.on.nth must be a whole number from 1'],
-    [oneRule({ route: 'submit', nth: 1, every: 2 }), 'rules.0.on must have only one of nth, every, and from with to'],
+    [
+      oneRule({ route: 'submit', nth: 1, every: 2 }),
+      'rules.0.on must have only one of nth, every, and from with to',
+    ],
     [oneRule({ route: 'submit', from: 3, to: 2 }), 'rules.0.on must have from no greater than to'],
-    [oneRule({ route: 'batch submit', question: 'a-b' }), 'rules.0.on may name a question with "submit"'],
-    [oneRule({ route: 'submit', question: '../x' }), 'rules.0.on.question must be a slug or a question id'],
-    [oneRule({ route: 'submit' }, { act: 'explode' }), 'rules.0.do.act must have an act, one of "drop", "stall"'],
+    [
+      oneRule({ route: 'batch submit', question: 'a-b' }),
+      'rules.0.on may name a question with "submit"',
+    ],
+    [
+      oneRule({ route: 'submit', question: '../x' }),
+      'rules.0.on.question must be a slug or a question id',
+    ],
+    [
+      oneRule({ route: 'submit' }, { act: 'explode' }),
+      'rules.0.do.act must have an act, one of "drop", "stall"',
+    ],
     [oneRule({ route: 'submit' }, { act: 'drop' }), 'rules.0.do.when must be "before" or "after"'],
-    [oneRule({ route: 'submit' }, { act: 'answer', when: 'before', status: 500 }), 'rules.0.do.status must be 429, 502, 503 or 504'],
-    [oneRule({ route: 'submit' }, { act: 'answer', when: 'after', status: 503 }), 'rules.0.do.when must be "before" with 429 and 503'],
-    [oneRule({ route: 'submit' }, { act: 'delay', when: 'before' }), 'rules.0.do.milliseconds must be a whole number'],
+    [
+      oneRule({ route: 'submit' }, { act: 'answer', when: 'before', status: 500 }),
+      'rules.0.do.status must be 429, 502, 503 or 504',
+    ],
+    [
+      oneRule({ route: 'submit' }, { act: 'answer', when: 'after', status: 503 }),
+      'rules.0.do.when must be "before" with 429 and 503',
+    ],
+    [
+      oneRule({ route: 'submit' }, { act: 'delay', when: 'before' }),
+      'rules.0.do.milliseconds must be a whole number',
+    ],
     [oneRule({ route: 'any' }, { act: 'advance_round' }), 'rules.0.do must name a question'],
   ])('a script with a fault is refused with the key and what it must be: %j', (raw, told) => {
     expect(refusal(raw)).toContain(`script.json: ${told}`)
@@ -45,12 +78,15 @@ describe('contract §6: fault scripts', () => {
 
   test('a slug that no question has is refused with its place, in what a rule is about and in what it does; a question id is not', () => {
     const id = `0x${'ab'.repeat(32)}`
-    const known = (...rules: unknown[]) => requireKnownSlugs(script(...rules), ['some-slug', 'other'])
+    const known = (...rules: unknown[]) =>
+      requireKnownSlugs(script(...rules), ['some-slug', 'other'])
     const advance = { act: 'advance_round', question: 'nothing' }
     expect(() => known({ on: { route: 'submit', question: 'nothing' }, do: drop })).toThrow(
       'rules.0.on.question is a slug that no question',
     )
-    expect(() => known({ on: { route: 'any' }, do: drop }, { on: { route: 'any' }, do: advance })).toThrow('rules.1.do.question is a slug')
+    expect(() =>
+      known({ on: { route: 'any' }, do: drop }, { on: { route: 'any' }, do: advance }),
+    ).toThrow('rules.1.do.question is a slug')
     for (const question of [id, 'some-slug', 'other']) {
       known({ on: { route: 'submit', question }, do: { act: 'advance_round', question } })
     }
@@ -58,7 +94,9 @@ describe('contract §6: fault scripts', () => {
   })
 
   test('R5, R20: a refusal never repeats a value', () => {
-    expect(refusal(oneRule({ route: 'SECRET', question: 'SECRET' }, { act: 'SECRET' }))).not.toContain('SECRET')
+    expect(
+      refusal(oneRule({ route: 'SECRET', question: 'SECRET' }, { act: 'SECRET' })),
+    ).not.toContain('SECRET')
   })
 
   test('§4: each route of the API has a name, and health and unknown routes have none', () => {
@@ -76,7 +114,15 @@ describe('contract §6: fault scripts', () => {
       ['GET', `/v1/proposals/${id}`],
     ] as const
     expect(calls.map(([method, target]) => faultCall(method, target)?.route)).toEqual([
-      ...['submit', 'status', 'signing-data', 'batch submit', 'batch status', 'batch signing-data', 'eligibility'],
+      ...[
+        'submit',
+        'status',
+        'signing-data',
+        'batch submit',
+        'batch status',
+        'batch signing-data',
+        'eligibility',
+      ],
       ...[undefined, undefined, undefined],
     ])
     expect(faultCall('POST', `/v1/proposals/${id}`)?.question).toBe(id)
@@ -93,7 +139,9 @@ describe('contract §6: fault scripts', () => {
       ),
       (one, other) => one === other || (one === 'known-as-b' && other === 'b'),
     )
-    const met = ['a', 'b', 'a', 'a'].map((question) => counter.meet({ route: 'submit', question }).map(({ number }) => number))
+    const met = ['a', 'b', 'a', 'a'].map((question) =>
+      counter.meet({ route: 'submit', question }).map(({ number }) => number),
+    )
     expect(met).toEqual([[], [1, 3, 4], [2, 3], [5]])
     expect(counter.meet({ route: 'status', question: 'b' })).toEqual([])
     expect(counter.counts()).toEqual([4, 5, 4, 1, 4])
@@ -162,15 +210,26 @@ describe('contract §6: a handler with a fault script', () => {
 
   test('robustness §6: 429 and 503 are application JSON, with Retry-After and in the detail where the script says so', async () => {
     const { call } = bench(
-      { on: { route: 'submit', nth: 1 }, do: { act: 'answer', when: 'before', status: 429, retry_after_seconds: 7 } },
+      {
+        on: { route: 'submit', nth: 1 },
+        do: { act: 'answer', when: 'before', status: 429, retry_after_seconds: 7 },
+      },
       { on: { route: 'submit', nth: 2 }, do: { act: 'answer', when: 'before', status: 429 } },
-      { on: { route: 'submit', nth: 3 }, do: { act: 'answer', when: 'before', status: 503, retry_after_seconds: 1 } },
+      {
+        on: { route: 'submit', nth: 3 },
+        do: { act: 'answer', when: 'before', status: 503, retry_after_seconds: 1 },
+      },
     )
     const told = []
     for (const _ of [1, 2, 3]) {
       const answer = await call()
       const { error } = (await answer.json()) as { error: { code: string; detail: string } }
-      told.push([answer.status, answer.headers.get('retry-after'), error.code, /retry in (\d+) seconds/.exec(error.detail)?.[1]])
+      told.push([
+        answer.status,
+        answer.headers.get('retry-after'),
+        error.code,
+        /retry in (\d+) seconds/.exec(error.detail)?.[1],
+      ])
     }
     expect(told).toEqual([
       [429, '7', 'rate_limited', '7'],
@@ -189,7 +248,13 @@ describe('contract §6: a handler with a fault script', () => {
       { on: { route: 'submit', nth: 2 }, do: { act: 'skew_clock', seconds: 0 } },
     )
     expect((await call()).status).toBe(202)
-    expect(done.filter((one) => !one.startsWith('fault:'))).toEqual(['round of q', 'chain lost 9', 'clock -4', 'gateway', 'slept 5'])
+    expect(done.filter((one) => !one.startsWith('fault:'))).toEqual([
+      'round of q',
+      'chain lost 9',
+      'clock -4',
+      'gateway',
+      'slept 5',
+    ])
     expect((await call()).type).toBe('error')
     expect(done.filter((one) => one === 'gateway')).toHaveLength(1)
     expect(faulty.counts().rules.map(({ calls, fired }) => [calls, fired])).toEqual([
@@ -210,7 +275,10 @@ describe('contract §6: a handler with a fault script', () => {
   })
 
   test('a call that no rule is about goes through as it is, and one that the listener refused is not counted', async () => {
-    const { done, call, faulty } = bench({ on: { route: 'submit' }, do: { act: 'drop', when: 'before' } })
+    const { done, call, faulty } = bench({
+      on: { route: 'submit' },
+      do: { act: 'drop', when: 'before' },
+    })
     expect((await call('/propose/batch')).status).toBe(202)
     await call('/v1/proposals/q', { refused: { status: 400, code: 'bad_request', detail: 'x' } })
     expect(done).toEqual(['gateway', 'gateway'])

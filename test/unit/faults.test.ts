@@ -1,6 +1,11 @@
 import { describe, expect, test } from 'vitest'
 import { hasAncillaryKey, schemaViolation, singleFault } from '../../src/core/protocol/faults.js'
-import { BatchStatusRequest, BatchSubmitRequest, SignedProposal, version } from '../../src/core/protocol/schema.js'
+import {
+  BatchStatusRequest,
+  BatchSubmitRequest,
+  SignedProposal,
+  version,
+} from '../../src/core/protocol/schema.js'
 
 const sound = {
   version,
@@ -41,18 +46,38 @@ describe('faults of a v1 body', () => {
     ['an odd signature', { ...sound, signature: '0xabc' }, 'invalid_signature_format'],
     ['an upper-case signature', { ...sound, signature: '0xAB' }, 'invalid_signature_format'],
     ['an empty signature', { ...sound, signature: '0x' }, 'invalid_signature_format'],
-    ['8,193 bytes of signature', { ...sound, signature: `0x${'ab'.repeat(8193)}` }, 'invalid_signature_format'],
+    [
+      '8,193 bytes of signature',
+      { ...sound, signature: `0x${'ab'.repeat(8193)}` },
+      'invalid_signature_format',
+    ],
     ['no signature', { ...sound, signature: undefined }, 'schema_violation'],
     ['a zero proposer', { ...sound, proposer: `0x${'0'.repeat(40)}` }, 'schema_violation'],
     ['an upper-case proposer', { ...sound, proposer: `0x${'A'.repeat(40)}` }, 'schema_violation'],
     ['an extra field', { ...sound, question: 1 }, 'schema_violation'],
-    ['an extra field beside a malformed amount', { ...permit({ amount: '01' }), more: 1 }, 'schema_violation'],
+    [
+      'an extra field beside a malformed amount',
+      { ...permit({ amount: '01' }), more: 1 },
+      'schema_violation',
+    ],
     ['another version', { ...sound, version: { ...version, api: 'v2' } }, 'unsupported_version'],
     ['another version of fewer keys', { ...sound, version: { api: 'v2' } }, 'unsupported_version'],
-    ['another version and everything else wrong', { version: { ...version, schema: 'x' }, extra: 1 }, 'unsupported_version'],
-    ['a version with a number in it', { ...sound, version: { ...version, api: 1 } }, 'schema_violation'],
+    [
+      'another version and everything else wrong',
+      { version: { ...version, schema: 'x' }, extra: 1 },
+      'unsupported_version',
+    ],
+    [
+      'a version with a number in it',
+      { ...sound, version: { ...version, api: 1 } },
+      'schema_violation',
+    ],
     ['an empty version', { ...sound, version: {} }, 'schema_violation'],
-    ['a version with an extra key', { ...sound, version: { ...version, extra: 'x' } }, 'schema_violation'],
+    [
+      'a version with an extra key',
+      { ...sound, version: { ...version, extra: 'x' } },
+      'schema_violation',
+    ],
     ['a version that is a string', { ...sound, version: 'v2' }, 'schema_violation'],
     ['a list', [sound], 'schema_violation'],
     ['null', null, 'schema_violation'],
@@ -71,7 +96,9 @@ describe('faults of a v1 body', () => {
   })
 
   test('contract §2: the detail names the field and what it must be', () => {
-    expect(faultOf(permit({ amount: '01' }))?.detail).toContain('permit.amount must be an unsigned 256-bit integer')
+    expect(faultOf(permit({ amount: '01' }))?.detail).toContain(
+      'permit.amount must be an unsigned 256-bit integer',
+    )
     expect(faultOf({ ...sound, permit: undefined })?.detail).toContain('permit is missing')
   })
 })
@@ -96,7 +123,12 @@ describe('faults of a batch', () => {
       'proposals.0.permit.deadline',
       'invalid_type',
     ],
-    ['client_ref of 257 bytes', { proposals: [{ ...item, client_ref: 'é'.repeat(129) }] }, 'proposals.0.client_ref', 'too_long'],
+    [
+      'client_ref of 257 bytes',
+      { proposals: [{ ...item, client_ref: 'é'.repeat(129) }] },
+      'proposals.0.client_ref',
+      'too_long',
+    ],
     [
       'client_ref with a control character',
       { proposals: [{ ...item, client_ref: 'a\u0007' }] },
@@ -109,8 +141,18 @@ describe('faults of a batch', () => {
       'proposals.1.permit.amount',
       'invalid_format',
     ],
-    ['a malformed signature', { proposals: [{ ...item, signature: '0x' }] }, 'proposals.0.signature', 'invalid_format'],
-    ['a malformed identifier', { proposals: [{ ...item, identifier: 'Slug' }] }, 'proposals.0.identifier', 'identifier'],
+    [
+      'a malformed signature',
+      { proposals: [{ ...item, signature: '0x' }] },
+      'proposals.0.signature',
+      'invalid_format',
+    ],
+    [
+      'a malformed identifier',
+      { proposals: [{ ...item, identifier: 'Slug' }] },
+      'proposals.0.identifier',
+      'identifier',
+    ],
   ])('contract §2: %s is one schema_violation of the whole call', (_, body, path, code) => {
     const fault = batchFault(body)
     expect(fault?.code).toBe('schema_violation')
@@ -127,7 +169,10 @@ describe('faults of a batch', () => {
     const body = { candidate_ids: ['x'] }
     const parsed = BatchStatusRequest.safeParse(body)
     expect(parsed.success).toBe(false)
-    if (!parsed.success) expect(schemaViolation(parsed.error.issues, body).detail).toContain('candidate_ids.0 must be a candidate id')
+    if (!parsed.success)
+      expect(schemaViolation(parsed.error.issues, body).detail).toContain(
+        'candidate_ids.0 must be a candidate id',
+      )
   })
 })
 

@@ -4,12 +4,24 @@ import { describe, expect, test } from 'vitest'
 import { authorize, type Intent } from '../../src/core/client/signing/authorize.js'
 import { chainContexts } from '../../src/core/client/signing/context.js'
 import type { Trust } from '../../src/core/client/signing/trust.js'
-import { clockCheck, codeCheck, fundsChecks, openCheck, rpcCheck } from '../../src/core/client/wallet/doctor.js'
+import {
+  clockCheck,
+  codeCheck,
+  fundsChecks,
+  openCheck,
+  rpcCheck,
+} from '../../src/core/client/wallet/doctor.js'
 import { type Claim, claimsOn, fundsOf, reservedRaw } from '../../src/core/client/wallet/funds.js'
 import type { Address, Chain, Hex } from '../../src/core/ports.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
 import { makeWorld } from '../support/client-world.js'
-import { ask, createFakeChain, endow, invalidateNonces, questionText } from '../support/fake-chain.js'
+import {
+  ask,
+  createFakeChain,
+  endow,
+  invalidateNonces,
+  questionText,
+} from '../support/fake-chain.js'
 import { fakeContracts } from '../support/fake-world.js'
 
 const trust: Trust = {
@@ -43,7 +55,10 @@ describe('reserved', () => {
   })
 
   test('spec §5: no choice of one claim a round takes more than what is reserved', () => {
-    const claims = fc.array(fc.tuple(fc.bigInt(0n, 100n), fc.constantFrom('r', 's', 't', undefined)), { maxLength: 12 })
+    const claims = fc.array(
+      fc.tuple(fc.bigInt(0n, 100n), fc.constantFrom('r', 's', 't', undefined)),
+      { maxLength: 12 },
+    )
     fc.assert(
       fc.property(claims, fc.infiniteStream(fc.nat()), (drawn, choices) => {
         const all = drawn.map(([amountRaw, round], index) => claim(String(index), amountRaw, round))
@@ -61,7 +76,9 @@ describe('reserved', () => {
 
   test('a claim counts for its owner, chain and token; one of an unknown token for every token', () => {
     const whose = { chainId: 1, owner: '0x1', token: '0x2' } as const
-    expect(claimsOn([claim('a', 1n, 'r'), { ...claim('b', 1n, 's'), token: undefined }], whose)).toHaveLength(2)
+    expect(
+      claimsOn([claim('a', 1n, 'r'), { ...claim('b', 1n, 's'), token: undefined }], whose),
+    ).toHaveLength(2)
     for (const other of [{ owner: '0x9' }, { chainId: 2 }, { token: '0x9' }] as const) {
       expect(claimsOn([{ ...claim('a', 1n, 'r'), ...other }], whose)).toEqual([])
     }
@@ -72,7 +89,9 @@ async function setUp(questions = 2) {
   const world = makeWorld()
   const run = world.run()
   const chain = createFakeChain()
-  const ids = Array.from({ length: questions }, (_, index) => ask(chain, questionText(`Question ${index}?`)))
+  const ids = Array.from({ length: questions }, (_, index) =>
+    ask(chain, questionText(`Question ${index}?`)),
+  )
   const owner = run.intent.proposer
   endow(chain, owner, 2_000_000_000n)
   chain.mine(3)
@@ -83,9 +102,15 @@ async function setUp(questions = 2) {
       if (result?.context === undefined) throw result?.error ?? new Error('no answer')
       return result.context
     }
-    return world.clock.drive(authorize({ ...run.parts, trust, chain, context }, { ...run.intent, identifier: questionId, ...more }))
+    return world.clock.drive(
+      authorize(
+        { ...run.parts, trust, chain, context },
+        { ...run.intent, identifier: questionId, ...more },
+      ),
+    )
   }
-  const funds = async (except?: string) => fundsOf(chain, trust, await world.clock.drive(run.journal.load()), owner, token, { except })
+  const funds = async (except?: string) =>
+    fundsOf(chain, trust, await world.clock.drive(run.journal.load()), owner, token, { except })
   return { world, run, chain, ids, owner, sign, funds }
 }
 
@@ -94,8 +119,15 @@ describe('fundsOf', () => {
     const { ids, sign, funds } = await setUp()
     const first = await sign(ids[0] as Hex)
     await sign(ids[1] as Hex)
-    expect(await funds()).toMatchObject({ balanceRaw: 2_000_000_000n, reservedRaw: 1_500_000_000n, freeRaw: 500_000_000n })
-    expect(await funds(first.journalId)).toMatchObject({ reservedRaw: 750_000_000n, freeRaw: 1_250_000_000n })
+    expect(await funds()).toMatchObject({
+      balanceRaw: 2_000_000_000n,
+      reservedRaw: 1_500_000_000n,
+      freeRaw: 500_000_000n,
+    })
+    expect(await funds(first.journalId)).toMatchObject({
+      reservedRaw: 750_000_000n,
+      freeRaw: 1_250_000_000n,
+    })
   })
 
   test('R14: what the chain shows as spent takes nothing more, whatever the journal knows yet', async () => {
@@ -129,9 +161,13 @@ describe('fundsOf', () => {
   test('R16: another chain is refused', async () => {
     const { chain, owner } = await setUp(1)
     const elsewhere: Chain = { ...chain, chainId: async () => 1 }
-    const failure: unknown = await fundsOf(elsewhere, trust, { authorizations: [], offers: [] }, owner, token).catch(
-      (error: unknown) => error,
-    )
+    const failure: unknown = await fundsOf(
+      elsewhere,
+      trust,
+      { authorizations: [], offers: [] },
+      owner,
+      token,
+    ).catch((error: unknown) => error)
     expect(failure).toBeInstanceOf(ProposerError)
     expect(failure).toMatchObject({ code: 'untrusted_chain_id' })
   })
@@ -144,7 +180,9 @@ describe('contract §6: checks of the doctor', () => {
       endow(chain, owner, balanceRaw, allowanceRaw)
       chain.mine()
       const view = await world.clock.drive(run.journal.load())
-      return (await fundsChecks(chain, trust, view, owner)).map(({ id, result }) => `${id} ${result}`)
+      return (await fundsChecks(chain, trust, view, owner)).map(
+        ({ id, result }) => `${id} ${result}`,
+      )
     }
     expect(await judge(2_000_000_000n, 0n)).toEqual(['balance pass', 'allowance fail'])
     // Without an allowance nothing is signed.
@@ -155,14 +193,20 @@ describe('contract §6: checks of the doctor', () => {
     expect(await judge(2_000_000_000n, 800_000_000n)).toEqual(['balance pass', 'allowance warn'])
     expect(await judge(700_000_000n, 700_000_000n)).toEqual(['balance fail', 'allowance fail'])
     const view = await world.clock.drive(run.journal.load())
-    expect(openCheck(view, world.clock.nowMs())).toMatchObject({ result: 'pass', detail: '1 signed' })
+    expect(openCheck(view, world.clock.nowMs())).toMatchObject({
+      result: 'pass',
+      detail: '1 signed',
+    })
   })
 
   test('domain §3.3: code at the account is told apart: delegated, contract wallet, none', async () => {
     const chain = createFakeChain()
     const having = (code: Hex): Chain => ({ ...chain, code: async () => code })
     expect(await codeCheck(having('0x'), token)).toMatchObject({ result: 'pass' })
-    expect(await codeCheck(having('0x6080'), token)).toMatchObject({ result: 'warn', detail: expect.stringContaining('contract wallet') })
+    expect(await codeCheck(having('0x6080'), token)).toMatchObject({
+      result: 'warn',
+      detail: expect.stringContaining('contract wallet'),
+    })
     expect(await codeCheck(having(`0xef0100${'ab'.repeat(20)}`), token)).toMatchObject({
       result: 'warn',
       detail: expect.stringContaining(`0x${'ab'.repeat(20)} (EIP-7702)`),
@@ -172,7 +216,8 @@ describe('contract §6: checks of the doctor', () => {
   test('R16: a head that is old warns, then fails; another chain fails', async () => {
     const chain = createFakeChain()
     const headMs = Number(chain.head.timestamp) * 1_000
-    const judge = async (ageMs: number, chainId = fakeContracts.chainId) => (await rpcCheck(chain, chainId, headMs + ageMs)).result
+    const judge = async (ageMs: number, chainId = fakeContracts.chainId) =>
+      (await rpcCheck(chain, chainId, headMs + ageMs)).result
     expect(await judge(30_000)).toBe('pass')
     expect(await judge(60_000)).toBe('warn')
     expect(await judge(600_000)).toBe('fail')

@@ -31,7 +31,11 @@ const market = (changes: object = {}) => ({
 let server: Server
 let base: string
 let answer: (response: ServerResponse) => void
-const requests: { url: string | undefined; method: string | undefined; headers: Record<string, unknown> }[] = []
+const requests: {
+  url: string | undefined
+  method: string | undefined
+  headers: Record<string, unknown>
+}[] = []
 const http = createHttp()
 
 beforeAll(async () => {
@@ -49,17 +53,31 @@ afterAll(async () => {
 })
 
 const says = (status: number, body: string, headers: Record<string, string> = {}) => {
-  answer = (response) => response.writeHead(status, { 'content-type': 'application/json', ...headers }).end(body)
+  answer = (response) =>
+    response.writeHead(status, { 'content-type': 'application/json', ...headers }).end(body)
 }
-const lookUp = (signal = new AbortController().signal) => gammaLookUp(http.fetch, base)(slug, signal)
+const lookUp = (signal = new AbortController().signal) =>
+  gammaLookUp(http.fetch, base)(slug, signal)
 
 describe('the question of a market (domain §5.4)', () => {
   test.each<[string, object, string | undefined]>([
     ['questionID', {}, questionId],
     ['questionID where negRisk is left out', { negRisk: undefined }, questionId],
-    ['questionID in lowercase', { questionID: questionId.toUpperCase().replace('0X', '0x') }, questionId],
-    ['negRiskRequestID where negRisk is true', { negRisk: true, negRiskRequestID: requestId }, requestId],
-    ['questionID although a request id stands there too', { negRiskRequestID: requestId }, questionId],
+    [
+      'questionID in lowercase',
+      { questionID: questionId.toUpperCase().replace('0X', '0x') },
+      questionId,
+    ],
+    [
+      'negRiskRequestID where negRisk is true',
+      { negRisk: true, negRiskRequestID: requestId },
+      requestId,
+    ],
+    [
+      'questionID although a request id stands there too',
+      { negRiskRequestID: requestId },
+      questionId,
+    ],
     ['none where a neg-risk market has no request id', { negRisk: true }, undefined],
     ['none where the id is empty', { questionID: '' }, undefined],
     ['none where the id is null', { questionID: null }, undefined],
@@ -73,8 +91,15 @@ describe('the question of a market (domain §5.4)', () => {
     says(200, JSON.stringify(market()), { 'set-cookie': 'canary=1' })
     await lookUp()
     await lookUp()
-    expect(requests.map(({ method, url }) => `${method} ${url}`)).toEqual(Array(2).fill(`GET /canary-path/markets/slug/${slug}`))
-    expect(Object.keys(requests[1]?.headers ?? {}).sort()).toEqual(['accept', 'accept-encoding', 'connection', 'host'])
+    expect(requests.map(({ method, url }) => `${method} ${url}`)).toEqual(
+      Array(2).fill(`GET /canary-path/markets/slug/${slug}`),
+    )
+    expect(Object.keys(requests[1]?.headers ?? {}).sort()).toEqual([
+      'accept',
+      'accept-encoding',
+      'connection',
+      'host',
+    ])
     expect(requests[1]?.headers).toMatchObject({ 'accept-encoding': 'identity' })
   })
 
@@ -99,7 +124,11 @@ describe('what is no answer is a failure and never a miss, and no message names 
     ['another market', 200, JSON.stringify(market({ slug: 'another' }))],
     ['a malformed id', 200, JSON.stringify(market({ questionID: '0x12' }))],
     ['an id that is a number', 200, JSON.stringify(market({ questionID: 12 }))],
-    ['negRisk as text', 200, JSON.stringify(market({ negRisk: 'false', negRiskRequestID: requestId }))],
+    [
+      'negRisk as text',
+      200,
+      JSON.stringify(market({ negRisk: 'false', negRiskRequestID: requestId })),
+    ],
     ['a list', 200, JSON.stringify([market()])],
     ['an empty list', 200, '[]'],
     ['null', 200, 'null'],
@@ -158,7 +187,9 @@ describe('what is no answer is a failure and never a miss, and no message names 
     answer = (response) => response.destroy()
     expect((await failure()).message).toMatch(/^no answer came \(\w+\)$/)
     const gone = gammaLookUp(http.fetch, 'http://127.0.0.1:1/canary')
-    await expect(gone(slug, new AbortController().signal)).rejects.toThrow('no answer came (ECONNREFUSED)')
+    await expect(gone(slug, new AbortController().signal)).rejects.toThrow(
+      'no answer came (ECONNREFUSED)',
+    )
   })
 
   test.each([

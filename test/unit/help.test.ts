@@ -1,15 +1,30 @@
-/** What the program tells of itself: help, manual page, grammar of completion, guesses, and the page of `proposer` alone. */
+/**
+ * What the program tells of itself: help, manual page, grammar of completion, guesses, and the page
+ * of `proposer` alone.
+ */
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type CommandGrammar, describe as described, namesOf, placeholderOf } from '../../src/commands/completion/grammar.js'
+import {
+  type CommandGrammar,
+  describe as described,
+  namesOf,
+  placeholderOf,
+} from '../../src/commands/completion/grammar.js'
 import { commandsPage, manualPage } from '../../src/commands/completion/manual.js'
 import { verbs, wholeProgram } from '../../src/commands/program.js'
-import { nearest } from '../../src/commands/view/guess.js'
+import { nearest } from '../../src/commands/terminal/guess.js'
 import { fakeContext, run, temporaryHome } from '../support/cli.js'
-import { candidates, identifiers, liveIn, signatureMark, urlSecret, word } from '../support/lived-home.js'
+import {
+  candidates,
+  identifiers,
+  liveIn,
+  signatureMark,
+  urlSecret,
+  word,
+} from '../support/lived-home.js'
 
 const root = join(import.meta.dirname, '..', '..')
 const program = () => wholeProgram(fakeContext('/nowhere').context)
@@ -22,8 +37,14 @@ beforeEach(async () => {
 afterEach(() => home.remove())
 
 /** Every command below the program, with its path. */
-function all(command: Command, path: readonly string[] = []): readonly (readonly [path: readonly string[], command: Command])[] {
-  return command.commands.flatMap((child) => [[[...path, child.name()], child] as const, ...all(child, [...path, child.name()])])
+function all(
+  command: Command,
+  path: readonly string[] = [],
+): readonly (readonly [path: readonly string[], command: Command])[] {
+  return command.commands.flatMap((child) => [
+    [[...path, child.name()], child] as const,
+    ...all(child, [...path, child.name()]),
+  ])
 }
 
 /** The help with what is added behind it. */
@@ -37,7 +58,9 @@ describe('contract §6: help', () => {
   test('of every command has examples', async () => {
     const commands = all(await program())
     expect(commands.length).toBeGreaterThan(60)
-    const without = commands.filter(([, command]) => !/\nExamples?:\n {2}\S/.test(helpOf(command))).map(([path]) => path.join(' '))
+    const without = commands
+      .filter(([, command]) => !/\nExamples?:\n {2}\S/.test(helpOf(command)))
+      .map(([path]) => path.join(' '))
     expect(without).toEqual([])
   })
 
@@ -49,36 +72,49 @@ describe('contract §6: help', () => {
         ?.split('\n\n')[0]
         ?.split('\n')
       const own = examples?.filter((line) => line.includes(`proposer ${path[0]}`)) ?? []
-      if (!own.some((line) => line.includes(`proposer ${path.join(' ')}`))) wrong.push(`${path.join(' ')}: no example of its own`)
-      for (const line of own) wrong.push(...unknownFlags(line).map((flag) => `${path.join(' ')}: ${flag}`))
+      if (!own.some((line) => line.includes(`proposer ${path.join(' ')}`)))
+        wrong.push(`${path.join(' ')}: no example of its own`)
+      for (const line of own)
+        wrong.push(...unknownFlags(line).map((flag) => `${path.join(' ')}: ${flag}`))
     }
     expect(wrong).toEqual([])
     expect(unknownFlags('  proposer poll --all --nonsense')).toEqual(['--nonsense'])
   })
 
-  test.each([80, 100, 60])('of every command fits a terminal of %i columns, whole words and all', async (columns) => {
-    const wrong: string[] = []
-    for (const [path, command] of [[[], undefined] as const, ...all(await program())]) {
-      const { code, stdout } = await run(home.path, [...path, '--help'], { columns })
-      if (code !== 0) wrong.push(`${path.join(' ')}: exit ${code}`)
-      for (const line of stdout.split('\n').filter((one) => one.length > columns)) {
-        // An id is a word too, and stays beside its flag; what else is too wide could have been folded.
-        if (columns >= 80 || !/^ *(--\S+ )?\S+( \\)?$/.test(line)) wrong.push(`${path.join(' ')}: ${line}`)
+  test.each([80, 100, 60])(
+    'of every command fits a terminal of %i columns, whole words and all',
+    async (columns) => {
+      const wrong: string[] = []
+      for (const [path, command] of [[[], undefined] as const, ...all(await program())]) {
+        const { code, stdout } = await run(home.path, [...path, '--help'], { columns })
+        if (code !== 0) wrong.push(`${path.join(' ')}: exit ${code}`)
+        for (const line of stdout.split('\n').filter((one) => one.length > columns)) {
+          // An id is a word too, and stays beside its flag; what else is too wide could have been
+          // folded.
+          if (columns >= 80 || !/^ *(--\S+ )?\S+( \\)?$/.test(line))
+            wrong.push(`${path.join(' ')}: ${line}`)
+        }
+        const words = new Set(stdout.split(/\s+/))
+        const said = [...(command?.options ?? []), ...(command?.registeredArguments ?? [])].flatMap(
+          ({ description }) => description.split(' '),
+        )
+        wrong.push(
+          ...said
+            .filter((word) => word !== '' && !words.has(word) && !words.has(`${word};`))
+            .map((word) => `broken: ${word}`),
+        )
       }
-      const words = new Set(stdout.split(/\s+/))
-      const said = [...(command?.options ?? []), ...(command?.registeredArguments ?? [])].flatMap(({ description }) =>
-        description.split(' '),
-      )
-      wrong.push(...said.filter((word) => word !== '' && !words.has(word) && !words.has(`${word};`)).map((word) => `broken: ${word}`))
-    }
-    expect(wrong).toEqual([])
-  })
+      expect(wrong).toEqual([])
+    },
+  )
 
   test('calls what begins with two hyphens a flag, and writes defaults and choices as people do', async () => {
     for (const [path] of all(await program())) {
       const { stdout } = await run(home.path, [...path, '--help'])
       expect(stdout).not.toMatch(/\[options\]|Options:|\(default|\(choices|default: \[\]/)
-      expect(stdout).toMatch(/\nFlags:\n[\s\S]*\nFlags of every command, as `proposer --help` tells them:\n {2}--gateway <url>, /)
+      expect(stdout).toMatch(
+        /\nFlags:\n[\s\S]*\nFlags of every command, as `proposer --help` tells them:\n {2}--gateway <url>, /,
+      )
     }
     expect((await run(home.path, ['poll', '--help'])).stdout.replace(/\s+/g, ' ')).toContain(
       '--until <stage> stop as soon as all have come this far; one of validated, selected, submitted, confirmed, indexed',
@@ -87,7 +123,8 @@ describe('contract §6: help', () => {
 
   test('of a command that stands for another one without a word shows the flags of both', async () => {
     const { stdout } = await run(home.path, ['devchain', '--help'])
-    for (const flag of ['--write <folder>', '--port <number>', '--questions <number>']) expect(stdout).toContain(flag)
+    for (const flag of ['--write <folder>', '--port <number>', '--questions <number>'])
+      expect(stdout).toContain(flag)
     expect(stdout).toContain('default: 8545')
     const dispute = await run(home.path, ['devchain', 'dispute', '--help'])
     expect(dispute.stdout).not.toContain('--write')
@@ -98,7 +135,8 @@ describe('contract §6: help', () => {
     for (const [path] of all(await program())) {
       const { stdout } = await run(home.path, [...path, '--help'])
       const examples = stdout.split(/\nExamples?:\n/)[1]?.split('\n\n')[0] ?? ''
-      if (/<[a-z]|…/.test(examples.replace('<(proposer', ''))) wrong.push(`${path.join(' ')}: ${examples}`)
+      if (/<[a-z]|…/.test(examples.replace('<(proposer', '')))
+        wrong.push(`${path.join(' ')}: ${examples}`)
     }
     expect(wrong).toEqual([])
   })
@@ -109,7 +147,11 @@ describe('contract §6: help', () => {
       ['sbumit', '--help'],
     ]) {
       const ran = await run(home.path, argv)
-      expect(ran).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining('Did you mean submit?') })
+      expect(ran).toMatchObject({
+        code: 2,
+        stdout: '',
+        stderr: expect.stringContaining('Did you mean submit?'),
+      })
     }
   })
 })
@@ -127,33 +169,56 @@ function unknownFlags(line: string): string[] {
   }
   // `devchain` alone is `devchain start`.
   flags.push(...(at.commands.start?.flags ?? []))
-  return words.filter((one) => one.startsWith('-') && one !== '-' && !flags.some((flag) => namesOf(flag).includes(one.split('=')[0] ?? '')))
+  return words.filter(
+    (one) =>
+      one.startsWith('-') &&
+      one !== '-' &&
+      !flags.some((flag) => namesOf(flag).includes(one.split('=')[0] ?? '')),
+  )
 }
 
 describe('what `npm run manual` writes is up to date', () => {
   test('the manual page is the text of the help', async () => {
-    const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string }
-    expect(readFileSync(join(root, 'man', 'proposer.1'), 'utf8')).toBe(manualPage(await program(), version))
+    const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
+      version: string
+    }
+    expect(readFileSync(join(root, 'man', 'proposer.1'), 'utf8')).toBe(
+      manualPage(await program(), version),
+    )
   })
 
   test('so is the page of commands in the documents', async () => {
-    expect(readFileSync(join(root, 'docs', 'reference', 'commands.md'), 'utf8')).toBe(commandsPage(await program()))
+    expect(readFileSync(join(root, 'docs', 'reference', 'commands.md'), 'utf8')).toBe(
+      commandsPage(await program()),
+    )
   })
 
   const formatter = 'groff'
-  test.runIf(spawnSync(formatter, ['--version']).status === 0)('groff has no complaint about the page, and it reads as plain text', () => {
-    const made = spawnSync(formatter, ['-man', '-Tutf8', '-ww', '-P-c', '-P-b', '-P-o', '-P-u', join(root, 'man', 'proposer.1')], {
-      encoding: 'utf8',
-      env: { PATH: process.env.PATH, MANWIDTH: '80' },
-    })
-    expect(made.stderr).toBe('')
-    expect(made.stdout).toContain('proposer - propose answers to oracle questions')
-    for (const name of Object.keys(verbs)) expect(made.stdout).toMatch(new RegExp(`^ {3}proposer ${name} `, 'm'))
-    expect(made.stdout).toContain('proposer operator allow 0x8ba1f109551bd432803012645ac136ddd64dba72 \\\n')
-    expect(made.stdout).toMatch(/--until <stage>\s+stop as soon as all have come this far; one of validated/)
-    expect(made.stdout).toMatch(/EXIT STATUS[\s\S]* {3}6 +The outcome is unknown/)
-    expect(made.stdout).not.toMatch(/\\\(|\\\[u/)
-  })
+  test.runIf(spawnSync(formatter, ['--version']).status === 0)(
+    'groff has no complaint about the page, and it reads as plain text',
+    () => {
+      const made = spawnSync(
+        formatter,
+        ['-man', '-Tutf8', '-ww', '-P-c', '-P-b', '-P-o', '-P-u', join(root, 'man', 'proposer.1')],
+        {
+          encoding: 'utf8',
+          env: { PATH: process.env.PATH, MANWIDTH: '80' },
+        },
+      )
+      expect(made.stderr).toBe('')
+      expect(made.stdout).toContain('proposer - propose answers to oracle questions')
+      for (const name of Object.keys(verbs))
+        expect(made.stdout).toMatch(new RegExp(`^ {3}proposer ${name} `, 'm'))
+      expect(made.stdout).toContain(
+        'proposer operator allow 0x8ba1f109551bd432803012645ac136ddd64dba72 \\\n',
+      )
+      expect(made.stdout).toMatch(
+        /--until <stage>\s+stop as soon as all have come this far; one of validated/,
+      )
+      expect(made.stdout).toMatch(/EXIT STATUS[\s\S]* {3}6 +The outcome is unknown/)
+      expect(made.stdout).not.toMatch(/\\\(|\\\[u/)
+    },
+  )
 })
 
 describe('contract §6: a mistyped word is guessed, exit 2', () => {
@@ -205,15 +270,25 @@ describe('contract §6: `proposer` alone tells what to do next, exit 0', () => {
   }
   /** The commands it shows are there, with their flags. */
   const commandsOf = (text: string) =>
-    [...text.matchAll(/proposer [a-z-]+.*/g)].map(([line]) => line).filter((line) => !line.includes('--help'))
+    [...text.matchAll(/proposer [a-z-]+.*/g)]
+      .map(([line]) => line)
+      .filter((line) => !line.includes('--help'))
 
   test('nothing set up: the demo, and the commands that set up', async () => {
     const text = await page()
     expect(text).toContain('See it work first:   proposer demo')
-    for (const command of ['account new <name>', 'trust init --from <file>', 'config set gateway <url>', 'doctor', 'serve --dev']) {
+    for (const command of [
+      'account new <name>',
+      'trust init --from <file>',
+      'config set gateway <url>',
+      'doctor',
+      'serve --dev',
+    ]) {
       expect(text).toContain(`proposer ${command}`)
     }
-    expect(text.split('\n').filter((line) => line.length > 80 && !line.includes(home.path))).toEqual([])
+    expect(
+      text.split('\n').filter((line) => line.length > 80 && !line.includes(home.path)),
+    ).toEqual([])
   })
 
   test('partly set up: what is there, and the command for what is missing', async () => {
@@ -237,9 +312,13 @@ describe('contract §6: `proposer` alone tells what to do next, exit 0', () => {
   test('flags alone say whose page it is: `proposer --profile polygon`', async () => {
     const ran = await run(home.path, ['--profile', 'polygon'])
     expect(ran).toMatchObject({ code: 0, stderr: '' })
-    expect(ran.stdout).toContain('proposer trust init --profile polygon --signed-proposer <address>')
+    expect(ran.stdout).toContain(
+      'proposer trust init --profile polygon --signed-proposer <address>',
+    )
     const other = join(home.path, 'other')
-    expect((await run(home.path, ['--home', other])).stdout).toContain(`proposer doctor --home ${other}`)
+    expect((await run(home.path, ['--home', other])).stdout).toContain(
+      `proposer doctor --home ${other}`,
+    )
     expect(await run(home.path, ['--json'])).toMatchObject({ code: 2, stdout: '' })
     expect((await run(home.path, ['--profil', 'polygon'])).code).toBe(2)
   })

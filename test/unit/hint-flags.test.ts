@@ -1,9 +1,17 @@
 import { describe, expect, test } from 'vitest'
-import { withFlags } from '../../src/commands/view/hint-flags.js'
+import { withFlags } from '../../src/commands/terminal/hint-flags.js'
 
 describe('contract §6: commands in hints can be pasted', () => {
   test('they repeat the flags that this command line was given, quoted where a shell needs it', () => {
-    const argv = ['replay', '--gateway', 'https://g.example', '--home=/my home', '--account', "o'neil", '--json']
+    const argv = [
+      'replay',
+      '--gateway',
+      'https://g.example',
+      '--home=/my home',
+      '--account',
+      "o'neil",
+      '--json',
+    ]
     expect(withFlags('run `proposer replay a-1`, then wait', argv)).toBe(
       "run `proposer replay a-1 --gateway https://g.example --home '/my home' --account 'o'\\''neil'`, then wait",
     )
@@ -27,8 +35,16 @@ describe('contract §6: commands in hints can be pasted', () => {
   })
 
   test('R5: a URL that may hold a credential is not repeated', () => {
-    const argv = ['poll', '--rpc-url', 'https://node.example/v2/secret', '--gateway', 'https://g.example/']
-    expect(withFlags('`proposer poll x`', argv)).toBe('`proposer poll x --gateway https://g.example/ --rpc-url <url>`')
+    const argv = [
+      'poll',
+      '--rpc-url',
+      'https://node.example/v2/secret',
+      '--gateway',
+      'https://g.example/',
+    ]
+    expect(withFlags('`proposer poll x`', argv)).toBe(
+      '`proposer poll x --gateway https://g.example/ --rpc-url <url>`',
+    )
   })
 
   test('without such flags a hint is as it was; what stands behind -- is no flag', () => {

@@ -1,4 +1,7 @@
-/** A hint that names a command is of use only where that command is there (style: errors say what to do next). */
+/**
+ * A hint that names a command is of use only where that command is there (style: errors say what to
+ * do next).
+ */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'
@@ -14,8 +17,12 @@ import { makeWorld } from '../support/client-world.js'
 
 const source = join(import.meta.dirname, '../../src')
 
-/** A command as a hint or a help names it: in backticks, on a line of an example, behind a word that leads to it. Words up to a flag or value. */
-const command = /(?:`|\\n {2}|next: |\| |first: {3}|hint: '|give it as )proposer ((?:[a-z][a-z-]*(?![\w.…]) ?)+)/g
+/**
+ * A command as a hint or a help names it: in backticks, on a line of an example, behind a word that
+ * leads to it. Words up to a flag or value.
+ */
+const command =
+  /(?:`|\\n {2}|next: |\| |first: {3}|hint: '|give it as )proposer ((?:[a-z][a-z-]*(?![\w.…]) ?)+)/g
 
 interface Named {
   readonly place: string
@@ -25,7 +32,10 @@ interface Named {
 /** Every command named in the text of a source file. */
 function commandsIn(place: string, text: string): Named[] {
   // An inner backtick of a template stands escaped.
-  return [...text.replaceAll('\\`', '`').matchAll(command)].map(([, words = '']) => ({ place, words: words.trim().split(' ') }))
+  return [...text.replaceAll('\\`', '`').matchAll(command)].map(([, words = '']) => ({
+    place,
+    words: words.trim().split(' '),
+  }))
 }
 
 const named = readdirSync(source, { recursive: true, encoding: 'utf8' })
@@ -35,7 +45,9 @@ const named = readdirSync(source, { recursive: true, encoding: 'utf8' })
   .filter(({ words }) => words[0] !== 'dev' || words[1] !== 'chain')
 
 async function commandOf(verb: string): Promise<Command | undefined> {
-  return Object.hasOwn(verbs, verb) ? (await verbs[verb]?.load())?.(fakeContext('/nowhere').context) : undefined
+  return Object.hasOwn(verbs, verb)
+    ? (await verbs[verb]?.load())?.(fakeContext('/nowhere').context)
+    : undefined
 }
 
 /** What of a named command is not there; `undefined` where all is. */
@@ -52,7 +64,13 @@ describe('style: commands named in hints and helps', () => {
   test('are found by this scan, whichever way they are written', () => {
     const text =
       "'run `proposer a b`' `\\`proposer c <id>\\`` '\\n  proposer d --x' `next: proposer e` 'the proposer is' `proposer trust init --from`"
-    expect(commandsIn('x', text).map(({ words }) => words.join(' '))).toEqual(['a b', 'c', 'd', 'e', 'trust init'])
+    expect(commandsIn('x', text).map(({ words }) => words.join(' '))).toEqual([
+      'a b',
+      'c',
+      'd',
+      'e',
+      'trust init',
+    ])
     expect(named.length).toBeGreaterThan(100)
     expect(new Set(named.map(({ words }) => words[0]))).toContain('replay')
   })
@@ -70,11 +88,17 @@ describe('style: commands named in hints and helps', () => {
 
   test('are not named without the program, and those of the operator have their parts', async () => {
     const bare = /`(?:store|candidates|questions|conformance|support-bundle|completion) [a-z]/
-    const sources = readdirSync(source, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'))
-    expect(sources.filter((name) => bare.test(readFileSync(join(source, name), 'utf8')))).toEqual([])
+    const sources = readdirSync(source, { recursive: true, encoding: 'utf8' }).filter((name) =>
+      name.endsWith('.ts'),
+    )
+    expect(sources.filter((name) => bare.test(readFileSync(join(source, name), 'utf8')))).toEqual(
+      [],
+    )
 
     // Those that repeat --config are made by a function of their own.
-    const parts = sources.flatMap((name) => [...readFileSync(join(source, name), 'utf8').matchAll(/\bnamed\('([a-z -]+)'\)/g)])
+    const parts = sources.flatMap((name) => [
+      ...readFileSync(join(source, name), 'utf8').matchAll(/\bnamed\('([a-z -]+)'\)/g),
+    ])
     expect(parts.length).toBeGreaterThan(3)
     const operator = await commandOf('operator')
     const lost = parts
@@ -102,7 +126,13 @@ describe('contract §6: a question that is known is named', () => {
     world.gateway.faults.push({ status: 409, code: 'candidate_conflict' })
     const { journalId } = await world.clock.drive(submitIntent(parts, intent))
     const view = await world.clock.drive(world.run().journal.load())
-    return { world, parts, view, id: journalId, command: `\`proposer reconcile ${world.gateway.question.question_id}\`` }
+    return {
+      world,
+      parts,
+      view,
+      id: journalId,
+      command: `\`proposer reconcile ${world.gateway.question.question_id}\``,
+    }
   }
 
   test('by the doctor where a 409 is left to reconcile', async () => {
@@ -120,16 +150,29 @@ describe('contract §6: a question that is known is named', () => {
   test('by a context that the gateway refuses with 409', async () => {
     const { world, command } = await conflicted()
     const identifier = world.gateway.question.question_id
-    const refused = { identifier, status_code: 409, error: { code: 'request_not_open', detail: 'It is proposed.' } }
-    const fetch = async () => new Response(JSON.stringify({ results: [refused] }), { headers: { 'content-type': 'application/json' } })
-    const [result] = await gatewayContexts(world.run({ fetch }).client, world.trust, world.clock).contexts([identifier])
+    const refused = {
+      identifier,
+      status_code: 409,
+      error: { code: 'request_not_open', detail: 'It is proposed.' },
+    }
+    const fetch = async () =>
+      new Response(JSON.stringify({ results: [refused] }), {
+        headers: { 'content-type': 'application/json' },
+      })
+    const [result] = await gatewayContexts(
+      world.run({ fetch }).client,
+      world.trust,
+      world.clock,
+    ).contexts([identifier])
     expect(result?.error?.meta.hint).toContain(command)
   })
 
   test('and nowhere stands a placeholder in its place', () => {
     const wrong = readdirSync(source, { recursive: true, encoding: 'utf8' })
       .filter((name) => name.endsWith('.ts'))
-      .filter((name) => readFileSync(join(source, name), 'utf8').includes('proposer reconcile <identifier>'))
+      .filter((name) =>
+        readFileSync(join(source, name), 'utf8').includes('proposer reconcile <identifier>'),
+      )
     expect(wrong).toEqual([])
   })
 })

@@ -1,13 +1,27 @@
-/** R8 over runs that are told one by one (T14): no honest journal is called broken, whatever order its runs are read in; no broken one holds. */
+/**
+ * R8 over runs that are told one by one (T14): no honest journal is called broken, whatever order
+ * its runs are read in; no broken one holds.
+ */
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { isOfferOpen, isOpen, newFold, offersFor, openFor } from '../../src/core/client/journal/authorizations.js'
+import {
+  isOfferOpen,
+  isOpen,
+  newFold,
+  offersFor,
+  openFor,
+} from '../../src/core/client/journal/authorizations.js'
 import { createJournalFacts } from '../../src/core/client/journal/history.js'
-import type { AttemptClass, JournalEntry, Offered, Signed } from '../../src/core/client/journal/records.js'
+import type {
+  AttemptClass,
+  JournalEntry,
+  Offered,
+  Signed,
+} from '../../src/core/client/journal/records.js'
+import type { Claim, JournalFact } from '../../src/core/history/events.js'
+import { createHistory, type Verdict, violationsText } from '../../src/core/history/history.js'
 import { systemHash } from '../../src/core/io/clock.js'
 import type { Hex } from '../../src/core/ports.js'
-import type { Claim, JournalFact } from '../../src/core/protocol/history/events.js'
-import { createHistory, type Verdict, violationsText } from '../../src/core/protocol/history/history.js'
 
 type Entry = JournalEntry & { readonly run: number }
 
@@ -17,9 +31,22 @@ const chainId = 31337
 const hourMs = 3_600_000
 const token = (run: number) => run.toString(16).padStart(12, '0')
 
-/** What a process of an honest client may do next, if it may: it looks at everything there is, as the client does. */
+/**
+ * What a process of an honest client may do next, if it may: it looks at everything there is, as
+ * the client does.
+ */
 interface Wish {
-  readonly act: 'sign' | 'supersede' | 'import' | 'offer' | 'bring' | 'abandon' | 'attempt' | 'poll' | 'settle' | 'wait'
+  readonly act:
+    | 'sign'
+    | 'supersede'
+    | 'import'
+    | 'offer'
+    | 'bring'
+    | 'abandon'
+    | 'attempt'
+    | 'poll'
+    | 'settle'
+    | 'wait'
   readonly run: number
   readonly question: number
   readonly round: number
@@ -47,12 +74,23 @@ const wishes = fc.array(
     question: fc.nat(1),
     round: fc.nat(1),
     pick: fc.nat(5),
-    outcome: fc.constantFrom('accepted', 'refused', 'refused', 'deferred', 'reconcile', 'uncertain', 'none'),
+    outcome: fc.constantFrom(
+      'accepted',
+      'refused',
+      'refused',
+      'deferred',
+      'reconcile',
+      'uncertain',
+      'none',
+    ),
   }),
   { minLength: 4, maxLength: 40 },
 )
 /** Milliseconds that the clock of each run is off: no clock decides an order (R13). */
-const skews = fc.array(fc.integer({ min: -3 * hourMs, max: 3 * hourMs }), { minLength: runs, maxLength: runs })
+const skews = fc.array(fc.integer({ min: -3 * hourMs, max: 3 * hourMs }), {
+  minLength: runs,
+  maxLength: runs,
+})
 
 interface Lived {
   readonly entries: readonly Entry[]
@@ -73,16 +111,21 @@ function honest(all: readonly Wish[], skew: readonly number[]): Lived {
   }
   const own = (run: number) => nowMs + (skew[run] ?? 0)
   const wanted = (question: number) => ({ questionId: word(question), proposer, chainId })
-  const inRound = (timestamp: string | undefined, round: number) => timestamp === undefined || timestamp === String(round)
+  const inRound = (timestamp: string | undefined, round: number) =>
+    timestamp === undefined || timestamp === String(round)
   const holding = ({ run, question, round }: Wish, everyRound = false) => [
-    ...openFor(fold.byQuestion(word(question)), wanted(question), own(run)).flatMap(({ id, signed }) =>
-      everyRound || inRound(signed.timestamp, round) ? [id] : [],
+    ...openFor(fold.byQuestion(word(question)), wanted(question), own(run)).flatMap(
+      ({ id, signed }) => (everyRound || inRound(signed.timestamp, round) ? [id] : []),
     ),
     ...offersFor(fold.offers(), wanted(question), own(run)).flatMap(({ id, offered }) =>
       everyRound || inRound(offered.timestamp, round) ? [id] : [],
     ),
   ]
-  const draft = ({ run, question, round }: Wish, supersedes: string | undefined, isImport = false): Signed => {
+  const draft = (
+    { run, question, round }: Wish,
+    supersedes: string | undefined,
+    isImport = false,
+  ): Signed => {
     count += 1
     const body = JSON.stringify({ number: count })
     return {
@@ -90,8 +133,16 @@ function honest(all: readonly Wish[], skew: readonly number[]): Lived {
       identifier: word(question),
       questionId: word(question),
       chainId,
-      ...(isImport ? {} : { timestamp: String(round), round: `round ${round}`, digest: word(count) }),
-      terms: { proposer, price: '0', amount: '5', nonce: String(count), deadline: String(Math.floor(nowMs / 1_000) + 3_600) },
+      ...(isImport
+        ? {}
+        : { timestamp: String(round), round: `round ${round}`, digest: word(count) }),
+      terms: {
+        proposer,
+        price: '0',
+        amount: '5',
+        nonce: String(count),
+        deadline: String(Math.floor(nowMs / 1_000) + 3_600),
+      },
       identity: `identity ${count}`,
       form: 'single',
       body,
@@ -100,8 +151,18 @@ function honest(all: readonly Wish[], skew: readonly number[]): Lived {
       ...(supersedes === undefined ? {} : { supersedes }),
     }
   }
-  const reserve = ({ id, terms }: Signed): JournalEntry => ({ kind: 'nonce.reserved', data: { id, proposer, nonce: terms.nonce } })
-  const offerOf = ({ form: _form, body: _body, sha256: _sha, identity: _identity, signedAtMs, ...signed }: Signed): Offered => ({
+  const reserve = ({ id, terms }: Signed): JournalEntry => ({
+    kind: 'nonce.reserved',
+    data: { id, proposer, nonce: terms.nonce },
+  })
+  const offerOf = ({
+    form: _form,
+    body: _body,
+    sha256: _sha,
+    identity: _identity,
+    signedAtMs,
+    ...signed
+  }: Signed): Offered => ({
     ...signed,
     timestamp: signed.timestamp ?? '0',
     round: signed.round ?? '',
@@ -117,38 +178,62 @@ function honest(all: readonly Wish[], skew: readonly number[]): Lived {
     const authorizations = fold.authorizations()
     const open = authorizations.filter((one) => isOpen(one, own(run)))
     const one = open[pick % Math.max(1, open.length)]
-    const offers = fold.offers().filter((offer) => isOfferOpen(offer, own(run)) && offer.supersededBy === undefined)
+    const offers = fold
+      .offers()
+      .filter((offer) => isOfferOpen(offer, own(run)) && offer.supersededBy === undefined)
     const offer = offers[pick % Math.max(1, offers.length)]
     switch (act) {
       case 'sign':
       case 'offer': {
         if (holding(wish).length > 0) break
         const made = draft(wish, undefined)
-        write(run, reserve(made), act === 'sign' ? { kind: 'signed', data: made } : { kind: 'offered', data: offerOf(made) })
+        write(
+          run,
+          reserve(made),
+          act === 'sign'
+            ? { kind: 'signed', data: made }
+            : { kind: 'offered', data: offerOf(made) },
+        )
         break
       }
       case 'supersede': {
         const [named, ...others] = holding(wish)
         if (named === undefined || others.length > 0) break
         const made = draft(wish, named)
-        write(run, reserve(made), pick % 2 === 0 ? { kind: 'signed', data: made } : { kind: 'offered', data: offerOf(made) })
+        write(
+          run,
+          reserve(made),
+          pick % 2 === 0
+            ? { kind: 'signed', data: made }
+            : { kind: 'offered', data: offerOf(made) },
+        )
         break
       }
       case 'import':
-        if (holding(wish, true).length === 0) write(run, { kind: 'signed', data: draft(wish, undefined, true) })
+        if (holding(wish, true).length === 0)
+          write(run, { kind: 'signed', data: draft(wish, undefined, true) })
         break
       case 'bring': {
         if (offer === undefined) break
         const { typedData: _typedData, offeredAtMs: _offeredAtMs, ...offered } = offer.offered
         const body = JSON.stringify({ of: offer.id })
-        const rest = { identity: offer.id, form: 'single' as const, body, sha256: systemHash.sha256(body), signedAtMs: own(run) }
+        const rest = {
+          identity: offer.id,
+          form: 'single' as const,
+          body,
+          sha256: systemHash.sha256(body),
+          signedAtMs: own(run),
+        }
         write(run, { kind: 'signed', data: { ...offered, ...rest } })
         break
       }
       case 'abandon':
         // Only the run that gave it out may give it up; what was signed meanwhile stays.
         if (offer !== undefined)
-          write(Number.parseInt(offer.id, 16), { kind: 'abandoned', data: { id: offer.id, reason: 'signer_failed' } })
+          write(Number.parseInt(offer.id, 16), {
+            kind: 'abandoned',
+            data: { id: offer.id, reason: 'signer_failed' },
+          })
         break
       case 'attempt': {
         if (one === undefined) break
@@ -156,18 +241,29 @@ function honest(all: readonly Wish[], skew: readonly number[]): Lived {
         const attempt = `${token(run)}.${attempts[run]}`
         const { id, signed } = one
         if (!id.startsWith(token(run))) write(run, { kind: 'signed', data: signed })
-        write(run, { kind: 'attempt.start', data: { attempt, ids: [id], origin: 'o', form: 'single', sha256: signed.sha256 } })
+        write(run, {
+          kind: 'attempt.start',
+          data: { attempt, ids: [id], origin: 'o', form: 'single', sha256: signed.sha256 },
+        })
         if (outcome === 'none') break
         write(run, { kind: 'attempt.end', data: { attempt, results: [{ id, class: outcome }] } })
         const candidate_id = '00000000-0000-4000-8000-000000000000'
-        if (outcome === 'accepted') write(run, { kind: 'ack', data: { id, candidate_id, status: '', received_at: '', replayed: false } })
+        if (outcome === 'accepted')
+          write(run, {
+            kind: 'ack',
+            data: { id, candidate_id, status: '', received_at: '', replayed: false },
+          })
         break
       }
       case 'poll':
         if (one?.candidateId === undefined) break
         write(run, {
           kind: 'terminal',
-          data: { id: one.id, outcome: pick % 3 === 0 ? 'executed' : 'failed', retryable: pick % 3 === 1 },
+          data: {
+            id: one.id,
+            outcome: pick % 3 === 0 ? 'executed' : 'failed',
+            retryable: pick % 3 === 1,
+          },
         })
         break
       case 'settle': {
@@ -184,7 +280,9 @@ function honest(all: readonly Wish[], skew: readonly number[]): Lived {
 
 function permutations<T>(items: readonly T[]): T[][] {
   if (items.length <= 1) return [[...items]]
-  return items.flatMap((item, at) => permutations(items.filter((_, other) => other !== at)).map((rest) => [item, ...rest]))
+  return items.flatMap((item, at) =>
+    permutations(items.filter((_, other) => other !== at)).map((rest) => [item, ...rest]),
+  )
 }
 
 /** Each order of the runs, one after the other. */
@@ -193,7 +291,8 @@ function verdicts(entries: readonly Entry[]): Verdict[] {
     const history = createHistory('by log')
     for (const run of order) {
       const factsOf = createJournalFacts(systemHash, token(run))
-      for (const entry of entries) if (entry.run === run) for (const fact of factsOf(entry)) history.durable(token(run), fact)
+      for (const entry of entries)
+        if (entry.run === run) for (const fact of factsOf(entry)) history.durable(token(run), fact)
     }
     return history.verdict()
   })
@@ -221,7 +320,8 @@ describe('T14: an honest journal, cut into runs', () => {
         const history = createHistory('one')
         const factsOf = [0, 1, 2].map((run) => createJournalFacts(systemHash, token(run)))
         for (const entry of honest(all, [0, 0, 0]).entries)
-          for (const fact of factsOf[entry.run]?.(entry) ?? []) history.durable(token(entry.run), fact)
+          for (const fact of factsOf[entry.run]?.(entry) ?? [])
+            history.durable(token(entry.run), fact)
         expect(violationsText(history.verdict())).toBe('')
         expect(history.verdict().unordered).toEqual({ R7: 0, R8: 0 })
       }),
@@ -253,7 +353,9 @@ describe('T14: a second signature beside an open one', () => {
         const { entries, nowMs } = honest(all, [0, 0, 0])
         const fold = newFold()
         for (const entry of entries) fold.add({ ...entry, timeMs: 0 })
-        const open = fold.authorizations().filter((one) => isOpen(one, nowMs) && one.supersededBy === undefined)
+        const open = fold
+          .authorizations()
+          .filter((one) => isOpen(one, nowMs) && one.supersededBy === undefined)
         const first = open[pick % Math.max(1, open.length)]
         if (first === undefined) return
         const body = JSON.stringify({ number: 'wrong' })
@@ -274,12 +376,16 @@ describe('T14: a second signature beside an open one', () => {
           { run, kind: 'signed', data },
         ])
         const mayHaveEnded = first.attempts.some(({ end }) => end?.class === 'refused')
-        const wasReplaced = entries.some(({ kind, data: record }) => kind === 'offered' && record.supersedes === first.id)
+        const wasReplaced = entries.some(
+          ({ kind, data: record }) => kind === 'offered' && record.supersedes === first.id,
+        )
         for (const { broken, unordered, violations } of told) {
           expect(broken + unordered.R8).toBeGreaterThan(0)
           if (mayHaveEnded || wasReplaced) continue
           surely += 1
-          expect(violations.some(({ detail }) => detail.includes(first.id) && detail.includes(data.id))).toBe(true)
+          expect(
+            violations.some(({ detail }) => detail.includes(first.id) && detail.includes(data.id)),
+          ).toBe(true)
         }
       }),
       { numRuns: 800, seed: 6 },
@@ -301,7 +407,10 @@ describe('R8: what each run can show of two authorizations', () => {
     ...more,
   })
   const reserved = ({ id, nonce }: Claim): JournalFact => ({ kind: 'reserved', id, nonce })
-  const signed = (claim: Claim, more: Partial<Extract<JournalFact, { kind: 'signed' }>> = {}): JournalFact => ({
+  const signed = (
+    claim: Claim,
+    more: Partial<Extract<JournalFact, { kind: 'signed' }>> = {},
+  ): JournalFact => ({
     kind: 'signed',
     claim,
     terms: `terms of ${claim.nonce}`,
@@ -320,7 +429,11 @@ describe('R8: what each run can show of two authorizations', () => {
     sha256: id,
     isSaved: true,
   })
-  const ended = (id: string, outcome: AttemptClass): JournalFact => ({ kind: 'ended', id, class: outcome })
+  const ended = (id: string, outcome: AttemptClass): JournalFact => ({
+    kind: 'ended',
+    id,
+    class: outcome,
+  })
   const over = (id: string): JournalFact => ({ kind: 'terminal', id, closes: true })
   const one = claimOf(1)
   const two = claimOf(2)
@@ -351,8 +464,16 @@ describe('R8: what each run can show of two authorizations', () => {
         c: own(claimOf(3, { supersedes: two.id })),
       },
     ],
-    ['its deadline was an hour past', holds, { a: own(one), b: own({ ...two, atMs: one.deadlineSeconds * 1_000 + 3_600_001 }) }],
-    ['it was closed before in the run that signs again', holds, { a: own(one), b: [over(one.id), ...own(two)] }],
+    [
+      'its deadline was an hour past',
+      holds,
+      { a: own(one), b: own({ ...two, atMs: one.deadlineSeconds * 1_000 + 3_600_001 }) },
+    ],
+    [
+      'it was closed before in the run that signs again',
+      holds,
+      { a: own(one), b: [over(one.id), ...own(two)] },
+    ],
     [
       'one authorization under two ids',
       holds,
@@ -374,7 +495,11 @@ describe('R8: what each run can show of two authorizations', () => {
       open,
       {
         a: own({ ...one, round: undefined }),
-        b: [reserved(two), { kind: 'offered', claim: { ...two, supersedes: one.id } }, { kind: 'abandoned', id: two.id }],
+        b: [
+          reserved(two),
+          { kind: 'offered', claim: { ...two, supersedes: one.id } },
+          { kind: 'abandoned', id: two.id },
+        ],
         c: own(claimOf(3, { round: 'another' })),
       },
     ],
@@ -383,7 +508,11 @@ describe('R8: what each run can show of two authorizations', () => {
       { ...open, unordered: 2 },
       {
         a: own(one),
-        b: [reserved(two), { kind: 'offered', claim: { ...two, supersedes: one.id } }, { kind: 'abandoned', id: two.id }],
+        b: [
+          reserved(two),
+          { kind: 'offered', claim: { ...two, supersedes: one.id } },
+          { kind: 'abandoned', id: two.id },
+        ],
         c: [...own(claimOf(3, { supersedes: two.id })), over('run-3'), ...own(claimOf(4))],
       },
     ],
@@ -410,7 +539,12 @@ describe('R8: what each run can show of two authorizations', () => {
       breaks('R8'),
       {
         a: [...own(one), attempt(one.id), ended(one.id, 'refused')],
-        b: [signed(one, { origin: 'copied' }), attempt(one.id), ended(one.id, 'accepted'), ...own(two)],
+        b: [
+          signed(one, { origin: 'copied' }),
+          attempt(one.id),
+          ended(one.id, 'accepted'),
+          ...own(two),
+        ],
       },
     ],
     [
@@ -421,7 +555,11 @@ describe('R8: what each run can show of two authorizations', () => {
         b: [signed(one, { origin: 'copied' }), ...own(two)],
       },
     ],
-    ['it was refused in another run', open, { a: [...own(one), attempt(one.id), ended(one.id, 'refused')], b: own(two) }],
+    [
+      'it was refused in another run',
+      open,
+      { a: [...own(one), attempt(one.id), ended(one.id, 'refused')], b: own(two) },
+    ],
     ['a third run has its end', open, { a: own(one), b: own(two), c: [over(one.id)] }],
     ['its own run has its end', open, { a: [...own(one), over(one.id)], b: own(two) }],
     [
@@ -429,8 +567,14 @@ describe('R8: what each run can show of two authorizations', () => {
       open,
       {
         a: own({ ...one, deadlineSeconds: 999_999 }),
-        b: [reserved(two), { kind: 'offered', claim: { ...two, supersedes: one.id } }, { kind: 'abandoned', id: two.id }],
-        c: own(claimOf(3, { atMs: two.deadlineSeconds * 1_000 + 3_600_001, deadlineSeconds: 999_999 })),
+        b: [
+          reserved(two),
+          { kind: 'offered', claim: { ...two, supersedes: one.id } },
+          { kind: 'abandoned', id: two.id },
+        ],
+        c: own(
+          claimOf(3, { atMs: two.deadlineSeconds * 1_000 + 3_600_001, deadlineSeconds: 999_999 }),
+        ),
       },
     ],
     [
@@ -438,7 +582,11 @@ describe('R8: what each run can show of two authorizations', () => {
       { rules: ['R8'], broken: 1, unordered: 1 },
       {
         a: own({ ...one, deadlineSeconds: 999_999 }),
-        b: [reserved(two), { kind: 'offered', claim: { ...two, supersedes: one.id } }, { kind: 'abandoned', id: two.id }],
+        b: [
+          reserved(two),
+          { kind: 'offered', claim: { ...two, supersedes: one.id } },
+          { kind: 'abandoned', id: two.id },
+        ],
         c: own(claimOf(3)),
       },
     ],
@@ -452,19 +600,37 @@ describe('R8: what each run can show of two authorizations', () => {
         c: [signed(two, { origin: 'copied' }), over(one.id)],
       },
     ],
-    ['its end came after the second, in the run of the second', breaks('R8'), { a: own(one), b: [...own(two), over(one.id)] }],
+    [
+      'its end came after the second, in the run of the second',
+      breaks('R8'),
+      { a: own(one), b: [...own(two), over(one.id)] },
+    ],
     [
       'accepted without an acknowledgement, then refused',
       breaks('R8'),
       {
-        a: [...own(one), attempt(one.id), ended(one.id, 'accepted'), attempt(one.id), ended(one.id, 'refused'), ...own(two)],
+        a: [
+          ...own(one),
+          attempt(one.id),
+          ended(one.id, 'accepted'),
+          attempt(one.id),
+          ended(one.id, 'refused'),
+          ...own(two),
+        ],
       },
     ],
     [
       'uncertain, then refused',
       breaks('R7'),
       {
-        a: [...own(one), attempt(one.id), ended(one.id, 'uncertain'), attempt(one.id), ended(one.id, 'refused'), ...own(two)],
+        a: [
+          ...own(one),
+          attempt(one.id),
+          ended(one.id, 'uncertain'),
+          attempt(one.id),
+          ended(one.id, 'refused'),
+          ...own(two),
+        ],
       },
     ],
   ]
@@ -474,7 +640,8 @@ describe('R8: what each run can show of two authorizations', () => {
 
   test('R7: a pair that cannot be ordered, of which one had no known outcome, does not hold for R7 either', () => {
     const history = createHistory('by log')
-    for (const fact of [...own(one), attempt(one.id), ended(one.id, 'uncertain'), ...own(two)]) history.durable('a', fact)
+    for (const fact of [...own(one), attempt(one.id), ended(one.id, 'uncertain'), ...own(two)])
+      history.durable('a', fact)
     expect(history.verdict()).toMatchObject({ broken: 1, unordered: { R7: 0, R8: 0 } })
     history.durable('b', over(one.id))
     expect(history.verdict()).toMatchObject({ broken: 0, unordered: { R7: 1, R8: 1 } })
@@ -494,17 +661,24 @@ describe('R8: what each run can show of two authorizations', () => {
     const history = createHistory('by log')
     history.durable('a', reserved(one))
     history.durable('a', signed(one, { differs: ['nonce', 'amount'] }))
-    expect(violationsText(history.verdict())).toMatch(/^R7: the bytes saved as run-1 say another nonce and amount than/)
+    expect(violationsText(history.verdict())).toMatch(
+      /^R7: the bytes saved as run-1 say another nonce and amount than/,
+    )
   })
 
   test('R17: very many in one round are judged in time that grows no faster, and what is not looked at is counted', () => {
     const many = Array.from({ length: 3_000 }, (_, n) => claimOf(n))
     const history = createHistory('by log')
-    for (const [n, claim] of many.entries()) for (const fact of [...own(claim), over(claim.id)]) history.durable(`log ${n}`, fact)
-    expect(history.verdict()).toMatchObject({ broken: 0, unordered: { R7: 0, R8: (3_000 * 2_999) / 2 } })
+    for (const [n, claim] of many.entries())
+      for (const fact of [...own(claim), over(claim.id)]) history.durable(`log ${n}`, fact)
+    expect(history.verdict()).toMatchObject({
+      broken: 0,
+      unordered: { R7: 0, R8: (3_000 * 2_999) / 2 },
+    })
     const single = createHistory('by log')
     const more = Array.from({ length: 60_000 }, (_, n) => claimOf(n))
-    for (const claim of more) for (const fact of [...own(claim), over(claim.id)]) single.durable('log', fact)
+    for (const claim of more)
+      for (const fact of [...own(claim), over(claim.id)]) single.durable('log', fact)
     expect(single.verdict()).toMatchObject({ broken: 0, unordered: { R7: 0, R8: 0 } })
   })
 })

@@ -1,4 +1,7 @@
-/** `journal verify` and `operator store verify` over files that are whole and say what must not be (T14): exit 74, rule and ids named. */
+/**
+ * `journal verify` and `operator store verify` over files that are whole and say what must not be
+ * (T14): exit 74, rule and ids named.
+ */
 import { existsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -20,14 +23,24 @@ afterEach(() => home.remove())
 
 const word = (n: number) => `0x${n.toString(16).padStart(64, '0')}`
 const account = (n: number) => `0x${n.toString(16).padStart(40, '0')}`
-const ports = { files: systemFiles, clock: systemClock, hash: systemHash, random: systemRandom, liveness: systemLiveness() }
-const errorOf = (ran: Ran) => JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '').error as Record<string, unknown>
+const ports = {
+  files: systemFiles,
+  clock: systemClock,
+  hash: systemHash,
+  random: systemRandom,
+  liveness: systemLiveness(),
+}
+const errorOf = (ran: Ran) =>
+  JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '').error as Record<string, unknown>
 const answerOf = (ran: Ran) => JSON.parse(ran.stdout) as Record<string, unknown>
 const plain = (text: string) => text.replaceAll(/\s+/g, ' ')
 
 describe('journal verify', () => {
   type Told = (
-    make: Record<'reserved' | 'signed' | 'attempt', (id: string, nonce: number, more?: object) => JournalEntry>,
+    make: Record<
+      'reserved' | 'signed' | 'attempt',
+      (id: string, nonce: number, more?: object) => JournalEntry
+    >,
     ids: readonly string[],
   ) => JournalEntry[]
   const secret = 'ab'.repeat(65)
@@ -46,7 +59,13 @@ describe('journal verify', () => {
         timestamp: '1760000000',
         round: 'r',
         digest: word(nonce),
-        terms: { proposer: account(1), price: '0', amount: '5', nonce: String(nonce), deadline: '99999999999' },
+        terms: {
+          proposer: account(1),
+          price: '0',
+          amount: '5',
+          nonce: String(nonce),
+          deadline: '99999999999',
+        },
         identity: `identity ${nonce}`,
         form: 'single',
         body,
@@ -70,7 +89,10 @@ describe('journal verify', () => {
     },
   }
   /** Writes what `told` makes of two ids of one run, and verifies it. */
-  async function verified(told: Told, ...flags: string[]): Promise<{ ran: Ran; ids: readonly string[] }> {
+  async function verified(
+    told: Told,
+    ...flags: string[]
+  ): Promise<{ ran: Ran; ids: readonly string[] }> {
     const journal = openJournal(ports, home.path)
     const ids = [journal.nextId(), journal.nextId()]
     for (const entry of told(make, ids)) await journal.append([entry])
@@ -92,7 +114,9 @@ describe('journal verify', () => {
     expect(text).toMatch(
       /^sound: 2 authorizations, 6 records, 1 run R4 holds: bytes were saved before they were sent \(2 checked\) R6 holds/,
     )
-    expect(answerOf(await run(home.path, ['journal', 'verify', '--json']))).toMatchObject({ rules: { R4: 2, R6: 4, R7: 4, R8: 2 } })
+    expect(answerOf(await run(home.path, ['journal', 'verify', '--json']))).toMatchObject({
+      rules: { R4: 2, R6: 4, R7: 4, R8: 2 },
+    })
   })
 
   const broken: readonly (readonly [string, string, Told])[] = [
@@ -100,15 +124,27 @@ describe('journal verify', () => {
     [
       'a nonce that serves two',
       'R6',
-      ({ reserved, signed }, [a = '', b = '']) => [reserved(a, 1), signed(a, 1), reserved(b, 1), signed(b, 1, { questionId: word(8) })],
+      ({ reserved, signed }, [a = '', b = '']) => [
+        reserved(a, 1),
+        signed(a, 1),
+        reserved(b, 1),
+        signed(b, 1, { questionId: word(8) }),
+      ],
     ],
     ['a signature whose nonce nobody reserved', 'R6', ({ signed }, [a = '']) => [signed(a, 1)]],
-    ['bytes that are not those recorded', 'R7', ({ reserved, signed }, [a = '']) => [reserved(a, 1), signed(a, 1, { body: '{}' })]],
+    [
+      'bytes that are not those recorded',
+      'R7',
+      ({ reserved, signed }, [a = '']) => [reserved(a, 1), signed(a, 1, { body: '{}' })],
+    ],
     [
       'bytes that authorize something else than their record',
       'R7',
       ({ reserved, signed }, [a = '']) => {
-        const body = JSON.stringify({ permit: { nonce: '1', amount: '999' }, signature: `0x${secret}` })
+        const body = JSON.stringify({
+          permit: { nonce: '1', amount: '999' },
+          signature: `0x${secret}`,
+        })
         return [reserved(a, 1), signed(a, 1, { body, sha256: systemHash.sha256(body) })]
       },
     ],
@@ -124,30 +160,52 @@ describe('journal verify', () => {
     [
       'other bytes sent than those saved',
       'R7',
-      ({ reserved, signed, attempt }, [a = '']) => [reserved(a, 1), signed(a, 1), attempt(a, 1, { sha256: word(1).slice(2) })],
+      ({ reserved, signed, attempt }, [a = '']) => [
+        reserved(a, 1),
+        signed(a, 1),
+        attempt(a, 1, { sha256: word(1).slice(2) }),
+      ],
     ],
     [
       'a second signature over an unknown outcome',
       'R7',
-      ({ reserved, signed, attempt }, [a = '', b = '']) => [reserved(a, 1), signed(a, 1), attempt(a, 1), reserved(b, 2), signed(b, 2)],
+      ({ reserved, signed, attempt }, [a = '', b = '']) => [
+        reserved(a, 1),
+        signed(a, 1),
+        attempt(a, 1),
+        reserved(b, 2),
+        signed(b, 2),
+      ],
     ],
     [
       'two open authorizations',
       'R8',
-      ({ reserved, signed }, [a = '', b = '']) => [reserved(a, 1), signed(a, 1), reserved(b, 2), signed(b, 2)],
+      ({ reserved, signed }, [a = '', b = '']) => [
+        reserved(a, 1),
+        signed(a, 1),
+        reserved(b, 2),
+        signed(b, 2),
+      ],
     ],
   ]
-  test.each(broken)('%s: exit 74 names %s, an id and what to do, and no signature', async (_what, rule, told) => {
-    const { ran, ids } = await verified(told, '--json')
-    expect(ran.code).toBe(74)
-    const error = errorOf(ran)
-    expect(error).toMatchObject({ code: 'journal_broken', exit_code: 74, hint: expect.stringContaining('sign nothing more') as string })
-    expect(error.detail).toContain(`the journal breaks ${rule}, `)
-    expect(ids.some((id) => String(error.detail).includes(id))).toBe(true)
-    expect(ran.stdout + ran.stderr).not.toContain(secret.slice(0, 40))
-    // Looking still works: that is how it is explained.
-    expect((await run(home.path, ['journal', 'list', '--json'])).code).toBe(0)
-  })
+  test.each(broken)(
+    '%s: exit 74 names %s, an id and what to do, and no signature',
+    async (_what, rule, told) => {
+      const { ran, ids } = await verified(told, '--json')
+      expect(ran.code).toBe(74)
+      const error = errorOf(ran)
+      expect(error).toMatchObject({
+        code: 'journal_broken',
+        exit_code: 74,
+        hint: expect.stringContaining('sign nothing more') as string,
+      })
+      expect(error.detail).toContain(`the journal breaks ${rule}, `)
+      expect(ids.some((id) => String(error.detail).includes(id))).toBe(true)
+      expect(ran.stdout + ran.stderr).not.toContain(secret.slice(0, 40))
+      // Looking still works: that is how it is explained.
+      expect((await run(home.path, ['journal', 'list', '--json'])).code).toBe(0)
+    },
+  )
 
   test('R7, R8: two runs of which no record says whose authorization came first are no fault, and not told to hold', async () => {
     for (const [nonce, ends] of [
@@ -157,23 +215,41 @@ describe('journal verify', () => {
       const journal = openJournal(ports, home.path)
       const id = journal.nextId()
       const end = { attempt: `${id}.${nonce}`, results: [{ id, class: 'refused' as const }] }
-      const rest: JournalEntry[] = ends ? [make.attempt(id, nonce), { kind: 'attempt.end', data: end }] : []
-      for (const entry of [make.reserved(id, nonce), make.signed(id, nonce), ...rest]) await journal.append([entry])
+      const rest: JournalEntry[] = ends
+        ? [make.attempt(id, nonce), { kind: 'attempt.end', data: end }]
+        : []
+      for (const entry of [make.reserved(id, nonce), make.signed(id, nonce), ...rest])
+        await journal.append([entry])
       await journal.close()
     }
     const ran = await run(home.path, ['journal', 'verify'])
     expect(ran.code, ran.stderr).toBe(0)
-    expect(plain(ran.stdout)).toContain('R8: 1 pair of different runs cannot be ordered; of all else it holds: one open')
-    expect(answerOf(await run(home.path, ['journal', 'verify', '--json']))).toMatchObject({ unordered: { R7: 1, R8: 1 } })
+    expect(plain(ran.stdout)).toContain(
+      'R8: 1 pair of different runs cannot be ordered; of all else it holds: one open',
+    )
+    expect(answerOf(await run(home.path, ['journal', 'verify', '--json']))).toMatchObject({
+      unordered: { R7: 1, R8: 1 },
+    })
   })
 })
 
 describe('operator store verify', () => {
-  const identity = { kind: 'store.opened', data: { info: { storeId: 'store', chainId: 31337, genesisHash: word(9) } } }
+  const identity = {
+    kind: 'store.opened',
+    data: { info: { storeId: 'store', chainId: 31337, genesisHash: word(9) } },
+  }
   const received = (n: number, more: object = {}) => ({
     kind: 'candidate.received',
     data: {
-      candidate: { id: `c${n}`, identity: `i${n}`, sequence: n, round: { key: `r${n}` }, proposer: account(n), nonce: String(n), ...more },
+      candidate: {
+        id: `c${n}`,
+        identity: `i${n}`,
+        sequence: n,
+        round: { key: `r${n}` },
+        proposer: account(n),
+        nonce: String(n),
+        ...more,
+      },
     },
   })
   const opened = (id: string, nonce: number, ...candidateIds: string[]) => ({
@@ -208,19 +284,48 @@ describe('operator store verify', () => {
     kind: 'candidate.whole',
     data: { candidate: { ...received(n).data.candidate, progress }, folded: true },
   })
-  const executed = { status: 'executed', validatedAtMs: 1, selectedAtMs: 1, submission: { transactionHash: word(5) } }
-  const failed = { status: 'failed', submission: null, failure: { stage: 'indexing', code: 'execution_reverted', retryable: false } }
-  const progress = (id: string, progress: object) => ({ kind: 'candidate.progress', data: { id, progress } })
+  const executed = {
+    status: 'executed',
+    validatedAtMs: 1,
+    selectedAtMs: 1,
+    submission: { transactionHash: word(5) },
+  }
+  const failed = {
+    status: 'failed',
+    submission: null,
+    failure: { stage: 'indexing', code: 'execution_reverted', retryable: false },
+  }
+  const progress = (id: string, progress: object) => ({
+    kind: 'candidate.progress',
+    data: { id, progress },
+  })
   const kept = (id: string, nonce: number, ...ids: string[]) => {
     const { data, kind } = opened(id, nonce, ...ids)
-    return { kind, data: { slot: { ...data.slot, attempts: [signed(id, word(5), ids).data.attempt] }, folded: true } }
+    return {
+      kind,
+      data: {
+        slot: { ...data.slot, attempts: [signed(id, word(5), ids).data.attempt] },
+        folded: true,
+      },
+    }
   }
 
-  async function verified(records: readonly { kind: string; data: object }[], ...flags: string[]): Promise<Ran> {
+  async function verified(
+    records: readonly { kind: string; data: object }[],
+    ...flags: string[]
+  ): Promise<Ran> {
     return written([identity, ...records], ...flags)
   }
-  async function written(records: readonly { kind: string; data: object }[], ...flags: string[]): Promise<Ran> {
-    const log = await openLog(ports, join(home.path, 'store'), { format: storeFormat, knownKinds: knownKind }, () => undefined)
+  async function written(
+    records: readonly { kind: string; data: object }[],
+    ...flags: string[]
+  ): Promise<Ran> {
+    const log = await openLog(
+      ports,
+      join(home.path, 'store'),
+      { format: storeFormat, knownKinds: knownKind },
+      () => undefined,
+    )
     for (const record of records) await log.append([record])
     await log.close()
     return verify(...flags)
@@ -237,18 +342,44 @@ describe('operator store verify', () => {
     writeFileSync(join(home.path, 'gateway.json'), JSON.stringify({ chain, store: 'store' }))
     return run(home.path, ['operator', 'store', 'verify', ...flags])
   }
-  const life = [received(1), received(2), opened('s', 1, 'c1'), signed('s', word(5), ['c1']), mined('s', word(5)), closed('s', word(5))]
+  const life = [
+    received(1),
+    received(2),
+    opened('s', 1, 'c1'),
+    signed('s', word(5), ['c1']),
+    mined('s', word(5)),
+    closed('s', word(5)),
+  ]
 
   test('R1-R3: what holds is told, each rule with what it was held against', async () => {
     const answer = answerOf(await verified(life, '--json'))
-    expect(answer).toMatchObject({ schema: 'proposer.operator-store-proof/1', rules: { R1: 1, R2: 2, R3: 2 } })
+    expect(answer).toMatchObject({
+      schema: 'proposer.operator-store-proof/1',
+      rules: { R1: 1, R2: 2, R3: 2 },
+    })
   })
 
   test.each([
-    ['a payload admitted twice', /R2: candidates c1 and c2 are one payload/, [received(1), received(2, { identity: 'i1' })]],
-    ['a nonce bound twice', /R3: nonce 1 of 0x0+9 is bound a second time, by slot t/, [...life, opened('t', 1, 'c2')]],
-    ['a second slot for an open round', /R3: slots s and t are open for one round/, [...life.slice(0, 3), opened('t', 2, 'c1')]],
-    ['a slot for an executed round', /R3: slot t is opened for a round that slot s has executed/, [...life, opened('t', 2, 'c1')]],
+    [
+      'a payload admitted twice',
+      /R2: candidates c1 and c2 are one payload/,
+      [received(1), received(2, { identity: 'i1' })],
+    ],
+    [
+      'a nonce bound twice',
+      /R3: nonce 1 of 0x0+9 is bound a second time, by slot t/,
+      [...life, opened('t', 1, 'c2')],
+    ],
+    [
+      'a second slot for an open round',
+      /R3: slots s and t are open for one round/,
+      [...life.slice(0, 3), opened('t', 2, 'c1')],
+    ],
+    [
+      'a slot for an executed round',
+      /R3: slot t is opened for a round that slot s has executed/,
+      [...life, opened('t', 2, 'c1')],
+    ],
     [
       'a transaction that carries others',
       /R3: transaction 0x0+6 carries candidate c2, which is none of slot s/,
@@ -262,14 +393,22 @@ describe('operator store verify', () => {
     [
       'a slot for a round that was executed before a compaction',
       /R3: slot t is opened for a round that candidate c1 has executed/,
-      [{ kind: 'executor.nonce', data: { executor: account(9), nonce: 1 } }, folded(1, executed), opened('t', 2, 'c1')],
+      [
+        { kind: 'executor.nonce', data: { executor: account(9), nonce: 1 } },
+        folded(1, executed),
+        opened('t', 2, 'c1'),
+      ],
     ],
     [
       'an end by a transaction that is not on record',
       /R1: the end \(executed\) of slot s is that of transaction 0x0+8, of which the slot has no record/,
       [...life.slice(0, 3), closed('s', word(8))],
     ],
-    ['an execution by no transaction', /R1: the end \(executed\) of slot s names no transaction/, [...life.slice(0, 4), closed('s', null)]],
+    [
+      'an execution by no transaction',
+      /R1: the end \(executed\) of slot s names no transaction/,
+      [...life.slice(0, 4), closed('s', null)],
+    ],
     [
       'an end as reverted where the receipt says success',
       /R3: slot s ends as reverted, and the receipt on record of its transaction 0x0+5 is a success/,
@@ -280,7 +419,13 @@ describe('operator store verify', () => {
       /transaction 0x0+6 is recorded with the bytes of 0x[0-9a-f]{64}/,
       [
         ...life.slice(0, 3),
-        { kind: 'slot.attempt', data: { slotId: 's', attempt: { ...signed('s', word(6), ['c1']).data.attempt, raw: '0x02c0' } } },
+        {
+          kind: 'slot.attempt',
+          data: {
+            slotId: 's',
+            attempt: { ...signed('s', word(6), ['c1']).data.attempt, raw: '0x02c0' },
+          },
+        },
       ],
     ],
   ])('%s: exit 74 names the rule, the ids, file and byte', async (_what, detail, records) => {
@@ -297,7 +442,12 @@ describe('operator store verify', () => {
   const sound: readonly (readonly [string, readonly { kind: string; data: object }[]])[] = [
     [
       'a success without a proposal, which ends as reverted, and a stand-in for the round',
-      [...life.slice(0, 5), progress('c1', failed), closed('s', word(5), 'reverted'), opened('t', 2, 'c2')],
+      [
+        ...life.slice(0, 5),
+        progress('c1', failed),
+        closed('s', word(5), 'reverted'),
+        opened('t', 2, 'c2'),
+      ],
     ],
     [
       'an execution at a numeric depth that a reorganisation undid after a compaction',
@@ -309,8 +459,14 @@ describe('operator store verify', () => {
         opened('t', 2, 'c1'),
       ],
     ],
-    ['a nonce that something foreign took', [...life.slice(0, 4), closed('s', null, 'foreign'), opened('t', 2, 'c1')]],
-    ['a receipt from before a compaction', [kept('s', 1, 'c1'), folded(1, { ...executed, status: 'selected' }), closed('s', word(5))]],
+    [
+      'a nonce that something foreign took',
+      [...life.slice(0, 4), closed('s', null, 'foreign'), opened('t', 2, 'c1')],
+    ],
+    [
+      'a receipt from before a compaction',
+      [kept('s', 1, 'c1'), folded(1, { ...executed, status: 'selected' }), closed('s', word(5))],
+    ],
   ]
   test.each(sound)('%s: it is sound', async (_what, records) => {
     const ran = await verified(records)

@@ -1,12 +1,24 @@
-/** The history checker (T14): what holds is accepted in every order, and each single thing that is put wrong is named by its rule. */
+/**
+ * The history checker (T14): what holds is accepted in every order, and each single thing that is
+ * put wrong is named by its rule.
+ */
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import type { Claim, HistoryEvent, HistoryRule, JournalFact, StoreFact } from '../../src/core/protocol/history/events.js'
-import { createHistory, type Verdict, violationsText } from '../../src/core/protocol/history/history.js'
+import type {
+  Claim,
+  HistoryEvent,
+  HistoryRule,
+  JournalFact,
+  StoreFact,
+} from '../../src/core/history/events.js'
+import { createHistory, type Verdict, violationsText } from '../../src/core/history/history.js'
 
 type Fact = StoreFact | JournalFact
 /** `sync` covers what was written to the log until then. */
-type Step = { readonly write: Fact; readonly to: string } | { readonly sync: string } | Exclude<HistoryEvent, { log: string }>
+type Step =
+  | { readonly write: Fact; readonly to: string }
+  | { readonly sync: string }
+  | Exclude<HistoryEvent, { log: string }>
 
 const executor = '0xe0'
 const proposer = '0xa0'
@@ -25,7 +37,10 @@ function claimOf(n: number, more: Partial<Claim> = {}): Claim {
     ...more,
   }
 }
-const signedOf = (claim: Claim, more: Partial<Extract<JournalFact, { kind: 'signed' }>> = {}): Fact => ({
+const signedOf = (
+  claim: Claim,
+  more: Partial<Extract<JournalFact, { kind: 'signed' }>> = {},
+): Fact => ({
   kind: 'signed',
   claim,
   terms: `terms of ${claim.nonce}`,
@@ -44,20 +59,53 @@ const attemptOf = (id: string, attempt: string): Fact => ({
   sha256: `hash of ${id}`,
   isSaved: true,
 })
-const written = (to: string, ...facts: readonly Fact[]): Step[] => [...facts.map((write) => ({ write, to })), { sync: to }]
+const written = (to: string, ...facts: readonly Fact[]): Step[] => [
+  ...facts.map((write) => ({ write, to })),
+  { sync: to },
+]
 const leaves = (id: string): Step => ({ kind: 'sent', origin: 'gateway', sha256: `hash of ${id}` })
-const candidateOf = (n: number): StoreFact => ({ kind: 'candidate', id: `c${n}`, sequence: n, payload: `p${n}`, round: `round-${n}` })
-const answer = (status: 200 | 202, n: number): Step => ({ kind: 'answered', status, candidate: `c${n}`, payload: `p${n}` })
+const candidateOf = (n: number): StoreFact => ({
+  kind: 'candidate',
+  id: `c${n}`,
+  sequence: n,
+  payload: `p${n}`,
+  round: `round-${n}`,
+})
+const answer = (status: 200 | 202, n: number): Step => ({
+  kind: 'answered',
+  status,
+  candidate: `c${n}`,
+  payload: `p${n}`,
+})
 const transactionOf = (n: number, hash: string, call = `call ${n}`): StoreFact => ({
   kind: 'transaction',
   slot: `s${n}`,
   transaction: { hash, does: 'propose', candidates: [`c${n}`], nonce: n, calls: [call] },
 })
-const slotOf = (n: number): StoreFact => ({ kind: 'slot', id: `s${n}`, executor, nonce: n, candidates: [`c${n}`], kept: false })
-const handed = (n: number, hash: string): Step => ({ kind: 'handed', hash, sender: executor, nonce: n })
+const slotOf = (n: number): StoreFact => ({
+  kind: 'slot',
+  id: `s${n}`,
+  executor,
+  nonce: n,
+  candidates: [`c${n}`],
+  kept: false,
+})
+const handed = (n: number, hash: string): Step => ({
+  kind: 'handed',
+  hash,
+  sender: executor,
+  nonce: n,
+})
 
-/** One authorization from its reservation to its execution; the choices make it take some of the ways there are. */
-function lifeOf(n: number, run: string, { loses, bumps, reorgs }: { loses: boolean; bumps: boolean; reorgs: boolean }): Step[] {
+/**
+ * One authorization from its reservation to its execution; the choices make it take some of the
+ * ways there are.
+ */
+function lifeOf(
+  n: number,
+  run: string,
+  { loses, bumps, reorgs }: { loses: boolean; bumps: boolean; reorgs: boolean },
+): Step[] {
   const claim = claimOf(n)
   const { id } = claim
   const first: Step[] = loses
@@ -115,21 +163,29 @@ function verdictOf(steps: readonly Step[]): Verdict {
       const line = (lines.get(step.to) ?? 0) + 1
       lines.set(step.to, line)
       history.add({ kind: 'written', log: step.to, line, fact: step.write })
-    } else if ('sync' in step) history.add({ kind: 'synced', log: step.sync, line: lines.get(step.sync) ?? 0 })
+    } else if ('sync' in step)
+      history.add({ kind: 'synced', log: step.sync, line: lines.get(step.sync) ?? 0 })
     else history.add(step)
   }
   return history.verdict()
 }
 
-/** Nonces of one executor are bound in order, so lives that are interleaved must not overtake each other there. */
+/**
+ * Nonces of one executor are bound in order, so lives that are interleaved must not overtake each
+ * other there.
+ */
 const sound = fc
   .record({
-    ways: fc.array(fc.record({ loses: fc.boolean(), bumps: fc.boolean(), reorgs: fc.boolean() }), { minLength: 2, maxLength: 5 }),
+    ways: fc.array(fc.record({ loses: fc.boolean(), bumps: fc.boolean(), reorgs: fc.boolean() }), {
+      minLength: 2,
+      maxLength: 5,
+    }),
     order: fc.array(fc.nat(20), { maxLength: 300 }),
   })
   .map(({ ways, order }) => {
     const lives = ways.map((way, n) => lifeOf(n, `run-${n % 2}`, way))
-    const slotAt = (life: readonly Step[]) => life.findIndex((step) => 'write' in step && step.write.kind === 'slot')
+    const slotAt = (life: readonly Step[]) =>
+      life.findIndex((step) => 'write' in step && step.write.kind === 'slot')
     const before = lives.map((life) => life.slice(0, slotAt(life)))
     const after = lives.map((life) => life.slice(slotAt(life)))
     return {
@@ -150,30 +206,55 @@ const isFact =
   (step: Step) =>
     'write' in step && step.write.kind === kind && JSON.stringify(step.write).includes(`"${id}`)
 /** The stream with steps put in before or behind the first that is meant. */
-const put = (stream: readonly Step[], where: (step: Step) => boolean, at: 'before' | 'behind', ...steps: readonly Step[]): Step[] => {
+const put = (
+  stream: readonly Step[],
+  where: (step: Step) => boolean,
+  at: 'before' | 'behind',
+  ...steps: readonly Step[]
+): Step[] => {
   const index = stream.findIndex(where) + (at === 'before' ? 0 : 1)
   return [...stream.slice(0, index), ...steps, ...stream.slice(index)]
 }
-const without = (stream: readonly Step[], which: (step: Step) => boolean): Step[] => stream.filter((step) => !which(step))
-const change = (stream: readonly Step[], which: (step: Step) => boolean, to: (step: Step) => Step): Step[] => {
+const without = (stream: readonly Step[], which: (step: Step) => boolean): Step[] =>
+  stream.filter((step) => !which(step))
+const change = (
+  stream: readonly Step[],
+  which: (step: Step) => boolean,
+  to: (step: Step) => Step,
+): Step[] => {
   const index = stream.findIndex(which)
   return stream.map((step, at) => (at === index ? to(step) : step))
 }
 const first202 = (step: Step) => 'status' in step && step.status === 202 && step.candidate === 'c0'
-const lineOf = (kind: 'sent', id: string) => (step: Step) => 'kind' in step && step.kind === kind && step.sha256 === `hash of ${id}`
+const lineOf = (kind: 'sent', id: string) => (step: Step) =>
+  'kind' in step && step.kind === kind && step.sha256 === `hash of ${id}`
 const handed0 = (step: Step) => 'kind' in step && step.kind === 'handed' && step.hash === 't0.1'
-const rival = (n: number, more: Partial<Claim> = {}) => claimOf(90 + n, { ...claimOf(n), id: 'run-90', nonce: `${proposer} 90`, ...more })
-const reservedAndSigned = (claim: Claim) => written('run-0', { kind: 'reserved', id: claim.id, nonce: claim.nonce }, signedOf(claim))
+const rival = (n: number, more: Partial<Claim> = {}) =>
+  claimOf(90 + n, { ...claimOf(n), id: 'run-90', nonce: `${proposer} 90`, ...more })
+const reservedAndSigned = (claim: Claim) =>
+  written('run-0', { kind: 'reserved', id: claim.id, nonce: claim.nonce }, signedOf(claim))
 
 /** Each makes one thing wrong in a history that holds. */
-const wrongs: readonly (readonly [what: string, rule: HistoryRule, wrong: (stream: readonly Step[]) => Step[]])[] = [
+const wrongs: readonly (readonly [
+  what: string,
+  rule: HistoryRule,
+  wrong: (stream: readonly Step[]) => Step[],
+])[] = [
   [
     'a 202 between the write of its record and the sync',
     'R1',
     (all) => put(without(all, first202), isFact('candidate', 'c0'), 'behind', answer(202, 0)),
   ],
-  ['a 202 before its record is written', 'R1', (all) => put(without(all, first202), isFact('candidate', 'c0'), 'before', answer(202, 0))],
-  ['a status told before its record', 'R1', (all) => put(all, isFact('candidate', 'c0'), 'before', { kind: 'told', candidate: 'c0' })],
+  [
+    'a 202 before its record is written',
+    'R1',
+    (all) => put(without(all, first202), isFact('candidate', 'c0'), 'before', answer(202, 0)),
+  ],
+  [
+    'a status told before its record',
+    'R1',
+    (all) => put(all, isFact('candidate', 'c0'), 'before', { kind: 'told', candidate: 'c0' }),
+  ],
   [
     'a transaction handed over before its record',
     'R1',
@@ -183,26 +264,67 @@ const wrongs: readonly (readonly [what: string, rule: HistoryRule, wrong: (strea
     'a receipt counted of a transaction nobody signed',
     'R1',
     (all) =>
-      put(all, isFact('transaction', 's0'), 'behind', ...written('store', { kind: 'acted', slot: 's0', hash: 'unknown', what: 'mined' })),
+      put(
+        all,
+        isFact('transaction', 's0'),
+        'behind',
+        ...written('store', { kind: 'acted', slot: 's0', hash: 'unknown', what: 'mined' }),
+      ),
   ],
   ['a second 202', 'R2', (all) => put(all, first202, 'behind', answer(202, 0))],
-  ['a replay with the id of another candidate', 'R2', (all) => [...all, { kind: 'answered', status: 200, candidate: 'c1', payload: 'p0' }]],
+  [
+    'a replay with the id of another candidate',
+    'R2',
+    (all) => [...all, { kind: 'answered', status: 200, candidate: 'c1', payload: 'p0' }],
+  ],
   [
     'a payload admitted as two candidates',
     'R2',
-    (all) => [...all, ...written('store', { kind: 'candidate', id: 'c99', sequence: 99, payload: 'p0', round: 'elsewhere' })],
+    (all) => [
+      ...all,
+      ...written('store', {
+        kind: 'candidate',
+        id: 'c99',
+        sequence: 99,
+        payload: 'p0',
+        round: 'elsewhere',
+      }),
+    ],
   ],
   [
     'a second slot for a round whose slot is open',
     'R3',
-    (all) => put(all, isFact('transaction', 's0'), 'before', ...written('store', { ...slotOf(99), candidates: ['c0'] } as StoreFact)),
+    (all) =>
+      put(
+        all,
+        isFact('transaction', 's0'),
+        'before',
+        ...written('store', { ...slotOf(99), candidates: ['c0'] } as StoreFact),
+      ),
   ],
-  ['a nonce bound a second time', 'R3', (all) => [...all, ...written('store', candidateOf(99), { ...slotOf(99), nonce: 0 } as StoreFact)]],
-  ['a slot for a round that is executed', 'R3', (all) => [...all, ...written('store', { ...slotOf(99), candidates: ['c0'] } as StoreFact)]],
+  [
+    'a nonce bound a second time',
+    'R3',
+    (all) => [
+      ...all,
+      ...written('store', candidateOf(99), { ...slotOf(99), nonce: 0 } as StoreFact),
+    ],
+  ],
+  [
+    'a slot for a round that is executed',
+    'R3',
+    (all) => [...all, ...written('store', { ...slotOf(99), candidates: ['c0'] } as StoreFact)],
+  ],
   [
     'a replacement with other calldata',
     'R3',
-    (all) => put(all, isFact('closed', 's0'), 'before', ...written('store', transactionOf(0, 't0.9', 'another call'))),
+    (all) =>
+      put(
+        all,
+        isFact('closed', 's0'),
+        'before',
+        ...written('store', transactionOf(0, 't0.9', 'another call')),
+      ),
   ],
   [
     'a replacement that carries more',
@@ -217,7 +339,13 @@ const wrongs: readonly (readonly [what: string, rule: HistoryRule, wrong: (strea
           write: {
             kind: 'transaction',
             slot: 's0',
-            transaction: { hash: 't', does: 'propose', candidates: ['c0', 'c1'], nonce: 0, calls: ['call 0', 'call 1'] },
+            transaction: {
+              hash: 't',
+              does: 'propose',
+              candidates: ['c0', 'c1'],
+              nonce: 0,
+              calls: ['call 0', 'call 1'],
+            },
           },
         },
         { sync: 'store' },
@@ -241,9 +369,19 @@ const wrongs: readonly (readonly [what: string, rule: HistoryRule, wrong: (strea
   [
     'a transaction under two slots',
     'R3',
-    (all) => put(all, isFact('closed', 's1'), 'before', ...written('store', { ...transactionOf(1, 't0.1'), slot: 's1' } as StoreFact)),
+    (all) =>
+      put(
+        all,
+        isFact('closed', 's1'),
+        'before',
+        ...written('store', { ...transactionOf(1, 't0.1'), slot: 's1' } as StoreFact),
+      ),
   ],
-  ['a transaction sent with another nonce', 'R3', (all) => change(all, handed0, () => handed(7, 't0.1'))],
+  [
+    'a transaction sent with another nonce',
+    'R3',
+    (all) => change(all, handed0, () => handed(7, 't0.1')),
+  ],
   [
     'a round proposed by two of our transactions',
     'R3',
@@ -252,28 +390,68 @@ const wrongs: readonly (readonly [what: string, rule: HistoryRule, wrong: (strea
   [
     'a request that leaves before its attempt is durable',
     'R4',
-    (all) => put(without(all, lineOf('sent', 'run-0')), isFact('attempt', '0.1'), 'before', leaves('run-0')),
+    (all) =>
+      put(
+        without(all, lineOf('sent', 'run-0')),
+        isFact('attempt', '0.1'),
+        'before',
+        leaves('run-0'),
+      ),
   ],
-  ['an attempt without the saved bytes beside it', 'R4', (all) => without(all, isFact('signed', 'run-0'))],
+  [
+    'an attempt without the saved bytes beside it',
+    'R4',
+    (all) => without(all, isFact('signed', 'run-0')),
+  ],
   ['a signature without a reservation', 'R6', (all) => without(all, isFact('reserved', 'run-0'))],
-  ['a nonce reserved for two', 'R6', (all) => [...all, ...written('run-1', { kind: 'reserved', id: 'run-90', nonce: `${proposer} 0` })]],
+  [
+    'a nonce reserved for two',
+    'R6',
+    (all) => [
+      ...all,
+      ...written('run-1', { kind: 'reserved', id: 'run-90', nonce: `${proposer} 0` }),
+    ],
+  ],
   [
     'a nonce that authorizes two things',
     'R6',
-    (all) => [...all, ...written('run-1', signedOf(claimOf(95, { nonce: `${proposer} 0` }), { origin: 'imported', terms: 'other terms' }))],
+    (all) => [
+      ...all,
+      ...written(
+        'run-1',
+        signedOf(claimOf(95, { nonce: `${proposer} 0` }), {
+          origin: 'imported',
+          terms: 'other terms',
+        }),
+      ),
+    ],
   ],
   [
     'an attempt with other bytes',
     'R7',
     (all) =>
-      change(all, isFact('attempt', '0.1'), () => ({ to: 'run-0', write: { ...attemptOf('run-0', '0.1'), isSaved: false } as Fact })),
+      change(all, isFact('attempt', '0.1'), () => ({
+        to: 'run-0',
+        write: { ...attemptOf('run-0', '0.1'), isSaved: false } as Fact,
+      })),
   ],
   [
     'saved bytes that are not what was recorded',
     'R7',
-    (all) => change(all, isFact('signed', 'run-0'), () => ({ to: 'run-0', write: signedOf(claimOf(0), { isWhole: false }) })),
+    (all) =>
+      change(all, isFact('signed', 'run-0'), () => ({
+        to: 'run-0',
+        write: signedOf(claimOf(0), { isWhole: false }),
+      })),
   ],
-  ['two payloads under one id', 'R7', (all) => [...all, ...written('run-1', signedOf(claimOf(0), { origin: 'copied', bytes: 'others' }))]],
+  [
+    'two payloads under one id',
+    'R7',
+    (all) => [
+      ...all,
+      ...written('run-1', signedOf(claimOf(0), { origin: 'copied', bytes: 'others' })),
+    ],
+  ],
   [
     'a second signature while the first is unknown',
     'R7',
@@ -287,7 +465,13 @@ const wrongs: readonly (readonly [what: string, rule: HistoryRule, wrong: (strea
   [
     'typed data given out beside an open authorization',
     'R8',
-    (all) => put(all, isFact('terminal', 'run-0'), 'before', ...written('run-0', { kind: 'offered', claim: rival(0) })),
+    (all) =>
+      put(
+        all,
+        isFact('terminal', 'run-0'),
+        'before',
+        ...written('run-0', { kind: 'offered', claim: rival(0) }),
+      ),
   ],
 ]
 
@@ -327,7 +511,9 @@ describe('T14: histories', () => {
     history.add({ kind: 'told', candidate: 'c1' })
     expect(history.verdict().broken).toBe(0)
     history.add({ kind: 'told', candidate: 'c2' })
-    expect(history.verdict().violations).toEqual([{ rule: 'R1', detail: expect.stringContaining('c2') as string }])
+    expect(history.verdict().violations).toEqual([
+      { rule: 'R1', detail: expect.stringContaining('c2') as string },
+    ])
   })
 
   test('R17: of very many violations the first hundred are told, and all are counted', () => {
@@ -343,7 +529,11 @@ describe('R8: what lifts the ban on a second authorization', () => {
   const one = claimOf(1)
   const other = rival(1, { atMs: 5_000 })
   const cases: readonly (readonly [string, readonly JournalFact[], Claim])[] = [
-    ['a final refusal', [attemptOf(one.id, 'a') as JournalFact, { kind: 'ended', id: one.id, class: 'refused' }], other],
+    [
+      'a final refusal',
+      [attemptOf(one.id, 'a') as JournalFact, { kind: 'ended', id: one.id, class: 'refused' }],
+      other,
+    ],
     ['its end', [{ kind: 'terminal', id: one.id, closes: true }], other],
     ['an override that names it', [], { ...other, supersedes: one.id }],
     ['its deadline, an hour past', [], { ...other, atMs: one.deadlineSeconds * 1_000 + 3_600_001 }],
@@ -352,7 +542,11 @@ describe('R8: what lifts the ban on a second authorization', () => {
   ]
   const told = (facts: readonly JournalFact[], second: Claim, log = 'a') => {
     const history = createHistory(log === 'a' ? 'one' : 'by log')
-    const all: readonly JournalFact[] = [{ kind: 'reserved', id: one.id, nonce: one.nonce }, signedOf(one) as JournalFact, ...facts]
+    const all: readonly JournalFact[] = [
+      { kind: 'reserved', id: one.id, nonce: one.nonce },
+      signedOf(one) as JournalFact,
+      ...facts,
+    ]
     for (const fact of all) history.durable('a', fact)
     history.durable(log, { kind: 'reserved', id: second.id, nonce: second.nonce })
     history.durable(log, signedOf(second) as JournalFact)
@@ -371,7 +565,9 @@ describe('R8: what lifts the ban on a second authorization', () => {
       attemptOf(one.id, 'b') as JournalFact,
       { kind: 'ended', id: one.id, class: 'refused' },
     ]
-    expect(told([{ kind: 'terminal', id: one.id, closes: false }], other)).toMatch(/^R8: run-90 .* run-1,/)
+    expect(told([{ kind: 'terminal', id: one.id, closes: false }], other)).toMatch(
+      /^R8: run-90 .* run-1,/,
+    )
     expect(told(uncertain, other)).toMatch(/^R7: run-90 .* unknown/)
     expect(told([], other, 'b')).toMatch(/^R8: /)
     expect(told([], { ...other, round: undefined })).toMatch(/^R8: /)

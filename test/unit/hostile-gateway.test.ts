@@ -1,4 +1,7 @@
-/** A gateway that lies about one field (R9, T11): nothing is signed, nothing is sent, and the error names the field. */
+/**
+ * A gateway that lies about one field (R9, T11): nothing is signed, nothing is sent, and the error
+ * names the field.
+ */
 import { describe, expect, test } from 'vitest'
 import { keccakHex } from '../../src/core/chain/round.js'
 import { submitIntent } from '../../src/core/client/sending/submission.js'
@@ -36,23 +39,35 @@ describe('R9: one lie each', () => {
     // The question that the user means, whatever the gateway makes of it.
     const intent = { ...run.intent, maxAmountRaw: 1_000_000_000n }
     lie(world.gateway.question)
-    const error = await refusal(world, submitIntent({ ...run.parts, context: () => asked(world, intent.identifier) }, intent))
+    const error = await refusal(
+      world,
+      submitIntent({ ...run.parts, context: () => asked(world, intent.identifier) }, intent),
+    )
     expect(error).toMatchObject({ code, meta: { exitCode: 2 } })
     // A bond cannot be pinned: the cap is what it runs into, and the detail shows it.
-    expect(error.detail).toContain(code === 'amount_above_cap' ? 'required bond is 999999999999' : field)
+    expect(error.detail).toContain(
+      code === 'amount_above_cap' ? 'required bond is 999999999999' : field,
+    )
     expectNothingDone(world)
   })
 
-  test.each(liberties)('contract §9: %s is taken, and what is signed is the same', async (_what, liberty) => {
-    const signedAs = async (change: typeof liberty) => {
-      const world = makeWorld()
-      const run = world.run()
-      const intent = { ...run.intent, nonce: 5n, deadlineSeconds: 1_760_009_000n }
-      change(world.gateway.question)
-      return (await world.clock.drive(authorize({ ...run.parts, context: () => asked(world, intent.identifier) }, intent))).body
-    }
-    expect(await signedAs(liberty)).toBe(await signedAs(() => undefined))
-  })
+  test.each(liberties)(
+    'contract §9: %s is taken, and what is signed is the same',
+    async (_what, liberty) => {
+      const signedAs = async (change: typeof liberty) => {
+        const world = makeWorld()
+        const run = world.run()
+        const intent = { ...run.intent, nonce: 5n, deadlineSeconds: 1_760_009_000n }
+        change(world.gateway.question)
+        return (
+          await world.clock.drive(
+            authorize({ ...run.parts, context: () => asked(world, intent.identifier) }, intent),
+          )
+        ).body
+      }
+      expect(await signedAs(liberty)).toBe(await signedAs(() => undefined))
+    },
+  )
 
   test('a context is refused as soon as it is fetched, before anybody looks at it', async () => {
     const untrusted = lies.filter(([, code]) => code.startsWith('untrusted_'))
@@ -72,7 +87,10 @@ describe('R9: one lie each', () => {
     question.question_id = question.request.question_id = keccakHex(textOf(text))
     question.price.allowed_values = ['0', '1000000000000000000', '500000000000000000']
     const run = world.run()
-    const error = await refusal(world, submitIntent(run.parts, { ...run.intent, identifier: question.question_id, outcome: 'p3' }))
+    const error = await refusal(
+      world,
+      submitIntent(run.parts, { ...run.intent, identifier: question.question_id, outcome: 'p3' }),
+    )
     expect(error).toMatchObject({ code: 'untrusted_price', meta: { exitCode: 2 } })
     expectNothingDone(world)
   })
@@ -81,16 +99,26 @@ describe('R9: one lie each', () => {
     const world = makeWorld()
     const run = world.run()
     const pinnedElsewhere: Trust = { ...world.trust, slugs: { 'will-it-hold': other('9', 32) } }
-    const lied = await refusal(world, submitIntent({ ...run.parts, trust: pinnedElsewhere }, { ...run.intent, identifier: 'will-it-hold' }))
+    const lied = await refusal(
+      world,
+      submitIntent(
+        { ...run.parts, trust: pinnedElsewhere },
+        { ...run.intent, identifier: 'will-it-hold' },
+      ),
+    )
     expect(lied).toMatchObject({ code: 'untrusted_question_id' })
     const unpinned: Trust = { ...world.trust, slugs: {} }
     const parts = { ...run.parts, trust: unpinned }
-    expect(await refusal(world, submitIntent(parts, { ...run.intent, identifier: 'will-it-hold' }))).toMatchObject({
+    expect(
+      await refusal(world, submitIntent(parts, { ...run.intent, identifier: 'will-it-hold' })),
+    ).toMatchObject({
       code: 'untrusted_slug',
     })
     expectNothingDone(world)
     const confirmed = { ...parts, confirmSlug: async () => true }
-    const signed = await world.clock.drive(authorize(confirmed, { ...run.intent, identifier: 'will-it-hold' }))
+    const signed = await world.clock.drive(
+      authorize(confirmed, { ...run.intent, identifier: 'will-it-hold' }),
+    )
     expect(signed.questionId).toBe(world.gateway.question.question_id)
   })
 
@@ -100,7 +128,10 @@ describe('R9: one lie each', () => {
     nextRound(world.gateway, '1760000050')
     await world.clock.drive(authorize(run.parts, run.intent))
     nextRound(world.gateway, '1760000000')
-    const error = await refusal(world, authorize(run.parts, { ...run.intent, amountRaw: 750_000_001n }))
+    const error = await refusal(
+      world,
+      authorize(run.parts, { ...run.intent, amountRaw: 750_000_001n }),
+    )
     expect(error).toMatchObject({ code: 'untrusted_timestamp' })
     expect(world.signatures).toHaveLength(1)
   })
@@ -109,8 +140,12 @@ describe('R9: one lie each', () => {
     const world = makeWorld()
     const run = world.run({
       fetch: async (input, init) => {
-        const answer = (await (await world.gateway.fetch(input, init)).json()) as { results: unknown[] }
-        return new Response(JSON.stringify({ results: answer.results.reverse() }), { headers: { 'content-type': 'application/json' } })
+        const answer = (await (await world.gateway.fetch(input, init)).json()) as {
+          results: unknown[]
+        }
+        return new Response(JSON.stringify({ results: answer.results.reverse() }), {
+          headers: { 'content-type': 'application/json' },
+        })
       },
     })
     const asked = [world.gateway.question.question_id, other('9', 32)]
@@ -118,29 +153,47 @@ describe('R9: one lie each', () => {
     expect(results.map(({ error }) => error?.code)).toEqual(['gateway_body', 'gateway_body'])
   })
 
-  test.each([-1, 1])("§4.2 rule 3: a list of %i results more than were asked for is about nobody's question", async (more) => {
-    const world = makeWorld()
-    const run = world.run({
-      fetch: async (input, init) => {
-        const { results } = (await (await world.gateway.fetch(input, init)).json()) as { results: unknown[] }
-        const told = more < 0 ? results.slice(0, more) : [...results, results[0]]
-        return new Response(JSON.stringify({ results: told }), { headers: { 'content-type': 'application/json' } })
-      },
-    })
-    const questionId = world.gateway.question.question_id
-    const results = await gatewayContexts(run.client, world.trust, world.clock).contexts([questionId, other('9', 32)])
-    expect(results.map(({ error }) => [error?.code, error?.meta.exitCode])).toEqual([
-      ['gateway_body', 75],
-      ['gateway_body', 75],
-    ])
-  })
+  test.each([-1, 1])(
+    "§4.2 rule 3: a list of %i results more than were asked for is about nobody's question",
+    async (more) => {
+      const world = makeWorld()
+      const run = world.run({
+        fetch: async (input, init) => {
+          const { results } = (await (await world.gateway.fetch(input, init)).json()) as {
+            results: unknown[]
+          }
+          const told = more < 0 ? results.slice(0, more) : [...results, results[0]]
+          return new Response(JSON.stringify({ results: told }), {
+            headers: { 'content-type': 'application/json' },
+          })
+        },
+      })
+      const questionId = world.gateway.question.question_id
+      const results = await gatewayContexts(run.client, world.trust, world.clock).contexts([
+        questionId,
+        other('9', 32),
+      ])
+      expect(results.map(({ error }) => [error?.code, error?.meta.exitCode])).toEqual([
+        ['gateway_body', 75],
+        ['gateway_body', 75],
+      ])
+    },
+  )
 })
 
-/** The one question's context, fetched and checked as a command does; the gateway answers under the identifier that was asked. */
+/**
+ * The one question's context, fetched and checked as a command does; the gateway answers under the
+ * identifier that was asked.
+ */
 async function asked(world: World, identifier: string) {
   const raw = { results: [{ identifier, status_code: 200, signing_data: world.gateway.question }] }
-  const fetch = async () => new Response(JSON.stringify(raw), { headers: { 'content-type': 'application/json' } })
-  const [result] = await gatewayContexts(world.run({ fetch }).client, world.trust, world.clock).contexts([identifier])
+  const fetch = async () =>
+    new Response(JSON.stringify(raw), { headers: { 'content-type': 'application/json' } })
+  const [result] = await gatewayContexts(
+    world.run({ fetch }).client,
+    world.trust,
+    world.clock,
+  ).contexts([identifier])
   if (result === undefined) throw new Error('no answer')
   if (result.error !== undefined) throw result.error
   return result.context
@@ -150,14 +203,21 @@ describe('terms (robustness §6, before signing)', () => {
   const cases = [
     ['an amount below the bond', { amountRaw: 749_999_999n }, 'permit_amount_below_required_bond'],
     ['an amount above the cap', { maxAmountRaw: 749_999_999n }, 'amount_above_cap'],
-    ['a deadline less than five minutes ahead', { deadlineSeconds: 1_760_000_399n }, 'permit_deadline_too_soon'],
+    [
+      'a deadline less than five minutes ahead',
+      { deadlineSeconds: 1_760_000_399n },
+      'permit_deadline_too_soon',
+    ],
     ['a deadline that no JSON integer holds', { deadlineSeconds: 2n ** 53n }, 'invalid_deadline'],
     ['an amount over 256 bits', { amountRaw: 2n ** 256n }, 'invalid_amount'],
   ] as const
   test.each(cases)('%s is refused', async (_name, more, code) => {
     const world = makeWorld()
     const run = world.run()
-    expect(await refusal(world, authorize(run.parts, { ...run.intent, ...more }))).toMatchObject({ code, meta: { exitCode: 2 } })
+    expect(await refusal(world, authorize(run.parts, { ...run.intent, ...more }))).toMatchObject({
+      code,
+      meta: { exitCode: 2 },
+    })
     expectNothingDone(world)
   })
 
@@ -165,16 +225,24 @@ describe('terms (robustness §6, before signing)', () => {
     const world = makeWorld()
     const run = world.run()
     const first = await world.clock.drive(authorize(run.parts, run.intent))
-    expect(first.authorization.signed.terms.deadline).toBe(String(Math.floor(world.clock.nowMs() / 1_000) + 3_600))
+    expect(first.authorization.signed.terms.deadline).toBe(
+      String(Math.floor(world.clock.nowMs() / 1_000) + 3_600),
+    )
     const far = makeWorld()
     const given = { ...far.run().intent, deadlineSeconds: 1_770_000_000n }
-    expect((await far.clock.drive(authorize(far.run().parts, given))).authorization.signed.terms.deadline).toBe('1770000000')
+    expect(
+      (await far.clock.drive(authorize(far.run().parts, given))).authorization.signed.terms
+        .deadline,
+    ).toBe('1770000000')
   })
 
   test('a key of another address signs nothing', async () => {
     const world = makeWorld()
     const run = world.run()
-    const error = await refusal(world, authorize(run.parts, { ...run.intent, proposer: other('9') }))
+    const error = await refusal(
+      world,
+      authorize(run.parts, { ...run.intent, proposer: other('9') }),
+    )
     expect(error).toMatchObject({ code: 'wrong_signer' })
     expectNothingDone(world)
   })
@@ -183,8 +251,13 @@ describe('terms (robustness §6, before signing)', () => {
     const world = makeWorld()
     const run = world.run()
     const liar = await world.run({ key: 8 }).parts.signer()
-    const parts = { ...run.parts, signer: async () => ({ address: run.intent.proposer, signDigest: liar.signDigest }) }
-    expect(await refusal(world, submitIntent(parts, run.intent))).toMatchObject({ code: 'bad_signature' })
+    const parts = {
+      ...run.parts,
+      signer: async () => ({ address: run.intent.proposer, signDigest: liar.signDigest }),
+    }
+    expect(await refusal(world, submitIntent(parts, run.intent))).toMatchObject({
+      code: 'bad_signature',
+    })
     expect(world.gateway.received).toHaveLength(0)
     expect((await world.clock.drive(world.run().journal.load())).authorizations).toEqual([])
   })
@@ -194,12 +267,17 @@ describe('terms (robustness §6, before signing)', () => {
     const run = world.run()
     const first = await world.clock.drive(authorize(run.parts, { ...run.intent, nonce: 5n }))
     const again = { ...run.intent, outcome: 'p1' as const, nonce: 5n, supersede: first.journalId }
-    expect(await refusal(world, authorize(world.run().parts, again))).toMatchObject({ code: 'nonce_reserved' })
+    expect(await refusal(world, authorize(world.run().parts, again))).toMatchObject({
+      code: 'nonce_reserved',
+    })
   })
 })
 
 describe('contexts from files (contract §6, sign --context)', () => {
-  const printed = (world: World) => ({ schema: 'proposer.context/1', questions: [{ ...world.gateway.question, source: 'gateway' }] })
+  const printed = (world: World) => ({
+    schema: 'proposer.context/1',
+    questions: [{ ...world.gateway.question, source: 'gateway' }],
+  })
 
   test('what `context --json` printed, or one signing_data object, is taken', () => {
     const world = makeWorld()
@@ -210,8 +288,22 @@ describe('contexts from files (contract §6, sign --context)', () => {
 
   test('anything else is refused with what is wrong', () => {
     const world = makeWorld()
-    const two = { questions: [world.gateway.question, { ...world.gateway.question, question_id: other('8', 32) }] }
-    for (const bad of [null, 1, 'x', {}, { questions: [] }, { questions: 1 }, { questions: [{ identifier: 'x', error: {} }] }, two]) {
+    const two = {
+      questions: [
+        world.gateway.question,
+        { ...world.gateway.question, question_id: other('8', 32) },
+      ],
+    }
+    for (const bad of [
+      null,
+      1,
+      'x',
+      {},
+      { questions: [] },
+      { questions: 1 },
+      { questions: [{ identifier: 'x', error: {} }] },
+      two,
+    ]) {
       expect(() => parseContext(bad, other('9', 32))).toThrow(ProposerError)
     }
   })
@@ -220,8 +312,16 @@ describe('contexts from files (contract §6, sign --context)', () => {
     const world = makeWorld()
     const run = world.run()
     const { question } = world.gateway
-    const request = { ...question.request, identifier: question.identifier.raw, ancillaryData: question.request.ancillary_data }
-    const domain = { chainId: 31337, permit2: question.contracts.permit2, signedProposer: question.contracts.signed_proposer }
+    const request = {
+      ...question.request,
+      identifier: question.identifier.raw,
+      ancillaryData: question.request.ancillary_data,
+    }
+    const domain = {
+      chainId: 31337,
+      permit2: question.contracts.permit2,
+      signedProposer: question.contracts.signed_proposer,
+    }
     const terms = { price: '0', amount: '1', nonce: '2', deadline: '3' }
     const honest = typedData(domain as never, request as never, question.bond.token as Hex, terms)
     const withTyped = (typed_data: unknown) => ({
@@ -229,16 +329,24 @@ describe('contexts from files (contract §6, sign --context)', () => {
       context: async () => parseContext({ ...question, typed_data }, run.intent.identifier),
     })
     const lying = { ...honest, message: { ...honest.message, spender: other('9') } }
-    expect(await refusal(world, authorize(withTyped(lying), run.intent))).toMatchObject({ code: 'untrusted_typed_data' })
+    expect(await refusal(world, authorize(withTyped(lying), run.intent))).toMatchObject({
+      code: 'untrusted_typed_data',
+    })
     expect(world.signatures).toHaveLength(0)
     expect((await world.clock.drive(authorize(withTyped(honest), run.intent))).reused).toBe(false)
   })
 
   test("for kind direct the context's own word on outcomes is taken and the id is not hashed", () => {
     const world = makeWorld()
-    const context = parseContext({ ...world.gateway.question, question_id: other('8', 32) }, other('8', 32))
+    const context = parseContext(
+      { ...world.gateway.question, question_id: other('8', 32) },
+      other('8', 32),
+    )
     const direct = { ...context, request: { ...context.request, question_id: other('8', 32) } }
-    const trust: Trust = { ...world.trust, requesters: [{ address: direct.request.requester, kind: 'direct' }] }
+    const trust: Trust = {
+      ...world.trust,
+      requesters: [{ address: direct.request.requester, kind: 'direct' }],
+    }
     expect(checkContext(trust, direct, { nowSeconds: 1_760_000_100 })).toEqual([])
     expect(checkOutcome(trust, direct, 'p2').price).toBe('1000000000000000000')
   })

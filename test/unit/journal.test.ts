@@ -11,12 +11,15 @@ const written = async () => {
   const run = world.run()
   await world.clock.drive(submitIntent(run.parts, run.intent))
   await world.clock.drive(run.journal.close())
-  const path = [...world.sim.contents().keys()].find((name) => /journal\/[0-9a-f]{12}\/log-/.test(name))
+  const path = [...world.sim.contents().keys()].find((name) =>
+    /journal\/[0-9a-f]{12}\/log-/.test(name),
+  )
   if (path === undefined) throw new Error('nothing was written')
   return { world, path, bytes: world.sim.contents().get(path) ?? new Uint8Array() }
 }
 
-const verify = (world: World) => world.clock.drive(verifyJournal({ files: world.sim.process(), hash: sha256 }, '/home'))
+const verify = (world: World) =>
+  world.clock.drive(verifyJournal({ files: world.sim.process(), hash: sha256 }, '/home'))
 
 describe('R24: looking', () => {
   test('a journal that does not exist reads as empty and nothing is created', async () => {
@@ -31,7 +34,9 @@ describe('R24: looking', () => {
       rules: { R4: 0, R6: 0, R7: 0, R8: 0 },
     })
     expect(world.sim.contents().size).toBe(0)
-    expect(world.sim.trace.filter((call) => /^(open|makeDir|write|link|rename)/.test(call))).toEqual([])
+    expect(
+      world.sim.trace.filter((call) => /^(open|makeDir|write|link|rename)/.test(call)),
+    ).toEqual([])
   })
 
   test('verify proves every run and changes nothing', async () => {
@@ -59,19 +64,28 @@ describe('R11: damage is exit 74 and names file and offset', () => {
     for (const look of [() => verify(world), () => world.clock.drive(world.run().journal.load())]) {
       const error = await look().catch((cause: unknown) => cause)
       expect(error).toMatchObject({ code: 'store_damaged', meta: { exitCode: 74 } })
-      expect(error).toMatchObject({ detail: expect.stringMatching(new RegExp(`${path.replace(/^\//, '')}.*byte \\d+`)) })
+      expect(error).toMatchObject({
+        detail: expect.stringMatching(new RegExp(`${path.replace(/^\//, '')}.*byte \\d+`)),
+      })
     }
     // Nothing may be signed over a journal that cannot be read.
     const run = world.run()
-    await expect(world.clock.drive(submitIntent(run.parts, run.intent))).rejects.toMatchObject({ meta: { exitCode: 74 } })
+    await expect(world.clock.drive(submitIntent(run.parts, run.intent))).rejects.toMatchObject({
+      meta: { exitCode: 74 },
+    })
     expect(world.signatures).toHaveLength(1)
   })
 
   test('a record whose checksum holds but whose shape does not', async () => {
     const world = makeWorld()
     const run = world.run()
-    await world.clock.drive(run.journal.append([{ kind: 'ack', data: { id: 'nonsense' } } as unknown as JournalEntry]))
-    await expect(verify(world)).rejects.toMatchObject({ code: 'journal_damaged', meta: { exitCode: 74 } })
+    await world.clock.drive(
+      run.journal.append([{ kind: 'ack', data: { id: 'nonsense' } } as unknown as JournalEntry]),
+    )
+    await expect(verify(world)).rejects.toMatchObject({
+      code: 'journal_damaged',
+      meta: { exitCode: 74 },
+    })
   })
 })
 
@@ -90,7 +104,9 @@ describe('runs', () => {
     const world = makeWorld()
     world.sim.faults = [{ verb: 'makeDir', nth: 1, does: 'EIO', always: true }]
     const run = world.run()
-    await expect(world.clock.drive(submitIntent(run.parts, run.intent))).rejects.toMatchObject({ meta: { exitCode: 74 } })
+    await expect(world.clock.drive(submitIntent(run.parts, run.intent))).rejects.toMatchObject({
+      meta: { exitCode: 74 },
+    })
     expect(world.signatures).toEqual([])
   })
 
@@ -103,16 +119,23 @@ describe('runs', () => {
     })
     const holding = holder.journal.exclusive(() => held)
     const waiting = world.run().journal.exclusive(async () => 'mine', 500)
-    await expect(world.clock.drive(waiting)).rejects.toMatchObject({ code: 'store_locked', meta: { exitCode: 74 } })
+    await expect(world.clock.drive(waiting)).rejects.toMatchObject({
+      code: 'store_locked',
+      meta: { exitCode: 74 },
+    })
     world.host.kill(1)
-    expect(await world.clock.drive(world.run().journal.exclusive(async () => 'mine', 500))).toBe('mine')
+    expect(await world.clock.drive(world.run().journal.exclusive(async () => 'mine', 500))).toBe(
+      'mine',
+    )
     release()
     await holding
   })
 
   test('R5: the log is the only file that holds a signature', async () => {
     const { world } = await written()
-    const holding = [...world.sim.contents()].filter(([, bytes]) => /0x[0-9a-f]{130}/.test(new TextDecoder().decode(bytes)))
+    const holding = [...world.sim.contents()].filter(([, bytes]) =>
+      /0x[0-9a-f]{130}/.test(new TextDecoder().decode(bytes)),
+    )
     expect(holding.every(([path]) => path.includes('/log-'))).toBe(true)
     expect(holding).toHaveLength(1)
   })
@@ -121,7 +144,10 @@ describe('runs', () => {
     const sim = new SimFiles()
     const world = makeWorld()
     const { liveness } = world.run().parts.ports
-    const journal = openJournal({ files: sim.process(), clock: world.clock, random: seededRandom(1), hash: sha256, liveness }, '/nowhere')
+    const journal = openJournal(
+      { files: sim.process(), clock: world.clock, random: seededRandom(1), hash: sha256, liveness },
+      '/nowhere',
+    )
     expect(journal.nextId()).toMatch(/^[0-9a-f]{12}-1$/)
     expect(journal.nextId()).toMatch(/^[0-9a-f]{12}-2$/)
     expect(sim.trace).toEqual([])
@@ -135,10 +161,14 @@ describe('R6: nonces', () => {
     expect(new Set(all).size).toBe(600)
     const words = new Set(all.map((nonce) => nonce >> 8n))
     expect(words.size).toBe(3)
-    expect(all.slice(0, 256).map((nonce) => nonce & 0xffn)).toEqual(Array.from({ length: 256 }, (_, bit) => BigInt(bit)))
+    expect(all.slice(0, 256).map((nonce) => nonce & 0xffn)).toEqual(
+      Array.from({ length: 256 }, (_, bit) => BigInt(bit)),
+    )
     expect(all.every((nonce) => nonce < 2n ** 256n)).toBe(true)
   })
   test('two runs never share a word', () => {
-    expect(createNonces(seededRandom(1)).next() >> 8n).not.toBe(createNonces(seededRandom(2)).next() >> 8n)
+    expect(createNonces(seededRandom(1)).next() >> 8n).not.toBe(
+      createNonces(seededRandom(2)).next() >> 8n,
+    )
   })
 })

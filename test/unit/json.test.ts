@@ -47,13 +47,20 @@ describe('strict JSON', () => {
   })
 
   test('robustness §4: invalid UTF-8 is refused, encoded surrogates and overlong forms included', () => {
-    for (const bad of [[0xff], [0xc0, 0xaf], [0xed, 0xa0, 0x80], [0xe2, 0x82], [0xf5, 0x80, 0x80, 0x80]]) {
+    for (const bad of [
+      [0xff],
+      [0xc0, 0xaf],
+      [0xed, 0xa0, 0x80],
+      [0xe2, 0x82],
+      [0xf5, 0x80, 0x80, 0x80],
+    ]) {
       expect(readJson(new Uint8Array([0x22, ...bad, 0x22])).ok).toBe(false)
     }
   })
 
   test('robustness §4: 64 keys in one object are taken, 65 are not; keys of siblings do not add up', () => {
-    const object = (count: number) => JSON.stringify(Object.fromEntries(Array.from({ length: count }, (_, at) => [`k${at}`, at])))
+    const object = (count: number) =>
+      JSON.stringify(Object.fromEntries(Array.from({ length: count }, (_, at) => [`k${at}`, at])))
     expect(read(object(jsonLimits.keysPerObject)).ok).toBe(true)
     expect(read(object(jsonLimits.keysPerObject + 1)).ok).toBe(false)
     expect(read(`[${object(40)},${object(40)}]`).ok).toBe(true)
@@ -72,7 +79,9 @@ describe('strict JSON', () => {
     expect(read(text)).toEqual({ ok: true, value: JSON.parse(text) })
   })
 
-  const key = fc.string({ unit: 'grapheme', maxLength: 6 }).filter((text) => !['__proto__', 'constructor', 'prototype'].includes(text))
+  const key = fc
+    .string({ unit: 'grapheme', maxLength: 6 })
+    .filter((text) => !['__proto__', 'constructor', 'prototype'].includes(text))
   const sound = fc
     .letrec((tie) => ({
       value: fc.oneof(
@@ -142,15 +151,20 @@ describe('strict JSON', () => {
 
   test('robustness §4: an object with a key doubled anywhere is refused', () => {
     fc.assert(
-      fc.property(fc.dictionary(key, fc.nat(), { minKeys: 1, maxKeys: 6 }), fc.nat(), fc.boolean(), (object, pick, asEscapes) => {
-        const keys = Object.keys(object)
-        const doubled = keys[pick % keys.length] ?? ''
-        const spelled = asEscapes
-          ? `"${[...Array(doubled.length).keys()].map((at) => `\\u${doubled.charCodeAt(at).toString(16).padStart(4, '0')}`).join('')}"`
-          : JSON.stringify(doubled)
-        const text = `${JSON.stringify(object).slice(0, -1)},${spelled}:1}`
-        expect(read(text).ok).toBe(false)
-      }),
+      fc.property(
+        fc.dictionary(key, fc.nat(), { minKeys: 1, maxKeys: 6 }),
+        fc.nat(),
+        fc.boolean(),
+        (object, pick, asEscapes) => {
+          const keys = Object.keys(object)
+          const doubled = keys[pick % keys.length] ?? ''
+          const spelled = asEscapes
+            ? `"${[...Array(doubled.length).keys()].map((at) => `\\u${doubled.charCodeAt(at).toString(16).padStart(4, '0')}`).join('')}"`
+            : JSON.stringify(doubled)
+          const text = `${JSON.stringify(object).slice(0, -1)},${spelled}:1}`
+          expect(read(text).ok).toBe(false)
+        },
+      ),
     )
   })
 

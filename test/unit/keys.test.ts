@@ -7,7 +7,13 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import vectors from '../../fixtures/vectors/witness.json' with { type: 'json' }
 import { readNamed, systemFiles } from '../../src/core/io/files.js'
 import { parseKey, readKeyFile, readPasswordFile, signerFromKey } from '../../src/core/io/keys.js'
-import { createKeystore, decryptKeystore, listKeystores, readKeystore, unlockKeystore } from '../../src/core/io/keystore.js'
+import {
+  createKeystore,
+  decryptKeystore,
+  listKeystores,
+  readKeystore,
+  unlockKeystore,
+} from '../../src/core/io/keystore.js'
 import { recoverSigner } from '../../src/core/protocol/signature.js'
 import { fromHex, toHex } from '../../src/core/protocol/witness.js'
 
@@ -64,7 +70,11 @@ describe('signers', () => {
   })
 
   test('a key out of range is refused', () => {
-    for (const bad of [new Uint8Array(32), new Uint8Array(32).fill(255), new Uint8Array(31).fill(1)]) {
+    for (const bad of [
+      new Uint8Array(32),
+      new Uint8Array(32).fill(255),
+      new Uint8Array(31).fill(1),
+    ]) {
       expect(() => signerFromKey(bad)).toThrow(expect.objectContaining({ code: 'invalid_key' }))
     }
   })
@@ -79,12 +89,21 @@ describe('key files (contract §7, robustness §6)', () => {
   }
 
   test('0x and 64 hex digits, a newline allowed', async () => {
-    for (const text of [hexKey, `${hexKey}\n`, `${hexKey}\r\n`]) expect(toHex(await readKeyFile(await file(text)))).toBe(hexKey)
+    for (const text of [hexKey, `${hexKey}\n`, `${hexKey}\r\n`])
+      expect(toHex(await readKeyFile(await file(text)))).toBe(hexKey)
   })
 
   test('R5: anything else is refused without showing it', () => {
     const secret = 'a1b2c3'
-    for (const text of ['', secret, hexKey.slice(2), `${hexKey}00`, ` ${hexKey}`, `${hexKey}\n\n`, `${hexKey} ${secret}`]) {
+    for (const text of [
+      '',
+      secret,
+      hexKey.slice(2),
+      `${hexKey}00`,
+      ` ${hexKey}`,
+      `${hexKey}\n\n`,
+      `${hexKey} ${secret}`,
+    ]) {
       try {
         parseKey(text, 'the file')
         throw new Error('taken')
@@ -103,13 +122,19 @@ describe('key files (contract §7, robustness §6)', () => {
         code: 'key_file_mode',
         meta: { hint: expect.stringContaining('chmod 600') },
       })
-      await expect(readPasswordFile(await file('secret', mode))).rejects.toMatchObject({ code: 'password_file_mode' })
+      await expect(readPasswordFile(await file('secret', mode))).rejects.toMatchObject({
+        code: 'password_file_mode',
+      })
     },
   )
 
   test('a missing or an endless file is refused', async () => {
-    await expect(readKeyFile(join(home, 'none'))).rejects.toMatchObject({ code: 'key_file_unreadable' })
-    await expect(readKeyFile(await file('x'.repeat(10_000)))).rejects.toMatchObject({ code: 'key_file_unreadable' })
+    await expect(readKeyFile(join(home, 'none'))).rejects.toMatchObject({
+      code: 'key_file_unreadable',
+    })
+    await expect(readKeyFile(await file('x'.repeat(10_000)))).rejects.toMatchObject({
+      code: 'key_file_unreadable',
+    })
   })
 
   test('a password keeps its spaces and loses one closing newline', async () => {
@@ -122,14 +147,21 @@ describe('keystores (Web3 Secret Storage v3)', () => {
     const key = fromHex(hexKey)
     const made = await createKeystore(systemFiles, home, 'main', key, 'pass')
     expect(made.address).toBe(signerFromKey(fromHex(hexKey)).address)
-    expect(await listKeystores(systemFiles, home)).toEqual([{ name: 'main', address: made.address }])
-    expect(await readKeystore(systemFiles, home, 'main')).toEqual({ name: 'main', address: made.address })
+    expect(await listKeystores(systemFiles, home)).toEqual([
+      { name: 'main', address: made.address },
+    ])
+    expect(await readKeystore(systemFiles, home, 'main')).toEqual({
+      name: 'main',
+      address: made.address,
+    })
     expect(toHex(await unlockKeystore(systemFiles, home, 'main', 'pass'))).toBe(hexKey)
     await expect(unlockKeystore(systemFiles, home, 'main', 'wrong')).rejects.toMatchObject({
       code: 'wrong_password',
       meta: { exitCode: 2 },
     })
-    await expect(createKeystore(systemFiles, home, 'main', key, 'pass')).rejects.toMatchObject({ code: 'account_exists' })
+    await expect(createKeystore(systemFiles, home, 'main', key, 'pass')).rejects.toMatchObject({
+      code: 'account_exists',
+    })
     expect((await systemFiles.list(join(home, 'keystores'))).sort()).toEqual(['main.json'])
     const text = new TextDecoder().decode(await systemFiles.read(made.path))
     expect(text).not.toContain('11'.repeat(8))
@@ -146,7 +178,13 @@ describe('keystores (Web3 Secret Storage v3)', () => {
       ...crypto,
       ciphertext: 'd172bf743a674da9cdad04534d56926ef8358534d458fffccd4e6ad2fbde479c',
       kdf: 'scrypt',
-      kdfparams: { dklen: 32, n: 262_144, p: 8, r: 1, salt: 'ab0c7876052600dd703518d6fc3fe8984592145b591fc8fb5c6d43190334ba19' },
+      kdfparams: {
+        dklen: 32,
+        n: 262_144,
+        p: 8,
+        r: 1,
+        salt: 'ab0c7876052600dd703518d6fc3fe8984592145b591fc8fb5c6d43190334ba19',
+      },
       mac: '2103ac29920d71da29f15d75b4a16dbe95cfd7ff8faea1056c33131d846e3097',
     },
     id: '3198bc9c-6672-5ab3-d995-4942343ae5b6',
@@ -158,7 +196,12 @@ describe('keystores (Web3 Secret Storage v3)', () => {
       cipherparams: { iv: '6087dab2f9fdbbfaddc31a909735c1e6' },
       ciphertext: '5318b4d5bcd28de64ee5559e671353e16f075ecae9f99c7a79a38af5f869aa46',
       kdf: 'pbkdf2',
-      kdfparams: { c: 262_144, dklen: 32, prf: 'hmac-sha256', salt: 'ae3cd4e7013836a3df6bd7241b12db061dbe2c6785853cce422d148a624ce0bd' },
+      kdfparams: {
+        c: 262_144,
+        dklen: 32,
+        prf: 'hmac-sha256',
+        salt: 'ae3cd4e7013836a3df6bd7241b12db061dbe2c6785853cce422d148a624ce0bd',
+      },
       mac: '517ead924a9d0dc3124507e3393d175ce3ff7c1e96529c6c555ce9e51205e9b2',
     },
     id: '3198bc9c-6672-5ab3-d995-4942343ae5b6',
@@ -170,7 +213,9 @@ describe('keystores (Web3 Secret Storage v3)', () => {
     ['scrypt', scryptVector],
     ['pbkdf2', pbkdf2Vector],
   ])("the definition's %s vector opens", async (_kdf, vector) => {
-    expect(toHex(await decryptKeystore(JSON.stringify(vector), 'testpassword', 'the vector'))).toBe(vectorKey)
+    expect(toHex(await decryptKeystore(JSON.stringify(vector), 'testpassword', 'the vector'))).toBe(
+      vectorKey,
+    )
   })
 
   test('robustness §6: a cost that would eat the memory is refused before it is tried', async () => {
@@ -183,24 +228,37 @@ describe('keystores (Web3 Secret Storage v3)', () => {
     ]
     for (const cost of costs) {
       const kdfparams = { ...scryptVector.crypto.kdfparams, ...cost }
-      const text = JSON.stringify({ ...scryptVector, crypto: { ...scryptVector.crypto, kdfparams } })
-      await expect(decryptKeystore(text, 'testpassword', 'the vector')).rejects.toMatchObject({ code: 'invalid_keystore' })
+      const text = JSON.stringify({
+        ...scryptVector,
+        crypto: { ...scryptVector.crypto, kdfparams },
+      })
+      await expect(decryptKeystore(text, 'testpassword', 'the vector')).rejects.toMatchObject({
+        code: 'invalid_keystore',
+      })
     }
   })
 
   test('what is no keystore, or tells another address, is refused', async () => {
     const wrongAddress = JSON.stringify({ ...pbkdf2Vector, address: '11'.repeat(20) })
     for (const text of ['', '{}', '{"version":1}', wrongAddress]) {
-      await expect(decryptKeystore(text, 'testpassword', 'the file')).rejects.toMatchObject({ code: 'invalid_keystore' })
+      await expect(decryptKeystore(text, 'testpassword', 'the file')).rejects.toMatchObject({
+        code: 'invalid_keystore',
+      })
     }
   })
 
   test('robustness §2: a name that could leave the folder is refused', async () => {
     for (const name of ['../x', 'a/b', '', '.hidden', 'a'.repeat(65), 'a\u0000']) {
-      await expect(unlockKeystore(systemFiles, home, name, 'x')).rejects.toMatchObject({ code: 'invalid_account_name' })
+      await expect(unlockKeystore(systemFiles, home, name, 'x')).rejects.toMatchObject({
+        code: 'invalid_account_name',
+      })
     }
-    await expect(unlockKeystore(systemFiles, home, 'nobody', 'x')).rejects.toMatchObject({ code: 'account_not_found' })
-    await expect(createKeystore(systemFiles, home, 'empty', fromHex(hexKey), '')).rejects.toMatchObject({ code: 'empty_password' })
+    await expect(unlockKeystore(systemFiles, home, 'nobody', 'x')).rejects.toMatchObject({
+      code: 'account_not_found',
+    })
+    await expect(
+      createKeystore(systemFiles, home, 'empty', fromHex(hexKey), ''),
+    ).rejects.toMatchObject({ code: 'empty_password' })
   })
 
   test('contract §6: a folder or a loop of links in the place of a keystore is a wrong input (exit 2), and the list leaves it out', async () => {
@@ -208,7 +266,10 @@ describe('keystores (Web3 Secret Storage v3)', () => {
     await mkdir(join(odd, 'keystores', 'folder.json'), { recursive: true })
     await symlink(join(odd, 'keystores', 'loop.json'), join(odd, 'keystores', 'loop.json'))
     for (const name of ['folder', 'loop']) {
-      await expect(readKeystore(systemFiles, odd, name)).rejects.toMatchObject({ code: 'keystore_unreadable', meta: { exitCode: 2 } })
+      await expect(readKeystore(systemFiles, odd, name)).rejects.toMatchObject({
+        code: 'keystore_unreadable',
+        meta: { exitCode: 2 },
+      })
       expect(await systemFiles.exists(join(odd, 'keystores', `${name}.json`))).toBe(true)
     }
     expect(await listKeystores(systemFiles, odd)).toEqual([])

@@ -5,8 +5,8 @@ import { transform } from 'esbuild'
 import { describe, expect, test } from 'vitest'
 
 /**
- * The tree as rules: who may import whom, what core may touch, and what no file may contain. It reads the sources, so a rule is broken
- * here before it is broken in a review.
+ * The tree as rules: who may import whom, what core may touch, and what no file may contain. It
+ * reads the sources, so a rule is broken here before it is broken in a review.
  */
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 
@@ -38,7 +38,9 @@ function read(path: string): Source {
   const imports = importForms.flatMap((form) =>
     [...text.matchAll(form)].map(([, names = '', specifier = '']) => ({
       names,
-      from: specifier.startsWith('.') ? normalize(join(dirname(path), specifier)).replaceAll('\\', '/') : specifier,
+      from: specifier.startsWith('.')
+        ? normalize(join(dirname(path), specifier)).replaceAll('\\', '/')
+        : specifier,
     })),
   )
   return { path, text, imports }
@@ -51,10 +53,43 @@ const shipped = [...filesUnder('bin').map(read), ...sources]
 const tests = filesUnder('test').map(read)
 
 const floors = {
-  commands: ['commands', 'gateway', 'client', 'io', 'chain', 'storage', 'protocol', 'ports'],
-  gateway: ['gateway', 'chain', 'storage', 'protocol', 'ports'],
-  client: ['client', 'chain', 'storage', 'protocol', 'ports'],
-  io: ['io', 'chain', 'storage', 'protocol', 'ports'],
+  commands: [
+    'commands',
+    'host',
+    'checks',
+    'conformance',
+    'devchain',
+    'history',
+    'page',
+    'gateway',
+    'client',
+    'io',
+    'chain',
+    'storage',
+    'protocol',
+    'ports',
+  ],
+  host: [
+    'host',
+    'checks',
+    'devchain',
+    'page',
+    'gateway',
+    'client',
+    'io',
+    'chain',
+    'storage',
+    'protocol',
+    'ports',
+  ],
+  checks: ['checks', 'gateway', 'client', 'io', 'chain', 'storage', 'protocol', 'ports'],
+  conformance: ['conformance', 'client', 'chain', 'protocol', 'ports'],
+  devchain: ['devchain', 'io', 'chain', 'protocol', 'ports'],
+  page: ['page', 'protocol'],
+  gateway: ['gateway', 'history', 'chain', 'storage', 'protocol', 'ports'],
+  client: ['client', 'history', 'chain', 'storage', 'protocol', 'ports'],
+  io: ['io', 'page', 'chain', 'storage', 'protocol', 'ports'],
+  history: ['history', 'protocol', 'ports'],
   chain: ['chain', 'protocol', 'ports'],
   storage: ['storage', 'protocol', 'ports'],
   protocol: ['protocol', 'ports'],
@@ -68,15 +103,30 @@ function floorOf(path: string): Floor | undefined {
   return name !== undefined && name in floors ? (name as Floor) : undefined
 }
 
-const isCore = (source: Source) => source.path.startsWith('src/core/') && floorOf(source.path) !== 'io'
+/** Rooms that touch the machine; every other room of core reaches it by the ports. */
+const worldly: readonly (Floor | undefined)[] = ['io', 'devchain', 'host', 'page']
+const isCore = (source: Source) =>
+  source.path.startsWith('src/core/') && !worldly.includes(floorOf(source.path))
 
-/** viem functions that open a connection, hold a key or start a timer; everything else in its root module is arithmetic. */
-const notPure = /\b(create\w*(Client|Transport)|http|webSocket|ipc|custom|fallback|publicActions|walletActions|testActions|ccipRequest)\b/
+/**
+ * viem functions that open a connection, hold a key or start a timer; everything else in its root
+ * module is arithmetic.
+ */
+const notPure =
+  /\b(create\w*(Client|Transport)|http|webSocket|ipc|custom|fallback|publicActions|walletActions|testActions|ccipRequest)\b/
 
 function allowedInCore({ from, names }: Imported): boolean {
   if (from.startsWith('src/')) return true
   if (from === 'viem') return !notPure.test(names)
-  return from === 'zod' || from === 'p-limit' || from === 'hono' || from.startsWith('hono/') || from.startsWith('@noble/')
+  return (
+    from === 'zod' ||
+    from === 'p-limit' ||
+    from === 'lru-cache' ||
+    from.startsWith('csv-parse') ||
+    from === 'hono' ||
+    from.startsWith('hono/') ||
+    from.startsWith('@noble/')
+  )
 }
 
 /** Globals that reach the world or the host: their work comes by the ports. */
@@ -97,9 +147,14 @@ const forbiddenGlobals = [
   'AbortSignal.timeout',
 ]
 
-/** Which forbidden globals a file really uses: esbuild replaces global references only, so a parameter called `fetch` is none. */
+/**
+ * Which forbidden globals a file really uses: esbuild replaces global references only, so a
+ * parameter called `fetch` is none.
+ */
 async function globalsUsed(source: Source): Promise<string[]> {
-  const define = Object.fromEntries(forbiddenGlobals.map((name, index) => [name, `FORBIDDEN_GLOBAL_${index}_`]))
+  const define = Object.fromEntries(
+    forbiddenGlobals.map((name, index) => [name, `FORBIDDEN_GLOBAL_${index}_`]),
+  )
   const { code } = await transform(source.text, { loader: 'ts', define, target: 'es2022' })
   const used = forbiddenGlobals.filter((_, index) => code.includes(`FORBIDDEN_GLOBAL_${index}_`))
   return /\bnew Date\(\)/.test(code) ? [...used, 'new Date()'] : used
@@ -107,14 +162,22 @@ async function globalsUsed(source: Source): Promise<string[]> {
 
 /** Lines that are code: a comment may say what code must not. */
 const codeLines = (source: Source) =>
-  source.text.split('\n').map((line, index) => ({ at: `${source.path}:${index + 1}`, code: /^\s*(\/\/|\/?\*)/.test(line) ? '' : line }))
+  source.text.split('\n').map((line, index) => ({
+    at: `${source.path}:${index + 1}`,
+    code: /^\s*(\/\/|\/?\*)/.test(line) ? '' : line,
+  }))
 
 describe('layering', () => {
   test('the rules see the sources', () => {
     expect(sources.length).toBeGreaterThan(20)
     expect(sources.some((source) => source.imports.length > 0)).toBe(true)
     expect(
-      sources.every((source) => source.path === 'src/library.ts' || source.path.endsWith('.d.ts') || floorOf(source.path) !== undefined),
+      sources.every(
+        (source) =>
+          source.path === 'src/library.ts' ||
+          source.path.endsWith('.d.ts') ||
+          floorOf(source.path) !== undefined,
+      ),
     ).toBe(true)
   })
 
@@ -149,15 +212,24 @@ describe('layering', () => {
   })
 
   test('the rule about globals finds a planted one and leaves a parameter of the same name alone', async () => {
-    const planted = (text: string) => globalsUsed({ path: 'src/core/planted.ts', text, imports: [] })
+    const planted = (text: string) =>
+      globalsUsed({ path: 'src/core/planted.ts', text, imports: [] })
     expect(await planted('export const now = () => Date.now()')).toEqual(['Date.now'])
-    expect(await planted('export const get = (fetch: (u: string) => void) => fetch("x")')).toEqual([])
-    expect(await planted('export const at = new Date(), then = new Date(5)')).toEqual(['new Date()'])
+    expect(await planted('export const get = (fetch: (u: string) => void) => fetch("x")')).toEqual(
+      [],
+    )
+    expect(await planted('export const at = new Date(), then = new Date(5)')).toEqual([
+      'new Date()',
+    ])
   })
 
   test('the bin loads the built command line and nothing else', () => {
     const loaded = filesUnder('bin').flatMap((path) =>
-      [...readFileSync(join(root, path), 'utf8').matchAll(/\b(?:import|from|require)\b\s*\(?'([^']+)'/g)].map(([, from = '']) => from),
+      [
+        ...readFileSync(join(root, path), 'utf8').matchAll(
+          /\b(?:import|from|require)\b\s*\(?'([^']+)'/g,
+        ),
+      ].map(([, from = '']) => from),
     )
     expect(loaded).toEqual(['../dist/main.js'])
   })
@@ -171,17 +243,26 @@ describe('hygiene', () => {
         .map(({ at, code }) => `${at} ${code.trim()}`),
     )
 
-  test('no file we ship is longer than 400 lines', () => {
-    const long = shipped.map(({ path, text }) => ({ path, lines: text.split('\n').length - 1 })).filter(({ lines }) => lines > 400)
+  test('no file we ship is longer than 550 lines', () => {
+    const long = shipped
+      .map(({ path, text }) => ({ path, lines: text.split('\n').length - 1 }))
+      .filter(({ lines }) => lines > 550)
     expect(long).toEqual([])
   })
 
   test('nothing is typed any, and no type error or lint rule is silenced', () => {
-    expect(found([...shipped, ...tests.filter(({ path }) => path !== self)], /\bas any\b|:\s*any\b|<any>|\bany\[\]/)).toEqual([])
+    expect(
+      found(
+        [...shipped, ...tests.filter(({ path }) => path !== self)],
+        /\bas any\b|:\s*any\b|<any>|\bany\[\]/,
+      ),
+    ).toEqual([])
     const silenced = [...shipped, ...tests].filter(
       ({ path, text }) =>
         path !== self &&
-        /@ts-(ignore|expect-error|nocheck)|biome-ignore \S*(noExplicitAny|noNonNullAssertion|noConsole|noFloatingPromises)/.test(text),
+        /@ts-(ignore|expect-error|nocheck)|biome-ignore \S*(noExplicitAny|noNonNullAssertion|noConsole|noFloatingPromises)/.test(
+          text,
+        ),
     )
     expect(silenced.map(({ path }) => path)).toEqual([])
   })
@@ -191,7 +272,9 @@ describe('hygiene', () => {
   })
 
   test('nothing is left for later and no test is switched off', () => {
-    const left = [...shipped, ...tests].filter(({ path, text }) => path !== self && /\b(TODO|FIXME|XXX)\b/.test(text))
+    const left = [...shipped, ...tests].filter(
+      ({ path, text }) => path !== self && /\b(TODO|FIXME|XXX)\b/.test(text),
+    )
     expect(left.map(({ path }) => path)).toEqual([])
     expect(
       found(
@@ -202,7 +285,11 @@ describe('hygiene', () => {
   })
 
   test('no drawer for everything: no utils, types or index file', () => {
-    expect(shipped.filter(({ path }) => /\/(utils?|types|index|helpers)\.(ts|js)$/.test(path)).map(({ path }) => path)).toEqual([])
+    expect(
+      shipped
+        .filter(({ path }) => /\/(utils?|types|index|helpers)\.(ts|js)$/.test(path))
+        .map(({ path }) => path),
+    ).toEqual([])
   })
 
   test('every function that core exports says what it takes, gives and throws', () => {
@@ -211,7 +298,9 @@ describe('hygiene', () => {
       .flatMap((source) => {
         const lines = source.text.split('\n')
         return lines.flatMap((line, index) =>
-          /^export (async )?function\b/.test(line) && !/\*\/\s*$/.test(lines[index - 1] ?? '') ? [`${source.path}:${index + 1}`] : [],
+          /^export (async )?function\b/.test(line) && !/\*\/\s*$/.test(lines[index - 1] ?? '')
+            ? [`${source.path}:${index + 1}`]
+            : [],
         )
       })
     expect(silent).toEqual([])

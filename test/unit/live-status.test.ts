@@ -1,9 +1,14 @@
 import { Chalk } from 'chalk'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { createLiveStatus, createRecent, type StatusFigures, statusLines } from '../../src/commands/hosting/live-status.js'
+import {
+  createLiveStatus,
+  createRecent,
+  type StatusFigures,
+  statusLines,
+} from '../../src/commands/hosting/live-status.js'
 import { untilReady } from '../../src/commands/hosting/server.js'
-import { terminalSize } from '../../src/commands/output.js'
-import { ageText } from '../../src/commands/view/render.js'
+import { terminalSize } from '../../src/commands/terminal/output.js'
+import { ageText } from '../../src/commands/terminal/render.js'
 
 const plain = new Chalk({ level: 0 })
 const id = '77a05293-8d5a-4a52-9c3d-0a1b2c3d4e5f'
@@ -16,7 +21,13 @@ function figuresOf(changes: Partial<StatusFigures> = {}): StatusFigures {
     adminUrl: 'http://127.0.0.1:8788',
     reasons: [],
     gauges: {
-      budget: { limitItems: 1000, perClientLimitItems: 120, spentItems: 133, endsInMs: 34_200, clients: 4 },
+      budget: {
+        limitItems: 1000,
+        perClientLimitItems: 120,
+        spentItems: 133,
+        endsInMs: 34_200,
+        clients: 4,
+      },
       queue: { received: 3, validated: 0, selected: 2 },
       openSlots: 1,
     },
@@ -43,7 +54,15 @@ function figuresOf(changes: Partial<StatusFigures> = {}): StatusFigures {
     changes: [
       { atMs: 0, line: { event: 'candidate.selected', candidate_id: id } },
       { atMs: 1_000, line: { event: 'slot.sent', slot: id, nonce: 17, hash } },
-      { atMs: 2_000, line: { event: 'candidate.failed', candidate_id: id, code: 'permit_expired', stage: 'submission' } },
+      {
+        atMs: 2_000,
+        line: {
+          event: 'candidate.failed',
+          candidate_id: id,
+          code: 'permit_expired',
+          stage: 'submission',
+        },
+      },
       { atMs: 3_000, line: { event: 'rpc.aside', node: 2 } },
     ],
     ...changes,
@@ -67,30 +86,51 @@ describe('the block', () => {
     ])
   })
 
-  test.each([1, 8, 12, 20, 40, 80, 200])('contract §6: no line is longer than %i columns, coloured or not', (columns) => {
-    const reasons = ['the newest block is 31 s old, more than the 30 s allowed (RPC node 1 of 2: no answer within 5000 ms)']
-    const lines = statusLines(figuresOf({ reasons }), { columns, rows: 60, paint: plain })
-    for (const line of lines) expect(line.length).toBeLessThanOrEqual(columns)
-    const coloured = statusLines(figuresOf({ reasons }), { columns, rows: 60, paint: new Chalk({ level: 1 }) })
-    expect(coloured.map((line) => line.replace(/\u001b\[[0-9;]*m/g, ''))).toEqual(lines)
-  })
+  test.each([1, 8, 12, 20, 40, 80, 200])(
+    'contract §6: no line is longer than %i columns, coloured or not',
+    (columns) => {
+      const reasons = [
+        'the newest block is 31 s old, more than the 30 s allowed (RPC node 1 of 2: no answer within 5000 ms)',
+      ]
+      const lines = statusLines(figuresOf({ reasons }), { columns, rows: 60, paint: plain })
+      for (const line of lines) expect(line.length).toBeLessThanOrEqual(columns)
+      const coloured = statusLines(figuresOf({ reasons }), {
+        columns,
+        rows: 60,
+        paint: new Chalk({ level: 1 }),
+      })
+      expect(coloured.map((line) => line.replace(/\u001b\[[0-9;]*m/g, ''))).toEqual(lines)
+    },
+  )
 
   test('contract §6: at 40 columns nothing is lost but the ends of long lines', () => {
     const text = statusLines(figuresOf(), { columns: 40, rows: 60, paint: plain }).join('\n')
-    for (const part of ['admin http://127.0.0.1:8788', 'aside: 2', 'selected 2 (2 min)', 'admitted 12', '4 clients', 'about 88 proposals'])
+    for (const part of [
+      'admin http://127.0.0.1:8788',
+      'aside: 2',
+      'selected 2 (2 min)',
+      'admitted 12',
+      '4 clients',
+      'about 88 proposals',
+    ])
       expect(text).toContain(part)
   })
 
-  test.each([2, 5, 9, 24])('a terminal of %i rows is never overfilled, and the changes give way first', (rows) => {
-    const lines = statusLines(figuresOf(), { columns: 80, rows, paint: plain })
-    expect(lines.length).toBeLessThanOrEqual(rows - 1)
-    expect(lines[0]).toContain('ready')
-    if (rows === 9) expect(lines.slice(7)).toEqual(['00:00:03Z rpc 2 aside'])
-  })
+  test.each([2, 5, 9, 24])(
+    'a terminal of %i rows is never overfilled, and the changes give way first',
+    (rows) => {
+      const lines = statusLines(figuresOf(), { columns: 80, rows, paint: plain })
+      expect(lines.length).toBeLessThanOrEqual(rows - 1)
+      expect(lines[0]).toContain('ready')
+      if (rows === 9) expect(lines.slice(7)).toEqual(['00:00:03Z rpc 2 aside'])
+    },
+  )
 
   test('R20: a reason with control characters acts on no terminal', () => {
     const reasons = ['node said \u001b[2J\u202eevil\r\n']
-    const text = statusLines(figuresOf({ reasons }), { columns: 80, rows: 24, paint: plain }).join('')
+    const text = statusLines(figuresOf({ reasons }), { columns: 80, rows: 24, paint: plain }).join(
+      '',
+    )
     expect(text).toContain('not ready')
     expect(text).not.toMatch(/[\u0000-\u001f\u202e]/)
   })
@@ -104,7 +144,11 @@ describe('the block', () => {
       { atMs: 0, line: { event: 'allowlist.set', enabled: false } },
     ]
     const paused = { ...vitals, admissionEnabled: false }
-    const lines = statusLines(figuresOf({ vitals: paused, changes }), { columns: 80, rows: 24, paint: plain })
+    const lines = statusLines(figuresOf({ vitals: paused, changes }), {
+      columns: 80,
+      rows: 24,
+      paint: plain,
+    })
     expect(lines[0]).toBe('gateway   ready · admission paused · http://127.0.0.1:8787')
     expect(lines.slice(-4).map((line) => line.slice(10))).toEqual([
       'admission paused',
@@ -116,11 +160,14 @@ describe('the block', () => {
 
   test('without a head, an executor or nodes it says so', () => {
     const { vitals } = figuresOf()
-    const lines = statusLines(figuresOf({ vitals: { ...vitals, head: undefined, nodes: [], executor: undefined } }), {
-      columns: 80,
-      rows: 24,
-      paint: plain,
-    })
+    const lines = statusLines(
+      figuresOf({ vitals: { ...vitals, head: undefined, nodes: [], executor: undefined } }),
+      {
+        columns: 80,
+        rows: 24,
+        paint: plain,
+      },
+    )
     expect(lines).toContain('chain     no block yet')
     expect(lines).toContain('executor  off')
   })
@@ -140,7 +187,8 @@ describe('what happened of late', () => {
   test('R13, R17: calls count by class for one minute of the monotonic clock, and six changes are kept', () => {
     let ms = 0
     const recent = createRecent({ nowMs: () => ms, monotonicMs: () => ms })
-    const noteCall = (status: number, route = '/v1/proposals/{identifier}/submit') => recent.noteCall({ route, status })
+    const noteCall = (status: number, route = '/v1/proposals/{identifier}/submit') =>
+      recent.noteCall({ route, status })
     for (const status of [200, 202, 400, 404, 429, 500, 503]) noteCall(status)
     // Whoever asks whether it is ready is answered, whatever the answer.
     for (const status of [200, 503]) noteCall(status, '/readyz')
@@ -168,7 +216,10 @@ function screenOf(written: string): string[] {
     else if (token === '\r') column = 0
     else if (token === '\n') [row, column] = [row + 1, 0]
     else {
-      rows[row] = (rows[row] ?? '').padEnd(column).slice(0, column) + token + (rows[row] ?? '').slice(column + 1)
+      rows[row] =
+        (rows[row] ?? '').padEnd(column).slice(0, column) +
+        token +
+        (rows[row] ?? '').slice(column + 1)
       column += 1
     }
     rows[row] ??= ''
@@ -198,7 +249,8 @@ describe('drawing in place', () => {
     })
     return { state, status }
   }
-  const block = (changes: Partial<StatusFigures> = {}) => statusLines(figuresOf(changes), { columns: 80, rows: 24, paint: plain })
+  const block = (changes: Partial<StatusFigures> = {}) =>
+    statusLines(figuresOf(changes), { columns: 80, rows: 24, paint: plain })
 
   test('contract §6: the block is redrawn in place once a second, log lines stand above it, and its last frame stays', async () => {
     const { state, status } = terminal()
@@ -265,8 +317,18 @@ describe('waiting for readiness', () => {
       },
     }
     const readiness = () =>
-      ageSeconds > 50 ? [] : [`the newest block is ${ageSeconds} s old`, ...(ageSeconds > 45 ? ['the node knows no finalized block'] : [])]
-    await untilReady({ clock, signal: new AbortController().signal }, { readiness }, (note) => notes.push(note))
-    expect(notes).toEqual(['waiting: the newest block is 42 s old', 'waiting: the node knows no finalized block'])
+      ageSeconds > 50
+        ? []
+        : [
+            `the newest block is ${ageSeconds} s old`,
+            ...(ageSeconds > 45 ? ['the node knows no finalized block'] : []),
+          ]
+    await untilReady({ clock, signal: new AbortController().signal }, { readiness }, (note) =>
+      notes.push(note),
+    )
+    expect(notes).toEqual([
+      'waiting: the newest block is 42 s old',
+      'waiting: the node knows no finalized block',
+    ])
   })
 })

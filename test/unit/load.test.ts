@@ -1,7 +1,10 @@
 import { describe, expect, test } from 'vitest'
 import { createWaits, longestWaitMs } from '../../src/core/io/serving/load.js'
 
-/** Rounds of an event loop: how long each takes, and which of the calls read `after` so many milliseconds of it are shed. */
+/**
+ * Rounds of an event loop: how long each takes, and which of the calls read `after` so many
+ * milliseconds of it are shed.
+ */
 function loop() {
   let nowMs = 1_000
   const waits = createWaits(nowMs)
@@ -23,12 +26,15 @@ describe('robustness §5: what is shed', () => {
     for (let turn = 0; turn < 100; turn += 1) expect(round(quick, [0, 10, 49])).toEqual([])
   })
 
-  test.each([1_000, 60_000, 8 * 3_600_000])('nothing for one pause of %i ms, neither in it nor after it', (pauseMs) => {
-    const { round } = loop()
-    round(quick)
-    expect(round(pauseMs, [pauseMs - 20, pauseMs - 10])).toEqual([])
-    for (let turn = 0; turn < 10; turn += 1) expect(round(quick, [0, 10, 49])).toEqual([])
-  })
+  test.each([1_000, 60_000, 8 * 3_600_000])(
+    'nothing for one pause of %i ms, neither in it nor after it',
+    (pauseMs) => {
+      const { round } = loop()
+      round(quick)
+      expect(round(pauseMs, [pauseMs - 20, pauseMs - 10])).toEqual([])
+      for (let turn = 0; turn < 10; turn += 1) expect(round(quick, [0, 10, 49])).toEqual([])
+    },
+  )
 
   test('of calls that stand in line round after round, those that have waited longer than 200 ms, and never all of them', () => {
     const { round } = loop()

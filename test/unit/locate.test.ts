@@ -1,4 +1,6 @@
-/** How the transaction of a proposal is found: the oracle keeps its time only (domain §4, Request). */
+/**
+ * How the transaction of a proposal is found: the oracle keeps its time only (domain §4, Request).
+ */
 import { describe, expect, test } from 'vitest'
 import { locateProposal } from '../../src/core/chain/propose.js'
 import { resolveRound } from '../../src/core/chain/questions.js'
@@ -9,13 +11,20 @@ import { fakeContracts, requestOf } from '../support/fake-world.js'
 
 const rival = `0x${'9'.repeat(40)}` as const
 
-/** Blocks of one second: `perSecond` of them in a row have the same time, counted from block `first`. */
+/**
+ * Blocks of one second: `perSecond` of them in a row have the same time, counted from block
+ * `first`.
+ */
 function crowded(chain: FakeChain, first: bigint, perSecond: bigint) {
-  const timeOf = (number: bigint) => 1_800_000_000n + 2n * (number <= first ? number : first + (number - first) / perSecond)
+  const timeOf = (number: bigint) =>
+    1_800_000_000n + 2n * (number <= first ? number : first + (number - first) / perSecond)
   const { block, logs } = chain
   let reads = 0
   const ranges: (readonly [bigint, bigint])[] = []
-  const shown = (header: BlockHeader): BlockHeader => ({ ...header, timestamp: timeOf(header.number) })
+  const shown = (header: BlockHeader): BlockHeader => ({
+    ...header,
+    timestamp: timeOf(header.number),
+  })
   chain.block = async (at) => {
     reads += 1
     const header = await block(at)
@@ -28,7 +37,9 @@ function crowded(chain: FakeChain, first: bigint, perSecond: bigint) {
   return { timeOf, shown, ranges, reads: () => reads }
 }
 
-/** A question whose round is proposed on in block `first + place`, and `after` blocks on top of it. */
+/**
+ * A question whose round is proposed on in block `first + place`, and `after` blocks on top of it.
+ */
 async function proposedAt(place: number, perSecond: bigint, after: number) {
   const chain = createFakeChain()
   const questionId: Hex = ask(chain, questionText('Rain?'))
@@ -40,14 +51,19 @@ async function proposedAt(place: number, perSecond: bigint, after: number) {
   rivalProposes(chain, questionId, rival, 7n)
   chain.mine()
   const at = chain.head
-  const [log] = await chain.logs({ fromBlock: at.number, toBlock: at.number, addresses: [round.oracle] })
+  const [log] = await chain.logs({
+    fromBlock: at.number,
+    toBlock: at.number,
+    addresses: [round.oracle],
+  })
   if (after > 0) chain.mine(after)
   const crowd = crowded(chain, first, perSecond)
   chain.world.requests.forEach((request) => {
     if (request.proposer === rival) request.proposalTime = crowd.timeOf(at.number)
   })
   expect(requestOf(chain.world, questionId).proposalTime).toBe(crowd.timeOf(at.number))
-  const located = () => locateProposal(chain, round, fakeContracts.signedProposer, crowd.shown(chain.head), undefined)
+  const located = () =>
+    locateProposal(chain, round, fakeContracts.signedProposer, crowd.shown(chain.head), undefined)
   return { chain, at, first, crowd, located, transactionHash: log?.transactionHash }
 }
 
@@ -62,11 +78,19 @@ describe('domain §4: a proposal is searched by its time', () => {
     [6, 7n, 0],
     [99, 100n, 130],
     [50, 100n, 0],
-  ])('in block %i of %s of one second, %i blocks ago, it is found', async (place, perSecond, after) => {
-    const { located, transactionHash } = await proposedAt(place, BigInt(perSecond), after)
-    expect(transactionHash).toBeDefined()
-    expect(await located()).toEqual({ proposer: rival, price: '7', bySignature: false, transactionHash })
-  })
+  ])(
+    'in block %i of %s of one second, %i blocks ago, it is found',
+    async (place, perSecond, after) => {
+      const { located, transactionHash } = await proposedAt(place, BigInt(perSecond), after)
+      expect(transactionHash).toBeDefined()
+      expect(await located()).toEqual({
+        proposer: rival,
+        price: '7',
+        bySignature: false,
+        transactionHash,
+      })
+    },
+  )
 
   test('only blocks of that time are searched, and never more than 256', async () => {
     const two = await proposedAt(1, 2n, 5)

@@ -1,10 +1,19 @@
-/** Every row of the node-answer table of robustness §3, by the words of the nodes that give the answer: state, fault and next step. */
+/**
+ * Every row of the node-answer table of robustness §3, by the words of the nodes that give the
+ * answer: state, fault and next step.
+ */
 import { beforeEach, describe, expect, test } from 'vitest'
-import { chainErrorOf, type RpcErrorObject } from '../../src/core/io/rpc-errors.js'
+import { chainErrorOf, type RpcErrorObject } from '../../src/core/io/rpc/rpc-errors.js'
 import { ChainError, type Hex } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import { rivalProposes } from '../support/fake-events.js'
-import { oneCandidate, type PipelineWorld, proposals, testSigner, type WorldOptions } from '../support/pipeline-world.js'
+import {
+  oneCandidate,
+  type PipelineWorld,
+  proposals,
+  testSigner,
+  type WorldOptions,
+} from '../support/pipeline-world.js'
 import { type SendWatch, watchSends } from '../support/reorg-watch.js'
 
 let world: PipelineWorld
@@ -32,7 +41,10 @@ async function open(options: WorldOptions = {}): Promise<void> {
 }
 beforeEach(() => open())
 
-/** JSON-RPC codes: -32000 is what geth and its kin use for nearly everything, -32003 anvil's for refused transactions. */
+/**
+ * JSON-RPC codes: -32000 is what geth and its kin use for nearly everything, -32003 anvil's for
+ * refused transactions.
+ */
 type Answer = readonly [node: string, error: RpcErrorObject]
 const said = (node: string, message: string, code = -32_000): Answer => [node, { code, message }]
 
@@ -42,7 +54,10 @@ function answer(error: RpcErrorObject, { taken = false } = {}): void {
 
 async function submission() {
   const { progress } = await world.now(candidate)
-  return { status: progress.status, submission: 'submission' in progress ? progress.submission?.status : undefined }
+  return {
+    status: progress.status,
+    submission: 'submission' in progress ? progress.submission?.status : undefined,
+  }
 }
 
 /** Executed in the end, with nothing but the bytes that were signed first, under one nonce. */
@@ -90,28 +105,34 @@ const nonceTooLow = [
 ]
 
 describe('row 2, "nonce too low": no new nonce; receipts of all slot hashes, then the finalized nonce', () => {
-  test.each(nonceTooLow)('%s: our own transaction was mined, and is followed', async (_node, error) => {
-    const { send } = world.chain
-    world.chain.send = async (raw) => {
-      world.chain.send = send
-      await send(raw)
-      world.chain.mine()
-      throw chainErrorOf('eth_sendRawTransaction', error)
-    }
-    await world.turn()
-    expect(await submission()).toEqual({ status: 'selected', submission: 'prepared' })
-    await world.pass(1)
-    expect(await submission()).toEqual({ status: 'selected', submission: 'submitted' })
-    await expectExecutedByTheFirstBytes()
-  })
+  test.each(nonceTooLow)(
+    '%s: our own transaction was mined, and is followed',
+    async (_node, error) => {
+      const { send } = world.chain
+      world.chain.send = async (raw) => {
+        world.chain.send = send
+        await send(raw)
+        world.chain.mine()
+        throw chainErrorOf('eth_sendRawTransaction', error)
+      }
+      await world.turn()
+      expect(await submission()).toEqual({ status: 'selected', submission: 'prepared' })
+      await world.pass(1)
+      expect(await submission()).toEqual({ status: 'selected', submission: 'submitted' })
+      await expectExecutedByTheFirstBytes()
+    },
+  )
 
-  test.each(nonceTooLow)('%s: nothing took the nonce, and the same bytes go out again', async (_node, error) => {
-    answer(error)
-    await world.turn()
-    expect(await submission()).toEqual({ status: 'selected', submission: 'prepared' })
-    expect(world.ledger.slots().map(({ nonce }) => nonce)).toEqual([0])
-    await expectExecutedByTheFirstBytes()
-  })
+  test.each(nonceTooLow)(
+    '%s: nothing took the nonce, and the same bytes go out again',
+    async (_node, error) => {
+      answer(error)
+      await world.turn()
+      expect(await submission()).toEqual({ status: 'selected', submission: 'prepared' })
+      expect(world.ledger.slots().map(({ nonce }) => nonce)).toEqual([0])
+      await expectExecutedByTheFirstBytes()
+    },
+  )
 })
 
 describe('row 3, "replacement underpriced": our transaction is pending; watch, raise the fee later under the same nonce', () => {
@@ -127,7 +148,10 @@ describe('row 3, "replacement underpriced": our transaction is pending; watch, r
     await world.turn()
     expect(await submission()).toEqual({ status: 'selected', submission: 'prepared' })
     await world.turn()
-    expect(await submission(), 'seen at the node').toEqual({ status: 'selected', submission: 'submitted' })
+    expect(await submission(), 'seen at the node').toEqual({
+      status: 'selected',
+      submission: 'submitted',
+    })
     await expectExecutedByTheFirstBytes()
   })
 
@@ -138,7 +162,9 @@ describe('row 3, "replacement underpriced": our transaction is pending; watch, r
       world.clock.monotonic += 31_000
       await world.turn()
     }
-    const fees = world.ledger.slots().flatMap(({ attempts }) => attempts.map(({ maxFeePerGas }) => BigInt(maxFeePerGas)))
+    const fees = world.ledger
+      .slots()
+      .flatMap(({ attempts }) => attempts.map(({ maxFeePerGas }) => BigInt(maxFeePerGas)))
     expect(fees).toHaveLength(6)
     for (const [index, fee] of fees.entries()) {
       const before = fees[index - 1]
@@ -202,7 +228,10 @@ describe('row 5, "time-out, reset, 429, 5xx, bad JSON": unknown; the same bytes 
     await world.turn()
     expect(await submission()).toEqual({ status: 'selected', submission: 'prepared' })
     await world.turn()
-    expect(await submission(), 'seen at the node').toEqual({ status: 'selected', submission: 'submitted' })
+    expect(await submission(), 'seen at the node').toEqual({
+      status: 'selected',
+      submission: 'submitted',
+    })
     await expectExecutedByTheFirstBytes()
   })
 
@@ -242,18 +271,24 @@ describe('row 6, "revert in simulation, insufficient funds, wrong role": failure
   })
 
   test.each([
-    said('geth, bor', 'insufficient funds for gas * price + value: balance 0, tx cost 1, overshot 1'),
+    said(
+      'geth, bor',
+      'insufficient funds for gas * price + value: balance 0, tx cost 1, overshot 1',
+    ),
     said('erigon', 'insufficient funds for gas * price + value'),
     said('nethermind', 'InsufficientFunds, Account balance: 0', -32_010),
     said('besu', 'Upfront cost exceeds account balance', -32_004),
     said('anvil', 'Insufficient funds for gas * price + value', -32_003),
-  ])('%s: insufficient funds when it is sent: the candidate waits, readiness says what to do, and it goes on', async (_node, error) => {
-    answer(error)
-    await world.turn()
-    expect(await submission()).toEqual({ status: 'selected', submission: 'prepared' })
-    expect(world.pipeline.faults()).toEqual([expect.stringMatching(/cannot pay.*fund it/)])
-    await expectExecutedByTheFirstBytes()
-  })
+  ])(
+    '%s: insufficient funds when it is sent: the candidate waits, readiness says what to do, and it goes on',
+    async (_node, error) => {
+      answer(error)
+      await world.turn()
+      expect(await submission()).toEqual({ status: 'selected', submission: 'prepared' })
+      expect(world.pipeline.faults()).toEqual([expect.stringMatching(/cannot pay.*fund it/)])
+      await expectExecutedByTheFirstBytes()
+    },
+  )
 
   test('an executor that is known to hold too little takes no nonce', async () => {
     world.chain.fund(world.executor.address, 1n)
@@ -295,31 +330,40 @@ describe('answers that the table does not name', () => {
     said('geth', 'exceeds block gas limit'),
     said('bor', 'transaction type not supported'),
     said('anvil', 'Odd number of digits', -32_602),
-  ])('%s "$message": refused; readiness says what the node said, and the same bytes go out again', async (_node, error) => {
-    answer(error)
-    await world.turn()
-    expect(await submission()).toEqual({ status: 'selected', submission: 'prepared' })
-    expect(world.pipeline.faults()).toEqual([expect.stringContaining(error.message ?? '')])
-    await expectExecutedByTheFirstBytes()
-  })
+  ])(
+    '%s "$message": refused; readiness says what the node said, and the same bytes go out again',
+    async (_node, error) => {
+      answer(error)
+      await world.turn()
+      expect(await submission()).toEqual({ status: 'selected', submission: 'prepared' })
+      expect(world.pipeline.faults()).toEqual([expect.stringContaining(error.message ?? '')])
+      await expectExecutedByTheFirstBytes()
+    },
+  )
 
   test.each([
-    said('bor', 'transaction gas price below minimum: gas tip cap 1000000000, minimum needed 25000000000'),
+    said(
+      'bor',
+      'transaction gas price below minimum: gas tip cap 1000000000, minimum needed 25000000000',
+    ),
     said('geth', 'transaction underpriced: gas tip cap 1, minimum needed 2'),
     said('erigon', 'underpriced'),
     said('nethermind', 'FeeTooLow, MaxFeePerGas too low', -32_010),
     said('besu', 'Gas price below configured minimum gas price', -32_009),
     said('anvil', 'max fee per gas less than block base fee', -32_003),
-  ])('%s: the fee is below its minimum: 12.5 % more at once, same nonce and calldata', async (_node, error) => {
-    answer(error)
-    await world.turn()
-    const [slot] = world.ledger.slots()
-    expect(slot?.attempts).toHaveLength(2)
-    await world.pass(4)
-    expect(await submission()).toEqual({ status: 'executed', submission: 'indexed' })
-    expect(watch.faults).toEqual([])
-    expect(new Set(watch.handed.map(({ nonce, calls }) => `${nonce} ${calls}`)).size).toBe(1)
-  })
+  ])(
+    '%s: the fee is below its minimum: 12.5 % more at once, same nonce and calldata',
+    async (_node, error) => {
+      answer(error)
+      await world.turn()
+      const [slot] = world.ledger.slots()
+      expect(slot?.attempts).toHaveLength(2)
+      await world.pass(4)
+      expect(await submission()).toEqual({ status: 'executed', submission: 'indexed' })
+      expect(watch.faults).toEqual([])
+      expect(new Set(watch.handed.map(({ nonce, calls }) => `${nonce} ${calls}`)).size).toBe(1)
+    },
+  )
 })
 
 test('row 2: a foreign transaction took the nonce: the slot is dead once that is final, and the candidate is selected again', async () => {
@@ -356,7 +400,10 @@ test('rows 1 to 6 never lead to a second nonce while a rival takes the round: it
   world.clock.monotonic += 29_000
   await world.turn()
   await world.pass(5)
-  expect((await world.now(candidate)).progress).toMatchObject({ status: 'failed', failure: { code: 'superseded' } })
+  expect((await world.now(candidate)).progress).toMatchObject({
+    status: 'failed',
+    failure: { code: 'superseded' },
+  })
   expect(watch.faults).toEqual([])
   // Sent or given back: nothing went out under another nonce.
   expect(new Set(watch.handed.map(({ nonce }) => nonce))).toEqual(new Set([0]))
@@ -375,12 +422,18 @@ test('a node that keeps no state of the block any more: a revert that is final e
   const { call } = world.chain
   world.chain.call = async (wanted, at = 'latest') => {
     if (typeof at === 'bigint' && at + 128n < world.chain.head.number) {
-      throw chainErrorOf('eth_call', { code: -32_000, message: 'missing trie node 0 (path ) state is not available' })
+      throw chainErrorOf('eth_call', {
+        code: -32_000,
+        message: 'missing trie node 0 (path ) state is not available',
+      })
     }
     return call(wanted, at)
   }
   await world.restart()
   await world.pass(20)
-  expect((await world.now(candidate)).progress).toMatchObject({ status: 'failed', failure: { stage: 'confirmation', retryable: true } })
+  expect((await world.now(candidate)).progress).toMatchObject({
+    status: 'failed',
+    failure: { stage: 'confirmation', retryable: true },
+  })
   expect(world.ledger.slots()).toEqual([])
 })

@@ -13,7 +13,9 @@ test('R3: a nonce whose record did not become durable is not spent: the next tra
     refused += 1
     throw new StorageError('store_unavailable', 'the disk is full', { httpStatus: 503 })
   }
-  await world.turn().catch((error: unknown) => expect(error).toMatchObject({ code: 'store_unavailable' }))
+  await world
+    .turn()
+    .catch((error: unknown) => expect(error).toMatchObject({ code: 'store_unavailable' }))
   expect(refused).toBe(1)
   await world.pass(5)
   expect(noncesOf(world)).toEqual([0])

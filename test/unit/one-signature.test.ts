@@ -8,7 +8,10 @@ import { makeWorld } from '../support/client-world.js'
 
 test('R7: the next process, asked for the same after an unknown outcome, sends the saved bytes and asks for no signature', async () => {
   const world = makeWorld()
-  world.gateway.faults.push('lost-answer', ...Array.from({ length: 9 }, () => ({ status: 503, code: 'server_busy' })))
+  world.gateway.faults.push(
+    'lost-answer',
+    ...Array.from({ length: 9 }, () => ({ status: 503, code: 'server_busy' })),
+  )
   const first = world.run()
   const unknown = await world.clock.drive(submitIntent(first.parts, first.intent))
   expect(unknown).toMatchObject({ outcome: 'unknown', error: { meta: { exitCode: 6 } } })
@@ -23,14 +26,25 @@ test('R7: the next process, asked for the same after an unknown outcome, sends t
 test('R9: typed_data of a server that names another spender leads to no signature, and never is what is signed', async () => {
   const world = makeWorld()
   const { question } = world.gateway
-  const request = { ...question.request, identifier: question.identifier.raw, ancillaryData: question.request.ancillary_data }
-  const domain = { chainId: 31337, permit2: question.contracts.permit2, signedProposer: question.contracts.signed_proposer }
+  const request = {
+    ...question.request,
+    identifier: question.identifier.raw,
+    ancillaryData: question.request.ancillary_data,
+  }
+  const domain = {
+    chainId: 31337,
+    permit2: question.contracts.permit2,
+    signedProposer: question.contracts.signed_proposer,
+  }
   const terms = { price: '0', amount: '1', nonce: '2', deadline: '3' }
   const honest = typedData(domain as never, request as never, question.bond.token as Hex, terms)
   const lying = { ...honest, message: { ...honest.message, spender: `0x${'9'.repeat(40)}` } }
   const { parts, intent } = world.run()
   const context = async () => parseContext({ ...question, typed_data: lying }, intent.identifier)
   const refused = world.clock.drive(authorize({ ...parts, context }, intent))
-  await expect(refused).rejects.toMatchObject({ code: 'untrusted_typed_data', meta: { exitCode: 2 } })
+  await expect(refused).rejects.toMatchObject({
+    code: 'untrusted_typed_data',
+    meta: { exitCode: 2 },
+  })
   expect(world.signatures).toEqual([])
 })

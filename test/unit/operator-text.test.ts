@@ -13,59 +13,86 @@ const withoutColour = (text: string) => text.replace(/\u001b\[[0-9;]*m/g, '')
 describe('contract §6: the list of candidates', () => {
   const rowOf = async (more: Partial<CandidateRow> = {}): Promise<CandidateRow> => {
     const { candidate } = await oneCandidate()
-    return { ...candidateRow(candidate, 'a-question', { byHash: new Map(), cancellations: new Map() }), ...more }
+    return {
+      ...candidateRow(candidate, 'a-question', { byHash: new Map(), cancellations: new Map() }),
+      ...more,
+    }
   }
 
-  test.each([40, 60, 80, 100, 120, 140, 200])('is no wider than %i columns, and an id is never cut', async (columns) => {
-    for (const more of [
-      { slug: 'a-very-long-slug-'.repeat(10) },
-      { slug: null, status: 'failed', failure_code: 'proposer_not_whitelisted' },
-      { status: 'validated', submission: null },
-    ] as const) {
-      const row = await rowOf(more)
-      const text = rowText(row, { columns, paint: painted })
-      for (const line of withoutColour(text).split('\n')) expect(line.length).toBeLessThanOrEqual(columns)
-      expect(text).toContain(row.candidate_id)
-    }
-  })
+  test.each([40, 60, 80, 100, 120, 140, 200])(
+    'is no wider than %i columns, and an id is never cut',
+    async (columns) => {
+      for (const more of [
+        { slug: 'a-very-long-slug-'.repeat(10) },
+        { slug: null, status: 'failed', failure_code: 'proposer_not_whitelisted' },
+        { status: 'validated', submission: null },
+      ] as const) {
+        const row = await rowOf(more)
+        const text = rowText(row, { columns, paint: painted })
+        for (const line of withoutColour(text).split('\n'))
+          expect(line.length).toBeLessThanOrEqual(columns)
+        expect(text).toContain(row.candidate_id)
+      }
+    },
+  )
 
   test('takes two lines a candidate at 80 columns and one where there is room', async () => {
     const row = await rowOf({ status: 'executed', submission: 'indexed' })
     const [first, second, ...rest] = rowText(row, { columns: 80, paint: plain }).split('\n')
     expect(first).toBe(`${row.candidate_id}  executed   indexed`)
-    expect(second).toMatch(/^ {2}\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ {2}p\d {6}0x[0-9a-f]{8}… {2}a-question$/)
+    expect(second).toMatch(
+      /^ {2}\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ {2}p\d {6}0x[0-9a-f]{8}… {2}a-question$/,
+    )
     expect(rest).toEqual([])
-    expect(rowText(row, { columns: 144, paint: plain })).toMatch(/^\S+ {2}executed {3}indexed {19}\d.* {2}a-question$/)
+    expect(rowText(row, { columns: 144, paint: plain })).toMatch(
+      /^\S+ {2}executed {3}indexed {19}\d.* {2}a-question$/,
+    )
   })
 
-  test.each([40, 80, 144])('has names above its columns, which stand where they do, at %i columns', async (columns) => {
-    const row = await rowOf({ status: 'executed', submission: 'indexed' })
-    const screen = { columns, paint: plain }
-    const [heads, rows] = [headText(screen), rowText(row, screen)].map((text) => text.split('\n'))
-    expect(heads?.every((line) => line.length <= columns)).toBe(true)
-    const placeOf = (lines: readonly string[] | undefined, word: string) => {
-      const line = lines?.findIndex((one) => one.includes(word)) ?? -1
-      return [line, lines?.[line]?.indexOf(word)]
-    }
-    const named = [
-      ['candidate', row.candidate_id],
-      ['status', 'executed'],
-      ['received', '2027-'],
-      ['answer', 'p2'],
-    ] as const
-    for (const [name, value] of named) expect([name, placeOf(heads, name)]).toEqual([name, placeOf(rows, value)])
-    if (columns >= 80) expect(placeOf(heads, 'question')).toEqual(placeOf(rows, 'a-question'))
-  })
+  test.each([40, 80, 144])(
+    'has names above its columns, which stand where they do, at %i columns',
+    async (columns) => {
+      const row = await rowOf({ status: 'executed', submission: 'indexed' })
+      const screen = { columns, paint: plain }
+      const [heads, rows] = [headText(screen), rowText(row, screen)].map((text) => text.split('\n'))
+      expect(heads?.every((line) => line.length <= columns)).toBe(true)
+      const placeOf = (lines: readonly string[] | undefined, word: string) => {
+        const line = lines?.findIndex((one) => one.includes(word)) ?? -1
+        return [line, lines?.[line]?.indexOf(word)]
+      }
+      const named = [
+        ['candidate', row.candidate_id],
+        ['status', 'executed'],
+        ['received', '2027-'],
+        ['answer', 'p2'],
+      ] as const
+      for (const [name, value] of named)
+        expect([name, placeOf(heads, name)]).toEqual([name, placeOf(rows, value)])
+      if (columns >= 80) expect(placeOf(heads, 'question')).toEqual(placeOf(rows, 'a-question'))
+    },
+  )
 
   test('has colours for what a status means, and escapes outside text (R20)', async () => {
-    const failed = await rowOf({ status: 'failed', failure_code: 'operator_rejected', slug: 'a\u001b[2Jb' })
-    expect(rowText(failed, { columns: 80, paint: painted })).toContain('\u001b[31mfailed   \u001b[39m')
+    const failed = await rowOf({
+      status: 'failed',
+      failure_code: 'operator_rejected',
+      slug: 'a\u001b[2Jb',
+    })
+    expect(rowText(failed, { columns: 80, paint: painted })).toContain(
+      '\u001b[31mfailed   \u001b[39m',
+    )
     expect(rowText(failed, { columns: 80, paint: plain })).toContain('a\\u001b[2Jb')
   })
 })
 
 describe('contract §6: the budget', () => {
-  const told = { window_seconds: 60, global_items: 1_000, per_ip_items: 120, spent_items: 15, clients: 3 }
+  const told = {
+    window_seconds: 60,
+    global_items: 1_000,
+    per_ip_items: 120,
+    spent_items: 15,
+    clients: 3,
+  }
 
   test('is a bar of what is spent, with what is left', () => {
     expect(budgetText(told, { columns: 80, paint: plain }).split('\n')).toEqual([
@@ -75,20 +102,32 @@ describe('contract §6: the budget', () => {
       'for one address  at most 120 items',
       'addresses        3 remembered',
     ])
-    expect(budgetText({ ...told, window_ends_in_seconds: 34 }, { columns: 80, paint: plain })).toMatch(/\nwindow {11}ends in 34 s$/)
-    expect(budgetText({ ...told, spent_items: 0, window_ends_in_seconds: 0 }, { columns: 80, paint: plain })).toContain('none is open')
+    expect(
+      budgetText({ ...told, window_ends_in_seconds: 34 }, { columns: 80, paint: plain }),
+    ).toMatch(/\nwindow {11}ends in 34 s$/)
+    expect(
+      budgetText(
+        { ...told, spent_items: 0, window_ends_in_seconds: 0 },
+        { columns: 80, paint: plain },
+      ),
+    ).toContain('none is open')
   })
 
   test('is full and yellow only when nothing is left; what was refused counts too (§8 rule 4)', () => {
-    const bar = (spent_items: number) => budgetText({ ...told, spent_items }, { columns: 80, paint: painted }).split('\n')[1] ?? ''
+    const bar = (spent_items: number) =>
+      budgetText({ ...told, spent_items }, { columns: 80, paint: painted }).split('\n')[1] ?? ''
     expect(withoutColour(bar(0))).toBe('.'.repeat(60))
     expect(withoutColour(bar(999))).toBe(`${'#'.repeat(59)}.`)
     expect(bar(999)).not.toContain('\u001b[33m')
-    for (const spent of [1_000, 5_000]) expect(bar(spent)).toBe(`\u001b[33m${'#'.repeat(60)}\u001b[39m`)
-    expect(budgetText({ ...told, spent_items: 5_000 }, { columns: 80, paint: plain })).toContain('left for all     0 items')
+    for (const spent of [1_000, 5_000])
+      expect(bar(spent)).toBe(`\u001b[33m${'#'.repeat(60)}\u001b[39m`)
+    expect(budgetText({ ...told, spent_items: 5_000 }, { columns: 80, paint: plain })).toContain(
+      'left for all     0 items',
+    )
   })
 
   test('fits a narrow terminal', () => {
-    for (const line of budgetText(told, { columns: 40, paint: plain }).split('\n')) expect(line.length).toBeLessThanOrEqual(40)
+    for (const line of budgetText(told, { columns: 40, paint: plain }).split('\n'))
+      expect(line.length).toBeLessThanOrEqual(40)
   })
 })

@@ -1,4 +1,7 @@
-/** Typed data in the hands of a wallet outside: nonce and question stay held, whoever dies or comes second (R6, R8). */
+/**
+ * Typed data in the hands of a wallet outside: nonce and question stay held, whoever dies or comes
+ * second (R6, R8).
+ */
 import { describe, expect, test } from 'vitest'
 import { submitAuthorization } from '../../src/core/client/sending/sending.js'
 import { authorize, type Intent, offerTypedData } from '../../src/core/client/signing/authorize.js'
@@ -51,7 +54,11 @@ describe('typed data given out', () => {
     expect(again).toMatchObject({ reused: true, offer: { id: offer.id, offered: offer.offered } })
     const view = await reading(world)
     expect(view.isReserved(first.intent.proposer, offer.offered.terms.nonce)).toBe(true)
-    expect(await refusal(world.clock.drive(authorize(second.parts, { ...second.intent, outcome: 'p1' })))).toMatchObject({
+    expect(
+      await refusal(
+        world.clock.drive(authorize(second.parts, { ...second.intent, outcome: 'p1' })),
+      ),
+    ).toMatchObject({
       code: 'authorization_open',
       meta: { exitCode: 5 },
     })
@@ -61,7 +68,9 @@ describe('typed data given out', () => {
   test('R8: of two processes that give out at once, both give out the same', async () => {
     const world = makeWorld()
     const runs = [world.run(), world.run(), world.run()]
-    const given = await world.clock.drive(Promise.all(runs.map(({ parts, intent }) => offerTypedData(parts, intent))))
+    const given = await world.clock.drive(
+      Promise.all(runs.map(({ parts, intent }) => offerTypedData(parts, intent))),
+    )
     expect(new Set(given.map(({ offer }) => offer.id)).size).toBe(1)
     expect((await reading(world)).offers).toHaveLength(1)
   })
@@ -74,8 +83,12 @@ describe('typed data given out', () => {
     const { offer } = await world.clock.drive(offerTypedData(first.parts, first.intent))
     const signature = await key.signDigest(offer.offered.digest as Hex)
     const wanted = { identifier: first.intent.identifier }
-    const brought = await world.clock.drive(Promise.all(runs.map(({ parts }) => importSignature(parts, wanted, signature))))
-    expect(new Set(brought.map(({ authorization }) => authorization.id))).toEqual(new Set([offer.id]))
+    const brought = await world.clock.drive(
+      Promise.all(runs.map(({ parts }) => importSignature(parts, wanted, signature))),
+    )
+    expect(new Set(brought.map(({ authorization }) => authorization.id))).toEqual(
+      new Set([offer.id]),
+    )
     const view = await reading(world)
     expect(view.authorizations).toHaveLength(1)
     expect(view.offers).toEqual([])
@@ -86,12 +99,22 @@ describe('typed data given out', () => {
     const [giver, bringer] = [world.run(), world.run()]
     const { offer } = await world.clock.drive(offerTypedData(giver.parts, giver.intent))
     const signature = await key.signDigest(offer.offered.digest as Hex)
-    const brought = importSignature(bringer.parts, { identifier: giver.intent.identifier }, signature)
+    const brought = importSignature(
+      bringer.parts,
+      { identifier: giver.intent.identifier },
+      signature,
+    )
     const { authorization } = await world.clock.drive(brought)
     expect(giver.journal.hasSigned(authorization.id)).toBe(false)
-    expect(await world.clock.drive(submitAuthorization(giver.parts, authorization))).toMatchObject({ outcome: 'accepted' })
+    expect(await world.clock.drive(submitAuthorization(giver.parts, authorization))).toMatchObject({
+      outcome: 'accepted',
+    })
     // One line of the process that brought it in, one of the process that sent it.
-    expect(world.sim.durableLines(authorization.signed.sha256).filter((line) => line.includes('"k":"signed"'))).toHaveLength(2)
+    expect(
+      world.sim
+        .durableLines(authorization.signed.sha256)
+        .filter((line) => line.includes('"k":"signed"')),
+    ).toHaveLength(2)
   })
 
   test('R8: an offer that replaced an authorization and was given up leaves the authorization as it was', async () => {
@@ -99,15 +122,23 @@ describe('typed data given out', () => {
     const run = world.run()
     const first = await world.clock.drive(authorize(run.parts, run.intent))
     const intent: Intent = { ...run.intent, outcome: 'p1', supersede: first.journalId }
-    const refusing = walletSigner(() => Promise.reject(new ProposerError('signer_refused', 'no', { exitCode: 2 })))
-    expect(await refusal(world.clock.drive(authorize({ ...run.parts, signer: async () => refusing }, intent)))).toMatchObject({
+    const refusing = walletSigner(() =>
+      Promise.reject(new ProposerError('signer_refused', 'no', { exitCode: 2 })),
+    )
+    expect(
+      await refusal(
+        world.clock.drive(authorize({ ...run.parts, signer: async () => refusing }, intent)),
+      ),
+    ).toMatchObject({
       code: 'signer_refused',
     })
     const view = await reading(world)
     expect(view.offers).toEqual([])
     expect(view.find(first.journalId)?.supersededBy).toBeUndefined()
     const { supersede: _named, ...unnamed } = intent
-    expect(await refusal(world.clock.drive(authorize(run.parts, unnamed)))).toMatchObject({ code: 'authorization_open' })
+    expect(await refusal(world.clock.drive(authorize(run.parts, unnamed)))).toMatchObject({
+      code: 'authorization_open',
+    })
   })
 
   test('R8: a wallet that did not answer may sign yet: its question stays held, and the same intent asks for the same document', async () => {
@@ -122,7 +153,9 @@ describe('typed data given out', () => {
       const parts = { ...run.parts, signer: async () => silent }
       expect(await refusal(world.clock.drive(authorize(parts, run.intent)))).toMatchObject({ code })
       const [offer] = (await reading(world)).offers
-      expect(await refusal(world.clock.drive(authorize(parts, { ...run.intent, outcome: 'p1' })))).toMatchObject({
+      expect(
+        await refusal(world.clock.drive(authorize(parts, { ...run.intent, outcome: 'p1' }))),
+      ).toMatchObject({
         code: 'authorization_open',
         meta: { exitCode: 5, hint: expect.stringContaining(`--supersede ${offer?.id}`) },
       })
@@ -139,16 +172,25 @@ describe('typed data given out', () => {
     const signature = await key.signDigest(offer.offered.digest as Hex)
     const wanted = { identifier: run.intent.identifier }
     const first = await world.clock.drive(importSignature(run.parts, wanted, signature))
-    const again = await world.clock.drive(importSignature(world.run().parts, wanted, ` ${signature.toUpperCase().replace('0X', '0x')}`))
+    const again = await world.clock.drive(
+      importSignature(world.run().parts, wanted, ` ${signature.toUpperCase().replace('0X', '0x')}`),
+    )
     expect([first.reused, again.reused]).toEqual([false, true])
     expect(again.authorization.signed.body).toBe(first.authorization.signed.body)
     const other = await key.signDigest(`0x${'1'.repeat(64)}`)
-    expect(await refusal(world.clock.drive(importSignature(run.parts, wanted, other)))).toMatchObject({ code: 'no_offer' })
+    expect(
+      await refusal(world.clock.drive(importSignature(run.parts, wanted, other))),
+    ).toMatchObject({ code: 'no_offer' })
     const late = {
       ...run.parts,
-      ports: { ...run.parts.ports, clock: { ...world.clock, nowMs: () => world.clock.nowMs() + 10 * 3_600_000 } },
+      ports: {
+        ...run.parts.ports,
+        clock: { ...world.clock, nowMs: () => world.clock.nowMs() + 10 * 3_600_000 },
+      },
     }
-    expect(await refusal(world.clock.drive(importSignature(late, wanted, signature)))).toMatchObject({ code: 'no_offer' })
+    expect(
+      await refusal(world.clock.drive(importSignature(late, wanted, signature))),
+    ).toMatchObject({ code: 'no_offer' })
   })
 
   test('a wallet that takes its time keeps no other process waiting, and its question all the same', async () => {
@@ -171,10 +213,14 @@ describe('typed data given out', () => {
     const signing = authorize({ ...slow.parts, signer: async () => wallet }, slow.intent)
     await world.clock.drive(waiting)
     const differing = { ...other.intent, outcome: 'p1' as const }
-    expect(await refusal(world.clock.drive(authorize(other.parts, differing)))).toMatchObject({ code: 'authorization_open' })
+    expect(await refusal(world.clock.drive(authorize(other.parts, differing)))).toMatchObject({
+      code: 'authorization_open',
+    })
     agree?.()
     const signed = await world.clock.drive(signing)
-    expect((await world.clock.drive(authorize(other.parts, other.intent))).journalId).toBe(signed.journalId)
+    expect((await world.clock.drive(authorize(other.parts, other.intent))).journalId).toBe(
+      signed.journalId,
+    )
     expect(world.signatures).toEqual([])
   })
 
@@ -193,11 +239,19 @@ describe('typed data given out', () => {
     const run = world.run()
     const { offer } = await world.clock.drive(offerTypedData(run.parts, run.intent))
     world.clock.setMs(world.clock.nowMs() + 3_400_000)
-    expect(await refusal(world.clock.drive(offerTypedData(run.parts, run.intent)))).toMatchObject({ code: 'authorization_open' })
-    const anew = await world.clock.drive(offerTypedData(run.parts, { ...run.intent, supersede: offer.id }))
+    expect(await refusal(world.clock.drive(offerTypedData(run.parts, run.intent)))).toMatchObject({
+      code: 'authorization_open',
+    })
+    const anew = await world.clock.drive(
+      offerTypedData(run.parts, { ...run.intent, supersede: offer.id }),
+    )
     expect(anew.offer.offered.terms.nonce).not.toBe(offer.offered.terms.nonce)
     const late = await key.signDigest(offer.offered.digest as Hex)
-    expect(await refusal(world.clock.drive(importSignature(run.parts, { identifier: run.intent.identifier }, late)))).toMatchObject({
+    expect(
+      await refusal(
+        world.clock.drive(importSignature(run.parts, { identifier: run.intent.identifier }, late)),
+      ),
+    ).toMatchObject({
       code: 'bad_signature',
     })
   })
@@ -206,8 +260,12 @@ describe('typed data given out', () => {
     const world = makeWorld()
     const run = world.run()
     const { offer } = await world.clock.drive(offerTypedData(run.parts, run.intent))
-    await world.clock.drive(run.journal.append([{ kind: 'abandoned', data: { id: offer.id, reason: 'test' } }]))
+    await world.clock.drive(
+      run.journal.append([{ kind: 'abandoned', data: { id: offer.id, reason: 'test' } }]),
+    )
     const signature = await key.signDigest(offer.offered.digest as Hex)
-    expect(await refusal(world.clock.drive(bringIn(run.parts, offer, signature)))).toMatchObject({ code: 'no_offer' })
+    expect(await refusal(world.clock.drive(bringIn(run.parts, offer, signature)))).toMatchObject({
+      code: 'no_offer',
+    })
   })
 })

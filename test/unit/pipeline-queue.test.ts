@@ -1,4 +1,7 @@
-/** Nobody's candidates hold up anybody else's: turns in the queue, stand-ins, closing in parts, funds by token. */
+/**
+ * Nobody's candidates hold up anybody else's: turns in the queue, stand-ins, closing in parts,
+ * funds by token.
+ */
 
 import fc from 'fast-check'
 import {
@@ -18,9 +21,15 @@ import { type Address, ChainError, type Hex } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import { endow, rivalProposes, setPaused } from '../support/fake-events.js'
 import { fakeContracts, oracle, token } from '../support/fake-world.js'
-import { createPipelineWorld, type PipelineWorld, proposals, testSigner } from '../support/pipeline-world.js'
+import {
+  createPipelineWorld,
+  type PipelineWorld,
+  proposals,
+  testSigner,
+} from '../support/pipeline-world.js'
 
-const codeOf = ({ progress }: Candidate) => (progress.status === 'failed' ? progress.failure.code : progress.status)
+const codeOf = ({ progress }: Candidate) =>
+  progress.status === 'failed' ? progress.failure.code : progress.status
 const names = (data: Hex, what: string) => data.includes(what.slice(2))
 const late = (world: PipelineWorld) => ({ deadline: world.chain.head.timestamp + 100_000_000n })
 
@@ -39,17 +48,23 @@ function oddWallet(world: PipelineWorld, wallet: Address, on = () => true) {
   })
   const { call } = world.chain
   world.chain.call = async (asked, at) => {
-    if (on() && asked.to === wallet) throw new ChainError('refused', 'eth_call: the node answered: invalid jump destination')
+    if (on() && asked.to === wallet)
+      throw new ChainError('refused', 'eth_call: the node answered: invalid jump destination')
     return call(asked, at)
   }
 }
 
 describe('a wallet whose code answers propose with revert data of its choice (domain §3.3)', () => {
   const encode = (errorName: string, args: readonly unknown[]) =>
-    encodeErrorResult({ abi: revertAbi, errorName, args } as unknown as Parameters<typeof encodeErrorResult>[0])
+    encodeErrorResult({ abi: revertAbi, errorName, args } as unknown as Parameters<
+      typeof encodeErrorResult
+    >[0])
 
   test.each<[string, Hex]>([
-    ['a missing role', encode('AccessControlUnauthorizedAccount', [testSigner(0).address, roles.delegatedProposer])],
+    [
+      'a missing role',
+      encode('AccessControlUnauthorizedAccount', [testSigner(0).address, roles.delegatedProposer]),
+    ],
     ['an unlisted SignedProposer', encode('SenderNotWhitelisted', [])],
     ['a payment', encode('PaymentExceedsMaxPayment', [])],
   ])('%s: no such data halts the queue', async (_title, raw) => {
@@ -61,7 +76,8 @@ describe('a wallet whose code answers propose with revert data of its choice (do
     })
     const { call } = world.chain
     world.chain.call = async (asked, at) => {
-      if (asked.from !== undefined && names(asked.data, wallet)) throw new ChainError('reverted', 'execution reverted', raw)
+      if (asked.from !== undefined && names(asked.data, wallet))
+        throw new ChainError('reverted', 'execution reverted', raw)
       return call(asked, at)
     }
     const hostile = await world.submit(await world.question('a'), { by: 0 })
@@ -80,7 +96,8 @@ describe('a wallet whose code answers propose with revert data of its choice (do
       return []
     })
     const candidate = await world.submit(await world.question(), { by: 0 })
-    // The operator's part is looked at now and again; the role goes just after a look that was fine.
+    // The operator's part is looked at now and again; the role goes just after a look that was
+    // fine.
     await world.turn()
     const next = await world.submit(await world.question('b'), { by: 0 })
     world.chain.happen((state) => {
@@ -109,16 +126,19 @@ describe('turns in the queue', () => {
           const turns = createTurns(most, fresh)
           const queue = Array.from({ length: count }, (_, n) => waiting(n + 1))
           const had = new Map<string, number>()
-          // A place a step is left for those that waited before, at least: twice the round, for one may have begun just before.
+          // A place a step is left for those that waited before, at least: twice the round, for one
+          // may have begun just before.
           const steps = 2 * Math.ceil((count + 40 * arriving) / (most - fresh)) + 2
           for (let step = 0; step < steps; step += 1) {
             const { turn } = turns.next(queue, `block ${step}`)
             expect(turn.length).toBe(Math.min(most, queue.length))
             expect(new Set(turn).size).toBe(turn.length)
             for (const { id } of turn) had.set(id, (had.get(id) ?? 0) + 1)
-            if (step < 40) for (let n = 0; n < arriving; n += 1) queue.push(waiting(queue.length + 1))
+            if (step < 40)
+              for (let n = 0; n < arriving; n += 1) queue.push(waiting(queue.length + 1))
           }
-          for (let n = 1; n <= count; n += 1) expect(had.get(`id-${n}`) ?? 0).toBeGreaterThanOrEqual(2)
+          for (let n = 1; n <= count; n += 1)
+            expect(had.get(`id-${n}`) ?? 0).toBeGreaterThanOrEqual(2)
         },
       ),
       { numRuns: 60 },
@@ -140,30 +160,38 @@ describe('turns in the queue', () => {
     expect(turns.next(queue, 'two').turn.map(({ sequence }) => sequence)).toContain(41)
   })
 
-  test.each([64, 90])('%i candidates of paused questions in front do not keep one behind them from its turn', async (count) => {
-    const world = await createPipelineWorld()
-    endow(world.chain, world.proposer(0).address, 10n ** 15n)
-    const questions: Hex[] = []
-    for (let n = 0; n < count; n += 1) questions.push(await world.question(`q${n}`))
-    const paused: Candidate[] = []
-    for (const questionId of questions) paused.push(await world.submit(questionId, { by: 0 }))
-    for (const questionId of questions) setPaused(world.chain, questionId, true)
-    world.chain.mine()
-    const honest = await world.submit(await world.question('honest'), { by: 1 })
-    // The loop goes on at once while some have not had their turn at this block.
-    await world.turn()
-    for (let steps = 0; steps < 3; steps += 1) await world.pipeline.step()
-    expect(codeOf(await world.now(honest))).toBe('selected')
-    const newer = await world.submit(await world.question('newer'), { by: 2 })
-    await world.turn()
-    expect(codeOf(await world.now(newer))).toBe('selected')
-    await world.pass(4)
-    expect((await Promise.all([honest, newer].map(world.now))).map(codeOf)).toEqual(['executed', 'executed'])
-    for (const questionId of questions) setPaused(world.chain, questionId, false)
-    // A block a step, the most that a slow node allows: the paused ones have their turn too.
-    await world.pass(20)
-    expect(new Set((await Promise.all(paused.map(world.now))).map(codeOf))).toEqual(new Set(['executed']))
-  })
+  test.each([64, 90])(
+    '%i candidates of paused questions in front do not keep one behind them from its turn',
+    async (count) => {
+      const world = await createPipelineWorld()
+      endow(world.chain, world.proposer(0).address, 10n ** 15n)
+      const questions: Hex[] = []
+      for (let n = 0; n < count; n += 1) questions.push(await world.question(`q${n}`))
+      const paused: Candidate[] = []
+      for (const questionId of questions) paused.push(await world.submit(questionId, { by: 0 }))
+      for (const questionId of questions) setPaused(world.chain, questionId, true)
+      world.chain.mine()
+      const honest = await world.submit(await world.question('honest'), { by: 1 })
+      // The loop goes on at once while some have not had their turn at this block.
+      await world.turn()
+      for (let steps = 0; steps < 3; steps += 1) await world.pipeline.step()
+      expect(codeOf(await world.now(honest))).toBe('selected')
+      const newer = await world.submit(await world.question('newer'), { by: 2 })
+      await world.turn()
+      expect(codeOf(await world.now(newer))).toBe('selected')
+      await world.pass(4)
+      expect((await Promise.all([honest, newer].map(world.now))).map(codeOf)).toEqual([
+        'executed',
+        'executed',
+      ])
+      for (const questionId of questions) setPaused(world.chain, questionId, false)
+      // A block a step, the most that a slow node allows: the paused ones have their turn too.
+      await world.pass(20)
+      expect(new Set((await Promise.all(paused.map(world.now))).map(codeOf))).toEqual(
+        new Set(['executed']),
+      )
+    },
+  )
 })
 
 describe('a selected candidate that only waits (contract §5)', () => {
@@ -180,9 +208,17 @@ describe('a selected candidate that only waits (contract §5)', () => {
     }
     await world.turn()
     await world.pass(1)
-    expect((await Promise.all([waits, standIn, last].map(world.now))).map(codeOf)).toEqual(['validated', 'selected', 'validated'])
+    expect((await Promise.all([waits, standIn, last].map(world.now))).map(codeOf)).toEqual([
+      'validated',
+      'selected',
+      'validated',
+    ])
     await world.pass(6)
-    expect((await Promise.all([waits, standIn, last].map(world.now))).map(codeOf)).toEqual(['not_selected', 'executed', 'not_selected'])
+    expect((await Promise.all([waits, standIn, last].map(world.now))).map(codeOf)).toEqual([
+      'not_selected',
+      'executed',
+      'not_selected',
+    ])
     expect(proposals(world)).toHaveLength(1)
   })
 
@@ -206,11 +242,17 @@ describe('a selected candidate that only waits (contract §5)', () => {
     await world.pass(2)
     const events = recorded(world)
     await world.pass(10)
-    expect((await Promise.all([first, second].map(world.now))).map(codeOf)).toEqual(['selected', 'validated'])
+    expect((await Promise.all([first, second].map(world.now))).map(codeOf)).toEqual([
+      'selected',
+      'validated',
+    ])
     expect(events.filter(({ kind }) => kind !== 'chain.finalized')).toEqual([])
     setPaused(world.chain, questionId, false)
     await world.pass(5)
-    expect((await Promise.all([first, second].map(world.now))).map(codeOf)).toEqual(['executed', 'not_selected'])
+    expect((await Promise.all([first, second].map(world.now))).map(codeOf)).toEqual([
+      'executed',
+      'not_selected',
+    ])
   })
 
   test('two that both only wait change places ever more rarely, and the one that can go goes', async () => {
@@ -225,12 +267,20 @@ describe('a selected candidate that only waits (contract §5)', () => {
     }
     const events = recorded(world)
     await world.pass(100)
-    const changes = events.filter((event) => event.kind === 'candidate.progress' && event.progress.status === 'selected')
+    const changes = events.filter(
+      (event) => event.kind === 'candidate.progress' && event.progress.status === 'selected',
+    )
     expect(changes.length).toBeLessThan(25)
-    expect((await Promise.all([first, second].map(world.now))).map(codeOf).toSorted()).toEqual(['selected', 'validated'])
+    expect((await Promise.all([first, second].map(world.now))).map(codeOf).toSorted()).toEqual([
+      'selected',
+      'validated',
+    ])
     world.chain.estimateGas = estimateGas
     await world.pass(6)
-    expect((await Promise.all([first, second].map(world.now))).map(codeOf).toSorted()).toEqual(['executed', 'not_selected'])
+    expect((await Promise.all([first, second].map(world.now))).map(codeOf).toSorted()).toEqual([
+      'executed',
+      'not_selected',
+    ])
     expect(proposals(world)).toHaveLength(1)
   })
 
@@ -250,7 +300,10 @@ describe('a selected candidate that only waits (contract §5)', () => {
     }
     await world.turn()
     await world.pass(3)
-    expect((await Promise.all([first, second].map(world.now))).map(codeOf)).toEqual(['selected', 'validated'])
+    expect((await Promise.all([first, second].map(world.now))).map(codeOf)).toEqual([
+      'selected',
+      'validated',
+    ])
   })
 })
 
@@ -260,8 +313,15 @@ test('an odd answer is on record as the reason why a candidate waits, once', asy
   const candidate = await world.submit(await world.question(), { by: 0 })
   const events = recorded(world)
   await world.pass(5)
-  const checks = events.flatMap((event) => (event.kind === 'candidate.checked' && event.id === candidate.id ? [event.check] : []))
-  expect(checks).toEqual([expect.objectContaining({ verdict: 'wait', detail: expect.stringContaining('invalid jump destination') })])
+  const checks = events.flatMap((event) =>
+    event.kind === 'candidate.checked' && event.id === candidate.id ? [event.check] : [],
+  )
+  expect(checks).toEqual([
+    expect.objectContaining({
+      verdict: 'wait',
+      detail: expect.stringContaining('invalid jump destination'),
+    }),
+  ])
 })
 
 test('reasons that change with each block do not make the store grow with each block', async () => {
@@ -273,7 +333,11 @@ test('reasons that change with each block do not make the store grow with each b
   })
   const { call } = world.chain
   world.chain.call = async (asked, at) => {
-    if (asked.to === wallet) throw new ChainError('refused', `eth_call: the node answered: out of stack at ${world.chain.head.number}`)
+    if (asked.to === wallet)
+      throw new ChainError(
+        'refused',
+        `eth_call: the node answered: out of stack at ${world.chain.head.number}`,
+      )
     return call(asked, at)
   }
   await world.submit(await world.question(), { by: 0, ...late(world) })
@@ -288,24 +352,30 @@ describe.each([true, false])('a question that nobody can read any more, pipeline
   test.each<[boolean, string]>([
     [false, 'permit_expired'],
     [true, 'received'],
-  ])('R13, contract §5: the deadline is final; where the nonce is used (%s) it may have executed', async (used, code) => {
-    const world = await createPipelineWorld({ config: { pipeline: { enabled } } })
-    const questionId = await world.question()
-    const candidate = await world.submit(questionId, { deadline: world.chain.head.timestamp + 5n })
-    if (used) {
-      world.chain.happen((state) => {
-        state.bitmaps.set(`${candidate.proposer}|0`, 1n << BigInt(candidate.nonce))
-        return []
+  ])(
+    'R13, contract §5: the deadline is final; where the nonce is used (%s) it may have executed',
+    async (used, code) => {
+      const world = await createPipelineWorld({ config: { pipeline: { enabled } } })
+      const questionId = await world.question()
+      const candidate = await world.submit(questionId, {
+        deadline: world.chain.head.timestamp + 5n,
       })
-    }
-    const { call } = world.chain
-    world.chain.call = async (asked, at) => {
-      if (names(asked.data, questionId)) throw new ChainError('refused', 'eth_call: the node answered: no')
-      return call(asked, at)
-    }
-    await world.pass(12)
-    expect(codeOf(await world.now(candidate))).toBe(code)
-  })
+      if (used) {
+        world.chain.happen((state) => {
+          state.bitmaps.set(`${candidate.proposer}|0`, 1n << BigInt(candidate.nonce))
+          return []
+        })
+      }
+      const { call } = world.chain
+      world.chain.call = async (asked, at) => {
+        if (names(asked.data, questionId))
+          throw new ChainError('refused', 'eth_call: the node answered: no')
+        return call(asked, at)
+      }
+      await world.pass(12)
+      expect(codeOf(await world.now(candidate))).toBe(code)
+    },
+  )
 })
 
 test('many closed rounds are ended in parts, several at once, and slots are followed in between', async () => {
@@ -332,7 +402,10 @@ test('many closed rounds are ended in parts, several at once, and slots are foll
       now -= 1
     }
   }
-  const ended = async () => (await Promise.all(candidates.map(world.now))).filter((candidate) => codeOf(candidate) === 'superseded').length
+  const ended = async () =>
+    (await Promise.all(candidates.map(world.now))).filter(
+      (candidate) => codeOf(candidate) === 'superseded',
+    ).length
   await world.pipeline.step()
   expect(await ended()).toBeGreaterThan(0)
   expect(await ended()).toBeLessThanOrEqual(32)
@@ -351,7 +424,10 @@ describe('funds are summed token by token (contract §5)', () => {
     tokens.pop()
   })
 
-  /** Whatever is named "second" is asked in the other token; the wallet holds 750 of each: enough for one in each, not for two in one. */
+  /**
+   * Whatever is named "second" is asked in the other token; the wallet holds 750 of each: enough
+   * for one in each, not for two in one.
+   */
   async function worldOfTwo() {
     const world = await createPipelineWorld()
     const inSecond = stringToHex('second').slice(2)
@@ -365,7 +441,11 @@ describe('funds are summed token by token (contract §5)', () => {
       if (functionName !== 'getRequest') return answer
       const request = decodeFunctionResult({ abi: oracleAbi, functionName, data: answer })
       const result = { ...request, currency: other }
-      return encodeFunctionResult({ abi: oracleAbi, functionName, result } as unknown as EncodeFunctionResultParameters)
+      return encodeFunctionResult({
+        abi: oracleAbi,
+        functionName,
+        result,
+      } as unknown as EncodeFunctionResultParameters)
     }
     world.chain.estimateGas = async () => 300_000n
     endow(world.chain, world.proposer(0).address, 750_000_000n)

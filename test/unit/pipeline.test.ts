@@ -1,12 +1,20 @@
 import { describe, expect, test } from 'vitest'
 import { proposeCalldata } from '../../src/core/chain/propose.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
-import { invalidateNonces, otherRelayerExecutes, rivalProposes, setCustomBond, setPaused } from '../support/fake-events.js'
+import {
+  invalidateNonces,
+  otherRelayerExecutes,
+  rivalProposes,
+  setCustomBond,
+  setPaused,
+} from '../support/fake-events.js'
 import { defaultList, emptyList, managedOf, token } from '../support/fake-world.js'
 import { createPipelineWorld, type PipelineWorld, testSigner } from '../support/pipeline-world.js'
 
-const codeOf = ({ progress }: Candidate) => (progress.status === 'failed' ? progress.failure.code : progress.status)
-const detailOf = ({ progress }: Candidate) => (progress.status === 'failed' ? progress.failure.detail : '')
+const codeOf = ({ progress }: Candidate) =>
+  progress.status === 'failed' ? progress.failure.code : progress.status
+const detailOf = ({ progress }: Candidate) =>
+  progress.status === 'failed' ? progress.failure.detail : ''
 const bond = 750_000_000n
 
 /** A candidate in a world of its own, with something changed before the first step. */
@@ -30,7 +38,9 @@ describe('validation (contract §5)', () => {
         return []
       })
     })
-    expect(candidate.progress).toMatchObject({ failure: { code: 'insufficient_balance', stage: 'validation', retryable: true } })
+    expect(candidate.progress).toMatchObject({
+      failure: { code: 'insufficient_balance', stage: 'validation', retryable: true },
+    })
     expect(detailOf(candidate)).toContain(String(bond - 1n))
     expect(detailOf(candidate)).toContain(String(bond))
   })
@@ -42,13 +52,19 @@ describe('validation (contract §5)', () => {
         return []
       })
     })
-    expect(candidate.progress).toMatchObject({ failure: { code: 'insufficient_allowance', retryable: true } })
+    expect(candidate.progress).toMatchObject({
+      failure: { code: 'insufficient_allowance', retryable: true },
+    })
     expect(detailOf(candidate)).toContain('Permit2 5 of the 750000000')
   })
 
   test("funds are summed over the wallet's active candidates in order of admission; what is on chain already is not counted twice", async () => {
     const world = await createPipelineWorld()
-    const questions = [await world.question('a'), await world.question('b'), await world.question('c')]
+    const questions = [
+      await world.question('a'),
+      await world.question('b'),
+      await world.question('c'),
+    ]
     const wallet = world.proposer().address
     world.chain.happen((state) => {
       state.balances.set(wallet, 2n * bond)
@@ -59,7 +75,10 @@ describe('validation (contract §5)', () => {
     for (const questionId of questions) candidates.push(await world.submit(questionId))
     await world.turn()
     const [first, second, third] = await Promise.all(candidates.map(world.now))
-    expect([first, second].map((candidate) => candidate && codeOf(candidate))).toEqual(['selected', 'selected'])
+    expect([first, second].map((candidate) => candidate && codeOf(candidate))).toEqual([
+      'selected',
+      'selected',
+    ])
     expect(third && codeOf(third)).toBe('insufficient_balance')
     await world.pass(1)
     world.chain.happen((state) => {
@@ -69,7 +88,11 @@ describe('validation (contract §5)', () => {
     world.chain.mine()
     await world.ledger.replay(third?.id ?? '')
     await world.pass(6)
-    expect((await Promise.all(candidates.map(world.now))).map(codeOf)).toEqual(['executed', 'executed', 'executed'])
+    expect((await Promise.all(candidates.map(world.now))).map(codeOf)).toEqual([
+      'executed',
+      'executed',
+      'executed',
+    ])
   })
 
   test('bond_above_permit only once the raise is final (R14)', async () => {
@@ -118,7 +141,9 @@ describe('validation (contract §5)', () => {
         return []
       })
     })
-    expect(candidate.progress).toMatchObject({ failure: { code: 'proposer_not_whitelisted', retryable: true } })
+    expect(candidate.progress).toMatchObject({
+      failure: { code: 'proposer_not_whitelisted', retryable: true },
+    })
   })
 
   test('a proposer who is not listed where SignedProposer does not own the list', async () => {
@@ -162,7 +187,8 @@ describe('validation (contract §5)', () => {
         return []
       })
       const { call } = world.chain
-      world.chain.call = async (asked, at) => (asked.to === proposer ? `0xffffffff${'0'.repeat(56)}` : call(asked, at))
+      world.chain.call = async (asked, at) =>
+        asked.to === proposer ? `0xffffffff${'0'.repeat(56)}` : call(asked, at)
     })
     expect(world.pipeline.faults()).toEqual([])
     await world.pass(6)
@@ -180,7 +206,10 @@ describe('validation (contract §5)', () => {
     expect(codeOf(await world.now(second))).toBe('received')
     world.chain.clearFaults()
     await world.pass(6)
-    expect((await Promise.all([candidate, second].map(world.now))).map(codeOf)).toEqual(['executed', 'executed'])
+    expect((await Promise.all([candidate, second].map(world.now))).map(codeOf)).toEqual([
+      'executed',
+      'executed',
+    ])
   })
 })
 
@@ -214,7 +243,9 @@ describe("the operator's faults halt the queue and fail nobody (contract §5)", 
       'another PROPOSAL_TYPEHASH',
       ({ chain }, undo) => {
         chain.happen((state) => {
-          state.typeHash = undo ? '0x702cf402d93cf51c1c9fda929565b0e4035fe70986e45548a1f9b5521261e674' : `0x${'12'.repeat(32)}`
+          state.typeHash = undo
+            ? '0x702cf402d93cf51c1c9fda929565b0e4035fe70986e45548a1f9b5521261e674'
+            : `0x${'12'.repeat(32)}`
           return []
         })
       },
@@ -251,7 +282,9 @@ describe('switches (contract §7)', () => {
   })
 
   test('executor off: candidates stop at selected', async () => {
-    const world = await createPipelineWorld({ config: { executor: { enabled: false, max_fee_gwei: 1000, batch: 10 } } })
+    const world = await createPipelineWorld({
+      config: { executor: { enabled: false, max_fee_gwei: 1000, batch: 10 } },
+    })
     const candidate = await world.submit(await world.question())
     await world.pass(5)
     expect(codeOf(await world.now(candidate))).toBe('selected')
@@ -260,64 +293,83 @@ describe('switches (contract §7)', () => {
   })
 })
 
-describe.each([true, false])('waiting candidates that can never execute, pipeline %s (contract §5)', (enabled) => {
-  const off = { config: { pipeline: { enabled }, executor: { enabled: false, max_fee_gwei: 1000, batch: 10 } } }
+describe.each([true, false])(
+  'waiting candidates that can never execute, pipeline %s (contract §5)',
+  (enabled) => {
+    const off = {
+      config: {
+        pipeline: { enabled },
+        executor: { enabled: false, max_fee_gwei: 1000, batch: 10 },
+      },
+    }
 
-  test('R13: the deadline has passed in finalized time', async () => {
-    const world = await createPipelineWorld(off)
-    const candidate = await world.submit(await world.question(), { deadline: world.chain.head.timestamp + 9n })
-    await world.pass(5)
-    expect(codeOf(await world.now(candidate))).toBe(enabled ? 'selected' : 'received')
-    await world.pass(3)
-    expect(codeOf(await world.now(candidate))).toBe('permit_expired')
-  })
-
-  test('the nonce is invalidated in finalized state', async () => {
-    const world = await createPipelineWorld(off)
-    const candidate = await world.submit(await world.question(), { nonce: String(256n * 3n + 7n) })
-    await world.turn()
-    invalidateNonces(world.chain, candidate.proposer, 3n, 1n << 7n)
-    await world.pass(1)
-    expect(['received', 'selected']).toContain(codeOf(await world.now(candidate)))
-    await world.pass(3)
-    expect(codeOf(await world.now(candidate))).toBe('permit_nonce_used')
-  })
-
-  test('a nonce spent through another application, which leaves no log, is found all the same', async () => {
-    const world = await createPipelineWorld(off)
-    const candidate = await world.submit(await world.question(), { nonce: '9' })
-    await world.turn()
-    world.chain.happen((state) => {
-      state.bitmaps.set(`${candidate.proposer}|0`, 1n << 9n)
-      return []
+    test('R13: the deadline has passed in finalized time', async () => {
+      const world = await createPipelineWorld(off)
+      const candidate = await world.submit(await world.question(), {
+        deadline: world.chain.head.timestamp + 9n,
+      })
+      await world.pass(5)
+      expect(codeOf(await world.now(candidate))).toBe(enabled ? 'selected' : 'received')
+      await world.pass(3)
+      expect(codeOf(await world.now(candidate))).toBe('permit_expired')
     })
-    await world.pass(4)
-    expect(codeOf(await world.now(candidate))).toBe('permit_nonce_used')
-  })
 
-  test('domain §9: executed by another relayer meanwhile, it counts as executed', async () => {
-    const world = await createPipelineWorld(off)
-    const questionId = await world.question()
-    const candidate = await world.submit(questionId)
-    await world.turn()
-    const question = world.view.known(questionId)
-    if (!question) throw new Error('unknown question')
-    const call = { request: question.round, token, proposer: candidate.proposer, terms: candidate, signature: candidate.signature }
-    otherRelayerExecutes(world.chain, proposeCalldata(call), testSigner(9).address)
-    await world.pass(5)
-    expect((await world.now(candidate)).progress).toMatchObject({
-      status: 'executed',
-      submission: { status: 'indexed', proposalEventIndex: 0 },
+    test('the nonce is invalidated in finalized state', async () => {
+      const world = await createPipelineWorld(off)
+      const candidate = await world.submit(await world.question(), {
+        nonce: String(256n * 3n + 7n),
+      })
+      await world.turn()
+      invalidateNonces(world.chain, candidate.proposer, 3n, 1n << 7n)
+      await world.pass(1)
+      expect(['received', 'selected']).toContain(codeOf(await world.now(candidate)))
+      await world.pass(3)
+      expect(codeOf(await world.now(candidate))).toBe('permit_nonce_used')
     })
-  })
-})
+
+    test('a nonce spent through another application, which leaves no log, is found all the same', async () => {
+      const world = await createPipelineWorld(off)
+      const candidate = await world.submit(await world.question(), { nonce: '9' })
+      await world.turn()
+      world.chain.happen((state) => {
+        state.bitmaps.set(`${candidate.proposer}|0`, 1n << 9n)
+        return []
+      })
+      await world.pass(4)
+      expect(codeOf(await world.now(candidate))).toBe('permit_nonce_used')
+    })
+
+    test('domain §9: executed by another relayer meanwhile, it counts as executed', async () => {
+      const world = await createPipelineWorld(off)
+      const questionId = await world.question()
+      const candidate = await world.submit(questionId)
+      await world.turn()
+      const question = world.view.known(questionId)
+      if (!question) throw new Error('unknown question')
+      const call = {
+        request: question.round,
+        token,
+        proposer: candidate.proposer,
+        terms: candidate,
+        signature: candidate.signature,
+      }
+      otherRelayerExecutes(world.chain, proposeCalldata(call), testSigner(9).address)
+      await world.pass(5)
+      expect((await world.now(candidate)).progress).toMatchObject({
+        status: 'executed',
+        submission: { status: 'indexed', proposalEventIndex: 0 },
+      })
+    })
+  },
+)
 
 test('bitmaps of a long queue are read in turn, a part with each finalized block', async () => {
   const world = await createPipelineWorld({ config: { pipeline: { enabled: false } } })
   const candidates = []
   for (let n = 0; n < 50; n += 1) {
     const questionId = await world.question(`q${n}`)
-    for (const by of [0, 1]) candidates.push(await world.submit(questionId, { by, nonce: String(256 * n) }))
+    for (const by of [0, 1])
+      candidates.push(await world.submit(questionId, { by, nonce: String(256 * n) }))
   }
   const last = candidates.at(-1)
   if (!last) throw new Error('no candidate')
@@ -329,7 +381,8 @@ test('bitmaps of a long queue are read in turn, a part with each finalized block
   world.chain.mine(3)
   const before = world.chain.calls.get('call') ?? 0
   await world.turn()
-  // With those for the view and for the round of the one that is found, still fewer than a bitmap for each of the hundred.
+  // With those for the view and for the round of the one that is found, still fewer than a bitmap
+  // for each of the hundred.
   expect((world.chain.calls.get('call') ?? 0) - before).toBeLessThan(80)
   await world.pass(2)
   expect(codeOf(await world.now(last))).toBe('permit_nonce_used')
@@ -370,13 +423,24 @@ describe('the loop', () => {
   test('a candidate that an operator rejects while it is judged stays rejected', async () => {
     const world = await createPipelineWorld()
     const candidate = await world.submit(await world.question())
-    const failure = { stage: 'validation', code: 'operator_rejected', detail: 'no', retryable: false } as const
+    const failure = {
+      stage: 'validation',
+      code: 'operator_rejected',
+      detail: 'no',
+      retryable: false,
+    } as const
     const step = world.pipeline.step()
     await world.ledger.commit([
       {
         kind: 'candidate.progress',
         id: candidate.id,
-        progress: { status: 'failed', validatedAtMs: null, selectedAtMs: null, submission: null, failure },
+        progress: {
+          status: 'failed',
+          validatedAtMs: null,
+          selectedAtMs: null,
+          submission: null,
+          failure,
+        },
       },
     ])
     await step
@@ -391,8 +455,19 @@ describe('the loop', () => {
     await world.turn()
     const { progress } = await world.now(candidate)
     if (progress.status !== 'selected') throw new Error(progress.status)
-    const failure = { stage: 'submission', code: 'operator_rejected', detail: 'no', retryable: false } as const
-    await world.ledger.commit([{ kind: 'candidate.progress', id: candidate.id, progress: { ...progress, status: 'failed', failure } }])
+    const failure = {
+      stage: 'submission',
+      code: 'operator_rejected',
+      detail: 'no',
+      retryable: false,
+    } as const
+    await world.ledger.commit([
+      {
+        kind: 'candidate.progress',
+        id: candidate.id,
+        progress: { ...progress, status: 'failed', failure },
+      },
+    ])
     await world.pass(4)
     expect(world.ledger.slots()).toEqual([])
     expect(codeOf(await world.now(candidate))).toBe('operator_rejected')
@@ -402,19 +477,26 @@ describe('the loop', () => {
     [1, 20],
     [10, 2],
     [7, 3],
-  ])('sixty candidates in twenty rounds, %i in a transaction: %i nonces, in order', async (batch, nonces) => {
-    const world = await createPipelineWorld({ config: { executor: { enabled: true, max_fee_gwei: 1000, batch } } })
-    const candidates = []
-    for (let n = 0; n < 20; n += 1) {
-      const questionId = await world.question(`q${n}`)
-      for (const by of [0, 1, 2]) candidates.push(await world.submit(questionId, { by }))
-    }
-    await world.pass(12)
-    const done = await Promise.all(candidates.map(world.now))
-    expect(done.filter((candidate) => codeOf(candidate) === 'executed')).toHaveLength(20)
-    expect(done.filter((candidate) => codeOf(candidate) === 'not_selected')).toHaveLength(40)
-    expect(world.chain.taken.map(({ nonce }) => nonce)).toEqual(Array.from({ length: nonces }, (_, nonce) => nonce))
-  })
+  ])(
+    'sixty candidates in twenty rounds, %i in a transaction: %i nonces, in order',
+    async (batch, nonces) => {
+      const world = await createPipelineWorld({
+        config: { executor: { enabled: true, max_fee_gwei: 1000, batch } },
+      })
+      const candidates = []
+      for (let n = 0; n < 20; n += 1) {
+        const questionId = await world.question(`q${n}`)
+        for (const by of [0, 1, 2]) candidates.push(await world.submit(questionId, { by }))
+      }
+      await world.pass(12)
+      const done = await Promise.all(candidates.map(world.now))
+      expect(done.filter((candidate) => codeOf(candidate) === 'executed')).toHaveLength(20)
+      expect(done.filter((candidate) => codeOf(candidate) === 'not_selected')).toHaveLength(40)
+      expect(world.chain.taken.map(({ nonce }) => nonce)).toEqual(
+        Array.from({ length: nonces }, (_, nonce) => nonce),
+      )
+    },
+  )
 
   test("a rival's proposal that a reorganisation undoes fails nobody", async () => {
     const world = await createPipelineWorld()

@@ -6,7 +6,10 @@ import { withBudget } from '../../src/core/client/budget/budgeted-client.js'
 import { createPlanner, type Planner } from '../../src/core/client/budget/planner.js'
 import { openBudgetStore } from '../../src/core/client/budget/store.js'
 import type { Answer } from '../../src/core/client/sending/answer.js'
-import { createGatewayClient, type GatewayClient } from '../../src/core/client/sending/gateway-client.js'
+import {
+  createGatewayClient,
+  type GatewayClient,
+} from '../../src/core/client/sending/gateway-client.js'
 import { systemClock, systemHash, systemRandom } from '../../src/core/io/clock.js'
 import { systemFiles } from '../../src/core/io/files.js'
 import type { Clock, Fetch } from '../../src/core/ports.js'
@@ -58,7 +61,12 @@ describe('the planner', () => {
         await learn(one)
         expect((await two.reserve(100)).granted).toBe(100)
         expect((await one.reserve(100, { min: 1 })).granted).toBe(19)
-        expect(await two.snapshot()).toMatchObject({ learnt: true, limitItems: 120, spentItems: 120, roomItems: 0 })
+        expect(await two.snapshot()).toMatchObject({
+          learnt: true,
+          limitItems: 120,
+          spentItems: 120,
+          roomItems: 0,
+        })
         expect((await planner({}, 'https://other.test').reserve(100, { min: 1 })).granted).toBe(1)
       })(),
     )
@@ -69,7 +77,9 @@ describe('the planner', () => {
     const waits: string[] = []
     await time.run(
       (async () => {
-        const one = planner({ onWait: (ms, reason) => waits.push(`${Math.ceil(ms / 1_000)} ${reason}`) })
+        const one = planner({
+          onWait: (ms, reason) => waits.push(`${Math.ceil(ms / 1_000)} ${reason}`),
+        })
         await learn(one)
         const rest = await one.reserve(119)
         await rest.settle(told(0))
@@ -93,7 +103,10 @@ describe('the planner', () => {
           meta: { exitCode: 75, retryAfterMs: 61_000 },
         })
         expect(time.nowMs()).toBeLessThan(1_000)
-        await expect(one.reserve(200)).rejects.toMatchObject({ code: 'batch_over_budget', meta: { exitCode: 2 } })
+        await expect(one.reserve(200)).rejects.toMatchObject({
+          code: 'batch_over_budget',
+          meta: { exitCode: 2 },
+        })
       })(),
     )
   })
@@ -148,8 +161,15 @@ describe('the planner', () => {
   test('eight planners on a real folder grant exactly the window, and leave few files', async () => {
     const home = await mkdtemp(join(tmpdir(), 'proposer-budget-'))
     try {
-      const ports = { clock: systemClock, files: systemFiles, hash: systemHash, random: systemRandom }
-      const planners = Array.from({ length: 8 }, () => createPlanner(ports, home, 'https://gateway.test'))
+      const ports = {
+        clock: systemClock,
+        files: systemFiles,
+        hash: systemHash,
+        random: systemRandom,
+      }
+      const planners = Array.from({ length: 8 }, () =>
+        createPlanner(ports, home, 'https://gateway.test'),
+      )
       const [first] = planners
       if (first === undefined) throw new Error('no planner')
       await learn(first)
@@ -157,7 +177,9 @@ describe('the planner', () => {
       await Promise.all(
         planners.map(async (planner) => {
           for (;;) {
-            const reservation = await planner.reserve(7, { min: 1, timeoutMs: 0 }).catch(() => undefined)
+            const reservation = await planner
+              .reserve(7, { min: 1, timeoutMs: 0 })
+              .catch(() => undefined)
             if (reservation === undefined) return
             granted += reservation.granted
           }
@@ -191,20 +213,25 @@ describe('the shared state', () => {
     expect(notes).toEqual(['the shared budget state was damaged; it is learnt anew'])
   })
 
-  test.each(['ENOSPC', 'EIO'] as const)('robustness §2: a disk that answers %s leaves this process counting alone', async (does) => {
-    const { time, sim, planner } = machine()
-    const notes: string[] = []
-    await time.run(
-      (async () => {
-        sim.faults = [{ verb: 'open', nth: 1, does, always: true }]
-        const one = planner({ onNote: (text) => notes.push(text) })
-        await learn(one)
-        expect((await one.reserve(100)).granted).toBe(100)
-        expect((await one.reserve(100, { min: 1 })).granted).toBe(19)
-      })(),
-    )
-    expect(notes).toEqual([`the shared budget state cannot be kept (${does}); other processes of this machine are not counted`])
-  })
+  test.each(['ENOSPC', 'EIO'] as const)(
+    'robustness §2: a disk that answers %s leaves this process counting alone',
+    async (does) => {
+      const { time, sim, planner } = machine()
+      const notes: string[] = []
+      await time.run(
+        (async () => {
+          sim.faults = [{ verb: 'open', nth: 1, does, always: true }]
+          const one = planner({ onNote: (text) => notes.push(text) })
+          await learn(one)
+          expect((await one.reserve(100)).granted).toBe(100)
+          expect((await one.reserve(100, { min: 1 })).granted).toBe(19)
+        })(),
+      )
+      expect(notes).toEqual([
+        `the shared budget state cannot be kept (${does}); other processes of this machine are not counted`,
+      ])
+    },
+  )
 
   test('R23: a process killed at any call of the disk leaves a state that others go on with', async () => {
     for (let nth = 1; nth <= 24; nth++) {
@@ -243,7 +270,9 @@ describe('the shared state', () => {
         await files.link(from, to)
       },
     }
-    const add = (state: Parameters<Parameters<ReturnType<typeof openBudgetStore>['update']>[0]>[0]) => ({
+    const add = (
+      state: Parameters<Parameters<ReturnType<typeof openBudgetStore>['update']>[0]>[0],
+    ) => ({
       state: { ...state, refusals: state.refusals + 1 },
       result: undefined,
     })
@@ -263,7 +292,11 @@ describe('the shared state', () => {
 
 describe('a client with a budget', () => {
   const uuid = (n: number) => `00000000-0000-4000-8000-${String(n).padStart(12, '0')}`
-  const item = { candidate_id: uuid(1), status_code: 404, error: { code: 'candidate_not_found', detail: 'x' } }
+  const item = {
+    candidate_id: uuid(1),
+    status_code: 404,
+    error: { code: 'candidate_not_found', detail: 'x' },
+  }
 
   /** A gateway that charges as the real one does, and answers status calls. */
   function setting(budget: { limit?: number; spent?: number; refuse?: number } = {}) {
@@ -273,7 +306,10 @@ describe('a client with a budget', () => {
     const limit = budget.limit ?? 120
     const fetch: Fetch = async (input, init) => {
       const request = new Request(input, init)
-      const body = request.method === 'GET' ? {} : ((await request.json()) as { candidate_ids?: string[]; proposals?: unknown[] })
+      const body =
+        request.method === 'GET'
+          ? {}
+          : ((await request.json()) as { candidate_ids?: string[]; proposals?: unknown[] })
       const items = body.candidate_ids?.length ?? body.proposals?.length ?? 1
       charged.push(items)
       spent += items
@@ -295,7 +331,11 @@ describe('a client with a budget', () => {
       const summary = { accepted: 0, replayed: 0, rejected: 0 }
       return new Response(JSON.stringify({ results, summary }), { status: 200, headers })
     }
-    const client = createGatewayClient({ fetch, baseUrl: 'https://gateway.test', clock: time.clock(0) })
+    const client = createGatewayClient({
+      fetch,
+      baseUrl: 'https://gateway.test',
+      clock: time.clock(0),
+    })
     return { time, charged, client, planner: planner() }
   }
 
@@ -304,16 +344,22 @@ describe('a client with a budget', () => {
     const ids = Array.from({ length: 60 }, (_, index) => uuid(index))
     const answer = await time.run(withBudget(client, planner).statuses(ids))
     expect(charged).toEqual([1, 59])
-    expect(answer.kind === 'accepted' ? answer.value.results.map((one) => one.candidate_id) : answer).toEqual(ids)
+    expect(
+      answer.kind === 'accepted' ? answer.value.results.map((one) => one.candidate_id) : answer,
+    ).toEqual(ids)
   })
 
   test("§7: a read that draws a 429 is sent again after its Retry-After; a submission is its caller's to repeat", async () => {
     const reading = setting({ refuse: 1 })
-    const answer = await reading.time.run(withBudget(reading.client, reading.planner).statuses([uuid(1)]))
+    const answer = await reading.time.run(
+      withBudget(reading.client, reading.planner).statuses([uuid(1)]),
+    )
     expect(answer.kind).toBe('accepted')
     expect(reading.time.nowMs()).toBeGreaterThanOrEqual(60_000)
     const sending = setting({ refuse: 1 })
-    const refused = await sending.time.run(withBudget(sending.client, sending.planner).submitBatch('{"proposals":[{}]}'))
+    const refused = await sending.time.run(
+      withBudget(sending.client, sending.planner).submitBatch('{"proposals":[{}]}'),
+    )
     expect(refused).toMatchObject({ kind: 'deferred', httpStatus: 429, retryAfterMs: 60_000 })
     expect(sending.time.nowMs()).toBeLessThan(1_000)
   })
@@ -360,10 +406,17 @@ describe('a client with a budget', () => {
       (async () => {
         await budgeted.statuses([uuid(1)])
         await planner.reserve(119)
-        expect(await budgeted.submitBatch('{"proposals":[{}]}')).toMatchObject({ kind: 'deferred', code: 'budget_spent' })
-        expect(await budgeted.submitBatch(`{"proposals":[${Array(121).fill('{}').join()}]}`)).toMatchObject({ code: 'batch_over_budget' })
+        expect(await budgeted.submitBatch('{"proposals":[{}]}')).toMatchObject({
+          kind: 'deferred',
+          code: 'budget_spent',
+        })
+        expect(
+          await budgeted.submitBatch(`{"proposals":[${Array(121).fill('{}').join()}]}`),
+        ).toMatchObject({ code: 'batch_over_budget' })
         const stopped = AbortSignal.abort(new Error('stop'))
-        expect(await withBudget(client, planner).submitBatch('{"proposals":[{}]}', { signal: stopped })).toMatchObject({
+        expect(
+          await withBudget(client, planner).submitBatch('{"proposals":[{}]}', { signal: stopped }),
+        ).toMatchObject({
           kind: 'deferred',
           code: 'not_sent',
         })
@@ -379,7 +432,10 @@ describe('a client with a budget', () => {
       { kind: 'deferred', code: 'no_connection', detail: 'x' },
       { kind: 'uncertain', code: 'connection_lost', detail: 'x' },
     ]
-    const broken = { origin: 'https://gateway.test', submit: async () => answers.shift() } as unknown as GatewayClient
+    const broken = {
+      origin: 'https://gateway.test',
+      submit: async () => answers.shift(),
+    } as unknown as GatewayClient
     await time.run(
       (async () => {
         await learn(one)
@@ -394,8 +450,12 @@ describe('a client with a budget', () => {
 
   test('malformed arguments are refused as before, and cost nothing', async () => {
     const { time, charged, client, planner } = setting()
-    await expect(time.run(withBudget(client, planner).status('question!', uuid(1)))).rejects.toMatchObject({ code: 'invalid_identifier' })
-    await expect(time.run(withBudget(client, planner).statuses([]))).rejects.toMatchObject({ code: 'invalid_batch' })
+    await expect(
+      time.run(withBudget(client, planner).status('question!', uuid(1))),
+    ).rejects.toMatchObject({ code: 'invalid_identifier' })
+    await expect(time.run(withBudget(client, planner).statuses([]))).rejects.toMatchObject({
+      code: 'invalid_batch',
+    })
     expect(charged).toEqual([])
     expect(await time.run(planner.snapshot())).toMatchObject({ spentItems: 0 })
   })

@@ -1,8 +1,8 @@
 import { Chalk } from 'chalk'
 import { describe, expect, test } from 'vitest'
-import { createOutput } from '../../src/commands/output.js'
-import { openLive } from '../../src/commands/view/live.js'
-import { countsText, finalText, liveLines } from '../../src/commands/view/poll-table.js'
+import { openLive } from '../../src/commands/terminal/live.js'
+import { createOutput } from '../../src/commands/terminal/output.js'
+import { countsText, finalText, liveLines } from '../../src/commands/terminal/poll-table.js'
 import type { PolledStatus } from '../../src/core/client/polling/polling.js'
 import { fakeContext } from '../support/cli.js'
 
@@ -26,7 +26,12 @@ const submission = (status: 'prepared' | 'submitted' | 'confirmed' | 'indexed') 
 })
 const failed = {
   status: 'failed',
-  failure: { code: 'insufficient_allowance', detail: 'Permit2 may move 5 and needs 10', retryable: true, next_action: 'approve_permit2' },
+  failure: {
+    code: 'insufficient_allowance',
+    detail: 'Permit2 may move 5 and needs 10',
+    retryable: true,
+    next_action: 'approve_permit2',
+  },
 } as const
 const statuses = [
   statusOf(1),
@@ -38,14 +43,23 @@ const targets = [1, 2, 3, 4, 5].map((index) => ({ candidateId: idOf(index) }))
 const latest = new Map(statuses.map((status) => [status.candidate_id, status]))
 
 describe('the live table', () => {
-  test.each([20, 40, 64, 80, 200])('contract §6: no line is longer than %i columns, and each candidate has one', (columns) => {
-    const lines = liveLines(targets, latest, { columns, paint: plain, rows: 24, note: 'asking again in 37 s, for the budget is spent' })
-    expect(lines).toHaveLength(6)
-    for (const line of lines) expect(line.length).toBeLessThanOrEqual(columns)
-  })
+  test.each([20, 40, 64, 80, 200])(
+    'contract §6: no line is longer than %i columns, and each candidate has one',
+    (columns) => {
+      const lines = liveLines(targets, latest, {
+        columns,
+        paint: plain,
+        rows: 24,
+        note: 'asking again in 37 s, for the budget is spent',
+      })
+      expect(lines).toHaveLength(6)
+      for (const line of lines) expect(line.length).toBeLessThanOrEqual(columns)
+    },
+  )
 
   test('contract §6: 80 columns hold the whole id, 40 its beginning', () => {
-    const at = (columns: number) => liveLines(targets, latest, { columns, paint: plain, rows: 24, note: '' })
+    const at = (columns: number) =>
+      liveLines(targets, latest, { columns, paint: plain, rows: 24, note: '' })
     expect(at(80).slice(1, 5)).toEqual([
       `${idOf(2)}  selected   submitted`,
       `${idOf(3)}  executed   indexed`,
@@ -58,12 +72,18 @@ describe('the live table', () => {
 
   test('contract §6: where there is room each row tells age, answer and question; what has none gives way, never the id', () => {
     const aboutOf = () => '12 s  p2  will-it-rain-in-porto-on-friday'
-    const at = (columns: number) => liveLines(targets, latest, { columns, paint: plain, rows: 24, note: '', aboutOf })
-    expect(at(120)[1]).toBe(`${idOf(2)}  selected   submitted  12 s  p2  will-it-rain-in-porto-on-friday`)
-    expect(at(120)[4]).toBe(`${idOf(5)}  waiting               12 s  p2  will-it-rain-in-porto-on-friday`)
+    const at = (columns: number) =>
+      liveLines(targets, latest, { columns, paint: plain, rows: 24, note: '', aboutOf })
+    expect(at(120)[1]).toBe(
+      `${idOf(2)}  selected   submitted  12 s  p2  will-it-rain-in-porto-on-friday`,
+    )
+    expect(at(120)[4]).toBe(
+      `${idOf(5)}  waiting               12 s  p2  will-it-rain-in-porto-on-friday`,
+    )
     expect(at(80)[1]).toBe(`${idOf(2)}  selected   submitted  12 s  p2  will-it-r…`)
     expect(at(80)[3]).toBe(`${idOf(4)}  failed     insufficient_allowance`)
-    for (const columns of [20, 40, 64, 80, 120]) for (const line of at(columns)) expect(line.length).toBeLessThanOrEqual(columns)
+    for (const columns of [20, 40, 64, 80, 120])
+      for (const line of at(columns)) expect(line.length).toBeLessThanOrEqual(columns)
   })
 
   test('more candidates than rows: those on their way are shown, in their order, and the rest is counted', () => {
@@ -74,22 +94,39 @@ describe('the live table', () => {
   })
 
   test('R20: a code of a hostile gateway cannot act on the terminal', () => {
-    const hostile = new Map([[idOf(1), statusOf(1, { status: 'failed', failure: { code: '\u001b[2Jboo', detail: '\u202e' } })]])
-    const text = liveLines(targets, hostile, { columns: 80, paint: plain, rows: 24, note: '\u001b[31m' }).join('\n')
+    const hostile = new Map([
+      [
+        idOf(1),
+        statusOf(1, { status: 'failed', failure: { code: '\u001b[2Jboo', detail: '\u202e' } }),
+      ],
+    ])
+    const text = liveLines(targets, hostile, {
+      columns: 80,
+      paint: plain,
+      rows: 24,
+      note: '\u001b[31m',
+    }).join('\n')
     expect(text).not.toMatch(/[\u001b\u202e]/)
-    expect(finalText(targets, [...hostile.values()], { columns: 80, paint: plain })).not.toMatch(/[\u001b\u202e]/)
+    expect(finalText(targets, [...hostile.values()], { columns: 80, paint: plain })).not.toMatch(
+      /[\u001b\u202e]/,
+    )
   })
 })
 
 describe('the final table', () => {
-  test.each([40, 80])('contract §6: at %i columns it has whole ids, the failures with what to do next, and the counts', (columns) => {
-    const text = finalText(targets, statuses, { columns, paint: plain })
-    for (const { candidateId } of targets) expect(text).toContain(candidateId)
-    expect(text.replace(/\s+/g, ' ')).toContain('failed: insufficient_allowance: Permit2 may move 5 and needs 10')
-    expect(text).toContain('approve_permit2')
-    expect(text.replace(/\s+/g, ' ')).toContain(countsText(targets, latest))
-    for (const line of text.split('\n')) expect(line.length).toBeLessThanOrEqual(columns)
-  })
+  test.each([40, 80])(
+    'contract §6: at %i columns it has whole ids, the failures with what to do next, and the counts',
+    (columns) => {
+      const text = finalText(targets, statuses, { columns, paint: plain })
+      for (const { candidateId } of targets) expect(text).toContain(candidateId)
+      expect(text.replace(/\s+/g, ' ')).toContain(
+        'failed: insufficient_allowance: Permit2 may move 5 and needs 10',
+      )
+      expect(text).toContain('approve_permit2')
+      expect(text.replace(/\s+/g, ' ')).toContain(countsText(targets, latest))
+      for (const line of text.split('\n')) expect(line.length).toBeLessThanOrEqual(columns)
+    },
+  )
 
   test('a hundred failures are not told one by one', () => {
     const many = Array.from({ length: 100 }, (_, index) => statusOf(index, failed))
@@ -124,7 +161,10 @@ function screenOf(written: string, columns: number): string[] {
     else if (token === '\n') [row, column] = [row + 1, 0]
     else {
       if (column >= columns) [row, column] = [row + 1, 0]
-      rows[row] = (rows[row] ?? '').padEnd(column).slice(0, column) + token + (rows[row] ?? '').slice(column + 1)
+      rows[row] =
+        (rows[row] ?? '').padEnd(column).slice(0, column) +
+        token +
+        (rows[row] ?? '').slice(column + 1)
       column++
     }
     rows[row] ??= ''
@@ -137,7 +177,13 @@ describe('drawing in place', () => {
     const { context, stdout } = fakeContext('/nowhere', { columns: 40, interactive: true, env })
     // Both streams are one terminal, as they are for a person.
     const stderr = { ...stdout, write: (text: string) => stdout.written.push(text) }
-    const output = createOutput({ stdout, stderr, env: { ...context.env, ...env }, mode: 'human', quiet: false })
+    const output = createOutput({
+      stdout,
+      stderr,
+      env: { ...context.env, ...env },
+      mode: 'human',
+      quiet: false,
+    })
     const live = openLive({ ...context, output, env: { ...context.env, ...env } })
     if (live === undefined) throw new Error('no terminal')
     return { live, stdout, shown: () => screenOf(stdout.written.join(''), 40) }

@@ -3,7 +3,12 @@ import { withBudget } from '../../src/core/client/budget/budgeted-client.js'
 import { createPlanner } from '../../src/core/client/budget/planner.js'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
 import type { Journal } from '../../src/core/client/journal/journal.js'
-import { type PollOptions, type PollTarget, type PollWait, pollCandidates } from '../../src/core/client/polling/polling.js'
+import {
+  type PollOptions,
+  type PollTarget,
+  type PollWait,
+  pollCandidates,
+} from '../../src/core/client/polling/polling.js'
 import { createGatewayClient } from '../../src/core/client/sending/gateway-client.js'
 import { submitIntent } from '../../src/core/client/sending/submission.js'
 import { createBudget } from '../../src/core/gateway/front/budget.js'
@@ -18,19 +23,36 @@ beforeEach(() => {
   gateway = statusGateway(clock)
 })
 
-const target = (candidateId: string): PollTarget => ({ candidateId, identifier: gateway.questionId, sentAtMs: clock.nowMs() })
+const target = (candidateId: string): PollTarget => ({
+  candidateId,
+  identifier: gateway.questionId,
+  sentAtMs: clock.nowMs(),
+})
 const poll = (targets: readonly PollTarget[], options: PollOptions = {}, journal?: Journal) => {
   const client = createGatewayClient({ fetch: gateway.fetch, baseUrl: gateway.url, clock })
-  const parts = { ports: { clock, random: seededRandom(1) }, gateway: client, ...(journal === undefined ? {} : { journal }) }
+  const parts = {
+    ports: { clock, random: seededRandom(1) },
+    gateway: client,
+    ...(journal === undefined ? {} : { journal }),
+  }
   return clock.drive(pollCandidates(parts, targets, options))
 }
 const failure = (code: string, retryable = true) =>
-  ({ stage: 'validation', code, detail: 'as it is', retryable, can_resubmit: false, next_action: 'fund_wallet' }) as const
+  ({
+    stage: 'validation',
+    code,
+    detail: 'as it is',
+    retryable,
+    can_resubmit: false,
+    next_action: 'fund_wallet',
+  }) as const
 const asked = () => [...gateway.looks.single, ...gateway.looks.batch.flat()]
 
 describe('many candidates', () => {
   test('§8: those that end within seconds cost at most 1.15 items each, by the batch route, and none is asked for after its end', async () => {
-    const targets = Array.from({ length: 200 }, (_, index) => target(gateway.admit({ lifeMs: 2_000 + index * 15 })))
+    const targets = Array.from({ length: 200 }, (_, index) =>
+      target(gateway.admit({ lifeMs: 2_000 + index * 15 })),
+    )
     const ended = new Set<string>()
     const { candidates, items, error, missing } = await poll(targets, {
       onStatus: ({ candidate_id, status }) => {
@@ -39,27 +61,34 @@ describe('many candidates', () => {
     })
     expect(error).toBeUndefined()
     expect(missing).toEqual([])
-    expect(candidates.map(({ candidate_id }) => candidate_id)).toEqual(targets.map(({ candidateId }) => candidateId))
+    expect(candidates.map(({ candidate_id }) => candidate_id)).toEqual(
+      targets.map(({ candidateId }) => candidateId),
+    )
     expect(ended.size).toBe(200)
     expect(items).toBe(asked().length)
     expect(items).toBeLessThanOrEqual(230)
     expect(gateway.looks.single.length).toBeLessThan(20)
-    for (const { candidateId } of targets) expect(asked().filter((id) => id === candidateId).length).toBeLessThanOrEqual(4)
+    for (const { candidateId } of targets)
+      expect(asked().filter((id) => id === candidateId).length).toBeLessThanOrEqual(4)
   })
 
   test('contract §6: with `full` each status is whole, at the same cost in items', async () => {
-    const targets = Array.from({ length: 30 }, () => target(gateway.admit({ receivedMs: clock.nowMs() - 100_000 })))
+    const targets = Array.from({ length: 30 }, () =>
+      target(gateway.admit({ receivedMs: clock.nowMs() - 100_000 })),
+    )
     const { candidates, items } = await poll(targets, { full: true })
     expect(items).toBe(30)
     expect(gateway.looks.batch).toEqual([])
-    for (const one of candidates) expect(one).toMatchObject({ outcome: 'p2', validated_at: expect.any(String), failure: null })
+    for (const one of candidates)
+      expect(one).toMatchObject({ outcome: 'p2', validated_at: expect.any(String), failure: null })
   })
 
   test('spec §4.2: --until is reached by the batch route too', async () => {
     const targets = [1, 2, 3].map(() => target(gateway.admit({ lifeMs: 10_000 })))
     const { candidates, error } = await poll(targets, { until: 'submitted' })
     expect(error).toBeUndefined()
-    for (const { submission } of candidates) expect(submission?.status).toMatch(/^(submitted|confirmed)$/)
+    for (const { submission } of candidates)
+      expect(submission?.status).toMatch(/^(submitted|confirmed)$/)
     expect(gateway.looks.batch.length).toBeGreaterThan(0)
   })
 
@@ -70,11 +99,19 @@ describe('many candidates', () => {
   })
 
   test('a slug is asked by the single route first, which tells the question; later statuses keep it', async () => {
-    const targets = [1, 2].map(() => ({ candidateId: gateway.admit({ lifeMs: 4_000 }), identifier: 'a-slug' }))
+    const targets = [1, 2].map(() => ({
+      candidateId: gateway.admit({ lifeMs: 4_000 }),
+      identifier: 'a-slug',
+    }))
     const { candidates } = await poll(targets)
     expect(gateway.looks.single.slice(0, 2)).toEqual(targets.map(({ candidateId }) => candidateId))
     expect(gateway.looks.batch.length).toBeGreaterThan(0)
-    for (const one of candidates) expect(one).toMatchObject({ status: 'executed', question_id: gateway.questionId, outcome: 'p2' })
+    for (const one of candidates)
+      expect(one).toMatchObject({
+        status: 'executed',
+        question_id: gateway.questionId,
+        outcome: 'p2',
+      })
   })
 
   test('a gateway without the batch route is asked one by one', async () => {
@@ -91,15 +128,26 @@ test('§8: through the budgeted client 300 candidates cost 300 items in the thre
   const random = seededRandom(3)
   const plain = createGatewayClient({ fetch: gateway.fetch, baseUrl: gateway.url, clock })
   const waits: string[] = []
-  const planner = createPlanner({ clock, files: new SimFiles().process(), hash: sha256, random }, '/home', plain.origin, {
-    onWait: () => waits.push('planner'),
-  })
+  const planner = createPlanner(
+    { clock, files: new SimFiles().process(), hash: sha256, random },
+    '/home',
+    plain.origin,
+    {
+      onWait: () => waits.push('planner'),
+    },
+  )
   const targets = Array.from({ length: 300 }, () => target(gateway.admit()))
   const startMs = clock.nowMs()
   const { items, error } = await clock.drive(
-    pollCandidates({ ports: { clock, random }, gateway: withBudget(plain, planner) }, targets, { onWait: ({ kind }) => waits.push(kind) }),
+    pollCandidates({ ports: { clock, random }, gateway: withBudget(plain, planner) }, targets, {
+      onWait: ({ kind }) => waits.push(kind),
+    }),
   )
-  expect({ items, error, refused: gateway.refused }).toEqual({ items: 300, error: undefined, refused: 0 })
+  expect({ items, error, refused: gateway.refused }).toEqual({
+    items: 300,
+    error: undefined,
+    refused: 0,
+  })
   expect(clock.nowMs() - startMs).toBeLessThan(130_000)
   // The polling waits itself, so that nobody is told twice.
   expect(waits).toEqual(['budget', 'budget'])
@@ -108,29 +156,50 @@ test('§8: through the budgeted client 300 candidates cost 300 items in the thre
 describe('failures', () => {
   test('contract §4: a code of the table needs no other look where many fail; a foreign one is asked of the single route', async () => {
     const old = { receivedMs: clock.nowMs() - 60_000 }
-    const known = Array.from({ length: 60 }, () => target(gateway.admit({ ...old, failure: failure('not_selected', false) })))
-    const foreign = [1, 2].map(() => target(gateway.admit({ ...old, failure: failure('lunar_eclipse') })))
+    const known = Array.from({ length: 60 }, () =>
+      target(gateway.admit({ ...old, failure: failure('not_selected', false) })),
+    )
+    const foreign = [1, 2].map(() =>
+      target(gateway.admit({ ...old, failure: failure('lunar_eclipse') })),
+    )
     const { candidates, items, error } = await poll([...known, ...foreign])
     expect(error).toMatchObject({ code: 'not_selected', meta: { exitCode: 7, retryable: false } })
     expect(error?.detail).toContain('62 of 62 candidates failed')
-    for (const one of candidates.slice(0, 60)) expect(one.failure).toMatchObject({ code: 'not_selected', retryable: false })
-    for (const one of candidates.slice(60)) expect(one.failure).toMatchObject({ retryable: true, stage: 'validation' })
-    expect(gateway.looks.single).toEqual(expect.arrayContaining(foreign.map(({ candidateId }) => candidateId)))
+    for (const one of candidates.slice(0, 60))
+      expect(one.failure).toMatchObject({ code: 'not_selected', retryable: false })
+    for (const one of candidates.slice(60))
+      expect(one.failure).toMatchObject({ retryable: true, stage: 'validation' })
+    expect(gateway.looks.single).toEqual(
+      expect.arrayContaining(foreign.map(({ candidateId }) => candidateId)),
+    )
     expect(items).toBeLessThanOrEqual(62 + 2 + 5)
   })
 
   test('§4.2 rule 7: a few failures are explained whole by the single route', async () => {
-    const targets = [failure('insufficient_balance'), null].map((each) => target(gateway.admit({ lifeMs: 1_000, failure: each })))
+    const targets = [failure('insufficient_balance'), null].map((each) =>
+      target(gateway.admit({ lifeMs: 1_000, failure: each })),
+    )
     const { candidates, error } = await poll(targets)
-    expect(candidates[0]?.failure).toMatchObject({ stage: 'validation', next_action: 'fund_wallet' })
-    expect(error?.meta).toMatchObject({ exitCode: 7, hint: expect.stringContaining('fund the wallet') })
+    expect(candidates[0]?.failure).toMatchObject({
+      stage: 'validation',
+      next_action: 'fund_wallet',
+    })
+    expect(error?.meta).toMatchObject({
+      exitCode: 7,
+      hint: expect.stringContaining('fund the wallet'),
+    })
   })
 
   test('a failure whose code tells enough does not wait for a gateway that has gone', async () => {
-    const targets = [1, 2].map(() => target(gateway.admit({ receivedMs: 0, failure: failure('permit_expired', false) })))
+    const targets = [1, 2].map(() =>
+      target(gateway.admit({ receivedMs: 0, failure: failure('permit_expired', false) })),
+    )
     let calls = 0
     const fetch = gateway.fetch
-    const gone = { ...gateway, fetch: async (...given: Parameters<typeof fetch>) => (++calls > 1 ? html() : fetch(...given)) }
+    const gone = {
+      ...gateway,
+      fetch: async (...given: Parameters<typeof fetch>) => (++calls > 1 ? html() : fetch(...given)),
+    }
     gateway = gone
     const { error, candidates } = await poll(targets)
     expect(error).toMatchObject({ code: 'permit_expired', meta: { exitCode: 7 } })
@@ -145,15 +214,24 @@ describe('failures', () => {
     expect(both.error?.meta.exitCode).toBe(7)
     expect(both.missing).toMatchObject([{ candidateId: pending.candidateId }])
     const all = await poll([failed, pending, unknown], { timeoutMs: 5_000 })
-    expect(all.error).toMatchObject({ code: 'candidate_not_found', meta: { exitCode: 3, hint: expect.stringContaining('--question') } })
+    expect(all.error).toMatchObject({
+      code: 'candidate_not_found',
+      meta: { exitCode: 3, hint: expect.stringContaining('--question') },
+    })
     expect(all.error?.detail).toContain(unknown.candidateId)
   })
 
   test('contract §6: exit 8 names what is still pending, and how to go on', async () => {
-    const targets = Array.from({ length: 5 }, () => target(gateway.admit({ lifeMs: Number.POSITIVE_INFINITY })))
+    const targets = Array.from({ length: 5 }, () =>
+      target(gateway.admit({ lifeMs: Number.POSITIVE_INFINITY })),
+    )
     const { error } = await poll(targets, { timeoutMs: 4_000 })
-    expect(error).toMatchObject({ code: 'still_pending', meta: { exitCode: 8, hint: expect.stringContaining('proposer poll --all') } })
-    for (const { candidateId } of targets.slice(0, 3)) expect(error?.detail).toContain(`${candidateId} is received`)
+    expect(error).toMatchObject({
+      code: 'still_pending',
+      meta: { exitCode: 8, hint: expect.stringContaining('proposer poll --all') },
+    })
+    for (const { candidateId } of targets.slice(0, 3))
+      expect(error?.detail).toContain(`${candidateId} is received`)
     expect(error?.detail).toContain('and 2 more')
   })
 })
@@ -162,7 +240,10 @@ describe('a gateway in trouble', () => {
   test('never ends the polling before the time given, and is told once', async () => {
     gateway.faults.push(...Array.from({ length: 12 }, () => html))
     const waits: PollWait[] = []
-    const { error } = await poll([target(gateway.admit())], { timeoutMs: 3_600_000, onWait: (event) => waits.push(event) })
+    const { error } = await poll([target(gateway.admit())], {
+      timeoutMs: 3_600_000,
+      onWait: (event) => waits.push(event),
+    })
     expect(error).toBeUndefined()
     expect(waits).toMatchObject([{ kind: 'trouble', reason: expect.stringContaining('502') }])
   })
@@ -197,11 +278,17 @@ describe('a gateway in trouble', () => {
     hanging.fetch = (input, init) =>
       Promise.race([
         gateway.fetch(input, init),
-        new Promise<Response>((_, reject) => init?.signal?.addEventListener('abort', () => reject(init.signal?.reason))),
+        new Promise<Response>((_, reject) =>
+          init?.signal?.addEventListener('abort', () => reject(init.signal?.reason)),
+        ),
       ])
     const client = createGatewayClient({ fetch: hanging.fetch, baseUrl: gateway.url, clock })
     const { error } = await clock.drive(
-      pollCandidates({ ports: { clock, random: seededRandom(1) }, gateway: client }, [target(gateway.admit())], { timeoutMs: 5_000 }),
+      pollCandidates(
+        { ports: { clock, random: seededRandom(1) }, gateway: client },
+        [target(gateway.admit())],
+        { timeoutMs: 5_000 },
+      ),
     )
     expect(error?.meta.exitCode).toBe(75)
   })
@@ -211,19 +298,34 @@ describe('a gateway in trouble', () => {
     let left = 2
     gateway.alter = (result, id) => {
       if (id !== targets[1]?.candidateId || left-- <= 0) return result
-      return left === 1 ? undefined : { candidate_id: id, status_code: 503, error: { code: 'server_busy', detail: 'busy' } }
+      return left === 1
+        ? undefined
+        : { candidate_id: id, status_code: 503, error: { code: 'server_busy', detail: 'busy' } }
     }
-    expect((await poll(targets)).candidates.map(({ status }) => status)).toEqual(['executed', 'executed', 'executed'])
+    expect((await poll(targets)).candidates.map(({ status }) => status)).toEqual([
+      'executed',
+      'executed',
+      'executed',
+    ])
     const others = [1, 2].map(() => target(gateway.admit()))
-    gateway.alter = (result, id) => ({ ...result, candidate: { ...Object(result).candidate, candidate_id: id.replace(/.$/, 'f') } })
-    await expect(poll(others)).rejects.toMatchObject({ code: 'candidate_mismatch', meta: { exitCode: 5 } })
+    gateway.alter = (result, id) => ({
+      ...result,
+      candidate: { ...Object(result).candidate, candidate_id: id.replace(/.$/, 'f') },
+    })
+    await expect(poll(others)).rejects.toMatchObject({
+      code: 'candidate_mismatch',
+      meta: { exitCode: 5 },
+    })
   })
 
   test('a batch answer about nobody is no answer', async () => {
     const targets = [1, 2].map(() => target(gateway.admit({ lifeMs: 1_000 })))
     gateway.alter = () => undefined
     const waits: PollWait[] = []
-    const { error } = await poll(targets, { timeoutMs: 2_000, onWait: (event) => waits.push(event) })
+    const { error } = await poll(targets, {
+      timeoutMs: 2_000,
+      onWait: (event) => waits.push(event),
+    })
     expect(error?.meta.exitCode).toBe(75)
     expect(waits).toHaveLength(1)
   })
@@ -236,7 +338,9 @@ describe('the journal', () => {
     expect(error).toBeUndefined()
     expect(candidates[0]).not.toHaveProperty('question_id')
     expect(gateway.looks.single).toEqual([])
-    expect((await poll([{ candidateId: stranger.replace(/.$/, 'f') }])).error).toMatchObject({ code: 'candidate_not_found' })
+    expect((await poll([{ candidateId: stranger.replace(/.$/, 'f') }])).error).toMatchObject({
+      code: 'candidate_not_found',
+    })
 
     const world = makeWorld()
     const run = world.run()
@@ -245,7 +349,10 @@ describe('the journal', () => {
     clock = world.clock
     const told = statusGateway(clock)
     gateway = { ...told, questionId: accepted.questionId }
-    const ids = [told.admit({ lifeMs: 1_000, failure: failure('permit_expired', false) }), told.admit({ lifeMs: 1_000 })]
+    const ids = [
+      told.admit({ lifeMs: 1_000, failure: failure('permit_expired', false) }),
+      told.admit({ lifeMs: 1_000 }),
+    ]
     expect(ids[0]).toBe(accepted.candidateId)
     await poll(
       ids.map((candidateId) => ({ candidateId })),
@@ -253,7 +360,11 @@ describe('the journal', () => {
       run.journal,
     )
     const one = (await clock.drive(world.run().journal.load())).byCandidate(accepted.candidateId)
-    expect(one && stateOf(one, clock.nowMs())).toMatchObject({ kind: 'closed', reason: 'failed', code: 'permit_expired' })
+    expect(one && stateOf(one, clock.nowMs())).toMatchObject({
+      kind: 'closed',
+      reason: 'failed',
+      code: 'permit_expired',
+    })
   })
 
   test('what was just sent is not asked for at once where there are many', async () => {

@@ -1,11 +1,28 @@
 import { describe, expect, test } from 'vitest'
-import { budgetTold, heldUntil, lastLook, newPlan, nextStep, type Plan, type Sight, seen } from '../../src/core/client/polling/plan.js'
+import {
+  budgetTold,
+  heldUntil,
+  lastLook,
+  newPlan,
+  nextStep,
+  type Plan,
+  type Sight,
+  seen,
+} from '../../src/core/client/polling/plan.js'
 import { type Life, simulate } from '../support/polling-world.js'
 
-const many = (count: number, life: (index: number) => Life) => Array.from({ length: count }, (_, index) => life(index))
-const fresh = (count: number, options = {}): Plan => newPlan(Array(count).fill(0), 0, { guessMs: 4_000, ...options })
+const many = (count: number, life: (index: number) => Life) =>
+  Array.from({ length: count }, (_, index) => life(index))
+const fresh = (count: number, options = {}): Plan =>
+  newPlan(Array(count).fill(0), 0, { guessMs: 4_000, ...options })
 const inVain = (at: number): Sight => ({ at, done: false, reached: false, moved: false })
-const ended = (at: number, lifeMs = 1_000): Sight => ({ at, done: true, reached: true, moved: true, lifeMs })
+const ended = (at: number, lifeMs = 1_000): Sight => ({
+  at,
+  done: true,
+  reached: true,
+  moved: true,
+  lifeMs,
+})
 const looksAt = (plan: Plan, nowMs: number) => {
   const step = nextStep(plan, nowMs)
   return step.kind === 'look' ? step.at : []
@@ -24,8 +41,14 @@ describe('one candidate', () => {
   test('§8: where others have spent the budget, it looks less often', () => {
     let plan = seen(fresh(1), [inVain(0)], 0)
     for (let turn = 0; turn < 6; turn++) plan = seen(plan, [inVain(0)], 0)
-    const free = nextStep(budgetTold(plan, { limit: 120, remaining: 110, resetSeconds: 55 }, 0), 2_000)
-    const tight = nextStep(budgetTold(plan, { limit: 120, remaining: 6, resetSeconds: 55 }, 0), 2_000)
+    const free = nextStep(
+      budgetTold(plan, { limit: 120, remaining: 110, resetSeconds: 55 }, 0),
+      2_000,
+    )
+    const tight = nextStep(
+      budgetTold(plan, { limit: 120, remaining: 6, resetSeconds: 55 }, 0),
+      2_000,
+    )
     if (free.kind !== 'wait' || tight.kind !== 'wait') throw new Error('no waits')
     expect(tight.untilMs).toBeGreaterThan(2 * free.untilMs)
   })
@@ -39,7 +62,9 @@ describe('many candidates', () => {
 
   test('§8: those of unknown age and those sent long ago are asked for at once', () => {
     for (const ageMs of [undefined, 100_000]) {
-      expect(looksAt(newPlan(Array(1_000).fill(ageMs), 0, { guessMs: 4_000 }), 0).length).toBeGreaterThan(0)
+      expect(
+        looksAt(newPlan(Array(1_000).fill(ageMs), 0, { guessMs: 4_000 }), 0).length,
+      ).toBeGreaterThan(0)
     }
   })
 
@@ -87,7 +112,9 @@ describe('many candidates', () => {
   })
 
   test('§8: a thousand at 120 items a minute cost what they are, in the windows that they need', () => {
-    const { items, endMs, refused } = simulate(many(1_000, () => ({ ageMs: 600_000, lifeMs: 5_000 })))
+    const { items, endMs, refused } = simulate(
+      many(1_000, () => ({ ageMs: 600_000, lifeMs: 5_000 })),
+    )
     expect({ items, refused }).toEqual({ items: 1_000, refused: 0 })
     expect(endMs).toBeLessThan(8 * 60_000 + 2_000)
   })
@@ -108,7 +135,11 @@ describe('many candidates', () => {
 
 describe('the window', () => {
   const tight = (remaining: number) =>
-    budgetTold(newPlan(Array(50).fill(undefined), 0, { guessMs: 1 }), { limit: 120, remaining, resetSeconds: 30 }, 0)
+    budgetTold(
+      newPlan(Array(50).fill(undefined), 0, { guessMs: 1 }),
+      { limit: 120, remaining, resetSeconds: 30 },
+      0,
+    )
 
   test('contract §2: with nothing left it waits for the reset', () => {
     expect(nextStep(tight(0), 0)).toEqual({ kind: 'wait', untilMs: 30_000, reason: 'budget' })
@@ -125,14 +156,22 @@ describe('the window', () => {
 
   test('contract §6: an in-process gateway charges nothing, so everybody is looked at', () => {
     expect(looksAt(fresh(50, { free: true }), 0)).toHaveLength(50)
-    const plan = budgetTold(fresh(50, { free: true }), { limit: 120, remaining: 0, resetSeconds: 30 }, 0)
+    const plan = budgetTold(
+      fresh(50, { free: true }),
+      { limit: 120, remaining: 0, resetSeconds: 30 },
+      0,
+    )
     expect(looksAt(seen(plan, [inVain(0)], 0), 600)).toHaveLength(50)
   })
 })
 
 describe('what is owed', () => {
   test('contract §4: a failure that only the single route explains is asked for at once and costs no allowance', () => {
-    const plan = seen(fresh(200), [{ at: 7, done: false, reached: false, moved: true, owed: true }], 1_000)
+    const plan = seen(
+      fresh(200),
+      [{ at: 7, done: false, reached: false, moved: true, owed: true }],
+      1_000,
+    )
     expect(nextStep(plan, 1_000)).toEqual({ kind: 'look', at: [7] })
   })
 

@@ -1,6 +1,13 @@
 import { describe, expect, test } from 'vitest'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
-import { hasReached, type PollOptions, pollCandidates, type Stage, stages, statusOnce } from '../../src/core/client/polling/polling.js'
+import {
+  hasReached,
+  type PollOptions,
+  pollCandidates,
+  type Stage,
+  stages,
+  statusOnce,
+} from '../../src/core/client/polling/polling.js'
 import { createGatewayClient } from '../../src/core/client/sending/gateway-client.js'
 import { submitIntent } from '../../src/core/client/sending/submission.js'
 import type { Fetch } from '../../src/core/ports.js'
@@ -14,11 +21,18 @@ const accepted = async () => {
   const run = world.run()
   const result = await world.clock.drive(submitIntent(run.parts, run.intent))
   if (result.error !== undefined) throw result.error
-  return { world, run, target: { candidateId: result.candidateId, identifier: run.intent.identifier } }
+  return {
+    world,
+    run,
+    target: { candidateId: result.candidateId, identifier: run.intent.identifier },
+  }
 }
 
 const json = (status: number, body: unknown, headers: Record<string, string> = {}) =>
-  new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json', ...headers } })
+  new Response(JSON.stringify(body), {
+    status,
+    headers: { 'content-type': 'application/json', ...headers },
+  })
 
 /** Polls through a fetch that answers faults first. */
 const pollThrough = (
@@ -28,7 +42,9 @@ const pollThrough = (
   options?: PollOptions,
 ) => {
   const fetch: Fetch = async (input, init) =>
-    faults.length > 0 ? (faults.shift() ?? (() => json(500, {})))() : world.gateway.fetch(input, init)
+    faults.length > 0
+      ? (faults.shift() ?? (() => json(500, {})))()
+      : world.gateway.fetch(input, init)
   const { ports } = world.run().parts
   const gateway = createGatewayClient({ fetch, baseUrl: world.gateway.url, clock: world.clock })
   return world.clock.drive(pollCandidates({ ports, gateway }, [target], options))
@@ -54,23 +70,35 @@ describe('polling to the end', () => {
     expect(error).toBeUndefined()
     expect(seen).toEqual(['received', 'validated', 'selected', 'executed'])
     expect(candidates[0]?.submission?.proposal_event_index).toBe(3)
-    const one = (await world.clock.drive(world.run().journal.load())).byCandidate(target.candidateId)
-    expect(one && stateOf(one, world.clock.nowMs())).toMatchObject({ kind: 'closed', reason: 'executed' })
+    const one = (await world.clock.drive(world.run().journal.load())).byCandidate(
+      target.candidateId,
+    )
+    expect(one && stateOf(one, world.clock.nowMs())).toMatchObject({
+      kind: 'closed',
+      reason: 'executed',
+    })
   })
 
   test('a failed candidate is exit 7 with code, detail and the next action; a retryable one stays open', async () => {
     const { world, run, target } = await accepted()
     world.gateway.become(target.candidateId, { status: 'failed', failure })
     const { error } = await world.clock.drive(pollCandidates(run.parts, [target]))
-    expect(error).toMatchObject({ code: 'insufficient_balance', meta: { exitCode: 7, hint: expect.stringContaining('fund the wallet') } })
+    expect(error).toMatchObject({
+      code: 'insufficient_balance',
+      meta: { exitCode: 7, hint: expect.stringContaining('fund the wallet') },
+    })
     expect(error?.detail).toContain('holds 1')
-    const one = (await world.clock.drive(world.run().journal.load())).byCandidate(target.candidateId)
+    const one = (await world.clock.drive(world.run().journal.load())).byCandidate(
+      target.candidateId,
+    )
     expect(one && stateOf(one, world.clock.nowMs()).kind).toBe('accepted')
   })
 
   test('the time given running out is exit 8', async () => {
     const { world, run, target } = await accepted()
-    const { error, candidates } = await world.clock.drive(pollCandidates(run.parts, [target], { timeoutMs: 20_000 }))
+    const { error, candidates } = await world.clock.drive(
+      pollCandidates(run.parts, [target], { timeoutMs: 20_000 }),
+    )
     expect(error).toMatchObject({ code: 'still_pending', meta: { exitCode: 8 } })
     expect(candidates).toHaveLength(1)
   })
@@ -88,7 +116,9 @@ describe('polling to the end', () => {
     const { world, run, target } = await accepted()
     const stop = new AbortController()
     const onStatus = () => stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT'))
-    const { candidates, error } = await world.clock.drive(pollCandidates(run.parts, [target], { onStatus, signal: stop.signal }))
+    const { candidates, error } = await world.clock.drive(
+      pollCandidates(run.parts, [target], { onStatus, signal: stop.signal }),
+    )
     expect(error).toMatchObject({ meta: { exitCode: 130 } })
     expect(candidates).toHaveLength(1)
   })
@@ -99,8 +129,11 @@ describe('polite waiting (§7, §8)', () => {
     const { world, target } = await accepted()
     world.gateway.steps.push(...happySteps)
     const waits: number[] = []
-    const limited = () => json(429, { error: { code: 'rate_limited', detail: 'x' } }, { 'retry-after': '40' })
-    const { error } = await pollThrough(world, [limited], target, { onWait: ({ waitMs }) => waits.push(waitMs) })
+    const limited = () =>
+      json(429, { error: { code: 'rate_limited', detail: 'x' } }, { 'retry-after': '40' })
+    const { error } = await pollThrough(world, [limited], target, {
+      onWait: ({ waitMs }) => waits.push(waitMs),
+    })
     expect(error).toBeUndefined()
     // The seconds told, and some jitter on top, so that not all who wait come back at once.
     expect(waits).toHaveLength(1)
@@ -114,15 +147,20 @@ describe('polite waiting (§7, §8)', () => {
     const tight = { 'ratelimit-limit': '120', 'ratelimit-remaining': '0', 'ratelimit-reset': '33' }
     world.gateway.steps.push(...happySteps)
     const waits: number[] = []
-    await pollThrough(world, [() => json(200, status, tight)], target, { onWait: ({ waitMs }) => waits.push(waitMs) })
+    await pollThrough(world, [() => json(200, status, tight)], target, {
+      onWait: ({ waitMs }) => waits.push(waitMs),
+    })
     expect(waits).toEqual([33_000])
   })
 
   test('an answer that is none is asked for again; eight in a row are exit 75', async () => {
     const { world, target } = await accepted()
     world.gateway.steps.push(...happySteps)
-    const html = () => new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
-    expect((await pollThrough(world, [html, html], target)).candidates).toMatchObject([{ status: 'executed' }])
+    const html = () =>
+      new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
+    expect((await pollThrough(world, [html, html], target)).candidates).toMatchObject([
+      { status: 'executed' },
+    ])
     const none = await pollThrough(
       world,
       Array.from({ length: 20 }, () => html),
@@ -138,12 +176,16 @@ describe('polite waiting (§7, §8)', () => {
       [() => json(503, { error: { code: 'server_busy', detail: 'x' } }, { 'retry-after': '600' })],
       target,
     )
-    expect(error).toMatchObject({ code: 'server_busy', meta: { exitCode: 75, retryAfterMs: 600_000 } })
+    expect(error).toMatchObject({
+      code: 'server_busy',
+      meta: { exitCode: 75, retryAfterMs: 600_000 },
+    })
   })
 
   test('nothing ever learned when the time ran out is exit 75, not 8', async () => {
     const { world, target } = await accepted()
-    const html = () => new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
+    const html = () =>
+      new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
     const { error } = await pollThrough(
       world,
       Array.from({ length: 5 }, () => html),
@@ -159,11 +201,14 @@ test('one status: an answer about another candidate is not taken', async () => {
   const status = await world.clock.drive(statusOnce(run.parts, target))
   expect(status.status).toBe('received')
   const lying = createGatewayClient({
-    fetch: async () => json(200, { ...status, candidate_id: '00000000-0000-4000-8000-00000000000f' }),
+    fetch: async () =>
+      json(200, { ...status, candidate_id: '00000000-0000-4000-8000-00000000000f' }),
     baseUrl: world.gateway.url,
     clock: world.clock,
   })
-  await expect(statusOnce({ ...run.parts, gateway: lying }, target)).rejects.toMatchObject({ code: 'candidate_mismatch' })
+  await expect(statusOnce({ ...run.parts, gateway: lying }, target)).rejects.toMatchObject({
+    code: 'candidate_mismatch',
+  })
 })
 
 test('contract §5: stages are reached in order, and an end counts as all of them', async () => {
@@ -183,7 +228,10 @@ test('contract §5: stages are reached in order, and an end counts as all of the
     [{ ...received, status: 'validated' }, ['validated']],
     [{ ...received, status: 'selected' }, ['validated', 'selected']],
     [{ ...received, status: 'selected', submission }, ['validated', 'selected']],
-    [{ ...received, status: 'selected', submission: { ...submission, status: 'submitted' } }, ['validated', 'selected', 'submitted']],
+    [
+      { ...received, status: 'selected', submission: { ...submission, status: 'submitted' } },
+      ['validated', 'selected', 'submitted'],
+    ],
     [
       { ...received, status: 'selected', submission: { ...submission, status: 'confirmed' } },
       ['validated', 'selected', 'submitted', 'confirmed'],
@@ -191,6 +239,16 @@ test('contract §5: stages are reached in order, and an end counts as all of the
     [{ ...received, status: 'executed', submission: { ...submission, status: 'indexed' } }, stages],
     [{ ...received, status: 'failed', failure }, stages],
   ]
-  for (const [status, reached] of lives) expect(stages.filter((stage) => hasReached(status, stage))).toEqual(reached)
-  expect(lives.map(([status]) => hasReached(status, undefined))).toEqual([false, false, false, false, false, false, true, true])
+  for (const [status, reached] of lives)
+    expect(stages.filter((stage) => hasReached(status, stage))).toEqual(reached)
+  expect(lives.map(([status]) => hasReached(status, undefined))).toEqual([
+    false,
+    false,
+    false,
+    false,
+    false,
+    false,
+    true,
+    true,
+  ])
 })

@@ -3,8 +3,8 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { builtInProfile, profileNames, unconfirmedAmong } from '../../src/core/chain/profiles.js'
+import { devAddresses } from '../../src/core/devchain/dev-contracts.js'
 import { applySet, configFaults, contractsOf, parseConfig } from '../../src/core/gateway/config.js'
-import { devAddresses } from '../../src/core/io/dev/dev-contracts.js'
 import { run, temporaryHome } from '../support/cli.js'
 
 const signedProposer = `0x${'5'.repeat(40)}`
@@ -51,7 +51,10 @@ describe('built-in profiles', () => {
 
 describe('chain.profile of gateway.json', () => {
   test('domain §6: polygon needs nodes and a SignedProposer, everything else is filled in', () => {
-    const config = parseConfig({ chain: { profile: 'polygon', rpc_urls, signed_proposer: signedProposer } }, 'gateway.json')
+    const config = parseConfig(
+      { chain: { profile: 'polygon', rpc_urls, signed_proposer: signedProposer } },
+      'gateway.json',
+    )
     const profile = builtInProfile('polygon')
     expect(contractsOf(config)).toEqual({
       chainId: 137,
@@ -64,18 +67,29 @@ describe('chain.profile of gateway.json', () => {
   })
 
   test('contract §7: what the chain section names itself goes before the profile, so a doubtful requester can be left out', () => {
-    const requesters = [{ address: '0x65070be91477460d8a7aeeb94ef92fe056c2f2a7', kind: 'uma-ctf-adapter' }]
-    const config = parseConfig({ chain: { profile: 'polygon', rpc_urls, signed_proposer: signedProposer, requesters } }, 'gateway.json')
+    const requesters = [
+      { address: '0x65070be91477460d8a7aeeb94ef92fe056c2f2a7', kind: 'uma-ctf-adapter' },
+    ]
+    const config = parseConfig(
+      { chain: { profile: 'polygon', rpc_urls, signed_proposer: signedProposer, requesters } },
+      'gateway.json',
+    )
     expect(config.chain.requesters).toEqual(requesters)
   })
 
   test.each([
-    [{ profile: 'polygon', rpc_urls }, 'chain.signed_proposer is missing; it must be a lowercase contract address: no public source'],
+    [
+      { profile: 'polygon', rpc_urls },
+      'chain.signed_proposer is missing; it must be a lowercase contract address: no public source',
+    ],
     [
       { profile: 'mumbai', rpc_urls, signed_proposer: signedProposer },
       'chain.profile must be the name of a built-in profile: polygon or dev',
     ],
-    [{ profile: 'dev', rpc_urls, id: 137 }, 'chain.id must be 31337, the chain of profile dev, or left out'],
+    [
+      { profile: 'dev', rpc_urls, id: 137 },
+      'chain.id must be 31337, the chain of profile dev, or left out',
+    ],
   ])('contract §7: %j is refused with the key and what it must be', (chain, expected) => {
     expect(() => parseConfig({ chain }, 'gateway.json')).toThrow(expected)
   })
@@ -84,12 +98,23 @@ describe('chain.profile of gateway.json', () => {
     const config = parseConfig({ chain: { profile: 'dev', rpc_urls } }, 'gateway.json')
     expect(() => applySet(config, 'chain.profile=polygon')).toThrow('chain.profile')
     expect(() => applySet(config, 'chain.id=5')).toThrow('31337')
-    expect(applySet(config, `chain.signed_proposer=${signedProposer}`).chain.signed_proposer).toBe(signedProposer)
+    expect(applySet(config, `chain.signed_proposer=${signedProposer}`).chain.signed_proposer).toBe(
+      signedProposer,
+    )
   })
 
   test('contract §6: every wrong key is a fault of its own', () => {
-    const faults = configFaults({ chain: { profile: 'polygon' }, lissten: {}, budget: { per_ip_items: 0 } })
-    for (const key of ['chain.signed_proposer', 'chain.rpc_urls', '"lissten"', 'budget.per_ip_items']) {
+    const faults = configFaults({
+      chain: { profile: 'polygon' },
+      lissten: {},
+      budget: { per_ip_items: 0 },
+    })
+    for (const key of [
+      'chain.signed_proposer',
+      'chain.rpc_urls',
+      '"lissten"',
+      'budget.per_ip_items',
+    ]) {
       expect(faults.filter((fault) => fault.includes(key))).toHaveLength(1)
     }
     expect(faults).toHaveLength(4)
@@ -106,12 +131,32 @@ describe('--profile', () => {
 
   const errorOf = (stderr: string) => JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
   const file = (name: string) => join(home.path, 'trust', `${name}.json`)
-  const init = ['trust', 'init', '--profile', 'polygon', '--signed-proposer', signedProposer, '--json']
+  const init = [
+    'trust',
+    'init',
+    '--profile',
+    'polygon',
+    '--signed-proposer',
+    signedProposer,
+    '--json',
+  ]
 
   test('contract §7: without a trust file polygon is shown with its pins, and says that signed_proposer is missing and how to pin it', async () => {
-    const { code, stdout, stderr } = await run(home.path, ['trust', 'show', '--profile', 'polygon', '--json'])
+    const { code, stdout, stderr } = await run(home.path, [
+      'trust',
+      'show',
+      '--profile',
+      'polygon',
+      '--json',
+    ])
     expect(code).toBe(0)
-    expect(JSON.parse(stdout)).toMatchObject({ path: null, built_in: 'polygon', chain_id: 137, signed_proposer: null, slugs: {} })
+    expect(JSON.parse(stdout)).toMatchObject({
+      path: null,
+      built_in: 'polygon',
+      chain_id: 137,
+      signed_proposer: null,
+      slugs: {},
+    })
     const warnings = stderr
       .trim()
       .split('\n')
@@ -123,7 +168,15 @@ describe('--profile', () => {
   })
 
   test('R9: nothing is signed or fetched with polygon before somebody has named its SignedProposer', async () => {
-    const ran = await run(home.path, ['context', 'x', '--profile', 'polygon', '--gateway', 'https://g.example', '--json'])
+    const ran = await run(home.path, [
+      'context',
+      'x',
+      '--profile',
+      'polygon',
+      '--gateway',
+      'https://g.example',
+      '--json',
+    ])
     expect(ran.code).toBe(2)
     expect(errorOf(ran.stderr)).toMatchObject({
       code: 'signed_proposer_needed',
@@ -140,17 +193,39 @@ describe('--profile', () => {
     expect(agreed.code).toBe(0)
     expect(agreed.stderr).toContain(reporter)
     const { chainId, permit2, oracles, requesters, tokens } = builtInProfile('polygon') ?? {}
-    const pins = { chain_id: chainId, permit2, signed_proposer: signedProposer, oracles, requesters, tokens, slugs: {} }
+    const pins = {
+      chain_id: chainId,
+      permit2,
+      signed_proposer: signedProposer,
+      oracles,
+      requesters,
+      tokens,
+      slugs: {},
+    }
     expect(JSON.parse(await readFile(file('polygon'), 'utf8'))).toEqual(pins)
     const shown = await run(home.path, ['trust', 'show', '--profile', 'polygon', '--json'])
-    expect(JSON.parse(shown.stdout)).toEqual({ schema: 'proposer.trust/1', path: file('polygon'), ...pins })
+    expect(JSON.parse(shown.stdout)).toEqual({
+      schema: 'proposer.trust/1',
+      path: file('polygon'),
+      ...pins,
+    })
   })
 
   test("contract §7: a trust file of the profile's name goes before the built-in pins, and one named by --trust has to exist", async () => {
     mkdirSync(join(home.path, 'trust'))
     writeFileSync(file('dev'), '{}')
-    expect(errorOf((await run(home.path, ['trust', 'show', '--profile', 'dev', '--json'])).stderr)).toMatchObject({ code: 'invalid_trust' })
-    const named = await run(home.path, ['trust', 'show', '--profile', 'polygon', '--trust', 'gone', '--json'])
+    expect(
+      errorOf((await run(home.path, ['trust', 'show', '--profile', 'dev', '--json'])).stderr),
+    ).toMatchObject({ code: 'invalid_trust' })
+    const named = await run(home.path, [
+      'trust',
+      'show',
+      '--profile',
+      'polygon',
+      '--trust',
+      'gone',
+      '--json',
+    ])
     expect(errorOf(named.stderr)).toMatchObject({ code: 'no_trust' })
   })
 
@@ -165,6 +240,7 @@ describe('--profile', () => {
     const ran = await run(home.path, ['trust', 'init', ...flags, '--json', '--yes'])
     expect(ran.code).toBe(2)
     expect(errorOf(ran.stderr)).toMatchObject({ code })
-    for (const name of [...profileNames, 'mine']) await expect(readFile(file(name))).rejects.toThrow('ENOENT')
+    for (const name of [...profileNames, 'mine'])
+      await expect(readFile(file(name))).rejects.toThrow('ENOENT')
   })
 })

@@ -1,14 +1,36 @@
 import { encodeAbiParameters, encodeFunctionResult, keccak256, stringToHex } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { ooReporterAbi, oracleAbi, yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { createRoundReader, type RegistryEntry, resolveRound } from '../../src/core/chain/questions.js'
+import {
+  createRoundReader,
+  type RegistryEntry,
+  resolveRound,
+} from '../../src/core/chain/questions.js'
 import type { Contracts } from '../../src/core/chain/round.js'
 import { type Address, type Chain, ChainError, type Hex } from '../../src/core/ports.js'
 import { createFakeChain, type FakeChain } from '../support/fake-chain.js'
-import { ask, dispute, questionText, rivalProposes, setCustomBond, setPaused } from '../support/fake-events.js'
-import { adapter, bondRaw, fakeContracts, finalFeeRaw, oracle, questionOf, token } from '../support/fake-world.js'
+import {
+  ask,
+  dispute,
+  questionText,
+  rivalProposes,
+  setCustomBond,
+  setPaused,
+} from '../support/fake-events.js'
+import {
+  adapter,
+  bondRaw,
+  fakeContracts,
+  finalFeeRaw,
+  oracle,
+  questionOf,
+  token,
+} from '../support/fake-world.js'
 
-async function asked(name = 'Rain?', resData?: string): Promise<{ chain: FakeChain; questionId: Hex }> {
+async function asked(
+  name = 'Rain?',
+  resData?: string,
+): Promise<{ chain: FakeChain; questionId: Hex }> {
   const chain = createFakeChain()
   const questionId = ask(chain, questionText(name, resData))
   chain.mine()
@@ -45,10 +67,14 @@ describe('CTF adapter questions (domain §5.1)', () => {
     const { chain, questionId } = await asked()
     setCustomBond(chain, questionId, 900_000_000n)
     chain.mine()
-    expect((await resolveRound(chain, fakeContracts, questionId))?.totalBondRaw).toBe(900_000_000n + finalFeeRaw)
+    expect((await resolveRound(chain, fakeContracts, questionId))?.totalBondRaw).toBe(
+      900_000_000n + finalFeeRaw,
+    )
     setCustomBond(chain, questionId, 0n)
     chain.mine()
-    expect((await resolveRound(chain, fakeContracts, questionId))?.totalBondRaw).toBe(bondRaw + finalFeeRaw)
+    expect((await resolveRound(chain, fakeContracts, questionId))?.totalBondRaw).toBe(
+      bondRaw + finalFeeRaw,
+    )
   })
 
   test('states follow the oracle, a dispute shows the new round', async () => {
@@ -77,7 +103,10 @@ describe('CTF adapter questions (domain §5.1)', () => {
     const { chain, questionId } = await asked()
     setPaused(chain, questionId, true)
     chain.mine()
-    expect(await resolveRound(chain, fakeContracts, questionId)).toMatchObject({ paused: true, state: 'requested' })
+    expect(await resolveRound(chain, fakeContracts, questionId)).toMatchObject({
+      paused: true,
+      state: 'requested',
+    })
     chain.happen((world) => {
       Object.assign(questionOf(world, questionId), { paused: false, flagged: true })
       return []
@@ -94,8 +123,13 @@ describe('CTF adapter questions (domain §5.1)', () => {
 
   test('a neg-risk adapter never allows p3', async () => {
     const { chain, questionId } = await asked()
-    const negRisk: Contracts = { ...fakeContracts, requesters: [{ address: adapter, kind: 'uma-ctf-adapter-negrisk' }] }
-    expect((await resolveRound(chain, negRisk, questionId))?.outcomes.map(({ allowed }) => allowed)).toEqual([true, true, false])
+    const negRisk: Contracts = {
+      ...fakeContracts,
+      requesters: [{ address: adapter, kind: 'uma-ctf-adapter-negrisk' }],
+    }
+    expect(
+      (await resolveRound(chain, negRisk, questionId))?.outcomes.map(({ allowed }) => allowed),
+    ).toEqual([true, true, false])
   })
 
   test('an ID whose text does not hash to it, or that nobody knows, is no question', async () => {
@@ -111,14 +145,22 @@ describe('CTF adapter questions (domain §5.1)', () => {
 
   test('domain §6: an oracle or a token that is not pinned is refused', async () => {
     const { chain, questionId } = await asked()
-    expect(await resolveRound(chain, { ...fakeContracts, oracles: [rival] }, questionId)).toBeUndefined()
-    expect(await resolveRound(chain, { ...fakeContracts, tokens: [rival] }, questionId)).toBeUndefined()
+    expect(
+      await resolveRound(chain, { ...fakeContracts, oracles: [rival] }, questionId),
+    ).toBeUndefined()
+    expect(
+      await resolveRound(chain, { ...fakeContracts, tokens: [rival] }, questionId),
+    ).toBeUndefined()
   })
 
   test('a registry entry that names another requester keeps the others from being asked', async () => {
     const { chain, questionId } = await asked()
-    expect(await resolveRound(chain, fakeContracts, questionId, { questionId, requester: rival })).toBeUndefined()
-    expect(await resolveRound(chain, fakeContracts, questionId, { questionId, requester: adapter })).toBeDefined()
+    expect(
+      await resolveRound(chain, fakeContracts, questionId, { questionId, requester: rival }),
+    ).toBeUndefined()
+    expect(
+      await resolveRound(chain, fakeContracts, questionId, { questionId, requester: adapter }),
+    ).toBeDefined()
   })
 
   test('a node that does not answer is a ChainError, not a missing question', async () => {
@@ -129,7 +171,10 @@ describe('CTF adapter questions (domain §5.1)', () => {
 
   test('an address that is no adapter is named', async () => {
     const { chain, questionId } = await asked()
-    const wrong: Contracts = { ...fakeContracts, requesters: [{ address: rival, kind: 'uma-ctf-adapter' }] }
+    const wrong: Contracts = {
+      ...fakeContracts,
+      requesters: [{ address: rival, kind: 'uma-ctf-adapter' }],
+    }
     await expect(resolveRound(chain, wrong, questionId)).rejects.toThrow(rival)
   })
 })
@@ -137,7 +182,10 @@ describe('CTF adapter questions (domain §5.1)', () => {
 describe('requests given in the registry (kind direct)', () => {
   test("the entry's request is used as it is, and its ID is not hashed", async () => {
     const { chain, questionId: asHash } = await asked()
-    const direct: Contracts = { ...fakeContracts, requesters: [{ address: adapter, kind: 'direct' }] }
+    const direct: Contracts = {
+      ...fakeContracts,
+      requesters: [{ address: adapter, kind: 'direct' }],
+    }
     const request = {
       oracle,
       requester: adapter,
@@ -155,8 +203,15 @@ describe('requests given in the registry (kind direct)', () => {
     })
     expect(await resolveRound(chain, direct, asHash)).toBeUndefined()
     const later = { ...request, timestamp: '1' }
-    expect(await resolveRound(chain, direct, questionId, { questionId, request: later })).toBeUndefined()
-    expect(await resolveRound(chain, direct, questionId, { questionId, request: { ...request, oracle: rival } })).toBeUndefined()
+    expect(
+      await resolveRound(chain, direct, questionId, { questionId, request: later }),
+    ).toBeUndefined()
+    expect(
+      await resolveRound(chain, direct, questionId, {
+        questionId,
+        request: { ...request, oracle: rival },
+      }),
+    ).toBeUndefined()
   })
 })
 
@@ -195,7 +250,12 @@ describe('OOReporter (domain §5.2)', () => {
       if (asked.to !== oracle) return base.call(asked, at)
       const selector = asked.data.slice(0, 10)
       if (selector === '0xba4b930c') return encodeAbiParameters([{ type: 'uint8' }], [1])
-      if (selector === '0xe92706c6') return encodeFunctionResult({ abi: oracleAbi, functionName: 'customBonds', result: [0n, false] })
+      if (selector === '0xe92706c6')
+        return encodeFunctionResult({
+          abi: oracleAbi,
+          functionName: 'customBonds',
+          result: [0n, false],
+        })
       const requestSettings = {
         eventBased: true,
         refundOnDispute: true,
@@ -205,19 +265,36 @@ describe('OOReporter (domain §5.2)', () => {
         bond: bondRaw,
         customLiveness: 0n,
       }
-      const zeros = { proposedPrice: 0n, resolvedPrice: 0n, expirationTime: 0n, reward: 0n, finalFee: finalFeeRaw, proposalTime: 0n }
+      const zeros = {
+        proposedPrice: 0n,
+        resolvedPrice: 0n,
+        expirationTime: 0n,
+        reward: 0n,
+        finalFee: finalFeeRaw,
+        proposalTime: 0n,
+      }
       const nobody: Address = `0x${'0'.repeat(40)}`
       return encodeFunctionResult({
         abi: oracleAbi,
         functionName: 'getRequest',
-        result: { proposer: nobody, disputer: nobody, currency: token, settled: false, requestSettings, ...zeros },
+        result: {
+          proposer: nobody,
+          disputer: nobody,
+          currency: token,
+          settled: false,
+          requestSettings,
+          ...zeros,
+        },
       })
     }
     return { ...base, call }
   }
 
   test("the round is the reporter's request, and the ID is not the hash of its text", async () => {
-    const contracts: Contracts = { ...fakeContracts, requesters: [{ address: reporter, kind: 'oo-reporter' }] }
+    const contracts: Contracts = {
+      ...fakeContracts,
+      requesters: [{ address: reporter, kind: 'oo-reporter' }],
+    }
     expect(await resolveRound(reporterChain(true), contracts, questionId)).toMatchObject({
       questionId,
       kind: 'oo-reporter',
@@ -236,26 +313,39 @@ describe('OOReporter (domain §5.2)', () => {
       if (one.to === reporter) throw new ChainError('reverted', 'execution reverted')
       return chain.call(one, at)
     }
-    const contracts: Contracts = { ...fakeContracts, requesters: [{ address: reporter, kind: 'oo-reporter' }, ...fakeContracts.requesters] }
+    const contracts: Contracts = {
+      ...fakeContracts,
+      requesters: [{ address: reporter, kind: 'oo-reporter' }, ...fakeContracts.requesters],
+    }
     expect((await resolveRound({ ...chain, call }, contracts, known))?.requester).toBe(adapter)
   })
 
   const oddBeside = (reporterFirst: boolean): Contracts => {
     const odd = { address: reporter, kind: 'oo-reporter' } as const
-    return { ...fakeContracts, requesters: reporterFirst ? [odd, ...fakeContracts.requesters] : [...fakeContracts.requesters, odd] }
+    return {
+      ...fakeContracts,
+      requesters: reporterFirst
+        ? [odd, ...fakeContracts.requesters]
+        : [...fakeContracts.requesters, odd],
+    }
   }
 
-  test.each([true, false])('nor does one that answers as no requester does, before it or after it (first: %s)', async (reporterFirst) => {
-    const { chain, questionId: known } = await asked()
-    // No code at the reporter's address: the answer is empty, which fits no ABI.
-    expect((await resolveRound(chain, oddBeside(reporterFirst), known))?.requester).toBe(adapter)
-  })
+  test.each([true, false])(
+    'nor does one that answers as no requester does, before it or after it (first: %s)',
+    async (reporterFirst) => {
+      const { chain, questionId: known } = await asked()
+      // No code at the reporter's address: the answer is empty, which fits no ABI.
+      expect((await resolveRound(chain, oddBeside(reporterFirst), known))?.requester).toBe(adapter)
+    },
+  )
 
   test.each([true, false])(
     'a question that nobody knows is not missing while one requester answers oddly: it is named (first: %s)',
     async (first) => {
       const { chain } = await asked()
-      const failure = await resolveRound(chain, oddBeside(first), keccak256('0x01')).catch((error: unknown) => error)
+      const failure = await resolveRound(chain, oddBeside(first), keccak256('0x01')).catch(
+        (error: unknown) => error,
+      )
       expect(failure).toMatchObject({ name: 'ChainError', kind: 'refused' })
       expect(String(failure)).toContain(reporter)
     },
@@ -267,7 +357,9 @@ describe('OOReporter (domain §5.2)', () => {
       if (one.to === reporter) throw new ChainError('unavailable', 'no answer')
       return chain.call(one, at)
     }
-    await expect(resolveRound({ ...chain, call }, oddBeside(false), known)).rejects.toMatchObject({ kind: 'unavailable' })
+    await expect(resolveRound({ ...chain, call }, oddBeside(false), known)).rejects.toMatchObject({
+      kind: 'unavailable',
+    })
   })
 
   test('an odd oracle behind one requester does not hide the question of another', async () => {
@@ -278,6 +370,8 @@ describe('OOReporter (domain §5.2)', () => {
       const isReporters = one.to === oracle && one.data.includes(rules.slice(2))
       return isReporters ? '0x' : chain.call(one, at)
     }
-    expect((await resolveRound({ ...chain, call }, oddBeside(true), known))?.requester).toBe(adapter)
+    expect((await resolveRound({ ...chain, call }, oddBeside(true), known))?.requester).toBe(
+      adapter,
+    )
   })
 })

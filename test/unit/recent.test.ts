@@ -1,11 +1,17 @@
 /** The newest candidates and the way of each, as the operator's page shows them. */
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { followRecent, type RecentDetail, recentKept } from '../../src/core/gateway/operator/recent.js'
+import {
+  followRecent,
+  type RecentDetail,
+  recentKept,
+} from '../../src/core/gateway/operator/recent.js'
 import { createPipelineWorld, oneCandidate, type PipelineWorld } from '../support/pipeline-world.js'
 
-const following = (world: PipelineWorld, entries: Iterable<{ id: string; sequence: number }> = []) =>
-  followRecent({ ledger: world.ledger, entries, slugOf: (id) => `slug-${id.slice(2, 6)}` })
+const following = (
+  world: PipelineWorld,
+  entries: Iterable<{ id: string; sequence: number }> = [],
+) => followRecent({ ledger: world.ledger, entries, slugOf: (id) => `slug-${id.slice(2, 6)}` })
 const told = (detail: RecentDetail | undefined) => detail?.steps.map(({ what }) => what)
 
 describe('the list', () => {
@@ -15,7 +21,9 @@ describe('the list', () => {
     expect(await recent.rows()).toEqual([])
     await world.submit(await world.question())
     const before = await recent.rows()
-    expect(before).toMatchObject([{ status: 'received', submission: null, failure_code: null, outcome: 'p2' }])
+    expect(before).toMatchObject([
+      { status: 'received', submission: null, failure_code: null, outcome: 'p2' },
+    ])
     expect(before[0]?.slug).toMatch(/^slug-/)
     expect(await recent.rows()).toBe(before)
     await world.turn()
@@ -61,11 +69,24 @@ describe('the way of a candidate', () => {
     const recent = following(world, [candidate])
     await world.turn()
     const open = await recent.detail(candidate.id)
-    expect(told(open)).toEqual(['received', 'validated', 'selected for execution', 'signed under nonce 0', 'submitted'])
+    expect(told(open)).toEqual([
+      'received',
+      'validated',
+      'selected for execution',
+      'signed under nonce 0',
+      'submitted',
+    ])
     expect(open?.steps.every(({ at }) => at !== null)).toBe(true)
     await world.pass(4)
     const done = await recent.detail(candidate.id)
-    expect(told(done)).toEqual(['received', 'validated', 'selected for execution', 'submitted', 'confirmed', 'on the chain'])
+    expect(told(done)).toEqual([
+      'received',
+      'validated',
+      'selected for execution',
+      'submitted',
+      'confirmed',
+      'on the chain',
+    ])
     expect(done?.steps.at(-1)?.detail).toMatch(/^ProposePrice is log \d+ of its block$/)
     expect(JSON.stringify([open, done])).not.toContain(candidate.signature.slice(2))
     expect(await recent.detail('00000000-0000-4000-8000-00000000ffff')).toBeUndefined()
@@ -78,6 +99,8 @@ describe('the way of a candidate', () => {
     await world.turn()
     world.clock.monotonic += 30_000
     await world.pass(1)
-    expect(told(await recent.detail(candidate.id))).toContain('signed again at a higher fee under nonce 0')
+    expect(told(await recent.detail(candidate.id))).toContain(
+      'signed again at a higher fee under nonce 0',
+    )
   })
 })

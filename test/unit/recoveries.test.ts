@@ -51,19 +51,23 @@ describe('recoveries of many signatures', () => {
 
   test('each caller gets the answer to its own question, whenever they come', async () => {
     await fc.assert(
-      fc.asyncProperty(fc.array(fc.tuple(fc.nat(120), fc.nat(3)), { minLength: 1, maxLength: 6 }), async (bursts) => {
-        const { recoveries } = world()
-        const answers: Promise<Uint8Array | undefined>[] = []
-        const expected: (Uint8Array | undefined)[] = []
-        for (const [size, pause] of bursts) {
-          for (const each of allAsked(size)) {
-            answers.push(recoveries(...each))
-            expected.push(recover(...each))
+      fc.asyncProperty(
+        fc.array(fc.tuple(fc.nat(120), fc.nat(3)), { minLength: 1, maxLength: 6 }),
+        async (bursts) => {
+          const { recoveries } = world()
+          const answers: Promise<Uint8Array | undefined>[] = []
+          const expected: (Uint8Array | undefined)[] = []
+          for (const [size, pause] of bursts) {
+            for (const each of allAsked(size)) {
+              answers.push(recoveries(...each))
+              expected.push(recover(...each))
+            }
+            for (let turn = 0; turn < pause; turn += 1)
+              await new Promise((resolve) => setImmediate(resolve))
           }
-          for (let turn = 0; turn < pause; turn += 1) await new Promise((resolve) => setImmediate(resolve))
-        }
-        expect(await Promise.all(answers)).toEqual(expected)
-      }),
+          expect(await Promise.all(answers)).toEqual(expected)
+        },
+      ),
       { numRuns: 60 },
     )
   })

@@ -6,9 +6,14 @@ import { portableCurve } from '../../src/core/io/secp256k1.js'
 import { newRecovery, recoverWithNoble } from '../../src/core/protocol/signature.js'
 import { fromHex, toHex } from '../../src/core/protocol/witness.js'
 
-const bytes32 = fc.uint8Array({ minLength: 32, maxLength: 32 }).map((bytes) => new Uint8Array(bytes))
+const bytes32 = fc
+  .uint8Array({ minLength: 32, maxLength: 32 })
+  .map((bytes) => new Uint8Array(bytes))
 
-/** Without the binary this fails: on the platforms that CI knows it is there, and the gateway's speed rests on it. */
+/**
+ * Without the binary this fails: on the platforms that CI knows it is there, and the gateway's
+ * speed rests on it.
+ */
 function native(): Curve {
   const curve = nativeCurve()
   if (curve === undefined) throw new Error('libsecp256k1 cannot be loaded here')
@@ -24,7 +29,18 @@ describe.each(recoveries)('recovery: %s', (_, create) => {
   test('domain §3.3, property: it answers what the plain recovery does, whoever signed and whatever was changed', () => {
     const keys = [1, 2].map((n) => new Uint8Array(32).fill(n))
     const recover = create()
-    const change = fc.constantFrom('none', 'none', 'none', 'parity', 'r', 's', 'high s', 'digest', 'zero r', 'zero s')
+    const change = fc.constantFrom(
+      'none',
+      'none',
+      'none',
+      'parity',
+      'r',
+      's',
+      'high s',
+      'digest',
+      'zero r',
+      'zero s',
+    )
     fc.assert(
       fc.property(bytes32, fc.constantFrom(0, 0, 0, 1), change, (digest, who, changed) => {
         const signature = secp256k1.sign(digest, keys[who] ?? digest, { lowS: true })
@@ -41,7 +57,8 @@ describe.each(recoveries)('recovery: %s', (_, create) => {
           compact.set(Uint8Array.from(Buffer.from(high.toString(16).padStart(64, '0'), 'hex')), 32)
           parity = parity === 0 ? 1 : 0
         }
-        if (changed === 'digest') asked = digest.map((byte, index) => (index === 0 ? byte ^ 1 : byte))
+        if (changed === 'digest')
+          asked = digest.map((byte, index) => (index === 0 ? byte ^ 1 : byte))
         expect(recover(asked, compact, parity)).toEqual(recoverWithNoble(asked, compact, parity))
       }),
       { numRuns: 300 },
@@ -51,7 +68,12 @@ describe.each(recoveries)('recovery: %s', (_, create) => {
   test('a digest of zero and one above the group order recover like every other', () => {
     const key = new Uint8Array(32).fill(3)
     const recover = create()
-    for (const digest of [new Uint8Array(32).fill(9), new Uint8Array(32), new Uint8Array(32).fill(255), new Uint8Array(32)]) {
+    for (const digest of [
+      new Uint8Array(32).fill(9),
+      new Uint8Array(32),
+      new Uint8Array(32).fill(255),
+      new Uint8Array(32),
+    ]) {
       const signature = secp256k1.sign(digest, key, { lowS: true })
       const compact = signature.toCompactRawBytes()
       const parity = signature.recovery as 0 | 1
@@ -77,9 +99,13 @@ test('domain §3.3: r or s at the edges of the group order and of the field', ()
   const edges = [0n, 1n, 2n, n / 2n, n / 2n + 1n, n - 1n, n, n + 1n, p - 1n, p, 2n ** 256n - 1n]
   for (const r of edges) {
     for (const s of edges) {
-      const compact = Uint8Array.from(Buffer.from([r, s].map((value) => value.toString(16).padStart(64, '0')).join(''), 'hex'))
+      const compact = Uint8Array.from(
+        Buffer.from([r, s].map((value) => value.toString(16).padStart(64, '0')).join(''), 'hex'),
+      )
       for (const parity of [0, 1] as const)
-        expect(native().recover(digest, compact, parity)).toEqual(recoverWithNoble(digest, compact, parity))
+        expect(native().recover(digest, compact, parity)).toEqual(
+          recoverWithNoble(digest, compact, parity),
+        )
     }
   }
 })
@@ -94,7 +120,9 @@ test('what a binding is judged by is what @noble/curves finds', () => {
 test('property: libsecp256k1 makes the public keys of @noble/curves, and refuses the keys that it refuses', () => {
   const [one, other] = [native(), portableCurve()]
   const order = secp256k1.CURVE.n
-  const edges = [0n, 1n, order - 1n, order, 2n ** 256n - 1n].map((value) => fromHex(`0x${value.toString(16).padStart(64, '0')}`))
+  const edges = [0n, 1n, order - 1n, order, 2n ** 256n - 1n].map((value) =>
+    fromHex(`0x${value.toString(16).padStart(64, '0')}`),
+  )
   for (const key of [...edges, new Uint8Array(31).fill(1), new Uint8Array(33).fill(1)]) {
     expect(one.publicKey(key)).toEqual(other.publicKey(key))
   }
@@ -116,5 +144,6 @@ test('a binding that is missing, or that answers anything else than the curve do
   const missing = () => {
     throw new Error('No native build was found')
   }
-  for (const load of [missing, () => undefined, () => ({}), () => other]) expect(nativeCurve(load)).toBeUndefined()
+  for (const load of [missing, () => undefined, () => ({}), () => other])
+    expect(nativeCurve(load)).toBeUndefined()
 })

@@ -9,7 +9,15 @@ import { newMemoryStore, openMemoryLog } from '../support/memory-log.js'
 
 const candidate: NewCandidate = {
   identity: 'a'.repeat(32),
-  round: { key: 'r', questionId: '0x1', oracle: '0xa', requester: '0xb', identifier: '0xc', timestamp: '100', ancillaryHash: '0xd' },
+  round: {
+    key: 'r',
+    questionId: '0x1',
+    oracle: '0xa',
+    requester: '0xb',
+    identifier: '0xc',
+    timestamp: '100',
+    ancillaryHash: '0xd',
+  },
   proposer: '0xe1',
   price: '0',
   amount: '750',
@@ -19,7 +27,10 @@ const candidate: NewCandidate = {
   digest: '0xcd',
 }
 
-/** A log whose appends are decided at once, all in one group, and become durable only when they are let. */
+/**
+ * A log whose appends are decided at once, all in one group, and become durable only when they are
+ * let.
+ */
 function gatedLog(log: RecordLog): { readonly log: RecordLog; release(): void; hold(): void } {
   let gate = Promise.resolve()
   let open: () => void = () => undefined
@@ -44,7 +55,12 @@ function gatedLog(log: RecordLog): { readonly log: RecordLog; release(): void; h
 test('R1, R2: a copy in flight is answered only once the first one is durable', async () => {
   const fold = foldLedger()
   const { log, hold, release } = gatedLog(openMemoryLog(newMemoryStore(), knownKind, fold.onRecord))
-  const ledger = await openLedger({ clock: systemClock, random: systemRandom }, log, fold.state, settings)
+  const ledger = await openLedger(
+    { clock: systemClock, random: systemRandom },
+    log,
+    fold.state,
+    settings,
+  )
   hold()
   const answered: string[] = []
   const copies = [1, 2, 3].map(async (n) => {

@@ -1,8 +1,15 @@
-/** What is sent again, what is not, and what is told of a round that is over (R7, R8, §7 rule 3). */
+/**
+ * What is sent again, what is not, and what is told of a round that is over (R7, R8, §7 rule 3).
+ */
 import { describe, expect, test } from 'vitest'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
 import { pollCandidates } from '../../src/core/client/polling/polling.js'
-import { type CurrentRound, replay, submitIntent, submitPayload } from '../../src/core/client/sending/submission.js'
+import {
+  type CurrentRound,
+  replay,
+  submitIntent,
+  submitPayload,
+} from '../../src/core/client/sending/submission.js'
 import { authorize } from '../../src/core/client/signing/authorize.js'
 import { instant } from '../../src/core/protocol/candidate.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
@@ -23,7 +30,9 @@ async function lostWorld(clientRef?: string) {
   const run = world.run()
   const intent = { ...run.intent, ...(clientRef === undefined ? {} : { clientRef }) }
   world.gateway.faults.push('lost-answer')
-  const { outcome, journalId: id } = await world.clock.drive(submitIntent(run.parts, intent, { timeoutMs: 1 }))
+  const { outcome, journalId: id } = await world.clock.drive(
+    submitIntent(run.parts, intent, { timeoutMs: 1 }),
+  )
   expect(outcome).toBe('unknown')
   return { world, run, intent, id }
 }
@@ -45,18 +54,27 @@ const retryable = {
 describe('replay sends nothing that must not be sent', () => {
   test('R8: one that was superseded is refused with exit 5, naming what replaced it; not by its payload either, nor by --all', async () => {
     const { world, run, intent, id } = await lostWorld()
-    const next = await world.clock.drive(submitIntent(run.parts, { ...intent, outcome: 'p1', supersede: id }))
+    const next = await world.clock.drive(
+      submitIntent(run.parts, { ...intent, outcome: 'p1', supersede: id }),
+    )
     const sent = world.gateway.received.length
     const error = await thrown(world.clock.drive(replay(world.run().parts, [id])))
     expect(error).toMatchObject({ code: 'superseded', meta: { exitCode: 5 } })
     expect(error.detail).toContain(next.journalId)
     expect(error.meta.hint).toContain(`proposer revoke ${id}`)
     const body = (await found(world, id)).signed.body
-    expect(await thrown(world.clock.drive(submitPayload(world.run().parts, run.intent.identifier, body)))).toMatchObject({
+    expect(
+      await thrown(
+        world.clock.drive(submitPayload(world.run().parts, run.intent.identifier, body)),
+      ),
+    ).toMatchObject({
       code: 'superseded',
     })
     const all = await world.clock.drive(replay(world.run().parts, 'all'))
-    expect(all).toMatchObject({ results: [], skipped: [{ reason: 'superseded', command: `proposer revoke ${id}` }] })
+    expect(all).toMatchObject({
+      results: [],
+      skipped: [{ reason: 'superseded', command: `proposer revoke ${id}` }],
+    })
     expect(world.gateway.received).toHaveLength(sent)
   })
 
@@ -67,7 +85,10 @@ describe('replay sends nothing that must not be sent', () => {
     const error = await thrown(world.clock.drive(replay(world.run().parts, [journalId])))
     expect(error).toMatchObject({
       code: 'never_sent',
-      meta: { exitCode: 2, hint: expect.stringContaining(`proposer submit ${run.intent.identifier} --outcome p2`) },
+      meta: {
+        exitCode: 2,
+        hint: expect.stringContaining(`proposer submit ${run.intent.identifier} --outcome p2`),
+      },
     })
     expect(world.gateway.received).toEqual([])
   })
@@ -78,14 +99,18 @@ describe('replay sends nothing that must not be sent', () => {
     const first = await world.clock.drive(submitIntent(run.parts, run.intent))
     if (first.error !== undefined) throw first.error
     world.gateway.become(first.candidateId, { status: 'failed', failure: retryable })
-    const polled = await world.clock.drive(pollCandidates(run.parts, [{ candidateId: first.candidateId }]))
+    const polled = await world.clock.drive(
+      pollCandidates(run.parts, [{ candidateId: first.candidateId }]),
+    )
     expect(polled.error?.meta.hint).toContain(`proposer replay ${first.journalId}`)
     const all = await world.clock.drive(replay(world.run().parts, 'all'))
     expect(all).toMatchObject({
       results: [],
       skipped: [{ reason: 'failed_retryably', command: `proposer replay ${first.journalId}` }],
     })
-    expect(await world.clock.drive(replay(world.run().parts, [first.journalId]))).toMatchObject({ results: [{ outcome: 'replayed' }] })
+    expect(await world.clock.drive(replay(world.run().parts, [first.journalId]))).toMatchObject({
+      results: [{ outcome: 'replayed' }],
+    })
   })
 })
 
@@ -105,8 +130,16 @@ describe('a round that is over while the outcome is unknown', () => {
     world.clock.setMs(world.clock.nowMs() + 60_000)
     world.gateway.faults.push({ status: 409, code: 'round_advanced' })
     const { results } = await world.clock.drive(replay(world.run().parts, [id]))
-    const outOfBand = { questionId: intent.identifier, clientRef: 'mine-1', submittedAtMs: startedAtMs }
-    const over = { outcome: 'conflict', outOfBand, error: { code: 'round_over', meta: { exitCode: 5 } } }
+    const outOfBand = {
+      questionId: intent.identifier,
+      clientRef: 'mine-1',
+      submittedAtMs: startedAtMs,
+    }
+    const over = {
+      outcome: 'conflict',
+      outOfBand,
+      error: { code: 'round_over', meta: { exitCode: 5 } },
+    }
     expect(results).toMatchObject([over])
     const { error } = results[0] ?? {}
     expect(error?.meta.hint).toContain(`proposer reconcile ${intent.identifier}`)
@@ -114,7 +147,9 @@ describe('a round that is over while the outcome is unknown', () => {
     expect(error?.detail).toContain(instant(startedAtMs))
     const calls = world.gateway.calls.length
     for (const which of [[id], 'all'] as const) {
-      expect((await world.clock.drive(replay(world.run().parts, which))).results).toMatchObject([over])
+      expect((await world.clock.drive(replay(world.run().parts, which))).results).toMatchObject([
+        over,
+      ])
     }
     expect(world.gateway.calls).toHaveLength(calls)
     expect(stateOf(await found(world, id), world.clock.nowMs()).kind).toBe('unknown')
@@ -127,7 +162,9 @@ describe('a round that is over while the outcome is unknown', () => {
     const { results } = await world.clock.drive(replay(world.run().parts, [id], { round }))
     expect(results).toMatchObject([{ error: { code: 'round_over', meta: { exitCode: 6 } } }])
     const sent = world.gateway.received.length
-    expect((await world.clock.drive(replay(world.run().parts, [id], { round }))).results).toMatchObject([{ error: { code: 'round_over' } }])
+    expect(
+      (await world.clock.drive(replay(world.run().parts, [id], { round }))).results,
+    ).toMatchObject([{ error: { code: 'round_over' } }])
     expect(world.gateway.received).toHaveLength(sent)
     expect(round.asked).toBe(1)
   })
@@ -136,9 +173,16 @@ describe('a round that is over while the outcome is unknown', () => {
     const { world, id, run } = await lostWorld()
     world.gateway.faults.push({ status: 403, code: 'proposer_not_eligible' })
     const timestamp = (await found(world, id)).signed.timestamp ?? ''
-    const { results } = await world.clock.drive(replay(run.parts, [id], { round: inRound(timestamp) }))
+    const { results } = await world.clock.drive(
+      replay(run.parts, [id], { round: inRound(timestamp) }),
+    )
     expect(results).toMatchObject([
-      { error: { code: 'outcome_unknown', meta: { hint: expect.stringContaining(`proposer replay ${id}`) } } },
+      {
+        error: {
+          code: 'outcome_unknown',
+          meta: { hint: expect.stringContaining(`proposer replay ${id}`) },
+        },
+      },
     ])
   })
 
@@ -147,11 +191,15 @@ describe('a round that is over while the outcome is unknown', () => {
     world.gateway.faults.push({ status: 409, code: 'round_advanced' })
     await world.clock.drive(replay(world.run().parts, [id]))
     const sent = world.gateway.received.length
-    const ended = await world.clock.drive(replay(world.run().parts, [id], { round: inRound('1760000050', true) }))
+    const ended = await world.clock.drive(
+      replay(world.run().parts, [id], { round: inRound('1760000050', true) }),
+    )
     expect(ended.results).toMatchObject([{ error: { code: 'round_over' } }])
     expect(world.gateway.received).toHaveLength(sent)
     const timestamp = (await found(world, id)).signed.timestamp ?? ''
-    const back = await world.clock.drive(replay(world.run().parts, [id], { round: inRound(timestamp, true) }))
+    const back = await world.clock.drive(
+      replay(world.run().parts, [id], { round: inRound(timestamp, true) }),
+    )
     expect(back.results).toMatchObject([{ outcome: 'replayed' }])
   })
 
@@ -161,9 +209,13 @@ describe('a round that is over while the outcome is unknown', () => {
     world.gateway.faults.push({ status: 409, code: 'round_advanced' })
     const settled: unknown[] = []
     const run = world.run()
-    const next = await world.clock.drive(submitIntent({ ...run.parts, onSettled: (one) => settled.push(one) }, intent))
+    const next = await world.clock.drive(
+      submitIntent({ ...run.parts, onSettled: (one) => settled.push(one) }, intent),
+    )
     expect(next.outcome).toBe('accepted')
-    expect(settled).toMatchObject([{ journalId: id, outcome: 'unknown', outOfBand: { questionId: intent.identifier } }])
+    expect(settled).toMatchObject([
+      { journalId: id, outcome: 'unknown', outOfBand: { questionId: intent.identifier } },
+    ])
   })
 })
 
@@ -177,7 +229,9 @@ test('contract §6: submit of an unknown one that went to another gateway is ref
     meta: { exitCode: 6, hint: expect.stringContaining(`proposer replay ${id} --gateway`) },
   })
   const body = (await found(world, id)).signed.body
-  expect(await thrown(world.clock.drive(submitPayload(other.parts, run.intent.identifier, body)))).toMatchObject({ code: 'other_origin' })
+  expect(
+    await thrown(world.clock.drive(submitPayload(other.parts, run.intent.identifier, body))),
+  ).toMatchObject({ code: 'other_origin' })
   expect(world.gateway.received).toHaveLength(sent)
   expect(world.signatures).toHaveLength(1)
 })

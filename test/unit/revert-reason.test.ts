@@ -1,4 +1,7 @@
-/** Why a mined transaction reverted: what the cause depends on is read where the replay reverts (domain §9, After sending). */
+/**
+ * Why a mined transaction reverted: what the cause depends on is read where the replay reverts
+ * (domain §9, After sending).
+ */
 import { describe, expect, test } from 'vitest'
 import { ask, questionText } from '../support/fake-events.js'
 import { oneCandidate } from '../support/pipeline-world.js'
@@ -35,15 +38,18 @@ describe('a reorganisation moves the question to another timestamp (R14)', () =>
     },
   )
 
-  test.each([1n, 5n])('%i s after the block before: a candidate that was not sent fails as round_advanced too', async (seconds) => {
-    const { world, candidate } = await movedTo(seconds, false)
-    await world.pass(8)
-    expect((await world.now(candidate)).progress).toMatchObject({
-      status: 'failed',
-      failure: { code: 'round_advanced', stage: 'validation', retryable: false },
-    })
-    expect(world.ledger.slots()).toEqual([])
-  })
+  test.each([1n, 5n])(
+    '%i s after the block before: a candidate that was not sent fails as round_advanced too',
+    async (seconds) => {
+      const { world, candidate } = await movedTo(seconds, false)
+      await world.pass(8)
+      expect((await world.now(candidate)).progress).toMatchObject({
+        status: 'failed',
+        failure: { code: 'round_advanced', stage: 'validation', retryable: false },
+      })
+      expect(world.ledger.slots()).toEqual([])
+    },
+  )
 
   async function movedTo(seconds: bigint, isSent: boolean) {
     const { world, questionId, candidate } = await oneCandidate()

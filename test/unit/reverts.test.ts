@@ -1,7 +1,12 @@
 import fc from 'fast-check'
 import { encodeErrorResult } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { causeOf, decodeRevert, type RevertContext, revertAbi } from '../../src/core/chain/reverts.js'
+import {
+  causeOf,
+  decodeRevert,
+  type RevertContext,
+  revertAbi,
+} from '../../src/core/chain/reverts.js'
 import type { Hex } from '../../src/core/ports.js'
 import { failures } from '../../src/core/protocol/candidate.js'
 import { reverts } from '../support/dev-chain-vectors.js'
@@ -32,11 +37,14 @@ function judged(name: string, more: Partial<RevertContext> = {}): string {
 }
 
 describe('domain §7: decoding', () => {
-  test.each(reverts.reverts)('$name: name and arguments are those recorded', ({ raw, error, args }) => {
-    const reason = decodeRevert(raw)
-    expect(reason.name).toBe(error ?? 'empty')
-    expect(reason.args).toEqual(args)
-  })
+  test.each(reverts.reverts)(
+    '$name: name and arguments are those recorded',
+    ({ raw, error, args }) => {
+      const reason = decodeRevert(raw)
+      expect(reason.name).toBe(error ?? 'empty')
+      expect(reason.args).toEqual(args)
+    },
+  )
 
   test('the text names the error as a person would read it', () => {
     expect(decodeRevert(rawOf('balance_too_low')).text).toBe('"TRANSFER_FROM_FAILED"')
@@ -45,7 +53,11 @@ describe('domain §7: decoding', () => {
   })
 
   test('data of no known error, or broken data of a known one, is unknown and quoted', () => {
-    expect(decodeRevert('0xdeadbeef')).toEqual({ name: 'unknown', args: ['0xdeadbeef'], text: 'unknown error 0xdeadbeef' })
+    expect(decodeRevert('0xdeadbeef')).toEqual({
+      name: 'unknown',
+      args: ['0xdeadbeef'],
+      text: 'unknown error 0xdeadbeef',
+    })
     expect(decodeRevert('0x08c379a000').name).toBe('unknown')
     expect(decodeRevert('0x01').name).toBe('unknown')
     expect(decodeRevert(`0xdeadbeef${'00'.repeat(500)}`).text.length).toBeLessThan(200)
@@ -53,7 +65,9 @@ describe('domain §7: decoding', () => {
 
   test('R17, R20: the words of an error are shown on one line, cut and without control characters; the argument stays whole', () => {
     const words = `no\u202e\n${'x'.repeat(100_000)}`
-    const reason = decodeRevert(encodeErrorResult({ abi: revertAbi, errorName: 'Error', args: [words] }))
+    const reason = decodeRevert(
+      encodeErrorResult({ abi: revertAbi, errorName: 'Error', args: [words] }),
+    )
     expect(reason.args).toEqual([words])
     expect(reason.text).toMatch(/^"no x+"$/)
     expect(reason.text.length).toBeLessThanOrEqual(202)
@@ -89,13 +103,19 @@ describe('domain §7: decoding', () => {
 describe('contract §5: causes', () => {
   test('funding failures are told apart by balance and allowance', () => {
     expect(judged('balance_too_low', { balanceRaw: 749n })).toBe('insufficient_balance true')
-    expect(judged('permit2_allowance_too_low', { allowanceRaw: 749n })).toBe('insufficient_allowance true')
+    expect(judged('permit2_allowance_too_low', { allowanceRaw: 749n })).toBe(
+      'insufficient_allowance true',
+    )
     expect(judged('token_paused')).toBe('token_blocked true')
-    expect(judged('balance_too_low', { balanceRaw: 749n, allowanceRaw: 749n })).toBe('insufficient_balance true')
+    expect(judged('balance_too_low', { balanceRaw: 749n, allowanceRaw: 749n })).toBe(
+      'insufficient_balance true',
+    )
   })
 
   test('domain §2.1: a funding failure does not hide a round that is taken', () => {
-    expect(judged('already_proposed_and_no_funds', { balanceRaw: 0n, roundState: 2 })).toBe('request_not_open false')
+    expect(judged('already_proposed_and_no_funds', { balanceRaw: 0n, roundState: 2 })).toBe(
+      'request_not_open false',
+    )
   })
 
   test.each([
@@ -133,18 +153,30 @@ describe('contract §5: causes', () => {
   })
 
   test('SenderNotWhitelisted by a custom whitelist is a paused request, not the operator', () => {
-    expect(judged('signed_proposer_not_whitelisted', { hasCustomWhitelist: true })).toBe('proposer_not_whitelisted true')
+    expect(judged('signed_proposer_not_whitelisted', { hasCustomWhitelist: true })).toBe(
+      'proposer_not_whitelisted true',
+    )
   })
 
   test('OwnableUnauthorizedAccount of anybody but SignedProposer says nothing of whitelists', () => {
-    expect(judged('proposer_not_whitelisted_sp_not_owner', { signedProposer: oracle })).toBe('simulation_reverted true')
+    expect(judged('proposer_not_whitelisted_sp_not_owner', { signedProposer: oracle })).toBe(
+      'simulation_reverted true',
+    )
   })
 
   test('domain §3.3: what a wallet with code answers is a refused signature, unless it was seen to accept', () => {
-    expect(judged('eip1271_wallet_reverts', { proposerHasCode: true })).toBe('signature_not_authorized false')
-    expect(judged('owner_contract_without_1271', { proposerHasCode: true })).toBe('signature_not_authorized false')
-    expect(judged('oracle_blacklisted', { proposerHasCode: true, walletAccepts: true })).toBe('token_blocked true')
-    expect(judged('balance_too_low', { proposerHasCode: true, balanceRaw: 0n })).toBe('insufficient_balance true')
+    expect(judged('eip1271_wallet_reverts', { proposerHasCode: true })).toBe(
+      'signature_not_authorized false',
+    )
+    expect(judged('owner_contract_without_1271', { proposerHasCode: true })).toBe(
+      'signature_not_authorized false',
+    )
+    expect(judged('oracle_blacklisted', { proposerHasCode: true, walletAccepts: true })).toBe(
+      'token_blocked true',
+    )
+    expect(judged('balance_too_low', { proposerHasCode: true, balanceRaw: 0n })).toBe(
+      'insufficient_balance true',
+    )
   })
 
   describe('domain §3.3: a wallet with code can answer with any error, so that an operator is blamed only where our own reads agree', () => {
@@ -154,26 +186,37 @@ describe('contract §5: causes', () => {
       ['Panic', rawOf('payment_above_amount')],
       ['SenderNotWhitelisted', rawOf('signed_proposer_not_whitelisted')],
     ]
-    const sound: Partial<RevertContext> = { proposerHasCode: true, executorHasRole: true, spenderListed: true }
+    const sound: Partial<RevertContext> = {
+      proposerHasCode: true,
+      executorHasRole: true,
+      spenderListed: true,
+    }
     const about = (raw: Hex, more: Partial<RevertContext>) => causeOf(raw, { ...context, ...more })
 
     test.each(forged)('%s, refuted: the wallet refused the signature', (name, raw) => {
       const cause = about(raw, sound)
-      expect(cause).toMatchObject({ kind: 'candidate', code: 'signature_not_authorized', retryable: false })
+      expect(cause).toMatchObject({
+        kind: 'candidate',
+        code: 'signature_not_authorized',
+        retryable: false,
+      })
       expect(cause.detail).toContain(name)
     })
 
-    test.each(forged)('%s by a wallet that accepts when it is asked alone: its own revert, dead until the wallet changes', (name, raw) => {
-      for (const [stage, code] of [
-        ['simulation', 'simulation_reverted'],
-        ['execution', 'execution_reverted'],
-      ] as const) {
-        const cause = about(raw, { ...sound, walletAccepts: true, stage })
-        expect(cause).toMatchObject({ kind: 'candidate', code, retryable: false })
-        expect(cause.detail).toContain(name)
-        expect(cause.detail).toContain('wallet')
-      }
-    })
+    test.each(forged)(
+      '%s by a wallet that accepts when it is asked alone: its own revert, dead until the wallet changes',
+      (name, raw) => {
+        for (const [stage, code] of [
+          ['simulation', 'simulation_reverted'],
+          ['execution', 'execution_reverted'],
+        ] as const) {
+          const cause = about(raw, { ...sound, walletAccepts: true, stage })
+          expect(cause).toMatchObject({ kind: 'candidate', code, retryable: false })
+          expect(cause.detail).toContain(name)
+          expect(cause.detail).toContain('wallet')
+        }
+      },
+    )
 
     test.each(forged)('%s where nobody read role and list: not believed either', (_name, raw) => {
       expect(about(raw, { proposerHasCode: true }).kind).toBe('candidate')
@@ -182,7 +225,9 @@ describe('contract §5: causes', () => {
     test("what our reads confirm is the operator's, wallet or not", () => {
       for (const walletAccepts of [true, false]) {
         const wallet = { ...sound, walletAccepts }
-        expect(judged('caller_lacks_role', { ...wallet, executorHasRole: false })).toBe('operator executor_role_missing')
+        expect(judged('caller_lacks_role', { ...wallet, executorHasRole: false })).toBe(
+          'operator executor_role_missing',
+        )
         expect(judged('signed_proposer_not_whitelisted', { ...wallet, spenderListed: false })).toBe(
           'operator signed_proposer_not_whitelisted',
         )
@@ -197,9 +242,15 @@ describe('contract §5: causes', () => {
 
     test('SenderNotWhitelisted under a custom list that lists SignedProposer is forged, else a paused request', () => {
       const custom = { hasCustomWhitelist: true, proposerHasCode: true }
-      expect(judged('signed_proposer_not_whitelisted', custom)).toBe('proposer_not_whitelisted true')
-      expect(judged('signed_proposer_not_whitelisted', { ...custom, spenderListed: false })).toBe('proposer_not_whitelisted true')
-      expect(judged('signed_proposer_not_whitelisted', { ...custom, spenderListed: true })).toBe('signature_not_authorized false')
+      expect(judged('signed_proposer_not_whitelisted', custom)).toBe(
+        'proposer_not_whitelisted true',
+      )
+      expect(judged('signed_proposer_not_whitelisted', { ...custom, spenderListed: false })).toBe(
+        'proposer_not_whitelisted true',
+      )
+      expect(judged('signed_proposer_not_whitelisted', { ...custom, spenderListed: true })).toBe(
+        'signature_not_authorized false',
+      )
     })
 
     test('without code at the proposer nobody can forge, and the data alone decide', () => {
@@ -208,22 +259,40 @@ describe('contract §5: causes', () => {
     })
 
     test('no bytes of a wallet blame the operator while role and list are in order', () => {
-      const selectors = [...forged.map(([, raw]) => raw.slice(2)), ...reverts.reverts.map(({ raw }) => raw.slice(2, 10))]
-      const bytes = fc.uint8Array({ maxLength: 200 }).map((data) => Buffer.from(data).toString('hex'))
+      const selectors = [
+        ...forged.map(([, raw]) => raw.slice(2)),
+        ...reverts.reverts.map(({ raw }) => raw.slice(2, 10)),
+      ]
+      const bytes = fc
+        .uint8Array({ maxLength: 200 })
+        .map((data) => Buffer.from(data).toString('hex'))
       fc.assert(
-        fc.property(fc.constantFrom(...selectors), bytes, fc.boolean(), (selector, data, walletAccepts) => {
-          expect(about(`0x${selector}${data}`, { ...sound, walletAccepts }).kind).toBe('candidate')
-        }),
+        fc.property(
+          fc.constantFrom(...selectors),
+          bytes,
+          fc.boolean(),
+          (selector, data, walletAccepts) => {
+            expect(about(`0x${selector}${data}`, { ...sound, walletAccepts }).kind).toBe(
+              'candidate',
+            )
+          },
+        ),
       )
     })
   })
 
   test('empty data with the gas spent is more than was estimated', () => {
-    expect(judged('out_of_gas', { stage: 'execution', gasExhausted: true })).toBe('operator out_of_gas')
+    expect(judged('out_of_gas', { stage: 'execution', gasExhausted: true })).toBe(
+      'operator out_of_gas',
+    )
     const spent = { ...context, stage: 'execution', gasExhausted: true } as const
     // No setting raises the limit: none is told of.
-    expect(causeOf('0x', spent).detail).toBe('The transaction ran out of gas: it used more than was estimated before it was sent.')
-    expect(causeOf('0x', { ...spent, proposerHasCode: true }).detail).toMatch(/the proposer's wallet used more than was estimated/)
+    expect(causeOf('0x', spent).detail).toBe(
+      'The transaction ran out of gas: it used more than was estimated before it was sent.',
+    )
+    expect(causeOf('0x', { ...spent, proposerHasCode: true }).detail).toMatch(
+      /the proposer's wallet used more than was estimated/,
+    )
   })
 
   test('the stage names the code where the cause has none of its own', () => {
@@ -231,8 +300,16 @@ describe('contract §5: causes', () => {
   })
 
   test('bridged USDC.e has its own words for a low allowance', () => {
-    const raw = encodeErrorResult({ abi: revertAbi, errorName: 'Error', args: ['ERC20: transfer amount exceeds allowance'] })
-    expect(causeOf(raw, context)).toMatchObject({ kind: 'candidate', code: 'bond_above_permit', retryable: false })
+    const raw = encodeErrorResult({
+      abi: revertAbi,
+      errorName: 'Error',
+      args: ['ERC20: transfer amount exceeds allowance'],
+    })
+    expect(causeOf(raw, context)).toMatchObject({
+      kind: 'candidate',
+      code: 'bond_above_permit',
+      retryable: false,
+    })
   })
 
   test.each(['ERC20: transfer amount exceeds balance', 'TRANSFER_FROM_FAILED', 'no'])(
@@ -241,15 +318,25 @@ describe('contract §5: causes', () => {
       const raw = encodeErrorResult({ abi: revertAbi, errorName: 'Error', args: [words] })
       const short = { ...context, bondRaw: context.neededRaw + 1n, roundState: 1 }
       for (const proposerHasCode of [false, true]) {
-        expect(causeOf(raw, { ...short, proposerHasCode })).toMatchObject({ code: 'bond_above_permit', retryable: false })
+        expect(causeOf(raw, { ...short, proposerHasCode })).toMatchObject({
+          code: 'bond_above_permit',
+          retryable: false,
+        })
       }
-      expect(causeOf(raw, { ...short, bondRaw: context.neededRaw })).not.toMatchObject({ code: 'bond_above_permit' })
-      expect(causeOf(raw, { ...short, roundState: 2 })).not.toMatchObject({ code: 'bond_above_permit' })
+      expect(causeOf(raw, { ...short, bondRaw: context.neededRaw })).not.toMatchObject({
+        code: 'bond_above_permit',
+      })
+      expect(causeOf(raw, { ...short, roundState: 2 })).not.toMatchObject({
+        code: 'bond_above_permit',
+      })
     },
   )
 
   test('an unknown error leaves the authorization live: its nonce is unspent', () => {
-    expect(causeOf('0xdeadbeef', context)).toMatchObject({ code: 'simulation_reverted', retryable: true })
+    expect(causeOf('0xdeadbeef', context)).toMatchObject({
+      code: 'simulation_reverted',
+      retryable: true,
+    })
   })
 
   test('retryable agrees with the table of contract §5 wherever that says yes or no', () => {
@@ -270,10 +357,13 @@ describe('contract §5: causes', () => {
       out_of_gas: { gasExhausted: true },
     }
     const different: Record<string, string> = {
-      eip7702_delegate_without_1271: 'contract §5 calls every refused signature dead, this curable one too',
-      eip7702_delegate_other_owner: 'contract §5 calls every refused signature dead, this curable one too',
+      eip7702_delegate_without_1271:
+        'contract §5 calls every refused signature dead, this curable one too',
+      eip7702_delegate_other_owner:
+        'contract §5 calls every refused signature dead, this curable one too',
       proposer_blacklisted: 'the bytes are those of a paused token, which may be unpaused',
-      payment_plus_bond_above_amount: 'the bytes are those of a bond above the permit, as our payment is always 0',
+      payment_plus_bond_above_amount:
+        'the bytes are those of a bond above the permit, as our payment is always 0',
       multicall_one_bad_item: 'recorded of the whole multicall, judged of its bad item',
       multicall_same_nonce_twice: 'recorded of the whole multicall, judged of its second item',
       multicall_same_request_twice: 'recorded of the whole multicall, judged of its second item',

@@ -14,7 +14,15 @@ import {
   version,
 } from '../../src/core/protocol/schema.js'
 import { toHex } from '../../src/core/protocol/witness.js'
-import { advanced, makeQuestion, makeWallet, signedBody, signedItem, testBondRaw, testNowSeconds } from '../support/fake-view.js'
+import {
+  advanced,
+  makeQuestion,
+  makeWallet,
+  signedBody,
+  signedItem,
+  testBondRaw,
+  testNowSeconds,
+} from '../support/fake-view.js'
 import { codeOf, openFront, rawCall, slowStore, type TestFront } from '../support/front.js'
 
 const first = makeQuestion('first', { slug: 'first-question' })
@@ -23,14 +31,18 @@ const idOf = async (response: Response) => Acknowledgement.parse(await response.
 
 /** Admits one proposal of a wallet for the first question. */
 async function admit(front: TestFront, wallet = front.wallets[0]): Promise<string> {
-  return idOf(await front.post(`/v1/proposals/${first.questionId}`, await signedBody(wallet, first)))
+  return idOf(
+    await front.post(`/v1/proposals/${first.questionId}`, await signedBody(wallet, first)),
+  )
 }
 
 describe('single routes', () => {
   test('§4.1 rule 1: eligibility is true for a listed wallet, false for unknown, disabled and while admission is off', async () => {
     const front = await openFront()
     const ask = async (address: string) =>
-      Eligibility.strict().parse(await (await front.get(`/v1/proposals/eligibility/${address}`)).json())
+      Eligibility.strict().parse(
+        await (await front.get(`/v1/proposals/eligibility/${address}`)).json(),
+      )
     const listed = front.wallets[0].address
     expect(await ask(listed)).toEqual({ version, address: listed, eligible: true })
     expect((await ask(makeWallet().address)).eligible).toBe(false)
@@ -64,7 +76,9 @@ describe('single routes', () => {
     expect(data.outcomes.map(({ allowed }) => allowed)).toEqual([true, true, false])
     const digest = first.witness.digest({ price: data.proposal.price, ...body.permit })
     expect(hashTypedData(data.typed_data as unknown as TypedDataDefinition)).toBe(toHex(digest))
-    expect((await front.post(`/v1/proposals/${first.questionId}`, { ...body, signature })).status).toBe(202)
+    expect(
+      (await front.post(`/v1/proposals/${first.questionId}`, { ...body, signature })).status,
+    ).toBe(202)
   })
 
   test('§4.1 rule 2: signing data asks for no eligibility, keeps no state, and checks outcome, amount, deadline and an open request', async () => {
@@ -75,12 +89,18 @@ describe('single routes', () => {
     expect(front.ledger.active()).toHaveLength(0)
     const at = async (changes: object) => codeOf(await front.post(path, { ...body, ...changes }))
     expect(await at({ outcome: 'p3' })).toBe('outcome_not_allowed')
-    expect(await at({ permit: { ...body.permit, amount: '1' } })).toBe('permit_amount_below_required_bond')
-    expect(await at({ permit: { ...body.permit, deadline: String(testNowSeconds) } })).toBe('permit_deadline_too_soon')
+    expect(await at({ permit: { ...body.permit, amount: '1' } })).toBe(
+      'permit_amount_below_required_bond',
+    )
+    expect(await at({ permit: { ...body.permit, deadline: String(testNowSeconds) } })).toBe(
+      'permit_deadline_too_soon',
+    )
     expect(await at({ signature })).toBe('schema_violation')
     front.view.put(makeQuestion('first', { state: 'proposed' }))
     expect(await at({})).toBe('request_not_open')
-    expect(await codeOf(await front.post('/v1/proposals/unknown-slug/signing-data', body))).toBe('question_not_found')
+    expect(await codeOf(await front.post('/v1/proposals/unknown-slug/signing-data', body))).toBe(
+      'question_not_found',
+    )
     front.view.faultList.push('head too old')
     expect(await at({})).toBe('state_unavailable')
   })
@@ -108,7 +128,9 @@ describe('single routes', () => {
       submission: null,
       failure: null,
     })
-    expect((await front.get(`/v1/proposals/first-question/status/${ack.candidate_id}`)).status).toBe(200)
+    expect(
+      (await front.get(`/v1/proposals/first-question/status/${ack.candidate_id}`)).status,
+    ).toBe(200)
   })
 
   test('§4.1 rule 4: the identifier scopes the status; a mismatch is candidate_not_found, an unknown question question_not_found', async () => {
@@ -119,8 +141,14 @@ describe('single routes', () => {
       return [response.status, await codeOf(response)]
     }
     expect(await at(second.questionId)).toEqual([404, 'candidate_not_found'])
-    expect(await at(first.questionId, '00000000-0000-4000-8000-000000000000')).toEqual([404, 'candidate_not_found'])
-    expect(await at('first-question', '00000000-0000-4000-8000-000000000000')).toEqual([404, 'candidate_not_found'])
+    expect(await at(first.questionId, '00000000-0000-4000-8000-000000000000')).toEqual([
+      404,
+      'candidate_not_found',
+    ])
+    expect(await at('first-question', '00000000-0000-4000-8000-000000000000')).toEqual([
+      404,
+      'candidate_not_found',
+    ])
     expect(await at('unknown-slug')).toEqual([404, 'question_not_found'])
     front.view.offline = true
     expect((await front.get(`/v1/proposals/${first.questionId}/status/${id}`)).status).toBe(200)
@@ -131,12 +159,29 @@ describe('single routes', () => {
   test('contract §5: can_resubmit says whether a new submission for this question would be admitted now', async () => {
     const front = await openFront()
     const id = await admit(front)
-    const failure = { stage: 'validation', code: 'permit_expired', detail: 'expired', retryable: false } as const
-    const progress = { status: 'failed', validatedAtMs: null, selectedAtMs: null, submission: null, failure } as const
+    const failure = {
+      stage: 'validation',
+      code: 'permit_expired',
+      detail: 'expired',
+      retryable: false,
+    } as const
+    const progress = {
+      status: 'failed',
+      validatedAtMs: null,
+      selectedAtMs: null,
+      submission: null,
+      failure,
+    } as const
     await front.ledger.commit([{ kind: 'candidate.progress', id, progress }])
     const canResubmit = async () => {
-      const status = CandidateStatus.parse(await (await front.get(`/v1/proposals/${first.questionId}/status/${id}`)).json())
-      expect(status.failure).toMatchObject({ code: 'permit_expired', retryable: false, next_action: 'sign_new_authorization' })
+      const status = CandidateStatus.parse(
+        await (await front.get(`/v1/proposals/${first.questionId}/status/${id}`)).json(),
+      )
+      expect(status.failure).toMatchObject({
+        code: 'permit_expired',
+        retryable: false,
+        next_action: 'sign_new_authorization',
+      })
       return status.failure?.can_resubmit
     }
     expect(await canResubmit()).toBe(true)
@@ -158,18 +203,35 @@ describe('single routes', () => {
   test('contract §9: round_advanced says to sign anew where the new round is open already, else to wait for one', async () => {
     const front = await openFront()
     const id = await admit(front)
-    const failure = { stage: 'validation', code: 'round_advanced', detail: 'a new round', retryable: false } as const
-    const progress = { status: 'failed', validatedAtMs: null, selectedAtMs: null, submission: null, failure } as const
+    const failure = {
+      stage: 'validation',
+      code: 'round_advanced',
+      detail: 'a new round',
+      retryable: false,
+    } as const
+    const progress = {
+      status: 'failed',
+      validatedAtMs: null,
+      selectedAtMs: null,
+      submission: null,
+      failure,
+    } as const
     await front.ledger.commit([{ kind: 'candidate.progress', id, progress }])
     const advice = async () => {
-      const status = CandidateStatus.parse(await (await front.get(`/v1/proposals/${first.questionId}/status/${id}`)).json())
+      const status = CandidateStatus.parse(
+        await (await front.get(`/v1/proposals/${first.questionId}/status/${id}`)).json(),
+      )
       return [status.failure?.next_action, status.failure?.can_resubmit]
     }
     front.view.put(advanced(first, '1799999999'))
     expect(await advice()).toEqual(['sign_new_authorization', true])
-    front.view.put(advanced(makeQuestion('first', { slug: 'first-question', state: 'proposed' }), '1799999999'))
+    front.view.put(
+      advanced(makeQuestion('first', { slug: 'first-question', state: 'proposed' }), '1799999999'),
+    )
     expect(await advice()).toEqual(['wait_for_new_round', false])
-    front.view.put(advanced(makeQuestion('first', { slug: 'first-question', paused: true }), '1799999999'))
+    front.view.put(
+      advanced(makeQuestion('first', { slug: 'first-question', paused: true }), '1799999999'),
+    )
     expect(await advice()).toEqual(['wait_for_new_round', false])
     front.view.faultList.push('head too old')
     expect(await advice()).toEqual(['wait_for_new_round', false])
@@ -209,9 +271,15 @@ describe('batch routes', () => {
   test('§2.7: submit echoes client_ref; the status_url it gives is not served', async () => {
     const front = await openFront()
     const item = { ...(await signedItem(front.wallets[0], first)), client_ref: 'mine' }
-    const answer = BatchSubmitAnswer.strict().parse(await (await front.post('/propose/batch', { proposals: [item] })).json())
+    const answer = BatchSubmitAnswer.strict().parse(
+      await (await front.post('/propose/batch', { proposals: [item] })).json(),
+    )
     const candidate = answer.results[0]?.candidate
-    expect(answer.results[0]).toMatchObject({ client_ref: 'mine', status_code: 202, candidate: { status: 'received' } })
+    expect(answer.results[0]).toMatchObject({
+      client_ref: 'mine',
+      status_code: 202,
+      candidate: { status: 'received' },
+    })
     expect(candidate?.status_url).toBe(`/propose/status/${candidate?.candidate_id}`)
     expect((await front.get(candidate?.status_url ?? '')).status).toBe(404)
   })
@@ -219,14 +287,33 @@ describe('batch routes', () => {
   test('§4.2 rule 6: an unknown id is a 404 of its own; a failure carries code and detail only', async () => {
     const front = await openFront()
     const id = await admit(front)
-    const failure = { stage: 'validation', code: 'permit_expired', detail: 'expired', retryable: false } as const
-    const progress = { status: 'failed', validatedAtMs: null, selectedAtMs: null, submission: null, failure } as const
+    const failure = {
+      stage: 'validation',
+      code: 'permit_expired',
+      detail: 'expired',
+      retryable: false,
+    } as const
+    const progress = {
+      status: 'failed',
+      validatedAtMs: null,
+      selectedAtMs: null,
+      submission: null,
+      failure,
+    } as const
     await front.ledger.commit([{ kind: 'candidate.progress', id, progress }])
     const unknown = '00000000-0000-4000-8000-000000000000'
     const response = await front.post('/propose/batch/status', { candidate_ids: [unknown, id] })
     const { results } = BatchStatusAnswer.strict().parse(await response.json())
-    expect(results[0]).toMatchObject({ candidate_id: unknown, status_code: 404, error: { code: 'candidate_not_found' } })
-    expect(results[1]).toMatchObject({ candidate_id: id, status_code: 200, candidate: { status: 'failed', submission: null } })
+    expect(results[0]).toMatchObject({
+      candidate_id: unknown,
+      status_code: 404,
+      error: { code: 'candidate_not_found' },
+    })
+    expect(results[1]).toMatchObject({
+      candidate_id: id,
+      status_code: 200,
+      candidate: { status: 'failed', submission: null },
+    })
     expect(results[1]?.candidate?.failure).toEqual({ code: 'permit_expired', detail: 'expired' })
   })
 })
@@ -238,15 +325,17 @@ describe('charging', () => {
     const front = await openFront({ config: budget })
     const left = (response: Response) => Number(response.headers.get('ratelimit-remaining'))
     expect(left(await front.get(`/v1/proposals/eligibility/${front.wallets[0].address}`))).toBe(9)
-    expect(left(await front.post('/propose/batch/signing-data', { identifiers: ['a', 'b', 'c'] }))).toBe(6)
+    expect(
+      left(await front.post('/propose/batch/signing-data', { identifiers: ['a', 'b', 'c'] })),
+    ).toBe(6)
     expect(left(await front.post('/propose/batch/status', { candidate_ids: [] }))).toBe(5)
     const refused = await front.get('/v1/proposals/eligibility/0x12')
-    expect([refused.status, left(refused), refused.headers.get('ratelimit-limit'), refused.headers.get('ratelimit-reset')]).toEqual([
-      400,
-      4,
-      '10',
-      '60',
-    ])
+    expect([
+      refused.status,
+      left(refused),
+      refused.headers.get('ratelimit-limit'),
+      refused.headers.get('ratelimit-reset'),
+    ]).toEqual([400, 4, '10', '60'])
     expect(left(await front.post('/v1/proposals/first-question', '{"a":'))).toBe(3)
   })
 
@@ -266,12 +355,16 @@ describe('charging', () => {
     const refused = await front.post('/propose/batch/signing-data', call)
     expect([refused.status, await codeOf(refused.clone())]).toEqual([429, 'rate_limited'])
     expect(refused.headers.get('retry-after')).toBe('60')
-    expect(((await refused.json()) as { error: { detail: string } }).error.detail).toContain('retry in 60 seconds')
+    expect(((await refused.json()) as { error: { detail: string } }).error.detail).toContain(
+      'retry in 60 seconds',
+    )
     front.clock.monotonic += 59_001
     const again = await front.get(`/v1/proposals/eligibility/${front.wallets[0].address}`)
     expect([again.status, again.headers.get('retry-after')]).toEqual([429, '1'])
     front.clock.monotonic += 999
-    expect((await front.get(`/v1/proposals/eligibility/${front.wallets[0].address}`)).status).toBe(200)
+    expect((await front.get(`/v1/proposals/eligibility/${front.wallets[0].address}`)).status).toBe(
+      200,
+    )
   })
 
   test('robustness §4: a spent budget is seen before a byte of the body is read', async () => {
@@ -283,7 +376,10 @@ describe('charging', () => {
       return new Uint8Array()
     }
     const response = await front.gateway.answer(
-      rawCall({ target: '/v1/proposals/first-question', readBody }, { 'content-type': 'application/json' }),
+      rawCall(
+        { target: '/v1/proposals/first-question', readBody },
+        { 'content-type': 'application/json' },
+      ),
     )
     expect([response.status, read]).toEqual([429, false])
   })
@@ -291,17 +387,26 @@ describe('charging', () => {
   test('contract §6: in process no budget is charged', async () => {
     const front = await openFront({ config: { budget: { per_ip_items: 1, global_items: 1 } } })
     for (let call = 0; call < 3; call += 1) {
-      const request = new Request(`http://local/v1/proposals/eligibility/${front.wallets[0].address}`)
+      const request = new Request(
+        `http://local/v1/proposals/eligibility/${front.wallets[0].address}`,
+      )
       const response = await front.gateway.handle(request, { charged: false })
       expect([response.status, response.headers.get('ratelimit-limit')]).toEqual([200, null])
     }
   })
 
   test('robustness §5: clients behind a trusted proxy have budgets of their own', async () => {
-    const front = await openFront({ config: { ...budget, proxy: { trusted_cidrs: ['192.0.2.0/24'] } } })
+    const front = await openFront({
+      config: { ...budget, proxy: { trusted_cidrs: ['192.0.2.0/24'] } },
+    })
     const path = `/v1/proposals/eligibility/${front.wallets[0].address}`
-    const left = async (forwarded: string) => (await front.get(path, { 'x-forwarded-for': forwarded })).headers.get('ratelimit-remaining')
-    expect([await left('203.0.113.1'), await left('203.0.113.1'), await left('203.0.113.2')]).toEqual(['9', '8', '9'])
+    const left = async (forwarded: string) =>
+      (await front.get(path, { 'x-forwarded-for': forwarded })).headers.get('ratelimit-remaining')
+    expect([
+      await left('203.0.113.1'),
+      await left('203.0.113.1'),
+      await left('203.0.113.2'),
+    ]).toEqual(['9', '8', '9'])
   })
 })
 
@@ -310,13 +415,19 @@ describe('limits of the whole gateway', () => {
     const store = slowStore()
     const front = await openFront({ log: store.log })
     void store.hold()
-    const inFlight = front.post('/propose/batch', { proposals: [await signedItem(front.wallets[0], first)] })
+    const inFlight = front.post('/propose/batch', {
+      proposals: [await signedItem(front.wallets[0], first)],
+    })
     let drained = false
     const draining = front.gateway.drain().then(() => {
       drained = true
     })
     const refused = await front.get(`/v1/proposals/eligibility/${front.wallets[0].address}`)
-    expect([refused.status, await codeOf(refused), refused.headers.get('retry-after')]).toEqual([503, 'server_busy', '1'])
+    expect([refused.status, await codeOf(refused), refused.headers.get('retry-after')]).toEqual([
+      503,
+      'server_busy',
+      '1',
+    ])
     expect((await front.get('/readyz')).status).toBe(503)
     expect((await front.get('/healthz')).status).toBe(200)
     expect(drained).toBe(false)
@@ -331,7 +442,9 @@ describe('limits of the whole gateway', () => {
     const front = await openFront({ log: store.log })
     void store.hold()
     const item = await signedItem(front.wallets[0], first)
-    const calls = Array.from({ length: gatewayLimits.callsInFlight + 1 }, () => front.post('/propose/batch', { proposals: [item] }))
+    const calls = Array.from({ length: gatewayLimits.callsInFlight + 1 }, () =>
+      front.post('/propose/batch', { proposals: [item] }),
+    )
     const busy = await Promise.race(calls)
     expect([busy.status, await codeOf(busy)]).toEqual([503, 'server_busy'])
     store.release()
@@ -388,29 +501,55 @@ describe('limits of the whole gateway', () => {
     front.view.known = () => {
       throw new TypeError('canary')
     }
-    const single = await front.post(`/v1/proposals/${first.questionId}`, await signedBody(front.wallets[0], first))
+    const single = await front.post(
+      `/v1/proposals/${first.questionId}`,
+      await signedBody(front.wallets[0], first),
+    )
     const text = await single.text()
-    expect([single.status, text.includes('internal_error'), text.includes('canary')]).toEqual([500, true, false])
-    const batch = await front.post('/propose/batch', { proposals: [await signedItem(front.wallets[0], first)] })
-    expect(BatchSubmitAnswer.parse(await batch.json()).results[0]).toMatchObject({ status_code: 500, error: { code: 'internal_error' } })
+    expect([single.status, text.includes('internal_error'), text.includes('canary')]).toEqual([
+      500,
+      true,
+      false,
+    ])
+    const batch = await front.post('/propose/batch', {
+      proposals: [await signedItem(front.wallets[0], first)],
+    })
+    expect(BatchSubmitAnswer.parse(await batch.json()).results[0]).toMatchObject({
+      status_code: 500,
+      error: { code: 'internal_error' },
+    })
     const [record] = front.records
     expect(text).toContain(record?.requestId)
-    expect(record).toMatchObject({ status: 500, code: 'internal_error', bug: { name: 'TypeError' } })
+    expect(record).toMatchObject({
+      status: 500,
+      code: 'internal_error',
+      bug: { name: 'TypeError' },
+    })
     expect(front.records[1]).toMatchObject({ status: 200, bug: { name: 'TypeError' } })
     expect(JSON.stringify(front.records)).not.toContain('canary')
   })
 
   test('contract §2: calls without a peer are answered, and charged to one client that has no name', async () => {
-    const { gateway, wallets } = await openFront({ config: { budget: { per_ip_items: 1, global_items: 10 } } })
-    const ask = () => gateway.handle(new Request(`http://gateway.test/v1/proposals/eligibility/${wallets[0].address}`))
+    const { gateway, wallets } = await openFront({
+      config: { budget: { per_ip_items: 1, global_items: 10 } },
+    })
+    const ask = () =>
+      gateway.handle(
+        new Request(`http://gateway.test/v1/proposals/eligibility/${wallets[0].address}`),
+      )
     expect([(await ask()).status, (await ask()).status]).toEqual([200, 429])
   })
 
   test('contract §2: readiness names what is missing in view and pipeline', async () => {
-    const front = await openFront({ parts: { pipeline: { faults: () => ['the executor has no role'] } } })
+    const front = await openFront({
+      parts: { pipeline: { faults: () => ['the executor has no role'] } },
+    })
     front.view.faultList.push('head too old')
     const response = await front.get('/readyz')
-    expect([response.status, await response.json()]).toEqual([503, { ready: false, reasons: ['head too old', 'the executor has no role'] }])
+    expect([response.status, await response.json()]).toEqual([
+      503,
+      { ready: false, reasons: ['head too old', 'the executor has no role'] },
+    ])
     expect(front.gateway.readiness()).toEqual(['head too old', 'the executor has no role'])
   })
 })
@@ -418,20 +557,31 @@ describe('limits of the whole gateway', () => {
 describe('headers, CORS and metrics', () => {
   test('robustness §5: every answer is JSON, not stored and not sniffed', async () => {
     const front = await openFront()
-    for (const path of ['/healthz', '/nowhere', `/v1/proposals/eligibility/${front.wallets[0].address}`, '/v1/proposals/x/status/y']) {
+    for (const path of [
+      '/healthz',
+      '/nowhere',
+      `/v1/proposals/eligibility/${front.wallets[0].address}`,
+      '/v1/proposals/x/status/y',
+    ]) {
       const { headers } = await front.get(path)
-      expect([headers.get('content-type'), headers.get('cache-control'), headers.get('x-content-type-options')]).toEqual([
-        'application/json',
-        'no-store',
-        'nosniff',
-      ])
+      expect([
+        headers.get('content-type'),
+        headers.get('cache-control'),
+        headers.get('x-content-type-options'),
+      ]).toEqual(['application/json', 'no-store', 'nosniff'])
     }
   })
 
   test('§1: browser origins need configuration; preflight is free of charge', async () => {
-    const front = await openFront({ config: { cors: { origins: ['https://app.example'] }, budget: { per_ip_items: 5 } } })
+    const front = await openFront({
+      config: { cors: { origins: ['https://app.example'] }, budget: { per_ip_items: 5 } },
+    })
     const ask = (method: string, origin: string, path: string) =>
-      front.gateway.handle(new Request('http://gateway.test/', { headers: { origin } }), { address: '192.0.2.1', target: path, method })
+      front.gateway.handle(new Request('http://gateway.test/', { headers: { origin } }), {
+        address: '192.0.2.1',
+        target: path,
+        method,
+      })
     const preflight = await ask('OPTIONS', 'https://app.example', '/propose/batch')
     expect([
       preflight.status,
@@ -443,14 +593,26 @@ describe('headers, CORS and metrics', () => {
     expect((await ask('OPTIONS', 'https://app.example', '/nowhere')).status).toBe(404)
     const path = `/v1/proposals/eligibility/${front.wallets[0].address}`
     const allowed = await ask('GET', 'https://app.example', path)
-    expect([allowed.headers.get('access-control-allow-origin'), allowed.headers.get('vary')]).toEqual(['https://app.example', 'Origin'])
-    expect((await ask('GET', 'https://evil.example', path)).headers.get('access-control-allow-origin')).toBeNull()
+    expect([
+      allowed.headers.get('access-control-allow-origin'),
+      allowed.headers.get('vary'),
+    ]).toEqual(['https://app.example', 'Origin'])
+    expect(
+      (await ask('GET', 'https://evil.example', path)).headers.get('access-control-allow-origin'),
+    ).toBeNull()
     const closed = await openFront()
-    const without = await closed.gateway.handle(new Request('http://gateway.test/', { headers: { origin: 'https://app.example' } }), {
-      target: '/propose/batch',
-      method: 'OPTIONS',
-    })
-    expect([without.status, without.headers.get('allow'), without.headers.get('access-control-allow-origin')]).toEqual([405, 'POST', null])
+    const without = await closed.gateway.handle(
+      new Request('http://gateway.test/', { headers: { origin: 'https://app.example' } }),
+      {
+        target: '/propose/batch',
+        method: 'OPTIONS',
+      },
+    )
+    expect([
+      without.status,
+      without.headers.get('allow'),
+      without.headers.get('access-control-allow-origin'),
+    ]).toEqual([405, 'POST', null])
   })
 
   test('contract §2: calls are counted by route template, method and status', async () => {
@@ -459,7 +621,10 @@ describe('headers, CORS and metrics', () => {
     await front.get('/healthz')
     await front.get(`/v1/proposals/eligibility/${front.wallets[0].address}`)
     await front.get('/secret-canary')
-    await front.gateway.handle(new Request('http://gateway.test/'), { target: '/healthz', method: 'BREW' })
+    await front.gateway.handle(new Request('http://gateway.test/'), {
+      target: '/healthz',
+      method: 'BREW',
+    })
     expect(front.gateway.requestCounts()).toEqual([
       { route: '/healthz', method: 'GET', status: 200, count: 2 },
       { route: '/v1/proposals/eligibility/{address}', method: 'GET', status: 200, count: 1 },
@@ -470,7 +635,9 @@ describe('headers, CORS and metrics', () => {
 
   test('contract §2: OpenAPI lists exactly the routes that are served, with the methods they take', async () => {
     const front = await openFront()
-    const document = (await (await front.get('/openapi.json')).json()) as ReturnType<typeof openApiDocument>
+    const document = (await (await front.get('/openapi.json')).json()) as ReturnType<
+      typeof openApiDocument
+    >
     expect(document).toEqual(JSON.parse(JSON.stringify(openApiDocument())))
     expect(document.openapi).toBe('3.1.0')
     const example: Record<string, string> = {
@@ -480,12 +647,20 @@ describe('headers, CORS and metrics', () => {
     }
     for (const [path, methods] of Object.entries(document.paths)) {
       const target = path.replaceAll(/\{(\w+)\}/g, (_, name: string) => example[name] ?? name)
-      const wrong = await front.gateway.handle(new Request('http://gateway.test/'), { target, method: 'DELETE' })
-      expect([path, wrong.status, wrong.headers.get('allow')?.toLowerCase()]).toEqual([path, 405, Object.keys(methods).join(', ')])
+      const wrong = await front.gateway.handle(new Request('http://gateway.test/'), {
+        target,
+        method: 'DELETE',
+      })
+      expect([path, wrong.status, wrong.headers.get('allow')?.toLowerCase()]).toEqual([
+        path,
+        405,
+        Object.keys(methods).join(', '),
+      ])
     }
     const served = new Set(front.gateway.requestCounts().map(({ route }) => route))
     expect(served).toEqual(new Set(Object.keys(document.paths)))
     const references = JSON.stringify(document).match(/#\/components\/schemas\/\w+/g) ?? []
-    for (const reference of new Set(references)) expect(document.components.schemas).toHaveProperty(reference.split('/').at(-1) ?? '')
+    for (const reference of new Set(references))
+      expect(document.components.schemas).toHaveProperty(reference.split('/').at(-1) ?? '')
   })
 })

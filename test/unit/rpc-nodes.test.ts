@@ -28,14 +28,24 @@ describe('which node is believed (R16)', () => {
     expect(await chain.block('latest')).toMatchObject({ number: 100n, hash: hashOf(100n, 0) })
     expect(await chain.balance(account)).toBe(1n)
     await chain.send('0x02')
-    expect(wrong.asked.some(({ method }) => method === 'eth_getBalance' || method === 'eth_sendRawTransaction')).toBe(false)
-    expect(chain.nodes()).toMatchObject([{ state: 'aside', why: 'it is on chain 1, not on 137' }, { state: 'healthy' }])
+    expect(
+      wrong.asked.some(
+        ({ method }) => method === 'eth_getBalance' || method === 'eth_sendRawTransaction',
+      ),
+    ).toBe(false)
+    expect(chain.nodes()).toMatchObject([
+      { state: 'aside', why: 'it is on chain 1, not on 137' },
+      { state: 'healthy' },
+    ])
     wrong.chainId = 137
     wrong.head = 100n
     clock.monotonic += 1_000
     await chain.balance(account)
     await settled()
-    expect(chain.nodes()).toMatchObject([{ state: 'healthy', headNumber: 100n }, { state: 'healthy' }])
+    expect(chain.nodes()).toMatchObject([
+      { state: 'healthy', headNumber: 100n },
+      { state: 'healthy' },
+    ])
   })
 
   test('contract §2: requests to each node are counted by whether it answered, also those that others then answer', async () => {
@@ -64,10 +74,13 @@ describe('which node is believed (R16)', () => {
     const nodes = [makeNode(), makeNode()]
     for (const node of nodes) node.chainId = 5
     const chain = chainOf(nodes)
-    expect(await Promise.all([chain.chainId(), chain.block('latest'), chain.block('finalized')])).toEqual([5, null, null])
+    expect(
+      await Promise.all([chain.chainId(), chain.block('latest'), chain.block('finalized')]),
+    ).toEqual([5, null, null])
     await expect(chain.balance(account)).rejects.toMatchObject({
       kind: 'unavailable',
-      message: 'no RPC node of 2 can be believed (1: it is on chain 5, not on 137; 2: it is on chain 5, not on 137)',
+      message:
+        'no RPC node of 2 can be believed (1: it is on chain 5, not on 137; 2: it is on chain 5, not on 137)',
     })
     await expect(chain.send('0x02')).rejects.toMatchObject({ kind: 'unavailable' })
     expect(nodes.map((node) => timesAsked(node, 'eth_sendRawTransaction'))).toEqual([0, 0])
@@ -78,7 +91,9 @@ describe('which node is believed (R16)', () => {
     const chain = chainOf([only])
     only.chainId = 5
     expect(await chain.chainId()).toBe(5)
-    await expect(chain.balance(account)).rejects.toMatchObject({ message: 'the RPC node: it is on chain 5, not on 137' })
+    await expect(chain.balance(account)).rejects.toMatchObject({
+      message: 'the RPC node: it is on chain 5, not on 137',
+    })
     await expect(chain.send('0x02')).rejects.toMatchObject({ kind: 'unavailable' })
     only.chainId = 137
     expect(await chain.balance(account)).toBe(1n)
@@ -97,7 +112,9 @@ describe('which node is believed (R16)', () => {
   test('where blocks are slow, age counts: one block of 2 s more than is allowed', async () => {
     const chain = chainOf([makeNode(99n), makeNode(100n)], createTestClock(), 1)
     expect(await chain.block('latest')).toMatchObject({ number: 100n })
-    expect(chain.nodes()[0]?.why).toBe('its newest block 99 is 1 blocks and 2 s behind that of node 2')
+    expect(chain.nodes()[0]?.why).toBe(
+      'its newest block 99 is 1 blocks and 2 s behind that of node 2',
+    )
   })
 
   test('a head that stands still is found out while the other goes on, whichever is preferred', async () => {
@@ -108,7 +125,10 @@ describe('which node is believed (R16)', () => {
     good.head = 104n
     clock.monotonic += 2_000
     expect(await chain.block('latest')).toMatchObject({ number: 104n })
-    expect(chain.nodes()).toMatchObject([{ state: 'aside', headNumber: 100n }, { state: 'healthy' }])
+    expect(chain.nodes()).toMatchObject([
+      { state: 'aside', headNumber: 100n },
+      { state: 'healthy' },
+    ])
   })
 
   test('a node that says its final block is newer than its newest is out of order', async () => {
@@ -117,11 +137,16 @@ describe('which node is believed (R16)', () => {
     odd.answers.eth_getBlockByNumber = headerAt(50n, 0)
     const chain = chainOf([good, odd], clock)
     odd.exchange = async (calls) =>
-      calls.map(({ method, params }) => (method === 'eth_chainId' ? '0x89' : headerAt(params[0] === 'finalized' ? 60n : 50n, 0)))
+      calls.map(({ method, params }) =>
+        method === 'eth_chainId' ? '0x89' : headerAt(params[0] === 'finalized' ? 60n : 50n, 0),
+      )
     await chain.block('latest')
     clock.monotonic += 2_000
     await chain.block('latest')
-    expect(chain.nodes()[1]).toMatchObject({ state: 'aside', why: 'its final block 60 is newer than its newest block 50' })
+    expect(chain.nodes()[1]).toMatchObject({
+      state: 'aside',
+      why: 'its final block 60 is newer than its newest block 50',
+    })
   })
 
   test('two failures in a row set a node aside; a success in between starts the count again', async () => {
@@ -190,7 +215,10 @@ describe('nodes that contradict one another', () => {
     const [one, two] = [makeNode(), makeNode()]
     const chain = chainOf([one, two], clock)
     two.fork = 9
-    const refusal = { kind: 'unavailable', message: 'RPC nodes 1 and 2 of 2 disagree about the final block 98' }
+    const refusal = {
+      kind: 'unavailable',
+      message: 'RPC nodes 1 and 2 of 2 disagree about the final block 98',
+    }
     await expect(chain.block('latest')).rejects.toMatchObject(refusal)
     await expect(chain.balance(account)).rejects.toMatchObject(refusal)
     await expect(chain.send('0x02')).rejects.toMatchObject(refusal)
@@ -212,7 +240,9 @@ describe('nodes that contradict one another', () => {
     expect(await chain.block('latest')).toMatchObject({ number: 102n })
     const [ahead, other] = [makeNode(102n), makeNode(100n)]
     other.fork = 9
-    await expect(chainOf([ahead, other]).block('latest')).rejects.toMatchObject({ message: expect.stringContaining('block 98') })
+    await expect(chainOf([ahead, other]).block('latest')).rejects.toMatchObject({
+      message: expect.stringContaining('block 98'),
+    })
   })
 
   test('of three, the one that stands alone is set aside, and its evidence stays although it falls silent', async () => {
@@ -246,7 +276,9 @@ describe('nodes that contradict one another', () => {
     const whole = half.exchange
     half.exchange = async (calls, timeoutMs) =>
       (await whole(calls, timeoutMs)).map((told, place) =>
-        calls[place]?.params[0] === 'finalized' ? new ChainError('unavailable', 'limit exceeded') : told,
+        calls[place]?.params[0] === 'finalized'
+          ? new ChainError('unavailable', 'limit exceeded')
+          : told,
       )
     good.head = 102n
     const [latest, finalized] = await Promise.all([chain.block('latest'), chain.block('finalized')])
@@ -281,10 +313,14 @@ describe('an honest node that is a little behind causes no error', () => {
 
   test('a block or state that it does not have yet is asked of the other, and is no failure of its own', async () => {
     const [behind, ahead] = [makeNode(99n), makeNode(100n)]
-    behind.answers.eth_call = new ChainError('unavailable', 'eth_call: the node answered: header not found')
+    behind.answers.eth_call = new ChainError(
+      'unavailable',
+      'eth_call: the node answered: header not found',
+    )
     const chain = chainOf([behind, ahead])
     ahead.answers.eth_call = '0x01'
-    for (let times = 0; times < 4; times += 1) expect(await chain.call({ to: account, data: '0x' }, 100n)).toBe('0x01')
+    for (let times = 0; times < 4; times += 1)
+      expect(await chain.call({ to: account, data: '0x' }, 100n)).toBe('0x01')
     expect(await chain.block(100n)).toMatchObject({ number: 100n })
     expect(chain.nodes().map(({ state }) => state)).toEqual(['healthy', 'healthy'])
   })
@@ -302,12 +338,16 @@ describe('"there is none" needs every healthy node (robustness §3)', () => {
 
   test('null from all is null; while a healthy node does not answer, nothing is known', async () => {
     const [one, two] = [makeNode(), makeNode()]
-    for (const node of [one, two]) node.answers = { eth_getTransactionReceipt: null, eth_getTransactionByHash: null }
+    for (const node of [one, two])
+      node.answers = { eth_getTransactionReceipt: null, eth_getTransactionByHash: null }
     const chain = chainOf([one, two])
     expect(await chain.receipt(hash)).toBe(null)
     expect(await chain.hasTransaction(hash)).toBe(false)
     two.silent = 'HTTP 502'
-    await expect(chain.receipt(hash)).rejects.toMatchObject({ kind: 'unavailable', message: 'RPC node 2 of 2: HTTP 502' })
+    await expect(chain.receipt(hash)).rejects.toMatchObject({
+      kind: 'unavailable',
+      message: 'RPC node 2 of 2: HTTP 502',
+    })
   })
 
   test('R15: of transaction counts the lowest counts, final or latest: one that is too high would free or skip a nonce', async () => {
@@ -334,7 +374,10 @@ describe('logs that a node leaves out', () => {
     const chain = chainOf([silent, good])
     await chain.block('latest')
     expect(await chain.logs(filter)).toMatchObject([{ blockNumber: 100n, address: account }])
-    expect(chain.nodes()[0]).toMatchObject({ state: 'aside', why: 'it left out logs of blocks 100 to 100' })
+    expect(chain.nodes()[0]).toMatchObject({
+      state: 'aside',
+      why: 'it left out logs of blocks 100 to 100',
+    })
   })
 
   test('what the bloom excludes is not asked again', async () => {
@@ -362,7 +405,10 @@ describe('logs that a node leaves out', () => {
     const chain = chainOf([first, behind])
     await chain.block('latest')
     expect(await chain.logs(filter)).toEqual([])
-    behind.answers.eth_getLogs = new ChainError('unavailable', 'eth_getLogs: the node answered: header not found')
+    behind.answers.eth_getLogs = new ChainError(
+      'unavailable',
+      'eth_getLogs: the node answered: header not found',
+    )
     expect(await chain.logs(filter)).toEqual([])
     expect(chain.nodes().map(({ state }) => state)).toEqual(['healthy', 'healthy'])
   })
@@ -382,8 +428,14 @@ describe('logs that a node leaves out', () => {
     ] as const)
       bytes[at] = value
     const bloom = toHex(bytes)
-    expect([mayHold(bloom, address), mayHold(bloom, topic), mayHold(bloom, account)]).toEqual([true, true, false])
-    expect(mayMatch(bloom, { addresses: [account, address], topics: [[hash, topic], null] })).toBe(true)
+    expect([mayHold(bloom, address), mayHold(bloom, topic), mayHold(bloom, account)]).toEqual([
+      true,
+      true,
+      false,
+    ])
+    expect(mayMatch(bloom, { addresses: [account, address], topics: [[hash, topic], null] })).toBe(
+      true,
+    )
     expect(mayMatch(bloom, { addresses: [address], topics: [hash] })).toBe(false)
     expect(mayMatch(bloom, { addresses: [account] })).toBe(false)
     expect(mayHold('0x00', account)).toBe(true)
@@ -431,34 +483,38 @@ test('R16: whatever one of two nodes does, a head that is told is one of the hon
     grows: fc.constantFrom(0n, 1n, 2n),
   })
   await fc.assert(
-    fc.asyncProperty(fc.array(state, { minLength: 1, maxLength: 12 }), fc.boolean(), async (steps, isFirst) => {
-      const clock = createTestClock()
-      const [honest, liar] = [makeNode(100n), makeNode(100n)]
-      const chain = chainOf(isFirst ? [liar, honest] : [honest, liar], clock)
-      await chain.block('latest')
-      let isContradicted = false
-      for (const { chainId, behind, silent, fork, waitMs, grows } of steps) {
-        clock.monotonic += waitMs
-        honest.head += grows
-        Object.assign(liar, { chainId, head: honest.head - behind, silent, fork })
-        // Between two comparisons a fork is not seen yet; from then on it is.
+    fc.asyncProperty(
+      fc.array(state, { minLength: 1, maxLength: 12 }),
+      fc.boolean(),
+      async (steps, isFirst) => {
+        const clock = createTestClock()
+        const [honest, liar] = [makeNode(100n), makeNode(100n)]
+        const chain = chainOf(isFirst ? [liar, honest] : [honest, liar], clock)
+        await chain.block('latest')
+        let isContradicted = false
+        for (const { chainId, behind, silent, fork, waitMs, grows } of steps) {
+          clock.monotonic += waitMs
+          honest.head += grows
+          Object.assign(liar, { chainId, head: honest.head - behind, silent, fork })
+          // Between two comparisons a fork is not seen yet; from then on it is.
+          clock.monotonic += 2_000
+          const head = await chain.block('latest').catch((error: unknown) => error)
+          if (head instanceof ChainError) expect(head.kind).toBe('unavailable')
+          else expect(head).toMatchObject({ hash: expect.stringMatching(/^0x0000/) })
+          // A contradiction stays until it is withdrawn; silence does not withdraw it.
+          if (silent === undefined) isContradicted = fork !== 0
+          if (!isContradicted) expect(head).not.toBeInstanceOf(ChainError)
+          await settled()
+        }
+        Object.assign(liar, { chainId: 137, head: honest.head, silent: undefined, fork: 0 })
         clock.monotonic += 2_000
-        const head = await chain.block('latest').catch((error: unknown) => error)
-        if (head instanceof ChainError) expect(head.kind).toBe('unavailable')
-        else expect(head).toMatchObject({ hash: expect.stringMatching(/^0x0000/) })
-        // A contradiction stays until it is withdrawn; silence does not withdraw it.
-        if (silent === undefined) isContradicted = fork !== 0
-        if (!isContradicted) expect(head).not.toBeInstanceOf(ChainError)
+        expect(await chain.block('latest')).toMatchObject({ number: honest.head })
+        clock.monotonic += 11_000
+        await chain.block('latest')
         await settled()
-      }
-      Object.assign(liar, { chainId: 137, head: honest.head, silent: undefined, fork: 0 })
-      clock.monotonic += 2_000
-      expect(await chain.block('latest')).toMatchObject({ number: honest.head })
-      clock.monotonic += 11_000
-      await chain.block('latest')
-      await settled()
-      expect(chain.nodes().map(({ state }) => state)).toEqual(['healthy', 'healthy'])
-    }),
+        expect(chain.nodes().map(({ state }) => state)).toEqual(['healthy', 'healthy'])
+      },
+    ),
     { numRuns: 300 },
   )
 })

@@ -2,14 +2,25 @@
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
-import { createChain } from '../../src/core/io/rpc.js'
+import { createChain } from '../../src/core/io/rpc/rpc.js'
 import { ChainError } from '../../src/core/ports.js'
 import { quoteWords, withoutNodeWords } from '../../src/core/protocol/node-words.js'
 import { refuse } from '../../src/core/protocol/refusal.js'
 import { openFront } from '../support/front.js'
 
-const secrets = ['SECRETPATH', 'SECRET QUERY', 'SECRET%20QUERY', 'SECRETUSER', 'SECRET@PASS', 'SECRET%40PASS', 'pw']
-const leaks = new RegExp(`SECRET|\\bpw\\b|${Buffer.from('SECRETUSER:SECRET@PASS').toString('base64')}`, 'i')
+const secrets = [
+  'SECRETPATH',
+  'SECRET QUERY',
+  'SECRET%20QUERY',
+  'SECRETUSER',
+  'SECRET@PASS',
+  'SECRET%40PASS',
+  'pw',
+]
+const leaks = new RegExp(
+  `SECRET|\\bpw\\b|${Buffer.from('SECRETUSER:SECRET@PASS').toString('base64')}`,
+  'i',
+)
 const echo = `daily limit of project secretpath exceeded: ${secrets.join(', ')}`
 
 const servers: Server[] = []
@@ -31,13 +42,17 @@ async function echoing(answer: (id: number) => { status?: number; body: unknown 
       const asked = JSON.parse(Buffer.concat(chunks).toString())
       const all = [asked].flat().map(({ id }) => answer(id))
       response.statusCode = all[0]?.status ?? 200
-      response.end(JSON.stringify(Array.isArray(asked) ? all.map(({ body }) => body) : all[0]?.body))
+      response.end(
+        JSON.stringify(Array.isArray(asked) ? all.map(({ body }) => body) : all[0]?.body),
+      )
     })
   })
   servers.push(server)
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   const { port } = server.address() as AddressInfo
-  const chain = createChain([`http://SECRETUSER:SECRET%40PASS@127.0.0.1:${port}/v2/SECRETPATH?key=SECRET%20QUERY&k=pw`])
+  const chain = createChain([
+    `http://SECRETUSER:SECRET%40PASS@127.0.0.1:${port}/v2/SECRETPATH?key=SECRET%20QUERY&k=pw`,
+  ])
   chains.push(chain)
   return chain
 }
@@ -54,7 +69,9 @@ const failure = (work: Promise<unknown>): Promise<ChainError> =>
 
 describe('R5: a node that repeats its path, its key, its user and its password', () => {
   test('says none of them in an error, whichever call it refuses', async () => {
-    const chain = await echoing((id) => ({ body: { jsonrpc: '2.0', id, error: { code: -32000, message: echo } } }))
+    const chain = await echoing((id) => ({
+      body: { jsonrpc: '2.0', id, error: { code: -32000, message: echo } },
+    }))
     const errors = await Promise.all([
       failure(chain.logs({ fromBlock: 1n, toBlock: 2n, addresses: [`0x${'1'.repeat(40)}`] })),
       failure(chain.send('0x02')),
@@ -69,7 +86,10 @@ describe('R5: a node that repeats its path, its key, its user and its password',
   })
 
   test('nor where it refuses the whole request, whose status is told', async () => {
-    const worded = await echoing(() => ({ status: 403, body: { error: { code: 7, message: echo } } }))
+    const worded = await echoing(() => ({
+      status: 403,
+      body: { error: { code: 7, message: echo } },
+    }))
     const { message } = await failure(worded.chainId())
     expect(message).not.toMatch(leaks)
     expect(withoutNodeWords(message)).toBe('the RPC node: HTTP 403')
@@ -82,7 +102,10 @@ describe('R5: a node that repeats its path, its key, its user and its password',
       body: {
         jsonrpc: '2.0',
         id,
-        error: { code: -32000, message: `https://${'x'.repeat(3990)} SECRETPATH ${'0x'}${'a'.repeat(9000)}SECRETPATH` },
+        error: {
+          code: -32000,
+          message: `https://${'x'.repeat(3990)} SECRETPATH ${'0x'}${'a'.repeat(9000)}SECRETPATH`,
+        },
       },
     }))
     expect((await failure(chain.tip())).message).not.toMatch(/SEC/)
@@ -93,14 +116,18 @@ describe('R5: what anybody may read', () => {
   const words = quoteWords('project of “ACME” is out of credit')
   test("has method and code of a node's refusal, and none of its words", async () => {
     const front = await openFront()
-    front.view.faultList.push(`the chain cannot be read: eth_getLogs: the node answered code -32000: ${words}`)
+    front.view.faultList.push(
+      `the chain cannot be read: eth_getLogs: the node answered code -32000: ${words}`,
+    )
     const response = await front.get('/readyz')
     expect(await response.json()).toEqual({
       ready: false,
       reasons: ['the chain cannot be read: eth_getLogs: the node answered code -32000'],
     })
     expect(front.gateway.readiness().join()).toContain('is out of credit')
-    expect(refuse('state_unavailable', `the chain's state is not known: ${words}`).detail).not.toContain('ACME')
+    expect(
+      refuse('state_unavailable', `the chain's state is not known: ${words}`).detail,
+    ).not.toContain('ACME')
   })
 
   test('loses the words of several nodes, and of one whose quotation was cut', () => {

@@ -1,8 +1,8 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
-import { createChain, type RpcOptions } from '../../src/core/io/rpc.js'
-import { chainErrorOf, revertDataOf, safeText } from '../../src/core/io/rpc-errors.js'
+import { createChain, type RpcOptions } from '../../src/core/io/rpc/rpc.js'
+import { chainErrorOf, revertDataOf, safeText } from '../../src/core/io/rpc/rpc-errors.js'
 import type { Chain, ChainErrorKind } from '../../src/core/ports.js'
 
 interface Request {
@@ -10,8 +10,15 @@ interface Request {
   readonly method: string
   readonly params: readonly unknown[]
 }
-type Answer = { result: unknown } | { error: { code: number; message: string; data?: unknown } } | undefined
-type Handler = (body: Request | Request[], response: ServerResponse, request: IncomingMessage) => void
+type Answer =
+  | { result: unknown }
+  | { error: { code: number; message: string; data?: unknown } }
+  | undefined
+type Handler = (
+  body: Request | Request[],
+  response: ServerResponse,
+  request: IncomingMessage,
+) => void
 
 const servers: Server[] = []
 const chains: { close(): Promise<void> }[] = []
@@ -28,7 +35,9 @@ async function node(handler: Handler): Promise<string> {
   const server = createServer((request, response) => {
     const chunks: Buffer[] = []
     request.on('data', (chunk) => chunks.push(chunk))
-    request.on('end', () => handler(JSON.parse(Buffer.concat(chunks).toString()), response, request))
+    request.on('end', () =>
+      handler(JSON.parse(Buffer.concat(chunks).toString()), response, request),
+    )
   })
   servers.push(server)
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
@@ -54,7 +63,11 @@ function chainOf(urls: readonly string[], options: RpcOptions = {}): Chain {
   return chain
 }
 
-const numbers: Record<string, string> = { eth_chainId: '0x89', eth_getBalance: '0xff', eth_maxPriorityFeePerGas: '0x1' }
+const numbers: Record<string, string> = {
+  eth_chainId: '0x89',
+  eth_getBalance: '0xff',
+  eth_maxPriorityFeePerGas: '0x1',
+}
 const plain = answering(({ method }) => ({ result: numbers[method] ?? '0x' }))
 const account = `0x${'1'.repeat(40)}` as const
 
@@ -66,7 +79,11 @@ describe('JSON-RPC', () => {
       plain(body, response, request)
     })
     const chain = chainOf([url])
-    expect(await Promise.all([chain.chainId(), chain.balance(account), chain.tip()])).toEqual([137, 255n, 1n])
+    expect(await Promise.all([chain.chainId(), chain.balance(account), chain.tip()])).toEqual([
+      137,
+      255n,
+      1n,
+    ])
     expect(sizes).toEqual([3])
   })
 
@@ -85,7 +102,13 @@ describe('JSON-RPC', () => {
     const url = await node((body, response, request) => {
       sizes.push(Array.isArray(body) ? body.length : 1)
       if (!Array.isArray(body)) return plain(body, response, request)
-      response.end(JSON.stringify({ jsonrpc: '2.0', id: null, error: { code: -32600, message: 'batch not supported' } }))
+      response.end(
+        JSON.stringify({
+          jsonrpc: '2.0',
+          id: null,
+          error: { code: -32600, message: 'batch not supported' },
+        }),
+      )
     })
     const chain = chainOf([url])
     expect(await Promise.all([chain.chainId(), chain.tip()])).toEqual([137, 1n])
@@ -94,7 +117,9 @@ describe('JSON-RPC', () => {
   })
 
   test('an answer without the id of a call fails that call alone', async () => {
-    const url = await node(answering(({ method }) => (method === 'eth_chainId' ? undefined : { result: '0x1' })))
+    const url = await node(
+      answering(({ method }) => (method === 'eth_chainId' ? undefined : { result: '0x1' })),
+    )
     const chain = chainOf([url])
     const [lost, found] = await Promise.allSettled([chain.chainId(), chain.tip()])
     expect(lost).toMatchObject({ status: 'rejected', reason: { kind: 'unavailable' } })
@@ -113,7 +138,14 @@ describe('JSON-RPC', () => {
       logIndex: '0x7',
     }
     const results: Record<string, unknown> = {
-      eth_getBlockByNumber: { number: '0x5', hash, parentHash: hash, timestamp: '0x10', baseFeePerGas: '0x3b9aca00', extra: true },
+      eth_getBlockByNumber: {
+        number: '0x5',
+        hash,
+        parentHash: hash,
+        timestamp: '0x10',
+        baseFeePerGas: '0x3b9aca00',
+        extra: true,
+      },
       eth_getLogs: [log],
       eth_getTransactionReceipt: {
         transactionHash: hash,
@@ -127,7 +159,13 @@ describe('JSON-RPC', () => {
     }
     const chain = chainOf([await node(answering(({ method }) => ({ result: results[method] })))])
     const lower = hash.toLowerCase() as `0x${string}`
-    expect(await chain.block(5n)).toEqual({ number: 5n, hash: lower, parentHash: lower, timestamp: 16n, baseFeePerGas: 1_000_000_000n })
+    expect(await chain.block(5n)).toEqual({
+      number: 5n,
+      hash: lower,
+      parentHash: lower,
+      timestamp: 16n,
+      baseFeePerGas: 1_000_000_000n,
+    })
     const expected = {
       address: `0x${'cd'.repeat(20)}`,
       topics: [lower],
@@ -137,19 +175,44 @@ describe('JSON-RPC', () => {
       transactionHash: lower,
       logIndex: 7,
     }
-    expect(await chain.logs({ fromBlock: 1n, toBlock: 5n, addresses: [expected.address as `0x${string}`] })).toEqual([expected])
-    expect(await chain.receipt(lower)).toMatchObject({ status: 'success', gasUsed: 21_000n, logs: [expected] })
+    expect(
+      await chain.logs({
+        fromBlock: 1n,
+        toBlock: 5n,
+        addresses: [expected.address as `0x${string}`],
+      }),
+    ).toEqual([expected])
+    expect(await chain.receipt(lower)).toMatchObject({
+      status: 'success',
+      gasUsed: 21_000n,
+      logs: [expected],
+    })
     expect(await chain.hasTransaction(lower)).toBe(false)
   })
 
   test('R16: an answer about another block, transaction or contract than was asked for, or a count beyond 2^53, is no answer', async () => {
     const hash = `0x${'ab'.repeat(32)}` as const
     const other = `0x${'cd'.repeat(32)}` as const
-    const log = { address: account, topics: [], data: '0x', blockNumber: '0x5', blockHash: hash, transactionHash: hash, logIndex: '0x0' }
+    const log = {
+      address: account,
+      topics: [],
+      data: '0x',
+      blockNumber: '0x5',
+      blockHash: hash,
+      transactionHash: hash,
+      logIndex: '0x0',
+    }
     const results: Record<string, unknown> = {
       eth_getBlockByNumber: { number: '0x5', hash, parentHash: hash, timestamp: '0x10' },
       eth_getLogs: [log],
-      eth_getTransactionReceipt: { transactionHash: hash, blockNumber: '0x5', blockHash: hash, status: '0x2', gasUsed: '0x1', logs: [] },
+      eth_getTransactionReceipt: {
+        transactionHash: hash,
+        blockNumber: '0x5',
+        blockHash: hash,
+        status: '0x2',
+        gasUsed: '0x1',
+        logs: [],
+      },
       eth_getTransactionByHash: { hash, input: '0x' },
       eth_getTransactionCount: '0x20000000000000',
       eth_chainId: '0x20000000000000',
@@ -169,7 +232,8 @@ describe('JSON-RPC', () => {
       () => chain.transactionCount(account, 'latest'),
       () => chain.chainId(),
     ]
-    for (const ask of asked) await expect(ask(), String(ask)).rejects.toMatchObject({ kind: 'unavailable' })
+    for (const ask of asked)
+      await expect(ask(), String(ask)).rejects.toMatchObject({ kind: 'unavailable' })
   })
 
   test('an answer of another shape is no answer', async () => {
@@ -186,30 +250,50 @@ describe('fail-over and limits', () => {
     ['no JSON', (_body, response) => response.end('<html>')],
     ['a cut body', (_body, response) => response.end('{"jsonrpc":"2.0","id":1,"resu')],
     ['a reset', (_body, response) => response.destroy()],
-    ['a redirect', (_body, response) => response.writeHead(302, { location: 'http://127.0.0.1:1/' }).end()],
+    [
+      'a redirect',
+      (_body, response) => response.writeHead(302, { location: 'http://127.0.0.1:1/' }).end(),
+    ],
     [
       'a header that it does not know',
-      (body, response, request) => answering(() => ({ error: { code: -32000, message: 'header not found' } }))(body, response, request),
+      (body, response, request) =>
+        answering(() => ({ error: { code: -32000, message: 'header not found' } }))(
+          body,
+          response,
+          request,
+        ),
     ],
     [
       'a limit',
-      (body, response, request) => answering(() => ({ error: { code: -32005, message: 'limit exceeded' } }))(body, response, request),
+      (body, response, request) =>
+        answering(() => ({ error: { code: -32005, message: 'limit exceeded' } }))(
+          body,
+          response,
+          request,
+        ),
     ],
-    ['another id', (_body, response) => response.end(JSON.stringify({ jsonrpc: '2.0', id: 999_999, result: '0x1' }))],
+    [
+      'another id',
+      (_body, response) =>
+        response.end(JSON.stringify({ jsonrpc: '2.0', id: 999_999, result: '0x1' })),
+    ],
     ['silence', () => undefined],
     ['an endless body', (_body, response) => response.write(' '.repeat(300_000))],
   ]
-  test.each(broken)('%s: reads go to the next node, and alone it is unavailable', async (_title, handler) => {
-    const options = { timeoutMs: 400, answerBytes: 100_000 }
-    const bad = await node(handler)
-    const good = await node(plain)
-    expect(await chainOf([bad, good], options).chainId()).toBe(137)
-    const failure = await chainOf([bad], options)
-      .chainId()
-      .catch((error: unknown) => error)
-    expect(failure).toMatchObject({ name: 'ChainError', kind: 'unavailable' })
-    expect(String(failure)).not.toMatch(/SECRETKEY|pass|127\.0\.0\.1/)
-  })
+  test.each(broken)(
+    '%s: reads go to the next node, and alone it is unavailable',
+    async (_title, handler) => {
+      const options = { timeoutMs: 400, answerBytes: 100_000 }
+      const bad = await node(handler)
+      const good = await node(plain)
+      expect(await chainOf([bad, good], options).chainId()).toBe(137)
+      const failure = await chainOf([bad], options)
+        .chainId()
+        .catch((error: unknown) => error)
+      expect(failure).toMatchObject({ name: 'ChainError', kind: 'unavailable' })
+      expect(String(failure)).not.toMatch(/SECRETKEY|pass|127\.0\.0\.1/)
+    },
+  )
 
   test('reads stay with the node that answered', async () => {
     let asked = 0
@@ -224,9 +308,14 @@ describe('fail-over and limits', () => {
   })
 
   test('an error that a node is sure of goes to no other node', async () => {
-    const sure = await node(answering(() => ({ error: { code: 3, message: 'execution reverted', data: '0x756688fe' } })))
+    const sure = await node(
+      answering(() => ({ error: { code: 3, message: 'execution reverted', data: '0x756688fe' } })),
+    )
     const chain = chainOf([sure, await node(plain)])
-    await expect(chain.call({ to: account, data: '0x' })).rejects.toMatchObject({ kind: 'reverted', data: '0x756688fe' })
+    await expect(chain.call({ to: account, data: '0x' })).rejects.toMatchObject({
+      kind: 'reverted',
+      data: '0x756688fe',
+    })
   })
 
   test('R5: a connection that is refused names neither host nor URL', async () => {
@@ -244,7 +333,8 @@ describe('fail-over and limits', () => {
 
 describe('sending (robustness §3)', () => {
   const hash = `0x${'1'.repeat(64)}`
-  const refusing = (message: string) => node(answering(() => ({ error: { code: -32000, message } })))
+  const refusing = (message: string) =>
+    node(answering(() => ({ error: { code: -32000, message } })))
 
   test('a transaction goes to every node, and one that takes it is enough', async () => {
     let asked = 0
@@ -259,7 +349,10 @@ describe('sending (robustness §3)', () => {
 
   test.each<[string[], ChainErrorKind]>([
     [['nonce too low', 'already known'], 'already_known'],
-    [['insufficient funds for gas * price + value', 'replacement transaction underpriced'], 'replacement_underpriced'],
+    [
+      ['insufficient funds for gas * price + value', 'replacement transaction underpriced'],
+      'replacement_underpriced',
+    ],
     [['nonce too low', 'nonce too low'], 'nonce_too_low'],
     [['nonce too low', 'internal error, try again'], 'unavailable'],
   ])('of %j the word that counts is %s', async (messages, kind) => {
@@ -281,7 +374,10 @@ describe('what nodes say', () => {
     ['replacement_underpriced', 'replacement transaction underpriced'],
     ['replacement_underpriced', 'ReplacementNotAllowed'],
     ['underpriced', 'transaction underpriced'],
-    ['underpriced', 'transaction gas price below minimum: gas tip cap 1, minimum needed 25000000000'],
+    [
+      'underpriced',
+      'transaction gas price below minimum: gas tip cap 1, minimum needed 25000000000',
+    ],
     ['underpriced', 'max fee per gas less than block base fee: address 0x1, maxFeePerGas: 1'],
     ['underpriced', 'FeeTooLow'],
     ['insufficient_funds', 'insufficient funds for gas * price + value: balance 0'],
@@ -297,9 +393,21 @@ describe('what nodes say', () => {
   test.each<[string, object, string]>([
     ['geth', { code: 3, message: 'execution reverted', data: '0x756688fe' }, '0x756688fe'],
     ['geth without data', { code: -32000, message: 'execution reverted' }, '0x'],
-    ['anvil', { code: 3, message: 'execution reverted: custom error 0x756688fe', data: '0x756688fe' }, '0x756688fe'],
-    ['nethermind', { code: -32015, message: 'VM execution error.', data: 'Reverted 0x756688fe' }, '0x756688fe'],
-    ['nested', { code: -32000, message: 'execution reverted', data: { data: { result: '0x756688FE' } } }, '0x756688fe'],
+    [
+      'anvil',
+      { code: 3, message: 'execution reverted: custom error 0x756688fe', data: '0x756688fe' },
+      '0x756688fe',
+    ],
+    [
+      'nethermind',
+      { code: -32015, message: 'VM execution error.', data: 'Reverted 0x756688fe' },
+      '0x756688fe',
+    ],
+    [
+      'nested',
+      { code: -32000, message: 'execution reverted', data: { data: { result: '0x756688FE' } } },
+      '0x756688fe',
+    ],
     ['out of gas', { code: -32000, message: 'out of gas' }, '0x'],
   ])('a revert as %s tells it', (_title, error, data) => {
     expect(chainErrorOf('eth_call', error)).toMatchObject({ kind: 'reverted', data })
@@ -329,7 +437,10 @@ describe('what nodes say', () => {
     'VM Exception while processing transaction: invalid opcode',
   ])('%s: the run came to an end, so it is a revert of a call and of an estimate', (message) => {
     for (const method of ['eth_call', 'eth_estimateGas']) {
-      expect(chainErrorOf(method, { code: -32000, message })).toMatchObject({ kind: 'reverted', data: '0x' })
+      expect(chainErrorOf(method, { code: -32000, message })).toMatchObject({
+        kind: 'reverted',
+        data: '0x',
+      })
     }
     expect(chainErrorOf('eth_getCode', { code: -32000, message }).kind).not.toBe('reverted')
   })
@@ -345,7 +456,8 @@ describe('what nodes say', () => {
     ['refused', 'tracer not found'],
     ['refused', 'something that nobody has seen before'],
   ])('R16: a call is %s where the node itself is in trouble: %s', (kind, message) => {
-    for (const method of ['eth_call', 'eth_estimateGas']) expect(chainErrorOf(method, { code: -32000, message }).kind).toBe(kind)
+    for (const method of ['eth_call', 'eth_estimateGas'])
+      expect(chainErrorOf(method, { code: -32000, message }).kind).toBe(kind)
   })
 
   test.each([
@@ -364,7 +476,10 @@ describe('what nodes say', () => {
     [-32005, 'Limit exceeded'],
     [-32000, 'Block range limit exceeded. See more details'],
     [-32000, 'block range is too wide'],
-    [-32602, 'Log response size exceeded. You can make eth_getLogs requests with up to a 2K block range'],
+    [
+      -32602,
+      'Log response size exceeded. You can make eth_getLogs requests with up to a 2K block range',
+    ],
     [-32602, 'query returned more than 10000 results'],
     [-32000, 'too many results'],
     [-32000, 'response size exceeded'],
@@ -385,15 +500,25 @@ describe('what nodes say', () => {
     [-32007, '50/second request limit reached - reduce calls per second'],
     [-32000, 'rate limit exceeded'],
     [-32000, 'block range extends beyond current head block'],
-    [-32000, 'One of the blocks specified in filter (fromBlock, toBlock or blockHash) cannot be found.'],
+    [
+      -32000,
+      'One of the blocks specified in filter (fromBlock, toBlock or blockHash) cannot be found.',
+    ],
     [-32000, 'request timed out'],
-  ])('a node that has had enough, or lacks the blocks, is asked later or another one: %i %s', (code, message) => {
-    expect(chainErrorOf('eth_getLogs', { code, message }).kind).toBe('unavailable')
-  })
+  ])(
+    'a node that has had enough, or lacks the blocks, is asked later or another one: %i %s',
+    (code, message) => {
+      expect(chainErrorOf('eth_getLogs', { code, message }).kind).toBe('unavailable')
+    },
+  )
 
   test('a limit on anything but logs stays a limit', () => {
-    expect(chainErrorOf('eth_call', { code: -32005, message: 'Limit exceeded' }).kind).toBe('unavailable')
-    expect(chainErrorOf('eth_call', { code: -32000, message: 'block range limit exceeded' }).kind).toBe('unavailable')
+    expect(chainErrorOf('eth_call', { code: -32005, message: 'Limit exceeded' }).kind).toBe(
+      'unavailable',
+    )
+    expect(
+      chainErrorOf('eth_call', { code: -32000, message: 'block range limit exceeded' }).kind,
+    ).toBe('unavailable')
   })
 
   // A contract chooses the words of its revert: vitest's own time-out is the guard.
@@ -407,12 +532,20 @@ describe('what nodes say', () => {
   )
 
   test('a send never reverts, whatever the node calls it', () => {
-    expect(chainErrorOf('eth_sendRawTransaction', { code: 3, message: 'execution reverted', data: '0x01' }).kind).toBe('refused')
+    expect(
+      chainErrorOf('eth_sendRawTransaction', {
+        code: 3,
+        message: 'execution reverted',
+        data: '0x01',
+      }).kind,
+    ).toBe('refused')
   })
 
   test('R5, R20: messages lose URLs, raw transactions and control characters', () => {
     const raw = `0x02${'ab'.repeat(200)}`
-    const { message } = chainErrorOf('eth_call', { message: `bad https://rpc.example/KEY?a=b ${raw}\u001b[31m\n` })
+    const { message } = chainErrorOf('eth_call', {
+      message: `bad https://rpc.example/KEY?a=b ${raw}\u001b[31m\n`,
+    })
     expect(message).toBe('eth_call: the node answered an error: “bad [url] [data] [31m ”')
     expect(safeText('x'.repeat(999))).toHaveLength(160)
     expect(revertDataOf({ data: '0x123' })).toBe('0x')

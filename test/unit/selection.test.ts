@@ -2,7 +2,13 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import type { OnChainProposal } from '../../src/core/chain/propose.js'
 import type { Round } from '../../src/core/chain/round.js'
-import { deadFailure, endingOf, isOwn, notSelected, select } from '../../src/core/gateway/pipeline/selection.js'
+import {
+  deadFailure,
+  endingOf,
+  isOwn,
+  notSelected,
+  select,
+} from '../../src/core/gateway/pipeline/selection.js'
 import type { Candidate, Progress } from '../../src/core/protocol/candidate.js'
 
 const progressOf: Record<'received' | 'validated' | 'selected', Progress> = {
@@ -10,12 +16,25 @@ const progressOf: Record<'received' | 'validated' | 'selected', Progress> = {
   validated: { status: 'validated', validatedAtMs: 1 },
   selected: { status: 'selected', validatedAtMs: 1, selectedAtMs: 2, submission: null },
 }
-function candidate(sequence: number, round: string, status: keyof typeof progressOf, changes: Partial<Candidate> = {}): Candidate {
+function candidate(
+  sequence: number,
+  round: string,
+  status: keyof typeof progressOf,
+  changes: Partial<Candidate> = {},
+): Candidate {
   return {
     id: `id-${sequence}`,
     identity: `i-${sequence}`,
     sequence,
-    round: { key: round, questionId: '0x1', oracle: '0xa', requester: '0xb', identifier: '0xc', timestamp: '100', ancillaryHash: '0xd' },
+    round: {
+      key: round,
+      questionId: '0x1',
+      oracle: '0xa',
+      requester: '0xb',
+      identifier: '0xc',
+      timestamp: '100',
+      ancillaryHash: '0xd',
+    },
     proposer: '0xe1',
     price: '0',
     amount: '750',
@@ -42,13 +61,24 @@ describe('which candidate a round takes (contract §5, R13)', () => {
   })
 
   test('a round with a selected candidate or an open slot takes no other', () => {
-    const active = [candidate(1, 'a', 'selected'), candidate(2, 'a', 'validated'), candidate(3, 'b', 'validated')]
+    const active = [
+      candidate(1, 'a', 'selected'),
+      candidate(2, 'a', 'validated'),
+      candidate(3, 'b', 'validated'),
+    ]
     expect(ids(select(active, new Set(['b'])))).toEqual([])
   })
 
   test('one that has just made room comes after the others of its round, and is taken where there is no other', () => {
-    const active = [candidate(1, 'a', 'validated'), candidate(2, 'a', 'validated'), candidate(3, 'b', 'validated')]
-    expect(ids(select(active, new Set(), new Set(['id-1', 'id-3']))).toSorted()).toEqual(['id-2', 'id-3'])
+    const active = [
+      candidate(1, 'a', 'validated'),
+      candidate(2, 'a', 'validated'),
+      candidate(3, 'b', 'validated'),
+    ]
+    expect(ids(select(active, new Set(), new Set(['id-1', 'id-3']))).toSorted()).toEqual([
+      'id-2',
+      'id-3',
+    ])
   })
 
   test('R3: whatever is waiting, no round is ever taken twice, and the order of the list does not matter', () => {
@@ -56,7 +86,9 @@ describe('which candidate a round takes (contract §5, R13)', () => {
       fc.tuple(
         fc.nat(1000),
         fc.constantFrom('a', 'b', 'c', 'd'),
-        fc.constantFrom('received', 'validated', 'selected') as fc.Arbitrary<keyof typeof progressOf>,
+        fc.constantFrom('received', 'validated', 'selected') as fc.Arbitrary<
+          keyof typeof progressOf
+        >,
       ),
       {
         selector: ([sequence]) => sequence,
@@ -66,13 +98,21 @@ describe('which candidate a round takes (contract §5, R13)', () => {
     fc.assert(
       fc.property(list, fc.subarray(['a', 'b', 'c', 'd']), fc.nat(3), (rows, busy, every) => {
         const active = rows.map(([sequence, round, status]) => candidate(sequence, round, status))
-        const putBack = new Set(ids(active.filter(({ sequence }) => every > 0 && sequence % every === 0)))
+        const putBack = new Set(
+          ids(active.filter(({ sequence }) => every > 0 && sequence % every === 0)),
+        )
         const chosen = select(active, new Set(busy), putBack)
-        const rounds = [...chosen, ...active.filter(({ progress }) => progress.status === 'selected')].map(({ round }) => round.key)
+        const rounds = [
+          ...chosen,
+          ...active.filter(({ progress }) => progress.status === 'selected'),
+        ].map(({ round }) => round.key)
         expect(new Set(chosen.map(({ round }) => round.key)).size).toBe(chosen.length)
         for (const { round } of chosen) expect(busy).not.toContain(round.key)
-        for (const { round } of chosen) expect(rounds.filter((key) => key === round.key)).toHaveLength(1)
-        expect(new Set(ids(select(active.toReversed(), new Set(busy), putBack)))).toEqual(new Set(ids(chosen)))
+        for (const { round } of chosen)
+          expect(rounds.filter((key) => key === round.key)).toHaveLength(1)
+        expect(new Set(ids(select(active.toReversed(), new Set(busy), putBack)))).toEqual(
+          new Set(ids(chosen)),
+        )
       }),
     )
   })
@@ -80,20 +120,44 @@ describe('which candidate a round takes (contract §5, R13)', () => {
 
 describe('how the candidates of a closed round end (contract §5, domain §9)', () => {
   const current = { timestamp: '100', state: 'proposed' } as Round
-  const proposal: OnChainProposal = { proposer: '0xe1', price: '0', bySignature: true, transactionHash: '0x99', logIndex: 3 }
+  const proposal: OnChainProposal = {
+    proposer: '0xe1',
+    price: '0',
+    bySignature: true,
+    transactionHash: '0x99',
+    logIndex: 3,
+  }
   const waiting = candidate(1, 'a', 'validated')
 
   test('its own proposal is compared before anything fails', () => {
-    expect(endingOf(waiting, { kind: 'closed', current, proposal })).toEqual({ kind: 'executed', proposal })
-    expect(endingOf(waiting, { kind: 'closed', current: { ...current, timestamp: '200' }, proposal }).kind).toBe('executed')
+    expect(endingOf(waiting, { kind: 'closed', current, proposal })).toEqual({
+      kind: 'executed',
+      proposal,
+    })
+    expect(
+      endingOf(waiting, { kind: 'closed', current: { ...current, timestamp: '200' }, proposal })
+        .kind,
+    ).toBe('executed')
     expect(isOwn(waiting, { ...proposal, bySignature: false, transactionHash: null })).toBe(false)
   })
 
   test.each([
-    ['another proposer', { current, proposal: { ...proposal, proposer: '0xe2' as const } }, 'superseded'],
-    ['its own wallet without its signature', { current, proposal: { ...proposal, bySignature: false as const } }, 'superseded'],
+    [
+      'another proposer',
+      { current, proposal: { ...proposal, proposer: '0xe2' as const } },
+      'superseded',
+    ],
+    [
+      'its own wallet without its signature',
+      { current, proposal: { ...proposal, bySignature: false as const } },
+      'superseded',
+    ],
     ['another price', { current, proposal: { ...proposal, price: '1' } }, 'superseded'],
-    ['a new timestamp', { current: { ...current, timestamp: '200' }, proposal: undefined }, 'round_advanced'],
+    [
+      'a new timestamp',
+      { current: { ...current, timestamp: '200' }, proposal: undefined },
+      'round_advanced',
+    ],
     [
       'a settled request nobody proposed on',
       { current: { ...current, state: 'settled' as const }, proposal: undefined },
@@ -108,13 +172,23 @@ describe('how the candidates of a closed round end (contract §5, domain §9)', 
   })
 
   test('a stand-in that was not needed is told so, at the stage it stood at', () => {
-    expect(notSelected(candidate(1, 'a', 'received'))).toMatchObject({ code: 'not_selected', stage: 'validation' })
-    expect(notSelected(candidate(1, 'a', 'validated'))).toMatchObject({ code: 'not_selected', stage: 'selection' })
+    expect(notSelected(candidate(1, 'a', 'received'))).toMatchObject({
+      code: 'not_selected',
+      stage: 'validation',
+    })
+    expect(notSelected(candidate(1, 'a', 'validated'))).toMatchObject({
+      code: 'not_selected',
+      stage: 'selection',
+    })
   })
 
   test('R13: deadlines end by finalized chain time, the last second still counts', () => {
     expect(deadFailure(waiting, { finalizedSeconds: 2000n, nonceUsed: false })).toBeUndefined()
-    expect(deadFailure(waiting, { finalizedSeconds: 2001n, nonceUsed: false })).toMatchObject({ code: 'permit_expired' })
-    expect(deadFailure(waiting, { finalizedSeconds: 1n, nonceUsed: true })).toMatchObject({ code: 'permit_nonce_used' })
+    expect(deadFailure(waiting, { finalizedSeconds: 2001n, nonceUsed: false })).toMatchObject({
+      code: 'permit_expired',
+    })
+    expect(deadFailure(waiting, { finalizedSeconds: 1n, nonceUsed: true })).toMatchObject({
+      code: 'permit_nonce_used',
+    })
   })
 })

@@ -1,6 +1,12 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { type Action, mostAttempts, next, type SlotFacts, type SubmissionState } from '../../src/core/gateway/executor/slot.js'
+import {
+  type Action,
+  mostAttempts,
+  next,
+  type SlotFacts,
+  type SubmissionState,
+} from '../../src/core/gateway/executor/slot.js'
 import type { Slot, SlotAttempt } from '../../src/core/gateway/ledger/ledger.js'
 import type { ChainReceipt, Hex } from '../../src/core/ports.js'
 
@@ -16,10 +22,28 @@ const attempt = (n: number, changes: Partial<SlotAttempt> = {}): SlotAttempt => 
   sentAtMs: 1,
   ...changes,
 })
-const slotOf = (...attempts: SlotAttempt[]): Slot => ({ id: 's', executor: '0x1', nonce: 7, candidateIds: ['c'], openedAtMs: 0, attempts })
-const receiptOf = (n: number, blockNumber: bigint, status: ChainReceipt['status'] = 'success'): [Hex, ChainReceipt] => [
+const slotOf = (...attempts: SlotAttempt[]): Slot => ({
+  id: 's',
+  executor: '0x1',
+  nonce: 7,
+  candidateIds: ['c'],
+  openedAtMs: 0,
+  attempts,
+})
+const receiptOf = (
+  n: number,
+  blockNumber: bigint,
+  status: ChainReceipt['status'] = 'success',
+): [Hex, ChainReceipt] => [
   hashOf(n),
-  { transactionHash: hashOf(n), blockNumber, blockHash: hashOf(900), status, gasUsed: 1n, logs: [] },
+  {
+    transactionHash: hashOf(n),
+    blockNumber,
+    blockHash: hashOf(900),
+    status,
+    gasUsed: 1n,
+    logs: [],
+  },
 ]
 const calm: SlotFacts = {
   headNumber: 100n,
@@ -41,17 +65,32 @@ const calm: SlotFacts = {
   maySign: true,
 }
 /** As `SlotFacts`, with one recorded state for all that move together. */
-type Facts = Partial<Omit<SlotFacts, 'recorded'> & { recorded: SubmissionState | SlotFacts['recorded'] }>
+type Facts = Partial<
+  Omit<SlotFacts, 'recorded'> & { recorded: SubmissionState | SlotFacts['recorded'] }
+>
 const kindOf = (slot: Slot, { recorded, ...facts }: Facts) => {
-  const both = recorded === null || typeof recorded === 'string' ? { least: recorded, most: recorded } : recorded
+  const both =
+    recorded === null || typeof recorded === 'string'
+      ? { least: recorded, most: recorded }
+      : recorded
   return next(slot, { ...calm, ...facts, recorded: both ?? calm.recorded }).kind
 }
 
 describe('the next action for a slot (robustness §3)', () => {
   test.each<[string, Slot, Facts, Action['kind']]>([
     ['a nonce without a transaction is signed for', slotOf(), { recorded: null }, 'prepare'],
-    ['a nonce whose candidate is overdue is given back by a self-transfer', slotOf(), { recorded: null, hopes: 'none' }, 'cancel'],
-    ['signed and never sent: sent', slotOf(attempt(1, { sentAtMs: null })), { recorded: 'prepared' }, 'send'],
+    [
+      'a nonce whose candidate is overdue is given back by a self-transfer',
+      slotOf(),
+      { recorded: null, hopes: 'none' },
+      'cancel',
+    ],
+    [
+      'signed and never sent: sent',
+      slotOf(attempt(1, { sentAtMs: null })),
+      { recorded: 'prepared' },
+      'send',
+    ],
     [
       'signed, and the node holds it already: noted',
       slotOf(attempt(1, { sentAtMs: null })),
@@ -61,11 +100,36 @@ describe('the next action for a slot (robustness §3)', () => {
     ['sent and held: waited for', slotOf(attempt(1)), { held: new Set([hashOf(1)]) }, 'wait'],
     ['sent and gone: the same bytes', slotOf(attempt(1)), {}, 'send'],
     ['sent and gone, a moment ago: waited for', slotOf(attempt(1)), { sendDue: false }, 'wait'],
-    ['held for long: a higher fee', slotOf(attempt(1)), { held: new Set([hashOf(1)]), bumpDue: true }, 'replace'],
-    ['nonce used at the head: only finalized state decides', slotOf(attempt(1)), { nonceLatest: 8 }, 'wait'],
-    ['nonce used in finalized state without a receipt of ours', slotOf(attempt(1)), { nonceLatest: 8, nonceFinalized: 8 }, 'close-taken'],
-    ['not mined, and mining could only revert: cancelled', slotOf(attempt(1)), { hopes: 'none', held: new Set([hashOf(1)]) }, 'cancel'],
-    ['one of several could only revert: left out', slotOf(attempt(1, { candidateIds: ['c', 'd'] })), { hopes: 'some' }, 'trim'],
+    [
+      'held for long: a higher fee',
+      slotOf(attempt(1)),
+      { held: new Set([hashOf(1)]), bumpDue: true },
+      'replace',
+    ],
+    [
+      'nonce used at the head: only finalized state decides',
+      slotOf(attempt(1)),
+      { nonceLatest: 8 },
+      'wait',
+    ],
+    [
+      'nonce used in finalized state without a receipt of ours',
+      slotOf(attempt(1)),
+      { nonceLatest: 8, nonceFinalized: 8 },
+      'close-taken',
+    ],
+    [
+      'not mined, and mining could only revert: cancelled',
+      slotOf(attempt(1)),
+      { hopes: 'none', held: new Set([hashOf(1)]) },
+      'cancel',
+    ],
+    [
+      'one of several could only revert: left out',
+      slotOf(attempt(1, { candidateIds: ['c', 'd'] })),
+      { hopes: 'some' },
+      'trim',
+    ],
     [
       'refused by every node for long, and never taken: prepared anew under its nonce',
       slotOf(attempt(1, { sentAtMs: null })),
@@ -78,42 +142,105 @@ describe('the next action for a slot (robustness §3)', () => {
       { renewDue: true, recorded: 'prepared' },
       'cancel',
     ],
-    ['refused after it was once taken: the same bytes', slotOf(attempt(1)), { renewDue: true }, 'send'],
-    ['trimmed, and pending', slotOf(attempt(1), attempt(2)), { held: new Set([hashOf(2)]) }, 'wait'],
-    ['a cancellation is not cancelled', slotOf(attempt(1), attempt(2, { kind: 'cancel' })), { hopes: 'none' }, 'send'],
+    [
+      'refused after it was once taken: the same bytes',
+      slotOf(attempt(1)),
+      { renewDue: true },
+      'send',
+    ],
+    [
+      'trimmed, and pending',
+      slotOf(attempt(1), attempt(2)),
+      { held: new Set([hashOf(2)]) },
+      'wait',
+    ],
+    [
+      'a cancellation is not cancelled',
+      slotOf(attempt(1), attempt(2, { kind: 'cancel' })),
+      { hopes: 'none' },
+      'send',
+    ],
     [
       'a cancellation that stays pending gets a higher fee, whatever the proposals had',
-      slotOf(...Array.from({ length: mostAttempts }, (_, n) => attempt(n)), attempt(9, { kind: 'cancel' })),
+      slotOf(
+        ...Array.from({ length: mostAttempts }, (_, n) => attempt(n)),
+        attempt(9, { kind: 'cancel' }),
+      ),
       { hopes: 'none', held: new Set([hashOf(9)]), bumpDue: true },
       'cancel',
     ],
-    ['mined, not final: waited for', slotOf(attempt(1)), { receipts: new Map([receiptOf(1, 99n)]) }, 'wait'],
-    ['mined and final: confirmed', slotOf(attempt(1)), { receipts: new Map([receiptOf(1, 98n)]) }, 'confirm'],
-    ['deep enough by number: confirmed', slotOf(attempt(1)), { confirmations: 2, receipts: new Map([receiptOf(1, 99n)]) }, 'confirm'],
-    ['not deep enough by number', slotOf(attempt(1)), { confirmations: 3, receipts: new Map([receiptOf(1, 99n)]) }, 'wait'],
-    ['confirmed: indexed', slotOf(attempt(1)), { recorded: 'confirmed', receipts: new Map([receiptOf(1, 98n)]) }, 'index'],
-    ['indexed and final: closed', slotOf(attempt(1)), { recorded: 'indexed', receipts: new Map([receiptOf(1, 98n)]) }, 'close-executed'],
+    [
+      'mined, not final: waited for',
+      slotOf(attempt(1)),
+      { receipts: new Map([receiptOf(1, 99n)]) },
+      'wait',
+    ],
+    [
+      'mined and final: confirmed',
+      slotOf(attempt(1)),
+      { receipts: new Map([receiptOf(1, 98n)]) },
+      'confirm',
+    ],
+    [
+      'deep enough by number: confirmed',
+      slotOf(attempt(1)),
+      { confirmations: 2, receipts: new Map([receiptOf(1, 99n)]) },
+      'confirm',
+    ],
+    [
+      'not deep enough by number',
+      slotOf(attempt(1)),
+      { confirmations: 3, receipts: new Map([receiptOf(1, 99n)]) },
+      'wait',
+    ],
+    [
+      'confirmed: indexed',
+      slotOf(attempt(1)),
+      { recorded: 'confirmed', receipts: new Map([receiptOf(1, 98n)]) },
+      'index',
+    ],
+    [
+      'indexed and final: closed',
+      slotOf(attempt(1)),
+      { recorded: 'indexed', receipts: new Map([receiptOf(1, 98n)]) },
+      'close-executed',
+    ],
     [
       'indexed by depth, not final: the slot stays',
       slotOf(attempt(1)),
       { confirmations: 1, recorded: 'indexed', receipts: new Map([receiptOf(1, 99n)]) },
       'wait',
     ],
-    ['indexed and the receipt is gone: back', slotOf(attempt(1)), { recorded: 'indexed' }, 'retreat'],
+    [
+      'indexed and the receipt is gone: back',
+      slotOf(attempt(1)),
+      { recorded: 'indexed' },
+      'retreat',
+    ],
     [
       'confirmed and too shallow again: back',
       slotOf(attempt(1)),
       { confirmations: 3, recorded: 'confirmed', receipts: new Map([receiptOf(1, 99n)]) },
       'retreat',
     ],
-    ['reverted, not final: noted', slotOf(attempt(1)), { receipts: new Map([receiptOf(1, 99n, 'reverted')]) }, 'note-reverted'],
+    [
+      'reverted, not final: noted',
+      slotOf(attempt(1)),
+      { receipts: new Map([receiptOf(1, 99n, 'reverted')]) },
+      'note-reverted',
+    ],
     [
       'reverted and final: closed',
       slotOf(attempt(1)),
       { recorded: 'reverted', receipts: new Map([receiptOf(1, 98n, 'reverted')]) },
       'close-reverted',
     ],
-    ['reverted, and a reorganisation undid it', slotOf(attempt(1)), { recorded: 'reverted' }, 'retreat'],
+    [
+      'reverted, and a reorganisation undid it',
+      slotOf(attempt(1)),
+      { recorded: 'reverted' },
+      'retreat',
+    ],
     [
       'the self-transfer mined, not final',
       slotOf(attempt(1), attempt(2, { kind: 'cancel' })),
@@ -150,7 +277,12 @@ describe('the next action for a slot (robustness §3)', () => {
       { receipts: new Map([receiptOf(1, 99n)]), recorded: { least: 'dropped', most: 'confirmed' } },
       'retreat',
     ],
-    ['an earlier attempt mined after all', slotOf(attempt(1), attempt(2)), { receipts: new Map([receiptOf(1, 98n)]) }, 'confirm'],
+    [
+      'an earlier attempt mined after all',
+      slotOf(attempt(1), attempt(2)),
+      { receipts: new Map([receiptOf(1, 98n)]) },
+      'confirm',
+    ],
   ])('%s', (_title, slot, facts, expected) => {
     expect(kindOf(slot, facts)).toBe(expected)
   })
@@ -159,44 +291,86 @@ describe('the next action for a slot (robustness §3)', () => {
     const facts = fc.record({
       nonceLatest: fc.integer({ min: 7, max: 9 }),
       nonceFinalized: fc.integer({ min: 6, max: 9 }),
-      recorded: fc.constantFrom<SubmissionState>(null, 'prepared', 'submitted', 'confirmed', 'indexed', 'reverted', 'dropped'),
+      recorded: fc.constantFrom<SubmissionState>(
+        null,
+        'prepared',
+        'submitted',
+        'confirmed',
+        'indexed',
+        'reverted',
+        'dropped',
+      ),
       hopes: fc.constantFrom<SlotFacts['hopes']>('all', 'some', 'none'),
       sendDue: fc.boolean(),
       bumpDue: fc.boolean(),
       held: fc.subarray([hashOf(1), hashOf(2)]).map((hashes) => new Set(hashes)),
     })
-    const slots = fc.constantFrom(slotOf(), slotOf(attempt(1, { sentAtMs: null })), slotOf(attempt(1), attempt(2)))
+    const slots = fc.constantFrom(
+      slotOf(),
+      slotOf(attempt(1, { sentAtMs: null })),
+      slotOf(attempt(1), attempt(2)),
+    )
     fc.assert(
       fc.property(slots, facts, (slot, some) => {
-        expect(['prepare', 'send', 'replace', 'trim', 'cancel']).not.toContain(kindOf(slot, { ...some, maySend: false }))
+        expect(['prepare', 'send', 'replace', 'trim', 'cancel']).not.toContain(
+          kindOf(slot, { ...some, maySend: false }),
+        )
       }),
     )
   })
 
   test('R15: without finalized state behind it no slot is ever closed', () => {
     const statuses = fc.constantFrom<ChainReceipt['status']>('success', 'reverted')
-    const recorded = fc.constantFrom<SubmissionState>(null, 'prepared', 'submitted', 'confirmed', 'indexed', 'reverted', 'dropped')
+    const recorded = fc.constantFrom<SubmissionState>(
+      null,
+      'prepared',
+      'submitted',
+      'confirmed',
+      'indexed',
+      'reverted',
+      'dropped',
+    )
     fc.assert(
-      fc.property(fc.boolean(), statuses, recorded, fc.integer({ min: 0, max: 3 }), (mined, status, before, depth) => {
-        const receipts = new Map(mined ? [receiptOf(1, 99n, status)] : [])
-        const kind = kindOf(slotOf(attempt(1)), { receipts, recorded: before, confirmations: depth, nonceLatest: 9 })
-        expect(kind.startsWith('close')).toBe(false)
-      }),
+      fc.property(
+        fc.boolean(),
+        statuses,
+        recorded,
+        fc.integer({ min: 0, max: 3 }),
+        (mined, status, before, depth) => {
+          const receipts = new Map(mined ? [receiptOf(1, 99n, status)] : [])
+          const kind = kindOf(slotOf(attempt(1)), {
+            receipts,
+            recorded: before,
+            confirmations: depth,
+            nonceLatest: 9,
+          })
+          expect(kind.startsWith('close')).toBe(false)
+        },
+      ),
     )
   })
 
   test('without the key of the slot nothing is signed, and the stored bytes are sent all the same', () => {
     const stranger = { maySign: false }
-    expect(kindOf(slotOf(), { ...stranger, recorded: null }), 'nothing was signed').toBe('close-abandoned')
-    expect(kindOf(slotOf(attempt(1)), { ...stranger, expired: true }), 'what was signed can only revert').toBe('close-abandoned')
-    expect(kindOf(slotOf(attempt(1)), { ...stranger, expired: true, held: new Set([hashOf(1)]) })).toBe('wait')
+    expect(kindOf(slotOf(), { ...stranger, recorded: null }), 'nothing was signed').toBe(
+      'close-abandoned',
+    )
+    expect(
+      kindOf(slotOf(attempt(1)), { ...stranger, expired: true }),
+      'what was signed can only revert',
+    ).toBe('close-abandoned')
+    expect(
+      kindOf(slotOf(attempt(1)), { ...stranger, expired: true, held: new Set([hashOf(1)]) }),
+    ).toBe('wait')
     expect(kindOf(slotOf(attempt(1)), { ...stranger, bumpDue: true })).toBe('send')
     expect(kindOf(slotOf(attempt(1)), { ...stranger, hopes: 'none' })).toBe('wait')
   })
 
   test('no more than six transactions are signed for one nonce', () => {
     const attempts = Array.from({ length: mostAttempts }, (_, n) => attempt(n))
-    expect(kindOf(slotOf(...attempts), { bumpDue: true, held: new Set([hashOf(mostAttempts - 1)]) })).toBe('wait')
+    expect(
+      kindOf(slotOf(...attempts), { bumpDue: true, held: new Set([hashOf(mostAttempts - 1)]) }),
+    ).toBe('wait')
     expect(kindOf(slotOf(...attempts), { bumpDue: true })).toBe('send')
   })
 })

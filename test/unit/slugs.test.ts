@@ -2,11 +2,24 @@ import { describe, expect, test } from 'vitest'
 import { refusalOf } from '../../src/core/gateway/front/answer.js'
 import { createSlugs, namedBySlugs, type Slugs } from '../../src/core/gateway/view/slugs.js'
 import { createChainView } from '../../src/core/gateway/view/view.js'
-import { type Address, ChainError, type Clock, type Hex, type SlugLookUp, SlugLookUpError } from '../../src/core/ports.js'
+import {
+  type Address,
+  ChainError,
+  type Clock,
+  type Hex,
+  type SlugLookUp,
+  SlugLookUpError,
+} from '../../src/core/ports.js'
 import { wireError } from '../../src/core/protocol/refusal.js'
 import { createFakeChain, createFakeClock } from '../support/fake-chain.js'
 import { ask, questionText } from '../support/fake-events.js'
-import { createFakeView, makeQuestion, signedBody, signedItem, termsOf } from '../support/fake-view.js'
+import {
+  createFakeView,
+  makeQuestion,
+  signedBody,
+  signedItem,
+  termsOf,
+} from '../support/fake-view.js'
 import { fakeContracts } from '../support/fake-world.js'
 import { codeOf, openFront } from '../support/front.js'
 
@@ -34,7 +47,9 @@ function source(meanings: Record<string, Hex> = {}): Source {
     sleep: (_ms: number, signal?: AbortSignal) =>
       made.impatient
         ? Promise.resolve()
-        : new Promise<void>((_resolve, reject) => signal?.addEventListener('abort', () => reject(signal.reason), { once: true })),
+        : new Promise<void>((_resolve, reject) =>
+            signal?.addEventListener('abort', () => reject(signal.reason), { once: true }),
+          ),
   }
   const asked: string[] = []
   const lookUp: SlugLookUp = async (slug) => {
@@ -68,7 +83,9 @@ describe('look-ups', () => {
   test('contract §2: a slug is looked up once and then comes from memory; many who ask at once cause one look-up', async () => {
     const { slugs, asked } = source({ rain: id('a1') })
     expect(slugs.known('rain')).toBeUndefined()
-    expect(await Promise.all(Array.from({ length: 8 }, () => slugs.idOf('rain')))).toEqual(Array(8).fill(id('a1')))
+    expect(await Promise.all(Array.from({ length: 8 }, () => slugs.idOf('rain')))).toEqual(
+      Array(8).fill(id('a1')),
+    )
     expect(slugs.known('rain')).toBe(id('a1'))
     expect(await slugs.idOf('rain')).toBe(id('a1'))
     expect(asked).toEqual(['rain'])
@@ -125,7 +142,10 @@ describe('look-ups', () => {
     await slugs.idOf('rain')
     meanings.set('rain', down())
     meanings.set('snow', down())
-    await expect(slugs.idOf('snow')).rejects.toMatchObject({ code: 'slug_unavailable', meta: { httpStatus: 503, retryable: true } })
+    await expect(slugs.idOf('snow')).rejects.toMatchObject({
+      code: 'slug_unavailable',
+      meta: { httpStatus: 503, retryable: true },
+    })
     clock.monotonic += 60_000
     expect(slugs.known('rain')).toBe(id('a1'))
     await settled()
@@ -156,7 +176,9 @@ describe('look-ups', () => {
       return new Promise(() => undefined)
     })
     setting.impatient = true
-    await expect(slugs.idOf('rain')).rejects.toMatchObject({ detail: expect.stringContaining('in time') })
+    await expect(slugs.idOf('rain')).rejects.toMatchObject({
+      detail: expect.stringContaining('in time'),
+    })
     expect(ended).toBe(true)
   })
 
@@ -220,8 +242,16 @@ describe('a view with slugs that are looked up (domain §5.4)', () => {
     const ids = { rain: ask(chain, questionText('Rain?')), snow: ask(chain, questionText('Snow?')) }
     chain.mine(5)
     const entries = [{ questionId: ids.snow, slug: 'registered' }]
-    const ledger = { info: undefined, allowlist: new Set<Address>(), finalized: undefined, active: () => [] }
-    const inner = createChainView({ clock: createFakeClock(chain), chain }, fakeContracts, ledger, { maxHeadAgeSeconds: 30, entries })
+    const ledger = {
+      info: undefined,
+      allowlist: new Set<Address>(),
+      finalized: undefined,
+      active: () => [],
+    }
+    const inner = createChainView({ clock: createFakeClock(chain), chain }, fakeContracts, ledger, {
+      maxHeadAgeSeconds: 30,
+      entries,
+    })
     await inner.poll()
     const setting = source(meanings(ids))
     const view = namedBySlugs(inner, setting.slugs, new Set(['registered']), setting.clock)
@@ -278,7 +308,10 @@ describe('a view with slugs that are looked up (domain §5.4)', () => {
     await setting.slugs.idOf('snow')
     chain.call = () => new Promise(() => undefined)
     setting.impatient = true
-    await expect(view.question('snow')).rejects.toMatchObject({ code: 'state_unavailable', cause: expect.any(ChainError) })
+    await expect(view.question('snow')).rejects.toMatchObject({
+      code: 'state_unavailable',
+      cause: expect.any(ChainError),
+    })
   })
 
   test('R5: the refusal on the wire is state_unavailable and blames nobody but the look-up', async () => {
@@ -287,7 +320,9 @@ describe('a view with slugs that are looked up (domain §5.4)', () => {
     const error: unknown = await view.question('fog').catch((reason: unknown) => reason)
     const refusal = refusalOf(error, 'request')
     expect(refusal).toMatchObject({ status: 503, code: 'state_unavailable', retryAfterSeconds: 2 })
-    expect(refusal && wireError(refusal).detail).toMatch(/^which question the slug fog names cannot be looked up now/)
+    expect(refusal && wireError(refusal).detail).toMatch(
+      /^which question the slug fog names cannot be looked up now/,
+    )
   })
 })
 
@@ -297,19 +332,35 @@ describe('candidates of a slug that changes its meaning', () => {
 
   async function opened() {
     const setting = source({ moving: first.questionId })
-    const view = namedBySlugs(createFakeView([first, second]), setting.slugs, new Set(), setting.clock)
+    const view = namedBySlugs(
+      createFakeView([first, second]),
+      setting.slugs,
+      new Set(),
+      setting.clock,
+    )
     const front = await openFront({ parts: { view } })
     const [wallet] = front.wallets
     const body = await signedBody(wallet, first)
     const accepted = await front.post('/v1/proposals/moving', body)
     expect(accepted.status).toBe(202)
-    const { candidate_id, status_url } = (await accepted.json()) as { candidate_id: string; status_url: string }
+    const { candidate_id, status_url } = (await accepted.json()) as {
+      candidate_id: string
+      status_url: string
+    }
     const move = async () => {
       setting.meanings.set('moving', second.questionId)
       setting.clock.monotonic += 600_000
       expect(await setting.slugs.idOf('moving')).toBe(second.questionId)
     }
-    return { ...setting, front, wallet, body, candidateId: candidate_id, statusUrl: status_url, move }
+    return {
+      ...setting,
+      front,
+      wallet,
+      body,
+      candidateId: candidate_id,
+      statusUrl: status_url,
+      move,
+    }
   }
 
   test('§4.1 rule 4: its status is found by the slug as long as that names its question, and by question id always', async () => {
@@ -327,7 +378,9 @@ describe('candidates of a slug that changes its meaning', () => {
   test('R16: with the source down its status by a slug that is not known is 503, by question id 200', async () => {
     const { front, candidateId, statusUrl, meanings } = await opened()
     meanings.set('forgotten', down())
-    expect(await codeOf(await front.get(`/v1/proposals/forgotten/status/${candidateId}`))).toBe('state_unavailable')
+    expect(await codeOf(await front.get(`/v1/proposals/forgotten/status/${candidateId}`))).toBe(
+      'state_unavailable',
+    )
     expect((await front.get(statusUrl)).status).toBe(200)
   })
 
@@ -337,7 +390,9 @@ describe('candidates of a slug that changes its meaning', () => {
     await move()
     const again = await front.post('/v1/proposals/moving', body)
     expect(again.status).toBe(409)
-    expect(await again.json()).toMatchObject({ error: { code: 'candidate_conflict', detail: expect.stringContaining(candidateId) } })
+    expect(await again.json()).toMatchObject({
+      error: { code: 'candidate_conflict', detail: expect.stringContaining(candidateId) },
+    })
     const byId = await front.post(`/v1/proposals/${first.questionId}`, body)
     expect(byId.status).toBe(200)
     expect(await byId.json()).toMatchObject({ candidate_id: candidateId })
@@ -356,7 +411,11 @@ describe('candidates of a slug that changes its meaning', () => {
     const { front, wallet, move } = await opened()
     await move()
     const item = await signedItem(wallet, second, 'p1', { nonce: termsOf(wallet).nonce })
-    const answer = await front.post('/propose/batch', { proposals: [{ ...item, identifier: 'moving' }, item] })
-    expect(await answer.json()).toMatchObject({ results: [{ status_code: 202 }, { status_code: 200 }] })
+    const answer = await front.post('/propose/batch', {
+      proposals: [{ ...item, identifier: 'moving' }, item],
+    })
+    expect(await answer.json()).toMatchObject({
+      results: [{ status_code: 202 }, { status_code: 200 }],
+    })
   })
 })

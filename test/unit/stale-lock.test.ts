@@ -26,7 +26,9 @@ test('R12, R13: a lock is judged by who listens, never by its age', async () => 
     const held = await acquireLock(ports, old, 'the first')
     const longAgo = new Date(Date.now() - 365 * 86_400_000)
     await utimes(join(old, 'LOCK.1'), longAgo, longAgo)
-    await expect(acquireLock(ports, old, 'the second')).rejects.toMatchObject({ code: 'store_locked' })
+    await expect(acquireLock(ports, old, 'the second')).rejects.toMatchObject({
+      code: 'store_locked',
+    })
     await held.release()
 
     const fresh = join(base, 'fresh')

@@ -55,7 +55,13 @@ test("a handle that was closed touches nothing: its number may be another file's
   await Promise.all([first.close(), first.close()])
   await syncing
   const second = await systemFiles.open(join(folder, 'second'), 'exclusive')
-  for (const use of [first.write(bytes('lost'), 0, 4), first.truncate(0), first.datasync(), first.size(), first.read(0, 1)]) {
+  for (const use of [
+    first.write(bytes('lost'), 0, 4),
+    first.truncate(0),
+    first.datasync(),
+    first.size(),
+    first.read(0, 1),
+  ]) {
     await expect(use).rejects.toMatchObject({ code: 'EBADF' })
   }
   await first.close()
@@ -67,7 +73,10 @@ test("a handle that was closed touches nothing: its number may be another file's
 test('robustness §2: a folder is made with its parents, is fine where it is there, and fails at once where it cannot be made', async () => {
   const folder = join(base, 'made', 'with', 'parents')
   await systemFiles.makeDir(folder)
-  await Promise.all([systemFiles.makeDir(join(folder, 'x', 'y')), systemFiles.makeDir(join(folder, 'x', 'y'))])
+  await Promise.all([
+    systemFiles.makeDir(join(folder, 'x', 'y')),
+    systemFiles.makeDir(join(folder, 'x', 'y')),
+  ])
   expect((await stat(join(folder, 'x', 'y'))).mode & 0o777).toBe(0o700)
   await systemFiles.makeDir('/')
   await systemFiles.makeDir(`${folder}/`)
@@ -76,7 +85,8 @@ test('robustness §2: a folder is made with its parents, is fine where it is the
   await expect(systemFiles.makeDir(file)).rejects.toMatchObject({ code: 'EEXIST' })
   await expect(systemFiles.makeDir(join(file, 'below'))).rejects.toMatchObject({ code: 'ENOTDIR' })
   // Every mkdir under /proc is ENOENT although the parent is there.
-  if (process.platform === 'linux') await expect(systemFiles.makeDir('/proc/x/y')).rejects.toMatchObject({ code: 'ENOENT' })
+  if (process.platform === 'linux')
+    await expect(systemFiles.makeDir('/proc/x/y')).rejects.toMatchObject({ code: 'ENOENT' })
 })
 
 test('robustness §2, Lock: a socket is alive while somebody listens, dead afterwards and where there never was one', async () => {
@@ -107,8 +117,12 @@ test('robustness §2: a local folder that does not exist yet is judged by its ne
 })
 
 test('FIPS 180-4: the hash is SHA-256 in lowercase hex, of bytes and of UTF-8 text alike', () => {
-  expect(systemHash.sha256('abc')).toBe('ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad')
+  expect(systemHash.sha256('abc')).toBe(
+    'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad',
+  )
   expect(systemHash.sha256('é')).toBe(systemHash.sha256(bytes('é')))
   expect(systemRandom.bytes(31)).toHaveLength(31)
-  expect(systemRandom.uuid()).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/)
+  expect(systemRandom.uuid()).toMatch(
+    /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/,
+  )
 })

@@ -11,7 +11,11 @@ function world() {
   const host = new SimHost()
   let seeds = 0
   /** Ports of a new process; the simulated machine has one disk and one table of sockets. */
-  const process = (pid: number) => ({ files: sim.process(), liveness: host.liveness(pid), random: seededRandom(++seeds * 7919 + pid) })
+  const process = (pid: number) => ({
+    files: sim.process(),
+    liveness: host.liveness(pid),
+    random: seededRandom(++seeds * 7919 + pid),
+  })
   return { sim, host, process }
 }
 
@@ -36,9 +40,13 @@ test('R12: the second process fails at once, naming the holder, its machine and 
 test('R12: who is refused is told what works: sending to the gateway that serves, or waiting for a command that ends by itself', async () => {
   const { process } = world()
   const lock = await acquireLock(process(1), folder, 'journal')
-  await expect(acquireLock(process(2), folder, '')).rejects.toMatchObject({ meta: { hint: expect.stringMatching(/^wait until/) } })
+  await expect(acquireLock(process(2), folder, '')).rejects.toMatchObject({
+    meta: { hint: expect.stringMatching(/^wait until/) },
+  })
   await lock.setNote('serve, admin http://127.0.0.1:8788')
-  await expect(acquireLock(process(2), folder, '')).rejects.toMatchObject({ meta: { hint: expect.stringContaining('--gateway') } })
+  await expect(acquireLock(process(2), folder, '')).rejects.toMatchObject({
+    meta: { hint: expect.stringContaining('--gateway') },
+  })
 })
 
 test('R12: a note that is known only later replaces the first one', async () => {
@@ -46,8 +54,13 @@ test('R12: a note that is known only later replaces the first one', async () => 
   const lock = await acquireLock(process(1), folder, '')
   await lock.setNote('http://127.0.0.1:1')
   await lock.setNote('http://127.0.0.1:2')
-  expect(await readHolder(process(2), folder)).toMatchObject({ note: 'http://127.0.0.1:2', state: 'alive' })
-  await expect(acquireLock(process(2), folder, '')).rejects.toMatchObject({ detail: expect.stringContaining('http://127.0.0.1:2') })
+  expect(await readHolder(process(2), folder)).toMatchObject({
+    note: 'http://127.0.0.1:2',
+    state: 'alive',
+  })
+  await expect(acquireLock(process(2), folder, '')).rejects.toMatchObject({
+    detail: expect.stringContaining('http://127.0.0.1:2'),
+  })
 })
 
 test('R12: a released lock is taken with the next number, and releasing twice is one release', async () => {
@@ -59,7 +72,9 @@ test('R12: a released lock is taken with the next number, and releasing twice is
   const second = await acquireLock(process(2), folder, '')
   expect(second.epoch).toBe(2)
   await expect(first.fence()).rejects.toMatchObject({ code: 'store_fenced' })
-  expect([...sim.contents().keys()].sort()).toEqual(['LOCK.1', 'LOCK.1.free', 'LOCK.2'].map((name) => `${folder}/${name}`))
+  expect([...sim.contents().keys()].sort()).toEqual(
+    ['LOCK.1', 'LOCK.1.free', 'LOCK.2'].map((name) => `${folder}/${name}`),
+  )
 })
 
 test('R12: what the hint about a lock of unknown state says to do frees it', async () => {
@@ -68,7 +83,8 @@ test('R12: what the hint about a lock of unknown state says to do frees it', asy
   const unsure = process(2)
   unsure.liveness = { ...unsure.liveness, probe: async () => 'unknown' }
   const refusal: unknown = await acquireLock(unsure, folder, '').catch((error: unknown) => error)
-  const [path = ''] = /\/\S+\.free$/.exec(refusal instanceof ProposerError ? (refusal.meta.hint ?? '') : '') ?? []
+  const [path = ''] =
+    /\/\S+\.free$/.exec(refusal instanceof ProposerError ? (refusal.meta.hint ?? '') : '') ?? []
   sim.put(path, new Uint8Array(0))
   expect((await acquireLock(unsure, folder, '')).epoch).toBe(2)
 })
@@ -83,7 +99,10 @@ test('R12: the lock of a killed process and that of another boot are taken over;
   host.reboot()
   const third = await acquireLock(process(3), folder, '')
   expect(third.epoch).toBe(3)
-  await expect(second.fence()).rejects.toMatchObject({ code: 'store_fenced', meta: { httpStatus: 503 } })
+  await expect(second.fence()).rejects.toMatchObject({
+    code: 'store_fenced',
+    meta: { httpStatus: 503 },
+  })
 
   const unsure = process(4)
   unsure.liveness = { ...unsure.liveness, bootId: host.bootId, probe: async () => 'unknown' }
@@ -131,7 +150,9 @@ test('R12: records of epochs more than a thousand back are cleared away, the lat
   }
   const lock = await acquireLock(process(1), folder, '')
   expect(lock.epoch).toBe(1501)
-  const left = [...sim.contents().keys()].map((path) => path.slice(folder.length + 1)).filter((name) => !name.endsWith('.free'))
+  const left = [...sim.contents().keys()]
+    .map((path) => path.slice(folder.length + 1))
+    .filter((name) => !name.endsWith('.free'))
   expect(left.sort()).toEqual(['LOCK.1500', 'LOCK.1501'])
 })
 
@@ -191,18 +212,23 @@ test('R23: acquiring and releasing killed at every step leaves a folder that the
   }
   const total = await calls(1_000, 'kill-before')
   expect(total).toBeGreaterThan(8)
-  for (let nth = 1; nth <= total; nth++) for (const does of ['kill-before', 'kill-after'] as const) await calls(nth, does)
+  for (let nth = 1; nth <= total; nth++)
+    for (const does of ['kill-before', 'kill-after'] as const) await calls(nth, does)
 })
 
 test.each(['EIO', 'ENOSPC'] as const)(
   'robustness §2: a lock that cannot be written (%s) leaves nothing behind, however often it is tried',
   async (does) => {
     const { sim, process } = world()
-    const before = await (await acquireLock(process(1), folder, '')).release().then(() => process(1).files.list(folder))
+    const before = await (await acquireLock(process(1), folder, ''))
+      .release()
+      .then(() => process(1).files.list(folder))
     for (const verb of ['write', 'datasync', 'link'] as const) {
       sim.faults = [{ verb, nth: 1, does, always: true }]
       for (let time = 0; time < 3; time += 1)
-        await expect(acquireLock(process(2), folder, '')).rejects.toMatchObject({ meta: { exitCode: 74 } })
+        await expect(acquireLock(process(2), folder, '')).rejects.toMatchObject({
+          meta: { exitCode: 74 },
+        })
       sim.faults = []
       expect(await process(2).files.list(folder), verb).toEqual(before)
     }
@@ -214,7 +240,8 @@ test('R12: what a process left that was killed while it wrote its lock goes with
   await (await acquireLock(process(1), folder, '')).release()
   sim.faults = [{ verb: 'datasync', nth: 1, does: 'kill-after' }]
   void acquireLock(process(2), folder, '')
-  const unfinished = async () => (await process(9).files.list(folder)).filter((name) => name.endsWith('.new'))
+  const unfinished = async () =>
+    (await process(9).files.list(folder)).filter((name) => name.endsWith('.new'))
   await expect.poll(unfinished).toHaveLength(1)
   sim.faults = []
   await (await acquireLock(process(3), folder, '')).release()

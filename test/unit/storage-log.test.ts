@@ -8,20 +8,27 @@ import { type Fault, SimClock, SimFiles, settle } from '../support/sim-files.js'
 
 const folder = '/data/store'
 const item = (id: number, fill = '') => ({ kind: 'item', data: { id, fill } })
-const defaults: LogOptions = { format: { name: 'store', version: 1 }, knownKinds: (kind) => kind === 'item' }
+const defaults: LogOptions = {
+  format: { name: 'store', version: 1 },
+  knownKinds: (kind) => kind === 'item',
+}
 
 async function open(sim: SimFiles, options: Partial<LogOptions> = {}) {
   const clock = new SimClock()
   const found: StoredRecord[] = []
-  const log = await openLog({ files: sim.process(), clock, hash: systemHash }, folder, { ...defaults, ...options }, (record) =>
-    found.push(record),
+  const log = await openLog(
+    { files: sim.process(), clock, hash: systemHash },
+    folder,
+    { ...defaults, ...options },
+    (record) => found.push(record),
   )
   sim.resetCounts()
   return { log, clock, ids: found.map(idOf) }
 }
 
 const idOf = (record: StoredRecord) => (record.data as { id: number }).id
-const writes = (sim: SimFiles) => sim.trace.filter((call) => /^(write|datasync|truncate|rename|link|remove) /.test(call))
+const writes = (sim: SimFiles) =>
+  sim.trace.filter((call) => /^(write|datasync|truncate|rename|link|remove) /.test(call))
 const textOf = (sim: SimFiles) =>
   [...sim.contents()]
     .filter(([path]) => path.includes('/log-'))
@@ -45,7 +52,9 @@ test('robustness §2: appends that arrive together or during a sync share one, u
   await Promise.all(Array.from({ length: 3_000 }, (_, id) => log.append([item(id)])))
   expect(sim.counts.get('datasync')).toBe(3)
   sim.resetCounts()
-  await Promise.all(Array.from({ length: 40 }, (_, id) => log.append([item(id, 'x'.repeat(100_000))])))
+  await Promise.all(
+    Array.from({ length: 40 }, (_, id) => log.append([item(id, 'x'.repeat(100_000))])),
+  )
   expect(sim.counts.get('datasync')).toBe(4)
 })
 
@@ -66,13 +75,18 @@ for (const does of ['ENOSPC', 'EDQUOT', 'EFBIG', 'nothing-written'] as const) {
     await log.append([item(1)])
     const before = textOf(sim)
     sim.faults = [{ verb: 'write', nth: 1, does, always: true }]
-    const unavailable = { code: 'store_unavailable', meta: { exitCode: 74, httpStatus: 503, retryAfterMs: 5_000, retryable: true } }
+    const unavailable = {
+      code: 'store_unavailable',
+      meta: { exitCode: 74, httpStatus: 503, retryAfterMs: 5_000, retryable: true },
+    }
     await expect(log.append([item(2)])).rejects.toMatchObject(unavailable)
     expect(textOf(sim)).toBe(before)
     expect(log.failed).toBeUndefined()
     expect(log.closed).toBe(true)
     await expect(log.append([item(3)])).rejects.toMatchObject(unavailable)
-    expect(await log.read((await collect(log))[0]?.position ?? -1)).toMatchObject({ data: { id: 1 } })
+    expect(await log.read((await collect(log))[0]?.position ?? -1)).toMatchObject({
+      data: { id: 1 },
+    })
     clock.advance(5_000)
     await settle()
     expect(log.closed).toBe(true)
@@ -117,9 +131,15 @@ test('R10: a failed datasync is never retried: the call in flight is unknown, la
   const failures: Error[] = []
   log.onFailure((error) => failures.push(error))
   sim.faults = [{ verb: 'datasync', nth: 1, does: 'EIO' }]
-  await expect(log.append([item(1)])).rejects.toMatchObject({ code: 'store_failed', meta: { exitCode: 74, httpStatus: 500 } })
+  await expect(log.append([item(1)])).rejects.toMatchObject({
+    code: 'store_failed',
+    meta: { exitCode: 74, httpStatus: 500 },
+  })
   sim.resetCounts()
-  await expect(log.append([item(3)])).rejects.toMatchObject({ code: 'store_unavailable', meta: { exitCode: 74, httpStatus: 503 } })
+  await expect(log.append([item(3)])).rejects.toMatchObject({
+    code: 'store_unavailable',
+    meta: { exitCode: 74, httpStatus: 503 },
+  })
   await expect(
     log.compact(
       () => [],
@@ -139,7 +159,9 @@ test('R10: queued appends behind a failing group are definitely not committed', 
   const sim = new SimFiles()
   const { log } = await open(sim)
   sim.faults = [{ verb: 'datasync', nth: 1, does: 'EIO' }]
-  const calls = Array.from({ length: 2_000 }, (_, id) => log.append([item(id)]).catch((error: StorageError) => error.code))
+  const calls = Array.from({ length: 2_000 }, (_, id) =>
+    log.append([item(id)]).catch((error: StorageError) => error.code),
+  )
   const codes = await Promise.all(calls)
   expect(codes.slice(0, 1_024)).toEqual(Array(1_024).fill('store_failed'))
   expect(codes.slice(1_024)).toEqual(Array(976).fill('store_unavailable'))
@@ -173,7 +195,10 @@ test('R12: a writer that has been replaced is stopped before it writes', async (
   expect(asked).toBe(2)
   replaced = true
   sim.resetCounts()
-  await expect(log.append([item(3)])).rejects.toMatchObject({ code: 'store_fenced', meta: { exitCode: 74 } })
+  await expect(log.append([item(3)])).rejects.toMatchObject({
+    code: 'store_fenced',
+    meta: { exitCode: 74 },
+  })
   expect(log.failed).toMatchObject({ code: 'store_fenced' })
   await log.close()
   expect(writes(sim)).toEqual([])
@@ -219,7 +244,9 @@ test('robustness §2: opening again and again adds nothing to the files', async 
 test('R17: more than the queue holds is refused as busy, and what was queued still goes through', async () => {
   const sim = new SimFiles()
   const { log } = await open(sim, { queueBytes: 10_000 })
-  const calls = Array.from({ length: 100 }, (_, id) => log.append([item(id, 'x'.repeat(400))]).catch((error: StorageError) => error.code))
+  const calls = Array.from({ length: 100 }, (_, id) =>
+    log.append([item(id, 'x'.repeat(400))]).catch((error: StorageError) => error.code),
+  )
   const codes = await Promise.all(calls)
   const refused = codes.filter((code) => code === 'server_busy').length
   expect(refused).toBeGreaterThan(50)
@@ -232,7 +259,9 @@ test('R17: a decision is counted as what its owner says that it will take', asyn
   const { log } = await open(sim, { queueBytes: 4 * 1024 * 1024 })
   const fill = 'x'.repeat(100_000)
   const decided = Array.from({ length: 100 }, (_, id) =>
-    log.append(() => [item(id, fill)], undefined, fill.length).catch((error: StorageError) => error.code),
+    log
+      .append(() => [item(id, fill)], undefined, fill.length)
+      .catch((error: StorageError) => error.code),
   )
   const refused = (await Promise.all(decided)).filter((code) => code === 'server_busy').length
   expect(refused).toBeGreaterThan(50)
@@ -248,17 +277,27 @@ test('robustness §2, Versions: a later FORMAT or an unknown kind is refused wit
   await writer.log.close()
   const tooNew = { code: 'store_too_new', meta: { exitCode: 74 } }
   const before = [...sim.contents()].map(([path, bytes]) => [path, systemHash.sha256(bytes)])
-  await expect(open(sim)).rejects.toMatchObject({ ...tooNew, detail: expect.stringContaining('format 3') })
+  await expect(open(sim)).rejects.toMatchObject({
+    ...tooNew,
+    detail: expect.stringContaining('format 3'),
+  })
   await expect(open(sim, { format: { name: 'store', version: 2 } })).rejects.toMatchObject(tooNew)
-  await expect(open(sim, { format: { name: 'journal', version: 3 } })).rejects.toMatchObject({ code: 'store_mismatch' })
+  await expect(open(sim, { format: { name: 'journal', version: 3 } })).rejects.toMatchObject({
+    code: 'store_mismatch',
+  })
   await expect(open(sim, { format: later, knownKinds: () => false })).rejects.toMatchObject({
     ...tooNew,
     detail: expect.stringContaining('"item"'),
   })
-  expect([...sim.contents()].map(([path, bytes]) => [path, systemHash.sha256(bytes)])).toEqual(before)
+  expect([...sim.contents()].map(([path, bytes]) => [path, systemHash.sha256(bytes)])).toEqual(
+    before,
+  )
   const ports = { files: sim.process(), hash: systemHash }
   await expect(openLogReader(ports, folder, defaults)).rejects.toMatchObject(tooNew)
-  const reader = await openLogReader(ports, folder, { ...defaults, format: { name: 'store', version: 2 } })
+  const reader = await openLogReader(ports, folder, {
+    ...defaults,
+    format: { name: 'store', version: 2 },
+  })
   const ids: number[] = []
   for await (const record of reader.scan()) {
     ids.push(idOf(record))

@@ -1,6 +1,11 @@
 import { describe, expect, test } from 'vitest'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
-import { replay, submitAuthorization, submitIntent, submitPayload } from '../../src/core/client/sending/submission.js'
+import {
+  replay,
+  submitAuthorization,
+  submitIntent,
+  submitPayload,
+} from '../../src/core/client/sending/submission.js'
 import { authorize, preview } from '../../src/core/client/signing/authorize.js'
 import { InterruptedError, ProposerError } from '../../src/core/protocol/errors.js'
 import { SignedProposal } from '../../src/core/protocol/schema.js'
@@ -47,7 +52,9 @@ describe('submitting an intent', () => {
         if (String(input).includes('/v1/')) {
           const logs = [...world.sim.contents()].filter(([path]) => path.includes('/log-'))
           const last = (verb: string) =>
-            world.sim.trace.findLastIndex((call) => call.startsWith(`${verb} /home/journal/`) && call.includes('/log-'))
+            world.sim.trace.findLastIndex(
+              (call) => call.startsWith(`${verb} /home/journal/`) && call.includes('/log-'),
+            )
           seen.push({
             journal: logs.map(([, bytes]) => new TextDecoder().decode(bytes)).join(''),
             synced: last('datasync') > last('write'),
@@ -90,31 +97,51 @@ describe('submitting an intent', () => {
     expect(error).toMatchObject({ code: 'authorization_open', meta: { exitCode: 5 } })
     expect(error.detail).toContain(first.journalId)
     expect(world.signatures).toHaveLength(1)
-    const wrong = await thrown(world.clock.drive(submitIntent(run.parts, { ...other, supersede: '000000000000-1' })))
+    const wrong = await thrown(
+      world.clock.drive(submitIntent(run.parts, { ...other, supersede: '000000000000-1' })),
+    )
     expect(wrong.meta.exitCode).toBe(2)
-    const second = await world.clock.drive(submitIntent(run.parts, { ...other, supersede: first.journalId }))
+    const second = await world.clock.drive(
+      submitIntent(run.parts, { ...other, supersede: first.journalId }),
+    )
     expect(second.outcome).toBe('accepted')
-    expect((await world.clock.drive(world.run().journal.load())).find(first.journalId)?.supersededBy).toBe(second.journalId)
+    expect(
+      (await world.clock.drive(world.run().journal.load())).find(first.journalId)?.supersededBy,
+    ).toBe(second.journalId)
   })
 
   test('R8: explicit amount, nonce or deadline that differ make another intent', async () => {
     const world = makeWorld()
     const run = world.run()
     await world.clock.drive(submitIntent(run.parts, run.intent))
-    for (const more of [{ amountRaw: 750_000_001n }, { nonce: 5n }, { deadlineSeconds: 1_760_009_999n }]) {
-      expect(await thrown(world.clock.drive(submitIntent(run.parts, { ...run.intent, ...more })))).toMatchObject({
+    for (const more of [
+      { amountRaw: 750_000_001n },
+      { nonce: 5n },
+      { deadlineSeconds: 1_760_009_999n },
+    ]) {
+      expect(
+        await thrown(world.clock.drive(submitIntent(run.parts, { ...run.intent, ...more }))),
+      ).toMatchObject({
         code: 'authorization_open',
       })
     }
     const same = { ...run.intent, amountRaw: 750_000_000n }
-    expect(await world.clock.drive(submitIntent(run.parts, same))).toMatchObject({ outcome: 'replayed' })
+    expect(await world.clock.drive(submitIntent(run.parts, same))).toMatchObject({
+      outcome: 'replayed',
+    })
   })
 
   test('R8: two processes at once sign once', async () => {
     const world = makeWorld()
     const runs = [world.run(), world.run(), world.run()]
-    const results = await world.clock.drive(Promise.all(runs.map((run) => submitIntent(run.parts, run.intent))))
-    expect(results.map(({ outcome }) => outcome).sort()).toEqual(['accepted', 'replayed', 'replayed'])
+    const results = await world.clock.drive(
+      Promise.all(runs.map((run) => submitIntent(run.parts, run.intent))),
+    )
+    expect(results.map(({ outcome }) => outcome).sort()).toEqual([
+      'accepted',
+      'replayed',
+      'replayed',
+    ])
     expect(world.signatures).toHaveLength(1)
   })
 
@@ -138,7 +165,10 @@ describe('submitting an intent', () => {
     expect(second.outcome).toBe('accepted')
     expect(second.journalId).not.toBe(first.journalId)
     const old = (await world.clock.drive(world.run().journal.load())).find(first.journalId)
-    expect(old && stateOf(old, world.clock.nowMs())).toMatchObject({ kind: 'closed', reason: 'failed' })
+    expect(old && stateOf(old, world.clock.nowMs())).toMatchObject({
+      kind: 'closed',
+      reason: 'failed',
+    })
     expect(world.signatures).toHaveLength(2)
   })
 
@@ -147,7 +177,9 @@ describe('submitting an intent', () => {
     const run = world.run()
     world.gateway.faults.push('lost-answer')
     const intent = { ...run.intent, clientRef: 'mine-1' }
-    expect((await world.clock.drive(submitIntent(run.parts, intent, { timeoutMs: 1 }))).outcome).toBe('unknown')
+    expect(
+      (await world.clock.drive(submitIntent(run.parts, intent, { timeoutMs: 1 }))).outcome,
+    ).toBe('unknown')
     nextRound(world.gateway)
     world.gateway.faults.push({ status: 409, code: 'round_advanced' })
     const second = await world.clock.drive(submitIntent(run.parts, intent))
@@ -164,7 +196,9 @@ describe('submitting an intent', () => {
     await world.clock.drive(submitIntent(run.parts, run.intent))
     nextRound(world.gateway)
     world.gateway.faults.push({ status: 409, code: 'round_advanced' })
-    expect(await thrown(world.clock.drive(submitIntent(run.parts, run.intent)))).toMatchObject({ code: 'authorization_open' })
+    expect(await thrown(world.clock.drive(submitIntent(run.parts, run.intent)))).toMatchObject({
+      code: 'authorization_open',
+    })
     expect(world.signatures).toHaveLength(1)
   })
 
@@ -173,9 +207,15 @@ describe('submitting an intent', () => {
     const run = world.run()
     world.gateway.faults.push({ status: 422, code: 'permit_deadline_too_soon' })
     const refused = await world.clock.drive(submitIntent(run.parts, run.intent))
-    expect(refused).toMatchObject({ outcome: 'refused', statusCode: 422, error: { meta: { exitCode: 3 } } })
+    expect(refused).toMatchObject({
+      outcome: 'refused',
+      statusCode: 422,
+      error: { meta: { exitCode: 3 } },
+    })
     expect((await only(world)).state).toMatchObject({ kind: 'closed', reason: 'refused' })
-    expect(await world.clock.drive(submitIntent(run.parts, run.intent))).toMatchObject({ outcome: 'accepted' })
+    expect(await world.clock.drive(submitIntent(run.parts, run.intent))).toMatchObject({
+      outcome: 'accepted',
+    })
     expect(world.signatures).toHaveLength(2)
   })
 
@@ -193,7 +233,9 @@ describe('the outcomes of sending (contract §6)', () => {
   const send = async (world: World, faults: World['gateway']['faults'], timeoutMs?: number) => {
     const run = world.run()
     world.gateway.faults.push(...faults)
-    return world.clock.drive(submitIntent(run.parts, run.intent, timeoutMs === undefined ? {} : { timeoutMs }))
+    return world.clock.drive(
+      submitIntent(run.parts, run.intent, timeoutMs === undefined ? {} : { timeoutMs }),
+    )
   }
 
   test('R7: after a lost answer the same bytes are sent again until an answer settles them', async () => {
@@ -208,8 +250,14 @@ describe('the outcomes of sending (contract §6)', () => {
   test('exit 6 names the replay when nothing settled an uncertain attempt, whatever came later', async () => {
     for (const later of [429, 503, 400, 403, 404, 422]) {
       const world = makeWorld()
-      const result = await send(world, ['lost-answer', ...Array.from({ length: 9 }, () => ({ status: later, code: 'later' }))])
-      expect(result).toMatchObject({ outcome: 'unknown', error: { code: 'outcome_unknown', meta: { exitCode: 6 } } })
+      const result = await send(world, [
+        'lost-answer',
+        ...Array.from({ length: 9 }, () => ({ status: later, code: 'later' })),
+      ])
+      expect(result).toMatchObject({
+        outcome: 'unknown',
+        error: { code: 'outcome_unknown', meta: { exitCode: 6 } },
+      })
       expect(result.error?.meta.hint).toContain(`proposer replay ${result.journalId}`)
       expect((await only(world)).state.kind).toBe('unknown')
     }
@@ -228,7 +276,10 @@ describe('the outcomes of sending (contract §6)', () => {
       world,
       Array.from({ length: 20 }, () => ({ status: 503, code: 'server_busy' })),
     )
-    expect(result).toMatchObject({ outcome: 'deferred', error: { code: 'server_busy', meta: { exitCode: 75 } } })
+    expect(result).toMatchObject({
+      outcome: 'deferred',
+      error: { code: 'server_busy', meta: { exitCode: 75 } },
+    })
     expect(world.gateway.received).toHaveLength(8)
     expect((await only(world)).state.kind).toBe('deferred')
     const noOne = makeWorld()
@@ -241,12 +292,16 @@ describe('the outcomes of sending (contract §6)', () => {
   })
 
   test('exit 4 for a 403 that nothing uncertain precedes', async () => {
-    expect(await send(makeWorld(), [{ status: 403, code: 'proposer_not_eligible' }])).toMatchObject({ error: { meta: { exitCode: 4 } } })
+    expect(await send(makeWorld(), [{ status: 403, code: 'proposer_not_eligible' }])).toMatchObject(
+      { error: { meta: { exitCode: 4 } } },
+    )
   })
 
   test('robustness §6: a Retry-After over 120 s stops at once', async () => {
     const world = makeWorld()
-    const result = await send(world, [{ status: 429, code: 'rate_limited', detail: 'retry in 121 seconds' }])
+    const result = await send(world, [
+      { status: 429, code: 'rate_limited', detail: 'retry in 121 seconds' },
+    ])
     // The scripted header says 0, which wins; the detail alone is looked at below.
     expect(result.outcome).toBe('accepted')
     const run = world.run({
@@ -258,7 +313,10 @@ describe('the outcomes of sending (contract §6)', () => {
     })
     const { authorization } = await only(world)
     const stopped = await world.clock.drive(submitAuthorization(run.parts, authorization))
-    expect(stopped).toMatchObject({ outcome: 'deferred', error: { meta: { exitCode: 75, retryAfterMs: 121_000 } } })
+    expect(stopped).toMatchObject({
+      outcome: 'deferred',
+      error: { meta: { exitCode: 75, retryAfterMs: 121_000 } },
+    })
   })
 
   test('the time given ends the tries: 6 if anything is uncertain, else 75', async () => {
@@ -291,7 +349,9 @@ describe('the outcomes of sending (contract §6)', () => {
       const { authorization } = await world.clock.drive(authorize(run.parts, run.intent))
       world.gateway.faults.push(fault)
       const onRetry = () => stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT'))
-      const result = await world.clock.drive(submitAuthorization(run.parts, authorization, { signal: stop.signal, onRetry }))
+      const result = await world.clock.drive(
+        submitAuthorization(run.parts, authorization, { signal: stop.signal, onRetry }),
+      )
       expect(result).toMatchObject({ outcome, error: { meta: { exitCode } } })
     }
   })
@@ -301,13 +361,17 @@ describe('submitting a payload that exists', () => {
   test('sends the exact bytes of the file, once journaled; the same payload later goes by its record', async () => {
     const world = makeWorld()
     const elsewhere = makeWorld(2)
-    const signed = await elsewhere.clock.drive(authorize(elsewhere.run().parts, elsewhere.run().intent))
+    const signed = await elsewhere.clock.drive(
+      authorize(elsewhere.run().parts, elsewhere.run().intent),
+    )
     const body = `${JSON.stringify(JSON.parse(signed.body), null, 2)}\n`
     const run = world.run()
     const first = await world.clock.drive(submitPayload(run.parts, run.intent.identifier, body))
     expect(first.outcome).toBe('accepted')
     expect(world.gateway.received).toEqual([body])
-    const second = await world.clock.drive(submitPayload(world.run().parts, run.intent.identifier, signed.body))
+    const second = await world.clock.drive(
+      submitPayload(world.run().parts, run.intent.identifier, signed.body),
+    )
     expect(second).toMatchObject({ outcome: 'replayed', journalId: first.journalId })
     expect(world.gateway.received).toEqual([body, body])
   })
@@ -317,8 +381,12 @@ describe('submitting a payload that exists', () => {
     const run = world.run()
     await world.clock.drive(submitIntent(run.parts, run.intent))
     const elsewhere = makeWorld(2)
-    const { body } = await elsewhere.clock.drive(authorize(elsewhere.run().parts, { ...elsewhere.run().intent, outcome: 'p1' }))
-    const error = await thrown(world.clock.drive(submitPayload(run.parts, run.intent.identifier, body)))
+    const { body } = await elsewhere.clock.drive(
+      authorize(elsewhere.run().parts, { ...elsewhere.run().intent, outcome: 'p1' }),
+    )
+    const error = await thrown(
+      world.clock.drive(submitPayload(run.parts, run.intent.identifier, body)),
+    )
     expect(error).toMatchObject({ code: 'authorization_open', meta: { exitCode: 5 } })
   })
 
@@ -326,7 +394,9 @@ describe('submitting a payload that exists', () => {
     const world = makeWorld()
     const run = world.run()
     for (const body of ['', '[]', '{"version":1}', 'null']) {
-      const error = await thrown(world.clock.drive(submitPayload(run.parts, run.intent.identifier, body)))
+      const error = await thrown(
+        world.clock.drive(submitPayload(run.parts, run.intent.identifier, body)),
+      )
       expect(error).toMatchObject({ code: 'invalid_payload', meta: { exitCode: 2 } })
     }
     expect(world.gateway.calls).toHaveLength(0)
@@ -349,20 +419,28 @@ describe('replay', () => {
     expect(elsewhere).toEqual([])
     expect(results).toMatchObject([{ outcome: 'replayed', journalId: id }])
     expect((await only(world)).state.kind).toBe('accepted')
-    expect(await world.clock.drive(replay(world.run().parts, 'all'))).toEqual({ results: [], elsewhere: [], skipped: [] })
+    expect(await world.clock.drive(replay(world.run().parts, 'all'))).toEqual({
+      results: [],
+      elsewhere: [],
+      skipped: [],
+    })
   })
 
   test('contract §6: what went to another origin is listed with the flag to use, and sent only when redirected', async () => {
     const { world, id } = await unknownWorld('local:abc')
     const listed = await world.clock.drive(replay(world.run().parts, [id]))
     expect(listed.results).toEqual([])
-    expect(listed.elsewhere).toMatchObject([{ flag: '--local <gateway.json>', error: { meta: { exitCode: 6 } } }])
+    expect(listed.elsewhere).toMatchObject([
+      { flag: '--local <gateway.json>', error: { meta: { exitCode: 6 } } },
+    ])
     const sent = await world.clock.drive(replay(world.run().parts, [id], { redirect: true }))
     expect(sent.results).toMatchObject([{ outcome: 'replayed' }])
   })
 
   test('an id that no run gave is refused', async () => {
     const { world } = await unknownWorld()
-    expect(await thrown(world.clock.drive(replay(world.run().parts, ['0-1'])))).toMatchObject({ code: 'unknown_journal_id' })
+    expect(await thrown(world.clock.drive(replay(world.run().parts, ['0-1'])))).toMatchObject({
+      code: 'unknown_journal_id',
+    })
   })
 })

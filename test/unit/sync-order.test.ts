@@ -38,10 +38,17 @@ function slowSync(files: Files): { readonly files: Files; hold(): void; release(
 
 test('R1: as long as the datasync of its bytes has not returned, an append has neither resolved nor reached memory', async () => {
   const { files, hold, release } = slowSync(new SimFiles().process())
-  const log = await openLog({ files, clock: new SimClock(), hash: systemHash }, folder, options, () => undefined)
+  const log = await openLog(
+    { files, clock: new SimClock(), hash: systemHash },
+    folder,
+    options,
+    () => undefined,
+  )
   hold()
   const seen: string[] = []
-  const appended = log.append([{ kind: 'item', data: { id: 1 } }], () => seen.push('in memory')).then(() => seen.push('resolved'))
+  const appended = log
+    .append([{ kind: 'item', data: { id: 1 } }], () => seen.push('in memory'))
+    .then(() => seen.push('resolved'))
   // Long enough for whatever waits for nothing.
   for (let turn = 0; turn < 20; turn += 1) await new Promise((resolve) => setImmediate(resolve))
   expect(seen).toEqual([])

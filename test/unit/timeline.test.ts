@@ -1,7 +1,9 @@
-/** What the records of a store tell of one candidate: written by the real pipeline on a fake chain. */
+/**
+ * What the records of a store tell of one candidate: written by the real pipeline on a fake chain.
+ */
 import { describe, expect, test } from 'vitest'
 import { explanationText } from '../../src/commands/operator/explain-text.js'
-import { createOutput } from '../../src/commands/output.js'
+import { createOutput } from '../../src/commands/terminal/output.js'
 import { knownKind } from '../../src/core/gateway/ledger/state.js'
 import { compactLedger, foldLedger } from '../../src/core/gateway/ledger/store.js'
 import { explain } from '../../src/core/gateway/operator/explanation.js'
@@ -12,7 +14,9 @@ import type { NewRecord, RecordLog, StoredRecord } from '../../src/core/storage/
 import { newMemoryStore, openMemoryLog } from '../support/memory-log.js'
 import { createPipelineWorld, type PipelineWorld } from '../support/pipeline-world.js'
 
-/** The changes that a world's ledger tells, as records: `onChange` hears exactly what is durable. */
+/**
+ * The changes that a world's ledger tells, as records: `onChange` hears exactly what is durable.
+ */
 function recorded(world: PipelineWorld): NewRecord[] {
   const records: NewRecord[] = []
   world.ledger.onChange((events) => {
@@ -30,7 +34,12 @@ function recorded(world: PipelineWorld): NewRecord[] {
 }
 
 const stored = (records: readonly NewRecord[]): StoredRecord[] =>
-  records.map((record, index) => ({ ...record, sequence: index + 1, timeMs: 1_700_000_000_000 + index, position: index }))
+  records.map((record, index) => ({
+    ...record,
+    sequence: index + 1,
+    timeMs: 1_700_000_000_000 + index,
+    position: index,
+  }))
 
 function historyOf(records: readonly StoredRecord[], id: string) {
   const history = createHistory(id)
@@ -39,7 +48,11 @@ function historyOf(records: readonly StoredRecord[], id: string) {
 }
 const kindsOf = (events: readonly HistoryEvent[]) => events.map(({ kind }) => kind)
 
-function explained(records: readonly StoredRecord[], id: string, more: Partial<Parameters<typeof explain>[3]> = {}) {
+function explained(
+  records: readonly StoredRecord[],
+  id: string,
+  more: Partial<Parameters<typeof explain>[3]> = {},
+) {
   const fold = foldLedger()
   for (const record of records) fold.onRecord(record)
   const history = historyOf(records, id)
@@ -66,9 +79,11 @@ async function executedWorld() {
 }
 
 /** A memory log that holds these records, and its fold. */
-async function logOf(
-  records: readonly NewRecord[],
-): Promise<{ log: RecordLog; fold: ReturnType<typeof foldLedger>; all(): Promise<StoredRecord[]> }> {
+async function logOf(records: readonly NewRecord[]): Promise<{
+  log: RecordLog
+  fold: ReturnType<typeof foldLedger>
+  all(): Promise<StoredRecord[]>
+}> {
   const fold = foldLedger()
   let nowMs = 1_700_000_000_000
   const log = openMemoryLog(newMemoryStore(), knownKind, fold.onRecord, () => nowMs++)
@@ -87,7 +102,10 @@ async function logOf(
 
 const textOf = (shown: ReturnType<typeof explained>, columns = 80) => {
   const sink = { write: () => undefined, columns }
-  return explanationText(shown, createOutput({ stdout: sink, stderr: sink, env: {}, mode: 'human', quiet: false }))
+  return explanationText(
+    shown,
+    createOutput({ stdout: sink, stderr: sink, env: {}, mode: 'human', quiet: false }),
+  )
 }
 
 describe('the timeline of a candidate', () => {
@@ -108,10 +126,23 @@ describe('the timeline of a candidate', () => {
       'nonce_settled',
     ])
     const shown = explained(stored(records), first.id)
-    expect(shown).toMatchObject({ candidate_id: first.id, status: 'executed', slug: 'rain', submission: 'indexed', executor_nonce: null })
+    expect(shown).toMatchObject({
+      candidate_id: first.id,
+      status: 'executed',
+      slug: 'rain',
+      submission: 'indexed',
+      executor_nonce: null,
+    })
     expect(shown.next.expected).toMatch(/on the chain for good/)
     const text = textOf(shown)
-    for (const part of ['bond 750 USDC.e', 'balance ', 'simulation succeeds', 'gwei for gas', 'mined in block', 'ProposePrice is log'])
+    for (const part of [
+      'bond 750 USDC.e',
+      'balance ',
+      'simulation succeeds',
+      'gwei for gas',
+      'mined in block',
+      'ProposePrice is log',
+    ])
       expect(text).toContain(part)
     // Hashes and ids stay whole on a line of their own; everything else fits a terminal.
     const long = text.split('\n').filter((line) => line.length > 80)
@@ -120,29 +151,44 @@ describe('the timeline of a candidate', () => {
 
   test('R5: neither the signature nor a raw transaction is part of it, in either form', async () => {
     const { records, first } = await executedWorld()
-    const raws = records.flatMap(({ kind, data }) => (kind === 'slot.attempt' ? [(data as { attempt: { raw: string } }).attempt.raw] : []))
+    const raws = records.flatMap(({ kind, data }) =>
+      kind === 'slot.attempt' ? [(data as { attempt: { raw: string } }).attempt.raw] : [],
+    )
     expect(raws.length).toBeGreaterThan(0)
     const shown = explained(stored(records), first.id)
     for (const text of [JSON.stringify(shown), textOf(shown)]) {
-      for (const secret of [first.signature, ...raws]) expect(text).not.toContain(secret.slice(2, 60))
+      for (const secret of [first.signature, ...raws])
+        expect(text).not.toContain(secret.slice(2, 60))
     }
   })
 
   test('contract §5: a stand-in is told who is before it, and that it ended as not selected', async () => {
-    const world = await createPipelineWorld({ config: { executor: { enabled: false, max_fee_gwei: 1, batch: 1 } } })
+    const world = await createPipelineWorld({
+      config: { executor: { enabled: false, max_fee_gwei: 1, batch: 1 } },
+    })
     const records = recorded(world)
     const questionId = await world.question()
     const first = await world.submit(questionId)
     const second = await world.submit(questionId, { by: 1 })
     await world.pass(2)
     const waiting = explained(stored(records), second.id, { executorEnabled: false })
-    expect(waiting).toMatchObject({ status: 'validated', rivals: [{ candidate_id: first.id, is_before: true, status: 'selected' }] })
+    expect(waiting).toMatchObject({
+      status: 'validated',
+      rivals: [{ candidate_id: first.id, is_before: true, status: 'selected' }],
+    })
     expect(waiting.next.expected).toContain(first.id)
 
     const { records: ended, second: loser } = await executedWorld()
     const shown = explained(stored(ended), loser.id)
-    expect(shown.events.at(-1)).toMatchObject({ event: 'failed', failure: { code: 'not_selected' }, next_action: 'wait_for_new_round' })
-    expect(shown.next).toMatchObject({ proposer: expect.stringContaining('new round'), operator: null })
+    expect(shown.events.at(-1)).toMatchObject({
+      event: 'failed',
+      failure: { code: 'not_selected' },
+      next_action: 'wait_for_new_round',
+    })
+    expect(shown.next).toMatchObject({
+      proposer: expect.stringContaining('new round'),
+      operator: null,
+    })
   })
 
   test('contract §5: a failure tells code, detail and figures, and a replay of the payload that it was put back', async () => {
@@ -157,7 +203,10 @@ describe('the timeline of a candidate', () => {
       failure: { code: 'insufficient_balance', retryable: true },
       next_action: 'fund_wallet',
     })
-    expect(failed.events.at(-2)).toMatchObject({ event: 'checked', check: { verdict: 'failed', figures: { balance: expect.any(String) } } })
+    expect(failed.events.at(-2)).toMatchObject({
+      event: 'checked',
+      check: { verdict: 'failed', figures: { balance: expect.any(String) } },
+    })
     expect(textOf(failed)).toMatch(/the proposer: Fund the wallet/)
     await world.ledger.replay(poor.id)
     expect(kindsOf(historyOf(stored(records), poor.id).events).at(-1)).toBe('put_back')
@@ -165,7 +214,12 @@ describe('the timeline of a candidate', () => {
 
   test('R14: a reorganisation that takes back what was counted on is told as such', () => {
     const base = { id: '00000000-0000-4000-8000-000000000001' } as const
-    const candidate = { ...base, receivedAtMs: 1, round: { questionId: '0x01' }, proposer: '0x02' } as unknown as Candidate
+    const candidate = {
+      ...base,
+      receivedAtMs: 1,
+      round: { questionId: '0x01' },
+      proposer: '0x02',
+    } as unknown as Candidate
     const at = { validatedAtMs: 2, selectedAtMs: 3 }
     const submission = {
       status: 'submitted',
@@ -175,20 +229,39 @@ describe('the timeline of a candidate', () => {
       indexedAtMs: null,
       proposalEventIndex: null,
     }
-    const step = (progress: object): NewRecord => ({ kind: 'candidate.progress', data: { ...base, progress } })
+    const step = (progress: object): NewRecord => ({
+      kind: 'candidate.progress',
+      data: { ...base, progress },
+    })
     const records = stored([
       { kind: 'candidate.received', data: { candidate } },
       step({ status: 'validated', validatedAtMs: 2 }),
       step({ status: 'selected', ...at, submission: null }),
       step({ status: 'selected', ...at, submission: { ...submission, status: 'prepared' } }),
       step({ status: 'selected', ...at, submission }),
-      step({ status: 'selected', ...at, submission: { ...submission, status: 'confirmed', confirmedAtMs: 5 } }),
-      step({ status: 'executed', ...at, submission: { ...submission, status: 'indexed', indexedAtMs: 6, proposalEventIndex: 3 } }),
+      step({
+        status: 'selected',
+        ...at,
+        submission: { ...submission, status: 'confirmed', confirmedAtMs: 5 },
+      }),
+      step({
+        status: 'executed',
+        ...at,
+        submission: { ...submission, status: 'indexed', indexedAtMs: 6, proposalEventIndex: 3 },
+      }),
       step({ status: 'selected', ...at, submission }),
       step({ status: 'validated', validatedAtMs: 2 }),
     ])
     const { events } = historyOf(records, base.id)
-    expect(kindsOf(events)).toEqual(['received', 'validated', 'selected', 'confirmed', 'indexed', 'fell_back', 'stands_in_again'])
+    expect(kindsOf(events)).toEqual([
+      'received',
+      'validated',
+      'selected',
+      'confirmed',
+      'indexed',
+      'fell_back',
+      'stands_in_again',
+    ])
     expect(events[5]).toMatchObject({ from: 'executed', hash: '0xaa' })
   })
 
@@ -196,8 +269,12 @@ describe('the timeline of a candidate', () => {
     const world = await createPipelineWorld({ config: { pipeline: { enabled: false } } })
     const records = recorded(world)
     const candidate = await world.submit(await world.question())
-    expect(explained(stored(records), candidate.id, { service: { kind: 'none' } }).next.operator).toContain('proposer serve')
-    expect(explained(stored(records), candidate.id, { pipelineEnabled: false }).next.expected).toContain('pipeline.enabled')
+    expect(
+      explained(stored(records), candidate.id, { service: { kind: 'none' } }).next.operator,
+    ).toContain('proposer serve')
+    expect(
+      explained(stored(records), candidate.id, { pipelineEnabled: false }).next.expected,
+    ).toContain('pipeline.enabled')
   })
 
   test('contract §6: what holds up the gateway stands in what comes next and in the part of the operator', async () => {
@@ -207,16 +284,24 @@ describe('the timeline of a candidate', () => {
     await world.pass(3)
     const reasons = world.pipeline.faults()
     expect(reasons.join()).toContain('lacks DELEGATED_PROPOSER_ROLE')
-    const { next } = explained(stored(records), candidate.id, { service: { kind: 'serves', reasons } })
+    const { next } = explained(stored(records), candidate.id, {
+      service: { kind: 'serves', reasons },
+    })
     expect(next.expected).toContain(reasons[0])
     expect(next.operator).toContain(reasons[0])
     // Of one that has ended it is not told.
     const { records: ended, first } = await executedWorld()
-    expect(JSON.stringify(explained(stored(ended), first.id, { service: { kind: 'serves', reasons } }).next)).not.toContain('DELEGATED')
+    expect(
+      JSON.stringify(
+        explained(stored(ended), first.id, { service: { kind: 'serves', reasons } }).next,
+      ),
+    ).not.toContain('DELEGATED')
   })
 
   test('contract §6: the fee ceiling is told of one that is selected, and once where its newest check names it too', async () => {
-    const world = await createPipelineWorld({ config: { executor: { enabled: true, max_fee_gwei: 1, batch: 1 } } })
+    const world = await createPipelineWorld({
+      config: { executor: { enabled: true, max_fee_gwei: 1, batch: 1 } },
+    })
     const records = recorded(world)
     const candidate = await world.submit(await world.question())
     await world.pass(3)
@@ -227,8 +312,13 @@ describe('the timeline of a candidate', () => {
     expect(shown.next.operator).toContain(reasons[0])
     const [reason = ''] = reasons
     const check = { blockNumber: '9', verdict: 'operator', detail: reason, figures: {} }
-    const checked = stored([...records, { kind: 'candidate.checked', data: { id: candidate.id, check } }])
-    const { operator } = explained(checked, candidate.id, { service: { kind: 'serves', reasons } }).next
+    const checked = stored([
+      ...records,
+      { kind: 'candidate.checked', data: { id: candidate.id, check } },
+    ])
+    const { operator } = explained(checked, candidate.id, {
+      service: { kind: 'serves', reasons },
+    }).next
     expect(operator?.split(reason)).toHaveLength(2)
   })
 
@@ -236,12 +326,15 @@ describe('the timeline of a candidate', () => {
     const world = await createPipelineWorld({ config: { pipeline: { enabled: false } } })
     const records = recorded(world)
     const { id } = await world.submit(await world.question())
-    const next = (service: Parameters<typeof explain>[3]['service']) => explained(stored(records), id, { service }).next
+    const next = (service: Parameters<typeof explain>[3]['service']) =>
+      explained(stored(records), id, { service }).next
     expect(next({ kind: 'none' })).toMatchObject({
       expected: expect.stringContaining('nothing serves this store'),
       operator: 'Nothing serves this store: start it with `proposer serve`.',
     })
-    expect(next({ kind: 'held', by: 'process 7 on here (--local)' }).operator).toContain('process 7 on here (--local)')
+    expect(next({ kind: 'held', by: 'process 7 on here (--local)' }).operator).toContain(
+      'process 7 on here (--local)',
+    )
     expect(next({ kind: 'serves', reasons: undefined }).operator).toContain('does not answer')
     expect(next({ kind: 'serves', reasons: [] }).operator).toBeNull()
   })
@@ -249,7 +342,9 @@ describe('the timeline of a candidate', () => {
   test('robustness §3: the block and the gas of a cancellation are told, in the timeline and in the row for accounting', async () => {
     const world = await createPipelineWorld()
     const records = recorded(world)
-    const candidate = await world.submit(await world.question(), { deadline: world.chain.head.timestamp + 20n })
+    const candidate = await world.submit(await world.question(), {
+      deadline: world.chain.head.timestamp + 20n,
+    })
     await world.turn()
     for (let block = 0; block < 16; block += 1) {
       world.chain.mine(1, { empty: true })
@@ -258,8 +353,15 @@ describe('the timeline of a candidate', () => {
     await world.pass(6)
     const { events, candidate: ended } = historyOf(stored(records), candidate.id)
     const mined = events.find(({ kind }) => kind === 'mined')
-    expect(mined).toMatchObject({ kind: 'mined', transaction: 'cancel', status: 'success', gasUsed: expect.stringMatching(/^\d+$/) })
-    expect(textOf(explained(stored(records), candidate.id))).toMatch(/the cancellation is mined in block \d+: success/)
+    expect(mined).toMatchObject({
+      kind: 'mined',
+      transaction: 'cancel',
+      status: 'success',
+      gasUsed: expect.stringMatching(/^\d+$/),
+    })
+    expect(textOf(explained(stored(records), candidate.id))).toMatch(
+      /the cancellation is mined in block \d+: success/,
+    )
     const receipts = createReceipts()
     for (const record of stored(records)) receipts.onRecord(record)
     if (mined?.kind !== 'mined' || !ended) throw new Error('no cancellation was mined')
@@ -278,8 +380,23 @@ describe('the timeline of a candidate', () => {
   test('robustness §3: waits, trims, transactions made anew, cancellations and nonces given up are told in words', () => {
     const id = '00000000-0000-4000-8000-000000000001'
     const other = '00000000-0000-4000-8000-000000000002'
-    const round = { questionId: '0x01', timestamp: '1', requester: '0x03', oracle: '0x04', key: 'k' }
-    const candidate = { id, receivedAtMs: 1, round, proposer: '0x02', price: '0', amount: '1', deadline: '9', sequence: 1 }
+    const round = {
+      questionId: '0x01',
+      timestamp: '1',
+      requester: '0x03',
+      oracle: '0x04',
+      key: 'k',
+    }
+    const candidate = {
+      id,
+      receivedAtMs: 1,
+      round,
+      proposer: '0x02',
+      price: '0',
+      amount: '1',
+      deadline: '9',
+      sequence: 1,
+    }
     const word = (n: number) => `0x${String(n).repeat(64)}`
     const attempt = (n: number, fee: number, candidateIds: readonly string[]): NewRecord => ({
       kind: 'slot.attempt',
@@ -297,18 +414,46 @@ describe('the timeline of a candidate', () => {
         },
       },
     })
-    const step = (progress: object): NewRecord => ({ kind: 'candidate.progress', data: { id, progress } })
+    const step = (progress: object): NewRecord => ({
+      kind: 'candidate.progress',
+      data: { id, progress },
+    })
     const selected = { status: 'selected', validatedAtMs: 2, selectedAtMs: 3, submission: null }
-    const slot = { id: 's', executor: '0x05', nonce: 4, candidateIds: [id, other], openedAtMs: 3, attempts: [] }
-    const mined = { slotId: 's', hash: word(5), blockNumber: '77', blockHash: word(6), status: 'success', gasUsed: '21000' }
+    const slot = {
+      id: 's',
+      executor: '0x05',
+      nonce: 4,
+      candidateIds: [id, other],
+      openedAtMs: 3,
+      attempts: [],
+    }
+    const mined = {
+      slotId: 's',
+      hash: word(5),
+      blockNumber: '77',
+      blockHash: word(6),
+      status: 'success',
+      gasUsed: '21000',
+    }
     const records = stored([
       { kind: 'candidate.received', data: { candidate } },
-      { kind: 'candidate.received', data: { candidate: { ...candidate, id: other, sequence: 2, round: { ...round, key: 'l' } } } },
+      {
+        kind: 'candidate.received',
+        data: {
+          candidate: { ...candidate, id: other, sequence: 2, round: { ...round, key: 'l' } },
+        },
+      },
       step({ status: 'validated', validatedAtMs: 2 }),
       step(selected),
       step({ status: 'validated', validatedAtMs: 2 }),
       step(selected),
-      { kind: 'candidate.checked', data: { id, check: { blockNumber: '7', verdict: 'wait', detail: 'it reverts', figures: {} } } },
+      {
+        kind: 'candidate.checked',
+        data: {
+          id,
+          check: { blockNumber: '7', verdict: 'wait', detail: 'it reverts', figures: {} },
+        },
+      },
       { kind: 'slot.opened', data: { slot } },
       attempt(1, 100, [id, other]),
       attempt(2, 90, [id, other]),
@@ -320,8 +465,21 @@ describe('the timeline of a candidate', () => {
       { kind: 'slot.closed', data: { slotId: 's', outcome: { kind: 'foreign', hash: null } } },
     ])
     const { events } = historyOf(records, id)
-    expect(events.flatMap((event) => (event.kind === 'signed' ? event.as : []))).toEqual(['first', 'anew', 'fee_bump', 'trim', 'cancel'])
-    expect(kindsOf(events).slice(0, 6)).toEqual(['received', 'validated', 'selected', 'made_room', 'selected', 'checked'])
+    expect(events.flatMap((event) => (event.kind === 'signed' ? event.as : []))).toEqual([
+      'first',
+      'anew',
+      'fee_bump',
+      'trim',
+      'cancel',
+    ])
+    expect(kindsOf(events).slice(0, 6)).toEqual([
+      'received',
+      'validated',
+      'selected',
+      'made_room',
+      'selected',
+      'checked',
+    ])
     const text = textOf(explained(records, id), 200)
     for (const part of [
       'block 7: has to wait: it reverts',
@@ -352,7 +510,9 @@ describe('the timeline after a compaction', () => {
       await compactLedger(log, fold.state)
       const twice = await all()
       expect([first, second].map(({ id }) => explained(twice, id))).toEqual(wanted)
-      const raws = twice.filter(({ kind }) => kind === 'past').map(({ data }) => JSON.stringify(data))
+      const raws = twice
+        .filter(({ kind }) => kind === 'past')
+        .map(({ data }) => JSON.stringify(data))
       expect(raws.filter((text) => /"raw":"0x[0-9a-f]/.test(text))).toEqual([])
     }
   })

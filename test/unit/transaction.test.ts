@@ -1,8 +1,18 @@
 import fc from 'fast-check'
-import { keccak256, parseTransaction, recoverTransactionAddress, type TransactionSerializedEIP1559 } from 'viem'
+import {
+  keccak256,
+  parseTransaction,
+  recoverTransactionAddress,
+  type TransactionSerializedEIP1559,
+} from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { describe, expect, test } from 'vitest'
-import { feesFor, gasLimit, readTransaction, signTransaction } from '../../src/core/gateway/executor/transaction.js'
+import {
+  feesFor,
+  gasLimit,
+  readTransaction,
+  signTransaction,
+} from '../../src/core/gateway/executor/transaction.js'
 import { testSigner } from '../support/pipeline-world.js'
 
 const gwei = 10n ** 9n
@@ -15,27 +25,44 @@ describe('fees (domain §8)', () => {
       maxFeePerGas: 85n * gwei,
       maxPriorityFeePerGas: 25n * gwei,
     })
-    expect(feesFor(137, base(30n * gwei), 40n * gwei, 1000n * gwei, propose)?.maxPriorityFeePerGas).toBe(40n * gwei)
-    expect(feesFor(31337, base(10n * gwei), 1n, 1000n * gwei, propose)).toEqual({ maxFeePerGas: 20n * gwei + 1n, maxPriorityFeePerGas: 1n })
+    expect(
+      feesFor(137, base(30n * gwei), 40n * gwei, 1000n * gwei, propose)?.maxPriorityFeePerGas,
+    ).toBe(40n * gwei)
+    expect(feesFor(31337, base(10n * gwei), 1n, 1000n * gwei, propose)).toEqual({
+      maxFeePerGas: 20n * gwei + 1n,
+      maxPriorityFeePerGas: 1n,
+    })
   })
 
   test('the ceiling cuts the cap, and holds everything back where it does not cover the next block', () => {
-    expect(feesFor(137, base(400n * gwei), 25n * gwei, 540n * gwei, propose)?.maxFeePerGas).toBe(480n * gwei)
+    expect(feesFor(137, base(400n * gwei), 25n * gwei, 540n * gwei, propose)?.maxFeePerGas).toBe(
+      480n * gwei,
+    )
     expect(feesFor(137, base(480n * gwei), 25n * gwei, 500n * gwei, propose)).toBeUndefined()
   })
 
   test('a replacement pays at least 12.5 % more on both, or is not made at all', () => {
     const wei = fc.bigInt({ min: 1n, max: 10n ** 13n })
     fc.assert(
-      fc.property(wei, wei, wei, wei, wei, fc.constantFrom('propose', 'cancel'), (fee, tip, oldTip, room, ceiling, kind) => {
-        const old = { maxFeePerGas: oldTip + room, maxPriorityFeePerGas: oldTip }
-        const made = feesFor(1, base(fee), tip, ceiling, { kind, replacing: old })
-        if (made === undefined) return
-        expect(made.maxFeePerGas * 1000n).toBeGreaterThanOrEqual(old.maxFeePerGas * 1125n)
-        expect(made.maxPriorityFeePerGas * 1000n).toBeGreaterThanOrEqual(old.maxPriorityFeePerGas * 1125n)
-        expect(made.maxFeePerGas).toBeLessThanOrEqual(ceiling)
-        expect(made.maxFeePerGas).toBeGreaterThanOrEqual(made.maxPriorityFeePerGas)
-      }),
+      fc.property(
+        wei,
+        wei,
+        wei,
+        wei,
+        wei,
+        fc.constantFrom('propose', 'cancel'),
+        (fee, tip, oldTip, room, ceiling, kind) => {
+          const old = { maxFeePerGas: oldTip + room, maxPriorityFeePerGas: oldTip }
+          const made = feesFor(1, base(fee), tip, ceiling, { kind, replacing: old })
+          if (made === undefined) return
+          expect(made.maxFeePerGas * 1000n).toBeGreaterThanOrEqual(old.maxFeePerGas * 1125n)
+          expect(made.maxPriorityFeePerGas * 1000n).toBeGreaterThanOrEqual(
+            old.maxPriorityFeePerGas * 1125n,
+          )
+          expect(made.maxFeePerGas).toBeLessThanOrEqual(ceiling)
+          expect(made.maxFeePerGas).toBeGreaterThanOrEqual(made.maxPriorityFeePerGas)
+        },
+      ),
     )
   })
 
@@ -47,7 +74,9 @@ describe('fees (domain §8)', () => {
         if (sent === undefined) return
         const cancelled = feesFor(1, base(later), tip, ceiling, { kind: 'cancel', replacing: sent })
         expect(cancelled?.maxFeePerGas).toBeLessThanOrEqual(ceiling)
-        expect(feesFor(1, base(10n ** 14n), tip, ceiling, { kind: 'cancel', replacing: sent })).toBeDefined()
+        expect(
+          feesFor(1, base(10n ** 14n), tip, ceiling, { kind: 'cancel', replacing: sent }),
+        ).toBeDefined()
       }),
     )
   })
@@ -81,9 +110,15 @@ describe('signing (EIP-1559)', () => {
     for (let nonce = 0; nonce < 12; nonce += 1) {
       const { raw } = await signTransaction(signer, { ...unsigned, nonce })
       const serializedTransaction = raw as TransactionSerializedEIP1559
-      expect((await recoverTransactionAddress({ serializedTransaction })).toLowerCase()).toBe(signer.address)
+      expect((await recoverTransactionAddress({ serializedTransaction })).toLowerCase()).toBe(
+        signer.address,
+      )
       expect(parseTransaction(serializedTransaction)).toMatchObject({ nonce, chainId: 137 })
-      expect(readTransaction(raw)).toEqual({ to: unsigned.to, data: unsigned.data, gas: unsigned.gas })
+      expect(readTransaction(raw)).toEqual({
+        to: unsigned.to,
+        data: unsigned.data,
+        gas: unsigned.gas,
+      })
     }
   })
 })

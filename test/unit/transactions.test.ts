@@ -1,6 +1,13 @@
-/** Transactions of the wallet's own against the node-answer table (robustness §3), on a modelled chain. */
+/**
+ * Transactions of the wallet's own against the node-answer table (robustness §3), on a modelled
+ * chain.
+ */
 import { describe, expect, test } from 'vitest'
-import { type PlannedTransaction, planTransactions, sendTransactions } from '../../src/core/client/wallet/transactions.js'
+import {
+  type PlannedTransaction,
+  planTransactions,
+  sendTransactions,
+} from '../../src/core/client/wallet/transactions.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
 import type { Clock, Hex } from '../../src/core/ports.js'
 import { InterruptedError, ProposerError } from '../../src/core/protocol/errors.js'
@@ -44,23 +51,38 @@ describe('planning', () => {
   test('domain §8: estimate and a fifth, twice the base fee and the tip, which is 25 gwei at least on Polygon', async () => {
     const { chain } = setUp()
     const [one, two] = await planTransactions(chain, 137, from, [approve, approve])
-    expect(one).toMatchObject({ nonce: 0, gas: 25_200n, maxPriorityFeePerGas: 25_000_000_000n, maxFeePerGas: 45_000_000_000n })
+    expect(one).toMatchObject({
+      nonce: 0,
+      gas: 25_200n,
+      maxPriorityFeePerGas: 25_000_000_000n,
+      maxFeePerGas: 45_000_000_000n,
+    })
     expect(two).toMatchObject({ nonce: 1 })
-    expect((await planTransactions(chain, 31337, from, [approve]))[0]).toMatchObject({ maxPriorityFeePerGas: 1_000_000_000n })
+    expect((await planTransactions(chain, 31337, from, [approve]))[0]).toMatchObject({
+      maxPriorityFeePerGas: 1_000_000_000n,
+    })
   })
 
   test('what the chain would refuse, and an account without money for gas, are told before anything is signed', async () => {
     const { chain } = setUp()
     const bad = { ...approve, to: fakeContracts.signedProposer as Hex, data: '0x12345678' as Hex }
     chain.fault('estimateGas', 'reverted')
-    expect(await refusal(planTransactions(chain, fakeContracts.chainId, from, [bad]))).toMatchObject({
+    expect(
+      await refusal(planTransactions(chain, fakeContracts.chainId, from, [bad])),
+    ).toMatchObject({
       code: 'transaction_would_revert',
       meta: { exitCode: 2 },
     })
     chain.fund(from, 1n)
-    expect(await refusal(plan(chain))).toMatchObject({ code: 'no_gas_money', meta: { exitCode: 2 } })
+    expect(await refusal(plan(chain))).toMatchObject({
+      code: 'no_gas_money',
+      meta: { exitCode: 2 },
+    })
     chain.fault('tip', 'unavailable')
-    expect(await refusal(plan(chain))).toMatchObject({ code: 'chain_unavailable', meta: { exitCode: 75 } })
+    expect(await refusal(plan(chain))).toMatchObject({
+      code: 'chain_unavailable',
+      meta: { exitCode: 75 },
+    })
     expect(chain.taken).toEqual([])
   })
 })
@@ -80,14 +102,17 @@ describe('sending', () => {
   test.each([
     ['the answer is lost, and the node has it', { applied: true }],
     ['the node has not got it', {}],
-  ])('robustness §3: unknown (%s): the same bytes again, never another transaction', async (_how, options) => {
-    const { chain, parts } = setUp()
-    const planned = await plan(chain)
-    chain.fault('send', 'unavailable', options)
-    const [sent] = await sendTransactions(parts, signer, planned)
-    expect(sent?.receipt.status).toBe('success')
-    expect(chain.taken).toHaveLength(1)
-  })
+  ])(
+    'robustness §3: unknown (%s): the same bytes again, never another transaction',
+    async (_how, options) => {
+      const { chain, parts } = setUp()
+      const planned = await plan(chain)
+      chain.fault('send', 'unavailable', options)
+      const [sent] = await sendTransactions(parts, signer, planned)
+      expect(sent?.receipt.status).toBe('success')
+      expect(chain.taken).toHaveLength(1)
+    },
+  )
 
   test('robustness §3: a transaction that the pool dropped is handed over again', async () => {
     const { chain, parts } = setUp((of, waits) => (waits === 1 ? of.clearPool() : of.mine()))
@@ -101,7 +126,9 @@ describe('sending', () => {
     const [planned] = await plan(chain)
     const other: PlannedTransaction = { ...(planned as PlannedTransaction), data: '0x' }
     await sendTransactions(parts, signer, [other])
-    expect(await refusal(sendTransactions(parts, signer, [planned as PlannedTransaction]))).toMatchObject({
+    expect(
+      await refusal(sendTransactions(parts, signer, [planned as PlannedTransaction])),
+    ).toMatchObject({
       code: 'account_busy',
       meta: { exitCode: 75 },
     })
@@ -109,24 +136,39 @@ describe('sending', () => {
 
   test('the time runs out: exit 8 names the transaction; stopped by Ctrl-C likewise: 130', async () => {
     const stop = new AbortController()
-    const interrupt = () => stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT', { hint: 'x' }))
+    const interrupt = () =>
+      stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT', { hint: 'x' }))
     const { chain, parts } = setUp((_chain, waits) => (waits > 20 ? interrupt() : undefined))
-    const pending = await refusal(sendTransactions({ ...parts, timeoutMs: 5_000 }, signer, await plan(chain)))
+    const pending = await refusal(
+      sendTransactions({ ...parts, timeoutMs: 5_000 }, signer, await plan(chain)),
+    )
     expect(pending).toMatchObject({ code: 'transaction_pending', meta: { exitCode: 8 } })
     expect(pending.detail).toContain(chain.taken[0]?.hash)
-    const stopped = await refusal(sendTransactions({ ...parts, signal: stop.signal }, signer, await plan(chain)))
+    const stopped = await refusal(
+      sendTransactions({ ...parts, signal: stop.signal }, signer, await plan(chain)),
+    )
     expect(stopped).toMatchObject({ meta: { exitCode: 130 } })
     expect(stopped.detail).toContain(chain.taken[0]?.hash)
     const before = chain.calls.get('send')
-    expect(await refusal(sendTransactions({ ...parts, signal: stop.signal }, signer, await plan(chain)))).toBe(stop.signal.reason)
+    expect(
+      await refusal(sendTransactions({ ...parts, signal: stop.signal }, signer, await plan(chain))),
+    ).toBe(stop.signal.reason)
     expect(chain.calls.get('send')).toBe(before)
   })
 
   test('a mined revert is no success', async () => {
     const { chain, parts } = setUp()
     const [planned] = await plan(chain)
-    const bad = { ...(planned as PlannedTransaction), to: fakeContracts.signedProposer as Hex, data: proposeSelector, gas: 100_000n }
-    expect(await refusal(sendTransactions(parts, signer, [bad]))).toMatchObject({ code: 'transaction_reverted', meta: { exitCode: 2 } })
+    const bad = {
+      ...(planned as PlannedTransaction),
+      to: fakeContracts.signedProposer as Hex,
+      data: proposeSelector,
+      gas: 100_000n,
+    }
+    expect(await refusal(sendTransactions(parts, signer, [bad]))).toMatchObject({
+      code: 'transaction_reverted',
+      meta: { exitCode: 2 },
+    })
   })
 })
 

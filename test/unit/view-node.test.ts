@@ -1,7 +1,7 @@
 /** What the view makes of a node that cannot do all that the gateway needs. */
 import { describe, expect, test } from 'vitest'
 import { createChainView } from '../../src/core/gateway/view/view.js'
-import { chainErrorOf } from '../../src/core/io/rpc-errors.js'
+import { chainErrorOf } from '../../src/core/io/rpc/rpc-errors.js'
 import type { Address, Chain } from '../../src/core/ports.js'
 import { createFakeChain, createFakeClock } from '../support/fake-chain.js'
 import { ask, questionText, rivalProposes } from '../support/fake-events.js'
@@ -13,8 +13,16 @@ async function viewOf(change: (chain: Chain) => void) {
   const questionId = ask(chain, questionText('Rain?'))
   chain.mine(5)
   change(chain)
-  const ledger = { info: undefined, allowlist: new Set<Address>(), finalized: undefined, active: () => [] }
-  const view = createChainView({ clock, chain }, fakeContracts, ledger, { maxHeadAgeSeconds: 30, entries: [] })
+  const ledger = {
+    info: undefined,
+    allowlist: new Set<Address>(),
+    finalized: undefined,
+    active: () => [],
+  }
+  const view = createChainView({ clock, chain }, fakeContracts, ledger, {
+    maxHeadAgeSeconds: 30,
+    entries: [],
+  })
   await view.poll()
   return { chain, clock, view, questionId }
 }
@@ -24,13 +32,19 @@ test.each<[string, (chain: Chain) => Promise<null>]>([
   [
     'does not know the tag',
     async () => {
-      throw chainErrorOf('eth_getBlockByNumber', { code: -32602, message: 'invalid argument 0: hex string without 0x prefix' })
+      throw chainErrorOf('eth_getBlockByNumber', {
+        code: -32602,
+        message: 'invalid argument 0: hex string without 0x prefix',
+      })
     },
   ],
   [
     'has none yet',
     async () => {
-      throw chainErrorOf('eth_getBlockByNumber', { code: -39001, message: 'finalized block not found' })
+      throw chainErrorOf('eth_getBlockByNumber', {
+        code: -39001,
+        message: 'finalized block not found',
+      })
     },
   ],
   [
@@ -39,21 +53,27 @@ test.each<[string, (chain: Chain) => Promise<null>]>([
       throw chainErrorOf('eth_getBlockByNumber', { code: -39001, message: 'Unknown block' })
     },
   ],
-])('R16: a node that %s when asked for the finalized block closes the view, and the fault says what is needed', async (_title, answer) => {
-  const { view } = await viewOf((chain) => {
-    const { block } = chain
-    chain.block = async (at) => (at === 'finalized' ? answer(chain) : block(at))
-  })
-  expect(view.heads()).toBeUndefined()
-  const [fault] = view.faults()
-  expect(fault).toContain('the node tells no finalized block, which the gateway needs whatever chain.confirmations says')
-})
+])(
+  'R16: a node that %s when asked for the finalized block closes the view, and the fault says what is needed',
+  async (_title, answer) => {
+    const { view } = await viewOf((chain) => {
+      const { block } = chain
+      chain.block = async (at) => (at === 'finalized' ? answer(chain) : block(at))
+    })
+    expect(view.heads()).toBeUndefined()
+    const [fault] = view.faults()
+    expect(fault).toContain(
+      'the node tells no finalized block, which the gateway needs whatever chain.confirmations says',
+    )
+  },
+)
 
 test('R16: a node that is silent is told as silent, not as one without finalized blocks', async () => {
   const { view } = await viewOf((chain) => {
     const { block } = chain
     chain.block = async (at) => {
-      if (at === 'finalized') throw chainErrorOf('eth_getBlockByNumber', { code: 429, message: 'Too Many Requests' })
+      if (at === 'finalized')
+        throw chainErrorOf('eth_getBlockByNumber', { code: 429, message: 'Too Many Requests' })
       return block(at)
     }
   })
@@ -65,22 +85,26 @@ test.each([
   [-32005, 'query returned more than 2 results'],
   [-32000, 'Block range limit exceeded'],
   [-32602, 'Log response size exceeded'],
-])('a node that tells logs of two blocks at most (%i %s) is asked for parts', async (code, message) => {
-  const { chain, clock, view, questionId } = await viewOf((fake) => {
-    const { logs } = fake
-    fake.logs = async (filter) => {
-      if (filter.toBlock - filter.fromBlock >= 2n) throw chainErrorOf('eth_getLogs', { code, message })
-      return logs(filter)
-    }
-  })
-  await view.question(questionId)
-  rivalProposes(chain, questionId, `0x${'9'.repeat(40)}`)
-  chain.mine(16)
-  clock.monotonic += 2_000
-  await view.poll()
-  expect(view.faults()).toEqual([])
-  expect(view.known(questionId)?.round.state).toBe('proposed')
-})
+])(
+  'a node that tells logs of two blocks at most (%i %s) is asked for parts',
+  async (code, message) => {
+    const { chain, clock, view, questionId } = await viewOf((fake) => {
+      const { logs } = fake
+      fake.logs = async (filter) => {
+        if (filter.toBlock - filter.fromBlock >= 2n)
+          throw chainErrorOf('eth_getLogs', { code, message })
+        return logs(filter)
+      }
+    })
+    await view.question(questionId)
+    rivalProposes(chain, questionId, `0x${'9'.repeat(40)}`)
+    chain.mine(16)
+    clock.monotonic += 2_000
+    await view.poll()
+    expect(view.faults()).toEqual([])
+    expect(view.known(questionId)?.round.state).toBe('proposed')
+  },
+)
 
 describe('domain §3.3: a wallet whose code comes to a bad end has refused; a node in trouble has said nothing', () => {
   const asked = async (code: number, message: string) => {

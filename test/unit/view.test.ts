@@ -2,14 +2,31 @@ import fc from 'fast-check'
 import { type Abi, encodeFunctionData } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { ctfAdapterAbi, oracleAbi, topics, yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { createRoundReader, managedRequestId, type RegistryEntry } from '../../src/core/chain/questions.js'
+import {
+  createRoundReader,
+  managedRequestId,
+  type RegistryEntry,
+} from '../../src/core/chain/questions.js'
 import { readWhitelist } from '../../src/core/gateway/pipeline/validation.js'
 import { followedTopics } from '../../src/core/gateway/view/logs.js'
 import { createTrail } from '../../src/core/gateway/view/trail.js'
 import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
 import type { Address, Hex } from '../../src/core/ports.js'
-import { createFakeChain, createFakeClock, type FakeChain, type FakeClock } from '../support/fake-chain.js'
-import { ask, dispute, invalidateNonces, questionText, rivalProposes, setCustomBond, setPaused } from '../support/fake-events.js'
+import {
+  createFakeChain,
+  createFakeClock,
+  type FakeChain,
+  type FakeClock,
+} from '../support/fake-chain.js'
+import {
+  ask,
+  dispute,
+  invalidateNonces,
+  questionText,
+  rivalProposes,
+  setCustomBond,
+  setPaused,
+} from '../support/fake-events.js'
 import {
   adapter,
   emptyList,
@@ -43,9 +60,18 @@ async function watched(
   const clock = createFakeClock(chain)
   const questionId = ask(chain, questionText('Rain?'))
   chain.mine(5)
-  const whole = { info: undefined, allowlist: new Set<Address>(), finalized: undefined, active: () => [], ...ledger }
+  const whole = {
+    info: undefined,
+    allowlist: new Set<Address>(),
+    finalized: undefined,
+    active: () => [],
+    ...ledger,
+  }
   const entries = slug === undefined ? more : [{ questionId, slug }, ...more]
-  const view = createChainView({ clock, chain }, fakeContracts, whole, { maxHeadAgeSeconds: 30, entries })
+  const view = createChainView({ clock, chain }, fakeContracts, whole, {
+    maxHeadAgeSeconds: 30,
+    entries,
+  })
   await view.poll()
   return { chain, clock, view, questionId }
 }
@@ -54,7 +80,8 @@ const block = async ({ chain, clock, view }: Setting, count = 1) => {
   clock.monotonic += 2_000
   await view.poll()
 }
-const callsOf = ({ chain }: Setting) => [...chain.calls.values()].reduce((sum, count) => sum + count, 0)
+const callsOf = ({ chain }: Setting) =>
+  [...chain.calls.values()].reduce((sum, count) => sum + count, 0)
 
 describe('questions (contract §2)', () => {
   test('all who ask for a question that is younger than the followed head hear of it', async () => {
@@ -73,7 +100,10 @@ describe('questions (contract §2)', () => {
     })
     const two = setting.view.question(young)
     await setting.view.poll()
-    expect((await Promise.all([one, two])).map((found) => found?.questionId)).toEqual([young, young])
+    expect((await Promise.all([one, two])).map((found) => found?.questionId)).toEqual([
+      young,
+      young,
+    ])
   })
 
   test('a question is read once and then comes from memory, by id and by slug', async () => {
@@ -81,7 +111,11 @@ describe('questions (contract §2)', () => {
     const { view, questionId } = setting
     expect(view.known(questionId)).toBeUndefined()
     const question = await view.question('will-it-rain')
-    expect(question).toMatchObject({ questionId, slug: 'will-it-rain', round: { state: 'requested' } })
+    expect(question).toMatchObject({
+      questionId,
+      slug: 'will-it-rain',
+      round: { state: 'requested' },
+    })
     const before = callsOf(setting)
     expect(await view.question(questionId)).toBe(question)
     expect(view.known('will-it-rain')).toBe(question)
@@ -100,20 +134,31 @@ describe('questions (contract §2)', () => {
   })
 
   test.each<[string, (setting: Setting) => void, object]>([
-    ['a proposal', ({ chain, questionId }) => rivalProposes(chain, questionId, wallet), { state: 'proposed' }],
+    [
+      'a proposal',
+      ({ chain, questionId }) => rivalProposes(chain, questionId, wallet),
+      { state: 'proposed' },
+    ],
     ['a pause', ({ chain, questionId }) => setPaused(chain, questionId, true), { paused: true }],
-    ['a custom bond', ({ chain, questionId }) => setCustomBond(chain, questionId, 1n), { totalBondRaw: 1n + finalFeeRaw }],
-  ])('%s shows at the next look, and only named questions are read again', async (_title, change, expected) => {
-    const setting = await watched()
-    const other = ask(setting.chain, questionText('Snow?'))
-    await block(setting)
-    await setting.view.question(setting.questionId)
-    const untouched = await setting.view.question(other)
-    change(setting)
-    await block(setting)
-    expect(setting.view.known(setting.questionId)?.round).toMatchObject(expected)
-    expect(setting.view.known(other)).toBe(untouched)
-  })
+    [
+      'a custom bond',
+      ({ chain, questionId }) => setCustomBond(chain, questionId, 1n),
+      { totalBondRaw: 1n + finalFeeRaw },
+    ],
+  ])(
+    '%s shows at the next look, and only named questions are read again',
+    async (_title, change, expected) => {
+      const setting = await watched()
+      const other = ask(setting.chain, questionText('Snow?'))
+      await block(setting)
+      await setting.view.question(setting.questionId)
+      const untouched = await setting.view.question(other)
+      change(setting)
+      await block(setting)
+      expect(setting.view.known(setting.questionId)?.round).toMatchObject(expected)
+      expect(setting.view.known(other)).toBe(untouched)
+    },
+  )
 
   test('a dispute brings the new round, with another digest and another round key', async () => {
     const setting = await watched()
@@ -121,7 +166,10 @@ describe('questions (contract §2)', () => {
     dispute(setting.chain, setting.questionId)
     await block(setting)
     const after = setting.view.known(setting.questionId)
-    expect(after?.round).toMatchObject({ state: 'requested', timestamp: String(setting.chain.head.timestamp) })
+    expect(after?.round).toMatchObject({
+      state: 'requested',
+      timestamp: String(setting.chain.head.timestamp),
+    })
     expect(after?.ref.key).not.toBe(before?.ref.key)
     const terms = { price: '0', amount: '1', nonce: '1', deadline: '1' }
     expect(after?.witness.digest(terms)).not.toEqual(before?.witness.digest(terms))
@@ -181,7 +229,10 @@ describe('questions (contract §2)', () => {
   test('where the chain does not answer, the question is not missing: state_unavailable', async () => {
     const { chain, view, questionId } = await watched()
     chain.fault('call', 'unavailable')
-    await expect(view.question(questionId)).rejects.toMatchObject({ code: 'state_unavailable', meta: { httpStatus: 503 } })
+    await expect(view.question(questionId)).rejects.toMatchObject({
+      code: 'state_unavailable',
+      meta: { httpStatus: 503 },
+    })
     expect(await view.question(questionId)).toBeDefined()
   })
 
@@ -230,7 +281,11 @@ describe('questions (contract §2)', () => {
 function countReads({ chain }: Setting): Hex[] {
   const reads: Hex[] = []
   const { call } = chain
-  const selector = encodeFunctionData({ abi: ctfAdapterAbi, functionName: 'getQuestion', args: [`0x${'0'.repeat(64)}`] }).slice(0, 10)
+  const selector = encodeFunctionData({
+    abi: ctfAdapterAbi,
+    functionName: 'getQuestion',
+    args: [`0x${'0'.repeat(64)}`],
+  }).slice(0, 10)
   chain.call = async (one, at) => {
     if (one.data.startsWith(selector)) reads.push(`0x${one.data.slice(10)}`)
     return call(one, at)
@@ -240,7 +295,9 @@ function countReads({ chain }: Setting): Hex[] {
 
 /** More open questions, asked for once, so that the view holds them. */
 async function held(setting: Setting, count: number): Promise<Hex[]> {
-  const ids = Array.from({ length: count }, (_, n) => ask(setting.chain, questionText(`Question ${n}?`)))
+  const ids = Array.from({ length: count }, (_, n) =>
+    ask(setting.chain, questionText(`Question ${n}?`)),
+  )
   await block(setting)
   for (const questionId of ids) await setting.view.question(questionId)
   return ids
@@ -254,19 +311,41 @@ const isFresh =
 describe('every log that can change a question makes it be read again (contract §2, domain §4, §5)', () => {
   const requestFields = (setting: Setting) => {
     const { ancillaryData, timestamp } = questionOf(setting.chain.world, setting.questionId)
-    return { requester: adapter, identifier: yesOrNoQuery, timestamp, ancillaryData, proposer: wallet, disputer: wallet, currency: token }
+    return {
+      requester: adapter,
+      identifier: yesOrNoQuery,
+      timestamp,
+      ancillaryData,
+      proposer: wallet,
+      disputer: wallet,
+      currency: token,
+    }
   }
   const managedIdOf = (setting: Setting) => managedOf(setting.chain.world, setting.questionId)
   const oracleLog = (name: string, more: object) => (setting: Setting) =>
-    logOf(oracle, oracleAbi as Abi, name, { ...requestFields(setting), managedRequestId: managedIdOf(setting), ...more })
-  const adapterLog = (topic: Hex) => (setting: Setting) => ({ address: adapter, topics: [topic, setting.questionId], data: '0x' as Hex })
+    logOf(oracle, oracleAbi as Abi, name, {
+      ...requestFields(setting),
+      managedRequestId: managedIdOf(setting),
+      ...more,
+    })
+  const adapterLog = (topic: Hex) => (setting: Setting) => ({
+    address: adapter,
+    topics: [topic, setting.questionId],
+    data: '0x' as Hex,
+  })
   const logs = new Map<Hex, (setting: Setting) => FakeLog>([
     [topics.requestPrice, oracleLog('RequestPrice', { reward: 0n, finalFee: 0n })],
-    [topics.proposePrice, oracleLog('ProposePrice', { proposedPrice: 0n, expirationTimestamp: 0n })],
+    [
+      topics.proposePrice,
+      oracleLog('ProposePrice', { proposedPrice: 0n, expirationTimestamp: 0n }),
+    ],
     [topics.disputePrice, oracleLog('DisputePrice', { proposedPrice: 0n })],
     [topics.settle, oracleLog('Settle', { price: 0n, payout: 0n })],
     [topics.customBondSet, oracleLog('CustomBondSet', { bond: 1n })],
-    [topics.customProposerWhitelistSet, oracleLog('CustomProposerWhitelistSet', { newWhitelist: emptyList })],
+    [
+      topics.customProposerWhitelistSet,
+      oracleLog('CustomProposerWhitelistSet', { newWhitelist: emptyList }),
+    ],
     ...(
       [
         'questionInitialized',
@@ -285,22 +364,25 @@ describe('every log that can change a question makes it be read again (contract 
   ])
   const names = new Map(Object.entries(topics).map(([name, topic]) => [topic as Hex, name]))
 
-  test.each([...logs].map(([topic, log]) => [names.get(topic), log] as const))('%s', async (_name, log) => {
-    const setting = await watched()
-    const other = ask(setting.chain, questionText('Snow?'))
-    await block(setting)
-    await setting.view.question(setting.questionId)
-    await setting.view.question(other)
-    const reads = countReads(setting)
-    setting.chain.happen((world) => {
-      // A change that only a read shows.
-      requestOf(world, setting.questionId).bondRaw = 1n
-      return [log(setting)]
-    })
-    await block(setting)
-    expect(reads).toEqual([setting.questionId])
-    expect(setting.view.known(setting.questionId)?.round.totalBondRaw).toBe(1n + finalFeeRaw)
-  })
+  test.each([...logs].map(([topic, log]) => [names.get(topic), log] as const))(
+    '%s',
+    async (_name, log) => {
+      const setting = await watched()
+      const other = ask(setting.chain, questionText('Snow?'))
+      await block(setting)
+      await setting.view.question(setting.questionId)
+      await setting.view.question(other)
+      const reads = countReads(setting)
+      setting.chain.happen((world) => {
+        // A change that only a read shows.
+        requestOf(world, setting.questionId).bondRaw = 1n
+        return [log(setting)]
+      })
+      await block(setting)
+      expect(reads).toEqual([setting.questionId])
+      expect(setting.view.known(setting.questionId)?.round.totalBondRaw).toBe(1n + finalFeeRaw)
+    },
+  )
 
   test('all topics that are followed are among these, but for the one that speaks of nonces', () => {
     const ofNonces: readonly Hex[] = [topics.unorderedNonceInvalidation]
@@ -312,7 +394,8 @@ describe('every log that can change a question makes it be read again (contract 
     const setting = await watched()
     const question = await setting.view.question(setting.questionId)
     if (!question) throw new Error('the question is unknown')
-    const listOf = () => readWhitelist(setting.chain, fakeContracts, question.round, wallet, setting.chain.head)
+    const listOf = () =>
+      readWhitelist(setting.chain, fakeContracts, question.round, wallet, setting.chain.head)
     expect(await listOf()).toMatchObject({ custom: false, spenderListed: true })
     setting.chain.happen((world) => {
       world.customLists.set(managedOf(world, setting.questionId), emptyList)
@@ -328,12 +411,29 @@ describe('every log that can change a question makes it be read again (contract 
     const questionId = ask(chain, questionText('Rain?'))
     chain.mine(5)
     const { ancillaryData, timestamp } = questionOf(chain.world, questionId)
-    const request = { oracle, requester: adapter, identifier: yesOrNoQuery, timestamp: String(timestamp), ancillaryData }
+    const request = {
+      oracle,
+      requester: adapter,
+      identifier: yesOrNoQuery,
+      timestamp: String(timestamp),
+      ancillaryData,
+    }
     const ids = [1, 2].map((n): Hex => `0x${String(n).repeat(64)}`)
-    const contracts = { ...fakeContracts, requesters: [{ address: adapter, kind: 'direct' as const }] }
-    const ledger = { info: undefined, allowlist: new Set<Address>(), finalized: undefined, active: () => [] }
+    const contracts = {
+      ...fakeContracts,
+      requesters: [{ address: adapter, kind: 'direct' as const }],
+    }
+    const ledger = {
+      info: undefined,
+      allowlist: new Set<Address>(),
+      finalized: undefined,
+      active: () => [],
+    }
     const entries = ids.map((id) => ({ questionId: id, request }))
-    const view = createChainView({ clock, chain }, contracts, ledger, { maxHeadAgeSeconds: 30, entries })
+    const view = createChainView({ clock, chain }, contracts, ledger, {
+      maxHeadAgeSeconds: 30,
+      entries,
+    })
     await view.poll()
     for (const id of ids) await view.question(id)
     rivalProposes(chain, questionId, wallet)
@@ -345,7 +445,9 @@ describe('every log that can change a question makes it be read again (contract 
 describe('what a look costs (R17)', () => {
   const spent = ({ chain }: Setting, before: ReadonlyMap<string, number>) =>
     Object.fromEntries(
-      [...chain.calls].map(([method, count]) => [method, count - (before.get(method) ?? 0)]).filter(([, count]) => count !== 0),
+      [...chain.calls]
+        .map(([method, count]) => [method, count - (before.get(method) ?? 0)])
+        .filter(([, count]) => count !== 0),
     )
   const snapshot = ({ chain }: Setting) => new Map(chain.calls)
 
@@ -396,7 +498,10 @@ describe('what a look costs (R17)', () => {
     expect(stale).toHaveLength(36)
     const [first = '0x', second = '0x'] = stale
     chain.fault('call', 'unavailable')
-    await expect(view.question(first)).rejects.toMatchObject({ code: 'state_unavailable', meta: { httpStatus: 503 } })
+    await expect(view.question(first)).rejects.toMatchObject({
+      code: 'state_unavailable',
+      meta: { httpStatus: 503 },
+    })
     expect(view.known(first)).toBeUndefined()
     expect((await view.question(second))?.round.state).toBe('proposed')
     const before = callsOf(setting)
@@ -448,9 +553,17 @@ describe('what a look costs (R17)', () => {
           if (ms < 3_000) sleepers.push(resolve)
         }),
     }
-    const ledger = { info: undefined, allowlist: new Set<Address>(), finalized: undefined, active: () => [] }
+    const ledger = {
+      info: undefined,
+      allowlist: new Set<Address>(),
+      finalized: undefined,
+      active: () => [],
+    }
     const entries = ids.map((questionId) => ({ questionId }))
-    const view = createChainView({ clock, chain }, fakeContracts, ledger, { maxHeadAgeSeconds: 30, entries })
+    const view = createChainView({ clock, chain }, fakeContracts, ledger, {
+      maxHeadAgeSeconds: 30,
+      entries,
+    })
     const reads = countReads({ chain, clock: base, view, questionId: ids[0] ?? '0x' })
     const paused = async () => {
       while (sleepers.length === 0) await new Promise((resolve) => setImmediate(resolve))
@@ -525,8 +638,16 @@ describe('R14: a reorganisation makes due only what it can have changed', () => 
     const ids = Array.from({ length: 100 }, (_, n) => ask(chain, questionText(`Question ${n}?`)))
     chain.finalityLag = 100
     chain.mine(40)
-    const ledger = { info: undefined, allowlist: new Set<Address>(), finalized: undefined, active: () => [] }
-    const view = createChainView({ clock, chain }, fakeContracts, ledger, { maxHeadAgeSeconds: 30, entries: [] })
+    const ledger = {
+      info: undefined,
+      allowlist: new Set<Address>(),
+      finalized: undefined,
+      active: () => [],
+    }
+    const view = createChainView({ clock, chain }, fakeContracts, ledger, {
+      maxHeadAgeSeconds: 30,
+      entries: [],
+    })
     const [first = '0x'] = ids
     const setting = { chain, clock, view, questionId: first }
     await view.poll()
@@ -591,10 +712,35 @@ describe('R14: a reorganisation makes due only what it can have changed', () => 
 
   test('property: whatever happens to blocks, questions and node, what is known is the state at the head', async () => {
     const step = fc.oneof(
-      { weight: 6, arbitrary: fc.record({ kind: fc.constant('mine' as const), blocks: fc.integer({ min: 1, max: 3 }) }) },
-      { weight: 6, arbitrary: fc.record({ kind: fc.constant('change' as const), which: fc.nat(3), how: fc.nat(2) }) },
-      { weight: 3, arbitrary: fc.record({ kind: fc.constant('reorg' as const), depth: fc.integer({ min: 1, max: 6 }) }) },
-      { weight: 2, arbitrary: fc.record({ kind: fc.constant('fault' as const), method: fc.constantFrom('call', 'logs', 'block') }) },
+      {
+        weight: 6,
+        arbitrary: fc.record({
+          kind: fc.constant('mine' as const),
+          blocks: fc.integer({ min: 1, max: 3 }),
+        }),
+      },
+      {
+        weight: 6,
+        arbitrary: fc.record({
+          kind: fc.constant('change' as const),
+          which: fc.nat(3),
+          how: fc.nat(2),
+        }),
+      },
+      {
+        weight: 3,
+        arbitrary: fc.record({
+          kind: fc.constant('reorg' as const),
+          depth: fc.integer({ min: 1, max: 6 }),
+        }),
+      },
+      {
+        weight: 2,
+        arbitrary: fc.record({
+          kind: fc.constant('fault' as const),
+          method: fc.constantFrom('call', 'logs', 'block'),
+        }),
+      },
       { weight: 3, arbitrary: fc.record({ kind: fc.constant('ask' as const), which: fc.nat(3) }) },
       { weight: 6, arbitrary: fc.record({ kind: fc.constant('look' as const) }) },
     )
@@ -612,14 +758,19 @@ describe('R14: a reorganisation makes due only what it can have changed', () => 
           for (const id of ids) {
             const known = view.known(id)
             if (known === undefined) continue
-            const now = await createRoundReader(chain, fakeContracts).read(id, undefined, head.number)
+            const now = await createRoundReader(chain, fakeContracts).read(
+              id,
+              undefined,
+              head.number,
+            )
             expect({ ...known.round, blockNumber: 0n }).toEqual({ ...now, blockNumber: 0n })
           }
         }
         for (const one of steps) {
           if (one.kind === 'mine') chain.mine(one.blocks)
           // Blocks below the ones that ask the questions stay.
-          else if (one.kind === 'reorg') chain.reorg(Math.min(one.depth, Math.max(0, Number(chain.head.number) - 6)))
+          else if (one.kind === 'reorg')
+            chain.reorg(Math.min(one.depth, Math.max(0, Number(chain.head.number) - 6)))
           else if (one.kind === 'fault') chain.fault(one.method as 'call', 'unavailable')
           else if (one.kind === 'ask')
             await view.question(idOf(one.which)).catch(() => undefined) // what is not known is not compared
@@ -650,7 +801,8 @@ describe('R14: a reorganisation makes due only what it can have changed', () => 
     const nothing = { named: new Set<Hex>(), managed: new Set<Hex>() }
     for (const depth of [0, 1, 2, 100, 255, 256, 300]) {
       const trail = createTrail()
-      for (let number = 1n; number <= 300n; number += 1n) trail.add({ number, hash: hash('a', number) }, nothing)
+      for (let number = 1n; number <= 300n; number += 1n)
+        trail.add({ number, hash: hash('a', number) }, nothing)
       let asked = 0
       const stays = 300n - BigInt(depth)
       const fork = await trail.fork(async (number) => {
@@ -664,7 +816,8 @@ describe('R14: a reorganisation makes due only what it can have changed', () => 
 
   test('R17: the trail remembers so many names, and with those of a block it forgets that block', () => {
     const trail = createTrail()
-    const ids = (from: number) => new Set(Array.from({ length: 30_000 }, (_, n): Hex => `0x${(from + n).toString(16)}`))
+    const ids = (from: number) =>
+      new Set(Array.from({ length: 30_000 }, (_, n): Hex => `0x${(from + n).toString(16)}`))
     const head = (number: bigint) => ({ number, hash: `0x${number}` as Hex })
     trail.add(head(1n), { named: ids(0), managed: new Set() })
     trail.add(head(2n), { named: ids(30_000), managed: new Set() })
@@ -672,7 +825,11 @@ describe('R14: a reorganisation makes due only what it can have changed', () => 
     expect(trail.hashAt(2n)).toBe('0x2')
     expect(trail.changedSince(head(2n), '0x7530', undefined)).toBe(false)
     expect(trail.changedSince(head(1n), '0xabcdef', undefined)).toBe(true)
-    const managed = managedRequestId({ requester: adapter, identifier: yesOrNoQuery, ancillaryData: '0x01' })
+    const managed = managedRequestId({
+      requester: adapter,
+      identifier: yesOrNoQuery,
+      ancillaryData: '0x01',
+    })
     trail.add(head(3n), { named: new Set(), managed: new Set([managed]) })
     expect(trail.changedSince(head(2n), '0xabcdef', managed)).toBe(true)
     expect(trail.changedSince(head(3n), '0xabcdef', managed)).toBe(false)
@@ -690,7 +847,11 @@ describe('what is not known closes everything (R16)', () => {
     expect(view.faults()).toEqual([expect.stringContaining('31 s old')])
     await block(setting)
     expect(view.faults()).toEqual([])
-    const late = { ...clock, nowMs: () => (Number(chain.head.timestamp) + 40) * 1000, monotonicMs: () => 0 }
+    const late = {
+      ...clock,
+      nowMs: () => (Number(chain.head.timestamp) + 40) * 1000,
+      monotonicMs: () => 0,
+    }
     const old = createChainView(
       { clock: late, chain },
       fakeContracts,
@@ -700,11 +861,15 @@ describe('what is not known closes everything (R16)', () => {
     expect(old.faults()).toEqual([expect.stringContaining('not been read yet')])
     await old.poll()
     expect(old.faults()).toEqual([expect.stringContaining('40 s old')])
-    await expect(old.question(setting.questionId)).rejects.toMatchObject({ code: 'state_unavailable' })
+    await expect(old.question(setting.questionId)).rejects.toMatchObject({
+      code: 'state_unavailable',
+    })
   })
 
   test('a wrong chain id and a wrong first block', async () => {
-    const other = await watched({ info: { storeId: 's', chainId: 31337, genesisHash: `0x${'1'.repeat(64)}` } })
+    const other = await watched({
+      info: { storeId: 's', chainId: 31337, genesisHash: `0x${'1'.repeat(64)}` },
+    })
     expect(other.view.faults()).toEqual([expect.stringContaining('begins with block')])
     const chain = createFakeChain()
     chain.mine(3)
@@ -756,7 +921,11 @@ describe('permit nonces (contract §2, permit_nonce_used)', () => {
     const { chain, view } = setting
     invalidateNonces(chain, wallet, 2n, 0b101n)
     await block(setting)
-    expect([512n, 513n, 514n].map((nonce) => view.nonceKnownUsed(wallet, nonce))).toEqual([true, false, true])
+    expect([512n, 513n, 514n].map((nonce) => view.nonceKnownUsed(wallet, nonce))).toEqual([
+      true,
+      false,
+      true,
+    ])
     expect(view.nonceKnownUsed(testSigner(2).address, 512n)).toBe(false)
     chain.reorg(1)
     await block(setting, 2)
@@ -765,7 +934,10 @@ describe('permit nonces (contract §2, permit_nonce_used)', () => {
 
   test('an execution spends the nonce of its candidate, and of no other that looks like it', async () => {
     const world = await createPipelineWorld()
-    const questionIds = [ask(world.chain, questionText('one')), ask(world.chain, questionText('two'))]
+    const questionIds = [
+      ask(world.chain, questionText('one')),
+      ask(world.chain, questionText('two')),
+    ]
     world.chain.mine()
     await world.view.poll()
     // Two questions of one block have one timestamp.
@@ -778,7 +950,10 @@ describe('permit nonces (contract §2, permit_nonce_used)', () => {
     expect(world.view.nonceKnownUsed(second.proposer, 78n)).toBe(false)
     await world.turn()
     await world.pass(6)
-    expect([(await world.now(first)).progress.status, (await world.now(second)).progress.status]).toEqual(['executed', 'executed'])
+    expect([
+      (await world.now(first)).progress.status,
+      (await world.now(second)).progress.status,
+    ]).toEqual(['executed', 'executed'])
     expect(world.view.nonceKnownUsed(first.proposer, 77n)).toBe(true)
     expect(world.chain.taken.filter(({ to }) => to === world.executor.address)).toEqual([])
   })
@@ -818,7 +993,9 @@ describe('wallets with code (contract §2, domain §3.3)', () => {
     chain.fault('call', 'reverted')
     expect(await view.authorizes(wallet, digest, '0x00')).toBe(false)
     chain.fault('call', 'unavailable')
-    await expect(view.authorizes(wallet, digest, '0x00')).rejects.toMatchObject({ code: 'state_unavailable' })
+    await expect(view.authorizes(wallet, digest, '0x00')).rejects.toMatchObject({
+      code: 'state_unavailable',
+    })
   })
 })
 
@@ -834,8 +1011,16 @@ test('the view started goes on looking until it is stopped', async () => {
         signal?.addEventListener('abort', () => reject(signal.reason), { once: true })
       }),
   }
-  const ledger = { info: undefined, allowlist: new Set<Address>(), finalized: undefined, active: () => [] }
-  const live = createChainView({ clock: ticking, chain }, fakeContracts, ledger, { maxHeadAgeSeconds: 30, entries: [] })
+  const ledger = {
+    info: undefined,
+    allowlist: new Set<Address>(),
+    finalized: undefined,
+    active: () => [],
+  }
+  const live = createChainView({ clock: ticking, chain }, fakeContracts, ledger, {
+    maxHeadAgeSeconds: 30,
+    entries: [],
+  })
   await live.start()
   expect(live.heads()?.latest.number).toBe(view.heads()?.latest.number)
   chain.mine()

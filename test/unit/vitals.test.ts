@@ -1,4 +1,7 @@
-/** What ledger events tell of a gateway: stage latencies, ages, ends, and the lines of the state log. */
+/**
+ * What ledger events tell of a gateway: stage latencies, ages, ends, and the lines of the state
+ * log.
+ */
 import { describe, expect, test } from 'vitest'
 import type { LedgerEvent, Slot, SlotAttempt } from '../../src/core/gateway/ledger/ledger.js'
 import { followLedger, stageOfProgress, stateLine } from '../../src/core/gateway/vitals.js'
@@ -30,7 +33,13 @@ describe('stages and ends', () => {
     world.clock.monotonic += 1_500
     await world.turn()
     await world.pass(4)
-    expect(of('stage').map(({ stage }) => stage)).toEqual(['validated', 'selected', 'submitted', 'confirmed', 'executed'])
+    expect(of('stage').map(({ stage }) => stage)).toEqual([
+      'validated',
+      'selected',
+      'submitted',
+      'confirmed',
+      'executed',
+    ])
     const seconds = Object.fromEntries(of('stage').map((one) => [one.stage, one.seconds]))
     expect(seconds.validated).toBeCloseTo(1.5)
     expect(seconds.selected).toBeCloseTo(0)
@@ -107,8 +116,19 @@ describe('stages and ends', () => {
   test('contract §5: an exact replay of a retryable failure is followed anew', async () => {
     const { world, candidate } = await oneCandidate({ config: { pipeline: { enabled: false } } })
     const { vitals } = following(world)
-    const failure = { stage: 'validation', code: 'insufficient_balance', detail: '', retryable: true } as const
-    const progress = { status: 'failed', validatedAtMs: null, selectedAtMs: null, submission: null, failure } as const
+    const failure = {
+      stage: 'validation',
+      code: 'insufficient_balance',
+      detail: '',
+      retryable: true,
+    } as const
+    const progress = {
+      status: 'failed',
+      validatedAtMs: null,
+      selectedAtMs: null,
+      submission: null,
+      failure,
+    } as const
     await world.ledger.commit([{ kind: 'candidate.progress', id: candidate.id, progress }])
     world.clock.monotonic += 60_000
     expect(vitals.oldestSeconds().received).toBe(0)
@@ -123,17 +143,22 @@ describe('stages and ends', () => {
     ['submitted', 'submitted'],
     ['reverted', 'submitted'],
     ['confirmed', 'confirmed'],
-  ] as const)('contract §5: a selected candidate whose submission is %s stands at %s', (status, stage) => {
-    const submission: Submission = {
-      status,
-      transactionHash: '0x1',
-      submittedAtMs: null,
-      confirmedAtMs: null,
-      indexedAtMs: null,
-      proposalEventIndex: null,
-    }
-    expect(stageOfProgress({ status: 'selected', validatedAtMs: 1, selectedAtMs: 2, submission })).toBe(stage)
-  })
+  ] as const)(
+    'contract §5: a selected candidate whose submission is %s stands at %s',
+    (status, stage) => {
+      const submission: Submission = {
+        status,
+        transactionHash: '0x1',
+        submittedAtMs: null,
+        confirmedAtMs: null,
+        indexedAtMs: null,
+        proposalEventIndex: null,
+      }
+      expect(
+        stageOfProgress({ status: 'selected', validatedAtMs: 1, selectedAtMs: 2, submission }),
+      ).toBe(stage)
+    },
+  )
 })
 
 describe('a ledger that tells what a test wants told', () => {
@@ -190,22 +215,34 @@ describe('a ledger that tells what a test wants told', () => {
 
   test('R14: one that comes back is followed at the stage and the status that it has', () => {
     const { vitals, observations, at, tell } = telling()
-    tell({ kind: 'slot.opened', slot: slot('a', 0) }, { kind: 'candidate.progress', id: 'one', progress: submitted })
+    tell(
+      { kind: 'slot.opened', slot: slot('a', 0) },
+      { kind: 'candidate.progress', id: 'one', progress: submitted },
+    )
     expect(observations).toEqual([])
     at.ms = 5_000
     expect(vitals.oldestSeconds()).toEqual({ received: 0, validated: 0, selected: 5 })
     const confirmed = { ...submission, status: 'confirmed', confirmedAtMs: 3 } as const
-    tell({ kind: 'candidate.progress', id: 'one', progress: { ...submitted, submission: confirmed } })
+    tell({
+      kind: 'candidate.progress',
+      id: 'one',
+      progress: { ...submitted, submission: confirmed },
+    })
     expect(observations).toEqual([{ kind: 'stage', stage: 'confirmed', seconds: 5 }])
     tell({ kind: 'candidate.progress', id: 'one', progress: executed })
     tell({ kind: 'slot.closed', slotId: 'a', outcome: { kind: 'executed', hash: '0x01' } })
-    expect(observations.filter(({ kind }) => kind === 'ended')).toMatchObject([{ outcome: 'executed', code: 'none' }])
+    expect(observations.filter(({ kind }) => kind === 'ended')).toMatchObject([
+      { outcome: 'executed', code: 'none' },
+    ])
   })
 
   test('R14: the end of a slot that left a candidate out is not its end while another slot carries it', () => {
     const { observations, tell } = telling()
     tell({ kind: 'slot.opened', slot: slot('a', 0) }, { kind: 'slot.opened', slot: slot('b', 1) })
-    tell({ kind: 'candidate.progress', id: 'one', progress: submitted }, { kind: 'candidate.progress', id: 'one', progress: executed })
+    tell(
+      { kind: 'candidate.progress', id: 'one', progress: submitted },
+      { kind: 'candidate.progress', id: 'one', progress: executed },
+    )
     const ends = () => observations.filter(({ kind }) => kind === 'ended').length
     tell({ kind: 'slot.closed', slotId: 'a', outcome: { kind: 'executed', hash: '0x01' } })
     expect(ends()).toBe(0)
@@ -215,13 +252,28 @@ describe('a ledger that tells what a test wants told', () => {
 
   test('robustness §3: what was signed counts as `operator candidates explain` tells it', () => {
     const { observations, tell } = telling()
-    const signed = (one: SlotAttempt): LedgerEvent => ({ kind: 'slot.attempt', slotId: 'a', attempt: one })
+    const signed = (one: SlotAttempt): LedgerEvent => ({
+      kind: 'slot.attempt',
+      slotId: 'a',
+      attempt: one,
+    })
     tell({ kind: 'slot.opened', slot: slot('a', 0) })
     tell(signed(attempt('01')), signed(attempt('02', { maxFeePerGas: '90' })))
-    tell({ kind: 'slot.sent', slotId: 'a', hash: '0x02', sentAtMs: 1 }, signed(attempt('03', { maxFeePerGas: '90' })))
+    tell(
+      { kind: 'slot.sent', slotId: 'a', hash: '0x02', sentAtMs: 1 },
+      signed(attempt('03', { maxFeePerGas: '90' })),
+    )
     tell(signed(attempt('04', { candidateIds: ['one'], maxFeePerGas: '120' })))
-    for (const hash of ['05', '06']) tell(signed(attempt(hash, { kind: 'cancel', candidateIds: [], maxFeePerGas: '200' })))
-    expect(observations.map((one) => one.kind === 'signed' && one.as)).toEqual(['first', 'anew', 'fee_bump', 'trim', 'cancel', 'cancel'])
+    for (const hash of ['05', '06'])
+      tell(signed(attempt(hash, { kind: 'cancel', candidateIds: [], maxFeePerGas: '200' })))
+    expect(observations.map((one) => one.kind === 'signed' && one.as)).toEqual([
+      'first',
+      'anew',
+      'fee_bump',
+      'trim',
+      'cancel',
+      'cancel',
+    ])
   })
 })
 
@@ -247,9 +299,15 @@ describe('the lines of the state log', () => {
       'slot.closed',
     ])
     const told = JSON.stringify(lines)
-    for (const secret of [candidate.signature, candidate.proposer, world.executor.address, ...raws]) expect(told).not.toContain(secret)
-    expect(lines.at(-1)).toMatchObject({ nonce: 0, kind: 'executed', hash: expect.stringMatching(/^0x[0-9a-f]{64}$/) })
-    for (const line of lines) expect(line.event.startsWith('slot.') ? line.nonce : line.candidate_id).toBeDefined()
+    for (const secret of [candidate.signature, candidate.proposer, world.executor.address, ...raws])
+      expect(told).not.toContain(secret)
+    expect(lines.at(-1)).toMatchObject({
+      nonce: 0,
+      kind: 'executed',
+      hash: expect.stringMatching(/^0x[0-9a-f]{64}$/),
+    })
+    for (const line of lines)
+      expect(line.event.startsWith('slot.') ? line.nonce : line.candidate_id).toBeDefined()
   })
 
   test('robustness §5: what an operator did is told without his reason and without the wallet', () => {
@@ -260,17 +318,42 @@ describe('the lines of the state log', () => {
       event: 'allowlist.set',
       enabled: false,
     })
-    expect(stateLine({ kind: 'admission.set', enabled: false, reason })).toEqual({ event: 'admission.set', enabled: false })
+    expect(stateLine({ kind: 'admission.set', enabled: false, reason })).toEqual({
+      event: 'admission.set',
+      enabled: false,
+    })
     const entry = { questionId, slug: 'planted-slug', requester: undefined, request: undefined }
-    expect(stateLine({ kind: 'question.set', entry, reason })).toEqual({ event: 'question.set', question_id: questionId })
-    expect(stateLine({ kind: 'question.removed', questionId, reason })).toEqual({ event: 'question.removed', question_id: questionId })
+    expect(stateLine({ kind: 'question.set', entry, reason })).toEqual({
+      event: 'question.set',
+      question_id: questionId,
+    })
+    expect(stateLine({ kind: 'question.removed', questionId, reason })).toEqual({
+      event: 'question.removed',
+      question_id: questionId,
+    })
     expect(stateLine({ kind: 'chain.finalized', number: '1', hash: '0x' })).toBeUndefined()
   })
 
   test('robustness §5: a failure is told by its code and stage, not by its detail', () => {
-    const failure = { stage: 'validation', code: 'token_blocked', detail: `PLANTED ${'0x'.repeat(9)}`, retryable: false } as const
-    const progress = { status: 'failed', validatedAtMs: null, selectedAtMs: null, submission: null, failure } as const
+    const failure = {
+      stage: 'validation',
+      code: 'token_blocked',
+      detail: `PLANTED ${'0x'.repeat(9)}`,
+      retryable: false,
+    } as const
+    const progress = {
+      status: 'failed',
+      validatedAtMs: null,
+      selectedAtMs: null,
+      submission: null,
+      failure,
+    } as const
     const line = stateLine({ kind: 'candidate.progress', id: 'an-id', progress })
-    expect(line).toEqual({ event: 'candidate.failed', candidate_id: 'an-id', code: 'token_blocked', stage: 'validation' })
+    expect(line).toEqual({
+      event: 'candidate.failed',
+      candidate_id: 'an-id',
+      code: 'token_blocked',
+      stage: 'validation',
+    })
   })
 })

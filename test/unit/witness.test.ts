@@ -28,20 +28,31 @@ interface VectorCase {
   signature: string
   signature_compact: string
 }
-const vectors = JSON.parse(readFileSync(new URL('../../fixtures/vectors/witness.json', import.meta.url), 'utf8')) as {
+const vectors = JSON.parse(
+  readFileSync(new URL('../../fixtures/vectors/witness.json', import.meta.url), 'utf8'),
+) as {
   count: number
   constants: Record<string, string>
   cases: VectorCase[]
 }
 
-function parts(input: Record<string, string>): { domain: WitnessDomain; request: WitnessRequest; token: Address; terms: WitnessTerms } {
+function parts(input: Record<string, string>): {
+  domain: WitnessDomain
+  request: WitnessRequest
+  token: Address
+  terms: WitnessTerms
+} {
   const at = (key: string) => {
     const value = input[key]
     if (value === undefined) throw new Error(`vector without ${key}`)
     return value
   }
   return {
-    domain: { chainId: Number(at('chain_id')), permit2: at('permit2') as Hex, signedProposer: at('signed_proposer') as Hex },
+    domain: {
+      chainId: Number(at('chain_id')),
+      permit2: at('permit2') as Hex,
+      signedProposer: at('signed_proposer') as Hex,
+    },
     request: {
       oracle: at('oracle') as Hex,
       requester: at('requester') as Hex,
@@ -50,11 +61,19 @@ function parts(input: Record<string, string>): { domain: WitnessDomain; request:
       ancillaryData: at('ancillary_data') as Hex,
     },
     token: at('token') as Hex,
-    terms: { price: at('proposed_price'), amount: at('amount'), nonce: at('nonce'), deadline: at('deadline') },
+    terms: {
+      price: at('proposed_price'),
+      amount: at('amount'),
+      nonce: at('nonce'),
+      deadline: at('deadline'),
+    },
   }
 }
 
-function viemDigest({ domain, request, token, terms }: ReturnType<typeof parts>, maxPayment = 0n): Hex {
+function viemDigest(
+  { domain, request, token, terms }: ReturnType<typeof parts>,
+  maxPayment = 0n,
+): Hex {
   return hashTypedData({
     domain: { name: 'Permit2', chainId: domain.chainId, verifyingContract: domain.permit2 },
     types: witnessTypes,
@@ -78,7 +97,10 @@ function viemDigest({ domain, request, token, terms }: ReturnType<typeof parts>,
 }
 
 test('domain §3.1: the type hashes that are written down are those of the types', () => {
-  const hashed = Object.entries(encodedTypes).map(([name, text]) => [name, keccak256(stringToBytes(text))])
+  const hashed = Object.entries(encodedTypes).map(([name, text]) => [
+    name,
+    keccak256(stringToBytes(text)),
+  ])
   expect(Object.entries(typeHashes).map(([name, bytes]) => [name, toHex(bytes)])).toEqual(hashed)
 })
 
@@ -97,17 +119,24 @@ describe('§2.8 witness digests', () => {
       const { domain, request, token, terms } = parts(vector.input)
       const maxPayment = BigInt(vector.input.max_payment ?? '')
       const digest = witnessRound(domain, request, token, maxPayment).digest(terms)
-      expect(toHex(domainSeparator(domain.chainId, domain.permit2))).toBe(vector.expected.domain_separator)
+      expect(toHex(domainSeparator(domain.chainId, domain.permit2))).toBe(
+        vector.expected.domain_separator,
+      )
       expect(toHex(digest)).toBe(vector.expected.digest)
       expect(viemDigest({ domain, request, token, terms }, maxPayment)).toBe(vector.expected.digest)
       expect(recoverSigner(digest, vector.signature as Hex)).toBe(vector.signer)
       expect(recoverSigner(digest, vector.signature_compact as Hex)).toBe(vector.signer)
-      expect((await recoverAddress({ hash: toHex(digest), signature: vector.signature as Hex })).toLowerCase()).toBe(vector.signer)
+      expect(
+        (
+          await recoverAddress({ hash: toHex(digest), signature: vector.signature as Hex })
+        ).toLowerCase(),
+      ).toBe(vector.signer)
     })
   }
 
   test('the digest equals viem for any request and terms, also when one round signs many prices', () => {
-    const bytes = (length: number) => fc.uint8Array({ minLength: length, maxLength: length }).map(toHex)
+    const bytes = (length: number) =>
+      fc.uint8Array({ minLength: length, maxLength: length }).map(toHex)
     const uint = fc.bigInt({ min: 0n, max: 2n ** 256n - 1n }).map(String)
     const terms = fc.record({
       price: fc.bigInt({ min: -(2n ** 255n), max: 2n ** 255n - 1n }).map(String),
@@ -117,7 +146,11 @@ describe('§2.8 witness digests', () => {
     })
     fc.assert(
       fc.property(
-        fc.record({ chainId: fc.integer({ min: 1, max: 2 ** 31 }), permit2: bytes(20), signedProposer: bytes(20) }),
+        fc.record({
+          chainId: fc.integer({ min: 1, max: 2 ** 31 }),
+          permit2: bytes(20),
+          signedProposer: bytes(20),
+        }),
         fc.record({
           oracle: bytes(20),
           requester: bytes(20),
@@ -129,7 +162,10 @@ describe('§2.8 witness digests', () => {
         fc.array(terms, { minLength: 1, maxLength: 10 }),
         (domain, request, token, many) => {
           const round = witnessRound(domain, request, token)
-          for (const one of many) expect(toHex(round.digest(one))).toBe(viemDigest({ domain, request, token, terms: one }))
+          for (const one of many)
+            expect(toHex(round.digest(one))).toBe(
+              viemDigest({ domain, request, token, terms: one }),
+            )
         },
       ),
       { numRuns: 150 },
@@ -146,7 +182,22 @@ describe('§2.8 witness digests', () => {
   })
 
   test('bytes that are not lowercase even-length hex are refused, never repaired', () => {
-    for (const bad of ['', '0', '0x1', 'x0ab', '0x0g', '0x/0', '0x:0', '0x`0', '0x0é', '0x\u0130\u0141', '0X12', '12', '0xAB', '0xzz'])
+    for (const bad of [
+      '',
+      '0',
+      '0x1',
+      'x0ab',
+      '0x0g',
+      '0x/0',
+      '0x:0',
+      '0x`0',
+      '0x0é',
+      '0x\u0130\u0141',
+      '0X12',
+      '12',
+      '0xAB',
+      '0xzz',
+    ])
       expect(() => fromHex(bad)).toThrow(RangeError)
   })
 

@@ -1,6 +1,6 @@
 /** `batch`: many proposals from one file, by the batch routes (spec §4.2, contract §6). */
 import { Command } from 'commander'
-import type { Context } from '../context.js'
+import type { Context } from '../terminal/context.js'
 import { batchContextCommand } from './context.js'
 import { batchSignCommand } from './sign.js'
 import { batchStatusCommand } from './status.js'

@@ -1,13 +1,18 @@
 /** `batch context`: the contexts of many questions, as `context` shows one (contract §6). */
 import { Command } from 'commander'
 import { readIds } from '../../core/client/batch/ids.js'
-import { type BatchSource, inputFault, type Place, placeText } from '../../core/client/batch/rows.js'
+import {
+  type BatchSource,
+  inputFault,
+  type Place,
+  placeText,
+} from '../../core/client/batch/rows.js'
 import { inGroups } from '../../core/client/batch/spending.js'
 import { isIdentifier, limits } from '../../core/protocol/schema.js'
-import type { Context } from '../context.js'
 import { contextSource, unitsOf } from '../question.js'
 import { addRequesterFlag, type SessionFlags, withSession } from '../session/session.js'
-import { amountText, visible } from '../view/render.js'
+import type { Context } from '../terminal/context.js'
+import { amountText, visible } from '../terminal/render.js'
 import { addFormatFlag, type FormatFlags, withSource } from './source.js'
 import { newResultStream, newTally } from './text.js'
 
@@ -45,12 +50,17 @@ export const batchContextCommand = (context: Context): Command =>
                   errors++
                   tally.add(place === undefined ? one.identifier : placeText(place), one.error)
                   const { code, detail } = one.error
-                  stream.item({ identifier: one.identifier, error: { code, detail } }, () => [one.identifier, detail])
+                  stream.item({ identifier: one.identifier, error: { code, detail } }, () => [
+                    one.identifier,
+                    detail,
+                  ])
                   continue
                 }
                 for (const note of one.notes) notes.add(note)
                 const { bond, outcomes, price } = one.context
-                const answers = outcomes?.filter(({ allowed }) => allowed).map(({ outcome, label }) => `${outcome} ${label}`)
+                const answers = outcomes
+                  ?.filter(({ allowed }) => allowed)
+                  .map(({ outcome, label }) => `${outcome} ${label}`)
                 stream.item(one.context, () => [
                   one.identifier,
                   `bond ${amountText(bond.required_bond, unitsOf(one.context))}`,
@@ -62,7 +72,10 @@ export const batchContextCommand = (context: Context): Command =>
             progress.stop()
           }
           for (const note of notes) output.note(`note: ${visible(note)}`)
-          stream.end({ summary: { questions: total - errors, errors } }, () => `${total - errors} questions, ${errors} errors`)
+          stream.end(
+            { summary: { questions: total - errors, errors } },
+            () => `${total - errors} questions, ${errors} errors`,
+          )
           const error = tally.error({ total, goOn: 'run the same command again later' })
           if (error) throw error
         })

@@ -1,6 +1,6 @@
 /** Commands in hints, so that pasting them does what this one did (contract §6). */
 
-import { publicUrl, shellWord } from '../view/render.js'
+import { publicUrl, shellWord } from '../terminal/render.js'
 import type { BatchFlags } from './parts.js'
 
 /** Where a command looks and whom it asks; what is a URL may be a credential (R5). */
@@ -30,7 +30,8 @@ const ofBatch = [
 ] as const
 
 /** A path as a word of a command; one that begins with a dash would read as a flag. */
-const fileWord = (path: string): string => shellWord(path.startsWith('-') && path !== '-' ? `./${path}` : path)
+const fileWord = (path: string): string =>
+  shellWord(path.startsWith('-') && path !== '-' ? `./${path}` : path)
 
 type Flag = readonly [name: string, kind: 'url' | 'text' | 'switch']
 
@@ -42,13 +43,19 @@ function words(given: Readonly<Record<string, unknown>>, flags: readonly Flag[])
       if (kind === 'switch') return value === true ? [` ${flag}`] : []
       if (typeof value !== 'string') return []
       if (kind === 'text') return [` ${flag} ${shellWord(value)}`]
-      // What may be a credential has to be typed again: better than on the screen, and in every log of it.
-      return [` ${flag} ${publicUrl(value) === value.replace(/\/$/, '') ? shellWord(value) : '<url>'}`]
+      // What may be a credential has to be typed again: better than on the screen, and in every log
+      // of it.
+      return [
+        ` ${flag} ${publicUrl(value) === value.replace(/\/$/, '') ? shellWord(value) : '<url>'}`,
+      ]
     })
     .join('')
 }
 
-/** What finishes this input, for a hint: gateway, home and their like are added to every hint where it is printed. */
+/**
+ * What finishes this input, for a hint: gateway, home and their like are added to every hint where
+ * it is printed.
+ */
 export const resumeCommandText = (path: string, flags: BatchFlags): string =>
   `proposer batch submit ${fileWord(path)} --resume${words({ ...flags }, ofBatch)}`
 

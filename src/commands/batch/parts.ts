@@ -1,24 +1,48 @@
-/** What `batch sign` and `batch submit` share: flags, the first reading of the input, and what the core needs. */
+/**
+ * What `batch sign` and `batch submit` share: flags, the first reading of the input, and what the
+ * core needs.
+ */
 import type { Command } from 'commander'
 import { knownToken } from '../../core/chain/profiles.js'
-import { type BatchCount, type BatchRow, checkBatch, readBatch } from '../../core/client/batch/input.js'
+import {
+  type BatchCount,
+  type BatchRow,
+  checkBatch,
+  readBatch,
+} from '../../core/client/batch/input.js'
 import { nonceHolder } from '../../core/client/batch/nonces.js'
 import type { BatchParts } from '../../core/client/batch/plan.js'
 import type { BatchSource } from '../../core/client/batch/rows.js'
-import { checkSpending, newSpending, rememberingContexts, type Spending, type Totals } from '../../core/client/batch/spending.js'
+import {
+  checkSpending,
+  newSpending,
+  rememberingContexts,
+  type Spending,
+  type Totals,
+} from '../../core/client/batch/spending.js'
 import { knownQuestionId } from '../../core/client/signing/authorize.js'
-import { type ContextResult, type ContextSource, confirmByChain, parseContext } from '../../core/client/signing/context.js'
+import {
+  type ContextResult,
+  type ContextSource,
+  confirmByChain,
+  parseContext,
+} from '../../core/client/signing/context.js'
 import { checkContext, type Trust } from '../../core/client/signing/trust.js'
 import { systemCurve } from '../../core/io/secp256k1.js'
 import type { Chain } from '../../core/ports.js'
 import { ProposerError } from '../../core/protocol/errors.js'
-import type { Context } from '../context.js'
 import { whole } from '../intent.js'
 import { contextSource } from '../question.js'
 import { parseJson, readInput } from '../session/inputs.js'
-import { addRequesterFlag, addSignerFlags, type Session, type SessionFlags } from '../session/session.js'
+import {
+  addRequesterFlag,
+  addSignerFlags,
+  type Session,
+  type SessionFlags,
+} from '../session/session.js'
 import { headroomBasisPoints, maxAmountRaw } from '../session/settings.js'
-import { amountWithRaw, visible } from '../view/render.js'
+import type { Context } from '../terminal/context.js'
+import { amountWithRaw, visible } from '../terminal/render.js'
 import { addFormatFlag, type FormatFlags } from './source.js'
 
 export interface BatchFlags extends SessionFlags, FormatFlags {
@@ -34,8 +58,14 @@ export interface BatchFlags extends SessionFlags, FormatFlags {
 
 export function addBatchFlags(command: Command): Command {
   return addRequesterFlag(addSignerFlags(addFormatFlag(command)))
-    .option('--headroom <percent>', 'authorize this much more than the bond, in case it is raised; default: 0')
-    .option('--max-amount <raw>', 'refuse to authorize more than this for one row; headroom is cut to it')
+    .option(
+      '--headroom <percent>',
+      'authorize this much more than the bond, in case it is raised; default: 0',
+    )
+    .option(
+      '--max-amount <raw>',
+      'refuse to authorize more than this for one row; headroom is cut to it',
+    )
     .option('--max-spend <raw>', 'refuse to authorize more than this for all rows together')
     .option('--fit', 'sign the first rows that the limit and the wallet cover, instead of none')
     .option('--context <file>', 'contexts to sign for, as `batch context --json` printed them')
@@ -52,8 +82,9 @@ export interface Opened {
 }
 
 /**
- * Reads the whole input and checks it before anything is signed (exit 2 where something is wrong with it), then whether its sum fits.
- * `tell`: what is noted before the first signature, as `sign` shows what it signs.
+ * Reads the whole input and checks it before anything is signed (exit 2 where something is wrong
+ * with it), then whether its sum fits. `tell`: what is noted before the first signature, as `sign`
+ * shows what it signs.
  */
 export async function openBatch(
   context: Context,
@@ -62,13 +93,20 @@ export async function openBatch(
   source: BatchSource,
   tell: (count: BatchCount, proposer: string, sum: string) => string,
 ): Promise<Opened> {
-  const limits = { fit: flags.fit === true, ...optional('maxSpendRaw', whole('--max-spend', flags.maxSpend)) }
+  const limits = {
+    fit: flags.fit === true,
+    ...optional('maxSpendRaw', whole('--max-spend', flags.maxSpend)),
+  }
   const capRaw = maxAmountRaw(session.settings.maxAmount)
   const headroom = headroomBasisPoints(session.settings.headroom)
   const [trust, chain] = [await session.trust(), await session.chain()]
   const proposer = once(() => session.account.address())
   const view = await session.journal.load()
-  const journalNow = { chainId: trust.chain_id, nowMs: context.clock.nowMs(), resume: flags.resume === true }
+  const journalNow = {
+    chainId: trust.chain_id,
+    nowMs: context.clock.nowMs(),
+    resume: flags.resume === true,
+  }
   const count = await checkBatch(source, flags.format, {
     hash: context.hash,
     proposer,
@@ -77,12 +115,16 @@ export async function openBatch(
   })
   const rows = () => readBatch(source, flags.format)
   const { gateway: remote, local } = session.settings
-  const asksGateway = flags.context === undefined && (chain === undefined || remote !== undefined || local !== undefined)
+  const asksGateway =
+    flags.context === undefined &&
+    (chain === undefined || remote !== undefined || local !== undefined)
   const notes = new Set<string>()
   let totals: Totals = new Map()
   const counting = limits.maxSpendRaw !== undefined && !limits.fit
   const contexts =
-    flags.context === undefined ? await contextSource(context, session) : await fileContexts(context, flags.context, trust, chain)
+    flags.context === undefined
+      ? await contextSource(context, session)
+      : await fileContexts(context, flags.context, trust, chain)
   const parts: BatchParts = {
     ports: session.ports,
     journal: session.journal,
@@ -114,9 +156,14 @@ export async function openBatch(
 
 /** Sums by token as people read them; one that is known by its address has a name. */
 export const totalsText = ({ chain_id: chainId }: Trust, totals: Totals): string =>
-  [...totals].map(([token, raw]) => amountWithRaw(String(raw), knownToken(chainId, token))).join(' and ')
+  [...totals]
+    .map(([token, raw]) => amountWithRaw(String(raw), knownToken(chainId, token)))
+    .join(' and ')
 
-const optional = <K extends string, V>(key: K, value: V | undefined): { readonly [name in K]?: V } =>
+const optional = <K extends string, V>(
+  key: K,
+  value: V | undefined,
+): { readonly [name in K]?: V } =>
   value === undefined ? {} : ({ [key]: value } as { readonly [name in K]: V })
 
 function once<T>(make: () => Promise<T>): () => Promise<T> {
@@ -127,16 +174,31 @@ function once<T>(make: () => Promise<T>): () => Promise<T> {
   }
 }
 
-/** Contexts of a file instead of a gateway: nobody is asked but the chain, where there is one, whether each is still so (R9). */
-async function fileContexts(context: Context, path: string, trust: Trust, chain: Chain | undefined): Promise<ContextSource> {
+/**
+ * Contexts of a file instead of a gateway: nobody is asked but the chain, where there is one,
+ * whether each is still so (R9).
+ */
+async function fileContexts(
+  context: Context,
+  path: string,
+  trust: Trust,
+  chain: Chain | undefined,
+): Promise<ContextSource> {
   const json = parseJson(await readInput(context, path), path)
   const read = async (identifier: string): Promise<ContextResult> => {
     try {
       const found = parseContext(json, identifier)
-      const notes = checkContext(trust, found, { identifier, nowSeconds: context.clock.nowMs() / 1_000 })
+      const notes = checkContext(trust, found, {
+        identifier,
+        nowSeconds: context.clock.nowMs() / 1_000,
+      })
       // What a file says of its source confirms nothing.
       if (chain !== undefined) await confirmByChain(chain, trust, found)
-      return { identifier, context: { ...found, source: chain === undefined ? 'gateway' : 'chain' }, notes }
+      return {
+        identifier,
+        context: { ...found, source: chain === undefined ? 'gateway' : 'chain' },
+        notes,
+      }
     } catch (error) {
       if (error instanceof ProposerError) return { identifier, error }
       throw error

@@ -1,4 +1,7 @@
-/** `--dry-run` of a batch: what would become of each row, and for how much; it ends with the exit code of the run (contract §6). */
+/**
+ * `--dry-run` of a batch: what would become of each row, and for how much; it ends with the exit
+ * code of the run (contract §6).
+ */
 import { knownToken } from '../../core/chain/profiles.js'
 import { planSubmission } from '../../core/client/batch/batch.js'
 import { asItemError } from '../../core/client/batch/errors.js'
@@ -11,8 +14,8 @@ import { checkTerms } from '../../core/client/signing/prepare.js'
 import type { Address } from '../../core/ports.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { outcomeOf, priceOf } from '../../core/protocol/proposal.js'
-import type { Context } from '../context.js'
-import { amountText } from '../view/render.js'
+import type { Context } from '../terminal/context.js'
+import { amountText } from '../terminal/render.js'
 import { type Opened, totalsText } from './parts.js'
 import { newResultStream, newTally } from './text.js'
 import { failedBefore } from './wait.js'
@@ -34,11 +37,17 @@ interface Terms {
   readonly token: string | null
 }
 
-/** Shows each row; with the `gateway` that it would be sent to, also what would be held back. Throws what the run would end with. */
+/**
+ * Shows each row; with the `gateway` that it would be sent to, also what would be held back. Throws
+ * what the run would end with.
+ */
 export async function showBatchPlan(
   context: Context,
   opened: Opened,
-  { gateway, ...options }: { readonly resume?: string; readonly signal: AbortSignal; readonly gateway?: GatewayClient },
+  {
+    gateway,
+    ...options
+  }: { readonly resume?: string; readonly signal: AbortSignal; readonly gateway?: GatewayClient },
 ): Promise<void> {
   const { parts, rows, count, spending } = opened
   const stream = newResultStream(context.output, 'batch-preview', 'results')
@@ -48,18 +57,23 @@ export async function showBatchPlan(
   for await (const group of inGroups(rows(), 100)) {
     const looking = { ...options, look: true }
     const plans =
-      gateway === undefined ? await planRows(parts, group, looking) : await planSubmission({ ...parts, gateway }, group, looking)
+      gateway === undefined
+        ? await planRows(parts, group, looking)
+        : await planSubmission({ ...parts, gateway }, group, looking)
     for (const planned of plans) {
       const { plan, terms } = await judged(opened, planned)
       const action = wouldBe[plan.kind]
       counts.set(action, (counts.get(action) ?? 0) + 1)
-      if (plan.kind === 'sign' && terms.token !== null) totals.set(terms.token, (totals.get(terms.token) ?? 0n) + BigInt(terms.amount ?? 0))
+      if (plan.kind === 'sign' && terms.token !== null)
+        totals.set(terms.token, (totals.get(terms.token) ?? 0n) + BigInt(terms.amount ?? 0))
       const error = errorOf(plan)
       if (error !== undefined) tally.add(placeText(plan.row), asItemError(plan.row, error))
       stream.item(previewOf(plan, terms), () => cellsOf(plan, terms, parts.trust.chain_id))
     }
   }
-  const summary = Object.fromEntries([...counts].map(([action, count]) => [action.replaceAll(' ', '_'), count]))
+  const summary = Object.fromEntries(
+    [...counts].map(([action, count]) => [action.replaceAll(' ', '_'), count]),
+  )
   const sums = [...totals].map(([token, amount]) => ({ token, amount: String(amount) }))
   stream.end({ dry_run: true, summary, totals: sums }, () =>
     [
@@ -72,33 +86,56 @@ export async function showBatchPlan(
   if (error) throw error
 }
 
-/** The plan, or its rejection where the run would find its terms wrong or has nothing left for it. */
-async function judged({ parts, spending }: Opened, plan: Planned): Promise<{ readonly plan: Planned; readonly terms: Terms }> {
+/**
+ * The plan, or its rejection where the run would find its terms wrong or has nothing left for it.
+ */
+async function judged(
+  { parts, spending }: Opened,
+  plan: Planned,
+): Promise<{ readonly plan: Planned; readonly terms: Terms }> {
   if (plan.kind !== 'sign') return { plan, terms: termsOf(plan) }
   const { intent, context, row } = plan
   const { chain, trust, ports } = parts
   const token = context.bond.token as Address
   try {
-    const nowSeconds = chain === undefined ? ports.clock.nowMs() / 1_000 : await chainNow(chain, trust, ports.clock)
+    const nowSeconds =
+      chain === undefined ? ports.clock.nowMs() / 1_000 : await chainNow(chain, trust, ports.clock)
     const { amountRaw } = checkTerms(intent, context, nowSeconds)
     // Without `fit` the sum is judged as a whole.
     if (spending.limits.fit) await spending.take(token, intent.proposer, amountRaw)
     return { plan, terms: { price: plan.price, amount: String(amountRaw), token } }
   } catch (error) {
     if (!(error instanceof UsageError)) throw error
-    return { plan: { kind: 'rejected', row, error }, terms: { price: plan.price, amount: null, token } }
+    return {
+      plan: { kind: 'rejected', row, error },
+      terms: { price: plan.price, amount: null, token },
+    }
   }
 }
 
 const savedOf = (plan: Planned) =>
-  plan.kind === 'held' ? plan.result.authorization : 'authorization' in plan ? plan.authorization : undefined
+  plan.kind === 'held'
+    ? plan.result.authorization
+    : 'authorization' in plan
+      ? plan.authorization
+      : undefined
 
 function termsOf(plan: Planned): Terms {
   const saved = savedOf(plan)
-  if (saved !== undefined) return { price: saved.signed.terms.price, amount: saved.signed.terms.amount, token: saved.signed.token ?? null }
+  if (saved !== undefined)
+    return {
+      price: saved.signed.terms.price,
+      amount: saved.signed.terms.amount,
+      token: saved.signed.token ?? null,
+    }
   const { row } = plan
-  if (row.kind === 'item') return { price: row.item.proposed_price, amount: row.item.permit.amount, token: null }
-  return { price: priceOf[row.outcome], amount: row.amountRaw === undefined ? null : String(row.amountRaw), token: null }
+  if (row.kind === 'item')
+    return { price: row.item.proposed_price, amount: row.item.permit.amount, token: null }
+  return {
+    price: priceOf[row.outcome],
+    amount: row.amountRaw === undefined ? null : String(row.amountRaw),
+    token: null,
+  }
 }
 
 function errorOf(plan: Planned) {
@@ -107,10 +144,20 @@ function errorOf(plan: Planned) {
   return plan.kind === 'done' ? failedBefore(plan.authorization) : undefined
 }
 
-function cellsOf(plan: Planned, { price, amount, token }: Terms, chainId: number): readonly string[] {
+function cellsOf(
+  plan: Planned,
+  { price, amount, token }: Terms,
+  chainId: number,
+): readonly string[] {
   const authorizes = amount === null ? '' : amountText(amount, knownToken(chainId, token ?? ''))
   const name = plan.row.clientRef ?? plan.row.identifier
-  return [wouldBe[plan.kind].padEnd(13), name, outcomeOf(price) ?? price, authorizes, errorOf(plan)?.detail ?? '']
+  return [
+    wouldBe[plan.kind].padEnd(13),
+    name,
+    outcomeOf(price) ?? price,
+    authorizes,
+    errorOf(plan)?.detail ?? '',
+  ]
 }
 
 function previewOf(plan: Planned, { price, amount, token }: Terms): object {
@@ -127,6 +174,8 @@ function previewOf(plan: Planned, { price, amount, token }: Terms): object {
     token,
     journal_id: savedOf(plan)?.id ?? null,
     error: error === undefined ? null : { code: error.code, detail: error.detail },
-    ...(plan.kind === 'held' && plan.result.elsewhere !== undefined ? { elsewhere: plan.result.elsewhere } : {}),
+    ...(plan.kind === 'held' && plan.result.elsewhere !== undefined
+      ? { elsewhere: plan.result.elsewhere }
+      : {}),
   }
 }

@@ -1,4 +1,7 @@
-/** `batch sign`: signed batch items in input order, journaled before they are given out (R5-R9, contract §6). */
+/**
+ * `batch sign`: signed batch items in input order, journaled before they are given out (R5-R9,
+ * contract §6).
+ */
 import { basename, dirname } from 'node:path'
 import { Command } from 'commander'
 import { type RowSigned, signBatch } from '../../core/client/batch/batch.js'
@@ -8,10 +11,10 @@ import type { Address, Hex } from '../../core/ports.js'
 import { toBatchItem } from '../../core/protocol/proposal.js'
 import { SignedProposal } from '../../core/protocol/schema.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
-import type { Context } from '../context.js'
 import { fromCwd } from '../session/paths.js'
 import { type Session, withSession } from '../session/session.js'
-import { jsonText, visible } from '../view/render.js'
+import type { Context } from '../terminal/context.js'
+import { jsonText, visible } from '../terminal/render.js'
 import { submitCommandText } from './hints.js'
 import { addBatchFlags, type BatchFlags, type Opened, openBatch } from './parts.js'
 import { showBatchPlan } from './preview.js'
@@ -29,7 +32,10 @@ export const batchSignCommand = (context: Context): Command =>
       .argument('<file>', 'rows to sign; - for stdin')
       .option('-o, --output <file>', 'write the signed items there, one a line; default: stdout'),
   )
-    .addHelpText('after', '\nExample:\n  proposer batch sign rows.csv --max-spend 7500000000 -o signed.ndjson')
+    .addHelpText(
+      'after',
+      '\nExample:\n  proposer batch sign rows.csv --max-spend 7500000000 -o signed.ndjson',
+    )
     .action(async (path: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<SignFlags>()
       await withSession(context, flags, (session) =>
@@ -41,20 +47,30 @@ export const batchSignCommand = (context: Context): Command =>
             source,
             ({ intents }, signer, sum) => `signing up to ${intents} proposals as ${signer}${sum}`,
           )
-          if (flags.dryRun === true) return showBatchPlan(context, opened, { signal: session.signal })
+          if (flags.dryRun === true)
+            return showBatchPlan(context, opened, { signal: session.signal })
           await sign(context, session, flags, opened)
         }),
       )
     })
 
-async function sign(context: Context, session: Session, flags: SignFlags, opened: Opened): Promise<void> {
+async function sign(
+  context: Context,
+  session: Session,
+  flags: SignFlags,
+  opened: Opened,
+): Promise<void> {
   const { output } = context
   const { count } = opened
   const counts = { signed: 0, reused: 0, rejected: 0 }
   const tally = newTally()
-  const file = flags.output === undefined || flags.output === '-' ? undefined : fromCwd(context.cwd, flags.output)
+  const file =
+    flags.output === undefined || flags.output === '-'
+      ? undefined
+      : fromCwd(context.cwd, flags.output)
   // Where the items themselves are the result, nothing stands between them.
-  const stream = output.mode === 'human' ? undefined : newResultStream(output, 'batch-signed', 'results')
+  const stream =
+    output.mode === 'human' ? undefined : newResultStream(output, 'batch-signed', 'results')
   const progress = output.progress(progressText(0, count.rows, []))
 
   /** Counts and prints a group; what of it goes to the file. */
@@ -72,17 +88,27 @@ async function sign(context: Context, session: Session, flags: SignFlags, opened
         output.text(`${output.isTerminal ? jsonText(JSON.parse(item), 0) : item}\n`)
       stream?.item(resultOf(one, item), () => [])
     }
-    progress.update(progressText(counts.signed + counts.reused + counts.rejected, count.rows, Object.entries(counts)))
+    progress.update(
+      progressText(
+        counts.signed + counts.reused + counts.rejected,
+        count.rows,
+        Object.entries(counts),
+      ),
+    )
     return lines
   }
 
   try {
-    const groups = signBatch(opened.parts, opened.rows(), { spending: opened.spending, signal: session.signal })
+    const groups = signBatch(opened.parts, opened.rows(), {
+      spending: opened.spending,
+      signal: session.signal,
+    })
     if (file === undefined) for await (const signed of groups) take(signed)
     else {
       // 0600: it holds signatures (R5).
       await publishFile(context.files, dirname(file), basename(file), async (handle) => {
-        for await (const signed of groups) await writeAll(handle, new TextEncoder().encode(take(signed)))
+        for await (const signed of groups)
+          await writeAll(handle, new TextEncoder().encode(take(signed)))
       })
     }
   } finally {
@@ -92,18 +118,27 @@ async function sign(context: Context, session: Session, flags: SignFlags, opened
   const told = `${counts.signed} signed, ${counts.reused} signed before, ${counts.rejected} rejected`
   stream?.end({ summary }, () => told)
   if (stream === undefined && file !== undefined)
-    output.text(`${told}\nwritten to ${visible(flags.output ?? '')}\nnext: ${visible(submitCommandText(flags.output ?? '', flags))}\n`)
+    output.text(
+      `${told}\nwritten to ${visible(flags.output ?? '')}\nnext: ${visible(submitCommandText(flags.output ?? '', flags))}\n`,
+    )
   else if (stream === undefined) output.note(told)
   const error = tally.error({ total: count.rows, goOn: 'run the same command again later' })
   if (error) throw error
 }
 
-/** The saved bytes as a batch item; saved in the single form, the item that says the same (§2.7). */
+/**
+ * The saved bytes as a batch item; saved in the single form, the item that says the same (§2.7).
+ */
 function itemText({ signed }: Authorization): string {
   // An element of a JSON array may stand on several lines; here an item is one.
-  if (signed.form === 'batch') return signed.body.includes('\n') ? JSON.stringify(JSON.parse(signed.body)) : signed.body
+  if (signed.form === 'batch')
+    return signed.body.includes('\n') ? JSON.stringify(JSON.parse(signed.body)) : signed.body
   const { signature } = SignedProposal.parse(JSON.parse(signed.body))
-  const terms = { ...signed.terms, proposer: signed.terms.proposer as Address, signature: signature as Hex }
+  const terms = {
+    ...signed.terms,
+    proposer: signed.terms.proposer as Address,
+    signature: signature as Hex,
+  }
   return JSON.stringify(toBatchItem(signed.questionId, terms, signed.clientRef))
 }
 

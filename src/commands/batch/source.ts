@@ -1,12 +1,18 @@
 /** The input of a batch: a file, or stdin kept on disk for a second reading. */
 import type { Command } from 'commander'
 import { Option } from 'commander'
-import { type BatchFormat, type BatchSource, batchFormats, inputLimits, tooLarge } from '../../core/client/batch/rows.js'
+import {
+  type BatchFormat,
+  type BatchSource,
+  batchFormats,
+  inputLimits,
+  tooLarge,
+} from '../../core/client/batch/rows.js'
 import type { FileHandle } from '../../core/ports.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { hexOf, joinPath, writeAll } from '../../core/storage/durable.js'
-import type { Context } from '../context.js'
 import { fromCwd } from '../session/paths.js'
+import type { Context } from '../terminal/context.js'
 
 export interface FormatFlags {
   readonly format?: BatchFormat
@@ -14,20 +20,41 @@ export interface FormatFlags {
 
 /** `--format`, for inputs that neither name nor first byte tell about. */
 export function addFormatFlag(command: Command): Command {
-  return command.addOption(new Option('--format <format>', 'of the input; default: by its extension or first byte').choices(batchFormats))
+  return command.addOption(
+    new Option(
+      '--format <format>',
+      'of the input; default: by its extension or first byte',
+    ).choices(batchFormats),
+  )
 }
 
-/** Opens the input, hands it over, and lets it go whatever comes. Throws UsageError `input_unreadable`, `input_too_large` (exit 2). */
-export async function withSource<T>(context: Context, home: string, path: string, use: (source: BatchSource) => Promise<T>): Promise<T> {
+/**
+ * Opens the input, hands it over, and lets it go whatever comes. Throws UsageError
+ * `input_unreadable`, `input_too_large` (exit 2).
+ */
+export async function withSource<T>(
+  context: Context,
+  home: string,
+  path: string,
+  use: (source: BatchSource) => Promise<T>,
+): Promise<T> {
   const handle = path === '-' ? await spoolStdin(context, home) : await openNamed(context, path)
   try {
-    return await use({ name: path === '-' ? 'stdin' : path, read: (position, length) => readAt(handle, path, position, length) })
+    return await use({
+      name: path === '-' ? 'stdin' : path,
+      read: (position, length) => readAt(handle, path, position, length),
+    })
   } finally {
     await handle.close()
   }
 }
 
-async function readAt(handle: FileHandle, path: string, position: number, length: number): Promise<Uint8Array> {
+async function readAt(
+  handle: FileHandle,
+  path: string,
+  position: number,
+  length: number,
+): Promise<Uint8Array> {
   try {
     return await handle.read(position, length)
   } catch (error) {
@@ -48,11 +75,17 @@ function unreadable(path: string, error: unknown): UsageError {
   return new UsageError('input_unreadable', `${path} cannot be read (${code})`, {
     cause: error,
     // A pipe can be read once only; stdin is kept for the second reading.
-    hint: code === 'ESPIPE' ? 'hand a pipe over as stdin, with - for the file' : 'give the path of a readable file, or - for stdin',
+    hint:
+      code === 'ESPIPE'
+        ? 'hand a pipe over as stdin, with - for the file'
+        : 'give the path of a readable file, or - for stdin',
   })
 }
 
-/** Stdin in a file of mode 0600 that has no name from the start: whatever becomes of this process, nothing of it stays. */
+/**
+ * Stdin in a file of mode 0600 that has no name from the start: whatever becomes of this process,
+ * nothing of it stays.
+ */
 async function spoolStdin(context: Context, home: string): Promise<FileHandle> {
   const { files, random } = context
   await files.makeDir(home)

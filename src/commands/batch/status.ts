@@ -6,8 +6,8 @@ import { type BatchSource, inputFault, type Place } from '../../core/client/batc
 import { gravest } from '../../core/client/sending/answer.js'
 import { PendingError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import { isCandidateId } from '../../core/protocol/words.js'
-import type { Context } from '../context.js'
 import { addExecutorFlags, type SessionFlags, withSession } from '../session/session.js'
+import type { Context } from '../terminal/context.js'
 import { addFormatFlag, type FormatFlags, withSource } from './source.js'
 import { newResultStream, newTally } from './text.js'
 import { failedError, lookAtBatch, waitForBatch } from './wait.js'
@@ -21,7 +21,10 @@ export const batchStatusCommand = (context: Context): Command =>
     .description('show many candidates; exit 7 where one failed')
     .argument('<file>', 'candidate ids one a line, or results of `batch submit`; - for stdin')
     .option('--wait', 'poll until every candidate is executed or failed')
-    .addHelpText('after', '\nExample:\n  proposer batch submit rows.csv --ndjson | proposer batch status - --wait')
+    .addHelpText(
+      'after',
+      '\nExample:\n  proposer batch submit rows.csv --ndjson | proposer batch status - --wait',
+    )
     .action(async (path: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<StatusFlags>()
       await withSession(context, flags, (session) =>
@@ -58,10 +61,14 @@ export const batchStatusCommand = (context: Context): Command =>
               one.candidate?.failure?.detail ?? one.error?.detail ?? '',
             ])
           }
-          stream.end({ summary: { candidates: candidates.length, ...Object.fromEntries(counts) } }, () =>
-            [...counts].map(([state, count]) => `${count} ${state}`).join(', '),
+          stream.end(
+            { summary: { candidates: candidates.length, ...Object.fromEntries(counts) } },
+            () => [...counts].map(([state, count]) => `${count} ${state}`).join(', '),
           )
-          const error = tally.error({ total: candidates.length, goOn: 'run the same command again later' })
+          const error = tally.error({
+            total: candidates.length,
+            goOn: 'run the same command again later',
+          })
           // Whoever is still on the way is in the tally's error.
           const worst = gravest([isOutOfTime ? undefined : stopped, error]) ?? stopped
           if (worst) throw worst
@@ -83,9 +90,13 @@ function errorOf(one: PolledCandidate, isOutOfTime: boolean) {
       retryable: true,
     })
   if (candidate !== undefined) return undefined
-  return new UnavailableError('no_status', `the gateway told no status${statusCode === null ? '' : ` (${statusCode})`}`, {
-    hint: 'run the same command again later',
-  })
+  return new UnavailableError(
+    'no_status',
+    `the gateway told no status${statusCode === null ? '' : ` (${statusCode})`}`,
+    {
+      hint: 'run the same command again later',
+    },
+  )
 }
 
 const resultOf = ({ candidateId, statusCode, candidate, error }: PolledCandidate) => ({
@@ -96,7 +107,15 @@ const resultOf = ({ candidateId, statusCode, candidate, error }: PolledCandidate
 })
 
 const badId = (source: BatchSource, place: Place) =>
-  inputFault(source, place, 'invalid_candidate_id', 'it is not a candidate id', 'give candidate ids, or what `batch submit` printed')
+  inputFault(
+    source,
+    place,
+    'invalid_candidate_id',
+    'it is not a candidate id',
+    'give candidate ids, or what `batch submit` printed',
+  )
 
 const noIds = (name: string) =>
-  new UsageError('empty_input', `${name}: it holds no candidate ids`, { hint: 'give candidate ids, or what `batch submit` printed' })
+  new UsageError('empty_input', `${name}: it holds no candidate ids`, {
+    hint: 'give candidate ids, or what `batch submit` printed',
+  })

@@ -1,14 +1,22 @@
-/** `batch submit`: sends many proposals, signing where that is needed; every row gets an outcome (spec §4.2, contract §6). */
+/**
+ * `batch submit`: sends many proposals, signing where that is needed; every row gets an outcome
+ * (spec §4.2, contract §6).
+ */
 import { Command } from 'commander'
 import { type RowResult, submitBatch } from '../../core/client/batch/batch.js'
 import type { BatchPolled, PolledCandidate } from '../../core/client/batch/poll.js'
 import { placeText } from '../../core/client/batch/rows.js'
 import { gravest } from '../../core/client/sending/answer.js'
-import { InterruptedError, PendingError, ProposerError, UnavailableError } from '../../core/protocol/errors.js'
-import type { Context } from '../context.js'
+import {
+  InterruptedError,
+  PendingError,
+  ProposerError,
+  UnavailableError,
+} from '../../core/protocol/errors.js'
 import { collector, outOfBandData, settledData } from '../rounds.js'
 import { addExecutorFlags, type Session, withSession } from '../session/session.js'
-import { visible } from '../view/render.js'
+import type { Context } from '../terminal/context.js'
+import { visible } from '../terminal/render.js'
 import { resumeCommandText } from './hints.js'
 import { addBatchFlags, type BatchFlags, type Opened, openBatch } from './parts.js'
 import { showBatchPlan } from './preview.js'
@@ -63,7 +71,13 @@ export const batchSubmitCommand = (context: Context): Command =>
 
 type Gateway = Awaited<ReturnType<Session['gateway']>>
 
-async function submit(context: Context, session: Session, flags: SubmitFlags, opened: Opened, path: string): Promise<void> {
+async function submit(
+  context: Context,
+  session: Session,
+  flags: SubmitFlags,
+  opened: Opened,
+  path: string,
+): Promise<void> {
   const { output, clock } = context
   const startedMs = clock.monotonicMs()
   const gateway = await session.gateway('run')
@@ -77,7 +91,8 @@ async function submit(context: Context, session: Session, flags: SubmitFlags, op
   let isSigned = false
   let failed = 0
   const progress = output.progress(progressText(0, count.rows, []))
-  const tell = (one: RowResult, polled?: PolledCandidate) => stream.item(resultOf(one, polled), () => cellsOf(one, polled))
+  const tell = (one: RowResult, polled?: PolledCandidate) =>
+    stream.item(resultOf(one, polled), () => cellsOf(one, polled))
   try {
     const results = submitBatch({ ...opened.parts, gateway }, opened.rows(), {
       fingerprint: count.fingerprint,
@@ -86,7 +101,8 @@ async function submit(context: Context, session: Session, flags: SubmitFlags, op
       ...(timeoutMs === undefined ? {} : { timeoutMs }),
       signal: context.signal,
       chunkSize: (wantItems, options) => gateway.chunkSize(wantItems, options),
-      onRetry: ({ reason, waitMs }) => output.note(`${visible(reason)}; the same bytes again in ${Math.ceil(waitMs / 1000)} s`),
+      onRetry: ({ reason, waitMs }) =>
+        output.note(`${visible(reason)}; the same bytes again in ${Math.ceil(waitMs / 1000)} s`),
     })
     for await (const some of results) {
       for (const one of some) {
@@ -115,7 +131,9 @@ async function submit(context: Context, session: Session, flags: SubmitFlags, op
           context,
           { ...session, gateway },
           held,
-          timeoutMs === undefined ? undefined : Math.max(1, timeoutMs - (clock.monotonicMs() - startedMs)),
+          timeoutMs === undefined
+            ? undefined
+            : Math.max(1, timeoutMs - (clock.monotonicMs() - startedMs)),
           tally,
         )
       : undefined
@@ -125,10 +143,18 @@ async function submit(context: Context, session: Session, flags: SubmitFlags, op
       const polled = one.candidate === undefined ? undefined : byId.get(one.candidate.candidateId)
       if (output.mode !== 'ndjson') tell(one, polled)
       else if (polled?.candidate !== undefined)
-        output.line({ client_ref: one.row.clientRef ?? null, identifier: one.row.identifier, candidate: polled.candidate })
+        output.line({
+          client_ref: one.row.clientRef ?? null,
+          identifier: one.row.identifier,
+          candidate: polled.candidate,
+        })
     }
   }
-  const summary = { rows: count.rows, ...counts, ...(ends === undefined ? { failed } : ends.counts) }
+  const summary = {
+    rows: count.rows,
+    ...counts,
+    ...(ends === undefined ? { failed } : ends.counts),
+  }
   stream.end({ summary }, () => summaryText(summary))
   const command = `\`${resumeCommandText(path, flags)}\`${path === '-' ? ' and the same rows on stdin' : ''}`
   const error = tally.error({
@@ -151,19 +177,35 @@ async function wait(
   held: readonly RowResult[],
   timeoutMs: number | undefined,
   tally: Tally,
-): Promise<{ readonly polled: BatchPolled; readonly counts: { executed: number; failed: number; pending: number } }> {
+): Promise<{
+  readonly polled: BatchPolled
+  readonly counts: { executed: number; failed: number; pending: number }
+}> {
   // A candidate of another gateway can only be asked for there.
-  const [away, here] = [held.filter(({ elsewhere }) => elsewhere !== undefined), held.filter(({ elsewhere }) => elsewhere === undefined)]
+  const [away, here] = [
+    held.filter(({ elsewhere }) => elsewhere !== undefined),
+    held.filter(({ elsewhere }) => elsewhere === undefined),
+  ]
   const isDone = ({ candidate }: RowResult) => candidate?.status === 'executed'
   const gone = away.filter((one) => one.error === undefined && failureOf(one) !== undefined)
-  const left = away.filter((one) => one.candidate !== undefined && !isDone(one) && one.candidate.status !== 'failed')
-  for (const one of left) if (one.error === undefined) tally.add(placeText(one.row), notFollowed(one))
-  const ids = here.flatMap(({ candidate }) => (candidate === undefined ? [] : [candidate.candidateId]))
-  const polled = await waitForBatch(context, { ports, gateway, journal }, ids, timeoutMs).catch((error: unknown): BatchPolled => {
-    // What was admitted is told whatever becomes of the polling.
-    if (!(error instanceof ProposerError)) throw error
-    return { candidates: ids.map((candidateId) => ({ candidateId, statusCode: null })), stopped: error }
-  })
+  const left = away.filter(
+    (one) => one.candidate !== undefined && !isDone(one) && one.candidate.status !== 'failed',
+  )
+  for (const one of left)
+    if (one.error === undefined) tally.add(placeText(one.row), notFollowed(one))
+  const ids = here.flatMap(({ candidate }) =>
+    candidate === undefined ? [] : [candidate.candidateId],
+  )
+  const polled = await waitForBatch(context, { ports, gateway, journal }, ids, timeoutMs).catch(
+    (error: unknown): BatchPolled => {
+      // What was admitted is told whatever becomes of the polling.
+      if (!(error instanceof ProposerError)) throw error
+      return {
+        candidates: ids.map((candidateId) => ({ candidateId, statusCode: null })),
+        stopped: error,
+      }
+    },
+  )
   for (const one of gone) tally.add(placeText(one.row), failureOf(one) ?? notFollowed(one))
   const counts = { executed: away.filter(isDone).length, failed: gone.length, pending: left.length }
   for (const one of polled.candidates) {
@@ -181,7 +223,9 @@ async function wait(
 
 /** Of a row whose candidate is known to have failed. */
 const failureOf = ({ authorization, candidate }: RowResult) =>
-  authorization === undefined || candidate === undefined ? undefined : failedBefore(authorization, candidate.status)
+  authorization === undefined || candidate === undefined
+    ? undefined
+    : failedBefore(authorization, candidate.status)
 
 const notFollowed = ({ candidate, elsewhere }: RowResult) =>
   new UnavailableError(
@@ -199,7 +243,17 @@ const pendingError = (status: string | undefined) =>
   })
 
 function resultOf(result: RowResult, polled: PolledCandidate | undefined): object {
-  const { row, outcome, statusCode, authorization, candidate, error, elsewhere, outOfBand, earlier } = result
+  const {
+    row,
+    outcome,
+    statusCode,
+    authorization,
+    candidate,
+    error,
+    elsewhere,
+    outOfBand,
+    earlier,
+  } = result
   const known = candidate && {
     candidate_id: candidate.candidateId,
     status: candidate.status || null,
@@ -220,12 +274,24 @@ function resultOf(result: RowResult, polled: PolledCandidate | undefined): objec
   }
 }
 
-function cellsOf({ row, outcome, candidate, error }: RowResult, polled: PolledCandidate | undefined): readonly string[] {
+function cellsOf(
+  { row, outcome, candidate, error }: RowResult,
+  polled: PolledCandidate | undefined,
+): readonly string[] {
   // Without an answer to this run a status is what was last heard.
-  const known = candidate === undefined ? '' : `${candidate.status}${candidate.asOf === 'journal' ? ' when last heard of' : ''}`
+  const known =
+    candidate === undefined
+      ? ''
+      : `${candidate.status}${candidate.asOf === 'journal' ? ' when last heard of' : ''}`
   const status = polled?.candidate?.status ?? known
   const failure = polled?.candidate?.failure
-  return [outcome.padEnd(8), row.clientRef ?? row.identifier, candidate?.candidateId ?? '', status, error?.detail ?? failure?.detail ?? '']
+  return [
+    outcome.padEnd(8),
+    row.clientRef ?? row.identifier,
+    candidate?.candidateId ?? '',
+    status,
+    error?.detail ?? failure?.detail ?? '',
+  ]
 }
 
 function summaryText({ rows, ...counts }: Readonly<Record<string, number>>): string {

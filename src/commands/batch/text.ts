@@ -1,18 +1,22 @@
-/** What the verbs of `batch` print: many results, one at a time, so that none has to be held (R17). */
+/**
+ * What the verbs of `batch` print: many results, one at a time, so that none has to be held (R17).
+ */
 import { type ExitCode, exit, InterruptedError, ProposerError } from '../../core/protocol/errors.js'
-import type { Output } from '../output.js'
-import { jsonText, visible } from '../view/render.js'
+import type { Output } from '../terminal/output.js'
+import { jsonText, visible } from '../terminal/render.js'
 
 export interface ResultStream {
-  /** One result, as it settles; `cells` are for people: what, which, and what more there is to say. */
+  /**
+   * One result, as it settles; `cells` are for people: what, which, and what more there is to say.
+   */
   item(data: object, cells: () => readonly string[]): void
   /** The rest of the document. */
   end(rest: object, human: () => string): void
 }
 
 /**
- * A document `{"schema":"proposer.<kind>/1","<list>":[…],…}` written piece by piece with --json; a line an item and the rest last with
- * --ndjson; for people a line an item.
+ * A document `{"schema":"proposer.<kind>/1","<list>":[…],…}` written piece by piece with --json; a
+ * line an item and the rest last with --ndjson; for people a line an item.
  */
 export function newResultStream(output: Output, kind: string, list: string): ResultStream {
   const schema = `proposer.${kind}/1`
@@ -35,7 +39,8 @@ export function newResultStream(output: Output, kind: string, list: string): Res
       if (output.mode === 'human') return output.text(`${human()}\n`)
       open()
       const members = Object.entries(rest).map(
-        ([name, value]) => `,\n  ${JSON.stringify(name)}: ${jsonText({ value }, 0).slice('{"value":'.length, -1)}`,
+        ([name, value]) =>
+          `,\n  ${JSON.stringify(name)}: ${jsonText({ value }, 0).slice('{"value":'.length, -1)}`,
       )
       output.text(`${items === 0 ? ']' : '\n  ]'}${members.join('')}\n}\n`)
     },
@@ -73,14 +78,23 @@ const gravity: readonly ExitCode[] = [
 export interface Tally {
   add(where: string, error: ProposerError): void
   /** The error of the whole, or `undefined`. `goOn` is the command that goes on. */
-  error(of: { readonly total: number; readonly goOn: string; readonly stopped?: unknown }): ProposerError | undefined
+  error(of: {
+    readonly total: number
+    readonly goOn: string
+    readonly stopped?: unknown
+  }): ProposerError | undefined
 }
 
 /** An empty tally. */
 export function newTally(): Tally {
   const kinds = new Map<
     ExitCode,
-    { count: number; readonly where: string; readonly error: ProposerError; readonly ways: Map<string, OwnWay> }
+    {
+      count: number
+      readonly where: string
+      readonly error: ProposerError
+      readonly ways: Map<string, OwnWay>
+    }
   >()
   let all = 0
   return {
@@ -101,14 +115,21 @@ export function newTally(): Tally {
       const unknown = kinds.has(exit.unknown)
       // Contract §6: 130 where nothing is unknown, else 6.
       if (stopped instanceof ProposerError && !unknown) {
-        return new InterruptedError(stopped.code, `${stopped.detail}; ${all} of ${total} rows are left`, { retryable: true, hint: goOn })
+        return new InterruptedError(
+          stopped.code,
+          `${stopped.detail}; ${all} of ${total} rows are left`,
+          { retryable: true, hint: goOn },
+        )
       }
       const worst = gravity.map((code) => kinds.get(code)).find((kind) => kind !== undefined)
       if (worst === undefined) return undefined
       const { error, where, count, ways } = worst
       const { exitCode, hint, retryable } = error.meta
       const others = all > count ? `, ${all - count} more with other faults` : ''
-      const detail = all === 1 ? `${where}: ${error.detail}` : `${count} of ${total} rows${others}; the first, ${where}: ${error.detail}`
+      const detail =
+        all === 1
+          ? `${where}: ${error.detail}`
+          : `${count} of ${total} rows${others}; the first, ${where}: ${error.detail}`
       const isLater = exitCode === exit.unknown || exitCode === exit.deferred
       return new ProposerError(error.code, detail, {
         exitCode,
@@ -119,7 +140,10 @@ export function newTally(): Tally {
   }
 }
 
-/** Faults that the same input again does nothing about: what another gateway has is sent there, and a round that is over stays so. */
+/**
+ * Faults that the same input again does nothing about: what another gateway has is sent there, and
+ * a round that is over stays so.
+ */
 const ownWays: ReadonlySet<string> = new Set(['other_origin', 'round_over'])
 
 /** How often such a fault came, and the first of its hints. */
@@ -130,7 +154,9 @@ interface OwnWay {
 
 function laterHint(goOn: string, count: number, ways: ReadonlyMap<string, OwnWay>): string {
   const hints = [...ways].map(([code, way]) =>
-    code === 'other_origin' && way.count > 1 ? way.hint.replace(/(proposer replay) \S+/, '$1 --all') : way.hint,
+    code === 'other_origin' && way.count > 1
+      ? way.hint.replace(/(proposer replay) \S+/, '$1 --all')
+      : way.hint,
   )
   const own = [...ways.values()].reduce((sum, way) => sum + way.count, 0)
   if (own < count) return [goOn, ...hints].join('; for what that does not settle: ')
@@ -138,7 +164,11 @@ function laterHint(goOn: string, count: number, ways: ReadonlyMap<string, OwnWay
 }
 
 /** How far a batch has come, as a bar. */
-export function progressText(done: number, total: number, counts: readonly (readonly [string, number])[]): string {
+export function progressText(
+  done: number,
+  total: number,
+  counts: readonly (readonly [string, number])[],
+): string {
   const width = 20
   const full = total === 0 ? width : Math.floor((done * width) / total)
   const told = counts.filter(([, count]) => count > 0).map(([name, count]) => `${count} ${name}`)

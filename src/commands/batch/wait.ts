@@ -1,23 +1,48 @@
-/** Asking for many candidates with something to look at, as `batch submit --wait` and `batch status` do. */
-import { type BatchLookOptions, type BatchPolled, followBatch, lookOnce, type PolledCandidate } from '../../core/client/batch/poll.js'
+/**
+ * Asking for many candidates with something to look at, as `batch submit --wait` and `batch status`
+ * do.
+ */
+import {
+  type BatchLookOptions,
+  type BatchPolled,
+  followBatch,
+  lookOnce,
+  type PolledCandidate,
+} from '../../core/client/batch/poll.js'
 import type { Authorization } from '../../core/client/journal/authorizations.js'
 import type { PollParts } from '../../core/client/polling/polling.js'
 import { FailedError } from '../../core/protocol/errors.js'
-import type { Context } from '../context.js'
-import { visible } from '../view/render.js'
+import type { Context } from '../terminal/context.js'
+import { visible } from '../terminal/render.js'
 import { progressText } from './text.js'
 
 /** Follows the ids to their ends. Rejects as `followBatch`. */
-export const waitForBatch = (context: Context, parts: PollParts, ids: readonly string[], timeoutMs: number | undefined) =>
+export const waitForBatch = (
+  context: Context,
+  parts: PollParts,
+  ids: readonly string[],
+  timeoutMs: number | undefined,
+) =>
   shown(context, ids.length, (shows) =>
-    followBatch(parts, ids, { ...shows, signal: context.signal, ...(timeoutMs === undefined ? {} : { timeoutMs }) }),
+    followBatch(parts, ids, {
+      ...shows,
+      signal: context.signal,
+      ...(timeoutMs === undefined ? {} : { timeoutMs }),
+    }),
   )
 
 /** Asks for each id once. Rejects as `lookOnce`. */
-export const lookAtBatch = (context: Context, parts: PollParts, ids: readonly string[], signal: AbortSignal) =>
-  shown(context, ids.length, (shows) => lookOnce(parts, ids, { ...shows, signal }))
+export const lookAtBatch = (
+  context: Context,
+  parts: PollParts,
+  ids: readonly string[],
+  signal: AbortSignal,
+) => shown(context, ids.length, (shows) => lookOnce(parts, ids, { ...shows, signal }))
 
-/** FailedError (exit 7) of a candidate that failed. The batch route tells no next action (§4.2 rule 7). */
+/**
+ * FailedError (exit 7) of a candidate that failed. The batch route tells no next action (§4.2 rule
+ * 7).
+ */
 export function failedError({ candidateId, candidate, retryable }: PolledCandidate): FailedError {
   const { code, detail } = candidate?.failure ?? { code: 'failed', detail: '' }
   return new FailedError(code, detail || 'no reason was given', {
@@ -26,7 +51,10 @@ export function failedError({ candidateId, candidate, retryable }: PolledCandida
   })
 }
 
-/** FailedError (exit 7) of a candidate that the journal, or a replay's answer, has as failed; `undefined` of any other. */
+/**
+ * FailedError (exit 7) of a candidate that the journal, or a replay's answer, has as failed;
+ * `undefined` of any other.
+ */
 export function failedBefore(
   { candidateId, terminal }: Authorization,
   status: string | undefined = terminal?.outcome,
@@ -55,7 +83,8 @@ async function shown(
       onLook: ({ done, total: of }) => progress.update(text(done, of)),
       onWait: ({ kind, reason, waitMs }) => {
         // A long list waits for one window after another.
-        if (kind === 'trouble' || !isBudgetTold) output.note(`${visible(reason)}; asking again in ${Math.ceil(waitMs / 1000)} s`)
+        if (kind === 'trouble' || !isBudgetTold)
+          output.note(`${visible(reason)}; asking again in ${Math.ceil(waitMs / 1000)} s`)
         isBudgetTold ||= kind === 'budget'
       },
     })

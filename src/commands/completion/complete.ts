@@ -1,25 +1,37 @@
 /**
- * `proposer __complete …`: what could stand at the cursor, for the scripts that `completion` prints. It asks no network, and is silent where
- * something is amiss: a tab key is no place for an error, and the command itself will tell it.
+ * `proposer __complete …`: what could stand at the cursor, for the scripts that `completion`
+ * prints. It asks no network, and is silent where something is amiss: a tab key is no place for an
+ * error, and the command itself will tell it.
  */
 import type { ExitCode } from '../../core/protocol/errors.js'
-import type { Context } from '../context.js'
 import { programWith } from '../program.js'
 import type { GlobalFlags } from '../session/settings.js'
-import { type ArgumentGrammar, type CommandGrammar, describe, type FlagGrammar, namesOf, placeholderOf } from './grammar.js'
+import type { Context } from '../terminal/context.js'
+import {
+  type ArgumentGrammar,
+  type CommandGrammar,
+  describe,
+  type FlagGrammar,
+  namesOf,
+  placeholderOf,
+} from './grammar.js'
 import { replacement, splitLine } from './line.js'
 import { type Kind, type Value, valuesOf } from './values.js'
 
-/** First line of an answer: values follow, or the shell completes names of files or folders itself. */
-type Answer = { readonly form: 'values'; readonly values: readonly Value[] } | { readonly form: 'files' | 'folders' }
+/**
+ * First line of an answer: values follow, or the shell completes names of files or folders itself.
+ */
+type Answer =
+  | { readonly form: 'values'; readonly values: readonly Value[] }
+  | { readonly form: 'files' | 'folders' }
 
 /** More cannot be looked over; typing on narrows them. */
 const maxValues = 200
 
 /**
- * Writes the answer for one command line to stdout, one value a line, with what it is behind a tab where the shell shows it. `argv` is
- * the shell, then for bash its word breaks and the line up to the cursor, for fish that line, for zsh the words up to the cursor.
- * Always 0.
+ * Writes the answer for one command line to stdout, one value a line, with what it is behind a tab
+ * where the shell shows it. `argv` is the shell, then for bash its word breaks and the line up to
+ * the cursor, for fish that line, for zsh the words up to the cursor. Always 0.
  */
 export async function complete(argv: readonly string[], context: Context): Promise<ExitCode> {
   try {
@@ -34,7 +46,10 @@ async function answerTo([shell, ...given]: readonly string[], context: Context):
   const [breaks = '', line = ''] = shell === 'bash' ? given : ['', ...given]
   const typed =
     shell === 'zsh'
-      ? { words: given.slice(0, -1), current: { text: given.at(-1) ?? '', kept: '', quote: '' as const } }
+      ? {
+          words: given.slice(0, -1),
+          current: { text: given.at(-1) ?? '', kept: '', quote: '' as const },
+        }
       : splitLine(line, breaks, context.env)
   const answer = await candidates(typed.words.slice(1), typed.current.text, context)
   if (answer.form !== 'values') return `${answer.form}\n`
@@ -42,7 +57,10 @@ async function answerTo([shell, ...given]: readonly string[], context: Context):
   for (const { value, about } of answer.values) {
     if (shown.size === maxValues) break
     if (!value.startsWith(typed.current.text) || !isPlain(value) || shown.has(value)) continue
-    const text = shell === 'bash' ? replacement(value, typed.current) : `${value}\t${isPlain(about) ? about : ''}`
+    const text =
+      shell === 'bash'
+        ? replacement(value, typed.current)
+        : `${value}\t${isPlain(about) ? about : ''}`
     if (text !== undefined) shown.set(value, text)
   }
   return ['values', ...shown.values(), ''].join('\n')
@@ -63,35 +81,63 @@ interface Place {
   readonly settings: GlobalFlags
 }
 
-async function candidates(words: readonly string[], current: string, context: Context): Promise<Answer> {
+async function candidates(
+  words: readonly string[],
+  current: string,
+  context: Context,
+): Promise<Answer> {
   const asked = words[0] === 'help' ? words.slice(1) : words
   const grammar = describe(await programWith(context, asked))
   const place = placeAfter(asked, grammar)
   const path = place.path.join(' ')
   const inline = place.waiting || place.flagsEnded ? null : /^(--[^=]+)=/.exec(current)
-  if (place.waiting) return valueAnswer(placeholderOf(place.waiting) ?? '', namesOf(place.waiting).at(-1) ?? '', place.waiting.choices)
+  if (place.waiting)
+    return valueAnswer(
+      placeholderOf(place.waiting) ?? '',
+      namesOf(place.waiting).at(-1) ?? '',
+      place.waiting.choices,
+    )
   if (inline) {
     const flag = flagNamed(withDefault(place.lineage), inline[1] ?? '')
-    const answer = await valueAnswer(flag === undefined ? '' : (placeholderOf(flag) ?? ''), inline[1] ?? '', flag?.choices)
+    const answer = await valueAnswer(
+      flag === undefined ? '' : (placeholderOf(flag) ?? ''),
+      inline[1] ?? '',
+      flag?.choices,
+    )
     if (answer.form !== 'values') return answer
-    return { form: 'values', values: answer.values.map(({ value, about }) => ({ value: `${inline[0]}${value}`, about })) }
+    return {
+      form: 'values',
+      values: answer.values.map(({ value, about }) => ({ value: `${inline[0]}${value}`, about })),
+    }
   }
   if (current.startsWith('-') && !place.flagsEnded) return flagAnswer(place.lineage)
   const command = place.lineage.at(-1) ?? grammar
   const children = place.positionals === 0 ? Object.entries(command.commands) : []
-  if (children.length > 0) return { form: 'values', values: children.map(([value, { summary }]) => ({ value, about: summary })) }
+  if (children.length > 0)
+    return {
+      form: 'values',
+      values: children.map(([value, { summary }]) => ({ value, about: summary })),
+    }
   const taken = argumentAt(command, place.positionals)
   if (taken) return valueAnswer(taken.name, path, taken.choices)
   return place.flagsEnded ? { form: 'values', values: [] } : flagAnswer(place.lineage)
 
-  async function valueAnswer(placeholder: string, of: string, choices?: readonly string[]): Promise<Answer> {
-    if (choices) return { form: 'values', values: choices.map((value) => ({ value, about: placeholder })) }
+  async function valueAnswer(
+    placeholder: string,
+    of: string,
+    choices?: readonly string[],
+  ): Promise<Answer> {
+    if (choices)
+      return { form: 'values', values: choices.map((value) => ({ value, about: placeholder })) }
     const parts = placeholder.split('|')
     if (parts.some((part) => fileWords.has(part))) return { form: 'files' }
     if (parts.some((part) => folderWords.has(part))) return { form: 'folders' }
-    const kind = parts.map((part) => kindByPlace[`${of} ${part}`] ?? kindByWord[part]).find((one) => one !== undefined)
+    const kind = parts
+      .map((part) => kindByPlace[`${of} ${part}`] ?? kindByWord[part])
+      .find((one) => one !== undefined)
     const typed = current.slice(inline?.[0].length ?? 0)
-    if (kind !== undefined) return { form: 'values', values: await valuesOf(kind, context, place.settings, typed) }
+    if (kind !== undefined)
+      return { form: 'values', values: await valuesOf(kind, context, place.settings, typed) }
     // `p1|p2|p3` spells out its values; a word alone, or an amount, stands for something.
     const spelled = parts.length > 1 ? parts.filter((part) => part !== 'raw') : []
     return { form: 'values', values: spelled.map((value) => ({ value, about: of })) }
@@ -134,7 +180,10 @@ function placeAfter(words: readonly string[], grammar: CommandGrammar): Place {
       keep(waiting, word)
       waiting = undefined
     } else if (flagsEnded || !word.startsWith('-') || word === '-') {
-      const child = positionals === 0 && Object.hasOwn(lineage.at(-1)?.commands ?? {}, word) ? lineage.at(-1)?.commands[word] : undefined
+      const child =
+        positionals === 0 && Object.hasOwn(lineage.at(-1)?.commands ?? {}, word)
+          ? lineage.at(-1)?.commands[word]
+          : undefined
       if (child) {
         lineage = [...lineage, child]
         path.push(word)
@@ -174,6 +223,8 @@ const flagNamed = (lineage: readonly CommandGrammar[], name: string) =>
 /** The command's own before those of every command. */
 function flagAnswer(lineage: readonly CommandGrammar[]): Answer {
   const own = [...withDefault(lineage)].reverse().flatMap(({ flags }) => flags)
-  const values = own.flatMap((flag) => namesOf(flag).map((value) => ({ value, about: flag.summary })))
+  const values = own.flatMap((flag) =>
+    namesOf(flag).map((value) => ({ value, about: flag.summary })),
+  )
   return { form: 'values', values: [...values, { value: '--help', about: 'print help' }] }
 }

@@ -1,11 +1,16 @@
-/** `completion`: the script that teaches a shell this program's commands, flags, accounts and ids (contract §6). */
+/**
+ * `completion`: the script that teaches a shell this program's commands, flags, accounts and ids
+ * (contract §6).
+ */
 import { Argument, Command } from 'commander'
-import type { Context } from '../context.js'
+import type { Context } from '../terminal/context.js'
 import { type Shell, scripts, shells } from './scripts.js'
 
 export const completionCommand = (context: Context): Command =>
   new Command('completion')
-    .description('print what teaches a shell the commands, flags, accounts and ids; it reads them from this machine and asks no network')
+    .description(
+      'print what teaches a shell the commands, flags, accounts and ids; it reads them from this machine and asks no network',
+    )
     .addArgument(new Argument('<shell>', 'which shell').choices(shells))
     .addHelpText(
       'after',

@@ -1,6 +1,6 @@
 /** Commands with their flags and arguments as data, read from the commander tree. */
 import type { Command } from 'commander'
-import { defaultChildOf } from '../view/help-layout.js'
+import { defaultChildOf } from '../terminal/help-layout.js'
 
 export interface CommandGrammar {
   readonly summary: string
@@ -32,7 +32,11 @@ export function describe(command: Command): CommandGrammar {
     summary: command.summary() || command.description(),
     ...(alone !== undefined && { alone }),
     takes: command.registeredArguments.map((one): ArgumentGrammar => {
-      return { name: one.name(), ...(one.variadic && { variadic: true }), ...(one.argChoices && { choices: [...one.argChoices] }) }
+      return {
+        name: one.name(),
+        ...(one.variadic && { variadic: true }),
+        ...(one.argChoices && { choices: [...one.argChoices] }),
+      }
     }),
     flags: command.options
       .filter(({ hidden }) => !hidden)
@@ -44,15 +48,24 @@ export function describe(command: Command): CommandGrammar {
 }
 
 /** `-o` and `--output`. */
-export const namesOf = ({ flags }: FlagGrammar): readonly string[] => flags.split(/[ ,]+/).filter((word) => word.startsWith('-'))
+export const namesOf = ({ flags }: FlagGrammar): readonly string[] =>
+  flags.split(/[ ,]+/).filter((word) => word.startsWith('-'))
 
 /** What stands for the value, `file`; `undefined` where the flag takes none. */
-export const placeholderOf = ({ flags }: FlagGrammar): string | undefined => /[<[](.+?)[>\]]$/.exec(flags)?.[1]
+export const placeholderOf = ({ flags }: FlagGrammar): string | undefined =>
+  /[<[](.+?)[>\]]$/.exec(flags)?.[1]
 
 /** Paths of the commands below the top that have this name: `operator candidates`. */
-export function pathsTo(name: string, { commands }: CommandGrammar, before: readonly string[] = []): readonly string[] {
+export function pathsTo(
+  name: string,
+  { commands }: CommandGrammar,
+  before: readonly string[] = [],
+): readonly string[] {
   return Object.entries(commands).flatMap(([own, command]) => {
     const path = [...before, own]
-    return [...(own === name && before.length > 0 ? [path.join(' ')] : []), ...pathsTo(name, command, path)]
+    return [
+      ...(own === name && before.length > 0 ? [path.join(' ')] : []),
+      ...pathsTo(name, command, path),
+    ]
   })
 }

@@ -9,7 +9,10 @@ export interface TypedLine {
 /** The word at the cursor without its quotes. */
 export interface TypedWord {
   readonly text: string
-  /** The beginning of `text` that readline keeps: it replaces only what follows a break such as `=`, or an opening quote. */
+  /**
+   * The beginning of `text` that readline keeps: it replaces only what follows a break such as `=`,
+   * or an opening quote.
+   */
   readonly kept: string
   /** The quote that is still open. */
   readonly quote: '' | '"' | "'"
@@ -18,8 +21,9 @@ export interface TypedWord {
 type Variables = Readonly<Record<string, string | undefined>>
 
 /**
- * Splits what stands before the cursor. `breaks` are the characters, besides spaces, at which readline begins a new word
- * (COMP_WORDBREAKS). Of expansions only `~/` and `$NAME` are made, from `variables`: a folder is often written so. Throws nothing.
+ * Splits what stands before the cursor. `breaks` are the characters, besides spaces, at which
+ * readline begins a new word (COMP_WORDBREAKS). Of expansions only `~/` and `$NAME` are made, from
+ * `variables`: a folder is often written so. Throws nothing.
  */
 export function splitLine(line: string, breaks: string, variables: Variables): TypedLine {
   const words: string[] = []
@@ -37,7 +41,8 @@ export function splitLine(line: string, breaks: string, variables: Variables): T
     }
     const opening = !begun
     begun = true
-    const variable = quote === "'" ? null : /^\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})/.exec(line.slice(index))
+    const variable =
+      quote === "'" ? null : /^\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})/.exec(line.slice(index))
     if (character === quote) quote = ''
     else if (quote === '' && (character === '"' || character === "'")) {
       quote = character
@@ -58,7 +63,10 @@ export function splitLine(line: string, breaks: string, variables: Variables): T
   return { words, current: { text, kept, quote } }
 }
 
-/** What readline puts in place of the word at the cursor so that the shell reads `value`; `undefined` where quotes cannot hold it. */
+/**
+ * What readline puts in place of the word at the cursor so that the shell reads `value`;
+ * `undefined` where quotes cannot hold it.
+ */
 export function replacement(value: string, { kept, quote }: TypedWord): string | undefined {
   if (!value.startsWith(kept)) return undefined
   const rest = value.slice(kept.length)

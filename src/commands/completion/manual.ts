@@ -1,8 +1,11 @@
-/** The manual page, `man/proposer.1`, and docs/reference/commands.md, from the text of --help; `npm run manual` writes both. */
+/**
+ * The manual page, `man/proposer.1`, and docs/reference/commands.md, from the text of --help; `npm
+ * run manual` writes both.
+ */
 import type { Command } from 'commander'
 import { type ExitCode, exit } from '../../core/protocol/errors.js'
 import { profileKeys } from '../session/settings.js'
-import { foldHelp } from '../view/help-layout.js'
+import { foldHelp } from '../terminal/help-layout.js'
 
 /** Contract §6, in the words of a person at the shell. */
 const exitTexts: Readonly<Record<ExitCode, string>> = {
@@ -23,7 +26,9 @@ const exitTexts: Readonly<Record<ExitCode, string>> = {
 const variables: readonly (readonly [string, string])[] = [
   ['PROPOSER_HOME', 'As --home: folder of journal, keystores, trust and configuration.'],
   ['PROPOSER_PROFILE', 'As --profile.'],
-  ...Object.entries(profileKeys).map(([key, { variable }]) => [variable, `As the setting ${key} (proposer config).`] as const),
+  ...Object.entries(profileKeys).map(
+    ([key, { variable }]) => [variable, `As the setting ${key} (proposer config).`] as const,
+  ),
   ['PROPOSER_KEY_FILE', "File of the proposer's key: 0x and 64 hex digits, mode 0600."],
   ['PROPOSER_PRIVATE_KEY', 'The same key itself; warned about.'],
   ['PROPOSER_EXECUTOR_KEY_FILE', "File of the executor's key of a gateway."],
@@ -51,9 +56,13 @@ export function manualPage(program: Command, version: string): string {
     '.SH DESCRIPTION',
     text(program.description()),
     '.PP',
-    text('Results go to standard output and nothing else does; notes, progress and errors go to standard error.'),
+    text(
+      'Results go to standard output and nothing else does; notes, progress and errors go to standard error.',
+    ),
     '.PP',
-    text('Where to begin: proposer demo shows the whole life of a proposal; proposer alone tells what to do next.'),
+    text(
+      'Where to begin: proposer demo shows the whole life of a proposal; proposer alone tells what to do next.',
+    ),
     '.SH COMMANDS',
     ...program.commands.flatMap(commandParts),
     '.SH FLAGS OF EVERY COMMAND',
@@ -78,7 +87,9 @@ function commandParts(command: Command): string[] {
     ...command.registeredArguments
       .filter(({ description }) => description !== '')
       .map((one) => item(help.argumentTerm(one), help.argumentDescription(one))),
-    ...command.options.filter(({ hidden }) => !hidden).map((one) => item(help.optionTerm(one), help.optionDescription(one))),
+    ...command.options
+      .filter(({ hidden }) => !hidden)
+      .map((one) => item(help.optionTerm(one), help.optionDescription(one))),
     ...afterText(command),
     ...command.commands.flatMap(commandParts),
   ]
@@ -94,14 +105,21 @@ function helpOf(command: Command): string {
 /** Notes and examples stand as they are in the help. */
 function afterText(command: Command): string[] {
   const lines = helpOf(command).slice(command.helpInformation().length).trim()
-  return lines === '' ? [] : ['.PP', '.nf', ...foldHelp(lines, exampleColumns).split('\n').map(text), '.fi']
+  return lines === ''
+    ? []
+    : ['.PP', '.nf', ...foldHelp(lines, exampleColumns).split('\n').map(text), '.fi']
 }
 /** What is not filled stands indented by seven on a page of 80. */
 const exampleColumns = 72
 
-/** The same in Markdown: a list of the commands, then the help of each and of its subcommands. Throws nothing. */
+/**
+ * The same in Markdown: a list of the commands, then the help of each and of its subcommands.
+ * Throws nothing.
+ */
 export function commandsPage(program: Command): string {
-  const commands = program.commands.map((one) => `- [\`${one.name()}\`](#proposer-${one.name()}): ${one.summary()}`)
+  const commands = program.commands.map(
+    (one) => `- [\`${one.name()}\`](#proposer-${one.name()}): ${one.summary()}`,
+  )
   return [
     '# Commands',
     'This page is the text of `--help`. `npm run manual` writes it.',
@@ -120,13 +138,19 @@ function commandSections(command: Command, parent: string, level: number): strin
   const paragraphs = helpOf(command).trim().split('\n\n')
   const help = paragraphs.filter((one) => !one.startsWith('Flags of every command')).join('\n\n')
   const fenced = `\`\`\`text\n${foldHelp(help, 80)}\n\`\`\``
-  return [`${'#'.repeat(level)} ${name}`, fenced, ...command.commands.flatMap((child) => commandSections(child, name, 3))]
+  return [
+    `${'#'.repeat(level)} ${name}`,
+    fenced,
+    ...command.commands.flatMap((child) => commandSections(child, name, 3)),
+  ]
 }
 
 const item = (term: string, meaning: string) => `.TP\n.B ${text(term)}\n${text(meaning)}`
 const lowerFirst = (sentence: string) => sentence.charAt(0).toLowerCase() + sentence.slice(1)
 
-/** Roff takes these characters for its own; what is not ASCII is named, so that no encoding matters. */
+/**
+ * Roff takes these characters for its own; what is not ASCII is named, so that no encoding matters.
+ */
 function text(plain: string): string {
   return plain
     .replaceAll('\\', '\\e')
@@ -134,5 +158,9 @@ function text(plain: string): string {
     .replaceAll('`', '\\(ga')
     .replace(/^[.']/, '\\&$&')
     .replaceAll("'", '\\(aq')
-    .replace(/[^\n -~]/gu, (character) => `\\[u${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}]`)
+    .replace(
+      /[^\n -~]/gu,
+      (character) =>
+        `\\[u${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}]`,
+    )
 }

@@ -1,9 +1,15 @@
-/** What the shells run: each hands over what is typed and takes what `proposer __complete` answers, so that a script never grows old. */
+/**
+ * What the shells run: each hands over what is typed and takes what `proposer __complete` answers,
+ * so that a script never grows old.
+ */
 
 export const shells = ['bash', 'zsh', 'fish'] as const
 export type Shell = (typeof shells)[number]
 
-/** A program is asked by the name it was typed with, so that a copy in the project's folder completes itself. */
+/**
+ * A program is asked by the name it was typed with, so that a copy in the project's folder
+ * completes itself.
+ */
 const bash = `# Completion of proposer for bash 4 and later.
 # This shell:   source <(proposer completion bash)
 # Every shell:  proposer completion bash > ~/.local/share/bash-completion/completions/proposer

@@ -1,15 +1,16 @@
 /**
- * What this machine knows that could stand at the cursor: accounts, profiles, ids of the journal, identifiers. It reads names, ids and
- * states, within bounds, and proves nothing: who runs the command does. No signature and no URL leaves here (R5).
+ * What this machine knows that could stand at the cursor: accounts, profiles, ids of the journal,
+ * identifiers. It reads names, ids and states, within bounds, and proves nothing: who runs the
+ * command does. No signature and no URL leaves here (R5).
  */
 import { statSync } from 'node:fs'
 import { type Authorization, newFold, stateOf } from '../../core/client/journal/authorizations.js'
 import type { JournalRecord } from '../../core/client/journal/records.js'
 import type { Files } from '../../core/ports.js'
-import type { Context } from '../context.js'
 import { homePaths } from '../session/paths.js'
 import type { PreferenceTree } from '../session/preferences.js'
 import { type GlobalFlags, profileKeys, resolveSettings } from '../session/settings.js'
+import type { Context } from '../terminal/context.js'
 
 export interface Value {
   readonly value: string
@@ -18,14 +19,27 @@ export interface Value {
 }
 
 /** What a placeholder of the help stands for. */
-export type Kind = 'accounts' | 'profiles' | 'keys' | 'candidates' | 'journal' | 'open' | 'unsent' | 'identifiers'
+export type Kind =
+  | 'accounts'
+  | 'profiles'
+  | 'keys'
+  | 'candidates'
+  | 'journal'
+  | 'open'
+  | 'unsent'
+  | 'identifiers'
 
 /**
- * The values of a kind for the home, profile and trust file that the flags and the environment name; newest first where time matters.
- * `typed` is the beginning of the value, which may only narrow what is looked for.
- * Rejects where a folder or the configuration cannot be read.
+ * The values of a kind for the home, profile and trust file that the flags and the environment
+ * name; newest first where time matters. `typed` is the beginning of the value, which may only
+ * narrow what is looked for. Rejects where a folder or the configuration cannot be read.
  */
-export async function valuesOf(kind: Kind, context: Context, flags: GlobalFlags, typed: string): Promise<readonly Value[]> {
+export async function valuesOf(
+  kind: Kind,
+  context: Context,
+  flags: GlobalFlags,
+  typed: string,
+): Promise<readonly Value[]> {
   const { files } = context
   let tree: PreferenceTree = {}
   // `conf` is slow to load, and only writes better than this reads.
@@ -33,22 +47,32 @@ export async function valuesOf(kind: Kind, context: Context, flags: GlobalFlags,
     tree = await readTree(files, home)
     return { path: homePaths.config(home), all: () => tree, set: () => undefined }
   }
-  const { home, profile, trust } = await resolveSettings({ ...context, edges: { ...context.edges, preferences } }, flags)
+  const { home, profile, trust } = await resolveSettings(
+    { ...context, edges: { ...context.edges, preferences } },
+    flags,
+  )
   switch (kind) {
     case 'accounts':
-      return (await jsonNames(files, homePaths.keystores(home.value))).map((value) => ({ value, about: 'keystore' }))
+      return (await jsonNames(files, homePaths.keystores(home.value))).map((value) => ({
+        value,
+        about: 'keystore',
+      }))
     case 'profiles':
       return profiles(files, home.value, tree)
     case 'keys':
       return ['profile', ...Object.keys(profileKeys)].map((value) => ({ value, about: 'setting' }))
     case 'identifiers':
-      return [...(await slugs(files, trust.value, profile.value)), ...questions(await journaled(context, home.value), typed)]
+      return [
+        ...(await slugs(files, trust.value, profile.value)),
+        ...questions(await journaled(context, home.value), typed),
+      ]
     default:
       return ids(kind, await journaled(context, home.value), context.clock.nowMs())
   }
 }
 
-const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> => typeof value === 'object' && value !== null
+const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === 'object' && value !== null
 const decoder = new TextDecoder()
 
 async function readTree(files: Files, home: string): Promise<PreferenceTree> {
@@ -58,7 +82,9 @@ async function readTree(files: Files, home: string): Promise<PreferenceTree> {
 
 async function jsonNames(files: Files, folder: string): Promise<string[]> {
   if (!(await files.exists(folder))) return []
-  return (await files.list(folder)).flatMap((name) => /^([^.].*)\.json$/.exec(name)?.[1] ?? []).sort()
+  return (await files.list(folder))
+    .flatMap((name) => /^([^.].*)\.json$/.exec(name)?.[1] ?? [])
+    .sort()
 }
 
 /** The built-in ones, those of the configuration, and those that have a trust file. */
@@ -86,7 +112,11 @@ function questions(authorizations: readonly Authorization[], typed: string): Val
   ])
 }
 
-function ids(kind: 'candidates' | 'journal' | 'open' | 'unsent', authorizations: readonly Authorization[], nowMs: number): Value[] {
+function ids(
+  kind: 'candidates' | 'journal' | 'open' | 'unsent',
+  authorizations: readonly Authorization[],
+  nowMs: number,
+): Value[] {
   return authorizations.flatMap((one) => {
     const state = stateOf(one, nowMs)
     const about = `${one.signed.identifier} ${state.kind === 'closed' ? state.reason : state.kind}`
@@ -106,7 +136,10 @@ const maxRuns = 256
 const tailBytes = 256 * 1024
 const maxBytes = 16 * 1024 * 1024
 
-/** What the ends of the journal's runs tell, newest first. Lines that cannot be read are left to `journal verify`. */
+/**
+ * What the ends of the journal's runs tell, newest first. Lines that cannot be read are left to
+ * `journal verify`.
+ */
 async function journaled({ files }: Context, home: string): Promise<readonly Authorization[]> {
   const folder = `${home}/journal`
   if (!(await files.exists(folder))) return []
@@ -117,7 +150,9 @@ async function journaled({ files }: Context, home: string): Promise<readonly Aut
     .map((name) => ({ name, atMs: statSync(`${folder}/${name}`).mtimeMs }))
     .sort((one, other) => other.atMs - one.atMs)
   for (const { name: run } of runs.slice(0, maxRuns)) {
-    for (const name of (await files.list(`${folder}/${run}`)).filter((one) => /^log-\d+\.jsonl$/.test(one)).sort()) {
+    for (const name of (await files.list(`${folder}/${run}`))
+      .filter((one) => /^log-\d+\.jsonl$/.test(one))
+      .sort()) {
       if (left <= 0) break
       const text = await tailOf(files, `${folder}/${run}/${name}`, Math.min(left, tailBytes))
       left -= text.length
@@ -139,7 +174,8 @@ async function tailOf(files: Files, path: string, bytes: number): Promise<string
 function addLine(fold: ReturnType<typeof newFold>, line: string): void {
   try {
     const { k: kind, t: timeMs, d: data }: { k: string; t: number; d: unknown } = JSON.parse(line)
-    // Its shape is not proven: what the fold cannot take throws, and what comes out is checked as text before it is shown.
+    // Its shape is not proven: what the fold cannot take throws, and what comes out is checked as
+    // text before it is shown.
     fold.add({ kind, data, timeMs } as JournalRecord)
   } catch {
     // a line cut by the bound, torn by a crash, or damaged: this offers what is left

@@ -3,21 +3,27 @@ import { basename, dirname } from 'node:path'
 import { Command } from 'commander'
 import { withBudget } from '../../core/client/budget/budgeted-client.js'
 import { createPlanner, type Planner } from '../../core/client/budget/planner.js'
-import { type BenchParts, type Bet, createBench } from '../../core/client/conformance/bench.js'
-import { createProbe } from '../../core/client/conformance/probe.js'
-import { type Check, itemsOf, rules, rulesNamed, runRules } from '../../core/client/conformance/run.js'
-import { unseenRules } from '../../core/client/conformance/unseen.js'
 import { createGatewayClient, parseBaseUrl } from '../../core/client/sending/gateway-client.js'
 import { pinnedQuestionId, type Trust, unpinnedSlug } from '../../core/client/signing/trust.js'
+import { type BenchParts, type Bet, createBench } from '../../core/conformance/bench.js'
+import { createProbe } from '../../core/conformance/probe.js'
+import { type Check, itemsOf, rules, rulesNamed, runRules } from '../../core/conformance/run.js'
+import { unseenRules } from '../../core/conformance/unseen.js'
 import type { Chain, Fetch, Signer } from '../../core/ports.js'
 import { RejectedError, UsageError } from '../../core/protocol/errors.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
-import type { Context } from '../context.js'
 import { confirm } from '../session/inputs.js'
 import { fromCwd } from '../session/paths.js'
-import { addExecutorFlags, addSignerFlags, type Session, type SessionFlags, withSession } from '../session/session.js'
+import {
+  addExecutorFlags,
+  addSignerFlags,
+  type Session,
+  type SessionFlags,
+  withSession,
+} from '../session/session.js'
 import { maxAmountRaw, requireTarget } from '../session/settings.js'
-import { visible } from '../view/render.js'
+import type { Context } from '../terminal/context.js'
+import { visible } from '../terminal/render.js'
 import { type ReadyLine, readReadyLine } from './dev-ready.js'
 import { junitText, listLine, summaryOf, summaryText, tapPoint, tapStart } from './report.js'
 
@@ -32,21 +38,39 @@ interface ConformanceFlags extends SessionFlags {
   readonly list?: boolean
 }
 
-const gather = (value: string, before: readonly string[]) => [...before, ...value.split(',').filter((one) => one !== '')]
+const gather = (value: string, before: readonly string[]) => [
+  ...before,
+  ...value.split(',').filter((one) => one !== ''),
+]
 
 export const conformanceCommand = (context: Context): Command =>
   addExecutorFlags(
     addSignerFlags(
       new Command('conformance')
-        .description('check a gateway against the service spec, rule by rule; exit 3 where it breaks one')
+        .description(
+          'check a gateway against the service spec, rule by rule; exit 3 where it breaks one',
+        )
         .argument('[url]', 'base URL of the gateway; or --gateway, --local, --dev-ready')
-        .option('--question <id|slug>', 'an open question that may be proposed on; may be repeated', gather, [])
-        .option('--dev-ready <file>', 'all of it from the ready line of `serve --dev --json` (- for stdin); allows execution and overrun')
+        .option(
+          '--question <id|slug>',
+          'an open question that may be proposed on; may be repeated',
+          gather,
+          [],
+        )
+        .option(
+          '--dev-ready <file>',
+          'all of it from the ready line of `serve --dev --json` (- for stdin); allows execution and overrun',
+        )
         .option('--read-only', 'only what sends nothing that could be admitted')
         .option('--allow-execution', 'also what executes a proposal on chain')
         .option('--overrun-budget', 'also what overruns the budget; the window is waited out')
         .option('--max-amount <raw>', 'cap on the amount of the proposal that executes')
-        .option('--only <id|family>', 'only these checks, or all of a section, such as 2.7; may be repeated', gather, [])
+        .option(
+          '--only <id|family>',
+          'only these checks, or all of a section, such as 2.7; may be repeated',
+          gather,
+          [],
+        )
         .option('--list', 'print the checks and what each is about, and check nothing')
         .option('--junit <file>', 'write JUnit XML too; - for stdout instead of TAP'),
     ),
@@ -60,10 +84,12 @@ export const conformanceCommand = (context: Context): Command =>
       const chosen = chosenRules(flags.only)
       if (flags.list === true) return list(context, chosen)
       refuseContradictions(flags, url)
-      const ready = flags.devReady === undefined ? undefined : await readReadyLine(context, flags.devReady)
+      const ready =
+        flags.devReady === undefined ? undefined : await readReadyLine(context, flags.devReady)
       const target = url ?? ready?.url
       // The address in the command's own words outranks every other.
-      const all = target === undefined || flags.local !== undefined ? flags : { ...flags, gateway: target }
+      const all =
+        target === undefined || flags.local !== undefined ? flags : { ...flags, gateway: target }
       await withSession(context, all, (session) => {
         requireTarget(session.settings)
         return check(context, session, all, { chosen, ready })
@@ -73,9 +99,13 @@ export const conformanceCommand = (context: Context): Command =>
 function chosenRules(only: readonly string[]): typeof rules {
   const unknown = only.find((name) => rulesNamed(name).length === 0)
   if (unknown !== undefined) {
-    throw new UsageError('unknown_check', `--only ${unknown} is no check and no section of checks`, {
-      hint: 'see `proposer conformance --list`',
-    })
+    throw new UsageError(
+      'unknown_check',
+      `--only ${unknown} is no check and no section of checks`,
+      {
+        hint: 'see `proposer conformance --list`',
+      },
+    )
   }
   const named = new Set(only.flatMap(rulesNamed))
   return only.length === 0 ? rules : rules.filter((one) => named.has(one))
@@ -98,12 +128,19 @@ function refuseContradictions(flags: ConformanceFlags, url: string | undefined):
 }
 
 function list(context: Context, chosen: typeof rules): void {
-  const checks = chosen.map(({ id, section, tier, items, says }) => ({ id, section, tier, items, says }))
+  const checks = chosen.map(({ id, section, tier, items, says }) => ({
+    id,
+    section,
+    tier,
+    items,
+    says,
+  }))
   const width = Math.max(...checks.map(({ id }) => id.length))
   context.output.result('conformance-list', { checks, unseen: unseenRules }, () =>
     [
       ...checks.map(
-        ({ id, tier, items, section, says }) => `${id.padEnd(width)}  ${tier.padEnd(7)}  ${String(items).padStart(3)}  ${section}: ${says}`,
+        ({ id, tier, items, section, says }) =>
+          `${id.padEnd(width)}  ${tier.padEnd(7)}  ${String(items).padStart(3)}  ${section}: ${says}`,
       ),
       '',
       'The number is what a check is charged, in items of the budget.',
@@ -119,7 +156,12 @@ interface Asked {
   readonly ready: ReadyLine | undefined
 }
 
-async function check(context: Context, session: Session, flags: ConformanceFlags, { chosen, ready }: Asked): Promise<void> {
+async function check(
+  context: Context,
+  session: Session,
+  flags: ConformanceFlags,
+  { chosen, ready }: Asked,
+): Promise<void> {
   const { output, clock } = context
   const startedMs = clock.monotonicMs()
   // Before anything is printed or sent: without a terminal nobody can be asked later.
@@ -144,8 +186,14 @@ async function check(context: Context, session: Session, flags: ConformanceFlags
     await parts.close()
   }
   const summary = summaryOf(checks)
-  if (flags.junit !== undefined) await writeJunit(context, flags.junit, junitText(checks, (clock.monotonicMs() - startedMs) / 1_000))
-  if (output.mode !== 'human') output.result('conformance', { checks, summary, unseen: unseenRules }, () => '')
+  if (flags.junit !== undefined)
+    await writeJunit(
+      context,
+      flags.junit,
+      junitText(checks, (clock.monotonicMs() - startedMs) / 1_000),
+    )
+  if (output.mode !== 'human')
+    output.result('conformance', { checks, summary, unseen: unseenRules }, () => '')
   else if (output.isTerminal && flags.junit !== '-') output.text(`\n${summaryText(summary)}\n`)
   else output.note(summaryText(summary))
   const failed = checks.filter(({ result }) => result === 'fail')
@@ -154,35 +202,61 @@ async function check(context: Context, session: Session, flags: ConformanceFlags
   throw new RejectedError(
     'not_conformant',
     `${failed.length} of ${checks.length} checks failed: ${named.join(', ')}${failed.length > named.length ? ', …' : ''}`,
-    { hint: 'each says what was sent and what came; look at one alone with `proposer conformance <url> --only <id>`' },
+    {
+      hint: 'each says what was sent and what came; look at one alone with `proposer conformance <url> --only <id>`',
+    },
   )
 }
 
-/** Before the first check: windows are waited out, and the default ones are long (§8). One answer has told the budget by then. */
-async function tellEstimate({ output }: Context, { bench, planner }: Parts, chosen: typeof rules): Promise<void> {
+/**
+ * Before the first check: windows are waited out, and the default ones are long (§8). One answer
+ * has told the budget by then.
+ */
+async function tellEstimate(
+  { output }: Context,
+  { bench, planner }: Parts,
+  chosen: typeof rules,
+): Promise<void> {
   const items = itemsOf(chosen, bench)
   const { limitItems, windowMs, learnt } = await planner.snapshot()
   const { seconds } = await planner.forecast(items)
   if (bench.isLocal === true || seconds === 0) return
-  const overrun = bench.may.overrun && chosen.some(({ tier }) => tier === 'overrun') ? windowMs / 1_000 : 0
+  const overrun =
+    bench.may.overrun && chosen.some(({ tier }) => tier === 'overrun') ? windowMs / 1_000 : 0
   const budget = `${limitItems} items in ${windowMs / 1_000} s${learnt ? '' : ', as the spec has it: this gateway tells none'}`
   const long = seconds + overrun
   const about = long < 100 ? `${Math.ceil(long)} s` : `${Math.ceil(long / 60)} min`
-  output.note(`note: about ${about}: ${items} items at a budget of ${budget}; --only <section> looks at less`)
+  output.note(
+    `note: about ${about}: ${items} items at a budget of ${budget}; --only <section> looks at less`,
+  )
 }
 
 /** A development chain's money is nobody's. */
-const betsOwnMoney = (flags: ConformanceFlags, ready: ReadyLine | undefined) => flags.allowExecution === true && ready === undefined
+const betsOwnMoney = (flags: ConformanceFlags, ready: ReadyLine | undefined) =>
+  flags.allowExecution === true && ready === undefined
 
 /** What goes on chain, in words. */
-function betText({ context: { question_id, slug, bond }, proposer, outcome, label, amountRaw, bondIsConfirmed }: Bet): string {
+function betText({
+  context: { question_id, slug, bond },
+  proposer,
+  outcome,
+  label,
+  amountRaw,
+  bondIsConfirmed,
+}: Bet): string {
   const question = slug === undefined ? question_id : `${visible(slug)} (${question_id})`
-  const source = bondIsConfirmed ? 'the bond is as the node tells it' : "the bond is the gateway's word: --rpc-url would confirm it"
+  const source = bondIsConfirmed
+    ? 'the bond is as the node tells it'
+    : "the bond is the gateway's word: --rpc-url would confirm it"
   return `goes on chain: ${outcome} (${visible(label)}) on ${question}, ${amountRaw} raw units of ${bond.token} from ${proposer}; ${source}`
 }
 
 /** How each check is told as it settles. */
-function teller({ output }: Context, flags: ConformanceFlags, total: number): (check: Check) => void {
+function teller(
+  { output }: Context,
+  flags: ConformanceFlags,
+  total: number,
+): (check: Check) => void {
   if (output.mode === 'ndjson') return (one) => output.line(one)
   if (output.mode === 'json' || flags.junit === '-') return () => undefined
   if (output.isTerminal) return (one) => output.text(listLine(one, output))
@@ -194,7 +268,9 @@ function teller({ output }: Context, flags: ConformanceFlags, total: number): (c
 async function writeJunit(context: Context, file: string, text: string): Promise<void> {
   if (file === '-') return context.output.text(text)
   const path = fromCwd(context.cwd, file)
-  await publishFile(context.files, dirname(path), basename(path), (handle) => writeAll(handle, new TextEncoder().encode(text)))
+  await publishFile(context.files, dirname(path), basename(path), (handle) =>
+    writeAll(handle, new TextEncoder().encode(text)),
+  )
   // Our files are ours alone, but a report is collected by whoever runs the pipeline.
   const { readableByUmask } = await import('../../core/io/file-modes.js')
   await readableByUmask(path)
@@ -230,11 +306,23 @@ async function benchParts(
   const strangerWallet = may.admit ? await throwawayWallet(session) : undefined
   const target = await openTarget(context, session, flags)
   const planner = createPlanner(session.ports, settings.home.value, target.origin, {
-    onWait: (ms, reason) => output.note(`waiting ${Math.round(ms / 1_000)} s for the gateway's budget: ${reason}`),
+    onWait: (ms, reason) =>
+      output.note(`waiting ${Math.round(ms / 1_000)} s for the gateway's budget: ${reason}`),
     onNote: (text) => output.note(`note: ${text}`),
   })
-  const probe = createProbe({ fetch: target.fetch, base: parseBaseUrl(target.url).href, clock, planner, signal })
-  const client = createGatewayClient({ fetch: probe.fetch, baseUrl: target.url, clock, origin: target.origin })
+  const probe = createProbe({
+    fetch: target.fetch,
+    base: parseBaseUrl(target.url).href,
+    clock,
+    planner,
+    signal,
+  })
+  const client = createGatewayClient({
+    fetch: probe.fetch,
+    baseUrl: target.url,
+    clock,
+    origin: target.origin,
+  })
   const gateway = withBudget(client, planner, { signal })
   return {
     planner,
@@ -273,30 +361,56 @@ interface Opened {
   close(): Promise<void>
 }
 
-async function openTarget(context: Context, { settings }: Session, flags: ConformanceFlags): Promise<Opened> {
+async function openTarget(
+  context: Context,
+  { settings }: Session,
+  flags: ConformanceFlags,
+): Promise<Opened> {
   const target = requireTarget(settings)
   if (target.kind === 'gateway') {
     const url = target.setting.value
-    return { fetch: await context.edges.fetch(), url, origin: parseBaseUrl(url).origin, isLocal: false, close: async () => undefined }
+    return {
+      fetch: await context.edges.fetch(),
+      url,
+      origin: parseBaseUrl(url).origin,
+      isLocal: false,
+      close: async () => undefined,
+    }
   }
   const { openLocalGateway } = await import('../hosting/gateway-host.js')
-  const { fetch, origin, close } = await openLocalGateway(context, target.setting.value, flags.readOnly === true ? 'read' : 'run', {
-    home: settings.home.value,
-    executorAccount: flags.executorAccount,
-    executorPasswordFile: flags.executorPasswordFile,
-    onWait: (reason) => context.output.note(`the gateway waits: ${visible(reason)}`),
-  })
+  const { fetch, origin, close } = await openLocalGateway(
+    context,
+    target.setting.value,
+    flags.readOnly === true ? 'read' : 'run',
+    {
+      home: settings.home.value,
+      executorAccount: flags.executorAccount,
+      executorPasswordFile: flags.executorPasswordFile,
+      onWait: (reason) => context.output.note(`the gateway waits: ${visible(reason)}`),
+    },
+  )
   // No socket is opened: the name only completes the URLs that the handler reads its paths from.
   return { fetch, url: 'http://localhost', origin, isLocal: true, close }
 }
 
-function questionsOf(trust: Trust, asked: readonly string[], ready: ReadyLine | undefined): BenchParts['questions'] {
-  const identifiers = asked.length > 0 || ready === undefined ? asked : ready.dev.questions.map(({ question_id }) => question_id)
+function questionsOf(
+  trust: Trust,
+  asked: readonly string[],
+  ready: ReadyLine | undefined,
+): BenchParts['questions'] {
+  const identifiers =
+    asked.length > 0 || ready === undefined
+      ? asked
+      : ready.dev.questions.map(({ question_id }) => question_id)
   const slugs = new Map([
     ...Object.entries(trust.slugs).map(([slug, id]) => [id, slug] as const),
-    ...(ready?.dev.questions ?? []).map(({ question_id, slug }) => [question_id as string, slug] as const),
+    ...(ready?.dev.questions ?? []).map(
+      ({ question_id, slug }) => [question_id as string, slug] as const,
+    ),
   ])
-  const known = new Map(ready?.dev.questions.map(({ question_id, slug }) => [slug, question_id as `0x${string}`]))
+  const known = new Map(
+    ready?.dev.questions.map(({ question_id, slug }) => [slug, question_id as `0x${string}`]),
+  )
   return identifiers.map((identifier) => {
     const questionId = pinnedQuestionId(trust, identifier) ?? known.get(identifier)
     if (questionId === undefined) throw unpinnedSlug(identifier)
@@ -310,7 +424,10 @@ async function devChain(context: Context, { dev }: ReadyLine): Promise<Chain | u
   return dev.rpc_url === undefined ? undefined : context.edges.chain([dev.rpc_url])
 }
 
-/** A key that is made for this run and forgotten with it: its wallet is on no list and holds nothing. */
+/**
+ * A key that is made for this run and forgotten with it: its wallet is on no list and holds
+ * nothing.
+ */
 async function throwawayWallet({ ports }: Session): Promise<Signer> {
   const { signerFromKey } = await import('../../core/io/keys.js')
   return signerFromKey(ports.random.bytes(32))
@@ -324,13 +441,17 @@ async function devWallets({ dev }: ReadyLine): Promise<readonly Signer[]> {
     .map(({ private_key }) => signerFromKey(parseKey(private_key, 'the ready line')))
 }
 
-/** The account that is configured; without one only what signs nothing can be looked at, and that has to be said. */
+/**
+ * The account that is configured; without one only what signs nothing can be looked at, and that
+ * has to be said.
+ */
 async function ownWallets(session: Session, flags: ConformanceFlags): Promise<readonly Signer[]> {
   try {
     const signer = await session.account.signer()
     if (signer.signTypedData === undefined) return [signer]
   } catch (error) {
-    if (flags.readOnly === true && error instanceof UsageError && error.code === 'no_account') return []
+    if (flags.readOnly === true && error instanceof UsageError && error.code === 'no_account')
+      return []
     throw error
   }
   throw new UsageError(

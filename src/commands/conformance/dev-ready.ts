@@ -1,10 +1,13 @@
-/** What a development gateway printed of itself, for the checks: its address, pins, throwaway keys and open questions (contract §6). */
+/**
+ * What a development gateway printed of itself, for the checks: its address, pins, throwaway keys
+ * and open questions (contract §6).
+ */
 import * as z from 'zod'
 import { Trust } from '../../core/client/signing/trust-file.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { Bytes32 } from '../../core/protocol/schema.js'
-import type { Context } from '../context.js'
 import { readInput } from '../session/inputs.js'
+import type { Context } from '../terminal/context.js'
 
 const ReadyLine = z.object({
   event: z.literal('ready'),
@@ -29,7 +32,11 @@ export async function readReadyLine(context: Context, path: string): Promise<Rea
       // Not this line; where none is, the error below says so.
     }
   }
-  throw new UsageError('no_ready_line', `${path === '-' ? 'stdin' : path} holds no ready line of a development gateway`, {
-    hint: 'give what `proposer serve --dev --json` printed',
-  })
+  throw new UsageError(
+    'no_ready_line',
+    `${path === '-' ? 'stdin' : path} holds no ready line of a development gateway`,
+    {
+      hint: 'give what `proposer serve --dev --json` printed',
+    },
+  )
 }

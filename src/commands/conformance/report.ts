@@ -1,7 +1,10 @@
-/** Checks as TAP 14, JUnit XML, or a calm list for a terminal. All text of the gateway is escaped (R20). */
-import type { Check } from '../../core/client/conformance/run.js'
-import type { Output } from '../output.js'
-import { counted, fold, visible } from '../view/render.js'
+/**
+ * Checks as TAP 14, JUnit XML, or a calm list for a terminal. All text of the gateway is escaped
+ * (R20).
+ */
+import type { Check } from '../../core/conformance/run.js'
+import type { Output } from '../terminal/output.js'
+import { counted, fold, visible } from '../terminal/render.js'
 
 export interface Summary {
   readonly total: number
@@ -12,8 +15,14 @@ export interface Summary {
 
 /** How many ended how. */
 export function summaryOf(checks: readonly Check[]): Summary {
-  const count = (result: Check['result']) => checks.filter((check) => check.result === result).length
-  return { total: checks.length, passed: count('pass'), failed: count('fail'), skipped: count('skip') }
+  const count = (result: Check['result']) =>
+    checks.filter((check) => check.result === result).length
+  return {
+    total: checks.length,
+    passed: count('pass'),
+    failed: count('fail'),
+    skipped: count('skip'),
+  }
 }
 
 export const tapStart = (total: number): string => `TAP version 14\n1..${total}\n`
@@ -22,7 +31,10 @@ export const tapStart = (total: number): string => `TAP version 14\n1..${total}\
 const tapText = (text: string) => visible(text).replace(/[\\#]/g, '\\$&')
 
 /** One test point; a failing one with a YAML block that says what was sent and what came. */
-export function tapPoint({ id, section, result, detail, notes = [] }: Check, number: number): string {
+export function tapPoint(
+  { id, section, result, detail, notes = [] }: Check,
+  number: number,
+): string {
   const point = `${result === 'fail' ? 'not ok' : 'ok'} ${number} - ${tapText(id)}`
   const comments = notes.map((note) => `# note: ${visible(note)}\n`).join('')
   if (result === 'skip') return `${point} # SKIP ${tapText(detail)}\n${comments}`
@@ -32,7 +44,8 @@ export function tapPoint({ id, section, result, detail, notes = [] }: Check, num
 }
 
 /** XML 1.0 has no way to write most control characters; `visible` has spelled them out. */
-const xml = (text: string) => visible(text).replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`)
+const xml = (text: string) =>
+  visible(text).replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`)
 
 /** One suite; sections are class names. */
 export function junitText(checks: readonly Check[], seconds: number): string {
@@ -40,7 +53,10 @@ export function junitText(checks: readonly Check[], seconds: number): string {
   const cases = checks.map(({ id, section, result, detail }) => {
     const start = `    <testcase classname="${xml(section)}" name="${xml(id)}"`
     if (result === 'pass') return `${start}/>`
-    const inner = result === 'skip' ? `<skipped message="${xml(detail)}"/>` : `<failure message="${xml(detail)}">${xml(detail)}</failure>`
+    const inner =
+      result === 'skip'
+        ? `<skipped message="${xml(detail)}"/>`
+        : `<failure message="${xml(detail)}">${xml(detail)}</failure>`
     return `${start}>\n      ${inner}\n    </testcase>`
   })
   const counts = `tests="${total}" failures="${failed}" skipped="${skipped}" time="${seconds.toFixed(3)}"`
@@ -56,8 +72,13 @@ export function junitText(checks: readonly Check[], seconds: number): string {
 }
 
 /** A line for a terminal; what failed or was left out says why, and notes follow. */
-export function listLine({ id, result, detail, notes = [] }: Check, { paint, columns }: Output): string {
-  const mark = { pass: paint.green('ok  '), fail: paint.red('FAIL'), skip: paint.dim('skip') }[result]
+export function listLine(
+  { id, result, detail, notes = [] }: Check,
+  { paint, columns }: Output,
+): string {
+  const mark = { pass: paint.green('ok  '), fail: paint.red('FAIL'), skip: paint.dim('skip') }[
+    result
+  ]
   const told = [...(result === 'pass' ? [] : [detail]), ...notes.map((note) => `note: ${note}`)]
   return `${mark}  ${visible(id)}\n${told.map((text) => `${fold(visible(text), columns, '      ')}\n`).join('')}`
 }

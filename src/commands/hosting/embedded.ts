@@ -1,19 +1,25 @@
-/** A whole gateway in a program of somebody else, without a listener: what the library calls `openGateway`. */
+/**
+ * A whole gateway in a program of somebody else, without a listener: what the library calls
+ * `openGateway`.
+ */
 import { homedir } from 'node:os'
 import { Readable } from 'node:stream'
 import { systemClock, systemHash, systemRandom } from '../../core/io/clock.js'
 import { systemFiles } from '../../core/io/files.js'
 import { createHttp } from '../../core/io/http.js'
 import { systemLiveness } from '../../core/io/liveness.js'
-import { createChain } from '../../core/io/rpc.js'
+import { createChain } from '../../core/io/rpc/rpc.js'
 import type { Peer, RequestRecord } from '../../core/protocol/call.js'
-import type { Context } from '../context.js'
-import { createOutput } from '../output.js'
 import { defaultHome } from '../session/paths.js'
+import type { Context } from '../terminal/context.js'
+import { createOutput } from '../terminal/output.js'
 import { type HostedGateway, loadConfig, openGateway as openHosted } from './gateway-host.js'
 
 export interface EmbeddedOptions {
-  /** Folder with the keystores, for an executor that is named by `executor.account`; default: the platform's data folder. */
+  /**
+   * Folder with the keystores, for an executor that is named by `executor.account`; default: the
+   * platform's data folder.
+   */
   readonly home?: string
   /** The password of that keystore, in a file of mode 0600. */
   readonly executorPasswordFile?: string
@@ -26,22 +32,32 @@ export interface EmbeddedOptions {
 }
 
 export interface EmbeddedGateway {
-  /** Answers one call. `peer` says whose budget it is charged to; all without one are one client. Never rejects. */
+  /**
+   * Answers one call. `peer` says whose budget it is charged to; all without one are one client.
+   * Never rejects.
+   */
   handle(request: Request, peer?: Peer): Promise<Response>
   /** Why it is not ready; empty when it is (`/readyz`). */
   readiness(): readonly string[]
-  /** Resolves with the reason when the store can no longer be written: close it and let the process end. Never otherwise. */
+  /**
+   * Resolves with the reason when the store can no longer be written: close it and let the process
+   * end. Never otherwise.
+   */
   readonly broken: Promise<Error>
   /** Answers what is in flight for up to ten seconds, stops, and lets the store go. */
   close(): Promise<void>
 }
 
 /**
- * Takes the lock of the store that a gateway.json names and runs the gateway behind it: admission, pipeline and executor (contract §7). No
- * variable of ours is read and nothing is printed; the executor's key comes from `executor.key_file` or `executor.account`. Rejects with
- * UsageError (a fault of the configuration, named) or StorageError (`store_locked` names who holds the store).
+ * Takes the lock of the store that a gateway.json names and runs the gateway behind it: admission,
+ * pipeline and executor (contract §7). No variable of ours is read and nothing is printed; the
+ * executor's key comes from `executor.key_file` or `executor.account`. Rejects with UsageError (a
+ * fault of the configuration, named) or StorageError (`store_locked` names who holds the store).
  */
-export async function openGateway(configFile: string, options: EmbeddedOptions = {}): Promise<EmbeddedGateway> {
+export async function openGateway(
+  configFile: string,
+  options: EmbeddedOptions = {},
+): Promise<EmbeddedGateway> {
   const { executorPasswordFile, onRequest, onWait } = options
   const { context, close } = silentContext(options)
   let hosted: HostedGateway | undefined
@@ -71,7 +87,10 @@ export async function openGateway(configFile: string, options: EmbeddedOptions =
 }
 
 /** A context with no variables and no flags, that prints nothing and asks nobody. */
-function silentContext({ home, signal }: EmbeddedOptions): { readonly context: Context; close(): Promise<void> } {
+function silentContext({ home, signal }: EmbeddedOptions): {
+  readonly context: Context
+  close(): Promise<void>
+} {
   const closers: (() => Promise<void>)[] = []
   const closedLater = <T extends { close(): Promise<void> }>(edge: T): T => {
     closers.push(() => edge.close())

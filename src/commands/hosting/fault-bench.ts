@@ -1,13 +1,27 @@
-/** What a fault script needs of a dev gateway: its chain, its clock and its view, each of which can be made to fail (`serve --dev --faults`). */
+/**
+ * What a fault script needs of a dev gateway: its chain, its clock and its view, each of which can
+ * be made to fail (`serve --dev --faults`).
+ */
+
+import type { DevDescription } from '../../core/devchain/dev-chain.js'
+import {
+  changeQuestion,
+  type DevRound,
+  disputeProposal,
+  proposeDirectly,
+  showRound,
+} from '../../core/devchain/dev-verbs.js'
 import { pause } from '../../core/gateway/view/view.js'
-import type { DevDescription } from '../../core/io/dev/dev-chain.js'
-import { changeQuestion, type DevRound, disputeProposal, proposeDirectly, showRound } from '../../core/io/dev/dev-verbs.js'
 import { type FaultScript, requireKnownSlugs } from '../../core/io/serving/fault-script.js'
-import { type FaultWorld, type FaultyHandler, withFaults } from '../../core/io/serving/faulty-handler.js'
+import {
+  type FaultWorld,
+  type FaultyHandler,
+  withFaults,
+} from '../../core/io/serving/faulty-handler.js'
 import { type Chain, ChainError, type Clock } from '../../core/ports.js'
 import { ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import { priceOf } from '../../core/protocol/proposal.js'
-import type { Context } from '../context.js'
+import type { Context } from '../terminal/context.js'
 import { aborted } from './foreground.js'
 import type { HostedGateway } from './gateway-host.js'
 
@@ -15,15 +29,25 @@ export interface FaultBench {
   /** The context to open the gateway with: a clock and a chain that rules can reach. */
   readonly context: Context
   /** The gateway's handler behind the script. `tell` gets a line for each rule that fires. */
-  before(hosted: Pick<HostedGateway, 'gateway' | 'view'>, tell: (line: string) => void): FaultyHandler
+  before(
+    hosted: Pick<HostedGateway, 'gateway' | 'view'>,
+    tell: (line: string) => void,
+  ): FaultyHandler
 }
 
 /** How long a new round may take to be seen; blocks come every second. */
 const roundMs = 15_000
 const lookMs = 50
 
-/** Sets the bench up for one run. Throws UsageError `faults_invalid` where the script names a slug that the chain has no question for. */
-export function createFaultBench(context: Context, script: FaultScript, dev: DevDescription): FaultBench {
+/**
+ * Sets the bench up for one run. Throws UsageError `faults_invalid` where the script names a slug
+ * that the chain has no question for.
+ */
+export function createFaultBench(
+  context: Context,
+  script: FaultScript,
+  dev: DevDescription,
+): FaultBench {
   requireKnownSlugs(
     script,
     dev.questions.map(({ slug }) => slug),
@@ -35,9 +59,13 @@ export function createFaultBench(context: Context, script: FaultScript, dev: Dev
   const skewed: Clock = { ...clock, nowMs: () => clock.nowMs() + skewMs }
   const stopping = aborted(signal).then(() => undefined)
   const sleep = (ms: number) => pause(clock, ms, signal)
-  const idOf = (name: string) => dev.questions.find(({ slug }) => slug === name)?.question_id ?? name
+  const idOf = (name: string) =>
+    dev.questions.find(({ slug }) => slug === name)?.question_id ?? name
 
-  async function advanceRound(view: HostedGateway['view'], question: string): Promise<string | undefined> {
+  async function advanceRound(
+    view: HostedGateway['view'],
+    question: string,
+  ): Promise<string | undefined> {
     try {
       const { question_id, timestamp } = await openNewRound(dev.rpc_url, question, sleep)
       const endMs = clock.monotonicMs() + roundMs
@@ -62,18 +90,25 @@ export function createFaultBench(context: Context, script: FaultScript, dev: Dev
     context: {
       ...context,
       clock: skewed,
-      edges: { ...context.edges, chain: async (urls, expected) => cuttable(await context.edges.chain(urls, expected), isLost) },
+      edges: {
+        ...context.edges,
+        chain: async (urls, expected) =>
+          cuttable(await context.edges.chain(urls, expected), isLost),
+      },
     },
     before({ gateway, view }, tell) {
       const world: FaultWorld = {
         advanceRound: (question) => advanceRound(view, question),
         async loseChain(seconds) {
           lostUntilMs = clock.monotonicMs() + seconds * 1_000
-          // The call is to meet a gateway that has noticed; one that needs longer than the loss never does.
+          // The call is to meet a gateway that has noticed; one that needs longer than the loss
+          // never does.
           while (isLost() && view.faults().length === 0 && !signal.aborted) await sleep(lookMs)
           if (isLost() || signal.aborted) return
           // Else a test that waits for 503 would fail without a word.
-          tell(`fault: the node is back before the gateway noticed: ${seconds} s are no more than chain.max_head_age_seconds`)
+          tell(
+            `fault: the node is back before the gateway noticed: ${seconds} s are no more than chain.max_head_age_seconds`,
+          )
         },
         skewClock(seconds) {
           skewMs = seconds * 1_000
@@ -92,26 +127,44 @@ export function createFaultBench(context: Context, script: FaultScript, dev: Dev
 const requested = 1
 const proposed = 2
 
-/** The gateway's own executor may propose between two of these steps, which makes the next one revert until its block is mined. */
+/**
+ * The gateway's own executor may propose between two of these steps, which makes the next one
+ * revert until its block is mined.
+ */
 const openTries = 20
 const openPauseMs = 300
 
-async function openNewRound(rpcUrl: string, question: string, sleep: (ms: number) => Promise<void>): Promise<DevRound> {
+async function openNewRound(
+  rpcUrl: string,
+  question: string,
+  sleep: (ms: number) => Promise<void>,
+): Promise<DevRound> {
   for (let tries = 1; ; tries += 1) {
     try {
       return await openOnce(rpcUrl, question)
     } catch (error) {
-      if (tries === openTries || !(error instanceof UsageError) || error.code !== 'dev_chain_refused') throw error
+      if (
+        tries === openTries ||
+        !(error instanceof UsageError) ||
+        error.code !== 'dev_chain_refused'
+      )
+        throw error
       await sleep(openPauseMs)
     }
   }
 }
 
-/** Disputes what is proposed, the rival's proposal where there is none. A question whose dispute is used up is reset by its adapter. */
+/**
+ * Disputes what is proposed, the rival's proposal where there is none. A question whose dispute is
+ * used up is reset by its adapter.
+ */
 async function openOnce(rpcUrl: string, question: string): Promise<DevRound> {
   const before = await showRound(rpcUrl, question)
   if (before.state === requested) await proposeDirectly(rpcUrl, question, BigInt(priceOf.p1))
-  const after = before.state === requested || before.state === proposed ? await disputeProposal(rpcUrl, question) : before
+  const after =
+    before.state === requested || before.state === proposed
+      ? await disputeProposal(rpcUrl, question)
+      : before
   return after.timestamp === before.timestamp ? changeQuestion(rpcUrl, question, 'reset') : after
 }
 
@@ -120,7 +173,8 @@ function cuttable(chain: Chain, isLost: () => boolean): Chain {
   const cut =
     <Args extends unknown[], Answer>(ask: (...args: Args) => Promise<Answer>) =>
     async (...args: Args): Promise<Answer> => {
-      const lost = () => new ChainError('unavailable', 'the node gives no answer, says the fault script')
+      const lost = () =>
+        new ChainError('unavailable', 'the node gives no answer, says the fault script')
       if (isLost()) throw lost()
       const answer = await ask(...args)
       // What was on its way is lost too.

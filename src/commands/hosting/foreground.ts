@@ -1,21 +1,27 @@
 /** What `serve`, `devchain` and `demo` share: they stay in the foreground until told to end. */
 import type { Ending } from '../../core/io/interruption.js'
 import { exit, UsageError } from '../../core/protocol/errors.js'
-import type { Output } from '../output.js'
-import { visible } from '../view/render.js'
+import type { Output } from '../terminal/output.js'
+import { visible } from '../terminal/render.js'
 
-/** For a server a signal is how it ends well, and a terminal that is gone only loses its text (contract §6, R26). */
+/**
+ * For a server a signal is how it ends well, and a terminal that is gone only loses its text
+ * (contract §6, R26).
+ */
 export const endsAsServer: Ending = { exitCode: () => exit.done, outlivesTerminal: true }
 
 /** Resolves once a signal came: for a server that is how it ends well, not a failure. */
 export function aborted(signal: AbortSignal): Promise<'signal'> {
   if (signal.aborted) return Promise.resolve('signal')
-  return new Promise((resolve) => signal.addEventListener('abort', () => resolve('signal'), { once: true }))
+  return new Promise((resolve) =>
+    signal.addEventListener('abort', () => resolve('signal'), { once: true }),
+  )
 }
 
 /**
- * For a chain that did not start: `undefined` where the run was told to end meanwhile, else the error again. A signal to the whole terminal
- * may reach the chain's watcher before it has a session of its own.
+ * For a chain that did not start: `undefined` where the run was told to end meanwhile, else the
+ * error again. A signal to the whole terminal may reach the chain's watcher before it has a session
+ * of its own.
  */
 export const unlessStopped =
   (signal: AbortSignal) =>
@@ -23,18 +29,29 @@ export const unlessStopped =
     if (!signal.aborted) throw error
   }
 
-/** A whole number given to a flag. Throws UsageError `bad_number` naming the flag and its range (exit 2). */
+/**
+ * A whole number given to a flag. Throws UsageError `bad_number` naming the flag and its range
+ * (exit 2).
+ */
 export function wholeNumber(flag: string, text: string, least: number, most: number): number {
   const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN
   if (value >= least && value <= most) return value
-  throw new UsageError('bad_number', `${flag} must be a whole number from ${least} to ${most}`, { hint: `give it as ${flag} ${least}` })
+  throw new UsageError('bad_number', `${flag} must be a whole number from ${least} to ${most}`, {
+    hint: `give it as ${flag} ${least}`,
+  })
 }
 
 /** A TCP port given to a flag; 0 stands for a free one. Throws UsageError `bad_number` (exit 2). */
 export const portNumber = (flag: string, text: string): number => wholeNumber(flag, text, 0, 65_535)
 
-/** Notes the first three of a development chain's questions by slug and id, on two lines each where one would be wider than the terminal. */
-export function noteQuestions(output: Pick<Output, 'note' | 'columns'>, questions: readonly { slug: string; question_id: string }[]): void {
+/**
+ * Notes the first three of a development chain's questions by slug and id, on two lines each where
+ * one would be wider than the terminal.
+ */
+export function noteQuestions(
+  output: Pick<Output, 'note' | 'columns'>,
+  questions: readonly { slug: string; question_id: string }[],
+): void {
   for (const { slug, question_id } of questions.slice(0, 3)) {
     const line = `  ${visible(slug)}  ${question_id}`
     output.note(line.length <= output.columns ? line : `  ${visible(slug)}\n    ${question_id}`)

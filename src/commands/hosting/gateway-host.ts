@@ -1,6 +1,7 @@
 /**
- * A gateway with its real edges: store, lock, chain and executor key, put together as gateway.json says (contract §7). `serve` puts a
- * listener before it; `--local` hands its handler to the client instead of a socket. Nothing else differs between the two.
+ * A gateway with its real edges: store, lock, chain and executor key, put together as gateway.json
+ * says (contract §7). `serve` puts a listener before it; `--local` hands its handler to the client
+ * instead of a socket. Nothing else differs between the two.
  */
 import { dirname, resolve } from 'node:path'
 import { aggregating } from '../../core/chain/aggregate.js'
@@ -10,7 +11,13 @@ import { contractsOf, type GatewayConfig, parseConfig } from '../../core/gateway
 import { createGateway, type Gateway } from '../../core/gateway/gateway.js'
 import type { Ledger } from '../../core/gateway/ledger/ledger.js'
 import { knownKind } from '../../core/gateway/ledger/state.js'
-import { foldLedger, type LedgerSettings, ledgerReader, openLedger, storeFormat } from '../../core/gateway/ledger/store.js'
+import {
+  foldLedger,
+  type LedgerSettings,
+  ledgerReader,
+  openLedger,
+  storeFormat,
+} from '../../core/gateway/ledger/store.js'
 import type { Desk } from '../../core/gateway/operator/desk.js'
 import { followRecent, type Recent, recentKept } from '../../core/gateway/operator/recent.js'
 import { mergedRegistry } from '../../core/gateway/operator/registry.js'
@@ -27,11 +34,11 @@ import type { Observation, StateLine, Vitals } from '../../core/protocol/vitals.
 import { acquireLock, type Lock } from '../../core/storage/lock.js'
 import { openLog } from '../../core/storage/log.js'
 import { openLogReader } from '../../core/storage/reader.js'
-import type { Context, ExpectedChain } from '../context.js'
 import { readOwnJson } from '../session/inputs.js'
 import { readPassword } from '../session/key-source.js'
 import { fromCwd } from '../session/paths.js'
-import { shellWord } from '../view/render.js'
+import type { Context, ExpectedChain } from '../terminal/context.js'
+import { shellWord } from '../terminal/render.js'
 import { deskOfView } from './operator-desk.js'
 import { createVitalSigns, nodesOf } from './vital-signs.js'
 import { watchedChain, watchedFiles } from './watched-edges.js'
@@ -54,7 +61,10 @@ export const operatorCommand =
 export async function loadConfig(context: Context, path: string): Promise<LoadedConfig> {
   const file = fromCwd(context.cwd, path)
   return {
-    config: parseConfig(await readOwnJson(context, path, 'give --config with the path of a gateway.json'), path),
+    config: parseConfig(
+      await readOwnJson(context, path, 'give --config with the path of a gateway.json'),
+      path,
+    ),
     folder: dirname(file),
     path,
   }
@@ -87,20 +97,34 @@ export interface HostedGateway {
   vitals(): Vitals
   /** The newest candidates from now on, until they are stopped. */
   followRecent(): Recent
-  /** Looks for changes that nothing tells of by itself, of nodes and readiness; to be called every second or so. */
+  /**
+   * Looks for changes that nothing tells of by itself, of nodes and readiness; to be called every
+   * second or so.
+   */
   look(): void
   /** Replaces what others read in the lock: who runs here and where its admin listener is. */
   setNote(note: string): Promise<void>
-  /** Resolves with the reason when the store can no longer be written (R10, R12); never otherwise. */
+  /**
+   * Resolves with the reason when the store can no longer be written (R10, R12); never otherwise.
+   */
   readonly broken: Promise<Error>
-  /** Drains for up to ten seconds, stops the pipeline, closes the store and lets the lock go (R23). */
+  /**
+   * Drains for up to ten seconds, stops the pipeline, closes the store and lets the lock go (R23).
+   */
   close(): Promise<void>
 }
 
 const drainMs = 10_000
 
-/** Takes the store's lock and runs the whole gateway. Rejects with UsageError (exit 2) or StorageError (exit 74). */
-export async function openGateway(context: Context, loaded: LoadedConfig, options: HostOptions): Promise<HostedGateway> {
+/**
+ * Takes the store's lock and runs the whole gateway. Rejects with UsageError (exit 2) or
+ * StorageError (exit 74).
+ */
+export async function openGateway(
+  context: Context,
+  loaded: LoadedConfig,
+  options: HostOptions,
+): Promise<HostedGateway> {
   const { config, folder } = loaded
   const { clock, random, hash, files, liveness } = context
   const contracts = contractsOf(config)
@@ -135,10 +159,26 @@ export async function openGateway(context: Context, loaded: LoadedConfig, option
     )
     closers.push(() => log.close())
     const broken = new Promise<Error>((tell) => log.onFailure(tell))
-    const genesisHash = await genesisOf(context, chain, config, fold.state.info === undefined, options.onWait)
-    const ledger = await openLedger({ clock, random }, log, fold.state, settingsOf(config, genesisHash))
+    const genesisHash = await genesisOf(
+      context,
+      chain,
+      config,
+      fold.state.info === undefined,
+      options.onWait,
+    )
+    const ledger = await openLedger(
+      { clock, random },
+      log,
+      fold.state,
+      settingsOf(config, genesisHash),
+    )
     closers.push(() => ledger.close())
-    const following = followLedger({ clock, ledger, onObservation: options.onObservation, onState: options.onState })
+    const following = followLedger({
+      clock,
+      ledger,
+      onObservation: options.onObservation,
+      onState: options.onState,
+    })
     closers.push(async () => following.stop())
     const entries = mergedRegistry(configured, ledger.questions, operatorCommand(loaded))
     const registered = slugsOf(entries)
@@ -185,7 +225,12 @@ export async function openGateway(context: Context, loaded: LoadedConfig, option
       nodes,
       onState: options.onState,
     })
-    const desk = deskOfView(context, { folder: store, log, state: fold.state, ledger, configured }, view, registered)
+    const desk = deskOfView(
+      context,
+      { folder: store, log, state: fold.state, ledger, configured },
+      view,
+      registered,
+    )
     await view.start()
     pipeline.start()
     return {
@@ -196,7 +241,12 @@ export async function openGateway(context: Context, loaded: LoadedConfig, option
       desk,
       broken,
       vitals: signs.now,
-      followRecent: () => followRecent({ ledger, entries: fold.state.entries.newest(recentKept), slugOf: (id) => view.entry(id)?.slug }),
+      followRecent: () =>
+        followRecent({
+          ledger,
+          entries: fold.state.entries.newest(recentKept),
+          slugOf: (id) => view.entry(id)?.slug,
+        }),
       look: () => signs.look(gateway.readiness()),
       setNote: (note) => lock.setNote(note),
       close: closeAll,
@@ -207,7 +257,9 @@ export async function openGateway(context: Context, loaded: LoadedConfig, option
   }
 }
 
-/** The gateway behind `--local` (contract §6): a fetch that is its handler. No budget is charged. */
+/**
+ * The gateway behind `--local` (contract §6): a fetch that is its handler. No budget is charged.
+ */
 export interface LocalGateway {
   readonly fetch: Fetch
   /** `local:<store id>`; the journal's origin. */
@@ -216,12 +268,21 @@ export interface LocalGateway {
 }
 
 /**
- * `run` takes the store's lock and executes until closed; `read` opens the store for looking only, runs no pipeline, and works while
- * another process serves (R24). A store that does not exist yet reads as empty; nothing is created.
+ * `run` takes the store's lock and executes until closed; `read` opens the store for looking only,
+ * runs no pipeline, and works while another process serves (R24). A store that does not exist yet
+ * reads as empty; nothing is created.
  */
-export async function openLocalGateway(context: Context, path: string, mode: 'run' | 'read', options: HostOptions): Promise<LocalGateway> {
+export async function openLocalGateway(
+  context: Context,
+  path: string,
+  mode: 'run' | 'read',
+  options: HostOptions,
+): Promise<LocalGateway> {
   const loaded = await loadConfig(context, path)
-  const opened = mode === 'run' ? await openNoted(context, loaded, options) : await openForLooking(context, loaded)
+  const opened =
+    mode === 'run'
+      ? await openNoted(context, loaded, options)
+      : await openForLooking(context, loaded)
   const peer = { charged: false } as const
   return {
     fetch: (input, init) => opened.gateway.handle(new Request(input, init), peer),
@@ -231,7 +292,11 @@ export async function openLocalGateway(context: Context, path: string, mode: 'ru
 }
 
 /** Others that look at the lock are told what holds it, and that it takes no acts. */
-async function openNoted(context: Context, loaded: LoadedConfig, options: HostOptions): Promise<HostedGateway> {
+async function openNoted(
+  context: Context,
+  loaded: LoadedConfig,
+  options: HostOptions,
+): Promise<HostedGateway> {
   const hosted = await openGateway(context, loaded, options)
   try {
     await hosted.setNote('a command with --local')
@@ -242,13 +307,19 @@ async function openNoted(context: Context, loaded: LoadedConfig, options: HostOp
   }
 }
 
-async function openForLooking(context: Context, loaded: LoadedConfig): Promise<Pick<HostedGateway, 'gateway' | 'ledger' | 'close'>> {
+async function openForLooking(
+  context: Context,
+  loaded: LoadedConfig,
+): Promise<Pick<HostedGateway, 'gateway' | 'ledger' | 'close'>> {
   const { config, folder } = loaded
   const { clock, random, hash, files } = context
   const contracts = contractsOf(config)
   const configured = await registryOf(context, loaded)
   const fold = foldLedger()
-  const reader = await openLogReader({ files, hash }, resolve(folder, config.store), { format: storeFormat, knownKinds: knownKind })
+  const reader = await openLogReader({ files, hash }, resolve(folder, config.store), {
+    format: storeFormat,
+    knownKinds: knownKind,
+  })
   try {
     await reader.replay(fold.onRecord)
     const ledger = ledgerReader(reader, fold.state, settingsOf(config, undefined))
@@ -291,16 +362,31 @@ export function settingsOf(config: GatewayConfig, genesisHash: Hex | undefined):
 }
 
 /** The question registry of a configuration. Throws UsageError for a file that cannot be read. */
-export async function registryOf(context: Context, { config, folder }: LoadedConfig): Promise<readonly RegistryEntry[]> {
+export async function registryOf(
+  context: Context,
+  { config, folder }: LoadedConfig,
+): Promise<readonly RegistryEntry[]> {
   if (config.questions === null) return []
   const path = resolve(folder, config.questions)
-  return parseRegistry(await readOwnJson(context, path, 'write that file, or correct "questions" in gateway.json'), path)
+  return parseRegistry(
+    await readOwnJson(context, path, 'write that file, or correct "questions" in gateway.json'),
+    path,
+  )
 }
 
-const slugsOf = (entries: readonly RegistryEntry[]) => new Set(entries.flatMap(({ slug }) => slug ?? []))
+const slugsOf = (entries: readonly RegistryEntry[]) =>
+  new Set(entries.flatMap(({ slug }) => slug ?? []))
 
-/** The view as callers name questions: slugs that the registry does not have come from Gamma, where the configuration says so. */
-async function namedView(context: Context, { slugs }: GatewayConfig, registered: ReadonlySet<string>, view: LiveView): Promise<ChainView> {
+/**
+ * The view as callers name questions: slugs that the registry does not have come from Gamma, where
+ * the configuration says so.
+ */
+async function namedView(
+  context: Context,
+  { slugs }: GatewayConfig,
+  registered: ReadonlySet<string>,
+  view: LiveView,
+): Promise<ChainView> {
   if (slugs.source === 'registry') return view
   const { gammaLookUp } = await import('../../core/io/gamma.js')
   const lookUp = gammaLookUp(await context.edges.fetch(), slugs.url)
@@ -308,8 +394,9 @@ async function namedView(context: Context, { slugs }: GatewayConfig, registered:
 }
 
 /**
- * The hash of block 0, which a new store records. Waits for a node as long as the store is new, because it cannot be written without;
- * an existing one is served at once, and the view goes on asking. Throws UsageError `wrong_chain` where a node is on another chain.
+ * The hash of block 0, which a new store records. Waits for a node as long as the store is new,
+ * because it cannot be written without; an existing one is served at once, and the view goes on
+ * asking. Throws UsageError `wrong_chain` where a node is on another chain.
  */
 export async function genesisOf(
   context: Context,
@@ -323,9 +410,13 @@ export async function genesisOf(
     try {
       const chainId = await chain.chainId()
       if (chainId !== config.chain.id) {
-        throw new UsageError('wrong_chain', `the node of chain.rpc_urls is on chain ${chainId}, chain.id is ${config.chain.id}`, {
-          hint: 'correct chain.id or chain.rpc_urls in the configuration',
-        })
+        throw new UsageError(
+          'wrong_chain',
+          `the node of chain.rpc_urls is on chain ${chainId}, chain.id is ${config.chain.id}`,
+          {
+            hint: 'correct chain.id or chain.rpc_urls in the configuration',
+          },
+        )
       }
       const genesis = await chain.block(0n)
       if (genesis) return genesis.hash
@@ -362,7 +453,9 @@ async function drain(context: Context, gateway: Gateway): Promise<void> {
   await Promise.race([ended, late])
 }
 
-/** Executor key: keystore flag, then PROPOSER_EXECUTOR_KEY_FILE, then gateway.json (contract §7). */
+/**
+ * Executor key: keystore flag, then PROPOSER_EXECUTOR_KEY_FILE, then gateway.json (contract §7).
+ */
 async function executorSigner(
   context: Context,
   { config, folder }: LoadedConfig,
@@ -383,8 +476,10 @@ async function executorSigner(
   }
   if (options.executorAccount !== undefined) return fromKeystore(options.executorAccount)
   const variable = context.env.PROPOSER_EXECUTOR_KEY_FILE
-  if (variable !== undefined && variable !== '') return signerFromKey(await readKeyFile(fromCwd(context.cwd, variable)))
-  if (config.executor.key_file !== undefined) return signerFromKey(await readKeyFile(resolve(folder, config.executor.key_file)))
+  if (variable !== undefined && variable !== '')
+    return signerFromKey(await readKeyFile(fromCwd(context.cwd, variable)))
+  if (config.executor.key_file !== undefined)
+    return signerFromKey(await readKeyFile(resolve(folder, config.executor.key_file)))
   if (config.executor.account !== undefined) return fromKeystore(config.executor.account)
   throw new UsageError('no_executor_key', 'the executor is enabled and has no key', {
     hint: 'set executor.key_file or executor.account in gateway.json, or PROPOSER_EXECUTOR_KEY_FILE, or executor.enabled=false',

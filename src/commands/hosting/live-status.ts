@@ -1,9 +1,12 @@
-/** What `serve` shows on a terminal instead of log lines: one calm block, redrawn in place at most once a second. */
+/**
+ * What `serve` shows on a terminal instead of log lines: one calm block, redrawn in place at most
+ * once a second.
+ */
 import type { ChalkInstance } from 'chalk'
 import type { Clock } from '../../core/ports.js'
 import type { GatewayGauges, RequestRecord } from '../../core/protocol/call.js'
 import type { StateLine, Vitals } from '../../core/protocol/vitals.js'
-import { ageText, fold, visible } from '../view/render.js'
+import { ageText, fold, visible } from '../terminal/render.js'
 
 /** Everything the block shows. */
 export interface StatusFigures {
@@ -39,7 +42,10 @@ const changesKept = 6
 
 /** What happened of late, for the block: bounded, whatever the load (R17). */
 export interface Recent {
-  /** A call that was answered. Looks at readiness do not count: that they hear 503 is no call that failed. */
+  /**
+   * A call that was answered. Looks at readiness do not count: that they hear 503 is no call that
+   * failed.
+   */
   noteCall(call: Pick<RequestRecord, 'route' | 'status'>): void
   noteChange(line: StateLine): void
   lastMinute(): MinuteCounts
@@ -75,14 +81,21 @@ export function createRecent(clock: Pick<Clock, 'nowMs' | 'monotonicMs'>): Recen
     lastMinute() {
       forget()
       const sum = none()
-      for (const cell of cells.values()) for (const key of Object.keys(sum) as CountKey[]) sum[key] += cell[key]
+      for (const cell of cells.values())
+        for (const key of Object.keys(sum) as CountKey[]) sum[key] += cell[key]
       return sum
     },
     changes: () => changes,
   }
 }
 
-const none = (): Record<CountKey, number> => ({ fine: 0, refused: 0, limited: 0, failed: 0, admitted: 0 })
+const none = (): Record<CountKey, number> => ({
+  fine: 0,
+  refused: 0,
+  limited: 0,
+  failed: 0,
+  admitted: 0,
+})
 
 export interface StatusScreen {
   readonly columns: number
@@ -93,15 +106,22 @@ export interface StatusScreen {
 const labelWidth = 10
 /** About so many, in few digits: it is an estimate. */
 const aboutText = (count: number): string =>
-  count < 100_000 ? String(count) : count < 1e6 ? `${Math.floor(count / 1_000)} k` : `${(count / 1e6).toFixed(1)} M`
+  count < 100_000
+    ? String(count)
+    : count < 1e6
+      ? `${Math.floor(count / 1_000)} k`
+      : `${(count / 1e6).toFixed(1)} M`
 /** The chain's own coin has eighteen decimals; four are enough to look at. */
 const coins = (wei: bigint): string => String(Number((Number(wei / 10n ** 12n) / 1e6).toFixed(4)))
 
 /**
- * The block: at most `rows - 1` lines of at most `columns` characters, colours aside. What has no room is left out from the end, where the
- * last changes stand. Pure; outside text is escaped (R20).
+ * The block: at most `rows - 1` lines of at most `columns` characters, colours aside. What has no
+ * room is left out from the end, where the last changes stand. Pure; outside text is escaped (R20).
  */
-export function statusLines(figures: StatusFigures, { columns, rows, paint }: StatusScreen): readonly string[] {
+export function statusLines(
+  figures: StatusFigures,
+  { columns, rows, paint }: StatusScreen,
+): readonly string[] {
   const { url, adminUrl, reasons, gauges, vitals, lastMinute } = figures
   const { oldestSeconds, head, executor } = vitals
   const row = (label: string, parts: readonly string[]) => wrapped(label, parts, columns, paint)
@@ -109,9 +129,17 @@ export function statusLines(figures: StatusFigures, { columns, rows, paint }: St
     `${name} ${gauges.queue[name]}${gauges.queue[name] === 0 ? '' : ` (${ageText(oldestSeconds[name])})`}`
   const state = reasons.length === 0 ? paint.green('ready') : paint.yellow('not ready')
   const lines = [
-    ...row('gateway', [state, ...(vitals.admissionEnabled ? [] : [paint.yellow('admission paused')]), url, `admin ${adminUrl}`]),
+    ...row('gateway', [
+      state,
+      ...(vitals.admissionEnabled ? [] : [paint.yellow('admission paused')]),
+      url,
+      `admin ${adminUrl}`,
+    ]),
     ...reasons.flatMap((reason) => cutLines(visible(reason), columns, paint)),
-    ...row('chain', [head === undefined ? 'no block yet' : `block ${head.number}, ${ageText(head.ageSeconds)} old`, ...nodesText(vitals)]),
+    ...row('chain', [
+      head === undefined ? 'no block yet' : `block ${head.number}, ${ageText(head.ageSeconds)} old`,
+      ...nodesText(vitals),
+    ]),
     ...row('queue', [stage('received'), stage('validated'), stage('selected')]),
     ...row('minute', [
       `2xx ${lastMinute.fine}`,
@@ -122,7 +150,9 @@ export function statusLines(figures: StatusFigures, { columns, rows, paint }: St
     ]),
     ...row('budget', [
       `${gauges.budget.spentItems} of ${gauges.budget.limitItems} items`,
-      ...(gauges.budget.endsInMs > 0 ? [`window ends in ${Math.ceil(gauges.budget.endsInMs / 1_000)} s`] : []),
+      ...(gauges.budget.endsInMs > 0
+        ? [`window ends in ${Math.ceil(gauges.budget.endsInMs / 1_000)} s`]
+        : []),
       `${gauges.budget.perClientLimitItems} a client`,
       `${gauges.budget.clients} ${gauges.budget.clients === 1 ? 'client' : 'clients'}`,
     ]),
@@ -130,7 +160,8 @@ export function statusLines(figures: StatusFigures, { columns, rows, paint }: St
   ]
   const room = Math.max(1, rows - 1)
   const changes = figures.changes.slice(-Math.max(0, Math.min(changesKept, room - lines.length)))
-  const told = room > lines.length ? changes.map((change) => changeText(change, columns, paint)) : []
+  const told =
+    room > lines.length ? changes.map((change) => changeText(change, columns, paint)) : []
   return [...lines, ...told].slice(0, room)
 }
 
@@ -141,7 +172,13 @@ function nodesText({ nodes }: Vitals): readonly string[] {
   return aside.length === 0 ? [healthy] : [healthy, `aside: ${aside.join(', ')}`]
 }
 
-function executorText({ highestNonce, openSlots, balanceWei, paidProposals, newestHash }: NonNullable<Vitals['executor']>) {
+function executorText({
+  highestNonce,
+  openSlots,
+  balanceWei,
+  paidProposals,
+  newestHash,
+}: NonNullable<Vitals['executor']>) {
   return [
     highestNonce < 0 ? 'no nonce yet' : `nonce ${highestNonce}`,
     `${openSlots} open`,
@@ -153,10 +190,16 @@ function executorText({ highestNonce, openSlots, balanceWei, paidProposals, newe
 
 const withoutColour = (text: string) => text.replace(/\u001b\[[0-9;]*m/g, '')
 const lengthOf = (text: string) => withoutColour(text).length
-const cut = (text: string, columns: number) => (text.length <= columns ? text : columns < 1 ? '' : `${text.slice(0, columns - 1)}…`)
+const cut = (text: string, columns: number) =>
+  text.length <= columns ? text : columns < 1 ? '' : `${text.slice(0, columns - 1)}…`
 
 /** A label and its parts, as many on a line as fit; the label's column stays free below it. */
-function wrapped(label: string, parts: readonly string[], columns: number, paint: ChalkInstance): readonly string[] {
+function wrapped(
+  label: string,
+  parts: readonly string[],
+  columns: number,
+  paint: ChalkInstance,
+): readonly string[] {
   const indent = Math.min(labelWidth, Math.max(0, columns - 1))
   const width = columns - indent
   const lines: string[] = []
@@ -164,10 +207,13 @@ function wrapped(label: string, parts: readonly string[], columns: number, paint
     // A part that is too long loses its colours with its end.
     const fitting = lengthOf(part) <= width ? part : cut(withoutColour(part), width)
     const last = lines.at(-1)
-    if (last !== undefined && lengthOf(last) + 3 + lengthOf(fitting) <= width) lines[lines.length - 1] = `${last} · ${fitting}`
+    if (last !== undefined && lengthOf(last) + 3 + lengthOf(fitting) <= width)
+      lines[lines.length - 1] = `${last} · ${fitting}`
     else lines.push(fitting)
   }
-  return lines.map((line, index) => `${paint.dim((index === 0 ? cut(label, indent) : '').padEnd(indent))}${line}`)
+  return lines.map(
+    (line, index) => `${paint.dim((index === 0 ? cut(label, indent) : '').padEnd(indent))}${line}`,
+  )
 }
 
 /** A reason takes two lines at most: what is longer is told whole by /readyz. */
@@ -190,12 +236,23 @@ const switched: Readonly<Record<string, readonly [on: string, off: string]>> = {
 function changeText({ atMs, line }: StatusChange, columns: number, paint: ChalkInstance): string {
   const time = new Date(atMs).toISOString().slice(11, 19).concat('Z')
   const [subject = '', plainVerb = ''] = line.event.split('.')
-  const verb = (line.enabled === undefined ? undefined : switched[line.event]?.[line.enabled ? 0 : 1]) ?? plainVerb
-  const id = line.candidate_id ?? line.question_id ?? (line.nonce === undefined ? line.node : `nonce ${line.nonce}`)
-  const short = typeof id === 'string' && id.length > 10 && !id.startsWith('nonce') ? `${id.slice(0, 8)}…` : (id ?? '')
+  const verb =
+    (line.enabled === undefined ? undefined : switched[line.event]?.[line.enabled ? 0 : 1]) ??
+    plainVerb
+  const id =
+    line.candidate_id ??
+    line.question_id ??
+    (line.nonce === undefined ? line.node : `nonce ${line.nonce}`)
+  const short =
+    typeof id === 'string' && id.length > 10 && !id.startsWith('nonce')
+      ? `${id.slice(0, 8)}…`
+      : (id ?? '')
   const name = line.event.startsWith('slot.') ? '' : subject
-  const hash = line.hash === undefined || line.candidate_id !== undefined ? '' : `${line.hash.slice(0, 10)}…`
-  const said = [name, short, verb, line.kind, line.code, hash].filter((part) => part !== undefined && part !== '').join(' ')
+  const hash =
+    line.hash === undefined || line.candidate_id !== undefined ? '' : `${line.hash.slice(0, 10)}…`
+  const said = [name, short, verb, line.kind, line.code, hash]
+    .filter((part) => part !== undefined && part !== '')
+    .join(' ')
   const text = cut(visible(said), Math.max(0, columns - labelWidth))
   return cut(time, columns).length < labelWidth && columns > labelWidth
     ? `${paint.dim(time.padEnd(labelWidth))}${text}`
@@ -226,8 +283,17 @@ export interface StatusTerminal {
 
 const drawEveryMs = 1_000
 
-/** Nothing is shown before `start`. A terminal that takes no text gets no frame, and nobody waits for it (robustness §5). */
-export function createLiveStatus({ size, write, isIdle, written, paint }: StatusTerminal): LiveStatus {
+/**
+ * Nothing is shown before `start`. A terminal that takes no text gets no frame, and nobody waits
+ * for it (robustness §5).
+ */
+export function createLiveStatus({
+  size,
+  write,
+  isIdle,
+  written,
+  paint,
+}: StatusTerminal): LiveStatus {
   let shown: readonly string[] = []
   let figures: (() => StatusFigures) | undefined
   let timer: ReturnType<typeof setInterval> | undefined
@@ -235,7 +301,10 @@ export function createLiveStatus({ size, write, isIdle, written, paint }: Status
   /** A terminal that became narrower has folded what stood on it. */
   const back = () => {
     const { columns } = size()
-    const lines = shown.reduce((sum, line) => sum + Math.max(1, Math.ceil(lengthOf(line) / Math.max(1, columns))), 0)
+    const lines = shown.reduce(
+      (sum, line) => sum + Math.max(1, Math.ceil(lengthOf(line) / Math.max(1, columns))),
+      0,
+    )
     return lines === 0 ? '' : `\u001b[${lines}A\r`
   }
   const framed = (lines: readonly string[]) => lines.map((line) => `${line}\u001b[K\n`).join('')

@@ -1,6 +1,13 @@
-/** The operator's desk with its real edges: behind a serving gateway, or on a store whose lock a command holds itself (contract §6). */
+/**
+ * The operator's desk with its real edges: behind a serving gateway, or on a store whose lock a
+ * command holds itself (contract §6).
+ */
 import { aggregating } from '../../core/chain/aggregate.js'
-import { createRoundReader, type RegistryEntry, type RoundReader } from '../../core/chain/questions.js'
+import {
+  createRoundReader,
+  type RegistryEntry,
+  type RoundReader,
+} from '../../core/chain/questions.js'
 import { contractsOf } from '../../core/gateway/config.js'
 import type { Ledger } from '../../core/gateway/ledger/ledger.js'
 import type { LedgerState } from '../../core/gateway/ledger/state.js'
@@ -12,7 +19,7 @@ import { UnavailableError } from '../../core/protocol/errors.js'
 import { joinPath } from '../../core/storage/durable.js'
 import { named } from '../../core/storage/failures.js'
 import type { RecordLog } from '../../core/storage/record-log.js'
-import type { Context } from '../context.js'
+import type { Context } from '../terminal/context.js'
 import type { LoadedConfig } from './gateway-host.js'
 
 interface OpenStore {
@@ -23,14 +30,23 @@ interface OpenStore {
   readonly configured: readonly RegistryEntry[]
 }
 
-/** What is known of a question by the head that the view has followed, which is how the gateway would serve it. */
-export function deskOfView(context: Context, open: OpenStore, view: LiveView, registered: Set<string>): Desk {
+/**
+ * What is known of a question by the head that the view has followed, which is how the gateway
+ * would serve it.
+ */
+export function deskOfView(
+  context: Context,
+  open: OpenStore,
+  view: LiveView,
+  registered: Set<string>,
+): Desk {
   return deskOn(context, open, {
     isKnown: (entry) =>
       asked(async () => {
         const heads = view.heads()
         const [fault] = view.faults()
-        if (heads === undefined || fault !== undefined) throw new ChainError('unavailable', fault ?? 'the chain has not been read yet')
+        if (heads === undefined || fault !== undefined)
+          throw new ChainError('unavailable', fault ?? 'the chain has not been read yet')
         return isKnownBy(view.rounds, entry, heads.latest.number)
       }),
     onRegistry(change) {
@@ -45,17 +61,32 @@ export function deskOfView(context: Context, open: OpenStore, view: LiveView, re
   })
 }
 
-/** The same without a gateway: the chain is asked by the nodes that gateway.json names, and only where a question needs it. */
-export function deskOfChain(context: Context, open: OpenStore, { config }: LoadedConfig, chain: () => Promise<Chain>): Desk {
+/**
+ * The same without a gateway: the chain is asked by the nodes that gateway.json names, and only
+ * where a question needs it.
+ */
+export function deskOfChain(
+  context: Context,
+  open: OpenStore,
+  { config }: LoadedConfig,
+  chain: () => Promise<Chain>,
+): Desk {
   let reading: Promise<{ readonly rounds: RoundReader; readonly head: bigint }> | undefined
   const begin = async () => {
     const found = await chain()
     const chainId = await found.chainId()
-    if (chainId !== config.chain.id) throw new ChainError('unavailable', `the node is on chain ${chainId}, not on ${config.chain.id}`)
+    if (chainId !== config.chain.id)
+      throw new ChainError(
+        'unavailable',
+        `the node is on chain ${chainId}, not on ${config.chain.id}`,
+      )
     const head = await found.block('latest')
     if (head === null) throw new ChainError('unavailable', 'the node knows no latest block')
     const { breathe } = await import('../../core/io/serving/load.js')
-    return { rounds: createRoundReader(aggregating(found, breathe), contractsOf(config)), head: head.number }
+    return {
+      rounds: createRoundReader(aggregating(found, breathe), contractsOf(config)),
+      head: head.number,
+    }
   }
   return deskOn(context, open, {
     isKnown: (entry) =>
@@ -67,7 +98,11 @@ export function deskOfChain(context: Context, open: OpenStore, { config }: Loade
   })
 }
 
-function deskOn({ clock, files }: Context, open: OpenStore, parts: Pick<DeskParts, 'isKnown' | 'onRegistry'>): Desk {
+function deskOn(
+  { clock, files }: Context,
+  open: OpenStore,
+  parts: Pick<DeskParts, 'isKnown' | 'onRegistry'>,
+): Desk {
   const { folder, log, state, ledger, configured } = open
   return createDesk({
     clock,
@@ -90,15 +125,22 @@ async function asked<T>(work: () => Promise<T>): Promise<T> {
     return await work()
   } catch (error) {
     if (!(error instanceof ChainError)) throw error
-    throw new UnavailableError('state_unavailable', `the chain cannot be asked about the question now: ${error.message}`, {
-      httpStatus: 503,
-      cause: error,
-      hint: 'nothing was changed; look at chain.rpc_urls, wait, and run the same command again',
-    })
+    throw new UnavailableError(
+      'state_unavailable',
+      `the chain cannot be asked about the question now: ${error.message}`,
+      {
+        httpStatus: 503,
+        cause: error,
+        hint: 'nothing was changed; look at chain.rpc_urls, wait, and run the same command again',
+      },
+    )
   }
 }
 
-/** What log and snapshot take on disk. Rejects with StorageError `store_unavailable`: that they cannot be looked at must not end a gateway. */
+/**
+ * What log and snapshot take on disk. Rejects with StorageError `store_unavailable`: that they
+ * cannot be looked at must not end a gateway.
+ */
 async function storeBytes(files: Files, folder: string): Promise<number> {
   try {
     return await sizesIn(files, folder)

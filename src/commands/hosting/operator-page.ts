@@ -1,10 +1,13 @@
-/** What the operator's page shows of a hosted gateway, as plain JSON data: no address but those of candidates, no RPC URL, no secret (R5). */
+/**
+ * What the operator's page shows of a hosted gateway, as plain JSON data: no address but those of
+ * candidates, no RPC URL, no secret (R5).
+ */
 import type { GatewayConfig } from '../../core/gateway/config.js'
-import type { PageSource } from '../../core/io/serving/admin-page-events.js'
+import type { PageSource } from '../../core/page/admin-page-events.js'
 import { instant } from '../../core/protocol/candidate.js'
 import type { ExecutorVitals, QueueStage, Vitals } from '../../core/protocol/vitals.js'
-import type { Context } from '../context.js'
-import { programVersion } from '../version.js'
+import type { Context } from '../terminal/context.js'
+import { programVersion } from '../terminal/version.js'
 import type { HostedGateway } from './gateway-host.js'
 import type { MinuteCounts } from './live-status.js'
 
@@ -27,8 +30,12 @@ export function pageOf(
     figures() {
       const reasons = hosted.gateway.readiness()
       const gauges = hosted.gateway.gauges()
-      const { oldestSeconds, head, nodes, questions, executor, store, admissionEnabled }: Vitals = hosted.vitals()
-      const stage = (name: QueueStage) => ({ count: gauges.queue[name], oldest_seconds: Math.floor(oldestSeconds[name]) })
+      const { oldestSeconds, head, nodes, questions, executor, store, admissionEnabled }: Vitals =
+        hosted.vitals()
+      const stage = (name: QueueStage) => ({
+        count: gauges.queue[name],
+        oldest_seconds: Math.floor(oldestSeconds[name]),
+      })
       return {
         version: programVersion,
         started_at: startedAt,
@@ -36,7 +43,11 @@ export function pageOf(
         ready: reasons.length === 0,
         reasons,
         admission_enabled: admissionEnabled,
-        queue: { received: stage('received'), validated: stage('validated'), selected: stage('selected') },
+        queue: {
+          received: stage('received'),
+          validated: stage('validated'),
+          selected: stage('selected'),
+        },
         budget: {
           window_seconds: budget.window_seconds,
           global_items: gauges.budget.limitItems,
@@ -44,7 +55,9 @@ export function pageOf(
           spent_items: gauges.budget.spentItems,
           // By the second, so that it stays the same as long as the window does.
           window_ends_at:
-            gauges.budget.endsInMs === 0 ? null : instant(Math.round((clock.nowMs() + gauges.budget.endsInMs) / 1_000) * 1_000),
+            gauges.budget.endsInMs === 0
+              ? null
+              : instant(Math.round((clock.nowMs() + gauges.budget.endsInMs) / 1_000) * 1_000),
           clients: gauges.budget.clients,
         },
         last_minute: lastMinute(),
@@ -73,9 +86,17 @@ export function pageOf(
   }
 }
 
-const wholeSeconds = (seconds: number | undefined) => (seconds === undefined ? null : Math.floor(seconds))
+const wholeSeconds = (seconds: number | undefined) =>
+  seconds === undefined ? null : Math.floor(seconds)
 
-const executorJson = ({ balanceWei, paidProposals, highestNonce, nonceGap, openSlots, newestHash }: ExecutorVitals) => ({
+const executorJson = ({
+  balanceWei,
+  paidProposals,
+  highestNonce,
+  nonceGap,
+  openSlots,
+  newestHash,
+}: ExecutorVitals) => ({
   balance_wei: balanceWei === undefined ? null : String(balanceWei),
   pays_for: paidProposals ?? null,
   highest_nonce: highestNonce,

@@ -1,16 +1,16 @@
 /** A gateway behind its listeners: what `serve` and `demo` run. */
 import { resolve } from 'node:path'
 import { unconfirmedAmong } from '../../core/chain/profiles.js'
+import type { DevDescription } from '../../core/devchain/dev-chain.js'
 import type { GatewayConfig } from '../../core/gateway/config.js'
 import { applySet, parseConfig } from '../../core/gateway/config.js'
 import { actBodies, isActName } from '../../core/gateway/operator/acts.js'
-import type { DevDescription } from '../../core/io/dev/dev-chain.js'
 import type { AdminDesk } from '../../core/io/serving/admin-listener.js'
 import type { LogSink } from '../../core/io/serving/request-log.js'
 import type { GatewayGauges } from '../../core/protocol/call.js'
 import { ProposerError, StorageError, UsageError } from '../../core/protocol/errors.js'
-import type { Context } from '../context.js'
-import { visible } from '../view/render.js'
+import type { Context } from '../terminal/context.js'
+import { visible } from '../terminal/render.js'
 import type { FaultBench } from './fault-bench.js'
 import { type HostedGateway, type LoadedConfig, loadConfig, openGateway } from './gateway-host.js'
 import { createRecent, type StatusFigures } from './live-status.js'
@@ -38,44 +38,76 @@ export interface ServerOptions {
 export interface RunningServer {
   readonly url: string
   readonly adminUrl: string
-  /** Resolves once `/readyz` answers 200; until then each reason is told once. Rejects with the signal's reason. */
+  /**
+   * Resolves once `/readyz` answers 200; until then each reason is told once. Rejects with the
+   * signal's reason.
+   */
   ready(tell?: (note: string) => void): Promise<'ready'>
   /** What its live status shows now. */
   figures(): StatusFigures
   /** Rejects once the store can no longer be written (exit 74); never resolves. */
   readonly failed: Promise<never>
-  /** Lets calls in flight end for up to ten seconds, stops the pipeline, closes the store and lets its lock go (R23). */
+  /**
+   * Lets calls in flight end for up to ten seconds, stops the pipeline, closes the store and lets
+   * its lock go (R23).
+   */
   close(): Promise<void>
 }
 
-/** Calls in flight when a stop comes may take this long (R23); it is longer than any call is meant to take. */
+/**
+ * Calls in flight when a stop comes may take this long (R23); it is longer than any call is meant
+ * to take.
+ */
 const drainMs = 10_000
 
 /** What gateway.json, --set, --port and --host come to. Throws UsageError naming file and key. */
-export async function configure(context: Context, path: string, options: ServerOptions): Promise<LoadedConfig> {
+export async function configure(
+  context: Context,
+  path: string,
+  options: ServerOptions,
+): Promise<LoadedConfig> {
   const { config, ...file } = await loadConfig(context, path)
   const set = options.assignments.length === 0 ? config : applySet(config, ...options.assignments)
   const listen = { host: options.host ?? set.listen.host, port: options.port ?? set.listen.port }
-  return { config: { ...set, listen, admin: options.port === 0 ? { port: 0 } : set.admin }, ...file }
+  return {
+    config: { ...set, listen, admin: options.port === 0 ? { port: 0 } : set.admin },
+    ...file,
+  }
 }
 
-/** Judges --set before there is a configuration to set it in: a dev chain is not started for a key that nothing has. UsageError. */
+/**
+ * Judges --set before there is a configuration to set it in: a dev chain is not started for a key
+ * that nothing has. UsageError.
+ */
 export function refuseBadAssignments(assignments: readonly string[]): void {
   const anywhere = `0x${'11'.repeat(20)}`
   const requesters = [{ address: anywhere, kind: 'uma-ctf-adapter' }]
-  const chain = { rpc_urls: ['http://127.0.0.1'], signed_proposer: anywhere, oracles: [anywhere], requesters, tokens: [anywhere] }
+  const chain = {
+    rpc_urls: ['http://127.0.0.1'],
+    signed_proposer: anywhere,
+    oracles: [anywhere],
+    requesters,
+    tokens: [anywhere],
+  }
   applySet(parseConfig({ chain }, 'the dev configuration'), ...assignments)
 }
 
 /**
- * Opens the gateway and both listeners. Nothing of it is left where it rejects: UsageError (2) for configuration, keys and ports,
- * StorageError (74) for the store.
+ * Opens the gateway and both listeners. Nothing of it is left where it rejects: UsageError (2) for
+ * configuration, keys and ports, StorageError (74) for the store.
  */
-export async function startServer(context: Context, path: string, options: ServerOptions): Promise<RunningServer> {
+export async function startServer(
+  context: Context,
+  path: string,
+  options: ServerOptions,
+): Promise<RunningServer> {
   const loaded = await configure(context, path, options)
   const { host } = loaded.config.listen
   if (!isLoopback(host)) {
-    context.output.warning('plain_http', `${host} is reachable from outside, and this is plain HTTP: put a TLS proxy before it`)
+    context.output.warning(
+      'plain_http',
+      `${host} is reachable from outside, and this is plain HTTP: put a TLS proxy before it`,
+    )
   }
   const { profile, requesters } = loaded.config.chain
   for (const told of unconfirmedAmong(
@@ -84,14 +116,15 @@ export async function startServer(context: Context, path: string, options: Serve
   )) {
     context.output.warning('unconfirmed_pin', told)
   }
-  const [{ listen }, { listenAdmin }, { createMeters }, { ensureAdminToken }, { watchLoad }, logs] = await Promise.all([
-    import('../../core/io/serving/listener.js'),
-    import('../../core/io/serving/admin-listener.js'),
-    import('../../core/io/serving/admin-metrics.js'),
-    import('../../core/io/serving/admin-token.js'),
-    import('../../core/io/serving/load.js'),
-    options.log ? openLogs(context, options.logSink) : undefined,
-  ])
+  const [{ listen }, { listenAdmin }, { createMeters }, { ensureAdminToken }, { watchLoad }, logs] =
+    await Promise.all([
+      import('../../core/io/serving/listener.js'),
+      import('../../core/io/serving/admin-listener.js'),
+      import('../../core/io/serving/admin-metrics.js'),
+      import('../../core/io/serving/admin-token.js'),
+      import('../../core/io/serving/load.js'),
+      options.log ? openLogs(context, options.logSink) : undefined,
+    ])
   const meters = createMeters()
   const recent = createRecent(context.clock)
   const load = watchLoad(context.clock.monotonicMs)
@@ -123,21 +156,37 @@ export async function startServer(context: Context, path: string, options: Serve
     closers.push(async () => clearInterval(looking))
     const store = resolve(loaded.folder, loaded.config.store)
     const token = await ensureAdminToken(context, store)
-    const host = { vitals: hosted.vitals, storeBytes: () => folderBytes(store), droppedLines: () => logs?.sink.dropped() ?? 0 }
+    const host = {
+      vitals: hosted.vitals,
+      storeBytes: () => folderBytes(store),
+      droppedLines: () => logs?.sink.dropped() ?? 0,
+    }
     const faulty = options.faults?.before(hosted, (line) => {
       if (options.logSink) options.logSink.write(`${visible(line)}\n`)
       else context.output.note(visible(line))
     })
-    const desk = adminDesk(loaded.config, hosted, token, faulty && { '/operator/faults': faulty.counts })
+    const desk = adminDesk(
+      loaded.config,
+      hosted,
+      token,
+      faulty && { '/operator/faults': faulty.counts },
+    )
     let frontUrl: string | undefined
-    const page = pageOf(context, loaded.config, hosted, { frontUrl: () => frontUrl, lastMinute: recent.lastMinute })
+    const page = pageOf(context, loaded.config, hosted, {
+      frontUrl: () => frontUrl,
+      lastMinute: recent.lastMinute,
+    })
     closers.push(async () => page.stop())
     const admin = await bound('admin', loaded.config, () =>
       listenAdmin({ ...gateway, host, meters, port: loaded.config.admin.port, desk, page }),
     )
     closers.push(() => admin.close())
     const front = await bound('listen', loaded.config, () =>
-      listen({ ...loaded.config.listen, handler: faulty?.handle ?? gateway.answer, onRefused: gateway.observe }),
+      listen({
+        ...loaded.config.listen,
+        handler: faulty?.handle ?? gateway.answer,
+        onRefused: gateway.observe,
+      }),
     )
     frontUrl = front.url
     // At once: the listener takes no new calls while the gateway answers those in flight.
@@ -173,18 +222,25 @@ export async function startServer(context: Context, path: string, options: Serve
 /** Nodes and readiness change without an event. */
 const lookMs = 1_000
 
-/** Both logs on one sink, so that a blocked one drops lines of either and counts them (robustness §5). */
+/**
+ * Both logs on one sink, so that a blocked one drops lines of either and counts them (robustness
+ * §5).
+ */
 async function openLogs({ hash, random }: Context, given: LogSink | undefined) {
-  const [{ createPatientWriter, logOfStderr }, { createRequestLog }, { createStateLog }] = await Promise.all([
-    import('../../core/io/serving/patient-writer.js'),
-    import('../../core/io/serving/request-log.js'),
-    import('../../core/io/serving/state-log.js'),
-  ])
+  const [{ createPatientWriter, logOfStderr }, { createRequestLog }, { createStateLog }] =
+    await Promise.all([
+      import('../../core/io/serving/patient-writer.js'),
+      import('../../core/io/serving/request-log.js'),
+      import('../../core/io/serving/state-log.js'),
+    ])
   const sink = given ?? createPatientWriter(logOfStderr())
   return { sink, requests: createRequestLog({ hash, random, sink }), states: createStateLog(sink) }
 }
 
-/** What the admin listener has beyond looking at the process: the operator's acts, and the budget, which lives in memory only. */
+/**
+ * What the admin listener has beyond looking at the process: the operator's acts, and the budget,
+ * which lives in memory only.
+ */
 function adminDesk(
   { budget }: GatewayConfig,
   { desk, gateway }: HostedGateway,
@@ -194,8 +250,16 @@ function adminDesk(
   const acts = Object.keys(actBodies).filter(isActName)
   return {
     token,
-    looks: { '/operator/budget': () => ({ window_seconds: budget.window_seconds, ...budgetOf(gateway.gauges()) }), ...more },
-    acts: Object.fromEntries(acts.map((name) => [`/operator/${name}`, (body: unknown) => desk.run(name, body)])),
+    looks: {
+      '/operator/budget': () => ({
+        window_seconds: budget.window_seconds,
+        ...budgetOf(gateway.gauges()),
+      }),
+      ...more,
+    },
+    acts: Object.fromEntries(
+      acts.map((name) => [`/operator/${name}`, (body: unknown) => desk.run(name, body)]),
+    ),
   }
 }
 
@@ -209,14 +273,17 @@ const budgetOf = ({ budget }: GatewayGauges) => ({
 
 /** Puts what a gateway for a dev chain needs into a folder; the path of its gateway.json. */
 export async function writeDevGateway(folder: string, dev: DevDescription): Promise<string> {
-  const { writeDevFolder } = await import('../../core/io/dev/dev-chain.js')
+  const { writeDevFolder } = await import('../../core/devchain/dev-chain.js')
   await writeDevFolder(folder, dev)
   return `${folder}/gateway.json`
 }
 
 const readyPauseMs = 50
 
-/** Resolves once the gateway is ready; until then each reason is told once, however often the figures in it change (contract §6). */
+/**
+ * Resolves once the gateway is ready; until then each reason is told once, however often the
+ * figures in it change (contract §6).
+ */
 export async function untilReady(
   { clock, signal }: Pick<Context, 'clock' | 'signal'>,
   { readiness }: Pick<HostedGateway['gateway'], 'readiness'>,
@@ -248,16 +315,27 @@ function isLoopback(host: string): boolean {
 }
 
 /** Listening, or UsageError naming the key and the port that cannot be had. */
-async function bound<T>(key: 'listen' | 'admin', config: GatewayConfig, listen: () => Promise<T>): Promise<T> {
+async function bound<T>(
+  key: 'listen' | 'admin',
+  config: GatewayConfig,
+  listen: () => Promise<T>,
+): Promise<T> {
   try {
     return await listen()
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : undefined
     if (code === undefined) throw error
     const { port } = config[key]
-    throw new UsageError('port_unavailable', `${key}.port ${port} cannot be listened on (${code})`, {
-      cause: error,
-      hint: key === 'listen' ? 'give --port 0 for free ports' : 'give --set admin.port=0 for a free one',
-    })
+    throw new UsageError(
+      'port_unavailable',
+      `${key}.port ${port} cannot be listened on (${code})`,
+      {
+        cause: error,
+        hint:
+          key === 'listen'
+            ? 'give --port 0 for free ports'
+            : 'give --set admin.port=0 for a free one',
+      },
+    )
   }
 }

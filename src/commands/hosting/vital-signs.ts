@@ -1,10 +1,13 @@
-/** How a hosted gateway does, gathered from memory: what its ledger, its view and its edges have told already. */
+/**
+ * How a hosted gateway does, gathered from memory: what its ledger, its view and its edges have
+ * told already.
+ */
 
 import { feesFor } from '../../core/gateway/executor/transaction.js'
 import type { Ledger } from '../../core/gateway/ledger/ledger.js'
 import type { Heads } from '../../core/gateway/view/view.js'
 import type { LedgerVitals } from '../../core/gateway/vitals.js'
-import type { NodeHealth, RpcChain } from '../../core/io/rpc.js'
+import type { NodeHealth, RpcChain } from '../../core/io/rpc/rpc.js'
 import type { Address, Chain, Clock } from '../../core/ports.js'
 import type { ExecutorVitals, NodeVitals, StateLine, Vitals } from '../../core/protocol/vitals.js'
 import type { ChainReadings } from './watched-edges.js'
@@ -25,7 +28,10 @@ export interface VitalSignsParts {
 
 export interface VitalSigns {
   now(): Vitals
-  /** Looks at nodes and readiness, to be called every second or so: a change of theirs becomes a line of the state log. */
+  /**
+   * Looks at nodes and readiness, to be called every second or so: a change of theirs becomes a
+   * line of the state log.
+   */
   look(reasons: readonly string[]): void
 }
 
@@ -40,7 +46,14 @@ export function nodesOf(chain: Chain): () => readonly NodeHealth[] {
 /** Asks nobody. Throws nothing. */
 export function createVitalSigns(parts: VitalSignsParts): VitalSigns {
   const { clock, ledger, following, readings, executor } = parts
-  const seen = new Map<number, { readonly isHealthy: boolean; readonly headNumber: bigint | undefined; readonly headAtMs: number }>()
+  const seen = new Map<
+    number,
+    {
+      readonly isHealthy: boolean
+      readonly headNumber: bigint | undefined
+      readonly headAtMs: number
+    }
+  >()
   let wasReady: boolean | undefined
 
   const nodes = (): readonly NodeVitals[] =>
@@ -48,10 +61,12 @@ export function createVitalSigns(parts: VitalSignsParts): VitalSigns {
       const isHealthy = state === 'healthy'
       const before = seen.get(index)
       const nowMs = clock.monotonicMs()
-      const headAtMs = before !== undefined && before.headNumber === headNumber ? before.headAtMs : nowMs
+      const headAtMs =
+        before !== undefined && before.headNumber === headNumber ? before.headAtMs : nowMs
       seen.set(index, { isHealthy, headNumber, headAtMs })
       const node = index + 1
-      if ((before?.isHealthy ?? true) !== isHealthy) parts.onState?.({ event: isHealthy ? 'rpc.back' : 'rpc.aside', node })
+      if ((before?.isHealthy ?? true) !== isHealthy)
+        parts.onState?.({ event: isHealthy ? 'rpc.back' : 'rpc.aside', node })
       const headAgeSeconds = headNumber === undefined ? undefined : (nowMs - headAtMs) / 1000
       return { node, isHealthy, headNumber, headAgeSeconds, requests }
     })
@@ -60,7 +75,8 @@ export function createVitalSigns(parts: VitalSignsParts): VitalSigns {
     const openSlots = ledger.slots().filter((slot) => slot.executor === address).length
     const highestNonce = ledger.highestNonce(address)
     // Without an open slot all that was ever bound is final.
-    const gap = (next: number | undefined) => (openSlots === 0 ? 0 : next === undefined ? undefined : Math.max(0, highestNonce + 1 - next))
+    const gap = (next: number | undefined) =>
+      openSlots === 0 ? 0 : next === undefined ? undefined : Math.max(0, highestNonce + 1 - next)
     const { balanceWei } = readings
     return {
       openSlots,
@@ -78,7 +94,9 @@ export function createVitalSigns(parts: VitalSignsParts): VitalSigns {
     if (head === undefined || tipWei === undefined) return undefined
     const ceilingWei = BigInt(Math.floor(parts.maxFeeGwei * 1e9))
     // Dearer than the ceiling: what it would cost if it were sent.
-    const paidTipWei = feesFor(parts.chainId, head, tipWei, ceilingWei, { kind: 'propose' })?.maxPriorityFeePerGas ?? tipWei
+    const paidTipWei =
+      feesFor(parts.chainId, head, tipWei, ceilingWei, { kind: 'propose' })?.maxPriorityFeePerGas ??
+      tipWei
     const costWei = (following.gasPerProposal() ?? usualGas) * (head.baseFeePerGas + paidTipWei)
     return costWei === 0n ? undefined : Number(balanceWei / costWei)
   }
@@ -88,7 +106,10 @@ export function createVitalSigns(parts: VitalSignsParts): VitalSigns {
       const latest = parts.heads()?.latest
       return {
         oldestSeconds: following.oldestSeconds(),
-        head: latest && { number: latest.number, ageSeconds: Math.max(0, clock.nowMs() / 1000 - Number(latest.timestamp)) },
+        head: latest && {
+          number: latest.number,
+          ageSeconds: Math.max(0, clock.nowMs() / 1000 - Number(latest.timestamp)),
+        },
         nodes: nodes(),
         questions: parts.questions(),
         executor: executor === undefined ? undefined : executorNow(executor),
@@ -101,7 +122,8 @@ export function createVitalSigns(parts: VitalSignsParts): VitalSigns {
       const isReady = reasons.length === 0
       if (isReady === wasReady) return
       // Before the first readiness the gateway is starting, which is no change.
-      if (isReady || wasReady !== undefined) parts.onState?.({ event: isReady ? 'ready' : 'not_ready', reasons: reasons.length })
+      if (isReady || wasReady !== undefined)
+        parts.onState?.({ event: isReady ? 'ready' : 'not_ready', reasons: reasons.length })
       wasReady = isReady
     },
   }

@@ -1,5 +1,15 @@
-/** Edges of a gateway that tell what passes through them: nothing is asked of a node or the disk for it. */
-import { type Address, type Chain, ChainError, type Clock, type FileHandle, type Files } from '../../core/ports.js'
+/**
+ * Edges of a gateway that tell what passes through them: nothing is asked of a node or the disk for
+ * it.
+ */
+import {
+  type Address,
+  type Chain,
+  ChainError,
+  type Clock,
+  type FileHandle,
+  type Files,
+} from '../../core/ports.js'
 import type { Observation, RpcOutcome } from '../../core/protocol/vitals.js'
 
 /** What the gateway has read of the chain for its own ends, as of the last time. */
@@ -13,9 +23,21 @@ export interface ChainReadings {
 
 type Observe = (observation: Observation) => void
 
-/** The same chain; each call is counted with how it ended, and what it told of the executor is kept. Rejects as the chain does. */
-export function watchedChain(chain: Chain, executor: Address | undefined, observe: Observe): { chain: Chain; readings: ChainReadings } {
-  const readings: ChainReadings = { balanceWei: undefined, tipWei: undefined, nonceLatest: undefined, nonceFinalized: undefined }
+/**
+ * The same chain; each call is counted with how it ended, and what it told of the executor is kept.
+ * Rejects as the chain does.
+ */
+export function watchedChain(
+  chain: Chain,
+  executor: Address | undefined,
+  observe: Observe,
+): { chain: Chain; readings: ChainReadings } {
+  const readings: ChainReadings = {
+    balanceWei: undefined,
+    tipWei: undefined,
+    nonceLatest: undefined,
+    nonceFinalized: undefined,
+  }
   const counted = async <T>(method: keyof Chain, answer: Promise<T>): Promise<T> => {
     try {
       const told = await answer
@@ -65,7 +87,11 @@ function outcomeOf({ kind }: ChainError): RpcOutcome {
 }
 
 /** The same files; bytes written and the time that syncs take are told. Rejects as the files do. */
-export function watchedFiles(files: Files, clock: Pick<Clock, 'monotonicMs'>, observe: Observe): Files {
+export function watchedFiles(
+  files: Files,
+  clock: Pick<Clock, 'monotonicMs'>,
+  observe: Observe,
+): Files {
   const watched = (handle: FileHandle): FileHandle => ({
     async write(buffer, offset, length) {
       const bytes = await handle.write(buffer, offset, length)

@@ -1,27 +1,45 @@
 /**
- * How an operator's command reaches a store: looking opens it read-only whoever holds it (R24); acting goes through the gateway that
- * serves it, or takes its lock for as long as the act takes (R12).
+ * How an operator's command reaches a store: looking opens it read-only whoever holds it (R24);
+ * acting goes through the gateway that serves it, or takes its lock for as long as the act takes
+ * (R12).
  */
 import { resolve } from 'node:path'
 import type { Command } from 'commander'
 import type { RegistryEntry } from '../../core/chain/questions.js'
 import type { Ledger } from '../../core/gateway/ledger/ledger.js'
 import { knownKind, type LedgerState } from '../../core/gateway/ledger/state.js'
-import { foldLedger, ledgerReader, openLedger, storeFormat } from '../../core/gateway/ledger/store.js'
+import {
+  foldLedger,
+  ledgerReader,
+  openLedger,
+  storeFormat,
+} from '../../core/gateway/ledger/store.js'
 import { type ActName, type ActResult, isCandidateId } from '../../core/gateway/operator/acts.js'
 import { shownRegistry } from '../../core/gateway/operator/registry.js'
-import { RejectedError, StorageError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
+import {
+  RejectedError,
+  StorageError,
+  UnavailableError,
+  UsageError,
+} from '../../core/protocol/errors.js'
 import { acquireLock, type Lock, type LockHolder, readHolder } from '../../core/storage/lock.js'
 import { openLog } from '../../core/storage/log.js'
 import { openLogReader } from '../../core/storage/reader.js'
 import type { StoredRecord } from '../../core/storage/record-log.js'
-import type { Context } from '../context.js'
 import { type DryRunFlag, showDryRun } from '../dry-run.js'
-import { expectedChain, genesisOf, type LoadedConfig, loadConfig, registryOf, settingsOf } from '../hosting/gateway-host.js'
+import {
+  expectedChain,
+  genesisOf,
+  type LoadedConfig,
+  loadConfig,
+  registryOf,
+  settingsOf,
+} from '../hosting/gateway-host.js'
 import { deskOfChain } from '../hosting/operator-desk.js'
 import { fromCwd } from '../session/paths.js'
 import { type GlobalFlags, timeoutMs } from '../session/settings.js'
-import { shellWord } from '../view/render.js'
+import type { Context } from '../terminal/context.js'
+import { shellWord } from '../terminal/render.js'
 import { postAct } from './remote.js'
 
 export interface OperatorFlags extends GlobalFlags {
@@ -47,12 +65,20 @@ export async function siteOf(context: Context, command: Command): Promise<Site> 
 }
 
 /** The same by the flags' values. */
-export async function siteAt(context: Context, config: string | undefined, timeout: string | undefined): Promise<Site> {
+export async function siteAt(
+  context: Context,
+  config: string | undefined,
+  timeout: string | undefined,
+): Promise<Site> {
   const patience = timeoutMs(timeout)
   if (config === undefined && !(await context.files.exists(fromCwd(context.cwd, 'gateway.json')))) {
-    throw new UsageError('no_configuration', 'there is no gateway.json in this folder, and no other one is named', {
-      hint: 'give --config <gateway.json>, or run the command in its folder',
-    })
+    throw new UsageError(
+      'no_configuration',
+      'there is no gateway.json in this folder, and no other one is named',
+      {
+        hint: 'give --config <gateway.json>, or run the command in its folder',
+      },
+    )
   }
   const loaded = await loadConfig(context, config ?? 'gateway.json')
   const flag = config === undefined ? '' : ` --config ${shellWord(config)}`
@@ -74,8 +100,9 @@ export interface Looked {
 }
 
 /**
- * Opens the store for looking, feeds every record to `collectors` too, and closes it after `work`. Nothing is created or locked (R24). A slug
- * that keeps a gateway from starting is told, and keeps nobody from looking.
+ * Opens the store for looking, feeds every record to `collectors` too, and closes it after `work`.
+ * Nothing is created or locked (R24). A slug that keeps a gateway from starting is told, and keeps
+ * nobody from looking.
  */
 export async function look<T>(
   context: Context,
@@ -86,7 +113,10 @@ export async function look<T>(
   const { files, hash, liveness } = context
   const configured = await registryOf(context, loaded)
   const fold = foldLedger()
-  const reader = await openLogReader({ files, hash }, store, { format: storeFormat, knownKinds: knownKind })
+  const reader = await openLogReader({ files, hash }, store, {
+    format: storeFormat,
+    knownKinds: knownKind,
+  })
   try {
     await reader.replay((record) => {
       fold.onRecord(record)
@@ -97,7 +127,10 @@ export async function look<T>(
     const { entries, conflict } = shownRegistry(configured, ledger.questions, named)
     if (conflict) {
       const { detail, meta } = conflict
-      context.output.warning(conflict.code, `${detail}, so it is shown for neither and \`serve\` does not start: ${meta.hint ?? ''}`)
+      context.output.warning(
+        conflict.code,
+        `${detail}, so it is shown for neither and \`serve\` does not start: ${meta.hint ?? ''}`,
+      )
     }
     return await work({ ledger, state: fold.state, registry: entries, holder })
   } finally {
@@ -117,23 +150,39 @@ export interface Acted {
   readonly through: 'gateway' | 'store'
 }
 
-/** Another operator's command holds the lock only for its act; one that takes longer than this is named. */
+/**
+ * Another operator's command holds the lock only for its act; one that takes longer than this is
+ * named.
+ */
 const patienceMs = 20_000
-/** A gateway that starts takes acts once it has read its chain, which may be never: this long is waited for it. */
+/**
+ * A gateway that starts takes acts once it has read its chain, which may be never: this long is
+ * waited for it.
+ */
 const startMs = 5_000
 const pauseMs = 25
 const operatorNote = 'operator'
 const startingNote = 'starting'
 
 /**
- * Carries out one act: by the admin listener where a gateway serves, else under the store's own lock. Two operators at once come one after
- * the other; a gateway that is starting is waited for. --timeout bounds the waiting and the gateway's answer, not an act that this
- * process has begun itself. `undefined` with --dry-run, which only tells what would be done. Rejects with what the act rejects with, and with StorageError `store_locked` naming a holder that takes no acts.
+ * Carries out one act: by the admin listener where a gateway serves, else under the store's own
+ * lock. Two operators at once come one after the other; a gateway that is starting is waited for.
+ * --timeout bounds the waiting and the gateway's answer, not an act that this process has begun
+ * itself. `undefined` with --dry-run, which only tells what would be done. Rejects with what the
+ * act rejects with, and with StorageError `store_locked` naming a holder that takes no acts.
  */
-export async function act(context: Context, site: Site, name: ActName, body: object): Promise<Acted | undefined> {
+export async function act(
+  context: Context,
+  site: Site,
+  name: ActName,
+  body: object,
+): Promise<Acted | undefined> {
   const { clock, files, liveness, random, signal } = context
   const beganMs = clock.monotonicMs()
-  const leftMs = () => (site.timeoutMs === undefined ? undefined : Math.max(1, site.timeoutMs - (clock.monotonicMs() - beganMs)))
+  const leftMs = () =>
+    site.timeoutMs === undefined
+      ? undefined
+      : Math.max(1, site.timeoutMs - (clock.monotonicMs() - beganMs))
   for (;;) {
     const holder = await readHolder({ files, liveness }, site.store)
     const url = adminUrlOf(holder)
@@ -147,22 +196,33 @@ export async function act(context: Context, site: Site, name: ActName, body: obj
       })
     }
     if (url !== undefined) {
-      const answer = await postAct(context, { url, store: site.store, name, body, timeoutMs: leftMs() })
+      const answer = await postAct(context, {
+        url,
+        store: site.store,
+        name,
+        body,
+        timeoutMs: leftMs(),
+      })
       // Nobody listens there: the gateway has gone since its lock was read.
       if (answer !== undefined) return { result: answer, through: 'gateway' }
     } else {
-      const lock = await acquireLock({ files, liveness, random }, site.store, operatorNote).catch((error: unknown) => {
-        if (error instanceof StorageError && error.code === 'store_locked') return error
-        throw error
-      })
-      if (!(lock instanceof StorageError)) return { result: await withLock(context, site, lock, name, body), through: 'store' }
+      const lock = await acquireLock({ files, liveness, random }, site.store, operatorNote).catch(
+        (error: unknown) => {
+          if (error instanceof StorageError && error.code === 'store_locked') return error
+          throw error
+        },
+      )
+      if (!(lock instanceof StorageError))
+        return { result: await withLock(context, site, lock, name, body), through: 'store' }
       const now = await readHolder({ files, liveness }, site.store)
       const isGone = now === undefined || now.state === 'free' || now.state === 'dead'
       if (!isGone && now.note === startingNote) {
-        if (clock.monotonicMs() - beganMs > (site.timeoutMs ?? startMs)) throw stillStarting(site, now)
+        if (clock.monotonicMs() - beganMs > (site.timeoutMs ?? startMs))
+          throw stillStarting(site, now)
       } else if (!isGone && now.note !== operatorNote && adminUrlOf(now) === undefined) throw lock
     }
-    if (clock.monotonicMs() - beganMs > (site.timeoutMs ?? patienceMs)) throw stillHeld(site, holder)
+    if (clock.monotonicMs() - beganMs > (site.timeoutMs ?? patienceMs))
+      throw stillHeld(site, holder)
     await clock.sleep(pauseMs, signal)
   }
 }
@@ -172,9 +232,13 @@ export const holderText = ({ pid, host, note }: LockHolder): string =>
   `process ${pid} on ${host} (${note === startingNote ? 'a gateway that is starting' : note})`
 
 function stillStarting({ store }: Site, holder: LockHolder): StorageError {
-  return new StorageError('store_locked', `${store} is in use by ${holderText(holder)}: it takes acts once it has read its chain`, {
-    hint: 'run the same command again when `serve` has printed its URL, or give --timeout with the seconds to wait for it; if it stays so, look at chain.rpc_urls',
-  })
+  return new StorageError(
+    'store_locked',
+    `${store} is in use by ${holderText(holder)}: it takes acts once it has read its chain`,
+    {
+      hint: 'run the same command again when `serve` has printed its URL, or give --timeout with the seconds to wait for it; if it stays so, look at chain.rpc_urls',
+    },
+  )
 }
 
 function stillHeld({ store }: Site, holder: LockHolder | undefined): StorageError {
@@ -185,7 +249,13 @@ function stillHeld({ store }: Site, holder: LockHolder | undefined): StorageErro
 }
 
 /** Opens the store for writing under `lock`, acts, and lets both go. */
-async function withLock(context: Context, { loaded, store }: Site, lock: Lock, name: ActName, body: object): Promise<ActResult> {
+async function withLock(
+  context: Context,
+  { loaded, store }: Site,
+  lock: Lock,
+  name: ActName,
+  body: object,
+): Promise<ActResult> {
   const { clock, random, hash, files } = context
   const { config } = loaded
   try {
@@ -202,9 +272,22 @@ async function withLock(context: Context, { loaded, store }: Site, lock: Lock, n
     try {
       const chain = () => context.edges.chain(config.chain.rpc_urls, expectedChain(config))
       // Only a new store has to be told which chain it is for.
-      const genesis = fold.state.info === undefined ? await genesisOf(context, await chain(), config, true, unreachable) : undefined
-      const ledger = await openLedger({ clock, random }, log, fold.state, settingsOf(config, genesis))
-      return await deskOfChain(context, { folder: store, log, state: fold.state, ledger, configured }, loaded, chain).run(name, body)
+      const genesis =
+        fold.state.info === undefined
+          ? await genesisOf(context, await chain(), config, true, unreachable)
+          : undefined
+      const ledger = await openLedger(
+        { clock, random },
+        log,
+        fold.state,
+        settingsOf(config, genesis),
+      )
+      return await deskOfChain(
+        context,
+        { folder: store, log, state: fold.state, ledger, configured },
+        loaded,
+        chain,
+      ).run(name, body)
     } finally {
       await log.close()
     }
@@ -214,23 +297,38 @@ async function withLock(context: Context, { loaded, store }: Site, lock: Lock, n
 }
 
 function unreachable(reason: string): never {
-  throw new UnavailableError('state_unavailable', `this store is new, and which chain it is for cannot be found out: ${reason}`, {
-    hint: 'look at chain.rpc_urls, then run the same command again; nothing was changed',
-  })
+  throw new UnavailableError(
+    'state_unavailable',
+    `this store is new, and which chain it is for cannot be found out: ${reason}`,
+    {
+      hint: 'look at chain.rpc_urls, then run the same command again; nothing was changed',
+    },
+  )
 }
 
-/** The id of a candidate as the store writes it. UsageError `invalid_identifier` for what is none, before anything is opened. */
+/**
+ * The id of a candidate as the store writes it. UsageError `invalid_identifier` for what is none,
+ * before anything is opened.
+ */
 export function candidateIdOf(text: string): string {
   const id = text.toLowerCase()
   if (isCandidateId(id)) return id
-  throw new UsageError('invalid_identifier', `<candidate-id> "${text.slice(0, 80)}" is not a candidate id`, {
-    hint: 'give the UUID that the acknowledgement gave; `proposer operator candidates list` shows them',
-  })
+  throw new UsageError(
+    'invalid_identifier',
+    `<candidate-id> "${text.slice(0, 80)}" is not a candidate id`,
+    {
+      hint: 'give the UUID that the acknowledgement gave; `proposer operator candidates list` shows them',
+    },
+  )
 }
 
 /** A candidate that the store does not hold. Exit 3. */
 export function unknownCandidate(site: Site, id: string): RejectedError {
-  return new RejectedError('candidate_not_found', `the store holds no candidate ${id.slice(0, 80)}`, {
-    hint: `list them with ${site.named('candidates list')}, or give --config of the gateway that answered`,
-  })
+  return new RejectedError(
+    'candidate_not_found',
+    `the store holds no candidate ${id.slice(0, 80)}`,
+    {
+      hint: `list them with ${site.named('candidates list')}, or give --config of the gateway that answered`,
+    },
+  )
 }

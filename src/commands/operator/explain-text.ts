@@ -1,13 +1,19 @@
-/** An explanation for people: a head, one line or a few for each thing that happened, and what comes next. */
+/**
+ * An explanation for people: a head, one line or a few for each thing that happened, and what comes
+ * next.
+ */
 import type { ExplainedEvent, Explanation } from '../../core/gateway/operator/explanation.js'
-import type { Output } from '../output.js'
-import { colours } from '../view/candidate-text.js'
-import { amountText, dateText, fields, fold, timeText, visible } from '../view/render.js'
+import { colours } from '../terminal/candidate-text.js'
+import type { Output } from '../terminal/output.js'
+import { amountText, dateText, fields, fold, timeText, visible } from '../terminal/render.js'
 
 type Token = Explanation['token']
 
 /** At most `columns` wide but for hashes and ids, which stay whole. */
-export function explanationText(shown: Explanation, { columns, paint }: Pick<Output, 'columns' | 'paint'>): string {
+export function explanationText(
+  shown: Explanation,
+  { columns, paint }: Pick<Output, 'columns' | 'paint'>,
+): string {
   const { token } = shown
   const seconds = shown.deadline_in_seconds
   const left = seconds >= 0 ? `in ${duration(seconds)}` : `${duration(-seconds)} ago`
@@ -17,7 +23,10 @@ export function explanationText(shown: Explanation, { columns, paint }: Pick<Out
       ['id', shown.slug === null ? null : shown.question_id],
       ['round', dateText(String(shown.round.timestamp))],
       ['proposer', shown.proposer],
-      ['answer', shown.outcome === null ? `price ${shown.price}` : `${shown.outcome} (price ${shown.price})`],
+      [
+        'answer',
+        shown.outcome === null ? `price ${shown.price}` : `${shown.outcome} (price ${shown.price})`,
+      ],
       ['authorizes', amountText(shown.amount, token ?? undefined)],
       ['deadline', `${timeText(shown.deadline)}, ${left}`],
       ['before it', rivalsText(shown)],
@@ -40,7 +49,11 @@ export function explanationText(shown: Explanation, { columns, paint }: Pick<Out
 
 /** Seconds as people say them: `2 h 5 min`. */
 function duration(seconds: number): string {
-  const [days, hours, minutes] = [Math.floor(seconds / 86_400), Math.floor(seconds / 3_600) % 24, Math.floor(seconds / 60) % 60]
+  const [days, hours, minutes] = [
+    Math.floor(seconds / 86_400),
+    Math.floor(seconds / 3_600) % 24,
+    Math.floor(seconds / 60) % 60,
+  ]
   if (days > 0) return `${days} d ${hours} h`
   if (hours > 0) return `${hours} h ${minutes} min`
   return minutes > 0 ? `${minutes} min ${seconds % 60} s` : `${seconds} s`
@@ -49,7 +62,8 @@ function duration(seconds: number): string {
 function rivalsText({ rivals }: Explanation): string | null {
   const before = rivals.filter(({ is_before }) => is_before)
   const [first] = before
-  if (first === undefined) return rivals.length === 0 ? null : `nobody; ${rivals.length} more came later in this round`
+  if (first === undefined)
+    return rivals.length === 0 ? null : `nobody; ${rivals.length} more came later in this round`
   return `${first.candidate_id} (${first.status})${before.length === 1 ? '' : ` and ${before.length - 1} more`}`
 }
 
@@ -58,13 +72,20 @@ function eventText(event: ExplainedEvent, token: Token, columns: number): string
   const at = event.at === null ? '(time not kept)     ' : timeText(event.at)
   // The time takes a column of its own where there is room for one.
   const room = columns - at.length - 2
-  if (room < 40) return [at, ...[what ?? '', ...more].map((line) => `  ${fold(line, columns - 2, '    ')}`)].join('\n')
+  if (room < 40)
+    return [
+      at,
+      ...[what ?? '', ...more].map((line) => `  ${fold(line, columns - 2, '    ')}`),
+    ].join('\n')
   const indent = ' '.repeat(at.length + 2)
-  const told = [what ?? '', ...more].map((line, index) => fold(line, room, `${indent}${index === 0 ? '  ' : '  '}`))
+  const told = [what ?? '', ...more].map((line, index) =>
+    fold(line, room, `${indent}${index === 0 ? '  ' : '  '}`),
+  )
   return `${at}  ${told.join(`\n${indent}`)}`
 }
 
-const text = (value: unknown): string => (value === null || value === undefined ? 'unknown' : String(value))
+const text = (value: unknown): string =>
+  value === null || value === undefined ? 'unknown' : String(value)
 const names = (value: unknown): readonly string[] => (Array.isArray(value) ? value.map(String) : [])
 const part = (value: unknown): Readonly<Record<string, unknown>> =>
   typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {}
@@ -89,7 +110,9 @@ function saying(event: ExplainedEvent, token: Token): readonly string[] {
     case 'put_back':
       return ['the same payload came again: back to received']
     case 'nonce_reserved':
-      return [`nonce ${text(event.nonce)} of ${text(event.executor)} reserved${withOthers(event.others)}`]
+      return [
+        `nonce ${text(event.nonce)} of ${text(event.executor)} reserved${withOthers(event.others)}`,
+      ]
     case 'signed':
       return signedLines(event)
     case 'sent':
@@ -105,11 +128,16 @@ function saying(event: ExplainedEvent, token: Token): readonly string[] {
     case 'left_out':
       return ['left out of the transaction that goes in place of this one:', text(event.hash)]
     case 'fell_back':
-      return [`a reorganisation took back "${text(event.from)}": submitted again by`, text(event.hash)]
+      return [
+        `a reorganisation took back "${text(event.from)}": submitted again by`,
+        text(event.hash),
+      ]
     case 'indexed':
       return [`on the chain: ProposePrice is log ${text(event.event_index)} of its block`]
     case 'nonce_settled':
-      return [`nonce ${text(event.nonce)} is settled for good: ${outcomes[text(event.outcome)] ?? text(event.outcome)}`]
+      return [
+        `nonce ${text(event.nonce)} is settled for good: ${outcomes[text(event.outcome)] ?? text(event.outcome)}`,
+      ]
     case 'failed':
     case 'rejected':
       return failureTextOf(part(event.failure), text(event.next_action), event.event === 'rejected')
@@ -122,7 +150,9 @@ function saying(event: ExplainedEvent, token: Token): readonly string[] {
     case 'question_removed':
       return [`operator: the entry of its question was removed: ${text(event.reason)}`]
     case 'store_repaired':
-      return [`operator: the store was repaired, ${text(event.lost_bytes)} bytes given up: ${text(event.reason)}`]
+      return [
+        `operator: the store was repaired, ${text(event.lost_bytes)} bytes given up: ${text(event.reason)}`,
+      ]
   }
 }
 
@@ -130,12 +160,15 @@ const outcomes: Readonly<Record<string, string>> = {
   executed: 'executed by the transaction above',
   reverted: 'its transaction reverted',
   cancelled: 'the cancellation was mined, and no proposal',
-  foreign: 'by no transaction of this store (another one used it, or it was given up with its former executor)',
+  foreign:
+    'by no transaction of this store (another one used it, or it was given up with its former executor)',
 }
 
 const withOthers = (value: unknown): string => {
   const others = names(value)
-  return others.length === 0 ? '' : `, with ${others.length} ${others.length === 1 ? 'other' : 'others'}: ${others.join(', ')}`
+  return others.length === 0
+    ? ''
+    : `, with ${others.length} ${others.length === 1 ? 'other' : 'others'}: ${others.join(', ')}`
 }
 
 const verdicts: Readonly<Record<string, string>> = {
@@ -148,8 +181,10 @@ const verdicts: Readonly<Record<string, string>> = {
 
 function checkLines(check: Readonly<Record<string, unknown>>, token: Token): readonly string[] {
   const figures = part(check.figures)
-  const amount = (name: string) => (figures[name] === undefined ? undefined : shownAmount(text(figures[name]), token))
-  const either = (name: string, yes: string, no: string) => (figures[name] === undefined ? undefined : figures[name] === true ? yes : no)
+  const amount = (name: string) =>
+    figures[name] === undefined ? undefined : shownAmount(text(figures[name]), token)
+  const either = (name: string, yes: string, no: string) =>
+    figures[name] === undefined ? undefined : figures[name] === true ? yes : no
   const groups: readonly (readonly (readonly [string, string | undefined])[])[] = [
     [
       ['bond', amount('bond')],
@@ -163,7 +198,9 @@ function checkLines(check: Readonly<Record<string, unknown>>, token: Token): rea
     [
       [
         'request',
-        figures.round_state === undefined ? undefined : `${text(figures.round_state)}${figures.paused === true ? ', paused' : ''}`,
+        figures.round_state === undefined
+          ? undefined
+          : `${text(figures.round_state)}${figures.paused === true ? ', paused' : ''}`,
       ],
       ['nonce', either('nonce_used', 'used', 'unused')],
       ['signature', either('signature_accepted', 'accepted', 'refused')],
@@ -171,11 +208,16 @@ function checkLines(check: Readonly<Record<string, unknown>>, token: Token): rea
     [['simulation', figures.simulation === undefined ? undefined : text(figures.simulation)]],
   ]
   const told = groups
-    .map((group) => group.flatMap(([name, value]) => (value === undefined ? [] : [`${name} ${value}`])).join(' · '))
+    .map((group) =>
+      group
+        .flatMap(([name, value]) => (value === undefined ? [] : [`${name} ${value}`]))
+        .join(' · '),
+    )
     .filter((line) => line !== '')
   const why = check.detail === null || check.detail === undefined ? '' : `: ${text(check.detail)}`
   const verdict = `${verdicts[text(check.verdict)] ?? text(check.verdict)}${why}`
-  // What holds it up without a figure of its own was found out around it, not by reading the chain for it.
+  // What holds it up without a figure of its own was found out around it, not by reading the chain
+  // for it.
   return told.length === 0
     ? [`block ${text(check.block_number)}: ${verdict}`]
     : [`checked at block ${text(check.block_number)}: ${verdict}`, ...told]
@@ -198,7 +240,12 @@ function signedLines(event: ExplainedEvent): readonly string[] {
   const leftOut = names(event.left_out)
   const fees = `at most ${gwei(attempt.max_fee_per_gas)} gwei for gas, ${gwei(attempt.max_priority_fee_per_gas)} gwei tip`
   const what = `${signings[text(event.as)] ?? 'a transaction'} signed under nonce ${text(event.nonce)}${withOthers(event.others)}`
-  return [what, ...(leftOut.length === 0 ? [] : [`without ${leftOut.join(', ')}`]), text(attempt.hash), fees]
+  return [
+    what,
+    ...(leftOut.length === 0 ? [] : [`without ${leftOut.join(', ')}`]),
+    text(attempt.hash),
+    fees,
+  ]
 }
 
 function minedLines(event: ExplainedEvent): readonly string[] {
@@ -215,10 +262,21 @@ function minedLines(event: ExplainedEvent): readonly string[] {
   ]
 }
 
-function failureTextOf(failure: Readonly<Record<string, unknown>>, nextAction: string, isRejection: boolean): readonly string[] {
-  const fate = failure.retryable === true ? 'the same payload may still execute' : 'this payload cannot execute any more'
+function failureTextOf(
+  failure: Readonly<Record<string, unknown>>,
+  nextAction: string,
+  isRejection: boolean,
+): readonly string[] {
+  const fate =
+    failure.retryable === true
+      ? 'the same payload may still execute'
+      : 'this payload cannot execute any more'
   const head = isRejection ? 'operator: rejected' : 'failed'
-  return [`${head} (${text(failure.stage)}): ${text(failure.code)}`, visible(text(failure.detail)), `${fate}; next action: ${nextAction}`]
+  return [
+    `${head} (${text(failure.stage)}): ${text(failure.code)}`,
+    visible(text(failure.detail)),
+    `${fate}; next action: ${nextAction}`,
+  ]
 }
 
 /** Wei as a decimal number of `decimals` places, without trailing zeros. */
@@ -227,5 +285,6 @@ function decimal(wei: bigint, decimals: number): string {
   const fraction = digits.slice(-decimals).replace(/0+$/, '')
   return `${digits.slice(0, -decimals)}${fraction === '' ? '' : `.${fraction}`}`
 }
-const gwei = (wei: unknown): string => (/^\d+$/.test(text(wei)) ? decimal(BigInt(text(wei)), 9) : text(wei))
+const gwei = (wei: unknown): string =>
+  /^\d+$/.test(text(wei)) ? decimal(BigInt(text(wei)), 9) : text(wei)
 const coins = (wei: bigint): string => decimal(wei, 18)

@@ -10,21 +10,38 @@ import { ChainError } from '../../core/ports.js'
 import type { Candidate } from '../../core/protocol/candidate.js'
 import { UnavailableError } from '../../core/protocol/errors.js'
 import type { LockHolder } from '../../core/storage/lock.js'
-import type { Context } from '../context.js'
 import { expectedChain } from '../hosting/gateway-host.js'
-import { adminUrlOf, candidateIdOf, holderText, look, type Site, siteOf, unknownCandidate } from './access.js'
+import type { Context } from '../terminal/context.js'
+import {
+  adminUrlOf,
+  candidateIdOf,
+  holderText,
+  look,
+  type Site,
+  siteOf,
+  unknownCandidate,
+} from './access.js'
 import { explanationText } from './explain-text.js'
 import { getAdmin } from './remote.js'
 
-/** The records tell everything but how the token writes its amounts; a chain that is slow is not waited for. */
+/**
+ * The records tell everything but how the token writes its amounts; a chain that is slow is not
+ * waited for.
+ */
 const tokenMs = 3_000
 
 export const explainCommand = (context: Context) =>
   new Command('explain')
     .description('the whole way of one candidate, and what comes next')
     .argument('<candidate-id>')
-    .option('--offline', 'ask no node how the token writes its amounts; they are told in raw units then')
-    .addHelpText('after', '\nExample:\n  proposer operator candidates explain 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f')
+    .option(
+      '--offline',
+      'ask no node how the token writes its amounts; they are told in raw units then',
+    )
+    .addHelpText(
+      'after',
+      '\nExample:\n  proposer operator candidates explain 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f',
+    )
     .action(async (given: string, own: { offline?: boolean }, command: Command) => {
       const id = candidateIdOf(given)
       const site = await siteOf(context, command)
@@ -49,11 +66,14 @@ export const explainCommand = (context: Context) =>
 
 /** Who works on the store, and what its readiness says; a gateway that hangs is not waited for. */
 async function serviceOf(context: Context, holder: LockHolder | undefined): Promise<Service> {
-  if (holder === undefined || holder.state === 'free' || holder.state === 'dead') return { kind: 'none' }
+  if (holder === undefined || holder.state === 'free' || holder.state === 'dead')
+    return { kind: 'none' }
   const url = adminUrlOf(holder)
   if (url === undefined) return { kind: 'held', by: holderText(holder) }
   try {
-    const told = Readiness.safeParse(await getAdmin(context, `${url}/readyz`, { timeoutMs: readyMs, statuses: [200, 503] }))
+    const told = Readiness.safeParse(
+      await getAdmin(context, `${url}/readyz`, { timeoutMs: readyMs, statuses: [200, 503] }),
+    )
     return { kind: 'serves', reasons: told.success ? told.data.reasons : undefined }
   } catch (error) {
     // The records are told all the same, and that nobody answered is part of the answer.
@@ -78,7 +98,8 @@ async function tokenOf(
   const read = async () => {
     try {
       const chain = await context.edges.chain(config.chain.rpc_urls, expectedChain(config))
-      return (await createRoundReader(chain, contractsOf(config)).read(round.questionId, entry))?.token
+      return (await createRoundReader(chain, contractsOf(config)).read(round.questionId, entry))
+        ?.token
     } catch (error) {
       // Raw units say the same; the node is not what was asked about.
       if (error instanceof ChainError) return undefined
@@ -87,7 +108,10 @@ async function tokenOf(
   }
   try {
     const token = await Promise.race([read(), late])
-    if (token === undefined) context.output.note('no node told how the token writes its amounts: they are shown in raw units')
+    if (token === undefined)
+      context.output.note(
+        'no node told how the token writes its amounts: they are shown in raw units',
+      )
     return token
   } finally {
     over.abort()

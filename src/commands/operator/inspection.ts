@@ -4,10 +4,13 @@ import { foldLedger, storeFormat } from '../../core/gateway/ledger/store.js'
 import { createAudit } from '../../core/gateway/operator/audit.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { inspectLog } from '../../core/storage/inspect.js'
-import type { Context } from '../context.js'
+import type { Context } from '../terminal/context.js'
 import type { Site } from './access.js'
 
-/** UsageError `no_store` where the folder that gateway.json names does not exist: there is nothing to judge, mend or fold. */
+/**
+ * UsageError `no_store` where the folder that gateway.json names does not exist: there is nothing
+ * to judge, mend or fold.
+ */
 export async function requireStore({ files }: Context, { store, loaded }: Site): Promise<void> {
   if (await files.exists(store)) return
   throw new UsageError('no_store', `there is no store at ${store}`, {
@@ -19,9 +22,14 @@ export async function requireStore({ files }: Context, { store, loaded }: Site):
 export async function inspectStore({ files, hash }: Context, { store }: Site) {
   const fold = foldLedger()
   const audit = createAudit()
-  const inspection = await inspectLog({ files, hash }, store, { format: storeFormat, knownKinds: knownKind }, (record) => {
-    fold.onRecord(record)
-    audit.onRecord(record)
-  })
+  const inspection = await inspectLog(
+    { files, hash },
+    store,
+    { format: storeFormat, knownKinds: knownKind },
+    (record) => {
+      fold.onRecord(record)
+      audit.onRecord(record)
+    },
+  )
   return { inspection, state: fold.state, counts: audit.counts, proven: audit.proven }
 }

@@ -1,6 +1,6 @@
 /** `operator`: the local toolkit on a gateway's store (contract §6). */
 import { Command } from 'commander'
-import type { Context } from '../context.js'
+import type { Context } from '../terminal/context.js'
 import { budgetCommand } from './budget.js'
 import { candidatesCommand } from './candidates.js'
 import { questionsCommand } from './questions.js'
@@ -12,7 +12,10 @@ export const operatorCommand = (context: Context): Command =>
     .description(
       "look after a gateway's store: who may propose, which questions, what became of candidates. Works while it serves and while it does not",
     )
-    .option('--config <gateway.json>', 'the configuration whose store is meant; default: gateway.json')
+    .option(
+      '--config <gateway.json>',
+      'the configuration whose store is meant; default: gateway.json',
+    )
     .addHelpText(
       'after',
       '\nExamples:\n  proposer operator allow 0x8ba1f109551bd432803012645ac136ddd64dba72 --reason "contract signed"\n  proposer operator candidates explain 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f\n  proposer operator pause --reason "node upgrade"',

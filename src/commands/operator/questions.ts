@@ -1,21 +1,26 @@
-/** `operator questions`: questions.json and what operators added to it and took from it (contract §6, §7). */
+/**
+ * `operator questions`: questions.json and what operators added to it and took from it (contract
+ * §6, §7).
+ */
 import { Command } from 'commander'
 import { createDecisions } from '../../core/gateway/operator/listing.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { isQuestionId, isSlug } from '../../core/protocol/words.js'
-import type { Context } from '../context.js'
 import { dryRunOption } from '../dry-run.js'
 import { requireAddress } from '../eligibility.js'
 import { registryOf } from '../hosting/gateway-host.js'
 import { readOwnJson } from '../session/inputs.js'
-import { counted, fold, timeText, visible } from '../view/render.js'
+import type { Context } from '../terminal/context.js'
+import { counted, fold, timeText, visible } from '../terminal/render.js'
 import { act, look, siteOf } from './access.js'
 import { reasonOf, reasonOption, showActed } from './wallets.js'
 
 export const questionsCommand = (context: Context): Command =>
   new Command('questions')
-    .description('the question registry: slugs, requesters and requests beyond what trusted adapters know by id')
+    .description(
+      'the question registry: slugs, requesters and requests beyond what trusted adapters know by id',
+    )
     .addHelpText(
       'after',
       '\nExamples:\n  proposer operator questions list\n  proposer operator questions add 0x7c1e5f0a9b3d42861f0e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c5b4a3928 --slug will-it-rain\n  proposer operator questions import more-questions.json',
@@ -34,13 +39,17 @@ const listCommand = (context: Context) =>
       const decisions = createDecisions()
       const { output } = context
       await look(context, site, [decisions], async ({ registry, ledger }) => {
-        const configured = new Set((await registryOf(context, site.loaded)).map(({ questionId }) => questionId))
+        const configured = new Set(
+          (await registryOf(context, site.loaded)).map(({ questionId }) => questionId),
+        )
         const removed = [...ledger.questions].flatMap(([questionId, entry]) =>
           entry === null && configured.has(questionId) ? [questionId] : [],
         )
         const rows = [
           ...registry.map((entry) => {
-            const decision = ledger.questions.has(entry.questionId) ? decisions.questions.get(entry.questionId) : undefined
+            const decision = ledger.questions.has(entry.questionId)
+              ? decisions.questions.get(entry.questionId)
+              : undefined
             return {
               question_id: entry.questionId,
               slug: entry.slug ?? null,
@@ -65,7 +74,10 @@ const listCommand = (context: Context) =>
           }),
         ]
         if (output.mode === 'ndjson') for (const row of rows) output.line(row)
-        const data = output.mode === 'ndjson' ? { summary: { questions: registry.length, removed: removed.length } } : { questions: rows }
+        const data =
+          output.mode === 'ndjson'
+            ? { summary: { questions: registry.length, removed: removed.length } }
+            : { questions: rows }
         output.result('operator-questions', data, () =>
           rows.length === 0
             ? 'the registry is empty; questions of trusted adapters are served by their ids all the same'
@@ -83,10 +95,20 @@ interface Row {
   readonly reason: string | null
 }
 
-function rowText({ question_id, slug, requester, source, since, reason }: Row, columns: number): string {
+function rowText(
+  { question_id, slug, requester, source, since, reason }: Row,
+  columns: number,
+): string {
   const from = since === null ? source : `${source} since ${timeText(since)}: ${reason ?? ''}`
-  const told = [...(slug === null ? [] : [question_id]), ...(requester === null ? [] : [`requester ${requester}`]), `from ${from}`]
-  return [visible(slug ?? question_id), ...told.map((line) => `  ${fold(line, columns - 2, '    ')}`)].join('\n')
+  const told = [
+    ...(slug === null ? [] : [question_id]),
+    ...(requester === null ? [] : [`requester ${requester}`]),
+    `from ${from}`,
+  ]
+  return [
+    visible(slug ?? question_id),
+    ...told.map((line) => `  ${fold(line, columns - 2, '    ')}`),
+  ].join('\n')
 }
 
 interface AddFlags {
@@ -117,16 +139,23 @@ const addCommand = (context: Context) =>
       requireSlug(own.slug)
       const requester = own.requester === undefined ? undefined : requireAddress(own.requester)
       const site = await siteOf(context, command)
-      const request = own.request === undefined ? undefined : await readOwnJson(context, own.request)
+      const request =
+        own.request === undefined ? undefined : await readOwnJson(context, own.request)
       const entry = {
         question_id: questionId,
         ...(own.slug === undefined ? {} : { slug: own.slug }),
         ...(requester === undefined ? {} : { requester }),
         ...(request === undefined ? {} : { request }),
       }
-      const acted = await act(context, site, 'questions/add', { entries: [entry], ...reasonOf(own) })
+      const acted = await act(context, site, 'questions/add', {
+        entries: [entry],
+        ...reasonOf(own),
+      })
       if (acted === undefined) return
-      showActed(context, acted, (id) => [`${id} is in the registry now`, `${id} stood there so already: nothing changed`])
+      showActed(context, acted, (id) => [
+        `${id} is in the registry now`,
+        `${id} stood there so already: nothing changed`,
+      ])
     })
 
 const importCommand = (context: Context) =>
@@ -140,14 +169,20 @@ const importCommand = (context: Context) =>
       const site = await siteOf(context, command)
       const entries = await readOwnJson(context, file)
       if (!Array.isArray(entries) || entries.length === 0) {
-        throw new UsageError('questions_invalid', `${file} holds no entries`, { hint: 'give a JSON array of entries as in questions.json' })
+        throw new UsageError('questions_invalid', `${file} holds no entries`, {
+          hint: 'give a JSON array of entries as in questions.json',
+        })
       }
       const acted = await act(context, site, 'questions/add', { entries, ...reasonOf(own) })
       if (acted === undefined) return
       const { changed, unchanged } = acted.result
       const { output } = context
       output.result('operator-act', { ...acted.result, through: acted.through }, () =>
-        fold(`${counted(changed.length, 'question')} added or changed, ${unchanged.length} stood there so already`, output.columns, '  '),
+        fold(
+          `${counted(changed.length, 'question')} added or changed, ${unchanged.length} stood there so already`,
+          output.columns,
+          '  ',
+        ),
       )
     })
 
@@ -163,9 +198,15 @@ const removeCommand = (context: Context) =>
     )
     .action(async (questionId: string, own: { reason?: string }, command: Command) => {
       const site = await siteOf(context, command)
-      const acted = await act(context, site, 'questions/remove', { question_id: requireQuestionId(questionId), ...reasonOf(own) })
+      const acted = await act(context, site, 'questions/remove', {
+        question_id: requireQuestionId(questionId),
+        ...reasonOf(own),
+      })
       if (acted === undefined) return
-      showActed(context, acted, (id) => [`${id} is out of the registry`, `${id} was not in the registry: nothing changed`])
+      showActed(context, acted, (id) => [
+        `${id} is out of the registry`,
+        `${id} was not in the registry: nothing changed`,
+      ])
     })
 
 function requireSlug(slug: string | undefined): void {

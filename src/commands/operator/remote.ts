@@ -1,4 +1,7 @@
-/** Acts by the admin listener of a serving gateway (contract §6). Loopback only, by the URL that the store's lock names. */
+/**
+ * Acts by the admin listener of a serving gateway (contract §6). Loopback only, by the URL that the
+ * store's lock names.
+ */
 import * as z from 'zod'
 import type { ActName, ActResult } from '../../core/gateway/operator/acts.js'
 import { readAdminToken } from '../../core/io/serving/admin-token.js'
@@ -12,7 +15,7 @@ import {
   UnavailableError,
   UncertainError,
 } from '../../core/protocol/errors.js'
-import type { Context } from '../context.js'
+import type { Context } from '../terminal/context.js'
 
 const Names = z.array(z.string())
 const Result = z.object({
@@ -22,22 +25,31 @@ const Result = z.object({
   notes: Names,
   bytes: z.object({ before: z.number(), after: z.number() }).optional(),
 })
-const Refused = z.object({ error: z.object({ code: z.string(), detail: z.string(), hint: z.string().optional() }) })
+const Refused = z.object({
+  error: z.object({ code: z.string(), detail: z.string(), hint: z.string().optional() }),
+})
 
 export interface RemoteAct {
   readonly url: string
   readonly store: string
   readonly name: ActName
   readonly body: object
-  /** No answer by then: it is not known whether the act was done. `undefined` waits as long as the connection lives. */
+  /**
+   * No answer by then: it is not known whether the act was done. `undefined` waits as long as the
+   * connection lives.
+   */
   readonly timeoutMs: number | undefined
 }
 
 /**
- * Sends an act; `undefined` where nobody listens any more. Rejects with RejectedError (3) for a refusal, UnauthorizedError (4) for a wrong
- * token, UnavailableError (75) for 503, UncertainError (6) where no answer came: acts may be repeated, what is as wished stays.
+ * Sends an act; `undefined` where nobody listens any more. Rejects with RejectedError (3) for a
+ * refusal, UnauthorizedError (4) for a wrong token, UnavailableError (75) for 503, UncertainError
+ * (6) where no answer came: acts may be repeated, what is as wished stays.
  */
-export async function postAct(context: Context, { url, store, name, body, timeoutMs }: RemoteAct): Promise<ActResult | undefined> {
+export async function postAct(
+  context: Context,
+  { url, store, name, body, timeoutMs }: RemoteAct,
+): Promise<ActResult | undefined> {
   const token = await readAdminToken(store)
   const init = {
     method: 'POST',
@@ -55,18 +67,23 @@ export async function postAct(context: Context, { url, store, name, body, timeou
 }
 
 /**
- * A GET of the admin listener: the body of an answer with one of `statuses`; `undefined` where nobody listens. Rejects with
- * UnavailableError (75) where no such answer came: nothing is changed by looking.
+ * A GET of the admin listener: the body of an answer with one of `statuses`; `undefined` where
+ * nobody listens. Rejects with UnavailableError (75) where no such answer came: nothing is changed
+ * by looking.
  */
 export async function getAdmin(
   context: Context,
   url: string,
-  { timeoutMs = lookMs, statuses = [200] }: { readonly timeoutMs?: number | undefined; readonly statuses?: readonly number[] },
+  {
+    timeoutMs = lookMs,
+    statuses = [200],
+  }: { readonly timeoutMs?: number | undefined; readonly statuses?: readonly number[] },
 ): Promise<unknown> {
   const answer = await exchange(context, url, { method: 'GET' }, timeoutMs)
   if (answer === undefined) return undefined
   if ('missing' in answer) throw unanswered(answer.missing, answer.cause)
-  if (!statuses.includes(answer.status)) throw unanswered(`the gateway answered ${answer.status} to ${new URL(url).pathname}`)
+  if (!statuses.includes(answer.status))
+    throw unanswered(`the gateway answered ${answer.status} to ${new URL(url).pathname}`)
   return answer.body
 }
 
@@ -110,17 +127,24 @@ async function exchange(
     )
   }
   try {
-    const response = await fetch(url, { ...init, signal: AbortSignal.any([context.signal, late.signal]) })
+    const response = await fetch(url, {
+      ...init,
+      signal: AbortSignal.any([context.signal, late.signal]),
+    })
     return { status: response.status, body: await response.json() }
   } catch (error) {
     if (context.signal.aborted) throw context.signal.reason
     if (late.signal.aborted)
-      return { missing: `the gateway did not answer within ${Math.ceil((timeoutMs ?? 0) / 100) / 10} s`, cause: error }
+      return {
+        missing: `the gateway did not answer within ${Math.ceil((timeoutMs ?? 0) / 100) / 10} s`,
+        cause: error,
+      }
     if (error instanceof TransportError) {
       if (error.phase === 'connect') return undefined
       return { missing: `no answer came from the gateway (${error.code})`, cause: error }
     }
-    if (error instanceof SyntaxError) return { missing: 'what answered is no gateway', cause: error }
+    if (error instanceof SyntaxError)
+      return { missing: 'what answered is no gateway', cause: error }
     throw error
   } finally {
     over.abort()
@@ -136,11 +160,21 @@ function refusalOf({ status, body }: Answer): ProposerError {
       hint: 'admin.token was changed after the gateway had started: start it again',
     })
   }
-  if (status === 503) return new UnavailableError(code, detail, { hint: hint ?? 'run the same command again in a moment' })
+  if (status === 503)
+    return new UnavailableError(code, detail, {
+      hint: hint ?? 'run the same command again in a moment',
+    })
   if (status >= 500)
-    return new StorageError(code, detail, { hint: 'look at the gateway; whether the act was done is told by running it again' })
-  if (status === 409) return new ConflictError(code, detail, { hint: hint ?? 'look at what stands against it, then run the command again' })
-  return new RejectedError(code, detail, { hint: hint ?? 'correct what it says and run the command again' })
+    return new StorageError(code, detail, {
+      hint: 'look at the gateway; whether the act was done is told by running it again',
+    })
+  if (status === 409)
+    return new ConflictError(code, detail, {
+      hint: hint ?? 'look at what stands against it, then run the command again',
+    })
+  return new RejectedError(code, detail, {
+    hint: hint ?? 'correct what it says and run the command again',
+  })
 }
 
 function uncertain(detail: string, cause?: unknown): UncertainError {

@@ -1,4 +1,7 @@
-/** `operator store repair`: what is sound of a damaged store, by the operator's explicit word (robustness §2). */
+/**
+ * `operator store repair`: what is sound of a damaged store, by the operator's explicit word
+ * (robustness §2).
+ */
 import { Command } from 'commander'
 import { knownKind } from '../../core/gateway/ledger/state.js'
 import { storeFormat } from '../../core/gateway/ledger/store.js'
@@ -6,9 +9,9 @@ import { StorageError, UsageError } from '../../core/protocol/errors.js'
 import { joinPath } from '../../core/storage/durable.js'
 import { acquireLock } from '../../core/storage/lock.js'
 import { lossOf, repairLog } from '../../core/storage/repair.js'
-import type { Context } from '../context.js'
 import { type DryRunFlag, dryRunOption } from '../dry-run.js'
-import { counted, fold } from '../view/render.js'
+import type { Context } from '../terminal/context.js'
+import { counted, fold } from '../terminal/render.js'
 import { type Site, siteOf } from './access.js'
 import { inspectStore, requireStore } from './inspection.js'
 import { reasonOf, reasonOption } from './wallets.js'
@@ -20,7 +23,9 @@ interface RepairFlags extends DryRunFlag {
 
 export const repairCommand = (context: Context) =>
   new Command('repair')
-    .description('without --accept-loss: what would be given up. With it: cut the store back to its sound part, the rest saved aside')
+    .description(
+      'without --accept-loss: what would be given up. With it: cut the store back to its sound part, the rest saved aside',
+    )
     .option('--accept-loss', 'give up what lies behind the damage; a backup is the better way')
     .option(...reasonOption)
     .option(...dryRunOption)
@@ -31,7 +36,9 @@ export const repairCommand = (context: Context) =>
       const { reason = 'by operator' } = reasonOf(own)
       if (own.acceptLoss !== true || own.dryRun === true) {
         const plan = await planOf(context, site)
-        context.output.result('operator-store-repair', { repaired: false, ...plan }, () => planText(context, plan))
+        context.output.result('operator-store-repair', { repaired: false, ...plan }, () =>
+          planText(context, plan),
+        )
         if (plan.damage && own.dryRun !== true) {
           throw new UsageError('loss_not_accepted', 'nothing was changed', {
             hint: `restore a backup if there is one; else give that up with ${site.named('store repair --accept-loss')}`,
@@ -42,20 +49,33 @@ export const repairCommand = (context: Context) =>
       const { liveness, random, files } = context
       const before = await planOf(context, site)
       if (before.damage === null) {
-        context.output.result('operator-store-repair', { repaired: false, ...before, saved: [] }, () => planText(context, before))
+        context.output.result(
+          'operator-store-repair',
+          { repaired: false, ...before, saved: [] },
+          () => planText(context, before),
+        )
         return
       }
       const lock = await acquireLock({ files, liveness, random }, site.store, 'operator')
       try {
         const plan = await planOf(context, site)
         const saved = plan.damage === null ? [] : await repair(context, site, reason)
-        context.output.result('operator-store-repair', { repaired: plan.damage !== null, ...plan, saved }, () =>
-          [
-            planText(context, plan),
-            ...(plan.damage === null
-              ? []
-              : [fold(`cut back; what was given up lies in ${saved.join(', ')}`, context.output.columns, '  ')]),
-          ].join('\n'),
+        context.output.result(
+          'operator-store-repair',
+          { repaired: plan.damage !== null, ...plan, saved },
+          () =>
+            [
+              planText(context, plan),
+              ...(plan.damage === null
+                ? []
+                : [
+                    fold(
+                      `cut back; what was given up lies in ${saved.join(', ')}`,
+                      context.output.columns,
+                      '  ',
+                    ),
+                  ]),
+            ].join('\n'),
         )
       } finally {
         await lock.release()
@@ -65,11 +85,16 @@ export const repairCommand = (context: Context) =>
 async function planOf(context: Context, site: Site) {
   const { inspection, state } = await inspectStore(context, site)
   const { damage, manifest } = inspection
-  if (damage === undefined || manifest === undefined) return { damage: null, kept_records: inspection.records, loss: null }
+  if (damage === undefined || manifest === undefined)
+    return { damage: null, kept_records: inspection.records, loss: null }
   if (state.info === undefined) {
-    throw new StorageError('store_damaged', `${joinPath(site.store, damage.file)}: nothing before the damage is sound`, {
-      hint: 'there is nothing to keep: restore the store from a backup',
-    })
+    throw new StorageError(
+      'store_damaged',
+      `${joinPath(site.store, damage.file)}: nothing before the damage is sound`,
+      {
+        hint: 'there is nothing to keep: restore the store from a backup',
+      },
+    )
   }
   const loss = await lossOf(context, site.store, manifest, damage)
   const { file, offset, detail } = damage
@@ -82,9 +107,13 @@ async function planOf(context: Context, site: Site) {
 type Plan = Awaited<ReturnType<typeof planOf>>
 
 function planText({ output: { columns } }: Context, { damage, kept_records, loss }: Plan): string {
-  if (damage === null || loss === null) return `sound: ${counted(kept_records, 'record')}, nothing to repair`
+  if (damage === null || loss === null)
+    return `sound: ${counted(kept_records, 'record')}, nothing to repair`
   const lines = Object.entries(loss.sound_lines)
-  const behind = lines.length === 0 ? 'no sound record' : lines.map(([kind, count]) => `${count} ${kind}`).join(', ')
+  const behind =
+    lines.length === 0
+      ? 'no sound record'
+      : lines.map(([kind, count]) => `${count} ${kind}`).join(', ')
   return [
     `${damage.file} is damaged at byte ${damage.offset}: ${damage.detail}`,
     `kept: ${counted(kept_records, 'record')} before it`,
@@ -100,7 +129,9 @@ async function repair(context: Context, site: Site, reason: string): Promise<rea
   const { inspection } = await inspectStore(context, site)
   const { damage } = inspection
   if (damage === undefined) return []
-  const { bytes } = inspection.manifest ? await lossOf(context, site.store, inspection.manifest, damage) : { bytes: 0 }
+  const { bytes } = inspection.manifest
+    ? await lossOf(context, site.store, inspection.manifest, damage)
+    : { bytes: 0 }
   const options = { format: storeFormat, knownKinds: knownKind }
   return repairLog({ files, clock, hash }, site.store, inspection, options, (saved) => ({
     kind: 'store.repaired',

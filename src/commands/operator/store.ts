@@ -1,13 +1,20 @@
-/** `operator store`: proves, folds, exports and, as a last resort, repairs a gateway's store (contract §6, robustness §2). */
+/**
+ * `operator store`: proves, folds, exports and, as a last resort, repairs a gateway's store
+ * (contract §6, robustness §2).
+ */
 import { Command } from 'commander'
 import { keptDays } from '../../core/gateway/operator/desk.js'
-import { type CandidateRow, candidateRow, createReceipts } from '../../core/gateway/operator/listing.js'
+import {
+  type CandidateRow,
+  candidateRow,
+  createReceipts,
+} from '../../core/gateway/operator/listing.js'
 import { StorageError } from '../../core/protocol/errors.js'
 import { joinPath } from '../../core/storage/durable.js'
-import type { Context } from '../context.js'
 import { dryRunOption } from '../dry-run.js'
-import { counted, fold, jsonText, visible } from '../view/render.js'
-import { ruleLines } from '../view/rules.js'
+import type { Context } from '../terminal/context.js'
+import { counted, fold, jsonText, visible } from '../terminal/render.js'
+import { ruleLines } from '../terminal/rules.js'
 import { act, look, siteOf } from './access.js'
 import { inspectStore, requireStore } from './inspection.js'
 import { repairCommand } from './repair.js'
@@ -72,18 +79,28 @@ const verifyCommand = (context: Context) =>
       context.output.result('operator-store-proof', proof, () => {
         if (inspection.records === 0) return 'sound: the store is empty'
         const bytes = inspection.files.reduce((sum, file) => sum + file.bytes, 0)
-        const told = Object.entries(byStatus).flatMap(([status, count]) => (count === 0 ? [] : [`${count} ${status}`]))
+        const told = Object.entries(byStatus).flatMap(([status, count]) =>
+          count === 0 ? [] : [`${count} ${status}`],
+        )
         const torn =
           inspection.tornBytes === 0
             ? []
-            : [`${counted(inspection.tornBytes, 'byte')} at the end never became durable; the next start saves them aside`]
+            : [
+                `${counted(inspection.tornBytes, 'byte')} at the end never became durable; the next start saves them aside`,
+              ]
         return [
           `sound: ${counted(inspection.records, 'record')}, ${counted(bytes, 'byte')} in ${counted(inspection.files.length, 'file')}`,
           `candidates: ${told.length === 0 ? 'none' : told.join(', ')}`,
           `open slots: ${state.slots.size}; one for each round, no nonce bound twice`,
-          ...ruleLines(rules, {}, counts.has('past') ? 'nothing left to check after the compaction' : undefined),
+          ...ruleLines(
+            rules,
+            {},
+            counts.has('past') ? 'nothing left to check after the compaction' : undefined,
+          ),
           ...torn,
-          ...(inspection.highWater === 'unreadable' ? ['HIGHWATER is not whole; it is written anew with the next record'] : []),
+          ...(inspection.highWater === 'unreadable'
+            ? ['HIGHWATER is not whole; it is written anew with the next record']
+            : []),
         ]
           .map((line) => fold(line, context.output.columns, '  '))
           .join('\n')
@@ -92,7 +109,9 @@ const verifyCommand = (context: Context) =>
 
 const compactCommand = (context: Context) =>
   new Command('compact')
-    .description('shorten what is older than 90 days and over: every candidate can still be asked for, younger ones keep every detail')
+    .description(
+      'shorten what is older than 90 days and over: every candidate can still be asked for, younger ones keep every detail',
+    )
     .option(...dryRunOption)
     .addHelpText('after', '\nExample:\n  proposer operator store compact')
     .action(async (_own: unknown, command: Command) => {
@@ -102,12 +121,16 @@ const compactCommand = (context: Context) =>
       if (acted === undefined) return
       const { result, through } = acted
       const { before = 0, after = 0 } = result.bytes ?? {}
-      context.output.result('operator-store-compaction', { bytes_before: before, bytes_after: after, through }, () =>
-        fold(compactedText(before, after), context.output.columns, '  '),
+      context.output.result(
+        'operator-store-compaction',
+        { bytes_before: before, bytes_after: after, through },
+        () => fold(compactedText(before, after), context.output.columns, '  '),
       )
     })
 
-/** What a fold came to. What is young is told beside what is folded, so that a small store can grow. */
+/**
+ * What a fold came to. What is young is told beside what is folded, so that a small store can grow.
+ */
 function compactedText(before: number, after: number): string {
   const told = `the store took ${before} bytes, now ${after}`
   if (after <= before) return told
@@ -131,7 +154,9 @@ const exportCommand = (context: Context) =>
         const rows: CandidateRow[] = []
         let count = 0
         let isHeaded = false
-        for (const entry of [...state.entries.values()].sort((one, other) => one.sequence - other.sequence)) {
+        for (const entry of [...state.entries.values()].sort(
+          (one, other) => one.sequence - other.sequence,
+        )) {
           const candidate = await ledger.get(entry.id)
           if (!candidate) continue
           const row = candidateRow(candidate, slugs.get(candidate.round.questionId), receipts)
@@ -144,15 +169,18 @@ const exportCommand = (context: Context) =>
           else output.text(`${jsonText(row, 0)}\n`)
         }
         if (own.csv === true) return
-        if (output.mode === 'json') output.result('operator-store-export', { candidates: rows }, () => '')
-        if (output.mode === 'ndjson') output.result('operator-store-export', { summary: { candidates: count } }, () => '')
+        if (output.mode === 'json')
+          output.result('operator-store-export', { candidates: rows }, () => '')
+        if (output.mode === 'ndjson')
+          output.result('operator-store-export', { summary: { candidates: count } }, () => '')
       })
     })
 
 function cell(value: string | number | boolean | null): string {
   if (value === null) return ''
   const text = visible(String(value))
-  // A spreadsheet would run what begins like a formula (robustness §6, CSV out); a tab is spelled out already.
+  // A spreadsheet would run what begins like a formula (robustness §6, CSV out); a tab is spelled
+  // out already.
   const guarded = /^[=+\-@]/.test(text) ? `'${text}` : text
   return /[",\r\n]/.test(guarded) ? `"${guarded.replaceAll('"', '""')}"` : guarded
 }

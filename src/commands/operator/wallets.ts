@@ -1,30 +1,42 @@
-/** `operator allow|disallow|list|pause|resume`: who may propose, and whether anybody may (contract §6, §7). */
+/**
+ * `operator allow|disallow|list|pause|resume`: who may propose, and whether anybody may (contract
+ * §6, §7).
+ */
 import { Command } from 'commander'
 import { type ActResult, mostAddresses } from '../../core/gateway/operator/acts.js'
 import { createDecisions, type Decision } from '../../core/gateway/operator/listing.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { UsageError } from '../../core/protocol/errors.js'
-import type { Context } from '../context.js'
 import { dryRunOption } from '../dry-run.js'
 import { requireAddress } from '../eligibility.js'
-import { fold, timeText, visible } from '../view/render.js'
+import type { Context } from '../terminal/context.js'
+import { fold, timeText, visible } from '../terminal/render.js'
 import { type Acted, act, look, siteOf } from './access.js'
 
 interface ReasonFlag {
   readonly reason?: string
 }
 
-export const reasonOption = ['--reason <text>', 'why; it is kept with the change; default: by operator'] as const
+export const reasonOption = [
+  '--reason <text>',
+  'why; it is kept with the change; default: by operator',
+] as const
 /** The reason as an act takes it; an empty one is refused before anything is opened. */
 export function reasonOf({ reason }: ReasonFlag): { reason?: string } {
   if (reason === undefined) return {}
   if (reason.trim() !== '' && reason.length <= 500) return { reason }
-  throw new UsageError('bad_reason', '--reason must be a text of 1 to 500 characters', { hint: 'say in a sentence why' })
+  throw new UsageError('bad_reason', '--reason must be a text of 1 to 500 characters', {
+    hint: 'say in a sentence why',
+  })
 }
 
 export const allowCommand = (context: Context, verb: 'allow' | 'disallow') =>
   new Command(verb)
-    .description(verb === 'allow' ? 'let wallets propose' : 'take wallets off the list; what they have under way stays')
+    .description(
+      verb === 'allow'
+        ? 'let wallets propose'
+        : 'take wallets off the list; what they have under way stays',
+    )
     .argument('<address...>', 'wallets')
     .option(...reasonOption)
     .option(...dryRunOption)
@@ -35,27 +47,39 @@ export const allowCommand = (context: Context, verb: 'allow' | 'disallow') =>
     .action(async (given: readonly string[], own: ReasonFlag, command: Command) => {
       const addresses = [...new Set(given.map(requireWallet))]
       if (addresses.length > mostAddresses) {
-        throw new UsageError('too_many_addresses', `${verb} takes ${mostAddresses} wallets at a time, and these are ${addresses.length}`, {
-          hint: 'split them over several commands',
-        })
+        throw new UsageError(
+          'too_many_addresses',
+          `${verb} takes ${mostAddresses} wallets at a time, and these are ${addresses.length}`,
+          {
+            hint: 'split them over several commands',
+          },
+        )
       }
       const site = await siteOf(context, command)
       const acted = await act(context, site, verb, { addresses, ...reasonOf(own) })
       if (acted === undefined) return
       const [now, before] =
-        verb === 'allow' ? ['may propose now', 'could propose already'] : ['may not propose any more', 'could not propose']
+        verb === 'allow'
+          ? ['may propose now', 'could propose already']
+          : ['may not propose any more', 'could not propose']
       showActed(context, acted, (name) => [`${name} ${now}`, `${name} ${before}: nothing changed`])
     })
 
 function requireWallet(text: string): string {
   const address = requireAddress(text)
   if (/[1-9a-f]/.test(address.slice(2))) return address
-  throw new UsageError('invalid_address', 'the zero address is no wallet', { hint: 'give the address of a wallet' })
+  throw new UsageError('invalid_address', 'the zero address is no wallet', {
+    hint: 'give the address of a wallet',
+  })
 }
 
 export const switchCommand = (context: Context, verb: 'pause' | 'resume') =>
   new Command(verb)
-    .description(verb === 'pause' ? 'admit nothing new (503 admission_disabled); what is admitted goes on' : 'admit again')
+    .description(
+      verb === 'pause'
+        ? 'admit nothing new (503 admission_disabled); what is admitted goes on'
+        : 'admit again',
+    )
     .option(...reasonOption)
     .option(...dryRunOption)
     .addHelpText('after', `\nExample:\n  proposer operator ${verb} --reason "node upgrade"`)
@@ -64,7 +88,10 @@ export const switchCommand = (context: Context, verb: 'pause' | 'resume') =>
       const acted = await act(context, site, verb, reasonOf(own))
       if (acted === undefined) return
       const state = verb === 'pause' ? 'paused' : 'open'
-      showActed(context, acted, () => [`admission is ${state} now`, `admission was ${state} already: nothing changed`])
+      showActed(context, acted, () => [
+        `admission is ${state} now`,
+        `admission was ${state} already: nothing changed`,
+      ])
     })
 
 /** What an act came to: `proposer.operator-act/1`, or a line each. */
@@ -74,10 +101,17 @@ export function showActed(
   lineOf: (name: string) => readonly [changed: string, same: string],
 ): void {
   const { output } = context
-  output.result('operator-act', { ...result, through }, ({ changed, unchanged, notes }: ActResult) =>
-    [...changed.map((name) => lineOf(name)[0]), ...unchanged.map((name) => lineOf(name)[1]), ...notes]
-      .map((line) => fold(line, output.columns, '  '))
-      .join('\n'),
+  output.result(
+    'operator-act',
+    { ...result, through },
+    ({ changed, unchanged, notes }: ActResult) =>
+      [
+        ...changed.map((name) => lineOf(name)[0]),
+        ...unchanged.map((name) => lineOf(name)[1]),
+        ...notes,
+      ]
+        .map((line) => fold(line, output.columns, '  '))
+        .join('\n'),
   )
 }
 
@@ -91,7 +125,9 @@ export const listCommand = (context: Context) =>
       const decisions = createDecisions()
       const { output } = context
       await look(context, site, [decisions], async ({ ledger, holder }) => {
-        const wallets = [...new Set([...ledger.allowlist, ...(own.all === true ? decisions.wallets.keys() : [])])].sort()
+        const wallets = [
+          ...new Set([...ledger.allowlist, ...(own.all === true ? decisions.wallets.keys() : [])]),
+        ].sort()
         const rows = wallets.map((address) => ({
           address,
           allowed: ledger.eligible(address),
@@ -104,8 +140,15 @@ export const listCommand = (context: Context) =>
         }
         if (output.mode === 'ndjson') for (const row of rows) output.line(row)
         const served = holder?.state === 'alive' && holder.note.startsWith('serve')
-        const data = output.mode === 'ndjson' ? { summary: { wallets: rows.length, admission } } : { admission, served, wallets: rows }
-        output.result('allowlist', data, () => [admissionText(admission), ...rows.map((row) => walletText(row, output.columns))].join('\n'))
+        const data =
+          output.mode === 'ndjson'
+            ? { summary: { wallets: rows.length, admission } }
+            : { admission, served, wallets: rows }
+        output.result('allowlist', data, () =>
+          [admissionText(admission), ...rows.map((row) => walletText(row, output.columns))].join(
+            '\n',
+          ),
+        )
       })
     })
 
@@ -130,7 +173,10 @@ function admissionText({
   return `admission is ${enabled ? 'open' : 'paused'}${since === null ? '' : ` since ${timeText(since)}: ${visible(reason)}`}`
 }
 
-function walletText(row: { address: string; allowed: boolean; since: string | null; reason: string }, columns: number): string {
+function walletText(
+  row: { address: string; allowed: boolean; since: string | null; reason: string },
+  columns: number,
+): string {
   const state = row.allowed ? '' : 'off the list, '
   const why = `${state}${row.since === null ? '' : `since ${timeText(row.since)}: `}${row.reason}`
   return `${row.address}\n  ${fold(why, columns - 2, '  ')}`

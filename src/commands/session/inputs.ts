@@ -1,14 +1,17 @@
 /** What comes in from outside a command: files, stdin, answers of the person at the terminal. */
 import { InterruptedError, UsageError } from '../../core/protocol/errors.js'
-import type { Context, InputStream } from '../context.js'
+import type { Context, InputStream } from '../terminal/context.js'
 import { fromCwd } from './paths.js'
 
-/** No input of a single-proposal command comes near this; batch files have limits of their own (robustness §6). */
+/**
+ * No input of a single-proposal command comes near this; batch files have limits of their own
+ * (robustness §6).
+ */
 const maximumBytes = 4 * 1024 * 1024
 
 /**
- * The bytes of a file the user named, or of stdin for `-`. Throws UsageError `input_unreadable` (with `hint`) or `input_too_large`
- * (exit 2).
+ * The bytes of a file the user named, or of stdin for `-`. Throws UsageError `input_unreadable`
+ * (with `hint`) or `input_too_large` (exit 2).
  */
 export async function readInput(
   context: Context,
@@ -21,9 +24,13 @@ export async function readInput(
 }
 
 function tooLarge(path: string): UsageError {
-  return new UsageError('input_too_large', `${path === '-' ? 'stdin' : path} holds more than ${maximumBytes} bytes`, {
-    hint: 'give the file that this command is meant for',
-  })
+  return new UsageError(
+    'input_too_large',
+    `${path === '-' ? 'stdin' : path} holds more than ${maximumBytes} bytes`,
+    {
+      hint: 'give the file that this command is meant for',
+    },
+  )
 }
 
 async function readNamed(context: Context, path: string, hint: string): Promise<Uint8Array> {
@@ -56,38 +63,81 @@ async function readStdin(context: Context): Promise<Uint8Array> {
   return Buffer.concat(chunks)
 }
 
-/** Parsed JSON of an input. Throws UsageError `input_not_json` naming the input, never its content (R5). */
-export function parseJson(bytes: Uint8Array, name: string, hint = 'give the file as this program printed it'): unknown {
+/**
+ * Parsed JSON of an input. Throws UsageError `input_not_json` naming the input, never its content
+ * (R5).
+ */
+export function parseJson(
+  bytes: Uint8Array,
+  name: string,
+  hint = 'give the file as this program printed it',
+): unknown {
   try {
     return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
   } catch {
     // the parser's message quotes the input, which may be a signature
-    throw new UsageError('input_not_json', `${name === '-' ? 'stdin' : name} is not JSON in UTF-8`, { hint })
+    throw new UsageError(
+      'input_not_json',
+      `${name === '-' ? 'stdin' : name} is not JSON in UTF-8`,
+      { hint },
+    )
   }
 }
 
-/** Parsed JSON of a file that people write, such as gateway.json; `missing` is the hint where it cannot be read. Throws as both above. */
-export async function readOwnJson(context: Context, path: string, missing?: string): Promise<unknown> {
-  return parseJson(await readInput(context, path, missing), path, 'correct the file: JSON takes no comments and no comma before a bracket')
+/**
+ * Parsed JSON of a file that people write, such as gateway.json; `missing` is the hint where it
+ * cannot be read. Throws as both above.
+ */
+export async function readOwnJson(
+  context: Context,
+  path: string,
+  missing?: string,
+): Promise<unknown> {
+  return parseJson(
+    await readInput(context, path, missing),
+    path,
+    'correct the file: JSON takes no comments and no comma before a bracket',
+  )
 }
 
-/** Asks yes or no on the terminal. Without one, or with --yes, nothing is asked: `yes` decides or `flag` is named (exit 2). */
-export async function confirm(context: Context, question: string, yes: boolean, flag = '--yes'): Promise<void> {
+/**
+ * Asks yes or no on the terminal. Without one, or with --yes, nothing is asked: `yes` decides or
+ * `flag` is named (exit 2).
+ */
+export async function confirm(
+  context: Context,
+  question: string,
+  yes: boolean,
+  flag = '--yes',
+): Promise<void> {
   if (yes) return
   if (!context.isInteractive) {
-    throw new UsageError('confirmation_needed', `${question} Without a terminal nobody can be asked`, { hint: `add ${flag} to go on` })
+    throw new UsageError(
+      'confirmation_needed',
+      `${question} Without a terminal nobody can be asked`,
+      { hint: `add ${flag} to go on` },
+    )
   }
   const answer = await ask(context, `${question} [y/N] `, false)
   if (/^\s*y(es)?\s*$/i.test(answer)) return
-  throw new UsageError('declined', 'declined at the prompt; nothing was done', { hint: 'run the command again and answer y' })
+  throw new UsageError('declined', 'declined at the prompt; nothing was done', {
+    hint: 'run the command again and answer y',
+  })
 }
 
-/** A line typed without echo. Throws UsageError `password_needed` naming `flag` where there is no terminal (exit 2). */
+/**
+ * A line typed without echo. Throws UsageError `password_needed` naming `flag` where there is no
+ * terminal (exit 2).
+ */
 export async function askHidden(context: Context, question: string, flag: string): Promise<string> {
   if (!context.isInteractive) {
-    throw new UsageError('password_needed', `${question.replace(/:?\s*$/, '')} is needed, and there is no terminal to ask on`, {
-      hint: `give ${flag}`,
-    })
+    throw new UsageError(
+      'password_needed',
+      `${question.replace(/:?\s*$/, '')} is needed, and there is no terminal to ask on`,
+      {
+        hint: `give ${flag}`,
+      },
+    )
   }
   return ask(context, question, true)
 }
@@ -96,8 +146,9 @@ export async function askHidden(context: Context, question: string, flag: string
 const leftover = new WeakMap<InputStream, string>()
 
 /**
- * One line from the terminal. Prompts go to stderr: stdout is the result (contract §6). Hidden input is read in raw mode, where keys are
- * characters: Enter ends, backspace takes back, Ctrl-C stops, Ctrl-D leaves it unanswered.
+ * One line from the terminal. Prompts go to stderr: stdout is the result (contract §6). Hidden
+ * input is read in raw mode, where keys are characters: Enter ends, backspace takes back, Ctrl-C
+ * stops, Ctrl-D leaves it unanswered.
  */
 async function ask(context: Context, question: string, hidden: boolean): Promise<string> {
   const { stdin } = context
@@ -118,7 +169,10 @@ async function ask(context: Context, question: string, hidden: boolean): Promise
   }
 }
 
-function readLine({ stdin, signal, streams: { stderr } }: Context, hidden: boolean): Promise<string> {
+function readLine(
+  { stdin, signal, streams: { stderr } }: Context,
+  hidden: boolean,
+): Promise<string> {
   const decoder = new TextDecoder()
   let line = ''
   return new Promise((resolve, reject) => {
@@ -131,9 +185,16 @@ function readLine({ stdin, signal, streams: { stderr } }: Context, hidden: boole
     const stopped = () => end(() => reject(signal.reason))
     const ended = () =>
       end(() => {
-        // Ctrl-D and a terminal that is gone look the same: only the latter takes no text, which `signal` tells one turn later.
+        // Ctrl-D and a terminal that is gone look the same: only the latter takes no text, which
+        // `signal` tells one turn later.
         stderr.write('\n')
-        setImmediate(() => (signal.aborted ? reject(signal.reason) : line === '' ? reject(unanswered()) : resolve(line)))
+        setImmediate(() =>
+          signal.aborted
+            ? reject(signal.reason)
+            : line === ''
+              ? reject(unanswered())
+              : resolve(line),
+        )
       })
     const take = (chunk: Uint8Array | string) => {
       const text = typeof chunk === 'string' ? chunk : decoder.decode(chunk, { stream: true })
@@ -146,7 +207,8 @@ function readLine({ stdin, signal, streams: { stderr } }: Context, hidden: boole
         }
         if (hidden && character === '\u0003') return end(() => reject(stoppedAtPrompt()))
         if (hidden && character === '\u0004') return end(() => reject(unanswered()))
-        if (hidden && (character === '\u007f' || character === '\b')) line = [...line].slice(0, -1).join('')
+        if (hidden && (character === '\u007f' || character === '\b'))
+          line = [...line].slice(0, -1).join('')
         else line += character
       }
     }
@@ -163,9 +225,13 @@ function readLine({ stdin, signal, streams: { stderr } }: Context, hidden: boole
 }
 
 function stoppedAtPrompt(): InterruptedError {
-  return new InterruptedError('interrupted', 'stopped at the prompt; nothing was done', { hint: 'run the command again and answer' })
+  return new InterruptedError('interrupted', 'stopped at the prompt; nothing was done', {
+    hint: 'run the command again and answer',
+  })
 }
 
 function unanswered(): UsageError {
-  return new UsageError('declined', 'nothing was answered at the prompt; nothing was done', { hint: 'run the command again and answer' })
+  return new UsageError('declined', 'nothing was answered at the prompt; nothing was done', {
+    hint: 'run the command again and answer',
+  })
 }

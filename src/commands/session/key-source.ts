@@ -1,15 +1,21 @@
-/** Where the proposer's signatures come from (contract §7): a wallet outside, keystore, key file, or with a warning the environment. */
+/**
+ * Where the proposer's signatures come from (contract §7): a wallet outside, keystore, key file, or
+ * with a warning the environment.
+ */
 import type { OutsideWallet } from '../../core/io/external-signer.js'
 import type { KeySigner } from '../../core/io/key-files.js'
 import type { Address, Signer } from '../../core/ports.js'
 import { UsageError } from '../../core/protocol/errors.js'
-import type { Context } from '../context.js'
-import { publicUrl } from '../view/render.js'
+import type { Context } from '../terminal/context.js'
+import { publicUrl } from '../terminal/render.js'
 import { askHidden, readInput } from './inputs.js'
 import { fromCwd } from './paths.js'
 import type { Settings } from './settings.js'
 
-/** The selected proposer. Nothing is read before it is asked for, and a key is unlocked at most once. */
+/**
+ * The selected proposer. Nothing is read before it is asked for, and a key is unlocked at most
+ * once.
+ */
 export interface Account {
   /** From the keystore's own address where it has one: then no password is needed. */
   address(): Promise<Address>
@@ -27,13 +33,19 @@ export interface AccountFlags {
   readonly proposer?: string | undefined
 }
 
-/** Throws UsageError `no_account` (exit 2) on first use where no source is named, `two_signers`, `bad_proposer` at once. */
+/**
+ * Throws UsageError `no_account` (exit 2) on first use where no source is named, `two_signers`,
+ * `bad_proposer` at once.
+ */
 export function openAccount(context: Context, settings: Settings, flags: AccountFlags): Account {
   const { passwordFile } = flags
   const named = namedProposer(flags.proposer)
   if (flags.signer !== undefined) {
-    if (settings.account?.origin !== 'flag') return outsideAccount(context, settings, flags.signer, named)
-    throw new UsageError('two_signers', '--signer and --account name two signers', { hint: 'leave out --signer or --account' })
+    if (settings.account?.origin !== 'flag')
+      return outsideAccount(context, settings, flags.signer, named)
+    throw new UsageError('two_signers', '--signer and --account name two signers', {
+      hint: 'leave out --signer or --account',
+    })
   }
   let unlocked: Promise<KeySigner> | undefined
   let opened: KeySigner | undefined
@@ -50,7 +62,10 @@ export function openAccount(context: Context, settings: Settings, flags: Account
       const name = keystoreName(context, settings)
       if (name === undefined || unlocked) return (await unlock()).address
       const { readKeystore } = await import('../../core/io/keystore.js')
-      return (await readKeystore(context.files, settings.home.value, name)).address ?? (await unlock()).address
+      return (
+        (await readKeystore(context.files, settings.home.value, name)).address ??
+        (await unlock()).address
+      )
     },
     signer: unlock,
     dispose() {
@@ -63,11 +78,21 @@ export function openAccount(context: Context, settings: Settings, flags: Account
 function namedProposer(text: string | undefined): Address | undefined {
   if (text === undefined) return undefined
   if (/^0x[0-9a-fA-F]{40}$/.test(text)) return text.toLowerCase() as Address
-  throw new UsageError('bad_proposer', `--proposer ${text} is not an address`, { hint: 'give 0x and 40 hex digits' })
+  throw new UsageError('bad_proposer', `--proposer ${text} is not an address`, {
+    hint: 'give 0x and 40 hex digits',
+  })
 }
 
-/** A wallet that is asked over JSON-RPC. Its account: the one that --proposer names, else the only one it has. */
-function outsideAccount(context: Context, settings: Pick<Settings, 'timeoutMs'>, url: string, named: Address | undefined): Account {
+/**
+ * A wallet that is asked over JSON-RPC. Its account: the one that --proposer names, else the only
+ * one it has.
+ */
+function outsideAccount(
+  context: Context,
+  settings: Pick<Settings, 'timeoutMs'>,
+  url: string,
+  named: Address | undefined,
+): Account {
   let opened: Promise<OutsideWallet> | undefined
   let asked: Promise<Address> | undefined
   const wallet = () => {
@@ -76,7 +101,10 @@ function outsideAccount(context: Context, settings: Pick<Settings, 'timeoutMs'>,
         // A person gets a minute to look and agree, but no longer than the whole command has.
         timeoutMs: Math.min(60_000, Math.max(1, Math.ceil(settings.timeoutMs ?? 60_000))),
         signal: context.signal,
-        onAsk: () => context.output.note(`the wallet at ${publicUrl(url)} is asked to sign: look at it and agree there`),
+        onAsk: () =>
+          context.output.note(
+            `the wallet at ${publicUrl(url)} is asked to sign: look at it and agree there`,
+          ),
       }),
     )
     return opened
@@ -102,19 +130,30 @@ function onlyAccount(accounts: readonly Address[]): Address {
   const [first] = accounts
   if (first !== undefined && accounts.length === 1) return first
   const why = first === undefined ? 'names no account' : `has ${accounts.length} accounts`
-  throw new UsageError('proposer_needed', `the wallet behind --signer ${why}, so the proposer must be named`, {
-    hint: 'add --proposer 0x…',
-  })
+  throw new UsageError(
+    'proposer_needed',
+    `the wallet behind --signer ${why}, so the proposer must be named`,
+    {
+      hint: 'add --proposer 0x…',
+    },
+  )
 }
 
-/** The keystore to use, unless a key in the environment outranks one that only the profile names. */
+/**
+ * The keystore to use, unless a key in the environment outranks one that only the profile names.
+ */
 function keystoreName(context: Context, settings: Settings): string | undefined {
   const { account } = settings
-  const environment = (context.env.PROPOSER_KEY_FILE ?? '') !== '' || (context.environmentKey ?? '') !== ''
+  const environment =
+    (context.env.PROPOSER_KEY_FILE ?? '') !== '' || (context.environmentKey ?? '') !== ''
   return account && !(account.origin === 'profile' && environment) ? account.value : undefined
 }
 
-async function unlockSource(context: Context, settings: Settings, passwordFile: string | undefined): Promise<KeySigner> {
+async function unlockSource(
+  context: Context,
+  settings: Settings,
+  passwordFile: string | undefined,
+): Promise<KeySigner> {
   const [{ parseKey, readKeyFile, signerOn }, { quickestCurve }] = await Promise.all([
     import('../../core/io/key-files.js'),
     import('../../core/io/native-curve.js'),
@@ -129,9 +168,13 @@ async function unlockSource(context: Context, settings: Settings, passwordFile: 
     return signerOn(curve, await unlockKeystore(context.files, settings.home.value, name, password))
   }
   const keyFile = context.env.PROPOSER_KEY_FILE
-  if (keyFile !== undefined && keyFile !== '') return signerOn(curve, await readKeyFile(fromCwd(context.cwd, keyFile)))
+  if (keyFile !== undefined && keyFile !== '')
+    return signerOn(curve, await readKeyFile(fromCwd(context.cwd, keyFile)))
   if (context.environmentKey !== undefined && context.environmentKey !== '') {
-    context.output.warning('key_in_environment', 'the key comes from PROPOSER_PRIVATE_KEY; a keystore (`proposer account import`) is safer')
+    context.output.warning(
+      'key_in_environment',
+      'the key comes from PROPOSER_PRIVATE_KEY; a keystore (`proposer account import`) is safer',
+    )
     return signerOn(curve, parseKey(context.environmentKey, 'PROPOSER_PRIVATE_KEY'))
   }
   const { listKeystores } = await import('../../core/io/keystore.js')
@@ -148,8 +191,9 @@ async function unlockSource(context: Context, settings: Settings, passwordFile: 
 }
 
 /**
- * The password in the file that `flag` named, `-` for stdin (one line end at its end does not count), or typed without echo on a
- * terminal. A file that others may read is refused like a key file (UsageError `password_file_mode`).
+ * The password in the file that `flag` named, `-` for stdin (one line end at its end does not
+ * count), or typed without echo on a terminal. A file that others may read is refused like a key
+ * file (UsageError `password_file_mode`).
  */
 export async function readPassword(
   context: Context,
@@ -164,5 +208,7 @@ export async function readPassword(
       ? new TextDecoder().decode(await readInput(context, passwordFile)).replace(/\r?\n$/, '')
       : await readPasswordFile(fromCwd(context.cwd, passwordFile))
   if (password !== '') return password
-  throw new UsageError('password_empty', `${passwordFile} holds no password`, { hint: 'write the password into the file, on one line' })
+  throw new UsageError('password_empty', `${passwordFile} holds no password`, {
+    hint: 'write the password into the file, on one line',
+  })
 }

@@ -1,4 +1,7 @@
-/** The user's preferences, `<home>/config.json` by `conf`; never keys (contract §7). Loaded only where the file exists or is written. */
+/**
+ * The user's preferences, `<home>/config.json` by `conf`; never keys (contract §7). Loaded only
+ * where the file exists or is written.
+ */
 
 import Conf from 'conf'
 import { readPlain } from '../../core/io/files.js'
@@ -15,8 +18,8 @@ export interface Preferences {
 }
 
 /**
- * Throws UsageError (exit 2) `config_damaged` for a file that is not a JSON object, for `conf` may publish a cut file on a full disk, and
- * `config_unreadable` for one that cannot be read.
+ * Throws UsageError (exit 2) `config_damaged` for a file that is not a JSON object, for `conf` may
+ * publish a cut file on a full disk, and `config_unreadable` for one that cannot be read.
  */
 export function openPreferences(home: string): Preferences {
   const path = homePaths.config(home)
@@ -24,7 +27,13 @@ export function openPreferences(home: string): Preferences {
   guarded(path, () => requireObject(path))
   const conf = guarded(
     path,
-    () => new Conf<Record<string, unknown>>({ cwd: home, configName: 'config', configFileMode: 0o600, clearInvalidConfig: false }),
+    () =>
+      new Conf<Record<string, unknown>>({
+        cwd: home,
+        configName: 'config',
+        configFileMode: 0o600,
+        clearInvalidConfig: false,
+      }),
   )
   return {
     path,
@@ -39,7 +48,10 @@ export function openPreferences(home: string): Preferences {
   }
 }
 
-/** A parent of the key that holds no object would keep conf from storing, or from showing, what is set under it. */
+/**
+ * A parent of the key that holds no object would keep conf from storing, or from showing, what is
+ * set under it.
+ */
 function removeMisshapen(conf: Conf<Record<string, unknown>>, key: string): void {
   const parts = key.split('.')
   for (let depth = 1; depth < parts.length; depth++) {
@@ -49,9 +61,13 @@ function removeMisshapen(conf: Conf<Record<string, unknown>>, key: string): void
   }
 }
 
-const isObject = (value: unknown): boolean => typeof value === 'object' && value !== null && !Array.isArray(value)
+const isObject = (value: unknown): boolean =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** Throws SyntaxError for a file that is there and holds JSON of another kind, UsageError `config_unreadable` for one that cannot be read. */
+/**
+ * Throws SyntaxError for a file that is there and holds JSON of another kind, UsageError
+ * `config_unreadable` for one that cannot be read.
+ */
 function requireObject(path: string): void {
   let text: string
   try {

@@ -1,4 +1,7 @@
-/** What the verbs of the client share: settings, journal, trust, key, gateway and chain, each opened on first use, all closed at the end. */
+/**
+ * What the verbs of the client share: settings, journal, trust, key, gateway and chain, each opened
+ * on first use, all closed at the end.
+ */
 import type { Command } from 'commander'
 import type { BudgetedClient, BudgetOptions } from '../../core/client/budget/budgeted-client.js'
 import { type Journal, type JournalPorts, openJournal } from '../../core/client/journal/journal.js'
@@ -9,11 +12,17 @@ import { onlyRequester, type Trust } from '../../core/client/signing/trust.js'
 import type { Chain } from '../../core/ports.js'
 import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import { ShapeError } from '../../core/protocol/plain.js'
-import type { Context } from '../context.js'
-import { visible } from '../view/render.js'
+import type { Context } from '../terminal/context.js'
+import { visible } from '../terminal/render.js'
 import { parseJson, readInput } from './inputs.js'
 import { type Account, openAccount } from './key-source.js'
-import { type GlobalFlags, requireTarget, resolveSettings, type Setting, type Settings } from './settings.js'
+import {
+  type GlobalFlags,
+  requireTarget,
+  resolveSettings,
+  type Setting,
+  type Settings,
+} from './settings.js'
 
 export interface Session {
   readonly settings: Settings
@@ -24,8 +33,9 @@ export interface Session {
   /** The pinned contracts. UsageError `no_trust` says how to make the file. */
   trust(): Promise<Trust>
   /**
-   * `run`: an in-process gateway takes its store's lock and executes; `read`: it only looks (contract §6, --local). Every call of a remote
-   * one waits for the budget that all processes of this home share.
+   * `run`: an in-process gateway takes its store's lock and executes; `read`: it only looks
+   * (contract §6, --local). Every call of a remote one waits for the budget that all processes of
+   * this home share.
    */
   gateway(mode: 'run' | 'read'): Promise<BudgetedClient>
   /** The chain's node, where one is configured. */
@@ -45,10 +55,16 @@ export interface SessionFlags extends GlobalFlags {
 
 /** Of the verbs that look for a question: the one text may be asked by two requesters. */
 export function addRequesterFlag(command: Command): Command {
-  return command.option('--requester <address>', 'the one pinned requester whose question is meant, where two ask the same text')
+  return command.option(
+    '--requester <address>',
+    'the one pinned requester whose question is meant, where two ask the same text',
+  )
 }
 
-/** Flags of the verbs that sign: how the account is unlocked, or which wallet outside is asked instead (contract §7, Proposer key). */
+/**
+ * Flags of the verbs that sign: how the account is unlocked, or which wallet outside is asked
+ * instead (contract §7, Proposer key).
+ */
 export function addSignerFlags(command: Command): Command {
   return command
     .option('--password-file <file>', 'password of the keystore')
@@ -56,7 +72,10 @@ export function addSignerFlags(command: Command): Command {
     .option('--proposer <address>', 'the proposing account, where its key is not here')
 }
 
-/** Flags of the verbs that run a whole gateway with --local, executor included (contract §7, Executor key). */
+/**
+ * Flags of the verbs that run a whole gateway with --local, executor included (contract §7,
+ * Executor key).
+ */
 export function addExecutorFlags(command: Command): Command {
   return command
     .option('--executor-account <name>', 'with --local: keystore of the executor')
@@ -64,7 +83,11 @@ export function addExecutorFlags(command: Command): Command {
 }
 
 /** Runs a verb over a session and closes it whatever comes. */
-export async function withSession<T>(context: Context, flags: SessionFlags, use: (session: Session) => Promise<T>): Promise<T> {
+export async function withSession<T>(
+  context: Context,
+  flags: SessionFlags,
+  use: (session: Session) => Promise<T>,
+): Promise<T> {
   const settings = await resolveSettings(context, flags)
   const { clock, random, hash, files, liveness } = context
   const ports: JournalPorts = { clock, random, hash, files, liveness }
@@ -90,12 +113,15 @@ export async function withSession<T>(context: Context, flags: SessionFlags, use:
       const opened = await openGateway(context, settings, flags, mode)
       closers.push(opened.close)
       const { timeoutMs } = settings
-      const leftMs = () => (timeoutMs === undefined ? undefined : timeoutMs - (clock.monotonicMs() - startedMs))
+      const leftMs = () =>
+        timeoutMs === undefined ? undefined : timeoutMs - (clock.monotonicMs() - startedMs)
       const gateway = await budgeted(context, settings, opened.gateway, { signal, leftMs })
       closers.push(() => gateway.close())
       return gateway
     }),
-    chain: once(async () => (settings.rpcUrl ? context.edges.chain([requireRpcUrl(settings.rpcUrl)]) : undefined)),
+    chain: once(async () =>
+      settings.rpcUrl ? context.edges.chain([requireRpcUrl(settings.rpcUrl)]) : undefined,
+    ),
   }
   const [outcome] = await Promise.allSettled([use(session)])
   account.dispose()
@@ -110,23 +136,33 @@ export async function withSession<T>(context: Context, flags: SessionFlags, use:
 /** A node's URL is often a credential: what is wrong is told without showing it (R5). */
 function requireRpcUrl({ value, from }: Setting): string {
   if (URL.canParse(value) && /^https?:$/.test(new URL(value).protocol)) return value
-  throw new UsageError('invalid_rpc_url', `${from} is not an http or https URL`, { hint: 'give the node as --rpc-url https://…' })
+  throw new UsageError('invalid_rpc_url', `${from} is not an http or https URL`, {
+    hint: 'give the node as --rpc-url https://…',
+  })
 }
 
-/** Aborts after --timeout with the error of a call that got no answer in time (contract §6, exit 75). */
+/**
+ * Aborts after --timeout with the error of a call that got no answer in time (contract §6, exit
+ * 75).
+ */
 function timeLimit(timeoutMs: number | undefined): { readonly signal: AbortSignal; stop(): void } {
   const controller = new AbortController()
   if (timeoutMs === undefined) return { signal: controller.signal, stop: () => undefined }
   const timer = setTimeout(() => {
     const detail = `nothing came back within ${timeoutMs / 1000} s`
     controller.abort(
-      new UnavailableError('timed_out', detail, { hint: 'give it longer with --timeout, or run the same command again later' }),
+      new UnavailableError('timed_out', detail, {
+        hint: 'give it longer with --timeout, or run the same command again later',
+      }),
     )
   }, timeoutMs)
   return { signal: controller.signal, stop: () => clearTimeout(timer) }
 }
 
-/** A call that admits nothing and was cut short by Ctrl-C left nothing unknown (contract §6, exit 130). */
+/**
+ * A call that admits nothing and was cut short by Ctrl-C left nothing unknown (contract §6, exit
+ * 130).
+ */
 function stoppedOr(context: Context, error: unknown): unknown {
   const deferred = error instanceof ProposerError && error.meta.exitCode === exit.deferred
   return context.signal.aborted && deferred ? context.signal.reason : error
@@ -142,7 +178,11 @@ async function openGateway(
   const target = requireTarget(settings)
   const { createGatewayClient } = await import('../../core/client/sending/gateway-client.js')
   if (target.kind === 'gateway') {
-    const gateway = createGatewayClient({ fetch: await context.edges.fetch(), baseUrl: target.setting.value, clock })
+    const gateway = createGatewayClient({
+      fetch: await context.edges.fetch(),
+      baseUrl: target.setting.value,
+      clock,
+    })
     return { gateway, close: async () => undefined }
   }
   const { openLocalGateway } = await import('../hosting/gateway-host.js')
@@ -153,24 +193,39 @@ async function openGateway(
     onWait: (reason) => context.output.note(`the gateway waits: ${visible(reason)}`),
   })
   // No socket is opened: the name only completes the URLs that the handler reads its paths from.
-  return { gateway: createGatewayClient({ fetch, baseUrl: 'http://localhost', clock, origin }), close }
+  return {
+    gateway: createGatewayClient({ fetch, baseUrl: 'http://localhost', clock, origin }),
+    close,
+  }
 }
 
 /** Tells on stderr what is waited for, where it is worth telling. */
-async function budgeted(context: Context, settings: Settings, gateway: GatewayClient, options: BudgetOptions): Promise<BudgetedClient> {
+async function budgeted(
+  context: Context,
+  settings: Settings,
+  gateway: GatewayClient,
+  options: BudgetOptions,
+): Promise<BudgetedClient> {
   const [{ withBudget }, { createPlanner }] = await Promise.all([
     import('../../core/client/budget/budgeted-client.js'),
     import('../../core/client/budget/planner.js'),
   ])
   const planner = createPlanner(context, settings.home.value, gateway.origin, {
-    onWait: (ms, reason) => context.output.note(`waiting ${Math.round(ms / 1000)} s for the gateway's budget: ${reason}`),
+    onWait: (ms, reason) =>
+      context.output.note(`waiting ${Math.round(ms / 1000)} s for the gateway's budget: ${reason}`),
     onNote: (text) => context.output.note(`note: ${text}`),
   })
   return withBudget(gateway, planner, options)
 }
 
-/** The built-in pins that stand in for a trust file: only for a built-in profile whose own file is not there and not named. */
-export async function builtInPins(context: Context, { trust, profile }: Settings): Promise<ProfilePins | undefined> {
+/**
+ * The built-in pins that stand in for a trust file: only for a built-in profile whose own file is
+ * not there and not named.
+ */
+export async function builtInPins(
+  context: Context,
+  { trust, profile }: Settings,
+): Promise<ProfilePins | undefined> {
   if (trust.origin !== 'default' || (await context.files.exists(trust.value))) return undefined
   return profilePins(profile.value)
 }
@@ -180,9 +235,13 @@ async function loadTrust(context: Context, settings: Settings): Promise<Trust> {
   const builtIn = await builtInPins(context, settings)
   if (builtIn !== undefined) return wholePins(settings.profile.value, builtIn)
   if (!(await context.files.exists(path))) {
-    throw new UsageError('no_trust', `the contracts to trust are not pinned: ${path} (${from}) does not exist`, {
-      hint: 'make it with `proposer trust init --from <file>` (a trust.json or the ready line of a dev chain), give --trust <file>, or use a built-in profile: --profile polygon or --profile dev',
-    })
+    throw new UsageError(
+      'no_trust',
+      `the contracts to trust are not pinned: ${path} (${from}) does not exist`,
+      {
+        hint: 'make it with `proposer trust init --from <file>` (a trust.json or the ready line of a dev chain), give --trust <file>, or use a built-in profile: --profile polygon or --profile dev',
+      },
+    )
   }
   const json = parseJson(await readInput(context, path), path)
   try {

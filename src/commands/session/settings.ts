@@ -1,8 +1,10 @@
-/** Where each setting comes from: flag, then environment, then profile, then default (contract §6). */
+/**
+ * Where each setting comes from: flag, then environment, then profile, then default (contract §6).
+ */
 import { dirname } from 'node:path'
 import { profileNames } from '../../core/chain/profiles.js'
 import { UsageError } from '../../core/protocol/errors.js'
-import type { Context } from '../context.js'
+import type { Context } from '../terminal/context.js'
 import { fromCwd, homePaths } from './paths.js'
 import type { PreferenceTree } from './preferences.js'
 
@@ -36,7 +38,10 @@ export interface Setting {
   readonly from: string
 }
 
-/** What a profile may hold, under `profiles.<name>.<key>`; each is a flag and the variable beside it. */
+/**
+ * What a profile may hold, under `profiles.<name>.<key>`; each is a flag and the variable beside
+ * it.
+ */
 export const profileKeys = {
   gateway: { flag: 'gateway', variable: 'PROPOSER_GATEWAY' },
   local: { flag: 'local', variable: 'PROPOSER_LOCAL' },
@@ -61,7 +66,9 @@ export interface Settings {
   readonly rpcUrl: Setting | undefined
   /** The pinned contracts: `<home>/trust/<profile>.json` unless named. Absolute. */
   readonly trust: Setting
-  /** Slack on the bond in percent, for amounts that are not given; read it by `headroomBasisPoints`. */
+  /**
+   * Slack on the bond in percent, for amounts that are not given; read it by `headroomBasisPoints`.
+   */
   readonly headroom: Setting | undefined
   /** Cap on an amount in raw units; read it by `maxAmountRaw`. */
   readonly maxAmount: Setting | undefined
@@ -74,17 +81,22 @@ const profileName = /^[a-z0-9][a-z0-9_-]{0,63}$/i
 /** A profile's name becomes a file name, so it is plain. Throws UsageError `bad_profile`. */
 export function requireProfileName(name: string, from: string): string {
   if (profileName.test(name)) return name
-  throw new UsageError('bad_profile', `${from} names the profile "${name}", which is not a plain name`, {
-    hint: 'use letters, digits, - and _, at most 64',
-  })
+  throw new UsageError(
+    'bad_profile',
+    `${from} names the profile "${name}", which is not a plain name`,
+    {
+      hint: 'use letters, digits, - and _, at most 64',
+    },
+  )
 }
 
 /**
- * Resolves every setting. Throws UsageError (exit 2): `two_gateways` where the flags name both, `config_damaged`, `bad_profile`,
- * `unknown_profile` unless `makesProfile`, `bad_timeout`.
+ * Resolves every setting. Throws UsageError (exit 2): `two_gateways` where the flags name both,
+ * `config_damaged`, `bad_profile`, `unknown_profile` unless `makesProfile`, `bad_timeout`.
  */
 export async function resolveSettings(context: Context, flags: GlobalFlags): Promise<Settings> {
-  if (flags.gateway !== undefined && flags.local !== undefined) throw twoGateways('--gateway', '--local')
+  if (flags.gateway !== undefined && flags.local !== undefined)
+    throw twoGateways('--gateway', '--local')
   const home = homeSetting(context, flags)
   const tree = await preferenceTree(context, home.value)
   const profile = profileSetting(context, flags, home.value, tree)
@@ -94,15 +106,31 @@ export async function resolveSettings(context: Context, flags: GlobalFlags): Pro
     const { flag, variable } = profileKeys[key]
     const at = (value: string, base: string) => (isPathKey(key) ? fromCwd(base, value) : value)
     const given = flags[flag]
-    if (given !== undefined) return { value: at(given, context.cwd), origin: 'flag', from: flag === 'headroom' ? '--headroom' : `--${key}` }
+    if (given !== undefined)
+      return {
+        value: at(given, context.cwd),
+        origin: 'flag',
+        from: flag === 'headroom' ? '--headroom' : `--${key}`,
+      }
     const environment = nonEmpty(context.env[variable])
-    if (environment !== undefined) return { value: at(environment, context.cwd), origin: 'environment', from: variable }
+    if (environment !== undefined)
+      return { value: at(environment, context.cwd), origin: 'environment', from: variable }
     const value = stored[key]
     // A profile's relative paths are relative to the file they stand in.
-    return value === undefined ? undefined : { value: at(value, home.value), origin: 'profile', from: `profiles.${profile.value}.${key}` }
+    return value === undefined
+      ? undefined
+      : {
+          value: at(value, home.value),
+          origin: 'profile',
+          from: `profiles.${profile.value}.${key}`,
+        }
   }
   const [gateway, local] = higher(pick('gateway'), pick('local'))
-  const trustDefault: Setting = { value: homePaths.trust(home.value, profile.value), origin: 'default', from: 'trust/<profile>.json' }
+  const trustDefault: Setting = {
+    value: homePaths.trust(home.value, profile.value),
+    origin: 'default',
+    from: 'trust/<profile>.json',
+  }
   return {
     home,
     profile,
@@ -121,14 +149,22 @@ export async function resolveSettings(context: Context, flags: GlobalFlags): Pro
 const order: readonly Origin[] = ['flag', 'environment', 'profile', 'default']
 
 /** A gateway or local named on a higher level hides the other one below it. */
-function higher(gateway: Setting | undefined, local: Setting | undefined): [Setting | undefined, Setting | undefined] {
+function higher(
+  gateway: Setting | undefined,
+  local: Setting | undefined,
+): [Setting | undefined, Setting | undefined] {
   if (!gateway || !local || gateway.origin === local.origin) return [gateway, local]
-  return order.indexOf(gateway.origin) < order.indexOf(local.origin) ? [gateway, undefined] : [undefined, local]
+  return order.indexOf(gateway.origin) < order.indexOf(local.origin)
+    ? [gateway, undefined]
+    : [undefined, local]
 }
 
 export type Target = { readonly kind: 'gateway' | 'local'; readonly setting: Setting }
 
-/** The gateway to ask, remote or in-process. Throws UsageError `two_gateways` or `no_gateway` (exit 2). */
+/**
+ * The gateway to ask, remote or in-process. Throws UsageError `two_gateways` or `no_gateway` (exit
+ * 2).
+ */
 export function requireTarget(settings: Settings): Target {
   const { gateway, local } = settings
   if (gateway && local) throw twoGateways(gateway.from, local.from)
@@ -140,13 +176,21 @@ export function requireTarget(settings: Settings): Target {
 }
 
 function twoGateways(one: string, other: string): UsageError {
-  return new UsageError('two_gateways', `${one} and ${other} name two gateways`, { hint: `leave out ${one} or ${other}` })
+  return new UsageError('two_gateways', `${one} and ${other} name two gateways`, {
+    hint: `leave out ${one} or ${other}`,
+  })
 }
 
 export function homeSetting(context: Context, flags: GlobalFlags): Setting {
-  if (flags.home !== undefined) return { value: fromCwd(context.cwd, flags.home), origin: 'flag', from: '--home' }
+  if (flags.home !== undefined)
+    return { value: fromCwd(context.cwd, flags.home), origin: 'flag', from: '--home' }
   const environment = nonEmpty(context.env.PROPOSER_HOME)
-  if (environment !== undefined) return { value: fromCwd(context.cwd, environment), origin: 'environment', from: 'PROPOSER_HOME' }
+  if (environment !== undefined)
+    return {
+      value: fromCwd(context.cwd, environment),
+      origin: 'environment',
+      from: 'PROPOSER_HOME',
+    }
   return { value: context.defaultHome, origin: 'default', from: "the platform's data folder" }
 }
 
@@ -156,21 +200,42 @@ export async function preferenceTree(context: Context, home: string): Promise<Pr
   return (await context.edges.preferences(home)).all()
 }
 
-/** Which profile is selected; looks at nothing else of the configuration. Throws UsageError `bad_profile`, `config_damaged`. */
-export function profileSetting(context: Context, flags: GlobalFlags, home: string, tree: PreferenceTree): Setting {
-  if (flags.profile !== undefined) return { value: requireProfileName(flags.profile, '--profile'), origin: 'flag', from: '--profile' }
+/**
+ * Which profile is selected; looks at nothing else of the configuration. Throws UsageError
+ * `bad_profile`, `config_damaged`.
+ */
+export function profileSetting(
+  context: Context,
+  flags: GlobalFlags,
+  home: string,
+  tree: PreferenceTree,
+): Setting {
+  if (flags.profile !== undefined)
+    return {
+      value: requireProfileName(flags.profile, '--profile'),
+      origin: 'flag',
+      from: '--profile',
+    }
   const environment = nonEmpty(context.env.PROPOSER_PROFILE)
   if (environment !== undefined) {
-    return { value: requireProfileName(environment, 'PROPOSER_PROFILE'), origin: 'environment', from: 'PROPOSER_PROFILE' }
+    return {
+      value: requireProfileName(environment, 'PROPOSER_PROFILE'),
+      origin: 'environment',
+      from: 'PROPOSER_PROFILE',
+    }
   }
   if (tree.profile === undefined) return { value: 'default', origin: 'default', from: 'default' }
   if (typeof tree.profile !== 'string') throw damaged(homePaths.config(home), 'profile', 'text')
-  return { value: requireProfileName(tree.profile, 'config.json'), origin: 'profile', from: 'profile' }
+  return {
+    value: requireProfileName(tree.profile, 'config.json'),
+    origin: 'profile',
+    from: 'profile',
+  }
 }
 
 /**
- * A profile is there by a key in config.json, a trust file, or built in; the one that config.json selects needs neither. Throws UsageError
- * `unknown_profile` naming those there are (contract §9).
+ * A profile is there by a key in config.json, a trust file, or built in; the one that config.json
+ * selects needs neither. Throws UsageError `unknown_profile` naming those there are (contract §9).
  */
 export async function requireKnownProfile(
   context: Context,
@@ -183,7 +248,9 @@ export async function requireKnownProfile(
   const pinned = (await context.files.exists(folder)) ? await context.files.list(folder) : []
   const kept = isObject(tree.profiles) ? Object.keys(tree.profiles) : []
   const selected = typeof tree.profile === 'string' ? [tree.profile] : []
-  const files = pinned.filter((name) => name.endsWith('.json')).map((name) => name.slice(0, -'.json'.length))
+  const files = pinned
+    .filter((name) => name.endsWith('.json'))
+    .map((name) => name.slice(0, -'.json'.length))
   const known = [...new Set(['default', ...profileNames, ...kept, ...selected, ...files])].sort()
   if (known.includes(value)) return
   throw new UsageError('unknown_profile', `${from} names the profile ${value}, and there is none`, {
@@ -191,15 +258,21 @@ export async function requireKnownProfile(
   })
 }
 
-const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null && !Array.isArray(value)
+const isObject = (value: unknown): value is object =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
 
-function profileOf(tree: PreferenceTree, name: string, path: string): Partial<Record<ProfileKey, string>> {
+function profileOf(
+  tree: PreferenceTree,
+  name: string,
+  path: string,
+): Partial<Record<ProfileKey, string>> {
   const profiles = member(tree, 'profiles', 'profiles', path)
   const profile = member(profiles, name, `profiles.${name}`, path)
   const stored: Partial<Record<ProfileKey, string>> = {}
   for (const [key, value] of Object.entries(profile)) {
     if (!isProfileKey(key)) continue
-    if (typeof value !== 'string' || value === '') throw damaged(path, `profiles.${name}.${key}`, 'text')
+    if (typeof value !== 'string' || value === '')
+      throw damaged(path, `profiles.${name}.${key}`, 'text')
     stored[key] = value
   }
   return stored
@@ -208,7 +281,8 @@ function profileOf(tree: PreferenceTree, name: string, path: string): Partial<Re
 function member(tree: PreferenceTree, key: string, name: string, path: string): PreferenceTree {
   const value = Object.hasOwn(tree, key) ? tree[key] : undefined
   if (value === undefined) return {}
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw damaged(path, name, 'an object')
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    throw damaged(path, name, 'an object')
   return value as PreferenceTree
 }
 
@@ -219,21 +293,30 @@ function damaged(path: string, key: string, expected: string): UsageError {
 }
 
 /**
- * The headroom in hundredths of a percent; 0 where none is set. UsageError `bad_headroom` for what is no percentage from 0 to 1000 with up
- * to two decimals, naming where it came from.
+ * The headroom in hundredths of a percent; 0 where none is set. UsageError `bad_headroom` for what
+ * is no percentage from 0 to 1000 with up to two decimals, naming where it came from.
  */
 export function headroomBasisPoints(setting: Pick<Setting, 'value' | 'from'> | undefined): bigint {
   if (setting === undefined) return 0n
   const [, whole, fraction = ''] = /^(\d{1,4})(?:\.(\d{1,2}))?$/.exec(setting.value) ?? []
   const points = whole === undefined ? -1n : BigInt(whole) * 100n + BigInt(fraction.padEnd(2, '0'))
   if (points >= 0n && points <= 100_000n) return points
-  throw new UsageError('bad_headroom', `${setting.from} ${setting.value} is not a percentage from 0 to 1000`, {
-    hint: 'give percent with up to two decimals, such as --headroom 5',
-  })
+  throw new UsageError(
+    'bad_headroom',
+    `${setting.from} ${setting.value} is not a percentage from 0 to 1000`,
+    {
+      hint: 'give percent with up to two decimals, such as --headroom 5',
+    },
+  )
 }
 
-/** The cap in raw units; `undefined` where none is set. UsageError `bad_number` for what is no uint256 in digits, naming where it came from. */
-export function maxAmountRaw(setting: Pick<Setting, 'value' | 'from'> | undefined): bigint | undefined {
+/**
+ * The cap in raw units; `undefined` where none is set. UsageError `bad_number` for what is no
+ * uint256 in digits, naming where it came from.
+ */
+export function maxAmountRaw(
+  setting: Pick<Setting, 'value' | 'from'> | undefined,
+): bigint | undefined {
   if (setting === undefined) return undefined
   const { value, from } = setting
   if (/^(0|[1-9]\d{0,77})$/.test(value) && BigInt(value) < 2n ** 256n) return BigInt(value)
@@ -243,14 +326,19 @@ export function maxAmountRaw(setting: Pick<Setting, 'value' | 'from'> | undefine
 }
 
 /** An empty variable counts as unset, as a shell's `VAR= command` means it. */
-const nonEmpty = (text: string | undefined) => (text === undefined || text === '' ? undefined : text)
+const nonEmpty = (text: string | undefined) =>
+  text === undefined || text === '' ? undefined : text
 
 /** What --timeout gives, in milliseconds. Throws UsageError `bad_timeout`. */
 export function timeoutMs(text: string | undefined): number | undefined {
   if (text === undefined) return undefined
   const seconds = /^\d+(\.\d{1,3})?$/.test(text) ? Number(text) : 0
   if (seconds > 0 && seconds <= 7 * 86_400) return Math.round(seconds * 1000)
-  throw new UsageError('bad_timeout', `--timeout ${text} is not a number of seconds above 0 and at most a week`, {
-    hint: 'give seconds, such as --timeout 120',
-  })
+  throw new UsageError(
+    'bad_timeout',
+    `--timeout ${text} is not a number of seconds above 0 and at most a week`,
+    {
+      hint: 'give seconds, such as --timeout 120',
+    },
+  )
 }

@@ -1,4 +1,7 @@
-/** What a support bundle says of a gateway (contract §6, `support-bundle --config`): an allow-list (R5). Opens the store to look (R24). */
+/**
+ * What a support bundle says of a gateway (contract §6, `support-bundle --config`): an allow-list
+ * (R5). Opens the store to look (R24).
+ */
 import { resolve } from 'node:path'
 import * as z from 'zod'
 import { bundleLimit, type Wanted } from '../../core/client/support/journal-part.js'
@@ -11,10 +14,10 @@ import { instant } from '../../core/protocol/candidate.js'
 import { ProposerError } from '../../core/protocol/errors.js'
 import { withoutNodeWords } from '../../core/protocol/node-words.js'
 import type { StoredRecord } from '../../core/storage/record-log.js'
-import type { Context } from '../context.js'
 import { adminUrlOf, type Looked, look, type Site } from '../operator/access.js'
 import { inspectStore } from '../operator/inspection.js'
 import { getAdmin } from '../operator/remote.js'
+import type { Context } from '../terminal/context.js'
 import { contentOf, named } from './known-secrets.js'
 import { hostOf } from './settings-part.js'
 
@@ -25,15 +28,22 @@ const changesLimit = 50
 export async function gatewayPart(context: Context, site: Site, wanted: Wanted) {
   const { config, folder } = site.loaded
   const changes = createChanges()
-  const looked = await orError(() => look(context, site, [changes], (open) => candidatesOf(open, wanted)))
+  const looked = await orError(() =>
+    look(context, site, [changes], (open) => candidatesOf(open, wanted)),
+  )
   const { signatures = [], holder } = looked.value ?? {}
   const served = adminUrlOf(holder)
   const keyFile = config.executor.key_file
   const secrets: readonly Secret[] = [
     ...named('a credential in chain.rpc_urls', urlCredentials(config.chain.rpc_urls)),
-    ...named('a credential in slugs.url', urlCredentials(config.slugs.source === 'gamma' ? [config.slugs.url] : [])),
+    ...named(
+      'a credential in slugs.url',
+      urlCredentials(config.slugs.source === 'gamma' ? [config.slugs.url] : []),
+    ),
     ...named("the executor's key", [
-      context.env.PROPOSER_EXECUTOR_KEY_FILE ? await contentOf(context, resolve(context.cwd, context.env.PROPOSER_EXECUTOR_KEY_FILE)) : '',
+      context.env.PROPOSER_EXECUTOR_KEY_FILE
+        ? await contentOf(context, resolve(context.cwd, context.env.PROPOSER_EXECUTOR_KEY_FILE))
+        : '',
       keyFile === undefined ? '' : await contentOf(context, resolve(folder, keyFile)),
     ]),
     ...named('the admin token', [await contentOf(context, resolve(site.store, 'admin.token'))]),
@@ -44,7 +54,10 @@ export async function gatewayPart(context: Context, site: Site, wanted: Wanted) 
     part: {
       config: publicConfig(config),
       store: await storeProof(context, site),
-      holder: holder === undefined ? null : { state: holder.state, pid: holder.pid, serves: served !== undefined },
+      holder:
+        holder === undefined
+          ? null
+          : { state: holder.state, pid: holder.pid, serves: served !== undefined },
       unreadable: looked.error ?? null,
       stages: looked.value?.stages ?? null,
       candidates: looked.value?.candidates ?? [],
@@ -55,8 +68,23 @@ export async function gatewayPart(context: Context, site: Site, wanted: Wanted) 
   }
 }
 
-/** Every key by name: a key that a later version adds is not told before somebody has thought about it. */
-function publicConfig({ listen, admin, chain, questions, slugs, admission, budget, cors, proxy, pipeline, executor }: GatewayConfig) {
+/**
+ * Every key by name: a key that a later version adds is not told before somebody has thought about
+ * it.
+ */
+function publicConfig({
+  listen,
+  admin,
+  chain,
+  questions,
+  slugs,
+  admission,
+  budget,
+  cors,
+  proxy,
+  pipeline,
+  executor,
+}: GatewayConfig) {
   return {
     listen: { host: listen.host, port: listen.port },
     admin: { port: admin.port },
@@ -73,15 +101,27 @@ function publicConfig({ listen, admin, chain, questions, slugs, admission, budge
       max_head_age_seconds: chain.max_head_age_seconds,
     },
     questions: questions !== null,
-    slugs: slugs.source === 'gamma' ? { source: slugs.source, url: hostOf(slugs.url) } : { source: slugs.source },
+    slugs:
+      slugs.source === 'gamma'
+        ? { source: slugs.source, url: hostOf(slugs.url) }
+        : { source: slugs.source },
     admission: { enabled: admission.enabled, wallets: admission.allowlist.length },
-    budget: { window_seconds: budget.window_seconds, per_ip_items: budget.per_ip_items, global_items: budget.global_items },
+    budget: {
+      window_seconds: budget.window_seconds,
+      per_ip_items: budget.per_ip_items,
+      global_items: budget.global_items,
+    },
     cors: { origins: cors.origins.length },
     proxy: { trusted_cidrs: proxy.trusted_cidrs.length },
     pipeline: { enabled: pipeline.enabled },
     executor: {
       enabled: executor.enabled,
-      key: executor.key_file !== undefined ? 'key_file' : executor.account !== undefined ? 'account' : 'none',
+      key:
+        executor.key_file !== undefined
+          ? 'key_file'
+          : executor.account !== undefined
+            ? 'account'
+            : 'none',
       max_fee_gwei: executor.max_fee_gwei,
       batch: executor.batch,
     },
@@ -104,8 +144,14 @@ async function storeProof(context: Context, site: Site) {
   }
 }
 
-/** Candidates newest first, and how many stand where. What a failure says in words may hold a node's: its code is enough. */
-async function candidatesOf({ ledger, state, registry, holder }: Looked, { question, sinceMs }: Wanted) {
+/**
+ * Candidates newest first, and how many stand where. What a failure says in words may hold a
+ * node's: its code is enough.
+ */
+async function candidatesOf(
+  { ledger, state, registry, holder }: Looked,
+  { question, sinceMs }: Wanted,
+) {
   const receipts = createReceipts()
   const slugs = new Map(registry.map((entry) => [entry.questionId, entry.slug]))
   const stages = { received: 0, validated: 0, selected: 0, executed: 0, failed: 0 }
@@ -121,22 +167,64 @@ async function candidatesOf({ ledger, state, registry, holder }: Looked, { quest
     const candidate = await ledger.get(entry.id)
     if (candidate === undefined) continue
     const slug = slugs.get(candidate.round.questionId)
-    if (question !== undefined && candidate.round.questionId !== question && slug !== question) continue
+    if (question !== undefined && candidate.round.questionId !== question && slug !== question)
+      continue
     if (sinceMs !== undefined && candidate.receivedAtMs < sinceMs) continue
     signatures.push(candidate.signature)
     shown.push(publicRow(candidateRow(candidate, slug, receipts)))
   }
-  for (const { attempts } of state.slots.values()) signatures.push(...attempts.map(({ raw }) => raw))
+  for (const { attempts } of state.slots.values())
+    signatures.push(...attempts.map(({ raw }) => raw))
   return { stages, candidates: shown, leftOut, signatures, holder }
 }
 
 function publicRow(row: ReturnType<typeof candidateRow>) {
-  const { candidate_id, status, question_id, slug, round, proposer, outcome, amount, permit_nonce, deadline } = row
-  const { received_at, validated_at, selected_at, submission, transaction_hash, submitted_at, confirmed_at, indexed_at } = row
+  const {
+    candidate_id,
+    status,
+    question_id,
+    slug,
+    round,
+    proposer,
+    outcome,
+    amount,
+    permit_nonce,
+    deadline,
+  } = row
+  const {
+    received_at,
+    validated_at,
+    selected_at,
+    submission,
+    transaction_hash,
+    submitted_at,
+    confirmed_at,
+    indexed_at,
+  } = row
   const { failure_stage, failure_code, retryable } = row
   return {
-    ...{ candidate_id, status, question_id, slug, round, proposer, outcome, amount, permit_nonce, deadline },
-    ...{ received_at, validated_at, selected_at, submission, transaction_hash, submitted_at, confirmed_at, indexed_at },
+    ...{
+      candidate_id,
+      status,
+      question_id,
+      slug,
+      round,
+      proposer,
+      outcome,
+      amount,
+      permit_nonce,
+      deadline,
+    },
+    ...{
+      received_at,
+      validated_at,
+      selected_at,
+      submission,
+      transaction_hash,
+      submitted_at,
+      confirmed_at,
+      indexed_at,
+    },
     ...{ failure_stage, failure_code, retryable },
   }
 }
@@ -148,8 +236,10 @@ function createChanges() {
   return {
     onRecord(record: StoredRecord) {
       const { atMs, event } = toldBy(record)
-      const candidateId = 'id' in event ? event.id : event.kind === 'candidate.received' ? event.candidate.id : null
-      const slot = 'slotId' in event ? event.slotId : event.kind === 'slot.opened' ? event.slot.id : null
+      const candidateId =
+        'id' in event ? event.id : event.kind === 'candidate.received' ? event.candidate.id : null
+      const slot =
+        'slotId' in event ? event.slotId : event.kind === 'slot.opened' ? event.slot.id : null
       kept.push({ at: instant(atMs), kind: event.kind, candidate_id: candidateId, slot })
       if (kept.length > changesLimit * 2) kept = kept.slice(-changesLimit)
     },
@@ -161,9 +251,13 @@ const Ready = z.object({ ready: z.boolean(), reasons: z.array(z.string()) })
 const lookMs = 5_000
 const maxMetricsBytes = 1024 * 1024
 
-/** What the gateway that serves tells of itself by its admin listener; a silent one is told as such. */
+/**
+ * What the gateway that serves tells of itself by its admin listener; a silent one is told as such.
+ */
 async function runningPart(context: Context, url: string) {
-  const { value, error } = await orError(() => getAdmin(context, `${url}/readyz`, { timeoutMs: lookMs, statuses: [200, 503] }))
+  const { value, error } = await orError(() =>
+    getAdmin(context, `${url}/readyz`, { timeoutMs: lookMs, statuses: [200, 503] }),
+  )
   const ready = Ready.safeParse(value)
   if (!ready.success) return { answers: false, ...error }
   return {
@@ -182,16 +276,30 @@ async function metricsOf(context: Context, url: string): Promise<Readonly<Record
     const signal = AbortSignal.any([context.signal, AbortSignal.timeout(lookMs)])
     return (await (await fetch(`${url}/metrics`, { signal })).text()).slice(0, maxMetricsBytes)
   })
-  const lines = [...(value ?? '').matchAll(/^(proposer_[a-z_]+(?:\{[^}\n]{0,300}\})?) (-?[\d.e+-]+)$/gm)]
-  return Object.fromEntries(lines.flatMap(([, name = '', number]) => (/_bucket\{/.test(name) ? [] : [[name, Number(number)]])))
+  const lines = [
+    ...(value ?? '').matchAll(/^(proposer_[a-z_]+(?:\{[^}\n]{0,300}\})?) (-?[\d.e+-]+)$/gm),
+  ]
+  return Object.fromEntries(
+    lines.flatMap(([, name = '', number]) =>
+      /_bucket\{/.test(name) ? [] : [[name, Number(number)]],
+    ),
+  )
 }
 
-/** A failure of ours, or of a connection, is part of the picture; of its words only the code is told. */
-async function orError<T>(work: () => Promise<T>): Promise<{ value?: T; error?: { code: string } }> {
+/**
+ * A failure of ours, or of a connection, is part of the picture; of its words only the code is
+ * told.
+ */
+async function orError<T>(
+  work: () => Promise<T>,
+): Promise<{ value?: T; error?: { code: string } }> {
   try {
     return { value: await work() }
   } catch (error) {
-    if (error instanceof ProposerError || (error instanceof Error && 'code' in error && typeof error.code === 'string')) {
+    if (
+      error instanceof ProposerError ||
+      (error instanceof Error && 'code' in error && typeof error.code === 'string')
+    ) {
       return { error: { code: String(error.code) } }
     }
     throw error

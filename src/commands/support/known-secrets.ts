@@ -1,14 +1,20 @@
-/** Every secret that a run of `support-bundle` can know (R5): what it writes is compared with each of them. They go nowhere else. */
+/**
+ * Every secret that a run of `support-bundle` can know (R5): what it writes is compared with each
+ * of them. They go nowhere else.
+ */
 import { join } from 'node:path'
 import type { JournalView } from '../../core/client/journal/journal.js'
 import { journalSignatures } from '../../core/client/support/journal-part.js'
 import type { Secret } from '../../core/client/support/secret-scan.js'
 import { urlCredentials } from '../../core/client/support/url-credentials.js'
-import type { Context } from '../context.js'
 import { fromCwd, homePaths } from '../session/paths.js'
 import type { Settings } from '../session/settings.js'
+import type { Context } from '../terminal/context.js'
 
-/** Keys, password-like variables, keystores, the parts of URLs that look like credentials, signatures of the journal. */
+/**
+ * Keys, password-like variables, keystores, the parts of URLs that look like credentials,
+ * signatures of the journal.
+ */
 export async function clientSecrets(
   context: Context,
   settings: Settings,
@@ -18,21 +24,33 @@ export async function clientSecrets(
   const keyFile = context.env.PROPOSER_KEY_FILE
   return [
     ...named('the key in PROPOSER_PRIVATE_KEY', [context.environmentKey]),
-    ...named('the key in PROPOSER_KEY_FILE', keyFile ? [await contentOf(context, fromCwd(context.cwd, keyFile))] : []),
+    ...named(
+      'the key in PROPOSER_KEY_FILE',
+      keyFile ? [await contentOf(context, fromCwd(context.cwd, keyFile))] : [],
+    ),
     ...(await keystoreSecrets(context, settings.home.value)),
-    ...named('a credential in the RPC URL', urlCredentials(rpcUrl === undefined ? [] : [rpcUrl.value])),
-    ...named('a credential in the gateway URL', urlCredentials(gateway === undefined ? [] : [gateway.value])),
+    ...named(
+      'a credential in the RPC URL',
+      urlCredentials(rpcUrl === undefined ? [] : [rpcUrl.value]),
+    ),
+    ...named(
+      'a credential in the gateway URL',
+      urlCredentials(gateway === undefined ? [] : [gateway.value]),
+    ),
     ...named('a signature of the journal', view === undefined ? [] : journalSignatures(view)),
     ...variableSecrets(context.env),
   ]
 }
 
-/** What a file holds without its last line end; `undefined` where nobody could have read it either. */
+/**
+ * What a file holds without its last line end; `undefined` where nobody could have read it either.
+ */
 export async function contentOf({ files }: Context, path: string): Promise<string | undefined> {
   try {
     return new TextDecoder().decode(await files.read(path)).trim()
   } catch {
-    // What this process cannot read, it cannot have written into a bundle; that the file is missing is what `doctor` tells.
+    // What this process cannot read, it cannot have written into a bundle; that the file is missing
+    // is what `doctor` tells.
     return undefined
   }
 }
@@ -41,14 +59,18 @@ export async function contentOf({ files }: Context, path: string): Promise<strin
 export const named = (kind: string, texts: readonly (string | undefined)[]): readonly Secret[] =>
   texts.flatMap((text) => (text === undefined || text === '' ? [] : [{ kind, text }]))
 
-/** Words in the names of variables that hold secrets, the short ones only as a word of their own. */
-const telling = /(?:KEY|SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|MNEMONIC|CREDENTIAL)S?\d*$|^(?:PASS|PW|PWD|PAT|AUTH|SEED|CREDS?)\d*$/i
+/**
+ * Words in the names of variables that hold secrets, the short ones only as a word of their own.
+ */
+const telling =
+  /(?:KEY|SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|MNEMONIC|CREDENTIAL)S?\d*$|^(?:PASS|PW|PWD|PAT|AUTH|SEED|CREDS?)\d*$/i
 /** What such a secret is kept in, or told about it, is none itself. */
 const about = /_(?:FILE|PATH|DIR|URL|HOST|USER|NAME|TYPE|SOCK)$/i
 /** A path, or a public address, is none; what is this short is in every text. */
 const harmless = /^(?:[./~].*|0x[0-9a-fA-F]{40}|.{0,7})$/s
 
-const isTelling = (name: string) => !about.test(name) && name.split(/[^A-Za-z0-9]+/).some((word) => telling.test(word))
+const isTelling = (name: string) =>
+  !about.test(name) && name.split(/[^A-Za-z0-9]+/).some((word) => telling.test(word))
 
 /** What the kind of such a secret begins with; the name follows. */
 export const variableKind = 'the variable '
@@ -66,7 +88,9 @@ async function keystoreSecrets(context: Context, home: string): Promise<readonly
   const secrets: Secret[] = []
   for (const name of await context.files.list(folder)) {
     const text = await contentOf(context, join(folder, name))
-    const found = [...(text ?? '').matchAll(/"(?:ciphertext|mac)"\s*:\s*"([0-9a-f]+)"/gi)].map(([, hex]) => hex)
+    const found = [...(text ?? '').matchAll(/"(?:ciphertext|mac)"\s*:\s*"([0-9a-f]+)"/gi)].map(
+      ([, hex]) => hex,
+    )
     secrets.push(...named('a keystore', found))
   }
   return secrets

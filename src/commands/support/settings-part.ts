@@ -1,4 +1,7 @@
-/** Settings as a support bundle tells them: what is in force and where it comes from, no credential among it (contract §6, R5). */
+/**
+ * Settings as a support bundle tells them: what is in force and where it comes from, no credential
+ * among it (contract §6, R5).
+ */
 import { webUrl } from '../../core/client/support/url-credentials.js'
 import type { Setting, Settings } from '../session/settings.js'
 
@@ -14,15 +17,26 @@ export function hostOf(text: string): PublicUrl {
   const url = webUrl(text)
   if (url === undefined) return { url: '(not a URL)', removed: [] }
   const { protocol, host, username, password, pathname, search, hash } = url
-  const parts = { user: username !== '' || password !== '', path: pathname.length > 1, query: search !== '', fragment: hash !== '' }
+  const parts = {
+    user: username !== '' || password !== '',
+    path: pathname.length > 1,
+    query: search !== '',
+    fragment: hash !== '',
+  }
   const removed = (['user', 'path', 'query', 'fragment'] as const).filter((part) => parts[part])
   return { url: `${protocol}//${host}`, removed }
 }
 
 /** Every setting that is set. `short` takes the user's own folder out of paths. */
 export function settingsPart(settings: Settings, short: (path: string) => string) {
-  const row = (key: string, setting: Setting | undefined, shown: (value: string) => string | PublicUrl = (value) => value) =>
-    setting === undefined ? [] : [{ key, value: shown(setting.value), origin: setting.origin, from: setting.from }]
+  const row = (
+    key: string,
+    setting: Setting | undefined,
+    shown: (value: string) => string | PublicUrl = (value) => value,
+  ) =>
+    setting === undefined
+      ? []
+      : [{ key, value: shown(setting.value), origin: setting.origin, from: setting.from }]
   return [
     ...row('home', settings.home, short),
     ...row('profile', settings.profile),

@@ -1,7 +1,7 @@
 /**
- * `support-bundle`: what support needs, in one JSON document (contract §6). It is put together from an allow-list, read-only and without
- * asking any network but a gateway's own loopback listener, and compared with every secret this process can know before a byte of it
- * leaves (R5).
+ * `support-bundle`: what support needs, in one JSON document (contract §6). It is put together from
+ * an allow-list, read-only and without asking any network but a gateway's own loopback listener,
+ * and compared with every secret this process can know before a byte of it leaves (R5).
  */
 import { arch, platform, release } from 'node:os'
 import { basename, dirname } from 'node:path'
@@ -13,20 +13,25 @@ import { type JournalView, verifyJournal } from '../../core/client/journal/journ
 import { parseBaseUrl } from '../../core/client/sending/gateway-client.js'
 import { journalPart, type Wanted } from '../../core/client/support/journal-part.js'
 import { isOurs } from '../../core/client/support/own-words.js'
-import { type Finding, findSecrets, type Secret, unknownHex } from '../../core/client/support/secret-scan.js'
+import {
+  type Finding,
+  findSecrets,
+  type Secret,
+  unknownHex,
+} from '../../core/client/support/secret-scan.js'
 import { type Check, guarded, openCheck, pass } from '../../core/client/wallet/doctor.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { ProposerError, UsageError } from '../../core/protocol/errors.js'
 import { isIdentifier } from '../../core/protocol/schema.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
-import type { Context } from '../context.js'
 import { secretChecks } from '../doctor.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from '../dry-run.js'
 import { confirm } from '../session/inputs.js'
 import { fromCwd } from '../session/paths.js'
 import { type Session, type SessionFlags, withSession } from '../session/session.js'
-import { programVersion } from '../version.js'
-import { counted, fields, jsonText, visible } from '../view/render.js'
+import type { Context } from '../terminal/context.js'
+import { counted, fields, jsonText, visible } from '../terminal/render.js'
+import { programVersion } from '../terminal/version.js'
 import { clientSecrets, variableKind } from './known-secrets.js'
 import { settingsPart } from './settings-part.js'
 
@@ -39,9 +44,17 @@ interface BundleFlags extends SessionFlags, DryRunFlag {
 
 export const supportBundleCommand = (context: Context): Command =>
   new Command('support-bundle')
-    .description("write what support needs into one file without secrets: versions, settings, journal, budget, and the gateway's side")
-    .option('-o, --output <file>', 'write it there; - for stdout; default: proposer-support-<time>.json in this folder')
-    .option('--config <gateway.json>', "an operator's part too: configuration, store, queue, health of the gateway that serves")
+    .description(
+      "write what support needs into one file without secrets: versions, settings, journal, budget, and the gateway's side",
+    )
+    .option(
+      '-o, --output <file>',
+      'write it there; - for stdout; default: proposer-support-<time>.json in this folder',
+    )
+    .option(
+      '--config <gateway.json>',
+      "an operator's part too: configuration, store, queue, health of the gateway that serves",
+    )
     .option(...dryRunOption)
     .option('--question <id|slug>', 'only what is about this question')
     .option('--since <time>', 'only what is younger: 2026-11-20T05:38:00Z, or a span such as 24h')
@@ -60,23 +73,40 @@ export const supportBundleCommand = (context: Context): Command =>
       })
     })
 
-/** Nothing is written. A field that the user filled (a reference, a name) is the user's to correct; any other is for us to hear of. */
+/**
+ * Nothing is written. A field that the user filled (a reference, a name) is the user's to correct;
+ * any other is for us to hear of.
+ */
 function refused(found: readonly Finding[]): UsageError {
   const shown = found.slice(0, 5).map(({ field, kind }) => `${field} holds ${kind}`)
   const more = found.length > shown.length ? [`and ${found.length - shown.length} more`] : []
-  return new UsageError('bundle_holds_secret', `nothing was written: ${[...shown, ...more].join('; ')}`, { hint: hintFor(found) })
+  return new UsageError(
+    'bundle_holds_secret',
+    `nothing was written: ${[...shown, ...more].join('; ')}`,
+    { hint: hintFor(found) },
+  )
 }
 
 function hintFor(found: readonly Finding[]): string {
-  const variables = [...new Set(found.map(({ kind }) => kind))].filter((kind) => kind.startsWith(variableKind))
+  const variables = [...new Set(found.map(({ kind }) => kind))].filter((kind) =>
+    kind.startsWith(variableKind),
+  )
   const unset = variables.map((kind) => `-u ${kind.slice(variableKind.length)} `).join('')
   return [
     'where you gave that text yourself (a client reference, a name), leave it out with --question or --since',
-    ...(variables.length > 0 ? [`where a variable holds a plain word and no secret, run \`env ${unset}proposer support-bundle\``] : []),
-    ...(found.some(({ kind }) => /URL|rpc_urls/.test(kind))
-      ? ['where a part of a URL is a plain word and no credential, give another --gateway or --rpc-url for this one run']
+    ...(variables.length > 0
+      ? [
+          `where a variable holds a plain word and no secret, run \`env ${unset}proposer support-bundle\``,
+        ]
       : []),
-    ...(found.some(({ kind }) => kind === unknownHex) ? ['where it is a public hash, tell us the field, so that it is known as one'] : []),
+    ...(found.some(({ kind }) => /URL|rpc_urls/.test(kind))
+      ? [
+          'where a part of a URL is a plain word and no credential, give another --gateway or --rpc-url for this one run',
+        ]
+      : []),
+    ...(found.some(({ kind }) => kind === unknownHex)
+      ? ['where it is a public hash, tell us the field, so that it is known as one']
+      : []),
     "anything else please report by the field's name",
   ].join('; ')
 }
@@ -87,16 +117,31 @@ async function collect(context: Context, session: Session, flags: BundleFlags, w
   const user = context.env.HOME ?? ''
   // A folder may be named by a hash, which nobody could tell from a key.
   const short = (text: string) =>
-    (user.length > 1 ? text.replaceAll(user, '~') : text).replace(/[0-9a-f]{41,}/gi, ({ length }) => `[${length} hex digits]`)
+    (user.length > 1 ? text.replaceAll(user, '~') : text).replace(
+      /[0-9a-f]{41,}/gi,
+      ({ length }) => `[${length} hex digits]`,
+    )
   const journal = await readJournal(session, wanted, nowMs)
   const trust = await trustPart(session)
   const checks = [...(await secretChecks(context, session)), ...journal.checks, trust.check]
-  const operator = flags.config === undefined ? undefined : await operatorPart(context, flags.config, flags.timeout, wanted)
+  const operator =
+    flags.config === undefined
+      ? undefined
+      : await operatorPart(context, flags.config, flags.timeout, wanted)
   const document = {
     id: context.random.uuid(),
     made_at: instant(nowMs),
-    narrowed: { question: wanted.question ?? null, since: wanted.sinceMs === undefined ? null : instant(wanted.sinceMs) },
-    versions: { proposer: programVersion, node: nodeVersion, platform: platform(), release: release(), arch: arch() },
+    narrowed: {
+      question: wanted.question ?? null,
+      since: wanted.sinceMs === undefined ? null : instant(wanted.sinceMs),
+    },
+    versions: {
+      proposer: programVersion,
+      node: nodeVersion,
+      platform: platform(),
+      release: release(),
+      arch: arch(),
+    },
     settings: settingsPart(settings, short),
     variables: Object.keys(context.env).filter((name) => /^PROPOSER_[A-Z_]+$/.test(name)),
     checks: checks.map(({ id, result, detail }) => ({ id, result, detail: short(detail) })),
@@ -105,12 +150,18 @@ async function collect(context: Context, session: Session, flags: BundleFlags, w
     budget: await budgetPart(context, session),
     gateway: operator?.part ?? null,
   }
-  const secrets: readonly Secret[] = [...(await clientSecrets(context, settings, journal.view)), ...(operator?.secrets ?? [])]
+  const secrets: readonly Secret[] = [
+    ...(await clientSecrets(context, settings, journal.view)),
+    ...(operator?.secrets ?? []),
+  ]
   return { document, secrets }
 }
 type Bundle = Awaited<ReturnType<typeof collect>>['document']
 
-/** A damaged journal is told as such, with what of it can be read, and the rest of the bundle is made all the same. */
+/**
+ * A damaged journal is told as such, with what of it can be read, and the rest of the bundle is
+ * made all the same.
+ */
 async function readJournal({ ports, journal, settings }: Session, wanted: Wanted, nowMs: number) {
   const held: { view?: JournalView; proof?: Awaited<ReturnType<typeof verifyJournal>> } = {}
   const check = await guarded('journal', async () => {
@@ -136,13 +187,20 @@ async function readJournal({ ports, journal, settings }: Session, wanted: Wanted
   }
 }
 
-async function operatorPart(context: Context, config: string, timeout: string | undefined, wanted: Wanted) {
+async function operatorPart(
+  context: Context,
+  config: string,
+  timeout: string | undefined,
+  wanted: Wanted,
+) {
   const { siteAt } = await import('../operator/access.js')
   const { gatewayPart } = await import('./gateway-part.js')
   return gatewayPart(context, await siteAt(context, config, timeout), wanted)
 }
 
-/** The pinned contracts. Slugs are counted: which questions somebody looks at is nobody's business. */
+/**
+ * The pinned contracts. Slugs are counted: which questions somebody looks at is nobody's business.
+ */
 async function trustPart(session: Session) {
   let part: object | null = null
   const check = await guarded('trust', async () => {
@@ -166,7 +224,10 @@ async function budgetPart(context: Context, { settings }: Session) {
     throw error
   }
   const state = await openBudgetStore(context, home.value, origin).read()
-  const { learnt, limitItems, windowMs, spentItems, roomItems, endsInMs } = viewOf(state, context.clock.nowMs())
+  const { learnt, limitItems, windowMs, spentItems, roomItems, endsInMs } = viewOf(
+    state,
+    context.clock.nowMs(),
+  )
   return {
     origin,
     learnt,
@@ -181,14 +242,24 @@ async function budgetPart(context: Context, { settings }: Session) {
   }
 }
 
-/** Question ids, transaction hashes: 64 digits that everybody may know, by the fields that hold nothing else. */
+/**
+ * Question ids, transaction hashes: 64 digits that everybody may know, by the fields that hold
+ * nothing else.
+ */
 function publicIdsOf({ journal, gateway, narrowed }: Bundle): ReadonlySet<string> {
   const rows = [...journal.authorizations, ...(gateway?.candidates ?? [])]
-  const ids = rows.flatMap(({ question_id, transaction_hash }) => (transaction_hash ? [question_id, transaction_hash] : [question_id]))
+  const ids = rows.flatMap(({ question_id, transaction_hash }) =>
+    transaction_hash ? [question_id, transaction_hash] : [question_id],
+  )
   return new Set(narrowed.question === null ? ids : [...ids, narrowed.question])
 }
 
-async function give(context: Context, session: Session, flags: BundleFlags, document: Bundle): Promise<void> {
+async function give(
+  context: Context,
+  session: Session,
+  flags: BundleFlags,
+  document: Bundle,
+): Promise<void> {
   const { output } = context
   const text = `${jsonText({ schema: 'proposer.support-bundle/1', ...document }, 2)}\n`
   if (flags.output === '-' && flags.dryRun !== true) {
@@ -197,30 +268,54 @@ async function give(context: Context, session: Session, flags: BundleFlags, docu
   }
   const named =
     (flags.output === '-' ? undefined : flags.output) ??
-    (output.mode === 'human' ? `proposer-support-${document.made_at.replace(/[-:]|\.\d+/g, '')}.json` : undefined)
+    (output.mode === 'human'
+      ? `proposer-support-${document.made_at.replace(/[-:]|\.\d+/g, '')}.json`
+      : undefined)
   const file = named === undefined ? undefined : fromCwd(context.cwd, named)
   if (flags.dryRun === true) {
     const bytes = new TextEncoder().encode(text).length
-    return showDryRun(context, `write ${bytes} bytes to ${file ?? 'stdout'}; no known secret is in them`, { file: file ?? null, bytes })
+    return showDryRun(
+      context,
+      `write ${bytes} bytes to ${file ?? 'stdout'}; no known secret is in them`,
+      { file: file ?? null, bytes },
+    )
   }
   if (file !== undefined) {
     // Somebody may have written what is there by hand, or have sent it already.
-    if (await context.files.exists(file)) await confirm(context, visible(`${named} is there already. Replace it?`), session.settings.yes)
-    await publishFile(context.files, dirname(file), basename(file), (handle) => writeAll(handle, new TextEncoder().encode(text)))
+    if (await context.files.exists(file))
+      await confirm(
+        context,
+        visible(`${named} is there already. Replace it?`),
+        session.settings.yes,
+      )
+    await publishFile(context.files, dirname(file), basename(file), (handle) =>
+      writeAll(handle, new TextEncoder().encode(text)),
+    )
   }
   output.result('support-bundle', document, ({ journal, gateway, checks }) =>
     fields(
       [
         ['written', file],
         ['versions, settings', 'URLs by host and port alone'],
-        ['checks', `${checks.filter(({ result }) => result === 'pass').length} of ${checks.length} pass`],
+        [
+          'checks',
+          `${checks.filter(({ result }) => result === 'pass').length} of ${checks.length} pass`,
+        ],
         [
           'journal',
           `${counted(journal.authorizations.length, 'authorization')}${journal.left_out > 0 ? `, ${journal.left_out} older ones left out` : ''}`,
         ],
         ['budget', document.budget === null ? 'no gateway is configured' : document.budget.origin],
-        ['gateway', gateway === null ? "none: --config adds the operator's side" : 'configuration, store, queue, health'],
-        ['not in it', 'keys, passwords, signatures, payloads, tokens: it was searched for those known here. Read it before you send it'],
+        [
+          'gateway',
+          gateway === null
+            ? "none: --config adds the operator's side"
+            : 'configuration, store, queue, health',
+        ],
+        [
+          'not in it',
+          'keys, passwords, signatures, payloads, tokens: it was searched for those known here. Read it before you send it',
+        ],
       ],
       output.columns,
     ),
@@ -229,9 +324,13 @@ async function give(context: Context, session: Session, flags: BundleFlags, docu
 
 function wantedOf({ question, since }: BundleFlags, nowMs: number): Wanted {
   if (question !== undefined && !isIdentifier(question.toLowerCase())) {
-    throw new UsageError('invalid_identifier', `--question "${question.slice(0, 80)}" is neither a question id nor a slug`, {
-      hint: 'give 0x and 64 hex digits, or a slug as `proposer journal list` shows it',
-    })
+    throw new UsageError(
+      'invalid_identifier',
+      `--question "${question.slice(0, 80)}" is neither a question id nor a slug`,
+      {
+        hint: 'give 0x and 64 hex digits, or a slug as `proposer journal list` shows it',
+      },
+    )
   }
   return {
     ...(question === undefined ? {} : { question: question.toLowerCase() }),
@@ -244,7 +343,9 @@ const spans = { m: 60_000, h: 3_600_000, d: 86_400_000 } as const
 function sinceMsOf(text: string, nowMs: number): number {
   const [, count, unit] = /^(\d{1,6})([mhd])$/.exec(text) ?? []
   if (count !== undefined) return nowMs - Number(count) * spans[unit as keyof typeof spans]
-  const at = /^\d{4}-\d{2}-\d{2}(T[\d:.]+(Z|[+-]\d{2}:\d{2}))?$/.test(text) ? Date.parse(text) : Number.NaN
+  const at = /^\d{4}-\d{2}-\d{2}(T[\d:.]+(Z|[+-]\d{2}:\d{2}))?$/.test(text)
+    ? Date.parse(text)
+    : Number.NaN
   if (!Number.isNaN(at)) return at
   throw new UsageError('bad_since', `--since ${text} is neither a time nor a span`, {
     hint: 'give --since 2026-11-20T05:38:00Z, a date, or a span: 90m, 24h, 7d',

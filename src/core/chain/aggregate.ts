@@ -1,6 +1,7 @@
 /**
- * Many reads in one: calls made at the same moment for the same block travel as one `eth_call` of Multicall3, where the chain has it.
- * What each caller hears is what its call alone would have told, so that nobody above knows whether a call travelled alone.
+ * Many reads in one: calls made at the same moment for the same block travel as one `eth_call` of
+ * Multicall3, where the chain has it. What each caller hears is what its call alone would have
+ * told, so that nobody above knows whether a call travelled alone.
  */
 import { BaseError, decodeFunctionResult, encodeFunctionData, multicall3Abi, size } from 'viem'
 import { type Address, type Chain, type ChainCall, ChainError, type Hex } from '../ports.js'
@@ -10,11 +11,14 @@ export const multicallAddress: Address = '0xca11bde05977b3631167028862be2a173976
 
 export interface AggregateOptions {
   /**
-   * Calls in one `eth_call`, at most. Default 200: a read of a long question costs some 0.1 million gas, and nodes allow an `eth_call` 50
-   * million or more.
+   * Calls in one `eth_call`, at most. Default 200: a read of a long question costs some 0.1 million
+   * gas, and nodes allow an `eth_call` 50 million or more.
    */
   readonly callsAtOnce?: number
-  /** Bytes of call data in one `eth_call`, at most, but for a single call that is longer. Default 131,072: nodes bound a request's length. */
+  /**
+   * Bytes of call data in one `eth_call`, at most, but for a single call that is longer. Default
+   * 131,072: nodes bound a request's length.
+   */
   readonly bytesAtOnce?: number
 }
 
@@ -29,12 +33,18 @@ interface Asked {
 }
 
 /**
- * The same chain, whose `call`s without `from` and `gas` at a numbered block are folded; everything else goes through as it is. `turn`
- * resolves when whoever is asking at this moment has asked. Code at Multicall3's address is looked for once, and again after an aggregate
- * has failed; the calls of a failed one are made one by one. Rejects with `ChainError` as the chain itself does. Whoever asks for something
- * that hangs on the caller has to name it (`from`): to the contract, a folded call's is Multicall3.
+ * The same chain, whose `call`s without `from` and `gas` at a numbered block are folded; everything
+ * else goes through as it is. `turn` resolves when whoever is asking at this moment has asked. Code
+ * at Multicall3's address is looked for once, and again after an aggregate has failed; the calls of
+ * a failed one are made one by one. Rejects with `ChainError` as the chain itself does. Whoever
+ * asks for something that hangs on the caller has to name it (`from`): to the contract, a folded
+ * call's is Multicall3.
  */
-export function aggregating<C extends Chain>(chain: C, turn: () => Promise<void>, options: AggregateOptions = {}): C {
+export function aggregating<C extends Chain>(
+  chain: C,
+  turn: () => Promise<void>,
+  options: AggregateOptions = {},
+): C {
   const { callsAtOnce = 200, bytesAtOnce = 131_072 } = options
   let most = callsAtOnce
   let present: Promise<boolean> | undefined
@@ -66,17 +76,21 @@ export function aggregating<C extends Chain>(chain: C, turn: () => Promise<void>
     } catch (error) {
       if (!(error instanceof ChainError)) throw error
       present = undefined
-      // A node that gave no answer says nothing of the size; one that refused may allow an `eth_call` less gas than others.
-      if (error.kind !== 'unavailable') most = Math.min(callsAtOnce, Math.max(leastCallsAtOnce, group.length >> 1))
+      // A node that gave no answer says nothing of the size; one that refused may allow an
+      // `eth_call` less gas than others.
+      if (error.kind !== 'unavailable')
+        most = Math.min(callsAtOnce, Math.max(leastCallsAtOnce, group.length >> 1))
       group.forEach(direct)
       return
     }
     group.forEach((asked, index) => {
       const result = results[index]
-      // A failure without data may be the aggregate's own: gas that an earlier call used up. Alone it has all of it.
+      // A failure without data may be the aggregate's own: gas that an earlier call used up. Alone
+      // it has all of it.
       if (result === undefined || (!result.success && result.returnData === '0x')) direct(asked)
       else if (result.success) asked.settle(result.returnData)
-      else asked.settle(new ChainError('reverted', 'eth_call: execution reverted', result.returnData))
+      else
+        asked.settle(new ChainError('reverted', 'eth_call: execution reverted', result.returnData))
     })
   }
 
@@ -94,7 +108,13 @@ export function aggregating<C extends Chain>(chain: C, turn: () => Promise<void>
   }
 
   const call: Chain['call'] = (one, at) => {
-    if (typeof at !== 'bigint' || one.from !== undefined || one.gas !== undefined || one.to === multicallAddress) return chain.call(one, at)
+    if (
+      typeof at !== 'bigint' ||
+      one.from !== undefined ||
+      one.gas !== undefined ||
+      one.to === multicallAddress
+    )
+      return chain.call(one, at)
     // The same question asked twice at once, of an adapter's oracle say, is one.
     const key = `${at}|${one.to}|${one.data}`
     const known = waiting.get(key)
@@ -147,9 +167,16 @@ export interface AggregateResult {
   readonly returnData: Hex
 }
 
-/** The outcomes of so many calls. Throws `ChainError` `refused` for an answer of another shape: what lies there is no Multicall3. */
+/**
+ * The outcomes of so many calls. Throws `ChainError` `refused` for an answer of another shape: what
+ * lies there is no Multicall3.
+ */
 export function aggregateResults(answer: Hex, count: number): readonly AggregateResult[] {
-  const wrong = () => new ChainError('refused', `the contract at ${multicallAddress} does not answer as Multicall3 does`)
+  const wrong = () =>
+    new ChainError(
+      'refused',
+      `the contract at ${multicallAddress} does not answer as Multicall3 does`,
+    )
   let results: readonly AggregateResult[]
   try {
     results = decodeFunctionResult({ abi: multicall3Abi, functionName: 'aggregate3', data: answer })

@@ -1,6 +1,7 @@
 /**
- * What the request's text says about outcomes: labels and which of them are proposable (domain §5.3, contract §3). Ancillary data are
- * bytes; they are decoded here for reading only and never turned back into bytes.
+ * What the request's text says about outcomes: labels and which of them are proposable (domain
+ * §5.3, contract §3). Ancillary data are bytes; they are decoded here for reading only and never
+ * turned back into bytes.
  */
 import type { Hex } from '../ports.js'
 import { conventionalLabel, outcomeKeys, priceOf } from '../protocol/proposal.js'
@@ -8,18 +9,30 @@ import type { Outcome, OutcomeKey } from '../protocol/schema.js'
 import { fromHex } from '../protocol/witness.js'
 
 const longestLabel = 80
-/** What is cleaned at all, in UTF-16 units: enough for the longest label with white space in it, and the same for every text. */
+/**
+ * What is cleaned at all, in UTF-16 units: enough for the longest label with white space in it, and
+ * the same for every text.
+ */
 const longestPhrase = 200
 
 /** What `res_data` has to say for each key, so that the key's price means what §2.2 says. */
-const expectedValue: Record<OutcomeKey, RegExp> = { p1: /^0+(\.0+)?$/, p2: /^0*1(\.0+)?$/, p3: /^0*\.50*$/ }
+const expectedValue: Record<OutcomeKey, RegExp> = {
+  p1: /^0+(\.0+)?$/,
+  p2: /^0*1(\.0+)?$/,
+  p3: /^0*\.50*$/,
+}
 
 /**
- * Labels and permission of p1, p2, p3, in that order. The *last* `res_data:` counts. p3 needs `p3: 0.5` there and a requester that can
- * settle it; p1 and p2 are allowed unless the text gives them another value than §2.2, because then the key would mean something else.
- * `binary` is false for identifiers whose prices are not of this kind: nothing is allowed then. Throws nothing for bytes of any content.
+ * Labels and permission of p1, p2, p3, in that order. The *last* `res_data:` counts. p3 needs `p3:
+ * 0.5` there and a requester that can settle it; p1 and p2 are allowed unless the text gives them
+ * another value than §2.2, because then the key would mean something else. `binary` is false for
+ * identifiers whose prices are not of this kind: nothing is allowed then. Throws nothing for bytes
+ * of any content.
  */
-export function outcomesOf(ancillaryData: Hex, rules: { readonly settlesHalf: boolean; readonly binary: boolean }): readonly Outcome[] {
+export function outcomesOf(
+  ancillaryData: Hex,
+  rules: { readonly settlesHalf: boolean; readonly binary: boolean },
+): readonly Outcome[] {
   // Invalid UTF-8 becomes U+FFFD: good enough to read labels from, and labels are all that is read.
   const text = new TextDecoder().decode(fromHex(ancillaryData))
   const at = text.lastIndexOf('res_data:')
@@ -30,11 +43,19 @@ export function outcomesOf(ancillaryData: Hex, rules: { readonly settlesHalf: bo
     const value = values.get(key)
     const agrees = value !== undefined && expectedValue[key].test(value)
     const allowed = key === 'p3' ? agrees && rules.settlesHalf : agrees || value === undefined
-    return { outcome: key, label: labels.get(key) || conventionalLabel[key], price: priceOf[key], allowed: rules.binary && allowed }
+    return {
+      outcome: key,
+      label: labels.get(key) || conventionalLabel[key],
+      price: priceOf[key],
+      allowed: rules.binary && allowed,
+    }
   })
 }
 
-/** `p1: 0, p2: 1, p3: 0.5` → key to number as written. Only the list counts, not the sentence that explains it. */
+/**
+ * `p1: 0, p2: 1, p3: 0.5` → key to number as written. Only the list counts, not the sentence that
+ * explains it.
+ */
 function valuesIn(section: string): Map<string, string> {
   const sentence = section.search(/\bwhere\b/i)
   const list = sentence < 0 ? section : section.slice(0, sentence)
@@ -60,15 +81,21 @@ function labelsIn(section: string): Map<string, string> {
 }
 
 /**
- * Up to the end of the sentence: a full stop at the end, before a line break or the adapter's suffix, or before what reads like another
- * sentence (a capitalised word and a lowercase one). "St. Louis Blues" stays whole.
+ * Up to the end of the sentence: a full stop at the end, before a line break or the adapter's
+ * suffix, or before what reads like another sentence (a capitalised word and a lowercase one). "St.
+ * Louis Blues" stays whole.
  */
 function firstPhrase(rest: string): string {
-  const end = rest.search(/,initializer:|[\r\n]|\.\s*$|\.,initializer:|\.\s*[\r\n]|\.\s+\p{Lu}\p{Ll}*\s+\p{Ll}/u)
+  const end = rest.search(
+    /,initializer:|[\r\n]|\.\s*$|\.,initializer:|\.\s*[\r\n]|\.\s+\p{Lu}\p{Ll}*\s+\p{Ll}/u,
+  )
   return end < 0 ? rest : rest.slice(0, end)
 }
 
-/** Cut before it is cleaned: whoever asks a question chooses its text, and the cleaning must not cost more for a longer one (R17). */
+/**
+ * Cut before it is cleaned: whoever asks a question chooses its text, and the cleaning must not
+ * cost more for a longer one (R17).
+ */
 function cleanLabel(raw: string): string {
   const text = withoutTail(plainText(cutText(raw, longestPhrase))).replace(/^an?\s+/i, '')
   return text.length > longestLabel ? `${cutText(text, longestLabel - 1).trimEnd()}…` : text
@@ -93,12 +120,15 @@ function cutText(text: string, length: number): string {
 }
 
 /**
- * Outside text made fit for one line: control and bidi characters (robustness R20, §5) are dropped, white space is folded. For labels
- * and token symbols; bytes that are signed never pass here.
+ * Outside text made fit for one line: control and bidi characters (robustness R20, §5) are dropped,
+ * white space is folded. For labels and token symbols; bytes that are signed never pass here.
  */
 export function plainText(raw: string): string {
   return raw
     .replace(/[\s\u2028\u2029]+/g, ' ')
-    .replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]/g, '')
+    .replace(
+      /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]/g,
+      '',
+    )
     .trim()
 }

@@ -1,6 +1,6 @@
 /**
- * What is the same on every chain and in every build of the contracts that others deployed. Apart from their ABIs, so that a command that
- * asks no chain does without viem. Source: domain §2–§5.
+ * What is the same on every chain and in every build of the contracts that others deployed. Apart
+ * from their ABIs, so that a command that asks no chain does without viem. Source: domain §2–§5.
  */
 import type { Address, Hex } from '../ports.js'
 
@@ -8,9 +8,13 @@ import type { Address, Hex } from '../ports.js'
 export const canonicalPermit2: Address = '0x000000000022d473030f116ddee9f6b43ac78ba3'
 
 /** The identifier of a Polymarket question (domain §5.1). */
-export const yesOrNoQuery: Hex = '0x5945535f4f525f4e4f5f51554552590000000000000000000000000000000000'
+export const yesOrNoQuery: Hex =
+  '0x5945535f4f525f4e4f5f51554552590000000000000000000000000000000000'
 
-/** keccak256 of role names on SignedProposer (domain §2) and on the managed oracle (`reverts.json`, settle_by_non_resolver). */
+/**
+ * keccak256 of role names on SignedProposer (domain §2) and on the managed oracle (`reverts.json`,
+ * settle_by_non_resolver).
+ */
 export const roles = {
   /** Who may call `propose`. */
   delegatedProposer: '0x4dfd380f31119a6f09f48f04875c62bdc7cef3776ab27f51eb17174906cda4cc',
@@ -44,7 +48,9 @@ export const tooEarlyPrice = -(2n ** 255n)
 /** The longest ancillary data the oracle takes, in bytes (domain §4). */
 export const maxAncillaryBytes = 8139
 
-/** States of a round as `getState` numbers them (domain §4). Only `requested` can be proposed on. */
+/**
+ * States of a round as `getState` numbers them (domain §4). Only `requested` can be proposed on.
+ */
 export const roundStates = {
   invalid: 0,
   requested: 1,
@@ -71,7 +77,8 @@ export const topics = {
   customBondSet: '0x4544c320b43beb5421d5149ff92fa72b40f00ac65294c4b8ca3906f08fb5a8c2',
   customLivenessSet: '0xc5314bcb93c25473b858a5086195e309861a64b4c3ddae4d0a5cb9c5fb6f30f4',
   customProposerWhitelistSet: '0x6176bed8b34e20579b664c32ad00534f173e1f7c4410232beef89bed4464ddc0',
-  defaultProposerWhitelistUpdated: '0xe983c4450684b2324d78afaa992b88be67cf4d3919d7a6539ca774d7bb5189f4',
+  defaultProposerWhitelistUpdated:
+    '0xe983c4450684b2324d78afaa992b88be67cf4d3919d7a6539ca774d7bb5189f4',
   addedToWhitelist: '0xa850ae9193f515cbae8d35e8925bd2be26627fc91bce650b8652ed254e9cab03',
   removedFromWhitelist: '0xcdd2e9b91a56913d370075169cefa1602ba36be5301664f752192bb1709df757',
   questionInitialized: '0xeee0897acd6893adcaf2ba5158191b3601098ab6bece35c5d57874340b64c5b7',

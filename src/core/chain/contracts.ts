@@ -1,12 +1,15 @@
 /**
- * What the service calls and decodes on contracts that others deployed: ABIs as viem reads them, beside the constants that are the same
- * on every chain. Addresses come from configuration (domain §6). Source: domain §2–§5.
+ * What the service calls and decodes on contracts that others deployed: ABIs as viem reads them,
+ * beside the constants that are the same on every chain. Addresses come from configuration (domain
+ * §6). Source: domain §2–§5.
  */
 import { parseAbi } from 'viem'
 
 export * from './constants.js'
 
-/** SignedProposer, the audited build (domain §2), with `tryMulticall` of its branch (domain §2.3). */
+/**
+ * SignedProposer, the audited build (domain §2), with `tryMulticall` of its branch (domain §2.3).
+ */
 export const signedProposerAbi = parseAbi([
   'struct Proposal { address oracle; address requester; bytes32 identifier; uint256 timestamp; bytes ancillaryData; int256 proposedPrice; uint256 maxPayment; }',
   'struct TokenPermissions { address token; uint256 amount; }',
@@ -43,7 +46,10 @@ export const permit2Abi = parseAbi([
   'event UnorderedNonceInvalidation(address indexed owner, uint256 word, uint256 mask)',
 ])
 
-/** Managed Optimistic Oracle V2 (domain §4). `isSet` of `customBonds` is always false: use `amount != 0`. */
+/**
+ * Managed Optimistic Oracle V2 (domain §4). `isSet` of `customBonds` is always false: use `amount
+ * != 0`.
+ */
 export const oracleAbi = parseAbi([
   'struct RequestSettings { bool eventBased; bool refundOnDispute; bool callbackOnPriceProposed; bool callbackOnPriceDisputed; bool callbackOnPriceSettled; uint256 bond; uint256 customLiveness; }',
   'struct Request { address proposer; address disputer; address currency; bool settled; RequestSettings requestSettings; int256 proposedPrice; int256 resolvedPrice; uint256 expirationTime; uint256 reward; uint256 finalFee; uint256 proposalTime; }',
@@ -95,7 +101,9 @@ export const ctfAdapterAbi = parseAbi([
   'event AncillaryDataUpdated(bytes32 indexed questionID, address indexed owner, bytes update)',
 ])
 
-/** OOReporter: the newer requester, whose id is not the hash of the ancillary data (domain §5.2). */
+/**
+ * OOReporter: the newer requester, whose id is not the hash of the ancillary data (domain §5.2).
+ */
 export const ooReporterAbi = parseAbi([
   'struct RequestData { uint256 requestTimestamp; uint256 reward; uint256 proposalBond; uint64 liveness; bool registered; bool initialized; bool resolved; bool rerequestAllowed; bool automaticDisputeRerequestUsed; address requester; address oracleInitializer; bytes32 priceIdentifier; bytes requestRules; int256 outcome; uint256 manualRerequestsRemaining; uint64 minimumLiveness; uint64 maximumLiveness; }',
   'function getRequest(bytes32 requestId) view returns (RequestData)',
@@ -114,4 +122,6 @@ export const erc20Abi = parseAbi([
 ])
 
 /** ERC-1271: signatures of a proposer that has code (domain §3.3). */
-export const erc1271Abi = parseAbi(['function isValidSignature(bytes32 hash, bytes signature) view returns (bytes4)'])
+export const erc1271Abi = parseAbi([
+  'function isValidSignature(bytes32 hash, bytes signature) view returns (bytes4)',
+])

@@ -1,7 +1,9 @@
 /**
- * Built-in sets of contracts, by name: `--profile` on the client's side, `chain.profile` on the gateway's. Each address stands with how sure
- * it is (domain §6: H several sources or primary, M one source or may change). An H address is taken as it is; an M address is told wherever
- * it is used, and nothing without a source is here at all. What a getter gives is read from the chain again (`trust verify`, `serve --check`).
+ * Built-in sets of contracts, by name: `--profile` on the client's side, `chain.profile` on the
+ * gateway's. Each address stands with how sure it is (domain §6: H several sources or primary, M
+ * one source or may change). An H address is taken as it is; an M address is told wherever it is
+ * used, and nothing without a source is here at all. What a getter gives is read from the chain
+ * again (`trust verify`, `serve --check`).
  */
 import type { Address } from '../ports.js'
 import { canonicalPermit2 } from './constants.js'
@@ -34,12 +36,15 @@ const profiles: Readonly<Record<ProfileName, Profile>> = {
     permit2: canonicalPermit2,
     // SignedProposer itself: no public source names a deployment (domain §6, "?").
     oracles: [
-      // H: Managed OOv2 proxy, UMIP-189 and UMA's scripts. Its implementation may be upgraded and is not pinned.
+      // H: Managed OOv2 proxy, UMIP-189 and UMA's scripts. Its implementation may be upgraded and
+      // is not pinned.
       '0x2c0367a9db231ddebd88a94b4f6461a6e47c58b1',
     ],
-    // Older adapters ask the classic oracle, which SignedProposer cannot serve (domain §5.1): they are left out.
+    // Older adapters ask the classic oracle, which SignedProposer cannot serve (domain §5.1): they
+    // are left out.
     requesters: [
-      // H: Polymarket, UMA's tests. Adapter v4, binary; its optimisticOracle() is compared with the oracles.
+      // H: Polymarket, UMA's tests. Adapter v4, binary; its optimisticOracle() is compared with the
+      // oracles.
       { address: '0x65070be91477460d8a7aeeb94ef92fe056c2f2a7', kind: 'uma-ctf-adapter' },
       // H: the same sources. Adapter v4 of neg-risk markets.
       { address: '0x69c47de9d4d3dad79590d61b9e05918e03775f24', kind: 'uma-ctf-adapter-negrisk' },
@@ -64,7 +69,9 @@ const profiles: Readonly<Record<ProfileName, Profile>> = {
     permit2: canonicalPermit2,
     signedProposer: '0x48563c004803795901f3b54726566daf179a36b2',
     oracles: ['0x8dd27c9d1535a827423f6cbf08acf42773192062'],
-    requesters: [{ address: '0xded49abd7d87389d554cc2e5c6b841f9b9911cfe', kind: 'uma-ctf-adapter' }],
+    requesters: [
+      { address: '0xded49abd7d87389d554cc2e5c6b841f9b9911cfe', kind: 'uma-ctf-adapter' },
+    ],
     tokens: ['0xf69283549d79299a297b8db39158be50a945f556'],
     tokenUnits: { symbol: 'USDC.e', decimals: 6 },
     unconfirmed: [],
@@ -76,14 +83,28 @@ export function builtInProfile(name: string | undefined): Profile | undefined {
   return profileNames.some((known) => known === name) ? profiles[name as ProfileName] : undefined
 }
 
-/** Name and decimals of a token that a profile pins, so that its amounts can be written without asking a node; else `undefined`. */
+/**
+ * Name and decimals of a token that a profile pins, so that its amounts can be written without
+ * asking a node; else `undefined`.
+ */
 export const knownToken = (chainId: number, address: string): Profile['tokenUnits'] | undefined =>
-  Object.values(profiles).find((one) => one.chainId === chainId && one.tokens.some((token) => token === address))?.tokenUnits
+  Object.values(profiles).find(
+    (one) => one.chainId === chainId && one.tokens.some((token) => token === address),
+  )?.tokenUnits
 
-/** The addresses among these that rest on one source alone, a sentence each, for telling whoever relies on them. */
-export function unconfirmedAmong(name: string | undefined, addresses: readonly string[]): readonly string[] {
+/**
+ * The addresses among these that rest on one source alone, a sentence each, for telling whoever
+ * relies on them.
+ */
+export function unconfirmedAmong(
+  name: string | undefined,
+  addresses: readonly string[],
+): readonly string[] {
   const pins = builtInProfile(name)?.unconfirmed ?? []
   return pins
     .filter(({ address }) => addresses.includes(address))
-    .map(({ address, why }) => `profile ${name}: ${address}: ${why}; compare it with a source of your own, or leave it out`)
+    .map(
+      ({ address, why }) =>
+        `profile ${name}: ${address}: ${why}; compare it with a source of your own, or leave it out`,
+    )
 }

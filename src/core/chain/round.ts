@@ -1,15 +1,33 @@
-/** One request round of a question as the chain shows it, and the pinned contracts it may live on (contract §1, §7; domain §4, §5). */
+/**
+ * One request round of a question as the chain shows it, and the pinned contracts it may live on
+ * (contract §1, §7; domain §4, §5).
+ */
 import type { Address, Hex } from '../ports.js'
 import type { RoundRef } from '../protocol/candidate.js'
 import { keccak } from '../protocol/keccak.js'
 import type { BatchSigningData, Outcome } from '../protocol/schema.js'
-import { fromHex, primaryType, toHex, type WitnessDomain, type WitnessRequest, wireTypes } from '../protocol/witness.js'
+import {
+  fromHex,
+  primaryType,
+  toHex,
+  type WitnessDomain,
+  type WitnessRequest,
+  wireTypes,
+} from '../protocol/witness.js'
 
 /** What kinds of contracts ask, by how their questions are read (domain §5). */
-export const requesterKinds = ['uma-ctf-adapter', 'uma-ctf-adapter-negrisk', 'oo-reporter', 'direct'] as const
+export const requesterKinds = [
+  'uma-ctf-adapter',
+  'uma-ctf-adapter-negrisk',
+  'oo-reporter',
+  'direct',
+] as const
 export type RequesterKind = (typeof requesterKinds)[number]
 
-/** The contracts that configuration pins: anything outside is refused before signing and before sending (domain §6). */
+/**
+ * The contracts that configuration pins: anything outside is refused before signing and before
+ * sending (domain §6).
+ */
 export interface Contracts {
   readonly chainId: number
   readonly permit2: Address
@@ -21,19 +39,37 @@ export interface Contracts {
 
 /** The witness domain of pinned contracts. */
 export function domainOf(contracts: Contracts): WitnessDomain {
-  return { chainId: contracts.chainId, permit2: contracts.permit2, signedProposer: contracts.signedProposer }
+  return {
+    chainId: contracts.chainId,
+    permit2: contracts.permit2,
+    signedProposer: contracts.signedProposer,
+  }
 }
 
 /** States of a request on the oracle (domain §4). */
-export const requestStates = ['invalid', 'requested', 'proposed', 'expired', 'disputed', 'resolved', 'settled'] as const
+export const requestStates = [
+  'invalid',
+  'requested',
+  'proposed',
+  'expired',
+  'disputed',
+  'resolved',
+  'settled',
+] as const
 export type RequestState = (typeof requestStates)[number]
 
-/** A question's current round. Bond in raw token units, `timestamp` as a decimal string of Unix seconds. */
+/**
+ * A question's current round. Bond in raw token units, `timestamp` as a decimal string of Unix
+ * seconds.
+ */
 export interface Round extends WitnessRequest {
   readonly questionId: Hex
   readonly kind: RequesterKind
   readonly state: RequestState
-  /** Paused or flagged at the requester: proposals would still succeed on chain, policy refuses them (domain §5.1). */
+  /**
+   * Paused or flagged at the requester: proposals would still succeed on chain, policy refuses them
+   * (domain §5.1).
+   */
   readonly paused: boolean
   readonly token: { readonly address: Address; readonly symbol: string; readonly decimals: number }
   /** What a proposal would be charged now: custom or own bond plus final fee (domain §4). */
@@ -56,10 +92,17 @@ export const batchSigningDataOf = (round: Round, contracts: Contracts): BatchSig
     ancillary_data: round.ancillaryData,
   },
   identifier: { raw: round.identifier },
-  price: { allowed_values: round.outcomes.filter(({ allowed }) => allowed).map(({ price }) => price) },
+  price: {
+    allowed_values: round.outcomes.filter(({ allowed }) => allowed).map(({ price }) => price),
+  },
   bond: { token: round.token.address, required_bond: String(round.totalBondRaw) },
   contracts: { permit2: contracts.permit2, signed_proposer: contracts.signedProposer },
-  signing: { chain_id: contracts.chainId, max_payment: '0', primary_type: primaryType, types: wireTypes(false) },
+  signing: {
+    chain_id: contracts.chainId,
+    max_payment: '0',
+    primary_type: primaryType,
+    types: wireTypes(false),
+  },
 })
 
 /** The identity of a round: what an execution slot is bound to (R3), as 32 hex digits. */
@@ -69,7 +112,14 @@ export function roundRef(
   request: Omit<WitnessRequest, 'ancillaryData'>,
   ancillaryHash: Hex,
 ): RoundRef {
-  const text = [chainId, request.oracle, request.requester, request.identifier, request.timestamp, ancillaryHash].join('|')
+  const text = [
+    chainId,
+    request.oracle,
+    request.requester,
+    request.identifier,
+    request.timestamp,
+    ancillaryHash,
+  ].join('|')
   return {
     key: toHex(keccak(new TextEncoder().encode(text))).slice(2, 34),
     questionId,
@@ -81,7 +131,10 @@ export function roundRef(
   }
 }
 
-/** keccak256 of bytes in hex: the question id of a CTF adapter question is that of its ancillary data (domain §5.1). */
+/**
+ * keccak256 of bytes in hex: the question id of a CTF adapter question is that of its ancillary
+ * data (domain §5.1).
+ */
 export function keccakHex(bytes: Hex): Hex {
   return toHex(keccak(fromHex(bytes)))
 }

@@ -1,4 +1,7 @@
-/** gateway.json (contract §7). Pure: reading the file, and resolving paths against its folder, is the caller's part. */
+/**
+ * gateway.json (contract §7). Pure: reading the file, and resolving paths against its folder, is
+ * the caller's part.
+ */
 import * as z from 'zod'
 import { builtInProfile, profileNames } from '../chain/profiles.js'
 import { type Contracts, requesterKinds } from '../chain/round.js'
@@ -23,18 +26,28 @@ const ChainContent = z.strictObject({
   rpc_urls: listOf(z.url({ protocol: /^https?$/ }))
     .min(1)
     .describe('a list of at least one http(s) URL of a node'),
-  permit2: NonzeroAddress.default('0x000000000022d473030f116ddee9f6b43ac78ba3').describe('a lowercase contract address'),
+  permit2: NonzeroAddress.default('0x000000000022d473030f116ddee9f6b43ac78ba3').describe(
+    'a lowercase contract address',
+  ),
   signed_proposer: NonzeroAddress.describe('a lowercase contract address'),
-  oracles: listOf(NonzeroAddress).min(1).refine(unique).describe('a list of at least one lowercase contract address, none twice'),
+  oracles: listOf(NonzeroAddress)
+    .min(1)
+    .refine(unique)
+    .describe('a list of at least one lowercase contract address, none twice'),
   requesters: listOf(
     z.strictObject({
       address: NonzeroAddress.describe('a lowercase contract address'),
-      kind: z.enum(requesterKinds).describe('uma-ctf-adapter, uma-ctf-adapter-negrisk, oo-reporter or direct'),
+      kind: z
+        .enum(requesterKinds)
+        .describe('uma-ctf-adapter, uma-ctf-adapter-negrisk, oo-reporter or direct'),
     }),
   )
     .min(1)
     .describe('a list of at least one {"address", "kind"}'),
-  tokens: listOf(NonzeroAddress).min(1).refine(unique).describe('a list of at least one lowercase token address, none twice'),
+  tokens: listOf(NonzeroAddress)
+    .min(1)
+    .refine(unique)
+    .describe('a list of at least one lowercase token address, none twice'),
   confirmations: z
     .union([z.literal('finalized'), z.int().min(0).max(100_000)])
     .default('finalized')
@@ -49,19 +62,28 @@ const ChainSection = ChainContent.superRefine(({ profile, id }, refinement) => {
   refinement.addIssue({ code: 'custom', path: ['id'], params: { expected } })
 })
 
-/** Slugs decide what is read and shown, so that nobody on the way may change them; and messages never show a URL, so it holds no secret. */
+/**
+ * Slugs decide what is read and shown, so that nobody on the way may change them; and messages
+ * never show a URL, so it holds no secret.
+ */
 const plainBase = (text: string): boolean => {
   if (!URL.canParse(text) || /[?#]/.test(text)) return false
   const { protocol, hostname, username, password } = new URL(text)
   if (username !== '' || password !== '') return false
-  return protocol === 'https:' || (protocol === 'http:' && /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/.test(hostname))
+  return (
+    protocol === 'https:' ||
+    (protocol === 'http:' && /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/.test(hostname))
+  )
 }
 
 const SlugsSection = z.discriminatedUnion('source', [
   z.strictObject({ source: z.literal('registry') }),
   z.strictObject({
     source: z.literal('gamma'),
-    url: z.string().refine(plainBase).describe('an https URL (http on loopback names only) without user name, query and fragment'),
+    url: z
+      .string()
+      .refine(plainBase)
+      .describe('an https URL (http on loopback names only) without user name, query and fragment'),
   }),
 ])
 
@@ -70,12 +92,18 @@ const ExecutorSection = z.strictObject({
   key_file: path.optional().describe('the path of a key file'),
   account: path.optional().describe('the name of a keystore'),
   // Far beyond any price of gas, and still a whole number of wei that arithmetic can hold.
-  max_fee_gwei: z.number().positive().max(1_000_000_000).default(1000).describe('a number of gwei above 0, 1000000000 at most'),
+  max_fee_gwei: z
+    .number()
+    .positive()
+    .max(1_000_000_000)
+    .default(1000)
+    .describe('a number of gwei above 0, 1000000000 at most'),
   batch: z.int().min(1).max(100).default(10).describe('an integer from 1 to 100'),
 })
 
 const exactOrigin = (text: string) =>
-  /^https?:\/\/[a-z0-9.-]+(:\d{1,5})?$/.test(text) || /^https?:\/\/\[[0-9a-f:]+\](:\d{1,5})?$/.test(text)
+  /^https?:\/\/[a-z0-9.-]+(:\d{1,5})?$/.test(text) ||
+  /^https?:\/\/\[[0-9a-f:]+\](:\d{1,5})?$/.test(text)
 
 // prefault, not default: the defaults of the keys inside come from one place.
 const Schema = z.strictObject({
@@ -89,7 +117,9 @@ const Schema = z.strictObject({
   store: path.default('./gateway-store').describe('the path of a folder'),
   chain: ChainSection.describe('the chain section; it has no default'),
   questions: path.nullable().default(null).describe('the path of a questions file, or null'),
-  slugs: SlugsSection.default({ source: 'registry' }).describe('{"source": "registry"} or {"source": "gamma", "url": "https://…"}'),
+  slugs: SlugsSection.default({ source: 'registry' }).describe(
+    '{"source": "registry"} or {"source": "gamma", "url": "https://…"}',
+  ),
   admission: z
     .strictObject({
       enabled: z.boolean().default(true).describe('true or false'),
@@ -105,7 +135,9 @@ const Schema = z.strictObject({
     .prefault({}),
   cors: z
     .strictObject({
-      origins: listOf(z.string().refine(exactOrigin)).default([]).describe('a list of origins such as "https://app.example"'),
+      origins: listOf(z.string().refine(exactOrigin))
+        .default([])
+        .describe('a list of origins such as "https://app.example"'),
     })
     .prefault({}),
   proxy: z
@@ -115,15 +147,22 @@ const Schema = z.strictObject({
         .describe('a list of address blocks such as "10.0.0.0/8"'),
     })
     .prefault({}),
-  pipeline: z.strictObject({ enabled: z.boolean().default(true).describe('true or false') }).prefault({}),
-  executor: ExecutorSection.refine((section) => section.key_file === undefined || section.account === undefined, {
-    params: { expected: 'either key_file or account, not both' },
-  })
+  pipeline: z
+    .strictObject({ enabled: z.boolean().default(true).describe('true or false') })
+    .prefault({}),
+  executor: ExecutorSection.refine(
+    (section) => section.key_file === undefined || section.account === undefined,
+    {
+      params: { expected: 'either key_file or account, not both' },
+    },
+  )
     .prefault({})
     .describe('an object with enabled, key_file or account, max_fee_gwei and batch'),
 })
 
-/** gateway.json with all defaults filled in. Keys and units as in the file; paths as written there. */
+/**
+ * gateway.json with all defaults filled in. Keys and units as in the file; paths as written there.
+ */
 export type GatewayConfig = z.infer<typeof Schema>
 
 /** The pinned contracts of a configuration. */
@@ -134,14 +173,18 @@ export function contractsOf(config: GatewayConfig): Contracts {
     permit2: chain.permit2 as Address,
     signedProposer: chain.signed_proposer as Address,
     oracles: chain.oracles as Address[],
-    requesters: chain.requesters.map(({ address, kind }) => ({ address: address as Address, kind })),
+    requesters: chain.requesters.map(({ address, kind }) => ({
+      address: address as Address,
+      kind,
+    })),
     tokens: chain.tokens as Address[],
   }
 }
 
 /**
- * The configuration from parsed JSON. `source` is how the file is called in messages. Throws UsageError `config_invalid`, which names
- * the key, what it must be, and the source; values are never repeated, since URLs may carry credentials (R5).
+ * The configuration from parsed JSON. `source` is how the file is called in messages. Throws
+ * UsageError `config_invalid`, which names the key, what it must be, and the source; values are
+ * never repeated, since URLs may carry credentials (R5).
  */
 export function parseConfig(raw: unknown, source: string): GatewayConfig {
   const judged = judge(raw)
@@ -152,16 +195,23 @@ export function parseConfig(raw: unknown, source: string): GatewayConfig {
   })
 }
 
-/** Everything that is wrong with parsed JSON as a configuration, a sentence each, values never repeated; empty where it is one. */
+/**
+ * Everything that is wrong with parsed JSON as a configuration, a sentence each, values never
+ * repeated; empty where it is one.
+ */
 export function configFaults(raw: unknown): readonly string[] {
   const judged = judge(raw)
   return 'faults' in judged ? judged.faults : []
 }
 
-function judge(raw: unknown): { readonly config: GatewayConfig } | { readonly faults: readonly string[] } {
+function judge(
+  raw: unknown,
+): { readonly config: GatewayConfig } | { readonly faults: readonly string[] } {
   const whole = withProfile(raw)
   const parsed = Schema.safeParse(whole)
-  return parsed.success ? { config: parsed.data } : { faults: parsed.error.issues.map((issue) => faultOf(issue, whole)) }
+  return parsed.success
+    ? { config: parsed.data }
+    : { faults: parsed.error.issues.map((issue) => faultOf(issue, whole)) }
 }
 
 /** The contracts of `chain.profile` where the chain section does not name its own (domain §6). */
@@ -171,27 +221,49 @@ function withProfile(raw: unknown): unknown {
   const profile = typeof chain.profile === 'string' ? builtInProfile(chain.profile) : undefined
   if (profile === undefined) return raw
   const { chainId, permit2, signedProposer, oracles, requesters, tokens } = profile
-  const pins = { id: chainId, permit2, oracles, requesters, tokens, ...(signedProposer ? { signed_proposer: signedProposer } : {}) }
+  const pins = {
+    id: chainId,
+    permit2,
+    oracles,
+    requesters,
+    tokens,
+    ...(signedProposer ? { signed_proposer: signedProposer } : {}),
+  }
   return { ...raw, chain: { ...pins, ...chain } }
 }
 
 function faultOf(issue: z.core.$ZodIssue, raw: unknown): string {
   const key = issue.path.join('.')
   if (issue.code === 'unrecognized_keys') {
-    const names = issue.keys.map((name) => JSON.stringify(key === '' ? name : `${key}.${name}`)).join(', ')
+    const names = issue.keys
+      .map((name) => JSON.stringify(key === '' ? name : `${key}.${name}`))
+      .join(', ')
     return `${names} ${issue.keys.length > 1 ? 'are keys' : 'is a key'} that no gateway configuration has; known here: ${knownKeys(issue.path).join(', ')}`
   }
   if (key === '') return 'it must be one JSON object'
-  const given = issue.path.reduce<unknown>((value, part) => (isRecord(value) ? value[String(part)] : undefined), raw)
+  const given = issue.path.reduce<unknown>(
+    (value, part) => (isRecord(value) ? value[String(part)] : undefined),
+    raw,
+  )
   const own: unknown = issue.code === 'custom' ? issue.params?.expected : undefined
-  const expected = typeof own === 'string' ? own : (describe(issue.path) ?? 'of the documented form')
-  if (key === 'chain.signed_proposer' && given === undefined && isRecord(raw) && isRecord(raw.chain) && 'profile' in raw.chain) {
+  const expected =
+    typeof own === 'string' ? own : (describe(issue.path) ?? 'of the documented form')
+  if (
+    key === 'chain.signed_proposer' &&
+    given === undefined &&
+    isRecord(raw) &&
+    isRecord(raw.chain) &&
+    'profile' in raw.chain
+  ) {
     return `${key} is missing; it must be ${expected}: no public source names the SignedProposer of this profile, so the operator of that contract has to`
   }
-  return given === undefined ? `${key} is missing; it must be ${expected}` : `${key} must be ${expected}`
+  return given === undefined
+    ? `${key} is missing; it must be ${expected}`
+    : `${key} must be ${expected}`
 }
 
-const isRecord = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null
+const isRecord = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null
 
 /** The schema without its wrappers of defaults. */
 function bare(schema: unknown): unknown {
@@ -213,7 +285,8 @@ function schemasAlong(keys: readonly PropertyKey[]): readonly unknown[] {
   for (const key of keys) {
     const inner = bare(along.at(-1))
     if (inner instanceof z.ZodArray) along.push(inner.element)
-    else if (inner instanceof z.ZodObject && Object.hasOwn(inner.shape, key)) along.push((inner.shape as Record<PropertyKey, unknown>)[key])
+    else if (inner instanceof z.ZodObject && Object.hasOwn(inner.shape, key))
+      along.push((inner.shape as Record<PropertyKey, unknown>)[key])
     else if (inner instanceof z.ZodDiscriminatedUnion) {
       const shape = inner.options
         .flatMap((option) => (option instanceof z.ZodObject ? option.shape : []))
@@ -238,9 +311,10 @@ function knownKeys(keys: readonly PropertyKey[]): readonly string[] {
 }
 
 /**
- * The configuration with dotted keys overridden (`--set budget.per_ip_items=500`). A value is JSON where it parses, else text. All
- * assignments are made before the whole is judged, so that two keys that need each other can be set together. Throws UsageError
- * `setting_invalid` for a malformed assignment, an unknown key or a value of the wrong type.
+ * The configuration with dotted keys overridden (`--set budget.per_ip_items=500`). A value is JSON
+ * where it parses, else text. All assignments are made before the whole is judged, so that two keys
+ * that need each other can be set together. Throws UsageError `setting_invalid` for a malformed
+ * assignment, an unknown key or a value of the wrong type.
  */
 export function applySet(config: GatewayConfig, ...assignments: readonly string[]): GatewayConfig {
   const next: unknown = structuredClone(config)
@@ -248,13 +322,20 @@ export function applySet(config: GatewayConfig, ...assignments: readonly string[
   for (const assignment of assignments) {
     const split = assignment.indexOf('=')
     if (split < 1) throw invalidSetting(`--set takes key=value, such as budget.per_ip_items=500`)
-    // Its contracts are in place by now, and a setting that nothing reads must not look as if it worked.
-    if (assignment.startsWith('chain.profile=')) throw invalidSetting('--set chain.profile: a profile is named in gateway.json itself')
+    // Its contracts are in place by now, and a setting that nothing reads must not look as if it
+    // worked.
+    if (assignment.startsWith('chain.profile='))
+      throw invalidSetting('--set chain.profile: a profile is named in gateway.json itself')
     const keys = assignment.slice(0, split).split('.')
     const last = keys.pop()
-    const parent = keys.reduce<unknown>((value, key) => (isSection(value) && Object.hasOwn(value, key) ? value[key] : undefined), next)
+    const parent = keys.reduce<unknown>(
+      (value, key) => (isSection(value) && Object.hasOwn(value, key) ? value[key] : undefined),
+      next,
+    )
     if (!isSection(parent) || last === undefined || last === '__proto__') {
-      throw invalidSetting(`--set ${assignment.slice(0, split)}: no gateway configuration has this key`)
+      throw invalidSetting(
+        `--set ${assignment.slice(0, split)}: no gateway configuration has this key`,
+      )
     }
     parent[last] = settingValue(assignment.slice(split + 1))
     if (parent[last] === null) unset.push(() => delete parent[last])
@@ -269,7 +350,8 @@ export function applySet(config: GatewayConfig, ...assignments: readonly string[
   }
 }
 
-const isSection = (value: unknown): value is Record<string, unknown> => isRecord(value) && !Array.isArray(value)
+const isSection = (value: unknown): value is Record<string, unknown> =>
+  isRecord(value) && !Array.isArray(value)
 
 function settingValue(text: string): unknown {
   try {
@@ -281,5 +363,7 @@ function settingValue(text: string): unknown {
 }
 
 function invalidSetting(detail: string): UsageError {
-  return new UsageError('setting_invalid', detail, { hint: 'dotted keys of gateway.json; lists and objects as JSON' })
+  return new UsageError('setting_invalid', detail, {
+    hint: 'dotted keys of gateway.json; lists and objects as JSON',
+  })
 }

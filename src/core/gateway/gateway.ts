@@ -1,8 +1,16 @@
 /**
- * The gateway put together: routes over ledger, chain view and budget, with the limits that hold for all calls at once (robustness §5).
+ * The gateway put together: routes over ledger, chain view and budget, with the limits that hold
+ * for all calls at once (robustness §5).
  */
 import type { Clock, Hash, Random } from '../ports.js'
-import type { Answered, Call, GatewayGauges, Peer, RequestCount, RequestRecord } from '../protocol/call.js'
+import type {
+  Answered,
+  Call,
+  GatewayGauges,
+  Peer,
+  RequestCount,
+  RequestRecord,
+} from '../protocol/call.js'
 import { withoutNodeWords } from '../protocol/node-words.js'
 import { openApiDocument } from '../protocol/openapi.js'
 import type { RecoverPublicKey } from '../protocol/recovered.js'
@@ -21,8 +29,15 @@ import { singleRoutes } from './front/single-routes.js'
 import type { Ledger } from './ledger/ledger.js'
 import type { ChainView } from './view/chain-view.js'
 
-/** Limits for all calls together (robustness §5), and the share of body memory that one client may hold, so that it shuts nobody out. */
-export const gatewayLimits = { callsInFlight: 256, bodyBytes: 64 * 1024 * 1024, clientBodyBytes: 16 * 1024 * 1024 } as const
+/**
+ * Limits for all calls together (robustness §5), and the share of body memory that one client may
+ * hold, so that it shuts nobody out.
+ */
+export const gatewayLimits = {
+  callsInFlight: 256,
+  bodyBytes: 64 * 1024 * 1024,
+  clientBodyBytes: 16 * 1024 * 1024,
+} as const
 
 export interface GatewayParts {
   readonly ports: { readonly clock: Clock; readonly random: Random; readonly hash: Hash }
@@ -37,7 +52,10 @@ export interface GatewayParts {
   readonly recover?: RecoverPublicKey | undefined
   /** Lets other work of the process run between signature checks; default: a sleep of 0 ms. */
   readonly breathe?: (() => Promise<void>) | undefined
-  /** Whether the call that has just come has waited too long already, so that it is shed (robustness §5). Asked once a call. */
+  /**
+   * Whether the call that has just come has waited too long already, so that it is shed (robustness
+   * §5). Asked once a call.
+   */
   readonly overloaded?: (() => boolean) | undefined
   /** Told of every call when it has been answered. */
   readonly onRequest?: ((record: RequestRecord) => void) | undefined
@@ -46,19 +64,33 @@ export interface GatewayParts {
 export interface Gateway {
   /** Answers one call. Never rejects. */
   answer(call: Call): Promise<Answered>
-  /** The same for whoever speaks in `Request` and `Response`. All calls without a peer's address are one client's. Never rejects. */
+  /**
+   * The same for whoever speaks in `Request` and `Response`. All calls without a peer's address are
+   * one client's. Never rejects.
+   */
   handle(request: Request, peer?: Peer): Promise<Response>
-  /** Why this gateway is not ready; empty when it is. A part switched off by configuration counts as ready (contract §2). */
+  /**
+   * Why this gateway is not ready; empty when it is. A part switched off by configuration counts as
+   * ready (contract §2).
+   */
   readiness(): readonly string[]
-  /** Counts a call: those that `handle` answered are counted already, a listener adds the ones it refused itself. */
+  /**
+   * Counts a call: those that `handle` answered are counted already, a listener adds the ones it
+   * refused itself.
+   */
   observe(record: RequestRecord): void
   requestCounts(): readonly RequestCount[]
   gauges(): GatewayGauges
-  /** Takes no new calls (503 `server_busy`) and resolves when those in flight have been answered. */
+  /**
+   * Takes no new calls (503 `server_busy`) and resolves when those in flight have been answered.
+   */
   drain(): Promise<void>
 }
 
-/** Puts the parts together. `config.chain` says which contracts signatures are bound to. Throws nothing. */
+/**
+ * Puts the parts together. `config.chain` says which contracts signatures are bound to. Throws
+ * nothing.
+ */
 export function createGateway(parts: GatewayParts): Gateway {
   const { ports, config, ledger, view } = parts
   const { clock } = ports
@@ -84,7 +116,11 @@ export function createGateway(parts: GatewayParts): Gateway {
 
   function shed(): Refusal | undefined {
     if (draining) return refuse('server_busy', 'the gateway is shutting down')
-    if (parts.overloaded?.()) return refuse('server_busy', 'the gateway is behind with its work and this call has waited too long')
+    if (parts.overloaded?.())
+      return refuse(
+        'server_busy',
+        'the gateway is behind with its work and this call has waited too long',
+      )
     return undefined
   }
 
@@ -99,27 +135,31 @@ export function createGateway(parts: GatewayParts): Gateway {
     perClientItems: config.budget.per_ip_items,
     globalItems: config.budget.global_items,
   })
-  const route = createRoutes([...singleRoutes(admission), ...batchRoutes(admission), ...ownRoutes(readiness)], {
-    budget,
-    nowMs: () => clock.monotonicMs(),
-    shed,
-    inFlight(work) {
-      if (working >= gatewayLimits.callsInFlight) return undefined
-      working += 1
-      return work().finally(() => {
-        working -= 1
-      })
+  const route = createRoutes(
+    [...singleRoutes(admission), ...batchRoutes(admission), ...ownRoutes(readiness)],
+    {
+      budget,
+      nowMs: () => clock.monotonicMs(),
+      shed,
+      inFlight(work) {
+        if (working >= gatewayLimits.callsInFlight) return undefined
+        working += 1
+        return work().finally(() => {
+          working -= 1
+        })
+      },
+      reserve(exchange, bytes) {
+        const own = (bodyBytesOf.get(exchange.client) ?? 0) + bytes
+        if (bodyBytes + bytes > gatewayLimits.bodyBytes || own > gatewayLimits.clientBodyBytes)
+          return false
+        bodyBytes += bytes
+        bodyBytesOf.set(exchange.client, own)
+        exchange.reservedBytes += bytes
+        return true
+      },
+      corsOrigins: config.cors.origins,
     },
-    reserve(exchange, bytes) {
-      const own = (bodyBytesOf.get(exchange.client) ?? 0) + bytes
-      if (bodyBytes + bytes > gatewayLimits.bodyBytes || own > gatewayLimits.clientBodyBytes) return false
-      bodyBytes += bytes
-      bodyBytesOf.set(exchange.client, own)
-      exchange.reservedBytes += bytes
-      return true
-    },
-    corsOrigins: config.cors.origins,
-  })
+  )
 
   function free({ client, reservedBytes }: Exchange): void {
     if (reservedBytes === 0) return
@@ -182,7 +222,8 @@ export function createGateway(parts: GatewayParts): Gateway {
     gauges() {
       const queue = { received: 0, validated: 0, selected: 0 }
       for (const { progress } of ledger.active())
-        if (progress.status !== 'executed' && progress.status !== 'failed') queue[progress.status] += 1
+        if (progress.status !== 'executed' && progress.status !== 'failed')
+          queue[progress.status] += 1
       return {
         budget: {
           limitItems: config.budget.global_items,
@@ -208,11 +249,24 @@ export function createGateway(parts: GatewayParts): Gateway {
 /** One node aside is made up for by the others; with none left the view only grows old (R16). */
 function nodesFault(nodes: readonly { readonly state: 'healthy' | 'aside' }[]): readonly string[] {
   if (nodes.length === 0 || nodes.some(({ state }) => state === 'healthy')) return []
-  return [nodes.length === 1 ? 'the RPC node is set aside' : `all ${nodes.length} RPC nodes are set aside`]
+  return [
+    nodes.length === 1
+      ? 'the RPC node is set aside'
+      : `all ${nodes.length} RPC nodes are set aside`,
+  ]
 }
 
 /** Labels of a metric must be few: any other method is counted as OTHER. */
-const knownMethods: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE'])
+const knownMethods: ReadonlySet<string> = new Set([
+  'GET',
+  'HEAD',
+  'POST',
+  'PUT',
+  'PATCH',
+  'DELETE',
+  'OPTIONS',
+  'TRACE',
+])
 
 /** Our own routes, all free of charge (contract §2). */
 function ownRoutes(readiness: () => readonly string[]): readonly Route[] {
@@ -227,7 +281,9 @@ function ownRoutes(readiness: () => readonly string[]): readonly Route[] {
         // Anybody may look here: what the nodes said is for the admin listener (R5).
         const reasons = readiness().map(withoutNodeWords)
         const body = JSON.stringify({ ready: reasons.length === 0, reasons })
-        return reasons.length === 0 ? { status: 200, body } : { status: 503, body, headers: { 'retry-after': '2' } }
+        return reasons.length === 0
+          ? { status: 200, body }
+          : { status: 503, body, headers: { 'retry-after': '2' } }
       },
     },
     {

@@ -1,4 +1,6 @@
-/** questions.json, the question registry (contract §7). Pure: reading the file is the caller's part. */
+/**
+ * questions.json, the question registry (contract §7). Pure: reading the file is the caller's part.
+ */
 import * as z from 'zod'
 import type { RegistryEntry } from '../chain/questions.js'
 import type { Address, Hex } from '../ports.js'
@@ -11,19 +13,27 @@ const Entry = z.strictObject({
   slug: z.string().refine(isSlug).optional(),
   requester: NonzeroAddress.optional(),
   request: z
-    .strictObject({ oracle: NonzeroAddress, requester: NonzeroAddress, identifier: Bytes32, timestamp: Uint256, ancillary_data: Bytes })
+    .strictObject({
+      oracle: NonzeroAddress,
+      requester: NonzeroAddress,
+      identifier: Bytes32,
+      timestamp: Uint256,
+      ancillary_data: Bytes,
+    })
     .optional(),
 })
 
 /**
- * The entries of a registry from parsed JSON. `source` is how the file is called in messages. Throws UsageError `questions_invalid`,
- * which names the entry and its key, or the slug or question that stands there twice.
+ * The entries of a registry from parsed JSON. `source` is how the file is called in messages.
+ * Throws UsageError `questions_invalid`, which names the entry and its key, or the slug or question
+ * that stands there twice.
  */
 export function parseRegistry(raw: unknown, source: string): readonly RegistryEntry[] {
   const parsed = z.array(Entry).safeParse(raw)
   if (!parsed.success) {
     const [issue] = parsed.error.issues
-    const where = issue === undefined || issue.path.length === 0 ? 'the file' : `entry ${issue.path.join('.')}`
+    const where =
+      issue === undefined || issue.path.length === 0 ? 'the file' : `entry ${issue.path.join('.')}`
     throw invalid(source, `${where} is not of the documented form`)
   }
   for (const key of ['question_id', 'slug'] as const) {

@@ -37,10 +37,15 @@ export const systemRandom: Random = {
   uuid: () => crypto().randomUUID(),
 }
 
-/** SHA-256 of OpenSSL; the one-shot call is about three times as fast on a log line as an object per line. */
+/**
+ * SHA-256 of OpenSSL; the one-shot call is about three times as fast on a log line as an object per
+ * line.
+ */
 export const systemHash: Hash = {
   sha256(data) {
     const { hash, createHash } = crypto()
-    return typeof hash === 'function' ? hash('sha256', data) : createHash('sha256').update(data).digest('hex')
+    return typeof hash === 'function'
+      ? hash('sha256', data)
+      : createHash('sha256').update(data).digest('hex')
   },
 }

@@ -1,13 +1,14 @@
 /**
- * Wallets behind JSON-RPC: Frame, web3signer, Clef and whatever else answers `eth_signTypedData_v4` (contract §7). They get EIP-712 data
- * that we built and nothing else; what they answer is hex from outside, which the caller checks against the digest.
+ * Wallets behind JSON-RPC: Frame, web3signer, Clef and whatever else answers `eth_signTypedData_v4`
+ * (contract §7). They get EIP-712 data that we built and nothing else; what they answer is hex from
+ * outside, which the caller checks against the digest.
  */
 import { Agent, fetch } from 'undici'
 import * as z from 'zod'
 import type { Address, Signer } from '../ports.js'
 import { UnavailableError, UsageError } from '../protocol/errors.js'
 import { concealing } from '../protocol/url-secrets.js'
-import { safeText } from './rpc-errors.js'
+import { safeText } from './rpc/rpc-errors.js'
 
 export interface OutsideWallet {
   /** Lowercase addresses that the wallet offers. Errors as below. */
@@ -34,7 +35,10 @@ const Reply = z.object({
   error: z.object({ code: z.number().optional(), message: z.string().optional() }).nullish(),
 })
 
-/** The de facto method first; the older spelling for web3signer, and Clef's own, which takes the object itself. */
+/**
+ * The de facto method first; the older spelling for web3signer, and Clef's own, which takes the
+ * object itself.
+ */
 const signingMethods = [
   { method: 'eth_signTypedData_v4', asText: true },
   { method: 'eth_signTypedData', asText: true },
@@ -43,21 +47,31 @@ const signingMethods = [
 const listingMethods = ['eth_accounts', 'account_list'] as const
 
 /**
- * A wallet at a URL: https, or http on a loopback name, without user name and fragment. UsageError `invalid_signer_url`. Its calls reject
- * with UsageError `signer_refused` (a person or a rule said no, or the method is not known), UnavailableError `signer_timed_out`,
- * `signer_lost` (it has the call and did not answer: it may sign yet) and `signer_unreachable` (exit 75). No URL appears in a message (R5).
+ * A wallet at a URL: https, or http on a loopback name, without user name and fragment. UsageError
+ * `invalid_signer_url`. Its calls reject with UsageError `signer_refused` (a person or a rule said
+ * no, or the method is not known), UnavailableError `signer_timed_out`, `signer_lost` (it has the
+ * call and did not answer: it may sign yet) and `signer_unreachable` (exit 75). No URL appears in a
+ * message (R5).
  */
 export function openOutsideWallet(url: string, options: OutsideWalletOptions = {}): OutsideWallet {
   const target = requireSignerUrl(url)
   // A wallet, or what stands before it, may repeat the key in its address (R5).
   const conceal = concealing([target])
   const { timeoutMs = answerMs } = options
-  const agent = new Agent({ connect: { timeout: 5_000 }, headersTimeout: timeoutMs, bodyTimeout: timeoutMs })
+  const agent = new Agent({
+    connect: { timeout: 5_000 },
+    headersTimeout: timeoutMs,
+    bodyTimeout: timeoutMs,
+  })
 
   /** `undefined` where the wallet does not know the method. */
-  async function ask(method: string, params: readonly unknown[]): Promise<{ readonly result: unknown } | undefined> {
+  async function ask(
+    method: string,
+    params: readonly unknown[],
+  ): Promise<{ readonly result: unknown } | undefined> {
     const overdue = AbortSignal.timeout(timeoutMs)
-    const signal = options.signal === undefined ? overdue : AbortSignal.any([options.signal, overdue])
+    const signal =
+      options.signal === undefined ? overdue : AbortSignal.any([options.signal, overdue])
     let text: string
     try {
       const response = await fetch(target, {
@@ -80,10 +94,18 @@ export function openOutsideWallet(url: string, options: OutsideWalletOptions = {
     const { result, error } = reply.data
     if (!error) return { result }
     const words = safeText(error.message ?? '', conceal)
-    if (error.code === -32601 || /method.{0,60}(not found|not available|not supported|does not exist)/i.test(words)) return undefined
-    throw new UsageError('signer_refused', `the wallet does not sign: ${words === '' ? `code ${error.code}` : words}`, {
-      hint: "agree in the wallet, and check that it holds the proposer's account; then run the same command again",
-    })
+    if (
+      error.code === -32601 ||
+      /method.{0,60}(not found|not available|not supported|does not exist)/i.test(words)
+    )
+      return undefined
+    throw new UsageError(
+      'signer_refused',
+      `the wallet does not sign: ${words === '' ? `code ${error.code}` : words}`,
+      {
+        hint: "agree in the wallet, and check that it holds the proposer's account; then run the same command again",
+      },
+    )
   }
 
   return {
@@ -100,21 +122,32 @@ export function openOutsideWallet(url: string, options: OutsideWalletOptions = {
     signer: (address) => ({
       address,
       async signDigest() {
-        throw new UsageError('signer_needs_typed_data', 'a wallet behind --signer signs proposals only', {
-          hint: 'for a transaction add --print and send the calldata from the wallet itself, or use --account',
-        })
+        throw new UsageError(
+          'signer_needs_typed_data',
+          'a wallet behind --signer signs proposals only',
+          {
+            hint: 'for a transaction add --print and send the calldata from the wallet itself, or use --account',
+          },
+        )
       },
       async signTypedData(typedData) {
         options.onAsk?.()
         for (const { method, asText } of signingMethods) {
-          const answer = await ask(method, [address, asText ? JSON.stringify(typedData) : typedData])
+          const answer = await ask(method, [
+            address,
+            asText ? JSON.stringify(typedData) : typedData,
+          ])
           if (answer === undefined) continue
           if (typeof answer.result === 'string') return answer.result
           throw odd('its answer holds no signature')
         }
-        throw new UsageError('signer_refused', 'the wallet knows none of the methods that sign typed data', {
-          hint: 'use --typed-data and --signature with a wallet that cannot be asked',
-        })
+        throw new UsageError(
+          'signer_refused',
+          'the wallet knows none of the methods that sign typed data',
+          {
+            hint: 'use --typed-data and --signature with a wallet that cannot be asked',
+          },
+        )
       },
     }),
     close: () => agent.close(),
@@ -132,8 +165,12 @@ export function requireSignerUrl(text: string): string {
   if (protocol !== 'https:' && protocol !== 'http:') throw refuse('must begin with https://')
   if (username !== '' || password !== '') throw refuse('must not hold a user name or password')
   if (hash !== '') throw refuse('must not hold a fragment')
-  const loopback = hostname === 'localhost' || hostname === '[::1]' || /^127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/.test(hostname)
-  if (protocol === 'http:' && !loopback) throw refuse('must be https: http is for loopback addresses only')
+  const loopback =
+    hostname === 'localhost' ||
+    hostname === '[::1]' ||
+    /^127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/.test(hostname)
+  if (protocol === 'http:' && !loopback)
+    throw refuse('must be https: http is for loopback addresses only')
   return text
 }
 
@@ -165,24 +202,45 @@ const odd = (why: string) =>
   })
 
 const timedOut = (timeoutMs: number) =>
-  new UnavailableError('signer_timed_out', `the wallet did not answer within ${Math.ceil(timeoutMs / 1_000)} s; it may sign yet`, {
-    hint: 'look at the wallet: it may be waiting for you. Then run the same command again: it asks for the same document',
-  })
+  new UnavailableError(
+    'signer_timed_out',
+    `the wallet did not answer within ${Math.ceil(timeoutMs / 1_000)} s; it may sign yet`,
+    {
+      hint: 'look at the wallet: it may be waiting for you. Then run the same command again: it asks for the same document',
+    },
+  )
 
 /** Failures before the wallet can have seen the call (robustness §6, Definite). */
-const beforeConnect = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'UND_ERR_CONNECT_TIMEOUT'])
+const beforeConnect = new Set([
+  'ECONNREFUSED',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'UND_ERR_CONNECT_TIMEOUT',
+])
 
 function unreachable(error: unknown): UnavailableError {
   const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
-  const name = typeof cause === 'object' && cause !== null && 'code' in cause ? String(cause.code) : undefined
+  const name =
+    typeof cause === 'object' && cause !== null && 'code' in cause ? String(cause.code) : undefined
   const code = name === undefined ? '' : ` (${safeText(name)})`
-  const isTls = name !== undefined && /^(ERR_TLS|ERR_SSL|CERT_|DEPTH_ZERO|SELF_SIGNED|UNABLE_TO)/.test(name)
+  const isTls =
+    name !== undefined && /^(ERR_TLS|ERR_SSL|CERT_|DEPTH_ZERO|SELF_SIGNED|UNABLE_TO)/.test(name)
   if (!isTls && !beforeConnect.has(name ?? '')) {
-    return new UnavailableError('signer_lost', `the connection to the wallet broke before it answered${code}; it may sign yet`, {
-      hint: 'look at the wallet, then run the same command again: it asks for the same document',
-    })
+    return new UnavailableError(
+      'signer_lost',
+      `the connection to the wallet broke before it answered${code}; it may sign yet`,
+      {
+        hint: 'look at the wallet, then run the same command again: it asks for the same document',
+      },
+    )
   }
-  return new UnavailableError('signer_unreachable', `the wallet behind --signer cannot be reached${code}`, {
-    hint: 'start the wallet, and check the address',
-  })
+  return new UnavailableError(
+    'signer_unreachable',
+    `the wallet behind --signer cannot be reached${code}`,
+    {
+      hint: 'start the wallet, and check the address',
+    },
+  )
 }

@@ -42,19 +42,24 @@ const flags = {
 const inPlaceBytes = 64 * 1024
 
 /** A call of node:fs by callback, whatever it answers. */
-export function done<T = void>(call: (answer: (error: NodeJS.ErrnoException | null, result?: T) => void) => void): Promise<T> {
-  return new Promise((resolveCall, reject) => call((error, result) => (error === null ? resolveCall(result as T) : reject(error))))
+export function done<T = void>(
+  call: (answer: (error: NodeJS.ErrnoException | null, result?: T) => void) => void,
+): Promise<T> {
+  return new Promise((resolveCall, reject) =>
+    call((error, result) => (error === null ? resolveCall(result as T) : reject(error))),
+  )
 }
 
 /** No file that is read in one go comes near this; logs and snapshots are read in parts. */
 const wholeFileBytes = 64 * 1024 * 1024
 
 /**
- * The descriptor of a regular file. What could keep its reader waiting, or never end, is refused at once: EISDIR for a folder, ESPIPE for
- * a pipe or a device. Throws what node throws.
+ * The descriptor of a regular file. What could keep its reader waiting, or never end, is refused at
+ * once: EISDIR for a folder, ESPIPE for a pipe or a device. Throws what node throws.
  */
 export function openPlain(path: string, flag: number): number {
-  // A pipe that nobody writes to would hold up the opening; on a regular file the flag means nothing, and Windows has none.
+  // A pipe that nobody writes to would hold up the opening; on a regular file the flag means
+  // nothing, and Windows has none.
   const descriptor = openSync(path, flag | (constants.O_NONBLOCK ?? 0), 0o600)
   const stat = fstatSync(descriptor)
   if (stat.isFile()) return descriptor
@@ -67,18 +72,26 @@ export function openPlain(path: string, flag: number): number {
 export function readPlain(path: string): Uint8Array {
   const descriptor = openPlain(path, constants.O_RDONLY)
   try {
-    if (fstatSync(descriptor).size <= wholeFileBytes) return new Uint8Array(readFileSync(descriptor))
-    throw Object.assign(new Error(`EFBIG: larger than ${wholeFileBytes} bytes, read '${path}'`), { code: 'EFBIG', path })
+    if (fstatSync(descriptor).size <= wholeFileBytes)
+      return new Uint8Array(readFileSync(descriptor))
+    throw Object.assign(new Error(`EFBIG: larger than ${wholeFileBytes} bytes, read '${path}'`), {
+      code: 'EFBIG',
+      path,
+    })
   } finally {
     closeSync(descriptor)
   }
 }
 
 /**
- * What a file that the user named holds, a pipe or a device too, which is waited for; of more than `limitBytes` one byte more. `check` may
- * refuse by what the open file is.
+ * What a file that the user named holds, a pipe or a device too, which is waited for; of more than
+ * `limitBytes` one byte more. `check` may refuse by what the open file is.
  */
-export async function readNamed(path: string, limitBytes: number, check?: (stat: Stats) => void): Promise<Uint8Array> {
+export async function readNamed(
+  path: string,
+  limitBytes: number,
+  check?: (stat: Stats) => void,
+): Promise<Uint8Array> {
   const descriptor = await done<number>((answer) => open(path, constants.O_RDONLY, answer))
   try {
     check?.(fstatSync(descriptor))
@@ -86,7 +99,9 @@ export async function readNamed(path: string, limitBytes: number, check?: (stat:
     let length = 0
     while (length < buffer.length) {
       const [from, room] = [length, buffer.length - length]
-      const bytesRead = await done<number>((answer) => read(descriptor, buffer, from, room, null, answer))
+      const bytesRead = await done<number>((answer) =>
+        read(descriptor, buffer, from, room, null, answer),
+      )
       if (bytesRead === 0) break
       length += bytesRead
     }
@@ -114,7 +129,8 @@ async function openFile(path: string, mode: keyof typeof flags): Promise<FileHan
     }
   }
   return {
-    // The position is null: O_APPEND decides, and libuv uses write(2). A short count is not an error in Node; the caller loops.
+    // The position is null: O_APPEND decides, and libuv uses write(2). A short count is not an
+    // error in Node; the caller loops.
     async write(buffer, offset, length) {
       const file = descriptor()
       if (length <= inPlaceBytes) return writeSync(file, buffer, offset, length, null)
@@ -128,7 +144,9 @@ async function openFile(path: string, mode: keyof typeof flags): Promise<FileHan
         const bytesRead =
           left <= inPlaceBytes
             ? readSync(file, buffer, filled, left, from)
-            : await byThread(done<number>((answer) => read(file, buffer, filled, left, from, answer)))
+            : await byThread(
+                done<number>((answer) => read(file, buffer, filled, left, from, answer)),
+              )
         if (bytesRead === 0) break
         filled += bytesRead
       }
@@ -151,8 +169,8 @@ async function openFile(path: string, mode: keyof typeof flags): Promise<FileHan
 }
 
 /**
- * Creates a folder and its missing parents. Not by Node's recursive mkdir: where a parent exists and yet answers ENOENT, as all of /proc
- * does, that one goes round for ever.
+ * Creates a folder and its missing parents. Not by Node's recursive mkdir: where a parent exists
+ * and yet answers ENOENT, as all of /proc does, that one goes round for ever.
  */
 function makeDir(path: string): void {
   try {
@@ -212,7 +230,10 @@ export const systemFiles: Files = {
   },
 }
 
-/** `f_type` of statfs(2) for file systems on which a link, a socket or a sync may not mean what it means on a local disk. */
+/**
+ * `f_type` of statfs(2) for file systems on which a link, a socket or a sync may not mean what it
+ * means on a local disk.
+ */
 const remoteTypes = new Map<number, string>([
   [0x6969, 'NFS'],
   [0x517b, 'SMB'],
@@ -222,8 +243,9 @@ const remoteTypes = new Map<number, string>([
 ])
 
 /**
- * Refuses a folder on NFS, SMB or FUSE with `StorageError` `remote_disk` (robustness §2: local disk only); the nearest existing parent
- * counts for a folder that does not exist yet. Known on Linux only; elsewhere nothing is refused. Not called where the user forces it.
+ * Refuses a folder on NFS, SMB or FUSE with `StorageError` `remote_disk` (robustness §2: local disk
+ * only); the nearest existing parent counts for a folder that does not exist yet. Known on Linux
+ * only; elsewhere nothing is refused. Not called where the user forces it.
  */
 export async function requireLocalDisk(folder: string): Promise<void> {
   if (process.platform !== 'linux') return
@@ -233,9 +255,13 @@ export async function requireLocalDisk(folder: string): Promise<void> {
       // The kernel's word may be sign-extended.
       const name = remoteTypes.get(statfsSync(path).type >>> 0)
       if (name === undefined) return
-      throw new StorageError('remote_disk', `${folder} lies on ${name}, where a lock or a sync cannot be relied on`, {
-        hint: 'use a folder on a local disk',
-      })
+      throw new StorageError(
+        'remote_disk',
+        `${folder} lies on ${name}, where a lock or a sync cannot be relied on`,
+        {
+          hint: 'use a folder on a local disk',
+        },
+      )
     } catch (error) {
       if (errorCode(error) !== 'ENOENT' || dirname(path) === path) throw error
       path = dirname(path)
@@ -244,5 +270,7 @@ export async function requireLocalDisk(folder: string): Promise<void> {
 }
 
 function errorCode(error: unknown): string | undefined {
-  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined
+  return error instanceof Error && 'code' in error && typeof error.code === 'string'
+    ? error.code
+    : undefined
 }

@@ -15,39 +15,64 @@ const Id = z
   .transform((text) => (text ? (text.toLowerCase() as Hex) : undefined))
 
 /** The little of a market that matters here; everything else may be as it likes. */
-const Market = z.object({ slug: z.string(), negRisk: z.boolean().nullish(), questionID: Id, negRiskRequestID: Id })
+const Market = z.object({
+  slug: z.string(),
+  negRisk: z.boolean().nullish(),
+  questionID: Id,
+  negRiskRequestID: Id,
+})
 
 /**
- * Look-ups by `GET <url>/markets/slug/<slug>`. `url`: base URL without query; where it may point is the configuration's part. `fetch` is
- * one that follows no redirect. The id is the adapter's: `questionID`, or for neg-risk markets `negRiskRequestID`. Answers that are no
- * market of this slug, over 1 MiB, or with another status than 200 and 404 are failures, not misses.
+ * Look-ups by `GET <url>/markets/slug/<slug>`. `url`: base URL without query; where it may point is
+ * the configuration's part. `fetch` is one that follows no redirect. The id is the adapter's:
+ * `questionID`, or for neg-risk markets `negRiskRequestID`. Answers that are no market of this
+ * slug, over 1 MiB, or with another status than 200 and 404 are failures, not misses.
  */
 export function gammaLookUp(fetch: Fetch, url: string): SlugLookUp {
   const base = url.replace(/\/+$/, '')
   return async (slug, signal) => {
-    const { status, text } = await exchange(fetch, `${base}/markets/slug/${encodeURIComponent(slug)}`, signal)
+    const { status, text } = await exchange(
+      fetch,
+      `${base}/markets/slug/${encodeURIComponent(slug)}`,
+      signal,
+    )
     if (status === 404) return undefined
     const market = Market.safeParse(jsonOf(text))
-    if (!market.success || market.data.slug !== slug) throw new SlugLookUpError('the answer is not the market of this slug')
+    if (!market.success || market.data.slug !== slug)
+      throw new SlugLookUpError('the answer is not the market of this slug')
     return market.data.negRisk === true ? market.data.negRiskRequestID : market.data.questionID
   }
 }
 
-async function exchange(fetch: Fetch, url: string, signal: AbortSignal): Promise<{ status: 200 | 404; text: string }> {
+async function exchange(
+  fetch: Fetch,
+  url: string,
+  signal: AbortSignal,
+): Promise<{ status: 200 | 404; text: string }> {
   try {
-    const response = await fetch(url, { headers: { accept: 'application/json' }, redirect: 'manual', credentials: 'omit', signal })
+    const response = await fetch(url, {
+      headers: { accept: 'application/json' },
+      redirect: 'manual',
+      credentials: 'omit',
+      signal,
+    })
     const { status } = response
     if (status === 200) return { status, text: await readCapped(response) }
     response.body?.cancel().catch(() => {
       // The connection is gone already, and nobody wants this body.
     })
     if (status === 404) return { status, text: '' }
-    throw new SlugLookUpError(`the answer has status ${status}`, status === 429 ? retryAfterMs(response.headers) : undefined)
+    throw new SlugLookUpError(
+      `the answer has status ${status}`,
+      status === 429 ? retryAfterMs(response.headers) : undefined,
+    )
   } catch (error) {
     if (error instanceof SlugLookUpError) throw error
     if (signal.aborted) throw new SlugLookUpError('no answer came in time')
     // Whatever else breaks an exchange; its message may name the address (R5).
-    throw new SlugLookUpError(`no answer came${error instanceof TransportError ? ` (${error.code})` : ''}`)
+    throw new SlugLookUpError(
+      `no answer came${error instanceof TransportError ? ` (${error.code})` : ''}`,
+    )
   }
 }
 
@@ -73,7 +98,12 @@ async function readCapped(response: Response): Promise<string> {
 
 function retryAfterMs(headers: Headers): number {
   const text = headers.get('retry-after')
-  return 1000 * (text !== null && /^\d{1,6}$/.test(text) ? Math.min(Number(text), maxRetryAfterSeconds) : retryAfterSeconds)
+  return (
+    1000 *
+    (text !== null && /^\d{1,6}$/.test(text)
+      ? Math.min(Number(text), maxRetryAfterSeconds)
+      : retryAfterSeconds)
+  )
 }
 
 function jsonOf(text: string): unknown {

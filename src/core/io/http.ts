@@ -5,7 +5,10 @@ import { type Fetch, TransportError } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 
 export interface HttpOptions {
-  /** PEM file of a private authority; it replaces the system's (there is no option to skip verification). */
+  /**
+   * PEM file of a private authority; it replaces the system's (there is no option to skip
+   * verification).
+   */
   readonly caFile?: string
   /** The whole attempt, answer included; default 45 s. */
   readonly attemptMs?: number
@@ -18,13 +21,20 @@ const attemptMs = 45_000
 const maxHeaderBytes = 16 * 1024
 
 /**
- * A `fetch` that never follows a redirect, asks for no compression, takes no proxy from the environment, and uses a fresh socket for
- * every POST. Rejects with `TransportError`, whose phase tells whether a byte of the request can have left, or with the reason of the
- * caller's signal where it fired before that. `close` lets go of idle sockets; they keep no process alive.
+ * A `fetch` that never follows a redirect, asks for no compression, takes no proxy from the
+ * environment, and uses a fresh socket for every POST. Rejects with `TransportError`, whose phase
+ * tells whether a byte of the request can have left, or with the reason of the caller's signal
+ * where it fired before that. `close` lets go of idle sockets; they keep no process alive.
  */
-export function createHttp(options: HttpOptions = {}): { readonly fetch: Fetch; close(): Promise<void> } {
+export function createHttp(options: HttpOptions = {}): {
+  readonly fetch: Fetch
+  close(): Promise<void>
+} {
   const settings: Agent.Options = {
-    connect: { timeout: connectMs, ...(options.caFile === undefined ? {} : { ca: readAuthority(options.caFile) }) },
+    connect: {
+      timeout: connectMs,
+      ...(options.caFile === undefined ? {} : { ca: readAuthority(options.caFile) }),
+    },
     headersTimeout: headersMs,
     bodyTimeout: headersMs,
     maxHeaderSize: maxHeaderBytes,
@@ -46,16 +56,24 @@ export function createHttp(options: HttpOptions = {}): { readonly fetch: Fetch; 
       if (error === signal.reason && !stopped.aborted) throw transportError(error, false)
       throw error
     } finally {
-      // Waits in the background for the body to be read; what goes wrong there the body's reader is told.
+      // Waits in the background for the body to be read; what goes wrong there the body's reader is
+      // told.
       if (fresh) agent.close().catch(() => undefined)
     }
   }
   return { fetch, close: () => shared.close() }
 }
 
-function exchange(agent: Agent, call: Request, body: Uint8Array | null, signal: AbortSignal, fresh: boolean): Promise<Response> {
+function exchange(
+  agent: Agent,
+  call: Request,
+  body: Uint8Array | null,
+  signal: AbortSignal,
+  fresh: boolean,
+): Promise<Response> {
   return new Promise((resolve, reject) => {
-    // undici tells `onRequestStart` once the socket (and TLS) stands, right before it writes the first byte.
+    // undici tells `onRequestStart` once the socket (and TLS) stands, right before it writes the
+    // first byte.
     let started = false
     const watched = agent.compose(
       (dispatch) => (options, handler) =>
@@ -64,14 +82,17 @@ function exchange(agent: Agent, call: Request, body: Uint8Array | null, signal: 
             started = !signal.aborted
             handler.onRequestStart?.(controller, context)
           },
-          onRequestUpgrade: (controller, status, headers, socket) => handler.onRequestUpgrade?.(controller, status, headers, socket),
-          onResponseStart: (controller, status, headers, text) => handler.onResponseStart?.(controller, status, headers, text),
+          onRequestUpgrade: (controller, status, headers, socket) =>
+            handler.onRequestUpgrade?.(controller, status, headers, socket),
+          onResponseStart: (controller, status, headers, text) =>
+            handler.onResponseStart?.(controller, status, headers, text),
           onResponseData: (controller, chunk) => handler.onResponseData?.(controller, chunk),
           onResponseEnd: (controller, trailers) => handler.onResponseEnd?.(controller, trailers),
           onResponseError: (controller, error) => handler.onResponseError?.(controller, error),
         }),
     )
-    // While connecting undici only notes the abort and acts on it when the socket stands; the caller need not wait for that.
+    // While connecting undici only notes the abort and acts on it when the socket stands; the
+    // caller need not wait for that.
     const aborted = () => {
       if (!started) reject(signal.reason)
     }
@@ -85,7 +106,9 @@ function exchange(agent: Agent, call: Request, body: Uint8Array | null, signal: 
       reset: fresh,
     })
       .then((answer) => resolve(toResponse(answer)))
-      .catch((error: unknown) => reject(!started && signal.aborted ? signal.reason : transportError(error, started)))
+      .catch((error: unknown) =>
+        reject(!started && signal.aborted ? signal.reason : transportError(error, started)),
+      )
       .finally(() => signal.removeEventListener('abort', aborted))
   })
 }
@@ -96,11 +119,15 @@ const bodiless = new Set([204, 205, 304])
 function toResponse(answer: Dispatcher.ResponseData): Response {
   const headers = new Headers()
   for (const [name, value] of Object.entries(answer.headers)) {
-    for (const each of Array.isArray(value) ? value : [value]) if (each !== undefined) headers.append(name, each)
+    for (const each of Array.isArray(value) ? value : [value])
+      if (each !== undefined) headers.append(name, each)
   }
   const status = answer.statusCode
   try {
-    const response = new Response(bodiless.has(status) ? null : streamOf(answer.body), { status, headers })
+    const response = new Response(bodiless.has(status) ? null : streamOf(answer.body), {
+      status,
+      headers,
+    })
     if (bodiless.has(status)) drop(answer.body)
     return response
   } catch (error) {
@@ -110,7 +137,10 @@ function toResponse(answer: Dispatcher.ResponseData): Response {
   }
 }
 
-/** Node 20's own adapter (`Readable.toWeb`) throws past every handler where a body is cancelled while a chunk arrives. */
+/**
+ * Node 20's own adapter (`Readable.toWeb`) throws past every handler where a body is cancelled
+ * while a chunk arrives.
+ */
 function streamOf(body: Dispatcher.ResponseData['body']): ReadableStream<Uint8Array> {
   const chunks = body[Symbol.asyncIterator]()
   return new ReadableStream<Uint8Array>({
@@ -128,17 +158,25 @@ function drop(body: Dispatcher.ResponseData['body']): void {
   body.on('error', () => undefined).destroy()
 }
 
-/** Node's or undici's code, or the name of an error without one (HTTPParserError); never its message, which may name an address (R5). */
+/**
+ * Node's or undici's code, or the name of an error without one (HTTPParserError); never its
+ * message, which may name an address (R5).
+ */
 function transportError(error: unknown, started: boolean): TransportError {
   const code = codeOf(error)
   return started
-    ? new TransportError('exchange', code, `the connection to the gateway failed after the request was sent (${code})`)
+    ? new TransportError(
+        'exchange',
+        code,
+        `the connection to the gateway failed after the request was sent (${code})`,
+      )
     : new TransportError('connect', code, `no connection to the gateway (${code})`)
 }
 
 function codeOf(error: unknown): string {
   if (!(error instanceof Error)) return 'UNKNOWN'
-  if ('code' in error && typeof error.code === 'string' && /^[A-Za-z0-9_]{1,64}$/.test(error.code)) return error.code
+  if ('code' in error && typeof error.code === 'string' && /^[A-Za-z0-9_]{1,64}$/.test(error.code))
+    return error.code
   return /^[A-Za-z0-9_]{1,64}$/.test(error.name) ? error.name : 'UNKNOWN'
 }
 
@@ -146,6 +184,9 @@ function readAuthority(path: string): string {
   try {
     return readFileSync(path, 'utf8')
   } catch (cause) {
-    throw new UsageError('ca_unreadable', `the CA file ${path} cannot be read`, { hint: 'name a readable PEM file', cause })
+    throw new UsageError('ca_unreadable', `the CA file ${path} cannot be read`, {
+      hint: 'name a readable PEM file',
+      cause,
+    })
   }
 }

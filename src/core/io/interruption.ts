@@ -1,4 +1,6 @@
-/** What ends a run from outside: Ctrl-C, SIGTERM, and a terminal that goes away (contract §9, R26). */
+/**
+ * What ends a run from outside: Ctrl-C, SIGTERM, and a terminal that goes away (contract §9, R26).
+ */
 import { closeSync, openSync, readFileSync, readlinkSync } from 'node:fs'
 import { devNull } from 'node:os'
 import { isatty } from 'node:tty'
@@ -23,15 +25,22 @@ export interface Interruption {
 }
 
 /**
- * Listens for what ends this process. Every listener stays: a package that counts listeners would end the process itself (signal-exit).
- * A second SIGINT or SIGTERM ends it at once, which is safe at any instruction (R23). SIGHUP comes more than once where a terminal closes,
- * from the shell and from the system, so it hurries nothing. Under nohup it is ignored, and so is the loss of the terminal.
+ * Listens for what ends this process. Every listener stays: a package that counts listeners would
+ * end the process itself (signal-exit). A second SIGINT or SIGTERM ends it at once, which is safe
+ * at any instruction (R23). SIGHUP comes more than once where a terminal closes, from the shell and
+ * from the system, so it hurries nothing. Under nohup it is ignored, and so is the loss of the
+ * terminal.
  */
 export function listenForEnd(process: NodeJS.Process): Interruption {
   const controller = new AbortController()
   let ending: Ending = { exitCode: () => exit.interrupted }
   const stop = (what: string) =>
-    controller.abort(new InterruptedError('interrupted', what, { retryable: true, hint: 'run the same command again to go on' }))
+    controller.abort(
+      new InterruptedError('interrupted', what, {
+        retryable: true,
+        hint: 'run the same command again to go on',
+      }),
+    )
   for (const name of ['SIGINT', 'SIGTERM'] as const) {
     process.on(name, () => {
       if (controller.signal.aborted) process.exit(ending.exitCode())
@@ -49,7 +58,8 @@ export function listenForEnd(process: NodeJS.Process): Interruption {
   const terminals = streams.map(({ fd }) => fd)
   for (const stream of streams) stream.on('error', lost)
   // A shell may keep the hang-up to itself, and a run that waits writes nothing.
-  if (terminals.length > 0) setInterval(() => terminals.every((one) => isatty(one)) || lost(), lookMs).unref()
+  if (terminals.length > 0)
+    setInterval(() => terminals.every((one) => isatty(one)) || lost(), lookMs).unref()
   process.on('exit', () => letGo(terminals))
   return {
     signal: controller.signal,
@@ -60,8 +70,8 @@ export function listenForEnd(process: NodeJS.Process): Interruption {
 }
 
 /**
- * At its end node gives each terminal it began with its old settings, and aborts where one is gone (SIGABRT, measured with 20). So a
- * descriptor of such a one is put on the null device before.
+ * At its end node gives each terminal it began with its old settings, and aborts where one is gone
+ * (SIGABRT, measured with 20). So a descriptor of such a one is put on the null device before.
  */
 function letGo(descriptors: readonly number[]): void {
   for (const descriptor of descriptors) {
@@ -73,16 +83,25 @@ function letGo(descriptors: readonly number[]): void {
 }
 
 /**
- * Whether SIGHUP was ignored when this process was started. Node sets it back to its default before any of our code runs (measured with
- * 20), so our own mask tells nothing. The mask of the parent does (`trap '' HUP`), and some shells leave the name of nohup in `_`. GNU nohup
- * puts the null device, open for writing alone, in place of a terminal on stdin. Where stdin was none, nothing tells: SIGHUP then ends the
- * run in order, for a service manager may mean it.
+ * Whether SIGHUP was ignored when this process was started. Node sets it back to its default before
+ * any of our code runs (measured with 20), so our own mask tells nothing. The mask of the parent
+ * does (`trap '' HUP`), and some shells leave the name of nohup in `_`. GNU nohup puts the null
+ * device, open for writing alone, in place of a terminal on stdin. Where stdin was none, nothing
+ * tells: SIGHUP then ends the run in order, for a service manager may mean it.
  */
-export function ignoresHangUp(env: Readonly<Record<string, string | undefined>>, parentStatus: string, stdin: Stdin): boolean {
+export function ignoresHangUp(
+  env: Readonly<Record<string, string | undefined>>,
+  parentStatus: string,
+  stdin: Stdin,
+): boolean {
   const mask = /^SigIgn:\s*([0-9a-f]+)$/m.exec(parentStatus)?.[1] ?? '0'
   const flags = /^flags:\s*([0-7]+)$/m.exec(stdin.info)?.[1] ?? '0'
   const isWriteOnly = Number.parseInt(flags, 8) % 4 === 1
-  return BigInt(`0x${mask}`) % 2n === 1n || /(^|\/)nohup$/.test(env._ ?? '') || (stdin.path === devNull && isWriteOnly)
+  return (
+    BigInt(`0x${mask}`) % 2n === 1n ||
+    /(^|\/)nohup$/.test(env._ ?? '') ||
+    (stdin.path === devNull && isWriteOnly)
+  )
 }
 
 /** What stdin is open on, and how (`/proc/self/fdinfo`). Empty where the system does not tell. */
@@ -93,7 +112,10 @@ interface Stdin {
 
 function ownStdin(): Stdin {
   try {
-    return { path: readlinkSync('/proc/self/fd/0'), info: readFileSync('/proc/self/fdinfo/0', 'utf8') }
+    return {
+      path: readlinkSync('/proc/self/fd/0'),
+      info: readFileSync('/proc/self/fdinfo/0', 'utf8'),
+    }
   } catch {
     return { path: '', info: '' }
   }

@@ -1,4 +1,7 @@
-/** Private keys at the edge (contract §7): files, texts and the signer made of them. No message ever holds a key (R5). */
+/**
+ * Private keys at the edge (contract §7): files, texts and the signer made of them. No message ever
+ * holds a key (R5).
+ */
 import type { Signer } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 import { addressOf } from '../protocol/recovered.js'
@@ -12,7 +15,10 @@ export interface KeySigner extends Signer {
   dispose(): void
 }
 
-/** Takes over `key` (32 bytes) and zeroes it on `dispose`. UsageError `invalid_key` for a key that is out of range. */
+/**
+ * Takes over `key` (32 bytes) and zeroes it on `dispose`. UsageError `invalid_key` for a key that
+ * is out of range.
+ */
 export function signerOn(curve: Curve, key: Uint8Array): KeySigner {
   const publicKey = curve.publicKey(key)
   if (publicKey === undefined) {
@@ -40,18 +46,28 @@ export function signerOn(curve: Curve, key: Uint8Array): KeySigner {
   }
 }
 
-/** `0x` and 64 hex digits, a newline allowed. UsageError `invalid_key`; `where` names the source, the key is never shown. */
+/**
+ * `0x` and 64 hex digits, a newline allowed. UsageError `invalid_key`; `where` names the source,
+ * the key is never shown.
+ */
 export function parseKey(text: string, where: string): Uint8Array {
   const match = /^0x([0-9a-fA-F]{64})\r?\n?$/.exec(text)
   if (match === null) {
-    throw new UsageError('invalid_key', `${where} does not hold a private key: 0x and 64 hex digits are expected`, {
-      hint: 'check the file, or make an account with `proposer account new`',
-    })
+    throw new UsageError(
+      'invalid_key',
+      `${where} does not hold a private key: 0x and 64 hex digits are expected`,
+      {
+        hint: 'check the file, or make an account with `proposer account new`',
+      },
+    )
   }
   return fromHex(`0x${match[1]?.toLowerCase()}`)
 }
 
-/** Reads a key file; UsageError `key_file_unreadable`, `invalid_key` or, where group or others may read it, `key_file_mode`. */
+/**
+ * Reads a key file; UsageError `key_file_unreadable`, `invalid_key` or, where group or others may
+ * read it, `key_file_mode`.
+ */
 export async function readKeyFile(path: string): Promise<Uint8Array> {
   const bytes = await readSecretFile(path, 'key file')
   try {
@@ -61,7 +77,10 @@ export async function readKeyFile(path: string): Promise<Uint8Array> {
   }
 }
 
-/** A password file's text without its closing newline. UsageError `password_file_unreadable`, `password_file_mode`. */
+/**
+ * A password file's text without its closing newline. UsageError `password_file_unreadable`,
+ * `password_file_mode`.
+ */
 export async function readPasswordFile(path: string): Promise<string> {
   const bytes = await readSecretFile(path, 'password file')
   try {
@@ -75,18 +94,27 @@ export async function readPasswordFile(path: string): Promise<string> {
 const maxSecretBytes = 4_096
 
 /** The mode is read from the open file, so that it is that of what is read. */
-async function readSecretFile(path: string, what: 'key file' | 'password file'): Promise<Uint8Array> {
+async function readSecretFile(
+  path: string,
+  what: 'key file' | 'password file',
+): Promise<Uint8Array> {
   const name = what.replace(' ', '_')
   try {
     const secret = await readNamed(path, maxSecretBytes, (stat) => {
       if (!stat.isFile() || process.platform === 'win32' || (stat.mode & 0o077) === 0) return
-      throw new UsageError(`${name}_mode`, `the ${what} ${path} may be read by others (mode ${(stat.mode & 0o777).toString(8)})`, {
-        hint: `chmod 600 ${path}`,
-      })
+      throw new UsageError(
+        `${name}_mode`,
+        `the ${what} ${path} may be read by others (mode ${(stat.mode & 0o777).toString(8)})`,
+        {
+          hint: `chmod 600 ${path}`,
+        },
+      )
     })
     if (secret.length <= maxSecretBytes) return secret
     secret.fill(0)
-    throw new UsageError(`${name}_unreadable`, `the ${what} ${path} is too long to be one`, { hint: 'check the path' })
+    throw new UsageError(`${name}_unreadable`, `the ${what} ${path} is too long to be one`, {
+      hint: 'check the path',
+    })
   } catch (cause) {
     if (cause instanceof UsageError) throw cause
     const code = cause instanceof Error && 'code' in cause ? String(cause.code) : 'unknown'

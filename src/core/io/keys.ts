@@ -6,12 +6,18 @@ import { systemCurve } from './secp256k1.js'
 
 export { type KeySigner, parseKey, readKeyFile, readPasswordFile } from './key-files.js'
 
-/** Takes over `key` (32 bytes) and zeroes it on `dispose`. UsageError `invalid_key` for a key that is out of range. */
+/**
+ * Takes over `key` (32 bytes) and zeroes it on `dispose`. UsageError `invalid_key` for a key that
+ * is out of range.
+ */
 export function signerFromKey(key: Uint8Array): KeySigner {
   return signerOn(systemCurve(), key)
 }
 
-/** The address of a key, for showing; the key stays the caller's. RangeError for a key that is out of range. */
+/**
+ * The address of a key, for showing; the key stays the caller's. RangeError for a key that is out
+ * of range.
+ */
 export function addressOfKey(key: Uint8Array): Hex {
   const publicKey = systemCurve().publicKey(key)
   if (publicKey === undefined) throw new RangeError('the private key is out of range')

@@ -1,5 +1,16 @@
-/** Encrypted keystores: Web3 Secret Storage v3, readable by Foundry's `cast` and others, and theirs by us (contract §6 `account`). */
-import { createCipheriv, createDecipheriv, pbkdf2, randomBytes, randomUUID, scrypt, timingSafeEqual } from 'node:crypto'
+/**
+ * Encrypted keystores: Web3 Secret Storage v3, readable by Foundry's `cast` and others, and theirs
+ * by us (contract §6 `account`).
+ */
+import {
+  createCipheriv,
+  createDecipheriv,
+  pbkdf2,
+  randomBytes,
+  randomUUID,
+  scrypt,
+  timingSafeEqual,
+} from 'node:crypto'
 import { promisify } from 'node:util'
 import { keccak_256 } from '@noble/hashes/sha3'
 import * as z from 'zod'
@@ -43,8 +54,8 @@ const Keystore = z.object({ version: z.literal(3), crypto: Crypto, address: z.st
 type Keystore = z.infer<typeof Keystore>
 
 /**
- * Writes `<home>/keystores/<name>.json` (0600), never over another. UsageError `account_exists`, `invalid_account_name`,
- * `empty_password`. `key` stays the caller's to zero.
+ * Writes `<home>/keystores/<name>.json` (0600), never over another. UsageError `account_exists`,
+ * `invalid_account_name`, `empty_password`. `key` stays the caller's to zero.
  */
 export async function createKeystore(
   files: Files,
@@ -54,7 +65,10 @@ export async function createKeystore(
   password: string,
 ): Promise<KeystoreEntry & { readonly address: Address; readonly path: string }> {
   const path = pathOf(home, name)
-  if (password === '') throw new UsageError('empty_password', 'an empty password protects nothing', { hint: 'choose a password' })
+  if (password === '')
+    throw new UsageError('empty_password', 'an empty password protects nothing', {
+      hint: 'choose a password',
+    })
   const address = addressOfKey(key)
   const text = await encrypt(key, password, address)
   const folder = joinPath(home, 'keystores')
@@ -77,10 +91,14 @@ export async function createKeystore(
     await files.syncDir(folder)
   } catch (cause) {
     if (errorCode(cause) === 'EEXIST') throw accountExists(name)
-    throw new StorageError('keystore_unusable', `the keystore ${path} cannot be written (${errorCode(cause) ?? 'unknown'})`, {
-      hint: 'check the rights and the free space of the home folder',
-      cause,
-    })
+    throw new StorageError(
+      'keystore_unusable',
+      `the keystore ${path} cannot be written (${errorCode(cause) ?? 'unknown'})`,
+      {
+        hint: 'check the rights and the free space of the home folder',
+        cause,
+      },
+    )
   }
   return { name, address, path }
 }
@@ -93,7 +111,9 @@ export async function freeKeystorePath(files: Files, home: string, name: string)
 }
 
 const accountExists = (name: string) =>
-  new UsageError('account_exists', `there is an account ${name} already`, { hint: 'choose another name' })
+  new UsageError('account_exists', `there is an account ${name} already`, {
+    hint: 'choose another name',
+  })
 
 /** The keystores in `<home>/keystores`, sorted by name; what is no keystore is left out. */
 export async function listKeystores(files: Files, home: string): Promise<readonly KeystoreEntry[]> {
@@ -117,19 +137,42 @@ export async function listKeystores(files: Files, home: string): Promise<readonl
   return entries
 }
 
-/** One entry without decrypting; UsageError `account_not_found`, `keystore_unreadable`, `invalid_keystore`. */
-export async function readKeystore(files: Files, home: string, name: string): Promise<KeystoreEntry> {
+/**
+ * One entry without decrypting; UsageError `account_not_found`, `keystore_unreadable`,
+ * `invalid_keystore`.
+ */
+export async function readKeystore(
+  files: Files,
+  home: string,
+  name: string,
+): Promise<KeystoreEntry> {
   const { address } = parse(await readText(files, home, name), `the keystore of account ${name}`)
   return { name, address: canonical(address) }
 }
 
 /** The key of a keystore: the caller zeroes it. UsageError as `readKeystore`, `wrong_password`. */
-export async function unlockKeystore(files: Files, home: string, name: string, password: string): Promise<Uint8Array> {
-  return decryptKeystore(await readText(files, home, name), password, `the keystore of account ${name}`)
+export async function unlockKeystore(
+  files: Files,
+  home: string,
+  name: string,
+  password: string,
+): Promise<Uint8Array> {
+  return decryptKeystore(
+    await readText(files, home, name),
+    password,
+    `the keystore of account ${name}`,
+  )
 }
 
-/** The key of a keystore's JSON text, for `account import`; `where` names it in errors, which are as above. */
-export async function decryptKeystore(text: string, password: string, where: string): Promise<Uint8Array> {
+/**
+ * The key of a keystore's JSON text, for `account import`; `where` names it in errors, which are as
+ * above.
+ */
+export async function decryptKeystore(
+  text: string,
+  password: string,
+  where: string,
+): Promise<Uint8Array> {
   const { crypto, address } = parse(text, where)
   const derived = await derive(crypto, password, where)
   try {
@@ -140,7 +183,9 @@ export async function decryptKeystore(text: string, password: string, where: str
       })
     }
     const iv = fromHex(`0x${crypto.cipherparams.iv.toLowerCase()}`)
-    const key = new Uint8Array(createDecipheriv('aes-128-ctr', derived.subarray(0, 16), iv).update(ciphertext))
+    const key = new Uint8Array(
+      createDecipheriv('aes-128-ctr', derived.subarray(0, 16), iv).update(ciphertext),
+    )
     const told = canonical(address)
     if (told !== undefined && told !== addressOfKey(key)) {
       key.fill(0)
@@ -157,7 +202,9 @@ async function encrypt(key: Uint8Array, password: string, address: Address): Pro
   const iv = randomBytes(16)
   const derived = await scryptKey(password, saltBytes, ours)
   try {
-    const ciphertext = new Uint8Array(createCipheriv('aes-128-ctr', derived.subarray(0, 16), iv).update(key))
+    const ciphertext = new Uint8Array(
+      createCipheriv('aes-128-ctr', derived.subarray(0, 16), iv).update(key),
+    )
     return `${JSON.stringify({
       version: 3,
       id: randomUUID(),
@@ -184,21 +231,31 @@ function macOf(derived: Uint8Array, ciphertext: Uint8Array): Uint8Array {
   return keccak_256(input)
 }
 
-async function derive({ kdfparams, kdf }: Keystore['crypto'], password: string, where: string): Promise<Uint8Array> {
+async function derive(
+  { kdfparams, kdf }: Keystore['crypto'],
+  password: string,
+  where: string,
+): Promise<Uint8Array> {
   const saltBytes = fromHex(`0x${kdfparams.salt.toLowerCase()}`)
   if (kdf === 'scrypt' && 'n' in kdfparams) {
     const { n, r, p } = kdfparams
-    if ((n & (n - 1)) !== 0 || n < 2 || n * r > maxScryptCost || p > 16) throw invalid(where, 'its scrypt cost is not one that is taken')
+    if ((n & (n - 1)) !== 0 || n < 2 || n * r > maxScryptCost || p > 16)
+      throw invalid(where, 'its scrypt cost is not one that is taken')
     return scryptKey(password, saltBytes, kdfparams)
   }
   if (kdf === 'pbkdf2' && 'c' in kdfparams) {
-    if (kdfparams.c > maxIterations) throw invalid(where, 'its pbkdf2 cost is not one that is taken')
+    if (kdfparams.c > maxIterations)
+      throw invalid(where, 'its pbkdf2 cost is not one that is taken')
     return new Uint8Array(await promisify(pbkdf2)(password, saltBytes, kdfparams.c, 32, 'sha256'))
   }
   throw invalid(where, 'its kdfparams are not those of its kdf')
 }
 
-async function scryptKey(password: string, saltBytes: Uint8Array, { n, r, p }: { n: number; r: number; p: number }): Promise<Uint8Array> {
+async function scryptKey(
+  password: string,
+  saltBytes: Uint8Array,
+  { n, r, p }: { n: number; r: number; p: number },
+): Promise<Uint8Array> {
   if (n >= 2 ** (16 * r)) {
     // OpenSSL holds to RFC 7914 here; older Python tools wrote n 2^18 with r 1 all the same.
     const { scryptAsync } = await import('@noble/hashes/scrypt')
@@ -221,10 +278,14 @@ function parse(text: string, where: string): Keystore {
     throw invalid(where, 'it is not JSON')
   }
   // Older writers spell it `Crypto`.
-  if (typeof json === 'object' && json !== null && !('crypto' in json) && 'Crypto' in json) json = { ...json, crypto: json.Crypto }
+  if (typeof json === 'object' && json !== null && !('crypto' in json) && 'Crypto' in json)
+    json = { ...json, crypto: json.Crypto }
   const parsed = Keystore.safeParse(json)
   if (parsed.success) return parsed.data
-  throw invalid(where, `${parsed.error.issues[0]?.path.map(String).join('.') || 'it'} is missing or not as version 3 has it`)
+  throw invalid(
+    where,
+    `${parsed.error.issues[0]?.path.map(String).join('.') || 'it'} is missing or not as version 3 has it`,
+  )
 }
 
 function canonical(address: string | undefined): Address | undefined {
@@ -238,7 +299,8 @@ async function readText(files: Files, home: string, name: string): Promise<strin
     return new TextDecoder().decode(await files.read(path))
   } catch (cause) {
     const code = errorCode(cause) ?? 'unknown'
-    // A folder or a loop of links in its place, or rights that are missing: a wrong input file, like any other that cannot be read.
+    // A folder or a loop of links in its place, or rights that are missing: a wrong input file,
+    // like any other that cannot be read.
     if (code !== 'ENOENT') {
       throw new UsageError('keystore_unreadable', `the keystore ${path} cannot be read (${code})`, {
         hint: 'check the path and its rights',
@@ -254,12 +316,18 @@ async function readText(files: Files, home: string, name: string): Promise<strin
 /** The name becomes part of a path: nothing that could leave the folder. */
 function pathOf(home: string, name: string): string {
   if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(name)) {
-    throw new UsageError('invalid_account_name', 'an account name has 1 to 64 letters, digits, dots, hyphens or underscores', {
-      hint: 'choose another name',
-    })
+    throw new UsageError(
+      'invalid_account_name',
+      'an account name has 1 to 64 letters, digits, dots, hyphens or underscores',
+      {
+        hint: 'choose another name',
+      },
+    )
   }
   return `${joinPath(home, 'keystores')}/${name}.json`
 }
 
 const invalid = (where: string, why: string) =>
-  new UsageError('invalid_keystore', `${where} cannot be used: ${why}`, { hint: 'a Web3 Secret Storage file of version 3 is expected' })
+  new UsageError('invalid_keystore', `${where} cannot be used: ${why}`, {
+    hint: 'a Web3 Secret Storage file of version 3 is expected',
+  })

@@ -8,8 +8,9 @@ import { StorageError } from '../protocol/errors.js'
 const maxSocketPathBytes = 103
 
 /**
- * Proof of life by a listening pathname socket (robustness §2, Lock). On Windows a named pipe of the same name stands in, which the
- * system removes with its process. A path too long for a socket goes through the folder's descriptor on Linux and is refused elsewhere.
+ * Proof of life by a listening pathname socket (robustness §2, Lock). On Windows a named pipe of
+ * the same name stands in, which the system removes with its process. A path too long for a socket
+ * goes through the folder's descriptor on Linux and is refused elsewhere.
  */
 export function systemLiveness(): Liveness {
   let bootId: string | undefined
@@ -29,18 +30,28 @@ export function systemLiveness(): Liveness {
 }
 
 /** Calls `use` with an address that fits, keeping the folder's descriptor open meanwhile. */
-async function withAddress<T>(path: string, use: (address: string, release: () => Promise<void>) => Promise<T>): Promise<T> {
+async function withAddress<T>(
+  path: string,
+  use: (address: string, release: () => Promise<void>) => Promise<T>,
+): Promise<T> {
   const nothing = async () => undefined
   const full = resolve(path)
   if (process.platform === 'win32') {
     const { createHash } = await import('node:crypto')
-    return use(`\\\\.\\pipe\\proposer-${createHash('sha256').update(full.toLowerCase()).digest('hex').slice(0, 32)}`, nothing)
+    return use(
+      `\\\\.\\pipe\\proposer-${createHash('sha256').update(full.toLowerCase()).digest('hex').slice(0, 32)}`,
+      nothing,
+    )
   }
   if (Buffer.byteLength(full) <= maxSocketPathBytes) return use(full, nothing)
   if (process.platform !== 'linux') {
-    throw new StorageError('path_too_long', `${full} is too long for a socket (${maxSocketPathBytes} bytes)`, {
-      hint: 'choose a shorter folder name',
-    })
+    throw new StorageError(
+      'path_too_long',
+      `${full} is too long for a socket (${maxSocketPathBytes} bytes)`,
+      {
+        hint: 'choose a shorter folder name',
+      },
+    )
   }
   const folder = await disk.open(dirname(full), 'r').catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return undefined
@@ -62,7 +73,10 @@ async function withAddress<T>(path: string, use: (address: string, release: () =
   }
 }
 
-async function listenAt(address: string, release: () => Promise<void>): Promise<{ close(): Promise<void> }> {
+async function listenAt(
+  address: string,
+  release: () => Promise<void>,
+): Promise<{ close(): Promise<void> }> {
   const { createServer } = await import('node:net')
   return new Promise((resolveListen, reject) => {
     // A connection is a question already answered by its success.
@@ -70,12 +84,14 @@ async function listenAt(address: string, release: () => Promise<void>): Promise<
     server.once('error', reject)
     server.listen(address, () => {
       server.removeListener('error', reject)
-      // A failed accept (descriptors exhausted) leaves the socket listening, which is all that counts.
+      // A failed accept (descriptors exhausted) leaves the socket listening, which is all that
+      // counts.
       server.on('error', () => undefined)
       server.unref()
       resolveListen({
         close: async () => {
-          // Node unlinks the socket's file on close, by the same address: the folder's descriptor must live until then.
+          // Node unlinks the socket's file on close, by the same address: the folder's descriptor
+          // must live until then.
           await new Promise<void>((done) => server.close(() => done()))
           await release()
         },
@@ -84,7 +100,10 @@ async function listenAt(address: string, release: () => Promise<void>): Promise<
   })
 }
 
-async function probeAt(address: string, release: () => Promise<void>): Promise<'alive' | 'dead' | 'unknown'> {
+async function probeAt(
+  address: string,
+  release: () => Promise<void>,
+): Promise<'alive' | 'dead' | 'unknown'> {
   const { connect } = await import('node:net')
   try {
     return await new Promise((resolveProbe) => {
@@ -106,8 +125,9 @@ async function probeAt(address: string, release: () => Promise<void>): Promise<'
 }
 
 /**
- * Differs after every boot, on Linux. Elsewhere, and in a sandbox without /proc, one constant: then the socket alone decides, which
- * nobody listens on after a boot. A guess from uptime would shift with clock steps and could declare a living holder dead.
+ * Differs after every boot, on Linux. Elsewhere, and in a sandbox without /proc, one constant: then
+ * the socket alone decides, which nobody listens on after a boot. A guess from uptime would shift
+ * with clock steps and could declare a living holder dead.
  */
 function readBootId(): string {
   try {

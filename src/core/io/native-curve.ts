@@ -1,7 +1,8 @@
 /**
- * libsecp256k1, where its binding can be loaded (an optional package with binaries inside). The package is entered by its binding alone:
- * its portable fallback is another library and must verify nothing. Nothing here loads @noble/curves, which takes longer to load than
- * one signature takes to make.
+ * libsecp256k1, where its binding can be loaded (an optional package with binaries inside). The
+ * package is entered by its binding alone: its portable fallback is another library and must verify
+ * nothing. Nothing here loads @noble/curves, which takes longer to load than one signature takes to
+ * make.
  */
 import { createRequire } from 'node:module'
 import type { RecoverPublicKey } from '../protocol/recovered.js'
@@ -11,16 +12,33 @@ export interface Curve {
   readonly recover: RecoverPublicKey
   /** One for many signatures of one key. */
   recoveryOfOneKey(): RecoverPublicKey
-  /** r‖s with low s, deterministic (RFC 6979), and the parity of R. The key is 32 bytes and in range. */
-  sign(digest: Uint8Array, key: Uint8Array): { readonly compact: Uint8Array; readonly parity: 0 | 1 }
-  /** The uncompressed public key (65 bytes) of a key of 32 bytes; `undefined` where it is out of range. */
+  /**
+   * r‖s with low s, deterministic (RFC 6979), and the parity of R. The key is 32 bytes and in
+   * range.
+   */
+  sign(
+    digest: Uint8Array,
+    key: Uint8Array,
+  ): { readonly compact: Uint8Array; readonly parity: 0 | 1 }
+  /**
+   * The uncompressed public key (65 bytes) of a key of 32 bytes; `undefined` where it is out of
+   * range.
+   */
   publicKey(key: Uint8Array): Uint8Array | undefined
 }
 
 /** The part of the binding that is used. */
 interface Binding {
-  ecdsaRecover(compact: Uint8Array, parity: number, digest: Uint8Array, isCompressed: boolean): Uint8Array
-  ecdsaSign(digest: Uint8Array, key: Uint8Array): { readonly signature: Uint8Array; readonly recid: number }
+  ecdsaRecover(
+    compact: Uint8Array,
+    parity: number,
+    digest: Uint8Array,
+    isCompressed: boolean,
+  ): Uint8Array
+  ecdsaSign(
+    digest: Uint8Array,
+    key: Uint8Array,
+  ): { readonly signature: Uint8Array; readonly recid: number }
   privateKeyVerify(key: Uint8Array): boolean
   publicKeyCreate(key: Uint8Array, isCompressed: boolean): Uint8Array
 }
@@ -28,15 +46,17 @@ interface Binding {
 const bindingOf = (): unknown => createRequire(import.meta.url)('secp256k1/bindings.js')
 
 /**
- * libsecp256k1, or `undefined` where `load` fails or what it loaded does not do what is asked of it: a signature of it is compared with
- * the one that any sound curve makes before it is believed. Throws nothing.
+ * libsecp256k1, or `undefined` where `load` fails or what it loaded does not do what is asked of
+ * it: a signature of it is compared with the one that any sound curve makes before it is believed.
+ * Throws nothing.
  */
 export function nativeCurve(load: () => unknown = bindingOf): Curve | undefined {
   try {
     const curve = curveOf(load() as Binding)
     return isSound(curve) ? curve : undefined
   } catch {
-    // No binary for this platform, or the package was left out: the portable curve gives the same answers, more slowly.
+    // No binary for this platform, or the package was left out: the portable curve gives the same
+    // answers, more slowly.
     return undefined
   }
 }
@@ -57,12 +77,16 @@ function curveOf(binding: Binding): Curve {
       const { signature, recid } = binding.ecdsaSign(digest, key)
       return { compact: signature, parity: recid === 1 ? 1 : 0 }
     },
-    publicKey: (key) => (key.length === 32 && binding.privateKeyVerify(key) ? binding.publicKeyCreate(key, false) : undefined),
+    publicKey: (key) =>
+      key.length === 32 && binding.privateKeyVerify(key)
+        ? binding.publicKeyCreate(key, false)
+        : undefined,
   }
 }
 
 /**
- * A fixed key and digest, with the signature and the public key that any sound curve finds for them. Written down and not computed:
+ * A fixed key and digest, with the signature and the public key that any sound curve finds for
+ * them. Written down and not computed:
  * @noble/curves takes longer for its first signature than `sign` for all the rest.
  */
 export const probe = {
@@ -78,7 +102,11 @@ export const probe = {
 function isSound(curve: Curve): boolean {
   const { compact, parity } = curve.sign(probe.digest, probe.key)
   const keys = [curve.recover(probe.digest, compact, parity), curve.publicKey(probe.key)]
-  return toHex(compact) === probe.compact && parity === probe.parity && keys.every((key) => key && toHex(key) === probe.publicKey)
+  return (
+    toHex(compact) === probe.compact &&
+    parity === probe.parity &&
+    keys.every((key) => key && toHex(key) === probe.publicKey)
+  )
 }
 
 let known: { readonly native: Curve | undefined } | undefined

@@ -1,17 +1,29 @@
-/** Looks at what a server is about to use, without using it: nothing is written, and a port is let go at once. */
+/**
+ * Looks at what a server is about to use, without using it: nothing is written, and a port is let
+ * go at once.
+ */
 import { constants } from 'node:fs'
 import { access, lstat, stat, statfs } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { dirname, join, resolve } from 'node:path'
 
-/** How a folder could be used: there and writable, to be made, or not to be had, with node's code of why. */
-export type FolderState = { readonly kind: 'there' | 'new' } | { readonly kind: 'unusable'; readonly path: string; readonly code: string }
+/**
+ * How a folder could be used: there and writable, to be made, or not to be had, with node's code of
+ * why.
+ */
+export type FolderState =
+  | { readonly kind: 'there' | 'new' }
+  | { readonly kind: 'unusable'; readonly path: string; readonly code: string }
 
 /**
- * Whether this user may read and write the folder and the files in it (named by `list`), or make it where it does not exist yet. Creates
- * nothing; a full disk is not seen. Never rejects for what the disk refuses.
+ * Whether this user may read and write the folder and the files in it (named by `list`), or make it
+ * where it does not exist yet. Creates nothing; a full disk is not seen. Never rejects for what the
+ * disk refuses.
  */
-export async function probeFolder(folder: string, list: (path: string) => Promise<readonly string[]>): Promise<FolderState> {
+export async function probeFolder(
+  folder: string,
+  list: (path: string) => Promise<readonly string[]>,
+): Promise<FolderState> {
   const path = resolve(folder)
   const all = constants.R_OK | constants.W_OK | constants.X_OK
   try {
@@ -23,7 +35,8 @@ export async function probeFolder(folder: string, list: (path: string) => Promis
       // A file that a running gateway has just removed is nobody's fault.
       if (!(await lstat(file).catch(() => undefined))?.isFile()) continue
       const refused = await refusedAccess(file, constants.R_OK | constants.W_OK)
-      if (refused !== undefined && refused !== 'ENOENT') return { kind: 'unusable', path: file, code: refused }
+      if (refused !== undefined && refused !== 'ENOENT')
+        return { kind: 'unusable', path: file, code: refused }
     }
     return { kind: 'there' }
   } catch (error) {
@@ -36,16 +49,22 @@ export async function probeFolder(folder: string, list: (path: string) => Promis
 async function newFolder(path: string): Promise<FolderState> {
   const parent = dirname(path)
   try {
-    if (!(await stat(parent)).isDirectory()) return { kind: 'unusable', path: parent, code: 'ENOTDIR' }
+    if (!(await stat(parent)).isDirectory())
+      return { kind: 'unusable', path: parent, code: 'ENOTDIR' }
     const refused = await refusedAccess(parent, constants.W_OK | constants.X_OK)
-    return refused === undefined ? { kind: 'new' } : { kind: 'unusable', path: parent, code: refused }
+    return refused === undefined
+      ? { kind: 'new' }
+      : { kind: 'unusable', path: parent, code: refused }
   } catch (error) {
     if (codeOf(error) === 'ENOENT' && dirname(parent) !== parent) return newFolder(parent)
     return { kind: 'unusable', path: parent, code: codeOf(error) }
   }
 }
 
-/** Bytes that this user may still write on the disk of the folder, or of its nearest parent that is there; `undefined` where it is not told. */
+/**
+ * Bytes that this user may still write on the disk of the folder, or of its nearest parent that is
+ * there; `undefined` where it is not told.
+ */
 export async function freeBytes(folder: string): Promise<number | undefined> {
   try {
     const { bavail, bsize } = await statfs(folder)
@@ -65,7 +84,10 @@ async function refusedAccess(path: string, mode: number): Promise<string | undef
   }
 }
 
-/** Node's code where the address cannot be listened on, such as EADDRINUSE; `undefined` where it can. The port is free again at once. */
+/**
+ * Node's code where the address cannot be listened on, such as EADDRINUSE; `undefined` where it
+ * can. The port is free again at once.
+ */
 export function probePort(host: string, port: number): Promise<string | undefined> {
   const server = createServer()
   return new Promise((tell) => {
@@ -74,4 +96,5 @@ export function probePort(host: string, port: number): Promise<string | undefine
   })
 }
 
-const codeOf = (error: unknown): string => (error instanceof Error && 'code' in error ? String(error.code) : 'unknown')
+const codeOf = (error: unknown): string =>
+  error instanceof Error && 'code' in error ? String(error.code) : 'unknown'

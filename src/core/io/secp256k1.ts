@@ -12,7 +12,8 @@ export function portableCurve(): Curve {
       const signature = secp256k1.sign(digest, key, { lowS: true, prehash: false })
       return { compact: signature.toCompactRawBytes(), parity: signature.recovery === 1 ? 1 : 0 }
     },
-    publicKey: (key) => (secp256k1.utils.isValidPrivateKey(key) ? secp256k1.getPublicKey(key, false) : undefined),
+    publicKey: (key) =>
+      secp256k1.utils.isValidPrivateKey(key) ? secp256k1.getPublicKey(key, false) : undefined,
   }
 }
 

@@ -6,7 +6,10 @@ export interface TokenUnits {
   readonly symbol: string
 }
 
-/** Raw token units as people read them: `750.5 USDC.e`, or the raw number where the token is unknown. */
+/**
+ * Raw token units as people read them: `750.5 USDC.e`, or the raw number where the token is
+ * unknown.
+ */
 export function amountText(raw: string, token?: TokenUnits): string {
   if (!token || !/^\d+$/.test(raw)) return `${raw} (raw units)`
   const digits = raw.padStart(token.decimals + 1, '0')
@@ -15,6 +18,9 @@ export function amountText(raw: string, token?: TokenUnits): string {
   return `${whole}${fraction === '' ? '' : `.${fraction}`} ${token.symbol}`
 }
 
-/** `750 USDC.e (750000000 raw)`: where a number is signed, or given as a flag, both forms are wanted. */
+/**
+ * `750 USDC.e (750000000 raw)`: where a number is signed, or given as a flag, both forms are
+ * wanted.
+ */
 export const amountWithRaw = (raw: string, token?: TokenUnits): string =>
   token === undefined ? amountText(raw) : `${amountText(raw, token)} (${raw} raw)`

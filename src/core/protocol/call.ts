@@ -3,8 +3,8 @@ import type { WireCode } from './errors.js'
 import type { Refusal } from './refusal.js'
 
 /**
- * A call as it came: what was on the wire, nothing decoded, and a reader instead of the body, so that 413 and 429 are decided before a byte
- * of it is read (robustness §4, §5).
+ * A call as it came: what was on the wire, nothing decoded, and a reader instead of the body, so
+ * that 413 and 429 are decided before a byte of it is read (robustness §4, §5).
  */
 export interface Call {
   readonly method: string
@@ -30,7 +30,10 @@ export interface Answered {
   readonly body: string
 }
 
-/** The other end of a call that comes as a `Request`, with what that does not show: it normalises its URL and refuses some methods. */
+/**
+ * The other end of a call that comes as a `Request`, with what that does not show: it normalises
+ * its URL and refuses some methods.
+ */
 export interface Peer {
   /** Address of the socket's other end; absent in process. */
   readonly address?: string
@@ -55,7 +58,10 @@ export class BodyError extends Error {
   }
 }
 
-/** What one call leaves behind for the request log and the metrics (robustness §5). No URL, header or body is part of it. */
+/**
+ * What one call leaves behind for the request log and the metrics (robustness §5). No URL, header
+ * or body is part of it.
+ */
 export interface RequestRecord {
   readonly requestId: string
   readonly method: string

@@ -1,4 +1,7 @@
-/** The life of a candidate (contract §5): its states as types, the transitions between them, and what each failure means. */
+/**
+ * The life of a candidate (contract §5): its states as types, the transitions between them, and
+ * what each failure means.
+ */
 import type { Address, Hex } from '../ports.js'
 import { outcomeOf } from './proposal.js'
 import type { CandidateStatus } from './schema.js'
@@ -19,8 +22,9 @@ export const nextActions = [
 export type NextAction = (typeof nextActions)[number]
 
 /**
- * One row a failure code (contract §5). `retryable` says whether the same signed payload may still execute later; `undefined` where it
- * depends on the decoded cause (domain §7), which is then given with the failure.
+ * One row a failure code (contract §5). `retryable` says whether the same signed payload may still
+ * execute later; `undefined` where it depends on the decoded cause (domain §7), which is then given
+ * with the failure.
  */
 export const failures = {
   insufficient_balance: { retryable: true, nextAction: 'fund_wallet' },
@@ -42,7 +46,9 @@ export const failures = {
 } as const satisfies Record<string, { retryable: boolean | undefined; nextAction: NextAction }>
 export type FailureCode = keyof typeof failures
 
-/** Why a candidate ended; `canResubmit` is not stored: it is judged when the status is asked for. */
+/**
+ * Why a candidate ended; `canResubmit` is not stored: it is judged when the status is asked for.
+ */
 export interface Failure {
   readonly stage: FailureStage
   readonly code: FailureCode
@@ -61,7 +67,10 @@ export interface Submission {
   readonly proposalEventIndex: number | null
 }
 
-/** The mutable half of a candidate. Every record of a transition carries all of it, so one read tells where a candidate stands. */
+/**
+ * The mutable half of a candidate. Every record of a transition carries all of it, so one read
+ * tells where a candidate stands.
+ */
 export type Progress =
   | { readonly status: 'received' }
   | { readonly status: 'validated'; readonly validatedAtMs: number }
@@ -71,7 +80,12 @@ export type Progress =
       readonly selectedAtMs: number
       readonly submission: Submission | null
     }
-  | { readonly status: 'executed'; readonly validatedAtMs: number; readonly selectedAtMs: number; readonly submission: Submission }
+  | {
+      readonly status: 'executed'
+      readonly validatedAtMs: number
+      readonly selectedAtMs: number
+      readonly submission: Submission
+    }
   | {
       readonly status: 'failed'
       readonly validatedAtMs: number | null
@@ -80,7 +94,10 @@ export type Progress =
       readonly failure: Failure
     }
 
-/** One round of one question: what an execution slot is bound to (R3). `key` is unique over chain and rounds. */
+/**
+ * One round of one question: what an execution slot is bound to (R3). `key` is unique over chain
+ * and rounds.
+ */
 export interface RoundRef {
   readonly key: string
   readonly questionId: Hex
@@ -136,7 +153,8 @@ export function mayBecome(from: CandidateState, to: CandidateState): boolean {
 export function instant(ms: number): string {
   return new Date(ms).toISOString()
 }
-const instantOrNull = (ms: number | null | undefined) => (ms === null || ms === undefined ? null : instant(ms))
+const instantOrNull = (ms: number | null | undefined) =>
+  ms === null || ms === undefined ? null : instant(ms)
 
 function wireSubmission(submission: Submission | null | undefined): CandidateStatus['submission'] {
   if (!submission) return null
@@ -159,18 +177,27 @@ export interface Prospects {
 }
 const noProspects: Prospects = { canResubmit: false, roundIsOpen: false }
 
-/** What to do after a failure (contract §5); where the new round is open already there is nothing to wait for (contract §9). */
+/**
+ * What to do after a failure (contract §5); where the new round is open already there is nothing to
+ * wait for (contract §9).
+ */
 function nextActionOf(code: FailureCode, { roundIsOpen }: Prospects): NextAction {
-  return code === 'round_advanced' && roundIsOpen ? 'sign_new_authorization' : failures[code].nextAction
+  return code === 'round_advanced' && roundIsOpen
+    ? 'sign_new_authorization'
+    : failures[code].nextAction
 }
 
 /**
- * A candidate as the status route shows it (§2.6, contract §3). Signatures and transaction data are never part of it.
+ * A candidate as the status route shows it (§2.6, contract §3). Signatures and transaction data are
+ * never part of it.
  */
 export function wireStatus(candidate: Candidate, prospects = noProspects): CandidateStatus {
   const { progress } = candidate
   const outcome = outcomeOf(candidate.price)
-  if (!outcome) throw new RangeError(`candidate ${candidate.id} has price ${candidate.price}, which no outcome has`)
+  if (!outcome)
+    throw new RangeError(
+      `candidate ${candidate.id} has price ${candidate.price}, which no outcome has`,
+    )
   return {
     version,
     candidate_id: candidate.id,

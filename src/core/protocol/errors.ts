@@ -1,6 +1,7 @@
 /**
- * The one catalogue of failures. Each code has one exit code (contract §6) and, where a gateway answers with it, one HTTP status
- * (contract §2, robustness §4). `named` marks the codes that the service spec itself names; the others are ours.
+ * The one catalogue of failures. Each code has one exit code (contract §6) and, where a gateway
+ * answers with it, one HTTP status (contract §2, robustness §4). `named` marks the codes that the
+ * service spec itself names; the others are ours.
  */
 
 /** Exit codes of contract §6. */
@@ -76,7 +77,10 @@ export interface ErrorMeta {
   readonly retryAfterMs?: number
   /** Whether the same call may succeed later without a change. */
   readonly retryable?: boolean
-  /** Faults of the request's fields, as the gateway told them with a 422. Outside text: escape before showing (R20). */
+  /**
+   * Faults of the request's fields, as the gateway told them with a 422. Outside text: escape
+   * before showing (R20).
+   */
   readonly errors?: readonly FieldFault[]
   readonly cause?: unknown
 }
@@ -87,7 +91,10 @@ export interface FieldFault {
   readonly code: string
 }
 
-/** A failure with a stable `code`, a sentence for a person in `detail`, and what follows from it in `meta`. */
+/**
+ * A failure with a stable `code`, a sentence for a person in `detail`, and what follows from it in
+ * `meta`.
+ */
 export class ProposerError extends Error {
   constructor(
     readonly code: string,
@@ -129,7 +136,10 @@ export class ConflictError extends ProposerError {
   }
 }
 
-/** The request may have been admitted: replay the saved payload, never sign again (§7 rule 2). Exit 6. */
+/**
+ * The request may have been admitted: replay the saved payload, never sign again (§7 rule 2). Exit
+ * 6.
+ */
 export class UncertainError extends ProposerError {
   constructor(code: string, detail: string, rest: Rest = {}) {
     super(code, detail, { ...rest, exitCode: exit.unknown })

@@ -1,6 +1,7 @@
 /**
- * From what a schema found to what goes on the wire (contract §2): one code, one sentence, and for `schema_violation` the paths. Paths
- * are made of our own field names and of indexes; neither keys nor values of the caller come back (robustness §4).
+ * From what a schema found to what goes on the wire (contract §2): one code, one sentence, and for
+ * `schema_violation` the paths. Paths are made of our own field names and of indexes; neither keys
+ * nor values of the caller come back (robustness §4).
  */
 import type { z } from 'zod'
 import type { WireCode } from './errors.js'
@@ -9,7 +10,11 @@ import { limits, version } from './schema.js'
 export interface ShapeFault {
   readonly code: Extract<
     WireCode,
-    'schema_violation' | 'unsupported_version' | 'invalid_amount' | 'invalid_signature_format' | 'outcome_not_allowed'
+    | 'schema_violation'
+    | 'unsupported_version'
+    | 'invalid_amount'
+    | 'invalid_signature_format'
+    | 'outcome_not_allowed'
   >
   readonly detail: string
   /** Only with `schema_violation`. */
@@ -21,7 +26,10 @@ type Issue = z.core.$ZodIssue
 /** More would only repeat the same mistake: a batch of 100 broken items has thousands of faults. */
 const listedFaults = 50
 
-/** What a field must be, by its last name. The batch deadline is a number, told apart by the place it has. */
+/**
+ * What a field must be, by its last name. The batch deadline is a number, told apart by the place
+ * it has.
+ */
 const expectations: Record<string, string> = {
   version: `the version object ${JSON.stringify(version)}`,
   proposer: 'a nonzero lowercase 20-byte address, 0x and 40 hex digits',
@@ -41,8 +49,9 @@ const expectations: Record<string, string> = {
 }
 
 /**
- * The fault of a v1 body (§2.1). A version object with other values wins over everything; any fault of structure (a missing or extra
- * field, another type, a malformed address) wins over malformed values; of those the first in the order of the fields counts.
+ * The fault of a v1 body (§2.1). A version object with other values wins over everything; any fault
+ * of structure (a missing or extra field, another type, a malformed address) wins over malformed
+ * values; of those the first in the order of the fields counts.
  */
 export function singleFault(issues: readonly Issue[], input: unknown): ShapeFault {
   if (isOtherVersion(input)) {
@@ -54,29 +63,47 @@ export function singleFault(issues: readonly Issue[], input: unknown): ShapeFaul
   const codes = issues.map((issue) => valueCode(issue, input))
   const [first] = codes
   const issue = issues[0]
-  if (first === undefined || issue === undefined || codes.includes(undefined)) return schemaViolation(issues, input)
-  return { code: first, detail: `${pathOf(issue)} must be ${expectationOf(issue)}; correct it and send again` }
-}
-
-/** The fault of a batch call: every fault of shape refuses the whole call (§4.2 rule 2, contract §2). */
-export function schemaViolation(issues: readonly Issue[], input: unknown): ShapeFault {
-  const errors = issues.slice(0, listedFaults).map((issue) => ({ path: pathOf(issue), code: codeOf(issue, input) }))
-  const [issue] = issues
-  const more = issues.length > 1 ? ` (and ${issues.length - 1} more, see errors)` : ''
-  return { code: 'schema_violation', detail: `${issue ? sentence(issue, input) : 'the body has the wrong shape'}${more}`, errors }
+  if (first === undefined || issue === undefined || codes.includes(undefined))
+    return schemaViolation(issues, input)
+  return {
+    code: first,
+    detail: `${pathOf(issue)} must be ${expectationOf(issue)}; correct it and send again`,
+  }
 }
 
 /**
- * Whether any object of an admission body has a key that begins with `ancillary`: the gateway reads ancillary data from the chain and
- * takes none from callers (§4.1 rule 3). Depth is bounded by the JSON reader.
+ * The fault of a batch call: every fault of shape refuses the whole call (§4.2 rule 2, contract
+ * §2).
+ */
+export function schemaViolation(issues: readonly Issue[], input: unknown): ShapeFault {
+  const errors = issues
+    .slice(0, listedFaults)
+    .map((issue) => ({ path: pathOf(issue), code: codeOf(issue, input) }))
+  const [issue] = issues
+  const more = issues.length > 1 ? ` (and ${issues.length - 1} more, see errors)` : ''
+  return {
+    code: 'schema_violation',
+    detail: `${issue ? sentence(issue, input) : 'the body has the wrong shape'}${more}`,
+    errors,
+  }
+}
+
+/**
+ * Whether any object of an admission body has a key that begins with `ancillary`: the gateway reads
+ * ancillary data from the chain and takes none from callers (§4.1 rule 3). Depth is bounded by the
+ * JSON reader.
  */
 export function hasAncillaryKey(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return false
   if (Array.isArray(value)) return value.some(hasAncillaryKey)
-  return Object.entries(value).some(([key, entry]) => key.startsWith('ancillary') || hasAncillaryKey(entry))
+  return Object.entries(value).some(
+    ([key, entry]) => key.startsWith('ancillary') || hasAncillaryKey(entry),
+  )
 }
 
-/** An object of strings, one of them other than ours: a caller of another version, not a broken one. */
+/**
+ * An object of strings, one of them other than ours: a caller of another version, not a broken one.
+ */
 function isOtherVersion(input: unknown): boolean {
   const given = valueAt(input, ['version'])
   if (typeof given !== 'object' || given === null || Array.isArray(given)) return false
@@ -87,8 +114,12 @@ function isOtherVersion(input: unknown): boolean {
 }
 
 /** The code of a malformed value, or `undefined` where the fault is one of structure. */
-function valueCode(issue: Issue, input: unknown): Exclude<ShapeFault['code'], 'schema_violation'> | undefined {
-  if (issue.code === 'unrecognized_keys' || typeof valueAt(input, issue.path) !== 'string') return undefined
+function valueCode(
+  issue: Issue,
+  input: unknown,
+): Exclude<ShapeFault['code'], 'schema_violation'> | undefined {
+  if (issue.code === 'unrecognized_keys' || typeof valueAt(input, issue.path) !== 'string')
+    return undefined
   switch (pathOf(issue)) {
     case 'max_payment':
     case 'permit.amount':
@@ -115,7 +146,8 @@ function codeOf(issue: Issue, input: unknown): string {
 function sentence(issue: Issue, input: unknown): string {
   const path = pathOf(issue)
   const value = valueAt(input, issue.path)
-  if (issue.code === 'unrecognized_keys') return `${path || 'the body'} has fields that are not part of this request; remove them`
+  if (issue.code === 'unrecognized_keys')
+    return `${path || 'the body'} has fields that are not part of this request; remove them`
   if (path === '') return 'the body must be a JSON object; send the documented fields'
   if (value === undefined) return `${path} is missing; add it as ${expectationOf(issue)}`
   if (Array.isArray(value) && issue.code === 'too_big') {
@@ -133,10 +165,16 @@ function expectationOf(issue: Issue): string {
     return name === 'proposals' ? 'a proposal object' : 'a candidate id (hyphenated lowercase UUID)'
   }
   if (name === 'deadline' && names[0] === 'proposals') return 'Unix seconds as a JSON integer'
-  return expectations[name] ?? (names.includes('version') ? `as in ${JSON.stringify(version)}` : 'of the documented form')
+  return (
+    expectations[name] ??
+    (names.includes('version') ? `as in ${JSON.stringify(version)}` : 'of the documented form')
+  )
 }
 
-/** Dotted, like `proposals.3.permit.amount`. Requests have no free keys, so every part is a field of ours or an index. */
+/**
+ * Dotted, like `proposals.3.permit.amount`. Requests have no free keys, so every part is a field of
+ * ours or an index.
+ */
 function pathOf(issue: Issue): string {
   return issue.path.join('.')
 }

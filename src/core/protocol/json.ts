@@ -1,27 +1,36 @@
 /**
- * The strict reader of request bodies (robustness §4): one JSON text in UTF-8, small integers only, no key twice. `JSON.parse` does the
- * parsing; one scan over the text sees what a parsed value no longer shows, and one walk over the value sees what the text hides behind
- * escapes.
+ * The strict reader of request bodies (robustness §4): one JSON text in UTF-8, small integers only,
+ * no key twice. `JSON.parse` does the parsing; one scan over the text sees what a parsed value no
+ * longer shows, and one walk over the value sees what the text hides behind escapes.
  */
 
-export type JsonRead = { readonly ok: true; readonly value: unknown } | { readonly ok: false; readonly detail: string }
+export type JsonRead =
+  | { readonly ok: true; readonly value: unknown }
+  | { readonly ok: false; readonly detail: string }
 
 export const jsonLimits = { depth: 8, keysPerObject: 64 } as const
 
-// ignoreBOM keeps a BOM in the text, where it is seen and refused instead of being dropped in silence.
+// ignoreBOM keeps a BOM in the text, where it is seen and refused instead of being dropped in
+// silence.
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-/** A number as a request may write it: no sign, point or exponent, and exact as a JavaScript number. */
+/**
+ * A number as a request may write it: no sign, point or exponent, and exact as a JavaScript number.
+ */
 const plainInteger = /^(0|[1-9]\d{0,15})$/
 const forbiddenKeys = new Set(['__proto__', 'constructor', 'prototype'])
 
-const fail = (detail: string): JsonRead => ({ ok: false, detail: `the body is not acceptable JSON: ${detail}` })
+const fail = (detail: string): JsonRead => ({
+  ok: false,
+  detail: `the body is not acceptable JSON: ${detail}`,
+})
 
 /**
- * Reads one JSON text. `detail` is a sentence for a person and never repeats what was sent. Refused are: an empty body, syntax errors,
- * trailing bytes, a BOM, invalid UTF-8, lone surrogates, NUL, a key twice in one object (however it is escaped), the keys
- * `__proto__`, `constructor` and `prototype`, more than 8 levels, more than 64 keys in an object, and any number that is not a plain
- * integer up to 2^53 − 1. Throws nothing.
+ * Reads one JSON text. `detail` is a sentence for a person and never repeats what was sent. Refused
+ * are: an empty body, syntax errors, trailing bytes, a BOM, invalid UTF-8, lone surrogates, NUL, a
+ * key twice in one object (however it is escaped), the keys `__proto__`, `constructor` and
+ * `prototype`, more than 8 levels, more than 64 keys in an object, and any number that is not a
+ * plain integer up to 2^53 − 1. Throws nothing.
  */
 export function readJson(bytes: Uint8Array): JsonRead {
   if (bytes.length === 0) return fail('it is empty; send a JSON object')
@@ -32,7 +41,8 @@ export function readJson(bytes: Uint8Array): JsonRead {
     // The decoder's only failure; which byte it was is of no use to the sender's program.
     return fail('it is not valid UTF-8; encode it as UTF-8')
   }
-  if (text.charCodeAt(0) === 0xfeff) return fail('it begins with a byte order mark; send it without')
+  if (text.charCodeAt(0) === 0xfeff)
+    return fail('it begins with a byte order mark; send it without')
   const escaped = text.includes('\\')
   const scanned = scan(text, escaped)
   if (typeof scanned === 'string') return fail(scanned)
@@ -40,12 +50,14 @@ export function readJson(bytes: Uint8Array): JsonRead {
   try {
     value = JSON.parse(text)
   } catch {
-    // JSON.parse quotes the text in its message, which must not come back to the sender or into a log (robustness §4).
+    // JSON.parse quotes the text in its message, which must not come back to the sender or into a
+    // log (robustness §4).
     return fail('it has a syntax error; send exactly one JSON object and nothing after it')
   }
   const walked = walk(value, text.includes('\\u'))
   if (typeof walked === 'string') return fail(walked)
-  // Each member has one colon of its own; a parsed object holds each key once, however its copies were spelled.
+  // Each member has one colon of its own; a parsed object holds each key once, however its copies
+  // were spelled.
   if (walked !== scanned) return fail('a key occurs twice in one object; send each key once')
   return { ok: true, value }
 }
@@ -53,7 +65,10 @@ export function readJson(bytes: Uint8Array): JsonRead {
 const quote = 0x22
 const backslash = 0x5c
 
-/** Members in the text, or what is wrong with it. Strings are skipped whole; anything that is no JSON is left to JSON.parse. */
+/**
+ * Members in the text, or what is wrong with it. Strings are skipped whole; anything that is no
+ * JSON is left to JSON.parse.
+ */
 function scan(text: string, escaped: boolean): number | string {
   const keys = new Array<number>(jsonLimits.depth + 1).fill(0)
   let depth = 0
@@ -65,7 +80,8 @@ function scan(text: string, escaped: boolean): number | string {
       if (at < 0) return 'a string has no end; send the whole body'
     } else if (code === 0x7b || code === 0x5b) {
       depth += 1
-      if (depth > jsonLimits.depth) return `it is nested more than ${jsonLimits.depth} levels deep; send the documented shape`
+      if (depth > jsonLimits.depth)
+        return `it is nested more than ${jsonLimits.depth} levels deep; send the documented shape`
       keys[depth] = 0
     } else if (code === 0x7d || code === 0x5d) {
       depth = Math.max(0, depth - 1)
@@ -105,7 +121,13 @@ function endOfNumber(text: string, start: number): number {
   let end = start + 1
   for (; end < text.length; end += 1) {
     const code = text.charCodeAt(end)
-    const part = (code >= 0x30 && code <= 0x39) || code === 0x2e || code === 0x65 || code === 0x45 || code === 0x2b || code === 0x2d
+    const part =
+      (code >= 0x30 && code <= 0x39) ||
+      code === 0x2e ||
+      code === 0x65 ||
+      code === 0x45 ||
+      code === 0x2b ||
+      code === 0x2d
     if (!part) break
   }
   return end
@@ -125,7 +147,8 @@ function walk(value: unknown, mayHideCharacters: boolean): number | string {
     return count
   }
   for (const [key, entry] of Object.entries(value)) {
-    if (forbiddenKeys.has(key)) return 'an object has a key that no request has; send the documented fields only'
+    if (forbiddenKeys.has(key))
+      return 'an object has a key that no request has; send the documented fields only'
     const fault = mayHideCharacters ? textFault(key) : undefined
     if (fault !== undefined) return fault
     const inner = walk(entry, mayHideCharacters)
@@ -139,6 +162,7 @@ const loneSurrogate = /\p{Surrogate}/u
 /** Only escapes bring these in: UTF-8 has no surrogates, and JSON allows no bare NUL. */
 function textFault(text: string): string | undefined {
   if (text.includes('\u0000')) return 'a string holds a NUL character; remove it'
-  if (loneSurrogate.test(text)) return 'a string holds half of a surrogate pair; send whole characters'
+  if (loneSurrogate.test(text))
+    return 'a string holds half of a surrogate pair; send whole characters'
   return undefined
 }

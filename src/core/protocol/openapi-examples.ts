@@ -1,6 +1,7 @@
 /**
- * The examples of the OpenAPI document: one question, one wallet and one candidate through all routes. Question and authorization are the
- * witness vector `question text without p3`, so that digest and signature are true and a reader can check his own code against them.
+ * The examples of the OpenAPI document: one question, one wallet and one candidate through all
+ * routes. Question and authorization are the witness vector `question text without p3`, so that
+ * digest and signature are true and a reader can check his own code against them.
  */
 import type { Address, Hex } from '../ports.js'
 import type { WireCode } from './errors.js'
@@ -32,7 +33,13 @@ const round = {
   timestamp: '1768486252',
   ancillary_data: hexOf(ancillaryText),
 } as const
-const terms = { proposer, price: '0', amount: '750000000', nonce: '78', deadline: '1956528000' } as const
+const terms = {
+  proposer,
+  price: '0',
+  amount: '750000000',
+  nonce: '78',
+  deadline: '1956528000',
+} as const
 const authorization = {
   ...terms,
   signature:
@@ -78,7 +85,12 @@ const batchSigningData: schema.BatchSigningData = {
   price: { allowed_values: ['0', '1000000000000000000'] },
   bond: { token, required_bond: '750000000' },
   contracts,
-  signing: { chain_id: chainId, max_payment: '0', primary_type: primaryType, types: wireTypes(false) },
+  signing: {
+    chain_id: chainId,
+    max_payment: '0',
+    primary_type: primaryType,
+    types: wireTypes(false),
+  },
 }
 
 const receivedAt = '2026-11-20T05:38:00.000Z'
@@ -136,25 +148,33 @@ const details: Record<WireCode, string> = {
   invalid_json: 'the body is not JSON: unexpected end at byte 17',
   invalid_identifier: 'address in the path must be a lowercase address, 0x and 40 hex digits',
   unsupported_media_type: 'the body must be JSON in UTF-8; send Content-Type: application/json',
-  unsupported_encoding: 'compressed bodies are not read; send the JSON as it is, without Content-Encoding',
+  unsupported_encoding:
+    'compressed bodies are not read; send the JSON as it is, without Content-Encoding',
   proposer_not_eligible: 'this wallet is not on the allowlist; ask the operator',
-  signature_not_authorized: 'the signature does not authorize these terms for this wallet; sign the current typed data',
+  signature_not_authorized:
+    'the signature does not authorize these terms for this wallet; sign the current typed data',
   question_not_found: 'no question has this id or slug; check it',
   candidate_not_found: 'this gateway holds no such candidate; check the id',
-  route_not_found: 'there is no such route; paths are exact, without trailing slash, query or percent-encoding (see /openapi.json)',
+  route_not_found:
+    'there is no such route; paths are exact, without trailing slash, query or percent-encoding (see /openapi.json)',
   method_not_allowed: 'this route takes GET only',
   request_timeout: 'the call did not arrive whole in time; send it again',
   candidate_conflict: `another payload is active in this round as candidate ${candidateId}; poll that one`,
   request_not_open: 'the request of this question is already proposed; wait for a new round',
   round_advanced: 'this payload belongs to an earlier round; poll its candidate id',
   permit_nonce_used: 'permit.nonce 78 is spent; sign again with another nonce',
-  payload_too_large: 'the body is larger than the 32768 bytes of this route; send less, in smaller batches',
-  ancillary_data_not_allowed: 'ancillary data is not taken in admission, the gateway reads it from the chain; remove every ancillary field',
+  payload_too_large:
+    'the body is larger than the 32768 bytes of this route; send less, in smaller batches',
+  ancillary_data_not_allowed:
+    'ancillary data is not taken in admission, the gateway reads it from the chain; remove every ancillary field',
   expectation_failed: 'the only Expect that is met is 100-continue; send the call without it',
   unsupported_version: `version names another contract; this gateway speaks ${JSON.stringify(version)}: send exactly that, signed accordingly`,
-  invalid_amount: 'permit.amount must be an unsigned 256-bit integer as a decimal string without leading zeros; correct it and send again',
-  invalid_signature_format: 'signature must be lowercase even-length hex of 1 to 8192 bytes, with 0x; correct it and send again',
-  schema_violation: 'proposer is missing; add it as a nonzero lowercase 20-byte address, 0x and 40 hex digits',
+  invalid_amount:
+    'permit.amount must be an unsigned 256-bit integer as a decimal string without leading zeros; correct it and send again',
+  invalid_signature_format:
+    'signature must be lowercase even-length hex of 1 to 8192 bytes, with 0x; correct it and send again',
+  schema_violation:
+    'proposer is missing; add it as a nonzero lowercase 20-byte address, 0x and 40 hex digits',
   outcome_not_allowed: 'this question takes p1 and p2 only',
   price_not_allowed: 'this question takes the prices 0 and 1000000000000000000 only',
   permit_amount_below_required_bond:
@@ -173,11 +193,15 @@ const details: Record<WireCode, string> = {
 
 /** The error body of a code. */
 export function errorExample(code: WireCode): schema.ErrorBody {
-  const errors = code === 'schema_violation' ? { errors: [{ path: 'proposer', code: 'missing' }] } : {}
+  const errors =
+    code === 'schema_violation' ? { errors: [{ path: 'proposer', code: 'missing' }] } : {}
   return JSON.parse(refusalBody(refuse(code, details[code], errors))) as schema.ErrorBody
 }
 
-const itemError = (code: WireCode) => ({ status_code: refuse(code, '').status, error: errorExample(code).error })
+const itemError = (code: WireCode) => ({
+  status_code: refuse(code, '').status,
+  error: errorExample(code).error,
+})
 
 /** Request bodies by operationId. */
 export const requestExamples: Readonly<Record<string, Readonly<Record<string, object>>>> = {
@@ -188,8 +212,13 @@ export const requestExamples: Readonly<Record<string, Readonly<Record<string, ob
   batchStatus: { two: { candidate_ids: [candidateId, '5d0cb0f4-3c1b-4a5e-8a52-0b7a0d2f9c66'] } },
 }
 
-/** Success answers by operationId and status; the 503 of readiness is one of them, having their shape. */
-export const answerExamples: Readonly<Record<string, Readonly<Record<number, Readonly<Record<string, object>>>>>> = {
+/**
+ * Success answers by operationId and status; the 503 of readiness is one of them, having their
+ * shape.
+ */
+export const answerExamples: Readonly<
+  Record<string, Readonly<Record<number, Readonly<Record<string, object>>>>>
+> = {
   eligibility: { 200: { eligible: { version, address: proposer, eligible: true } } },
   signingData: { 200: { no: signingData } },
   submit: { 202: { admitted: received }, 200: { replayed: { ...received, status: 'validated' } } },
@@ -234,9 +263,18 @@ export const answerExamples: Readonly<Record<string, Readonly<Record<number, Rea
           {
             candidate_id: candidateId,
             status_code: 200,
-            candidate: { candidate_id: candidateId, status: 'executed', received_at: receivedAt, submission, failure: null },
+            candidate: {
+              candidate_id: candidateId,
+              status: 'executed',
+              received_at: receivedAt,
+              submission,
+              failure: null,
+            },
           },
-          { candidate_id: '5d0cb0f4-3c1b-4a5e-8a52-0b7a0d2f9c66', ...itemError('candidate_not_found') },
+          {
+            candidate_id: '5d0cb0f4-3c1b-4a5e-8a52-0b7a0d2f9c66',
+            ...itemError('candidate_not_found'),
+          },
         ],
       },
     },

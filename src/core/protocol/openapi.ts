@@ -1,4 +1,7 @@
-/** OpenAPI 3.1 of the gateway, made from the schemas that validate (contract §2), so that neither can say what the other does not. */
+/**
+ * OpenAPI 3.1 of the gateway, made from the schemas that validate (contract §2), so that neither
+ * can say what the other does not.
+ */
 import * as z from 'zod'
 import { type WireCode, wireFailures } from './errors.js'
 import { answerExamples, errorExample, pathExamples, requestExamples } from './openapi-examples.js'
@@ -28,7 +31,13 @@ const tags = {
 
 /** What the connection refuses on any route. */
 const framingCodes: readonly WireCode[] = ['bad_request', 'headers_too_large']
-const chargedCodes: readonly WireCode[] = [...framingCodes, 'expectation_failed', 'rate_limited', 'internal_error', 'server_busy']
+const chargedCodes: readonly WireCode[] = [
+  ...framingCodes,
+  'expectation_failed',
+  'rate_limited',
+  'internal_error',
+  'server_busy',
+]
 const bodyCodes: readonly WireCode[] = [
   'invalid_json',
   'unsupported_media_type',
@@ -45,7 +54,9 @@ const termsCodes: readonly WireCode[] = [
   'permit_deadline_too_soon',
 ]
 
-const Ready = z.object({ ready: z.boolean(), reasons: z.array(z.string()) }).meta({ id: 'Readiness' })
+const Ready = z
+  .object({ ready: z.boolean(), reasons: z.array(z.string()) })
+  .meta({ id: 'Readiness' })
 const Health = z.object({ status: z.literal('ok') }).meta({ id: 'Health' })
 
 const operations: readonly Operation[] = [
@@ -69,7 +80,13 @@ const operations: readonly Operation[] = [
     tag: 'Proposals',
     request: schema.SigningDataRequest,
     answers: { 200: [schema.SigningData, 'What to sign, and what it says'] },
-    codes: ['invalid_identifier', 'question_not_found', 'request_not_open', ...termsCodes, 'state_unavailable'],
+    codes: [
+      'invalid_identifier',
+      'question_not_found',
+      'request_not_open',
+      ...termsCodes,
+      'state_unavailable',
+    ],
   },
   {
     method: 'post',
@@ -81,7 +98,10 @@ const operations: readonly Operation[] = [
     tag: 'Proposals',
     request: schema.SignedProposal,
     answers: {
-      202: [schema.Acknowledgement, 'Admitted: durable and queued; `executed` is what means on chain'],
+      202: [
+        schema.Acknowledgement,
+        'Admitted: durable and queued; `executed` is what means on chain',
+      ],
       200: [schema.Acknowledgement, 'An exact replay in the current round: the same candidate'],
     },
     codes: [
@@ -117,7 +137,12 @@ const operations: readonly Operation[] = [
     summary: 'Signing context of 1 to 100 questions',
     tag: 'Batch',
     request: schema.BatchSigningDataRequest,
-    answers: { 200: [schema.BatchSigningDataAnswer, 'One result per identifier, in the order of the request'] },
+    answers: {
+      200: [
+        schema.BatchSigningDataAnswer,
+        'One result per identifier, in the order of the request',
+      ],
+    },
     codes: [],
   },
   {
@@ -125,10 +150,13 @@ const operations: readonly Operation[] = [
     path: '/propose/batch',
     id: 'batchSubmit',
     summary: 'Submits 1 to 100 signed proposals, each on its own',
-    description: 'A fault of shape in any item refuses the whole call. Otherwise every item stands alone: read its status_code.',
+    description:
+      'A fault of shape in any item refuses the whole call. Otherwise every item stands alone: read its status_code.',
     tag: 'Batch',
     request: schema.BatchSubmitRequest,
-    answers: { 200: [schema.BatchSubmitAnswer, 'One result per proposal, in the order of the request'] },
+    answers: {
+      200: [schema.BatchSubmitAnswer, 'One result per proposal, in the order of the request'],
+    },
     codes: ['ancillary_data_not_allowed'],
   },
   {
@@ -138,7 +166,9 @@ const operations: readonly Operation[] = [
     summary: 'Where 1 to 100 candidates stand',
     tag: 'Batch',
     request: schema.BatchStatusRequest,
-    answers: { 200: [schema.BatchStatusAnswer, 'One result per candidate id, in the order of the request'] },
+    answers: {
+      200: [schema.BatchStatusAnswer, 'One result per candidate id, in the order of the request'],
+    },
     codes: [],
   },
   {
@@ -184,8 +214,8 @@ function jsonSchema(type: z.ZodType): object {
 }
 
 /**
- * The schemas with a name that `paths` leads to, as components. The registry is the process's: a program with a gateway in it may have
- * others there.
+ * The schemas with a name that `paths` leads to, as components. The registry is the process's: a
+ * program with a gateway in it may have others there.
  */
 function components(paths: object): Record<string, object> {
   const { schemas } = z.toJSONSchema(z.globalRegistry, { uri: reference, io: 'input' })
@@ -203,8 +233,11 @@ function components(paths: object): Record<string, object> {
 }
 
 type Values = Readonly<Record<string, unknown>>
-const valued = (values: Values = {}) => Object.fromEntries(Object.entries(values).map(([name, value]) => [name, { value }]))
-const content = (type: z.ZodType, examples: object) => ({ 'application/json': { schema: jsonSchema(type), examples } })
+const valued = (values: Values = {}) =>
+  Object.fromEntries(Object.entries(values).map(([name, value]) => [name, { value }]))
+const content = (type: z.ZodType, examples: object) => ({
+  'application/json': { schema: jsonSchema(type), examples },
+})
 
 const parameters: Readonly<Record<string, readonly [z.ZodType, string]>> = {
   address: [schema.Address, 'The wallet'],
@@ -218,13 +251,26 @@ const budgetHeaders = {
   'RateLimit-Remaining': { description: 'Items left in it', schema: integer },
   'RateLimit-Reset': { description: 'Seconds until it ends', schema: integer },
 }
-const retryAfter = { 'Retry-After': { description: 'Seconds to wait', required: true, schema: { type: 'integer', minimum: 1 } } }
-/** Statuses of what the connection refuses before the budget is asked: those answers have no headers of it. */
+const retryAfter = {
+  'Retry-After': {
+    description: 'Seconds to wait',
+    required: true,
+    schema: { type: 'integer', minimum: 1 },
+  },
+}
+/**
+ * Statuses of what the connection refuses before the budget is asked: those answers have no headers
+ * of it.
+ */
 const unbudgeted = new Set([400, 408, 431])
 const maybeBudgetHeaders = Object.fromEntries(
   Object.entries(budgetHeaders).map(([name, header]) => [
     name,
-    { ...header, required: false, description: `${header.description}; absent where the connection itself was refused` },
+    {
+      ...header,
+      required: false,
+      description: `${header.description}; absent where the connection itself was refused`,
+    },
   ]),
 )
 const headersOf = (free: boolean, status: number) => {
@@ -239,19 +285,32 @@ function codesOf({ codes, request, free }: Operation): readonly WireCode[] {
   return [...(free ? framingCodes : chargedCodes), ...(request ? bodyCodes : []), ...codes]
 }
 
-/** The responses of an operation by status: those of its own, then one for each status that a code of it has. */
+/**
+ * The responses of an operation by status: those of its own, then one for each status that a code
+ * of it has.
+ */
 function responses(operation: Operation): Record<string, object> {
   const free = operation.free === true
   const found: Record<string, object> = {}
   for (const [status, [type, description]] of Object.entries(operation.answers)) {
     const examples = valued(answerExamples[operation.id]?.[Number(status)])
-    found[status] = { description, ...headersOf(free, Number(status)), content: content(type, examples) }
+    found[status] = {
+      description,
+      ...headersOf(free, Number(status)),
+      content: content(type, examples),
+    }
   }
   const codes = codesOf(operation)
   for (const status of new Set(codes.map((code) => wireFailures[code].status))) {
     const own = codes.filter((code) => wireFailures[code].status === status)
-    const examples = Object.fromEntries(own.map((code) => [code, { $ref: `#/components/examples/${code}` }]))
-    found[status] = { description: own.join(', '), ...headersOf(free, status), content: content(schema.ErrorBody, examples) }
+    const examples = Object.fromEntries(
+      own.map((code) => [code, { $ref: `#/components/examples/${code}` }]),
+    )
+    found[status] = {
+      description: own.join(', '),
+      ...headersOf(free, status),
+      content: content(schema.ErrorBody, examples),
+    }
   }
   return found
 }
@@ -265,14 +324,23 @@ function operationObject(operation: Operation): object {
     ...(description === undefined ? {} : { description }),
     tags: [tag],
     ...(names.length === 0 ? {} : { parameters: names.map(parameterObject) }),
-    ...(request ? { requestBody: { required: true, content: content(request, valued(requestExamples[id])) } } : {}),
+    ...(request
+      ? { requestBody: { required: true, content: content(request, valued(requestExamples[id])) } }
+      : {}),
     responses: responses(operation),
   }
 }
 
 function parameterObject(name: string): object {
   const [type, description] = parameters[name] ?? [z.string(), '']
-  return { name, in: 'path', required: true, description, schema: jsonSchema(type), examples: valued(pathExamples[name]) }
+  return {
+    name,
+    in: 'path',
+    required: true,
+    description,
+    schema: jsonSchema(type),
+    examples: valued(pathExamples[name]),
+  }
 }
 
 /** The document as plain JSON data. */
@@ -283,7 +351,10 @@ export function openApiDocument(): {
 } & Record<string, unknown> {
   const paths: Record<string, Record<string, object>> = {}
   for (const operation of operations) {
-    paths[operation.path] = { ...paths[operation.path], [operation.method]: operationObject(operation) }
+    paths[operation.path] = {
+      ...paths[operation.path],
+      [operation.method]: operationObject(operation),
+    }
   }
   const used = new Set(operations.flatMap(codesOf))
   return {
@@ -291,7 +362,8 @@ export function openApiDocument(): {
     info: {
       title: 'Proposer service',
       version: schema.version.api,
-      description: 'Submission of signed proposals to oracle questions, single (v1) and in batches. Paths are exact; nothing is decoded.',
+      description:
+        'Submission of signed proposals to oracle questions, single (v1) and in batches. Paths are exact; nothing is decoded.',
       license: { name: 'MIT', identifier: 'MIT' },
     },
     servers: [{ url: '/', description: 'Where this document came from' }],

@@ -8,10 +8,15 @@ export type PermitFault =
   | { readonly code: 'permit_deadline_too_soon'; readonly detail: string }
 
 /**
- * What is wrong with a permit's amount or deadline at admission, or `undefined`. Amounts in raw token units, times in Unix seconds;
- * `nowSeconds` is the later of wall clock and head time (contract §2).
+ * What is wrong with a permit's amount or deadline at admission, or `undefined`. Amounts in raw
+ * token units, times in Unix seconds; `nowSeconds` is the later of wall clock and head time
+ * (contract §2).
  */
-export function permitFault(permit: { amount: string; deadline: string }, bondRaw: bigint, nowSeconds: bigint): PermitFault | undefined {
+export function permitFault(
+  permit: { amount: string; deadline: string },
+  bondRaw: bigint,
+  nowSeconds: bigint,
+): PermitFault | undefined {
   if (BigInt(permit.amount) < bondRaw) {
     return {
       code: 'permit_amount_below_required_bond',
@@ -28,7 +33,10 @@ export function permitFault(permit: { amount: string; deadline: string }, bondRa
   return undefined
 }
 
-/** Where a Permit2 nonce lives in the owner's bitmap: word position and the bit's mask (domain §3.2). */
+/**
+ * Where a Permit2 nonce lives in the owner's bitmap: word position and the bit's mask (domain
+ * §3.2).
+ */
 export function nonceBit(nonce: bigint): { readonly word: bigint; readonly mask: bigint } {
   return { word: nonce >> 8n, mask: 1n << (nonce & 0xffn) }
 }

@@ -1,6 +1,7 @@
 /**
- * Readers of plain JSON values, for commands that read one value and then end: zod, of which the wire's schemas are made, takes longer to load
- * than one proposal to sign. A reader answers a copy with the members it knows. Where it differs from its schema is for a test to say.
+ * Readers of plain JSON values, for commands that read one value and then end: zod, of which the
+ * wire's schemas are made, takes longer to load than one proposal to sign. A reader answers a copy
+ * with the members it knows. Where it differs from its schema is for a test to say.
  */
 
 /** `undefined` never stands for a value: JSON has none. Throws ShapeError. */
@@ -40,7 +41,8 @@ export const integer =
   (value) =>
     typeof value === 'number' && Number.isSafeInteger(value) && value >= least ? value : fault()
 
-export const number: Read<number> = (value) => (typeof value === 'number' && Number.isFinite(value) ? value : fault())
+export const number: Read<number> = (value) =>
+  typeof value === 'number' && Number.isFinite(value) ? value : fault()
 
 export const flag: Read<boolean> = (value) => (typeof value === 'boolean' ? value : fault())
 
@@ -60,7 +62,8 @@ export const list =
     return items.length < least ? fault() : items
   }
 
-const isObject = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null && !Array.isArray(value)
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
 
 /** Any names, all of one shape. */
 export const record =
@@ -69,7 +72,8 @@ export const record =
     if (!isObject(value)) return fault()
     const copy: Record<string, T> = {}
     // A member of that name would become the copy's prototype.
-    for (const [name, member] of Object.entries(value)) if (name !== '__proto__') copy[name] = inside(name, read, member)
+    for (const [name, member] of Object.entries(value))
+      if (name !== '__proto__') copy[name] = inside(name, read, member)
     return copy
   }
 
@@ -79,14 +83,22 @@ export interface Optional<T> extends Read<T | undefined> {
 }
 
 export const maybe = <T>(read: Read<T>): Optional<T> =>
-  Object.assign((value: unknown) => (value === undefined ? undefined : read(value)), { isOptional: true } as const)
+  Object.assign((value: unknown) => (value === undefined ? undefined : read(value)), {
+    isOptional: true,
+  } as const)
 
 type Members = Readonly<Record<string, Read<unknown>>>
-type Needed<M extends Members> = { [Name in keyof M as M[Name] extends Optional<unknown> ? never : Name]: ReadBy<M[Name]> }
-type Possible<M extends Members> = { [Name in keyof M as M[Name] extends Optional<unknown> ? Name : never]?: ReadBy<M[Name]> }
+type Needed<M extends Members> = {
+  [Name in keyof M as M[Name] extends Optional<unknown> ? never : Name]: ReadBy<M[Name]>
+}
+type Possible<M extends Members> = {
+  [Name in keyof M as M[Name] extends Optional<unknown> ? Name : never]?: ReadBy<M[Name]>
+}
 type Copy<M extends Members> = Needed<M> & Possible<M>
 
-/** These members; others are left out, or with `strict` are a fault, behind those of the members. */
+/**
+ * These members; others are left out, or with `strict` are a fault, behind those of the members.
+ */
 export const members =
   <M extends Members>(all: M, { strict = false } = {}): Read<Copy<M>> =>
   (value) => {

@@ -1,5 +1,6 @@
 /**
- * A proposal in normal form: what v1 bodies and batch items both say, without the shape they say it in (spec §2.1, §2.2, §2.7).
+ * A proposal in normal form: what v1 bodies and batch items both say, without the shape they say it
+ * in (spec §2.1, §2.2, §2.7).
  */
 import type { Address, Hash, Hex } from '../ports.js'
 import type { BatchItem, SignedProposal } from './schema.js'
@@ -7,19 +8,32 @@ import type { OutcomeKey } from './schema-words.js'
 import { version } from './words.js'
 
 /** Outcome key → numerical price, 18-digit oracle fixed point (§2.2). */
-export const priceOf = { p1: '0', p2: '1000000000000000000', p3: '500000000000000000' } as const satisfies Record<OutcomeKey, string>
+export const priceOf = {
+  p1: '0',
+  p2: '1000000000000000000',
+  p3: '500000000000000000',
+} as const satisfies Record<OutcomeKey, string>
 
 /** Label used where the request's text names none (§2.2, contract §3). */
-export const conventionalLabel = { p1: 'No', p2: 'Yes', p3: 'Unknown' } as const satisfies Record<OutcomeKey, string>
+export const conventionalLabel = { p1: 'No', p2: 'Yes', p3: 'Unknown' } as const satisfies Record<
+  OutcomeKey,
+  string
+>
 
 export const outcomeKeys: readonly OutcomeKey[] = ['p1', 'p2', 'p3']
 
-/** The outcome key of a numerical price, or `undefined` where it is none of the three (§2.2: only the binary mapping is supported). */
+/**
+ * The outcome key of a numerical price, or `undefined` where it is none of the three (§2.2: only
+ * the binary mapping is supported).
+ */
 export function outcomeOf(price: string): OutcomeKey | undefined {
   return outcomeKeys.find((key) => priceOf[key] === price)
 }
 
-/** What a proposer authorizes, unsigned. Integers are canonical decimal strings; `deadline` is in Unix seconds, `amount` in raw token units. */
+/**
+ * What a proposer authorizes, unsigned. Integers are canonical decimal strings; `deadline` is in
+ * Unix seconds, `amount` in raw token units.
+ */
 export interface Terms {
   readonly proposer: Address
   readonly price: string
@@ -60,7 +74,9 @@ export function fromBatchItem(questionId: Hex, item: BatchItem): Authorization {
   }
 }
 
-/** The v1 body of an authorization (§2.1). Throws RangeError for a price that has no outcome key. */
+/**
+ * The v1 body of an authorization (§2.1). Throws RangeError for a price that has no outcome key.
+ */
 export function toSingle(authorization: Omit<Authorization, 'questionId'>): SignedProposal {
   const outcome = outcomeOf(authorization.price)
   if (!outcome) throw new RangeError(`price ${authorization.price} has no outcome key`)
@@ -69,15 +85,27 @@ export function toSingle(authorization: Omit<Authorization, 'questionId'>): Sign
     proposer: authorization.proposer,
     outcome,
     max_payment: '0',
-    permit: { amount: authorization.amount, nonce: authorization.nonce, deadline: authorization.deadline },
+    permit: {
+      amount: authorization.amount,
+      nonce: authorization.nonce,
+      deadline: authorization.deadline,
+    },
     signature: authorization.signature,
   }
 }
 
-/** The batch item of an authorization (§2.7). Throws RangeError for a deadline that no JSON integer holds. */
-export function toBatchItem(identifier: string, authorization: Omit<Authorization, 'questionId'>, clientRef?: string): BatchItem {
+/**
+ * The batch item of an authorization (§2.7). Throws RangeError for a deadline that no JSON integer
+ * holds.
+ */
+export function toBatchItem(
+  identifier: string,
+  authorization: Omit<Authorization, 'questionId'>,
+  clientRef?: string,
+): BatchItem {
   const deadline = Number(authorization.deadline)
-  if (!Number.isSafeInteger(deadline)) throw new RangeError(`deadline ${authorization.deadline} does not fit a JSON integer`)
+  if (!Number.isSafeInteger(deadline))
+    throw new RangeError(`deadline ${authorization.deadline} does not fit a JSON integer`)
   return {
     identifier,
     ...(clientRef === undefined ? {} : { client_ref: clientRef }),
@@ -96,12 +124,15 @@ export interface Binding {
 }
 
 /**
- * Payload identity (R22) as 32 hex digits: chain, spender, question id, proposer, price, max_payment, amount, nonce, deadline and
- * signature. Neither client_ref, nor the spelling of the identifier, nor single or batch form, nor the round is part of it.
+ * Payload identity (R22) as 32 hex digits: chain, spender, question id, proposer, price,
+ * max_payment, amount, nonce, deadline and signature. Neither client_ref, nor the spelling of the
+ * identifier, nor single or batch form, nor the round is part of it.
  */
 export function identityOf(hash: Hash, binding: Binding, authorization: Authorization): string {
   const { questionId, proposer, price, amount, nonce, deadline, signature } = authorization
   return hash
-    .sha256(`${binding.chainId}|${binding.spender}|${questionId}|${proposer}|${price}|0|${amount}|${nonce}|${deadline}|${signature}`)
+    .sha256(
+      `${binding.chainId}|${binding.spender}|${questionId}|${proposer}|${price}|0|${amount}|${nonce}|${deadline}|${signature}`,
+    )
     .slice(0, 32)
 }

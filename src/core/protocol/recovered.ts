@@ -1,13 +1,20 @@
-/** Who signed a digest, judged as Permit2 judges accounts without code (domain §3.3), by a recovery that the caller brings. */
+/**
+ * Who signed a digest, judged as Permit2 judges accounts without code (domain §3.3), by a recovery
+ * that the caller brings.
+ */
 import type { Address, Hex } from '../ports.js'
 import { keccak } from './keccak.js'
 import { fromHex, toHex } from './witness.js'
 
 /**
- * Recovers the uncompressed public key (65 bytes, leading 4) from r‖s and the parity of R, or `undefined` where there is none.
- * High s is accepted, as ecrecover does.
+ * Recovers the uncompressed public key (65 bytes, leading 4) from r‖s and the parity of R, or
+ * `undefined` where there is none. High s is accepted, as ecrecover does.
  */
-export type RecoverPublicKey = (digest: Uint8Array, compact: Uint8Array, parity: 0 | 1) => Uint8Array | undefined
+export type RecoverPublicKey = (
+  digest: Uint8Array,
+  compact: Uint8Array,
+  parity: 0 | 1,
+) => Uint8Array | undefined
 
 /** The address of an uncompressed public key. */
 export function addressOf(publicKey: Uint8Array): Address {
@@ -15,10 +22,15 @@ export function addressOf(publicKey: Uint8Array): Address {
 }
 
 /**
- * The address that signed `digest`, or `undefined` where the chain's recovery would yield none: 65 bytes r‖s‖v with v 27 or 28, or 64
- * bytes r‖yParityAndS (EIP-2098). Any other length, or v 0 or 1, is refused by Permit2 too.
+ * The address that signed `digest`, or `undefined` where the chain's recovery would yield none: 65
+ * bytes r‖s‖v with v 27 or 28, or 64 bytes r‖yParityAndS (EIP-2098). Any other length, or v 0 or 1,
+ * is refused by Permit2 too.
  */
-export function signerBy(recover: RecoverPublicKey, digest: Uint8Array, signature: Hex): Address | undefined {
+export function signerBy(
+  recover: RecoverPublicKey,
+  digest: Uint8Array,
+  signature: Hex,
+): Address | undefined {
   const bytes = fromHex(signature)
   const split = splitSignature(bytes)
   if (!split) return undefined

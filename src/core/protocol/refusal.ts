@@ -1,4 +1,7 @@
-/** A refusal on the wire (§7, contract §2): the same for a whole call, for one item of a batch, and for what a listener refuses itself. */
+/**
+ * A refusal on the wire (§7, contract §2): the same for a whole call, for one item of a batch, and
+ * for what a listener refuses itself.
+ */
 import { type WireCode, wireFailures } from './errors.js'
 import { withoutNodeWords } from './node-words.js'
 import type { WireError } from './schema.js'
@@ -12,7 +15,10 @@ export interface Refusal {
   readonly retryAfterSeconds?: number
 }
 
-/** How long a caller of a 503 should wait. The store probes a full disk every 5 s; the head moves about every 2 s. */
+/**
+ * How long a caller of a 503 should wait. The store probes a full disk every 5 s; the head moves
+ * about every 2 s.
+ */
 const retryAfterSeconds: Partial<Record<WireCode, number>> = {
   admission_disabled: 30,
   state_unavailable: 2,
@@ -20,8 +26,15 @@ const retryAfterSeconds: Partial<Record<WireCode, number>> = {
   server_busy: 1,
 }
 
-/** A refusal with the status of its code. A 503 tells that nothing was committed and when to come back (contract §2), never what a node said. */
-export function refuse(code: WireCode, detail: string, rest: Pick<Refusal, 'errors'> = {}): Refusal {
+/**
+ * A refusal with the status of its code. A 503 tells that nothing was committed and when to come
+ * back (contract §2), never what a node said.
+ */
+export function refuse(
+  code: WireCode,
+  detail: string,
+  rest: Pick<Refusal, 'errors'> = {},
+): Refusal {
   const { status } = wireFailures[code]
   const seconds = retryAfterSeconds[code]
   if (seconds === undefined) return { status, code, detail, ...rest }
@@ -41,7 +54,10 @@ export function wireError(refusal: Refusal): WireError {
 
 /** The error body of a refusal as JSON text. */
 export function refusalBody(refusal: Refusal): string {
-  return JSON.stringify({ error: wireError(refusal), ...(refusal.errors === undefined ? {} : { errors: refusal.errors }) })
+  return JSON.stringify({
+    error: wireError(refusal),
+    ...(refusal.errors === undefined ? {} : { errors: refusal.errors }),
+  })
 }
 
 /** On every answer (robustness §5). */

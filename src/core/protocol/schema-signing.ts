@@ -1,4 +1,7 @@
-/** What is signed and what it is signed from (spec §2.4, §2.7, contract §3, §4). Part of schema.ts, which most import. */
+/**
+ * What is signed and what it is signed from (spec §2.4, §2.7, contract §3, §4). Part of schema.ts,
+ * which most import.
+ */
 import * as z from 'zod'
 import { Address, Bytes, Bytes32, OutcomeKey, Uint256 } from './schema-words.js'
 
@@ -26,10 +29,15 @@ export const TypedData = z
       }),
     }),
   })
-  .meta({ id: 'TypedData', description: 'EIP-712 payload; integers are decimal strings, domain.chainId too' })
+  .meta({
+    id: 'TypedData',
+    description: 'EIP-712 payload; integers are decimal strings, domain.chainId too',
+  })
 export type TypedData = z.infer<typeof TypedData>
 
-export const Outcome = z.object({ outcome: OutcomeKey, label: z.string(), price: Uint256, allowed: z.boolean() }).meta({ id: 'Outcome' })
+export const Outcome = z
+  .object({ outcome: OutcomeKey, label: z.string(), price: Uint256, allowed: z.boolean() })
+  .meta({ id: 'Outcome' })
 export type Outcome = z.infer<typeof Outcome>
 
 export const BatchSigningData = z

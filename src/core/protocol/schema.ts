@@ -1,6 +1,7 @@
 /**
- * Every wire shape, once (spec §2, contract §2-4). Request schemas are strict; answer schemas let additions through, because another
- * gateway may add fields. Schemas are free of transforms, so that JSON Schema can show them; `proposal.ts` makes normal forms.
+ * Every wire shape, once (spec §2, contract §2-4). Request schemas are strict; answer schemas let
+ * additions through, because another gateway may add fields. Schemas are free of transforms, so
+ * that JSON Schema can show them; `proposal.ts` makes normal forms.
  */
 import * as z from 'zod'
 import { failures, nextActions } from './candidate.js'
@@ -27,14 +28,24 @@ export * from './schema-words.js'
 
 // — requests —
 
-export const Permit = z.strictObject({ amount: Uint256, nonce: Uint256, deadline: Uint256 }).meta({ id: 'Permit' })
+export const Permit = z
+  .strictObject({ amount: Uint256, nonce: Uint256, deadline: Uint256 })
+  .meta({ id: 'Permit' })
 
 export const SigningDataRequest = z
-  .strictObject({ version: Version, proposer: NonzeroAddress, outcome: OutcomeKey, max_payment: z.literal('0'), permit: Permit })
+  .strictObject({
+    version: Version,
+    proposer: NonzeroAddress,
+    outcome: OutcomeKey,
+    max_payment: z.literal('0'),
+    permit: Permit,
+  })
   .meta({ id: 'SigningDataRequest' })
 export type SigningDataRequest = z.infer<typeof SigningDataRequest>
 
-export const SignedProposal = z.strictObject({ ...SigningDataRequest.shape, signature: Signature }).meta({ id: 'SignedProposal' })
+export const SignedProposal = z
+  .strictObject({ ...SigningDataRequest.shape, signature: Signature })
+  .meta({ id: 'SignedProposal' })
 export type SignedProposal = z.infer<typeof SignedProposal>
 
 export const BatchPermit = z
@@ -56,21 +67,40 @@ export type BatchItem = z.infer<typeof BatchItem>
 
 const items = <T extends z.ZodType>(item: T) => z.array(item).min(1).max(limits.batchItems)
 
-export const BatchSigningDataRequest = z.strictObject({ identifiers: items(Identifier) }).meta({ id: 'BatchSigningDataRequest' })
-export const BatchSubmitRequest = z.strictObject({ proposals: items(BatchItem) }).meta({ id: 'BatchSubmitRequest' })
-export const BatchStatusRequest = z.strictObject({ candidate_ids: items(Uuid) }).meta({ id: 'BatchStatusRequest' })
+export const BatchSigningDataRequest = z
+  .strictObject({ identifiers: items(Identifier) })
+  .meta({ id: 'BatchSigningDataRequest' })
+export const BatchSubmitRequest = z
+  .strictObject({ proposals: items(BatchItem) })
+  .meta({ id: 'BatchSubmitRequest' })
+export const BatchStatusRequest = z
+  .strictObject({ candidate_ids: items(Uuid) })
+  .meta({ id: 'BatchStatusRequest' })
 
 // — answers —
 
-export const Eligibility = z.object({ version: Version, address: Address, eligible: z.boolean() }).meta({ id: 'Eligibility' })
+export const Eligibility = z
+  .object({ version: Version, address: Address, eligible: z.boolean() })
+  .meta({ id: 'Eligibility' })
 export type Eligibility = z.infer<typeof Eligibility>
 
 export const SigningData = z
   .object({
     version: Version,
     question_id: Bytes32,
-    request: z.object({ oracle: Address, requester: Address, identifier: Bytes32, timestamp: Uint256, ancillary_data: Bytes }),
-    proposal: z.object({ outcome: OutcomeKey, label: z.string(), price: Uint256, max_payment: z.literal('0') }),
+    request: z.object({
+      oracle: Address,
+      requester: Address,
+      identifier: Bytes32,
+      timestamp: Uint256,
+      ancillary_data: Bytes,
+    }),
+    proposal: z.object({
+      outcome: OutcomeKey,
+      label: z.string(),
+      price: Uint256,
+      max_payment: z.literal('0'),
+    }),
     outcomes: z.array(Outcome),
     permit: z.object({ amount: Uint256, nonce: Uint256, deadline: Uint256 }),
     token: z.object({ address: Address, symbol: z.string(), decimals: z.int().min(0).max(255) }),
@@ -81,13 +111,21 @@ export const SigningData = z
   .meta({ id: 'SigningData' })
 export type SigningData = z.infer<typeof SigningData>
 
-export const CandidateState = z.enum(['received', 'validated', 'selected', 'executed', 'failed']).meta({ id: 'CandidateState' })
+export const CandidateState = z
+  .enum(['received', 'validated', 'selected', 'executed', 'failed'])
+  .meta({ id: 'CandidateState' })
 export const SubmissionState = z
   .enum(['prepared', 'submitted', 'confirmed', 'indexed', 'reverted', 'dropped'])
   .meta({ id: 'SubmissionState' })
 
 export const Acknowledgement = z
-  .object({ version: Version, candidate_id: Uuid, status: CandidateState, received_at: Instant, status_url: z.string() })
+  .object({
+    version: Version,
+    candidate_id: Uuid,
+    status: CandidateState,
+    received_at: Instant,
+    status_url: z.string(),
+  })
   .meta({ id: 'Acknowledgement' })
 export type Acknowledgement = z.infer<typeof Acknowledgement>
 
@@ -102,7 +140,10 @@ export const Submission = z
   })
   .meta({ id: 'Submission' })
 
-/** Words of which later versions, and other gateways, may have more: the known ones are there to be read. */
+/**
+ * Words of which later versions, and other gateways, may have more: the known ones are there to be
+ * read.
+ */
 const openWords = (known: readonly string[]) => z.union([z.enum(known), z.string()])
 
 export const Failure = z
@@ -134,22 +175,34 @@ export const CandidateStatus = z
   .meta({ id: 'CandidateStatus' })
 export type CandidateStatus = z.infer<typeof CandidateStatus>
 
-const StatusCode = z
-  .int()
-  .min(100)
-  .max(599)
-  .meta({ id: 'StatusCode', description: 'What the single route would have answered; only 2xx items carry a result, all others an error' })
+const StatusCode = z.int().min(100).max(599).meta({
+  id: 'StatusCode',
+  description:
+    'What the single route would have answered; only 2xx items carry a result, all others an error',
+})
 
 // Results have names, so that generated clients have types for them.
 const BatchSigningDataResult = z
-  .object({ identifier: z.string(), status_code: StatusCode, signing_data: BatchSigningData.optional(), error: WireError.optional() })
+  .object({
+    identifier: z.string(),
+    status_code: StatusCode,
+    signing_data: BatchSigningData.optional(),
+    error: WireError.optional(),
+  })
   .meta({ id: 'BatchSigningDataResult' })
 
-export const BatchSigningDataAnswer = z.object({ results: z.array(BatchSigningDataResult) }).meta({ id: 'BatchSigningDataAnswer' })
+export const BatchSigningDataAnswer = z
+  .object({ results: z.array(BatchSigningDataResult) })
+  .meta({ id: 'BatchSigningDataAnswer' })
 export type BatchSigningDataAnswer = z.infer<typeof BatchSigningDataAnswer>
 
 export const BatchCandidate = z
-  .object({ candidate_id: Uuid, status: CandidateState, received_at: Instant, status_url: z.string() })
+  .object({
+    candidate_id: Uuid,
+    status: CandidateState,
+    received_at: Instant,
+    status_url: z.string(),
+  })
   .meta({ id: 'BatchCandidate' })
 
 const BatchSubmitResult = z
@@ -163,9 +216,14 @@ const BatchSubmitResult = z
 
 const BatchSummary = z
   .object({ accepted: z.int().min(0), replayed: z.int().min(0), rejected: z.int().min(0) })
-  .meta({ id: 'BatchSummary', description: 'How many items were answered with 202, with 200 and with anything else' })
+  .meta({
+    id: 'BatchSummary',
+    description: 'How many items were answered with 202, with 200 and with anything else',
+  })
 
-export const BatchSubmitAnswer = z.object({ results: z.array(BatchSubmitResult), summary: BatchSummary }).meta({ id: 'BatchSubmitAnswer' })
+export const BatchSubmitAnswer = z
+  .object({ results: z.array(BatchSubmitResult), summary: BatchSummary })
+  .meta({ id: 'BatchSubmitAnswer' })
 export type BatchSubmitAnswer = z.infer<typeof BatchSubmitAnswer>
 
 export const BatchCandidateStatus = z
@@ -187,5 +245,7 @@ const BatchStatusResult = z
   })
   .meta({ id: 'BatchStatusResult' })
 
-export const BatchStatusAnswer = z.object({ results: z.array(BatchStatusResult) }).meta({ id: 'BatchStatusAnswer' })
+export const BatchStatusAnswer = z
+  .object({ results: z.array(BatchStatusResult) })
+  .meta({ id: 'BatchStatusAnswer' })
 export type BatchStatusAnswer = z.infer<typeof BatchStatusAnswer>

@@ -1,6 +1,7 @@
 /**
- * What is secret in a URL: everything but scheme, host and port may be a credential (R5). Whoever is asked at one, a node, a wallet or a
- * gateway, may repeat it in what it answers, so it is taken out of their words wherever those are shown.
+ * What is secret in a URL: everything but scheme, host and port may be a credential (R5). Whoever
+ * is asked at one, a node, a wallet or a gateway, may repeat it in what it answers, so it is taken
+ * out of their words wherever those are shown.
  */
 
 /** Takes out of a text what must not be shown. */
@@ -8,12 +9,16 @@ export type Conceal = (text: string) => string
 
 /** Shorter path segments are words like `v2`; keys are longer. */
 const segmentAtLeast = 6
-/** Shorter values are concealed only where they stand alone, or every message would be full of holes. */
+/**
+ * Shorter values are concealed only where they stand alone, or every message would be full of
+ * holes.
+ */
 const anywhereAtLeast = 4
 
 /**
- * The secrets of the URLs, as they are and percent-decoded, the longest first: user, password, both as Basic credentials, path segments
- * of six characters and more, values of the query, the fragment (R5). What is no URL holds none. Throws nothing.
+ * The secrets of the URLs, as they are and percent-decoded, the longest first: user, password, both
+ * as Basic credentials, path segments of six characters and more, values of the query, the fragment
+ * (R5). What is no URL holds none. Throws nothing.
  */
 export function urlSecrets(urls: readonly string[]): readonly string[] {
   const secrets = new Set<string>()
@@ -23,7 +28,13 @@ export function urlSecrets(urls: readonly string[]): readonly string[] {
   for (const text of urls) {
     if (!URL.canParse(text)) continue
     const { username, password, pathname, search, hash } = new URL(text)
-    for (const part of [username, password, ...search.slice(1).split('&').flatMap(queryValues), hash.slice(1)]) add(part)
+    for (const part of [
+      username,
+      password,
+      ...search.slice(1).split('&').flatMap(queryValues),
+      hash.slice(1),
+    ])
+      add(part)
     for (const segment of pathname.split('/')) add(segment, segmentAtLeast)
     if (password !== '') add(base64Of(`${decoded(username)}:${decoded(password)}`))
   }
@@ -46,7 +57,9 @@ const queryValues = (pair: string) => {
 
 function patternOf(secret: string): string {
   const literal = secret.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&')
-  return secret.length >= anywhereAtLeast ? literal : `(?<![\\p{L}\\p{N}])${literal}(?![\\p{L}\\p{N}])`
+  return secret.length >= anywhereAtLeast
+    ? literal
+    : `(?<![\\p{L}\\p{N}])${literal}(?![\\p{L}\\p{N}])`
 }
 
 /** Percent-decoded; the text itself where it is not well-formed. */
@@ -60,4 +73,5 @@ export function decoded(text: string): string {
 }
 
 /** Base64 of the text's UTF-8. */
-export const base64Of = (text: string): string => btoa(String.fromCharCode(...new TextEncoder().encode(text)))
+export const base64Of = (text: string): string =>
+  btoa(String.fromCharCode(...new TextEncoder().encode(text)))

@@ -1,4 +1,7 @@
-/** How a running gateway does, as gateway, metrics, log and live status hand it to each other. No address, signature or URL is part of it. */
+/**
+ * How a running gateway does, as gateway, metrics, log and live status hand it to each other. No
+ * address, signature or URL is part of it.
+ */
 import type { Hex } from '../ports.js'
 import type { FailureCode } from './candidate.js'
 
@@ -11,15 +14,23 @@ export type QueueStage = 'received' | 'validated' | 'selected'
 /** How a chain was heard: `refused` is any error that the node itself told but a revert. */
 export type RpcOutcome = 'ok' | 'reverted' | 'unavailable' | 'refused'
 
-/** Something that has happened once, to be counted. Durations in seconds of the monotonic clock (R13). */
+/**
+ * Something that has happened once, to be counted. Durations in seconds of the monotonic clock
+ * (R13).
+ */
 export type Observation =
   /** A candidate reached a stage, so long after it had reached the one before. */
   | { readonly kind: 'stage'; readonly stage: Exclude<Stage, 'received'>; readonly seconds: number }
   /** A candidate came to its end, so long after it was received; executed once that is final. */
-  | { readonly kind: 'ended'; readonly outcome: 'executed' | 'failed'; readonly code: FailureCode | 'none'; readonly seconds: number }
+  | {
+      readonly kind: 'ended'
+      readonly outcome: 'executed' | 'failed'
+      readonly code: FailureCode | 'none'
+      readonly seconds: number
+    }
   /**
-   * A transaction was signed: the first of its nonce, the same with a higher fee, with fewer proposals, afresh because no node took the one
-   * before, or giving the nonce back.
+   * A transaction was signed: the first of its nonce, the same with a higher fee, with fewer
+   * proposals, afresh because no node took the one before, or giving the nonce back.
    */
   | { readonly kind: 'signed'; readonly as: 'first' | 'fee_bump' | 'trim' | 'anew' | 'cancel' }
   /** An executor nonce came to its end in finalized state. */
@@ -64,7 +75,10 @@ export interface ExecutorVitals {
   readonly openSlots: number
   /** Highest nonce ever bound; -1 while there is none. */
   readonly highestNonce: number
-  /** Nonces bound and not yet used at the head, and not yet used in finalized state; `undefined` while not read. */
+  /**
+   * Nonces bound and not yet used at the head, and not yet used in finalized state; `undefined`
+   * while not read.
+   */
   readonly nonceGap: { readonly latest: number | undefined; readonly finalized: number | undefined }
   readonly balanceWei: bigint | undefined
   /** About so many single proposals the balance pays for at the gas price of the head. */
@@ -75,7 +89,10 @@ export interface ExecutorVitals {
 
 /** A gateway at the moment of asking, beside its gauges. */
 export interface Vitals {
-  /** How long the candidate that has been in the stage for longest has been there; 0 where there is none. */
+  /**
+   * How long the candidate that has been in the stage for longest has been there; 0 where there is
+   * none.
+   */
   readonly oldestSeconds: Readonly<Record<QueueStage, number>>
   readonly head: { readonly number: bigint; readonly ageSeconds: number } | undefined
   readonly nodes: readonly NodeVitals[]

@@ -1,6 +1,7 @@
 /**
- * The Permit2 witness authorization: typed data, digest and signer (spec §2.8, EIP-712, domain §3). The digest has a fast path: what a
- * question round fixes is hashed once, so one digest costs four keccak blocks more per proposal (six for a price seen first).
+ * The Permit2 witness authorization: typed data, digest and signer (spec §2.8, EIP-712, domain §3).
+ * The digest has a fast path: what a question round fixes is hashed once, so one digest costs four
+ * keccak blocks more per proposal (six for a price seen first).
  */
 import type { Address, Hex } from '../ports.js'
 import { keccak } from './keccak.js'
@@ -35,7 +36,10 @@ export const witnessTypes = {
   ],
 } as const
 
-/** Kept in `types`, because without it viem leaves a string chainId out of the domain and hashes something else (domain §3.1). */
+/**
+ * Kept in `types`, because without it viem leaves a string chainId out of the domain and hashes
+ * something else (domain §3.1).
+ */
 export const domainType = {
   EIP712Domain: [
     { name: 'name', type: 'string' },
@@ -48,8 +52,12 @@ export const primaryType = 'PermitWitnessTransferFrom'
 
 const ascii = (text: string) => new TextEncoder().encode(text)
 type TypeName = keyof typeof witnessTypes | keyof typeof domainType
-const members = { ...witnessTypes, ...domainType } as Record<TypeName, readonly { name: string; type: string }[]>
-const encodeType = (name: TypeName) => `${name}(${members[name].map((m) => `${m.type} ${m.name}`).join(',')})`
+const members = { ...witnessTypes, ...domainType } as Record<
+  TypeName,
+  readonly { name: string; type: string }[]
+>
+const encodeType = (name: TypeName) =>
+  `${name}(${members[name].map((m) => `${m.type} ${m.name}`).join(',')})`
 const referenced = encodeType('Proposal') + encodeType('TokenPermissions')
 
 /** The string SignedProposer hands to Permit2 (domain §3.1). */
@@ -62,7 +70,8 @@ export const encodedTypes = {
   permit: encodeType('PermitWitnessTransferFrom') + referenced,
 } as const
 /** PROPOSAL_TYPEHASH of SignedProposer (domain §2). */
-export const proposalTypeHash: Hex = '0x702cf402d93cf51c1c9fda929565b0e4035fe70986e45548a1f9b5521261e674'
+export const proposalTypeHash: Hex =
+  '0x702cf402d93cf51c1c9fda929565b0e4035fe70986e45548a1f9b5521261e674'
 
 /** Bytes → lowercase 0x hex. */
 export function toHex(bytes: Uint8Array): Hex {
@@ -71,7 +80,8 @@ export function toHex(bytes: Uint8Array): Hex {
     for (const byte of bytes) text += hexPairs[byte]
     return text as Hex
   }
-  // Added up pair by pair, a hash would stay a chain of 32 pieces, twenty times its size, for as long as it lives.
+  // Added up pair by pair, a hash would stay a chain of 32 pieces, twenty times its size, for as
+  // long as it lives.
   const codes = new Array<number>(bytes.length * 2 + 2)
   codes[0] = 0x30
   codes[1] = 0x78
@@ -83,15 +93,22 @@ export function toHex(bytes: Uint8Array): Hex {
   return String.fromCharCode(...codes) as Hex
 }
 
-/** 0x hex of even length → bytes. Throws RangeError for anything else: a silent repair would hash other bytes (domain §3.1). */
+/**
+ * 0x hex of even length → bytes. Throws RangeError for anything else: a silent repair would hash
+ * other bytes (domain §3.1).
+ */
 export function fromHex(hex: string): Uint8Array {
   const bytes = new Uint8Array(Math.max(0, (hex.length - 2) >> 1))
-  if (!hex.startsWith('0x') || hex.length % 2 !== 0 || !writeHex(bytes, 0, hex)) throw new RangeError('not lowercase even-length hex')
+  if (!hex.startsWith('0x') || hex.length % 2 !== 0 || !writeHex(bytes, 0, hex))
+    throw new RangeError('not lowercase even-length hex')
   return bytes
 }
 
 const noDigit = 16
-/** The value of a character's code; a table is quicker than arithmetic, and texts of questions are long. */
+/**
+ * The value of a character's code; a table is quicker than arithmetic, and texts of questions are
+ * long.
+ */
 const digitValues = new Uint8Array(128).fill(noDigit)
 for (const [value, code] of digitCodes.entries()) digitValues[code] = value
 
@@ -113,7 +130,10 @@ function writeAddress(target: Uint8Array, word: number, address: string): void {
 const writeUint = (target: Uint8Array, word: number, value: bigint) =>
   writeHex(target, word * 32, `0x${value.toString(16).padStart(64, '0')}`)
 
-/** keccak256 of `encodedTypes`, written down (domain §3.1): a process that signs once would spend a good part of its time on them. */
+/**
+ * keccak256 of `encodedTypes`, written down (domain §3.1): a process that signs once would spend a
+ * good part of its time on them.
+ */
 export const typeHashes = {
   domain: fromHex('0x8cad95687ba82c2ce50e74f7b754645e5117c3a5bec8151c0726d5857980a866'),
   proposal: fromHex(proposalTypeHash),
@@ -140,7 +160,10 @@ function rememberedSeparator(domain: WitnessDomain): Uint8Array {
   return lastSeparator.bytes
 }
 
-/** The fields of one request round that the witness names. `timestamp` is a decimal string of Unix seconds. */
+/**
+ * The fields of one request round that the witness names. `timestamp` is a decimal string of Unix
+ * seconds.
+ */
 export interface WitnessRequest {
   readonly oracle: Address
   readonly requester: Address
@@ -158,7 +181,10 @@ export interface WitnessDomain {
   readonly signedProposer: Address
 }
 
-/** What one authorization adds. Decimal strings; `price` is oracle fixed point, `amount` raw token units, `deadline` Unix seconds. */
+/**
+ * What one authorization adds. Decimal strings; `price` is oracle fixed point, `amount` raw token
+ * units, `deadline` Unix seconds.
+ */
 export interface WitnessTerms {
   readonly price: string
   readonly amount: string
@@ -175,11 +201,20 @@ export interface WitnessRound {
 }
 
 /**
- * Prepares a round: type hashes, domain separator and keccak256(ancillary) are computed here, once; the witness hash of each price is
- * remembered. `maxPayment` is 0 in this service (§2.1). Source: EIP-712; domain §3.1.
+ * Prepares a round: type hashes, domain separator and keccak256(ancillary) are computed here, once;
+ * the witness hash of each price is remembered. `maxPayment` is 0 in this service (§2.1). Source:
+ * EIP-712; domain §3.1.
  */
-export function witnessRound(domain: WitnessDomain, request: WitnessRequest, token: Address, maxPayment = 0n): WitnessRound {
-  const ancillaryHash = request.ancillaryHash === undefined ? keccak(fromHex(request.ancillaryData)) : fromHex(request.ancillaryHash)
+export function witnessRound(
+  domain: WitnessDomain,
+  request: WitnessRequest,
+  token: Address,
+  maxPayment = 0n,
+): WitnessRound {
+  const ancillaryHash =
+    request.ancillaryHash === undefined
+      ? keccak(fromHex(request.ancillaryData))
+      : fromHex(request.ancillaryHash)
   const proposal = new Uint8Array(8 * 32)
   proposal.set(typeHashes.proposal, 0)
   writeAddress(proposal, 1, request.oracle)
@@ -202,7 +237,8 @@ export function witnessRound(domain: WitnessDomain, request: WitnessRequest, tok
   const witnessHash = (price: string) => {
     const known = witnessHashes.get(price)
     if (known) return known
-    // A price is an int256; the three that are accepted are never negative, but the vectors hold the whole range.
+    // A price is an int256; the three that are accepted are never negative, but the vectors hold
+    // the whole range.
     writeUint(proposal, 6, BigInt.asUintN(256, BigInt(price)))
     const made = keccak(proposal)
     // Three prices are proposable; anything beyond is a caller's odd input and not worth memory.
@@ -224,8 +260,16 @@ export function witnessRound(domain: WitnessDomain, request: WitnessRequest, tok
   }
 }
 
-/** The complete EIP-712 payload for a wallet, integers as decimal strings, `domain.chainId` too (§2.4, contract §3). */
-export function typedData(domain: WitnessDomain, request: WitnessRequest, token: Address, terms: WitnessTerms): TypedData {
+/**
+ * The complete EIP-712 payload for a wallet, integers as decimal strings, `domain.chainId` too
+ * (§2.4, contract §3).
+ */
+export function typedData(
+  domain: WitnessDomain,
+  request: WitnessRequest,
+  token: Address,
+  terms: WitnessTerms,
+): TypedData {
   return {
     domain: { name: 'Permit2', chainId: String(domain.chainId), verifyingContract: domain.permit2 },
     types: wireTypes(true),
@@ -251,5 +295,7 @@ export function typedData(domain: WitnessDomain, request: WitnessRequest, token:
 /** The member lists as plain arrays for the wire; with or without the domain's own. */
 export function wireTypes(withDomain: boolean): Record<string, { name: string; type: string }[]> {
   const chosen = withDomain ? { ...domainType, ...witnessTypes } : witnessTypes
-  return Object.fromEntries(Object.entries(chosen).map(([name, list]) => [name, list.map((member) => ({ ...member }))]))
+  return Object.fromEntries(
+    Object.entries(chosen).map(([name, list]) => [name, list.map((member) => ({ ...member }))]),
+  )
 }

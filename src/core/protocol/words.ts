@@ -1,10 +1,15 @@
 /**
- * The words of the wire without their schemas: what they look like, for whoever checks a few of them and does not need zod, which takes longer
- * to load than one proposal to sign. schema-words.ts makes schemas of them.
+ * The words of the wire without their schemas: what they look like, for whoever checks a few of
+ * them and does not need zod, which takes longer to load than one proposal to sign. schema-words.ts
+ * makes schemas of them.
  */
 
 /** The version object of v1 payloads and answers (§9). */
-export const version = { api: 'v1', schema: 'signed-proposal-v1', witness: 'permit2-signed-proposer-v1' } as const
+export const version = {
+  api: 'v1',
+  schema: 'signed-proposal-v1',
+  witness: 'permit2-signed-proposer-v1',
+} as const
 
 export const limits = {
   /** Items per batch call (§8). */
@@ -22,13 +27,15 @@ export const patterns = {
   bytes32: /^0x[0-9a-f]{64}$/,
   bytes: /^0x([0-9a-f]{2})*$/,
   uuid: /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/,
-  // A plain class: one alternation with a bounded repeat over 16 KiB of text is slow in V8, so the length is judged apart.
+  // A plain class: one alternation with a bounded repeat over 16 KiB of text is slow in V8, so the
+  // length is judged apart.
   signature: /^0x[0-9a-f]+$/,
   clientRef: /^[^\u0000-\u001f\u007f-\u009f]*$/,
 } as const
 
 /** Of a text of the pattern. */
-export const fitsUint256 = (digits: string): boolean => digits.length < 78 || BigInt(digits) < 2n ** 256n
+export const fitsUint256 = (digits: string): boolean =>
+  digits.length < 78 || BigInt(digits) < 2n ** 256n
 export const isUint256 = (text: string): boolean => patterns.uint256.test(text) && fitsUint256(text)
 
 export const zeroAddress = `0x${'0'.repeat(40)}`
@@ -43,17 +50,25 @@ export const isUuid = (text: string): boolean => patterns.uuid.test(text)
 export const isCandidateId = (text: string): boolean => isUuid(text.toLowerCase())
 
 /** Of a text of the pattern. */
-export const fitsSignature = (hex: string): boolean => hex.length % 2 === 0 && hex.length <= 2 + 2 * limits.signatureBytes
-export const isSignature = (text: string): boolean => patterns.signature.test(text) && fitsSignature(text)
+export const fitsSignature = (hex: string): boolean =>
+  hex.length % 2 === 0 && hex.length <= 2 + 2 * limits.signatureBytes
+export const isSignature = (text: string): boolean =>
+  patterns.signature.test(text) && fitsSignature(text)
 
 /** Of a text of the pattern. */
-export const fitsClientRef = (text: string): boolean => new TextEncoder().encode(text).length <= limits.clientRefBytes
-export const isClientRef = (text: string): boolean => patterns.clientRef.test(text) && fitsClientRef(text)
+export const fitsClientRef = (text: string): boolean =>
+  new TextEncoder().encode(text).length <= limits.clientRefBytes
+export const isClientRef = (text: string): boolean =>
+  patterns.clientRef.test(text) && fitsClientRef(text)
 
 /** 0x and 64 lowercase hex digits (contract §9): nothing else is a question id. */
 export const isQuestionId = (text: string): boolean => isBytes32(text)
 
-/** Market slug: a-z, 0-9 and hyphen, at most 200. It may begin with 0x (contract §9); `eligibility` is a route (contract §2). */
-export const isSlug = (text: string): boolean => /^[a-z0-9-]{1,200}$/.test(text) && text !== 'eligibility' && !isQuestionId(text)
+/**
+ * Market slug: a-z, 0-9 and hyphen, at most 200. It may begin with 0x (contract §9); `eligibility`
+ * is a route (contract §2).
+ */
+export const isSlug = (text: string): boolean =>
+  /^[a-z0-9-]{1,200}$/.test(text) && text !== 'eligibility' && !isQuestionId(text)
 
 export const isIdentifier = (text: string): boolean => isQuestionId(text) || isSlug(text)

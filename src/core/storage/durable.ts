@@ -4,9 +4,13 @@ import { errorCode, failedForGood } from './failures.js'
 /** `folder/name`; Node takes the slash on Windows too. */
 export const joinPath = (folder: string, name: string): string => `${folder}/${name}`
 
-export const hexOf = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')
+export const hexOf = (bytes: Uint8Array): string =>
+  Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')
 
-/** Writes every byte. A short count is not an error in Node; no progress is, and is named ENOSPC (robustness §2, Append). */
+/**
+ * Writes every byte. A short count is not an error in Node; no progress is, and is named ENOSPC
+ * (robustness §2, Append).
+ */
 export async function writeAll(handle: FileHandle, bytes: Uint8Array): Promise<void> {
   let offset = 0
   while (offset < bytes.length) {
@@ -17,8 +21,9 @@ export async function writeAll(handle: FileHandle, bytes: Uint8Array): Promise<v
 }
 
 /**
- * Creates the folder and its missing parents, and syncs every folder above it: which of them are durable cannot be seen, for an earlier
- * try may have made them and died before its sync. Asked once in a folder's life, when nothing is in it yet.
+ * Creates the folder and its missing parents, and syncs every folder above it: which of them are
+ * durable cannot be seen, for an earlier try may have made them and died before its sync. Asked
+ * once in a folder's life, when nothing is in it yet.
  */
 export async function makeDurableDir(files: Files, folder: string): Promise<void> {
   await files.makeDir(folder)
@@ -40,15 +45,24 @@ function parentOf(path: string): string {
 }
 
 /**
- * The one routine that makes a whole new file (robustness §2, New file): temporary beside it, write, datasync, close, rename, sync the
- * folder. `fill` writes the content. Whatever stood under the name stays until the rename. Where `fill` fails the temporary is removed.
+ * The one routine that makes a whole new file (robustness §2, New file): temporary beside it,
+ * write, datasync, close, rename, sync the folder. `fill` writes the content. Whatever stood under
+ * the name stays until the rename. Where `fill` fails the temporary is removed.
  */
-export async function publishFile(files: Files, folder: string, name: string, fill: (handle: FileHandle) => Promise<void>): Promise<void> {
+export async function publishFile(
+  files: Files,
+  folder: string,
+  name: string,
+  fill: (handle: FileHandle) => Promise<void>,
+): Promise<void> {
   await fillTemporary(files, folder, name, fill)
   await putInForce(files, folder, name)
 }
 
-/** The second half of `publishFile`. A failed sync here leaves open which file a restart will see: `store_failed`, never "try again". */
+/**
+ * The second half of `publishFile`. A failed sync here leaves open which file a restart will see:
+ * `store_failed`, never "try again".
+ */
 export async function putInForce(files: Files, folder: string, name: string): Promise<void> {
   await files.rename(joinPath(folder, `${name}.tmp`), joinPath(folder, name))
   try {
@@ -93,7 +107,12 @@ export async function removeIfThere(files: Files, path: string): Promise<void> {
 }
 
 /** Copies bytes `from`..`to` of one open file to the end of another. */
-export async function copyRange(source: FileHandle, target: FileHandle, from: number, to: number): Promise<void> {
+export async function copyRange(
+  source: FileHandle,
+  target: FileHandle,
+  from: number,
+  to: number,
+): Promise<void> {
   for (let offset = from; offset < to; ) {
     const bytes = await source.read(offset, Math.min(1024 * 1024, to - offset))
     if (bytes.length === 0) throw new Error('the file became shorter while it was copied')

@@ -2,16 +2,26 @@ import { ProposerError, StorageError } from '../protocol/errors.js'
 
 /** Node's `code` of a failed call. */
 export function errorCode(error: unknown): string | undefined {
-  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined
+  return error instanceof Error && 'code' in error && typeof error.code === 'string'
+    ? error.code
+    : undefined
 }
 
-/** A write that was not taken for want of room: undone and tried again later, where an I/O error ends everything (R10). */
-export const isFull = (error: unknown): boolean => ['ENOSPC', 'EDQUOT', 'EFBIG'].includes(errorCode(error) ?? '')
+/**
+ * A write that was not taken for want of room: undone and tried again later, where an I/O error
+ * ends everything (R10).
+ */
+export const isFull = (error: unknown): boolean =>
+  ['ENOSPC', 'EDQUOT', 'EFBIG'].includes(errorCode(error) ?? '')
 
 /** The process, or the machine, has no descriptor left for another file. */
-export const isShortOfFiles = (error: unknown): boolean => ['EMFILE', 'ENFILE'].includes(errorCode(error) ?? '')
+export const isShortOfFiles = (error: unknown): boolean =>
+  ['EMFILE', 'ENFILE'].includes(errorCode(error) ?? '')
 
-/** Damage that no rule allows to pass over: exit 74, naming file and offset; nothing has been changed (R11). */
+/**
+ * Damage that no rule allows to pass over: exit 74, naming file and offset; nothing has been
+ * changed (R11).
+ */
 export function damaged(path: string, offset: number, what: string): StorageError {
   return new StorageError('store_damaged', `${path} is damaged at byte ${offset}: ${what}`, {
     httpStatus: 503,
@@ -24,18 +34,34 @@ export function damaged(path: string, offset: number, what: string): StorageErro
 
 /** Definitely not committed: the log cannot take anything now. */
 export function unavailable(detail: string, cause?: unknown): StorageError {
-  return new StorageError('store_unavailable', cause === undefined ? detail : `${detail}: ${messageOf(cause)}`, { httpStatus: 503, cause })
+  return new StorageError(
+    'store_unavailable',
+    cause === undefined ? detail : `${detail}: ${messageOf(cause)}`,
+    { httpStatus: 503, cause },
+  )
 }
 
-/** What to throw for a failed call of the disk: an error of ours as it is, one with Node's `code` as `store_unavailable`. */
+/**
+ * What to throw for a failed call of the disk: an error of ours as it is, one with Node's `code` as
+ * `store_unavailable`.
+ */
 export function named(detail: string, error: unknown): unknown {
-  return error instanceof ProposerError || errorCode(error) === undefined ? error : unavailable(detail, error)
+  return error instanceof ProposerError || errorCode(error) === undefined
+    ? error
+    : unavailable(detail, error)
 }
 
 /** Outcome unknown, never to be retried (R10): the log is dead. */
 export function failedForGood(detail: string, cause: unknown): StorageError {
-  if (cause instanceof StorageError && (cause.code === 'store_fenced' || cause.code === 'store_failed')) return cause
-  return new StorageError('store_failed', `${detail}: ${messageOf(cause)}`, { httpStatus: 500, cause })
+  if (
+    cause instanceof StorageError &&
+    (cause.code === 'store_fenced' || cause.code === 'store_failed')
+  )
+    return cause
+  return new StorageError('store_failed', `${detail}: ${messageOf(cause)}`, {
+    httpStatus: 500,
+    cause,
+  })
 }
 
 /** Definitely not committed, and worth another try once there is room. */
@@ -60,4 +86,5 @@ export const busy = (folder: string): StorageError =>
 export const notOurs = (kind: string): StorageError =>
   new StorageError('record_invalid', `"${kind}" is not a kind of this log`, { httpStatus: 500 })
 
-export const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))
+export const messageOf = (error: unknown): string =>
+  error instanceof Error ? error.message : String(error)

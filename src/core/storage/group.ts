@@ -19,7 +19,10 @@ export interface GroupEnd {
   readonly file: number
 }
 
-/** The bytes of a group, what each append gets back once they are durable, and the end they lead to. Throws nothing. */
+/**
+ * The bytes of a group, what each append gets back once they are durable, and the end they lead to.
+ * Throws nothing.
+ */
 export function encodeGroup(hash: Hash, group: readonly Append[], end: GroupEnd, timeMs: number) {
   const lines: string[] = []
   const stored: StoredRecord[][] = []
@@ -30,7 +33,14 @@ export function encodeGroup(hash: Hash, group: readonly Append[], end: GroupEnd,
     for (const [index, record] of records.entries()) {
       const text = texts[index] ?? 'null'
       const more = records.length - 1 - index
-      const head = { previous: check, sequence: ++sequence, durableBytes: end.goodBytes, kind: record.kind, timeMs, more }
+      const head = {
+        previous: check,
+        sequence: ++sequence,
+        durableBytes: end.goodBytes,
+        kind: record.kind,
+        timeMs,
+        more,
+      }
       const line = encodeLine(hash, head, text, encodeHead(record.head))
       check = line.check
       mine.push({ ...record, sequence, timeMs, position: positionOf(end.file, offset) })
@@ -39,7 +49,11 @@ export function encodeGroup(hash: Hash, group: readonly Append[], end: GroupEnd,
     }
     stored.push(mine)
   }
-  return { bytes: new TextEncoder().encode(lines.join('')), stored, end: { ...end, check, sequence, goodBytes: offset } }
+  return {
+    bytes: new TextEncoder().encode(lines.join('')),
+    stored,
+    end: { ...end, check, sequence, goodBytes: offset },
+  }
 }
 
 /** UTF-8 length; only text outside ASCII needs counting. */

@@ -1,12 +1,30 @@
-/** Reads a whole log for what is wrong with it, and finds where its sound part ends. Opens files for reading and nothing else (R24). */
+/**
+ * Reads a whole log for what is wrong with it, and finds where its sound part ends. Opens files for
+ * reading and nothing else (R24).
+ */
 import type { Files, Hash } from '../ports.js'
 import { ProposerError, StorageError } from '../protocol/errors.js'
 import { joinPath } from './durable.js'
 import { damaged, errorCode, messageOf } from './failures.js'
 import { type LogEnd, lossBefore, readHighWater } from './high-water.js'
-import { type Manifest, manifestNames, namesIn, ownName, readFormat, readManifestToLook } from './manifest.js'
+import {
+  type Manifest,
+  manifestNames,
+  namesIn,
+  ownName,
+  readFormat,
+  readManifestToLook,
+} from './manifest.js'
 import type { LogOptions, StoredRecord } from './record-log.js'
-import { type LogFile, lengthOf, newWalk, offsetOf, type Walk, walkSegment, walkSnapshot } from './walk.js'
+import {
+  type LogFile,
+  lengthOf,
+  newWalk,
+  offsetOf,
+  type Walk,
+  walkSegment,
+  walkSnapshot,
+} from './walk.js'
 
 export type InspectPorts = { readonly files: Files; readonly hash: Hash }
 export type InspectOptions = Pick<LogOptions, 'format' | 'knownKinds'>
@@ -36,9 +54,10 @@ export interface Inspection {
 }
 
 /**
- * Walks every file in force: checksums, the chain of lines, their numbers. `onRecord` sees each record of the sound part; what it throws
- * as RangeError or StorageError is a fault of that record. Works while somebody writes. Rejects with `store_damaged` where FORMAT or
- * MANIFEST are no good, `store_unreadable`, `store_too_new`, `store_mismatch`. A missing folder is an empty log.
+ * Walks every file in force: checksums, the chain of lines, their numbers. `onRecord` sees each
+ * record of the sound part; what it throws as RangeError or StorageError is a fault of that record.
+ * Works while somebody writes. Rejects with `store_damaged` where FORMAT or MANIFEST are no good,
+ * `store_unreadable`, `store_too_new`, `store_mismatch`. A missing folder is an empty log.
  */
 export async function inspectLog(
   ports: InspectPorts,
@@ -50,7 +69,8 @@ export async function inspectLog(
   // Before the log, which somebody may be writing.
   const highWater = await readHighWater(ports.files, ports.hash, folder)
   const { manifest, opened } = await openInForce(ports, folder)
-  if (manifest === undefined) return { manifest, files: [], records: 0, tornBytes: 0, damage: undefined, highWater }
+  if (manifest === undefined)
+    return { manifest, files: [], records: 0, tornBytes: 0, damage: undefined, highWater }
   const names = manifestNames(manifest)
   const walk = newWalk()
   let records = 0
@@ -59,9 +79,19 @@ export async function inspectLog(
     for (const [index, name] of names.entries()) {
       const file = opened[index]
       const before = { check: walk.check, sequence: walk.sequence }
-      damage = file === undefined ? { file: name, offset: 0, detail: 'it is missing', index, end: before } : undefined
+      damage =
+        file === undefined
+          ? { file: name, offset: 0, detail: 'it is missing', index, end: before }
+          : undefined
       if (file !== undefined) {
-        const found = await walkOne(ports, { file, name, index, isLast: index === names.length - 1 }, manifest, walk, options, onRecord)
+        const found = await walkOne(
+          ports,
+          { file, name, index, isLast: index === names.length - 1 },
+          manifest,
+          walk,
+          options,
+          onRecord,
+        )
         records += found.records
         damage = found.damage
       }
@@ -70,10 +100,17 @@ export async function inspectLog(
     const loss = damage === undefined ? lossBefore(highWater, walk) : undefined
     if (loss !== undefined) {
       const end = { check: walk.check, sequence: walk.sequence }
-      damage = { file: names.at(-1) ?? '', offset: walk.offset, detail: loss, index: names.length - 1, end }
+      damage = {
+        file: names.at(-1) ?? '',
+        offset: walk.offset,
+        detail: loss,
+        index: names.length - 1,
+        end,
+      }
     }
     const last = opened.at(-1)
-    const tornBytes = damage === undefined && walk.torn && last ? (await lengthOf(last)) - walk.offset : 0
+    const tornBytes =
+      damage === undefined && walk.torn && last ? (await lengthOf(last)) - walk.offset : 0
     const files = []
     for (const [index, name] of names.entries()) {
       const file = opened[index]
@@ -123,13 +160,23 @@ async function walkOne(
     const first = manifest.segments[index - (manifest.snapshot === 0 ? 0 : 1)]
     if (!isSnapshot && first !== walk.sequence + 1) {
       const end = { check: walk.check, sequence: walk.sequence }
-      return { records: 0, damage: { file: name, offset: 0, detail: `the log ends at line ${walk.sequence} before it`, index, end } }
+      return {
+        records: 0,
+        damage: {
+          file: name,
+          offset: 0,
+          detail: `the log ends at line ${walk.sequence} before it`,
+          index,
+          end,
+        },
+      }
     }
     const batches = isSnapshot
       ? walkSnapshot(hash, file, walk, { knownKinds })
       : walkSegment(hash, file, walk, { last: isLast, endBytes: await lengthOf(file), knownKinds })
     for await (const batch of batches) tell(batch)
-    if (isSnapshot && walk.sequence !== manifest.snapshot) throw damaged(file.path, 0, 'the snapshot is not the one its name says')
+    if (isSnapshot && walk.sequence !== manifest.snapshot)
+      throw damaged(file.path, 0, 'the snapshot is not the one its name says')
     return { records: told.records, damage: undefined }
   } catch (error) {
     if (!isDamage(error)) throw error
@@ -142,10 +189,22 @@ async function walkOne(
         bad = undefined
       }
       const end = await soundEnd(hash, file, start, knownKinds, limit)
-      const damage = { file: name, offset: end.offset, detail, index, end: { check: end.check, sequence: end.sequence } }
+      const damage = {
+        file: name,
+        offset: end.offset,
+        detail,
+        index,
+        end: { check: end.check, sequence: end.sequence },
+      }
       try {
         // The walk stops at a fault with the sound lines before it untold.
-        for await (const batch of walkSegment(hash, file, { ...start }, { last: true, endBytes: end.offset, knownKinds })) tell(batch)
+        for await (const batch of walkSegment(
+          hash,
+          file,
+          { ...start },
+          { last: true, endBytes: end.offset, knownKinds },
+        ))
+          tell(batch)
         return { records: told.records, damage }
       } catch (again) {
         // One of those contradicts what came before it: then the sound part ends there.
@@ -155,13 +214,27 @@ async function walkOne(
   }
 }
 
-const isDamage = (error: unknown): error is StorageError => error instanceof StorageError && error.code === 'store_damaged'
+const isDamage = (error: unknown): error is StorageError =>
+  error instanceof StorageError && error.code === 'store_damaged'
 
-/** The end of the last whole group before `limit` that follows on from `start`; a snapshot's lines chain like a segment's. */
-async function soundEnd(hash: Hash, file: LogFile, start: Walk, knownKinds: (kind: string) => boolean, limit: number): Promise<Walk> {
+/**
+ * The end of the last whole group before `limit` that follows on from `start`; a snapshot's lines
+ * chain like a segment's.
+ */
+async function soundEnd(
+  hash: Hash,
+  file: LogFile,
+  start: Walk,
+  knownKinds: (kind: string) => boolean,
+  limit: number,
+): Promise<Walk> {
   const walk = { ...start, offset: 0 }
   try {
-    for await (const _ of walkSegment(hash, file, walk, { last: true, endBytes: limit, knownKinds })) {
+    for await (const _ of walkSegment(hash, file, walk, {
+      last: true,
+      endBytes: limit,
+      knownKinds,
+    })) {
       // Only where it ends is asked for.
     }
   } catch (error) {
@@ -172,11 +245,24 @@ async function soundEnd(hash: Hash, file: LogFile, start: Walk, knownKinds: (kin
 }
 
 /** The records of the sound part of one file. */
-export async function* soundRecords(hash: Hash, file: LogFile, endBytes: number, knownKinds: (kind: string) => boolean) {
-  for await (const batch of walkSegment(hash, file, newWalk(), { last: true, endBytes, knownKinds })) yield* batch
+export async function* soundRecords(
+  hash: Hash,
+  file: LogFile,
+  endBytes: number,
+  knownKinds: (kind: string) => boolean,
+) {
+  for await (const batch of walkSegment(hash, file, newWalk(), {
+    last: true,
+    endBytes,
+    knownKinds,
+  }))
+    yield* batch
 }
 
-/** Files in force, `undefined` for those that are missing; a compaction meanwhile makes it look again (≤ 5 times). */
+/**
+ * Files in force, `undefined` for those that are missing; a compaction meanwhile makes it look
+ * again (≤ 5 times).
+ */
 async function openInForce(ports: InspectPorts, folder: string) {
   const { files, hash } = ports
   for (let attempt = 1; ; attempt++) {
@@ -202,13 +288,19 @@ async function openInForce(ports: InspectPorts, folder: string) {
   }
 }
 
-async function refuseOld(files: Files, folder: string, manifest: Manifest, listed: readonly string[]): Promise<void> {
+async function refuseOld(
+  files: Files,
+  folder: string,
+  manifest: Manifest,
+  listed: readonly string[],
+): Promise<void> {
   for (const name of listed) {
     const first = ownName(name)?.sequence
     if (first === undefined || first <= (manifest.segments.at(-1) ?? 0)) continue
     const handle = await files.open(joinPath(folder, name), 'read')
     try {
-      if ((await handle.size()) > 0) throw damaged(joinPath(folder, 'MANIFEST'), 0, `it is older than ${name}`)
+      if ((await handle.size()) > 0)
+        throw damaged(joinPath(folder, 'MANIFEST'), 0, `it is older than ${name}`)
     } finally {
       await handle.close()
     }

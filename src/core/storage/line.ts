@@ -19,7 +19,10 @@ export interface Line {
   readonly kind: string
   /** `t`: Unix milliseconds. */
   readonly timeMs: number
-  /** `m`: how many lines of the same append follow; absent for 0. A crash that cuts inside drops them all. */
+  /**
+   * `m`: how many lines of the same append follow; absent for 0. A crash that cuts inside drops
+   * them all.
+   */
   readonly more: number
   /** `h`: what its owner needs of the record at every opening; absent for most. */
   readonly head: RecordHead | undefined
@@ -40,12 +43,14 @@ const maxHeadBytes = 256
 const kindPattern = /^[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)*$/
 
 /**
- * The JSON text of a record's data, checked for size before it can spoil a group. Throws `StorageError` `record_invalid` for a
- * malformed kind, data that JSON cannot hold, or a line over 384 KiB. JSON.stringify escapes NUL, newline and lone surrogates, so the
- * text is one line of well-formed UTF-8. `headText`: what `encodeHead` made of its head.
+ * The JSON text of a record's data, checked for size before it can spoil a group. Throws
+ * `StorageError` `record_invalid` for a malformed kind, data that JSON cannot hold, or a line over
+ * 384 KiB. JSON.stringify escapes NUL, newline and lone surrogates, so the text is one line of
+ * well-formed UTF-8. `headText`: what `encodeHead` made of its head.
  */
 export function encodeData(kind: string, data: unknown, headText = ''): string {
-  if (!kindPattern.test(kind) || kind.length > 64) throw invalid(`"${kind.slice(0, 64)}" is not a record kind`)
+  if (!kindPattern.test(kind) || kind.length > 64)
+    throw invalid(`"${kind.slice(0, 64)}" is not a record kind`)
   let text: string | undefined
   try {
     text = JSON.stringify(data)
@@ -55,21 +60,31 @@ export function encodeData(kind: string, data: unknown, headText = ''): string {
   if (text === undefined) throw invalid(`a ${kind} record cannot be written as JSON`)
   const limit = maxLineBytes - maxFrameBytes - headText.length
   // A UTF-16 unit takes at most 3 bytes, so most records need no second pass.
-  if (text.length * 3 > limit && (text.length > limit || new TextEncoder().encode(text).length > limit)) {
+  if (
+    text.length * 3 > limit &&
+    (text.length > limit || new TextEncoder().encode(text).length > limit)
+  ) {
     throw invalid(`a ${kind} record is over ${maxLineBytes} bytes`)
   }
   return text
 }
 
-/** A head's part of a line, empty without one. Throws `StorageError` `record_invalid` for one over 256 bytes, or not in ASCII. */
+/**
+ * A head's part of a line, empty without one. Throws `StorageError` `record_invalid` for one over
+ * 256 bytes, or not in ASCII.
+ */
 export function encodeHead(head: RecordHead | undefined): string {
   if (head === undefined) return ''
   const text = `,"h":${JSON.stringify(head)}`
-  if (text.length > maxHeadBytes || !/^[\x20-\x7e]*$/.test(text)) throw invalid('a head is too long, or not in ASCII')
+  if (text.length > maxHeadBytes || !/^[\x20-\x7e]*$/.test(text))
+    throw invalid('a head is too long, or not in ASCII')
   return text
 }
 
-/** The line, newline included; `dataText` comes from `encodeData`, `headText` from `encodeHead`. Throws nothing. */
+/**
+ * The line, newline included; `dataText` comes from `encodeData`, `headText` from `encodeHead`.
+ * Throws nothing.
+ */
 export function encodeLine(
   hash: Hash,
   line: Omit<Line, 'check' | 'data' | 'head'>,
@@ -88,15 +103,18 @@ const startDecoder = new TextDecoder('utf-8', { ignoreBOM: true })
 const opening = new TextEncoder().encode('{"c":"')
 
 /**
- * The line in `bytes` (without its newline), or `undefined` when it is not one: wrong start, checksum, UTF-8, JSON or fields. The chain
- * and the sequence are for the caller to compare. `headsOnly`: `data` is left out of a long line with a head, and not looked at but for
- * its checksum.
+ * The line in `bytes` (without its newline), or `undefined` when it is not one: wrong start,
+ * checksum, UTF-8, JSON or fields. The chain and the sequence are for the caller to compare.
+ * `headsOnly`: `data` is left out of a long line with a head, and not looked at but for its
+ * checksum.
  */
 export function decodeLine(hash: Hash, bytes: Uint8Array, headsOnly = false): Line | undefined {
   if (bytes.length < 64 || bytes.length >= maxLineBytes) return undefined
-  for (let index = 0; index < opening.length; index++) if (bytes[index] !== opening[index]) return undefined
+  for (let index = 0; index < opening.length; index++)
+    if (bytes[index] !== opening[index]) return undefined
   const digest = hash.sha256(bytes.subarray(24))
-  for (let index = 0; index < 16; index++) if (bytes[6 + index] !== digest.charCodeAt(index)) return undefined
+  for (let index = 0; index < 16; index++)
+    if (bytes[6 + index] !== digest.charCodeAt(index)) return undefined
   if (bytes[22] !== 0x22 || bytes[23] !== 0x2c) return undefined
   let value: unknown
   const start = headsOnly ? startWithHead(bytes) : undefined
@@ -106,15 +124,32 @@ export function decodeLine(hash: Hash, bytes: Uint8Array, headsOnly = false): Li
     return undefined
   }
   const { c, p, n, s, k, t, m = 0, h, d } = value as Record<string, unknown>
-  if (typeof c !== 'string' || typeof p !== 'string' || typeof k !== 'string' || typeof t !== 'number') return undefined
+  if (
+    typeof c !== 'string' ||
+    typeof p !== 'string' ||
+    typeof k !== 'string' ||
+    typeof t !== 'number'
+  )
+    return undefined
   if (!isCount(n) || !isCount(s) || !isCount(m) || (h !== undefined && !isHead(h))) return undefined
   if (d === undefined && start === undefined) return undefined
-  return { check: c, previous: p, sequence: n, durableBytes: s, kind: k, timeMs: t, more: m, head: h, data: d }
+  return {
+    check: c,
+    previous: p,
+    sequence: n,
+    durableBytes: s,
+    kind: k,
+    timeMs: t,
+    more: m,
+    head: h,
+    data: d,
+  }
 }
 
 /**
- * A long line's frame as JSON, where it has a head. Parsing all of a line takes twice as long as checking it, and of a million ended
- * candidates nobody asks for the rest (T13). A head holds no object, so the first `"d"` ends the frame.
+ * A long line's frame as JSON, where it has a head. Parsing all of a line takes twice as long as
+ * checking it, and of a million ended candidates nobody asks for the rest (T13). A head holds no
+ * object, so the first `"d"` ends the frame.
  */
 function startWithHead(bytes: Uint8Array): string | undefined {
   const longest = maxFrameBytes + maxHeadBytes
@@ -128,6 +163,8 @@ function startWithHead(bytes: Uint8Array): string | undefined {
 const isHead = (value: unknown): value is RecordHead =>
   Array.isArray(value) && value.every((part) => part !== null && typeof part !== 'object')
 
-const isCount = (value: unknown): value is number => typeof value === 'number' && Number.isSafeInteger(value) && value >= 0
+const isCount = (value: unknown): value is number =>
+  typeof value === 'number' && Number.isSafeInteger(value) && value >= 0
 
-const invalid = (detail: string, cause?: unknown) => new StorageError('record_invalid', detail, { httpStatus: 500, cause })
+const invalid = (detail: string, cause?: unknown) =>
+  new StorageError('record_invalid', detail, { httpStatus: 500, cause })

@@ -21,9 +21,15 @@ export interface LockHolder {
 
 export interface Lock {
   readonly epoch: number
-  /** Resolves while no later epoch exists; else rejects with `StorageError` `store_fenced` (R12). One `stat`. */
+  /**
+   * Resolves while no later epoch exists; else rejects with `StorageError` `store_fenced` (R12).
+   * One `stat`.
+   */
   fence(): Promise<void>
-  /** Replaces the note others see; for what is known only after listening, such as the admin listener's URL. */
+  /**
+   * Replaces the note others see; for what is known only after listening, such as the admin
+   * listener's URL.
+   */
   setNote(note: string): Promise<void>
   /** Adds `LOCK.<n>.free` and stops listening. */
   release(): Promise<void>
@@ -41,12 +47,19 @@ interface LockRecord {
 const keptEpochs = 1_000
 
 /**
- * Takes the folder's numbered lock (robustness §2, Lock; R12); creates the folder. The owner is the highest `LOCK.<n>` without
- * `LOCK.<n>.free`; a stale one (other boot, or nobody listens on its socket) is taken over, never judged by age. Rejects with
- * `StorageError` `store_locked`, naming the holder, at once: there is no waiting; `store_unavailable` when the disk refuses. `force` takes over whatever the holder's state is
- * (`--break-lock`; the caller journals it): the old holder stops at its next fence. Numbers are never reused or renamed.
+ * Takes the folder's numbered lock (robustness §2, Lock; R12); creates the folder. The owner is the
+ * highest `LOCK.<n>` without `LOCK.<n>.free`; a stale one (other boot, or nobody listens on its
+ * socket) is taken over, never judged by age. Rejects with `StorageError` `store_locked`, naming
+ * the holder, at once: there is no waiting; `store_unavailable` when the disk refuses. `force`
+ * takes over whatever the holder's state is (`--break-lock`; the caller journals it): the old
+ * holder stops at its next fence. Numbers are never reused or renamed.
  */
-export async function acquireLock(ports: LockPorts, folder: string, note: string, options: { force?: boolean } = {}): Promise<Lock> {
+export async function acquireLock(
+  ports: LockPorts,
+  folder: string,
+  note: string,
+  options: { force?: boolean } = {},
+): Promise<Lock> {
   try {
     return await acquire(ports, folder, note, options.force === true)
   } catch (error) {
@@ -54,7 +67,12 @@ export async function acquireLock(ports: LockPorts, folder: string, note: string
   }
 }
 
-async function acquire(ports: LockPorts, folder: string, note: string, force: boolean): Promise<Lock> {
+async function acquire(
+  ports: LockPorts,
+  folder: string,
+  note: string,
+  force: boolean,
+): Promise<Lock> {
   const { files, liveness } = ports
   // Not yet durable: `openLog` sees to that, and a power cut ends every lock.
   await files.makeDir(folder)
@@ -65,9 +83,17 @@ async function acquire(ports: LockPorts, folder: string, note: string, force: bo
   const listener = await liveness.listen(joinPath(folder, socket))
   try {
     const holder = await readHolder(ports, folder)
-    if (holder !== undefined && !force && (holder.state === 'alive' || holder.state === 'unknown')) throw locked(folder, holder)
+    if (holder !== undefined && !force && (holder.state === 'alive' || holder.state === 'unknown'))
+      throw locked(folder, holder)
     const epoch = (holder?.epoch ?? 0) + 1
-    const record: LockRecord = { boot: liveness.bootId, socket, pid: liveness.pid, host: liveness.host, token, note }
+    const record: LockRecord = {
+      boot: liveness.bootId,
+      socket,
+      pid: liveness.pid,
+      host: liveness.host,
+      token,
+      note,
+    }
     await writeWhole(files, temporary, `${JSON.stringify(record)}\n`)
     try {
       await files.link(temporary, epochPath(folder, epoch))
@@ -77,9 +103,11 @@ async function acquire(ports: LockPorts, folder: string, note: string, force: bo
     } finally {
       await files.remove(temporary)
     }
-    // Before anything is written under it: a power cut that takes LOCK.<n> but keeps LOCK.<n>.free would hand the number out again.
+    // Before anything is written under it: a power cut that takes LOCK.<n> but keeps LOCK.<n>.free
+    // would hand the number out again.
     await files.syncDir(folder)
-    // A contender that slept through a thousand epochs could link a number whose file was cleared away: the top decides.
+    // A contender that slept through a thousand epochs could link a number whose file was cleared
+    // away: the top decides.
     if (topEpoch(await files.list(folder)) !== epoch) {
       await files.remove(epochPath(folder, epoch))
       throw await lost(ports, folder)
@@ -92,8 +120,14 @@ async function acquire(ports: LockPorts, folder: string, note: string, force: bo
   }
 }
 
-/** Who holds or last held the folder; `undefined` where no lock was ever taken. Writes nothing (R24). */
-export async function readHolder(ports: Pick<LockPorts, 'files' | 'liveness'>, folder: string): Promise<LockHolder | undefined> {
+/**
+ * Who holds or last held the folder; `undefined` where no lock was ever taken. Writes nothing
+ * (R24).
+ */
+export async function readHolder(
+  ports: Pick<LockPorts, 'files' | 'liveness'>,
+  folder: string,
+): Promise<LockHolder | undefined> {
   const { files, liveness } = ports
   const names = await files.list(folder).catch((error: unknown) => {
     if (errorCode(error) === 'ENOENT') return []
@@ -110,13 +144,20 @@ export async function readHolder(ports: Pick<LockPorts, 'files' | 'liveness'>, f
   }
   // Asked after the list, so that a release in between is seen.
   if (await files.exists(`${epochPath(folder, epoch)}.free`)) return { ...known, state: 'free' }
-  // Our records are linked whole and synced; one that cannot be read is foreign or damaged, and nobody may guess.
+  // Our records are linked whole and synced; one that cannot be read is foreign or damaged, and
+  // nobody may guess.
   if (record === undefined) return { ...known, state: 'unknown' }
   if (record.boot !== liveness.bootId) return { ...known, state: 'dead' }
   return { ...known, state: await liveness.probe(joinPath(folder, record.socket)) }
 }
 
-function held(ports: LockPorts, folder: string, epoch: number, token: string, listener: { close(): Promise<void> }): Lock {
+function held(
+  ports: LockPorts,
+  folder: string,
+  epoch: number,
+  token: string,
+  listener: { close(): Promise<void> },
+): Lock {
   const { files } = ports
   const next = epochPath(folder, epoch + 1)
   let notes = 0
@@ -125,9 +166,13 @@ function held(ports: LockPorts, folder: string, epoch: number, token: string, li
     epoch,
     async fence() {
       if (released || (await files.exists(next))) {
-        throw new StorageError('store_fenced', `another process has taken over ${folder}; this one has stopped writing`, {
-          httpStatus: 503,
-        })
+        throw new StorageError(
+          'store_fenced',
+          `another process has taken over ${folder}; this one has stopped writing`,
+          {
+            httpStatus: 503,
+          },
+        )
       }
     },
     async setNote(note) {
@@ -153,13 +198,20 @@ function locked(folder: string, holder: LockHolder): StorageError {
   const about = holder.note === '' ? '' : ` (${holder.note})`
   const who = `process ${holder.pid} on ${holder.host}${about}`
   return holder.state === 'unknown'
-    ? new StorageError('store_locked', `${folder} may be in use by ${who}: its state cannot be told`, {
-        hint: `make sure that process is gone, then release its lock by creating the file ${epochPath(folder, holder.epoch)}.free`,
-      })
+    ? new StorageError(
+        'store_locked',
+        `${folder} may be in use by ${who}: its state cannot be told`,
+        {
+          hint: `make sure that process is gone, then release its lock by creating the file ${epochPath(folder, holder.epoch)}.free`,
+        },
+      )
     : new StorageError('store_locked', `${folder} is in use by ${who}`, { hint: heldHint(holder) })
 }
 
-/** `proposer serve` names itself and its admin listener in the note; a client command ends by itself. */
+/**
+ * `proposer serve` names itself and its admin listener in the note; a client command ends by
+ * itself.
+ */
 const heldHint = ({ note }: LockHolder): string =>
   note.startsWith('serve')
     ? 'send to that gateway instead: give the address it listens on as --gateway; or stop the process, then run the same command again'
@@ -168,7 +220,11 @@ const heldHint = ({ note }: LockHolder): string =>
 async function lost(ports: LockPorts, folder: string): Promise<StorageError> {
   const holder = await readHolder(ports, folder)
   if (holder !== undefined) return locked(folder, { ...holder, state: 'alive' })
-  return new StorageError('store_locked', `${folder} was taken by another process at the same moment`, { hint: 'try again' })
+  return new StorageError(
+    'store_locked',
+    `${folder} was taken by another process at the same moment`,
+    { hint: 'try again' },
+  )
 }
 
 const epochPath = (folder: string, epoch: number) => joinPath(folder, `LOCK.${epoch}`)
@@ -183,10 +239,15 @@ function topEpoch(names: readonly string[]): number {
 }
 
 /**
- * Removes the records of epochs more than a thousand back, and sockets that killed holders of them left; and what processes have left that
- * were killed while they wrote a record: the listener comes before it, so that nobody else's is taken away.
+ * Removes the records of epochs more than a thousand back, and sockets that killed holders of them
+ * left; and what processes have left that were killed while they wrote a record: the listener comes
+ * before it, so that nobody else's is taken away.
  */
-async function clearOld({ files, liveness }: LockPorts, folder: string, epoch: number): Promise<void> {
+async function clearOld(
+  { files, liveness }: LockPorts,
+  folder: string,
+  epoch: number,
+): Promise<void> {
   for (const name of await files.list(folder)) {
     const unfinished = /^lock\.([0-9a-f]{16})(\.\d+)?\.new$/.exec(name)
     if (unfinished !== null) {
@@ -198,7 +259,8 @@ async function clearOld({ files, liveness }: LockPorts, folder: string, epoch: n
     }
     const match = /^LOCK\.([1-9]\d{0,14})(\.free|\.note)?$/.exec(name)
     if (match === null || Number(match[1]) > epoch - keptEpochs) continue
-    const record = match[2] === undefined ? await readRecord(files, folder, Number(match[1])) : undefined
+    const record =
+      match[2] === undefined ? await readRecord(files, folder, Number(match[1])) : undefined
     if (record !== undefined) await removeIfThere(files, joinPath(folder, record.socket))
     await removeIfThere(files, joinPath(folder, name))
   }
@@ -215,13 +277,18 @@ async function writeWhole(files: Files, path: string, text: string): Promise<voi
       await handle.close()
     }
   } catch (error) {
-    // Why it could not be written says more than why it could not be removed; the next holder tries that again.
+    // Why it could not be written says more than why it could not be removed; the next holder tries
+    // that again.
     await removeIfThere(files, path).catch(() => undefined)
     throw error
   }
 }
 
-async function readRecord(files: Files, folder: string, epoch: number): Promise<LockRecord | undefined> {
+async function readRecord(
+  files: Files,
+  folder: string,
+  epoch: number,
+): Promise<LockRecord | undefined> {
   const text = await readText(files, epochPath(folder, epoch))
   if (text === undefined) return undefined
   try {
@@ -233,7 +300,12 @@ async function readRecord(files: Files, folder: string, epoch: number): Promise<
   }
 }
 
-async function readNote(files: Files, folder: string, epoch: number, first: string): Promise<string> {
+async function readNote(
+  files: Files,
+  folder: string,
+  epoch: number,
+  first: string,
+): Promise<string> {
   return (await readText(files, `${epochPath(folder, epoch)}.note`)) ?? first
 }
 
@@ -249,5 +321,8 @@ async function readText(files: Files, path: string): Promise<string | undefined>
 function isRecord(value: unknown): value is LockRecord {
   if (typeof value !== 'object' || value === null) return false
   const { boot, socket, pid, host, token, note } = value as Record<string, unknown>
-  return typeof pid === 'number' && [boot, socket, host, token, note].every((field) => typeof field === 'string')
+  return (
+    typeof pid === 'number' &&
+    [boot, socket, host, token, note].every((field) => typeof field === 'string')
+  )
 }

@@ -1,11 +1,30 @@
 import type { StorageError } from '../protocol/errors.js'
 import { fillTemporary, joinPath, writeAll } from './durable.js'
-import { busy, errorCode, failedForGood, isFull, isShortOfFiles, messageOf, named, notOurs, outOfSpace, unavailable } from './failures.js'
+import {
+  busy,
+  errorCode,
+  failedForGood,
+  isFull,
+  isShortOfFiles,
+  messageOf,
+  named,
+  notOurs,
+  outOfSpace,
+  unavailable,
+} from './failures.js'
 import type { Append } from './group.js'
 import { highWaterName, type LogEnd, publishHighWater } from './high-water.js'
 import { encodeData, encodeHead } from './line.js'
 import { groupBytes, newQueue, newTurns, type Waiting } from './queue.js'
-import type { Decide, LogOptions, LogPorts, NewRecord, Position, RecordLog, StoredRecord } from './record-log.js'
+import type {
+  Decide,
+  LogOptions,
+  LogPorts,
+  NewRecord,
+  Position,
+  RecordLog,
+  StoredRecord,
+} from './record-log.js'
 import { recover } from './recovery.js'
 import { writeSnapshot } from './snapshot.js'
 import { internalKinds, positionOf } from './walk.js'
@@ -30,10 +49,12 @@ function decisionOf(each: Waiting, group: number): (Append & { readonly each: Wa
 }
 
 /**
- * Opens a folder for writing, creating it if need be, and hands every record to `onRecord` in order before it resolves. The caller holds
- * the folder's lock, or owns the folder (journal runs). Rejects with `StorageError`: `store_damaged` (file and offset named, nothing
- * changed, R11), `store_too_new`, `store_mismatch`, `store_fenced`, `store_unavailable` (the disk refuses); and with whatever `onRecord`
- * throws. Design: robustness §2. `more` marks and the rewriting of an unsure end are ours (see `settleEnd`).
+ * Opens a folder for writing, creating it if need be, and hands every record to `onRecord` in order
+ * before it resolves. The caller holds the folder's lock, or owns the folder (journal runs).
+ * Rejects with `StorageError`: `store_damaged` (file and offset named, nothing changed, R11),
+ * `store_too_new`, `store_mismatch`, `store_fenced`, `store_unavailable` (the disk refuses); and
+ * with whatever `onRecord` throws. Design: robustness §2. `more` marks and the rewriting of an
+ * unsure end are ours (see `settleEnd`).
  */
 export async function openLog(
   ports: LogPorts,
@@ -73,7 +94,8 @@ export async function openLog(
     if (failed !== undefined) return error
     failed = error
     stop.abort()
-    for (const each of queue.takeAll()) each.reject(unavailable(`${folder} is no longer written`, error))
+    for (const each of queue.takeAll())
+      each.reject(unavailable(`${folder} is no longer written`, error))
     for (const listener of listeners) listener(error)
     return error
   }
@@ -83,7 +105,9 @@ export async function openLog(
       await options.fence?.()
     } catch (error) {
       const dead = fail(error, `the lock of ${folder} could not be checked`)
-      throw dead.code === 'store_fenced' ? dead : unavailable(`${folder} is no longer written`, dead)
+      throw dead.code === 'store_fenced'
+        ? dead
+        : unavailable(`${folder} is no longer written`, dead)
     }
   }
 
@@ -111,7 +135,9 @@ export async function openLog(
       }
       try {
         await exclusive(async () => {
-          await fillTemporary(files, folder, 'probe', (handle) => writeAll(handle, new Uint8Array(groupBytes)))
+          await fillTemporary(files, folder, 'probe', (handle) =>
+            writeAll(handle, new Uint8Array(groupBytes)),
+          )
           await files.remove(joinPath(folder, 'probe.tmp'))
         })
         full = false
@@ -149,7 +175,8 @@ export async function openLog(
         reached = writer.end()
       }
     } catch (error) {
-      for (const each of group) each.reject(error instanceof Error ? error : new Error(String(error)))
+      for (const each of group)
+        each.reject(error instanceof Error ? error : new Error(String(error)))
       return
     }
     if (unmarked && !idling) void markWhenIdle()
@@ -159,15 +186,16 @@ export async function openLog(
         each.onDurable?.(mine)
         each.resolve(mine)
       } catch (error) {
-        // Durable, but the owner's memory no longer agrees with the disk: it must not go on (a bug of the owner).
+        // Durable, but the owner's memory no longer agrees with the disk: it must not go on (a bug
+        // of the owner).
         each.reject(fail(error, 'a durable record could not be applied'))
       }
     }
   }
 
   /**
-   * Every second with a group the high-water mark is raised. After 1 s without one, a mark covers the last records, so that later damage there
-   * cannot pass for a torn tail.
+   * Every second with a group the high-water mark is raised. After 1 s without one, a mark covers
+   * the last records, so that later damage there cannot pass for a torn tail.
    */
   async function markWhenIdle(): Promise<void> {
     idling = true
@@ -179,7 +207,8 @@ export async function openLog(
         if (groups === seen) await exclusive(mark)
       }
     } catch {
-      // Closed or failed meanwhile, or the disk is full: `close` or the group after the next probe sees to the mark.
+      // Closed or failed meanwhile, or the disk is full: `close` or the group after the next probe
+      // sees to the mark.
     } finally {
       idling = false
     }
@@ -192,11 +221,17 @@ export async function openLog(
   }
 
   /**
-   * Names the last record of a caller, not a mark of ours: the next start may cut that one off. Only the store has it: a journal's run is
-   * one command's, and a file more to sync would cost each of them more than that run is worth.
+   * Names the last record of a caller, not a mark of ours: the next start may cut that one off.
+   * Only the store has it: a journal's run is one command's, and a file more to sync would cost
+   * each of them more than that run is worth.
    */
   async function raiseHighWater(): Promise<void> {
-    if (options.format.name !== 'store' || reached.sequence === 0 || reached.check === marked?.check) return
+    if (
+      options.format.name !== 'store' ||
+      reached.sequence === 0 ||
+      reached.check === marked?.check
+    )
+      return
     if (failed !== undefined || full) return
     const next = reached
     await checkFence()
@@ -205,7 +240,8 @@ export async function openLog(
       marked = next
     } catch (error) {
       const what = `${joinPath(folder, highWaterName)} could not be written`
-      // Where there is no room for it, or no descriptor, the one before stays, and is as true. A disk that fails is another matter (R10).
+      // Where there is no room for it, or no descriptor, the one before stays, and is as true. A
+      // disk that fails is another matter (R10).
       if (!isFull(error) && !isShortOfFiles(error)) throw fail(error, what)
       const code = errorCode(error) ?? ''
       if (!noted.has(code)) options.onNote?.(`${what}: ${messageOf(error)}`)
@@ -230,12 +266,17 @@ export async function openLog(
       if (failed !== undefined || ending) throw unavailable(`${folder} is closed`, failed)
     }
     const timeMs = Math.trunc(clock.nowMs())
-    const writing = writeSnapshot(ports, folder, cut.end, cut.kept, { knownKinds: options.knownKinds, timeMs, checkOpen })
+    const writing = writeSnapshot(ports, folder, cut.end, cut.kept, {
+      knownKinds: options.knownKinds,
+      timeMs,
+      checkOpen,
+    })
     const places = await writing.catch((error: unknown) => {
       throw errorCode(error) === 'store_failed' ? fail(error, 'a snapshot failed') : error
     })
     const index = await exclusive(async () => {
-      // After `close` the files are no longer ours; the unfinished snapshot is removed at the next start.
+      // After `close` the files are no longer ours; the unfinished snapshot is removed at the next
+      // start.
       if (failed !== undefined || shut) throw unavailable(`${folder} is closed`, failed)
       await checkFence()
       return writer.publishSnapshot(cut.end.sequence, cut.old)
@@ -254,7 +295,10 @@ export async function openLog(
     }
   }
 
-  /** Ends the opening with a line that covers everything before it. On a full disk the log opens for reading, closed for appends. */
+  /**
+   * Ends the opening with a line that covers everything before it. On a full disk the log opens for
+   * reading, closed for appends.
+   */
   async function cover(): Promise<void> {
     try {
       if (opened.recovered !== undefined) await commitOwn('recovered', opened.recovered)
@@ -316,7 +360,10 @@ export async function openLog(
     return { bytes, lines: records.length, decide: () => append }
   }
 
-  function deciding(decide: Decide, aboutBytes = decisionBytes): Pick<Waiting, 'bytes' | 'lines' | 'decide'> {
+  function deciding(
+    decide: Decide,
+    aboutBytes = decisionBytes,
+  ): Pick<Waiting, 'bytes' | 'lines' | 'decide'> {
     return { bytes: aboutBytes, lines: 1, decide: (group) => encoded(decide(group)) }
   }
 
@@ -324,7 +371,8 @@ export async function openLog(
     const texts: string[] = []
     let bytes = 0
     for (const record of records) {
-      if (internalKinds.has(record.kind) || !options.knownKinds(record.kind)) throw notOurs(record.kind)
+      if (internalKinds.has(record.kind) || !options.knownKinds(record.kind))
+        throw notOurs(record.kind)
       const headText = encodeHead(record.head)
       const text = encodeData(record.kind, record.data, headText)
       texts.push(text)

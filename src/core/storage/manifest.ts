@@ -24,9 +24,17 @@ export const manifestNames = (manifest: Manifest): string[] => [
   ...manifest.segments.map(logName),
 ]
 
-/** A name the log may have given to a file of its own; `sequence` for segments, `temporary` for unfinished files. */
-export function ownName(name: string): { readonly sequence: number | undefined; readonly temporary: boolean } | undefined {
-  const match = /^(?:(log)-(\d{12,15})\.jsonl|snap-\d{12,15}\.jsonl|torn-[\d-]+|FORMAT|MANIFEST|HIGHWATER|probe)(\.tmp)?$/.exec(name)
+/**
+ * A name the log may have given to a file of its own; `sequence` for segments, `temporary` for
+ * unfinished files.
+ */
+export function ownName(
+  name: string,
+): { readonly sequence: number | undefined; readonly temporary: boolean } | undefined {
+  const match =
+    /^(?:(log)-(\d{12,15})\.jsonl|snap-\d{12,15}\.jsonl|torn-[\d-]+|FORMAT|MANIFEST|HIGHWATER|probe)(\.tmp)?$/.exec(
+      name,
+    )
   if (match === null) return undefined
   const temporary = match[3] !== undefined
   if (!temporary && !name.endsWith('.jsonl')) return undefined
@@ -34,22 +42,35 @@ export function ownName(name: string): { readonly sequence: number | undefined; 
 }
 
 /** `undefined` without one; `store_damaged` when it is not whole. */
-export async function readManifest(files: Files, hash: Hash, folder: string): Promise<Manifest | undefined> {
+export async function readManifest(
+  files: Files,
+  hash: Hash,
+  folder: string,
+): Promise<Manifest | undefined> {
   const path = joinPath(folder, 'MANIFEST')
   const bytes = await readIfThere(files, path)
   if (bytes === undefined) return undefined
   const line = bytes.at(-1) === 10 ? decodeLine(hash, bytes.subarray(0, -1)) : undefined
   const { snapshot, segments } = (line?.data ?? {}) as { snapshot?: unknown; segments?: unknown }
-  if (line?.kind !== 'manifest' || typeof snapshot !== 'number' || !Array.isArray(segments) || segments.length === 0)
+  if (
+    line?.kind !== 'manifest' ||
+    typeof snapshot !== 'number' ||
+    !Array.isArray(segments) ||
+    segments.length === 0
+  )
     throw damaged(path, 0, 'not a whole MANIFEST')
   return { revision: line.sequence, snapshot, segments: segments.map(Number) }
 }
 
 /**
- * Whether a folder without MANIFEST may be taken for a new log: nothing of ours is in it but what a creation that a crash cut off leaves.
- * Throws `store_damaged` naming what is there.
+ * Whether a folder without MANIFEST may be taken for a new log: nothing of ours is in it but what a
+ * creation that a crash cut off leaves. Throws `store_damaged` naming what is there.
  */
-export async function refuseWithoutManifest(files: Files, folder: string, names: readonly string[]): Promise<void> {
+export async function refuseWithoutManifest(
+  files: Files,
+  folder: string,
+  names: readonly string[],
+): Promise<void> {
   for (const name of names) {
     const own = ownName(name)
     if (own === undefined || own.temporary) continue
@@ -68,15 +89,21 @@ async function isEmpty(files: Files, path: string): Promise<boolean> {
 }
 
 /**
- * MANIFEST as a reader takes it, who may look while a writer makes the log: `undefined` for a folder that is missing or holds no log yet.
- * Throws `store_damaged` where a writer would: MANIFEST missing beside files of a log, or FORMAT missing beside MANIFEST.
+ * MANIFEST as a reader takes it, who may look while a writer makes the log: `undefined` for a
+ * folder that is missing or holds no log yet. Throws `store_damaged` where a writer would: MANIFEST
+ * missing beside files of a log, or FORMAT missing beside MANIFEST.
  */
-export async function readManifestToLook(files: Files, hash: Hash, folder: string): Promise<Manifest | undefined> {
+export async function readManifestToLook(
+  files: Files,
+  hash: Hash,
+  folder: string,
+): Promise<Manifest | undefined> {
   for (let attempt = 1; ; attempt++) {
     const manifest = await readManifest(files, hash, folder)
     if (manifest !== undefined) {
       // It is made before MANIFEST, so it is there by now.
-      if (!(await files.exists(joinPath(folder, 'FORMAT')))) throw damaged(joinPath(folder, 'FORMAT'), 0, 'it is missing')
+      if (!(await files.exists(joinPath(folder, 'FORMAT'))))
+        throw damaged(joinPath(folder, 'FORMAT'), 0, 'it is missing')
       return manifest
     }
     try {
@@ -100,18 +127,37 @@ export async function namesIn(files: Files, folder: string): Promise<readonly st
 }
 
 /** Puts a manifest in force; durable on return. */
-export async function publishManifest(files: Files, hash: Hash, folder: string, manifest: Manifest, timeMs: number): Promise<void> {
-  const head = { previous: noCheck, sequence: manifest.revision, durableBytes: 0, kind: 'manifest', timeMs, more: 0 }
+export async function publishManifest(
+  files: Files,
+  hash: Hash,
+  folder: string,
+  manifest: Manifest,
+  timeMs: number,
+): Promise<void> {
+  const head = {
+    previous: noCheck,
+    sequence: manifest.revision,
+    durableBytes: 0,
+    kind: 'manifest',
+    timeMs,
+    more: 0,
+  }
   const data = encodeData('manifest', { snapshot: manifest.snapshot, segments: manifest.segments })
   const bytes = new TextEncoder().encode(encodeLine(hash, head, data).text)
   await publishFile(files, folder, 'MANIFEST', (handle) => writeAll(handle, bytes))
 }
 
 /**
- * The version on disk, or `undefined` without a FORMAT. Refuses with `store_too_new` what a later version wrote (as a reader: when even
- * reading needs a later one), `store_mismatch` for the other kind of folder, `store_damaged` otherwise.
+ * The version on disk, or `undefined` without a FORMAT. Refuses with `store_too_new` what a later
+ * version wrote (as a reader: when even reading needs a later one), `store_mismatch` for the other
+ * kind of folder, `store_damaged` otherwise.
  */
-export async function readFormat(files: Files, folder: string, ours: LogFormat, use: 'write' | 'read'): Promise<number | undefined> {
+export async function readFormat(
+  files: Files,
+  folder: string,
+  ours: LogFormat,
+  use: 'write' | 'read',
+): Promise<number | undefined> {
   const path = joinPath(folder, 'FORMAT')
   const bytes = await readIfThere(files, path)
   if (bytes === undefined) return undefined
@@ -122,25 +168,39 @@ export async function readFormat(files: Files, folder: string, ours: LogFormat, 
     throw damaged(path, 0, 'not a FORMAT')
   }
   const { kind, format, minReader } = (value ?? {}) as Record<string, unknown>
-  if (typeof kind !== 'string' || typeof format !== 'number' || typeof minReader !== 'number') throw damaged(path, 0, 'not a FORMAT')
-  // No version asks more of its readers than of itself: one of the two numbers is not what was written.
+  if (typeof kind !== 'string' || typeof format !== 'number' || typeof minReader !== 'number')
+    throw damaged(path, 0, 'not a FORMAT')
+  // No version asks more of its readers than of itself: one of the two numbers is not what was
+  // written.
   if (minReader > format) throw damaged(path, 0, 'not a FORMAT')
   if (kind !== ours.name) {
-    throw new StorageError('store_mismatch', `${folder} is a ${kind}, not a ${ours.name}`, { hint: 'check the folder that is configured' })
+    throw new StorageError('store_mismatch', `${folder} is a ${kind}, not a ${ours.name}`, {
+      hint: 'check the folder that is configured',
+    })
   }
   if ((use === 'write' ? format : minReader) > ours.version) {
-    throw new StorageError('store_too_new', `${folder} has format ${format}; this version knows format ${ours.version}`, {
-      httpStatus: 503,
-      hint: `use a version that knows ${kind} format ${use === 'write' ? format : minReader}`,
-    })
+    throw new StorageError(
+      'store_too_new',
+      `${folder} has format ${format}; this version knows format ${ours.version}`,
+      {
+        httpStatus: 503,
+        hint: `use a version that knows ${kind} format ${use === 'write' ? format : minReader}`,
+      },
+    )
   }
   return format
 }
 
 /** Puts our FORMAT in force; durable on return. */
 export async function publishFormat(files: Files, folder: string, ours: LogFormat): Promise<void> {
-  const text = JSON.stringify({ kind: ours.name, format: ours.version, minReader: ours.minReader ?? ours.version })
-  await publishFile(files, folder, 'FORMAT', (handle) => writeAll(handle, new TextEncoder().encode(`${text}\n`)))
+  const text = JSON.stringify({
+    kind: ours.name,
+    format: ours.version,
+    minReader: ours.minReader ?? ours.version,
+  })
+  await publishFile(files, folder, 'FORMAT', (handle) =>
+    writeAll(handle, new TextEncoder().encode(`${text}\n`)),
+  )
 }
 
 /** A file's bytes; `undefined` where it is missing. */

@@ -55,7 +55,10 @@ export function newQueue(limitBytes: number) {
   }
 }
 
-/** Runs jobs one after the other, in the order of the calls. Each job's failure is its caller's; the next one starts all the same. */
+/**
+ * Runs jobs one after the other, in the order of the calls. Each job's failure is its caller's; the
+ * next one starts all the same.
+ */
 export function newTurns(): <T>(job: () => Promise<T>) => Promise<T> {
   let last: Promise<unknown> = Promise.resolve()
   return (job) => {

@@ -7,9 +7,10 @@ import { walkAll } from './recovery.js'
 import { fileOf, type LogFile, newWalk, readRecord } from './walk.js'
 
 /**
- * Opens a log for looking only, also while its writer works (R24): opens files for reading and does nothing else to the folder. A
- * missing or empty folder reads as empty. An unfinished last line, or a torn tail that no writer has cleared yet, is left out. What is
- * written after the opening may or may not be seen. Rejects with `StorageError` `store_damaged`, `store_too_new`, `store_mismatch`.
+ * Opens a log for looking only, also while its writer works (R24): opens files for reading and does
+ * nothing else to the folder. A missing or empty folder reads as empty. An unfinished last line, or
+ * a torn tail that no writer has cleared yet, is left out. What is written after the opening may or
+ * may not be seen. Rejects with `StorageError` `store_damaged`, `store_too_new`, `store_mismatch`.
  */
 export async function openLogReader(
   ports: Pick<LogPorts, 'files' | 'hash'>,
@@ -19,14 +20,18 @@ export async function openLogReader(
   const { files, hash } = ports
   const { mark, manifest, opened } = await readFormat(files, folder, options.format, 'read')
     // Before the log, which somebody may be writing.
-    .then(async () => ({ mark: await readHighWater(files, hash, folder), ...(await openInForce()) }))
+    .then(async () => ({
+      mark: await readHighWater(files, hash, folder),
+      ...(await openInForce()),
+    }))
     .catch((error: unknown) => {
       throw named(`${folder} cannot be read`, error)
     })
 
   async function openInForce(): Promise<{ manifest: Manifest | undefined; opened: LogFile[] }> {
     let missing = ''
-    // A compaction may remove files between reading MANIFEST and opening them; the next MANIFEST names the new ones.
+    // A compaction may remove files between reading MANIFEST and opening them; the next MANIFEST
+    // names the new ones.
     for (let attempt = 0; attempt < 5; attempt++) {
       const found = await readManifestToLook(files, hash, folder)
       if (found === undefined) return { manifest: undefined, opened: [] }
@@ -34,7 +39,11 @@ export async function openLogReader(
       try {
         for (const name of manifestNames(found)) {
           missing = joinPath(folder, name)
-          handles.push({ index: handles.length, path: missing, handle: await files.open(missing, 'read') })
+          handles.push({
+            index: handles.length,
+            path: missing,
+            handle: await files.open(missing, 'read'),
+          })
         }
         return { manifest: found, opened: handles }
       } catch (error) {
@@ -62,7 +71,8 @@ export async function openLogReader(
     },
     async read(position) {
       const file = opened[fileOf(position)]
-      if (file === undefined) throw damaged(folder, 0, 'no such file was open when the position was given')
+      if (file === undefined)
+        throw damaged(folder, 0, 'no such file was open when the position was given')
       return readRecord(hash, file, position)
     },
     async close() {

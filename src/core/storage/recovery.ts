@@ -14,7 +14,15 @@ import {
   refuseWithoutManifest,
 } from './manifest.js'
 import type { LogOptions, LogPorts, StoredRecord } from './record-log.js'
-import { type LogFile, lengthOf, newWalk, type Walk, type WalkOptions, walkSegment, walkSnapshot } from './walk.js'
+import {
+  type LogFile,
+  lengthOf,
+  newWalk,
+  type Walk,
+  type WalkOptions,
+  walkSegment,
+  walkSnapshot,
+} from './walk.js'
 
 /** A log that has been read to its end and whose end has been made sound. */
 export interface Opened {
@@ -33,12 +41,20 @@ export interface Opened {
   /** What HIGHWATER names. */
   readonly marked: LogEnd | undefined
   /** What was cut off, for the `recovered` line. */
-  readonly recovered: { readonly file: string; readonly offset: number; readonly bytes: number; readonly saved: string } | undefined
+  readonly recovered:
+    | {
+        readonly file: string
+        readonly offset: number
+        readonly bytes: number
+        readonly saved: string
+      }
+    | undefined
 }
 
 /**
- * Opens for writing: FORMAT, MANIFEST, snapshot, segments, each record to `onRecord`; then, and only if all of it was sound, clears
- * leftovers and makes the end durable (R11). Changes nothing before it rejects with `store_damaged` or `store_too_new`.
+ * Opens for writing: FORMAT, MANIFEST, snapshot, segments, each record to `onRecord`; then, and
+ * only if all of it was sound, clears leftovers and makes the end durable (R11). Changes nothing
+ * before it rejects with `store_damaged` or `store_too_new`.
  */
 export async function recover(
   ports: LogPorts,
@@ -50,8 +66,12 @@ export async function recover(
   const format = await readFormat(files, folder, options.format, 'write')
   if (format === undefined) await makeDurableDir(files, folder)
   const names = await files.list(folder)
-  const mark = options.format.name === 'store' ? await readHighWater(files, ports.hash, folder) : undefined
-  if (mark === 'unreadable') options.onNote?.(`${joinPath(folder, highWaterName)} is not whole; it is written anew with the next record`)
+  const mark =
+    options.format.name === 'store' ? await readHighWater(files, ports.hash, folder) : undefined
+  if (mark === 'unreadable')
+    options.onNote?.(
+      `${joinPath(folder, highWaterName)} is not whole; it is written anew with the next record`,
+    )
   const found = await readManifest(files, ports.hash, folder)
   if (found === undefined && mark !== undefined)
     throw damaged(joinPath(folder, 'MANIFEST'), 0, `it is missing, but ${highWaterName} is there`)
@@ -62,22 +82,32 @@ export async function recover(
 
   const opened: LogFile[] = []
   try {
-    for (const name of manifestNames(manifest)) opened.push(await openFile(ports, folder, name, opened.length))
+    for (const name of manifestNames(manifest))
+      opened.push(await openFile(ports, folder, name, opened.length))
     const walk = newWalk()
-    for await (const records of walkAll(ports, opened, manifest, walk, { knownKinds: options.knownKinds, headsOnly: true, torn: true }))
+    for await (const records of walkAll(ports, opened, manifest, walk, {
+      knownKinds: options.knownKinds,
+      headsOnly: true,
+      torn: true,
+    }))
       for (const record of records) onRecord(record)
     const loss = lossBefore(mark, walk)
     if (loss !== undefined) throw damaged(opened.at(-1)?.path ?? folder, walk.offset, loss)
 
     await options.fence?.()
-    // The MANIFEST we have read may be no more than a rename in the page cache, left by a process that died before its sync. Until it
-    // is durable, a power cut could bring the old one back, and that one names what we are about to remove.
+    // The MANIFEST we have read may be no more than a rename in the page cache, left by a process
+    // that died before its sync. Until it is durable, a power cut could bring the old one back, and
+    // that one names what we are about to remove.
     await files.syncDir(folder)
     for (const name of leftovers) await removeIfThere(files, joinPath(folder, name))
-    if (format !== undefined && format < options.format.version) await publishFormat(files, folder, options.format)
+    if (format !== undefined && format < options.format.version)
+      await publishFormat(files, folder, options.format)
     const end = await settleEnd(ports, folder, manifest, opened, walk)
     const reached = walk.beforeMark ?? walk
-    const active = await files.open(joinPath(folder, logName(manifest.segments.at(-1) ?? 1)), 'append')
+    const active = await files.open(
+      joinPath(folder, logName(manifest.segments.at(-1) ?? 1)),
+      'append',
+    )
     return { ...end, reached, marked: mark === 'unreadable' ? undefined : mark, active }
   } catch (error) {
     for (const file of opened) await file.handle.close()
@@ -86,8 +116,8 @@ export async function recover(
 }
 
 /**
- * Every record of the files in force, in order; `walk` ends at the end of the last one. `torn`: whether the last may end in a torn
- * tail; `endBytes`: how much of the last counts, default all.
+ * Every record of the files in force, in order; `walk` ends at the end of the last one. `torn`:
+ * whether the last may end in a torn tail; `endBytes`: how much of the last counts, default all.
  */
 export async function* walkAll(
   ports: Pick<LogPorts, 'hash'>,
@@ -99,19 +129,27 @@ export async function* walkAll(
   for (const [index, file] of opened.entries()) {
     if (index === 0 && manifest.snapshot !== 0) {
       yield* walkSnapshot(ports.hash, file, walk, options)
-      if (walk.sequence !== manifest.snapshot) throw damaged(file.path, 0, 'the snapshot is not the one its name says')
+      if (walk.sequence !== manifest.snapshot)
+        throw damaged(file.path, 0, 'the snapshot is not the one its name says')
       continue
     }
     const first = manifest.segments[index - (manifest.snapshot === 0 ? 0 : 1)]
-    if (first !== walk.sequence + 1) throw damaged(file.path, 0, `the log ends at line ${walk.sequence} before this segment`)
+    if (first !== walk.sequence + 1)
+      throw damaged(file.path, 0, `the log ends at line ${walk.sequence} before this segment`)
     const last = index === opened.length - 1
-    const endBytes = last && options.endBytes !== undefined ? options.endBytes : await lengthOf(file)
+    const endBytes =
+      last && options.endBytes !== undefined ? options.endBytes : await lengthOf(file)
     yield* walkSegment(ports.hash, file, walk, { ...options, last: last && options.torn, endBytes })
   }
 }
 
 /** Opens a file that MANIFEST names; its absence is damage. */
-async function openFile(ports: LogPorts, folder: string, name: string, index: number): Promise<LogFile> {
+async function openFile(
+  ports: LogPorts,
+  folder: string,
+  name: string,
+  index: number,
+): Promise<LogFile> {
   const path = joinPath(folder, name)
   try {
     return { index, path, handle: await ports.files.open(path, 'read') }
@@ -121,8 +159,16 @@ async function openFile(ports: LogPorts, folder: string, name: string, index: nu
   }
 }
 
-/** A new log: FORMAT, an empty segment, and MANIFEST last, which puts them in force. A creation that a crash cut off is done again. */
-async function create(ports: LogPorts, folder: string, options: LogOptions, names: readonly string[]): Promise<Manifest> {
+/**
+ * A new log: FORMAT, an empty segment, and MANIFEST last, which puts them in force. A creation that
+ * a crash cut off is done again.
+ */
+async function create(
+  ports: LogPorts,
+  folder: string,
+  options: LogOptions,
+  names: readonly string[],
+): Promise<Manifest> {
   const { files } = ports
   const first = joinPath(folder, logName(1))
   await refuseWithoutManifest(files, folder, names)
@@ -136,17 +182,27 @@ async function create(ports: LogPorts, folder: string, options: LogOptions, name
 }
 
 /**
- * Files of ours that MANIFEST does not name: what a crash left of a rotation or compaction. A later segment with content is none of
- * these, for a segment gets its first line only after MANIFEST names it: then an old MANIFEST was put back, and nothing may go.
+ * Files of ours that MANIFEST does not name: what a crash left of a rotation or compaction. A later
+ * segment with content is none of these, for a segment gets its first line only after MANIFEST
+ * names it: then an old MANIFEST was put back, and nothing may go.
  */
-async function findLeftovers(ports: LogPorts, folder: string, manifest: Manifest, names: readonly string[]): Promise<string[]> {
+async function findLeftovers(
+  ports: LogPorts,
+  folder: string,
+  manifest: Manifest,
+  names: readonly string[],
+): Promise<string[]> {
   const inForce = new Set(manifestNames(manifest))
   const leftovers: string[] = []
   for (const name of names) {
     const own = ownName(name)
     if (own === undefined || inForce.has(name)) continue
     const path = joinPath(folder, name)
-    if (own.sequence !== undefined && own.sequence > (manifest.segments.at(-1) ?? 0) && (await sizeOf(ports, path)) > 0)
+    if (
+      own.sequence !== undefined &&
+      own.sequence > (manifest.segments.at(-1) ?? 0) &&
+      (await sizeOf(ports, path)) > 0
+    )
       throw damaged(joinPath(folder, 'MANIFEST'), 0, `it is older than ${name}`)
     leftovers.push(name)
   }
@@ -163,10 +219,12 @@ async function sizeOf(ports: LogPorts, path: string): Promise<number> {
 }
 
 /**
- * Makes the last segment end in lines that are durable without doubt. Sound lines above the highest mark may be in the page cache
- * only, and after a failed sync of an earlier process the kernel may hold them for clean although they never reached the disk: a
- * `datasync` now would promise what it does not do. So they are written anew into a fresh file, which then takes the name; the same
- * move cuts off a torn tail, after saving it aside. A tail that is just our mark is cut off instead, since nobody misses it.
+ * Makes the last segment end in lines that are durable without doubt. Sound lines above the highest
+ * mark may be in the page cache only, and after a failed sync of an earlier process the kernel may
+ * hold them for clean although they never reached the disk: a `datasync` now would promise what it
+ * does not do. So they are written anew into a fresh file, which then takes the name; the same move
+ * cuts off a torn tail, after saving it aside. A tail that is just our mark is cut off instead,
+ * since nobody misses it.
  */
 async function settleEnd(
   ports: LogPorts,
@@ -178,19 +236,28 @@ async function settleEnd(
   const { files } = ports
   const file = opened.at(-1)
   const first = manifest.segments.at(-1)
-  if (file === undefined || first === undefined) throw damaged(joinPath(folder, 'MANIFEST'), 0, 'it names no segment')
+  if (file === undefined || first === undefined)
+    throw damaged(joinPath(folder, 'MANIFEST'), 0, 'it names no segment')
   const size = await lengthOf(file)
   const end = !walk.torn && walk.beforeMark !== undefined ? walk.beforeMark : walk
   let recovered: Opened['recovered']
   if (walk.torn) {
     const saved = `torn-${first}-${walk.offset}`
-    await publishFile(files, folder, saved, (target) => copyRange(file.handle, target, walk.offset, size))
+    await publishFile(files, folder, saved, (target) =>
+      copyRange(file.handle, target, walk.offset, size),
+    )
     recovered = { file: logName(first), offset: walk.offset, bytes: size - walk.offset, saved }
   }
   if (end === walk && size > 0) {
-    await publishFile(files, folder, logName(first), (target) => copyRange(file.handle, target, 0, walk.offset))
+    await publishFile(files, folder, logName(first), (target) =>
+      copyRange(file.handle, target, 0, walk.offset),
+    )
     await file.handle.close()
-    opened[opened.length - 1] = { index: file.index, path: file.path, handle: await files.open(file.path, 'read') }
+    opened[opened.length - 1] = {
+      index: file.index,
+      path: file.path,
+      handle: await files.open(file.path, 'read'),
+    }
   } else {
     const handle = await files.open(file.path, 'append')
     try {
@@ -200,5 +267,12 @@ async function settleEnd(
       await handle.close()
     }
   }
-  return { manifest, files: opened, check: end.check, sequence: end.sequence, goodBytes: end.offset, recovered }
+  return {
+    manifest,
+    files: opened,
+    check: end.check,
+    sequence: end.sequence,
+    goodBytes: end.offset,
+    recovered,
+  }
 }

@@ -14,16 +14,21 @@ export interface Cut {
 }
 
 /**
- * Writes the snapshot of a cut under its temporary name, whole and durable; the offset of each record. Rejects with the owner's error
- * when `kept` fails or `checkOpen` throws, `record_invalid` for a record the log would refuse, `store_unavailable` on a full disk (the
- * temporary is gone), `store_failed` for anything else.
+ * Writes the snapshot of a cut under its temporary name, whole and durable; the offset of each
+ * record. Rejects with the owner's error when `kept` fails or `checkOpen` throws, `record_invalid`
+ * for a record the log would refuse, `store_unavailable` on a full disk (the temporary is gone),
+ * `store_failed` for anything else.
  */
 export async function writeSnapshot(
   ports: { readonly files: Files; readonly hash: Hash },
   folder: string,
   cut: Cut,
   kept: AsyncIterable<NewRecord> | Iterable<NewRecord>,
-  options: { readonly knownKinds: (kind: string) => boolean; readonly timeMs: number; readonly checkOpen: () => void },
+  options: {
+    readonly knownKinds: (kind: string) => boolean
+    readonly timeMs: number
+    readonly checkOpen: () => void
+  },
 ): Promise<number[]> {
   const offsets: number[] = []
   let theirs = false // whether a failure comes from the owner's iteration
@@ -41,17 +46,25 @@ export async function writeSnapshot(
         theirs = true
       }
       theirs = false
-      sheet.add({ kind: 'snap.end', data: { count: offsets.length, check: cut.check, sequence: cut.sequence } })
+      sheet.add({
+        kind: 'snap.end',
+        data: { count: offsets.length, check: cut.check, sequence: cut.sequence },
+      })
       await sheet.flush()
     })
   } catch (error) {
     if (theirs || error instanceof StorageError) throw error
-    throw isFull(error) ? outOfSpace(folder) : failedForGood(`a snapshot of ${folder} could not be written`, error)
+    throw isFull(error)
+      ? outOfSpace(folder)
+      : failedForGood(`a snapshot of ${folder} could not be written`, error)
   }
   return offsets
 }
 
-/** Enough for a good write, and some 3 ms of encoding: the event loop stays free (slices of at most 5 ms). */
+/**
+ * Enough for a good write, and some 3 ms of encoding: the event loop stays free (slices of at most
+ * 5 ms).
+ */
 const sheetBytes = 128 * 1024
 
 /** Encodes the lines of a snapshot, numbered from 1; `flush` writes what has gathered since. */

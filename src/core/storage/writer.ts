@@ -14,7 +14,9 @@ import { fileOf, type LogFile, newWalk, readRecord } from './walk.js'
 export interface OpenFile extends LogFile {
   /** Reads and scans under way; the file may go when they have ended. */
   users: number
-  /** A compaction has put something in its place; only positions given out earlier still lead here. */
+  /**
+   * A compaction has put something in its place; only positions given out earlier still lead here.
+   */
   replaced: boolean
   /** Called by the last user. */
   onIdle: (() => void) | undefined
@@ -29,23 +31,43 @@ export interface WriterEvents {
 }
 
 /**
- * The files of an open log: writes groups, starts segments, swaps in snapshots, reads. Not safe for two callers at once, but for `read`
- * and `scan`: the log takes turns. Every method throws `StorageError` only.
+ * The files of an open log: writes groups, starts segments, swaps in snapshots, reads. Not safe for
+ * two callers at once, but for `read` and `scan`: the log takes turns. Every method throws
+ * `StorageError` only.
  */
-export function newWriter(ports: LogPorts, folder: string, options: LogOptions, opened: Opened, events: WriterEvents) {
+export function newWriter(
+  ports: LogPorts,
+  folder: string,
+  options: LogOptions,
+  opened: Opened,
+  events: WriterEvents,
+) {
   const { files, clock, hash } = ports
   const { fail } = events
   const segmentBytes = options.segmentBytes ?? 64 * 1024 * 1024
-  const openFiles: OpenFile[] = opened.files.map((file) => ({ ...file, users: 0, replaced: false, onIdle: undefined }))
+  const openFiles: OpenFile[] = opened.files.map((file) => ({
+    ...file,
+    users: 0,
+    replaced: false,
+    onIdle: undefined,
+  }))
   let manifest = opened.manifest
   let nextIndex = openFiles.length
   let active = opened.active
-  let at: GroupEnd = { check: opened.check, sequence: opened.sequence, goodBytes: opened.goodBytes, file: nextIndex - 1 }
+  let at: GroupEnd = {
+    check: opened.check,
+    sequence: opened.sequence,
+    goodBytes: opened.goodBytes,
+    file: nextIndex - 1,
+  }
   let rotateNext = false
 
   const now = () => Math.trunc(clock.nowMs())
 
-  /** Starts the next segment: it gets its first line only once MANIFEST names it. Throws `StorageError`. */
+  /**
+   * Starts the next segment: it gets its first line only once MANIFEST names it. Throws
+   * `StorageError`.
+   */
   async function rotate(): Promise<void> {
     const first = at.sequence + 1
     const path = joinPath(folder, logName(first))
@@ -54,14 +76,25 @@ export function newWriter(ports: LogPorts, folder: string, options: LogOptions, 
     try {
       await removeIfThere(files, path)
       handle = await files.open(path, 'exclusive')
-      const next: Manifest = { ...manifest, revision: manifest.revision + 1, segments: [...manifest.segments, first] }
+      const next: Manifest = {
+        ...manifest,
+        revision: manifest.revision + 1,
+        segments: [...manifest.segments, first],
+      }
       // Or a crash could leave a MANIFEST that names a segment whose own name was lost.
       await files.syncDir(folder).catch((cause: unknown) => {
         throw failedForGood(`${folder} could not be synced`, cause)
       })
       await publishManifest(files, hash, folder, next, now())
       inForce = true
-      openFiles.push({ index: nextIndex, path, handle: await files.open(path, 'read'), users: 0, replaced: false, onIdle: undefined })
+      openFiles.push({
+        index: nextIndex,
+        path,
+        handle: await files.open(path, 'read'),
+        users: 0,
+        replaced: false,
+        onIdle: undefined,
+      })
       manifest = next
       const old = active
       active = handle
@@ -78,7 +111,10 @@ export function newWriter(ports: LogPorts, folder: string, options: LogOptions, 
     }
   }
 
-  /** Writes and syncs lines, or leaves the segment as it was. Throws `StorageError`; resolves only when all is durable (R1). */
+  /**
+   * Writes and syncs lines, or leaves the segment as it was. Throws `StorageError`; resolves only
+   * when all is durable (R1).
+   */
   async function write(bytes: Uint8Array): Promise<void> {
     const handle = active
     try {
@@ -89,7 +125,8 @@ export function newWriter(ports: LogPorts, folder: string, options: LogOptions, 
         await handle.truncate(at.goodBytes)
         await handle.datasync()
         const size = await handle.size()
-        if (size !== at.goodBytes) throw new Error(`the segment has ${size} bytes instead of ${at.goodBytes}`)
+        if (size !== at.goodBytes)
+          throw new Error(`the segment has ${size} bytes instead of ${at.goodBytes}`)
       } catch (cause) {
         throw fail(cause, `a write to ${folder} could not be undone`)
       }
@@ -104,7 +141,10 @@ export function newWriter(ports: LogPorts, folder: string, options: LogOptions, 
     }
   }
 
-  /** Makes the records of one group durable; hands back what each append gets. Throws `StorageError`. */
+  /**
+   * Makes the records of one group durable; hands back what each append gets. Throws
+   * `StorageError`.
+   */
   async function commit(group: readonly Append[]): Promise<StoredRecord[][]> {
     if (at.goodBytes > 0 && (rotateNext || at.goodBytes >= segmentBytes)) await rotate()
     const encoded = encodeGroup(hash, group, at, now())
@@ -115,7 +155,10 @@ export function newWriter(ports: LogPorts, folder: string, options: LogOptions, 
 
   async function read(position: Position): Promise<StoredRecord> {
     const file = openFiles.find((each) => each.index === fileOf(position))
-    if (file === undefined) throw new StorageError('position_retired', 'a compaction has moved this record', { httpStatus: 500 })
+    if (file === undefined)
+      throw new StorageError('position_retired', 'a compaction has moved this record', {
+        httpStatus: 500,
+      })
     file.users++
     try {
       return await readRecord(hash, file, position)
@@ -124,7 +167,10 @@ export function newWriter(ports: LogPorts, folder: string, options: LogOptions, 
     }
   }
 
-  /** Takes replaced files away once nobody reads them; `stopped` leaves them to the next start, as leftovers. */
+  /**
+   * Takes replaced files away once nobody reads them; `stopped` leaves them to the next start, as
+   * leftovers.
+   */
   async function retire(old: readonly OpenFile[], stopped: () => boolean): Promise<void> {
     for (const file of old) {
       if (stopped()) return
@@ -153,7 +199,14 @@ export function newWriter(ports: LogPorts, folder: string, options: LogOptions, 
       inForce = true
       manifest = next
       for (const file of old) file.replaced = true
-      openFiles.unshift({ index: nextIndex, path, handle: await files.open(path, 'read'), users: 0, replaced: false, onIdle: undefined })
+      openFiles.unshift({
+        index: nextIndex,
+        path,
+        handle: await files.open(path, 'read'),
+        users: 0,
+        replaced: false,
+        onIdle: undefined,
+      })
       return nextIndex++
     } catch (error) {
       if (inForce || !isFull(error)) throw fail(error, `${name} could not be put in force`)
@@ -165,10 +218,17 @@ export function newWriter(ports: LogPorts, folder: string, options: LogOptions, 
     }
   }
 
-  /** What is there at the call, so that `compact(() => log.scan(), …)` keeps exactly what lies before the cut. */
+  /**
+   * What is there at the call, so that `compact(() => log.scan(), …)` keeps exactly what lies
+   * before the cut.
+   */
   function scan(): AsyncGenerator<StoredRecord> {
     const seen = openFiles.filter((file) => !file.replaced)
-    const walking = walkAll(ports, seen, manifest, newWalk(), { knownKinds: options.knownKinds, torn: false, endBytes: at.goodBytes })
+    const walking = walkAll(ports, seen, manifest, newWalk(), {
+      knownKinds: options.knownKinds,
+      torn: false,
+      endBytes: at.goodBytes,
+    })
     return (async function* () {
       for (const file of seen) file.users++
       try {
@@ -180,7 +240,9 @@ export function newWriter(ports: LogPorts, folder: string, options: LogOptions, 
   }
 
   async function closeFiles(): Promise<void> {
-    const closed = await Promise.allSettled([active, ...openFiles.map((file) => file.handle)].map((handle) => handle.close()))
+    const closed = await Promise.allSettled(
+      [active, ...openFiles.map((file) => file.handle)].map((handle) => handle.close()),
+    )
     for (const each of closed) if (each.status === 'rejected') throw each.reason
   }
 

@@ -1,4 +1,7 @@
-/** For each command how it is called: in a world where everything answers, and so that it fails. The n-th call takes questions of its own. */
+/**
+ * For each command how it is called: in a world where everything answers, and so that it fails. The
+ * n-th call takes questions of its own.
+ */
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { questionOf } from '../proposing.js'
@@ -10,7 +13,10 @@ export interface Scenario {
   /** Default: `argv` while node, gateway and wallet refuse. */
   readonly bad?: (n: number) => readonly string[]
   readonly stdin?: string
-  /** What it prints may hold the signatures that were asked for (R5: `payload`, `-o -`, `--reveal-signature`). */
+  /**
+   * What it prints may hold the signatures that were asked for (R5: `payload`, `-o -`,
+   * `--reveal-signature`).
+   */
   readonly holdsPayload?: true
   /** Runs until it is stopped: as a process only. */
   readonly foreground?: true
@@ -21,7 +27,9 @@ export interface Scenario {
 /** Questions that the calls of a command may use: enough for three forms, a failure and a crash. */
 const perCommand = 5
 const withQuestions = ['sign', 'submit', 'batch sign', 'batch submit'] as const
-/** Questions of the dev chain that the scenarios need; the last is that of the dev chain's verbs. */
+/**
+ * Questions of the dev chain that the scenarios need; the last is that of the dev chain's verbs.
+ */
 export const questionsNeeded = withQuestions.length * perCommand + 3
 
 /** What earlier calls left for later ones: ids in the order of their making. */
@@ -43,7 +51,10 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
   }
   const rows = (command: 'batch sign' | 'batch submit') => (n: number) => [
     ...command.split(' '),
-    file(`rows-${command.slice(6)}-${n}.ndjson`, `${JSON.stringify({ identifier: own(command, n), outcome: 'p1' })}\n`),
+    file(
+      `rows-${command.slice(6)}-${n}.ndjson`,
+      `${JSON.stringify({ identifier: own(command, n), outcome: 'p1' })}\n`,
+    ),
   ]
   const password = ['--password-file', join(folder, 'password')]
   const operator = (...words: string[]): Scenario => ({
@@ -54,7 +65,9 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     argv: () => words,
     bad: () => [...words, '--home', damagedHome(world)],
   })
-  const devchain = (...words: string[]): Scenario => ({ argv: () => ['devchain', ...words, '--rpc-url', world.devUrl] })
+  const devchain = (...words: string[]): Scenario => ({
+    argv: () => ['devchain', ...words, '--rpc-url', world.devUrl],
+  })
   const wallet = (n: number) => `0x${String(n + 1).padStart(40, '0')}`
   const someId = '00000000-0000-4000-8000-000000000000'
   return {
@@ -72,12 +85,30 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     },
     'trust pin': {
       argv: () => ['trust', 'pin', '--token', dev.trust.tokens[0] ?? '', '--yes'],
-      bad: () => ['trust', 'pin', '--trust', join(folder, 'proposer.key'), '--token', dev.trust.tokens[0] ?? '', '--yes'],
+      bad: () => [
+        'trust',
+        'pin',
+        '--trust',
+        join(folder, 'proposer.key'),
+        '--token',
+        dev.trust.tokens[0] ?? '',
+        '--yes',
+      ],
     },
-    'trust show': { argv: () => ['trust', 'show'], bad: () => ['trust', 'show', '--trust', join(folder, 'proposer.key')] },
+    'trust show': {
+      argv: () => ['trust', 'show'],
+      bad: () => ['trust', 'show', '--trust', join(folder, 'proposer.key')],
+    },
     'trust verify': { argv: () => ['trust', 'verify'] },
     'config set': {
-      argv: (n) => ['config', 'set', '--profile', `p${n}`, 'rpc-url', world.env.PROPOSER_RPC_URL ?? ''],
+      argv: (n) => [
+        'config',
+        'set',
+        '--profile',
+        `p${n}`,
+        'rpc-url',
+        world.env.PROPOSER_RPC_URL ?? '',
+      ],
       bad: () => ['config', 'set', 'gateway', world.env.PROPOSER_RPC_URL ?? ''],
     },
     'config unset': {
@@ -85,20 +116,45 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
       bad: () => ['config', 'unset', 'rpc-url', '--home', damagedHome(world)],
     },
     version: { argv: () => ['version'], bad: () => ['version', 'of-what'] },
-    completion: { argv: (n) => ['completion', ['bash', 'zsh', 'fish'][n % 3] ?? 'bash'], bad: () => ['completion', 'nothing'] },
+    completion: {
+      argv: (n) => ['completion', ['bash', 'zsh', 'fish'][n % 3] ?? 'bash'],
+      bad: () => ['completion', 'nothing'],
+    },
     'config get': {
       argv: (n) => ['config', 'get', n === 1 ? 'gateway' : 'rpc-url'],
       bad: () => ['config', 'get', 'rpc-url', '--home', damagedHome(world)],
     },
-    'config list': { argv: () => ['config', 'list', '--origin'], bad: () => ['config', 'list', '--home', damagedHome(world)] },
-    'config path': { argv: () => ['config', 'path'], bad: () => ['config', 'path', '--no-such-flag'] },
+    'config list': {
+      argv: () => ['config', 'list', '--origin'],
+      bad: () => ['config', 'list', '--home', damagedHome(world)],
+    },
+    'config path': {
+      argv: () => ['config', 'path'],
+      bad: () => ['config', 'path', '--no-such-flag'],
+    },
     'account import': {
-      argv: (n) => ['account', 'import', `own${n}`, '--key-file', join(folder, 'proposer.key'), ...password],
+      argv: (n) => [
+        'account',
+        'import',
+        `own${n}`,
+        '--key-file',
+        join(folder, 'proposer.key'),
+        ...password,
+      ],
       bad: () => ['account', 'import', 'bad', '--key-file', join(folder, 'password'), ...password],
     },
-    'account new': { argv: (n) => ['account', 'new', `new${n}`, ...password], bad: () => ['account', 'new', 'new0', ...password] },
-    'account list': { argv: () => ['account', 'list'], bad: () => ['account', 'list', '--no-such-flag'] },
-    'account show': { argv: () => ['account', 'show', 'own0'], bad: () => ['account', 'show', 'own0', '--home', damagedHome(world)] },
+    'account new': {
+      argv: (n) => ['account', 'new', `new${n}`, ...password],
+      bad: () => ['account', 'new', 'new0', ...password],
+    },
+    'account list': {
+      argv: () => ['account', 'list'],
+      bad: () => ['account', 'list', '--no-such-flag'],
+    },
+    'account show': {
+      argv: () => ['account', 'show', 'own0'],
+      bad: () => ['account', 'show', 'own0', '--home', damagedHome(world)],
+    },
     'devchain fund': devchain('fund', world.proposer),
     'devchain grant': devchain('grant', wallet(7)),
     'devchain ask': devchain('ask'),
@@ -118,7 +174,16 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     },
     demo: { argv: () => ['demo'], bad: () => ['demo', '--no-such-flag'], foreground: true },
     serve: {
-      argv: () => ['serve', '--config', config, '--port', '0', '--set', 'store="./second-store"', '--log'],
+      argv: () => [
+        'serve',
+        '--config',
+        config,
+        '--port',
+        '0',
+        '--set',
+        'store="./second-store"',
+        '--log',
+      ],
       bad: () => ['serve', '--config', config, '--port', '0', '--log'],
       foreground: true,
     },
@@ -139,24 +204,73 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
       ],
       holdsPayload: true,
     },
-    submit: { argv: (n) => ['submit', own('submit', n), '--outcome', 'p2', '--client-ref', `order ${n}`] },
-    'batch context': { argv: (n) => ['batch', 'context', file(`ids-${n}`, `${own('batch sign', n)}\n`)] },
+    submit: {
+      argv: (n) => ['submit', own('submit', n), '--outcome', 'p2', '--client-ref', `order ${n}`],
+    },
+    'batch context': {
+      argv: (n) => ['batch', 'context', file(`ids-${n}`, `${own('batch sign', n)}\n`)],
+    },
     'batch sign': { argv: rows('batch sign'), holdsPayload: true },
     'batch submit': { argv: rows('batch submit') },
     conformance: {
-      argv: (n) => ['conformance', ...(n === 2 ? [] : [world.ready.url]), '--question', unproposed, '--read-only'],
-      bad: () => ['conformance', '--question', unproposed, '--read-only', '--gateway', world.env.PROPOSER_RPC_URL ?? ''],
+      argv: (n) => [
+        'conformance',
+        ...(n === 2 ? [] : [world.ready.url]),
+        '--question',
+        unproposed,
+        '--read-only',
+      ],
+      bad: () => [
+        'conformance',
+        '--question',
+        unproposed,
+        '--read-only',
+        '--gateway',
+        world.env.PROPOSER_RPC_URL ?? '',
+      ],
     },
     status: { argv: (n) => ['status', left.candidateIds[n % 3] ?? someId] },
-    poll: { argv: (n) => ['poll', left.candidateIds[n % 3] ?? someId, '--until', 'validated', '--timeout', '20'] },
-    'batch status': { argv: (n) => ['batch', 'status', file(`candidates-${n}`, `${left.candidateIds.join('\n')}\n`)] },
-    replay: { argv: () => ['replay', '--all'], bad: () => ['replay', '--all', '--home', damagedHome(world)] },
-    reconcile: { argv: (n) => ['reconcile', own('submit', n)], bad: (n) => ['reconcile', own('submit', n), '--home', damagedHome(world)] },
-    revoke: { argv: (n) => ['revoke', left.journalIds[n] ?? '', ...(n === 0 ? ['--print'] : n === 1 ? ['--yes'] : ['--dry-run'])] },
+    poll: {
+      argv: (n) => [
+        'poll',
+        left.candidateIds[n % 3] ?? someId,
+        '--until',
+        'validated',
+        '--timeout',
+        '20',
+      ],
+    },
+    'batch status': {
+      argv: (n) => [
+        'batch',
+        'status',
+        file(`candidates-${n}`, `${left.candidateIds.join('\n')}\n`),
+      ],
+    },
+    replay: {
+      argv: () => ['replay', '--all'],
+      bad: () => ['replay', '--all', '--home', damagedHome(world)],
+    },
+    reconcile: {
+      argv: (n) => ['reconcile', own('submit', n)],
+      bad: (n) => ['reconcile', own('submit', n), '--home', damagedHome(world)],
+    },
+    revoke: {
+      argv: (n) => [
+        'revoke',
+        left.journalIds[n] ?? '',
+        ...(n === 0 ? ['--print'] : n === 1 ? ['--yes'] : ['--dry-run']),
+      ],
+    },
     plan: { argv: () => ['plan', '500'], bad: () => ['plan', join(folder, 'nothing-here')] },
     'journal list': damaged('journal', 'list'),
     'journal show': {
-      argv: (n) => ['journal', 'show', left.journalIds[0] ?? '', ...(n === 2 ? ['--reveal-signature'] : [])],
+      argv: (n) => [
+        'journal',
+        'show',
+        left.journalIds[0] ?? '',
+        ...(n === 2 ? ['--reveal-signature'] : []),
+      ],
       bad: () => ['journal', 'show', left.journalIds[0] ?? '', '--home', damagedHome(world)],
       holdsPayload: true,
     },
@@ -164,7 +278,12 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     'journal export': damaged('journal', 'export'),
     doctor: { argv: () => ['doctor'] },
     'support-bundle': {
-      argv: (n) => ['support-bundle', '--config', config, ...(n === 0 ? ['-o', join(folder, 'bundle.json')] : [])],
+      argv: (n) => [
+        'support-bundle',
+        '--config',
+        config,
+        ...(n === 0 ? ['-o', join(folder, 'bundle.json')] : []),
+      ],
       bad: () => ['support-bundle', '--config', join(folder, 'bad-gateway.json')],
     },
     'operator list': operator('list'),
@@ -182,10 +301,24 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     ),
     'operator questions remove': operator('questions', 'remove', spare.question_id),
     'operator candidates list': operator('candidates', 'list'),
-    'operator candidates show': lateOperator((n) => ['candidates', 'show', left.candidateIds[n % 3] ?? someId]),
-    'operator candidates explain': lateOperator((n) => ['candidates', 'explain', left.candidateIds[n % 3] ?? someId]),
+    'operator candidates show': lateOperator((n) => [
+      'candidates',
+      'show',
+      left.candidateIds[n % 3] ?? someId,
+    ]),
+    'operator candidates explain': lateOperator((n) => [
+      'candidates',
+      'explain',
+      left.candidateIds[n % 3] ?? someId,
+    ]),
     'operator candidates reject': {
-      ...lateOperator((n) => ['candidates', 'reject', left.candidateIds.at(-1 - (n % 2)) ?? someId, '--reason', 'a test']),
+      ...lateOperator((n) => [
+        'candidates',
+        'reject',
+        left.candidateIds.at(-1 - (n % 2)) ?? someId,
+        '--reason',
+        'a test',
+      ]),
       late: true,
     },
     'operator store verify': operator('store', 'verify'),
@@ -202,15 +335,23 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
   }
 }
 
-/** A home whose journal, keystores and preferences are all damaged amid their secrets; made from the real one when first asked for. */
+/**
+ * A home whose journal, keystores and preferences are all damaged amid their secrets; made from the
+ * real one when first asked for.
+ */
 function damagedHome({ folder, home, canaries }: World): string {
   const path = join(folder, 'damaged')
   if (existsSync(path)) return path
   mkdirSync(path, { mode: 0o700 })
   if (existsSync(join(home, 'journal')))
-    cpSync(join(home, 'journal'), join(path, 'journal'), { recursive: true, filter: (one) => !/\/s(\.[0-9a-f]+)?$/.test(one) })
+    cpSync(join(home, 'journal'), join(path, 'journal'), {
+      recursive: true,
+      filter: (one) => !/\/s(\.[0-9a-f]+)?$/.test(one),
+    })
   const journal = join(path, 'journal')
-  for (const name of existsSync(journal) ? readdirSync(journal, { recursive: true, encoding: 'utf8' }) : []) {
+  for (const name of existsSync(journal)
+    ? readdirSync(journal, { recursive: true, encoding: 'utf8' })
+    : []) {
     if (!/log-\d+\.jsonl$/.test(name)) continue
     const text = readFileSync(join(journal, name), 'utf8')
     writeFileSync(join(journal, name), text.replace('"n":', '"m":'))

@@ -1,6 +1,7 @@
 /**
- * A whole installation with a canary in every place that holds a secret: dev chain, a gateway that serves, a client's home, and between
- * them a node, a gateway and a wallet that repeat whatever they can when they are told to refuse (R5, T12).
+ * A whole installation with a canary in every place that holds a secret: dev chain, a gateway that
+ * serves, a client's home, and between them a node, a gateway and a wallet that repeat whatever
+ * they can when they are told to refuse (R5, T12).
  */
 import { randomBytes } from 'node:crypto'
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
@@ -8,10 +9,10 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
-import type { Context } from '../../../src/commands/context.js'
 import { main } from '../../../src/commands/main.js'
+import type { Context } from '../../../src/commands/terminal/context.js'
 import { createHttp } from '../../../src/core/io/http.js'
-import { createChain } from '../../../src/core/io/rpc.js'
+import { createChain } from '../../../src/core/io/rpc/rpc.js'
 import { fakeContext } from '../cli.js'
 import type { Running, Workshop } from '../processes.js'
 import type { ServeReady } from '../proposing.js'
@@ -48,10 +49,17 @@ export interface World {
   readonly devUrl: string
   readonly canaries: readonly Canary[]
   readonly printed: Printed[]
-  /** `all`: node, gateway and wallet refuse everything, and repeat what they were told. `sends`: the node takes no transaction. */
+  /**
+   * `all`: node, gateway and wallet refuse everything, and repeat what they were told. `sends`: the
+   * node takes no transaction.
+   */
   refuse(what: 'all' | 'sends' | 'nothing'): void
   /** Runs a command in this process over real edges; keeps what it printed. */
-  run(argv: readonly string[], mode: Mode, more?: { stdin?: string; holdsPayload?: boolean }): Promise<{ code: number; text: string }>
+  run(
+    argv: readonly string[],
+    mode: Mode,
+    more?: { stdin?: string; holdsPayload?: boolean },
+  ): Promise<{ code: number; text: string }>
   close(): Promise<void>
 }
 
@@ -79,20 +87,39 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
   const canaries: Canary[] = [
     ...Object.entries(keys).map(([kind, key]) => ({ kind: `${kind} key`, text: key.slice(2) })),
     ...Object.entries(words).map(([kind, text]) => ({ kind, text })),
-    { kind: 'rpc credentials', text: Buffer.from(`${words.rpcUser}:${words.rpcPassword}`).toString('base64').replace(/=+$/, '') },
+    {
+      kind: 'rpc credentials',
+      text: Buffer.from(`${words.rpcUser}:${words.rpcPassword}`)
+        .toString('base64')
+        .replace(/=+$/, ''),
+    },
   ]
   /** Whoever refuses repeats all that it was told: the parts of its URL, and what it was sent. */
   const nodeEcho = `refused: ${words.rpcUser}:${words.rpcPassword} /v2/${words.rpcPath.toUpperCase()}?key=${words.rpcQuery}`
   const walletEcho = `refused: /${words.signerPath}?key=${words.signerQuery}`
   let refused: 'all' | 'sends' | 'nothing' = 'nothing'
 
-  const chain = shop.start(['devchain', '--port', '0', '--questions', String(questions), '--write', join(folder, 'dev'), '--json'])
+  const chain = shop.start([
+    'devchain',
+    '--port',
+    '0',
+    '--questions',
+    String(questions),
+    '--write',
+    join(folder, 'dev'),
+    '--json',
+  ])
   const { dev } = await chain.line<ServeReady>()
   const node = await startProxy((request, response, body) => {
     const isSent = body.includes('eth_sendRawTransaction')
-    if (refused === 'nothing' || (refused === 'sends' && !isSent)) return forward(dev.rpc_url, request, response, body)
+    if (refused === 'nothing' || (refused === 'sends' && !isSent))
+      return forward(dev.rpc_url, request, response, body)
     const asked = [JSON.parse(body)].flat() as { id: number }[]
-    const errors = asked.map(({ id }) => ({ jsonrpc: '2.0', id, error: { code: -32_000, message: nodeEcho } }))
+    const errors = asked.map(({ id }) => ({
+      jsonrpc: '2.0',
+      id,
+      error: { code: -32_000, message: nodeEcho },
+    }))
     return answer(response, 200, asked.length === 1 ? errors[0] : errors)
   })
   const rpcUrl = `http://${words.rpcUser}:${words.rpcPassword}@127.0.0.1:${node.port}/v2/${words.rpcPath}?key=${words.rpcQuery}`
@@ -114,7 +141,10 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
     'bad-gateway.json',
     JSON.stringify({
       ...gatewayJson,
-      chain: { ...gatewayJson.chain, rpc_urls: [rpcUrl.replace('http:', 'ftp:').replace(words.rpcUser, words.refusedUser)] },
+      chain: {
+        ...gatewayJson.chain,
+        rpc_urls: [rpcUrl.replace('http:', 'ftp:').replace(words.rpcUser, words.refusedUser)],
+      },
     }),
   )
   file('password', `${words.password}\n`)
@@ -134,10 +164,15 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
     const path = request.url?.replace(`/${words.basePath}`, '') ?? ''
     if (refused !== 'all') return forward(`${ready.url}${path}`, request, response, body)
     const echo = `refused: ${request.url} ${body}`
-    return answer(response, 422, { error: { code: 'schema_violation', detail: echo }, errors: [{ path: echo, code: 'x' }] })
+    return answer(response, 422, {
+      error: { code: 'schema_violation', detail: echo },
+      errors: [{ path: echo, code: 'x' }],
+    })
   })
   const wallet = await startWallet(async (asked) =>
-    refused === 'all' ? { error: { code: 4001, message: walletEcho } } : honestWallet(keys.proposer)(asked),
+    refused === 'all'
+      ? { error: { code: 4001, message: walletEcho } }
+      : honestWallet(keys.proposer)(asked),
   )
   const signerUrl = `${wallet.url}/${words.signerPath}?key=${words.signerQuery}`
   const env = {
@@ -149,12 +184,30 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
   }
   const printed: Printed[] = []
   return {
-    ...{ folder, home, dev, ready, server, env, config, proposer, signerUrl, devUrl: rpcUrl.replace(/\/\/.*@/, '//'), canaries, printed },
+    ...{
+      folder,
+      home,
+      dev,
+      ready,
+      server,
+      env,
+      config,
+      proposer,
+      signerUrl,
+      devUrl: rpcUrl.replace(/\/\/.*@/, '//'),
+      canaries,
+      printed,
+    },
     refuse(what) {
       refused = what
     },
     async run(argv, mode, { stdin, holdsPayload = false } = {}) {
-      const made = fakeContext(home, { env, cwd: folder, environmentKey: keys.environment, ...(stdin === undefined ? {} : { stdin }) })
+      const made = fakeContext(home, {
+        env,
+        cwd: folder,
+        environmentKey: keys.environment,
+        ...(stdin === undefined ? {} : { stdin }),
+      })
       const http = createHttp()
       const chains: { close(): Promise<void> }[] = [http]
       const context: Context = {
@@ -174,7 +227,11 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
       }
       const code = await main(mode === 'text' ? argv : [...argv, `--${mode}`], context)
       const text = `${made.stdout.written.join('')}\n${made.stderr.written.join('')}`
-      printed.push({ label: `${argv.join(' ')} (${mode}${refused === 'all' ? ', refused' : ''})`, text, holdsPayload })
+      printed.push({
+        label: `${argv.join(' ')} (${mode}${refused === 'all' ? ', refused' : ''})`,
+        text,
+        holdsPayload,
+      })
       return { code, text }
     },
     async close() {
@@ -183,7 +240,9 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
   }
 }
 
-async function startProxy(handle: (request: IncomingMessage, response: ServerResponse, body: string) => Promise<void>) {
+async function startProxy(
+  handle: (request: IncomingMessage, response: ServerResponse, body: string) => Promise<void>,
+) {
   const server = createServer((request, response) => {
     const chunks: Buffer[] = []
     request.on('data', (chunk: Buffer) => chunks.push(chunk))
@@ -207,20 +266,41 @@ async function answer(response: ServerResponse, status: number, body: unknown): 
   response.end(JSON.stringify(body))
 }
 
-async function forward(url: string, { method = 'GET' }: IncomingMessage, response: ServerResponse, body: string): Promise<void> {
-  const told = await fetch(url, { method, headers: { 'content-type': 'application/json' }, ...(method === 'GET' ? {} : { body }) })
-  response.writeHead(told.status, Object.fromEntries([...told.headers].filter(([name]) => /^(content-type|ratelimit|retry)/.test(name))))
+async function forward(
+  url: string,
+  { method = 'GET' }: IncomingMessage,
+  response: ServerResponse,
+  body: string,
+): Promise<void> {
+  const told = await fetch(url, {
+    method,
+    headers: { 'content-type': 'application/json' },
+    ...(method === 'GET' ? {} : { body }),
+  })
+  response.writeHead(
+    told.status,
+    Object.fromEntries(
+      [...told.headers].filter(([name]) => /^(content-type|ratelimit|retry)/.test(name)),
+    ),
+  )
   response.end(await told.text())
 }
 
-/** Every signature that a journal or a store under the folder holds; what a wallet made is among them. */
+/**
+ * Every signature that a journal or a store under the folder holds; what a wallet made is among
+ * them.
+ */
 export function signaturesUnder(folder: string): readonly string[] {
   const found = new Set<string>()
   for (const path of filesUnder(folder)) {
     if (!/(log|snap)-\d+\.jsonl$/.test(path)) continue
-    for (const [, hex = ''] of readFileSync(path, 'utf8').matchAll(/signature\\*":\\*"0x([0-9a-f]{128,})/gi)) found.add(hex)
+    for (const [, hex = ''] of readFileSync(path, 'utf8').matchAll(
+      /signature\\*":\\*"0x([0-9a-f]{128,})/gi,
+    ))
+      found.add(hex)
     // A raw transaction holds the signature it carries, and its own.
-    for (const [, hex = ''] of readFileSync(path, 'utf8').matchAll(/"raw":"0x([0-9a-f]{128,})/gi)) found.add(hex)
+    for (const [, hex = ''] of readFileSync(path, 'utf8').matchAll(/"raw":"0x([0-9a-f]{128,})/gi))
+      found.add(hex)
   }
   return [...found]
 }
@@ -234,6 +314,11 @@ export function filesUnder(folder: string): readonly string[] {
 
 /** Folders below a folder and itself, with their permission bits, and the files with theirs. */
 export function modesUnder(folder: string): readonly (readonly [path: string, mode: number])[] {
-  const inside = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile() || entry.isDirectory())
-  return [folder, ...inside.map((entry) => join(entry.parentPath, entry.name))].map((path) => [path, statSync(path).mode & 0o777])
+  const inside = readdirSync(folder, { recursive: true, withFileTypes: true }).filter(
+    (entry) => entry.isFile() || entry.isDirectory(),
+  )
+  return [folder, ...inside.map((entry) => join(entry.parentPath, entry.name))].map((path) => [
+    path,
+    statSync(path).mode & 0o777,
+  ])
 }

@@ -1,18 +1,26 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 
-/** A process that takes and releases the lock of a folder again and again (`storage-child.ts`, `contend`). */
+/**
+ * A process that takes and releases the lock of a folder again and again (`storage-child.ts`,
+ * `contend`).
+ */
 export interface Contender {
   readonly child: ChildProcess
   /** Resolves once it has held the lock so often. */
   until(times: number): Promise<void>
-  /** Kills it; how often it has held the lock, and met another one that held it too (R12). Throws where it ended by itself. */
+  /**
+   * Kills it; how often it has held the lock, and met another one that held it too (R12). Throws
+   * where it ended by itself.
+   */
   kill(): Promise<{ readonly held: number; readonly beside: number }>
 }
 
 /** Starts one; `program` is the bundled child. */
 export function startContender(program: string, folder: string): Contender {
-  const child = spawn(process.execPath, [program, folder, 'contend'], { stdio: ['pipe', 'pipe', 'inherit'] })
+  const child = spawn(process.execPath, [program, folder, 'contend'], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  })
   const ended = once(child, 'close')
   let told = ''
   let wake: () => void = () => undefined
@@ -27,17 +35,22 @@ export function startContender(program: string, folder: string): Contender {
     child,
     async until(times) {
       while (held() < times) {
-        if (isGone()) throw new Error(`a contender ended by itself (${child.exitCode ?? child.signalCode})`)
+        if (isGone())
+          throw new Error(`a contender ended by itself (${child.exitCode ?? child.signalCode})`)
         await new Promise<void>((resolve) => {
           wake = resolve
         })
       }
     },
     async kill() {
-      if (isGone()) throw new Error(`a contender ended by itself (${child.exitCode ?? child.signalCode})`)
+      if (isGone())
+        throw new Error(`a contender ended by itself (${child.exitCode ?? child.signalCode})`)
       child.kill('SIGKILL')
       await ended
-      return { held: held(), beside: told.split('\n').filter((line) => line.startsWith('beside')).length }
+      return {
+        held: held(),
+        beside: told.split('\n').filter((line) => line.startsWith('beside')).length,
+      }
     },
   }
 }

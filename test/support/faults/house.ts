@@ -1,6 +1,7 @@
 /**
- * A real `serve` over a store that outlives it, on a chain that costs nothing, with as many signed proposals as anybody asks for: what is
- * killed, starved of disk and started twice in the campaigns of real faults. Its pipeline is off: candidates stay received.
+ * A real `serve` over a store that outlives it, on a chain that costs nothing, with as many signed
+ * proposals as anybody asks for: what is killed, starved of disk and started twice in the campaigns
+ * of real faults. Its pipeline is off: candidates stay received.
  */
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -18,7 +19,10 @@ export interface House {
   readonly wallets: readonly { readonly address: Address; readonly privateKey: Hex }[]
   /** A place for a new store; everything else is shared. */
   open(name: string, options?: StoreOptions): Promise<HouseStore>
-  /** A home with the key and the pins of the n-th of the wallets that sign nothing else; what its commands get as environment. */
+  /**
+   * A home with the key and the pins of the n-th of the wallets that sign nothing else; what its
+   * commands get as environment.
+   */
   home(name: string, n?: number): Promise<Readonly<Record<string, string>>>
   close(): Promise<void>
 }
@@ -33,7 +37,10 @@ export interface HouseStore {
   readonly store: string
   readonly config: string
   serve(options?: StartOptions): Running
-  /** The next proposal nobody has sent, of the wallets' own for this store: each round and wallet once. */
+  /**
+   * The next proposal nobody has sent, of the wallets' own for this store: each round and wallet
+   * once.
+   */
   next(): Payload
 }
 
@@ -64,16 +71,24 @@ interface ChainServer {
 interface Payloads {
   makeWallets(count: number): Wallet[]
   questionsOf(url: string, ids: readonly string[]): Promise<object[]>
-  signAll(library: object, questions: readonly object[], wallets: readonly Wallet[]): { path: string; body: string }[]
+  signAll(
+    library: object,
+    questions: readonly object[],
+    wallets: readonly Wallet[],
+  ): { path: string; body: string }[]
 }
 /** The bench has a node and a signer; neither has types. */
-const bench = (name: string): Promise<unknown> => import(new URL(`../../bench/${name}.js`, import.meta.url).href)
+const bench = (name: string): Promise<unknown> =>
+  import(new URL(`../../bench/${name}.js`, import.meta.url).href)
 
 /** Wallets whose keys command lines get: the first ones. */
 const homes = 8
 
 /** Opens one; `questions` times the wallets is how many proposals a store can take. */
-export async function openHouse(shop: Workshop, { questions = 100, wallets: count = 200 } = {}): Promise<House> {
+export async function openHouse(
+  shop: Workshop,
+  { questions = 100, wallets: count = 200 } = {},
+): Promise<House> {
   const { makeQuestions, serveChain } = (await bench('chain-server')) as ChainServer
   const { makeWallets, questionsOf, signAll } = (await bench('payloads')) as Payloads
   const folder = await shop.folder()
@@ -106,7 +121,10 @@ export async function openHouse(shop: Workshop, { questions = 100, wallets: coun
       await writeFile(config, JSON.stringify({ ...settings, store, chain: chosen }))
       const sets = (options.set ?? []).flatMap((assignment) => ['--set', assignment])
       const serve: HouseStore['serve'] = (more) =>
-        shop.start(['serve', '--config', config, '--json', '--no-log', ...sets], { judged: false, ...more })
+        shop.start(['serve', '--config', config, '--json', '--no-log', ...sets], {
+          judged: false,
+          ...more,
+        })
       let used = 0
       const waiting: Payload[] = []
       return {
@@ -116,7 +134,8 @@ export async function openHouse(shop: Workshop, { questions = 100, wallets: coun
         next() {
           if (waiting.length === 0) {
             const wallet = signer[used++]
-            if (wallet === undefined) throw new Error('every wallet has proposed for every question')
+            if (wallet === undefined)
+              throw new Error('every wallet has proposed for every question')
             waiting.push(...signAll({ witnessRound }, contexts, [wallet]).map(payloadOf))
           }
           return waiting.pop() as Payload
@@ -129,9 +148,16 @@ export async function openHouse(shop: Workshop, { questions = 100, wallets: coun
       const home = join(folder, name)
       await mkdir(home, { mode: 0o700 })
       const { id, ...pins } = contracts
-      await writeFile(join(home, 'trust.json'), JSON.stringify({ chain_id: id, ...pins, slugs: {} }))
+      await writeFile(
+        join(home, 'trust.json'),
+        JSON.stringify({ chain_id: id, ...pins, slugs: {} }),
+      )
       await writeFile(join(home, 'proposer.key'), `${wallet.privateKey}\n`, { mode: 0o600 })
-      return { PROPOSER_HOME: home, PROPOSER_KEY_FILE: join(home, 'proposer.key'), PROPOSER_TRUST: join(home, 'trust.json') }
+      return {
+        PROPOSER_HOME: home,
+        PROPOSER_KEY_FILE: join(home, 'proposer.key'),
+        PROPOSER_TRUST: join(home, 'trust.json'),
+      }
     },
     close: async () => chain.close(),
   }
@@ -156,4 +182,5 @@ function payloadOf({ path, body }: { path: string; body: string }): Payload {
   return { key: keyOf(proposal.proposer, questionId, proposal.permit.nonce), path, body, item }
 }
 
-export const keyOf = (proposer: string, questionId: string, nonce: string): string => `${proposer} ${questionId} ${nonce}`
+export const keyOf = (proposer: string, questionId: string, nonce: string): string =>
+  `${proposer} ${questionId} ${nonce}`

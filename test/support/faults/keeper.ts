@@ -1,10 +1,18 @@
-/** A gateway on a real dev chain that is started again whenever it is killed, what is asked of it meanwhile, and what the chain says. */
+/**
+ * A gateway on a real dev chain that is started again whenever it is killed, what is asked of it
+ * meanwhile, and what the chain says.
+ */
 import { decodeAbiParameters, keccak256 } from 'viem'
 import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { expect } from 'vitest'
 import { topics } from '../../../src/core/chain/contracts.js'
-import type { DevDescription } from '../../../src/core/io/dev/dev-chain.js'
-import { devAccount, devBondRaw, devFinalFeeRaw, devRpc } from '../../../src/core/io/dev/dev-contracts.js'
+import type { DevDescription } from '../../../src/core/devchain/dev-chain.js'
+import {
+  devAccount,
+  devBondRaw,
+  devFinalFeeRaw,
+  devRpc,
+} from '../../../src/core/devchain/dev-contracts.js'
 import type { Hex } from '../../../src/core/ports.js'
 import { type CandidateStatus, type TypedData, version } from '../../../src/core/protocol/schema.js'
 import type { Running } from '../processes.js'
@@ -15,8 +23,13 @@ export interface Keeper {
   readonly kills: number
   /** Kills the gateway that runs now. */
   kill(): void
-  /** Asks the gateway that runs until it answers: one that dies, or has too much to do (503), is asked again later. */
-  answered<T extends object | string | boolean>(ask: (url: string) => Promise<T | undefined>): Promise<T>
+  /**
+   * Asks the gateway that runs until it answers: one that dies, or has too much to do (503), is
+   * asked again later.
+   */
+  answered<T extends object | string | boolean>(
+    ask: (url: string) => Promise<T | undefined>,
+  ): Promise<T>
   /** Ends it by SIGTERM. Rejects where it ended by itself before. */
   stop(): Promise<void>
 }
@@ -79,10 +92,15 @@ export interface Submitted {
 }
 
 /**
- * Signs, with the key of the n-th proposer, what the gateway itself says is to be signed, and submits it until it is answered: by one
- * candidate, however often it arrives.
+ * Signs, with the key of the n-th proposer, what the gateway itself says is to be signed, and
+ * submits it until it is answered: by one candidate, however often it arrives.
  */
-export async function submitTo(keeper: Keeper, questionId: string, n: number, nonce: number): Promise<Submitted> {
+export async function submitTo(
+  keeper: Keeper,
+  questionId: string,
+  n: number,
+  nonce: number,
+): Promise<Submitted> {
   const proposer = devAccount('proposer', n)
   const amount = String(devBondRaw + devFinalFeeRaw)
   const deadline = String(Math.floor(Date.now() / 1000) + 3_600)
@@ -92,9 +110,16 @@ export async function submitTo(keeper: Keeper, questionId: string, n: number, no
     const answer = await post(url, `/v1/proposals/${questionId}/signing-data`, body)
     return answer.body.typed_data as TypedData | undefined
   })
-  const typed = { domain: { ...domain, chainId: BigInt(domain.chainId) }, types, primaryType, message }
+  const typed = {
+    domain: { ...domain, chainId: BigInt(domain.chainId) },
+    types,
+    primaryType,
+    message,
+  }
   const account = privateKeyToAccount(proposer.private_key)
-  const signature = await account.signTypedData(typed as unknown as Parameters<PrivateKeyAccount['signTypedData']>[0])
+  const signature = await account.signTypedData(
+    typed as unknown as Parameters<PrivateKeyAccount['signTypedData']>[0],
+  )
   const id = await keeper.answered(async (url) => {
     const answer = await post(url, `/v1/proposals/${questionId}`, { ...body, signature })
     if (![200, 202, 503].includes(answer.status)) expect(answer).toMatchObject({ status: 202 })
@@ -104,25 +129,40 @@ export async function submitTo(keeper: Keeper, questionId: string, n: number, no
 }
 
 /** The candidate's status; `undefined` where the gateway does not tell it. */
-export async function statusOf(url: string, { questionId, id }: Submitted): Promise<CandidateStatus | undefined> {
+export async function statusOf(
+  url: string,
+  { questionId, id }: Submitted,
+): Promise<CandidateStatus | undefined> {
   const answer = await fetch(`${url}/v1/proposals/${questionId}/status/${id}`)
   return answer.status === 200 ? ((await answer.json()) as CandidateStatus) : undefined
 }
 
 /** Every transaction of an account on the chain, in order: its hash, and what it calls. */
-export async function transactionsOf(dev: DevDescription, address: string): Promise<readonly string[]> {
+export async function transactionsOf(
+  dev: DevDescription,
+  address: string,
+): Promise<readonly string[]> {
   const rpc = devRpc(dev.rpc_url)
   const head = Number(await rpc.request<Hex>('eth_blockNumber', []))
   const calls = Array.from({ length: head }, (_, index) => ({
     method: 'eth_getBlockByNumber',
     params: [`0x${(index + 1).toString(16)}`, true],
   }))
-  const blocks = (await rpc.batch(calls)) as { transactions: { hash: string; from: string; to: string | null; input: string }[] }[]
-  const found = blocks.flatMap(({ transactions }) => transactions).filter(({ from }) => from === address)
-  return found.map(({ hash, to, input }) => `${hash} ${to === address ? 'to itself' : input.slice(0, 10)}`)
+  const blocks = (await rpc.batch(calls)) as {
+    transactions: { hash: string; from: string; to: string | null; input: string }[]
+  }[]
+  const found = blocks
+    .flatMap(({ transactions }) => transactions)
+    .filter(({ from }) => from === address)
+  return found.map(
+    ({ hash, to, input }) => `${hash} ${to === address ? 'to itself' : input.slice(0, 10)}`,
+  )
 }
 
-/** Each executed under its id by a transaction that carries it alone of all, with one ProposePrice for its round. */
+/**
+ * Each executed under its id by a transaction that carries it alone of all, with one ProposePrice
+ * for its round.
+ */
 export async function expectOneEach(
   dev: DevDescription,
   keeper: Keeper,
@@ -130,30 +170,48 @@ export async function expectOneEach(
   executor: string,
   before: readonly string[],
 ): Promise<void> {
-  const filter = { address: dev.trust.oracles, topics: [topics.proposePrice], fromBlock: '0x0', toBlock: 'latest' }
-  const logs = await devRpc(dev.rpc_url).request<readonly { data: Hex; transactionHash: Hex; logIndex: Hex }[]>('eth_getLogs', [filter])
+  const filter = {
+    address: dev.trust.oracles,
+    topics: [topics.proposePrice],
+    fromBlock: '0x0',
+    toBlock: 'latest',
+  }
+  const logs = await devRpc(dev.rpc_url).request<
+    readonly { data: Hex; transactionHash: Hex; logIndex: Hex }[]
+  >('eth_getLogs', [filter])
   const hashes = new Set<string>()
   for (const candidate of candidates) {
-    const { candidate_id, status, submission } = await keeper.answered((url) => statusOf(url, candidate))
+    const { candidate_id, status, submission } = await keeper.answered((url) =>
+      statusOf(url, candidate),
+    )
     expect({ candidate_id, status, submission: submission?.status }).toEqual({
       candidate_id: candidate.id,
       status: 'executed',
       submission: 'indexed',
     })
     const found = logs.filter(({ data }) => questionOfLog(data) === candidate.questionId)
-    expect(found.map(({ transactionHash, logIndex }) => [transactionHash, Number(logIndex)])).toEqual([
-      [submission?.transaction_hash, submission?.proposal_event_index],
-    ])
+    expect(
+      found.map(({ transactionHash, logIndex }) => [transactionHash, Number(logIndex)]),
+    ).toEqual([[submission?.transaction_hash, submission?.proposal_event_index]])
     hashes.add(submission?.transaction_hash ?? '')
   }
-  const others = (await transactionsOf(dev, executor)).filter((one) => !before.includes(one) && !hashes.has(one.slice(0, 66)))
+  const others = (await transactionsOf(dev, executor)).filter(
+    (one) => !before.includes(one) && !hashes.has(one.slice(0, 66)),
+  )
   expect(others, 'no transaction but those').toEqual([])
 }
 
 /** A question of the adapter is the hash of its text, which the log carries (domain §5.1). */
 function questionOfLog(data: Hex): Hex {
   const [, , ancillaryData] = decodeAbiParameters(
-    [{ type: 'bytes32' }, { type: 'uint256' }, { type: 'bytes' }, { type: 'int256' }, { type: 'uint256' }, { type: 'address' }],
+    [
+      { type: 'bytes32' },
+      { type: 'uint256' },
+      { type: 'bytes' },
+      { type: 'int256' },
+      { type: 'uint256' },
+      { type: 'address' },
+    ],
     data,
   )
   return keccak256(ancillaryData)

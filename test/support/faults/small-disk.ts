@@ -15,15 +15,20 @@ export interface SmallDisk {
 }
 
 /**
- * A tmpfs of `bytes`, mounted in a namespace of a process that keeps it and reached through /proc, so that no rights are needed where the
- * kernel lets users have namespaces. Where it does not: the reason, as a text.
+ * A tmpfs of `bytes`, mounted in a namespace of a process that keeps it and reached through /proc,
+ * so that no rights are needed where the kernel lets users have namespaces. Where it does not: the
+ * reason, as a text.
  */
 export async function openSmallDisk(bytes: number): Promise<SmallDisk | string> {
   const place = await mkdtemp(join(tmpdir(), 'proposer-disk-'))
   const inside = 'mount -t tmpfs -o size="$1",mode=700 none "$0" && echo mounted && read -r _'
-  const keeper = spawn('sh', ['-c', 'exec unshare -Urm sh -c "$@"', 'sh', inside, place, String(bytes)], {
-    stdio: ['pipe', 'pipe', 'pipe'],
-  })
+  const keeper = spawn(
+    'sh',
+    ['-c', 'exec unshare -Urm sh -c "$@"', 'sh', inside, place, String(bytes)],
+    {
+      stdio: ['pipe', 'pipe', 'pipe'],
+    },
+  )
   let complaint = ''
   keeper.stderr.setEncoding('utf8').on('data', (text: string) => {
     complaint += text

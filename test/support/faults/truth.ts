@@ -1,20 +1,34 @@
-/** What callers of a gateway know: every payload they sent, and every answer they got. A store is held against it. */
+/**
+ * What callers of a gateway know: every payload they sent, and every answer they got. A store is
+ * held against it.
+ */
 import type { Workshop } from '../processes.js'
 import { type HouseStore, keyOf, type Payload } from './house.js'
 
 interface Known {
   readonly payload: Payload
-  /** `unknown`: sent, and no answer told what became of it. `refused`: told that it was not taken. */
+  /**
+   * `unknown`: sent, and no answer told what became of it. `refused`: told that it was not taken.
+   */
   state: 'unknown' | 'refused' | 'accepted'
   id?: string
 }
 
 export interface Truth {
-  /** Sends one, or several in one call; a connection that is cut leaves them unknown. Returns whether it was answered. */
+  /**
+   * Sends one, or several in one call; a connection that is cut leaves them unknown. Returns
+   * whether it was answered.
+   */
   submit(url: string, payloads: readonly Payload[]): Promise<boolean>
-  /** Sends everything that is unknown again until it is accepted (R7), and some of what was accepted: 200 with the same id (R2). */
+  /**
+   * Sends everything that is unknown again until it is accepted (R7), and some of what was
+   * accepted: 200 with the same id (R2).
+   */
   settle(url: string, some: number, random: () => number): Promise<void>
-  /** Reads the whole store, while somebody serves it or not (R24): what was accepted is there under its id, and nothing that was not sent. */
+  /**
+   * Reads the whole store, while somebody serves it or not (R24): what was accepted is there under
+   * its id, and nothing that was not sent.
+   */
   prove(): Promise<void>
   /** What all proofs have come to, looked at one candidate after the other. */
   readonly proved: Readonly<Proved>
@@ -36,7 +50,11 @@ export interface Proved {
 
 interface Answer {
   readonly status: number
-  readonly body: { candidate_id?: string; error?: { code: string }; results?: readonly BatchResult[] }
+  readonly body: {
+    candidate_id?: string
+    error?: { code: string }
+    results?: readonly BatchResult[]
+  }
 }
 interface BatchResult {
   readonly status_code: number
@@ -47,38 +65,54 @@ interface BatchResult {
 /** The answer, or `undefined` where the connection was refused or cut. */
 async function post(url: string, path: string, body: string): Promise<Answer | undefined> {
   try {
-    const answer = await fetch(`${url}${path}`, { method: 'POST', headers: { 'content-type': 'application/json' }, body })
+    const answer = await fetch(`${url}${path}`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body,
+    })
     return { status: answer.status, body: (await answer.json()) as Answer['body'] }
   } catch (error) {
-    // How fetch says that no connection stands, and undici that a body is cut; half a JSON text would be a SyntaxError.
+    // How fetch says that no connection stands, and undici that a body is cut; half a JSON text
+    // would be a SyntaxError.
     if (error instanceof TypeError) return undefined
     throw error
   }
 }
 
-/** Nothing is known yet. Every method throws where an answer, or the store, contradicts what is known. */
+/**
+ * Nothing is known yet. Every method throws where an answer, or the store, contradicts what is
+ * known.
+ */
 export function newTruth(shop: Workshop, { config }: Pick<HouseStore, 'config'>): Truth {
   const known = new Map<string, Known>()
   const statuses = new Map<string, number>()
   const proved: Proved = { found: 0, lost: 0, invented: 0 }
 
-  function hear(payload: Payload, status: number, id: string | undefined, code: string | undefined): void {
+  function hear(
+    payload: Payload,
+    status: number,
+    id: string | undefined,
+    code: string | undefined,
+  ): void {
     const entry = known.get(payload.key)
     if (entry === undefined) throw new Error('an answer to what was never sent')
     const told = code === undefined ? String(status) : `${status} ${code}`
     statuses.set(told, (statuses.get(told) ?? 0) + 1)
     if (status === 200 || status === 202) {
       if (id === undefined) throw new Error(`${status} without an id`)
-      if (entry.state === 'accepted' && entry.id !== id) throw new Error(`R2: ${payload.key} is ${entry.id}, then ${id}`)
+      if (entry.state === 'accepted' && entry.id !== id)
+        throw new Error(`R2: ${payload.key} is ${entry.id}, then ${id}`)
       if (status === 202 && entry.state === 'accepted' && !concurrent.has(payload.key))
         throw new Error(`R2: 202 again for ${payload.key}, known as ${id}`)
-      if (status === 202 && admitted.has(payload.key)) throw new Error(`R2: two 202 for ${payload.key}`)
+      if (status === 202 && admitted.has(payload.key))
+        throw new Error(`R2: two 202 for ${payload.key}`)
       if (status === 202) admitted.add(payload.key)
       entry.state = 'accepted'
       entry.id = id
       return
     }
-    if (entry.state === 'accepted' && status !== 503) throw new Error(`${told} for ${payload.key}, which is ${entry.id}`)
+    if (entry.state === 'accepted' && status !== 503)
+      throw new Error(`${told} for ${payload.key}, which is ${entry.id}`)
     // Nobody else uses these payloads, so that any other refusal is a fault.
     if (status === 503) {
       // A refusal of a replay settles nothing (robustness §6).
@@ -119,11 +153,16 @@ export function newTruth(shop: Workshop, { config }: Pick<HouseStore, 'config'>)
         hear(one, answer.status, answer.body.candidate_id, answer.body.error?.code)
         return true
       }
-      const answer = await post(url, '/propose/batch', JSON.stringify({ proposals: payloads.map(({ item }) => item) }))
+      const answer = await post(
+        url,
+        '/propose/batch',
+        JSON.stringify({ proposals: payloads.map(({ item }) => item) }),
+      )
       if (answer === undefined) return false
       for (const [index, payload] of payloads.entries()) {
         const result = answer.body.results?.[index]
-        if (result === undefined) hear(payload, answer.status, undefined, answer.body.error?.code ?? 'no result')
+        if (result === undefined)
+          hear(payload, answer.status, undefined, answer.body.error?.code ?? 'no result')
         else hear(payload, result.status_code, result.candidate?.candidate_id, result.error?.code)
       }
       return true
@@ -132,14 +171,18 @@ export function newTruth(shop: Workshop, { config }: Pick<HouseStore, 'config'>)
     }
   }
 
-  const inState = (state: Known['state']) => [...known.values()].filter((entry) => entry.state === state)
+  const inState = (state: Known['state']) =>
+    [...known.values()].filter((entry) => entry.state === state)
 
   return {
     submit,
     async settle(url, some, random) {
       const open = inState('unknown').map(({ payload }) => payload)
       const taken = inState('accepted')
-      const again = Array.from({ length: Math.min(some, taken.length) }, () => taken[Math.floor(random() * taken.length)]?.payload)
+      const again = Array.from(
+        { length: Math.min(some, taken.length) },
+        () => taken[Math.floor(random() * taken.length)]?.payload,
+      )
       for (const payload of [...open, ...again]) {
         if (payload === undefined) continue
         for (;;) {
@@ -156,7 +199,13 @@ export function newTruth(shop: Workshop, { config }: Pick<HouseStore, 'config'>)
       const rows = ended.stdout
         .split('\n')
         .filter((line) => line.includes('"candidate_id"'))
-        .map((line) => JSON.parse(line) as Record<'candidate_id' | 'proposer' | 'question_id' | 'permit_nonce', string>)
+        .map(
+          (line) =>
+            JSON.parse(line) as Record<
+              'candidate_id' | 'proposer' | 'question_id' | 'permit_nonce',
+              string
+            >,
+        )
       const found = new Map<string, string>()
       const faults: string[] = []
       for (const { candidate_id, proposer, question_id, permit_nonce } of rows) {
@@ -175,7 +224,8 @@ export function newTruth(shop: Workshop, { config }: Pick<HouseStore, 'config'>)
       }
       proved.lost += missing.length
       proved.found = accepted.length - missing.length
-      if (faults.length > 0) throw new Error(`${faults.length} faults: ${faults.slice(0, 3).join('; ')}`)
+      if (faults.length > 0)
+        throw new Error(`${faults.length} faults: ${faults.slice(0, 3).join('; ')}`)
     },
     proved,
     statuses,

@@ -1,4 +1,7 @@
-/** What robustness §4 and contract §2 allow as an answer, written down a second time: by route, status and code. */
+/**
+ * What robustness §4 and contract §2 allow as an answer, written down a second time: by route,
+ * status and code.
+ */
 
 import type { FuzzedCall } from './calls.js'
 import { keyOf } from './fronts.js'
@@ -7,7 +10,12 @@ import { tokens } from './mutate.js'
 const reading = ['invalid_json', 'unsupported_media_type', 'unsupported_encoding']
 const busy = ['server_busy', 'state_unavailable', 'store_unavailable']
 const limited = { 417: ['expectation_failed'], 429: ['rate_limited'] }
-const valueFaults = ['unsupported_version', 'invalid_amount', 'schema_violation', 'outcome_not_allowed']
+const valueFaults = [
+  'unsupported_version',
+  'invalid_amount',
+  'schema_violation',
+  'outcome_not_allowed',
+]
 const permitFaults = ['permit_amount_below_required_bond', 'permit_deadline_too_soon']
 const conflicts = ['candidate_conflict', 'request_not_open', 'round_advanced', 'permit_nonce_used']
 
@@ -104,7 +112,13 @@ const rules: readonly RouteRule[] = [
     target: /^\/propose\/batch\/signing-data$/,
     method: 'POST',
     accepted: [200],
-    refusals: { 400: reading, 413: ['payload_too_large'], 422: ['schema_violation'], 503: ['server_busy'], ...limited },
+    refusals: {
+      400: reading,
+      413: ['payload_too_large'],
+      422: ['schema_violation'],
+      503: ['server_busy'],
+      ...limited,
+    },
     items: { 404: ['question_not_found'], 409: ['request_not_open'], 503: ['state_unavailable'] },
   },
   {
@@ -112,10 +126,22 @@ const rules: readonly RouteRule[] = [
     target: /^\/propose\/batch\/status$/,
     method: 'POST',
     accepted: [200],
-    refusals: { 400: reading, 413: ['payload_too_large'], 422: ['schema_violation'], 503: ['server_busy'], ...limited },
+    refusals: {
+      400: reading,
+      413: ['payload_too_large'],
+      422: ['schema_violation'],
+      503: ['server_busy'],
+      ...limited,
+    },
     items: { 404: ['candidate_not_found'] },
   },
-  { name: 'own', target: /^\/(healthz|readyz|openapi\.json)$/, method: 'GET', accepted: [200], refusals: {} },
+  {
+    name: 'own',
+    target: /^\/(healthz|readyz|openapi\.json)$/,
+    method: 'GET',
+    accepted: [200],
+    refusals: {},
+  },
 ]
 
 export interface SeenAnswer {
@@ -128,7 +154,10 @@ export interface SeenAnswer {
 export interface Known {
   readonly signedKeys: ReadonlySet<string>
   readonly idOf: ReadonlyMap<string, string>
-  /** On a socket, where node's parser and our raw rules refuse what is no call before any route is asked. */
+  /**
+   * On a socket, where node's parser and our raw rules refuse what is no call before any route is
+   * asked.
+   */
   readonly onSocket?: true
 }
 
@@ -151,7 +180,13 @@ function isErrorBody(value: unknown): value is ErrorBody {
   const { error, errors, ...rest } = value as Record<string, unknown>
   if (Object.keys(rest).length > 0 || typeof error !== 'object' || error === null) return false
   const { code, detail, ...more } = error as Record<string, unknown>
-  if (typeof code !== 'string' || typeof detail !== 'string' || detail === '' || Object.keys(more).length > 0) return false
+  if (
+    typeof code !== 'string' ||
+    typeof detail !== 'string' ||
+    detail === '' ||
+    Object.keys(more).length > 0
+  )
+    return false
   return errors === undefined || Array.isArray(errors)
 }
 
@@ -160,7 +195,8 @@ export function faultOf(call: FuzzedCall, answer: SeenAnswer, known: Known): str
   const { status, headers, text } = answer
   if (status >= 500 && status !== 503) return `status ${status}`
   for (const [name, value] of headers)
-    if (tokens.some((token) => `${name} ${value}`.toLowerCase().includes(token.toLowerCase()))) return `echo in header ${name}`
+    if (tokens.some((token) => `${name} ${value}`.toLowerCase().includes(token.toLowerCase())))
+      return `echo in header ${name}`
   if (headers.get('cache-control') !== 'no-store') return 'no cache-control'
   if (status === 503 || status === 429) {
     // Readiness and busy gateways alike say when to come back.
@@ -170,15 +206,22 @@ export function faultOf(call: FuzzedCall, answer: SeenAnswer, known: Known): str
   if (call.method === 'HEAD') return status < 400 ? 'HEAD was served' : undefined
   const body = parsed(text)
   if (body === undefined) return 'the body is not JSON'
-  if (known.onSocket && isErrorBody(body) && framing[status] === body.error.code) return echoIn(text)
+  if (known.onSocket && isErrorBody(body) && framing[status] === body.error.code)
+    return echoIn(text)
   const rule = ruleOf(call)
   if (rule === undefined) return foreignFault(call, status, body) ?? echoIn(text)
   if (rule.name === 'own')
-    return (status === 200 || (status === 503 && call.target === '/readyz') ? undefined : `status ${status}`) ?? echoIn(text)
+    return (
+      (status === 200 || (status === 503 && call.target === '/readyz')
+        ? undefined
+        : `status ${status}`) ?? echoIn(text)
+    )
   if (!rule.accepted.includes(status)) {
     if (!isErrorBody(body)) return 'no error body'
-    if (!rule.refusals[status]?.includes(body.error.code)) return `${status} ${body.error.code} at ${rule.name}`
-    if (body.errors !== undefined && body.error.code !== 'schema_violation') return 'errors beside another code'
+    if (!rule.refusals[status]?.includes(body.error.code))
+      return `${status} ${body.error.code} at ${rule.name}`
+    if (body.errors !== undefined && body.error.code !== 'schema_violation')
+      return 'errors beside another code'
     return echoIn(text)
   }
   if (rule.items) return itemsFault(call, rule, body, known)
@@ -186,16 +229,20 @@ export function faultOf(call: FuzzedCall, answer: SeenAnswer, known: Known): str
     const { candidate_id: id } = body as { candidate_id?: unknown }
     if (typeof id !== 'string' || !uuid.test(id)) return 'accepted without a candidate id'
     const questionId = known.idOf.get(call.target.slice('/v1/proposals/'.length))
-    if (!known.signedKeys.has(keyOf(questionId, parsedBody(call) as never))) return 'admitted what nobody signed'
+    if (!known.signedKeys.has(keyOf(questionId, parsedBody(call) as never)))
+      return 'admitted what nobody signed'
   }
   return echoIn(text)
 }
 
 /** The rule of the path and method, where there is one. */
 export const ruleOf = (call: Pick<FuzzedCall, 'method' | 'target'>): RouteRule | undefined =>
-  isPlain(call.target) ? rules.find(({ target, method }) => target.test(call.target) && method === call.method) : undefined
+  isPlain(call.target)
+    ? rules.find(({ target, method }) => target.test(call.target) && method === call.method)
+    : undefined
 
-const isPlain = (target: string) => target.length <= 512 && !target.split('/').some((part) => part === '.' || part === '..')
+const isPlain = (target: string) =>
+  target.length <= 512 && !target.split('/').some((part) => part === '.' || part === '..')
 
 function foreignFault(call: FuzzedCall, status: number, body: unknown): string | undefined {
   if (!isErrorBody(body)) return 'no error body'
@@ -205,7 +252,12 @@ function foreignFault(call: FuzzedCall, status: number, body: unknown): string |
   return `${status} ${code}` === expected ? undefined : `${status} ${code} instead of ${expected}`
 }
 
-function itemsFault(call: FuzzedCall, rule: RouteRule, body: unknown, known: Known): string | undefined {
+function itemsFault(
+  call: FuzzedCall,
+  rule: RouteRule,
+  body: unknown,
+  known: Known,
+): string | undefined {
   const { results, ...rest } = body as { results: Result[] }
   const [list] = Object.values(parsedBody(call) as Record<string, unknown[]>)
   if (!Array.isArray(results) || results.length !== list?.length) return 'not one result an item'
@@ -214,19 +266,25 @@ function itemsFault(call: FuzzedCall, rule: RouteRule, body: unknown, known: Kno
       if (!rule.items?.[result.status_code]?.includes(result.error.code))
         return `item ${result.status_code} ${result.error.code} at ${rule.name}`
     } else if (rule.name === 'batch submit') {
-      if (result.status_code !== 200 && result.status_code !== 202) return `item ${result.status_code} without an error`
+      if (result.status_code !== 200 && result.status_code !== 202)
+        return `item ${result.status_code} without an error`
       const item = list[at] as { identifier: string }
-      if (!known.signedKeys.has(keyOf(known.idOf.get(item.identifier), item as never))) return 'admitted an item that nobody signed'
+      if (!known.signedKeys.has(keyOf(known.idOf.get(item.identifier), item as never)))
+        return 'admitted an item that nobody signed'
     } else if (result.status_code !== 200) return `item ${result.status_code} without an error`
   }
   // Correlation and identifiers stand in their results by design (§2.7, contract §4).
-  const bare = results.map(({ client_ref: _ref, identifier: _identifier, candidate_id: _id, ...other }) => other)
+  const bare = results.map(
+    ({ client_ref: _ref, identifier: _identifier, candidate_id: _id, ...other }) => other,
+  )
   return echoIn(JSON.stringify([bare, rest]))
 }
 
 const echoIn = (text: string): string | undefined => {
   const lower = text.toLowerCase()
-  return tokens.some((token) => lower.includes(token.toLowerCase())) ? 'echo of the input' : undefined
+  return tokens.some((token) => lower.includes(token.toLowerCase()))
+    ? 'echo of the input'
+    : undefined
 }
 
 function parsed(text: string): unknown {

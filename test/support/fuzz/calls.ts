@@ -1,7 +1,18 @@
-/** Calls to a gateway, grown from valid ones by drawn numbers: the route, its body, and what is wrong with each. */
+/**
+ * Calls to a gateway, grown from valid ones by drawn numbers: the route, its body, and what is
+ * wrong with each.
+ */
 import fc from 'fast-check'
 import type { Fronts } from './fronts.js'
-import { type Edit, edited, editedBytes, editedText, editsUpTo, tokens, withOtherDigit } from './mutate.js'
+import {
+  type Edit,
+  edited,
+  editedBytes,
+  editedText,
+  editsUpTo,
+  tokens,
+  withOtherDigit,
+} from './mutate.js'
 
 /** What fast-check draws. */
 export interface Draw {
@@ -77,10 +88,17 @@ function baseOf(fronts: Fronts, draw: number): Base {
       return { method: 'POST', target: '/propose/batch/status', body: { candidate_ids: some } }
     }
     case 13:
-      if (pick % 4 > 0) return { method: 'POST', target: `/v1/proposals/${identifier}`, body: one.single }
-      return { method: 'GET', target: pick % 400 === 0 ? '/openapi.json' : pickOf(['/healthz', '/readyz'], pick >> 2) }
+      if (pick % 4 > 0)
+        return { method: 'POST', target: `/v1/proposals/${identifier}`, body: one.single }
+      return {
+        method: 'GET',
+        target: pick % 400 === 0 ? '/openapi.json' : pickOf(['/healthz', '/readyz'], pick >> 2),
+      }
     case 14:
-      return { method: 'GET', target: `/v1/proposals/${identifier}/status/${pickOf(candidateIds, pick)}` }
+      return {
+        method: 'GET',
+        target: `/v1/proposals/${identifier}/status/${pickOf(candidateIds, pick)}`,
+      }
     default:
       return { method: 'GET', target: `/v1/proposals/eligibility/${one.single.proposer}` }
   }
@@ -99,7 +117,17 @@ function bodyOf(body: unknown, { form, edits, base }: Draw): Uint8Array<ArrayBuf
   return Uint8Array.from(edits.flat(), (value) => value & 255)
 }
 
-const foreignTargets = ['/', '/v1', '/v1/proposals/', '/propose', '/metrics', '/propose/status/x', `/${tokens[0]}`, '*', '//v1/proposals/x']
+const foreignTargets = [
+  '/',
+  '/v1',
+  '/v1/proposals/',
+  '/propose',
+  '/metrics',
+  '/propose/status/x',
+  `/${tokens[0]}`,
+  '*',
+  '//v1/proposals/x',
+]
 
 function targetOf(target: string, draw: number, [place, how, pick]: Edit): string {
   if (draw < 225) return target
@@ -124,7 +152,9 @@ function targetOf(target: string, draw: number, [place, how, pick]: Edit): strin
       return target.slice(0, 1 + (place % target.length))
     default:
       return (
-        target.slice(0, place % target.length) + pickOf([';', '~', '_', 'Z', '0', '=', '"', '|'], how) + target.slice(place % target.length)
+        target.slice(0, place % target.length) +
+        pickOf([';', '~', '_', 'Z', '0', '=', '"', '|'], how) +
+        target.slice(place % target.length)
       )
   }
 }

@@ -1,6 +1,7 @@
 /**
- * A fake chain as a JSON-RPC node tells it, and what such a node may get wrong: a fuzzed answer is one that no sound node could have
- * given to that call, so that whoever believes it has made something up.
+ * A fake chain as a JSON-RPC node tells it, and what such a node may get wrong: a fuzzed answer is
+ * one that no sound node could have given to that call, so that whoever believes it has made
+ * something up.
  */
 import { toFunctionSelector } from 'viem'
 import type { RpcCall, Transport } from '../../../src/core/io/rpc/transport.js'
@@ -23,7 +24,11 @@ const headerTold = (header: BlockHeader) => ({
   timestamp: quantity(header.timestamp),
   baseFeePerGas: quantity(header.baseFeePerGas),
 })
-const logTold = (log: ChainLog) => ({ ...log, blockNumber: quantity(log.blockNumber), logIndex: quantity(log.logIndex) })
+const logTold = (log: ChainLog) => ({
+  ...log,
+  blockNumber: quantity(log.blockNumber),
+  logIndex: quantity(log.logIndex),
+})
 const receiptTold = (receipt: ChainReceipt) => ({
   transactionHash: receipt.transactionHash,
   blockNumber: quantity(receipt.blockNumber),
@@ -34,7 +39,8 @@ const receiptTold = (receipt: ChainReceipt) => ({
 })
 
 type At = 'latest' | 'pending' | 'finalized' | bigint
-const atOf = (tag: unknown): At => (tag === 'latest' || tag === 'pending' || tag === 'finalized' ? tag : BigInt(String(tag)))
+const atOf = (tag: unknown): At =>
+  tag === 'latest' || tag === 'pending' || tag === 'finalized' ? tag : BigInt(String(tag))
 
 /** What the node would say to a call, as JSON. Rejects with ChainError as the chain does. */
 async function told(chain: Chain, { method, params }: RpcCall): Promise<unknown> {
@@ -48,13 +54,20 @@ async function told(chain: Chain, { method, params }: RpcCall): Promise<unknown>
     }
     case 'eth_call': {
       const { to, data, from } = first as { to: Address; data: Hex; from?: Address }
-      return chain.call({ to, data, ...(from === undefined ? {} : { from }) }, atOf(second) as 'latest')
+      return chain.call(
+        { to, data, ...(from === undefined ? {} : { from }) },
+        atOf(second) as 'latest',
+      )
     }
     case 'eth_estimateGas':
       return quantity(await chain.estimateGas(first as Parameters<Chain['estimateGas']>[0]))
     case 'eth_getLogs': {
       const { fromBlock, toBlock, address, topics } = first as Record<string, never>
-      const filter = { fromBlock: BigInt(fromBlock ?? 0), toBlock: BigInt(toBlock ?? 0), addresses: address ?? [] }
+      const filter = {
+        fromBlock: BigInt(fromBlock ?? 0),
+        toBlock: BigInt(toBlock ?? 0),
+        addresses: address ?? [],
+      }
       return (await chain.logs(topics === undefined ? filter : { ...filter, topics })).map(logTold)
     }
     case 'eth_getCode':
@@ -73,16 +86,25 @@ async function told(chain: Chain, { method, params }: RpcCall): Promise<unknown>
     }
     case 'eth_getTransactionByHash': {
       const input = await chain.calldata(first as Hex)
-      return (await chain.hasTransaction(first as Hex)) ? { hash: first, input: input ?? '0x' } : null
+      return (await chain.hasTransaction(first as Hex))
+        ? { hash: first, input: input ?? '0x' }
+        : null
     }
     default:
       throw new ChainError('refused', `${method}: no such method`)
   }
 }
 
-/** The node. `fuzz` may put another outcome in place of a sound one, or fail the whole exchange by throwing a ChainError. */
-export function chainNode(chain: Chain, fuzz: (call: RpcCall, outcome: unknown) => unknown): Transport {
-  // The methods as they are now: whoever puts fuzzed ones in their place must not be asked by the node itself.
+/**
+ * The node. `fuzz` may put another outcome in place of a sound one, or fail the whole exchange by
+ * throwing a ChainError.
+ */
+export function chainNode(
+  chain: Chain,
+  fuzz: (call: RpcCall, outcome: unknown) => unknown,
+): Transport {
+  // The methods as they are now: whoever puts fuzzed ones in their place must not be asked by the
+  // node itself.
   const own: Chain = { ...chain }
   return {
     exchange: (calls) =>
@@ -126,11 +148,14 @@ const noValue: readonly unknown[] = [
 export function broken({ method, params }: RpcCall, outcome: unknown, pick: number): unknown {
   const kind = pick % 8
   if (kind === 0) return new ChainError('unavailable', 'HTTP 503')
-  if (kind === 1 || outcome instanceof ChainError || outcome === null) return pickOf(noValue, pick >> 3)
+  if (kind === 1 || outcome instanceof ChainError || outcome === null)
+    return pickOf(noValue, pick >> 3)
   if (typeof outcome === 'string') {
     if (method === 'eth_call' && !asksList(params)) return cutShort(outcome, pick)
-    // A quantity that no counter of anything reaches: 2^256 - 1, or just beyond what a number holds.
-    if (method === 'eth_getTransactionCount' && kind === 2) return pickOf([`0x${'f'.repeat(64)}`, '0x20000000000000'], pick >> 3)
+    // A quantity that no counter of anything reaches: 2^256 - 1, or just beyond what a number
+    // holds.
+    if (method === 'eth_getTransactionCount' && kind === 2)
+      return pickOf([`0x${'f'.repeat(64)}`, '0x20000000000000'], pick >> 3)
     // Another transaction's hash than that of the bytes that were sent.
     if (method === 'eth_sendRawTransaction' && kind === 2) return `0x${'ab'.repeat(32)}`
     return pickOf(noValue, pick >> 3)
@@ -146,8 +171,13 @@ export function broken({ method, params }: RpcCall, outcome: unknown, pick: numb
   return without(outcome, pick)
 }
 
-/** Any address may be set as a request's whitelist: of these calls a short answer is a sound one, and lists nobody (domain §4). */
-const listCalls = ['isOnWhitelist(address)', 'owner()'].map((signature) => toFunctionSelector(signature))
+/**
+ * Any address may be set as a request's whitelist: of these calls a short answer is a sound one,
+ * and lists nobody (domain §4).
+ */
+const listCalls = ['isOnWhitelist(address)', 'owner()'].map((signature) =>
+  toFunctionSelector(signature),
+)
 const asksList = (params: readonly unknown[]): boolean =>
   listCalls.some((selector) => String((params[0] as { data?: string }).data).startsWith(selector))
 
@@ -161,12 +191,17 @@ const cutShort = (data: string, pick: number): unknown => {
 }
 
 /** About another block or transaction than the one that was asked for. */
-function foreign(method: string, params: readonly unknown[], outcome: Record<string, unknown>): unknown {
+function foreign(
+  method: string,
+  params: readonly unknown[],
+  outcome: Record<string, unknown>,
+): unknown {
   const other = `0x${'cd'.repeat(32)}`
   if (method === 'eth_getTransactionReceipt') return { ...outcome, transactionHash: other }
   if (method === 'eth_getTransactionByHash') return { ...outcome, hash: other }
   // Which block is the latest is the node's to say.
-  if (String(params[0]).startsWith('0x')) return { ...outcome, number: quantity(BigInt(String(outcome.number)) + 1n), hash: other }
+  if (String(params[0]).startsWith('0x'))
+    return { ...outcome, number: quantity(BigInt(String(outcome.number)) + 1n), hash: other }
   return without(outcome, 0)
 }
 

@@ -1,4 +1,7 @@
-/** Damage to the files of a log, and what may come of it by robustness §2: recovered up to a whole append, or refused with exit 74. */
+/**
+ * Damage to the files of a log, and what may come of it by robustness §2: recovered up to a whole
+ * append, or refused with exit 74.
+ */
 import { systemHash } from '../../../src/core/io/clock.js'
 import { StorageError } from '../../../src/core/protocol/errors.js'
 import { inspectLog } from '../../../src/core/storage/inspect.js'
@@ -20,8 +23,9 @@ export interface Verdict {
 }
 
 /**
- * Opens damaged copies with each of the three readers of a log. Throws where one of them is silently wrong, changes what it only reads, or
- * disagrees with the others. `least`: records that the damage cannot have touched.
+ * Opens damaged copies with each of the three readers of a log. Throws where one of them is
+ * silently wrong, changes what it only reads, or disagrees with the others. `least`: records that
+ * the damage cannot have touched.
  */
 export async function judgeDamage(contents: Contents, least: number = durable): Promise<Verdict> {
   const written = await openCopy(contents)
@@ -33,23 +37,37 @@ export async function judgeDamage(contents: Contents, least: number = durable): 
 
   const sim = SimFiles.of(contents)
   const read = await recordsOf(sim).catch(refusal)
-  const inspected = await inspectLog({ files: sim.process(), hash: systemHash }, folder, options, () => undefined).catch(refusal)
-  const changes = sim.trace.filter((call) => /^(write|truncate|rename|link|remove|makeDir|syncDir|datasync)/.test(call))
+  const inspected = await inspectLog(
+    { files: sim.process(), hash: systemHash },
+    folder,
+    options,
+    () => undefined,
+  ).catch(refusal)
+  const changes = sim.trace.filter((call) =>
+    /^(write|truncate|rename|link|remove|makeDir|syncDir|datasync)/.test(call),
+  )
   if (changes.length > 0) throw new Error(`R24: a reader did ${changes.join()}`)
   // A later format is not to be written to, and may still be readable (robustness §2, Versions).
   if (written instanceof StorageError && written.code === 'store_too_new') {
-    if (!(read instanceof StorageError) && !isPrefix(read, least)) throw new Error(`silently wrong: ${read.join()}`)
+    if (!(read instanceof StorageError) && !isPrefix(read, least))
+      throw new Error(`silently wrong: ${read.join()}`)
     return { found }
   }
   if (read instanceof StorageError ? found !== undefined : read.length !== found)
-    throw new Error(`the reader says ${read instanceof StorageError ? read.detail : read.length}, the writer ${found ?? 'refuses'}`)
-  const sound = inspected instanceof StorageError || inspected.damage ? undefined : inspected.records
-  if (sound !== found) throw new Error(`the inspection says ${sound ?? 'damaged'}, the writer ${found ?? 'refuses'}`)
+    throw new Error(
+      `the reader says ${read instanceof StorageError ? read.detail : read.length}, the writer ${found ?? 'refuses'}`,
+    )
+  const sound =
+    inspected instanceof StorageError || inspected.damage ? undefined : inspected.records
+  if (sound !== found)
+    throw new Error(`the inspection says ${sound ?? 'damaged'}, the writer ${found ?? 'refuses'}`)
   return { found }
 }
 
 function isPrefix(ids: readonly number[], least: number): boolean {
-  return ids.length >= least && wholeAppends.includes(ids.length) && ids.every((id, at) => id === at + 1)
+  return (
+    ids.length >= least && wholeAppends.includes(ids.length) && ids.every((id, at) => id === at + 1)
+  )
 }
 
 function refusal(error: unknown): StorageError {
@@ -80,8 +98,15 @@ export function linesOf(bytes: Uint8Array): Uint8Array[] {
 
 const joined = (parts: readonly Uint8Array[]): Uint8Array => Uint8Array.from(Buffer.concat(parts))
 
-/** One damage of a kind that disks, operators and bugs do. `foreign`: another store, whose lines are sound. */
-export function damageOne(contents: Map<string, Uint8Array>, foreign: Contents, [place, how, pick]: Edit): void {
+/**
+ * One damage of a kind that disks, operators and bugs do. `foreign`: another store, whose lines are
+ * sound.
+ */
+export function damageOne(
+  contents: Map<string, Uint8Array>,
+  foreign: Contents,
+  [place, how, pick]: Edit,
+): void {
   const paths = [...contents.keys()].sort()
   const path = paths[place % paths.length] ?? ''
   const bytes = contents.get(path) ?? new Uint8Array(0)
@@ -109,7 +134,11 @@ export function damageOne(contents: Map<string, Uint8Array>, foreign: Contents, 
       return
     case 4:
       put(
-        joined([bytes.slice(0, at), Uint8Array.from({ length: until - at }, (_, index) => (index * 31 + pick) & 255), bytes.slice(until)]),
+        joined([
+          bytes.slice(0, at),
+          Uint8Array.from({ length: until - at }, (_, index) => (index * 31 + pick) & 255),
+          bytes.slice(until),
+        ]),
       )
       return
     case 5:
@@ -119,10 +148,23 @@ export function damageOne(contents: Map<string, Uint8Array>, foreign: Contents, 
       put(joined([...lines.slice(0, line + 1), ...lines.slice(line)]))
       return
     case 7:
-      put(joined([...lines.slice(0, line), ...lines.slice(line + 1, line + 2), ...lines.slice(line, line + 1), ...lines.slice(line + 2)]))
+      put(
+        joined([
+          ...lines.slice(0, line),
+          ...lines.slice(line + 1, line + 2),
+          ...lines.slice(line, line + 1),
+          ...lines.slice(line + 2),
+        ]),
+      )
       return
     case 8:
-      put(joined([...lines.slice(0, line), otherLines[pick % Math.max(1, otherLines.length)] ?? other, ...lines.slice(line)]))
+      put(
+        joined([
+          ...lines.slice(0, line),
+          otherLines[pick % Math.max(1, otherLines.length)] ?? other,
+          ...lines.slice(line),
+        ]),
+      )
       return
     case 9:
       put(joined([...lines.slice(0, line), otherLines[line] ?? other, ...lines.slice(line + 1)]))
@@ -138,7 +180,14 @@ export function damageOne(contents: Map<string, Uint8Array>, foreign: Contents, 
       return
     }
     case 12:
-      put(joined([bytes, Uint8Array.from({ length: 1 + (pick % 40) }, (_, index) => (pick % 2 === 0 ? 0 : (index * 17 + pick) & 255))]))
+      put(
+        joined([
+          bytes,
+          Uint8Array.from({ length: 1 + (pick % 40) }, (_, index) =>
+            pick % 2 === 0 ? 0 : (index * 17 + pick) & 255,
+          ),
+        ]),
+      )
       return
     default:
       put(joined([bytes.slice(0, at), Uint8Array.of(pick & 255), bytes.slice(at)]))

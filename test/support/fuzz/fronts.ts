@@ -30,11 +30,22 @@ export interface Fronts {
   readonly idOf: ReadonlyMap<string, string>
 }
 
-/** What an authorization says, in one text: two bodies with the same key are the same payload (robustness R22). */
-export function keyOf(questionId: string | undefined, proposal: Partial<SignedProposal> | Partial<BatchItem>): string {
+/**
+ * What an authorization says, in one text: two bodies with the same key are the same payload
+ * (robustness R22).
+ */
+export function keyOf(
+  questionId: string | undefined,
+  proposal: Partial<SignedProposal> | Partial<BatchItem>,
+): string {
   const { proposer, permit, signature } = proposal
-  const price = 'outcome' in proposal && proposal.outcome ? priceOf[proposal.outcome] : (proposal as Partial<BatchItem>).proposed_price
-  return [questionId, proposer, price, permit?.amount, permit?.nonce, permit?.deadline, signature].map(String).join('|')
+  const price =
+    'outcome' in proposal && proposal.outcome
+      ? priceOf[proposal.outcome]
+      : (proposal as Partial<BatchItem>).proposed_price
+  return [questionId, proposer, price, permit?.amount, permit?.nonce, permit?.deadline, signature]
+    .map(String)
+    .join('|')
 }
 
 const changed = { deadline: '1800090000' }
@@ -59,7 +70,12 @@ export async function openFronts(): Promise<Fronts> {
     const single = await signedBody(wallet, question, outcome, changed)
     const proposer = wallet.address
     const signature = single.signature as `0x${string}`
-    const item = toBatchItem(question.questionId, { proposer, price: priceOf[outcome], ...single.permit, signature })
+    const item = toBatchItem(question.questionId, {
+      proposer,
+      price: priceOf[outcome],
+      ...single.permit,
+      signature,
+    })
     signed.push({ question, single, item })
     return single
   }

@@ -1,11 +1,30 @@
-/** Answers that a broken, hostile or foreign gateway may give, and what each means by robustness §6, written down a second time. */
+/**
+ * Answers that a broken, hostile or foreign gateway may give, and what each means by robustness §6,
+ * written down a second time.
+ */
 import fc from 'fast-check'
 import { TransportError } from '../../../src/core/ports.js'
 import { version } from '../../../src/core/protocol/schema.js'
 import { type Edit, edited, editedBytes, editedText, editsUpTo } from './mutate.js'
 
-export type Route = 'eligibility' | 'signingData' | 'submit' | 'status' | 'contexts' | 'submitBatch' | 'statuses'
-export const routes: readonly Route[] = ['submit', 'submit', 'submitBatch', 'status', 'statuses', 'eligibility', 'signingData', 'contexts']
+export type Route =
+  | 'eligibility'
+  | 'signingData'
+  | 'submit'
+  | 'status'
+  | 'contexts'
+  | 'submitBatch'
+  | 'statuses'
+export const routes: readonly Route[] = [
+  'submit',
+  'submit',
+  'submitBatch',
+  'status',
+  'statuses',
+  'eligibility',
+  'signingData',
+  'contexts',
+]
 
 /** Caps of robustness §6, in bytes. */
 const caps: Readonly<Record<Route, number>> = {
@@ -67,7 +86,13 @@ export const soundBody: Readonly<Record<Route, unknown>> = {
   signingData: {
     version,
     question_id: hex('2', 64),
-    request: { oracle: hex('a', 40), requester: hex('b', 40), identifier: hex('5', 64), timestamp: '1760000000', ancillary_data: '0x71' },
+    request: {
+      oracle: hex('a', 40),
+      requester: hex('b', 40),
+      identifier: hex('5', 64),
+      timestamp: '1760000000',
+      ancillary_data: '0x71',
+    },
     proposal: { outcome: 'p2', label: 'Yes', price: '1000000000000000000', max_payment: '0' },
     outcomes: [{ outcome: 'p2', label: 'Yes', price: '1000000000000000000', allowed: true }],
     permit: uint,
@@ -95,7 +120,13 @@ export const soundBody: Readonly<Record<Route, unknown>> = {
       },
     },
   },
-  submit: { version, candidate_id: candidateId, status: 'received', received_at: at, status_url: `/v1/proposals/x/status/${candidateId}` },
+  submit: {
+    version,
+    candidate_id: candidateId,
+    status: 'received',
+    received_at: at,
+    status_url: `/v1/proposals/x/status/${candidateId}`,
+  },
   status: {
     version,
     candidate_id: candidateId,
@@ -113,7 +144,11 @@ export const soundBody: Readonly<Record<Route, unknown>> = {
   contexts: {
     results: [
       { identifier: 'a-slug', status_code: 200, signing_data: { anything: 1 } },
-      { identifier: 'b-slug', status_code: 404, error: { code: 'question_not_found', detail: 'no' } },
+      {
+        identifier: 'b-slug',
+        status_code: 404,
+        error: { code: 'question_not_found', detail: 'no' },
+      },
     ],
   },
   submitBatch: {
@@ -121,7 +156,12 @@ export const soundBody: Readonly<Record<Route, unknown>> = {
       {
         client_ref: null,
         status_code: 202,
-        candidate: { candidate_id: candidateId, status: 'received', received_at: at, status_url: `/propose/status/${candidateId}` },
+        candidate: {
+          candidate_id: candidateId,
+          status: 'received',
+          received_at: at,
+          status_url: `/propose/status/${candidateId}`,
+        },
       },
       { client_ref: 'r', status_code: 409, error: { code: 'request_not_open', detail: 'closed' } },
     ],
@@ -132,17 +172,34 @@ export const soundBody: Readonly<Record<Route, unknown>> = {
       {
         candidate_id: candidateId,
         status_code: 200,
-        candidate: { candidate_id: candidateId, status: 'failed', received_at: at, submission: null, failure: { code: 'x', detail: 'y' } },
+        candidate: {
+          candidate_id: candidateId,
+          status: 'failed',
+          received_at: at,
+          submission: null,
+          failure: { code: 'x', detail: 'y' },
+        },
       },
-      { candidate_id: candidateId, status_code: 404, error: { code: 'candidate_not_found', detail: 'no' } },
+      {
+        candidate_id: candidateId,
+        status_code: 404,
+        error: { code: 'candidate_not_found', detail: 'no' },
+      },
     ],
   },
 }
 
-/** What a terminal would act on: colours, cursor, titles, links, bidi, separators, C1, half surrogates, carriage returns. */
-export const terminalText = '\u001b[2J\u001b]0;title\u0007\u001b[31m\u202e\u2066\u2028\u0085\u009b31m\r\n\u0000\u007f\ufeff\u061c\ud800'
+/**
+ * What a terminal would act on: colours, cursor, titles, links, bidi, separators, C1, half
+ * surrogates, carriage returns.
+ */
+export const terminalText =
+  '\u001b[2J\u001b]0;title\u0007\u001b[31m\u202e\u2066\u2028\u0085\u009b31m\r\n\u0000\u007f\ufeff\u061c\ud800'
 const longHex = `0x${'ab'.repeat(65)}`
-const errorBody = (detail: string, more: object = {}) => ({ error: { code: 'request_not_open', detail }, ...more })
+const errorBody = (detail: string, more: object = {}) => ({
+  error: { code: 'request_not_open', detail },
+  ...more,
+})
 
 function baseOf(route: Route, draw: number): unknown {
   switch (draw % 8) {
@@ -153,7 +210,11 @@ function baseOf(route: Route, draw: number): unknown {
     case 3:
       return errorBody(`no ${terminalText} more`)
     case 4:
-      return { ...errorBody('wrong shape', { errors: [{ path: `proposals.0.${terminalText}`, code: terminalText }] }) }
+      return {
+        ...errorBody('wrong shape', {
+          errors: [{ path: `proposals.0.${terminalText}`, code: terminalText }],
+        }),
+      }
     case 5:
       return errorBody(`it holds ${longHex}; retry in 3 seconds ${'x'.repeat(draw)}`)
     case 6:
@@ -164,10 +225,17 @@ function baseOf(route: Route, draw: number): unknown {
 }
 
 const statuses = [
-  200, 202, 201, 204, 301, 307, 308, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 409, 418, 422, 425, 429, 429, 431, 500, 502, 503,
-  503, 504, 599,
+  200, 202, 201, 204, 301, 307, 308, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 409, 418,
+  422, 425, 429, 429, 431, 500, 502, 503, 503, 504, 599,
 ]
-const types = ['text/html', '', 'application/jsonx', 'text/plain; application/json', 'application/problem+json', 'image/png']
+const types = [
+  'text/html',
+  '',
+  'application/jsonx',
+  'text/plain; application/json',
+  'application/problem+json',
+  'image/png',
+]
 
 const deep = (levels: number) => `${'['.repeat(levels)}${']'.repeat(levels)}`
 
@@ -181,7 +249,12 @@ function bytesOf(route: Route, { base, form, edits }: AnswerDraw): Uint8Array<Ar
   if (form < 230) return editedBytes(encoder.encode(text), edits)
   // Sound, and one byte too long, or just not: blanks are JSON.
   if (form < 236)
-    return encoder.encode(text + ' '.repeat(Math.max(0, Math.min(caps[route], 70_000) + (form % 3) - 1 - encoder.encode(text).length)))
+    return encoder.encode(
+      text +
+        ' '.repeat(
+          Math.max(0, Math.min(caps[route], 70_000) + (form % 3) - 1 - encoder.encode(text).length),
+        ),
+    )
   if (form < 240) return encoder.encode(`{"x":${deep(13 + (base % 6))},${text.slice(1)}`)
   if (form < 244) return encoder.encode(deep(20_000))
   if (form < 248) return encoder.encode('<html><title>502 Bad Gateway</title></html>')
@@ -203,7 +276,12 @@ export interface GatewayAnswer {
 export function answerOf(draw: AnswerDraw): GatewayAnswer {
   const route = routes[draw.route % routes.length] as Route
   if (draw.heads > 250) return failing(route, draw)
-  const status = draw.status < 90 ? (draw.status % 2 === 0 ? 200 : 202) : (statuses[draw.status % statuses.length] as number)
+  const status =
+    draw.status < 90
+      ? draw.status % 2 === 0
+        ? 200
+        : 202
+      : (statuses[draw.status % statuses.length] as number)
   const type =
     draw.type < 220
       ? ['application/json', 'application/json; charset=utf-8', 'Application/JSON'][draw.type % 3]
@@ -211,15 +289,23 @@ export function answerOf(draw: AnswerDraw): GatewayAnswer {
   // Refusals mostly carry the body of one.
   const bytes = bytesOf(
     route,
-    status >= 400 && draw.pieces % 4 > 0 ? { ...draw, base: draw.base - (draw.base % 8) + 3 + (draw.pieces % 3) } : draw,
+    status >= 400 && draw.pieces % 4 > 0
+      ? { ...draw, base: draw.base - (draw.base % 8) + 3 + (draw.pieces % 3) }
+      : draw,
   )
   const breaks = draw.heads > 240
   const isBare = status === 204
   const body = isBare ? new Uint8Array(0) : bytes
   const make = async () =>
-    new Response(isBare ? null : streamOf(bytes, 1 + draw.pieces, breaks), { status, headers: headersOf(type ?? '', draw.heads) })
+    new Response(isBare ? null : streamOf(bytes, 1 + draw.pieces, breaks), {
+      status,
+      headers: headersOf(type ?? '', draw.heads),
+    })
   const isJson = /^application\/json *(;|$)/i.test(type ?? '')
-  const means = breaks && !isBare && isJson && (status < 300 || status > 399) ? 'uncertain' : meaningOf(route, status, isJson, body)
+  const means =
+    breaks && !isBare && isJson && (status < 300 || status > 399)
+      ? 'uncertain'
+      : meaningOf(route, status, isJson, body)
   return { route, make, means, httpStatus: status }
 }
 
@@ -233,13 +319,27 @@ function failing(route: Route, { heads, base }: AnswerDraw): GatewayAnswer {
     throw error
   }
   // A failure that does not say its phase proves nothing (robustness §6).
-  return { route, make, means: error instanceof TransportError && phase === 'connect' ? 'deferred' : 'uncertain', httpStatus: undefined }
+  return {
+    route,
+    make,
+    means: error instanceof TransportError && phase === 'connect' ? 'deferred' : 'uncertain',
+    httpStatus: undefined,
+  }
 }
 
 function headersOf(type: string, draw: number): Headers {
   const headers = new Headers()
   if (type !== '') headers.set('content-type', type)
-  const retry = ['3', '999999999999', '-1', 'soon', 'Fri, 20 Nov 2026 05:38:00 GMT', '1.5', '86400', ''][draw % 8]
+  const retry = [
+    '3',
+    '999999999999',
+    '-1',
+    'soon',
+    'Fri, 20 Nov 2026 05:38:00 GMT',
+    '1.5',
+    '86400',
+    '',
+  ][draw % 8]
   if (draw % 3 === 0 && retry) headers.set('retry-after', retry)
   if (draw % 5 === 0) {
     headers.set('ratelimit-limit', ['120', 'x', '99999999999'][draw % 3] ?? '')
@@ -250,7 +350,11 @@ function headersOf(type: string, draw: number): Headers {
   return headers
 }
 
-function streamOf(bytes: Uint8Array<ArrayBuffer>, pieceBytes: number, breaks: boolean): ReadableStream<Uint8Array<ArrayBuffer>> {
+function streamOf(
+  bytes: Uint8Array<ArrayBuffer>,
+  pieceBytes: number,
+  breaks: boolean,
+): ReadableStream<Uint8Array<ArrayBuffer>> {
   let sent = 0
   // Not more than a few pieces, however large the body is.
   const size = Math.max(pieceBytes * 4, Math.ceil(bytes.length / 20))
@@ -259,7 +363,8 @@ function streamOf(bytes: Uint8Array<ArrayBuffer>, pieceBytes: number, breaks: bo
       if (sent < bytes.length && !(breaks && sent > 0)) {
         controller.enqueue(bytes.slice(sent, sent + size))
         sent += size
-      } else if (breaks) controller.error(new TransportError('exchange', 'UND_ERR_SOCKET', 'the connection was cut'))
+      } else if (breaks)
+        controller.error(new TransportError('exchange', 'UND_ERR_SOCKET', 'the connection was cut'))
       else controller.close()
     },
   })
@@ -269,7 +374,8 @@ function streamOf(bytes: Uint8Array<ArrayBuffer>, pieceBytes: number, breaks: bo
 function meaningOf(route: Route, status: number, isJson: boolean, bytes: Uint8Array): Class {
   if (!isJson || (status >= 300 && status < 400) || bytes.length > caps[route]) return 'uncertain'
   const value = jsonOf(bytes)
-  if (status === 200 || (status === 202 && route === 'submit')) return isSound(route, value) ? 'accepted' : 'uncertain'
+  if (status === 200 || (status === 202 && route === 'submit'))
+    return isSound(route, value) ? 'accepted' : 'uncertain'
   if (!isErrorBody(value)) return 'uncertain'
   if ([400, 403, 404, 405, 413, 422].includes(status)) return 'refused'
   if (status === 409) return 'reconcile'
@@ -292,7 +398,8 @@ function jsonOf(bytes: Uint8Array): unknown {
 }
 
 type Check = (value: unknown) => boolean
-const isObject = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null && !Array.isArray(value)
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
 const has =
   (shape: Record<string, Check>): Check =>
   (value) =>

@@ -1,4 +1,7 @@
-/** A sound file of every kind that a user or operator hands to the program, and the command that reads it. */
+/**
+ * A sound file of every kind that a user or operator hands to the program, and the command that
+ * reads it.
+ */
 import { chmod, mkdir, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import fc from 'fast-check'
@@ -51,7 +54,11 @@ const gateway = {
   executor: { enabled: true, key_file: './executor.key', max_fee_gwei: 1000, batch: 10 },
 }
 const questions = [
-  { question_id: identifier, slug: 'will-it-hold', requester: testContracts.requesters[0]?.address },
+  {
+    question_id: identifier,
+    slug: 'will-it-hold',
+    requester: testContracts.requesters[0]?.address,
+  },
   {
     question_id: `0x${'3'.repeat(64)}`,
     request: {
@@ -78,7 +85,13 @@ const keystore = {
 }
 const rows = [
   { identifier, outcome: 'p2', client_ref: 'one' },
-  { identifier: 'will-it-hold', proposed_price: priceOf.p1, amount: '750000000', nonce: '4', deadline: '90m' },
+  {
+    identifier: 'will-it-hold',
+    proposed_price: priceOf.p1,
+    amount: '750000000',
+    nonce: '4',
+    deadline: '90m',
+  },
 ]
 const payload = {
   version: { api: 'v1', schema: 'signed-proposal-v1', witness: 'permit2-signed-proposer-v1' },
@@ -88,19 +101,40 @@ const payload = {
   permit: { amount: '750000000', nonce: '7', deadline: '1790000000' },
   signature: `0x${'ab'.repeat(64)}1b`,
 }
-/** What a submission may end in: refused here, by the gateway, or about what is journaled already. */
+/**
+ * What a submission may end in: refused here, by the gateway, or about what is journaled already.
+ */
 const submitted = [3, 4, 5, 6, 75]
 
 export const kinds: readonly Kind[] = [
-  { name: 'trust.json', path: 'trust/default.json', sound: { ...pins, slugs: { 'will-it-hold': identifier } }, argv: ['trust', 'show'] },
+  {
+    name: 'trust.json',
+    path: 'trust/default.json',
+    sound: { ...pins, slugs: { 'will-it-hold': identifier } },
+    argv: ['trust', 'show'],
+  },
   {
     name: 'config.json',
     path: 'config.json',
-    sound: { profile: 'main', profiles: { main: { 'max-amount': '5', gateway: 'https://g.test' } } },
+    sound: {
+      profile: 'main',
+      profiles: { main: { 'max-amount': '5', gateway: 'https://g.test' } },
+    },
     argv: ['config', 'list'],
   },
-  { name: 'gateway.json', path: 'gateway.json', sound: gateway, argv: ['operator', 'list', '--config', 'gateway.json'], exits: [74] },
-  { name: 'questions.json', path: 'questions.json', sound: questions, argv: ['operator', 'questions', 'list', '--config', 'gateway.json'] },
+  {
+    name: 'gateway.json',
+    path: 'gateway.json',
+    sound: gateway,
+    argv: ['operator', 'list', '--config', 'gateway.json'],
+    exits: [74],
+  },
+  {
+    name: 'questions.json',
+    path: 'questions.json',
+    sound: questions,
+    argv: ['operator', 'questions', 'list', '--config', 'gateway.json'],
+  },
   {
     name: 'rows as NDJSON',
     path: 'rows.ndjson',
@@ -114,7 +148,13 @@ export const kinds: readonly Kind[] = [
     sound: `identifier,outcome,client_ref\r\n${identifier},p2,"one, ""quoted"""\r\nwill-it-hold,p1,\r\n`,
     argv: ['plan', 'rows.csv'],
   },
-  { name: 'a keystore', path: 'keystores/main.json', sound: keystore, argv: ['account', 'show', 'main'], isSecret: true },
+  {
+    name: 'a keystore',
+    path: 'keystores/main.json',
+    sound: keystore,
+    argv: ['account', 'show', 'main'],
+    isSecret: true,
+  },
   {
     name: 'a keystore that is opened',
     path: 'keystores/main.json',
@@ -140,7 +180,13 @@ export const kinds: readonly Kind[] = [
     exits: [5],
     env: { PROPOSER_KEY_FILE: 'good-key' },
   },
-  { name: 'a payload', path: 'payload.json', sound: payload, argv: ['submit', identifier, 'payload.json'], exits: submitted },
+  {
+    name: 'a payload',
+    path: 'payload.json',
+    sound: payload,
+    argv: ['submit', identifier, 'payload.json'],
+    exits: submitted,
+  },
 ]
 
 /** Files that are not the one in question, as they must be. */
@@ -156,10 +202,16 @@ export interface FileDraw {
   readonly how: number
   readonly edits: readonly Edit[]
 }
-export const fileDraws: fc.Arbitrary<FileDraw> = fc.record({ kind: fc.nat(kinds.length - 1), how: fc.nat(99), edits: editsUpTo(3, 1) })
+export const fileDraws: fc.Arbitrary<FileDraw> = fc.record({
+  kind: fc.nat(kinds.length - 1),
+  how: fc.nat(99),
+  edits: editsUpTo(3, 1),
+})
 
 const bytesOf = (value: unknown): Uint8Array<ArrayBuffer> =>
-  new TextEncoder().encode(typeof value === 'string' ? value : (JSON.stringify(value, undefined, 1) ?? ''))
+  new TextEncoder().encode(
+    typeof value === 'string' ? value : (JSON.stringify(value, undefined, 1) ?? ''),
+  )
 
 async function put(home: string, kind: Kind, bytes: Uint8Array): Promise<void> {
   const path = join(home, kind.path)
@@ -190,13 +242,26 @@ export async function putDamaged(
   const { sound } = kind
   let bytes: Uint8Array
   if (how < 50 && typeof sound !== 'string') bytes = bytesOf(edited(sound, edits))
-  else if (how < 70) bytes = bytesOf(editedText(typeof sound === 'string' ? sound : JSON.stringify(sound), edits))
+  else if (how < 70)
+    bytes = bytesOf(editedText(typeof sound === 'string' ? sound : JSON.stringify(sound), edits))
   else if (how < 88) bytes = editedBytes(bytesOf(sound), edits)
   else if (how < 91) bytes = bytesOf(`${'['.repeat(20_000)}${place}${']'.repeat(pick)}`)
-  else bytes = bytesOf([tokens[0], '\u001b[31m', `"${'x'.repeat(70_000)}"`, `[${'{},'.repeat(pick)}{}]`, '{}', 'null', '0'][pick % 7])
+  else
+    bytes = bytesOf(
+      [
+        tokens[0],
+        '\u001b[31m',
+        `"${'x'.repeat(70_000)}"`,
+        `[${'{},'.repeat(pick)}{}]`,
+        '{}',
+        'null',
+        '0',
+      ][pick % 7],
+    )
   await put(home, kind, bytes)
   return { kind, text: new TextDecoder().decode(bytes) }
 }
 
 /** The file as it was. */
-export const putBack = (home: string, kind: Kind): Promise<void> => put(home, kind, bytesOf(kind.sound))
+export const putBack = (home: string, kind: Kind): Promise<void> =>
+  put(home, kind, bytesOf(kind.sound))

@@ -1,6 +1,7 @@
 /**
- * What a node may tell off by one step, a method and a direction each: plausible answers, of the right shape, that are not true. `chain`
- * is the truth. A lie that does not apply to a call returns the outcome as it is.
+ * What a node may tell off by one step, a method and a direction each: plausible answers, of the
+ * right shape, that are not true. `chain` is the truth. A lie that does not apply to a call returns
+ * the outcome as it is.
  */
 import { toFunctionSelector } from 'viem'
 import type { RpcCall } from '../../../src/core/io/rpc/transport.js'
@@ -24,17 +25,26 @@ const off = (outcome: unknown, by: bigint) => {
 const other = (n: number): Hex => `0x${String(n).padStart(64, 'e')}`
 
 /** A lie about one method. */
-const about = (method: string, name: string, change: (outcome: never, call: RpcCall, chain: FakeChain) => unknown, seen?: RegExp): Lie => ({
+const about = (
+  method: string,
+  name: string,
+  change: (outcome: never, call: RpcCall, chain: FakeChain) => unknown,
+  seen?: RegExp,
+): Lie => ({
   name: `${method}: ${name}`,
   ...(seen ? { seen } : {}),
   tell: (call, outcome, chain) =>
-    call.method === method && !(outcome instanceof ChainError) ? change(outcome as never, call, chain) : outcome,
+    call.method === method && !(outcome instanceof ChainError)
+      ? change(outcome as never, call, chain)
+      : outcome,
 })
 
 const ifAt =
   (tag: string, change: (outcome: never, call: RpcCall, chain: FakeChain) => unknown) =>
   (outcome: never, call: RpcCall, chain: FakeChain) =>
-    call.params[call.method === 'eth_getBlockByNumber' ? 0 : 1] === tag ? change(outcome, call, chain) : outcome
+    call.params[call.method === 'eth_getBlockByNumber' ? 0 : 1] === tag
+      ? change(outcome, call, chain)
+      : outcome
 
 const count = 'eth_getTransactionCount'
 const counts: readonly Lie[] = (['latest', 'finalized'] as const).flatMap((tag) => [
@@ -55,7 +65,13 @@ const header = 'eth_getBlockByNumber'
 const below = (by: bigint) => (block: Block, _call: RpcCall, chain: FakeChain) => {
   const found = chain.truth.header(BigInt(block.number ?? 0) - by)
   return found
-    ? { ...block, number: quantity(found.number), hash: found.hash, parentHash: found.parentHash, timestamp: quantity(found.timestamp) }
+    ? {
+        ...block,
+        number: quantity(found.number),
+        hash: found.hash,
+        parentHash: found.parentHash,
+        timestamp: quantity(found.timestamp),
+      }
     : block
 }
 /** A block that nobody made, on top. */
@@ -95,9 +111,17 @@ const heads: readonly Lie[] = [
   about(
     header,
     'a base fee that is twice as high',
-    ((block: Block) => block && { ...block, baseFeePerGas: off(block.baseFeePerGas, BigInt(block.baseFeePerGas ?? 0)) }) as never,
+    ((block: Block) =>
+      block && {
+        ...block,
+        baseFeePerGas: off(block.baseFeePerGas, BigInt(block.baseFeePerGas ?? 0)),
+      }) as never,
   ),
-  about(header, 'a base fee of nothing', ((block: Block) => block && { ...block, baseFeePerGas: '0x0' }) as never),
+  about(
+    header,
+    'a base fee of nothing',
+    ((block: Block) => block && { ...block, baseFeePerGas: '0x0' }) as never,
+  ),
 ]
 
 interface Receipt {
@@ -122,23 +146,53 @@ const receipts: readonly Lie[] = [
         logs: [],
       }) as never,
   ),
-  about(receipt, 'a success told as a revert', ((found: Receipt | null) => found && { ...found, status: '0x0', logs: [] }) as never),
-  about(receipt, 'a revert told as a success', ((found: Receipt | null) => found && { ...found, status: '0x1' }) as never),
-  about(receipt, 'a block too high', ((found: Receipt | null) => found && { ...found, blockNumber: off(found.blockNumber, 1n) }) as never),
-  about(receipt, 'a block too low', ((found: Receipt | null) => found && { ...found, blockNumber: off(found.blockNumber, -1n) }) as never),
-  about(receipt, 'logs missing', ((found: Receipt | null) => found && { ...found, logs: [] }) as never),
+  about(
+    receipt,
+    'a success told as a revert',
+    ((found: Receipt | null) => found && { ...found, status: '0x0', logs: [] }) as never,
+  ),
+  about(
+    receipt,
+    'a revert told as a success',
+    ((found: Receipt | null) => found && { ...found, status: '0x1' }) as never,
+  ),
+  about(
+    receipt,
+    'a block too high',
+    ((found: Receipt | null) =>
+      found && { ...found, blockNumber: off(found.blockNumber, 1n) }) as never,
+  ),
+  about(
+    receipt,
+    'a block too low',
+    ((found: Receipt | null) =>
+      found && { ...found, blockNumber: off(found.blockNumber, -1n) }) as never,
+  ),
+  about(
+    receipt,
+    'logs missing',
+    ((found: Receipt | null) => found && { ...found, logs: [] }) as never,
+  ),
 ]
 
 const transaction = 'eth_getTransactionByHash'
 const transactions: readonly Lie[] = [
   about(transaction, 'missing', () => null),
-  about(transaction, 'one too many', ((found: unknown, call: RpcCall) => found ?? { hash: call.params[0], input: '0x' }) as never),
+  about(
+    transaction,
+    'one too many',
+    ((found: unknown, call: RpcCall) => found ?? { hash: call.params[0], input: '0x' }) as never,
+  ),
 ]
 
 const logs: readonly Lie[] = [
   about('eth_getLogs', 'all missing', () => []),
-  about('eth_getLogs', 'the last missing', ((found: readonly unknown[]) => found.slice(0, -1)) as never),
-  about('eth_getLogs', 'one too many', ((found: readonly unknown[]) => [...found, ...found.slice(-1)]) as never),
+  about('eth_getLogs', 'the last missing', ((found: readonly unknown[]) =>
+    found.slice(0, -1)) as never),
+  about('eth_getLogs', 'one too many', ((found: readonly unknown[]) => [
+    ...found,
+    ...found.slice(-1),
+  ]) as never),
 ]
 
 const others: readonly Lie[] = [
@@ -146,16 +200,30 @@ const others: readonly Lie[] = [
   about('eth_getCode', 'too much', () => '0xef01'),
   about('eth_getBalance', 'nothing', () => '0x0', /fund it/),
   about('eth_getBalance', 'too much', (told) => off(told, 10n ** 18n)),
-  about('eth_maxPriorityFeePerGas', 'ten times too high', (told) => off(told, 9n * BigInt(String(told)))),
+  about('eth_maxPriorityFeePerGas', 'ten times too high', (told) =>
+    off(told, 9n * BigInt(String(told))),
+  ),
   about('eth_maxPriorityFeePerGas', 'nothing', () => '0x0'),
   about('eth_estimateGas', 'twice too high', (told) => off(told, BigInt(String(told)))),
-  about('eth_estimateGas', 'a revert', () => new ChainError('reverted', 'eth_estimateGas: execution reverted')),
+  about(
+    'eth_estimateGas',
+    'a revert',
+    () => new ChainError('reverted', 'eth_estimateGas: execution reverted'),
+  ),
   about('eth_sendRawTransaction', 'taken, and forgotten', (told, _call, chain) => {
     chain.clearPool()
     return told
   }),
-  about('eth_sendRawTransaction', 'nonce too low', () => new ChainError('nonce_too_low', 'nonce too low')),
-  about('eth_sendRawTransaction', 'nonce too high', () => new ChainError('nonce_too_high', 'nonce too high')),
+  about(
+    'eth_sendRawTransaction',
+    'nonce too low',
+    () => new ChainError('nonce_too_low', 'nonce too low'),
+  ),
+  about(
+    'eth_sendRawTransaction',
+    'nonce too high',
+    () => new ChainError('nonce_too_high', 'nonce too high'),
+  ),
 ]
 
 const called = (signature: string, name: string, answer: string, seen?: RegExp): Lie =>
@@ -163,12 +231,17 @@ const called = (signature: string, name: string, answer: string, seen?: RegExp):
     'eth_call',
     `${signature.split('(')[0]} ${name}`,
     ((told: unknown, { params }: RpcCall) =>
-      String((params[0] as { data?: string }).data).startsWith(toFunctionSelector(signature)) ? answer : told) as never,
+      String((params[0] as { data?: string }).data).startsWith(toFunctionSelector(signature))
+        ? answer
+        : told) as never,
     seen,
   )
 const word = (value: bigint): Hex => `0x${value.toString(16).padStart(64, '0')}`
 
-/** Answers of contracts: what one node alone tells of them for as long as it likes cannot be told from the truth. */
+/**
+ * Answers of contracts: what one node alone tells of them for as long as it likes cannot be told
+ * from the truth.
+ */
 export const contractLies: readonly Lie[] = [
   called('nonceBitmap(address,uint256)', 'all used', word(2n ** 256n - 1n)),
   called('getState(address,bytes32,uint256,bytes)', 'proposed', word(2n)),
@@ -181,4 +254,11 @@ export const contractLies: readonly Lie[] = [
 ]
 
 /** Off by one step each, and of what the executor and the view read themselves. */
-export const lies: readonly Lie[] = [...counts, ...heads, ...receipts, ...transactions, ...logs, ...others]
+export const lies: readonly Lie[] = [
+  ...counts,
+  ...heads,
+  ...receipts,
+  ...transactions,
+  ...logs,
+  ...others,
+]

@@ -1,4 +1,7 @@
-/** How much a long run leaves behind: the heap after a collection, so that garbage that is only waiting does not count. */
+/**
+ * How much a long run leaves behind: the heap after a collection, so that garbage that is only
+ * waiting does not count.
+ */
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 

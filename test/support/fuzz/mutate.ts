@@ -1,10 +1,14 @@
 /**
- * Damage to JSON values, texts and bytes, the same for the same edits. Edits are small numbers that fast-check draws, so that a failing
- * run shrinks to few and simple ones; what they mean depends on the value they meet, so that most of them hit a place that somebody reads.
+ * Damage to JSON values, texts and bytes, the same for the same edits. Edits are small numbers that
+ * fast-check draws, so that a failing run shrinks to few and simple ones; what they mean depends on
+ * the value they meet, so that most of them hit a place that somebody reads.
  */
 import fc from 'fast-check'
 
-/** What may never come back: planted in values, keys, headers and targets. Two, because one of them passes for a slug. */
+/**
+ * What may never come back: planted in values, keys, headers and targets. Two, because one of them
+ * passes for a slug.
+ */
 export const tokens = ['Zk7Canary', 'zk7-planted'] as const
 
 /** One change: where, which kind, and with what. */
@@ -13,11 +17,13 @@ export type Edit = readonly [place: number, how: number, pick: number]
 const edit = fc.tuple(fc.nat(1_023), fc.nat(255), fc.nat(4_095))
 
 /** Up to `most` edits, at least `least`. */
-export const editsUpTo = (most: number, least = 0): fc.Arbitrary<readonly Edit[]> => fc.array(edit, { minLength: least, maxLength: most })
+export const editsUpTo = (most: number, least = 0): fc.Arbitrary<readonly Edit[]> =>
+  fc.array(edit, { minLength: least, maxLength: most })
 
 const nested = (levels: number, kind: number): unknown => {
   let value: unknown = tokens[0]
-  for (let level = 0; level < levels; level += 1) value = kind % 2 === 0 ? [value] : { [tokens[0]]: value }
+  for (let level = 0; level < levels; level += 1)
+    value = kind % 2 === 0 ? [value] : { [tokens[0]]: value }
   return value
 }
 
@@ -69,7 +75,18 @@ const oddValues: readonly (() => unknown)[] = [
   () => Array.from({ length: 101 }, () => tokens[1]),
 ]
 
-const oddKeys = [tokens[0], tokens[1], 'ancillary_data', 'ancillaryData', 'constructor', '__proto__x', '', 'signature', 'version', 'nonce']
+const oddKeys = [
+  tokens[0],
+  tokens[1],
+  'ancillary_data',
+  'ancillaryData',
+  'constructor',
+  '__proto__x',
+  '',
+  'signature',
+  'version',
+  'nonce',
+]
 
 type Container = Record<string | number, unknown>
 interface Place {
@@ -84,8 +101,11 @@ function placesOf(root: unknown): Place[] {
     const { value } = places[at] as Place
     if (typeof value !== 'object' || value === null) continue
     if (Array.isArray(value))
-      for (const [key, entry] of value.entries()) places.push({ parent: value as unknown as Container, key, value: entry })
-    else for (const [key, entry] of Object.entries(value)) places.push({ parent: value as Container, key, value: entry })
+      for (const [key, entry] of value.entries())
+        places.push({ parent: value as unknown as Container, key, value: entry })
+    else
+      for (const [key, entry] of Object.entries(value))
+        places.push({ parent: value as Container, key, value: entry })
   }
   return places
 }
@@ -118,7 +138,9 @@ function nearText(text: string, how: number, pick: number): string {
   }
 }
 
-/** The value with one place changed. Hands back another root where the root itself is what changes. */
+/**
+ * The value with one place changed. Hands back another root where the root itself is what changes.
+ */
 function applyOne(root: unknown, [place, how, pick]: Edit): unknown {
   const places = placesOf(root)
   const { parent, key, value } = places[place % places.length] as Place
@@ -134,7 +156,9 @@ function applyOne(root: unknown, [place, how, pick]: Edit): unknown {
     case 2:
     case 3:
     case 4:
-      return typeof value === 'string' ? replace(nearText(value, pick, pick >> 3)) : replace(oddValues[pick % oddValues.length]?.())
+      return typeof value === 'string'
+        ? replace(nearText(value, pick, pick >> 3))
+        : replace(oddValues[pick % oddValues.length]?.())
     case 5: {
       if (parent === undefined) return root
       if (Array.isArray(parent)) parent.splice(Number(key), 1)
@@ -142,9 +166,14 @@ function applyOne(root: unknown, [place, how, pick]: Edit): unknown {
       return root
     }
     case 6: {
-      const target = typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Container) : undefined
-      if (target) target[oddKeys[pick % oddKeys.length] ?? ''] = oddValues[(pick >> 4) % oddValues.length]?.()
-      else if (Array.isArray(value)) for (let more = 0; more <= pick % 120; more += 1) value.push(value[0])
+      const target =
+        typeof value === 'object' && value !== null && !Array.isArray(value)
+          ? (value as Container)
+          : undefined
+      if (target)
+        target[oddKeys[pick % oddKeys.length] ?? ''] = oddValues[(pick >> 4) % oddValues.length]?.()
+      else if (Array.isArray(value))
+        for (let more = 0; more <= pick % 120; more += 1) value.push(value[0])
       return root
     }
     case 7: {
@@ -157,15 +186,24 @@ function applyOne(root: unknown, [place, how, pick]: Edit): unknown {
       return replace(pick % 2 === 0 ? [value] : { value })
     case 9: {
       const other = places[pick % places.length] as Place
-      if (other.parent === undefined || parent === undefined || contains(value, other.parent) || contains(other.value, parent)) return root
+      if (
+        other.parent === undefined ||
+        parent === undefined ||
+        contains(value, other.parent) ||
+        contains(other.value, parent)
+      )
+        return root
       const kept = other.value
       other.parent[other.key] = value
       parent[key] = kept
       return root
     }
     case 10:
-      if (typeof value === 'string') return replace(/^\d{1,15}$/.test(value) ? Number(value) : value.length)
-      return replace(typeof value === 'number' ? String(value) : JSON.stringify(value)?.slice(0, 500))
+      if (typeof value === 'string')
+        return replace(/^\d{1,15}$/.test(value) ? Number(value) : value.length)
+      return replace(
+        typeof value === 'number' ? String(value) : JSON.stringify(value)?.slice(0, 500),
+      )
     default:
       return typeof value === 'number'
         ? replace(value + (pick % 3) - 1)
@@ -185,17 +223,24 @@ export function edited(value: unknown, edits: readonly Edit[]): unknown {
   return edits.reduce(applyOne, structuredClone(value))
 }
 
-/** Only values change, and only by one hex or decimal digit: what comes out has the right shape and says something else. */
+/**
+ * Only values change, and only by one hex or decimal digit: what comes out has the right shape and
+ * says something else.
+ */
 export function withOtherDigit(value: unknown, [place, , pick]: Edit): unknown {
   const copy: unknown = structuredClone(value)
-  const numeric = placesOf(copy).filter((one) => typeof one.value === 'string' && /\d/.test(one.value))
+  const numeric = placesOf(copy).filter(
+    (one) => typeof one.value === 'string' && /\d/.test(one.value),
+  )
   const chosen = numeric[place % Math.max(1, numeric.length)]
   if (chosen?.parent === undefined || typeof chosen.value !== 'string') return copy
   const { value: text } = chosen
   // The last digits: leading ones are the prefix, or make the number too large for its type.
   const at = text.length - 1 - (pick % Math.max(1, text.length - 3))
   const known = text[at] ?? ''
-  if (/\d/.test(known)) chosen.parent[chosen.key] = `${text.slice(0, at)}${(Number(known) + 1 + (pick % 9)) % 10}${text.slice(at + 1)}`
+  if (/\d/.test(known))
+    chosen.parent[chosen.key] =
+      `${text.slice(0, at)}${(Number(known) + 1 + (pick % 9)) % 10}${text.slice(at + 1)}`
   return copy
 }
 
@@ -259,14 +304,21 @@ export function editedBytes(bytes: Uint8Array, edits: readonly Edit[]): Uint8Arr
   return now
 }
 
-function editOfBytes(bytes: Uint8Array<ArrayBuffer>, [place, how, pick]: Edit): Uint8Array<ArrayBuffer> {
+function editOfBytes(
+  bytes: Uint8Array<ArrayBuffer>,
+  [place, how, pick]: Edit,
+): Uint8Array<ArrayBuffer> {
   const at = bytes.length === 0 ? 0 : (place * 31 + pick) % bytes.length
   const join = (...parts: readonly Uint8Array[]) => Uint8Array.from(Buffer.concat(parts))
   switch (how % 5) {
     case 0:
       return bytes.slice(0, at)
     case 1:
-      return join(bytes.subarray(0, at), Uint8Array.of((bytes[at] ?? 0) ^ (1 << (pick % 8))), bytes.subarray(at + 1))
+      return join(
+        bytes.subarray(0, at),
+        Uint8Array.of((bytes[at] ?? 0) ^ (1 << (pick % 8))),
+        bytes.subarray(at + 1),
+      )
     case 2:
       return join(bytes.subarray(0, at), Uint8Array.of(pick & 255), bytes.subarray(at))
     case 3:

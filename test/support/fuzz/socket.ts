@@ -7,7 +7,10 @@ import type { FuzzedCall } from './calls.js'
 export function wireBytes({ method, target, headers, body }: FuzzedCall): Uint8Array<ArrayBuffer> {
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
   const length = body === undefined ? '' : `Content-Length: ${body.length}\r\n`
-  const head = Buffer.from(`${method} ${target} HTTP/1.1\r\nHost: gateway.test\r\n${lines.join('')}${length}\r\n`, 'latin1')
+  const head = Buffer.from(
+    `${method} ${target} HTTP/1.1\r\nHost: gateway.test\r\n${lines.join('')}${length}\r\n`,
+    'latin1',
+  )
   return Uint8Array.from(Buffer.concat([head, body ?? new Uint8Array(0)]))
 }
 
@@ -25,13 +28,18 @@ function parseAnswer(text: string, method: string): Parsed | undefined {
   if (headEnd < 0) return undefined
   const [statusLine = '', ...lines] = final.slice(0, headEnd).split('\r\n')
   const headers = new Headers()
-  for (const line of lines) headers.append(line.slice(0, line.indexOf(':')), line.slice(line.indexOf(':') + 1).trim())
+  for (const line of lines)
+    headers.append(line.slice(0, line.indexOf(':')), line.slice(line.indexOf(':') + 1).trim())
   const length = method === 'HEAD' ? 0 : Number(headers.get('content-length') ?? 0)
   const end = headEnd + 4 + length
   if (final.length < end) return undefined
   const body = Buffer.from(final.slice(headEnd + 4, end), 'latin1').toString('utf8')
   const status = Number(statusLine.split(' ')[1])
-  return { answer: { status, headers, text: body }, bytes: interim.length + end, closes: headers.get('connection') === 'close' }
+  return {
+    answer: { status, headers, text: body },
+    bytes: interim.length + end,
+    closes: headers.get('connection') === 'close',
+  }
 }
 
 export interface KeptAlive {
@@ -66,7 +74,10 @@ export function openKeptAlive(port: number): KeptAlive {
   }
 }
 
-/** Bytes that may be no call at all: after them nothing more is sent, so that the server never waits for the rest. */
+/**
+ * Bytes that may be no call at all: after them nothing more is sent, so that the server never waits
+ * for the rest.
+ */
 export async function sendRaw(port: number, bytes: Uint8Array): Promise<SeenAnswer | undefined> {
   const socket = connect({ host: '127.0.0.1', port })
   try {

@@ -1,6 +1,12 @@
-/** An answer with one thing changed, for each thing that can be changed: what a lying gateway could make of it (T11). */
+/**
+ * An answer with one thing changed, for each thing that can be changed: what a lying gateway could
+ * make of it (T11).
+ */
 
-/** C0 with bell and backspace, CSI, OSC 8 and 52 closed both ways, DEL, C1, separators, bidi, a byte order mark, half a pair. */
+/**
+ * C0 with bell and backspace, CSI, OSC 8 and 52 closed both ways, DEL, C1, separators, bidi, a byte
+ * order mark, half a pair.
+ */
 export const evil =
   '\u0000\u0007\b\r\u001b[2J\u001b]8;;https://evil.example\u0007link\u001b]8;;\u001b\\\u001b]52;c;ZXZpbA==\u0007\u007f\u0085\u009b31m\u2028\u2029\u061c\u200e\u202e\u2066\ufeff\ud800'
 
@@ -16,12 +22,22 @@ export function leavesOf(json: unknown, path: readonly string[] = []): readonly 
   return Object.entries(json).flatMap(([key, inner]) => leavesOf(inner, [...path, key]))
 }
 
-/** A copy with another value at the path; `undefined` takes it away. Where the path is not, nothing is changed. */
-export function withLeaf(json: unknown, path: string, change: (value: unknown) => unknown): unknown {
+/**
+ * A copy with another value at the path; `undefined` takes it away. Where the path is not, nothing
+ * is changed.
+ */
+export function withLeaf(
+  json: unknown,
+  path: string,
+  change: (value: unknown) => unknown,
+): unknown {
   const copy: unknown = structuredClone(json)
   const names = path.split('.')
   const last = names.pop() ?? ''
-  const holder = names.reduce<unknown>((at, name) => (typeof at === 'object' && at !== null ? Reflect.get(at, name) : undefined), copy)
+  const holder = names.reduce<unknown>(
+    (at, name) => (typeof at === 'object' && at !== null ? Reflect.get(at, name) : undefined),
+    copy,
+  )
   if (typeof holder !== 'object' || holder === null || !Object.hasOwn(holder, last)) return copy
   const value = change(Reflect.get(holder, last))
   if (value === undefined) Reflect.deleteProperty(holder, last)
@@ -44,7 +60,13 @@ const changes: readonly (readonly [how: string, change: (value: unknown) => unkn
   ['elsewhere', (value) => (typeof value === 'string' ? 'https://elsewhere.example/' : [])],
   ['evil', (value) => `${String(value)}${evil}`],
   // Well formed, and of something else.
-  ['of another', (value) => (typeof value === 'string' ? value.replace(/[0-9a-f](?=\W*$)/, (digit) => (digit === '1' ? '2' : '1')) : 1)],
+  [
+    'of another',
+    (value) =>
+      typeof value === 'string'
+        ? value.replace(/[0-9a-f](?=\W*$)/, (digit) => (digit === '1' ? '2' : '1'))
+        : 1,
+  ],
 ]
 
 /** Every leaf changed in every way; ways that change nothing are left out. */

@@ -1,7 +1,8 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: the texts are source
 /**
- * The bugs of robustness T15, each an edit of one source file and the test that has to fail for it. Planted in the text that a test run
- * loads (`../planted-vitest.js`); nothing in the sources knows of them.
+ * The bugs of robustness T15, each an edit of one source file and the test that has to fail for it.
+ * Planted in the text that a test run loads (`../planted-vitest.js`); nothing in the sources knows
+ * of them.
  */
 export interface PlantedBug {
   readonly name: string
@@ -24,7 +25,10 @@ export const plantedBugs: readonly PlantedBug[] = [
           '    try {\n      void handle.datasync().catch(() => undefined)\n    } catch (error) {\n      throw fail(error, `${folder} could not be synced`)',
       },
     ],
-    caughtBy: { file: 'test/unit/sync-order.test.ts', title: 'R1: as long as the datasync of its bytes has not returned' },
+    caughtBy: {
+      file: 'test/unit/sync-order.test.ts',
+      title: 'R1: as long as the datasync of its bytes has not returned',
+    },
   },
   {
     name: 'no directory sync',
@@ -35,13 +39,19 @@ export const plantedBugs: readonly PlantedBug[] = [
         replace: '',
       },
     ],
-    caughtBy: { file: 'test/crash/storage.test.ts', title: 'R23: compaction killed or cut off at every single step' },
+    caughtBy: {
+      file: 'test/crash/storage.test.ts',
+      title: 'R23: compaction killed or cut off at every single step',
+    },
   },
   {
     name: 'short write ignored',
     file: 'src/core/storage/durable.ts',
     edits: [{ find: '    offset += written\n', replace: '    offset = bytes.length\n' }],
-    caughtBy: { file: 'test/unit/storage-log.test.ts', title: 'robustness §2: a short write is continued' },
+    caughtBy: {
+      file: 'test/unit/storage-log.test.ts',
+      title: 'robustness §2: a short write is continued',
+    },
   },
   {
     name: 'sync retried',
@@ -52,7 +62,10 @@ export const plantedBugs: readonly PlantedBug[] = [
         replace: '    } catch {\n      await handle.datasync()\n    }',
       },
     ],
-    caughtBy: { file: 'test/unit/storage-log.test.ts', title: 'R10: a failed datasync is never retried' },
+    caughtBy: {
+      file: 'test/unit/storage-log.test.ts',
+      title: 'R10: a failed datasync is never retried',
+    },
   },
   {
     name: 'torn rule mid-file',
@@ -63,7 +76,10 @@ export const plantedBugs: readonly PlantedBug[] = [
         replace: '        continue',
       },
     ],
-    caughtBy: { file: 'test/crash/storage-damage.test.ts', title: 'a flipped bit is refused, or costs only what no durable mark covers' },
+    caughtBy: {
+      file: 'test/crash/storage-damage.test.ts',
+      title: 'a flipped bit is refused, or costs only what no durable mark covers',
+    },
   },
   {
     name: 'early 200 replay',
@@ -94,7 +110,10 @@ export const plantedBugs: readonly PlantedBug[] = [
         if (error.kind !== 'already_known') {`,
       },
     ],
-    caughtBy: { file: 'test/unit/executor.test.ts', title: 'nonce_too_low: the same bytes again later, never another nonce' },
+    caughtBy: {
+      file: 'test/unit/executor.test.ts',
+      title: 'nonce_too_low: the same bytes again later, never another nonce',
+    },
   },
   {
     name: 'nonce burnt before its record',
@@ -106,10 +125,14 @@ export const plantedBugs: readonly PlantedBug[] = [
       },
       {
         find: '    bind(Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1), load, heads, nonceLatest)',
-        replace: '    bind((burnt = Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1, burnt + 1)), load, heads, nonceLatest)',
+        replace:
+          '    bind((burnt = Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1, burnt + 1)), load, heads, nonceLatest)',
       },
     ],
-    caughtBy: { file: 'test/unit/nonce-record.test.ts', title: 'R3: a nonce whose record did not become durable is not spent' },
+    caughtBy: {
+      file: 'test/unit/nonce-record.test.ts',
+      title: 'R3: a nonce whose record did not become durable is not spent',
+    },
   },
   {
     name: 're-sign on timeout',
@@ -117,10 +140,14 @@ export const plantedBugs: readonly PlantedBug[] = [
     edits: [
       {
         find: '      one.supersededBy === undefined &&\n      isOpen(one, nowMs),',
-        replace: "      one.supersededBy === undefined &&\n      isOpen(one, nowMs) &&\n      stateOf(one, nowMs).kind !== 'unknown',",
+        replace:
+          "      one.supersededBy === undefined &&\n      isOpen(one, nowMs) &&\n      stateOf(one, nowMs).kind !== 'unknown',",
       },
     ],
-    caughtBy: { file: 'test/unit/one-signature.test.ts', title: 'R7: the next process, asked for the same after an unknown outcome' },
+    caughtBy: {
+      file: 'test/unit/one-signature.test.ts',
+      title: 'R7: the next process, asked for the same after an unknown outcome',
+    },
   },
   {
     name: 'send before journal',
@@ -132,7 +159,10 @@ export const plantedBugs: readonly PlantedBug[] = [
           "  void journal.append(journal.hasSigned(id) ? [start] : [{ kind: 'signed', data: signed }, start]).catch(() => undefined)\n",
       },
     ],
-    caughtBy: { file: 'test/crash/client-journal.test.ts', title: 'R10: a sync that fails before the attempt sends nothing' },
+    caughtBy: {
+      file: 'test/crash/client-journal.test.ts',
+      title: 'R10: a sync that fails before the attempt sends nothing',
+    },
   },
   {
     name: 'stale lock by mtime',
@@ -145,7 +175,10 @@ export const plantedBugs: readonly PlantedBug[] = [
   return { ...known, state: isOld ? 'dead' : 'alive' }`,
       },
     ],
-    caughtBy: { file: 'test/unit/stale-lock.test.ts', title: 'R12, R13: a lock is judged by who listens, never by its age' },
+    caughtBy: {
+      file: 'test/unit/stale-lock.test.ts',
+      title: 'R12, R13: a lock is judged by who listens, never by its age',
+    },
   },
   {
     name: 'client_ref in identity',
@@ -158,10 +191,14 @@ export const plantedBugs: readonly PlantedBug[] = [
       },
       {
         find: '|${nonce}|${deadline}|${signature}`)',
-        replace: "|${nonce}|${deadline}|${signature}${(authorization as { clientRef?: string }).clientRef ?? ''}`)",
+        replace:
+          "|${nonce}|${deadline}|${signature}${(authorization as { clientRef?: string }).clientRef ?? ''}`)",
       },
     ],
-    caughtBy: { file: 'test/unit/admission.test.ts', title: 'R22: client_ref, the spelling of the identifier and single or batch form' },
+    caughtBy: {
+      file: 'test/unit/admission.test.ts',
+      title: 'R22: client_ref, the spelling of the identifier and single or batch form',
+    },
   },
   {
     name: 'reader truncates',
@@ -188,16 +225,24 @@ export const plantedBugs: readonly PlantedBug[] = [
         replace: '  if (ours === theirs) {',
       },
     ],
-    caughtBy: { file: 'test/unit/one-signature.test.ts', title: 'R9: typed_data of a server that names another spender' },
+    caughtBy: {
+      file: 'test/unit/one-signature.test.ts',
+      title: 'R9: typed_data of a server that names another spender',
+    },
   },
 ]
 
-/** The source with the bug in it. Throws RangeError, a sentence, where an edit does not fit the source any more. */
+/**
+ * The source with the bug in it. Throws RangeError, a sentence, where an edit does not fit the
+ * source any more.
+ */
 export function plant({ name, file, edits }: PlantedBug, source: string): string {
   return edits.reduce((text, { find, replace }) => {
     const parts = text.split(find)
     if (parts.length !== 2)
-      throw new RangeError(`the planted bug "${name}" no longer fits ${file}: its text stands there ${parts.length - 1} times`)
+      throw new RangeError(
+        `the planted bug "${name}" no longer fits ${file}: its text stands there ${parts.length - 1} times`,
+      )
     return parts.join(replace)
   }, source)
 }

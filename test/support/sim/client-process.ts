@@ -1,10 +1,21 @@
-/** A user's machine in a simulation: each command is a process of its own on the same disk (R12), and may die at any call. */
+/**
+ * A user's machine in a simulation: each command is a process of its own on the same disk (R12),
+ * and may die at any call.
+ */
 import { submitBatch } from '../../../src/core/client/batch/batch.js'
 import { newSpending } from '../../../src/core/client/batch/spending.js'
 import { stateOf } from '../../../src/core/client/journal/authorizations.js'
-import { type Journal, type JournalPorts, type JournalView, openJournal } from '../../../src/core/client/journal/journal.js'
+import {
+  type Journal,
+  type JournalPorts,
+  type JournalView,
+  openJournal,
+} from '../../../src/core/client/journal/journal.js'
 import { pollCandidates } from '../../../src/core/client/polling/polling.js'
-import { createGatewayClient, type GatewayClient } from '../../../src/core/client/sending/gateway-client.js'
+import {
+  createGatewayClient,
+  type GatewayClient,
+} from '../../../src/core/client/sending/gateway-client.js'
 import type { SubmissionResult } from '../../../src/core/client/sending/submission.js'
 import { replay, submitIntent } from '../../../src/core/client/sending/submission.js'
 import { gatewayContexts } from '../../../src/core/client/signing/gateway-contexts.js'
@@ -64,11 +75,17 @@ interface Command {
   readonly gateway: GatewayClient
 }
 
-/** Tokens and nonces are drawn alike in every schedule, so that signatures can be remembered; the rest comes from the seed. */
+/**
+ * Tokens and nonces are drawn alike in every schedule, so that signatures can be remembered; the
+ * rest comes from the seed.
+ */
 function randomOf(index: number, pid: number, seed: number): Random {
   const pooled = seededRandom(index * 100 + pid)
   const own = seededRandom(seed * 1_000 + index * 100 + pid)
-  return { uuid: own.uuid, bytes: (length) => (length === 6 || length === 31 ? pooled : own).bytes(length) }
+  return {
+    uuid: own.uuid,
+    bytes: (length) => (length === 6 || length === 31 ? pooled : own).bytes(length),
+  }
 }
 
 export function createClientProcess(parts: ClientSimParts): ClientProcess {
@@ -94,13 +111,22 @@ export function createClientProcess(parts: ClientSimParts): ClientProcess {
     history.count('power cuts')
   }
 
-  /** One process from its start to its end; `undefined` where it died, or ended with an error of ours that a user would read. */
+  /**
+   * One process from its start to its end; `undefined` where it died, or ended with an error of
+   * ours that a user would read.
+   */
   const run = async <T>(work: (command: Command) => Promise<T>): Promise<T | undefined> => {
     const pid = ++processes
     let isAlive = true
     const clock = time.clockOf(machine, () => isAlive)
     const random = randomOf(index, pid, parts.seed)
-    const ports: JournalPorts = { clock, random, hash: systemHash, files: disk.process(), liveness: host.liveness(pid) }
+    const ports: JournalPorts = {
+      clock,
+      random,
+      hash: systemHash,
+      files: disk.process(),
+      liveness: host.liveness(pid),
+    }
     const journal = openJournal(ports, '/home')
     const fetch = network.fetchOf(machine, disk)
     const gateway = createGatewayClient({ fetch, baseUrl: 'http://127.0.0.1:8787', clock })
@@ -161,7 +187,9 @@ export function createClientProcess(parts: ClientSimParts): ClientProcess {
     powerAtDeath: undefined,
     async submit(identifier, outcome, timeoutMs) {
       const intent = { identifier, proposer: signer.address, outcome, deadlineSeconds }
-      await run(async (command) => keep([await submitIntent(authorizing(command, identifier), intent, { timeoutMs })]))
+      await run(async (command) =>
+        keep([await submitIntent(authorizing(command, identifier), intent, { timeoutMs })]),
+      )
     },
     async batch(identifiers, outcome, timeoutMs) {
       await run(async ({ ports, journal, gateway }) => {
@@ -185,8 +213,13 @@ export function createClientProcess(parts: ClientSimParts): ClientProcess {
         const input = async function* () {
           yield rows
         }
-        const options = { fingerprint: identifiers.join(), timeoutMs, spending: newSpending(batch, { fit: false }) }
-        for await (const some of submitBatch(batch, input(), options)) history.count('batch rows', some.length)
+        const options = {
+          fingerprint: identifiers.join(),
+          timeoutMs,
+          spending: newSpending(batch, { fit: false }),
+        }
+        for await (const some of submitBatch(batch, input(), options))
+          history.count('batch rows', some.length)
       })
     },
     async replay(timeoutMs) {
@@ -203,16 +236,25 @@ export function createClientProcess(parts: ClientSimParts): ClientProcess {
         const nowMs = ports.clock.nowMs()
         const targets = view.authorizations.flatMap((one) => {
           const state = stateOf(one, nowMs)
-          return state.kind === 'accepted' ? [{ candidateId: state.candidateId, identifier: one.signed.questionId }] : []
+          return state.kind === 'accepted'
+            ? [{ candidateId: state.candidateId, identifier: one.signed.questionId }]
+            : []
         })
-        if (targets.length > 0) await pollCandidates({ ports, journal, gateway }, targets, { timeoutMs })
+        if (targets.length > 0)
+          await pollCandidates({ ports, journal, gateway }, targets, { timeoutMs })
       })
     },
     isUsed: () => processes > 0,
     async read() {
       const random = randomOf(index, ++processes, parts.seed)
       const clock = time.clockOf(machine, () => true)
-      const ports = { clock, random, hash: systemHash, files: disk.process(), liveness: host.liveness(processes) }
+      const ports = {
+        clock,
+        random,
+        hash: systemHash,
+        files: disk.process(),
+        liveness: host.liveness(processes),
+      }
       return openJournal(ports, '/home').load()
     },
     crash(power) {

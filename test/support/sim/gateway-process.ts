@@ -1,19 +1,31 @@
 /**
- * The gateway of a simulation: store, view, pipeline and executor as `serve` puts them together, without a listener, on a simulated disk.
- * A process that was killed does nothing more, wherever it was: what it waits for never comes.
+ * The gateway of a simulation: store, view, pipeline and executor as `serve` puts them together,
+ * without a listener, on a simulated disk. A process that was killed does nothing more, wherever it
+ * was: what it waits for never comes.
  */
 import type { RegistryEntry } from '../../../src/core/chain/questions.js'
 import { parseConfig } from '../../../src/core/gateway/config.js'
 import { createGateway, type Gateway } from '../../../src/core/gateway/gateway.js'
 import type { Ledger } from '../../../src/core/gateway/ledger/ledger.js'
 import { knownKind } from '../../../src/core/gateway/ledger/state.js'
-import { compactLedger, foldLedger, openLedger, storeFormat } from '../../../src/core/gateway/ledger/store.js'
+import {
+  compactLedger,
+  foldLedger,
+  openLedger,
+  storeFormat,
+} from '../../../src/core/gateway/ledger/store.js'
 import type { ActName } from '../../../src/core/gateway/operator/acts.js'
 import { createDesk, type Desk } from '../../../src/core/gateway/operator/desk.js'
 import { createPipeline, type Pipeline } from '../../../src/core/gateway/pipeline/pipeline.js'
 import { createChainView, type LiveView } from '../../../src/core/gateway/view/view.js'
 import { systemHash } from '../../../src/core/io/clock.js'
-import { type Address, type Chain, type Hex, type Signer, TransportError } from '../../../src/core/ports.js'
+import {
+  type Address,
+  type Chain,
+  type Hex,
+  type Signer,
+  TransportError,
+} from '../../../src/core/ports.js'
 import { ProposerError, StorageError } from '../../../src/core/protocol/errors.js'
 import { acquireLock } from '../../../src/core/storage/lock.js'
 import { openLog } from '../../../src/core/storage/log.js'
@@ -45,12 +57,17 @@ export interface GatewayProcess {
   readonly disk: SimFiles
   /** What it remembers, while it runs. */
   ledger(): Ledger | undefined
-  /** Starts it where it is down; what keeps it from starting is left to the next try. True where it runs then. */
+  /**
+   * Starts it where it is down; what keeps it from starting is left to the next try. True where it
+   * runs then.
+   */
   up(): Promise<boolean>
   /** Looks at the chain and takes a step; nothing where it is down. */
   turn(): Promise<void>
   /** TransportError: nobody listens, or it died meanwhile. */
-  handle(call: Call): Promise<{ readonly status: number; readonly headers: Headers; readonly text: string }>
+  handle(
+    call: Call,
+  ): Promise<{ readonly status: number; readonly headers: Headers; readonly text: string }>
   act(name: ActName, body: unknown): Promise<void>
   /** Ends a process that its store has failed (R10). */
   endIfBroken(): void
@@ -95,7 +112,12 @@ export function createGatewayProcess(parts: GatewaySimParts): GatewayProcess {
   const disk = new SimFiles()
   disk.isTraced = false
   const host = new SimHost()
-  const settings = { chainId: fakeContracts.chainId, genesisHash: parts.genesisHash, allowlist: parts.proposers, admissionEnabled: true }
+  const settings = {
+    chainId: fakeContracts.chainId,
+    genesisHash: parts.genesisHash,
+    allowlist: parts.proposers,
+    admissionEnabled: true,
+  }
   const gatewayConfig = config(script)
   let processes = 0
   let life: Life | undefined
@@ -110,7 +132,8 @@ export function createGatewayProcess(parts: GatewaySimParts): GatewayProcess {
       if (typeof method !== 'function') continue
       gated[name] = async (...args: readonly unknown[]) => {
         if (!isAlive()) return never()
-        if (name === 'send' && !disk.holdsDurably(String(args[0]))) history.fault('R15: a transaction was sent whose bytes are not durable')
+        if (name === 'send' && !disk.holdsDurably(String(args[0])))
+          history.fault('R15: a transaction was sent whose bytes are not durable')
         try {
           return await Reflect.apply(method, chain, args)
         } finally {
@@ -151,11 +174,14 @@ export function createGatewayProcess(parts: GatewaySimParts): GatewayProcess {
     const isAlive = () => mine.isAlive
     const death = watch(pid, mine)
     const opening = open(pid, isAlive, mine)
-    const opened = await Promise.race([opening, death.then(() => undefined)]).catch((error: unknown) => {
-      if (!(error instanceof StorageError)) throw error
-      if (error.code === 'store_damaged' || error.code === 'store_too_new') history.fault(`R11: ${error.code}: ${error.detail}`)
-      return undefined
-    })
+    const opened = await Promise.race([opening, death.then(() => undefined)]).catch(
+      (error: unknown) => {
+        if (!(error instanceof StorageError)) throw error
+        if (error.code === 'store_damaged' || error.code === 'store_too_new')
+          history.fault(`R11: ${error.code}: ${error.detail}`)
+        return undefined
+      },
+    )
     if (opened === undefined) {
       opening.catch(() => undefined) // heard of above, or of a process that is no more
       if (mine.isAlive) disk.kill()
@@ -168,7 +194,11 @@ export function createGatewayProcess(parts: GatewaySimParts): GatewayProcess {
     return true
   }
 
-  const open = async (pid: number, isAlive: () => boolean, mine: { isAlive: boolean }): Promise<Omit<Life, 'isAlive'>> => {
+  const open = async (
+    pid: number,
+    isAlive: () => boolean,
+    mine: { isAlive: boolean },
+  ): Promise<Omit<Life, 'isAlive'>> => {
     const clock = time.clockOf('gateway', isAlive)
     const random = seededRandom(script.seed * 1_000 + pid)
     const files = disk.process()
@@ -177,7 +207,12 @@ export function createGatewayProcess(parts: GatewaySimParts): GatewayProcess {
     const log = await openLog(
       { files, clock, hash: systemHash },
       store,
-      { format: storeFormat, knownKinds: knownKind, fence: () => lock.fence(), segmentBytes: script.segmentBytes },
+      {
+        format: storeFormat,
+        knownKinds: knownKind,
+        fence: () => lock.fence(),
+        segmentBytes: script.segmentBytes,
+      },
       fold.onRecord,
     )
     log.onFailure(() => {
@@ -200,7 +235,13 @@ export function createGatewayProcess(parts: GatewaySimParts): GatewayProcess {
       contracts: fakeContracts,
       config: gatewayConfig,
     })
-    const gateway = createGateway({ ports: { clock, random, hash: systemHash }, config: gatewayConfig, ledger, view, pipeline })
+    const gateway = createGateway({
+      ports: { clock, random, hash: systemHash },
+      config: gatewayConfig,
+      ledger,
+      view,
+      pipeline,
+    })
     const desk = createDesk({
       clock,
       ledger,
@@ -250,13 +291,16 @@ export function createGatewayProcess(parts: GatewaySimParts): GatewayProcess {
         headers: body === undefined ? {} : { 'content-type': 'application/json' },
         ...(body === undefined ? {} : { body }),
       })
-      const work = now.gateway.handle(request, { address: '192.0.2.1', target: path, method }).then(async (answer) => ({
-        status: answer.status,
-        headers: answer.headers,
-        text: await answer.text(),
-      }))
+      const work = now.gateway
+        .handle(request, { address: '192.0.2.1', target: path, method })
+        .then(async (answer) => ({
+          status: answer.status,
+          headers: answer.headers,
+          text: await answer.text(),
+        }))
       const answer = await Promise.race([work, died(now)])
-      if (answer === undefined || !now.isAlive) throw new TransportError('exchange', 'ECONNRESET', 'the gateway died')
+      if (answer === undefined || !now.isAlive)
+        throw new TransportError('exchange', 'ECONNRESET', 'the gateway died')
       return answer
     },
     async act(name, body) {

@@ -1,7 +1,8 @@
 /**
- * What the outside saw of a simulated run, and what it may hold against client and gateway: an answer for something not durable (R1), two
- * answers for one payload (R2), bytes on the wire that the journal does not have (R4), a signature without a reserved nonce (R6), a second
- * one while the first may live (R7, R8), order that is not by sequence number (R13).
+ * What the outside saw of a simulated run, and what it may hold against client and gateway: an
+ * answer for something not durable (R1), two answers for one payload (R2), bytes on the wire that
+ * the journal does not have (R4), a signature without a reserved nonce (R6), a second one while the
+ * first may live (R7, R8), order that is not by sequence number (R13).
  */
 import { createHash } from 'node:crypto'
 import type { Ledger } from '../../../src/core/gateway/ledger/ledger.js'
@@ -14,7 +15,10 @@ export interface Payload {
   readonly signature: string
   readonly machine: string
   /** Moments at which a call with it was sent, and what the sender was told each time. */
-  readonly sendings: { readonly at: number; told: 'nothing' | 'accepted' | 'refused' | 'deferred' | 'conflict' | 'uncertain' }[]
+  readonly sendings: {
+    readonly at: number
+    told: 'nothing' | 'accepted' | 'refused' | 'deferred' | 'conflict' | 'uncertain'
+  }[]
 }
 
 export interface History {
@@ -26,7 +30,11 @@ export interface History {
   /** Candidate ids that were told, by signature. */
   readonly told: Map<string, string>
   /** What users were told is accepted: signature and candidate id by machine. */
-  readonly kept: { readonly machine: string; readonly signature: string; readonly candidateId: string }[]
+  readonly kept: {
+    readonly machine: string
+    readonly signature: string
+    readonly candidateId: string
+  }[]
   /** When each digest was signed, by machine. */
   readonly signings: { readonly machine: string; readonly digest: Hex; readonly at: number }[]
   fault(text: string): void
@@ -81,8 +89,10 @@ export function createHistory(): History {
   const note = (candidate: Candidate, progress: Progress) => {
     const { id, signature, sequence } = candidate
     const before = sequences.get(id)
-    if (before !== undefined && before !== sequence) fault(`R13: candidate ${id} had sequence number ${before} and has ${sequence}`)
-    if (before === undefined && [...sequences.values()].includes(sequence)) fault(`R13: sequence number ${sequence} is used twice`)
+    if (before !== undefined && before !== sequence)
+      fault(`R13: candidate ${id} had sequence number ${before} and has ${sequence}`)
+    if (before === undefined && [...sequences.values()].includes(sequence))
+      fault(`R13: sequence number ${sequence} is used twice`)
     sequences.set(id, sequence)
     const other = [...signatureOf].find(([otherId, own]) => own === signature && otherId !== id)
     if (other) fault(`R2: one payload has the candidates ${other[0]} and ${id}`)
@@ -92,9 +102,16 @@ export function createHistory(): History {
 
   const selectionFault = (ledger: Ledger, selected: Candidate): string | undefined => {
     const earlier = ledger.active().find(({ round, progress, sequence }) => {
-      return round.key === selected.round.key && progress.status === 'validated' && sequence < selected.sequence
+      return (
+        round.key === selected.round.key &&
+        progress.status === 'validated' &&
+        sequence < selected.sequence
+      )
     })
-    return earlier && `R13: ${selected.sequence} was selected before ${earlier.sequence}, which waits in the same round`
+    return (
+      earlier &&
+      `R13: ${selected.sequence} was selected before ${earlier.sequence}, which waits in the same round`
+    )
   }
 
   const slotFault = (ledger: Ledger): string | undefined => {
@@ -105,7 +122,8 @@ export function createHistory(): History {
       nonces.add(slot.nonce)
       for (const id of slot.candidateIds) {
         const round = ledger.byId(id)?.roundKey ?? id
-        if (rounds.has(round)) return `R3: a round has the slots ${rounds.get(round)} and ${slot.id}`
+        if (rounds.has(round))
+          return `R3: a round has the slots ${rounds.get(round)} and ${slot.id}`
         rounds.set(round, slot.id)
       }
     }
@@ -127,13 +145,15 @@ export function createHistory(): History {
       const at = ++moment
       for (const { sendings } of found) sendings.push({ at, told: 'nothing' })
       const journal = disk.durableLines('"k":"attempt.start"')
-      // What is sent alone in a batch call is journaled as the item that it is: what is around it is fixed.
+      // What is sent alone in a batch call is journaled as the item that it is: what is around it
+      // is fixed.
       const bytes = [body, body.slice('{"proposals":['.length, -2)].map(sha256)
       if (!journal.some((line) => bytes.some((hash) => line.includes(hash))))
         fault('R4: a submission was sent whose attempt is not durable in the journal')
       const signed = disk.durableLines('"k":"signed"')
       for (const { signature } of found) {
-        if (!signed.some((line) => line.includes(signature))) fault('R4: a submission was sent whose bytes are not durable in the journal')
+        if (!signed.some((line) => line.includes(signature)))
+          fault('R4: a submission was sent whose bytes are not durable in the journal')
       }
       return found
     },
@@ -143,15 +163,19 @@ export function createHistory(): History {
         candidate_id?: string
         results?: { status_code: number; candidate?: { candidate_id: string } }[]
       }
-      const results = parsed.results ?? [{ status_code: status, candidate: { candidate_id: parsed.candidate_id ?? '' } }]
+      const results = parsed.results ?? [
+        { status_code: status, candidate: { candidate_id: parsed.candidate_id ?? '' } },
+      ]
       for (const [index, { status_code, candidate }] of results.entries()) {
         const payload = list[index]
         if (candidate === undefined || payload === undefined) continue
         const { candidate_id: id } = candidate
         count('acknowledgements told')
-        if (!durable(disk, `"id":"${id}"`)) fault(`R1: ${status_code} was told for candidate ${id}, which is not durable`)
+        if (!durable(disk, `"id":"${id}"`))
+          fault(`R1: ${status_code} was told for candidate ${id}, which is not durable`)
         const before = told.get(payload.signature)
-        if (before !== undefined && before !== id) fault(`R2: one payload was told to be ${before} and ${id}`)
+        if (before !== undefined && before !== id)
+          fault(`R2: one payload was told to be ${before} and ${id}`)
         told.set(payload.signature, id)
         if (status_code !== 202) continue
         admitted.set(payload.signature, (admitted.get(payload.signature) ?? 0) + 1)
@@ -161,19 +185,26 @@ export function createHistory(): History {
     toldStatus(disk, body) {
       for (const [, id] of body.matchAll(/"candidate_id":"([0-9a-f-]{36})"/g)) {
         count('statuses told')
-        if (!durable(disk, `"id":"${id}"`)) fault(`R1: a status was told of candidate ${id}, which is not durable`)
+        if (!durable(disk, `"id":"${id}"`))
+          fault(`R1: a status was told of candidate ${id}, which is not durable`)
       }
       for (const [, hash] of body.matchAll(/"transaction_hash":"(0x[0-9a-f]{64})"/g))
-        if (hash !== undefined && !durable(disk, hash)) fault(`R1: a status was told with transaction ${hash}, which is not durable`)
+        if (hash !== undefined && !durable(disk, hash))
+          fault(`R1: a status was told with transaction ${hash}, which is not durable`)
     },
     signed(machine, disk, digest) {
       count('signatures')
       const known = signings.some((one) => one.digest === digest)
       if (known) fault('R6: one digest was signed twice')
       signings.push({ machine, digest, at: ++moment })
-      const reserved = new Set(disk.durableLines('"k":"nonce.reserved"').map((line) => /"nonce":"(\d+)"/.exec(line)?.[1]))
-      const digests = new Set(signings.filter((one) => one.machine === machine).map((one) => one.digest))
-      if (reserved.size < digests.size) fault('R6: a signature was asked for without a reserved nonce of its own')
+      const reserved = new Set(
+        disk.durableLines('"k":"nonce.reserved"').map((line) => /"nonce":"(\d+)"/.exec(line)?.[1]),
+      )
+      const digests = new Set(
+        signings.filter((one) => one.machine === machine).map((one) => one.digest),
+      )
+      if (reserved.size < digests.size)
+        fault('R6: a signature was asked for without a reserved nonce of its own')
     },
     async follow(ledger, ids) {
       for (const id of ids) {
@@ -196,14 +227,16 @@ export function createHistory(): History {
           }
           states.get(signature)?.push({ at: moment, progress: event.progress })
           count(`became ${event.progress.status}`)
-          const selected = event.progress.status === 'selected' && event.progress.submission === null
+          const selected =
+            event.progress.status === 'selected' && event.progress.submission === null
           const candidate = selected ? ledger.active().find(({ id }) => id === event.id) : undefined
           const found = candidate && selectionFault(ledger, candidate)
           if (found) fault(found)
         }
       })
     },
-    candidatesOf: (signature) => [...signatureOf].flatMap(([id, own]) => (own === signature ? [id] : [])),
+    candidatesOf: (signature) =>
+      [...signatureOf].flatMap(([id, own]) => (own === signature ? [id] : [])),
     statesOf: (signature) => states.get(signature) ?? [],
   }
 }

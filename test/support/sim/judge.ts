@@ -1,18 +1,23 @@
-/** What has to be true of gateway, journals and chain at the end of a simulated run (R1-R3, R6-R8, R13, R15). */
+/**
+ * What has to be true of gateway, journals and chain at the end of a simulated run (R1-R3, R6-R8,
+ * R13, R15).
+ */
 import { type Authorization, stateOf } from '../../../src/core/client/journal/authorizations.js'
 import type { JournalView } from '../../../src/core/client/journal/journal.js'
 import type { Candidate } from '../../../src/core/protocol/candidate.js'
 import { questionOf as questionIn, requestOf } from '../fake-world.js'
 import type { Simulation } from './run.js'
 
-const signatureOf = ({ signed }: Authorization): string => (JSON.parse(signed.body) as { signature: string }).signature
+const signatureOf = ({ signed }: Authorization): string =>
+  (JSON.parse(signed.body) as { signature: string }).signature
 
 export async function judge(sim: Simulation, views: readonly JournalView[]): Promise<void> {
   const { gateway, history } = sim
   const ledger = gateway.ledger()
   if (ledger === undefined) return history.fault('the gateway does not run although nothing fails')
   const ids = new Set([...history.told.values(), ...ledger.active().map(({ id }) => id)])
-  for (const signature of history.payloads.keys()) for (const id of history.candidatesOf(signature)) ids.add(id)
+  for (const signature of history.payloads.keys())
+    for (const id of history.candidatesOf(signature)) ids.add(id)
   const candidates = new Map<string, Candidate>()
   for (const id of ids) {
     const candidate = await ledger.get(id)
@@ -25,16 +30,25 @@ export async function judge(sim: Simulation, views: readonly JournalView[]): Pro
 }
 
 /** None lost, none invented: what was told is in the store, and what is in the store was sent. */
-function acknowledgements({ history }: Simulation, candidates: ReadonlyMap<string, Candidate>): void {
+function acknowledgements(
+  { history }: Simulation,
+  candidates: ReadonlyMap<string, Candidate>,
+): void {
   for (const [signature, id] of history.told) {
-    if (candidates.get(signature)?.id !== id) history.fault(`R1: the acknowledgement of candidate ${id} is lost`)
+    if (candidates.get(signature)?.id !== id)
+      history.fault(`R1: the acknowledgement of candidate ${id} is lost`)
   }
   for (const { signature, id } of candidates.values()) {
     if (!history.payloads.has(signature)) history.fault(`R1: candidate ${id} was never sent`)
   }
 }
 
-function journal(sim: Simulation, view: JournalView, candidates: ReadonlyMap<string, Candidate>, index: number): void {
+function journal(
+  sim: Simulation,
+  view: JournalView,
+  candidates: ReadonlyMap<string, Candidate>,
+  index: number,
+): void {
   const { history, time } = sim
   const machine = index === 0 ? 'client0' : 'client1'
   const known = new Map(view.authorizations.map((one) => [signatureOf(one), one]))
@@ -44,7 +58,9 @@ function journal(sim: Simulation, view: JournalView, candidates: ReadonlyMap<str
     if (nonces.has(nonce)) history.fault(`R6: nonce ${nonce} serves two authorizations`)
     nonces.add(nonce)
     if (one.candidateId !== undefined && candidates.get(signatureOf(one))?.id !== one.candidateId)
-      history.fault(`R1: the journal has candidate ${one.candidateId} for ${one.id}, which the gateway does not know as that`)
+      history.fault(
+        `R1: the journal has candidate ${one.candidateId} for ${one.id}, which the gateway does not know as that`,
+      )
   }
   for (const payload of history.payloads.values()) {
     if (payload.machine !== machine) continue
@@ -55,11 +71,25 @@ function journal(sim: Simulation, view: JournalView, candidates: ReadonlyMap<str
     }
     const state = stateOf(one, time.clockOf(machine, () => true).nowMs())
     history.count(`authorizations ${state.kind}`)
-    const settled = state.kind === 'accepted' || state.kind === 'closed' || state.kind === 'conflict' || !isCurrent(sim, one)
-    if (!settled) history.fault(`R7: ${one.id} is still ${state.kind} although the gateway answers and its round is open`)
+    const settled =
+      state.kind === 'accepted' ||
+      state.kind === 'closed' ||
+      state.kind === 'conflict' ||
+      !isCurrent(sim, one)
+    if (!settled)
+      history.fault(
+        `R7: ${one.id} is still ${state.kind} although the gateway answers and its round is open`,
+      )
     const candidate = candidates.get(payload.signature)
-    if (state.kind === 'closed' && state.reason === 'refused' && candidate !== undefined && mayLive(candidate))
-      history.fault(`R7: ${one.id} counts as refused, and candidate ${candidate.id} is ${candidate.progress.status}`)
+    if (
+      state.kind === 'closed' &&
+      state.reason === 'refused' &&
+      candidate !== undefined &&
+      mayLive(candidate)
+    )
+      history.fault(
+        `R7: ${one.id} counts as refused, and candidate ${candidate.id} is ${candidate.progress.status}`,
+      )
   }
   for (const { machine: whose, signature, candidateId } of history.kept) {
     if (whose !== machine || known.get(signature)?.candidateId === candidateId) continue
@@ -68,27 +98,36 @@ function journal(sim: Simulation, view: JournalView, candidates: ReadonlyMap<str
   secondSignatures(sim, view)
 }
 
-/** R7, R8: at each signing nothing else of its question and round may live, as far as the gateway and the wire tell. */
+/**
+ * R7, R8: at each signing nothing else of its question and round may live, as far as the gateway
+ * and the wire tell.
+ */
 function secondSignatures({ history }: Simulation, { authorizations }: JournalView): void {
-  const signedAt = ({ signed }: Authorization) => history.signings.find(({ digest }) => digest === signed.digest)?.at
+  const signedAt = ({ signed }: Authorization) =>
+    history.signings.find(({ digest }) => digest === signed.digest)?.at
   for (const later of authorizations) {
     const at = signedAt(later)
     if (at === undefined) continue
     for (const earlier of authorizations) {
       const before = signedAt(earlier)
-      if (before === undefined || before >= at || earlier.signed.round !== later.signed.round) continue
+      if (before === undefined || before >= at || earlier.signed.round !== later.signed.round)
+        continue
       const signature = signatureOf(earlier)
       const state = history.statesOf(signature).findLast((each) => each.at <= at)?.progress
-      const sendings = history.payloads.get(signature)?.sendings.filter((each) => each.at < at) ?? []
+      const sendings =
+        history.payloads.get(signature)?.sendings.filter((each) => each.at < at) ?? []
       const isDead = state?.status === 'failed' && !state.failure.retryable
       const mayBeAdmitted = sendings.some(({ told }) => told !== 'refused')
       if (!isDead && (state !== undefined || mayBeAdmitted || sendings.length === 0))
-        history.fault(`R8: ${later.id} was signed while ${earlier.id} of the same round might live (${state?.status ?? 'unknown'})`)
+        history.fault(
+          `R8: ${later.id} was signed while ${earlier.id} of the same round might live (${state?.status ?? 'unknown'})`,
+        )
     }
   }
 }
 
-const mayLive = ({ progress }: Candidate) => progress.status !== 'failed' || progress.failure.retryable
+const mayLive = ({ progress }: Candidate) =>
+  progress.status !== 'failed' || progress.failure.retryable
 
 /** Its round is the question's, open, and its deadline lies ahead. */
 function isCurrent({ chain }: Simulation, { signed }: Authorization): boolean {
@@ -99,15 +138,23 @@ function isCurrent({ chain }: Simulation, { signed }: Authorization): boolean {
   return isOpen && inTime && String(questionIn(world, questionId).timestamp) === signed.timestamp
 }
 
-/** When nothing fails any more, everything comes to an end, and each round has one executed transaction of ours at most. */
-function ends({ gateway, history, watch, chain }: Simulation, candidates: readonly Candidate[]): void {
-  for (const slot of gateway.ledger()?.slots() ?? []) history.fault(`R15: nonce ${slot.nonce} is still open although nothing fails`)
+/**
+ * When nothing fails any more, everything comes to an end, and each round has one executed
+ * transaction of ours at most.
+ */
+function ends(
+  { gateway, history, watch, chain }: Simulation,
+  candidates: readonly Candidate[],
+): void {
+  for (const slot of gateway.ledger()?.slots() ?? [])
+    history.fault(`R15: nonce ${slot.nonce} is still open although nothing fails`)
   const executed = new Map<string, string>()
   for (const { id, progress, round } of candidates) {
     if (progress.status !== 'executed' && progress.status !== 'failed')
       history.fault(`candidate ${id} stays ${progress.status} although nothing fails`)
     if (progress.status !== 'executed') continue
-    if (executed.has(round.key)) history.fault(`R3: ${executed.get(round.key)} and ${id} of one round are both executed`)
+    if (executed.has(round.key))
+      history.fault(`R3: ${executed.get(round.key)} and ${id} of one round are both executed`)
     executed.set(round.key, id)
     const hash = progress.submission.transactionHash
     if (hash === null || chain.truth.receipt(hash)?.status !== 'success')

@@ -1,6 +1,7 @@
 /**
- * One store through several lives on a simulated disk, each ended by a fault, a kill, a power cut or a clean stop (robustness §8, T1). It
- * makes tens of thousands of them, so what it finds it throws itself.
+ * One store through several lives on a simulated disk, each ended by a fault, a kill, a power cut
+ * or a clean stop (robustness §8, T1). It makes tens of thousands of them, so what it finds it
+ * throws itself.
  */
 import { isDeepStrictEqual } from 'node:util'
 import { systemHash } from '../../../src/core/io/clock.js'
@@ -50,7 +51,12 @@ function holdStorageError(error: unknown): asserts error is StorageError {
 }
 
 /** Works on the store until it is done or dead. */
-async function work(log: RecordLog, clock: SimClock, model: Model, random: () => number): Promise<void> {
+async function work(
+  log: RecordLog,
+  clock: SimClock,
+  model: Model,
+  random: () => number,
+): Promise<void> {
   const steps = 1 + Math.floor(random() * 6)
   const open: Promise<void>[] = []
   for (let step = 0; step < steps; step++) {
@@ -59,7 +65,10 @@ async function work(log: RecordLog, clock: SimClock, model: Model, random: () =>
       for (let copies = Math.floor(random() * 4); copies >= 0; copies--) {
         const ids = Array.from({ length: 1 + Math.floor(random() * 3) }, () => model.nextId++)
         model.maybe.push(ids)
-        const records = ids.map((id) => ({ kind: 'item', data: { id, fill: 'x'.repeat(Math.floor(random() ** 4 * 1500)) } }))
+        const records = ids.map((id) => ({
+          kind: 'item',
+          data: { id, fill: 'x'.repeat(Math.floor(random() ** 4 * 1500)) },
+        }))
         const settled = () => {
           model.maybe = model.maybe.filter((group) => group !== ids)
         }
@@ -99,13 +108,39 @@ async function work(log: RecordLog, clock: SimClock, model: Model, random: () =>
   if (random() < 0.5) await log.close().catch(holdStorageError)
 }
 
-const faultKinds = ['kill-before', 'kill-after', 'kill-after', 'EIO', 'ENOSPC', 'short', 'nothing-written', 'EFBIG', 'EMFILE'] as const
-const verbs: readonly (Verb | 'any')[] = ['any', 'write', 'datasync', 'syncDir', 'rename', 'truncate', 'open', 'close', 'remove', 'size']
+const faultKinds = [
+  'kill-before',
+  'kill-after',
+  'kill-after',
+  'EIO',
+  'ENOSPC',
+  'short',
+  'nothing-written',
+  'EFBIG',
+  'EMFILE',
+] as const
+const verbs: readonly (Verb | 'any')[] = [
+  'any',
+  'write',
+  'datasync',
+  'syncDir',
+  'rename',
+  'truncate',
+  'open',
+  'close',
+  'remove',
+  'size',
+]
 
 function planFault(random: () => number): Fault {
   const pick = <T>(from: readonly T[]): T => from[Math.floor(random() * from.length)] as T
   const verb = random() < 0.5 ? 'any' : pick(verbs)
-  return { verb, nth: 1 + Math.floor(random() * (verb === 'any' ? 120 : 12)), does: pick(faultKinds), always: random() < 0.2 }
+  return {
+    verb,
+    nth: 1 + Math.floor(random() * (verb === 'any' ? 120 : 12)),
+    does: pick(faultKinds),
+    always: random() < 0.2,
+  }
 }
 
 export interface LogFigures {
@@ -136,9 +171,12 @@ export async function runLogSchedule(seed: number): Promise<LogFigures> {
       const found: number[] = []
       let log: RecordLog
       try {
-        log = await openLog(ports, folder, { ...options, segmentBytes }, (record) => found.push(idOf(record)))
+        log = await openLog(ports, folder, { ...options, segmentBytes }, (record) =>
+          found.push(idOf(record)),
+        )
       } catch (error) {
-        // Nothing was shown, so nothing was promised. Without a fault an opening must not fail: a crash is not damage.
+        // Nothing was shown, so nothing was promised. Without a fault an opening must not fail: a
+        // crash is not damage.
         if (!faulty) throw error
         holdStorageError(error)
         hold(!error.message.includes('damaged'), 'R11: a crash is not damage', error.message)
@@ -155,10 +193,16 @@ export async function runLogSchedule(seed: number): Promise<LogFigures> {
   }
   const shown = await recordsOf(sim)
   const found: number[] = []
-  const log = await openLog({ files: sim.process(), clock: new SimClock(), hash: systemHash }, folder, options, (record) =>
-    found.push(idOf(record)),
+  const log = await openLog(
+    { files: sim.process(), clock: new SimClock(), hash: systemHash },
+    folder,
+    options,
+    (record) => found.push(idOf(record)),
   )
-  hold(isDeepStrictEqual(shown, found), 'R24: a reader sees what the writer recovers', [shown, found])
+  hold(isDeepStrictEqual(shown, found), 'R24: a reader sees what the writer recovers', [
+    shown,
+    found,
+  ])
   check(model, found)
   await log.close()
   const damaged = random() < damagedPart
@@ -166,9 +210,14 @@ export async function runLogSchedule(seed: number): Promise<LogFigures> {
   return { acknowledged: model.must.size, ends, damaged: damaged ? 1 : 0 }
 }
 
-/** One byte of a closed store changes: the next opening names it, or it was none that any record needs (R11). */
+/**
+ * One byte of a closed store changes: the next opening names it, or it was none that any record
+ * needs (R11).
+ */
 async function damageAndOpen(sim: SimFiles, model: Model, random: () => number): Promise<void> {
-  const files = [...sim.contents()].filter(([path, bytes]) => path.endsWith('.jsonl') && bytes.length > 0)
+  const files = [...sim.contents()].filter(
+    ([path, bytes]) => path.endsWith('.jsonl') && bytes.length > 0,
+  )
   const [path, bytes] = files[Math.floor(random() * files.length)] ?? ['', new Uint8Array()]
   const at = Math.floor(random() * bytes.length)
   sim.damage(path, (content) => {
@@ -183,5 +232,9 @@ async function damageAndOpen(sim: SimFiles, model: Model, random: () => number):
     hold(error.code === 'store_damaged', 'R11: damage is named', error.code)
     return
   }
-  hold(isDeepStrictEqual(found, [...model.must]), `R11: byte ${at} of ${path} was damaged, and records went with it`, found)
+  hold(
+    isDeepStrictEqual(found, [...model.must]),
+    `R11: byte ${at} of ${path} was damaged, and records went with it`,
+    found,
+  )
 }

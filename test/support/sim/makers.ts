@@ -1,13 +1,14 @@
 /**
- * Who made which signature, remembered across schedules. Stands in for `recoverSigner` in a file of its own without imports, because it is
- * loaded while that module is being replaced.
+ * Who made which signature, remembered across schedules. Stands in for `recoverSigner` in a file of
+ * its own without imports, because it is loaded while that module is being replaced.
  */
 import type { Address, Hex } from '../../../src/core/ports.js'
 import type { RecoverPublicKey, recoverSigner } from '../../../src/core/protocol/signature.js'
 
 const makers = new Map<string, Address | undefined>()
 
-const hexOf = (bytes: Uint8Array): Hex => `0x${Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('hex')}`
+const hexOf = (bytes: Uint8Array): Hex =>
+  `0x${Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('hex')}`
 
 /** What a key signed recovers to that key. */
 export function noteMaker(digest: Hex, signature: Hex, maker: Address): void {

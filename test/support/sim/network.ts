@@ -33,7 +33,8 @@ const json = (status: number, code: string): Answer => ({
   headers: new Headers({ 'content-type': 'application/json', 'retry-after': '1' }),
   text: JSON.stringify({ error: { code, detail: 'Not now.' } }),
 })
-const isSubmission = ({ method, path }: Call) => method === 'POST' && (path === '/propose/batch' || /^\/v1\/proposals\/[^/]+$/.test(path))
+const isSubmission = ({ method, path }: Call) =>
+  method === 'POST' && (path === '/propose/batch' || /^\/v1\/proposals\/[^/]+$/.test(path))
 const lost = (code: string) => new TransportError('exchange', code, 'the connection was lost')
 
 export function createNetwork(gateway: GatewayProcess, history: History, time: SimTime): Network {
@@ -42,14 +43,20 @@ export function createNetwork(gateway: GatewayProcess, history: History, time: S
 
   const deliver = async (call: Call): Promise<Answer> => {
     const answer = await gateway.handle(call)
-    if (isSubmission(call)) history.answered(gateway.disk, payloadsOf(call), answer.status, answer.text)
+    if (isSubmission(call))
+      history.answered(gateway.disk, payloadsOf(call), answer.status, answer.text)
     else if (/\/status/.test(call.path)) history.toldStatus(gateway.disk, answer.text)
     return answer
   }
 
   const payloadsOf = ({ body = '{}' }: Call): readonly Payload[] => {
-    const { signature, proposals } = JSON.parse(body) as { signature?: string; proposals?: { signature: string }[] }
-    return (proposals ?? [{ signature: signature ?? '' }]).flatMap((one) => history.payloads.get(one.signature) ?? [])
+    const { signature, proposals } = JSON.parse(body) as {
+      signature?: string
+      proposals?: { signature: string }[]
+    }
+    return (proposals ?? [{ signature: signature ?? '' }]).flatMap(
+      (one) => history.payloads.get(one.signature) ?? [],
+    )
   }
 
   const meet = async (fault: NetworkFault | undefined, call: Call): Promise<Answer> => {
@@ -93,7 +100,12 @@ export function createNetwork(gateway: GatewayProcess, history: History, time: S
   }
 
   /** What a sender is told, in the words of robustness §6. */
-  const note = (payload: Payload, status: number, item: { readonly status_code: number } | undefined, isJson: boolean) => {
+  const note = (
+    payload: Payload,
+    status: number,
+    item: { readonly status_code: number } | undefined,
+    isJson: boolean,
+  ) => {
     const code = item?.status_code ?? status
     const sending = payload.sendings.at(-1)
     if (!sending) return
@@ -132,12 +144,17 @@ export function createNetwork(gateway: GatewayProcess, history: History, time: S
       try {
         const { status, headers, text } = await Promise.race([work, stopped])
         const isJson = headers.get('content-type') === 'application/json'
-        const items = isJson && status === 200 ? (JSON.parse(text) as { results?: { status_code: number }[] }).results : undefined
-        for (const [index, payload] of payloads.entries()) note(payload, status, items?.[index], isJson)
+        const items =
+          isJson && status === 200
+            ? (JSON.parse(text) as { results?: { status_code: number }[] }).results
+            : undefined
+        for (const [index, payload] of payloads.entries())
+          note(payload, status, items?.[index], isJson)
         return new Response(text, { status, headers })
       } catch (error) {
         work.catch(() => undefined) // told below, or nobody waits for it any more
-        const told = error instanceof TransportError && error.phase === 'connect' ? 'deferred' : 'uncertain'
+        const told =
+          error instanceof TransportError && error.phase === 'connect' ? 'deferred' : 'uncertain'
         for (const { sendings } of payloads) {
           const sending = sendings.at(-1)
           if (sending) sending.told = told

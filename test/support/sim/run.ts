@@ -1,6 +1,7 @@
 /**
- * Client, gateway, executor and chain in one process, through one script, from one seed (robustness §8; T1, T6, T8). After the script the
- * machines lose their power once more, the world calms down, and the judge looks at what is left.
+ * Client, gateway, executor and chain in one process, through one script, from one seed (robustness
+ * §8; T1, T6, T8). After the script the machines lose their power once more, the world calms down,
+ * and the judge looks at what is left.
  */
 import type { JournalView } from '../../../src/core/client/journal/journal.js'
 import type { Hex } from '../../../src/core/ports.js'
@@ -51,7 +52,9 @@ export async function runScript(script: Script): Promise<Outcome> {
     }
     await calm(sim)
   } catch (error) {
-    history.fault(`a bug: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`)
+    history.fault(
+      `a bug: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`,
+    )
   }
   return history
 }
@@ -66,7 +69,9 @@ async function open(script: Script): Promise<{ sim: Simulation; history: History
     world.relayers.add(executor.address)
     return []
   })
-  const questions = Array.from({ length: questionCount }, (_, n) => ask(chain, questionText(`Question ${n}?`)))
+  const questions = Array.from({ length: questionCount }, (_, n) =>
+    ask(chain, questionText(`Question ${n}?`)),
+  )
   chain.mine()
   chain.fund(executor.address, 10n ** 20n)
   chain.mine(script.finalityLag)
@@ -86,15 +91,37 @@ async function open(script: Script): Promise<{ sim: Simulation; history: History
   })
   const network = createNetwork(gateway, history, time)
   const clients = signers.map((signer, index) =>
-    createClientProcess({ machine: index === 0 ? 'client0' : 'client1', index, seed: script.seed, time, network, history, signer }),
+    createClientProcess({
+      machine: index === 0 ? 'client0' : 'client1',
+      index,
+      seed: script.seed,
+      time,
+      network,
+      history,
+      signer,
+    }),
   )
-  const sim = { script, time, chain, watch, gateway, clients, network, history, questions, minedAtMs: 0 }
+  const sim = {
+    script,
+    time,
+    chain,
+    watch,
+    gateway,
+    clients,
+    network,
+    history,
+    questions,
+    minedAtMs: 0,
+  }
   time.onPassed = () => passed(sim)
   await time.drive(gateway.up())
   return { sim, history }
 }
 
-/** Chain time goes as fast as the time that passes; a block for each piece, and the gateway looks at it. */
+/**
+ * Chain time goes as fast as the time that passes; a block for each piece, and the gateway looks at
+ * it.
+ */
 function passed(sim: Simulation): void {
   const { chain, time } = sim
   const seconds = Math.floor((time.monotonicMs() - sim.minedAtMs) / 1_000)
@@ -108,7 +135,13 @@ function passed(sim: Simulation): void {
 
 /** Not waited for: the gateway works beside whatever else goes on. */
 function turn({ gateway, history }: Simulation): void {
-  gateway.turn().catch((error: unknown) => history.fault(`a bug in the gateway: ${error instanceof Error ? error.stack : String(error)}`))
+  gateway
+    .turn()
+    .catch((error: unknown) =>
+      history.fault(
+        `a bug in the gateway: ${error instanceof Error ? error.stack : String(error)}`,
+      ),
+    )
 }
 
 /** What is under way comes to its end; a process that must end does. */
@@ -137,7 +170,11 @@ async function take(sim: Simulation, step: Step): Promise<void> {
   history.count('steps')
   switch (step.do) {
     case 'submit':
-      return clientOf(sim, step.client).submit(questionOf(sim, step.question), step.outcome, step.timeoutMs)
+      return clientOf(sim, step.client).submit(
+        questionOf(sim, step.question),
+        step.outcome,
+        step.timeoutMs,
+      )
     case 'batch': {
       const asked = step.questions.map((index) => questionOf(sim, index))
       return clientOf(sim, step.client).batch(asked, step.outcome, step.timeoutMs)
@@ -212,7 +249,8 @@ async function take(sim: Simulation, step: Step): Promise<void> {
         .ledger()
         ?.active()
         .find(({ proposer, progress }) => proposer === address && progress.status !== 'executed')
-      if (step.act === 'candidates/reject') return candidate && gateway.act(step.act, { candidate_id: candidate.id, reason: machine })
+      if (step.act === 'candidates/reject')
+        return candidate && gateway.act(step.act, { candidate_id: candidate.id, reason: machine })
       return gateway.act(step.act, {
         ...(step.act === 'allow' || step.act === 'disallow' ? { addresses: [address] } : {}),
         reason: machine,
@@ -223,7 +261,10 @@ async function take(sim: Simulation, step: Step): Promise<void> {
   }
 }
 
-function reorganise(chain: FakeChain, { depth, drop, empty }: Extract<Step, { do: 'reorg' }>): void {
+function reorganise(
+  chain: FakeChain,
+  { depth, drop, empty }: Extract<Step, { do: 'reorg' }>,
+): void {
   const final = chain.head.number - BigInt(chain.finalityLag)
   const most = Number(chain.head.number - (final > 0n ? final : 0n)) - 1
   const undone = Math.min(depth, most)
@@ -248,7 +289,10 @@ function isDone({ gateway }: Simulation): boolean {
   return ledger !== undefined && ledger.slots().length === 0 && ledger.active().length === 0
 }
 
-/** Every machine loses its power once more; then nothing fails, all clocks are right, and what is owed is settled. */
+/**
+ * Every machine loses its power once more; then nothing fails, all clocks are right, and what is
+ * owed is settled.
+ */
 async function calm(sim: Simulation): Promise<void> {
   const { script, time, chain, gateway, clients, network, history } = sim
   network.faults.length = 0
@@ -262,11 +306,16 @@ async function calm(sim: Simulation): Promise<void> {
   await time.drive(gateway.up())
   await time.drive(network.flush())
   await time.drive(gateway.act('resume', {}))
-  await time.drive(gateway.act('allow', { addresses: [rememberingSigner(1).address, rememberingSigner(2).address] }))
+  await time.drive(
+    gateway.act('allow', {
+      addresses: [rememberingSigner(1).address, rememberingSigner(2).address],
+    }),
+  )
   await time.drive(pass(sim, 1, false))
   const views: JournalView[] = []
   for (const client of clients) if (client.isUsed()) await time.drive(client.replay(30_000))
-  for (let block = 0; block < calmBlocks && !isDone(sim); block++) await time.drive(pass(sim, 1, false))
+  for (let block = 0; block < calmBlocks && !isDone(sim); block++)
+    await time.drive(pass(sim, 1, false))
   for (const client of clients) {
     if (client.isUsed()) await time.drive(client.status(10_000))
     views.push(await time.drive(client.read()))

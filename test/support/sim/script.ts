@@ -1,4 +1,7 @@
-/** Scripts of a simulated client, gateway and chain: what a seed draws, and what a fixture under `fixtures/simulation` holds. */
+/**
+ * Scripts of a simulated client, gateway and chain: what a seed draws, and what a fixture under
+ * `fixtures/simulation` holds.
+ */
 import { z } from 'zod'
 import { seeded } from '../sim-files.js'
 
@@ -7,7 +10,9 @@ export const machines = ['gateway', 'client0', 'client1'] as const
 export type Machine = (typeof machines)[number]
 
 export const questionCount = 3
-/** What may befall a call to the gateway: before it arrives, after it was carried out, or beside it. */
+/**
+ * What may befall a call to the gateway: before it arrives, after it was carried out, or beside it.
+ */
 export const networkFaults = [
   'no-connection',
   'lost-request',
@@ -21,9 +26,41 @@ export const networkFaults = [
   'late',
   'slow',
 ] as const
-export const diskFaults = ['kill-before', 'kill-after', 'EIO', 'ENOSPC', 'EDQUOT', 'EFBIG', 'EMFILE', 'short', 'nothing-written'] as const
-const verbs = ['any', 'write', 'datasync', 'syncDir', 'rename', 'truncate', 'open', 'close', 'remove', 'link', 'read'] as const
-const chainFaults = ['block', 'call', 'logs', 'receipt', 'hasTransaction', 'transactionCount', 'estimateGas', 'tip', 'balance'] as const
+export const diskFaults = [
+  'kill-before',
+  'kill-after',
+  'EIO',
+  'ENOSPC',
+  'EDQUOT',
+  'EFBIG',
+  'EMFILE',
+  'short',
+  'nothing-written',
+] as const
+const verbs = [
+  'any',
+  'write',
+  'datasync',
+  'syncDir',
+  'rename',
+  'truncate',
+  'open',
+  'close',
+  'remove',
+  'link',
+  'read',
+] as const
+const chainFaults = [
+  'block',
+  'call',
+  'logs',
+  'receipt',
+  'hasTransaction',
+  'transactionCount',
+  'estimateGas',
+  'tip',
+  'balance',
+] as const
 const sendFaults = [
   'unavailable',
   'already_known',
@@ -33,7 +70,14 @@ const sendFaults = [
   'underpriced',
   'refused',
 ] as const
-const operatorActs = ['pause', 'resume', 'allow', 'disallow', 'candidates/reject', 'store/compact'] as const
+const operatorActs = [
+  'pause',
+  'resume',
+  'allow',
+  'disallow',
+  'candidates/reject',
+  'store/compact',
+] as const
 
 const client = z.union([z.literal(0), z.literal(1)])
 const question = z
@@ -47,7 +91,13 @@ const power = z.int().optional()
 
 const Step = z.discriminatedUnion('do', [
   z.strictObject({ do: z.literal('submit'), client, question, outcome, timeoutMs: z.int() }),
-  z.strictObject({ do: z.literal('batch'), client, questions: z.array(question).min(1), outcome, timeoutMs: z.int() }),
+  z.strictObject({
+    do: z.literal('batch'),
+    client,
+    questions: z.array(question).min(1),
+    outcome,
+    timeoutMs: z.int(),
+  }),
   z.strictObject({ do: z.literal('replay'), client, timeoutMs: z.int() }),
   z.strictObject({ do: z.literal('status'), client, timeoutMs: z.int() }),
   /** The client's last payload, so many copies at once. */
@@ -67,10 +117,19 @@ const Step = z.discriminatedUnion('do', [
   z.strictObject({ do: z.literal('network'), faults: z.array(z.enum(networkFaults)) }),
   z.strictObject({ do: z.literal('wall'), machine, seconds: z.int() }),
   z.strictObject({ do: z.literal('chain-time'), seconds: z.int().min(0) }),
-  z.strictObject({ do: z.literal('chain-fault'), method: z.enum(chainFaults), times: z.int().min(1) }),
+  z.strictObject({
+    do: z.literal('chain-fault'),
+    method: z.enum(chainFaults),
+    times: z.int().min(1),
+  }),
   z.strictObject({ do: z.literal('send-fault'), kind: z.enum(sendFaults), applied: z.boolean() }),
   z.strictObject({ do: z.literal('drop-pool') }),
-  z.strictObject({ do: z.literal('reorg'), depth: z.int().min(1), drop: z.boolean(), empty: z.boolean() }),
+  z.strictObject({
+    do: z.literal('reorg'),
+    depth: z.int().min(1),
+    drop: z.boolean(),
+    empty: z.boolean(),
+  }),
   z.strictObject({ do: z.literal('rival'), question }),
   z.strictObject({ do: z.literal('dispute'), question }),
   z.strictObject({ do: z.literal('operator'), act: z.enum(operatorActs), client }),
@@ -99,7 +158,12 @@ interface Dice {
 function diceOf(seed: number): Dice {
   const next = seeded(Math.imul(seed, 0x9e3779b1))
   const below = (count: number) => Math.floor(next() * count)
-  return { next, below, chance: (part) => next() < part, pick: (list) => list[below(list.length)] as (typeof list)[number] }
+  return {
+    next,
+    below,
+    chance: (part) => next() < part,
+    pick: (list) => list[below(list.length)] as (typeof list)[number],
+  }
 }
 
 const power31 = (dice: Dice) => dice.below(2 ** 31)
@@ -111,13 +175,28 @@ const timeoutOf = (dice: Dice) => dice.pick([100, 4_000, 12_000])
 
 /** How often each step is drawn, in parts. */
 const draws: readonly (readonly [parts: number, Draw])[] = [
-  [16, (d) => ({ do: 'submit', client: clientOf(d), question: questionOf(d), outcome: outcomeOf(d), timeoutMs: timeoutOf(d) })],
+  [
+    16,
+    (d) => ({
+      do: 'submit',
+      client: clientOf(d),
+      question: questionOf(d),
+      outcome: outcomeOf(d),
+      timeoutMs: timeoutOf(d),
+    }),
+  ],
   [
     5,
     (d) => {
       const first = questionOf(d)
       const questions = d.chance(0.5) ? [first, (first + 1) % questionCount] : [0, 1, 2]
-      return { do: 'batch', client: clientOf(d), questions, outcome: outcomeOf(d), timeoutMs: timeoutOf(d) }
+      return {
+        do: 'batch',
+        client: clientOf(d),
+        questions,
+        outcome: outcomeOf(d),
+        timeoutMs: timeoutOf(d),
+      }
     },
   ],
   [6, (d) => ({ do: 'replay', client: clientOf(d), timeoutMs: timeoutOf(d) })],
@@ -126,8 +205,21 @@ const draws: readonly (readonly [parts: number, Draw])[] = [
   [6, (d) => ({ do: 'crash', machine: d.pick(machines), ...maybePower(d) })],
   [20, drawDiskFault],
   [2, (d) => ({ do: 'heal', machine: d.pick(machines) })],
-  [12, (d) => ({ do: 'network', faults: Array.from({ length: 1 + d.below(2) }, () => d.pick(networkFaults)) })],
-  [5, (d) => ({ do: 'wall', machine: d.pick(machines), seconds: d.pick([-86_400, -3_600, -40, -1, 1, 40, 3_600, 86_400]) })],
+  [
+    12,
+    (d) => ({
+      do: 'network',
+      faults: Array.from({ length: 1 + d.below(2) }, () => d.pick(networkFaults)),
+    }),
+  ],
+  [
+    5,
+    (d) => ({
+      do: 'wall',
+      machine: d.pick(machines),
+      seconds: d.pick([-86_400, -3_600, -40, -1, 1, 40, 3_600, 86_400]),
+    }),
+  ],
   [2, (d) => ({ do: 'chain-time', seconds: d.pick([13, 60, 1_200, 14_400]) })],
   [4, (d) => ({ do: 'chain-fault', method: d.pick(chainFaults), times: 1 + d.below(3) })],
   [4, (d) => ({ do: 'send-fault', kind: d.pick(sendFaults), applied: d.chance(0.5) })],
@@ -151,21 +243,39 @@ const sweptFaults = [
   ['datasync', 'kill-before'],
   ['datasync', 'kill-after'],
 ] as const
-/** More calls than either machine makes of one verb in the swept script; the last ones strike nothing. */
+/**
+ * More calls than either machine makes of one verb in the swept script; the last ones strike
+ * nothing.
+ */
 const sweptCalls = { gateway: 18, client0: 8 } as const
 
-/** One proposal from its signature to its execution, with each of its writes and syncs failing once. */
+/**
+ * One proposal from its signature to its execution, with each of its writes and syncs failing once.
+ */
 export function sweptScripts(): readonly Script[] {
   return (['gateway', 'client0'] as const).flatMap((failing) =>
     sweptFaults.flatMap(([verb, does]) =>
       Array.from({ length: sweptCalls[failing] }, (_, at): Script => {
         const isPowerCut = does === 'kill-before' || does === 'kill-after'
         const steps: Step[] = [
-          { do: 'disk', machine: failing, verb, nth: at + 1, does, ...(isPowerCut ? { power: at } : {}) },
+          {
+            do: 'disk',
+            machine: failing,
+            verb,
+            nth: at + 1,
+            does,
+            ...(isPowerCut ? { power: at } : {}),
+          },
           { do: 'submit', client: 0, question: 0, outcome: 'p2', timeoutMs: 4_000 },
           { do: 'pass', blocks: 4 },
         ]
-        return { seed: at + 1, finalityLag: 2, confirmations: 1, segmentBytes: at % 2 === 0 ? 1_000_000 : 3_000, steps }
+        return {
+          seed: at + 1,
+          finalityLag: 2,
+          confirmations: 1,
+          segmentBytes: at % 2 === 0 ? 1_000_000 : 3_000,
+          steps,
+        }
       }),
     ),
   )
@@ -174,9 +284,19 @@ export function sweptScripts(): readonly Script[] {
 function drawDiskFault(dice: Dice): Step {
   const verb = dice.chance(0.5) ? 'any' : dice.pick(verbs)
   const nth = 1 + Math.floor(dice.next() ** 2 * (verb === 'any' ? 90 : 6))
-  const does = dice.chance(0.55) ? dice.pick(['kill-before', 'kill-after'] as const) : dice.pick(diskFaults)
+  const does = dice.chance(0.55)
+    ? dice.pick(['kill-before', 'kill-after'] as const)
+    : dice.pick(diskFaults)
   const more = dice.chance(0.15) ? { always: true } : {}
-  return { do: 'disk', machine: dice.chance(0.6) ? 'gateway' : dice.pick(machines), verb, nth, does, ...more, ...maybePower(dice) }
+  return {
+    do: 'disk',
+    machine: dice.chance(0.6) ? 'gateway' : dice.pick(machines),
+    verb,
+    nth,
+    does,
+    ...more,
+    ...maybePower(dice),
+  }
 }
 
 /** The script of a seed: something is sent in each. */
@@ -193,7 +313,8 @@ export function drawScript(seed: number): Script {
     const step = (index === firstSubmit ? first : drawn)[1](dice)
     steps.push(step)
     // A fault strikes only where something goes on.
-    if (step.do === 'disk') steps.push(dice.chance(0.8) ? first[1](dice) : { do: 'pass', blocks: 2 })
+    if (step.do === 'disk')
+      steps.push(dice.chance(0.8) ? first[1](dice) : { do: 'pass', blocks: 2 })
   }
   return {
     seed,

@@ -7,10 +7,17 @@ export interface Shrunk {
   readonly faults: readonly string[]
 }
 
-/** The same script without the steps that its failure does not need; as it was where it does not fail. */
+/**
+ * The same script without the steps that its failure does not need; as it was where it does not
+ * fail.
+ */
 export async function shrink(script: Script): Promise<Shrunk> {
   let best: Shrunk = { script, faults: (await runScript(script)).faults }
-  for (let size = Math.ceil(script.steps.length / 2); size >= 1 && best.faults.length > 0; size = size === 1 ? 0 : Math.ceil(size / 2)) {
+  for (
+    let size = Math.ceil(script.steps.length / 2);
+    size >= 1 && best.faults.length > 0;
+    size = size === 1 ? 0 : Math.ceil(size / 2)
+  ) {
     for (let from = 0; from < best.script.steps.length; ) {
       const steps = best.script.steps.filter((_, index) => index < from || index >= from + size)
       const shorter = { ...best.script, steps }

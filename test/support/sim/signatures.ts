@@ -1,4 +1,7 @@
-/** Signatures are the dear part of a schedule. A key's signature of a digest is the same every time (RFC 6979): it is made once. */
+/**
+ * Signatures are the dear part of a schedule. A key's signature of a digest is the same every time
+ * (RFC 6979): it is made once.
+ */
 import { signerFromKey } from '../../../src/core/io/keys.js'
 import type { Hex, Signer } from '../../../src/core/ports.js'
 import { noteMaker } from './makers.js'

@@ -1,6 +1,7 @@
 /**
- * The clocks of a simulation (robustness §8, T6): one monotonic time for all, and a wall clock for each machine that a script may set
- * wrong. Time moves only when nothing else can go on, and then to the next sleeper, so that a schedule takes no time of its own.
+ * The clocks of a simulation (robustness §8, T6): one monotonic time for all, and a wall clock for
+ * each machine that a script may set wrong. Time moves only when nothing else can go on, and then
+ * to the next sleeper, so that a schedule takes no time of its own.
  */
 import type { Clock } from '../../../src/core/ports.js'
 
@@ -8,7 +9,10 @@ import type { Clock } from '../../../src/core/ports.js'
 export const startSeconds = 1_800_000_000
 /** Time passes in pieces of at most this length: the chain goes on while somebody waits. */
 const longestPieceMs = 12_000
-/** Turns of the event loop after which nothing goes on by itself: what crosses one is a dynamic import, or the end of a stream. */
+/**
+ * Turns of the event loop after which nothing goes on by itself: what crosses one is a dynamic
+ * import, or the end of a stream.
+ */
 const idleTurns = 3
 /** Wakings in one drive; more of them means that somebody waits for ever. */
 const mostWakings = 5_000
@@ -41,7 +45,10 @@ export function createSimTime(): SimTime {
 
   const nextSleeper = (): Sleeper | undefined => {
     sleepers = sleepers.filter(({ isAlive }) => isAlive())
-    return sleepers.reduce<Sleeper | undefined>((first, one) => (first === undefined || one.atMs < first.atMs ? one : first), undefined)
+    return sleepers.reduce<Sleeper | undefined>(
+      (first, one) => (first === undefined || one.atMs < first.atMs ? one : first),
+      undefined,
+    )
   }
 
   const time: SimTime = {
@@ -91,7 +98,8 @@ export function createSimTime(): SimTime {
           if (!isDone) throw new Error('nobody sleeps, and the work does not end')
           break
         }
-        if (wakings > mostWakings) throw new Error('the work does not end, however much time passes')
+        if (wakings > mostWakings)
+          throw new Error('the work does not end, however much time passes')
         const atMs = Math.min(next.atMs, nowMs + longestPieceMs)
         if (atMs > nowMs) {
           nowMs = atMs

@@ -36,10 +36,18 @@ export interface HonestCallers {
   stop(): Promise<void>
 }
 
-const forked = (name: string) => fork(join(dirname(fileURLToPath(import.meta.url)), '..', name), { stdio: 'inherit' })
+const forked = (name: string) =>
+  fork(join(dirname(fileURLToPath(import.meta.url)), '..', name), { stdio: 'inherit' })
 
-/** Starts calling, in turn, so many times a second, whatever the answers; a plain server beside it as often. */
-export async function startHonestCallers(url: string, calls: readonly HonestCall[], perSecond: number): Promise<HonestCallers> {
+/**
+ * Starts calling, in turn, so many times a second, whatever the answers; a plain server beside it
+ * as often.
+ */
+export async function startHonestCallers(
+  url: string,
+  calls: readonly HonestCall[],
+  perSecond: number,
+): Promise<HonestCallers> {
   const plain = forked('plain-server.js')
   const [plainPort] = (await once(plain, 'message')) as [number]
   const child = forked('honest-callers.js')
@@ -51,7 +59,9 @@ export async function startHonestCallers(url: string, calls: readonly HonestCall
       child.send('phase')
       const [{ milliseconds, plainMilliseconds, statuses, lost }] = (await told) as [Seen]
       const at = (list: number[], share: number) =>
-        list.sort((one, other) => one - other)[Math.min(list.length - 1, Math.floor(list.length * share))] ?? 0
+        list.sort((one, other) => one - other)[
+          Math.min(list.length - 1, Math.floor(list.length * share))
+        ] ?? 0
       return {
         calls: milliseconds.length,
         p50Ms: at(milliseconds, 0.5),

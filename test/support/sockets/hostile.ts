@@ -1,9 +1,13 @@
-/** Requests that no client library sends, as bytes, and what they get (robustness §4); those that are cheap to write are in the tables. */
+/**
+ * Requests that no client library sends, as bytes, and what they get (robustness §4); those that
+ * are cheap to write are in the tables.
+ */
 import { connect, type Socket } from 'node:net'
 import { exchangeRaw } from '../raw-http.js'
 
 const get = (path: string, rest = '') => `GET ${path} HTTP/1.1\r\nHost: a\r\n${rest}`
-const post = (path: string, rest = '') => `POST ${path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n${rest}`
+const post = (path: string, rest = '') =>
+  `POST ${path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n${rest}`
 
 interface Answer {
   readonly status: number
@@ -22,25 +26,65 @@ const bad = (name: string, text: string): Row & { readonly bytes: Uint8Array } =
   status: 400,
   code: 'bad_request',
 })
-const large = (name: string, text: string) => ({ ...bad(name, text), status: 431, code: 'headers_too_large' })
+const large = (name: string, text: string) => ({
+  ...bad(name, text),
+  status: 431,
+  code: 'headers_too_large',
+})
 
-/** Row 1 of robustness §4 and those after it, as far as the unit table of bad input does not have them. All close the connection. */
+/**
+ * Row 1 of robustness §4 and those after it, as far as the unit table of bad input does not have
+ * them. All close the connection.
+ */
 export const framingRows = [
-  bad('Content-Length and Transfer-Encoding', post('/propose/batch', 'Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n')),
-  bad('Transfer-Encoding and Content-Length', post('/propose/batch', 'Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n')),
-  bad('two Content-Length', post('/propose/batch', 'Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}')),
+  bad(
+    'Content-Length and Transfer-Encoding',
+    post('/propose/batch', 'Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'),
+  ),
+  bad(
+    'Transfer-Encoding and Content-Length',
+    post('/propose/batch', 'Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n'),
+  ),
+  bad(
+    'two Content-Length',
+    post('/propose/batch', 'Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}'),
+  ),
   bad('a list as Content-Length', post('/propose/batch', 'Content-Length: 2, 2\r\n\r\n{}')),
   bad('a negative Content-Length', post('/propose/batch', 'Content-Length: -1\r\n\r\n')),
   bad('a hexadecimal Content-Length', post('/propose/batch', 'Content-Length: 0x2\r\n\r\n{}')),
   bad('an empty Content-Length', post('/propose/batch', 'Content-Length: \r\n\r\n{}')),
-  bad('a Content-Length beyond 64 bits', post('/propose/batch', `Content-Length: ${'9'.repeat(30)}\r\n\r\n`)),
-  bad('a chunk size that is no number', post('/propose/batch', 'Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n')),
-  bad('a chunk size beyond 64 bits', post('/propose/batch', `Transfer-Encoding: chunked\r\n\r\n${'f'.repeat(17)}\r\n`)),
-  bad('a chunk longer than its size', post('/propose/batch', 'Transfer-Encoding: chunked\r\n\r\n1\r\n{}\r\n0\r\n\r\n')),
-  bad('a bare CR after a chunk size', post('/propose/batch', 'Transfer-Encoding: chunked\r\n\r\n2\r{}\r\n0\r\n\r\n')),
-  bad('chunked twice', post('/propose/batch', 'Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n')),
-  bad('chunked before another coding', post('/propose/batch', 'Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n')),
-  bad('identity as transfer encoding', post('/propose/batch', 'Transfer-Encoding: identity\r\n\r\n')),
+  bad(
+    'a Content-Length beyond 64 bits',
+    post('/propose/batch', `Content-Length: ${'9'.repeat(30)}\r\n\r\n`),
+  ),
+  bad(
+    'a chunk size that is no number',
+    post('/propose/batch', 'Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n'),
+  ),
+  bad(
+    'a chunk size beyond 64 bits',
+    post('/propose/batch', `Transfer-Encoding: chunked\r\n\r\n${'f'.repeat(17)}\r\n`),
+  ),
+  bad(
+    'a chunk longer than its size',
+    post('/propose/batch', 'Transfer-Encoding: chunked\r\n\r\n1\r\n{}\r\n0\r\n\r\n'),
+  ),
+  bad(
+    'a bare CR after a chunk size',
+    post('/propose/batch', 'Transfer-Encoding: chunked\r\n\r\n2\r{}\r\n0\r\n\r\n'),
+  ),
+  bad(
+    'chunked twice',
+    post('/propose/batch', 'Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n'),
+  ),
+  bad(
+    'chunked before another coding',
+    post('/propose/batch', 'Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n'),
+  ),
+  bad(
+    'identity as transfer encoding',
+    post('/propose/batch', 'Transfer-Encoding: identity\r\n\r\n'),
+  ),
   bad('a blank before the colon', get('/healthz', 'X-A : b\r\n\r\n')),
   bad('a header without a name', get('/healthz', ': b\r\n\r\n')),
   bad('a header without a colon', get('/healthz', 'X-A\r\n\r\n')),
@@ -52,13 +96,22 @@ export const framingRows = [
   bad('a protocol that is not HTTP', 'SSH-2.0-OpenSSH_9.6\r\n'),
   bad('a method that is none', 'PROPOSE /propose/batch HTTP/1.1\r\nHost: a\r\n\r\n'),
   bad('a target that is no path', 'GET healthz HTTP/1.1\r\nHost: a\r\n\r\n'),
-  bad('an upgrade to HTTP/2', get('/healthz', 'Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n')),
+  bad(
+    'an upgrade to HTTP/2',
+    get(
+      '/healthz',
+      'Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n',
+    ),
+  ),
   large('65 headers', get('/healthz', `${'X-A: b\r\n'.repeat(64)}\r\n`)),
   large('2,000 headers', get('/healthz', `${'a: b\r\n'.repeat(2_000)}\r\n`)),
   large('a target of 20 KiB', get(`/${'a'.repeat(20_000)}`, '\r\n')),
 ] as const
 
-/** Sends a head and then parts as long as the server takes them, until an answer comes. Status 0: cut off without one. */
+/**
+ * Sends a head and then parts as long as the server takes them, until an answer comes. Status 0:
+ * cut off without one.
+ */
 function endlessly(head: string, part: string): (port: number) => Promise<Answer> {
   return (port) =>
     new Promise((resolve) => {
@@ -79,7 +132,11 @@ function endlessly(head: string, part: string): (port: number) => Promise<Answer
       socket.on('error', () => undefined)
       socket.on('close', () => {
         const status = /^HTTP\/1\.1 (\d+)/.exec(text)?.[1]
-        resolve({ status: Number(status ?? 0), code: /\{"error":\{"code":"(\w+)"/.exec(text)?.[1], closed: true })
+        resolve({
+          status: Number(status ?? 0),
+          code: /\{"error":\{"code":"(\w+)"/.exec(text)?.[1],
+          closed: true,
+        })
       })
     })
 }
@@ -88,10 +145,14 @@ const tooLarge = { status: 413, code: 'payload_too_large' } as const
 const chunk = `4000\r\n${' '.repeat(0x4000)}\r\n`
 
 /**
- * What never ends by itself. `mayBeCut`: a body is read on for 4 MiB or two seconds after its refusal, then the connection goes; more than
- * that may be on its way already, and whoever is still writing then sees a reset in place of the answer.
+ * What never ends by itself. `mayBeCut`: a body is read on for 4 MiB or two seconds after its
+ * refusal, then the connection goes; more than that may be on its way already, and whoever is still
+ * writing then sees a reset in place of the answer.
  */
-export const endlessAttacks: readonly (Row & { readonly mayBeCut?: true; readonly run: (port: number) => Promise<Answer> })[] = [
+export const endlessAttacks: readonly (Row & {
+  readonly mayBeCut?: true
+  readonly run: (port: number) => Promise<Answer>
+})[] = [
   {
     name: 'chunks without end',
     run: endlessly(post('/propose/batch', 'Transfer-Encoding: chunked\r\n\r\n'), chunk),
@@ -106,28 +167,56 @@ export const endlessAttacks: readonly (Row & { readonly mayBeCut?: true; readonl
   },
   {
     name: 'a Content-Length of a terabyte',
-    run: endlessly(post('/propose/batch', 'Content-Length: 1000000000000\r\n\r\n'), ' '.repeat(0x4000)),
+    run: endlessly(
+      post('/propose/batch', 'Content-Length: 1000000000000\r\n\r\n'),
+      ' '.repeat(0x4000),
+    ),
     ...tooLarge,
     mayBeCut: true,
   },
   {
     name: 'a Content-Length of a terabyte and nothing more',
-    run: (port) => exchangeRaw(port, post('/propose/batch', 'Content-Length: 1000000000000\r\n\r\n')),
+    run: (port) =>
+      exchangeRaw(port, post('/propose/batch', 'Content-Length: 1000000000000\r\n\r\n')),
     ...tooLarge,
   },
-  { name: 'one header without end', run: endlessly(get('/healthz', 'X-A: '), 'a'.repeat(0x4000)), status: 431, code: 'headers_too_large' },
-  { name: 'headers without end', run: endlessly(get('/healthz'), 'X-A: b\r\n'.repeat(500)), status: 431, code: 'headers_too_large' },
-  { name: 'a request line without end', run: endlessly('GET /', 'a'.repeat(0x4000)), status: 431, code: 'headers_too_large' },
+  {
+    name: 'one header without end',
+    run: endlessly(get('/healthz', 'X-A: '), 'a'.repeat(0x4000)),
+    status: 431,
+    code: 'headers_too_large',
+  },
+  {
+    name: 'headers without end',
+    run: endlessly(get('/healthz'), 'X-A: b\r\n'.repeat(500)),
+    status: 431,
+    code: 'headers_too_large',
+  },
+  {
+    name: 'a request line without end',
+    run: endlessly('GET /', 'a'.repeat(0x4000)),
+    status: 431,
+    code: 'headers_too_large',
+  },
   {
     name: 'a chunk extension without end',
-    run: endlessly(post('/propose/batch', 'Transfer-Encoding: chunked\r\n\r\n1;'), 'a'.repeat(0x4000)),
+    run: endlessly(
+      post('/propose/batch', 'Transfer-Encoding: chunked\r\n\r\n1;'),
+      'a'.repeat(0x4000),
+    ),
     status: 400,
     code: 'bad_request',
   },
 ]
 
-/** Sends bytes, does something, and tells the status of the answer, `undefined` where none came before the end. */
-function hangUp(bytes: string, act: (socket: Socket) => void): (port: number) => Promise<number | undefined> {
+/**
+ * Sends bytes, does something, and tells the status of the answer, `undefined` where none came
+ * before the end.
+ */
+function hangUp(
+  bytes: string,
+  act: (socket: Socket) => void,
+): (port: number) => Promise<number | undefined> {
   return (port) =>
     new Promise((resolve) => {
       const socket = connect({ host: '127.0.0.1', port, allowHalfOpen: true })
@@ -164,11 +253,21 @@ export const hangUps: readonly {
   { name: 'RST before anything', run: hangUp('', rst), told: undefined },
   { name: 'RST within the headers', run: hangUp(get('/healthz', 'X-A'), rst), told: undefined },
   { name: 'RST within the body', run: hangUp(halfBody, rst), told: undefined },
-  { name: 'RST within a chunk', run: hangUp(post('/propose/batch', 'Transfer-Encoding: chunked\r\n\r\nff\r\n{'), rst), told: undefined },
+  {
+    name: 'RST within a chunk',
+    run: hangUp(post('/propose/batch', 'Transfer-Encoding: chunked\r\n\r\nff\r\n{'), rst),
+    told: undefined,
+  },
 ]
 
-/** Calls on one connection, a few ahead at a time, until all are answered or the server has had enough of it. */
-export function manyCalls(port: number, count: number): Promise<{ answered: number; closed: boolean }> {
+/**
+ * Calls on one connection, a few ahead at a time, until all are answered or the server has had
+ * enough of it.
+ */
+export function manyCalls(
+  port: number,
+  count: number,
+): Promise<{ answered: number; closed: boolean }> {
   const ahead = 13
   const call = get('/healthz', '\r\n')
   return new Promise((resolve) => {

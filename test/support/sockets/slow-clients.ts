@@ -7,17 +7,24 @@ import { setTimeout as after } from 'node:timers/promises'
 interface Kind {
   readonly first: string
   readonly drip?: string
-  /** Never reads what it is sent, the end included: the server's own count of sockets tells that. */
+  /**
+   * Never reads what it is sent, the end included: the server's own count of sockets tells that.
+   */
   readonly isDeaf?: true
 }
 
-const head = (method: string, path: string, rest = '') => `${method} ${path} HTTP/1.1\r\nHost: a\r\n${rest}`
+const head = (method: string, path: string, rest = '') =>
+  `${method} ${path} HTTP/1.1\r\nHost: a\r\n${rest}`
 const whole = (path: string) => `${head('GET', path)}\r\n`
 
 export const slowKinds = {
   'slow headers': { first: head('GET', '/healthz', 'X-Slow: '), drip: 'a' },
   'slow body': {
-    first: head('POST', '/propose/batch', 'Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n{'),
+    first: head(
+      'POST',
+      '/propose/batch',
+      'Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n{',
+    ),
     drip: ' ',
   },
   'slow reader': { first: whole('/openapi.json').repeat(30), isDeaf: true },
@@ -41,8 +48,14 @@ export interface SlowClients {
 const atOnce = 25
 const pauseMs = 20
 
-/** Opens so many of each kind; each comes back when the server has cut it off, until `letGo`. Resolves once all have been opened. */
-export async function openSlowClients(port: number, counts: Readonly<Record<SlowKind, number>>): Promise<SlowClients> {
+/**
+ * Opens so many of each kind; each comes back when the server has cut it off, until `letGo`.
+ * Resolves once all have been opened.
+ */
+export async function openSlowClients(
+  port: number,
+  counts: Readonly<Record<SlowKind, number>>,
+): Promise<SlowClients> {
   const sockets = new Map<Socket, Kind>()
   const lived: Record<SlowKind, number[]> = {
     'slow headers': [],
@@ -78,14 +91,18 @@ export async function openSlowClients(port: number, counts: Readonly<Record<Slow
     })
   }
   const drip = setInterval(() => {
-    for (const [socket, { drip: more }] of sockets) if (more !== undefined && socket.writable) socket.write(more)
+    for (const [socket, { drip: more }] of sockets)
+      if (more !== undefined && socket.writable) socket.write(more)
   }, 1_000)
 
-  // Hundreds that come back in one moment overflow the queue of the listening socket, and the kernel then keeps some of them for seconds.
+  // Hundreds that come back in one moment overflow the queue of the listening socket, and the
+  // kernel then keeps some of them for seconds.
   const back = setInterval(() => {
     for (const name of returning.splice(0, atOnce)) if (isOn) open(name)
   }, pauseMs)
-  const all = (Object.keys(counts) as SlowKind[]).flatMap((name) => Array.from({ length: counts[name] }, () => name))
+  const all = (Object.keys(counts) as SlowKind[]).flatMap((name) =>
+    Array.from({ length: counts[name] }, () => name),
+  )
   for (let at = 0; at < all.length; at += atOnce) {
     for (const name of all.slice(at, at + atOnce)) open(name)
     await after(pauseMs)

@@ -1,5 +1,8 @@
-/** What a test puts between client and gateway: requests made right that are wrong, answers made wrong that are right. */
-import { at, listAt } from '../../../src/core/client/conformance/rule.js'
+/**
+ * What a test puts between client and gateway: requests made right that are wrong, answers made
+ * wrong that are right.
+ */
+import { at, listAt } from '../../../src/core/conformance/rule.js'
 import type { Meter } from './meter.js'
 import type { Wrong } from './world.js'
 
@@ -32,7 +35,11 @@ function parsed(text: string): Json {
 /** The request with another path or body. */
 export function resent(
   request: Request,
-  to: { readonly path?: string; readonly body?: unknown; readonly headers?: Record<string, string> },
+  to: {
+    readonly path?: string
+    readonly body?: unknown
+    readonly headers?: Record<string, string>
+  },
 ): Request {
   const url = new URL(request.url)
   return new Request(to.path === undefined ? request.url : url.origin + to.path, {
@@ -42,12 +49,16 @@ export function resent(
   })
 }
 
-export const isSingle = ({ method, path }: Call): boolean => method === 'POST' && /^\/v1\/proposals\/[^/]+$/.test(path)
-export const isSigningData = ({ path }: Call): boolean => /^\/v1\/proposals\/[^/]+\/signing-data$/.test(path)
+export const isSingle = ({ method, path }: Call): boolean =>
+  method === 'POST' && /^\/v1\/proposals\/[^/]+$/.test(path)
+export const isSigningData = ({ path }: Call): boolean =>
+  /^\/v1\/proposals\/[^/]+\/signing-data$/.test(path)
 export const isStatus = ({ path }: Call): boolean => /^\/v1\/proposals\/[^/]+\/status\//.test(path)
-export const isEligibility = ({ path }: Call): boolean => path.startsWith('/v1/proposals/eligibility/')
+export const isEligibility = ({ path }: Call): boolean =>
+  path.startsWith('/v1/proposals/eligibility/')
 export const isContexts = ({ path }: Call): boolean => path === '/propose/batch/signing-data'
-export const isBatch = ({ path, method }: Call): boolean => path === '/propose/batch' && method === 'POST'
+export const isBatch = ({ path, method }: Call): boolean =>
+  path === '/propose/batch' && method === 'POST'
 export const isStatuses = ({ path }: Call): boolean => path === '/propose/batch/status'
 
 /** Makes a body right, or another, before the gateway sees it. */
@@ -60,7 +71,10 @@ export function takes(which: (call: Call) => boolean, change: Change): Wrong {
 }
 
 /** Answers another path as if it were this one. */
-export function serves(change: (path: string) => string, headers: Record<string, string> = {}): Wrong {
+export function serves(
+  change: (path: string) => string,
+  headers: Record<string, string> = {},
+): Wrong {
   return async (request, next) => {
     const path = change(new URL(request.url).pathname)
     const text = request.method === 'GET' ? undefined : await request.text()
@@ -99,13 +113,18 @@ export function answers(
   }
 }
 
-export function answer(status: number, json: unknown, headers: Headers | Record<string, string> | [string, string][] = {}): Response {
+export function answer(
+  status: number,
+  json: unknown,
+  headers: Headers | Record<string, string> | [string, string][] = {},
+): Response {
   const all = new Headers(headers)
   all.set('content-type', 'application/json')
   return new Response(JSON.stringify(json), { status, headers: all })
 }
 
-export const refusal = (status: number, code: string): Response => answer(status, { error: { code, detail: 'because' } })
+export const refusal = (status: number, code: string): Response =>
+  answer(status, { error: { code, detail: 'because' } })
 
 /** An acknowledgement of a candidate that does not exist. */
 export function acknowledged(call: Call): Response {
@@ -127,7 +146,9 @@ export function put(target: unknown, changes: Json): void {
   if (typeof target === 'object' && target !== null) Object.assign(target, changes)
 }
 
-/** A gateway that is right but for one rule: what the rule says, where, and what is done instead. */
+/**
+ * A gateway that is right but for one rule: what the rule says, where, and what is done instead.
+ */
 export interface Fault {
   readonly section: string
   readonly rule: string
@@ -139,19 +160,36 @@ export interface Fault {
 }
 
 /** A row of the table. */
-export const fault = (section: string, rule: string, does: string, make: Fault['make']): Fault => ({ section, rule, does, make })
+export const fault = (section: string, rule: string, does: string, make: Fault['make']): Fault => ({
+  section,
+  rule,
+  does,
+  make,
+})
 
 /**
- * Changes one member of every answer of these calls. `path` is dotted, `*` stands for every entry of a list or object. Where `to` gives
- * `undefined` the member is taken out. Answers without the member stay as they are.
+ * Changes one member of every answer of these calls. `path` is dotted, `*` stands for every entry
+ * of a list or object. Where `to` gives `undefined` the member is taken out. Answers without the
+ * member stay as they are.
  */
-export const alter = (which: (call: Call) => boolean, path: string, to: (value: unknown, call: Call, json: Json) => unknown) => (): Wrong =>
-  tells(which, (json, call) => walk(json, path.split('.'), (value) => to(value, call, json)))
+export const alter =
+  (
+    which: (call: Call) => boolean,
+    path: string,
+    to: (value: unknown, call: Call, json: Json) => unknown,
+  ) =>
+  (): Wrong =>
+    tells(which, (json, call) => walk(json, path.split('.'), (value) => to(value, call, json)))
 
 /** Takes one member out of every answer of these calls. */
-export const drop = (which: (call: Call) => boolean, path: string) => alter(which, path, () => undefined)
+export const drop = (which: (call: Call) => boolean, path: string) =>
+  alter(which, path, () => undefined)
 
-function walk(target: unknown, [key = '', ...rest]: readonly string[], to: (value: unknown) => unknown): void {
+function walk(
+  target: unknown,
+  [key = '', ...rest]: readonly string[],
+  to: (value: unknown) => unknown,
+): void {
   if (typeof target !== 'object' || target === null) return
   const members = target as Json
   for (const name of key === '*' ? Object.keys(members) : [key]) {

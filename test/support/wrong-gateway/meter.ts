@@ -34,30 +34,42 @@ export const meter: Meter = {
     'ratelimit-reset': String(resetSeconds),
   }),
   refusal: (seconds) =>
-    answer(429, { error: { code: 'rate_limited', detail: `retry in ${seconds} seconds` } }, { 'retry-after': String(seconds) }),
+    answer(
+      429,
+      { error: { code: 'rate_limited', detail: `retry in ${seconds} seconds` } },
+      { 'retry-after': String(seconds) },
+    ),
 }
 
 /** Items of a call: a batch's entries, else one; `undefined` for what no route takes. */
 function itemsOf({ path, method, body }: Call, status: number): number {
   if (status === 405 || (status === 404 && !path.startsWith('/v1/proposals/'))) return 0
-  const list = method === 'POST' && path.startsWith('/propose/') ? Object.values(body).find(Array.isArray) : undefined
+  const list =
+    method === 'POST' && path.startsWith('/propose/')
+      ? Object.values(body).find(Array.isArray)
+      : undefined
   return Math.max(1, list?.length ?? 1)
 }
 
 /** Stands before a gateway that charges nothing itself. */
-export function metering({ limit, windowMs, cost, refusedCost, account, lets, headers, refusal }: Meter, clock: Clock): Wrong {
+export function metering(
+  { limit, windowMs, cost, refusedCost, account, lets, headers, refusal }: Meter,
+  clock: Clock,
+): Wrong {
   const windows = new Map<string, { startMs: number; spent: number }>()
   return async (request, next) => {
     const call = await callOf(request)
     const name = account(call)
     const nowMs = clock.monotonicMs()
     const open = windows.get(name)
-    const window = open !== undefined && nowMs - open.startMs < windowMs ? open : { startMs: nowMs, spent: 0 }
+    const window =
+      open !== undefined && nowMs - open.startMs < windowMs ? open : { startMs: nowMs, spent: 0 }
     const expected = itemsOf(call, 200)
     const left = () => Math.max(0, limit - window.spent)
     const seconds = () => Math.max(1, Math.ceil((window.startMs + windowMs - nowMs) / 1_000))
     const told = (response: Response) => {
-      for (const [header, value] of Object.entries(headers(limit, left(), seconds()))) response.headers.set(header, value)
+      for (const [header, value] of Object.entries(headers(limit, left(), seconds())))
+        response.headers.set(header, value)
       return response
     }
     // What costs nothing is never refused.
@@ -72,7 +84,8 @@ export function metering({ limit, windowMs, cost, refusedCost, account, lets, he
     if (charge > 0) windows.set(name, window)
     window.spent += charge
     const copy = new Response(response.body, { status: response.status, headers: response.headers })
-    for (const header of ['ratelimit-limit', 'ratelimit-remaining', 'ratelimit-reset']) copy.headers.delete(header)
+    for (const header of ['ratelimit-limit', 'ratelimit-remaining', 'ratelimit-reset'])
+      copy.headers.delete(header)
     return told(copy)
   }
 }

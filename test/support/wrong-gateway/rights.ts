@@ -1,5 +1,8 @@
-/** Gateways of other builders: each does something otherwise than ours, which the spec leaves open. None may be accused. */
-import { at, listAt } from '../../../src/core/client/conformance/rule.js'
+/**
+ * Gateways of other builders: each does something otherwise than ours, which the spec leaves open.
+ * None may be accused.
+ */
+import { at, listAt } from '../../../src/core/conformance/rule.js'
 import { priceOf } from '../../../src/core/protocol/proposal.js'
 import {
   alter,
@@ -33,32 +36,49 @@ export interface Right {
 
 const all = () => true
 const through = (): Wrong => (request, next) => next(request)
-const right = (does: string, make: () => Wrong = through, world: WrongWorldOptions = {}): Right => ({ does, make, world })
-const metered = (does: string, changes: Partial<Meter>): Right => right(does, through, { meter: { ...meter, ...changes } })
-/** Answers 422 to such payloads before the gateway has seen them, to items of a batch one by one where all of them are such. */
-const refusedBefore = (which: (body: Json) => boolean, code: string) => (): Wrong => async (request, next) => {
-  if (request.method !== 'POST') return next(request)
-  const { path, body } = await callOf(request)
-  const list = listAt(body, 'proposals')
-  const isWhole = (one: unknown) => /^\d+$/.test(String(at(one, 'permit', 'amount')))
-  const isSuch = (one: unknown) => isWhole(one) && which(one as Json)
-  if (list.length > 0 && list.every(isSuch)) {
-    const error = { code, detail: 'because' }
-    const results = list.map((one) => ({ client_ref: at(one, 'client_ref') ?? null, status_code: 422, error }))
-    return answer(200, { results, summary: { accepted: 0, replayed: 0, rejected: list.length } })
+const right = (
+  does: string,
+  make: () => Wrong = through,
+  world: WrongWorldOptions = {},
+): Right => ({ does, make, world })
+const metered = (does: string, changes: Partial<Meter>): Right =>
+  right(does, through, { meter: { ...meter, ...changes } })
+/**
+ * Answers 422 to such payloads before the gateway has seen them, to items of a batch one by one
+ * where all of them are such.
+ */
+const refusedBefore =
+  (which: (body: Json) => boolean, code: string) => (): Wrong => async (request, next) => {
+    if (request.method !== 'POST') return next(request)
+    const { path, body } = await callOf(request)
+    const list = listAt(body, 'proposals')
+    const isWhole = (one: unknown) => /^\d+$/.test(String(at(one, 'permit', 'amount')))
+    const isSuch = (one: unknown) => isWhole(one) && which(one as Json)
+    if (list.length > 0 && list.every(isSuch)) {
+      const error = { code, detail: 'because' }
+      const results = list.map((one) => ({
+        client_ref: at(one, 'client_ref') ?? null,
+        status_code: 422,
+        error,
+      }))
+      return answer(200, { results, summary: { accepted: 0, replayed: 0, rejected: list.length } })
+    }
+    return path.startsWith('/v1/') && isSuch(body) ? refusal(422, code) : next(request)
   }
-  return path.startsWith('/v1/') && isSuch(body) ? refusal(422, code) : next(request)
-}
 /** Several changes of one answer. */
 const both =
   (...wrongs: readonly (() => Wrong)[]) =>
   (): Wrong =>
-    wrongs.map((make) => make()).reduce((outer, inner) => (request, next) => outer(request, (one) => inner(one, next)))
+    wrongs
+      .map((make) => make())
+      .reduce((outer, inner) => (request, next) => outer(request, (one) => inner(one, next)))
 
 /** Every time in an answer in another form. */
 const times = (to: (ms: number) => unknown) => () =>
   tells(all, (json) =>
-    JSON.parse(JSON.stringify(json), (key, value) => (/_at$/.test(key) && typeof value === 'string' ? to(Date.parse(value)) : value)),
+    JSON.parse(JSON.stringify(json), (key, value) =>
+      /_at$/.test(key) && typeof value === 'string' ? to(Date.parse(value)) : value,
+    ),
   )
 const iso = (ms: number) => new Date(ms).toISOString()
 const renamed = (which: (call: Call) => boolean, names: Readonly<Record<string, string>>) => () =>
@@ -66,16 +86,21 @@ const renamed = (which: (call: Call) => boolean, names: Readonly<Record<string, 
 function rename(value: unknown, names: Readonly<Record<string, string>>): unknown {
   if (Array.isArray(value)) return value.map((one) => rename(one, names))
   if (typeof value !== 'object' || value === null) return value
-  return Object.fromEntries(Object.entries(value).map(([key, member]) => [names[key] ?? key, rename(member, names)]))
+  return Object.fromEntries(
+    Object.entries(value).map(([key, member]) => [names[key] ?? key, rename(member, names)]),
+  )
 }
 /** Other words for the stages of a candidate. */
 const words = (map: Readonly<Record<string, string>>) => () =>
   tells(
     (call) => isSingle(call) || isStatus(call) || isBatch(call) || isStatuses(call),
     (json) =>
-      JSON.parse(JSON.stringify(json), (key, value) => (key === 'status' && typeof value === 'string' ? (map[value] ?? value) : value)),
+      JSON.parse(JSON.stringify(json), (key, value) =>
+        key === 'status' && typeof value === 'string' ? (map[value] ?? value) : value,
+      ),
   )
-const item = (path: string, to: (value: unknown) => unknown) => alter(isContexts, `results.*.signing_data.${path}`, to)
+const item = (path: string, to: (value: unknown) => unknown) =>
+  alter(isContexts, `results.*.signing_data.${path}`, to)
 const contexts = (change: (data: Json) => unknown) => () =>
   tells(isContexts, (json) => {
     for (const one of listAt(json, 'results')) {
@@ -83,11 +108,12 @@ const contexts = (change: (data: Json) => unknown) => () =>
       if (typeof data === 'object' && data !== null) change(data as Json)
     }
   })
-const refusals = (change: (json: Json, status: number, headers: Headers, call: Call) => Response) => () =>
-  answers(
-    (_call, status) => status >= 400,
-    (json, call, headers) => change(json, statusIn(json), headers, call),
-  )
+const refusals =
+  (change: (json: Json, status: number, headers: Headers, call: Call) => Response) => () =>
+    answers(
+      (_call, status) => status >= 400,
+      (json, call, headers) => change(json, statusIn(json), headers, call),
+    )
 /** What our own codes are answered with. */
 function statusIn(json: Json): number {
   const code = String(codeIn(json))
@@ -145,29 +171,57 @@ const formats: readonly Right[] = [
   ),
   right(
     'names the times of a submission otherwise',
-    renamed(isStatus, { submitted_at: 'submission_at', confirmed_at: 'confirmation_at', indexed_at: 'indexing_at' }),
+    renamed(isStatus, {
+      submitted_at: 'submission_at',
+      confirmed_at: 'confirmation_at',
+      indexed_at: 'indexing_at',
+    }),
   ),
   right(
     'names the times of a submission as timestamps',
-    renamed(isStatus, { submitted_at: 'submitted_timestamp', confirmed_at: 'confirmed_timestamp', indexed_at: 'indexed_timestamp' }),
+    renamed(isStatus, {
+      submitted_at: 'submitted_timestamp',
+      confirmed_at: 'confirmed_timestamp',
+      indexed_at: 'indexed_timestamp',
+    }),
   ),
   right(
     'names the times of stages as timestamps',
-    renamed(isStatus, { received_at: 'receipt_timestamp', validated_at: 'validation_timestamp', selected_at: 'selection_timestamp' }),
+    renamed(isStatus, {
+      received_at: 'receipt_timestamp',
+      validated_at: 'validation_timestamp',
+      selected_at: 'selection_timestamp',
+    }),
   ),
   right('leaves out the times of stages that are not reached', () =>
     tells(isStatus, (json) =>
-      Object.fromEntries(Object.entries(json).filter(([key, value]) => value !== null || key === 'submission' || key === 'failure')),
+      Object.fromEntries(
+        Object.entries(json).filter(
+          ([key, value]) => value !== null || key === 'submission' || key === 'failure',
+        ),
+      ),
     ),
   ),
   right('leaves out the times of a submission that are not reached', () =>
     tells(isStatus, (json) => ({
       ...json,
-      ...(json.submission ? { submission: Object.fromEntries(Object.entries(json.submission).filter(([, value]) => value !== null)) } : {}),
+      ...(json.submission
+        ? {
+            submission: Object.fromEntries(
+              Object.entries(json.submission).filter(([, value]) => value !== null),
+            ),
+          }
+        : {}),
     })),
   ),
-  right('names the identity otherwise', renamed(isStatus, { candidate_id: 'id', question_id: 'question' })),
-  right('leaves question and proposer out of a status', both(drop(isStatus, 'question_id'), drop(isStatus, 'proposer'))),
+  right(
+    'names the identity otherwise',
+    renamed(isStatus, { candidate_id: 'id', question_id: 'question' }),
+  ),
+  right(
+    'leaves question and proposer out of a status',
+    both(drop(isStatus, 'question_id'), drop(isStatus, 'proposer')),
+  ),
 ]
 
 const stages: readonly Right[] = [
@@ -189,11 +243,29 @@ const stages: readonly Right[] = [
   ),
   right(
     'writes stages in capitals',
-    words({ received: 'RECEIVED', validated: 'VALIDATED', selected: 'SELECTED', executed: 'EXECUTED', failed: 'FAILED' }),
+    words({
+      received: 'RECEIVED',
+      validated: 'VALIDATED',
+      selected: 'SELECTED',
+      executed: 'EXECUTED',
+      failed: 'FAILED',
+    }),
   ),
   right(
     'has other codes and actions for failures',
-    both(alter(isStatus, 'failure', (value) => value && { ...(value as Json), code: 'E_FUNDS', next_action: 'top_up', stage: 'checking' })),
+    both(
+      alter(
+        isStatus,
+        'failure',
+        (value) =>
+          value && {
+            ...(value as Json),
+            code: 'E_FUNDS',
+            next_action: 'top_up',
+            stage: 'checking',
+          },
+      ),
+    ),
   ),
   right('never gets on with its candidates', through, { pipeline: false }),
   right('takes long to validate', through, { slow: true }),
@@ -209,7 +281,9 @@ const shapes: readonly Right[] = [
   ),
   right(
     'tells the question by another name in request',
-    contexts(({ request }) => put(request, { question_id: undefined, question: at(request, 'question_id') })),
+    contexts(({ request }) =>
+      put(request, { question_id: undefined, question: at(request, 'question_id') }),
+    ),
   ),
   right(
     'tells no question in request',
@@ -225,15 +299,21 @@ const shapes: readonly Right[] = [
   ),
   right(
     'tells ancillary bytes by that name',
-    contexts(({ request }) => put(request, { ancillary_data: undefined, ancillary_bytes: at(request, 'ancillary_data') })),
+    contexts(({ request }) =>
+      put(request, { ancillary_data: undefined, ancillary_bytes: at(request, 'ancillary_data') }),
+    ),
   ),
   right(
     'names the types witness_types',
-    contexts(({ signing }) => put(signing, { types: undefined, witness_types: at(signing, 'types') })),
+    contexts(({ signing }) =>
+      put(signing, { types: undefined, witness_types: at(signing, 'types') }),
+    ),
   ),
   right(
     'tells the types as one text',
-    contexts(({ signing }) => put(signing, { types: undefined, witness_type: typeText(at(signing, 'types') as Types) })),
+    contexts(({ signing }) =>
+      put(signing, { types: undefined, witness_type: typeText(at(signing, 'types') as Types) }),
+    ),
   ),
   right(
     'tells the domain of the types too',
@@ -258,13 +338,22 @@ const shapes: readonly Right[] = [
   ),
   right(
     'names the members of economics otherwise',
-    renamed(isSigningData, { total_bond: 'current_total_bond', max_authorization: 'maximum_authorization' }),
+    renamed(isSigningData, {
+      total_bond: 'current_total_bond',
+      max_authorization: 'maximum_authorization',
+    }),
   ),
   right('names the oracle identifier otherwise', () =>
     tells(isSigningData, (json) => ({
       ...json,
       ...(json.request
-        ? { request: { ...(json.request as Json), identifier: undefined, oracle_identifier: at(json.request, 'identifier') } }
+        ? {
+            request: {
+              ...(json.request as Json),
+              identifier: undefined,
+              oracle_identifier: at(json.request, 'identifier'),
+            },
+          }
         : {}),
     })),
   ),
@@ -282,15 +371,23 @@ const shapes: readonly Right[] = [
   ),
   right(
     'lists the available outcomes alone',
-    alter(isSigningData, 'outcomes', (list) => (list as Json[]).filter(({ allowed }) => allowed === true)),
+    alter(isSigningData, 'outcomes', (list) =>
+      (list as Json[]).filter(({ allowed }) => allowed === true),
+    ),
   ),
   right(
     'tells outcomes by their key',
-    alter(isSigningData, 'outcomes', (list) => Object.fromEntries((list as Json[]).map(({ outcome, ...one }) => [String(outcome), one]))),
+    alter(isSigningData, 'outcomes', (list) =>
+      Object.fromEntries((list as Json[]).map(({ outcome, ...one }) => [String(outcome), one])),
+    ),
   ),
   right(
     'names the key of an outcome otherwise',
-    alter(isSigningData, 'outcomes.*', (one) => ({ ...(one as Json), outcome: undefined, key: at(one, 'outcome') })),
+    alter(isSigningData, 'outcomes.*', (one) => ({
+      ...(one as Json),
+      outcome: undefined,
+      key: at(one, 'outcome'),
+    })),
   ),
   right(
     'gives questions labels of their own',
@@ -313,7 +410,10 @@ const shapes: readonly Right[] = [
           (call) => isSigningData(call) && call.body.outcome === 'p3',
           () => refusal(422, 'outcome_not_allowed'),
         ),
-      refusedBefore((body) => body.outcome === 'p3' || body.proposed_price === priceOf.p3, 'outcome_not_allowed'),
+      refusedBefore(
+        (body) => body.outcome === 'p3' || body.proposed_price === priceOf.p3,
+        'outcome_not_allowed',
+      ),
     ),
     { half: true },
   ),
@@ -323,7 +423,9 @@ const shapes: readonly Right[] = [
 type Types = Record<string, readonly { readonly name: string; readonly type: string }[]>
 const typeText = (types: Types) =>
   Object.entries(types)
-    .map(([name, members]) => `${name}(${members.map((one) => `${one.type} ${one.name}`).join(',')})`)
+    .map(
+      ([name, members]) => `${name}(${members.map((one) => `${one.type} ${one.name}`).join(',')})`,
+    )
     .join('')
 
 /** A member in every object of an answer. */
@@ -332,7 +434,10 @@ function grown(value: unknown): unknown {
   if (typeof value !== 'object' || value === null) return value
   return {
     ...Object.fromEntries(
-      Object.entries(value).map(([key, member]) => [key, ['version', 'types', 'typed_data'].includes(key) ? member : grown(member)]),
+      Object.entries(value).map(([key, member]) => [
+        key,
+        ['version', 'types', 'typed_data'].includes(key) ? member : grown(member),
+      ]),
     ),
     x_extra: 'more',
   }
@@ -340,11 +445,19 @@ function grown(value: unknown): unknown {
 
 const answersOfOthers: readonly Right[] = [
   right('adds members everywhere', () => tells(all, (json) => grown(json))),
-  right('orders members otherwise', () => tells(all, (json) => Object.fromEntries(Object.entries(json).reverse()))),
+  right('orders members otherwise', () =>
+    tells(all, (json) => Object.fromEntries(Object.entries(json).reverse())),
+  ),
   right(
     'has other error codes',
     refusals((json, status, headers) =>
-      answer(status, kept.has(String(codeIn(json))) ? json : { error: { code: 'E42', detail: at(json, 'error', 'detail') } }, headers),
+      answer(
+        status,
+        kept.has(String(codeIn(json)))
+          ? json
+          : { error: { code: 'E42', detail: at(json, 'error', 'detail') } },
+        headers,
+      ),
     ),
   ),
   right(
@@ -362,7 +475,10 @@ const answersOfOthers: readonly Right[] = [
         answer(
           422,
           {
-            error: { ...(json.error as Json), detail: `outcome ${String(body.outcome)} and proposer ${String(body.proposer)} will not do` },
+            error: {
+              ...(json.error as Json),
+              detail: `outcome ${String(body.outcome)} and proposer ${String(body.proposer)} will not do`,
+            },
           },
           headers,
         ),
@@ -383,7 +499,9 @@ const answersOfOthers: readonly Right[] = [
   ),
   right(
     'answers 404 to malformed paths',
-    refusals((json, status, headers) => answer(codeIn(json) === 'invalid_identifier' ? 404 : status, json, headers)),
+    refusals((json, status, headers) =>
+      answer(codeIn(json) === 'invalid_identifier' ? 404 : status, json, headers),
+    ),
   ),
   right('sends headers of its own', () => async (request, next) => {
     const response = await next(request)
@@ -400,11 +518,16 @@ const answersOfOthers: readonly Right[] = [
   }),
   right('prints JSON over several lines', () => async (request, next) => {
     const response = await next(request)
-    return new Response(JSON.stringify(await response.json(), null, 2), { status: response.status, headers: response.headers })
+    return new Response(JSON.stringify(await response.json(), null, 2), {
+      status: response.status,
+      headers: response.headers,
+    })
   }),
   right(
     'lets a proxy answer 404 and 405 for routes',
-    html((status, { path }) => status === 405 || (status === 404 && !path.startsWith('/v1/proposals'))),
+    html(
+      (status, { path }) => status === 405 || (status === 404 && !path.startsWith('/v1/proposals')),
+    ),
   ),
   right(
     'lets a proxy answer 413',
@@ -426,7 +549,9 @@ const answersOfOthers: readonly Right[] = [
   ),
   right(
     'tells a status_url with the slug',
-    alter(isSingle, 'status_url', (url) => String(url).replace(/0x[0-9a-f]{64}/, (id) => slugs.get(id) ?? id)),
+    alter(isSingle, 'status_url', (url) =>
+      String(url).replace(/0x[0-9a-f]{64}/, (id) => slugs.get(id) ?? id),
+    ),
   ),
   right(
     'tells a batch status_url as a whole URL',
@@ -434,7 +559,8 @@ const answersOfOthers: readonly Right[] = [
   ),
   right('tells no client_ref where none was sent', () =>
     tells(isBatch, (json) => {
-      for (const one of listAt(json, 'results')) if (at(one, 'client_ref') === null) put(one, { client_ref: undefined })
+      for (const one of listAt(json, 'results'))
+        if (at(one, 'client_ref') === null) put(one, { client_ref: undefined })
     }),
   ),
   right('tells null where there is no error', () =>
@@ -442,7 +568,8 @@ const answersOfOthers: readonly Right[] = [
       (call) => isBatch(call) || isStatuses(call) || isContexts(call),
       (json, call) => {
         const absent = isContexts(call) ? 'signing_data' : 'candidate'
-        for (const one of listAt(json, 'results')) put(one, at(one, 'error') === undefined ? { error: null } : { [absent]: null })
+        for (const one of listAt(json, 'results'))
+          put(one, at(one, 'error') === undefined ? { error: null } : { [absent]: null })
       },
     ),
   ),
@@ -461,7 +588,9 @@ const decisions: readonly Right[] = [
     const response = await next(request.clone())
     if (
       !request.url.endsWith('/signing-data') ||
-      !['permit_amount_below_required_bond', 'permit_deadline_too_soon'].includes(String(codeIn(await response.clone().json())))
+      !['permit_amount_below_required_bond', 'permit_deadline_too_soon'].includes(
+        String(codeIn(await response.clone().json())),
+      )
     )
       return response
     const body = (await request.json()) as Json
@@ -483,37 +612,59 @@ const decisions: readonly Right[] = [
   right(
     'takes only what is funded',
     refusedBefore(
-      (body) => body.signature !== undefined && BigInt(String(at(body, 'permit', 'amount'))) >= 2n ** 128n,
+      (body) =>
+        body.signature !== undefined && BigInt(String(at(body, 'permit', 'amount'))) >= 2n ** 128n,
       'insufficient_funds',
     ),
   ),
   right('is busy now and then', () => {
     let count = 0
     return async (request, next) =>
-      ++count % 7 === 0 ? answer(503, { error: { code: 'server_busy', detail: 'busy' } }, { 'retry-after': '1' }) : next(request)
+      ++count % 7 === 0
+        ? answer(503, { error: { code: 'server_busy', detail: 'busy' } }, { 'retry-after': '1' })
+        : next(request)
   }),
 ]
 
 const budgets: readonly Right[] = [
   metered('has 150 items a minute', { limit: 150, windowMs: 60_000 }),
-  metered('has 120 items a minute and tells none of it', { limit: 120, windowMs: 60_000, headers: () => ({}) }),
+  metered('has 120 items a minute and tells none of it', {
+    limit: 120,
+    windowMs: 60_000,
+    headers: () => ({}),
+  }),
   metered('has 130 items a minute and tells when to come back by date', {
     limit: 130,
     windowMs: 60_000,
     headers: () => ({}),
-    refusal: (seconds, nowMs) => limited({ 'retry-after': new Date(nowMs + seconds * 1_000).toUTCString() }),
+    refusal: (seconds, nowMs) =>
+      limited({ 'retry-after': new Date(nowMs + seconds * 1_000).toUTCString() }),
   }),
-  metered('tells the delay in the detail alone', { refusal: (seconds) => limited({}, `too many items; retry in ${seconds} seconds`) }),
-  metered('tells the delay as text of its own', { refusal: (seconds) => limited({}, `rate limited, try again after ${seconds}s`) }),
+  metered('tells the delay in the detail alone', {
+    refusal: (seconds) => limited({}, `too many items; retry in ${seconds} seconds`),
+  }),
+  metered('tells the delay as text of its own', {
+    refusal: (seconds) => limited({}, `rate limited, try again after ${seconds}s`),
+  }),
   metered('has 1,500 items a window', { limit: 1_500 }),
   metered('has 100,000 items a window', { limit: 100_000 }),
   metered('tells no budget', { headers: () => ({}) }),
   metered('tells its budget in other headers', {
-    headers: (limit, left) => ({ 'x-ratelimit-limit': String(limit), 'x-ratelimit-remaining': String(left) }),
+    headers: (limit, left) => ({
+      'x-ratelimit-limit': String(limit),
+      'x-ratelimit-remaining': String(left),
+    }),
   }),
   metered('charges unknown routes too', { cost: (_call, _status, items) => Math.max(1, items) }),
 ]
 const limited = (headers: Record<string, string>, detail = 'too many items') =>
   answer(429, { error: { code: 'too_many_requests', detail } }, headers)
 
-export const rights: readonly Right[] = [...formats, ...stages, ...shapes, ...answersOfOthers, ...decisions, ...budgets]
+export const rights: readonly Right[] = [
+  ...formats,
+  ...stages,
+  ...shapes,
+  ...answersOfOthers,
+  ...decisions,
+  ...budgets,
+]

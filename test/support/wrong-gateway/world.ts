@@ -1,13 +1,16 @@
-/** A whole gateway with chain, pipeline and executor in memory, and the conformance checks against it; between them stands what is wrong. */
+/**
+ * A whole gateway with chain, pipeline and executor in memory, and the conformance checks against
+ * it; between them stands what is wrong.
+ */
 import { keccak256 } from 'viem'
 import { withBudget } from '../../../src/core/client/budget/budgeted-client.js'
 import { createPlanner } from '../../../src/core/client/budget/planner.js'
-import { type BenchParts, createBench } from '../../../src/core/client/conformance/bench.js'
-import { createProbe } from '../../../src/core/client/conformance/probe.js'
-import type { Rule } from '../../../src/core/client/conformance/rule.js'
-import { type Check, rules, runRules } from '../../../src/core/client/conformance/run.js'
 import { openJournal } from '../../../src/core/client/journal/journal.js'
 import { createGatewayClient } from '../../../src/core/client/sending/gateway-client.js'
+import { type BenchParts, createBench } from '../../../src/core/conformance/bench.js'
+import { createProbe } from '../../../src/core/conformance/probe.js'
+import type { Rule } from '../../../src/core/conformance/rule.js'
+import { type Check, rules, runRules } from '../../../src/core/conformance/run.js'
 import { parseConfig } from '../../../src/core/gateway/config.js'
 import { createGateway } from '../../../src/core/gateway/gateway.js'
 import type { Ledger } from '../../../src/core/gateway/ledger/ledger.js'
@@ -22,7 +25,10 @@ import { SimFiles, SimHost, seededRandom } from '../sim-files.js'
 import { type Meter, metering } from './meter.js'
 
 /** Stands between client and gateway. */
-export type Wrong = (request: Request, next: (request: Request) => Promise<Response>) => Promise<Response>
+export type Wrong = (
+  request: Request,
+  next: (request: Request) => Promise<Response>,
+) => Promise<Response>
 
 export interface WrongWorld {
   readonly parts: BenchParts
@@ -45,7 +51,10 @@ const blocksAtMost = 3_600
 const unlimited = 1_000_000_000
 const budget = { window_seconds: 10, per_ip_items: 350, global_items: 100_000 }
 
-/** Worlds are the same but for what is wrong, and so are most of their signatures: they are made and looked at once a process. */
+/**
+ * Worlds are the same but for what is wrong, and so are most of their signatures: they are made and
+ * looked at once a process.
+ */
 const keys = new Map<string, Uint8Array | undefined>()
 const signatures = new Map<string, Promise<Hex>>()
 const recover: RecoverPublicKey = (digest, compact, parity) => {
@@ -87,11 +96,15 @@ export async function openWrongWorld(
 ): Promise<WrongWorld> {
   const resData = half ? undefined : withoutHalf
   const texts = names.map((name) => questionText(name, resData))
-  const entries = texts.map((text, index) => ({ questionId: keccak256(text), slug: `question-${names[index]}` }))
+  const entries = texts.map((text, index) => ({
+    questionId: keccak256(text),
+    slug: `question-${names[index]}`,
+  }))
   const world = await createPipelineWorld({ entries, config: { pipeline: { enabled: pipeline } } })
   for (const name of names) await world.question(name, resData)
   const { sleep } = world.clock
-  // What a gateway waits for without an end of its own, as before it reads a wallet's code again, takes its time at once.
+  // What a gateway waits for without an end of its own, as before it reads a wallet's code again,
+  // takes its time at once.
   Object.assign(world.clock, {
     sleep: async (ms: number, signal?: AbortSignal) => {
       if (signal !== undefined) return sleep(ms, signal)
@@ -99,7 +112,11 @@ export async function openWrongWorld(
     },
   })
   const wallets = [world.proposer(0), world.proposer(1)].map(remembered)
-  await world.ledger.commit(wallets.map(({ address }) => ({ kind: 'allowlist.set', address, allowed: true, reason: 'test' }) as const))
+  await world.ledger.commit(
+    wallets.map(
+      ({ address }) => ({ kind: 'allowlist.set', address, allowed: true, reason: 'test' }) as const,
+    ),
+  )
   const config = parseConfig(
     {
       chain: {
@@ -111,18 +128,30 @@ export async function openWrongWorld(
         requesters: fakeContracts.requesters,
         tokens: fakeContracts.tokens,
       },
-      budget: meter === undefined ? budget : { ...budget, per_ip_items: unlimited, global_items: unlimited },
+      budget:
+        meter === undefined
+          ? budget
+          : { ...budget, per_ip_items: unlimited, global_items: unlimited },
     },
     'test',
   )
   const ports = { clock: world.clock, random: world.random, hash: sha256 }
-  const gateway = createGateway({ ports, config, ledger: world.ledger, view: world.view, recover, breathe: async () => undefined })
+  const gateway = createGateway({
+    ports,
+    config,
+    ledger: world.ledger,
+    view: world.view,
+    recover,
+    breathe: async () => undefined,
+  })
   const peer = { address: '192.0.2.1' }
   const wrong = make(() => Math.floor(world.clock.nowMs() / 1_000))
   const metered = meter === undefined ? undefined : metering(meter, world.clock)
   const handle = (request: Request) => gateway.handle(request, peer)
   const fetch: Fetch = async (input, init) =>
-    wrong(new Request(input, init), (request) => (metered === undefined ? handle(request) : metered(request, handle)))
+    wrong(new Request(input, init), (request) =>
+      metered === undefined ? handle(request) : metered(request, handle),
+    )
 
   let slept = 0
   const clock: Clock = {
@@ -178,6 +207,7 @@ export async function openWrongWorld(
     ledger,
     chain,
     key: `0x${'02'.repeat(32)}`,
-    run: (chosen = rules, onCheck = () => undefined) => runRules(createBench(parts), chosen, onCheck),
+    run: (chosen = rules, onCheck = () => undefined) =>
+      runRules(createBench(parts), chosen, onCheck),
   }
 }

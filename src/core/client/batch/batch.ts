@@ -1,8 +1,14 @@
 /**
- * `batch submit` and `batch sign` (contract §6): rows in order, the journal first, signatures just before they are sent, so that their
- * deadlines count from then. Memory holds some hundred rows at a time, however many there are.
+ * `batch submit` and `batch sign` (contract §6): rows in order, the journal first, signatures just
+ * before they are sent, so that their deadlines count from then. Memory holds some hundred rows at
+ * a time, however many there are.
  */
-import { ProposerError, UnauthorizedError, UnavailableError, UncertainError } from '../../protocol/errors.js'
+import {
+  ProposerError,
+  UnauthorizedError,
+  UnavailableError,
+  UncertainError,
+} from '../../protocol/errors.js'
 import { limits } from '../../protocol/schema.js'
 import type { Authorization } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
@@ -15,7 +21,14 @@ import { workingAhead } from './ahead.js'
 import { asItemError } from './errors.js'
 import { type Held, heldResult, holdBack, withRoundsOver } from './held.js'
 import type { BatchRow } from './input.js'
-import { type BatchParts, type Planned, type PlanOptions, planRows, savedFor, type ToSign } from './plan.js'
+import {
+  type BatchParts,
+  type Planned,
+  type PlanOptions,
+  planRows,
+  savedFor,
+  type ToSign,
+} from './plan.js'
 import { type Settled, type SettleOptions, settleGroup } from './settle.js'
 import { signGroup, type ToImport } from './signing.js'
 import { inGroups, type Spending } from './spending.js'
@@ -32,10 +45,14 @@ export interface BatchOptions {
   /** Ctrl-C: what is in flight gets a few seconds to end, nothing more is begun. */
   readonly signal?: AbortSignal
   /**
-   * How many of so many items the budget lets go in the call that follows, at least one; may wait, and keeps them for it. Default: all.
-   * Rejects with a ProposerError where nothing more can be sent.
+   * How many of so many items the budget lets go in the call that follows, at least one; may wait,
+   * and keeps them for it. Default: all. Rejects with a ProposerError where nothing more can be
+   * sent.
    */
-  readonly chunkSize?: (wantItems: number, options: { readonly signal: AbortSignal }) => Promise<number>
+  readonly chunkSize?: (
+    wantItems: number,
+    options: { readonly signal: AbortSignal },
+  ) => Promise<number>
   readonly onRetry?: (event: { readonly reason: string; readonly waitMs: number }) => void
 }
 
@@ -53,8 +70,9 @@ type Plan = Planned | Held
 const graceMs = 5_000
 
 /**
- * Submits the rows; yields their results in input order, some at a time. Every row gets one, also when the run is stopped: what was not
- * sent is `deferred` with the code `not_sent`. Rejects for StorageError 74 and for a key that cannot be unlocked.
+ * Submits the rows; yields their results in input order, some at a time. Every row gets one, also
+ * when the run is stopped: what was not sent is `deferred` with the code `not_sent`. Rejects for
+ * StorageError 74 and for a key that cannot be unlocked.
  */
 export async function* submitBatch(
   parts: Parts,
@@ -125,11 +143,18 @@ function newRun(parts: Parts, options: BatchOptions): Run {
     spent(items) {
       if (items > 0) kept = 0
     },
-    why: () => (isAborted(signal) && signal?.reason instanceof ProposerError ? signal.reason : (stopped ?? outOfTime())),
+    why: () =>
+      isAborted(signal) && signal?.reason instanceof ProposerError
+        ? signal.reason
+        : (stopped ?? outOfTime()),
     stop(why) {
       stopped ??= why
     },
-    planning: { signal: both, ...retry, ...(options.resume === true ? { resume: fingerprint } : {}) },
+    planning: {
+      signal: both,
+      ...retry,
+      ...(options.resume === true ? { resume: fingerprint } : {}),
+    },
     sending: {
       callSignal: AbortSignal.any([time.signal, grace.signal]),
       ...(signal === undefined ? {} : { signal }),
@@ -146,9 +171,16 @@ function newRun(parts: Parts, options: BatchOptions): Run {
 }
 
 const outOfTime = () =>
-  new UnavailableError('timed_out', 'the time given ran out', { hint: 'give it longer with --timeout, or go on with --resume' })
+  new UnavailableError('timed_out', 'the time given ran out', {
+    hint: 'give it longer with --timeout, or go on with --resume',
+  })
 
-async function* submitSome(parts: Parts, rows: readonly BatchRow[], options: BatchOptions, run: Run): AsyncGenerator<readonly RowResult[]> {
+async function* submitSome(
+  parts: Parts,
+  rows: readonly BatchRow[],
+  options: BatchOptions,
+  run: Run,
+): AsyncGenerator<readonly RowResult[]> {
   let plans: readonly Plan[]
   try {
     plans = await planSubmission(parts, rows, run.planning)
@@ -160,7 +192,8 @@ async function* submitSome(parts: Parts, rows: readonly BatchRow[], options: Bat
   }
   while (plans.length > 0) {
     const wanted = plans.filter(isBatchItem).length
-    const room = wanted > 0 ? await run.room(wanted) : run.isOver() && !plans.every(isSettled) ? undefined : 0
+    const room =
+      wanted > 0 ? await run.room(wanted) : run.isOver() && !plans.every(isSettled) ? undefined : 0
     if (room === undefined) {
       yield await unsentResults(
         parts,
@@ -177,13 +210,20 @@ async function* submitSome(parts: Parts, rows: readonly BatchRow[], options: Bat
 }
 
 /** `planRows`, with what must not be sent held back. */
-export const planSubmission = async (parts: Parts, rows: readonly BatchRow[], options: PlanOptions): Promise<readonly Plan[]> =>
-  holdBack(parts, await planRows(parts, rows, options), options.signal)
+export const planSubmission = async (
+  parts: Parts,
+  rows: readonly BatchRow[],
+  options: PlanOptions,
+): Promise<readonly Plan[]> => holdBack(parts, await planRows(parts, rows, options), options.signal)
 
 const isSettled = ({ kind }: Plan) => kind === 'done' || kind === 'rejected' || kind === 'held'
 
-/** Goes with others in one call: everything but saved bytes of the single form, which go by their own route (contract §6). */
-const isBatchItem = (plan: Plan) => !isSettled(plan) && !(plan.kind === 'send' && plan.authorization.signed.form === 'single')
+/**
+ * Goes with others in one call: everything but saved bytes of the single form, which go by their
+ * own route (contract §6).
+ */
+const isBatchItem = (plan: Plan) =>
+  !isSettled(plan) && !(plan.kind === 'send' && plan.authorization.signed.form === 'single')
 
 /** How many plans from the front hold so many items of a batch call. */
 function firstWith(plans: readonly Plan[], items: number): number {
@@ -193,7 +233,12 @@ function firstWith(plans: readonly Plan[], items: number): number {
 }
 
 /** Signs what has to be signed and sends it in one go. */
-async function submitPlans(parts: Parts, plans: readonly Plan[], options: BatchOptions, run: Run): Promise<readonly RowResult[]> {
+async function submitPlans(
+  parts: Parts,
+  plans: readonly Plan[],
+  options: BatchOptions,
+  run: Run,
+): Promise<readonly RowResult[]> {
   const ready = await submittable(parts, plans, options.spending)
   const authorizations = ready.flatMap((one) => (one.kind === 'send' ? [one.authorization] : []))
   const { results: settled, gone } = await settleGroup(parts, authorizations, run.sending)
@@ -202,18 +247,23 @@ async function submitPlans(parts: Parts, plans: readonly Plan[], options: BatchO
   const byId = new Map(settled.map((one) => [one.authorization?.id, one]))
   const results = ready.map((one, index): RowResult => {
     const plan = plans[index]
-    const earlier = plan?.kind === 'sign' && plan.earlier.length > 0 ? { earlier: plan.earlier } : {}
+    const earlier =
+      plan?.kind === 'sign' && plan.earlier.length > 0 ? { earlier: plan.earlier } : {}
     if (one.kind !== 'send') return { ...resultOf(parts, one), ...earlier }
     const found = byId.get(one.authorization.id)
     if (found === undefined) throw new Error('an item was left without an outcome')
-    // Accepted is not deferred (contract §1): an earlier run's acknowledgement stands, whatever this sending met.
+    // Accepted is not deferred (contract §1): an earlier run's acknowledgement stands, whatever
+    // this sending met.
     const known = found.outcome === 'deferred' ? candidateInJournal(one.authorization) : undefined
     return { row: one.row, ...found, ...known, ...earlier }
   })
   return anew(parts, plans, await withRoundsOver(parts, results, run.planning.signal), options, run)
 }
 
-/** Saved bytes of an earlier round are settled by now or say so: their rows are signed and sent once more (contract §6). */
+/**
+ * Saved bytes of an earlier round are settled by now or say so: their rows are signed and sent once
+ * more (contract §6).
+ */
 async function anew(
   parts: Parts,
   plans: readonly Plan[],
@@ -250,19 +300,33 @@ async function anew(
     const code = before?.error?.code
     const advanced = code === 'round_advanced' || code === 'round_over'
     // An outcome that stays unknown is graver than why nothing can be signed in its place.
-    if (plan.kind === 'rejected' && code === 'round_advanced') changed.set(plan.row, resultOf(parts, plan))
+    if (plan.kind === 'rejected' && code === 'round_advanced')
+      changed.set(plan.row, resultOf(parts, plan))
     const signedFor = before?.authorization?.signed.timestamp
-    // A refused signature is no reason to sign again but where it names another round than the current one.
-    if (plan.kind === 'sign' && (advanced || (signedFor !== undefined && signedFor !== plan.context.request.timestamp))) signing.push(plan)
+    // A refused signature is no reason to sign again but where it names another round than the
+    // current one.
+    if (
+      plan.kind === 'sign' &&
+      (advanced || (signedFor !== undefined && signedFor !== plan.context.request.timestamp))
+    )
+      signing.push(plan)
   }
-  if (signing.length > 0) for (const one of await submitPlans(parts, signing, options, run)) changed.set(one.row, one)
+  if (signing.length > 0)
+    for (const one of await submitPlans(parts, signing, options, run)) changed.set(one.row, one)
   return results.map((one) => changed.get(one.row) ?? one)
 }
 
 type Ready = Exclude<Planned, ToSign | ToImport>
 
-/** Signs and imports; what another process has signed and sent meanwhile is held to the same rules as what was saved before. */
-async function submittable(parts: Parts, plans: readonly Plan[], spending: Spending): Promise<readonly (Ready | Held)[]> {
+/**
+ * Signs and imports; what another process has signed and sent meanwhile is held to the same rules
+ * as what was saved before.
+ */
+async function submittable(
+  parts: Parts,
+  plans: readonly Plan[],
+  spending: Spending,
+): Promise<readonly (Ready | Held)[]> {
   const made = await authorizePlans(
     parts,
     plans.filter((plan): plan is Planned => plan.kind !== 'held'),
@@ -273,15 +337,22 @@ async function submittable(parts: Parts, plans: readonly Plan[], spending: Spend
   for (const plan of plans) {
     const one = plan.kind === 'held' ? plan : byRow.get(plan.row)
     if (one === undefined) throw new Error('an item was left unsigned')
-    const wasSent = plan.kind !== 'send' && one.kind === 'send' && one.authorization.attempts.length > 0
+    const wasSent =
+      plan.kind !== 'send' && one.kind === 'send' && one.authorization.attempts.length > 0
     const result = wasSent ? await heldResult(parts, one.authorization) : undefined
     ready.push(result === undefined ? one : { kind: 'held', row: one.row, result })
   }
   return ready
 }
 
-async function authorizePlans(parts: BatchParts, plans: readonly Planned[], spending: Spending): Promise<readonly Ready[]> {
-  const waiting = plans.filter((plan): plan is ToSign | ToImport => plan.kind === 'sign' || plan.kind === 'import')
+async function authorizePlans(
+  parts: BatchParts,
+  plans: readonly Planned[],
+  spending: Spending,
+): Promise<readonly Ready[]> {
+  const waiting = plans.filter(
+    (plan): plan is ToSign | ToImport => plan.kind === 'sign' || plan.kind === 'import',
+  )
   const signings = await signGroup(parts, spending, waiting)
   const made = new Map(waiting.map((plan, index) => [plan, signings[index]]))
   return plans.map((plan): Ready => {
@@ -293,17 +364,28 @@ async function authorizePlans(parts: BatchParts, plans: readonly Planned[], spen
   })
 }
 
-/** What is told of a row that is not sent by this run: refused here, held back, or finished before. */
+/**
+ * What is told of a row that is not sent by this run: refused here, held back, or finished before.
+ */
 function resultOf(parts: Parts, plan: Exclude<Ready, { kind: 'send' }> | Held): RowResult {
   const { row } = plan
   if (plan.kind === 'held') return { row, ...plan.result }
   if (plan.kind === 'rejected') {
     const { error } = plan
     const outcome = error instanceof UnavailableError ? 'deferred' : 'rejected'
-    return { row, outcome, statusCode: error.meta.httpStatus ?? null, error: asItemError(row, error) }
+    return {
+      row,
+      outcome,
+      statusCode: error.meta.httpStatus ?? null,
+      error: asItemError(row, error),
+    }
   }
   const elsewhere = otherGateway(plan.authorization, parts.gateway.origin)
-  return { row, ...fromJournal(parts, plan.authorization), ...(elsewhere === undefined ? {} : { elsewhere }) }
+  return {
+    row,
+    ...fromJournal(parts, plan.authorization),
+    ...(elsewhere === undefined ? {} : { elsewhere }),
+  }
 }
 
 /** Rows whose turn did not come: what the journal knows of them, else deferred. */
@@ -318,24 +400,37 @@ async function unsentResults(
   for (const row of rows) {
     const authorization = await savedFor(parts, view, row, options.fingerprint)
     if (authorization === undefined) results.push({ row, ...notSent(why) })
-    else results.push({ row, ...((await heldResult(parts, authorization)) ?? unsentOf(parts, authorization, why)) })
+    else
+      results.push({
+        row,
+        ...((await heldResult(parts, authorization)) ?? unsentOf(parts, authorization, why)),
+      })
   }
   return results
 }
 
 /** How one row was signed. */
 export type RowSigned =
-  | { readonly row: BatchRow; readonly authorization: Authorization; readonly reused: boolean; readonly error?: undefined }
+  | {
+      readonly row: BatchRow
+      readonly authorization: Authorization
+      readonly reused: boolean
+      readonly error?: undefined
+    }
   | { readonly row: BatchRow; readonly error: ProposerError }
 
-/** As many are signed under one hold of the journal's lock and with its two syncs, where the contexts come quickly enough. */
+/**
+ * As many are signed under one hold of the journal's lock and with its two syncs, where the
+ * contexts come quickly enough.
+ */
 const signedAtOnce = 5 * limits.batchItems
 
 /**
- * `batch sign`: yields authorizations in input order, durable before they are yielded; an open one of equal intent gives its saved bytes.
- * Nothing is sent. While some are signed and synced, the contexts of the next ones are learned; what is decided then is looked at again
- * under the journal's lock (`signGroup`). Rejects as `submitBatch`, with UnavailableError where no context can be had, and with the
- * signal's reason.
+ * `batch sign`: yields authorizations in input order, durable before they are yielded; an open one
+ * of equal intent gives its saved bytes. Nothing is sent. While some are signed and synced, the
+ * contexts of the next ones are learned; what is decided then is looked at again under the
+ * journal's lock (`signGroup`). Rejects as `submitBatch`, with UnavailableError where no context
+ * can be had, and with the signal's reason.
  */
 export async function* signBatch(
   parts: BatchParts,

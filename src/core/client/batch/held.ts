@@ -1,6 +1,7 @@
 /**
- * Rows with saved bytes that must not be sent: replaced (R8), sent to another gateway before (contract §6), or of a round that is over (§7
- * rule 3). The rules are those of `replay` and `submit`; here they are asked for many rows at once.
+ * Rows with saved bytes that must not be sent: replaced (R8), sent to another gateway before
+ * (contract §6), or of a round that is over (§7 rule 3). The rules are those of `replay` and
+ * `submit`; here they are asked for many rows at once.
  */
 import { ProposerError, UncertainError } from '../../protocol/errors.js'
 import { type Authorization, isUnsettled } from '../journal/authorizations.js'
@@ -23,18 +24,24 @@ export interface Held {
   readonly result: Settled
 }
 
-/** The same plans, with what must not be sent held. `signal` ends the look at the rounds; what is not learned holds nothing. */
+/**
+ * The same plans, with what must not be sent held. `signal` ends the look at the rounds; what is
+ * not learned holds nothing.
+ */
 export async function holdBack<Plan extends Planned>(
   parts: Parts,
   plans: readonly Plan[],
   signal: AbortSignal | undefined,
 ): Promise<readonly (Plan | Held)[]> {
   const saved = plans.flatMap((plan) => (plan.kind === 'send' ? [plan.authorization] : []))
-  // Only the word of a node outrules what a gateway once said: nobody else is asked before the sending.
-  const round = parts.chain === undefined ? undefined : roundsOf(parts, saved.filter(isUnsettled), signal)
+  // Only the word of a node outrules what a gateway once said: nobody else is asked before the
+  // sending.
+  const round =
+    parts.chain === undefined ? undefined : roundsOf(parts, saved.filter(isUnsettled), signal)
   const held: (Plan | Held)[] = []
   for (const plan of plans) {
-    const result = plan.kind === 'send' ? await heldResult(parts, plan.authorization, round) : undefined
+    const result =
+      plan.kind === 'send' ? await heldResult(parts, plan.authorization, round) : undefined
     held.push(result === undefined ? plan : { kind: 'held', row: plan.row, result })
   }
   return held
@@ -47,7 +54,8 @@ export async function heldResult(
   round?: CurrentRound,
 ): Promise<Settled | undefined> {
   const superseded = supersededError(authorization)
-  if (superseded !== undefined) return { outcome: 'rejected', statusCode: null, authorization, error: superseded }
+  if (superseded !== undefined)
+    return { outcome: 'rejected', statusCode: null, authorization, error: superseded }
   const away = sentElsewhere(authorization, gateway.origin, ports.clock.nowMs())
   if (away !== undefined) {
     const { error, origin, flag } = away
@@ -63,19 +71,30 @@ export async function heldResult(
 
 function overResult({ outcome, statusCode, authorization, error, outOfBand }: RoundOver): Settled {
   const told = outOfBand === undefined ? {} : { outOfBand }
-  return { outcome: outcome === 'conflict' ? 'rejected' : 'unknown', statusCode, authorization, error, ...told }
+  return {
+    outcome: outcome === 'conflict' ? 'rejected' : 'unknown',
+    statusCode,
+    authorization,
+    error,
+    ...told,
+  }
 }
 
-/** The results after a sending, where what was refused is of a round that is over: with what the out-of-band channel needs. */
+/**
+ * The results after a sending, where what was refused is of a round that is over: with what the
+ * out-of-band channel needs.
+ */
 export async function withRoundsOver<Result extends Settled & { readonly row: BatchRow }>(
   parts: Parts,
   results: readonly Result[],
   signal: AbortSignal | undefined,
 ): Promise<readonly Result[]> {
-  const mayBe = ({ error, statusCode }: Settled) => error !== undefined && (error.code === 'round_advanced' || statusCode === 403)
+  const mayBe = ({ error, statusCode }: Settled) =>
+    error !== undefined && (error.code === 'round_advanced' || statusCode === 403)
   if (!results.some(mayBe)) return results
   const view = await parts.journal.load()
-  const sentOf = ({ authorization }: Settled) => (authorization === undefined ? undefined : view.find(authorization.id))
+  const sentOf = ({ authorization }: Settled) =>
+    authorization === undefined ? undefined : view.find(authorization.id)
   // An intent's round is looked at where it is planned anew, which signs for the new one.
   const asked = results.filter(({ row, statusCode }) => row.kind === 'item' && statusCode === 403)
   const round = roundsOf(
@@ -90,7 +109,12 @@ export async function withRoundsOver<Result extends Settled & { readonly row: Ba
     const over =
       sent === undefined || error === undefined
         ? undefined
-        : await foundOver(parts, sent, { statusCode, code: error.code }, row.kind === 'item' ? round : undefined)
+        : await foundOver(
+            parts,
+            sent,
+            { statusCode, code: error.code },
+            row.kind === 'item' ? round : undefined,
+          )
     told.push(over === undefined ? one : { ...one, ...overResult(over) })
   }
   return told
@@ -98,7 +122,10 @@ export async function withRoundsOver<Result extends Settled & { readonly row: Ba
 
 type Request = { readonly timestamp: string; readonly requester: string }
 
-/** The rounds that the questions of these authorizations are in, asked for in one go when the first is wanted. */
+/**
+ * The rounds that the questions of these authorizations are in, asked for in one go when the first
+ * is wanted.
+ */
 function roundsOf(
   { contexts, chain, trust }: Pick<Parts, 'contexts' | 'chain' | 'trust'>,
   authorizations: readonly Authorization[],
@@ -109,7 +136,11 @@ function roundsOf(
   const ask = async () => {
     try {
       const results = await contexts.contexts(questionIds, signal === undefined ? {} : { signal })
-      return new Map(results.flatMap(({ identifier, context }) => (context === undefined ? [] : [[identifier, context.request]])))
+      return new Map(
+        results.flatMap(({ identifier, context }) =>
+          context === undefined ? [] : [[identifier, context.request]],
+        ),
+      )
     } catch (error) {
       // Nobody tells: what is known without it stands.
       if (error instanceof ProposerError || isAborted(signal)) return new Map<string, Request>()
@@ -122,7 +153,9 @@ function roundsOf(
       asked ??= ask()
       const request = (await asked).get(signed.questionId)
       // Of another requester's round nothing follows for this one.
-      return request !== undefined && mayBeAt(atRequester(trust, request.requester), signed) ? request.timestamp : undefined
+      return request !== undefined && mayBeAt(atRequester(trust, request.requester), signed)
+        ? request.timestamp
+        : undefined
     },
   }
 }

@@ -1,4 +1,6 @@
-/** Inputs of `batch context` and `batch status`: lists of ids, or anything of ours that holds them. */
+/**
+ * Inputs of `batch context` and `batch status`: lists of ids, or anything of ours that holds them.
+ */
 import {
   arrayRows,
   type BatchFormat,
@@ -18,9 +20,10 @@ export interface PlacedId extends Place {
 }
 
 /**
- * Ids of one kind, in order: bare ones a line, strings of a JSON array, a column of a CSV, or the `field` (at the top, or in `candidate`) of
- * objects; results of `batch submit` too, whose items without an id are left out. UsageError as `readBatch`; what is not an id is the
- * caller's to refuse.
+ * Ids of one kind, in order: bare ones a line, strings of a JSON array, a column of a CSV, or the
+ * `field` (at the top, or in `candidate`) of objects; results of `batch submit` too, whose items
+ * without an id are left out. UsageError as `readBatch`; what is not an id is the caller's to
+ * refuse.
  */
 export async function* readIds(
   source: BatchSource,
@@ -38,7 +41,13 @@ export async function* readIds(
           column = cells.map((cell) => cell.trim()).indexOf(field)
           if (column >= 0) return []
           if (cells.length > 1)
-            throw inputFault(source, line, 'invalid_csv', `the header has no column ${field}`, `name the column ${field}`)
+            throw inputFault(
+              source,
+              line,
+              'invalid_csv',
+              `the header has no column ${field}`,
+              `name the column ${field}`,
+            )
           column = 0
         }
         const id = cells[column]?.trim() ?? ''
@@ -47,14 +56,26 @@ export async function* readIds(
     }
     return
   }
-  const document = chosen === 'ndjson' && field === 'candidate_id' && (await documentSchema(source)) !== undefined
-  for await (const rows of document ? arrayRows(source, 'results') : chosen === 'json' ? arrayRows(source) : lineRows(source)) {
+  const document =
+    chosen === 'ndjson' && field === 'candidate_id' && (await documentSchema(source)) !== undefined
+  for await (const rows of document
+    ? arrayRows(source, 'results')
+    : chosen === 'json'
+      ? arrayRows(source)
+      : lineRows(source)) {
     yield rows.flatMap((row) => idOf(source, row, field))
   }
 }
 
 function idOf(source: BatchSource, { text, whole, ...place }: TextRow, field: string): PlacedId[] {
-  const fault = (detail: string) => inputFault(source, place, whole ? 'invalid_row' : 'input_torn', detail, `give one ${field} per line`)
+  const fault = (detail: string) =>
+    inputFault(
+      source,
+      place,
+      whole ? 'invalid_row' : 'input_torn',
+      detail,
+      `give one ${field} per line`,
+    )
   let value: unknown
   try {
     value = JSON.parse(text)
@@ -65,7 +86,8 @@ function idOf(source: BatchSource, { text, whole, ...place }: TextRow, field: st
   }
   if (typeof value === 'string') return [{ ...place, id: value }]
   if (typeof value !== 'object' || value === null) return [{ ...place, id: text }]
-  const found = stringAt(value, field) ?? ('candidate' in value ? stringAt(value.candidate, field) : undefined)
+  const found =
+    stringAt(value, field) ?? ('candidate' in value ? stringAt(value.candidate, field) : undefined)
   if (found !== undefined) return [{ ...place, id: found }]
   // A result without a candidate, or the summary after the results.
   if ('outcome' in value || 'summary' in value || 'error' in value) return []

@@ -6,29 +6,42 @@ import type { JournalView } from '../journal/journal.js'
 import type { IntentRow } from './input.js'
 
 /**
- * Who holds a row's nonce for something else than the row wants, as text, or `undefined`. What is open for the row's own question is left
- * to R8, which knows more to say of it. `resume`: a reservation without a signature is what the first run of this very input may have
- * left, and costs its row only. Source: R6.
+ * Who holds a row's nonce for something else than the row wants, as text, or `undefined`. What is
+ * open for the row's own question is left to R8, which knows more to say of it. `resume`: a
+ * reservation without a signature is what the first run of this very input may have left, and costs
+ * its row only. Source: R6.
  */
 export function nonceHolder(
   view: JournalView,
-  { chainId, nowMs, resume }: { readonly chainId: number; readonly nowMs: number; readonly resume: boolean },
+  {
+    chainId,
+    nowMs,
+    resume,
+  }: { readonly chainId: number; readonly nowMs: number; readonly resume: boolean },
   row: IntentRow,
   questionId: Hex,
   proposer: Address,
 ): string | undefined {
   const nonce = String(row.nonce)
   if (row.nonce === undefined || !view.isReserved(proposer, nonce)) return undefined
-  const holds = (terms: { readonly proposer: string; readonly nonce: string }) => terms.proposer === proposer && terms.nonce === nonce
+  const holds = (terms: { readonly proposer: string; readonly nonce: string }) =>
+    terms.proposer === proposer && terms.nonce === nonce
   const price = priceOf[row.outcome]
   const isOwn = view
     .byQuestion(questionId)
-    .some((one) => one.signed.chainId === chainId && holds(one.signed.terms) && (one.signed.terms.price === price || isOpen(one, nowMs)))
+    .some(
+      (one) =>
+        one.signed.chainId === chainId &&
+        holds(one.signed.terms) &&
+        (one.signed.terms.price === price || isOpen(one, nowMs)),
+    )
   if (isOwn) return undefined
   const signed = view.authorizations.find(({ signed: { terms } }) => holds(terms))
   if (signed !== undefined) return `${signed.id} for question ${signed.signed.questionId}`
   const given = view.offers.find(({ offered: { terms } }) => holds(terms))
   if (given !== undefined)
-    return given.offered.questionId === questionId ? undefined : `${given.id}, typed data for question ${given.offered.questionId}`
+    return given.offered.questionId === questionId
+      ? undefined
+      : `${given.id}, typed data for question ${given.offered.questionId}`
   return resume ? undefined : 'an earlier run that did not come to sign'
 }

@@ -1,22 +1,54 @@
-/** What is to be done with each row of a batch: the journal is looked at before any context is asked for (contract §6). */
+/**
+ * What is to be done with each row of a batch: the journal is looked at before any context is asked
+ * for (contract §6).
+ */
 import { domainOf, roundRef } from '../../chain/round.js'
 import type { Address, Chain, Hex, Signer } from '../../ports.js'
 import type { RoundRef } from '../../protocol/candidate.js'
-import { ConflictError, InterruptedError, type ProposerError, UnavailableError, UsageError } from '../../protocol/errors.js'
+import {
+  ConflictError,
+  InterruptedError,
+  type ProposerError,
+  UnavailableError,
+  UsageError,
+} from '../../protocol/errors.js'
 import { fromBatchItem, identityOf } from '../../protocol/proposal.js'
 import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import { type WitnessRound, witnessRound } from '../../protocol/witness.js'
-import { type Authorization, closes, equalIntent, isOpen, type Offer, offersFor, openFor } from '../journal/authorizations.js'
+import {
+  type Authorization,
+  closes,
+  equalIntent,
+  isOpen,
+  type Offer,
+  offersFor,
+  openFor,
+} from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { GatewayClient } from '../sending/gateway-client.js'
 import { newMisplaced, offerAnswered } from '../sending/payload.js'
 import { isAborted, newPatience } from '../sending/retry.js'
-import { authorizationOpen, byRound, type Intent, knownQuestionId, wantedOf } from '../signing/authorize.js'
+import {
+  authorizationOpen,
+  byRound,
+  type Intent,
+  knownQuestionId,
+  wantedOf,
+} from '../signing/authorize.js'
 import type { ContextResult, ContextSource, QuestionContext } from '../signing/context.js'
 import { offerOpen } from '../signing/outside.js'
 import { checkTimeline, type RoundFacts, requestOf } from '../signing/prepare.js'
 import { type SettledEarlier, settleEarlier } from '../signing/settle.js'
-import { checkAsked, checkOutcome, contractsOf, isNamedByText, kindOf, mayBeAt, type Trust, unpinnedSlug } from '../signing/trust.js'
+import {
+  checkAsked,
+  checkOutcome,
+  contractsOf,
+  isNamedByText,
+  kindOf,
+  mayBeAt,
+  type Trust,
+  unpinnedSlug,
+} from '../signing/trust.js'
 import type { BatchRow, IntentRow, ItemRow } from './input.js'
 
 export interface BatchParts {
@@ -39,14 +71,17 @@ export interface BatchParts {
   readonly headroomBasisPoints?: bigint
   /** For a signer that takes typed data: it is asked with the whole context. */
   readonly keepContexts?: boolean
-  /** How our own signatures are checked; `newRecovery` for many of one key. Asked for a whole group at once. */
+  /**
+   * How our own signatures are checked; `newRecovery` for many of one key. Asked for a whole group
+   * at once.
+   */
   readonly recover?: RecoverPublicKey
   readonly note?: (text: string) => void
 }
 
 /**
- * A row that has to be signed, checked against trust. Only what signing needs of its context is kept: with all its text it would outlive
- * the signatures of a whole group.
+ * A row that has to be signed, checked against trust. Only what signing needs of its context is
+ * kept: with all its text it would outlive the signatures of a whole group.
  */
 export interface ToSign {
   readonly kind: 'sign'
@@ -54,7 +89,9 @@ export interface ToSign {
   readonly intent: Intent
   readonly context: RoundFacts
   readonly price: string
-  /** The question's round, hashed once: what differs between its authorizations is little (§2.8). */
+  /**
+   * The question's round, hashed once: what differs between its authorizations is little (§2.8).
+   */
   readonly witness: WitnessRound
   readonly ref: RoundRef
   /** Only with `keepContexts`. */
@@ -72,10 +109,18 @@ export type Planned =
   | ToSign
   /** Nothing is left to do, or nothing can be done. */
   | { readonly kind: 'done'; readonly row: BatchRow; readonly authorization: Authorization }
-  | { readonly kind: 'rejected'; readonly row: BatchRow; readonly error: ProposerError; readonly authorization?: Authorization }
+  | {
+      readonly kind: 'rejected'
+      readonly row: BatchRow
+      readonly error: ProposerError
+      readonly authorization?: Authorization
+    }
 
 export interface PlanOptions {
-  /** Fingerprint of the input: what is accepted, or was closed by this very batch, is left alone (`--resume`). */
+  /**
+   * Fingerprint of the input: what is accepted, or was closed by this very batch, is left alone
+   * (`--resume`).
+   */
   readonly resume?: string
   readonly signal?: AbortSignal
   /** For a row whose saved bytes turned out to be of an earlier round: not used again. */
@@ -85,12 +130,24 @@ export interface PlanOptions {
   readonly onRetry?: (event: { readonly reason: string; readonly waitMs: number }) => void
 }
 
-/** Looks each row up; asks for the contexts of those that have to be signed. Throws UnavailableError where no context could be had. */
-export async function planRows(parts: BatchParts, rows: readonly BatchRow[], options: PlanOptions = {}): Promise<readonly Planned[]> {
+/**
+ * Looks each row up; asks for the contexts of those that have to be signed. Throws UnavailableError
+ * where no context could be had.
+ */
+export async function planRows(
+  parts: BatchParts,
+  rows: readonly BatchRow[],
+  options: PlanOptions = {},
+): Promise<readonly Planned[]> {
   const view = await parts.journal.load()
   const misplaced = newMisplaced(parts.trust.chain_id, view)
   const plans: (Planned | undefined)[] = []
-  const asking: { readonly at: number; readonly row: IntentRow; readonly intent: Intent; readonly reusable?: Authorization }[] = []
+  const asking: {
+    readonly at: number
+    readonly row: IntentRow
+    readonly intent: Intent
+    readonly reusable?: Authorization
+  }[] = []
   for (const [at, row] of rows.entries()) {
     if (row.kind === 'item') {
       plans.push(fromItem(parts, view, row, options, misplaced))
@@ -100,7 +157,8 @@ export async function planRows(parts: BatchParts, rows: readonly BatchRow[], opt
     const known = fromJournal(parts, view, row, intent, options)
     plans.push(known)
     if (known === undefined) asking.push({ at, row, intent })
-    else if (known.kind === 'send' && parts.contextsAreFree) asking.push({ at, row, intent, reusable: known.authorization })
+    else if (known.kind === 'send' && parts.contextsAreFree)
+      asking.push({ at, row, intent, reusable: known.authorization })
   }
   const contexts = await contextsOf(
     parts,
@@ -115,7 +173,10 @@ export async function planRows(parts: BatchParts, rows: readonly BatchRow[], opt
   return plans.flatMap((plan) => plan ?? [])
 }
 
-/** What the journal holds for a row, as `planRows` with `resume` would find it without asking anybody. */
+/**
+ * What the journal holds for a row, as `planRows` with `resume` would find it without asking
+ * anybody.
+ */
 export async function savedFor(
   parts: BatchParts,
   view: JournalView,
@@ -131,29 +192,49 @@ export async function savedFor(
 }
 
 /** The intent that a row stands for. */
-async function intentOf(parts: Pick<BatchParts, 'proposer' | 'maxAmountRaw' | 'headroomBasisPoints'>, row: IntentRow): Promise<Intent> {
+async function intentOf(
+  parts: Pick<BatchParts, 'proposer' | 'maxAmountRaw' | 'headroomBasisPoints'>,
+  row: IntentRow,
+): Promise<Intent> {
   const { kind: _kind, line: _line, ...wanted } = row
   return {
     ...wanted,
     proposer: row.proposer ?? (await parts.proposer()),
     ...(parts.maxAmountRaw === undefined ? {} : { maxAmountRaw: parts.maxAmountRaw }),
-    ...(parts.headroomBasisPoints === undefined ? {} : { headroomBasisPoints: parts.headroomBasisPoints }),
+    ...(parts.headroomBasisPoints === undefined
+      ? {}
+      : { headroomBasisPoints: parts.headroomBasisPoints }),
   }
 }
 
-function questionIdOf({ trust }: Pick<BatchParts, 'trust'>, identifier: string, view: JournalView): Hex {
+function questionIdOf(
+  { trust }: Pick<BatchParts, 'trust'>,
+  identifier: string,
+  view: JournalView,
+): Hex {
   const questionId = knownQuestionId(trust, identifier, view)
   if (questionId !== undefined) return questionId
   throw unpinnedSlug(identifier)
 }
 
 /** What the journal alone says; `undefined`: a context is needed. */
-function fromJournal(parts: BatchParts, view: JournalView, row: IntentRow, intent: Intent, options: PlanOptions): Planned | undefined {
+function fromJournal(
+  parts: BatchParts,
+  view: JournalView,
+  row: IntentRow,
+  intent: Intent,
+  options: PlanOptions,
+): Planned | undefined {
   const questionId = questionIdOf(parts, row.identifier, view)
   const wanted = wantedOf(parts.trust, intent, questionId)
   const of = view
     .byQuestion(questionId)
-    .filter((one) => equalIntent(one, wanted) && one.signed.chainId === wanted.chainId && mayBeAt(parts.trust, one.signed))
+    .filter(
+      (one) =>
+        equalIntent(one, wanted) &&
+        one.signed.chainId === wanted.chainId &&
+        mayBeAt(parts.trust, one.signed),
+    )
   if (options.afresh === true) return undefined
   const open = openFor(of, wanted, parts.ports.clock.nowMs()).at(-1)
   if (open !== undefined) return savedOrDone(row, open, options)
@@ -161,20 +242,26 @@ function fromJournal(parts: BatchParts, view: JournalView, row: IntentRow, inten
   return closed === undefined ? undefined : { kind: 'done', row, authorization: closed }
 }
 
-const savedOrDone = (row: BatchRow, authorization: Authorization, { resume }: PlanOptions): Planned =>
+const savedOrDone = (
+  row: BatchRow,
+  authorization: Authorization,
+  { resume }: PlanOptions,
+): Planned =>
   resume !== undefined && authorization.candidateId !== undefined && !mayBePutBack(authorization)
     ? { kind: 'done', row, authorization }
     : { kind: 'send', row, authorization }
 
 /** Failed, but not for good: an exact replay puts the candidate back (contract §5). */
-const mayBePutBack = ({ terminal }: Authorization) => terminal?.outcome === 'failed' && !closes(terminal)
+const mayBePutBack = ({ terminal }: Authorization) =>
+  terminal?.outcome === 'failed' && !closes(terminal)
 
 const isOfBatch = ({ attempts }: Authorization, fingerprint: string | undefined) =>
   fingerprint !== undefined && attempts.some(({ start }) => start.batch === fingerprint)
 
 /**
- * Signed elsewhere: by its identity the journal may know it (R22). Another open authorization of the question stands in its way (R8), and
- * so does what the journal has signed with its nonce or its signature (R6).
+ * Signed elsewhere: by its identity the journal may know it (R22). Another open authorization of
+ * the question stands in its way (R8), and so does what the journal has signed with its nonce or
+ * its signature (R6).
  */
 function fromItem(
   parts: Pick<BatchParts, 'ports' | 'trust'>,
@@ -187,7 +274,13 @@ function fromItem(
   const nowMs = ports.clock.nowMs()
   const questionId = questionIdOf(parts, row.identifier, view)
   const normal = fromBatchItem(questionId, row.item)
-  const known = view.byIdentity(identityOf(ports.hash, { chainId: trust.chain_id, spender: trust.signed_proposer as Hex }, normal))
+  const known = view.byIdentity(
+    identityOf(
+      ports.hash,
+      { chainId: trust.chain_id, spender: trust.signed_proposer as Hex },
+      normal,
+    ),
+  )
   if (known !== undefined) {
     return isOfBatch(known, options.resume) && !isOpen(known, nowMs)
       ? { kind: 'done', row, authorization: known }
@@ -197,15 +290,17 @@ function fromItem(
     misplaced(row.body, normal, normal.signature)
     importable(parts, view, normal)
   } catch (error) {
-    if (error instanceof UsageError || error instanceof ConflictError) return { kind: 'rejected', row, error }
+    if (error instanceof UsageError || error instanceof ConflictError)
+      return { kind: 'rejected', row, error }
     throw error
   }
   return { kind: 'import', row, questionId }
 }
 
 /**
- * Whether an item may be taken over (R8), and the typed data it is the answer to, where this journal gave it out. ConflictError
- * `authorization_open` where something else is open for its question.
+ * Whether an item may be taken over (R8), and the typed data it is the answer to, where this
+ * journal gave it out. ConflictError `authorization_open` where something else is open for its
+ * question.
  */
 export function importable(
   { ports, trust }: Pick<BatchParts, 'ports' | 'trust'>,
@@ -237,31 +332,49 @@ async function withContext(
   options: PlanOptions,
 ): Promise<Planned> {
   if (context.error !== undefined) {
-    // A round that is not open, or cannot be read, is no reason to sign again: the saved bytes stay the answer.
+    // A round that is not open, or cannot be read, is no reason to sign again: the saved bytes stay
+    // the answer.
     if (reusable !== undefined) return { kind: 'send', row, authorization: reusable }
     const questionId = questionIdOf(parts, row.identifier, view)
-    const open = openFor(view.byQuestion(questionId), wantedOf(parts.trust, intent, questionId), parts.ports.clock.nowMs()).at(-1)
-    const named = context.error instanceof ConflictError && open !== undefined && options.afresh !== true
-    return { kind: 'rejected', row, error: named ? authorizationOpen(open, context.error.detail) : context.error }
+    const open = openFor(
+      view.byQuestion(questionId),
+      wantedOf(parts.trust, intent, questionId),
+      parts.ports.clock.nowMs(),
+    ).at(-1)
+    const named =
+      context.error instanceof ConflictError && open !== undefined && options.afresh !== true
+    return {
+      kind: 'rejected',
+      row,
+      error: named ? authorizationOpen(open, context.error.detail) : context.error,
+    }
   }
   const { same, earlier } = byRound(parts, intent, view, context.context)
   if (same.kind === 'refuse') return { kind: 'rejected', row, error: same.error }
   if (same.kind === 'reuse') return savedOrDone(row, same.authorization, options)
-  if (options.look === true) return toSign(parts, view, { row, intent, context: context.context, earlier: [] })
+  if (options.look === true)
+    return toSign(parts, view, { row, intent, context: context.context, earlier: [] })
   const settled = earlier.length === 0 ? [] : await settleAll(parts, earlier, options)
   if (settled instanceof ConflictError) return { kind: 'rejected', row, error: settled }
   for (const note of context.notes) parts.note?.(note)
   return toSign(parts, view, { row, intent, context: context.context, earlier: settled })
 }
 
-/** What became of a question's authorizations of earlier rounds, or what stands in the way of a new one (§3 rule 3). */
+/**
+ * What became of a question's authorizations of earlier rounds, or what stands in the way of a new
+ * one (§3 rule 3).
+ */
 async function settleAll(
   parts: BatchParts,
   earlier: readonly Authorization[],
   { signal }: PlanOptions,
 ): Promise<readonly SettledEarlier[] | ConflictError> {
   const settled: SettledEarlier[] = []
-  const settling = { ...parts, onSettled: (one: SettledEarlier) => settled.push(one), ...(signal === undefined ? {} : { signal }) }
+  const settling = {
+    ...parts,
+    onSettled: (one: SettledEarlier) => settled.push(one),
+    ...(signal === undefined ? {} : { signal }),
+  }
   try {
     for (const one of earlier) await settleEarlier(settling, one)
     return settled
@@ -272,8 +385,8 @@ async function settleAll(
 }
 
 /**
- * Checks what the source of a context has not: that its slug is pinned (R9), the answer to it, its place in the question's rounds. Hashes
- * its text.
+ * Checks what the source of a context has not: that its slug is pinned (R9), the answer to it, its
+ * place in the question's rounds. Hashes its text.
  */
 function toSign(
   parts: BatchParts,
@@ -290,7 +403,9 @@ function toSign(
     const request = {
       ...requestOf(context),
       // Hashed when the source checked the context.
-      ...(isNamedByText(kindOf(trust, context.request.requester)) ? { ancillaryHash: context.question_id as Hex } : {}),
+      ...(isNamedByText(kindOf(trust, context.request.requester))
+        ? { ancillaryHash: context.question_id as Hex }
+        : {}),
     }
     const witness = witnessRound(domainOf(contracts), request, context.bond.token as Hex)
     const ref = roundRef(contracts, context.question_id as Hex, request, witness.ancillaryHash)
@@ -310,7 +425,10 @@ function toSign(
   }
 }
 
-/** The contexts in order, asked for again where the gateway was busy (robustness §6). Throws UnavailableError, or the signal's reason. */
+/**
+ * The contexts in order, asked for again where the gateway was busy (robustness §6). Throws
+ * UnavailableError, or the signal's reason.
+ */
 async function contextsOf(
   parts: Pick<BatchParts, 'contexts' | 'ports'>,
   identifiers: readonly string[],
@@ -323,16 +441,26 @@ async function contextsOf(
   for (let wanted = missing(); wanted.length > 0; wanted = missing()) {
     let failure: UnavailableError | undefined
     try {
-      for (const one of await parts.contexts.contexts(wanted, options.signal === undefined ? {} : { signal: options.signal }))
+      for (const one of await parts.contexts.contexts(
+        wanted,
+        options.signal === undefined ? {} : { signal: options.signal },
+      ))
         results.set(one.identifier, one)
     } catch (error) {
       if (!(error instanceof UnavailableError)) throw error
       failure = error
     }
-    const transient = wanted.map((one) => results.get(one)?.error).find((error) => error instanceof UnavailableError)
+    const transient = wanted
+      .map((one) => results.get(one)?.error)
+      .find((error) => error instanceof UnavailableError)
     const reason = failure ?? transient
     if (reason === undefined) break
-    if (cause !== undefined && isAborted(options.signal) && !(options.signal?.reason instanceof InterruptedError)) throw outOfTime(cause)
+    if (
+      cause !== undefined &&
+      isAborted(options.signal) &&
+      !(options.signal?.reason instanceof InterruptedError)
+    )
+      throw outOfTime(cause)
     const waitMs = isAborted(options.signal) ? undefined : patience(reason.meta.retryAfterMs)
     if (waitMs === undefined) {
       if (failure !== undefined) throw failure
@@ -353,8 +481,13 @@ async function contextsOf(
 
 /** Exit 75: no context until the time given ran out, with what kept it from us. */
 const outOfTime = (cause: string) =>
-  new UnavailableError('no_context', `the time given ran out before a context was learned: ${cause}`, {
-    hint: 'check the gateway address and the network, or give it longer with --timeout',
-  })
+  new UnavailableError(
+    'no_context',
+    `the time given ran out before a context was learned: ${cause}`,
+    {
+      hint: 'check the gateway address and the network, or give it longer with --timeout',
+    },
+  )
 
-const isTransient = (result: ContextResult | undefined) => result === undefined || result.error instanceof UnavailableError
+const isTransient = (result: ContextResult | undefined) =>
+  result === undefined || result.error instanceof UnavailableError

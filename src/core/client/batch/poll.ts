@@ -1,4 +1,7 @@
-/** Many candidates as the batch route tells of them (§4.2 rules 6 and 7): looked at once, or followed to their ends. */
+/**
+ * Many candidates as the batch route tells of them (§4.2 rules 6 and 7): looked at once, or
+ * followed to their ends.
+ */
 import { InterruptedError, ProposerError } from '../../protocol/errors.js'
 import { limits } from '../../protocol/schema.js'
 import { journalEnds, knownTargets } from '../polling/journal.js'
@@ -15,7 +18,10 @@ export interface PolledCandidate {
   readonly candidate?: PolledStatus
   /** Absent while it is on its way. */
   readonly end?: 'executed' | 'failed'
-  /** Of a failure: whether the same bytes may still execute later (contract §5), where that is known. */
+  /**
+   * Of a failure: whether the same bytes may still execute later (contract §5), where that is
+   * known.
+   */
   readonly retryable?: boolean
   /** Of a definite refusal, such as 404. */
   readonly error?: ProposerError
@@ -24,7 +30,10 @@ export interface PolledCandidate {
 export interface BatchPolled {
   /** In the order of the ids, each once. */
   readonly candidates: readonly PolledCandidate[]
-  /** What kept us from the rest: InterruptedError 130, PendingError 8 where the time ran out, UnavailableError 75 where nobody answered. */
+  /**
+   * What kept us from the rest: InterruptedError 130, PendingError 8 where the time ran out,
+   * UnavailableError 75 where nobody answered.
+   */
   readonly stopped?: ProposerError
 }
 
@@ -40,13 +49,20 @@ export interface BatchFollowOptions extends BatchLookOptions {
 }
 
 /**
- * Follows the ids until each is executed or failed, at the cost `pollCandidates` has. Rejects as it does: for journal faults, malformed ids
- * and an answer about another candidate.
+ * Follows the ids until each is executed or failed, at the cost `pollCandidates` has. Rejects as it
+ * does: for journal faults, malformed ids and an answer about another candidate.
  */
-export async function followBatch(parts: PollParts, ids: readonly string[], options: BatchFollowOptions): Promise<BatchPolled> {
+export async function followBatch(
+  parts: PollParts,
+  ids: readonly string[],
+  options: BatchFollowOptions,
+): Promise<BatchPolled> {
   const once = [...new Set(ids)]
   const targets = once.map((candidateId) => ({ candidateId }))
-  const { candidates, refusals, stopped } = await pollCandidates(parts, targets, { ...options, brief: true })
+  const { candidates, refusals, stopped } = await pollCandidates(parts, targets, {
+    ...options,
+    brief: true,
+  })
   const statuses = new Map(candidates.map((status) => [status.candidate_id, status]))
   return {
     candidates: once.map((candidateId) => {
@@ -59,10 +75,15 @@ export async function followBatch(parts: PollParts, ids: readonly string[], opti
 }
 
 /**
- * Asks for every id once, a hundred a call, and again only where a call brought no answer of use: ≤ 8 tries or 5 min. Of a failure whose
- * code does not tell whether it may be retried the single route is asked (contract §4). Rejects as `followBatch`.
+ * Asks for every id once, a hundred a call, and again only where a call brought no answer of use: ≤
+ * 8 tries or 5 min. Of a failure whose code does not tell whether it may be retried the single
+ * route is asked (contract §4). Rejects as `followBatch`.
  */
-export async function lookOnce(parts: PollParts, ids: readonly string[], options: BatchLookOptions): Promise<BatchPolled> {
+export async function lookOnce(
+  parts: PollParts,
+  ids: readonly string[],
+  options: BatchLookOptions,
+): Promise<BatchPolled> {
   const { ports, gateway, journal } = parts
   const { signal, onLook, onWait } = options
   const call = signal === undefined ? {} : { signal }
@@ -96,10 +117,14 @@ export async function lookOnce(parts: PollParts, ids: readonly string[], options
     }
     if (looked.batchRefused !== undefined) return result(looked.batchRefused)
     for (const [target, one] of looked.told) told.set(target, one)
-    const single = batch.filter((target) => target.identifier !== undefined && isUnexplained(told.get(target)))
-    const explained = single.length === 0 ? undefined : await look(gateway, { batch: [], single }, call)
+    const single = batch.filter(
+      (target) => target.identifier !== undefined && isUnexplained(told.get(target)),
+    )
+    const explained =
+      single.length === 0 ? undefined : await look(gateway, { batch: [], single }, call)
     // What the single route does not tell stays as the batch route told it.
-    for (const [target, one] of explained?.told ?? []) if (one.kind === 'status') told.set(target, one)
+    for (const [target, one] of explained?.told ?? [])
+      if (one.kind === 'status') told.set(target, one)
     await journalEnds(
       journal,
       batch.flatMap((target) => statusOf(told.get(target)) ?? []),
@@ -109,11 +134,14 @@ export async function lookOnce(parts: PollParts, ids: readonly string[], options
   return result()
 }
 
-const statusOf = (told: Told | undefined): PolledStatus | undefined => (told?.kind === 'status' ? told.status : undefined)
+const statusOf = (told: Told | undefined): PolledStatus | undefined =>
+  told?.kind === 'status' ? told.status : undefined
 
 function isUnexplained(told: Told | undefined): boolean {
   const status = statusOf(told)
-  return status !== undefined && endOf(status) === 'failed' && status.failure?.retryable === undefined
+  return (
+    status !== undefined && endOf(status) === 'failed' && status.failure?.retryable === undefined
+  )
 }
 
 function polledOf({ candidateId }: PollTarget, told: Told | undefined): PolledCandidate {
@@ -142,9 +170,15 @@ const refusedOf = (candidateId: string, error: ProposerError): PolledCandidate =
   error,
 })
 
-const unknownOf = (candidateId: string, statusCode: number | null = null): PolledCandidate => ({ candidateId, statusCode })
+const unknownOf = (candidateId: string, statusCode: number | null = null): PolledCandidate => ({
+  candidateId,
+  statusCode,
+})
 
 function interrupted(signal: AbortSignal | undefined): ProposerError {
   if (signal?.reason instanceof ProposerError) return signal.reason
-  return new InterruptedError('interrupted', 'stopped while asking', { hint: 'ask again with `proposer batch status`', retryable: true })
+  return new InterruptedError('interrupted', 'stopped while asking', {
+    hint: 'ask again with `proposer batch status`',
+    retryable: true,
+  })
 }

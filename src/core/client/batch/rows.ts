@@ -1,6 +1,7 @@
 /**
- * A batch input cut into rows: NDJSON lines, elements of a JSON array, CSV records (contract §6). Read in pieces, so that memory does not
- * grow with the file; every limit of robustness §6 holds before a row is parsed (R17).
+ * A batch input cut into rows: NDJSON lines, elements of a JSON array, CSV records (contract §6).
+ * Read in pieces, so that memory does not grow with the file; every limit of robustness §6 holds
+ * before a row is parsed (R17).
  */
 import { UsageError } from '../../protocol/errors.js'
 
@@ -14,14 +15,18 @@ export interface BatchSource {
 export const batchFormats = ['ndjson', 'json', 'csv'] as const
 export type BatchFormat = (typeof batchFormats)[number]
 
-/** Where a row stands, from 1: on which line it begins, and which element it is of a JSON array, whose lines may hold many. */
+/**
+ * Where a row stands, from 1: on which line it begins, and which element it is of a JSON array,
+ * whose lines may hold many.
+ */
 export interface Place {
   readonly line: number
   readonly element?: number
 }
 
 /** `line 3`, or `row 3` of an array. */
-export const placeText = ({ line, element }: Place): string => (element === undefined ? `line ${line}` : `row ${element}`)
+export const placeText = ({ line, element }: Place): string =>
+  element === undefined ? `line ${line}` : `row ${element}`
 
 /** One row as text. CSV rows come as cells. */
 export interface TextRow extends Place {
@@ -31,21 +36,36 @@ export interface TextRow extends Place {
 }
 
 /** Robustness §6: what a batch input may hold. */
-export const inputLimits = { bytes: 64 * 1024 * 1024, rows: 1_000_000, rowBytes: 64 * 1024 } as const
+export const inputLimits = {
+  bytes: 64 * 1024 * 1024,
+  rows: 1_000_000,
+  rowBytes: 64 * 1024,
+} as const
 
 const pieceBytes = 64 * 1024
 const [lineFeed, carriageReturn, space, tab] = [0x0a, 0x0d, 0x20, 0x09] as const
 const [quote, backslash, comma, colon] = [0x22, 0x5c, 0x2c, 0x3a] as const
 const [openBrace, closeBrace, openBracket, closeBracket] = [0x7b, 0x7d, 0x5b, 0x5d] as const
 
-/** UsageError (exit 2) that names file and line or element. Text of the input is never repeated but for field names (R5). */
-export function inputFault(source: BatchSource, place: Place | number | undefined, code: string, detail: string, hint: string): UsageError {
+/**
+ * UsageError (exit 2) that names file and line or element. Text of the input is never repeated but
+ * for field names (R5).
+ */
+export function inputFault(
+  source: BatchSource,
+  place: Place | number | undefined,
+  code: string,
+  detail: string,
+  hint: string,
+): UsageError {
   const at = typeof place === 'number' ? { line: place } : place
   const where = at === undefined ? source.name : `${source.name}, ${placeText(at)}`
   return new UsageError(code, `${where}: ${detail}`, { hint })
 }
 
-/** Pieces of the file in order, without a byte order mark. UsageError `input_too_large` past 64 MiB. */
+/**
+ * Pieces of the file in order, without a byte order mark. UsageError `input_too_large` past 64 MiB.
+ */
 async function* piecesOf(source: BatchSource): AsyncGenerator<Uint8Array> {
   for (let position = 0; ; ) {
     const piece = await source.read(position, pieceBytes)
@@ -63,7 +83,10 @@ export const tooLarge = (source: Pick<BatchSource, 'name'>): UsageError =>
     hint: 'split it into several files',
   })
 
-/** The format by the file's extension, else by its first byte: `[` JSON, `{` NDJSON, anything else CSV. */
+/**
+ * The format by the file's extension, else by its first byte: `[` JSON, `{` NDJSON, anything else
+ * CSV.
+ */
 export async function formatOf(source: BatchSource): Promise<BatchFormat> {
   const [, extension] = /\.([a-z]+)$/i.exec(source.name) ?? []
   if (/^csv$/i.test(extension ?? '')) return 'csv'
@@ -82,7 +105,8 @@ export async function firstByte(source: BatchSource): Promise<number | undefined
   return undefined
 }
 
-const isBlank = (byte: number) => byte === space || byte === tab || byte === lineFeed || byte === carriageReturn
+const isBlank = (byte: number) =>
+  byte === space || byte === tab || byte === lineFeed || byte === carriageReturn
 
 /** Collects one row's bytes across pieces and refuses it as soon as it is too long. */
 function newRowBuffer(source: BatchSource) {
@@ -113,7 +137,13 @@ function newRowBuffer(source: BatchSource) {
     /** The row's text; starts the next one. */
     take(line: Place | number): string {
       if (++rows > inputLimits.rows) {
-        throw inputFault(source, line, 'too_many_rows', `there are more than ${inputLimits.rows} rows`, 'split it into several files')
+        throw inputFault(
+          source,
+          line,
+          'too_many_rows',
+          `there are more than ${inputLimits.rows} rows`,
+          'split it into several files',
+        )
       }
       try {
         const text = decoder.decode(bytes.subarray(0, length))
@@ -121,13 +151,22 @@ function newRowBuffer(source: BatchSource) {
         return text
       } catch {
         // Which byte it was would not help to find it in an editor.
-        throw inputFault(source, line, 'invalid_row', 'the row is not UTF-8', 'save the file as UTF-8')
+        throw inputFault(
+          source,
+          line,
+          'invalid_row',
+          'the row is not UTF-8',
+          'save the file as UTF-8',
+        )
       }
     },
   }
 }
 
-/** Lines that hold more than blanks, a piece's worth at a time. Either line end; UsageError with the line number. */
+/**
+ * Lines that hold more than blanks, a piece's worth at a time. Either line end; UsageError with the
+ * line number.
+ */
 export async function* lineRows(source: BatchSource): AsyncGenerator<TextRow[]> {
   const row = newRowBuffer(source)
   let line = 1
@@ -154,12 +193,14 @@ function pushLine(rows: TextRow[], text: string, line: number, whole: boolean): 
 }
 
 /**
- * Elements of the JSON array that the file is, or of the one under the key `under` of the object that it is, as they stand in the file.
- * Only brackets and strings are looked at here: each element is parsed by the caller. UsageError `invalid_json_array`, `input_torn`.
+ * Elements of the JSON array that the file is, or of the one under the key `under` of the object
+ * that it is, as they stand in the file. Only brackets and strings are looked at here: each element
+ * is parsed by the caller. UsageError `invalid_json_array`, `input_torn`.
  */
 export async function* arrayRows(source: BatchSource, under?: string): AsyncGenerator<TextRow[]> {
   const row = newRowBuffer(source)
-  const wrong = (line: number, detail: string) => inputFault(source, line, 'invalid_json_array', detail, 'give one JSON array of objects')
+  const wrong = (line: number, detail: string) =>
+    inputFault(source, line, 'invalid_json_array', detail, 'give one JSON array of objects')
   const opens = under === undefined ? (byte: number) => byte === openBracket : newKeySearch(under)
   let state = 'before' as ArrayState
   let element = newElement()
@@ -188,14 +229,16 @@ export async function* arrayRows(source: BatchSource, under?: string): AsyncGene
         if (opens(byte)) state = 'first'
         else if (under === undefined) throw wrong(line, 'it does not begin with [')
       } else if (state === 'after') {
-        if (byte !== comma && byte !== closeBracket) throw wrong(line, 'two elements stand without a comma between them')
+        if (byte !== comma && byte !== closeBracket)
+          throw wrong(line, 'two elements stand without a comma between them')
         state = byte === comma ? 'next' : 'end'
       } else if (state === 'end') {
         if (under === undefined) throw wrong(line, 'something follows the closing ]')
       } else if (state === 'first' && byte === closeBracket) {
         state = 'end'
       } else {
-        if (byte === comma || byte === closeBracket || byte === closeBrace) throw wrong(line, 'an element is missing')
+        if (byte === comma || byte === closeBracket || byte === closeBrace)
+          throw wrong(line, 'an element is missing')
         state = 'element'
         place = { line, element: place.element + 1 }
         from = at
@@ -207,11 +250,23 @@ export async function* arrayRows(source: BatchSource, under?: string): AsyncGene
     yield rows
   }
   if (state === 'end') return
-  const missing = state === 'before' && under !== undefined ? `it has no list under "${under}"` : 'its closing ] is missing'
-  throw inputFault(source, line, 'input_torn', `the JSON is cut off or of another kind: ${missing}`, 'give the whole file')
+  const missing =
+    state === 'before' && under !== undefined
+      ? `it has no list under "${under}"`
+      : 'its closing ] is missing'
+  throw inputFault(
+    source,
+    line,
+    'input_torn',
+    `the JSON is cut off or of another kind: ${missing}`,
+    'give the whole file',
+  )
 }
 
-/** The schema of a document that is one object over the whole file with its results first, as `--json` prints them; else `undefined`. */
+/**
+ * The schema of a document that is one object over the whole file with its results first, as
+ * `--json` prints them; else `undefined`.
+ */
 export async function documentSchema(source: BatchSource): Promise<string | undefined> {
   const head = new TextDecoder().decode(await source.read(0, 1_024))
   return /^\ufeff?\s*\{\s*"schema"\s*:\s*"([^"]*)"\s*,\s*"results"\s*:/.exec(head)?.[1]
@@ -278,8 +333,9 @@ export interface CsvRow {
 }
 
 /**
- * Records of a CSV file (RFC 4180: commas, quotes doubled inside quotes, either line end), the first one the header's. Cells are taken as
- * they are, formulas too. Blank lines are skipped. UsageError `invalid_csv` with the line number.
+ * Records of a CSV file (RFC 4180: commas, quotes doubled inside quotes, either line end), the
+ * first one the header's. Cells are taken as they are, formulas too. Blank lines are skipped.
+ * UsageError `invalid_csv` with the line number.
  */
 export async function* csvRows(source: BatchSource): AsyncGenerator<CsvRow[]> {
   const row = newRowBuffer(source)
@@ -309,14 +365,28 @@ export async function* csvRows(source: BatchSource): AsyncGenerator<CsvRow[]> {
     row.add(piece.subarray(from), startLine)
     yield rows
   }
-  if (inQuotes) throw inputFault(source, startLine, 'invalid_csv', 'a quote is never closed', 'close it; a quote inside quotes is doubled')
+  if (inQuotes)
+    throw inputFault(
+      source,
+      startLine,
+      'invalid_csv',
+      'a quote is never closed',
+      'close it; a quote inside quotes is doubled',
+    )
   const last: CsvRow[] = []
   take(last)
   yield last
 }
 
 function cellsOf(source: BatchSource, line: number, text: string): string[] {
-  const wrong = (detail: string) => inputFault(source, line, 'invalid_csv', detail, 'quote the whole cell and double the quotes inside it')
+  const wrong = (detail: string) =>
+    inputFault(
+      source,
+      line,
+      'invalid_csv',
+      detail,
+      'quote the whole cell and double the quotes inside it',
+    )
   const cells: string[] = []
   for (let at = 0; ; at++) {
     if (text[at] === '"') {

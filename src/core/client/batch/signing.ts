@@ -1,6 +1,7 @@
 /**
- * Signatures in groups (R6, R8): nonces of many items durable in one append, then their signatures, then all of these durable in
- * another, a whole group under one hold of the journal's lock. What single signing checks is checked for every item.
+ * Signatures in groups (R6, R8): nonces of many items durable in one append, then their signatures,
+ * then all of these durable in another, a whole group under one hold of the journal's lock. What
+ * single signing checks is checked for every item.
  */
 import type { Address, Hex, Signer } from '../../ports.js'
 import { ProposerError, StorageError, UsageError } from '../../protocol/errors.js'
@@ -14,7 +15,14 @@ import { byRound, signInRound } from '../signing/authorize.js'
 import { chainNow, onChain, type QuestionContext } from '../signing/context.js'
 import { offerOpen } from '../signing/outside.js'
 import { checkTerms, checkTimeline, cutNotes, type RoundFacts } from '../signing/prepare.js'
-import { checkedSignature, type Draft, draftOf, newAuthorization, reasonOf, signedOf } from '../signing/signing.js'
+import {
+  checkedSignature,
+  type Draft,
+  draftOf,
+  newAuthorization,
+  reasonOf,
+  signedOf,
+} from '../signing/signing.js'
 import { pinnedHeads, spentNonces } from '../wallet/funds.js'
 import { type BatchParts, importable, type Planned, type ToSign } from './plan.js'
 import type { Spending } from './spending.js'
@@ -30,22 +38,35 @@ type Made =
   | { readonly kind: 'record'; readonly signed: Signed }
   | { readonly kind: 'draft'; readonly draft: Draft; readonly reserving: readonly JournalEntry[] }
 
-/** So many of a group are reserved, signed and journaled together, while the next so many are made ready. */
+/**
+ * So many of a group are reserved, signed and journaled together, while the next so many are made
+ * ready.
+ */
 const signedInOneGo = 100
 
 /**
- * Signs and imports a group, in order; each failure is its item's own (UsageError as `prepare` has them, ConflictError
- * `authorization_open`). A wallet outside, which may ask a person, signs one by one without the lock. Rejects for StorageError 74, a key
- * that cannot be unlocked or is another's, and a chain that does not answer.
+ * Signs and imports a group, in order; each failure is its item's own (UsageError as `prepare` has
+ * them, ConflictError `authorization_open`). A wallet outside, which may ask a person, signs one by
+ * one without the lock. Rejects for StorageError 74, a key that cannot be unlocked or is another's,
+ * and a chain that does not answer.
  */
-export async function signGroup(parts: BatchParts, spending: Spending, group: readonly (ToSign | ToImport)[]): Promise<readonly Signing[]> {
+export async function signGroup(
+  parts: BatchParts,
+  spending: Spending,
+  group: readonly (ToSign | ToImport)[],
+): Promise<readonly Signing[]> {
   if (group.length === 0) return []
   const signer = group.some(({ kind }) => kind === 'sign') ? await parts.signer() : undefined
   if (signer?.signTypedData !== undefined) return signOneByOne(parts, spending, group, signer)
   const { chain, trust, ports, journal } = parts
-  const nowSeconds = chain === undefined ? ports.clock.nowMs() / 1_000 : await chainNow(chain, trust, ports.clock)
+  const nowSeconds =
+    chain === undefined ? ports.clock.nowMs() / 1_000 : await chainNow(chain, trust, ports.clock)
   const asked =
-    chain !== undefined && signer !== undefined && (await onChain(() => chain.code(signer.address))) !== '0x' ? chain : undefined
+    chain !== undefined &&
+    signer !== undefined &&
+    (await onChain(() => chain.code(signer.address))) !== '0x'
+      ? chain
+      : undefined
   return journal.exclusive(async (view) => {
     const held = new Set<string>()
     const nonces = new Set<string>()
@@ -77,15 +98,26 @@ export async function signGroup(parts: BatchParts, spending: Spending, group: re
     const made: Made[] = []
     for (const one of some) {
       const question =
-        one.kind === 'import' ? `${one.questionId} ${one.row.item.proposer}` : `${one.context.question_id} ${one.intent.proposer}`
+        one.kind === 'import'
+          ? `${one.questionId} ${one.row.item.proposer}`
+          : `${one.context.question_id} ${one.intent.proposer}`
       const asMade: Made = held.has(question)
         ? { kind: 'failed', error: heldInGroup() }
         : await ownFailure(() => make(one, view, signer, nowSeconds))
       held.add(question)
       // What the group itself takes is in no view yet.
-      const terms = asMade.kind === 'draft' ? asMade.draft.terms : asMade.kind === 'record' ? asMade.signed.terms : undefined
+      const terms =
+        asMade.kind === 'draft'
+          ? asMade.draft.terms
+          : asMade.kind === 'record'
+            ? asMade.signed.terms
+            : undefined
       const nonce = terms === undefined ? undefined : `${terms.proposer} ${terms.nonce}`
-      made.push(nonce !== undefined && nonces.has(nonce) ? { kind: 'failed', error: nonceInGroup(nonce) } : asMade)
+      made.push(
+        nonce !== undefined && nonces.has(nonce)
+          ? { kind: 'failed', error: nonceInGroup(nonce) }
+          : asMade,
+      )
       if (nonce !== undefined) nonces.add(nonce)
     }
     const reserved = await withoutSpent(parts, made)
@@ -98,20 +130,30 @@ export async function signGroup(parts: BatchParts, spending: Spending, group: re
     const results: Signing[] = []
     const entries: JournalEntry[] = []
     const signed = await Promise.all(
-      reserved.map((one) => (one.kind === 'draft' && signer !== undefined ? signDraft(one.draft, signer) : one)),
+      reserved.map((one) =>
+        one.kind === 'draft' && signer !== undefined ? signDraft(one.draft, signer) : one,
+      ),
     )
     for (const [index, one] of reserved.entries()) {
       const signing = signed[index] ?? one
       if (signing.kind === 'record') entries.push({ kind: 'signed', data: signing.signed })
       if (one.kind === 'draft' && signing.kind === 'failed')
-        entries.push({ kind: 'abandoned', data: { id: one.draft.id, reason: reasonOf(signing.error) } })
+        entries.push({
+          kind: 'abandoned',
+          data: { id: one.draft.id, reason: reasonOf(signing.error) },
+        })
       results.push(resultOf(signing))
     }
     if (entries.length > 0) await journal.append(entries)
     return results
   }
 
-  async function make(one: ToSign | ToImport, view: JournalView, signer: Signer | undefined, nowSeconds: number): Promise<Made> {
+  async function make(
+    one: ToSign | ToImport,
+    view: JournalView,
+    signer: Signer | undefined,
+    nowSeconds: number,
+  ): Promise<Made> {
     if (one.kind === 'import') return importOf(parts, one, view)
     if (signer?.address !== one.intent.proposer) throw wrongSigner(signer, one.intent.proposer)
     const { intent, context, price, witness, ref } = one
@@ -126,21 +168,43 @@ export async function signGroup(parts: BatchParts, spending: Spending, group: re
     for (const note of cutNotes(intent, checked)) parts.note?.(note)
     await spending.take(context.bond.token as Address, intent.proposer, amountRaw)
     const nonce = intent.nonce ?? parts.journal.nextNonce()
-    const terms = { price, amount: String(amountRaw), nonce: String(nonce), deadline: String(deadlineSeconds) }
+    const terms = {
+      price,
+      amount: String(amountRaw),
+      nonce: String(nonce),
+      deadline: String(deadlineSeconds),
+    }
     const digest = toHex(witness.digest(terms))
-    const prepared = { context, price, amountRaw, nonce, deadlineSeconds, round: ref, digest, unchecked: uncheckedIn(parts, context) }
+    const prepared = {
+      context,
+      price,
+      amountRaw,
+      nonce,
+      deadlineSeconds,
+      round: ref,
+      digest,
+      unchecked: uncheckedIn(parts, context),
+    }
     return { kind: 'draft', ...draftOf(parts, intent, prepared, view) }
   }
 
   async function signDraft(draft: Draft, signer: Signer): Promise<Made> {
     return ownFailure(async () => {
-      const signature = await checkedSignature(asked, draft, await signer.signDigest(draft.digest as Hex), parts.recover)
+      const signature = await checkedSignature(
+        asked,
+        draft,
+        await signer.signDigest(draft.digest as Hex),
+        parts.recover,
+      )
       return { kind: 'record', signed: signedOf(ports, draft, signature, 'batch') }
     })
   }
 }
 
-/** What no chain has confirmed of a row: its context says whether it is the chain's; nonce and funds are looked at here. */
+/**
+ * What no chain has confirmed of a row: its context says whether it is the chain's; nonce and funds
+ * are looked at here.
+ */
 const uncheckedIn = ({ chain }: BatchParts, { source }: RoundFacts): readonly ChainCheck[] =>
   chain === undefined ? chainChecks : source === 'chain' ? [] : ['round', 'bond']
 
@@ -149,7 +213,8 @@ async function ownFailure(work: () => Promise<Made>): Promise<Made> {
   try {
     return await work()
   } catch (error) {
-    if (error instanceof ProposerError && !(error instanceof StorageError)) return { kind: 'failed', error }
+    if (error instanceof ProposerError && !(error instanceof StorageError))
+      return { kind: 'failed', error }
     throw error
   }
 }
@@ -161,21 +226,41 @@ function resultOf(made: Made): Signing {
   throw new Error('a draft was left unsigned')
 }
 
-/** Drafts whose nonce Permit2 has as used or cancelled fail before it is reserved; one read a word of 256 nonces. */
-async function withoutSpent({ chain, trust }: BatchParts, made: readonly Made[]): Promise<readonly Made[]> {
+/**
+ * Drafts whose nonce Permit2 has as used or cancelled fail before it is reserved; one read a word
+ * of 256 nonces.
+ */
+async function withoutSpent(
+  { chain, trust }: BatchParts,
+  made: readonly Made[],
+): Promise<readonly Made[]> {
   if (chain === undefined) return made
   const claims = made.flatMap((one) =>
-    one.kind === 'draft' ? [{ id: one.draft.id, owner: one.draft.terms.proposer as Address, nonce: BigInt(one.draft.terms.nonce) }] : [],
+    one.kind === 'draft'
+      ? [
+          {
+            id: one.draft.id,
+            owner: one.draft.terms.proposer as Address,
+            nonce: BigInt(one.draft.terms.nonce),
+          },
+        ]
+      : [],
   )
   if (claims.length === 0) return made
   const { latest } = await pinnedHeads(chain, trust)
-  const spent = await onChain(() => spentNonces(chain, trust.permit2 as Address, latest.number, claims))
+  const spent = await onChain(() =>
+    spentNonces(chain, trust.permit2 as Address, latest.number, claims),
+  )
   return made.map((one) => {
     if (one.kind !== 'draft' || !spent.has(one.draft.id)) return one
     const { proposer, nonce } = one.draft.terms
-    const error = new UsageError('nonce_spent', `Permit2 has nonce ${nonce} of ${proposer} as used or cancelled`, {
-      hint: 'leave the nonce out: a fresh one is chosen',
-    })
+    const error = new UsageError(
+      'nonce_spent',
+      `Permit2 has nonce ${nonce} of ${proposer} as used or cancelled`,
+      {
+        hint: 'leave the nonce out: a fresh one is chosen',
+      },
+    )
     return { kind: 'failed', error }
   })
 }
@@ -192,7 +277,8 @@ function importOf(parts: BatchParts, { row, questionId }: ToImport, view: Journa
   )
   const known = view.byIdentity(identity)
   if (known !== undefined) return { kind: 'known', authorization: known }
-  if (view.isReserved(terms.proposer, terms.nonce)) newMisplaced(trust.chain_id, view)(row.body, proposal, signature)
+  if (view.isReserved(terms.proposer, terms.nonce))
+    newMisplaced(trust.chain_id, view)(row.body, proposal, signature)
   const answered = importable(parts, view, proposal)
   const { typedData: _typedData, offeredAtMs: _offeredAtMs, ...askedFor } = answered?.offered ?? {}
   const signed: Signed = {
@@ -222,10 +308,14 @@ async function signOneByOne(
   const results: Signing[] = []
   for (const one of group) {
     const made = await ownFailure(async () => {
-      if (one.kind === 'import') return parts.journal.exclusive(async (view) => journaled(parts, importOf(parts, one, view)))
+      if (one.kind === 'import')
+        return parts.journal.exclusive(async (view) => journaled(parts, importOf(parts, one, view)))
       const { amountRaw } = checkTerms(one.intent, one.context, parts.ports.clock.nowMs() / 1_000)
       await spending.take(one.context.bond.token as Address, one.intent.proposer, amountRaw)
-      const { authorization } = await signInRound({ ...parts, context: async () => wholeOf(one), signer: async () => signer }, one.intent)
+      const { authorization } = await signInRound(
+        { ...parts, context: async () => wholeOf(one), signer: async () => signer },
+        one.intent,
+      )
       return { kind: 'known', authorization }
     })
     results.push(resultOf(made))
@@ -234,7 +324,8 @@ async function signOneByOne(
 }
 
 function wholeOf({ whole }: ToSign): QuestionContext {
-  if (whole === undefined) throw new Error('the context of a row for an outside wallet was not kept')
+  if (whole === undefined)
+    throw new Error('the context of a row for an outside wallet was not kept')
   return whole
 }
 
@@ -244,16 +335,28 @@ async function journaled({ journal }: BatchParts, made: Made): Promise<Made> {
 }
 
 const wrongSigner = (signer: Signer | undefined, proposer: Address) =>
-  new UsageError('wrong_signer', `the key is for ${signer?.address ?? 'nobody'}, the proposer is ${proposer}`, {
-    hint: "choose the proposer's own account with --account",
-  })
+  new UsageError(
+    'wrong_signer',
+    `the key is for ${signer?.address ?? 'nobody'}, the proposer is ${proposer}`,
+    {
+      hint: "choose the proposer's own account with --account",
+    },
+  )
 
 /** `checkBatch` has refused such an input; this holds R6 for every other caller. */
 const nonceInGroup = (nonce: string) =>
-  new UsageError('nonce_reserved', `nonce ${nonce.split(' ')[1]} stands twice in this batch for the same proposer`, {
-    hint: 'leave the nonce out: a fresh one is chosen',
-  })
+  new UsageError(
+    'nonce_reserved',
+    `nonce ${nonce.split(' ')[1]} stands twice in this batch for the same proposer`,
+    {
+      hint: 'leave the nonce out: a fresh one is chosen',
+    },
+  )
 
 /** `checkBatch` has refused such an input; this holds R8 for every other caller. */
 const heldInGroup = () =>
-  new UsageError('duplicate_row', 'the same question stands twice in this batch for the same proposer', { hint: 'leave one of them' })
+  new UsageError(
+    'duplicate_row',
+    'the same question stands twice in this batch for the same proposer',
+    { hint: 'leave one of them' },
+  )

@@ -1,5 +1,14 @@
-/** What is told of a row that this run does not send: from the journal, or because its turn did not come. */
-import { type ProposerError, RejectedError, UnauthorizedError, UnavailableError, UncertainError } from '../../protocol/errors.js'
+/**
+ * What is told of a row that this run does not send: from the journal, or because its turn did not
+ * come.
+ */
+import {
+  type ProposerError,
+  RejectedError,
+  UnauthorizedError,
+  UnavailableError,
+  UncertainError,
+} from '../../protocol/errors.js'
 import { type Authorization, isUnsettled, stateOf } from '../journal/authorizations.js'
 import type { JournalPorts } from '../journal/journal.js'
 import type { Settled } from './settle.js'
@@ -15,7 +24,11 @@ export function candidateInJournal({ candidateId, attempts, terminal, receivedAt
   const statusCode = attempts.findLast(({ end }) => end?.class === 'accepted')?.end?.status ?? 202
   const outcome = statusCode === 200 ? ('replayed' as const) : ('accepted' as const)
   const status = ended ? terminal.outcome : 'received'
-  return { outcome, statusCode, candidate: { candidateId, status, receivedAt: receivedAt ?? '', asOf: 'journal' as const } }
+  return {
+    outcome,
+    statusCode,
+    candidate: { candidateId, status, receivedAt: receivedAt ?? '', asOf: 'journal' as const },
+  }
 }
 
 /** What an earlier run left in the journal. */
@@ -26,8 +39,14 @@ export function fromJournal({ ports }: Told, authorization: Authorization): Sett
   const end = authorization.attempts.findLast((one) => one.end?.class === 'refused')?.end
   const code = (state.kind === 'closed' ? (state.code ?? state.reason) : undefined) ?? 'closed'
   const detail = `${authorization.id} was closed before (${code}); nothing was sent`
-  const rest = { hint: 'run the batch without --resume to sign it anew', ...(end?.status === undefined ? {} : { httpStatus: end.status }) }
-  const error = end?.status === 403 ? new UnauthorizedError(code, detail, rest) : new RejectedError(code, detail, rest)
+  const rest = {
+    hint: 'run the batch without --resume to sign it anew',
+    ...(end?.status === undefined ? {} : { httpStatus: end.status }),
+  }
+  const error =
+    end?.status === 403
+      ? new UnauthorizedError(code, detail, rest)
+      : new RejectedError(code, detail, rest)
   return { outcome: 'rejected', statusCode: end?.status ?? null, authorization, error }
 }
 
@@ -35,13 +54,16 @@ export function fromJournal({ ports }: Told, authorization: Authorization): Sett
 export const notSent = (why: ProposerError): Settled => ({
   outcome: 'deferred',
   statusCode: null,
-  error: new UnavailableError('not_sent', `it was not sent: ${why.detail}`, { hint: 'go on later with --resume' }),
+  error: new UnavailableError('not_sent', `it was not sent: ${why.detail}`, {
+    hint: 'go on later with --resume',
+  }),
 })
 
 /** A row with saved bytes that was not reached. */
 export function unsentOf(parts: Told, authorization: Authorization, why: ProposerError): Settled {
   if (authorization.candidateId !== undefined) return fromJournal(parts, authorization)
-  if (stateOf(authorization, parts.ports.clock.nowMs()).kind === 'closed') return fromJournal(parts, authorization)
+  if (stateOf(authorization, parts.ports.clock.nowMs()).kind === 'closed')
+    return fromJournal(parts, authorization)
   if (!isUnsettled(authorization)) return { ...notSent(why), authorization }
   const error = new UncertainError(
     'outcome_unknown',

@@ -1,15 +1,24 @@
-/** A gateway client whose every call reserves its items first (§8) and tells the planner what the answer said. */
+/**
+ * A gateway client whose every call reserves its items first (§8) and tells the planner what the
+ * answer said.
+ */
 import { UnavailableError, UsageError } from '../../protocol/errors.js'
 import { limits } from '../../protocol/schema.js'
-import { type Answer, classifyFailure, maxRetryAfterMs, type Unaccepted } from '../sending/answer.js'
+import {
+  type Answer,
+  classifyFailure,
+  maxRetryAfterMs,
+  type Unaccepted,
+} from '../sending/answer.js'
 import type { CallOptions, GatewayClient } from '../sending/gateway-client.js'
 import type { Outcome } from './model.js'
 import type { Planner, Reservation, ReserveOptions } from './planner.js'
 
 export interface BudgetedClient extends GatewayClient {
   /**
-   * How many items the next call may hold, at most `wantItems` (default 100); waits until it is at least one. They are kept for the call
-   * that follows, whichever it is; what it does not use is given back. Rejects as `Planner.reserve` does.
+   * How many items the next call may hold, at most `wantItems` (default 100); waits until it is at
+   * least one. They are kept for the call that follows, whichever it is; what it does not use is
+   * given back. Rejects as `Planner.reserve` does.
    */
   chunkSize(wantItems?: number, options?: CallOptions): Promise<number>
   /** Gives back what `chunkSize` kept and no call used. */
@@ -23,21 +32,42 @@ export interface BudgetOptions {
   readonly leftMs?: () => number | undefined
 }
 
-/** A call that only reads is sent again after a 429, for nothing hangs on it; a submission's repetition is its caller's to journal. */
+/**
+ * A call that only reads is sent again after a 429, for nothing hangs on it; a submission's
+ * repetition is its caller's to journal.
+ */
 const readTries = 3
 
-/** Wraps a client. Splits lists that are only read, so that they take what a window has left; a submitted body stays whole. */
-export function withBudget(client: GatewayClient, planner: Planner, budget: BudgetOptions = {}): BudgetedClient {
+/**
+ * Wraps a client. Splits lists that are only read, so that they take what a window has left; a
+ * submitted body stays whole.
+ */
+export function withBudget(
+  client: GatewayClient,
+  planner: Planner,
+  budget: BudgetOptions = {},
+): BudgetedClient {
   let kept: Reservation | undefined
 
   const optionsOf = ({ signal }: CallOptions, min: number): ReserveOptions => {
     const signals = [signal, budget.signal].filter((one) => one !== undefined)
     const timeoutMs = budget.leftMs?.()
-    return { min, ...(signals.length === 0 ? {} : { signal: AbortSignal.any(signals) }), ...(timeoutMs === undefined ? {} : { timeoutMs }) }
+    return {
+      min,
+      ...(signals.length === 0 ? {} : { signal: AbortSignal.any(signals) }),
+      ...(timeoutMs === undefined ? {} : { timeoutMs }),
+    }
   }
 
-  /** The items of a call, or why it cannot be sent: an answer, as everything that becomes of a call is. */
-  async function reserved(items: number, min: number, options: CallOptions): Promise<Reservation | Unaccepted> {
+  /**
+   * The items of a call, or why it cannot be sent: an answer, as everything that becomes of a call
+   * is.
+   */
+  async function reserved(
+    items: number,
+    min: number,
+    options: CallOptions,
+  ): Promise<Reservation | Unaccepted> {
     const wanted = optionsOf(options, min)
     const earlier = kept
     if (earlier !== undefined && earlier.granted >= min) {
@@ -50,16 +80,25 @@ export function withBudget(client: GatewayClient, planner: Planner, budget: Budg
     } catch (error) {
       if (error instanceof UnavailableError && error.code === 'budget_spent') {
         const { retryAfterMs } = error.meta
-        return { kind: 'deferred', code: error.code, detail: error.detail, ...(retryAfterMs === undefined ? {} : { retryAfterMs }) }
+        return {
+          kind: 'deferred',
+          code: error.code,
+          detail: error.detail,
+          ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+        }
       }
       // Nothing was sent; a later call with fewer items may be.
-      if (error instanceof UsageError) return { kind: 'deferred', code: error.code, detail: error.detail }
+      if (error instanceof UsageError)
+        return { kind: 'deferred', code: error.code, detail: error.detail }
       if (wanted.signal?.aborted === true) return classifyFailure(error, wanted.signal)
       throw error
     }
   }
 
-  async function spend<T>(reservation: Reservation, call: () => Promise<Answer<T>>): Promise<Answer<T>> {
+  async function spend<T>(
+    reservation: Reservation,
+    call: () => Promise<Answer<T>>,
+  ): Promise<Answer<T>> {
     let answer: Answer<T>
     try {
       answer = await call()
@@ -101,11 +140,13 @@ export function withBudget(client: GatewayClient, planner: Planner, budget: Budg
         if (tries++ < readTries && isWorthWaiting(answer)) continue
         return answer
       }
-      // An answer that left items out is the caller's to judge: nothing could be put in order behind it.
+      // An answer that left items out is the caller's to judge: nothing could be put in order
+      // behind it.
       const isShort = answer.value.results.length !== part.length
       if (results.length === 0 && (isShort || part.length === list.length)) return answer
       results.push(...answer.value.results)
-      if (isShort || results.length >= list.length) return { ...answer, value: { ...answer.value, results } }
+      if (isShort || results.length >= list.length)
+        return { ...answer, value: { ...answer.value, results } }
     }
   }
 
@@ -117,23 +158,35 @@ export function withBudget(client: GatewayClient, planner: Planner, budget: Budg
 
   return {
     origin: client.origin,
-    eligibility: (address, options = {}) => read(options, () => client.eligibility(address, options)),
-    signingData: (identifier, body, options = {}) => read(options, () => client.signingData(identifier, body, options)),
-    status: (identifier, candidateId, options = {}) => read(options, () => client.status(identifier, candidateId, options)),
-    contexts: (identifiers, options = {}) => readAll(identifiers, options, (part) => client.contexts(part, options)),
-    statuses: (candidateIds, options = {}) => readAll(candidateIds, options, (part) => client.statuses(part, options)),
+    eligibility: (address, options = {}) =>
+      read(options, () => client.eligibility(address, options)),
+    signingData: (identifier, body, options = {}) =>
+      read(options, () => client.signingData(identifier, body, options)),
+    status: (identifier, candidateId, options = {}) =>
+      read(options, () => client.status(identifier, candidateId, options)),
+    contexts: (identifiers, options = {}) =>
+      readAll(identifiers, options, (part) => client.contexts(part, options)),
+    statuses: (candidateIds, options = {}) =>
+      readAll(candidateIds, options, (part) => client.statuses(part, options)),
     async submit(identifier, body, options = {}) {
       const reservation = await reserved(1, 1, options)
-      return 'kind' in reservation ? reservation : spend(reservation, () => client.submit(identifier, body, options))
+      return 'kind' in reservation
+        ? reservation
+        : spend(reservation, () => client.submit(identifier, body, options))
     },
     async submitBatch(body, options = {}) {
       const items = itemsIn(body)
       const reservation = await reserved(items, items, options)
-      return 'kind' in reservation ? reservation : spend(reservation, () => client.submitBatch(body, options))
+      return 'kind' in reservation
+        ? reservation
+        : spend(reservation, () => client.submitBatch(body, options))
     },
     async chunkSize(wantItems = limits.batchItems, options = {}) {
       await giveBack()
-      const reservation = await planner.reserve(Math.min(wantItems, limits.batchItems), optionsOf(options, 1))
+      const reservation = await planner.reserve(
+        Math.min(wantItems, limits.batchItems),
+        optionsOf(options, 1),
+      )
       kept = reservation
       return reservation.granted
     },
@@ -153,7 +206,10 @@ function itemsIn(body: string): number {
 }
 
 const isWorthWaiting = (answer: Answer<unknown>): boolean =>
-  answer.kind !== 'accepted' && answer.httpStatus === 429 && 'retryAfterMs' in answer && (answer.retryAfterMs ?? 0) <= maxRetryAfterMs
+  answer.kind !== 'accepted' &&
+  answer.httpStatus === 429 &&
+  'retryAfterMs' in answer &&
+  (answer.retryAfterMs ?? 0) <= maxRetryAfterMs
 
 function outcomeOf(answer: Answer<unknown>): Outcome | 'not-sent' {
   if (answer.kind === 'deferred' && answer.httpStatus === undefined) return 'not-sent'
@@ -161,6 +217,7 @@ function outcomeOf(answer: Answer<unknown>): Outcome | 'not-sent' {
     answered: answer.httpStatus !== undefined,
     refused: answer.httpStatus === 429,
     rateLimit: answer.rateLimit,
-    retryAfterMs: answer.kind === 'deferred' || answer.kind === 'uncertain' ? answer.retryAfterMs : undefined,
+    retryAfterMs:
+      answer.kind === 'deferred' || answer.kind === 'uncertain' ? answer.retryAfterMs : undefined,
   }
 }

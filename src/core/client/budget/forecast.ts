@@ -1,5 +1,13 @@
 /** What the budget means for work that lies ahead (§8): for people, and for `plan`. */
-import { type BudgetDefaults, type BudgetState, defaultBudget, itemsOf, knownEndMs, stateAt, tightestOf } from './model.js'
+import {
+  type BudgetDefaults,
+  type BudgetState,
+  defaultBudget,
+  itemsOf,
+  knownEndMs,
+  stateAt,
+  tightestOf,
+} from './model.js'
 import { roomOf } from './window.js'
 
 /** What is known now, for people and for `plan`. */
@@ -17,14 +25,27 @@ export interface BudgetView {
 }
 
 /** The tightest window as of now. */
-export function viewOf(given: BudgetState, nowMs: number, defaults: BudgetDefaults = defaultBudget): BudgetView {
+export function viewOf(
+  given: BudgetState,
+  nowMs: number,
+  defaults: BudgetDefaults = defaultBudget,
+): BudgetView {
   const state = stateAt(given, nowMs)
   const tightest = tightestOf(state.views)
   if (tightest === undefined) {
-    return { learnt: false, ...defaults, spentItems: itemsOf(state.calls), roomItems: defaults.limitItems, endsInMs: 0 }
+    return {
+      learnt: false,
+      ...defaults,
+      spentItems: itemsOf(state.calls),
+      roomItems: defaults.limitItems,
+      endsInMs: 0,
+    }
   }
   const rooms = state.views.map((view) => roomOf(view, nowMs, state.windowMs))
-  const endMs = Math.max(0, ...state.views.map((view) => knownEndMs(view, state) ?? nowMs + state.windowMs))
+  const endMs = Math.max(
+    0,
+    ...state.views.map((view) => knownEndMs(view, state) ?? nowMs + state.windowMs),
+  )
   const idle = tightest.upperItems === 0
   return {
     learnt: !tightest.assumed,

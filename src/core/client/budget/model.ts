@@ -1,7 +1,8 @@
 /**
- * The client's model of a gateway's item budget (§8, contract §2 Charging): what may be sent when, so that no call draws a 429 and no item
- * is left unspent. Pure: time is passed in, in milliseconds of this machine's wall clock, and nothing is thrown. What all processes of a
- * machine share is one value of `BudgetState`.
+ * The client's model of a gateway's item budget (§8, contract §2 Charging): what may be sent when,
+ * so that no call draws a 429 and no item is left unspent. Pure: time is passed in, in milliseconds
+ * of this machine's wall clock, and nothing is thrown. What all processes of a machine share is one
+ * value of `BudgetState`.
  */
 import * as z from 'zod'
 import { maxRetryAfterMs, type RateLimit } from '../sending/answer.js'
@@ -35,9 +36,14 @@ const FlyingCall = z.strictObject({
   id: z.string(),
   items: Count,
   sentMs: Ms,
-  /** A process that died leaves its calls behind: until then they count as spent and as on their way. */
+  /**
+   * A process that died leaves its calls behind: until then they count as spent and as on their
+   * way.
+   */
   expiresMs: Ms,
-  /** `settledItems` when it was granted: all of that was charged before it, or not in its window. */
+  /**
+   * `settledItems` when it was granted: all of that was charged before it, or not in its window.
+   */
   sureItems: Count,
 })
 export type FlyingCall = z.infer<typeof FlyingCall>
@@ -70,7 +76,10 @@ export const BudgetState = z.strictObject({
   endedMs: Ms,
   /** By a 429: nothing is sent before. */
   blockedUntilMs: Ms,
-  /** When something last showed that our own calls do not explain: a 429, or a window that others had opened. */
+  /**
+   * When something last showed that our own calls do not explain: a 429, or a window that others
+   * had opened.
+   */
   waryMs: Ms,
   refusals: Count,
   writtenMs: Ms,
@@ -79,11 +88,17 @@ export const BudgetState = z.strictObject({
 })
 export type BudgetState = z.infer<typeof BudgetState>
 
-/** A call has ended by then (robustness §6: 45 s an attempt); what a dead process had granted is free again after it. */
+/**
+ * A call has ended by then (robustness §6: 45 s an attempt); what a dead process had granted is
+ * free again after it.
+ */
 export const flightMs = 60_000
 /** A call that broke off may still be on its way to the gateway for so long. */
 const lingerMs = 5_000
-/** Whoever asks first while the limits are unknown has so long to learn them; then another one may ask as well. */
+/**
+ * Whoever asks first while the limits are unknown has so long to learn them; then another one may
+ * ask as well.
+ */
 const learningTurnMs = 5_000
 /** More calls at once than any machine has use for (R17). */
 const maxFlying = 256
@@ -94,7 +109,10 @@ const longestWindowMs = 3_600_000
 const jumpMs = 250
 
 /** Nothing known. */
-export function unknownBudget(nowMs: number, defaults: BudgetDefaults = defaultBudget): BudgetState {
+export function unknownBudget(
+  nowMs: number,
+  defaults: BudgetDefaults = defaultBudget,
+): BudgetState {
   return {
     windowMs: defaults.windowMs,
     views: [],
@@ -112,8 +130,9 @@ export function unknownBudget(nowMs: number, defaults: BudgetDefaults = defaultB
 }
 
 /**
- * The wall clock was set by `deltaMs`: every instant moves with it, so that durations stay what they were. Where the clock of a sleeping
- * machine went on, windows seem to last longer than they do, which costs a wait of at most one window.
+ * The wall clock was set by `deltaMs`: every instant moves with it, so that durations stay what
+ * they were. Where the clock of a sleeping machine went on, windows seem to last longer than they
+ * do, which costs a wait of at most one window.
  */
 export function shiftTimes(state: BudgetState, deltaMs: number, nowMs: number): BudgetState {
   const shift = (ms: number) => ms + deltaMs
@@ -127,7 +146,11 @@ export function shiftTimes(state: BudgetState, deltaMs: number, nowMs: number): 
       beganMs: shift(view.beganMs),
       shownMs: shift(view.shownMs),
     })),
-    calls: state.calls.map((call) => ({ ...call, sentMs: shift(call.sentMs), expiresMs: shift(call.expiresMs) })),
+    calls: state.calls.map((call) => ({
+      ...call,
+      sentMs: shift(call.sentMs),
+      expiresMs: shift(call.expiresMs),
+    })),
     answeredMs: shift(state.answeredMs),
     endedMs: shift(state.endedMs),
     blockedUntilMs: shift(state.blockedUntilMs),
@@ -138,8 +161,9 @@ export function shiftTimes(state: BudgetState, deltaMs: number, nowMs: number): 
 }
 
 /**
- * A state written in the future means that the clock was set back: then it was written just now, for all that is known. It must be kept as
- * such, because seen again later it would have been written just then.
+ * A state written in the future means that the clock was set back: then it was written just now,
+ * for all that is known. It must be kept as such, because seen again later it would have been
+ * written just then.
  */
 export const notInFuture = (state: BudgetState, nowMs: number): BudgetState =>
   state.writtenMs > nowMs + jumpMs ? shiftTimes(state, nowMs - state.writtenMs, nowMs) : state
@@ -155,16 +179,22 @@ export function stateAt(given: BudgetState, nowMs: number): BudgetState {
     endedMs = Math.max(endedMs, call.expiresMs)
     views = views.map((view) => unanswered(view, observationOf(state, call, call.expiresMs)))
   }
-  const calls = over.length === 0 ? state.calls : state.calls.filter((call) => call.expiresMs > nowMs)
+  const calls =
+    over.length === 0 ? state.calls : state.calls.filter((call) => call.expiresMs > nowMs)
   const flyingItems = itemsOf(calls)
   views = views.map((view) => {
     const endMs = knownEndMs(view, { windowMs, endedMs, calls })
-    return endMs !== null && nowMs > endMs + marginMs(windowMs) ? rolled(view, endMs, nowMs, windowMs, flyingItems) : view
+    return endMs !== null && nowMs > endMs + marginMs(windowMs)
+      ? rolled(view, endMs, nowMs, windowMs, flyingItems)
+      : view
   })
   return { ...state, views, calls, settledItems, endedMs }
 }
 
-/** Where nothing is in flight a window that was opened at all was opened by the last call that ended. */
+/**
+ * Where nothing is in flight a window that was opened at all was opened by the last call that
+ * ended.
+ */
 export const knownEndMs = (
   view: WindowView,
   { windowMs, endedMs, calls }: Pick<BudgetState, 'windowMs' | 'endedMs' | 'calls'>,
@@ -192,10 +222,16 @@ export type Decision =
   | { readonly kind: 'never'; readonly limitItems: number }
 
 /**
- * Grants between `minItems` and `wantItems` (≥ 1), or says when to ask again. Where the limits are not known, or somebody else was seen to
- * spend, or a 429 came, the first call of a window is as small as it can be and nobody else sends before its answer.
+ * Grants between `minItems` and `wantItems` (≥ 1), or says when to ask again. Where the limits are
+ * not known, or somebody else was seen to spend, or a 429 came, the first call of a window is as
+ * small as it can be and nobody else sends before its answer.
  */
-export function reserve(given: BudgetState, ask: Ask, nowMs: number, defaults: BudgetDefaults = defaultBudget): Decision {
+export function reserve(
+  given: BudgetState,
+  ask: Ask,
+  nowMs: number,
+  defaults: BudgetDefaults = defaultBudget,
+): Decision {
   const state = stateAt(given, nowMs)
   const { views, calls, windowMs } = state
   const flyingItems = itemsOf(calls)
@@ -205,24 +241,43 @@ export function reserve(given: BudgetState, ask: Ask, nowMs: number, defaults: B
   if (tightest !== undefined && ask.minItems > Math.min(...views.map((view) => view.limitItems))) {
     return { kind: 'never', limitItems }
   }
-  if (nowMs < state.blockedUntilMs) return { kind: 'wait', untilMs: state.blockedUntilMs, ...told, spentItems: limitItems }
+  if (nowMs < state.blockedUntilMs)
+    return { kind: 'wait', untilMs: state.blockedUntilMs, ...told, spentItems: limitItems }
   if (calls.length >= maxFlying) return { kind: 'wait', untilMs: null, ...told }
 
   const learning = mustLearn(state, nowMs)
-  if (learning && calls.some((call) => call.sentMs > nowMs - learningTurnMs)) return { kind: 'wait', untilMs: null, ...told }
+  if (learning && calls.some((call) => call.sentMs > nowMs - learningTurnMs))
+    return { kind: 'wait', untilMs: null, ...told }
   const wantItems = learning ? ask.minItems : ask.wantItems
   const rooms = views.map((view) => ({ view, roomItems: roomOf(view, nowMs, windowMs) }))
   const blocking = rooms.filter(({ roomItems }) => roomItems < ask.minItems)
   if (blocking.length > 0) {
-    // Waking for single items would make a call of each: an eighth of the window is worth one, or what is asked for.
+    // Waking for single items would make a call of each: an eighth of the window is worth one, or
+    // what is asked for.
     const worthItems = Math.min(wantItems, Math.max(ask.minItems, Math.floor(limitItems / 8)))
-    const times = blocking.map(({ view }) => fitsAtMs(view, worthItems, nowMs, windowMs, knownEndMs(view, state)))
+    const times = blocking.map(({ view }) =>
+      fitsAtMs(view, worthItems, nowMs, windowMs, knownEndMs(view, state)),
+    )
     const [first] = blocking
-    const about = { windowMs, limitItems: first?.view.limitItems ?? limitItems, spentItems: first?.view.upperItems ?? 0 }
-    return { kind: 'wait', untilMs: times.some((ms) => ms === null) ? null : Math.max(...times.map(Number)), ...about }
+    const about = {
+      windowMs,
+      limitItems: first?.view.limitItems ?? limitItems,
+      spentItems: first?.view.upperItems ?? 0,
+    }
+    return {
+      kind: 'wait',
+      untilMs: times.some((ms) => ms === null) ? null : Math.max(...times.map(Number)),
+      ...about,
+    }
   }
   const items = Math.min(wantItems, ...rooms.map(({ roomItems }) => roomItems))
-  const call = { id: ask.id, items, sentMs: nowMs, expiresMs: nowMs + flightMs, sureItems: state.settledItems }
+  const call = {
+    id: ask.id,
+    items,
+    sentMs: nowMs,
+    expiresMs: nowMs + flightMs,
+    sureItems: state.settledItems,
+  }
   const next = {
     ...state,
     views: views.map((view) => charged(view, items, nowMs, windowMs)),
@@ -236,7 +291,11 @@ export function reserve(given: BudgetState, ask: Ask, nowMs: number, defaults: B
 /** A window that nobody tells of is taken to be opened by our first call in it. */
 function charged(view: WindowView, items: number, nowMs: number, windowMs: number): WindowView {
   const opens = view.assumed && view.endsByMs === null && view.upperItems === 0
-  return { ...view, upperItems: view.upperItems + items, endsAfterMs: opens ? nowMs + windowMs : view.endsAfterMs }
+  return {
+    ...view,
+    upperItems: view.upperItems + items,
+    endsAfterMs: opens ? nowMs + windowMs : view.endsAfterMs,
+  }
 }
 
 /** Whether the next call is to be a small one, alone: see `reserve`. */
@@ -272,7 +331,11 @@ export function settle(
   if (call === undefined) return { ...state, ...refusal, writtenMs: nowMs }
   if (!outcome.answered) {
     const lingering = { ...call, expiresMs: Math.min(call.expiresMs, nowMs + lingerMs) }
-    return { ...state, calls: state.calls.map((one) => (one === call ? lingering : one)), writtenMs: nowMs }
+    return {
+      ...state,
+      calls: state.calls.map((one) => (one === call ? lingering : one)),
+      writtenMs: nowMs,
+    }
   }
   const told = plausible(outcome.rateLimit)
   const windowMs = outcome.refused ? state.windowMs : windowOf(state, call, told)
@@ -281,7 +344,9 @@ export function settle(
   return {
     ...state,
     windowMs,
-    views: outcome.refused ? views.map((view) => (view.assumed ? spentUp(view, seen, outcome.retryAfterMs) : view)) : views,
+    views: outcome.refused
+      ? views.map((view) => (view.assumed ? spentUp(view, seen, outcome.retryAfterMs) : view))
+      : views,
     calls: state.calls.filter((one) => one !== call),
     settledItems: state.settledItems + call.items,
     answeredMs: nowMs,
@@ -293,34 +358,70 @@ export function settle(
   }
 }
 
-/** A limit told for the first time, with more spent than we can have: another window than ours alone is in the way. */
-const othersOpened = ({ views }: BudgetState, told: RateLimit | undefined, seen: Observation): boolean =>
-  told !== undefined && !views.some((view) => view.limitItems === told.limit) && told.limit - told.remaining > seen.items + seen.beyondItems
+/**
+ * A limit told for the first time, with more spent than we can have: another window than ours alone
+ * is in the way.
+ */
+const othersOpened = (
+  { views }: BudgetState,
+  told: RateLimit | undefined,
+  seen: Observation,
+): boolean =>
+  told !== undefined &&
+  !views.some((view) => view.limitItems === told.limit) &&
+  told.limit - told.remaining > seen.items + seen.beyondItems
 
-function seenBy(given: readonly WindowView[], told: RateLimit | undefined, seen: Observation, defaults: BudgetDefaults): WindowView[] {
+function seenBy(
+  given: readonly WindowView[],
+  told: RateLimit | undefined,
+  seen: Observation,
+  defaults: BudgetDefaults,
+): WindowView[] {
   if (told === undefined && given.length === 0) return [assumedView(defaults.limitItems, seen)]
   const known = told === undefined ? given : given.filter((view) => !view.assumed)
-  const views = known.flatMap((view) => (told?.limit === view.limitItems ? shown(view, told, seen) : (hidden(view, told, seen) ?? [])))
-  if (told !== undefined && !known.some((view) => view.limitItems === told.limit)) views.push(firstView(told, seen))
+  const views = known.flatMap((view) =>
+    told?.limit === view.limitItems ? shown(view, told, seen) : (hidden(view, told, seen) ?? []),
+  )
+  if (told !== undefined && !known.some((view) => view.limitItems === told.limit))
+    views.push(firstView(told, seen))
   // A limit that has not been told for long is none, or one that is never in the way.
-  const lasting = views.filter((view) => seen.receivedMs - view.shownMs < 10 * seen.windowMs || view.assumed)
+  const lasting = views.filter(
+    (view) => seen.receivedMs - view.shownMs < 10 * seen.windowMs || view.assumed,
+  )
   return lasting.sort((a, b) => b.shownMs - a.shownMs).slice(0, maxViews)
 }
 
-/** A 429 without RateLimit headers: the assumed window is spent, and ends when the gateway says (seconds rounded up). */
-function spentUp(view: WindowView, seen: Observation, retryAfterMs: number | undefined): WindowView {
+/**
+ * A 429 without RateLimit headers: the assumed window is spent, and ends when the gateway says
+ * (seconds rounded up).
+ */
+function spentUp(
+  view: WindowView,
+  seen: Observation,
+  retryAfterMs: number | undefined,
+): WindowView {
   const spent = { ...view, upperItems: Math.max(view.upperItems, view.limitItems) }
   if (retryAfterMs === undefined) return spent
   const endsAfterMs = seen.sentMs + retryAfterMs - 1_000
-  return { ...spent, endsAfterMs, endsByMs: Math.max(endsAfterMs, seen.receivedMs + Math.min(retryAfterMs, longestWindowMs)) }
+  return {
+    ...spent,
+    endsAfterMs,
+    endsByMs: Math.max(endsAfterMs, seen.receivedMs + Math.min(retryAfterMs, longestWindowMs)),
+  }
 }
 
-function refused(state: BudgetState, outcome: Outcome, nowMs: number, jitter: number): Partial<BudgetState> {
+function refused(
+  state: BudgetState,
+  outcome: Outcome,
+  nowMs: number,
+  jitter: number,
+): Partial<BudgetState> {
   const backoffMs = Math.min(state.windowMs, 1_000 * 2 ** state.refusals)
   // Longer is not waited for (robustness §6): the next 429 says so to the caller.
   const waitMs = Math.min(
     Math.max(maxRetryAfterMs, state.windowMs),
-    outcome.retryAfterMs ?? (outcome.rateLimit ? outcome.rateLimit.resetSeconds * 1_000 : backoffMs),
+    outcome.retryAfterMs ??
+      (outcome.rateLimit ? outcome.rateLimit.resetSeconds * 1_000 : backoffMs),
   )
   const spreadMs = jitter * Math.min(1_000, state.windowMs / 20)
   return {
@@ -341,8 +442,17 @@ export function resize(given: BudgetState, id: string, items: number, nowMs: num
   const call = state.calls.find((one) => one.id === id)
   if (call === undefined || items > call.items) return state
   const freed = call.items - items
-  const lowered = (view: WindowView) => ({ ...view, upperItems: Math.max(view.seenItems, view.upperItems - freed) })
-  const kept = { ...call, items, sentMs: nowMs, expiresMs: nowMs + flightMs, sureItems: state.settledItems }
+  const lowered = (view: WindowView) => ({
+    ...view,
+    upperItems: Math.max(view.seenItems, view.upperItems - freed),
+  })
+  const kept = {
+    ...call,
+    items,
+    sentMs: nowMs,
+    expiresMs: nowMs + flightMs,
+    sureItems: state.settledItems,
+  }
   return {
     ...state,
     views: state.views.map(lowered),
@@ -353,7 +463,8 @@ export function resize(given: BudgetState, id: string, items: number, nowMs: num
 }
 
 /** Items of calls together. */
-export const itemsOf = (calls: readonly FlyingCall[]) => calls.reduce((sum, call) => sum + call.items, 0)
+export const itemsOf = (calls: readonly FlyingCall[]) =>
+  calls.reduce((sum, call) => sum + call.items, 0)
 
 /** The window with the least left. */
 export const tightestOf = (views: readonly WindowView[]): WindowView | undefined =>
@@ -370,10 +481,15 @@ const observationOf = (state: BudgetState, call: FlyingCall, nowMs: number): Obs
 /** Headers that no budget can mean are none. */
 function plausible(told: RateLimit | undefined): RateLimit | undefined {
   if (told === undefined || told.limit < 1 || told.remaining > told.limit) return undefined
-  return { ...told, resetSeconds: Math.min(Math.max(1, told.resetSeconds), longestWindowMs / 1_000) }
+  return {
+    ...told,
+    resetSeconds: Math.min(Math.max(1, told.resetSeconds), longestWindowMs / 1_000),
+  }
 }
 
-/** A window is at least as long as what is left of it; exactly so where this very call opened it. */
+/**
+ * A window is at least as long as what is left of it; exactly so where this very call opened it.
+ */
 function windowOf(state: BudgetState, call: FlyingCall, told: RateLimit | undefined): number {
   if (told === undefined) return state.windowMs
   const leftMs = told.resetSeconds * 1_000

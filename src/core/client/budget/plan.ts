@@ -1,4 +1,7 @@
-/** What a batch costs and when its calls can go, before anything is sent (§8; contract §6 `plan`). Pure. */
+/**
+ * What a batch costs and when its calls can go, before anything is sent (§8; contract §6 `plan`).
+ * Pure.
+ */
 import { limits } from '../../protocol/schema.js'
 import type { BudgetView } from './forecast.js'
 
@@ -6,7 +9,9 @@ import type { BudgetView } from './forecast.js'
 export type PlannedCall = 'context' | 'submit' | 'status'
 
 export interface BatchCost {
-  /** Rows to be signed whose context the gateway is asked for; 0 where a chain or a file gives it. */
+  /**
+   * Rows to be signed whose context the gateway is asked for; 0 where a chain or a file gives it.
+   */
   readonly contextItems: number
   readonly submitItems: number
   /** One polling pass; 0 where nobody waits. */
@@ -37,10 +42,14 @@ export interface BatchPlan {
 }
 
 /**
- * Fills windows in the order of `batch submit --wait`: group by group context and submission, the polling pass last. Calls are split at a
- * window's end, so that no item of a window is left (§8 rule 5: splitting costs nothing).
+ * Fills windows in the order of `batch submit --wait`: group by group context and submission, the
+ * polling pass last. Calls are split at a window's end, so that no item of a window is left (§8
+ * rule 5: splitting costs nothing).
  */
-export function planBatch(cost: BatchCost, budget: Pick<BudgetView, 'limitItems' | 'windowMs' | 'roomItems' | 'endsInMs'>): BatchPlan {
+export function planBatch(
+  cost: BatchCost,
+  budget: Pick<BudgetView, 'limitItems' | 'windowMs' | 'roomItems' | 'endsInMs'>,
+): BatchPlan {
   const windows: { startsSeconds: number; items: Record<PlannedCall, number> }[] = []
   const calls = new Map<PlannedCall, CallPlan>()
   let room = budget.roomItems
@@ -49,14 +58,16 @@ export function planBatch(cost: BatchCost, budget: Pick<BudgetView, 'limitItems'
   const spend = (call: PlannedCall, wanted: number) => {
     for (let left = wanted; left > 0; ) {
       if (room === 0) {
-        startsMs = startsMs === 0 && budget.endsInMs > 0 ? budget.endsInMs : startsMs + budget.windowMs
+        startsMs =
+          startsMs === 0 && budget.endsInMs > 0 ? budget.endsInMs : startsMs + budget.windowMs
         room = budget.limitItems
       }
       const items = Math.min(left, room, limits.batchItems)
       room -= items
       left -= items
       const startsSeconds = Math.ceil(startsMs / 1_000)
-      if (windows.at(-1)?.startsSeconds !== startsSeconds) windows.push({ startsSeconds, items: { context: 0, submit: 0, status: 0 } })
+      if (windows.at(-1)?.startsSeconds !== startsSeconds)
+        windows.push({ startsSeconds, items: { context: 0, submit: 0, status: 0 } })
       const window = windows.at(-1)
       if (window !== undefined) window.items[call] += items
       const before = calls.get(call)

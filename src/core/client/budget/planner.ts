@@ -1,10 +1,18 @@
 /**
- * Spends the budget that all processes of this machine share at one gateway (§8): whoever wants to send asks here first, waits until it
- * fits, and tells afterwards what the answer said.
+ * Spends the budget that all processes of this machine share at one gateway (§8): whoever wants to
+ * send asks here first, waits until it fits, and tells afterwards what the answer said.
  */
 import { UnavailableError, UsageError } from '../../protocol/errors.js'
 import { type BudgetView, type Forecast, forecast, viewOf } from './forecast.js'
-import { type BudgetDefaults, defaultBudget, type Outcome, release, reserve, resize, settle } from './model.js'
+import {
+  type BudgetDefaults,
+  defaultBudget,
+  type Outcome,
+  release,
+  reserve,
+  resize,
+  settle,
+} from './model.js'
 import { type BudgetPorts, type BudgetStore, openBudgetStore } from './store.js'
 
 export interface ReserveOptions {
@@ -15,12 +23,18 @@ export interface ReserveOptions {
   readonly timeoutMs?: number
 }
 
-/** Items of one call that is about to be sent. Exactly one of `settle` and `release` ends it; a crashed process's ends by itself. */
+/**
+ * Items of one call that is about to be sent. Exactly one of `settle` and `release` ends it; a
+ * crashed process's ends by itself.
+ */
 export interface Reservation {
   readonly granted: number
   /** What became of the call. */
   settle(outcome: Outcome): Promise<void>
-  /** The call leaves only now, with this many of the items. `false`: it was kept for so long that it holds nothing any more. */
+  /**
+   * The call leaves only now, with this many of the items. `false`: it was kept for so long that it
+   * holds nothing any more.
+   */
   resize(items: number): Promise<boolean>
   /** It never left. */
   release(): Promise<void>
@@ -28,7 +42,8 @@ export interface Reservation {
 
 export interface Planner {
   /**
-   * Waits until between `min` and `items` fit. UsageError `batch_over_budget` where `min` never will; the signal's reason where it fires during a wait.
+   * Waits until between `min` and `items` fit. UsageError `batch_over_budget` where `min` never
+   * will; the signal's reason where it fires during a wait.
    */
   reserve(items: number, options?: ReserveOptions): Promise<Reservation>
   snapshot(): Promise<BudgetView>
@@ -47,24 +62,51 @@ export interface PlannerOptions {
 
 /** Asking whether another call's answer has come: soon at first, then less often. */
 const [firstPollMs, longestPollMs] = [20, 250]
-/** A long wait looks up this often: the gateway may have been started anew, or a reservation let go. */
+/**
+ * A long wait looks up this often: the gateway may have been started anew, or a reservation let go.
+ */
 const longestSleepMs = 5_000
 /** Shorter waits are not worth telling. */
 const toldMs = 1_000
 
-/** The planner of one gateway's origin; `local:` origins charge nothing (contract §6), so everything is granted at once. */
-export function createPlanner(ports: BudgetPorts, home: string, origin: string, options: PlannerOptions = {}): Planner {
-  return origin.startsWith('local:') ? freePlanner : sharedPlanner(ports, openBudgetStore(ports, home, origin, options), options)
+/**
+ * The planner of one gateway's origin; `local:` origins charge nothing (contract §6), so everything
+ * is granted at once.
+ */
+export function createPlanner(
+  ports: BudgetPorts,
+  home: string,
+  origin: string,
+  options: PlannerOptions = {},
+): Planner {
+  return origin.startsWith('local:')
+    ? freePlanner
+    : sharedPlanner(ports, openBudgetStore(ports, home, origin, options), options)
 }
 
 const nothing = async () => undefined
 const freePlanner: Planner = {
-  reserve: async (granted) => ({ granted, settle: nothing, resize: async () => true, release: nothing }),
-  snapshot: async () => ({ learnt: false, ...defaultBudget, spentItems: 0, roomItems: Number.MAX_SAFE_INTEGER, endsInMs: 0 }),
+  reserve: async (granted) => ({
+    granted,
+    settle: nothing,
+    resize: async () => true,
+    release: nothing,
+  }),
+  snapshot: async () => ({
+    learnt: false,
+    ...defaultBudget,
+    spentItems: 0,
+    roomItems: Number.MAX_SAFE_INTEGER,
+    endsInMs: 0,
+  }),
   forecast: async (items) => ({ windows: items > 0 ? 1 : 0, seconds: 0 }),
 }
 
-function sharedPlanner({ clock, random }: BudgetPorts, store: BudgetStore, options: PlannerOptions): Planner {
+function sharedPlanner(
+  { clock, random }: BudgetPorts,
+  store: BudgetStore,
+  options: PlannerOptions,
+): Planner {
   const { defaults = defaultBudget } = options
   const jitter = () => (random.bytes(1)[0] ?? 0) / 256
   const snapshot = async () => viewOf(await store.read(), clock.nowMs(), defaults)
@@ -72,13 +114,17 @@ function sharedPlanner({ clock, random }: BudgetPorts, store: BudgetStore, optio
   const reservation = (id: string, granted: number): Reservation => ({
     granted,
     settle: (outcome) =>
-      store.update((state, nowMs) => ({ state: settle(state, id, outcome, nowMs, jitter(), defaults), result: undefined })),
+      store.update((state, nowMs) => ({
+        state: settle(state, id, outcome, nowMs, jitter(), defaults),
+        result: undefined,
+      })),
     resize: (items) =>
       store.update((state, nowMs) => {
         const resized = resize(state, id, items, nowMs)
         return { state: resized, result: resized.calls.some((call) => call.id === id) }
       }),
-    release: () => store.update((state, nowMs) => ({ state: release(state, id, nowMs), result: undefined })),
+    release: () =>
+      store.update((state, nowMs) => ({ state: release(state, id, nowMs), result: undefined })),
   })
 
   return {
@@ -93,7 +139,10 @@ function sharedPlanner({ clock, random }: BudgetPorts, store: BudgetStore, optio
       for (;;) {
         const { decision, nowMs } = await store.update((state, nowMs) => {
           const decision = reserve(state, ask, nowMs, defaults)
-          return { state: decision.kind === 'granted' ? decision.state : state, result: { decision, nowMs } }
+          return {
+            state: decision.kind === 'granted' ? decision.state : state,
+            result: { decision, nowMs },
+          }
         })
         if (decision.kind === 'granted') return reservation(id, decision.items)
         if (decision.kind === 'never') throw overBudget(ask.minItems, decision.limitItems)
@@ -103,7 +152,11 @@ function sharedPlanner({ clock, random }: BudgetPorts, store: BudgetStore, optio
         const reason = `${limitItems} items per ${windowMs / 1_000} s, ${Math.min(decision.spentItems, limitItems)} spent`
         const waitMs = decision.untilMs === null ? pollMs : decision.untilMs - nowMs
         if (clock.monotonicMs() + waitMs > giveUpMs) throw spent(reason, waitMs)
-        if (decision.untilMs !== null && waitMs > toldMs && Math.abs(decision.untilMs - toldUntilMs) > toldMs) {
+        if (
+          decision.untilMs !== null &&
+          waitMs > toldMs &&
+          Math.abs(decision.untilMs - toldUntilMs) > toldMs
+        ) {
           toldUntilMs = decision.untilMs
           options.onWait?.(waitMs, reason)
         }
@@ -115,15 +168,23 @@ function sharedPlanner({ clock, random }: BudgetPorts, store: BudgetStore, optio
 }
 
 function overBudget(items: number, limitItems: number): UsageError {
-  return new UsageError('batch_over_budget', `a call of ${items} items never fits the gateway's budget of ${limitItems} in a window`, {
-    hint: `send at most ${limitItems} items in one call`,
-  })
+  return new UsageError(
+    'batch_over_budget',
+    `a call of ${items} items never fits the gateway's budget of ${limitItems} in a window`,
+    {
+      hint: `send at most ${limitItems} items in one call`,
+    },
+  )
 }
 
 function spent(reason: string, waitMs: number): UnavailableError {
   const seconds = Math.max(1, Math.ceil(waitMs / 1_000))
-  return new UnavailableError('budget_spent', `the gateway's budget is spent (${reason}); it has room again in ${seconds} seconds`, {
-    retryAfterMs: seconds * 1_000,
-    hint: 'run the same command again then, or give it longer with --timeout',
-  })
+  return new UnavailableError(
+    'budget_spent',
+    `the gateway's budget is spent (${reason}); it has room again in ${seconds} seconds`,
+    {
+      retryAfterMs: seconds * 1_000,
+      hint: 'run the same command again then, or give it longer with --timeout',
+    },
+  )
 }

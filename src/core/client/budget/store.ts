@@ -1,7 +1,8 @@
 /**
- * The budget that all processes of a machine share (contract §7 `budget/`): numbered state files, of which the highest counts. A change is
- * a compare-and-swap: `link()` to the next number fails where somebody was quicker. No lock, so nothing that a dead process can hold.
- * Nothing is synced: losing it means learning again, and no fault of it stops a submission.
+ * The budget that all processes of a machine share (contract §7 `budget/`): numbered state files,
+ * of which the highest counts. A change is a compare-and-swap: `link()` to the next number fails
+ * where somebody was quicker. No lock, so nothing that a dead process can hold. Nothing is synced:
+ * losing it means learning again, and no fault of it stops a submission.
  */
 import type { Clock, Files, Hash, Random } from '../../ports.js'
 import { hexOf, joinPath, writeAll } from '../../storage/durable.js'
@@ -20,10 +21,16 @@ export interface BudgetStore {
   /** The current state; what cannot be read is unknown. */
   read(): Promise<BudgetState>
   /**
-   * Applies `change` to the current state, again where another process was quicker, until it is the one that counts. A change that gives
-   * back the very state it was given writes nothing. `nowMs` is wall time.
+   * Applies `change` to the current state, again where another process was quicker, until it is the
+   * one that counts. A change that gives back the very state it was given writes nothing. `nowMs`
+   * is wall time.
    */
-  update<T>(change: (state: BudgetState, nowMs: number) => { readonly state: BudgetState; readonly result: T }): Promise<T>
+  update<T>(
+    change: (
+      state: BudgetState,
+      nowMs: number,
+    ) => { readonly state: BudgetState; readonly result: T },
+  ): Promise<T>
 }
 
 /** Numbers kept below the highest, for whoever is just reading them. */
@@ -34,7 +41,10 @@ const trailLength = 64
 const maxTries = 200
 /** Temporary files that killed processes have left behind. */
 const maxTemporaries = 32
-/** A wall clock that moved so much against the monotonic one has been set, or is being slewed: the state follows it. */
+/**
+ * A wall clock that moved so much against the monotonic one has been set, or is being slewed: the
+ * state follows it.
+ */
 const jumpMs = 5
 const jumpShare = 0.0005
 
@@ -45,8 +55,9 @@ interface Stored {
 }
 
 /**
- * Opens the state of one origin under `<home>/budget/`; nothing is created before the first change. Never rejects for the disk: damage
- * starts over, and a folder that cannot be written makes this process count alone; `onNote` is told once of each.
+ * Opens the state of one origin under `<home>/budget/`; nothing is created before the first change.
+ * Never rejects for the disk: damage starts over, and a folder that cannot be written makes this
+ * process count alone; `onNote` is told once of each.
  */
 export function openBudgetStore(
   ports: BudgetPorts,
@@ -70,7 +81,10 @@ export function openBudgetStore(
     told.add(text)
   }
 
-  /** By how much the wall clock, which the processes share, was set since the last look; `undefined` where it could not be looked at. */
+  /**
+   * By how much the wall clock, which the processes share, was set since the last look; `undefined`
+   * where it could not be looked at.
+   */
   function jumpedMs(): number | undefined {
     const beforeMs = clock.monotonicMs()
     const now = { wallMs: clock.nowMs(), monotonicMs: clock.monotonicMs() }
@@ -100,15 +114,19 @@ export function openBudgetStore(
 
   const fresh = () => unknownBudget(clock.nowMs(), options.defaults)
 
-  async function swap<T>(change: (state: BudgetState, nowMs: number) => { state: BudgetState; result: T }): Promise<T> {
+  async function swap<T>(
+    change: (state: BudgetState, nowMs: number) => { state: BudgetState; result: T },
+  ): Promise<T> {
     const jumped = jumpedMs()
     const known = shiftedMs
     for (let tries = 1; tries <= maxTries; tries++) {
       const stored = await current()
       const nowMs = clock.nowMs()
       const before = stored.state ?? fresh()
-      // Whichever process sees a jump first moves what all of them share; the sum tells the others what has been moved already.
-      const left = jumped === undefined || known === undefined ? 0 : jumped - (before.shiftedMs - known)
+      // Whichever process sees a jump first moves what all of them share; the sum tells the others
+      // what has been moved already.
+      const left =
+        jumped === undefined || known === undefined ? 0 : jumped - (before.shiftedMs - known)
       const moved = Math.abs(left) > jumpMs ? shiftTimes(before, left, nowMs) : before
       const { state, result } = change(notInFuture(moved, nowMs), nowMs)
       if (state === before) {
@@ -140,7 +158,8 @@ export function openBudgetStore(
       }
       await files.link(temporary, joinPath(folder, `s.${number}`))
     } catch (error) {
-      // EEXIST: somebody was quicker. ENOENT: the temporary was taken for one that a killed process left.
+      // EEXIST: somebody was quicker. ENOENT: the temporary was taken for one that a killed process
+      // left.
       if (!['EEXIST', 'ENOENT'].includes(errorCode(error) ?? '')) throw error
       isMade = errorCode(error) === 'EEXIST'
       return false
@@ -149,7 +168,8 @@ export function openBudgetStore(
     }
     const names = await namesIn(files, folder)
     const top = highest(names)
-    // A number far below the top had been freed: what was linked there counts for nothing unless the top was built upon it.
+    // A number far below the top had been freed: what was linked there counts for nothing unless
+    // the top was built upon it.
     const counts = top === number || (await current()).trail.includes(id)
     if (counts) await prune(names, top)
     return counts
@@ -166,7 +186,9 @@ export function openBudgetStore(
   function goAlone(error: unknown): BudgetState {
     const code = errorCode(error)
     if (code === undefined) throw error
-    note(`the shared budget state cannot be kept (${code}); other processes of this machine are not counted`)
+    note(
+      `the shared budget state cannot be kept (${code}); other processes of this machine are not counted`,
+    )
     alone ??= fresh()
     return alone
   }
@@ -206,9 +228,11 @@ async function namesIn(files: Files, folder: string): Promise<readonly string[]>
   }
 }
 
-const numberOf = (name: string): number => (/^s\.[1-9]\d{0,14}$/.test(name) ? Number(name.slice(2)) : 0)
+const numberOf = (name: string): number =>
+  /^s\.[1-9]\d{0,14}$/.test(name) ? Number(name.slice(2)) : 0
 
-const highest = (names: readonly string[]): number => names.reduce((top, name) => Math.max(top, numberOf(name)), 0)
+const highest = (names: readonly string[]): number =>
+  names.reduce((top, name) => Math.max(top, numberOf(name)), 0)
 
 async function removeQuietly(files: Files, path: string): Promise<void> {
   try {
@@ -218,7 +242,10 @@ async function removeQuietly(files: Files, path: string): Promise<void> {
   }
 }
 
-/** One line of JSON and one of its SHA-256, so that what a power cut left of it is told from what was written. */
+/**
+ * One line of JSON and one of its SHA-256, so that what a power cut left of it is told from what
+ * was written.
+ */
 function encode(stored: Pick<Stored, 'trail' | 'state'>, hash: Hash): Uint8Array {
   const line = JSON.stringify({ format: 1, ...stored })
   return new TextEncoder().encode(`${line}\n${hash.sha256(line)}\n`)

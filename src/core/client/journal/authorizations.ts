@@ -1,6 +1,7 @@
 /**
- * What the journal says about each authorization (contract §1). The fold takes the records of all runs in any order between runs: a
- * refusal closes only where no attempt at all was accepted or is uncertain, so neither wall clock nor merge order decides (R13).
+ * What the journal says about each authorization (contract §1). The fold takes the records of all
+ * runs in any order between runs: a refusal closes only where no attempt at all was accepted or is
+ * uncertain, so neither wall clock nor merge order decides (R13).
  */
 import type { Address, Hex } from '../../ports.js'
 import {
@@ -27,7 +28,10 @@ export interface Authorization {
   readonly signed: Signed
   readonly signedAtMs: number
   readonly attempts: readonly Attempt[]
-  /** From the acknowledgement, as the gateway spelt it; the same payload always has the same one (R2). */
+  /**
+   * From the acknowledgement, as the gateway spelt it; the same payload always has the same one
+   * (R2).
+   */
   readonly candidateId?: string
   readonly receivedAt?: string
   /** The last journaled end of the candidate, also a retryable one. */
@@ -40,8 +44,9 @@ export interface Authorization {
 }
 
 /**
- * Typed data in the hands of a wallet outside whose signature is not here yet. Like an open authorization it holds its question (R8) and
- * its amount, for whoever holds the typed data may sign it.
+ * Typed data in the hands of a wallet outside whose signature is not here yet. Like an open
+ * authorization it holds its question (R8) and its amount, for whoever holds the typed data may
+ * sign it.
  */
 export interface Offer {
   readonly id: string
@@ -50,9 +55,14 @@ export interface Offer {
   readonly supersededBy?: string
 }
 
-/** Whether an offer may still become an authorization. Without an RPC its deadline is judged like any other's (contract §1). */
+/**
+ * Whether an offer may still become an authorization. Without an RPC its deadline is judged like
+ * any other's (contract §1).
+ */
 export function isOfferOpen({ offered, terminals }: Offer, nowMs: number): boolean {
-  return !terminals.some(closes) && nowMs / 1000 <= Number(offered.terms.deadline) + expiryMarginSeconds
+  return (
+    !terminals.some(closes) && nowMs / 1000 <= Number(offered.terms.deadline) + expiryMarginSeconds
+  )
 }
 
 /** Contract §1: everything but `closed` is open. */
@@ -70,31 +80,47 @@ export type AuthorizationState =
 
 export type ClosedReason = 'refused' | 'executed' | 'failed' | 'nonce_used' | 'expired'
 
-/** Without an RPC a deadline counts as passed this long after it by the wall clock (contract §1). */
+/**
+ * Without an RPC a deadline counts as passed this long after it by the wall clock (contract §1).
+ */
 export const expiryMarginSeconds = 3600
 
 /** Where an authorization stands at `nowMs` (Unix milliseconds). Source: contract §1. */
 export function stateOf(authorization: Authorization, nowMs: number): AuthorizationState {
   const closedBy = authorization.terminals.find(closes)
   if (closedBy !== undefined) return closedAs(closedBy)
-  if (nowMs / 1000 > Number(authorization.signed.terms.deadline) + expiryMarginSeconds) return { kind: 'closed', reason: 'expired' }
-  if (authorization.candidateId !== undefined) return { kind: 'accepted', candidateId: authorization.candidateId }
+  if (nowMs / 1000 > Number(authorization.signed.terms.deadline) + expiryMarginSeconds)
+    return { kind: 'closed', reason: 'expired' }
+  if (authorization.candidateId !== undefined)
+    return { kind: 'accepted', candidateId: authorization.candidateId }
   if (authorization.attempts.length === 0) return { kind: 'signed' }
   const classes = authorization.attempts.map(classOf)
   if (classes.includes('uncertain')) return { kind: 'unknown' }
   const refusal = lastEnd(authorization, 'refused')
-  if (refusal !== undefined) return { kind: 'closed', reason: 'refused', ...(refusal.code === undefined ? {} : { code: refusal.code }) }
+  if (refusal !== undefined)
+    return {
+      kind: 'closed',
+      reason: 'refused',
+      ...(refusal.code === undefined ? {} : { code: refusal.code }),
+    }
   const conflict = lastEnd(authorization, 'reconcile')
   if (conflict !== undefined) return { kind: 'conflict', code: conflict.code ?? 'conflict' }
   return { kind: 'deferred' }
 }
 
 /** Contract §1, *open*. */
-export const isOpen = (authorization: Authorization, nowMs: number): boolean => stateOf(authorization, nowMs).kind !== 'closed'
+export const isOpen = (authorization: Authorization, nowMs: number): boolean =>
+  stateOf(authorization, nowMs).kind !== 'closed'
 
-/** Whether some attempt may have been admitted without our knowing: uncertain, and no id settles it (robustness §6). */
+/**
+ * Whether some attempt may have been admitted without our knowing: uncertain, and no id settles it
+ * (robustness §6).
+ */
 export function isUnsettled(authorization: Authorization): boolean {
-  return authorization.candidateId === undefined && authorization.attempts.some((attempt) => classOf(attempt) === 'uncertain')
+  return (
+    authorization.candidateId === undefined &&
+    authorization.attempts.some((attempt) => classOf(attempt) === 'uncertain')
+  )
 }
 
 /** An attempt whose end was never written may have been admitted. */
@@ -106,7 +132,11 @@ export function closes(terminal: Terminal): boolean {
 }
 
 function closedAs(terminal: Terminal): AuthorizationState {
-  return { kind: 'closed', reason: terminal.outcome, ...(terminal.code === undefined ? {} : { code: terminal.code }) }
+  return {
+    kind: 'closed',
+    reason: terminal.outcome,
+    ...(terminal.code === undefined ? {} : { code: terminal.code }),
+  }
 }
 
 function lastEnd(authorization: Authorization, kind: AttemptClass): AttemptEnd | undefined {
@@ -115,7 +145,13 @@ function lastEnd(authorization: Authorization, kind: AttemptClass): AttemptEnd |
 
 type Draft = {
   -readonly [K in keyof Authorization]?: Authorization[K]
-} & { id: string; offered?: Offered; abandoned?: boolean; attempts: (Attempt & { end?: AttemptEnd })[]; terminals: Terminal[] }
+} & {
+  id: string
+  offered?: Offered
+  abandoned?: boolean
+  attempts: (Attempt & { end?: AttemptEnd })[]
+  terminals: Terminal[]
+}
 
 /** What the records of all runs add up to. */
 export interface Fold {
@@ -152,11 +188,20 @@ export function newFold(): Fold {
   }
   const pending = () =>
     [...offered].flatMap((one) =>
-      one.offered !== undefined && one.signed === undefined && one.abandoned !== true ? [{ ...one, offered: one.offered }] : [],
+      one.offered !== undefined && one.signed === undefined && one.abandoned !== true
+        ? [{ ...one, offered: one.offered }]
+        : [],
     )
-  /** An offer replaces another only as long as it stands: abandoned, it leaves what was there before. */
+  /**
+   * An offer replaces another only as long as it stands: abandoned, it leaves what was there
+   * before.
+   */
   const replacedByOffers = () =>
-    new Map(pending().flatMap(({ id, offered }) => (offered.supersedes === undefined ? [] : [[offered.supersedes, id] as const])))
+    new Map(
+      pending().flatMap(({ id, offered }) =>
+        offered.supersedes === undefined ? [] : [[offered.supersedes, id] as const],
+      ),
+    )
   const made = (some: Iterable<Draft>): readonly Authorization[] => {
     const found: Authorization[] = []
     const replacing = replacedByOffers()
@@ -167,7 +212,13 @@ export function newFold(): Fold {
         return end === undefined ? attempt : { ...attempt, end }
       })
       const supersededBy = rest.supersededBy ?? replacing.get(rest.id)
-      found.push({ ...rest, ...(supersededBy === undefined ? {} : { supersededBy }), signed, signedAtMs, attempts })
+      found.push({
+        ...rest,
+        ...(supersededBy === undefined ? {} : { supersededBy }),
+        signed,
+        signedAtMs,
+        attempts,
+      })
     }
     return found.sort((a, b) => a.signedAtMs - b.signedAtMs || (a.id < b.id ? -1 : 1))
   }
@@ -181,7 +232,8 @@ export function newFold(): Fold {
         case 'signed': {
           const target = draft(data.id)
           reserve(data.terms)
-          // A run that sends another run's bytes copies the record first: the first copy read is as good as any.
+          // A run that sends another run's bytes copies the record first: the first copy read is as
+          // good as any.
           if (target.signed === undefined) {
             target.signed = data
             const known = questions.get(data.questionId)
@@ -257,12 +309,19 @@ export interface Wanted {
   readonly amount?: string
   readonly nonce?: string
   readonly deadline?: string
-  /** Whether a record may be of a round at a requester that is meant (R3). Absent: all may be, which is the safe side. */
+  /**
+   * Whether a record may be of a round at a requester that is meant (R3). Absent: all may be, which
+   * is the safe side.
+   */
   readonly mayBeAt?: (record: Signed | Offered) => boolean
 }
 
 /** Open authorizations for a question and proposer that nothing has superseded, newest last. */
-export function openFor(authorizations: readonly Authorization[], wanted: Omit<Wanted, 'price'>, nowMs: number): readonly Authorization[] {
+export function openFor(
+  authorizations: readonly Authorization[],
+  wanted: Omit<Wanted, 'price'>,
+  nowMs: number,
+): readonly Authorization[] {
   return authorizations.filter(
     (one) =>
       one.signed.questionId === wanted.questionId &&
@@ -274,8 +333,15 @@ export function openFor(authorizations: readonly Authorization[], wanted: Omit<W
   )
 }
 
-/** Offers for a question and proposer that still hold it (R8) and that nothing has superseded, newest last. */
-export function offersFor(offers: readonly Offer[], wanted: Omit<Wanted, 'price'>, nowMs: number): readonly Offer[] {
+/**
+ * Offers for a question and proposer that still hold it (R8) and that nothing has superseded,
+ * newest last.
+ */
+export function offersFor(
+  offers: readonly Offer[],
+  wanted: Omit<Wanted, 'price'>,
+  nowMs: number,
+): readonly Offer[] {
   return offers.filter(
     (one) =>
       one.offered.questionId === wanted.questionId &&
@@ -287,18 +353,28 @@ export function offersFor(offers: readonly Offer[], wanted: Omit<Wanted, 'price'
   )
 }
 
-/** Explicit terms of an intent that an authorization of the same price has otherwise: `amount 5, not 6`. Empty where the price differs. */
+/**
+ * Explicit terms of an intent that an authorization of the same price has otherwise: `amount 5, not
+ * 6`. Empty where the price differs.
+ */
 export function otherTerms({ terms }: Pick<Signed, 'terms'>, wanted: Wanted): string {
   if (terms.price !== wanted.price) return ''
   const fields = (['amount', 'nonce', 'deadline'] as const).flatMap((field) => {
     const value = wanted[field]
-    return value === undefined || value === terms[field] ? [] : [`${field} ${terms[field]}, not ${value}`]
+    return value === undefined || value === terms[field]
+      ? []
+      : [`${field} ${terms[field]}, not ${value}`]
   })
   return fields.length === 0 ? '' : `, with ${fields.join(' and ')}`
 }
 
-/** Contract §6: same question, proposer and price, and no other explicit amount, nonce or deadline. */
-export function equalIntent(authorization: { readonly signed: Pick<Signed, 'terms' | 'questionId'> }, wanted: Wanted): boolean {
+/**
+ * Contract §6: same question, proposer and price, and no other explicit amount, nonce or deadline.
+ */
+export function equalIntent(
+  authorization: { readonly signed: Pick<Signed, 'terms' | 'questionId'> },
+  wanted: Wanted,
+): boolean {
   const { terms, questionId } = authorization.signed
   return (
     questionId === wanted.questionId &&

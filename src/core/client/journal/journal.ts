@@ -1,7 +1,9 @@
 /**
- * The client's journal: what we signed and sent (robustness §2, Journal). One log folder a process run, `<home>/journal/<token>/`, written
- * by that run only (R12); readers merge all. One short lock, `<home>/journal/lock/`, around look-up, reservation, signing and journaling
- * keeps R8 across processes: where its holder dies between two of them, no signature was kept, so the next run may sign.
+ * The client's journal: what we signed and sent (robustness §2, Journal). One log folder a process
+ * run, `<home>/journal/<token>/`, written by that run only (R12); readers merge all. One short
+ * lock, `<home>/journal/lock/`, around look-up, reservation, signing and journaling keeps R8 across
+ * processes: where its holder dies between two of them, no signature was kept, so the next run may
+ * sign.
  */
 import type { Clock, Files, Hash, Liveness, Random } from '../../ports.js'
 import { ProposerError, StorageError } from '../../protocol/errors.js'
@@ -45,18 +47,31 @@ export interface JournalView {
 export interface Journal {
   /** This run's token, 12 hex digits. */
   readonly token: string
-  /** Reads what every run has written by now; writes nothing (R24). StorageError 74 `store_damaged` names file and offset. */
+  /**
+   * Reads what every run has written by now; writes nothing (R24). StorageError 74 `store_damaged`
+   * names file and offset.
+   */
   load(): Promise<JournalView>
   /**
-   * Runs `work` while no other process of this home does (R8): around look-up, reservation, signing and journaling. Waits for the lock up
-   * to `waitMs` (default 30 s), then StorageError `store_locked`. Within a process calls queue.
+   * Runs `work` while no other process of this home does (R8): around look-up, reservation, signing
+   * and journaling. Waits for the lock up to `waitMs` (default 30 s), then StorageError
+   * `store_locked`. Within a process calls queue.
    */
   exclusive<T>(work: (view: JournalView) => Promise<T>, waitMs?: number): Promise<T>
-  /** Resolves once the entries are durable, all or none. Opens this run's log on first use. StorageError 74. */
+  /**
+   * Resolves once the entries are durable, all or none. Opens this run's log on first use.
+   * StorageError 74.
+   */
   append(entries: readonly JournalEntry[]): Promise<void>
-  /** Whether this run's own log holds the signed authorization of this id. Lines of another run may be in the page cache only. */
+  /**
+   * Whether this run's own log holds the signed authorization of this id. Lines of another run may
+   * be in the page cache only.
+   */
   hasSigned(id: string): boolean
-  /** Whether something that this run sent may have been admitted without its knowing, as of now; looks at memory alone. */
+  /**
+   * Whether something that this run sent may have been admitted without its knowing, as of now;
+   * looks at memory alone.
+   */
   isUnsettled(): boolean
   /** A fresh journal id of this run. */
   nextId(): string
@@ -86,10 +101,16 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
   let tail: Promise<unknown> = Promise.resolve()
 
   const log = () => {
-    opening ??= openLog(ports, joinPath(folder, token), { format: journalFormat, knownKinds: isJournalKind }, () => undefined)
+    opening ??= openLog(
+      ports,
+      joinPath(folder, token),
+      { format: journalFormat, knownKinds: isJournalKind },
+      () => undefined,
+    )
     return opening
   }
-  // Our own records are taken from memory: the disk may show lines of ours that are not durable yet.
+  // Our own records are taken from memory: the disk may show lines of ours that are not durable
+  // yet.
   let others: readonly (readonly JournalRecord[])[] = []
   const load = async () => {
     others = await runs.others(token)
@@ -127,7 +148,9 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
       }),
     hasSigned: (id) => signed.has(id),
     isUnsettled() {
-      const sent = new Set(own.flatMap((record) => (record.kind === 'attempt.start' ? record.data.ids : [])))
+      const sent = new Set(
+        own.flatMap((record) => (record.kind === 'attempt.start' ? record.data.ids : [])),
+      )
       return views(others, own).authorizations.some((one) => sent.has(one.id) && isUnsettled(one))
     },
     nextId: () => `${token}-${++ids}`,
@@ -161,10 +184,14 @@ async function onDisk<T>(work: () => Promise<T>): Promise<T> {
     const code = cause instanceof ProposerError ? undefined : errorCode(cause)
     if (code === undefined) throw cause
     const path = cause instanceof Error && 'path' in cause ? ` at ${String(cause.path)}` : ''
-    throw new StorageError('journal_unusable', `the journal cannot be read or written${path} (${code})`, {
-      hint: 'check the rights and the free space of the home folder (--home)',
-      cause,
-    })
+    throw new StorageError(
+      'journal_unusable',
+      `the journal cannot be read or written${path} (${code})`,
+      {
+        hint: 'check the rights and the free space of the home folder (--home)',
+        cause,
+      },
+    )
   }
 }
 
@@ -172,7 +199,10 @@ export interface JournalProof {
   readonly runs: number
   readonly records: number
   readonly authorizations: number
-  /** Pairs of authorizations of which these rules cannot be told, because no record orders what different runs hold of them. */
+  /**
+   * Pairs of authorizations of which these rules cannot be told, because no record orders what
+   * different runs hold of them.
+   */
   readonly unordered: Readonly<Record<'R7' | 'R8', number>>
   /** How often each rule was asked; none is seen broken. */
   readonly rules: Readonly<Record<(typeof journalRules)[number], number>>
@@ -182,14 +212,18 @@ export interface JournalProof {
 const journalRules = ['R4', 'R6', 'R7', 'R8'] as const
 
 /**
- * Proves the checksums and chains of all runs, the shape of every record and what must hold of them together (R4, R6 to R8); read-only.
- * Rejects with StorageError 74 naming file and offset (R11, R24), or `journal_broken` naming rule and journal ids.
+ * Proves the checksums and chains of all runs, the shape of every record and what must hold of them
+ * together (R4, R6 to R8); read-only. Rejects with StorageError 74 naming file and offset (R11,
+ * R24), or `journal_broken` naming rule and journal ids.
  */
-export function verifyJournal(ports: Pick<JournalPorts, 'files' | 'hash'>, home: string): Promise<JournalProof> {
+export function verifyJournal(
+  ports: Pick<JournalPorts, 'files' | 'hash'>,
+  home: string,
+): Promise<JournalProof> {
   return onDisk(async () => {
     const [{ ruleTexts }, { createHistory }, { createJournalFacts }] = await Promise.all([
-      import('../../protocol/history/events.js'),
-      import('../../protocol/history/history.js'),
+      import('../../history/events.js'),
+      import('../../history/history.js'),
       import('./history.js'),
     ])
     const folder = joinPath(home, 'journal')
@@ -206,9 +240,13 @@ export function verifyJournal(ports: Pick<JournalPorts, 'files' | 'hash'>, home:
     const [first] = verdict.violations
     if (first !== undefined) {
       const more = verdict.broken === 1 ? '' : ` (and ${verdict.broken - 1} more)`
-      throw new StorageError('journal_broken', `the journal breaks ${first.rule}, ${ruleTexts[first.rule]}: ${first.detail}${more}`, {
-        hint: 'sign nothing more from this home until it is explained: see the ids in `proposer journal list`, and report it with what `proposer journal export` prints',
-      })
+      throw new StorageError(
+        'journal_broken',
+        `the journal breaks ${first.rule}, ${ruleTexts[first.rule]}: ${first.detail}${more}`,
+        {
+          hint: 'sign nothing more from this home until it is explained: see the ids in `proposer journal list`, and report it with what `proposer journal export` prints',
+        },
+      )
     }
     const { R4, R6, R7, R8 } = verdict.checked
     return {

@@ -1,6 +1,7 @@
 /**
- * Records of the client's journal (robustness §2, Journal): what is appended, what is read back, and their shapes. Signatures are in
- * `signed.body` only; they leave by explicit reveal (R5). Read without zod: every `sign` reads what earlier runs have written.
+ * Records of the client's journal (robustness §2, Journal): what is appended, what is read back,
+ * and their shapes. Signatures are in `signed.body` only; they leave by explicit reveal (R5). Read
+ * without zod: every `sign` reads what earlier runs have written.
  */
 import { StorageError } from '../../protocol/errors.js'
 import {
@@ -25,11 +26,20 @@ import { isAddress, isBytes, isBytes32, isCandidateId, isUint256 } from '../../p
 export const chainChecks = ['round', 'bond', 'nonce', 'balance', 'allowance'] as const
 export type ChainCheck = (typeof chainChecks)[number]
 
-/** What no chain had confirmed when this was signed or given out; a record that does not say counts as all of it. */
-export const uncheckedOf = (record: { readonly unchecked?: readonly ChainCheck[] | undefined }): readonly ChainCheck[] =>
-  record.unchecked ?? chainChecks
+/**
+ * What no chain had confirmed when this was signed or given out; a record that does not say counts
+ * as all of it.
+ */
+export const uncheckedOf = (record: {
+  readonly unchecked?: readonly ChainCheck[] | undefined
+}): readonly ChainCheck[] => record.unchecked ?? chainChecks
 
-const [address, bytes, bytes32, uint256] = [text(isAddress), text(isBytes), text(isBytes32), text(isUint256)]
+const [address, bytes, bytes32, uint256] = [
+  text(isAddress),
+  text(isBytes),
+  text(isBytes32),
+  text(isUint256),
+]
 
 /** `<12 hex of the run>-<number>`: short, stable, ours. */
 const journalId = text((id) => /^[0-9a-f]{12}-[1-9]\d{0,8}$/.test(id))
@@ -43,7 +53,13 @@ const unchecked = maybe(list(oneOf(...chainChecks)))
 const form = oneOf('single', 'batch')
 export type Form = ReadBy<typeof form>
 
-const terms = members({ proposer: address, price: uint256, amount: uint256, nonce: uint256, deadline: uint256 })
+const terms = members({
+  proposer: address,
+  price: uint256,
+  amount: uint256,
+  nonce: uint256,
+  deadline: uint256,
+})
 
 /** As the schema TypedData of the wire. */
 const typedData = members({
@@ -68,14 +84,21 @@ const typedData = members({
 })
 
 /** What was wanted, before anything is signed. `supersedes` is an override of R8. */
-const intent = members({ id: journalId, identifier: text(), questionId: bytes32, terms, supersedes: maybe(journalId) })
+const intent = members({
+  id: journalId,
+  identifier: text(),
+  questionId: bytes32,
+  terms,
+  supersedes: maybe(journalId),
+})
 
 /** A Permit2 nonce taken for good (R6), a decimal string. */
 const nonceReserved = members({ id: journalId, proposer: address, nonce: uint256 })
 
 /**
- * Typed data that was given to a wallet outside (robustness §2, Journal): whoever holds it may sign, so it keeps its nonce and its
- * question until its signature is here, it is abandoned, or it can no longer execute. Everything of a `signed` but the bytes.
+ * Typed data that was given to a wallet outside (robustness §2, Journal): whoever holds it may
+ * sign, so it keeps its nonce and its question until its signature is here, it is abandoned, or it
+ * can no longer execute. Everything of a `signed` but the bytes.
  */
 const offered = members({
   id: journalId,
@@ -97,7 +120,10 @@ const offered = members({
 })
 export type Offered = ReadBy<typeof offered>
 
-/** The bytes that may be sent, exactly. `round` and `digest` are absent where a payload was signed elsewhere. */
+/**
+ * The bytes that may be sent, exactly. `round` and `digest` are absent where a payload was signed
+ * elsewhere.
+ */
 const signed = members({
   id: journalId,
   identifier: text(),
@@ -126,7 +152,10 @@ const signed = members({
 })
 export type Signed = ReadBy<typeof signed>
 
-/** Durable before connect (R4). `origin`: `local:<store id>` or the origin of the base URL. `body` only where it is not `signed.body`. */
+/**
+ * Durable before connect (R4). `origin`: `local:<store id>` or the origin of the base URL. `body`
+ * only where it is not `signed.body`.
+ */
 const attemptStart = members({
   attempt: text(),
   ids: list(journalId, 1),
@@ -134,17 +163,25 @@ const attemptStart = members({
   form,
   sha256: text(),
   body: maybe(text()),
-  /** Fingerprint of the batch input that the items come from: `--resume` finishes exactly that one. */
+  /**
+   * Fingerprint of the batch input that the items come from: `--resume` finishes exactly that one.
+   */
   batch: maybe(text()),
 })
 export type AttemptStart = ReadBy<typeof attemptStart>
 
-const attemptEnd = members({ id: journalId, class: attemptClass, status: maybe(integer()), code: maybe(text()) })
+const attemptEnd = members({
+  id: journalId,
+  class: attemptClass,
+  status: maybe(integer()),
+  code: maybe(text()),
+})
 export type AttemptEnd = ReadBy<typeof attemptEnd>
 
 /**
- * `status` and `received_at` are the gateway's own words, '' where it told none; `answer` is the candidate as it told it (contract §9).
- * `candidate_id` is written in lower case, for version 0.1 reads no other.
+ * `status` and `received_at` are the gateway's own words, '' where it told none; `answer` is the
+ * candidate as it told it (contract §9). `candidate_id` is written in lower case, for version 0.1
+ * reads no other.
  */
 const ack = members({
   id: journalId,
@@ -155,9 +192,15 @@ const ack = members({
   answer: maybe(anything),
 })
 
-/** The id of an acknowledgement as its gateway spelt it: its routes may tell capitals from small letters. */
+/**
+ * The id of an acknowledgement as its gateway spelt it: its routes may tell capitals from small
+ * letters.
+ */
 export function spelledId({ candidate_id: id, answer }: ReadBy<typeof ack>): string {
-  const spelled = typeof answer === 'object' && answer !== null && 'candidate_id' in answer ? answer.candidate_id : undefined
+  const spelled =
+    typeof answer === 'object' && answer !== null && 'candidate_id' in answer
+      ? answer.candidate_id
+      : undefined
   return typeof spelled === 'string' && spelled.toLowerCase() === id.toLowerCase() ? spelled : id
 }
 
@@ -192,14 +235,25 @@ type Shapes = typeof recordShapes
 
 export type JournalKind = keyof Shapes
 /** What is appended. */
-export type JournalEntry = { [K in JournalKind]: { readonly kind: K; readonly data: ReadBy<Shapes[K]> } }[JournalKind]
+export type JournalEntry = {
+  [K in JournalKind]: { readonly kind: K; readonly data: ReadBy<Shapes[K]> }
+}[JournalKind]
 /** What is read back; `timeMs` is Unix milliseconds and orders nothing. */
 export type JournalRecord = JournalEntry & { readonly timeMs: number }
 
-export const isJournalKind = (kind: string): kind is JournalKind => Object.hasOwn(recordShapes, kind)
+export const isJournalKind = (kind: string): kind is JournalKind =>
+  Object.hasOwn(recordShapes, kind)
 
-/** A stored record as its kind, or StorageError `journal_damaged` where its checksum held but its shape does not. */
-export function readRecord(kind: string, data: unknown, timeMs: number, where: string): JournalRecord | undefined {
+/**
+ * A stored record as its kind, or StorageError `journal_damaged` where its checksum held but its
+ * shape does not.
+ */
+export function readRecord(
+  kind: string,
+  data: unknown,
+  timeMs: number,
+  where: string,
+): JournalRecord | undefined {
   // The log lets only known kinds and `x-` ones through; the latter are for later versions.
   if (!isJournalKind(kind)) return undefined
   const read: Read<unknown> = recordShapes[kind]
@@ -207,8 +261,12 @@ export function readRecord(kind: string, data: unknown, timeMs: number, where: s
     return { kind, data: read(data), timeMs } as JournalRecord
   } catch (error) {
     if (!(error instanceof ShapeError)) throw error
-    throw new StorageError('journal_damaged', `${where}: a ${kind} record does not have its shape`, {
-      hint: 'restore the journal folder from a backup, and do not sign again for the questions in it before that',
-    })
+    throw new StorageError(
+      'journal_damaged',
+      `${where}: a ${kind} record does not have its shape`,
+      {
+        hint: 'restore the journal folder from a backup, and do not sign again for the questions in it before that',
+      },
+    )
   }
 }

@@ -1,4 +1,7 @@
-/** Reading the runs of a journal: each is a log of its own, and what all of them say is one fold (robustness §2, Journal). */
+/**
+ * Reading the runs of a journal: each is a log of its own, and what all of them say is one fold
+ * (robustness §2, Journal).
+ */
 import pLimit from 'p-limit'
 import type { Files, Hash } from '../../ports.js'
 import { joinPath } from '../../storage/durable.js'
@@ -29,9 +32,15 @@ export async function listRuns(files: Files, folder: string): Promise<string[]> 
   }
 }
 
-/** Every record of a run's log, checksums, chain and shape proven. A run that is being written is read up to its last whole line. */
+/**
+ * Every record of a run's log, checksums, chain and shape proven. A run that is being written is
+ * read up to its last whole line.
+ */
 export async function readRun(ports: Ports, folder: string): Promise<JournalRecord[]> {
-  const reader = await openLogReader(ports, folder, { format: journalFormat, knownKinds: isJournalKind })
+  const reader = await openLogReader(ports, folder, {
+    format: journalFormat,
+    knownKinds: isJournalKind,
+  })
   try {
     const records: JournalRecord[] = []
     await reader.replay(({ kind, data, timeMs, sequence }) => {
@@ -45,7 +54,10 @@ export async function readRun(ports: Ports, folder: string): Promise<JournalReco
 }
 
 /** Reads runs again only where their files have changed since. */
-export function createRunReader(ports: Ports, folder: string): { others(token: string): Promise<JournalRecord[][]> } {
+export function createRunReader(
+  ports: Ports,
+  folder: string,
+): { others(token: string): Promise<JournalRecord[][]> } {
   const known = new Map<string, { readonly stamp: string; readonly records: JournalRecord[] }>()
   const atOnce = pLimit(runsAtOnce)
   return {
@@ -88,13 +100,22 @@ export function viewOf(runs: readonly (readonly JournalRecord[])[]): JournalView
 }
 
 /**
- * Views of a journal that grows under one process: other runs are folded again only where one has changed, own records once each, so that
- * a batch may look after every group of signatures.
+ * Views of a journal that grows under one process: other runs are folded again only where one has
+ * changed, own records once each, so that a batch may look after every group of signatures.
  */
-export function createViews(): (others: readonly (readonly JournalRecord[])[], own: readonly JournalRecord[]) => JournalView {
-  let folded: { readonly others: readonly (readonly JournalRecord[])[]; readonly fold: Fold; own: number } | undefined
+export function createViews(): (
+  others: readonly (readonly JournalRecord[])[],
+  own: readonly JournalRecord[],
+) => JournalView {
+  let folded:
+    | { readonly others: readonly (readonly JournalRecord[])[]; readonly fold: Fold; own: number }
+    | undefined
   return (others, own) => {
-    if (folded === undefined || folded.others.length !== others.length || folded.others.some((each, index) => each !== others[index])) {
+    if (
+      folded === undefined ||
+      folded.others.length !== others.length ||
+      folded.others.some((each, index) => each !== others[index])
+    ) {
       folded = { others, fold: newFold(), own: 0 }
       for (const records of others) for (const record of records) folded.fold.add(record)
     }
@@ -106,7 +127,9 @@ export function createViews(): (others: readonly (readonly JournalRecord[])[], o
   }
 }
 
-/** Lists and indexes are made when they are first asked for: most who look ask about one question. */
+/**
+ * Lists and indexes are made when they are first asked for: most who look ask about one question.
+ */
 function viewFrom(fold: Fold): JournalView {
   let authorizations: readonly Authorization[] | undefined
   let offers: readonly Offer[] | undefined

@@ -10,12 +10,23 @@ import { failuresError, interrupted, refusalOf, timedOut } from './errors.js'
 import { journalEnds, knownTargets } from './journal.js'
 import { type Asked, type Looked, look, type Trouble } from './look.js'
 import { budgetTold, heldUntil, lastLook, newPlan, nextStep, type Sight, seen } from './plan.js'
-import { endOf, hasReached, lifeMs, type PolledStatus, type PollTarget, type Stage, stageKey } from './polled.js'
+import {
+  endOf,
+  hasReached,
+  lifeMs,
+  type PolledStatus,
+  type PollTarget,
+  type Stage,
+  stageKey,
+} from './polled.js'
 
 export interface PollParts {
   readonly ports: Pick<JournalPorts, 'clock' | 'random'>
   readonly gateway: GatewayClient
-  /** Terminal outcomes of candidates it knows are journaled, and it tells the question of those given by id alone. */
+  /**
+   * Terminal outcomes of candidates it knows are journaled, and it tells the question of those
+   * given by id alone.
+   */
   readonly journal?: Journal
 }
 
@@ -33,41 +44,64 @@ export interface PollOptions {
   readonly signal?: AbortSignal
   /** Every status whole, by the single route: the same items in more calls. */
   readonly full?: boolean
-  /** Of a failure only what tells whether it may be retried is wanted: where its code tells that, the single route explains no more. */
+  /**
+   * Of a failure only what tells whether it may be retried is wanted: where its code tells that,
+   * the single route explains no more.
+   */
   readonly brief?: boolean
   /** Told each status whose stage differs from the one before. */
   readonly onStatus?: (status: PolledStatus) => void
   /** Told after each look. */
-  readonly onLook?: (counts: { readonly items: number; readonly done: number; readonly total: number }) => void
+  readonly onLook?: (counts: {
+    readonly items: number
+    readonly done: number
+    readonly total: number
+  }) => void
   /** Told before a wait for the budget, and when a gateway begins to give no answer of use. */
   readonly onWait?: (event: PollWait) => void
 }
 
 export interface PollResult {
   /**
-   * Last known statuses, in the order of the targets; a target never answered is absent. Whole where the single route
-   * told them: always with `full` and for a single target with an identifier.
+   * Last known statuses, in the order of the targets; a target never answered is absent. Whole
+   * where the single route told them: always with `full` and for a single target with an
+   * identifier.
    */
   readonly candidates: readonly PolledStatus[]
   /** Targets that did not come to their goal: still on their way, or refused. */
   readonly missing: readonly PollTarget[]
   /** What the gateway said of those it refused for good, such as 404, by candidate id. */
   readonly refusals: ReadonlyMap<string, ProposerError>
-  /** Why it ended before every target did: PendingError 8, UnavailableError 75 or InterruptedError 130. */
+  /**
+   * Why it ended before every target did: PendingError 8, UnavailableError 75 or InterruptedError
+   * 130.
+   */
   readonly stopped?: ProposerError
   /** Status items that were asked for (§8). */
   readonly items: number
-  /** The gravest: FailedError 7, PendingError 8, a refusal such as 404 (3), UnavailableError 75 where nothing answered, Interrupted 130. */
+  /**
+   * The gravest: FailedError 7, PendingError 8, a refusal such as 404 (3), UnavailableError 75
+   * where nothing answered, Interrupted 130.
+   */
   readonly error?: ProposerError
 }
 
 /** From admission, where nothing was observed yet: a chain with blocks of seconds. */
-const guessMs = { validated: 1_000, selected: 1_500, submitted: 2_500, confirmed: 4_000, indexed: 4_000 } as const
+const guessMs = {
+  validated: 1_000,
+  selected: 1_500,
+  submitted: 2_500,
+  confirmed: 4_000,
+  indexed: 4_000,
+} as const
 /** Nobody has answered yet, and no time was given: so many tries, then nobody is there. */
 const maxSilent = 8
 /** An answer that is on its way when the time is over may still come in. */
 const graceMs = 2_000
-/** Failures whose rest is asked of the single route although their code tells enough (§4.2 rule 7): at least these, or this share. */
+/**
+ * Failures whose rest is asked of the single route although their code tells enough (§4.2 rule 7):
+ * at least these, or this share.
+ */
 const [explained, explainedShare] = [5, 20]
 
 interface Followed {
@@ -80,19 +114,31 @@ interface Followed {
 }
 
 /**
- * Polls until every target ended or reached `until`: many by the batch route, one by its own; not before an end can be expected, and
- * within the budget that the answers tell. A gateway that gives no answer of use is asked again, ever later, until the time is over;
- * without a time, and where it has never answered, 8 tries. Rejects for journal faults, bad arguments and a gateway that answers about
- * another candidate (ConflictError `candidate_mismatch`).
+ * Polls until every target ended or reached `until`: many by the batch route, one by its own; not
+ * before an end can be expected, and within the budget that the answers tell. A gateway that gives
+ * no answer of use is asked again, ever later, until the time is over; without a time, and where it
+ * has never answered, 8 tries. Rejects for journal faults, bad arguments and a gateway that answers
+ * about another candidate (ConflictError `candidate_mismatch`).
  */
-export async function pollCandidates(parts: PollParts, targets: readonly PollTarget[], options: PollOptions = {}): Promise<PollResult> {
+export async function pollCandidates(
+  parts: PollParts,
+  targets: readonly PollTarget[],
+  options: PollOptions = {},
+): Promise<PollResult> {
   const { clock, random } = parts.ports
   const { until, timeoutMs, signal } = options
   const startMs = clock.monotonicMs()
   const endMs = timeoutMs === undefined ? Number.POSITIVE_INFINITY : startMs + timeoutMs
-  const followed = (await knownTargets(parts.journal, targets)).map((target): Followed => ({ target, done: false, owed: false }))
-  const ages = followed.map(({ target }) => (target.sentAtMs === undefined ? undefined : clock.nowMs() - target.sentAtMs))
-  let plan = newPlan(ages, startMs, { guessMs: guessMs[until ?? 'indexed'], free: parts.gateway.origin.startsWith('local:') })
+  const followed = (await knownTargets(parts.journal, targets)).map(
+    (target): Followed => ({ target, done: false, owed: false }),
+  )
+  const ages = followed.map(({ target }) =>
+    target.sentAtMs === undefined ? undefined : clock.nowMs() - target.sentAtMs,
+  )
+  let plan = newPlan(ages, startMs, {
+    guessMs: guessMs[until ?? 'indexed'],
+    free: parts.gateway.origin.startsWith('local:'),
+  })
   const asking = newAsking(followed, options)
   let trouble: Trouble | undefined
   let silent = 0
@@ -150,7 +196,10 @@ export async function pollCandidates(parts: PollParts, targets: readonly PollTar
       trouble = looked.trouble
       const toldMs = trouble.retryAfterMs ?? 0
       const waitMs = toldMs + backoffMs(random, ++silent)
-      if (timeoutMs === undefined && (toldMs > maxRetryAfterMs || (silent >= maxSilent && !answered))) {
+      if (
+        timeoutMs === undefined &&
+        (toldMs > maxRetryAfterMs || (silent >= maxSilent && !answered))
+      ) {
         return await finish(answerError(trouble, 'read'))
       }
       if (lookedMs + toldMs >= endMs) return await finish(timedOut(waiting(), trouble))
@@ -164,25 +213,41 @@ export async function pollCandidates(parts: PollParts, targets: readonly PollTar
 }
 
 /** What is known of each candidate, and by which route to ask for more. */
-function newAsking(followed: readonly Followed[], { full = false, brief = false, until, onStatus }: PollOptions) {
+function newAsking(
+  followed: readonly Followed[],
+  { full = false, brief = false, until, onStatus }: PollOptions,
+) {
   let toExplain = brief ? 0 : Math.max(explained, Math.floor(followed.length / explainedShare))
   let isBatchRefused = false
 
   const needsSingle = ({ target, status, owed }: Followed) =>
-    full || owed || isBatchRefused || (target.identifier !== undefined && questionOf(target, status) === undefined)
+    full ||
+    owed ||
+    isBatchRefused ||
+    (target.identifier !== undefined && questionOf(target, status) === undefined)
 
-  /** A failure of the batch route whose rest is wanted; it must be, where its code does not tell whether it may be retried (contract §4). */
+  /**
+   * A failure of the batch route whose rest is wanted; it must be, where its code does not tell
+   * whether it may be retried (contract §4).
+   */
   const wantsMore = ({ target, status }: Followed): boolean => {
-    if (status?.failure == null || status.failure.stage != null || target.identifier === undefined) return false
+    if (status?.failure == null || status.failure.stage != null || target.identifier === undefined)
+      return false
     return status.failure.retryable === undefined || toExplain-- > 0
   }
 
-  function settleOne(one: Followed, told: PolledStatus): { readonly moved: boolean; readonly owed: boolean } {
+  function settleOne(
+    one: Followed,
+    told: PolledStatus,
+  ): { readonly moved: boolean; readonly owed: boolean } {
     // The batch route does not repeat what never changes.
     const { question_id, proposer, outcome, price } = one.status ?? {}
     const constants = { question_id, proposer, outcome, price }
     const before = one.status
-    one.status = { ...Object.fromEntries(Object.entries(constants).filter(([, value]) => value !== undefined)), ...told }
+    one.status = {
+      ...Object.fromEntries(Object.entries(constants).filter(([, value]) => value !== undefined)),
+      ...told,
+    }
     const moved = before === undefined || stageKey(before) !== stageKey(told)
     if (moved) onStatus?.(one.status)
     one.owed = failed(one) && !one.owed && wantsMore(one)
@@ -196,7 +261,14 @@ function newAsking(followed: readonly Followed[], { full = false, brief = false,
       const { moved, owed } = settleOne(one, told.status)
       const life = one.done ? lifeMs(told.status, until) : undefined
       const reached = one.done && !failed(one)
-      return { at, done: one.done, reached, moved, owed, ...(life === undefined ? {} : { lifeMs: life }) }
+      return {
+        at,
+        done: one.done,
+        reached,
+        moved,
+        owed,
+        ...(life === undefined ? {} : { lifeMs: life }),
+      }
     }
     const refusal = told?.kind === 'refused' ? told.error : looked.batchRefused
     if (refusal !== undefined && (told !== undefined || one.target.identifier === undefined)) {
@@ -211,7 +283,9 @@ function newAsking(followed: readonly Followed[], { full = false, brief = false,
 
   /** Failures whose code tells enough are settled by it; those that must be asked for stay. */
   function settleOwed(): readonly Followed[] {
-    const settled = followed.filter(({ owed, status }) => owed && status?.failure?.retryable !== undefined)
+    const settled = followed.filter(
+      ({ owed, status }) => owed && status?.failure?.retryable !== undefined,
+    )
     for (const one of settled) [one.owed, one.done] = [false, true]
     return settled
   }
@@ -219,45 +293,70 @@ function newAsking(followed: readonly Followed[], { full = false, brief = false,
   return {
     routes(at: readonly number[]): Asked {
       const asked = at.flatMap((index) => followed[index] ?? [])
-      const isSingle = (one: Followed) => one.target.identifier !== undefined && (asked.length === 1 || needsSingle(one))
+      const isSingle = (one: Followed) =>
+        one.target.identifier !== undefined && (asked.length === 1 || needsSingle(one))
       return {
         single: asked.filter(isSingle).map(({ target }) => target),
         batch: asked.filter((one) => !isSingle(one)).map(({ target }) => target),
       }
     },
-    settle(at: readonly number[], looked: Looked): { readonly sights: readonly Sight[]; readonly ended: readonly PolledStatus[] } {
+    settle(
+      at: readonly number[],
+      looked: Looked,
+    ): { readonly sights: readonly Sight[]; readonly ended: readonly PolledStatus[] } {
       isBatchRefused ||= looked.batchRefused !== undefined
       const sights = at.flatMap((index) => {
         const one = followed[index]
         return one === undefined ? [] : (sightOf(one, index, looked) ?? [])
       })
-      const ended = sights.flatMap(({ at: index, done }) => (done ? (followed[index]?.status ?? []) : []))
+      const ended = sights.flatMap(({ at: index, done }) =>
+        done ? (followed[index]?.status ?? []) : [],
+      )
       return { sights, ended }
     },
     settleOwed: (): readonly PolledStatus[] => settleOwed().flatMap(({ status }) => status ?? []),
     sightsOfOwed: (): readonly Sight[] =>
-      settleOwed().map((one) => ({ at: followed.indexOf(one), done: true, reached: false, moved: false })),
+      settleOwed().map((one) => ({
+        at: followed.indexOf(one),
+        done: true,
+        reached: false,
+        moved: false,
+      })),
   }
 }
 
 const failed = ({ status }: Followed): boolean => status !== undefined && endOf(status) === 'failed'
 
-const questionOf = ({ identifier }: PollTarget, status: PolledStatus | undefined): string | undefined =>
-  status?.question_id ?? (identifier !== undefined && isQuestionId(identifier) ? identifier : undefined)
+const questionOf = (
+  { identifier }: PollTarget,
+  status: PolledStatus | undefined,
+): string | undefined =>
+  status?.question_id ??
+  (identifier !== undefined && isQuestionId(identifier) ? identifier : undefined)
 
 /**
- * One status now (`status`); journals an end. By the single route, whole; where nobody knows the question by the batch route, which asks
- * for none (§4.2). Throws the answer's error; UsageError `question_unknown` where the gateway has no batch route.
+ * One status now (`status`); journals an end. By the single route, whole; where nobody knows the
+ * question by the batch route, which asks for none (§4.2). Throws the answer's error; UsageError
+ * `question_unknown` where the gateway has no batch route.
  */
-export async function statusOnce(parts: PollParts, target: PollTarget, options: { signal?: AbortSignal } = {}): Promise<PolledStatus> {
-  const asked: Asked = target.identifier === undefined ? { single: [], batch: [target] } : { single: [target], batch: [] }
+export async function statusOnce(
+  parts: PollParts,
+  target: PollTarget,
+  options: { signal?: AbortSignal } = {},
+): Promise<PolledStatus> {
+  const asked: Asked =
+    target.identifier === undefined
+      ? { single: [], batch: [target] }
+      : { single: [target], batch: [] }
   const { told, trouble, batchRefused } = await look(parts.gateway, asked, options)
   if (trouble !== undefined) throw answerError(trouble, 'read')
   const found = told.get(target)
   if (found?.kind === 'refused') throw found.error
   if (batchRefused !== undefined) throw questionUnknown(target, batchRefused)
   if (found?.kind !== 'status')
-    throw new UnavailableError('no_status', 'the gateway told no status', { hint: 'run the same command again later' })
+    throw new UnavailableError('no_status', 'the gateway told no status', {
+      hint: 'run the same command again later',
+    })
   await journalEnds(parts.journal, [found.status])
   return found.status
 }
@@ -270,7 +369,11 @@ const questionUnknown = ({ candidateId }: PollTarget, { detail }: ProposerError)
   )
 
 /** An abort is seen by the caller, at its next step. */
-async function slept({ ports }: PollParts, ms: number, signal: AbortSignal | undefined): Promise<void> {
+async function slept(
+  { ports }: PollParts,
+  ms: number,
+  signal: AbortSignal | undefined,
+): Promise<void> {
   try {
     await ports.clock.sleep(ms, signal)
   } catch (error) {
@@ -284,14 +387,32 @@ function result(
   journalIdOf: (candidateId: string) => string | undefined,
 ): Omit<PollResult, 'items'> {
   const failures = followed.filter(failed).flatMap(({ status }) => status ?? [])
-  const refused = followed.flatMap(({ target, refusal }) => (refusal === undefined ? [] : [{ target, refusal }]))
+  const refused = followed.flatMap(({ target, refusal }) =>
+    refusal === undefined ? [] : [{ target, refusal }],
+  )
   const named = refused.map(({ target, refusal }) => refusalOf(target, refusal))
   const error = gravest([...named, failuresError(failures, followed.length, journalIdOf), last])
   const candidates = followed.flatMap(({ status }) => status ?? [])
-  const missing = followed.filter(({ done, refusal }) => !done || refusal !== undefined).map(({ target }) => target)
+  const missing = followed
+    .filter(({ done, refusal }) => !done || refusal !== undefined)
+    .map(({ target }) => target)
   const refusals = new Map(refused.map(({ target, refusal }) => [target.candidateId, refusal]))
-  return { candidates, missing, refusals, ...(last === undefined ? {} : { stopped: last }), ...(error === undefined ? {} : { error }) }
+  return {
+    candidates,
+    missing,
+    refusals,
+    ...(last === undefined ? {} : { stopped: last }),
+    ...(error === undefined ? {} : { error }),
+  }
 }
 
-export { changedAt, endOf, type PolledStatus, type PollTarget, type Stage, stages, timeOf } from './polled.js'
+export {
+  changedAt,
+  endOf,
+  type PolledStatus,
+  type PollTarget,
+  type Stage,
+  stages,
+  timeOf,
+} from './polled.js'
 export { hasReached }

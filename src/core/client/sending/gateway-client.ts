@@ -1,4 +1,7 @@
-/** The client's side of every route (spec §4): builds each path itself, follows nothing that a server sends (R21). */
+/**
+ * The client's side of every route (spec §4): builds each path itself, follows nothing that a
+ * server sends (R21).
+ */
 import type { Clock, Fetch } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
 import type { SigningDataRequest } from '../../protocol/schema.js'
@@ -31,23 +34,45 @@ export interface Results<Item> {
   readonly results: readonly Item[]
 }
 
-/** Never rejects for what the network or the gateway does: every outcome is an Answer. Malformed arguments: UsageError. */
+/**
+ * Never rejects for what the network or the gateway does: every outcome is an Answer. Malformed
+ * arguments: UsageError.
+ */
 export interface GatewayClient {
   /** Recorded with every attempt: the base URL's origin, or `local:<store id>`. */
   readonly origin: string
-  eligibility(address: string, options?: CallOptions): Promise<Answer<Json & { readonly eligible: boolean }>>
-  signingData(identifier: string, body: SigningDataRequest, options?: CallOptions): Promise<Answer<Json>>
+  eligibility(
+    address: string,
+    options?: CallOptions,
+  ): Promise<Answer<Json & { readonly eligible: boolean }>>
+  signingData(
+    identifier: string,
+    body: SigningDataRequest,
+    options?: CallOptions,
+  ): Promise<Answer<Json>>
   /** Sends exactly these bytes (R7). */
   submit(identifier: string, body: string, options?: CallOptions): Promise<Answer<Acknowledged>>
-  status(identifier: string, candidateId: string, options?: CallOptions): Promise<Answer<StatusTold>>
+  status(
+    identifier: string,
+    candidateId: string,
+    options?: CallOptions,
+  ): Promise<Answer<StatusTold>>
   /** Batch route; 1-100 identifiers. */
-  contexts(identifiers: readonly string[], options?: CallOptions): Promise<Answer<Results<ContextTold>>>
+  contexts(
+    identifiers: readonly string[],
+    options?: CallOptions,
+  ): Promise<Answer<Results<ContextTold>>>
   /** Sends exactly these bytes. */
   submitBatch(body: string, options?: CallOptions): Promise<Answer<Results<SubmitTold>>>
-  statuses(candidateIds: readonly string[], options?: CallOptions): Promise<Answer<Results<StatusItemTold>>>
+  statuses(
+    candidateIds: readonly string[],
+    options?: CallOptions,
+  ): Promise<Answer<Results<StatusItemTold>>>
 }
 
-/** Caps on answers (robustness §6); the times of an attempt are kept by the `Fetch` (`io/http.ts`). */
+/**
+ * Caps on answers (robustness §6); the times of an attempt are kept by the `Fetch` (`io/http.ts`).
+ */
 const kib = 1024
 const expected = {
   signingData: { read: readSingleSigningData, capBytes: 1024 * kib, admits: false },
@@ -59,10 +84,16 @@ const expected = {
 } as const
 
 /**
- * `baseUrl`: https, or http for loopback names only; no userinfo, query or fragment (robustness §6), else UsageError `invalid_base_url`.
- * For an in-process gateway give `origin` (`local:<store id>`) and any loopback base URL.
+ * `baseUrl`: https, or http for loopback names only; no userinfo, query or fragment (robustness
+ * §6), else UsageError `invalid_base_url`. For an in-process gateway give `origin` (`local:<store
+ * id>`) and any loopback base URL.
  */
-export function createGatewayClient(parts: { fetch: Fetch; baseUrl: string; clock: Clock; origin?: string }): GatewayClient {
+export function createGatewayClient(parts: {
+  fetch: Fetch
+  baseUrl: string
+  clock: Clock
+  origin?: string
+}): GatewayClient {
   const { fetch, clock } = parts
   const base = parseBaseUrl(parts.baseUrl)
   // What stands before a gateway may repeat the path it was asked at, which may be a key (R5).
@@ -78,7 +109,10 @@ export function createGatewayClient(parts: { fetch: Fetch; baseUrl: string; cloc
       const response = await fetch(base.href + path, {
         method: body === undefined ? 'GET' : 'POST',
         redirect: 'manual',
-        headers: { accept: 'application/json', ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
+        headers: {
+          accept: 'application/json',
+          ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+        },
         ...(body === undefined ? {} : { body }),
         ...(options.signal === undefined ? {} : { signal: options.signal }),
       })
@@ -92,11 +126,22 @@ export function createGatewayClient(parts: { fetch: Fetch; baseUrl: string; cloc
     origin: parts.origin ?? base.origin,
     eligibility: async (address, options = {}) => {
       const wanted = { read: readEligibility(address), capBytes: 64 * kib, admits: false }
-      return call(`/v1/proposals/eligibility/${checked(address, isAddress, 'address')}`, undefined, wanted, options)
+      return call(
+        `/v1/proposals/eligibility/${checked(address, isAddress, 'address')}`,
+        undefined,
+        wanted,
+        options,
+      )
     },
     signingData: async (identifier, body, options = {}) =>
-      call(`/v1/proposals/${pathIdentifier(identifier)}/signing-data`, JSON.stringify(body), expected.signingData, options),
-    submit: async (identifier, body, options = {}) => call(`/v1/proposals/${pathIdentifier(identifier)}`, body, expected.submit, options),
+      call(
+        `/v1/proposals/${pathIdentifier(identifier)}/signing-data`,
+        JSON.stringify(body),
+        expected.signingData,
+        options,
+      ),
+    submit: async (identifier, body, options = {}) =>
+      call(`/v1/proposals/${pathIdentifier(identifier)}`, body, expected.submit, options),
     status: async (identifier, candidateId, options = {}) =>
       call(
         `/v1/proposals/${pathIdentifier(identifier)}/status/${checked(candidateId, isCandidateId, 'candidate id')}`,
@@ -106,17 +151,33 @@ export function createGatewayClient(parts: { fetch: Fetch; baseUrl: string; cloc
       ),
     contexts: async (identifiers, options = {}) => {
       const list = boundedBatch(identifiers.map(pathIdentifier))
-      return call('/propose/batch/signing-data', JSON.stringify({ identifiers: list }), expected.contexts, options)
+      return call(
+        '/propose/batch/signing-data',
+        JSON.stringify({ identifiers: list }),
+        expected.contexts,
+        options,
+      )
     },
-    submitBatch: async (body, options = {}) => call('/propose/batch', body, expected.submitBatch, options),
+    submitBatch: async (body, options = {}) =>
+      call('/propose/batch', body, expected.submitBatch, options),
     statuses: async (candidateIds, options = {}) => {
-      const list = boundedBatch(candidateIds.map((id) => checked(id, isCandidateId, 'candidate id')))
-      return call('/propose/batch/status', JSON.stringify({ candidate_ids: list }), expected.statuses, options)
+      const list = boundedBatch(
+        candidateIds.map((id) => checked(id, isCandidateId, 'candidate id')),
+      )
+      return call(
+        '/propose/batch/status',
+        JSON.stringify({ candidate_ids: list }),
+        expected.statuses,
+        options,
+      )
     },
   }
 }
 
-/** The URL without its closing slash, and its origin. Throws UsageError `invalid_base_url`; the URL itself is not shown (R5). */
+/**
+ * The URL without its closing slash, and its origin. Throws UsageError `invalid_base_url`; the URL
+ * itself is not shown (R5).
+ */
 export function parseBaseUrl(text: string): { readonly href: string; readonly origin: string } {
   const refuse = (why: string) =>
     new UsageError('invalid_base_url', `the gateway URL ${why}`, {
@@ -128,18 +189,29 @@ export function parseBaseUrl(text: string): { readonly href: string; readonly or
   } catch {
     throw refuse('is not a URL')
   }
-  if (url.protocol !== 'https:' && url.protocol !== 'http:') throw refuse('must begin with https://')
-  if (url.username !== '' || url.password !== '') throw refuse('must not hold a user name or password')
-  if (url.search !== '' || url.hash !== '' || text.includes('?') || text.includes('#')) throw refuse('must not hold a query or fragment')
-  if (url.protocol === 'http:' && !isLoopback(url.hostname)) throw refuse('must be https: http is for loopback addresses only')
+  if (url.protocol !== 'https:' && url.protocol !== 'http:')
+    throw refuse('must begin with https://')
+  if (url.username !== '' || url.password !== '')
+    throw refuse('must not hold a user name or password')
+  if (url.search !== '' || url.hash !== '' || text.includes('?') || text.includes('#'))
+    throw refuse('must not hold a query or fragment')
+  if (url.protocol === 'http:' && !isLoopback(url.hostname))
+    throw refuse('must be https: http is for loopback addresses only')
   return { href: url.href.replace(/\/+$/, ''), origin: url.origin }
 }
 
 function isLoopback(hostname: string): boolean {
-  return hostname === 'localhost' || hostname === '[::1]' || /^127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/.test(hostname)
+  return (
+    hostname === 'localhost' ||
+    hostname === '[::1]' ||
+    /^127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/.test(hostname)
+  )
 }
 
-/** Checked before it becomes part of a path (robustness §2, Identifiers). Throws UsageError `invalid_identifier`. */
+/**
+ * Checked before it becomes part of a path (robustness §2, Identifiers). Throws UsageError
+ * `invalid_identifier`.
+ */
 function pathIdentifier(identifier: string): string {
   if (isIdentifier(identifier)) return identifier
   throw new UsageError(
@@ -153,12 +225,18 @@ function pathIdentifier(identifier: string): string {
 
 function checked(text: string, isOne: (text: string) => boolean, what: string): string {
   if (isOne(text)) return text
-  throw new UsageError('invalid_identifier', `the ${what} is malformed`, { hint: `give a canonical lowercase ${what}` })
+  throw new UsageError('invalid_identifier', `the ${what} is malformed`, {
+    hint: `give a canonical lowercase ${what}`,
+  })
 }
 
 function boundedBatch(list: readonly string[]): readonly string[] {
   if (list.length >= 1 && list.length <= limits.batchItems) return list
-  throw new UsageError('invalid_batch', `a batch call takes 1 to ${limits.batchItems} items, not ${list.length}`, {
-    hint: 'split the list',
-  })
+  throw new UsageError(
+    'invalid_batch',
+    `a batch call takes 1 to ${limits.batchItems} items, not ${list.length}`,
+    {
+      hint: 'split the list',
+    },
+  )
 }

@@ -1,6 +1,7 @@
 /**
- * What a decision needs of each answer of a gateway; nothing else is required (contract §9, robustness §6). The spec shows less than our own
- * gateway sends, so every other field may be absent, renamed or of another form. It is kept and shown as it came.
+ * What a decision needs of each answer of a gateway; nothing else is required (contract §9,
+ * robustness §6). The spec shows less than our own gateway sends, so every other field may be
+ * absent, renamed or of another form. It is kept and shown as it came.
  *
  * | Answer              | Needed                                                                     | Decides                        |
  * | ------------------- | -------------------------------------------------------------------------- | ------------------------------ |
@@ -25,7 +26,8 @@ export type Reader<Value> = (json: unknown) => Value | undefined
 export const objectOf = (value: unknown): Json | undefined =>
   typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Json) : undefined
 
-const listOf = (value: unknown): readonly unknown[] | undefined => (Array.isArray(value) ? value : undefined)
+const listOf = (value: unknown): readonly unknown[] | undefined =>
+  Array.isArray(value) ? value : undefined
 
 // — text of others —
 
@@ -34,14 +36,18 @@ const maxDetailLength = 1_000
 const keptFaults = 50
 const maxFaultLength = 100
 
-/** Outside text without long hex, cut at 1,000 characters: a gateway that echoes the request must not put a signature on the terminal (R5). */
+/**
+ * Outside text without long hex, cut at 1,000 characters: a gateway that echoes the request must
+ * not put a signature on the terminal (R5).
+ */
 export function plainDetail(detail: string): string {
   const plain = detail.replace(/(0x)?[0-9a-fA-F]{100,}/g, '[long hex]')
   return plain.length <= maxDetailLength ? plain : `${plain.slice(0, maxDetailLength)}…`
 }
 
 /** A code of the wire's form; anything else says only that the gateway told an error. */
-export const plainCode = (code: string): string => (/^[a-z0-9_]{1,64}$/.test(code) ? code : 'gateway_error')
+export const plainCode = (code: string): string =>
+  /^[a-z0-9_]{1,64}$/.test(code) ? code : 'gateway_error'
 
 /** A path or a code of a fault: like a detail, but never longer than one of ours is. */
 const plainFault = (text: string): string => plainDetail(text).slice(0, maxFaultLength)
@@ -60,12 +66,19 @@ function asShown(value: unknown): unknown {
 }
 
 const shownObject = (json: Json): Json =>
-  Object.fromEntries(Object.entries(json).map(([name, inner]) => [plainFault(name), asShown(inner)]))
+  Object.fromEntries(
+    Object.entries(json).map(([name, inner]) => [plainFault(name), asShown(inner)]),
+  )
 
 /** The members of these names as texts, where they are told; null stays null. */
-function texts<Name extends string>(json: Json, ...names: readonly Name[]): { readonly [K in Name]?: string | null } {
+function texts<Name extends string>(
+  json: Json,
+  ...names: readonly Name[]
+): { readonly [K in Name]?: string | null } {
   const told = names.filter((name) => json[name] !== undefined)
-  return Object.fromEntries(told.map((name) => [name, json[name] === null ? null : textOf(json[name])])) as { [K in Name]?: string | null }
+  return Object.fromEntries(
+    told.map((name) => [name, json[name] === null ? null : textOf(json[name])]),
+  ) as { [K in Name]?: string | null }
 }
 
 // — refusals —
@@ -79,23 +92,37 @@ export interface ToldError {
 
 function errorOf(json: unknown): ToldError | undefined {
   const { code, detail } = objectOf(json) ?? {}
-  return typeof code === 'string' && typeof detail === 'string' ? { code: plainCode(code), detail: plainDetail(detail) } : undefined
+  return typeof code === 'string' && typeof detail === 'string'
+    ? { code: plainCode(code), detail: plainDetail(detail) }
+    : undefined
 }
 
-/** The body of a refusal (§7). Faults of another form than ours say nothing of use, and are left out. */
-export const readRefusal: Reader<ToldError & { readonly errors?: readonly FieldFault[] }> = (json) => {
+/**
+ * The body of a refusal (§7). Faults of another form than ours say nothing of use, and are left
+ * out.
+ */
+export const readRefusal: Reader<ToldError & { readonly errors?: readonly FieldFault[] }> = (
+  json,
+) => {
   const body = objectOf(json)
   const error = errorOf(body?.error)
   const errors = listOf(body?.errors)?.flatMap((fault): FieldFault[] => {
     const { path, code } = objectOf(fault) ?? {}
-    return typeof path === 'string' && typeof code === 'string' ? [{ path: plainFault(path), code: plainFault(code) }] : []
+    return typeof path === 'string' && typeof code === 'string'
+      ? [{ path: plainFault(path), code: plainFault(code) }]
+      : []
   })
-  return error && { ...error, ...(errors === undefined ? {} : { errors: errors.slice(0, keptFaults) }) }
+  return (
+    error && { ...error, ...(errors === undefined ? {} : { errors: errors.slice(0, keptFaults) }) }
+  )
 }
 
 // — eligibility —
 
-/** `eligible`, and beside it the answer as it came (§2.3). `address`: the wallet that was asked about; of another nothing is learned. */
+/**
+ * `eligible`, and beside it the answer as it came (§2.3). `address`: the wallet that was asked
+ * about; of another nothing is learned.
+ */
 export const readEligibility =
   (address: string): Reader<Json & { readonly eligible: boolean }> =>
   (json) => {
@@ -154,7 +181,10 @@ function itemOf({ status_code: status, error: told }: Json): ItemTold {
 export const readBatchSubmission = results((item): SubmitTold => {
   const candidate = readAcknowledgement(item.candidate)
   // A reference of '' says as little as none.
-  const ref = typeof item.client_ref === 'string' && item.client_ref !== '' ? { client_ref: item.client_ref } : {}
+  const ref =
+    typeof item.client_ref === 'string' && item.client_ref !== ''
+      ? { client_ref: item.client_ref }
+      : {}
   return { ...itemOf(item), ...ref, ...(candidate === undefined ? {} : { candidate }) }
 })
 
@@ -196,7 +226,8 @@ export const readStatus: Reader<StatusTold> = (json) => {
   const id = told?.candidate_id
   if (told === undefined || typeof id !== 'string' || !isCandidateId(id)) return undefined
   const [submission, failure] = [objectOf(told.submission), objectOf(told.failure)]
-  if (typeof told.status !== 'string' && submission === undefined && failure === undefined) return undefined
+  if (typeof told.status !== 'string' && submission === undefined && failure === undefined)
+    return undefined
   return {
     ...shownObject(told),
     ...texts(told, 'question_id', 'proposer', 'outcome', 'price', 'received_at'),
@@ -214,7 +245,12 @@ function submissionOf(told: Json): SubmissionTold {
     ...shownObject(told),
     ...texts(told, 'transaction_hash'),
     status: textOf(status),
-    ...(index === undefined ? {} : { proposal_event_index: Number.isSafeInteger(digits) && Number(digits) >= 0 ? Number(digits) : null }),
+    ...(index === undefined
+      ? {}
+      : {
+          proposal_event_index:
+            Number.isSafeInteger(digits) && Number(digits) >= 0 ? Number(digits) : null,
+        }),
   }
 }
 
@@ -261,13 +297,21 @@ export const readContexts = results((item): ContextTold => {
   }
 })
 
-/** The single route's signing data (§2.4) as it came: `typed_data` is what that route is for; `signingDataOf` finds its facts. */
+/**
+ * The single route's signing data (§2.4) as it came: `typed_data` is what that route is for;
+ * `signingDataOf` finds its facts.
+ */
 export const readSingleSigningData: Reader<Json> = (json) =>
   objectOf(objectOf(json)?.typed_data) === undefined ? undefined : objectOf(json)
 
-/** An answer is kept whole in the journal unless it is longer than this, in characters of its JSON. */
+/**
+ * An answer is kept whole in the journal unless it is longer than this, in characters of its JSON.
+ */
 const keptAnswerLength = 16_384
 
-/** What of an answer is journaled beside what was read: all of it, where it is of a size that an honest one has. */
+/**
+ * What of an answer is journaled beside what was read: all of it, where it is of a size that an
+ * honest one has.
+ */
 export const keptAnswer = (answer: Json): { readonly answer?: Json } =>
   JSON.stringify(answer).length <= keptAnswerLength ? { answer } : {}

@@ -20,8 +20,9 @@ const maxTries = 8
 const maxReplayMs = 300_000
 
 /**
- * How long to wait before each next try of one call: what the gateway told and full jitter on top, in milliseconds; `undefined` once 8
- * tries or 5 minutes are over, or the gateway told more than two minutes.
+ * How long to wait before each next try of one call: what the gateway told and full jitter on top,
+ * in milliseconds; `undefined` once 8 tries or 5 minutes are over, or the gateway told more than
+ * two minutes.
  */
 export function newPatience(ports: {
   readonly clock: Pick<Clock, 'monotonicMs'>

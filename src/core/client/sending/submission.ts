@@ -6,7 +6,13 @@ import { fromHex } from '../../protocol/witness.js'
 import { type Authorization, offersFor, openFor, stateOf } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import type { Offered, Signed } from '../journal/records.js'
-import { type AuthorizeParts, authorizationOpen, authorize, type Intent, signInRound } from '../signing/authorize.js'
+import {
+  type AuthorizeParts,
+  authorizationOpen,
+  authorize,
+  type Intent,
+  signInRound,
+} from '../signing/authorize.js'
 import { offerOpen } from '../signing/outside.js'
 import { atRequester, mayBeAt, type Trust } from '../signing/trust.js'
 import type { SubmitParts } from './attempt.js'
@@ -20,12 +26,18 @@ export { gravest } from './answer.js'
 export type { SubmitParts } from './attempt.js'
 export { replay, type Skipped } from './replay.js'
 export type { CurrentRound } from './round-over.js'
-export { type OutOfBand, type SubmissionResult, type SubmitOptions, submitAuthorization } from './sending.js'
+export {
+  type OutOfBand,
+  type SubmissionResult,
+  type SubmitOptions,
+  submitAuthorization,
+} from './sending.js'
 
 /**
- * `submit <identifier> --outcome` (contract §6): look-up, sign if need be, send. Where the saved bytes turn out to be of an earlier round,
- * that one is settled and a new one is signed and sent, once. Rejects like `authorize`, and with UncertainError `other_origin` where saved bytes
- * of unknown outcome went to another gateway: this one cannot tell about them (R7).
+ * `submit <identifier> --outcome` (contract §6): look-up, sign if need be, send. Where the saved
+ * bytes turn out to be of an earlier round, that one is settled and a new one is signed and sent,
+ * once. Rejects like `authorize`, and with UncertainError `other_origin` where saved bytes of
+ * unknown outcome went to another gateway: this one cannot tell about them (R7).
  */
 export async function submitIntent(
   parts: SubmitParts & AuthorizeParts,
@@ -38,7 +50,10 @@ export async function submitIntent(
   if (!first.reused || !(await roundIsOver(parts, result))) return result
   const view = await parts.journal.load()
   parts.note?.(`${first.journalId} is of an earlier round`)
-  const next = await signInRound({ ...parts, note: parts.note ?? (() => undefined) }, withoutSupersede(intent, view))
+  const next = await signInRound(
+    { ...parts, note: parts.note ?? (() => undefined) },
+    withoutSupersede(intent, view),
+  )
   return submitAuthorization(parts, next.authorization, options)
 }
 
@@ -51,22 +66,29 @@ function refuseElsewhere({ ports, gateway }: SubmitParts, authorization: Authori
 
 /** A superseding intent that was reused has done its work. */
 function withoutSupersede(intent: Intent, view: JournalView): Intent {
-  if (intent.supersede === undefined || view.find(intent.supersede)?.supersededBy === undefined) return intent
+  if (intent.supersede === undefined || view.find(intent.supersede)?.supersededBy === undefined)
+    return intent
   const { supersede: _done, ...rest } = intent
   return rest
 }
 
 /** The gateway says so, or refuses a signature that names another round than the current one. */
-async function roundIsOver(parts: AuthorizeParts, { authorization, error }: SubmissionResult): Promise<boolean> {
+async function roundIsOver(
+  parts: AuthorizeParts,
+  { authorization, error }: SubmissionResult,
+): Promise<boolean> {
   if (error === undefined) return false
   if (error.code === 'round_advanced' || error.code === 'round_over') return true
-  const refused = error instanceof UnauthorizedError || (error instanceof UncertainError && error.meta.httpStatus === 403)
+  const refused =
+    error instanceof UnauthorizedError ||
+    (error instanceof UncertainError && error.meta.httpStatus === 403)
   if (!refused || authorization.signed.timestamp === undefined) return false
   try {
     const { request } = await parts.context()
     // Of another requester's round nothing follows for this one.
     return (
-      mayBeAt(atRequester(parts.trust, request.requester), authorization.signed) && request.timestamp !== authorization.signed.timestamp
+      mayBeAt(atRequester(parts.trust, request.requester), authorization.signed) &&
+      request.timestamp !== authorization.signed.timestamp
     )
   } catch (cause) {
     // Not learned: the refusal stands as it is.
@@ -76,9 +98,10 @@ async function roundIsOver(parts: AuthorizeParts, { authorization, error }: Subm
 }
 
 /**
- * `submit <identifier> <payload>`: sends the file's exact bytes. A payload the journal holds goes by its own record; another open
- * authorization for the question: ConflictError `authorization_open` unless `supersede` names it; `superseded` where it was replaced
- * itself. UsageError as `readPayload`, UncertainError `other_origin` as `submitIntent`.
+ * `submit <identifier> <payload>`: sends the file's exact bytes. A payload the journal holds goes
+ * by its own record; another open authorization for the question: ConflictError
+ * `authorization_open` unless `supersede` names it; `superseded` where it was replaced itself.
+ * UsageError as `readPayload`, UncertainError `other_origin` as `submitIntent`.
  */
 export async function submitPayload(
   parts: SubmitParts & { readonly trust: Trust },
@@ -87,7 +110,9 @@ export async function submitPayload(
   options: SubmitOptions & { readonly supersede?: string; readonly round?: CurrentRound } = {},
 ): Promise<SubmissionResult> {
   const { supersede, ...sending } = options
-  const authorization = await parts.journal.exclusive((view) => importPayload(parts, identifier, body, supersede, view))
+  const authorization = await parts.journal.exclusive((view) =>
+    importPayload(parts, identifier, body, supersede, view),
+  )
   refuseElsewhere(parts, authorization)
   return sendInRound(parts, authorization, sending)
 }
@@ -100,23 +125,35 @@ async function importPayload(
   view: JournalView,
 ): Promise<Authorization> {
   const { ports, journal, trust } = parts
-  const { questionId, terms, signature, identity, same } = readPayload(parts, identifier, body, view)
+  const { questionId, terms, signature, identity, same } = readPayload(
+    parts,
+    identifier,
+    body,
+    view,
+  )
   if (same !== undefined) {
     refuseSuperseded(same)
     return same
   }
   const wanted = { questionId, proposer: terms.proposer, chainId: trust.chain_id }
   const offers = offersFor(view.offers, wanted, ports.clock.nowMs())
-  // What a wallet outside was asked for has come back as a whole payload: the same authorization, and its round is known.
+  // What a wallet outside was asked for has come back as a whole payload: the same authorization,
+  // and its round is known.
   const asked = offers.find(
-    ({ offered }) => recoverSigner(fromHex(offered.digest), signature) === terms.proposer && saysThe(offered, terms),
+    ({ offered }) =>
+      recoverSigner(fromHex(offered.digest), signature) === terms.proposer &&
+      saysThe(offered, terms),
   )
-  const open = openFor(view.authorizations, wanted, ports.clock.nowMs()).filter(({ id }) => id !== supersede)
+  const open = openFor(view.authorizations, wanted, ports.clock.nowMs()).filter(
+    ({ id }) => id !== supersede,
+  )
   const other = open.at(-1)
   if (other !== undefined) throw authorizationOpen(other)
   const given = offers.findLast((one) => one !== asked && one.id !== supersede)
   if (given !== undefined) throw offerOpen(given)
-  const replaceable = supersede === undefined || [...view.authorizations, ...view.offers].some(({ id }) => id === supersede)
+  const replaceable =
+    supersede === undefined ||
+    [...view.authorizations, ...view.offers].some(({ id }) => id === supersede)
   if (!replaceable) throw unknownId(supersede)
   const { questionId: _question, ...permit } = terms
   const id = asked?.id ?? journal.nextId()
@@ -140,5 +177,12 @@ async function importPayload(
   return { id, signed, signedAtMs: signed.signedAtMs, attempts: [], terminals: [] }
 }
 
-const saysThe = ({ terms: given }: Offered, { proposer, price, amount, nonce, deadline }: Terms): boolean =>
-  given.proposer === proposer && given.price === price && given.amount === amount && given.nonce === nonce && given.deadline === deadline
+const saysThe = (
+  { terms: given }: Offered,
+  { proposer, price, amount, nonce, deadline }: Terms,
+): boolean =>
+  given.proposer === proposer &&
+  given.price === price &&
+  given.amount === amount &&
+  given.nonce === nonce &&
+  given.deadline === deadline

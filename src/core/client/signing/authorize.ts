@@ -1,5 +1,6 @@
 /**
- * Signing (R9): typed data built by us from a checked context; nonce reserved, signature checked and journaled before anything is sent.
+ * Signing (R9): typed data built by us from a checked context; nonce reserved, signature checked
+ * and journaled before anything is sent.
  */
 import type { Address, Chain, Hex, Signer } from '../../ports.js'
 import { ConflictError, ProposerError, UsageError } from '../../protocol/errors.js'
@@ -27,7 +28,10 @@ import { atRequester, mayBeAt, pinnedQuestionId, type Trust } from './trust.js'
 
 export type { Preview } from './prepare.js'
 
-/** What the user wants signed. Optional terms only where the user gave them: they make intents differ (contract §6). */
+/**
+ * What the user wants signed. Optional terms only where the user gave them: they make intents
+ * differ (contract §6).
+ */
 export interface Intent {
   /** Question id or slug. */
   readonly identifier: string
@@ -35,7 +39,10 @@ export interface Intent {
   readonly outcome: OutcomeKey
   /** Raw token units; default: the required bond and the headroom on it. */
   readonly amountRaw?: bigint
-  /** Slack for a bond that is raised later, in hundredths of a percent of it; default 0. Does not count where the amount is given. */
+  /**
+   * Slack for a bond that is raised later, in hundredths of a percent of it; default 0. Does not
+   * count where the amount is given.
+   */
   readonly headroomBasisPoints?: bigint
   /** Refuses above it; raw token units. */
   readonly maxAmountRaw?: bigint
@@ -57,11 +64,20 @@ export interface AuthorizeParts {
   readonly signer: () => Promise<Signer>
   /** How our own signature is checked. Default: @noble/curves. */
   readonly recovery?: () => Promise<RecoverPublicKey>
-  /** Settles an authorization of an earlier round by its saved id. Without it (offline) the context is taken to be at hand. */
+  /**
+   * Settles an authorization of an earlier round by its saved id. Without it (offline) the context
+   * is taken to be at hand.
+   */
   readonly gateway?: GatewayClient
-  /** Independent reads: round, nonce bit, head time, balance, code. Without it a note says what was not checked. */
+  /**
+   * Independent reads: round, nonce bit, head time, balance, code. Without it a note says what was
+   * not checked.
+   */
   readonly chain?: Chain
-  /** Whether a slug that trust.json does not pin means this question; without it such a slug is refused. */
+  /**
+   * Whether a slug that trust.json does not pin means this question; without it such a slug is
+   * refused.
+   */
   readonly confirmSlug?: (slug: string, questionId: string) => Promise<boolean>
   /** Shows and may ask; throws to stop. Called before anything is reserved or signed. */
   readonly confirm?: (preview: Preview) => Promise<void>
@@ -86,9 +102,10 @@ export interface Authorized {
 }
 
 /**
- * `sign`: reuses an open authorization of equal intent, refuses a differing one in the same round (ConflictError `authorization_open`,
- * exit 5) unless `supersede` names it, settles one of an earlier round, else signs anew. Nothing is signed on UsageError (exit 2).
- * Sources: R6-R9, contract §6.
+ * `sign`: reuses an open authorization of equal intent, refuses a differing one in the same round
+ * (ConflictError `authorization_open`, exit 5) unless `supersede` names it, settles one of an
+ * earlier round, else signs anew. Nothing is signed on UsageError (exit 2). Sources: R6-R9,
+ * contract §6.
  */
 export async function authorize(parts: AuthorizeParts, intent: Intent): Promise<Authorized> {
   const reusable = await reusableFor(parts, intent, await parts.journal.load())
@@ -97,8 +114,8 @@ export async function authorize(parts: AuthorizeParts, intent: Intent): Promise<
 }
 
 /**
- * `--dry-run`: everything up to the signature; writes nothing. `reused` is set where the journal's bytes would be used, `resumed` where
- * typed data that was given out before would be signed.
+ * `--dry-run`: everything up to the signature; writes nothing. `reused` is set where the journal's
+ * bytes would be used, `resumed` where typed data that was given out before would be signed.
  */
 export async function preview(
   parts: AuthorizeParts,
@@ -117,8 +134,9 @@ export async function preview(
 }
 
 /**
- * Signs for the round that the context names, whatever earlier rounds left open: those are settled first (§3 rule 3). Where an equal one
- * is open in this very round, its bytes are used. Errors as `authorize`.
+ * Signs for the round that the context names, whatever earlier rounds left open: those are settled
+ * first (§3 rule 3). Where an equal one is open in this very round, its bytes are used. Errors as
+ * `authorize`.
  */
 export async function signInRound(parts: AuthorizeParts, intent: Intent): Promise<Authorized> {
   const before = await parts.journal.load()
@@ -129,7 +147,12 @@ export async function signInRound(parts: AuthorizeParts, intent: Intent): Promis
   for (const one of earlier) await settleEarlier(parts, one)
   if (same.kind === 'resume') {
     parts.note?.(`${same.offer.id} was given out as typed data before; that is what is signed`)
-    return authorized(await signOffer(parts, same.offer, await signerOf(parts, intent), { abandonOnFailure: false }), false)
+    return authorized(
+      await signOffer(parts, same.offer, await signerOf(parts, intent), {
+        abandonOnFailure: false,
+      }),
+      false,
+    )
   }
   const prepared = await prepare(parts, intent, context, before)
   await parts.confirm?.(prepared)
@@ -144,15 +167,21 @@ export async function signInRound(parts: AuthorizeParts, intent: Intent): Promis
     if (signer.signTypedData !== undefined) return giveOut(parts, intent, prepared, view)
     return authorized(await signAndJournal(parts, intent, prepared, signer, view), false)
   })
-  return 'offered' in made ? authorized(await signOffer(parts, made, signer, { abandonOnFailure: true }), false) : made
+  return 'offered' in made
+    ? authorized(await signOffer(parts, made, signer, { abandonOnFailure: true }), false)
+    : made
 }
 
 /**
- * `sign --typed-data`: the EIP-712 document for a wallet outside; its nonce is reserved and its question held until the signature is
- * brought back (`importSignature`). Asked again with an equal intent, the same document. ConflictError `authorization_open` (exit 5)
- * where the question is signed for already; UsageError as `authorize`.
+ * `sign --typed-data`: the EIP-712 document for a wallet outside; its nonce is reserved and its
+ * question held until the signature is brought back (`importSignature`). Asked again with an equal
+ * intent, the same document. ConflictError `authorization_open` (exit 5) where the question is
+ * signed for already; UsageError as `authorize`.
  */
-export async function offerTypedData(parts: AuthorizeParts, intent: Intent): Promise<{ readonly offer: Offer; readonly reused: boolean }> {
+export async function offerTypedData(
+  parts: AuthorizeParts,
+  intent: Intent,
+): Promise<{ readonly offer: Offer; readonly reused: boolean }> {
   const before = await parts.journal.load()
   const context = await contextFor(parts, intent, before)
   const { same, earlier } = byRound(parts, intent, before, context)
@@ -174,9 +203,13 @@ export async function offerTypedData(parts: AuthorizeParts, intent: Intent): Pro
 async function signerOf(parts: AuthorizeParts, intent: Intent): Promise<Signer> {
   const signer = await parts.signer()
   if (signer.address === intent.proposer) return signer
-  throw new UsageError('wrong_signer', `the key is for ${signer.address}, the proposer is ${intent.proposer}`, {
-    hint: "choose the proposer's own account with --account",
-  })
+  throw new UsageError(
+    'wrong_signer',
+    `the key is for ${signer.address}, the proposer is ${intent.proposer}`,
+    {
+      hint: "choose the proposer's own account with --account",
+    },
+  )
 }
 
 /** What a command tells of an authorization. */
@@ -193,36 +226,62 @@ export function authorized(authorization: Authorization, reused: boolean): Autho
   }
 }
 
-/** Contract §6: the journal comes before any context. Where the context costs nothing (offline file, RPC) its round is looked at too. */
-async function reusableFor(parts: AuthorizeParts, intent: Intent, view: JournalView): Promise<Authorization | undefined> {
+/**
+ * Contract §6: the journal comes before any context. Where the context costs nothing (offline file,
+ * RPC) its round is looked at too.
+ */
+async function reusableFor(
+  parts: AuthorizeParts,
+  intent: Intent,
+  view: JournalView,
+): Promise<Authorization | undefined> {
   const questionId = knownQuestionId(parts.trust, intent.identifier, view)
   if (questionId === undefined || intent.supersede !== undefined) return undefined
   const wanted = wantedOf(parts.trust, intent, questionId)
-  const equal = openFor(view.byQuestion(questionId), wanted, parts.ports.clock.nowMs()).findLast((one) => equalIntent(one, wanted))
-  if (equal === undefined || (parts.gateway !== undefined && parts.chain === undefined)) return equal
+  const equal = openFor(view.byQuestion(questionId), wanted, parts.ports.clock.nowMs()).findLast(
+    (one) => equalIntent(one, wanted),
+  )
+  if (equal === undefined || (parts.gateway !== undefined && parts.chain === undefined))
+    return equal
   const context = await parts.context().catch((error: unknown) => {
-    // A round that is not open, or cannot be read, is no reason to sign again: the saved bytes stay the answer.
+    // A round that is not open, or cannot be read, is no reason to sign again: the saved bytes stay
+    // the answer.
     if (error instanceof ProposerError) return undefined
     throw error
   })
   return context === undefined || inRound(parts.trust, equal, context) ? equal : undefined
 }
 
-/** The context, or `authorization_open` where it cannot be had while another authorization for the question is open. */
-async function contextFor(parts: AuthorizeParts, intent: Intent, view: JournalView): Promise<QuestionContext> {
+/**
+ * The context, or `authorization_open` where it cannot be had while another authorization for the
+ * question is open.
+ */
+async function contextFor(
+  parts: AuthorizeParts,
+  intent: Intent,
+  view: JournalView,
+): Promise<QuestionContext> {
   try {
     return await parts.context()
   } catch (error) {
     const questionId = knownQuestionId(parts.trust, intent.identifier, view)
     if (!(error instanceof ConflictError) || questionId === undefined) throw error
-    const open = openFor(view.byQuestion(questionId), wantedOf(parts.trust, intent, questionId), parts.ports.clock.nowMs())
+    const open = openFor(
+      view.byQuestion(questionId),
+      wantedOf(parts.trust, intent, questionId),
+      parts.ports.clock.nowMs(),
+    )
     const newest = open.at(-1)
-    throw newest === undefined || newest.id === intent.supersede ? error : authorizationOpen(newest, error.detail)
+    throw newest === undefined || newest.id === intent.supersede
+      ? error
+      : authorizationOpen(newest, error.detail)
   }
 }
 
 /** The part of a context that names its round. */
-type RoundNamed = Pick<QuestionContext, 'question_id'> & { readonly request: Pick<QuestionContext['request'], 'timestamp' | 'requester'> }
+type RoundNamed = Pick<QuestionContext, 'question_id'> & {
+  readonly request: Pick<QuestionContext['request'], 'timestamp' | 'requester'>
+}
 
 export type Same =
   | { readonly kind: 'none' }
@@ -248,26 +307,55 @@ export function byRound(
     ({ offered }) => offered.timestamp === context.request.timestamp,
   )
   if (intent.supersede !== undefined) {
-    const named = here.find(({ id }) => id === intent.supersede) ?? offers.find(({ id }) => id === intent.supersede)
-    if (named === undefined && !isClosedOne(view.find(intent.supersede), wanted, parts.ports.clock.nowMs())) {
-      const error = new UsageError('not_superseded', `${intent.supersede} is not an open authorization for this question and round`, {
-        hint: 'see `proposer journal list` for the open ones',
-      })
+    const named =
+      here.find(({ id }) => id === intent.supersede) ??
+      offers.find(({ id }) => id === intent.supersede)
+    if (
+      named === undefined &&
+      !isClosedOne(view.find(intent.supersede), wanted, parts.ports.clock.nowMs())
+    ) {
+      const error = new UsageError(
+        'not_superseded',
+        `${intent.supersede} is not an open authorization for this question and round`,
+        {
+          hint: 'see `proposer journal list` for the open ones',
+        },
+      )
       return { same: { kind: 'refuse', error }, earlier }
     }
     const other = here.findLast((one) => one !== named)
-    if (other !== undefined) return { same: { kind: 'refuse', error: authorizationOpen(other, undefined, wanted) }, earlier }
+    if (other !== undefined)
+      return {
+        same: { kind: 'refuse', error: authorizationOpen(other, undefined, wanted) },
+        earlier,
+      }
     const given = offers.findLast((one) => one !== named)
-    return { same: given === undefined ? { kind: 'none' } : { kind: 'refuse', error: offerOpen(given, wanted) }, earlier }
+    return {
+      same:
+        given === undefined
+          ? { kind: 'none' }
+          : { kind: 'refuse', error: offerOpen(given, wanted) },
+      earlier,
+    }
   }
   const equal = here.findLast((one) => equalIntent(one, wanted))
   if (equal !== undefined) return { same: { kind: 'reuse', authorization: equal }, earlier }
   const newest = here.at(-1)
-  if (newest !== undefined) return { same: { kind: 'refuse', error: authorizationOpen(newest, undefined, wanted) }, earlier }
+  if (newest !== undefined)
+    return {
+      same: { kind: 'refuse', error: authorizationOpen(newest, undefined, wanted) },
+      earlier,
+    }
   const given = offers.at(-1)
   if (given === undefined) return { same: { kind: 'none' }, earlier }
-  const usable = equalIntent({ signed: given.offered }, wanted) && isInTime(given, parts.ports.clock.nowMs())
-  return { same: usable ? { kind: 'resume', offer: given } : { kind: 'refuse', error: offerOpen(given, wanted) }, earlier }
+  const usable =
+    equalIntent({ signed: given.offered }, wanted) && isInTime(given, parts.ports.clock.nowMs())
+  return {
+    same: usable
+      ? { kind: 'resume', offer: given }
+      : { kind: 'refuse', error: offerOpen(given, wanted) },
+    earlier,
+  }
 }
 
 /** One that was revoked or has ended since the user named it stands in nobody's way. */
@@ -277,15 +365,23 @@ const isClosedOne = (found: Authorization | undefined, wanted: Wanted, nowMs: nu
   found.signed.terms.proposer === wanted.proposer &&
   !isOpen(found, nowMs)
 
-/** A payload signed elsewhere does not tell its round: it counts in every one, which is the safe side. */
+/**
+ * A payload signed elsewhere does not tell its round: it counts in every one, which is the safe
+ * side.
+ */
 const inRound = (trust: Trust, { signed }: Authorization, { request }: RoundNamed): boolean =>
-  signed.timestamp === undefined || (signed.timestamp === request.timestamp && mayBeAt(atRequester(trust, request.requester), signed))
+  signed.timestamp === undefined ||
+  (signed.timestamp === request.timestamp && mayBeAt(atRequester(trust, request.requester), signed))
 
 /**
- * Exit 5 of our own: another open authorization for this question and round, named, with what settles it (contract §6). `wanted` tells
- * which of its explicit terms differ.
+ * Exit 5 of our own: another open authorization for this question and round, named, with what
+ * settles it (contract §6). `wanted` tells which of its explicit terms differ.
  */
-export function authorizationOpen(authorization: Authorization, because?: string, wanted?: Wanted): ConflictError {
+export function authorizationOpen(
+  authorization: Authorization,
+  because?: string,
+  wanted?: Wanted,
+): ConflictError {
   const { id, signed, candidateId } = authorization
   const settles =
     candidateId !== undefined
@@ -301,12 +397,21 @@ export function authorizationOpen(authorization: Authorization, because?: string
   )
 }
 
-/** The question id of an identifier without asking anybody: itself, the pin of a slug, or what the slug meant when it was signed for. */
-export function knownQuestionId(trust: Trust, identifier: string, view: JournalView): Hex | undefined {
+/**
+ * The question id of an identifier without asking anybody: itself, the pin of a slug, or what the
+ * slug meant when it was signed for.
+ */
+export function knownQuestionId(
+  trust: Trust,
+  identifier: string,
+  view: JournalView,
+): Hex | undefined {
   const pinned = pinnedQuestionId(trust, identifier)
   if (pinned !== undefined) return pinned
   // Whoever confirmed the slug once, when it was signed for, meant this question.
-  const before = view.byIdentifier(identifier).findLast(({ signed }) => signed.chainId === trust.chain_id)
+  const before = view
+    .byIdentifier(identifier)
+    .findLast(({ signed }) => signed.chainId === trust.chain_id)
   return before?.signed.questionId as Hex | undefined
 }
 

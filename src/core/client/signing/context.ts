@@ -1,4 +1,7 @@
-/** A question's context: what a proposal for it must name (spec §2.7, contract §4 signing_data), from the gateway or from a chain. */
+/**
+ * A question's context: what a proposal for it must name (spec §2.7, contract §4 signing_data),
+ * from the gateway or from a chain.
+ */
 import type { RoundReader } from '../../chain/questions.js'
 import { batchSigningDataOf, type Round } from '../../chain/round.js'
 import { type Chain, ChainError, type Clock, type Hex } from '../../ports.js'
@@ -17,9 +20,19 @@ import { isSlug } from '../../protocol/words.js'
 import type { CallOptions } from '../sending/gateway-client.js'
 import { objectOf } from '../sending/reading.js'
 import { FactError, signingDataOf } from './signing-data.js'
-import { checkContext, contractsOf, kindOf, pinnedQuestionId, type Trust, unpinnedSlug, untrusted } from './trust.js'
+import {
+  checkContext,
+  contractsOf,
+  kindOf,
+  pinnedQuestionId,
+  type Trust,
+  unpinnedSlug,
+  untrusted,
+} from './trust.js'
 
-/** `signing_data` of contract §4 plus what we know beside it. `slug` is the one that was asked for. */
+/**
+ * `signing_data` of contract §4 plus what we know beside it. `slug` is the one that was asked for.
+ */
 export interface QuestionContext extends BatchSigningData {
   /** `file`: given by the user. What it says of where it came from proves nothing. */
   readonly source: 'gateway' | 'chain' | 'file'
@@ -34,7 +47,12 @@ export interface QuestionContext extends BatchSigningData {
 
 /** One identifier's answer; `context` is checked against trust, `error` is ready to throw. */
 export type ContextResult =
-  | { readonly identifier: string; readonly context: QuestionContext; readonly notes: readonly string[]; readonly error?: undefined }
+  | {
+      readonly identifier: string
+      readonly context: QuestionContext
+      readonly notes: readonly string[]
+      readonly error?: undefined
+    }
   | { readonly identifier: string; readonly error: ProposerError; readonly context?: undefined }
 
 export interface ContextSource {
@@ -43,10 +61,15 @@ export interface ContextSource {
 }
 
 /**
- * Straight from the chain, without budget. Slugs come from trust.json only; questions of kind `direct` cannot be found this way. Where two
- * pinned requesters know a question, the first one's is taken and a note names both.
+ * Straight from the chain, without budget. Slugs come from trust.json only; questions of kind
+ * `direct` cannot be found this way. Where two pinned requesters know a question, the first one's
+ * is taken and a note names both.
  */
-export function chainContexts(chain: Chain, trust: Trust, clock: Pick<Clock, 'nowMs'>): ContextSource {
+export function chainContexts(
+  chain: Chain,
+  trust: Trust,
+  clock: Pick<Clock, 'nowMs'>,
+): ContextSource {
   let reading: Promise<RoundReader> | undefined
   return {
     async contexts(identifiers) {
@@ -61,10 +84,17 @@ export function chainContexts(chain: Chain, trust: Trust, clock: Pick<Clock, 'no
             const rounds = await reader.readAll(questionId)
             const [round] = rounds
             if (round === undefined) return { identifier, error: notFound(identifier, trust) }
-            if (round.state !== 'requested' || round.paused) return { identifier, error: notOpen(round) }
+            if (round.state !== 'requested' || round.paused)
+              return { identifier, error: notOpen(round) }
             return settle(identifier, () => {
               const context: QuestionContext = { ...fromRound(trust, round), ...slugOf(identifier) }
-              return { context, notes: [...ambiguity(rounds), ...checkContext(trust, context, { identifier, nowSeconds })] }
+              return {
+                context,
+                notes: [
+                  ...ambiguity(rounds),
+                  ...checkContext(trust, context, { identifier, nowSeconds }),
+                ],
+              }
             })
           } catch (error) {
             if (error instanceof ChainError) return { identifier, error: chainUnavailable(error) }
@@ -76,7 +106,10 @@ export function chainContexts(chain: Chain, trust: Trust, clock: Pick<Clock, 'no
   }
 }
 
-/** An adapter's question ID is the hash of its text, and two adapters may ask the same one (domain §5.1). */
+/**
+ * An adapter's question ID is the hash of its text, and two adapters may ask the same one (domain
+ * §5.1).
+ */
 function ambiguity(rounds: readonly Round[]): readonly string[] {
   if (rounds.length < 2) return []
   const [first, ...others] = rounds.map(({ requester }) => requester)
@@ -86,34 +119,55 @@ function ambiguity(rounds: readonly Round[]): readonly string[] {
 }
 
 /**
- * The chain first, then the gateway for what no requester on the chain can tell: the request of a question of kind `direct` stands in
- * the gateway's registry alone. Only such a context is taken from it, once the chain has confirmed that request.
+ * The chain first, then the gateway for what no requester on the chain can tell: the request of a
+ * question of kind `direct` stands in the gateway's registry alone. Only such a context is taken
+ * from it, once the chain has confirmed that request.
  */
-export function withDirect(chain: Chain, trust: Trust, own: ContextSource, gateway: () => Promise<ContextSource>): ContextSource {
+export function withDirect(
+  chain: Chain,
+  trust: Trust,
+  own: ContextSource,
+  gateway: () => Promise<ContextSource>,
+): ContextSource {
   if (!trust.requesters.some(({ kind }) => kind === 'direct')) return own
   const confirmed = async (one: ContextResult | undefined): Promise<ContextResult | undefined> => {
     const context = one?.context
-    if (context === undefined || kindOf(trust, context.request.requester) !== 'direct') return undefined
+    if (context === undefined || kindOf(trust, context.request.requester) !== 'direct')
+      return undefined
     try {
       await confirmByChain(chain, trust, context)
       return { ...one, context: { ...context, source: 'chain' } } as ContextResult
     } catch (error) {
-      if (error instanceof ProposerError) return { identifier: one?.identifier ?? context.question_id, error }
+      if (error instanceof ProposerError)
+        return { identifier: one?.identifier ?? context.question_id, error }
       throw error
     }
   }
   return {
     async contexts(identifiers, options) {
       const results = await own.contexts(identifiers, options)
-      const missing = results.filter(({ error }) => error?.code === 'question_not_found').map(({ identifier }) => identifier)
+      const missing = results
+        .filter(({ error }) => error?.code === 'question_not_found')
+        .map(({ identifier }) => identifier)
       if (missing.length === 0) return results
       try {
-        const told = new Map((await (await gateway()).contexts(missing, options)).map((one) => [one.identifier, one]))
-        return await Promise.all(results.map(async (one) => (await confirmed(told.get(one.identifier))) ?? one))
+        const told = new Map(
+          (await (await gateway()).contexts(missing, options)).map((one) => [one.identifier, one]),
+        )
+        return await Promise.all(
+          results.map(async (one) => (await confirmed(told.get(one.identifier))) ?? one),
+        )
       } catch (error) {
-        if (!(error instanceof ProposerError) || error instanceof InterruptedError || error instanceof StorageError) throw error
+        if (
+          !(error instanceof ProposerError) ||
+          error instanceof InterruptedError ||
+          error instanceof StorageError
+        )
+          throw error
         // A gateway that is down keeps back nothing that the chain has answered.
-        return results.map((one) => (missing.includes(one.identifier) ? { identifier: one.identifier, error } : one))
+        return results.map((one) =>
+          missing.includes(one.identifier) ? { identifier: one.identifier, error } : one,
+        )
       }
     },
   }
@@ -134,15 +188,30 @@ export const fromRound = (trust: Trust, round: Round): QuestionContext => ({
 })
 
 /**
- * Compares a context with the chain's own word (robustness §6): UsageError `untrusted_<field>` for a difference, ConflictError
- * `request_not_open`, RejectedError `question_not_found`, UnavailableError where the chain does not answer or is another one. Of kind
- * `direct` the oracle is asked about the request that the context names; that the question id means it, no chain can tell.
+ * Compares a context with the chain's own word (robustness §6): UsageError `untrusted_<field>` for
+ * a difference, ConflictError `request_not_open`, RejectedError `question_not_found`,
+ * UnavailableError where the chain does not answer or is another one. Of kind `direct` the oracle
+ * is asked about the request that the context names; that the question id means it, no chain can
+ * tell.
  */
-export async function confirmByChain(chain: Chain, trust: Trust, context: QuestionContext): Promise<Round> {
+export async function confirmByChain(
+  chain: Chain,
+  trust: Trust,
+  context: QuestionContext,
+): Promise<Round> {
   const questionId = context.question_id as Hex
   const { requester, oracle, identifier, timestamp, ancillary_data } = context.request
-  const named = { oracle, requester, identifier: identifier.raw, timestamp, ancillaryData: ancillary_data } as WitnessRequest
-  const entry = kindOf(trust, requester) === 'direct' ? { questionId, request: named } : { questionId, requester: named.requester }
+  const named = {
+    oracle,
+    requester,
+    identifier: identifier.raw,
+    timestamp,
+    ancillaryData: ancillary_data,
+  } as WitnessRequest
+  const entry =
+    kindOf(trust, requester) === 'direct'
+      ? { questionId, request: named }
+      : { questionId, requester: named.requester }
   const round = await onChain(async () => (await roundReader(chain, trust)).read(questionId, entry))
   if (round === undefined) throw notFound(context.question_id, trust)
   const fields = [
@@ -150,21 +219,38 @@ export async function confirmByChain(chain: Chain, trust: Trust, context: Questi
     ['requester', 'request.requester', context.request.requester, round.requester],
     ['identifier', 'request.identifier.raw', context.request.identifier.raw, round.identifier],
     ['timestamp', 'request.timestamp', context.request.timestamp, round.timestamp],
-    ['ancillary_data', 'request.ancillary_data', context.request.ancillary_data, round.ancillaryData],
+    [
+      'ancillary_data',
+      'request.ancillary_data',
+      context.request.ancillary_data,
+      round.ancillaryData,
+    ],
     ['token', 'bond.token', context.bond.token, round.token.address],
     ['required_bond', 'bond.required_bond', context.bond.required_bond, String(round.totalBondRaw)],
   ] as const
   for (const [field, path, told, own] of fields) {
     if (told === own) continue
     // Ancillary data is long; where it differs is not worth a page.
-    throw untrusted(field, field === 'ancillary_data' ? `${path} is not what the chain holds` : `${path} is ${told}, the chain says ${own}`)
+    throw untrusted(
+      field,
+      field === 'ancillary_data'
+        ? `${path} is not what the chain holds`
+        : `${path} is ${told}, the chain says ${own}`,
+    )
   }
   if (round.state !== 'requested' || round.paused) throw notOpen(round)
   return round
 }
 
-/** The later of wall clock and head time in Unix seconds; refuses a chain with another id than the pinned one (R16). */
-export async function chainNow(chain: Chain, trust: Trust, clock: Pick<Clock, 'nowMs'>): Promise<number> {
+/**
+ * The later of wall clock and head time in Unix seconds; refuses a chain with another id than the
+ * pinned one (R16).
+ */
+export async function chainNow(
+  chain: Chain,
+  trust: Trust,
+  clock: Pick<Clock, 'nowMs'>,
+): Promise<number> {
   const [chainId, head] = await onChain(() => Promise.all([chain.chainId(), chain.block('latest')]))
   if (chainId !== trust.chain_id) {
     throw untrusted(
@@ -187,15 +273,17 @@ export async function onChain<T>(read: () => Promise<T>): Promise<T> {
 }
 
 /**
- * The context in what `context --json` printed (the one for `identifier`, or the only one), or one `signing_data` object of contract §4.
- * Not yet checked against trust. UsageError `invalid_context`, or `untrusted_<field>` where a field has a value that none may have.
+ * The context in what `context --json` printed (the one for `identifier`, or the only one), or one
+ * `signing_data` object of contract §4. Not yet checked against trust. UsageError
+ * `invalid_context`, or `untrusted_<field>` where a field has a value that none may have.
  */
 export function parseContext(json: unknown, identifier: string): QuestionContext {
   const picked = pick(json, identifier)
   const data = orBadField(() => signingDataOf(picked))
   const { slug, token, typed_data } = objectOf(picked) ?? {}
   const { address, symbol, decimals } = objectOf(token) ?? {}
-  const isToken = typeof address === 'string' && typeof symbol === 'string' && Number.isSafeInteger(decimals)
+  const isToken =
+    typeof address === 'string' && typeof symbol === 'string' && Number.isSafeInteger(decimals)
   return {
     ...data,
     source: 'file',
@@ -213,16 +301,21 @@ function pick(json: unknown, identifier: string): unknown {
     (each: unknown) =>
       typeof each === 'object' &&
       each !== null &&
-      (('question_id' in each && each.question_id === identifier) || ('slug' in each && each.slug === identifier)),
+      (('question_id' in each && each.question_id === identifier) ||
+        ('slug' in each && each.slug === identifier)),
   )
   const found: unknown = named[0] ?? (json.questions.length === 1 ? json.questions[0] : undefined)
   if (found === undefined) throw invalidContext(`none of its questions is ${identifier}`)
-  if (typeof found === 'object' && found !== null && 'error' in found) throw invalidContext('it holds an error instead of this question')
+  if (typeof found === 'object' && found !== null && 'error' in found)
+    throw invalidContext('it holds an error instead of this question')
   return found
 }
 
 /** What `make` makes, or the ProposerError that it throws, as the answer for this identifier. */
-export function settle(identifier: string, make: () => { context: QuestionContext; notes: readonly string[] }): ContextResult {
+export function settle(
+  identifier: string,
+  make: () => { context: QuestionContext; notes: readonly string[] },
+): ContextResult {
   try {
     return { identifier, ...make() }
   } catch (error) {
@@ -256,17 +349,27 @@ const invalidContext = (why: string) =>
 
 function notFound(identifier: string, trust: Trust): RejectedError {
   const isDirectPinned = trust.requesters.some(({ kind }) => kind === 'direct')
-  const direct = isDirectPinned ? '; of kind direct the gateway alone knows it: give --gateway too, or --context <file>' : ''
-  return new RejectedError('question_not_found', `no pinned requester on the chain knows ${identifier}`, {
-    hint: `check the question id, the requesters in the trust file and the --rpc-url${direct}`,
-  })
+  const direct = isDirectPinned
+    ? '; of kind direct the gateway alone knows it: give --gateway too, or --context <file>'
+    : ''
+  return new RejectedError(
+    'question_not_found',
+    `no pinned requester on the chain knows ${identifier}`,
+    {
+      hint: `check the question id, the requesters in the trust file and the --rpc-url${direct}`,
+    },
+  )
 }
 
 function notOpen(round: Round): ConflictError {
   const state = round.paused ? 'paused' : round.state
-  return new ConflictError('request_not_open', `the request of ${round.questionId} cannot be proposed on: it is ${state}`, {
-    hint: `${round.paused ? 'wait until the question is unpaused' : 'wait for a new round'}; \`proposer reconcile ${round.questionId}\` shows what happened`,
-  })
+  return new ConflictError(
+    'request_not_open',
+    `the request of ${round.questionId} cannot be proposed on: it is ${state}`,
+    {
+      hint: `${round.paused ? 'wait until the question is unpaused' : 'wait for a new round'}; \`proposer reconcile ${round.questionId}\` shows what happened`,
+    },
+  )
 }
 
 const chainUnavailable = (error: ChainError) =>

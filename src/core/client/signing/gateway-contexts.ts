@@ -6,21 +6,39 @@ import { limits } from '../../protocol/words.js'
 import { acceptedValue, answerError } from '../sending/answer.js'
 import type { GatewayClient } from '../sending/gateway-client.js'
 import type { ContextTold, ToldError } from '../sending/reading.js'
-import { type ContextResult, type ContextSource, orBadField, type QuestionContext, settle, slugOf } from './context.js'
+import {
+  type ContextResult,
+  type ContextSource,
+  orBadField,
+  type QuestionContext,
+  settle,
+  slugOf,
+} from './context.js'
 import { signingDataOf } from './signing-data.js'
 import { checkContext, kindOf, outcomesByText, type Trust } from './trust.js'
 
 /** From the gateway's batch route: costs one budget item an identifier; more than 100 are split. */
-export function gatewayContexts(gateway: GatewayClient, trust: Trust, clock: Pick<Clock, 'nowMs'>): ContextSource {
+export function gatewayContexts(
+  gateway: GatewayClient,
+  trust: Trust,
+  clock: Pick<Clock, 'nowMs'>,
+): ContextSource {
   return {
     async contexts(identifiers, options = {}) {
       const results: ContextResult[] = []
       for (let at = 0; at < identifiers.length; at += limits.batchItems) {
         const asked = identifiers.slice(at, at + limits.batchItems)
-        const { results: items } = acceptedValue(await gateway.contexts(asked, options), asked.length === 1 ? asked[0] : undefined)
+        const { results: items } = acceptedValue(
+          await gateway.contexts(asked, options),
+          asked.length === 1 ? asked[0] : undefined,
+        )
         for (const [index, identifier] of asked.entries()) {
           // Of a list of another length nobody knows which result is whose.
-          results.push(items.length === asked.length ? fromItem(items[index], identifier) : { identifier, error: miscounted(items, asked) })
+          results.push(
+            items.length === asked.length
+              ? fromItem(items[index], identifier)
+              : { identifier, error: miscounted(items, asked) },
+          )
         }
       }
       return results
@@ -29,11 +47,20 @@ export function gatewayContexts(gateway: GatewayClient, trust: Trust, clock: Pic
 
   function fromItem(item: ContextTold | undefined, identifier: string): ContextResult {
     if (item === undefined || (item.identifier !== undefined && item.identifier !== identifier)) {
-      return { identifier, error: gatewayFault('the gateway did not answer the identifiers in the order they were asked in') }
+      return {
+        identifier,
+        error: gatewayFault(
+          'the gateway did not answer the identifiers in the order they were asked in',
+        ),
+      }
     }
     if (item.status_code !== 200 || item.signing_data === undefined) {
       const { status_code: status = 'one item' } = item
-      if (item.error === undefined) return { identifier, error: gatewayFault(`the gateway answered ${status} without an error`) }
+      if (item.error === undefined)
+        return {
+          identifier,
+          error: gatewayFault(`the gateway answered ${status} without an error`),
+        }
       return { identifier, error: itemError(identifier, item.status_code, item.error) }
     }
     return settle(identifier, () => {
@@ -50,20 +77,31 @@ function allowedOutcomes(trust: Trust, context: QuestionContext): readonly Outco
   return outcomesByText(trust, context).map((outcome) => ({
     ...outcome,
     allowed:
-      context.price.allowed_values.includes(outcome.price) && (outcome.allowed || kindOf(trust, context.request.requester) === 'direct'),
+      context.price.allowed_values.includes(outcome.price) &&
+      (outcome.allowed || kindOf(trust, context.request.requester) === 'direct'),
   }))
 }
 
 /** An item's error by its status, as the same status of a whole call would mean. */
-function itemError(identifier: string, httpStatus: number | undefined, error: ToldError): ProposerError {
-  if (httpStatus === 409) return answerError({ kind: 'reconcile', httpStatus, ...error }, 'read', identifier)
+function itemError(
+  identifier: string,
+  httpStatus: number | undefined,
+  error: ToldError,
+): ProposerError {
+  if (httpStatus === 409)
+    return answerError({ kind: 'reconcile', httpStatus, ...error }, 'read', identifier)
   if (httpStatus !== undefined && [400, 403, 404, 405, 413, 422].includes(httpStatus))
     return answerError({ kind: 'refused', httpStatus, ...error }, 'read')
-  return answerError({ kind: 'deferred', ...(httpStatus === undefined ? {} : { httpStatus }), ...error }, 'read')
+  return answerError(
+    { kind: 'deferred', ...(httpStatus === undefined ? {} : { httpStatus }), ...error },
+    'read',
+  )
 }
 
 const miscounted = (items: readonly unknown[], asked: readonly unknown[]) =>
   gatewayFault(`the gateway gave ${items.length} results where it was asked for ${asked.length}`)
 
 const gatewayFault = (detail: string) =>
-  new UnavailableError('gateway_body', detail, { hint: 'nothing was admitted by this call; try again later' })
+  new UnavailableError('gateway_body', detail, {
+    hint: 'nothing was admitted by this call; try again later',
+  })

@@ -1,4 +1,7 @@
-/** What `sign` reads, without zod (see plain.ts). It says what the schema of trust-file.ts says; a test holds them equal. */
+/**
+ * What `sign` reads, without zod (see plain.ts). It says what the schema of trust-file.ts says; a
+ * test holds them equal.
+ */
 import { requesterKinds } from '../../chain/round.js'
 import { integer, list, members, oneOf, type Read, record, text } from '../../protocol/plain.js'
 import { isAddress, isBytes32 } from '../../protocol/words.js'

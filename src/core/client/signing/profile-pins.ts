@@ -5,9 +5,14 @@ import { isAddress, zeroAddress } from '../../protocol/words.js'
 import type { Trust } from './trust.js'
 
 /** What a profile pins; `signed_proposer` is null where no public source names it. */
-export type ProfilePins = Omit<Trust, 'signed_proposer'> & { readonly signed_proposer: string | null }
+export type ProfilePins = Omit<Trust, 'signed_proposer'> & {
+  readonly signed_proposer: string | null
+}
 
-/** The pins of the built-in profile of this name, or `undefined` where there is none. Slugs are never among them. */
+/**
+ * The pins of the built-in profile of this name, or `undefined` where there is none. Slugs are
+ * never among them.
+ */
 export function profilePins(name: string): ProfilePins | undefined {
   const profile = builtInProfile(name)
   if (profile === undefined) return undefined
@@ -23,20 +28,28 @@ export function profilePins(name: string): ProfilePins | undefined {
 }
 
 /**
- * A built-in profile as whole pins. `signedProposer` stands in where the profile knows none, and has to agree where it does. Throws
- * UsageError `signed_proposer_needed`, `bad_address`, or `untrusted_signed_proposer` where it names another than the profile.
+ * A built-in profile as whole pins. `signedProposer` stands in where the profile knows none, and
+ * has to agree where it does. Throws UsageError `signed_proposer_needed`, `bad_address`, or
+ * `untrusted_signed_proposer` where it names another than the profile.
  */
 export function wholePins(name: string, pins: ProfilePins, signedProposer?: string): Trust {
-  if (signedProposer !== undefined && (!isAddress(signedProposer) || signedProposer === zeroAddress)) {
+  if (
+    signedProposer !== undefined &&
+    (!isAddress(signedProposer) || signedProposer === zeroAddress)
+  ) {
     throw new UsageError('bad_address', '--signed-proposer is not a contract address', {
       hint: 'give it as 0x and 40 lowercase hex digits',
     })
   }
   const known = pins.signed_proposer
   if (known !== null && signedProposer !== undefined && signedProposer !== known) {
-    throw new UsageError('untrusted_signed_proposer', `--signed-proposer is ${signedProposer}, the profile ${name} has ${known}`, {
-      hint: 'leave it out, or pin other contracts under another profile name with `proposer trust init --from <file>`',
-    })
+    throw new UsageError(
+      'untrusted_signed_proposer',
+      `--signed-proposer is ${signedProposer}, the profile ${name} has ${known}`,
+      {
+        hint: 'leave it out, or pin other contracts under another profile name with `proposer trust init --from <file>`',
+      },
+    )
   }
   const signed_proposer = signedProposer ?? known
   if (signed_proposer === null) {

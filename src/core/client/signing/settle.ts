@@ -9,15 +9,19 @@ import type { AuthorizeParts } from './authorize.js'
 /** A gateway that sees a round end fails its candidates within a block or two. */
 const settleMs = 20_000
 
-/** What became of an authorization of an earlier round; `unknown` with what the out-of-band channel needs. */
+/**
+ * What became of an authorization of an earlier round; `unknown` with what the out-of-band channel
+ * needs.
+ */
 export type SettledEarlier = { readonly journalId: string; readonly line: string } & (
   | { readonly outcome: 'executed' | 'failed'; readonly code?: string }
   | { readonly outcome: 'unknown'; readonly outOfBand: OutOfBand }
 )
 
 /**
- * Settles the older authorization by its saved id, or tells what the out-of-band channel needs (never the signature). Rejects with
- * ConflictError `authorization_open` where its candidate is still on its way: then nothing new may be signed yet.
+ * Settles the older authorization by its saved id, or tells what the out-of-band channel needs
+ * (never the signature). Rejects with ConflictError `authorization_open` where its candidate is
+ * still on its way: then nothing new may be signed yet.
  */
 export async function settleEarlier(
   parts: Pick<AuthorizeParts, 'ports' | 'journal' | 'gateway' | 'note' | 'signal' | 'onSettled'>,
@@ -25,7 +29,8 @@ export async function settleEarlier(
 ): Promise<void> {
   const { candidateId, signed, id } = authorization
   if (candidateId === undefined || parts.gateway === undefined) {
-    if (authorization.attempts.length > 0) tell(parts, lost(authorization, outOfBandLine(authorization)))
+    if (authorization.attempts.length > 0)
+      tell(parts, lost(authorization, outOfBandLine(authorization)))
     return
   }
   const { endOf, pollCandidates } = await import('../polling/polling.js')
@@ -48,10 +53,14 @@ export async function settleEarlier(
     tell(parts, { journalId: id, line, outcome, ...(code === undefined ? {} : { code }) })
     return
   }
-  throw new ConflictError('authorization_open', `${id}, of an earlier round, is still ${status.status} as candidate ${candidateId}`, {
-    hint: `wait for its end with \`proposer poll ${candidateId}\`, then run the same command again`,
-    retryable: true,
-  })
+  throw new ConflictError(
+    'authorization_open',
+    `${id}, of an earlier round, is still ${status.status} as candidate ${candidateId}`,
+    {
+      hint: `wait for its end with \`proposer poll ${candidateId}\`, then run the same command again`,
+      retryable: true,
+    },
+  )
 }
 
 function tell(parts: Pick<AuthorizeParts, 'note' | 'onSettled'>, settled: SettledEarlier): void {
@@ -67,11 +76,13 @@ const lost = (authorization: Authorization, line: string): SettledEarlier => ({
 })
 
 /**
- * Robustness §6: question id, client_ref and time for the out-of-band channel. The time is that of the first attempt that may have been
- * admitted: under it the operator finds the candidate.
+ * Robustness §6: question id, client_ref and time for the out-of-band channel. The time is that of
+ * the first attempt that may have been admitted: under it the operator finds the candidate.
  */
 export function outOfBandOf({ signed, attempts, signedAtMs }: Authorization): OutOfBand {
-  const admitting = attempts.find((one) => classOf(one) === 'uncertain' || classOf(one) === 'accepted')
+  const admitting = attempts.find(
+    (one) => classOf(one) === 'uncertain' || classOf(one) === 'accepted',
+  )
   return {
     questionId: signed.questionId,
     clientRef: signed.clientRef,

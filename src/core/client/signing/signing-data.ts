@@ -1,6 +1,7 @@
 /**
- * The facts of signing data (§2.4, §2.7, §2.8), wherever the spec lets them stand (contract §9). They are compared with trust, and what is
- * signed is built from them by us (R9): nothing else of the answer is used.
+ * The facts of signing data (§2.4, §2.7, §2.8), wherever the spec lets them stand (contract §9).
+ * They are compared with trust, and what is signed is built from them by us (R9): nothing else of
+ * the answer is used.
  */
 import type { BatchSigningData } from '../../protocol/schema-signing.js'
 import { primaryType, witnessTypes } from '../../protocol/witness.js'
@@ -15,12 +16,18 @@ export class FactError extends Error {
 }
 
 /** §2.7 names the oracle identifier and the ancillary bytes of a request, but not their fields. */
-const oracleIdentifier = ['request.identifier.raw', 'request.identifier', 'request.oracle_identifier.raw', 'request.oracle_identifier']
+const oracleIdentifier = [
+  'request.identifier.raw',
+  'request.identifier',
+  'request.oracle_identifier.raw',
+  'request.oracle_identifier',
+]
 const ancillaryBytes = ['request.ancillary_data', 'request.ancillary_bytes', 'request.ancillary']
 
 /**
- * Signing data of the batch route, or of the single one, as contract §4 writes it. Of what our own gateway writes twice, both are kept,
- * for `checkContext` to compare. Throws FactError with the place where a fact was looked for first.
+ * Signing data of the batch route, or of the single one, as contract §4 writes it. Of what our own
+ * gateway writes twice, both are kept, for `checkContext` to compare. Throws FactError with the
+ * place where a fact was looked for first.
  */
 export function signingDataOf(json: unknown): BatchSigningData {
   const data = objectOf(json) ?? {}
@@ -56,17 +63,25 @@ const valueAt = (data: Json, path: string): unknown =>
 
 const isText = (value: unknown): value is string => typeof value === 'string'
 
-/** These are told as text or as a JSON number (contract §9); a bond never is a number, which may have been rounded. */
+/**
+ * These are told as text or as a JSON number (contract §9); a bond never is a number, which may
+ * have been rounded.
+ */
 const numbers = ['request.timestamp', 'signing.chain_id']
 const asText = (data: Json, path: string): unknown => {
   const value = valueAt(data, path)
   return Number.isSafeInteger(value) && numbers.includes(path) ? String(value) : value
 }
 
-/** What stands at the first of the places that holds anything: a malformed value there is not made good by the next one. */
+/**
+ * What stands at the first of the places that holds anything: a malformed value there is not made
+ * good by the next one.
+ */
 function textAt(data: Json, places: readonly string[], isOne: (text: string) => boolean): string {
   // An object stands for its members, which have places of their own.
-  const value = places.map((place) => asText(data, place)).find((each) => each != null && objectOf(each) === undefined)
+  const value = places
+    .map((place) => asText(data, place))
+    .find((each) => each != null && objectOf(each) === undefined)
   if (isText(value) && isOne(value)) return value
   throw new FactError(places[0] ?? '')
 }
@@ -84,11 +99,15 @@ function allowedValues(data: Json): string[] {
     ? outcomes.filter((one) => objectOf(one)?.allowed === true).map(({ price }) => price)
     : undefined
   const values = valueAt(data, 'price.allowed_values') ?? available
-  if (Array.isArray(values) && values.every((value) => isText(value) && isUint256(value))) return values
+  if (Array.isArray(values) && values.every((value) => isText(value) && isUint256(value)))
+    return values
   throw new FactError('price.allowed_values')
 }
 
-/** The witness is ours to build. What an answer says of it is kept to be compared; what it does not say is as we build it. */
+/**
+ * The witness is ours to build. What an answer says of it is kept to be compared; what it does not
+ * say is as we build it.
+ */
 function witnessOf(data: Json): Omit<BatchSigningData['signing'], 'chain_id'> {
   const told = (name: string, isOne: (value: unknown) => boolean) => {
     const value = valueAt(data, `signing.${name}`) ?? undefined
@@ -100,12 +119,16 @@ function witnessOf(data: Json): Omit<BatchSigningData['signing'], 'chain_id'> {
     primary_type: told('primary_type', isText) ?? primaryType,
     types: told('types', isTypes) ?? witnessTypes,
   }
-  // Whether they are the literals that the type says is for `checkContext`, which names both values.
+  // Whether they are the literals that the type says is for `checkContext`, which names both
+  // values.
   return witness as Omit<BatchSigningData['signing'], 'chain_id'>
 }
 
 const isTypes = (value: unknown): boolean => {
   const types = objectOf(value)
   const isMember = (one: unknown) => isText(objectOf(one)?.name) && isText(objectOf(one)?.type)
-  return types !== undefined && Object.values(types).every((members) => Array.isArray(members) && members.every(isMember))
+  return (
+    types !== undefined &&
+    Object.values(types).every((members) => Array.isArray(members) && members.every(isMember))
+  )
 }

@@ -1,4 +1,7 @@
-/** The one place that asks for a signature. Order: intent and nonce durable (R6), sign, check, journal, and only then may it be sent. */
+/**
+ * The one place that asks for a signature. Order: intent and nonce durable (R6), sign, check,
+ * journal, and only then may it be sent.
+ */
 
 import { eip1271MagicValue } from '../../chain/constants.js'
 import { type Address, type Chain, ChainError, type Hex, type Signer } from '../../ports.js'
@@ -14,14 +17,23 @@ import type { AuthorizeParts, Intent } from './authorize.js'
 import { onChain } from './context.js'
 import type { Preview, RoundFacts } from './prepare.js'
 
-/** What an authorization says before it is signed: all of an `offered` record but when and in which form it was given out. */
+/**
+ * What an authorization says before it is signed: all of an `offered` record but when and in which
+ * form it was given out.
+ */
 export type Draft = Omit<Offered, 'typedData' | 'offeredAtMs'>
 
-/** The next authorization of this run, and the entries that reserve it: intent and nonce, durable before anything is signed (R6). */
+/**
+ * The next authorization of this run, and the entries that reserve it: intent and nonce, durable
+ * before anything is signed (R6).
+ */
 export function draftOf(
   parts: Pick<AuthorizeParts, 'journal' | 'trust'>,
   intent: Pick<Intent, 'identifier' | 'proposer' | 'clientRef' | 'supersede'>,
-  prepared: Pick<Preview, 'price' | 'amountRaw' | 'nonce' | 'deadlineSeconds' | 'round' | 'digest'> &
+  prepared: Pick<
+    Preview,
+    'price' | 'amountRaw' | 'nonce' | 'deadlineSeconds' | 'round' | 'digest'
+  > &
     Partial<Pick<Preview, 'unchecked'>> & { readonly context: RoundFacts },
   view: JournalView,
 ): { readonly draft: Draft; readonly reserving: readonly JournalEntry[] } {
@@ -34,9 +46,13 @@ export function draftOf(
     deadline: String(prepared.deadlineSeconds),
   }
   if (view.isReserved(terms.proposer, terms.nonce)) {
-    throw new UsageError('nonce_reserved', `nonce ${terms.nonce} was taken by another authorization meanwhile`, {
-      hint: 'leave --nonce out: a fresh one is chosen',
-    })
+    throw new UsageError(
+      'nonce_reserved',
+      `nonce ${terms.nonce} was taken by another authorization meanwhile`,
+      {
+        hint: 'leave --nonce out: a fresh one is chosen',
+      },
+    )
   }
   const id = journal.nextId()
   const questionId = prepared.context.question_id
@@ -60,14 +76,25 @@ export function draftOf(
   return {
     draft,
     reserving: [
-      { kind: 'intent', data: { id, identifier: intent.identifier, questionId, terms, ...supersedes } },
+      {
+        kind: 'intent',
+        data: { id, identifier: intent.identifier, questionId, terms, ...supersedes },
+      },
       { kind: 'nonce.reserved', data: { id, proposer: terms.proposer, nonce: terms.nonce } },
     ],
   }
 }
 
-/** The journal's record of a signature: the exact bytes of the single form, or of a batch's item (§2.7). */
-export function signedOf(ports: Pick<JournalPorts, 'clock' | 'hash'>, draft: Draft, signature: Hex, form: Form = 'single'): Signed {
+/**
+ * The journal's record of a signature: the exact bytes of the single form, or of a batch's item
+ * (§2.7).
+ */
+export function signedOf(
+  ports: Pick<JournalPorts, 'clock' | 'hash'>,
+  draft: Draft,
+  signature: Hex,
+  form: Form = 'single',
+): Signed {
   const { terms: wire, questionId, chainId, spender } = draft
   const terms = { ...wire, proposer: wire.proposer as Address }
   const body =
@@ -76,7 +103,11 @@ export function signedOf(ports: Pick<JournalPorts, 'clock' | 'hash'>, draft: Dra
       : JSON.stringify(toBatchItem(questionId, { ...terms, signature }, draft.clientRef))
   return {
     ...draft,
-    identity: identityOf(ports.hash, { chainId, spender: spender as Hex }, { questionId: questionId as Hex, ...terms, signature }),
+    identity: identityOf(
+      ports.hash,
+      { chainId, spender: spender as Hex },
+      { questionId: questionId as Hex, ...terms, signature },
+    ),
     form,
     body,
     sha256: ports.hash.sha256(body),
@@ -94,8 +125,9 @@ export const newAuthorization = (signed: Signed): Authorization => ({
 })
 
 /**
- * Reserves the nonce, signs, checks the signature as the chain will, journals the exact bytes of the single form. Called with the
- * journal's lock held. UsageError `nonce_reserved`, `bad_signature`; StorageError 74, after which nothing was or will be sent.
+ * Reserves the nonce, signs, checks the signature as the chain will, journals the exact bytes of
+ * the single form. Called with the journal's lock held. UsageError `nonce_reserved`,
+ * `bad_signature`; StorageError 74, after which nothing was or will be sent.
  */
 export async function signAndJournal(
   parts: AuthorizeParts,
@@ -109,7 +141,12 @@ export async function signAndJournal(
   await journal.append(reserving)
   let signature: Hex
   try {
-    signature = await checkedSignature(parts.chain, draft, await signer.signDigest(prepared.digest), await parts.recovery?.())
+    signature = await checkedSignature(
+      parts.chain,
+      draft,
+      await signer.signDigest(prepared.digest),
+      await parts.recovery?.(),
+    )
   } catch (error) {
     // Nothing was kept that could execute; the nonce stays reserved.
     await journal.append([{ kind: 'abandoned', data: { id: draft.id, reason: reasonOf(error) } }])
@@ -121,12 +158,15 @@ export async function signAndJournal(
 }
 
 /** A code for the journal's `abandoned` record. */
-export const reasonOf = (error: unknown): string => (error instanceof ProposerError ? error.code : 'signer_failed')
+export const reasonOf = (error: unknown): string =>
+  error instanceof ProposerError ? error.code : 'signer_failed'
 
 /**
- * The signature in a form that the chain takes, or UsageError `bad_signature`. An account without code: 64 or 65 bytes that recover to
- * the proposer, v 0 or 1 lifted to 27 or 28. An account with code is asked by isValidSignature, because Permit2 will ask it; what it
- * refuses as it is, is tried with v lifted. Without a chain only recovery is possible. `recover` default: @noble/curves. Source: domain §3.3.
+ * The signature in a form that the chain takes, or UsageError `bad_signature`. An account without
+ * code: 64 or 65 bytes that recover to the proposer, v 0 or 1 lifted to 27 or 28. An account with
+ * code is asked by isValidSignature, because Permit2 will ask it; what it refuses as it is, is
+ * tried with v lifted. Without a chain only recovery is possible. `recover` default: @noble/curves.
+ * Source: domain §3.3.
  */
 export async function checkedSignature(
   chain: Chain | undefined,
@@ -137,16 +177,29 @@ export async function checkedSignature(
   const proposer = draft.terms.proposer as Address
   const digest = draft.digest as Hex
   const bad = (why: string, hint = "check that the account is the proposer's") =>
-    new UsageError('bad_signature', `the signature does not authorize for ${proposer}: ${why}; nothing was sent`, { hint })
+    new UsageError(
+      'bad_signature',
+      `the signature does not authorize for ${proposer}: ${why}; nothing was sent`,
+      { hint },
+    )
   const signature = given.trim().toLowerCase() as Hex
   if (!isSignature(signature))
-    throw bad('it is not hex of 1 to 8,192 bytes', 'give what the wallet answered: 0x and an even number of hex digits')
+    throw bad(
+      'it is not hex of 1 to 8,192 bytes',
+      'give what the wallet answered: 0x and an even number of hex digits',
+    )
   const lifted = liftedV(signature)
   if (chain !== undefined) {
     const accepted = await onChain(() =>
-      acceptedByWallet(chain, proposer, digest, lifted === signature ? [signature] : [signature, lifted]),
+      acceptedByWallet(
+        chain,
+        proposer,
+        digest,
+        lifted === signature ? [signature] : [signature, lifted],
+      ),
     )
-    if (accepted === 'refused') throw bad('the wallet has code, and its isValidSignature refuses it')
+    if (accepted === 'refused')
+      throw bad('the wallet has code, and its isValidSignature refuses it')
     if (accepted !== 'no code') return accepted
   }
   if ((await signerOf(fromHex(digest), lifted, recover)) === proposer) return lifted
@@ -160,7 +213,11 @@ export async function checkedSignature(
 /** @noble/curves takes a while to load: only where nobody brought a recovery. */
 let portable: Promise<typeof import('../../protocol/signature.js')> | undefined
 
-async function signerOf(digest: Uint8Array, signature: Hex, recover: RecoverPublicKey | undefined): Promise<Address | undefined> {
+async function signerOf(
+  digest: Uint8Array,
+  signature: Hex,
+  recover: RecoverPublicKey | undefined,
+): Promise<Address | undefined> {
   if (recover !== undefined) return signerBy(recover, digest, signature)
   portable ??= import('../../protocol/signature.js')
   const { recoverSigner } = await portable
@@ -171,7 +228,9 @@ async function signerOf(digest: Uint8Array, signature: Hex, recover: RecoverPubl
 export function liftedV<Text extends string>(signature: Text): Text {
   if (signature.length !== 132) return signature
   const v = signature.slice(130)
-  return v === '00' || v === '01' ? (`${signature.slice(0, 130)}${v === '00' ? '1b' : '1c'}` as Text) : signature
+  return v === '00' || v === '01'
+    ? (`${signature.slice(0, 130)}${v === '00' ? '1b' : '1c'}` as Text)
+    : signature
 }
 
 /** The first of these signatures that the account's code takes. */
@@ -184,14 +243,25 @@ async function acceptedByWallet(
   const head = await chain.block('latest')
   if (head === null) throw new ChainError('unavailable', 'the chain has no head')
   if ((await chain.code(proposer, head.number)) === '0x') return 'no code'
-  const [{ erc1271Abi }, { readContract }] = await Promise.all([import('../../chain/contracts.js'), import('../../chain/reading.js')])
+  const [{ erc1271Abi }, { readContract }] = await Promise.all([
+    import('../../chain/contracts.js'),
+    import('../../chain/reading.js'),
+  ])
   for (const signature of signatures) {
     try {
-      const magic = await readContract(chain, head.number, proposer, erc1271Abi, 'isValidSignature', [digest, signature])
+      const magic = await readContract(
+        chain,
+        head.number,
+        proposer,
+        erc1271Abi,
+        'isValidSignature',
+        [digest, signature],
+      )
       if (magic === eip1271MagicValue) return signature
     } catch (error) {
       // A revert, or an answer of another shape, is the wallet's no.
-      if (!(error instanceof ChainError) || (error.kind !== 'reverted' && error.kind !== 'refused')) throw error
+      if (!(error instanceof ChainError) || (error.kind !== 'reverted' && error.kind !== 'refused'))
+        throw error
     }
   }
   return 'refused'

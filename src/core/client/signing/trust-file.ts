@@ -17,13 +17,21 @@ export const Trust = z
   .meta({ id: 'Trust' })
 export type Trust = z.infer<typeof Trust>
 
-/** A parsed trust.json, or UsageError `invalid_trust` naming the field. `where` is the file's name for the message. */
+/**
+ * A parsed trust.json, or UsageError `invalid_trust` naming the field. `where` is the file's name
+ * for the message.
+ */
 export function parseTrust(json: unknown, where: string): Trust {
   const parsed = Trust.safeParse(json)
   if (parsed.success) return parsed.data
   const issue = parsed.error.issues[0]
-  const field = issue === undefined || issue.path.length === 0 ? 'the whole' : issue.path.map(String).join('.')
-  throw new UsageError('invalid_trust', `${where}: ${field} is not as a trust file must have it (${issue?.message ?? 'malformed'})`, {
-    hint: 'make one with `proposer trust init`; addresses are lowercase',
-  })
+  const field =
+    issue === undefined || issue.path.length === 0 ? 'the whole' : issue.path.map(String).join('.')
+  throw new UsageError(
+    'invalid_trust',
+    `${where}: ${field} is not as a trust file must have it (${issue?.message ?? 'malformed'})`,
+    {
+      hint: 'make one with `proposer trust init`; addresses are lowercase',
+    },
+  )
 }

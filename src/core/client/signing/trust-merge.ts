@@ -1,7 +1,10 @@
 /** Adding to pins without losing any (contract §7, trust.json; R9). */
 import type { Trust } from './trust-file.js'
 
-/** Pins with others added. `changed` and `added` name each field with its values, for people; what was pinned before is never dropped. */
+/**
+ * Pins with others added. `changed` and `added` name each field with its values, for people; what
+ * was pinned before is never dropped.
+ */
 export interface MergedPins {
   readonly trust: Trust
   /** `signed_proposer: 0x1… becomes 0x2…`: a pin that now says something else. */
@@ -10,25 +13,33 @@ export interface MergedPins {
 }
 
 /**
- * These pins and those of `more`: lists and slugs are joined, and where both pin one field the later word holds. Pins of another chain
- * have nothing to do with these: they take their place, and every one of these is named as changed.
+ * These pins and those of `more`: lists and slugs are joined, and where both pin one field the
+ * later word holds. Pins of another chain have nothing to do with these: they take their place, and
+ * every one of these is named as changed.
  */
 export function mergePins(current: Trust, more: Trust): MergedPins {
   if (current.chain_id !== more.chain_id) {
     const gone = [...lines(current)].map((line) => `${line} is dropped`)
-    return { trust: more, changed: [`chain_id: ${current.chain_id} becomes ${more.chain_id}`, ...gone], added: [...lines(more)] }
+    return {
+      trust: more,
+      changed: [`chain_id: ${current.chain_id} becomes ${more.chain_id}`, ...gone],
+      added: [...lines(more)],
+    }
   }
   const changed: string[] = []
   for (const field of ['permit2', 'signed_proposer'] as const) {
-    if (current[field] !== more[field]) changed.push(`${field}: ${current[field]} becomes ${more[field]}`)
+    if (current[field] !== more[field])
+      changed.push(`${field}: ${current[field]} becomes ${more[field]}`)
   }
   const kinds = new Map(more.requesters.map(({ address, kind }) => [address, kind]))
   for (const { address, kind } of current.requesters) {
     const now = kinds.get(address)
-    if (now !== undefined && now !== kind) changed.push(`requester ${address}: ${kind} becomes ${now}`)
+    if (now !== undefined && now !== kind)
+      changed.push(`requester ${address}: ${kind} becomes ${now}`)
   }
   for (const [slug, id] of Object.entries(current.slugs)) {
-    if (Object.hasOwn(more.slugs, slug) && more.slugs[slug] !== id) changed.push(`slug ${slug}: ${id} becomes ${more.slugs[slug]}`)
+    if (Object.hasOwn(more.slugs, slug) && more.slugs[slug] !== id)
+      changed.push(`slug ${slug}: ${id} becomes ${more.slugs[slug]}`)
   }
   const before = new Set(lines(current))
   const trust: Trust = {
@@ -38,14 +49,18 @@ export function mergePins(current: Trust, more: Trust): MergedPins {
     tokens: [...new Set([...current.tokens, ...more.tokens])],
     requesters: [
       ...current.requesters.map((one) => ({ ...one, kind: kinds.get(one.address) ?? one.kind })),
-      ...more.requesters.filter(({ address }) => !current.requesters.some((one) => one.address === address)),
+      ...more.requesters.filter(
+        ({ address }) => !current.requesters.some((one) => one.address === address),
+      ),
     ],
     slugs: { ...current.slugs, ...more.slugs },
   }
   return { trust, changed, added: [...lines(more)].filter((line) => !before.has(line)) }
 }
 
-/** What may be added to pins, one a line; a kind or an id that differs is a change, not an addition. */
+/**
+ * What may be added to pins, one a line; a kind or an id that differs is a change, not an addition.
+ */
 function* lines({ oracles, requesters, tokens, slugs }: Trust): Generator<string> {
   for (const address of oracles) yield `oracle ${address}`
   for (const { address } of requesters) yield `requester ${address}`

@@ -1,4 +1,7 @@
-/** Pinned contracts (contract §7, trust.json): a question's context is checked against them before anything is signed (R9). */
+/**
+ * Pinned contracts (contract §7, trust.json): a question's context is checked against them before
+ * anything is signed (R9).
+ */
 import { outcomesOf } from '../../chain/ancillary.js'
 import { yesOrNoQuery } from '../../chain/constants.js'
 import { type Contracts, keccakHex, type RequesterKind, roundRef } from '../../chain/round.js'
@@ -32,16 +35,21 @@ export function pinnedQuestionId(trust: Trust, identifier: string): Hex | undefi
   return Object.hasOwn(trust.slugs, identifier) ? (trust.slugs[identifier] as Hex) : undefined
 }
 
-/** UsageError `untrusted_<field>`: what was told is not what is pinned; exit 2, nothing is signed and nothing sent (R9). */
+/**
+ * UsageError `untrusted_<field>`: what was told is not what is pinned; exit 2, nothing is signed
+ * and nothing sent (R9).
+ */
 export function untrusted(field: string, detail: string, hint?: string): UsageError {
   return new UsageError(`untrusted_${field}`, detail, {
-    hint: hint ?? 'nothing was signed; if the pins are out of date, correct the trust file, else do not use this gateway',
+    hint:
+      hint ??
+      'nothing was signed; if the pins are out of date, correct the trust file, else do not use this gateway',
   })
 }
 
 /**
- * UsageError `untrusted_slug` for a slug that trust.json does not pin, where nobody was asked what it means: a signature must not follow
- * whatever somebody says a slug means (R9).
+ * UsageError `untrusted_slug` for a slug that trust.json does not pin, where nobody was asked what
+ * it means: a signature must not follow whatever somebody says a slug means (R9).
  */
 export function unpinnedSlug(slug: string): UsageError {
   return untrusted('slug', `the slug ${slug} is not pinned in the trust file`, howToPin(slug))
@@ -57,7 +65,10 @@ export interface Asked {
   readonly identifier?: string
   /** The later of wall clock and, where known, head time; Unix seconds. */
   readonly nowSeconds: number
-  /** Refuse a slug that trust.json does not pin, unless `confirmedQuestionId` says what it stands for. */
+  /**
+   * Refuse a slug that trust.json does not pin, unless `confirmedQuestionId` says what it stands
+   * for.
+   */
   readonly requireSlugPin?: boolean
   readonly confirmedQuestionId?: string
 }
@@ -66,35 +77,56 @@ export interface Asked {
 const clockSlackSeconds = 900
 
 /**
- * Throws UsageError `untrusted_<field>` for the first field that differs from the pins, naming it with both values: chain_id, permit2,
- * signed_proposer, oracle, requester, token, question_id, slug, identifier, ancillary_data, timestamp, max_payment, primary_type, types.
- * Returns notes on what could not be checked here. Sources: robustness §6 (before signing), domain §9.
+ * Throws UsageError `untrusted_<field>` for the first field that differs from the pins, naming it
+ * with both values: chain_id, permit2, signed_proposer, oracle, requester, token, question_id,
+ * slug, identifier, ancillary_data, timestamp, max_payment, primary_type, types. Returns notes on
+ * what could not be checked here. Sources: robustness §6 (before signing), domain §9.
  */
-export function checkContext(trust: Trust, context: QuestionContext, asked: Asked): readonly string[] {
+export function checkContext(
+  trust: Trust,
+  context: QuestionContext,
+  asked: Asked,
+): readonly string[] {
   const { request, signing, contracts } = context
   const pin = (field: string, path: string, told: string | number, pinned: string | number) => {
     if (told !== pinned) throw untrusted(field, `${path} is ${told}, the trust file pins ${pinned}`)
   }
   const among = (field: string, path: string, told: string, pinned: readonly string[]) => {
-    if (!pinned.includes(told)) throw untrusted(field, `${path} is ${told}, which the trust file does not list`)
+    if (!pinned.includes(told))
+      throw untrusted(field, `${path} is ${told}, which the trust file does not list`)
   }
   pin('chain_id', 'signing.chain_id', signing.chain_id, trust.chain_id)
   pin('permit2', 'contracts.permit2', contracts.permit2, trust.permit2)
-  pin('signed_proposer', "contracts.signed_proposer (the permit's spender)", contracts.signed_proposer, trust.signed_proposer)
+  pin(
+    'signed_proposer',
+    "contracts.signed_proposer (the permit's spender)",
+    contracts.signed_proposer,
+    trust.signed_proposer,
+  )
   among('oracle', 'request.oracle', request.oracle, trust.oracles)
   const kind = kindOf(trust, request.requester)
-  if (kind === undefined) throw untrusted('requester', `request.requester is ${request.requester}, which the trust file does not list`)
+  if (kind === undefined)
+    throw untrusted(
+      'requester',
+      `request.requester is ${request.requester}, which the trust file does not list`,
+    )
   among('token', 'bond.token', context.bond.token, trust.tokens)
   // Literals of the schema too; a context need not have come through it.
   pin('max_payment', 'signing.max_payment', signing.max_payment, '0')
   pin('primary_type', 'signing.primary_type', signing.primary_type, 'PermitWitnessTransferFrom')
   checkTypes(signing.types)
   if (request.question_id !== context.question_id) {
-    throw untrusted('question_id', `request.question_id is ${request.question_id}, but question_id is ${context.question_id}`)
+    throw untrusted(
+      'question_id',
+      `request.question_id is ${request.question_id}, but question_id is ${context.question_id}`,
+    )
   }
   const notes = checkAsked(trust, context, asked)
   checkRequest(context, kind, asked.nowSeconds)
-  if (kind === 'oo-reporter') notes.push('the question id of a reporter request is not a hash: only the chain (--rpc-url) can confirm it')
+  if (kind === 'oo-reporter')
+    notes.push(
+      'the question id of a reporter request is not a hash: only the chain (--rpc-url) can confirm it',
+    )
   return notes
 }
 
@@ -104,8 +136,8 @@ export function kindOf(trust: Trust, requester: string): RequesterKind | undefin
 }
 
 /**
- * The pins with this requester alone: where two adapters ask the same text, it tells which question is meant. UsageError
- * `untrusted_requester` where it is not pinned.
+ * The pins with this requester alone: where two adapters ask the same text, it tells which question
+ * is meant. UsageError `untrusted_requester` where it is not pinned.
  */
 export function onlyRequester(trust: Trust, requester: string): Trust {
   const narrowed = atRequester(trust, requester)
@@ -132,37 +164,58 @@ export interface JournaledRound {
 }
 
 /**
- * The pins with the requesters alone that a journaled authorization may be for: the requester belongs to the round (R3). Records of 0.1
- * name none. Where the question id is the hash of the text, the key of their round tells; what tells nothing may be for all.
+ * The pins with the requesters alone that a journaled authorization may be for: the requester
+ * belongs to the round (R3). Records of 0.1 name none. Where the question id is the hash of the
+ * text, the key of their round tells; what tells nothing may be for all.
  */
-export function pinsOf(trust: Trust, { questionId, timestamp, round, requester }: JournaledRound): Trust {
+export function pinsOf(
+  trust: Trust,
+  { questionId, timestamp, round, requester }: JournaledRound,
+): Trust {
   if (requester !== undefined) return atRequester(trust, requester)
   if (round === undefined || timestamp === undefined) return trust
   const id = questionId as Hex
   const hasKey = (address: string) =>
     trust.oracles.some((oracle) => {
-      const request = { oracle: oracle as Hex, requester: address as Hex, identifier: yesOrNoQuery, timestamp }
+      const request = {
+        oracle: oracle as Hex,
+        requester: address as Hex,
+        identifier: yesOrNoQuery,
+        timestamp,
+      }
       return roundRef({ chainId: trust.chain_id }, id, request, id).key === round
     })
-  return { ...trust, requesters: trust.requesters.filter(({ address, kind }) => !isNamedByText(kind) || hasKey(address)) }
+  return {
+    ...trust,
+    requesters: trust.requesters.filter(
+      ({ address, kind }) => !isNamedByText(kind) || hasKey(address),
+    ),
+  }
 }
 
 /** Whether a journaled authorization may be for one of the pinned requesters. See `pinsOf`. */
-export const mayBeAt = (trust: Trust, record: JournaledRound): boolean => pinsOf(trust, record).requesters.length > 0
+export const mayBeAt = (trust: Trust, record: JournaledRound): boolean =>
+  pinsOf(trust, record).requesters.length > 0
 
-/** Whether the question id is the hash of the request's text, which `checkContext` holds such a context to. */
+/**
+ * Whether the question id is the hash of the request's text, which `checkContext` holds such a
+ * context to.
+ */
 export function isNamedByText(kind: RequesterKind | undefined): boolean {
   return kind === 'uma-ctf-adapter' || kind === 'uma-ctf-adapter-negrisk'
 }
 
 /**
- * The outcome's label and price, where both the context and the request's text allow it; else UsageError `outcome_not_allowed` or
- * `untrusted_price`. For kind `direct` the context's word is taken (contract §6, `sign`).
+ * The outcome's label and price, where both the context and the request's text allow it; else
+ * UsageError `outcome_not_allowed` or `untrusted_price`. For kind `direct` the context's word is
+ * taken (contract §6, `sign`).
  */
 export function checkOutcome(trust: Trust, context: QuestionContext, outcome: OutcomeKey): Outcome {
   const price = priceOf[outcome]
   // A source has read the text already, and a context has no outcomes but from it.
-  const read = (context.outcomes ?? outcomesByText(trust, context)).find((each) => each.outcome === outcome)
+  const read = (context.outcomes ?? outcomesByText(trust, context)).find(
+    (each) => each.outcome === outcome,
+  )
   if (read === undefined) throw new RangeError(`${outcome} is no outcome`)
   if (!context.price.allowed_values.includes(price)) {
     throw new UsageError(
@@ -174,7 +227,10 @@ export function checkOutcome(trust: Trust, context: QuestionContext, outcome: Ou
     )
   }
   if (kindOf(trust, context.request.requester) !== 'direct' && !read.allowed) {
-    throw untrusted('price', `price.allowed_values lists ${price} (${outcome}), but the request's text or its requester does not allow it`)
+    throw untrusted(
+      'price',
+      `price.allowed_values lists ${price} (${outcome}), but the request's text or its requester does not allow it`,
+    )
   }
   return read
 }
@@ -188,12 +244,19 @@ export function outcomesByText(trust: Trust, context: QuestionContext): readonly
 }
 
 /** The part of `checkContext` that is about what the user named. Errors and notes as there. */
-export function checkAsked(trust: Trust, context: QuestionContext, asked: Omit<Asked, 'nowSeconds'>): string[] {
+export function checkAsked(
+  trust: Trust,
+  context: QuestionContext,
+  asked: Omit<Asked, 'nowSeconds'>,
+): string[] {
   const { identifier } = asked
   if (identifier === undefined) return []
   const pinned = pinnedQuestionId(trust, identifier) ?? asked.confirmedQuestionId
   if (pinned === undefined) {
-    if (asked.requireSlugPin !== true) return [`the slug ${identifier} is not pinned: check that it means question ${context.question_id}`]
+    if (asked.requireSlugPin !== true)
+      return [
+        `the slug ${identifier} is not pinned: check that it means question ${context.question_id}`,
+      ]
     throw untrusted(
       'slug',
       `the slug ${identifier} is not pinned in the trust file; it was said to mean question_id ${context.question_id}`,
@@ -201,14 +264,20 @@ export function checkAsked(trust: Trust, context: QuestionContext, asked: Omit<A
     )
   }
   if (context.question_id !== pinned)
-    throw untrusted('question_id', `question_id is ${context.question_id}, but ${identifier} means ${pinned}`)
+    throw untrusted(
+      'question_id',
+      `question_id is ${context.question_id}, but ${identifier} means ${pinned}`,
+    )
   return []
 }
 
 function checkRequest(context: QuestionContext, kind: RequesterKind, nowSeconds: number): void {
   const { request } = context
   if (request.identifier.raw !== context.identifier.raw) {
-    throw untrusted('identifier', `request.identifier.raw is ${request.identifier.raw}, but identifier.raw is ${context.identifier.raw}`)
+    throw untrusted(
+      'identifier',
+      `request.identifier.raw is ${request.identifier.raw}, but identifier.raw is ${context.identifier.raw}`,
+    )
   }
   if (isNamedByText(kind)) {
     if (request.identifier.raw !== yesOrNoQuery) {
@@ -219,7 +288,10 @@ function checkRequest(context: QuestionContext, kind: RequesterKind, nowSeconds:
     }
     const hashed = keccakHex(request.ancillary_data as Hex)
     if (hashed !== context.question_id) {
-      throw untrusted('ancillary_data', `request.ancillary_data hashes to ${hashed}, which is not question_id ${context.question_id}`)
+      throw untrusted(
+        'ancillary_data',
+        `request.ancillary_data hashes to ${hashed}, which is not question_id ${context.question_id}`,
+      )
     }
   }
   // A signature for a round that has not begun could be kept for it.
@@ -237,8 +309,8 @@ type Members = readonly { readonly name: string; readonly type: string }[]
 const ownTypes: Readonly<Record<string, Members>> = { ...witnessTypes, ...domainType }
 
 /**
- * What is told of the types must be what we build; what is not told need not be (contract §9). Order of keys in `types` does not matter,
- * order of members does (EIP-712).
+ * What is told of the types must be what we build; what is not told need not be (contract §9).
+ * Order of keys in `types` does not matter, order of members does (EIP-712).
  */
 function checkTypes(told: Record<string, Members>): void {
   const same = (members: Members | undefined, own: Members | undefined) =>

@@ -1,11 +1,19 @@
 /**
- * What a support bundle says of the journal (contract §6, `support-bundle`): an allow-list of fields (R5). No payload, no signature and no
- * digest. The permit nonce is in it: it is no secret, the chain shows it once used, it gives no power without the signature, and whether
- * its bit is set is what support looks at first.
+ * What a support bundle says of the journal (contract §6, `support-bundle`): an allow-list of
+ * fields (R5). No payload, no signature and no digest. The permit nonce is in it: it is no secret,
+ * the chain shows it once used, it gives no power without the signature, and whether its bit is set
+ * is what support looks at first.
  */
 import { instant } from '../../protocol/candidate.js'
 import { outcomeOf } from '../../protocol/proposal.js'
-import { type Attempt, type Authorization, classOf, isOfferOpen, type Offer, stateOf } from '../journal/authorizations.js'
+import {
+  type Attempt,
+  type Authorization,
+  classOf,
+  isOfferOpen,
+  type Offer,
+  stateOf,
+} from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 
 /** Narrows what is told; both bounds hold together. */
@@ -21,9 +29,18 @@ export const bundleLimit = 1_000
 /** Attempts of one authorization, the newest. */
 const attemptLimit = 20
 
-/** Authorizations and offers as rows, newest last. `left_out`: how many more are wanted and were too many. Throws nothing. */
-export function journalPart(view: Pick<JournalView, 'authorizations' | 'offers'>, wanted: Wanted, nowMs: number) {
-  const authorizations = view.authorizations.filter((one) => isWanted(one.signed, lastMsOf(one), wanted))
+/**
+ * Authorizations and offers as rows, newest last. `left_out`: how many more are wanted and were too
+ * many. Throws nothing.
+ */
+export function journalPart(
+  view: Pick<JournalView, 'authorizations' | 'offers'>,
+  wanted: Wanted,
+  nowMs: number,
+) {
+  const authorizations = view.authorizations.filter((one) =>
+    isWanted(one.signed, lastMsOf(one), wanted),
+  )
   const offers = view.offers.filter((one) => isWanted(one.offered, one.offered.offeredAtMs, wanted))
   const rows = [
     ...offers.slice(-bundleLimit).map((one) => offerRow(one, nowMs)),
@@ -42,10 +59,19 @@ export function journalSignatures(view: Pick<JournalView, 'authorizations'>): re
 }
 
 const lastMsOf = ({ signedAtMs, attempts, terminalAtMs = 0 }: Authorization): number =>
-  Math.max(signedAtMs, terminalAtMs, ...attempts.slice(-attemptLimit).map(({ startedAtMs }) => startedAtMs))
+  Math.max(
+    signedAtMs,
+    terminalAtMs,
+    ...attempts.slice(-attemptLimit).map(({ startedAtMs }) => startedAtMs),
+  )
 
-function isWanted(record: { readonly questionId: string; readonly identifier: string }, lastMs: number, { question, sinceMs }: Wanted) {
-  if (question !== undefined && record.questionId !== question && record.identifier !== question) return false
+function isWanted(
+  record: { readonly questionId: string; readonly identifier: string },
+  lastMs: number,
+  { question, sinceMs }: Wanted,
+) {
+  if (question !== undefined && record.questionId !== question && record.identifier !== question)
+    return false
   return sinceMs === undefined || lastMs >= sinceMs
 }
 
@@ -71,7 +97,10 @@ function authorizationRow(one: Authorization, nowMs: number) {
   }
 }
 
-function offerRow({ id, offered, supersededBy, ...rest }: Offer, nowMs: number): ReturnType<typeof authorizationRow> {
+function offerRow(
+  { id, offered, supersededBy, ...rest }: Offer,
+  nowMs: number,
+): ReturnType<typeof authorizationRow> {
   const isOpen = isOfferOpen({ id, offered, ...rest }, nowMs)
   return {
     journal_id: id,
@@ -91,7 +120,14 @@ function offerRow({ id, offered, supersededBy, ...rest }: Offer, nowMs: number):
   }
 }
 
-function termsOf({ questionId, identifier, clientRef, chainId, timestamp, terms }: Authorization['signed'] | Offer['offered']) {
+function termsOf({
+  questionId,
+  identifier,
+  clientRef,
+  chainId,
+  timestamp,
+  terms,
+}: Authorization['signed'] | Offer['offered']) {
   const { proposer, price, amount, nonce, deadline } = terms
   const outcome = outcomeOf(price) ?? null
   return {

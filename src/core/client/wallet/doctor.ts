@@ -1,4 +1,7 @@
-/** `doctor`: every precondition of proposing, each with its fix (contract §6). Asks at most one item of the gateway's budget. */
+/**
+ * `doctor`: every precondition of proposing, each with its fix (contract §6). Asks at most one item
+ * of the gateway's budget.
+ */
 import { type Address, type BlockHeader, type Chain, ChainError } from '../../ports.js'
 import { amountText } from '../../protocol/amount.js'
 import { ProposerError } from '../../protocol/errors.js'
@@ -22,11 +25,24 @@ export interface Check {
 /** A check that holds. */
 export const pass = (id: string, detail: string): Check => ({ id, result: 'pass', detail, fix: '' })
 /** A check that could not be made, and what makes it possible. */
-export const skip = (id: string, detail: string, fix: string): Check => ({ id, result: 'skip', detail, fix })
+export const skip = (id: string, detail: string, fix: string): Check => ({
+  id,
+  result: 'skip',
+  detail,
+  fix,
+})
 /** A check that does not hold. */
-export const wrong = (id: string, result: 'warn' | 'fail', detail: string, fix: string): Check => ({ id, result, detail, fix })
+export const wrong = (id: string, result: 'warn' | 'fail', detail: string, fix: string): Check => ({
+  id,
+  result,
+  detail,
+  fix,
+})
 
-/** Makes a check, or a failed one of the error that stopped it. Other errors than ours are thrown on. */
+/**
+ * Makes a check, or a failed one of the error that stopped it. Other errors than ours are thrown
+ * on.
+ */
 export async function guarded(id: string, make: () => Promise<Check>): Promise<Check> {
   try {
     return await make()
@@ -36,29 +52,48 @@ export async function guarded(id: string, make: () => Promise<Check>): Promise<C
   }
 }
 
-/** A clock further off than this much may cost a deadline, further than that it surely does (§8: five minutes). */
+/**
+ * A clock further off than this much may cost a deadline, further than that it surely does (§8:
+ * five minutes).
+ */
 const skewWarnMs = 30_000
 const skewFailMs = 240_000
 
-/** The gateway's clock by the Date header of an answer, whose resolution is a second. Milliseconds. */
+/**
+ * The gateway's clock by the Date header of an answer, whose resolution is a second. Milliseconds.
+ */
 export function clockCheck(dateHeader: string | null, sentMs: number, receivedMs: number): Check {
   const id = 'clock'
   const told = dateHeader === null ? Number.NaN : Date.parse(dateHeader)
   if (Number.isNaN(told)) return skip(id, 'the gateway tells no time', '')
-  const offMs = told > receivedMs ? told - receivedMs : told + 1_000 < sentMs ? sentMs - told - 1_000 : 0
-  const detail = offMs === 0 ? "agrees with the gateway's" : `is ${Math.ceil(offMs / 1_000)} s from the gateway's`
-  const fix = 'set the clock of this machine (NTP), or tell the operator; chain time decides deadlines'
+  const offMs =
+    told > receivedMs ? told - receivedMs : told + 1_000 < sentMs ? sentMs - told - 1_000 : 0
+  const detail =
+    offMs === 0
+      ? "agrees with the gateway's"
+      : `is ${Math.ceil(offMs / 1_000)} s from the gateway's`
+  const fix =
+    'set the clock of this machine (NTP), or tell the operator; chain time decides deadlines'
   if (offMs <= skewWarnMs) return pass(id, detail)
   return wrong(id, offMs > skewFailMs ? 'fail' : 'warn', detail, fix)
 }
 
-/** Whether the gateway lets this account propose; skipped where it is too busy to tell. One item of the budget. */
-export async function eligibilityCheck(gateway: GatewayClient, account: Address, signal?: AbortSignal): Promise<Check> {
+/**
+ * Whether the gateway lets this account propose; skipped where it is too busy to tell. One item of
+ * the budget.
+ */
+export async function eligibilityCheck(
+  gateway: GatewayClient,
+  account: Address,
+  signal?: AbortSignal,
+): Promise<Check> {
   const id = 'eligibility'
   return guarded(id, async () => {
     const answer = await gateway.eligibility(account, signal === undefined ? {} : { signal })
-    // 429, 503, or a budget that others have spent: nothing to mend, only to wait for (contract §6: 75).
-    if (answer.kind === 'deferred') return skip(id, `not known: ${answer.detail}`, answerError(answer, 'read').meta.hint ?? '')
+    // 429, 503, or a budget that others have spent: nothing to mend, only to wait for (contract §6:
+    // 75).
+    if (answer.kind === 'deferred')
+      return skip(id, `not known: ${answer.detail}`, answerError(answer, 'read').meta.hint ?? '')
     const { eligible } = acceptedValue(answer)
     if (eligible) return pass(id, `${account} may propose`)
     return wrong(
@@ -75,7 +110,11 @@ const headAgeWarnSeconds = 30
 const headAgeFailSeconds = 300
 
 /** Chain id and age of the head. */
-export async function rpcCheck(chain: Chain, pinnedChainId: number | undefined, nowMs: number): Promise<Check> {
+export async function rpcCheck(
+  chain: Chain,
+  pinnedChainId: number | undefined,
+  nowMs: number,
+): Promise<Check> {
   const id = 'rpc'
   return guarded(id, async () => {
     const [chainId, head] = await onChain(async () => {
@@ -95,7 +134,12 @@ export async function rpcCheck(chain: Chain, pinnedChainId: number | undefined, 
     const detail = `chain ${chainId}, block ${head.number}, ${ageSeconds} s old`
     if (ageSeconds <= headAgeWarnSeconds) return pass(id, detail)
     const result = ageSeconds > headAgeFailSeconds ? 'fail' : 'warn'
-    return wrong(id, result, detail, "the node lags or the chain stands still: use another node, or wait; check this machine's clock too")
+    return wrong(
+      id,
+      result,
+      detail,
+      "the node lags or the chain stands still: use another node, or wait; check this machine's clock too",
+    )
   })
 }
 
@@ -126,15 +170,30 @@ function tokenChecks(funds: Funds): readonly Check[] {
   const approve = '`proposer funds approve`'
   const balance =
     balanceRaw < reservedRaw
-      ? wrong('balance', 'fail', `${amount(balanceRaw)} held, but ${reserved}`, `${fund}, or revoke what should not execute`)
+      ? wrong(
+          'balance',
+          'fail',
+          `${amount(balanceRaw)} held, but ${reserved}`,
+          `${fund}, or revoke what should not execute`,
+        )
       : freeRaw === 0n
         ? wrong('balance', 'warn', `nothing is free: ${amount(balanceRaw)} held, ${reserved}`, fund)
         : pass('balance', `${amount(balanceRaw)} held, ${amount(freeRaw)} free`)
   const allowance =
     allowanceRaw < reservedRaw
-      ? wrong('allowance', 'fail', `Permit2 may move ${amount(allowanceRaw)}, but ${reserved}`, approve)
+      ? wrong(
+          'allowance',
+          'fail',
+          `Permit2 may move ${amount(allowanceRaw)}, but ${reserved}`,
+          approve,
+        )
       : allowanceRaw === 0n
-        ? wrong('allowance', 'fail', `Permit2 may not move ${symbol}: no proposal of this wallet can execute`, approve)
+        ? wrong(
+            'allowance',
+            'fail',
+            `Permit2 may not move ${symbol}: no proposal of this wallet can execute`,
+            approve,
+          )
         : spendableRaw < freeRaw
           ? wrong(
               'allowance',
@@ -146,12 +205,16 @@ function tokenChecks(funds: Funds): readonly Check[] {
   return [balance, allowance]
 }
 
-/** What code at the proposer's address means: Permit2 then asks the account instead of recovering a key (domain §3.3). */
+/**
+ * What code at the proposer's address means: Permit2 then asks the account instead of recovering a
+ * key (domain §3.3).
+ */
 export async function codeCheck(chain: Chain, account: Address): Promise<Check> {
   const id = 'account_code'
   return guarded(id, async () => {
     const code = await onChain(() => chain.code(account))
-    if (code === '0x') return pass(id, "a plain account: its key's signatures are taken as they are")
+    if (code === '0x')
+      return pass(id, "a plain account: its key's signatures are taken as they are")
     if (code.startsWith('0xef0100')) {
       return wrong(
         id,
@@ -180,8 +243,14 @@ export function openCheck(view: JournalView, nowMs: number): Check {
     ...(offered > 0 ? [['waiting for an outside signature', offered] as const] : []),
   ].map(([kind, n]) => `${n} ${kind}`)
   if (count.unknown > 0)
-    return wrong(id, 'warn', parts.join(', '), '`proposer replay --all`: never sign again because of an unknown outcome')
-  if (count.deferred > 0) return wrong(id, 'warn', parts.join(', '), '`proposer replay --all` sends the same bytes again')
+    return wrong(
+      id,
+      'warn',
+      parts.join(', '),
+      '`proposer replay --all`: never sign again because of an unknown outcome',
+    )
+  if (count.deferred > 0)
+    return wrong(id, 'warn', parts.join(', '), '`proposer replay --all` sends the same bytes again')
   if (count.conflict > 0) {
     const first = view.authorizations.find((one) => stateOf(one, nowMs).kind === 'conflict')
     return wrong(id, 'warn', parts.join(', '), `\`proposer reconcile ${first?.signed.questionId}\``)

@@ -1,4 +1,7 @@
-/** What a wallet can still authorize: balance and Permit2 allowance, less what its own authorizations may take (spec §5, domain §3.3). */
+/**
+ * What a wallet can still authorize: balance and Permit2 allowance, less what its own
+ * authorizations may take (spec §5, domain §3.3).
+ */
 import { encodeFunctionData, maxUint256 } from 'viem'
 import { plainText } from '../../chain/ancillary.js'
 import { erc20Abi, permit2Abi } from '../../chain/contracts.js'
@@ -13,7 +16,10 @@ import { onChain } from '../signing/context.js'
 import { type Trust, untrusted } from '../signing/trust.js'
 import type { OwnTransaction } from './transactions.js'
 
-/** Something in the journal that may still take tokens: an open authorization, or typed data that a wallet outside may sign. */
+/**
+ * Something in the journal that may still take tokens: an open authorization, or typed data that a
+ * wallet outside may sign.
+ */
 export interface Claim {
   readonly id: string
   readonly owner: Address
@@ -29,10 +35,17 @@ export interface Claim {
 }
 
 /** Everything in the journal that is not closed at `nowMs` (Unix milliseconds), oldest first. */
-export function openClaims(view: Pick<JournalView, 'authorizations' | 'offers'>, nowMs: number): readonly Claim[] {
+export function openClaims(
+  view: Pick<JournalView, 'authorizations' | 'offers'>,
+  nowMs: number,
+): readonly Claim[] {
   return [
-    ...view.authorizations.filter((one) => isOpen(one, nowMs)).map(({ id, signed }) => claimOf(id, signed)),
-    ...view.offers.filter((one) => isOfferOpen(one, nowMs)).map(({ id, offered }) => claimOf(id, offered)),
+    ...view.authorizations
+      .filter((one) => isOpen(one, nowMs))
+      .map(({ id, signed }) => claimOf(id, signed)),
+    ...view.offers
+      .filter((one) => isOfferOpen(one, nowMs))
+      .map(({ id, offered }) => claimOf(id, offered)),
   ]
 }
 
@@ -40,7 +53,12 @@ interface Recorded {
   readonly chainId: number
   readonly token?: string | undefined
   readonly round?: string | undefined
-  readonly terms: { readonly proposer: string; readonly amount: string; readonly nonce: string; readonly deadline: string }
+  readonly terms: {
+    readonly proposer: string
+    readonly amount: string
+    readonly nonce: string
+    readonly deadline: string
+  }
 }
 
 /** A `signed` or `offered` record as a claim. */
@@ -58,15 +76,21 @@ export function claimOf(id: string, { chainId, token, round, terms }: Recorded):
 }
 
 /** Claims that concern one owner's token on the pinned chain. */
-export function claimsOn(claims: readonly Claim[], whose: { readonly chainId: number; readonly owner: Address; readonly token: Address }) {
+export function claimsOn(
+  claims: readonly Claim[],
+  whose: { readonly chainId: number; readonly owner: Address; readonly token: Address },
+) {
   return claims.filter(
-    (one) => one.owner === whose.owner && one.chainId === whose.chainId && (one.token === undefined || one.token === whose.token),
+    (one) =>
+      one.owner === whose.owner &&
+      one.chainId === whose.chainId &&
+      (one.token === undefined || one.token === whose.token),
   )
 }
 
 /**
- * What these claims can take together, in raw units. A round takes one proposal only, so of several for one round (`--supersede`) the
- * largest counts (domain §3.2).
+ * What these claims can take together, in raw units. A round takes one proposal only, so of several
+ * for one round (`--supersede`) the largest counts (domain §3.2).
  */
 export function reservedRaw(claims: readonly Claim[]): bigint {
   const byRound = new Map<string, bigint>()
@@ -90,7 +114,10 @@ export interface Funds {
   readonly reservedRaw: bigint
   /** Balance less what is reserved; never below 0. */
   readonly freeRaw: bigint
-  /** What another authorization may be for: the smaller of balance and allowance, less what is reserved; never below 0. */
+  /**
+   * What another authorization may be for: the smaller of balance and allowance, less what is
+   * reserved; never below 0.
+   */
   readonly spendableRaw: bigint
   /** What reserves. */
   readonly claims: readonly Claim[]
@@ -98,10 +125,11 @@ export interface Funds {
 }
 
 /**
- * Reads a token's balance and Permit2 allowance and subtracts every authorization of the journal that could still execute. One that the
- * chain shows as done at the same block (nonce spent, or deadline passed in finalized state) takes nothing more, whatever the journal
- * knows yet. `except` leaves one out, such as the one that is being replaced. UsageError `untrusted_chain_id`; UnavailableError where the
- * chain does not answer.
+ * Reads a token's balance and Permit2 allowance and subtracts every authorization of the journal
+ * that could still execute. One that the chain shows as done at the same block (nonce spent, or
+ * deadline passed in finalized state) takes nothing more, whatever the journal knows yet. `except`
+ * leaves one out, such as the one that is being replaced. UsageError `untrusted_chain_id`;
+ * UnavailableError where the chain does not answer.
  */
 export async function fundsOf(
   chain: Chain,
@@ -116,7 +144,11 @@ export async function fundsOf(
     const permit2 = trust.permit2 as Address
     const at = latest.number
     const nowMs = Number(finalized.timestamp) * 1_000
-    const open = claimsOn(openClaims(view, nowMs), { chainId: trust.chain_id, owner, token }).filter(
+    const open = claimsOn(openClaims(view, nowMs), {
+      chainId: trust.chain_id,
+      owner,
+      token,
+    }).filter(
       ({ id, deadlineSeconds }) => id !== options.except && deadlineSeconds >= finalized.timestamp,
     )
     const [balanceRaw, allowanceRaw, symbol, decimals, spent] = await Promise.all([
@@ -145,15 +177,21 @@ export async function fundsOf(
 }
 
 // Math.min takes no bigint.
-const smaller = (one: bigint, other: bigint) => [one, other].reduce((least, raw) => (raw < least ? raw : least))
+const smaller = (one: bigint, other: bigint) =>
+  [one, other].reduce((least, raw) => (raw < least ? raw : least))
 const notBelowZero = (raw: bigint) => (raw > 0n ? raw : 0n)
 
-/** Latest and finalized header of the pinned chain; another one is refused (R16). UsageError `untrusted_chain_id`, UnavailableError. */
+/**
+ * Latest and finalized header of the pinned chain; another one is refused (R16). UsageError
+ * `untrusted_chain_id`, UnavailableError.
+ */
 export async function pinnedHeads(
   chain: Chain,
   trust: Pick<Trust, 'chain_id'>,
 ): Promise<{ readonly latest: BlockHeader; readonly finalized: BlockHeader }> {
-  const [chainId, latest, finalized] = await onChain(() => Promise.all([chain.chainId(), chain.block('latest'), chain.block('finalized')]))
+  const [chainId, latest, finalized] = await onChain(() =>
+    Promise.all([chain.chainId(), chain.block('latest'), chain.block('finalized')]),
+  )
   if (chainId !== trust.chain_id) {
     throw untrusted(
       'chain_id',
@@ -162,12 +200,19 @@ export async function pinnedHeads(
     )
   }
   if (latest === null || finalized === null) {
-    return onChain(() => Promise.reject(new ChainError('unavailable', 'the chain has no latest or no finalized block')))
+    return onChain(() =>
+      Promise.reject(
+        new ChainError('unavailable', 'the chain has no latest or no finalized block'),
+      ),
+    )
   }
   return { latest, finalized }
 }
 
-/** Ids of the claims whose nonce Permit2 has as used or cancelled at a block. One read a word of 256 nonces. Rejects with ChainError. */
+/**
+ * Ids of the claims whose nonce Permit2 has as used or cancelled at a block. One read a word of 256
+ * nonces. Rejects with ChainError.
+ */
 export async function spentNonces(
   chain: Chain,
   permit2: Address,
@@ -180,7 +225,8 @@ export async function spentNonces(
     claims.map(async ({ id, owner, nonce }) => {
       const { word } = nonceBit(nonce)
       const key = `${owner} ${word}`
-      const asked = words.get(key) ?? readContract(chain, at, permit2, permit2Abi, 'nonceBitmap', [owner, word])
+      const asked =
+        words.get(key) ?? readContract(chain, at, permit2, permit2Abi, 'nonceBitmap', [owner, word])
       words.set(key, asked)
       if (nonceUsed(nonce, await asked)) spent.add(id)
     }),
@@ -188,12 +234,26 @@ export async function spentNonces(
   return spent
 }
 
-/** The most that an allowance can be: Permit2 itself asks for a signature each time, so it is what wallets commonly give. */
+/**
+ * The most that an allowance can be: Permit2 itself asks for a signature each time, so it is what
+ * wallets commonly give.
+ */
 export const unlimitedRaw: bigint = maxUint256
 
 /** The ERC-20 approval that lets Permit2 move the token (domain §3.3). Raw units. */
 export function approval(trust: Trust, token: Address, amountRaw: bigint): OwnTransaction {
-  const data: Hex = encodeFunctionData({ abi: erc20Abi, functionName: 'approve', args: [trust.permit2 as Address, amountRaw] })
-  const amount = amountRaw === unlimitedRaw ? 'unlimited' : amountWithRaw(String(amountRaw), knownToken(trust.chain_id, token))
-  return { to: token, data, what: `approve Permit2 (${trust.permit2}) for token ${token}: ${amount}` }
+  const data: Hex = encodeFunctionData({
+    abi: erc20Abi,
+    functionName: 'approve',
+    args: [trust.permit2 as Address, amountRaw],
+  })
+  const amount =
+    amountRaw === unlimitedRaw
+      ? 'unlimited'
+      : amountWithRaw(String(amountRaw), knownToken(trust.chain_id, token))
+  return {
+    to: token,
+    data,
+    what: `approve Permit2 (${trust.permit2}) for token ${token}: ${amount}`,
+  }
 }

@@ -1,4 +1,7 @@
-/** What became of a proposal after it was executed: money on the oracle, at risk until it is settled (contract §9 `positions`; domain §4, §10). */
+/**
+ * What became of a proposal after it was executed: money on the oracle, at risk until it is settled
+ * (contract §9 `positions`; domain §4, §10).
+ */
 import { oracleAbi } from '../../chain/contracts.js'
 import { lowercase, readContract, zeroAddress } from '../../chain/reading.js'
 import type { Round } from '../../chain/round.js'
@@ -7,7 +10,10 @@ import { amountText, type TokenUnits } from '../../protocol/amount.js'
 import type { Next } from './reconcile.js'
 import type { RoundStanding } from './standing.js'
 
-/** What the oracle holds for a round that was proposed on. Amounts in raw token units, times in Unix seconds, prices in decimals. */
+/**
+ * What the oracle holds for a round that was proposed on. Amounts in raw token units, times in Unix
+ * seconds, prices in decimals.
+ */
 export interface RoundTerms {
   readonly disputer: Address | undefined
   readonly bondRaw: bigint
@@ -19,7 +25,12 @@ export interface RoundTerms {
 
 /** The terms of a round as of a block (domain §4, `getRequest`). Rejects with ChainError. */
 export async function readTerms(chain: Chain, at: bigint, round: Round): Promise<RoundTerms> {
-  const key = [round.requester, round.identifier, BigInt(round.timestamp), round.ancillaryData] as const
+  const key = [
+    round.requester,
+    round.identifier,
+    BigInt(round.timestamp),
+    round.ancillaryData,
+  ] as const
   const held = await readContract(chain, at, round.oracle, oracleAbi, 'getRequest', key)
   const disputer = lowercase(held.disputer)
   return {
@@ -39,7 +50,10 @@ export interface Position {
   readonly hasNewRound: boolean
 }
 
-/** Whether a round holds the proposal of an authorization: by its owner, of its price, through its signature where the node shows that. */
+/**
+ * Whether a round holds the proposal of an authorization: by its owner, of its price, through its
+ * signature where the node shows that.
+ */
 export function holdsProposal(
   { proposal }: RoundStanding,
   { proposer, price }: { readonly proposer: string; readonly price: string },
@@ -49,19 +63,28 @@ export function holdsProposal(
 }
 
 /**
- * The position of an executed proposal: where its own round stands, and whether a later one has begun by `nowSeconds` of the chain.
- * `undefined` where its round could not be read.
+ * The position of an executed proposal: where its own round stands, and whether a later one has
+ * begun by `nowSeconds` of the chain. `undefined` where its round could not be read.
  */
-export function positionOf(own: RoundStanding | undefined, hasNewRound: boolean, nowSeconds: bigint): Position | undefined {
+export function positionOf(
+  own: RoundStanding | undefined,
+  hasNewRound: boolean,
+  nowSeconds: bigint,
+): Position | undefined {
   const terms = own?.terms
   if (terms === undefined) return undefined
   const facts = { terms, hasNewRound }
   if (own?.state === 'settled' && terms.resolvedPrice !== undefined) {
     const isRight = terms.resolvedPrice === own.proposal?.price
-    return { ...facts, state: 'settled', result: !isRight ? 'lost' : terms.disputer === undefined ? 'undisputed' : 'won' }
+    return {
+      ...facts,
+      state: 'settled',
+      result: !isRight ? 'lost' : terms.disputer === undefined ? 'undisputed' : 'won',
+    }
   }
   // The first dispute opens a new round, a later one waits for the voters alone (domain §5.1).
-  if (own?.state === 'disputed') return { ...facts, state: hasNewRound ? 'disputed' : 'voting', result: null }
+  if (own?.state === 'disputed')
+    return { ...facts, state: hasNewRound ? 'disputed' : 'voting', result: null }
   const isDisputable = own?.state === 'proposed' && nowSeconds < terms.disputableUntil
   return { ...facts, state: isDisputable ? 'open' : 'awaiting_settlement', result: null }
 }
@@ -76,14 +99,21 @@ interface Shown {
 }
 
 /** What to do about an executed proposal whose position is known, in one or two sentences. */
-export function adviseExecuted({ state, result, terms, hasNewRound }: Position, shown: Shown): Next {
+export function adviseExecuted(
+  { state, result, terms, hasNewRound }: Position,
+  shown: Shown,
+): Next {
   const { identifier } = shown
   const executed = `it was executed${shown.transactionHash === undefined ? '' : ` in transaction ${shown.transactionHash}`}`
   const staked = amountText(String(terms.bondRaw + terms.finalFeeRaw), shown.token)
-  const disputed = terms.disputer === undefined ? executed : `${executed} and disputed by ${terms.disputer}`
+  const disputed =
+    terms.disputer === undefined ? executed : `${executed} and disputed by ${terms.disputer}`
   if (state === 'open' || state === 'awaiting_settlement') {
     const until = new Date(Number(terms.disputableUntil) * 1000).toISOString()
-    const rest = state === 'open' ? `can be disputed until ${until}` : `waits for the oracle to settle it since ${until}`
+    const rest =
+      state === 'open'
+        ? `can be disputed until ${until}`
+        : `waits for the oracle to settle it since ${until}`
     return { action: 'none', text: `${disputed}; it ${rest}, and nothing is left to do now` }
   }
   if (state === 'settled') {
@@ -104,5 +134,8 @@ export function adviseExecuted({ state, result, terms, hasNewRound }: Position, 
     return { action: 'sign_anew', text, command: `proposer context ${identifier}` }
   }
   const now = shown.isPaused ? 'paused' : (shown.current?.state ?? 'not known')
-  return { action: 'wait_for_new_round', text: `${stake}. The new round is ${now}: nothing can be proposed in it` }
+  return {
+    action: 'wait_for_new_round',
+    text: `${stake}. The new round is ${now}: nothing can be proposed in it`,
+  }
 }

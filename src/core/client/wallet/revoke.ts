@@ -1,4 +1,7 @@
-/** `revoke`: cancels the Permit2 nonces of authorizations that have not executed (contract §6; domain §3.2). */
+/**
+ * `revoke`: cancels the Permit2 nonces of authorizations that have not executed (contract §6;
+ * domain §3.2).
+ */
 import { encodeFunctionData } from 'viem'
 import { permit2Abi } from '../../chain/contracts.js'
 import { type Address, type Chain, ChainError, type Hex } from '../../ports.js'
@@ -41,33 +44,52 @@ export interface RevocationPlan {
 }
 
 /**
- * What cancels the named authorizations (or typed data given out): one transaction a word of 256 nonces. With a chain, nonces that are
- * spent already are left out. UsageError `unknown_journal_id`, `authorization_closed`, `several_owners`, `untrusted_chain_id`.
+ * What cancels the named authorizations (or typed data given out): one transaction a word of 256
+ * nonces. With a chain, nonces that are spent already are left out. UsageError
+ * `unknown_journal_id`, `authorization_closed`, `several_owners`, `untrusted_chain_id`.
  */
-export async function planRevocations(parts: RevokeParts, ids: readonly string[], chain: Chain | undefined): Promise<RevocationPlan> {
+export async function planRevocations(
+  parts: RevokeParts,
+  ids: readonly string[],
+  chain: Chain | undefined,
+): Promise<RevocationPlan> {
   const { trust, journal } = parts
   const named = await judgedByIds(journal, ids)
   const [first] = named
-  if (first === undefined) throw new UsageError('nothing_named', 'no journal id is named', { hint: 'see `proposer journal list --open`' })
+  if (first === undefined)
+    throw new UsageError('nothing_named', 'no journal id is named', {
+      hint: 'see `proposer journal list --open`',
+    })
   const foreign = named.find(({ chainId }) => chainId !== trust.chain_id)
   if (foreign !== undefined) {
-    throw new UsageError('other_chain', `${foreign.id} is for chain ${foreign.chainId}, the trust file pins ${trust.chain_id}`, {
-      hint: 'choose the profile or the --trust file of that chain',
-    })
+    throw new UsageError(
+      'other_chain',
+      `${foreign.id} is for chain ${foreign.chainId}, the trust file pins ${trust.chain_id}`,
+      {
+        hint: 'choose the profile or the --trust file of that chain',
+      },
+    )
   }
   const { owner } = first
   const other = named.find((one) => one.owner !== owner)
   if (other !== undefined) {
-    throw new UsageError('several_owners', `${first.id} was signed by ${owner}, ${other.id} by ${other.owner}`, {
-      hint: 'revoke the authorizations of one account at a time: only it can cancel its nonces',
-    })
+    throw new UsageError(
+      'several_owners',
+      `${first.id} was signed by ${owner}, ${other.id} by ${other.owner}`,
+      {
+        hint: 'revoke the authorizations of one account at a time: only it can cancel its nonces',
+      },
+    )
   }
   const spent = new Set<string>()
   let seenAt = 0n
   if (chain !== undefined) {
     const { latest } = await pinnedHeads(chain, trust)
     seenAt = latest.number
-    for (const id of await onChain(() => spentNonces(chain, trust.permit2 as Address, latest.number, named))) spent.add(id)
+    for (const id of await onChain(() =>
+      spentNonces(chain, trust.permit2 as Address, latest.number, named),
+    ))
+      spent.add(id)
   }
   const words = new Map<bigint, { mask: bigint; ids: string[] }>()
   for (const { id, nonce } of named) {
@@ -87,7 +109,11 @@ export async function planRevocations(parts: RevokeParts, ids: readonly string[]
       ids: covered,
       transaction: {
         to: trust.permit2 as Hex,
-        data: encodeFunctionData({ abi: permit2Abi, functionName: 'invalidateUnorderedNonces', args: [word, mask] }),
+        data: encodeFunctionData({
+          abi: permit2Abi,
+          functionName: 'invalidateUnorderedNonces',
+          args: [word, mask],
+        }),
         what: `cancel the Permit2 nonces of ${covered.join(', ')}`,
       },
     })),
@@ -100,18 +126,28 @@ async function judgedByIds(journal: Journal, ids: readonly string[]): Promise<re
   return [...new Set(ids)].map((id) => {
     const found = all.find((one) => one.id === id)
     if (found === undefined) throw unknownId(id)
-    // A refused or failed one may still be executed by whoever holds its signature; only a spent nonce leaves nothing to cancel.
-    const end = view.find(id)?.terminals.find(({ outcome }) => outcome === 'executed' || outcome === 'nonce_used')
+    // A refused or failed one may still be executed by whoever holds its signature; only a spent
+    // nonce leaves nothing to cancel.
+    const end = view
+      .find(id)
+      ?.terminals.find(({ outcome }) => outcome === 'executed' || outcome === 'nonce_used')
     if (end === undefined) return found
-    throw new UsageError('authorization_closed', `${id} is closed (${end.outcome}): its nonce is spent, there is nothing to revoke`, {
-      hint: 'see `proposer journal show`',
-    })
+    throw new UsageError(
+      'authorization_closed',
+      `${id} is closed (${end.outcome}): its nonce is spent, there is nothing to revoke`,
+      {
+        hint: 'see `proposer journal show`',
+      },
+    )
   })
 }
 
 export interface RevocationResult {
   readonly id: string
-  /** `revoked`: cancelled before it could execute. `executed`: it was faster. `undefined`: not final, or nothing is proven yet. */
+  /**
+   * `revoked`: cancelled before it could execute. `executed`: it was faster. `undefined`: not
+   * final, or nothing is proven yet.
+   */
   readonly outcome: 'revoked' | 'executed' | 'nonce_used' | 'expired' | undefined
 }
 
@@ -126,11 +162,15 @@ const finalityWaitMs = 120_000
 const finalityPauseMs = 1_000
 
 /**
- * Waits until what was sent is final, reads the nonces again there, and journals what that proves (contract §1, R14). UnavailableError
- * where the chain stops answering; InterruptedError.
+ * Waits until what was sent is final, reads the nonces again there, and journals what that proves
+ * (contract §1, R14). UnavailableError where the chain stops answering; InterruptedError.
  */
 export async function finishRevocation(
-  parts: RevokeParts & { readonly chain: Chain; readonly signal?: AbortSignal; readonly timeoutMs?: number },
+  parts: RevokeParts & {
+    readonly chain: Chain
+    readonly signal?: AbortSignal
+    readonly timeoutMs?: number
+  },
   plan: RevocationPlan,
   sent: readonly SentTransaction[],
 ): Promise<FinishedRevocation> {
@@ -141,19 +181,30 @@ export async function finishRevocation(
   const judged = judgedOf(await parts.journal.load())
   const standings = await standingsOf(parts, judged, ids)
   const cancelled = await cancelledBy(parts, judged, plan, sent)
-  const settled = await settleByChain(parts, standings, new Map([...cancelled].map((id) => [id, 'nonce_invalidated'])))
+  const settled = await settleByChain(
+    parts,
+    standings,
+    new Map([...cancelled].map((id) => [id, 'nonce_invalidated'])),
+  )
   const view = await parts.journal.load()
   const results = ids.map((id) => {
-    const ended = settled.get(id) ?? view.find(id)?.terminals.at(-1)?.outcome ?? standings.get(id)?.proof?.outcome
+    const ended =
+      settled.get(id) ??
+      view.find(id)?.terminals.at(-1)?.outcome ??
+      standings.get(id)?.proof?.outcome
     return { id, outcome: outcomeOf(ended, cancelled.has(id)) }
   })
   if (isFinal) return { results }
   return {
     results,
-    error: new PendingError('not_final', `block ${mined} was not final in the time given: nothing is proven yet`, {
-      hint: `run ${reconcileText(plan.questionIds)} later: it journals the end`,
-      retryable: true,
-    }),
+    error: new PendingError(
+      'not_final',
+      `block ${mined} was not final in the time given: nothing is proven yet`,
+      {
+        hint: `run ${reconcileText(plan.questionIds)} later: it journals the end`,
+        retryable: true,
+      },
+    ),
   }
 }
 
@@ -161,13 +212,22 @@ export async function finishRevocation(
 export const reconcileText = (questionIds: readonly string[]): string =>
   questionIds.map((id) => `\`proposer reconcile ${id}\``).join(' and ')
 
-function outcomeOf(ended: ClosedReason | undefined, wasCancelled: boolean): RevocationResult['outcome'] {
+function outcomeOf(
+  ended: ClosedReason | undefined,
+  wasCancelled: boolean,
+): RevocationResult['outcome'] {
   if (ended === 'nonce_used') return wasCancelled ? 'revoked' : 'nonce_used'
   return ended === 'executed' || ended === 'expired' ? ended : undefined
 }
 
 async function waitForFinality(
-  { chain, trust, ports, signal, timeoutMs = finalityWaitMs }: Parameters<typeof finishRevocation>[0],
+  {
+    chain,
+    trust,
+    ports,
+    signal,
+    timeoutMs = finalityWaitMs,
+  }: Parameters<typeof finishRevocation>[0],
   blockNumber: bigint,
 ): Promise<boolean> {
   const endMs = ports.clock.monotonicMs() + timeoutMs
@@ -190,7 +250,9 @@ async function standingsOf(
   ids: readonly string[],
 ): Promise<ReadonlyMap<string, Standing>> {
   const standings = new Map<string, Standing>()
-  const questions = new Set(judged.filter(({ id }) => ids.includes(id)).map(({ questionId }) => questionId))
+  const questions = new Set(
+    judged.filter(({ id }) => ids.includes(id)).map(({ questionId }) => questionId),
+  )
   for (const questionId of questions) {
     const { of } = await standingOf(chain, trust, questionId, judged)
     for (const id of ids) {
@@ -201,7 +263,10 @@ async function standingsOf(
   return standings
 }
 
-/** Ids whose nonce was still free in the block before our transaction, so that it was ours that took it. */
+/**
+ * Ids whose nonce was still free in the block before our transaction, so that it was ours that took
+ * it.
+ */
 async function cancelledBy(
   { chain, trust }: Parameters<typeof finishRevocation>[0],
   judged: readonly Judged[],
@@ -213,7 +278,12 @@ async function cancelledBy(
     const receipt = sent[index]?.receipt
     if (receipt === undefined) continue
     const covered = judged.filter(({ id }) => ids.includes(id))
-    const before = await spentNonces(chain, trust.permit2 as Address, receipt.blockNumber - 1n, covered).catch((error: unknown) => {
+    const before = await spentNonces(
+      chain,
+      trust.permit2 as Address,
+      receipt.blockNumber - 1n,
+      covered,
+    ).catch((error: unknown) => {
       // A node that has forgotten that block: when we planned, the nonces were free.
       if (error instanceof ChainError) return new Set<string>()
       throw error

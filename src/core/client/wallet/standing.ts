@@ -1,9 +1,14 @@
 /**
- * What the chain says of authorizations: their nonces, their rounds, who proposed there. Finalized state proves an end (contract §1);
- * latest state only tells that one is near (R14).
+ * What the chain says of authorizations: their nonces, their rounds, who proposed there. Finalized
+ * state proves an end (contract §1); latest state only tells that one is near (R14).
  */
 import { oracleAbi } from '../../chain/contracts.js'
-import { cameThroughSignedProposer, isOfRound, locateProposal, proposedPriceOf } from '../../chain/propose.js'
+import {
+  cameThroughSignedProposer,
+  isOfRound,
+  locateProposal,
+  proposedPriceOf,
+} from '../../chain/propose.js'
 import { createRoundReader } from '../../chain/questions.js'
 import { readContract } from '../../chain/reading.js'
 import { keccakHex, type RequestState, type Round, requestStates } from '../../chain/round.js'
@@ -32,8 +37,12 @@ export interface RoundProposal {
   readonly isFinal: boolean
   /** It came through SignedProposer. */
   readonly bySignature: boolean
-  /** Absent where the node shows no log of it. `eventIndex`: log index of ProposePrice in its block. */
-  readonly mined: { readonly transactionHash: Hex; readonly blockNumber: bigint; readonly eventIndex: number } | undefined
+  /**
+   * Absent where the node shows no log of it. `eventIndex`: log index of ProposePrice in its block.
+   */
+  readonly mined:
+    | { readonly transactionHash: Hex; readonly blockNumber: bigint; readonly eventIndex: number }
+    | undefined
 }
 
 export interface RoundStanding {
@@ -75,7 +84,8 @@ export interface QuestionStanding extends CurrentStanding {
 export function judgedOf(view: Pick<JournalView, 'authorizations' | 'offers'>): readonly Judged[] {
   const judged = (
     id: string,
-    record: Parameters<typeof claimOf>[1] & Pick<JournaledRound, 'questionId' | 'timestamp' | 'requester'>,
+    record: Parameters<typeof claimOf>[1] &
+      Pick<JournaledRound, 'questionId' | 'timestamp' | 'requester'>,
     price: string,
   ) => ({
     ...claimOf(id, record),
@@ -91,14 +101,22 @@ export function judgedOf(view: Pick<JournalView, 'authorizations' | 'offers'>): 
 }
 
 /**
- * Reads how one question and the authorizations for it stand, latest and finalized. All of them should be given, closed ones too: of two
- * with one price only their nonces tell which was executed. UsageError `untrusted_chain_id`, UnavailableError `chain_unavailable`.
+ * Reads how one question and the authorizations for it stand, latest and finalized. All of them
+ * should be given, closed ones too: of two with one price only their nonces tell which was
+ * executed. UsageError `untrusted_chain_id`, UnavailableError `chain_unavailable`.
  */
-export async function standingOf(chain: Chain, trust: Trust, questionId: Hex, judged: readonly Judged[]): Promise<QuestionStanding> {
+export async function standingOf(
+  chain: Chain,
+  trust: Trust,
+  questionId: Hex,
+  judged: readonly Judged[],
+): Promise<QuestionStanding> {
   const { latest, finalized } = await pinnedHeads(chain, trust)
   return onChain(async () => {
     const permit2 = trust.permit2 as Address
-    const here = judged.filter((one) => one.questionId === questionId && one.chainId === trust.chain_id)
+    const here = judged.filter(
+      (one) => one.questionId === questionId && one.chainId === trust.chain_id,
+    )
     const [known, spent, spentFinal] = await Promise.all([
       createRoundReader(chain, contractsOf(trust)).readAll(questionId, undefined, latest.number),
       spentNonces(chain, permit2, latest.number, here),
@@ -110,11 +128,22 @@ export async function standingOf(chain: Chain, trust: Trust, questionId: Hex, ju
       return known.find(({ requester }) => pinned.some(({ address }) => address === requester))
     }
     const rounds = new Map<string, RoundStanding>()
-    const keyOf = (round: Round | undefined, timestamp: string | undefined) => `${round?.requester} ${timestamp ?? round?.timestamp}`
+    const keyOf = (round: Round | undefined, timestamp: string | undefined) =>
+      `${round?.requester} ${timestamp ?? round?.timestamp}`
     for (const round of known) {
       const own = here.filter((one) => roundOf(one) === round)
-      for (const timestamp of new Set([round.timestamp, ...own.flatMap((one) => one.timestamp ?? [])])) {
-        const standing = await roundStanding(chain, trust, { ...round, timestamp }, latest, finalized, own)
+      for (const timestamp of new Set([
+        round.timestamp,
+        ...own.flatMap((one) => one.timestamp ?? []),
+      ])) {
+        const standing = await roundStanding(
+          chain,
+          trust,
+          { ...round, timestamp },
+          latest,
+          finalized,
+          own,
+        )
         if (standing !== undefined) rounds.set(keyOf(round, timestamp), standing)
       }
     }
@@ -133,7 +162,10 @@ export async function standingOf(chain: Chain, trust: Trust, questionId: Hex, ju
         nonceSpentFinal,
         now: nowAt(round),
         round: own,
-        roundIsOver: round === undefined || one.timestamp === undefined ? undefined : BigInt(round.timestamp) > BigInt(one.timestamp),
+        roundIsOver:
+          round === undefined || one.timestamp === undefined
+            ? undefined
+            : BigInt(round.timestamp) > BigInt(one.timestamp),
         proof: nonceSpentFinal
           ? await spentProof(chain, permit2, one, own?.proposal, here, spentFinal)
           : finalized.timestamp > one.deadlineSeconds
@@ -154,8 +186,16 @@ async function roundStanding(
   finalized: BlockHeader,
   ours: readonly Judged[],
 ): Promise<RoundStanding | undefined> {
-  const key = [round.requester, round.identifier, BigInt(round.timestamp), round.ancillaryData] as const
-  const state = requestStates[await readContract(chain, latest.number, round.oracle, oracleAbi, 'getState', key)] ?? 'invalid'
+  const key = [
+    round.requester,
+    round.identifier,
+    BigInt(round.timestamp),
+    round.ancillaryData,
+  ] as const
+  const state =
+    requestStates[
+      await readContract(chain, latest.number, round.oracle, oracleAbi, 'getState', key)
+    ] ?? 'invalid'
   if (state === 'invalid') return undefined
   if (state === 'requested') return { state, proposal: undefined }
   const [proposal, terms] = await Promise.all([
@@ -179,11 +219,16 @@ async function proposalOf(
   const { proposer, price, transactionHash } = held
   const receipt = transactionHash === null ? null : await chain.receipt(transactionHash)
   const wanted = { ...round, ancillaryHash: keccakHex(round.ancillaryData) }
-  const found = receipt?.logs.map(proposedPriceOf).find((one) => one !== undefined && isOfRound(one, wanted))
+  const found = receipt?.logs
+    .map(proposedPriceOf)
+    .find((one) => one !== undefined && isOfRound(one, wanted))
   if (receipt === null || found === undefined) {
     // "Not ours" must not be concluded from a node that shows the state and not yet the log.
     if (ours.some((one) => one.owner === proposer && one.price === price)) {
-      throw new ChainError('unavailable', `the node shows a proposal by ${proposer}, and not its transaction yet`)
+      throw new ChainError(
+        'unavailable',
+        `the node shows a proposal by ${proposer}, and not its transaction yet`,
+      )
     }
     return { proposer, price, isFinal: false, bySignature: false, mined: undefined }
   }
@@ -192,11 +237,18 @@ async function proposalOf(
     price,
     isFinal: receipt.blockNumber <= finalized.number,
     bySignature: cameThroughSignedProposer(receipt.logs, signedProposer, found),
-    mined: { transactionHash: receipt.transactionHash, blockNumber: receipt.blockNumber, eventIndex: found.log.logIndex },
+    mined: {
+      transactionHash: receipt.transactionHash,
+      blockNumber: receipt.blockNumber,
+      eventIndex: found.log.logIndex,
+    },
   }
 }
 
-/** Executed where the round's final proposal says what it says and its nonce went with it; else used or cancelled otherwise. */
+/**
+ * Executed where the round's final proposal says what it says and its nonce went with it; else used
+ * or cancelled otherwise.
+ */
 async function spentProof(
   chain: Chain,
   permit2: Address,
@@ -205,13 +257,28 @@ async function spentProof(
   all: readonly Judged[],
   spentFinal: ReadonlySet<string>,
 ): Promise<Omit<Terminal, 'id'>> {
-  const fits = proposal?.isFinal === true && proposal.bySignature && proposal.proposer === one.owner && proposal.price === one.price
+  const fits =
+    proposal?.isFinal === true &&
+    proposal.bySignature &&
+    proposal.proposer === one.owner &&
+    proposal.price === one.price
   const mined = fits ? proposal.mined : undefined
-  if (mined === undefined || !(await wentWith(chain, permit2, one, mined.blockNumber, all, spentFinal))) return { outcome: 'nonce_used' }
-  return { outcome: 'executed', transaction_hash: mined.transactionHash, event_index: mined.eventIndex }
+  if (
+    mined === undefined ||
+    !(await wentWith(chain, permit2, one, mined.blockNumber, all, spentFinal))
+  )
+    return { outcome: 'nonce_used' }
+  return {
+    outcome: 'executed',
+    transaction_hash: mined.transactionHash,
+    event_index: mined.eventIndex,
+  }
 }
 
-/** Whether the nonce was spent in the very block of the proposal. A node that has forgotten that block leaves it to what else fits. */
+/**
+ * Whether the nonce was spent in the very block of the proposal. A node that has forgotten that
+ * block leaves it to what else fits.
+ */
 async function wentWith(
   chain: Chain,
   permit2: Address,
@@ -229,7 +296,11 @@ async function wentWith(
   } catch (error) {
     if (!(error instanceof ChainError)) throw error
     const twins = all.filter(
-      ({ id, owner, price, timestamp }) => spentFinal.has(id) && owner === one.owner && price === one.price && timestamp === one.timestamp,
+      ({ id, owner, price, timestamp }) =>
+        spentFinal.has(id) &&
+        owner === one.owner &&
+        price === one.price &&
+        timestamp === one.timestamp,
     )
     return twins.length === 1
   }

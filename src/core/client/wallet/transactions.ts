@@ -1,11 +1,26 @@
 /**
- * Small transactions of the wallet's own: an approval, a revocation. Shown and agreed to first; the same signed bytes are sent until a
- * node has them, and their receipt is waited for (robustness §3, the node-answer table; domain §8 fees and gas).
+ * Small transactions of the wallet's own: an approval, a revocation. Shown and agreed to first; the
+ * same signed bytes are sent until a node has them, and their receipt is waited for (robustness §3,
+ * the node-answer table; domain §8 fees and gas).
  */
 import { keccak256, serializeTransaction } from 'viem'
 import { decodeRevert } from '../../chain/reverts.js'
-import { type Address, type Chain, ChainError, type ChainReceipt, type Clock, type Hex, type Signer } from '../../ports.js'
-import { InterruptedError, PendingError, ProposerError, UnavailableError, UsageError } from '../../protocol/errors.js'
+import {
+  type Address,
+  type Chain,
+  ChainError,
+  type ChainReceipt,
+  type Clock,
+  type Hex,
+  type Signer,
+} from '../../ports.js'
+import {
+  InterruptedError,
+  PendingError,
+  ProposerError,
+  UnavailableError,
+  UsageError,
+} from '../../protocol/errors.js'
 import { isAborted } from '../sending/retry.js'
 import { onChain } from '../signing/context.js'
 
@@ -40,8 +55,9 @@ const receiptWaitMs = 120_000
 const receiptPauseMs = 500
 
 /**
- * Nonces, gas (estimate + 20 %) and EIP-1559 fees for several transactions of one account, in order. UsageError
- * `transaction_would_revert`, `no_gas_money`; UnavailableError `chain_unavailable`.
+ * Nonces, gas (estimate + 20 %) and EIP-1559 fees for several transactions of one account, in
+ * order. UsageError `transaction_would_revert`, `no_gas_money`; UnavailableError
+ * `chain_unavailable`.
  */
 export async function planTransactions(
   chain: Chain,
@@ -80,21 +96,31 @@ export async function planTransactions(
   })
 }
 
-async function estimated(chain: Chain, from: Address, { to, data, what }: OwnTransaction): Promise<bigint> {
+async function estimated(
+  chain: Chain,
+  from: Address,
+  { to, data, what }: OwnTransaction,
+): Promise<bigint> {
   try {
     return await chain.estimateGas({ from, to, data })
   } catch (error) {
     if (!(error instanceof ChainError)) throw error
     if (error.kind === 'insufficient_funds') throw noGasMoney(from, 'has too little')
     if (error.kind !== 'reverted') throw error
-    throw new UsageError('transaction_would_revert', `the chain would refuse to ${what}: ${decodeRevert(error.data).text}`, {
-      hint: 'nothing was sent; check the pins (`proposer trust verify`) and the account',
-    })
+    throw new UsageError(
+      'transaction_would_revert',
+      `the chain would refuse to ${what}: ${decodeRevert(error.data).text}`,
+      {
+        hint: 'nothing was sent; check the pins (`proposer trust verify`) and the account',
+      },
+    )
   }
 }
 
 const noGasMoney = (from: Address, why: string) =>
-  new UsageError('no_gas_money', `${from} cannot pay for the gas: it ${why}`, { hint: "give the account some of the chain's own coin" })
+  new UsageError('no_gas_money', `${from} cannot pay for the gas: it ${why}`, {
+    hint: "give the account some of the chain's own coin",
+  })
 
 export interface SentTransaction {
   readonly planned: PlannedTransaction
@@ -103,8 +129,9 @@ export interface SentTransaction {
 }
 
 /**
- * Signs and sends one after the other, each mined before the next. UsageError `transaction_reverted` and what a node refuses for good;
- * PendingError 8 `transaction_pending`, naming the hash, where no receipt came in time; InterruptedError.
+ * Signs and sends one after the other, each mined before the next. UsageError
+ * `transaction_reverted` and what a node refuses for good; PendingError 8 `transaction_pending`,
+ * naming the hash, where no receipt came in time; InterruptedError.
  */
 export async function sendTransactions(
   parts: SendParts,
@@ -116,7 +143,11 @@ export async function sendTransactions(
   return sent
 }
 
-async function sendOne(parts: SendParts, signer: Signer, planned: PlannedTransaction): Promise<SentTransaction> {
+async function sendOne(
+  parts: SendParts,
+  signer: Signer,
+  planned: PlannedTransaction,
+): Promise<SentTransaction> {
   // Nothing of this one is sent yet, so the reason stands for itself.
   if (isAborted(parts.signal)) throw parts.signal?.reason
   const { what, from: _from, ...fields } = planned
@@ -135,9 +166,13 @@ async function sendOne(parts: SendParts, signer: Signer, planned: PlannedTransac
     const receipt = await receiptOf(chain, hash)
     if (receipt?.status === 'success') return { planned, hash, receipt }
     if (receipt !== null && receipt !== undefined) {
-      throw new UsageError('transaction_reverted', `transaction ${hash} was mined and reverted: it did not ${what}`, {
-        hint: 'look at it in a block explorer, then run the same command again',
-      })
+      throw new UsageError(
+        'transaction_reverted',
+        `transaction ${hash} was mined and reverted: it did not ${what}`,
+        {
+          hint: 'look at it in a block explorer, then run the same command again',
+        },
+      )
     }
     // Only a node that says for certain that it is not mined lets a refusal stand.
     if (refusal !== undefined && receipt === null) throw refusal
@@ -150,11 +185,15 @@ async function sendOne(parts: SendParts, signer: Signer, planned: PlannedTransac
       throw stopped(signal, hash)
     }
     // Dropped or never arrived: the same bytes again, never another transaction.
-    if (receipt === undefined || !(await chain.hasTransaction(hash).catch(() => true))) refusal = await handOver(chain, raw)
+    if (receipt === undefined || !(await chain.hasTransaction(hash).catch(() => true)))
+      refusal = await handOver(chain, raw)
   }
 }
 
-/** Hands the bytes to the node; the error of a refusal that is for good. Whatever leaves it open is looked at again by the receipt. */
+/**
+ * Hands the bytes to the node; the error of a refusal that is for good. Whatever leaves it open is
+ * looked at again by the receipt.
+ */
 async function handOver(chain: Chain, raw: Hex): Promise<ProposerError | undefined> {
   try {
     await chain.send(raw)
@@ -172,13 +211,21 @@ async function handOver(chain: Chain, raw: Hex): Promise<ProposerError | undefin
       case 'nonce_too_low':
       case 'nonce_too_high':
       case 'replacement_underpriced':
-        return new UnavailableError('account_busy', `another transaction of the account is on its way (${error.kind})`, {
-          hint: 'wait until it is mined, then run the same command again',
-        })
+        return new UnavailableError(
+          'account_busy',
+          `another transaction of the account is on its way (${error.kind})`,
+          {
+            hint: 'wait until it is mined, then run the same command again',
+          },
+        )
       default:
-        return new UnavailableError('transaction_refused', `the node does not take the transaction (${error.kind})`, {
-          hint: 'run the same command again later, or with another --rpc-url',
-        })
+        return new UnavailableError(
+          'transaction_refused',
+          `the node does not take the transaction (${error.kind})`,
+          {
+            hint: 'run the same command again later, or with another --rpc-url',
+          },
+        )
     }
   }
 }
@@ -201,9 +248,14 @@ const pending = (hash: Hex) =>
 
 function stopped(signal: AbortSignal | undefined, hash: Hex): ProposerError {
   const why = signal?.reason instanceof ProposerError ? signal.reason.detail : 'stopped'
-  if (signal?.reason instanceof ProposerError && !(signal.reason instanceof InterruptedError)) return pending(hash)
-  return new InterruptedError('interrupted', `${why}; transaction ${hash} is sent and may still be mined`, {
-    hint: 'look for it in a block explorer before running the command again',
-    retryable: true,
-  })
+  if (signal?.reason instanceof ProposerError && !(signal.reason instanceof InterruptedError))
+    return pending(hash)
+  return new InterruptedError(
+    'interrupted',
+    `${why}; transaction ${hash} is sent and may still be mined`,
+    {
+      hint: 'look for it in a block explorer before running the command again',
+      retryable: true,
+    },
+  )
 }

@@ -9,7 +9,9 @@ import { nonceBit, nonceUsed } from '../../protocol/permit.js'
 import type { Slot } from '../ledger/ledger.js'
 import { carriedBy, readProposeCalldata, readTransaction } from './transaction.js'
 
-/** The `propose` that a slot's transactions hold for a candidate; `undefined` where none was signed. */
+/**
+ * The `propose` that a slot's transactions hold for a candidate; `undefined` where none was signed.
+ */
 export function calldataOf({ attempts }: Slot, { id }: Pick<Candidate, 'id'>): Hex | undefined {
   const attempt = attempts.find(({ candidateIds }) => candidateIds.includes(id))
   return attempt && carriedBy(readTransaction(attempt.raw).data)[attempt.candidateIds.indexOf(id)]
@@ -26,27 +28,49 @@ interface RoundPorts extends Ports {
 }
 
 /** Whether the permit nonce is spent or invalidated at a block. Rejects with `ChainError`. */
-export async function isSpentAt({ chain, contracts }: Ports, { proposer, nonce }: Candidate, blockNumber: bigint): Promise<boolean> {
+export async function isSpentAt(
+  { chain, contracts }: Ports,
+  { proposer, nonce }: Candidate,
+  blockNumber: bigint,
+): Promise<boolean> {
   const asked = [proposer, nonceBit(BigInt(nonce)).word] as const
-  return nonceUsed(BigInt(nonce), await readContract(chain, blockNumber, contracts.permit2, permit2Abi, 'nonceBitmap', asked))
+  return nonceUsed(
+    BigInt(nonce),
+    await readContract(chain, blockNumber, contracts.permit2, permit2Abi, 'nonceBitmap', asked),
+  )
 }
 
-/** Whether the requester is in another round by now, while the oracle would still take a proposal of the candidate's. */
-async function isReset(ports: RoundPorts, { round }: Candidate, blockNumber: bigint): Promise<boolean> {
+/**
+ * Whether the requester is in another round by now, while the oracle would still take a proposal of
+ * the candidate's.
+ */
+async function isReset(
+  ports: RoundPorts,
+  { round }: Candidate,
+  blockNumber: bigint,
+): Promise<boolean> {
   const { questionId, timestamp } = round
-  const current = await ports.rounds.read(questionId, ports.entry(questionId), blockNumber).catch((error: unknown) => {
-    // A requester that gives no sound answer shows no other round.
-    if (error instanceof ChainError && error.kind !== 'unavailable') return undefined
-    throw error
-  })
+  const current = await ports.rounds
+    .read(questionId, ports.entry(questionId), blockNumber)
+    .catch((error: unknown) => {
+      // A requester that gives no sound answer shows no other round.
+      if (error instanceof ChainError && error.kind !== 'unavailable') return undefined
+      throw error
+    })
   return current !== undefined && current.timestamp !== timestamp
 }
 
 /**
- * Whether the permit nonce is spent, or the round gone, taken or left by its requester. A round that holds the very proposal is not lost: the receipt of our own
- * transaction lags, or is on another node's branch (R14). Rejects with `ChainError`.
+ * Whether the permit nonce is spent, or the round gone, taken or left by its requester. A round
+ * that holds the very proposal is not lost: the receipt of our own transaction lags, or is on
+ * another node's branch (R14). Rejects with `ChainError`.
  */
-export async function isDoomedAt(ports: RoundPorts, slot: Slot, candidate: Candidate, blockNumber: bigint): Promise<boolean> {
+export async function isDoomedAt(
+  ports: RoundPorts,
+  slot: Slot,
+  candidate: Candidate,
+  blockNumber: bigint,
+): Promise<boolean> {
   const { proposer, price } = candidate
   const calldata = calldataOf(slot, candidate)
   const request = calldata && readProposeCalldata(calldata).request

@@ -1,7 +1,7 @@
 /**
- * Puts selected candidates on chain, one nonce a transaction and one transaction a round (R3). `next` decides; here facts are gathered and
- * decisions carried out, each step durable before the next (robustness §3). Whatever is interrupted goes on from the store after a restart
- * (R15, R23).
+ * Puts selected candidates on chain, one nonce a transaction and one transaction a round (R3).
+ * `next` decides; here facts are gathered and decisions carried out, each step durable before the
+ * next (robustness §3). Whatever is interrupted goes on from the store after a restart (R15, R23).
  */
 import { findProposed } from '../../chain/propose.js'
 import { ChainError, type ChainReceipt, type Hex } from '../../ports.js'
@@ -39,7 +39,10 @@ import { carriedBy, carrying, readTransaction } from './transaction.js'
 const sendMarginSeconds = 5n
 /** Nonces that no slot holds, as a subject of faults. */
 const missing = 'missing'
-/** Steps of one slot in one go; more means that a decision does not hold, and the next head is awaited. */
+/**
+ * Steps of one slot in one go; more means that a decision does not hold, and the next head is
+ * awaited.
+ */
 const stepsAtOnce = 12
 
 export interface ExecutorPorts extends SenderPorts, RevertPorts {
@@ -55,13 +58,21 @@ export interface ExecutorPorts extends SenderPorts, RevertPorts {
 }
 
 export interface Executor {
-  /** Looks at every open slot and takes each as far as it goes. `maySend` false: nothing is signed or sent, receipts are followed. */
+  /**
+   * Looks at every open slot and takes each as far as it goes. `maySend` false: nothing is signed
+   * or sent, receipts are followed.
+   */
   follow(heads: Heads, maySend: boolean): Promise<void>
   /**
-   * Binds nonces to selected candidates, which are of different rounds, and sends them, several in a transaction. By candidate id the
-   * verdict where that was not to be; the others were sent or put off. `isStopping`: nothing new is begun.
+   * Binds nonces to selected candidates, which are of different rounds, and sends them, several in
+   * a transaction. By candidate id the verdict where that was not to be; the others were sent or
+   * put off. `isStopping`: nothing new is begun.
    */
-  open(candidates: readonly Candidate[], heads: Heads, isStopping: () => boolean): Promise<ReadonlyMap<string, Verdict>>
+  open(
+    candidates: readonly Candidate[],
+    heads: Heads,
+    isStopping: () => boolean,
+  ): Promise<ReadonlyMap<string, Verdict>>
   /** What the operator has to see to; one sentence each. */
   faults(): readonly string[]
 }
@@ -87,20 +98,24 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   }
   const slotNow = (id: string) => ledger.slots().find((slot) => slot.id === id)
 
-  /** The next block's time is not before the head's and, where the head is old, about the clock's. */
+  /**
+   * The next block's time is not before the head's and, where the head is old, about the clock's.
+   */
   const deadlinePassed = ({ deadline }: Candidate, heads: Heads) => {
     const wall = BigInt(Math.floor(clock.nowMs() / 1000))
     const { timestamp } = heads.latest
     return (timestamp > wall ? timestamp : wall) + sendMarginSeconds > BigInt(deadline)
   }
-  const isDoomed = (candidate: Candidate, heads: Heads) => deadlinePassed(candidate, heads) || doomed.has(candidate.id)
+  const isDoomed = (candidate: Candidate, heads: Heads) =>
+    deadlinePassed(candidate, heads) || doomed.has(candidate.id)
 
   const factsOf = (slot: Slot, gathered: Gathered): SlotFacts => {
     const { heads } = gathered
     const newest = slot.attempts.at(-1)
     for (const hash of gathered.receipts.keys()) patience.mined(hash)
     const isHeld = newest !== undefined && gathered.held.has(newest.hash)
-    if (isHeld || gathered.receipts.size > 0 || gathered.nonceLatest > slot.nonce) faults.taken(slot.id)
+    if (isHeld || gathered.receipts.size > 0 || gathered.nonceLatest > slot.nonce)
+      faults.taken(slot.id)
     return {
       headNumber: heads.latest.number,
       finalizedNumber: heads.finalized.number,
@@ -115,13 +130,20 @@ export function createExecutor(ports: ExecutorPorts): Executor {
       }),
       sendDue: newest === undefined || patience.isDue(newest.hash),
       renewDue: newest !== undefined && patience.isRejected(newest.hash, heads.latest.number),
-      bumpDue: newest !== undefined && wantsHigherFee(slot, newest, gathered) && sender.mayRaise(slot, newest),
+      bumpDue:
+        newest !== undefined &&
+        wantsHigherFee(slot, newest, gathered) &&
+        sender.mayRaise(slot, newest),
       maySend: gathered.maySend,
       maySign: slot.executor === signer.address,
     }
   }
 
-  const wantsHigherFee = ({ nonce, attempts }: Slot, { hash, kind }: SlotAttempt, { heads, nonceLatest, held }: Gathered) =>
+  const wantsHigherFee = (
+    { nonce, attempts }: Slot,
+    { hash, kind }: SlotAttempt,
+    { heads, nonceLatest, held }: Gathered,
+  ) =>
     patience.wantsHigherFee(hash, heads.latest.number, {
       isNext: nonceLatest === nonce,
       isHeld: held.has(hash),
@@ -129,9 +151,12 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     })
 
   /** False where an operator was quicker; the next step looks again. */
-  const commit = (basis: readonly Candidate[], changes: readonly Change[]) => commitOn(ledger, basis, changes)
+  const commit = (basis: readonly Candidate[], changes: readonly Change[]) =>
+    commitOn(ledger, basis, changes)
 
-  /** Takes one slot from decision to decision until there is nothing to do before the next block. */
+  /**
+   * Takes one slot from decision to decision until there is nothing to do before the next block.
+   */
   const drive = async (slotId: string, gathered: Gathered) => {
     for (let step = 0; step < stepsAtOnce; step += 1) {
       const slot = slotNow(slotId)
@@ -146,11 +171,15 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     const { heads } = gathered
     const alive = aliveOf(slot)
     const nowMs = clock.nowMs()
-    const carried = 'attempt' in action ? alive.filter(({ id }) => action.attempt?.candidateIds.includes(id)) : alive
+    const carried =
+      'attempt' in action
+        ? alive.filter(({ id }) => action.attempt?.candidateIds.includes(id))
+        : alive
     if (action.kind !== 'close-taken') takenSince.delete(slot.id)
     switch (action.kind) {
       case 'wait':
-        if (action.stuck) faults.note(slot.id, `${action.why}: the fee that it pays may be too low for this chain`)
+        if (action.stuck)
+          faults.note(slot.id, `${action.why}: the fee that it pays may be too low for this chain`)
         return false
       case 'prepare':
         return prepare(slot, alive, heads)
@@ -158,7 +187,13 @@ export function createExecutor(ports: ExecutorPorts): Executor {
         return sender.send(slot, action.attempt, alive, heads)
       case 'replace': {
         const { data, gas } = readTransaction(action.attempt.raw)
-        return sender.sign(slot, { kind: 'propose', candidateIds: action.attempt.candidateIds, data, gas }, heads, alive, action.attempt)
+        return sender.sign(
+          slot,
+          { kind: 'propose', candidateIds: action.attempt.candidateIds, data, gas },
+          heads,
+          alive,
+          action.attempt,
+        )
       }
       case 'trim':
         return trim(slot, action.attempt, alive, heads)
@@ -172,7 +207,8 @@ export function createExecutor(ports: ExecutorPorts): Executor {
       case 'retreat':
         return commit(alive, retreatChanges(slot, alive, nowMs))
       case 'confirm':
-        if (!(await commit(alive, confirmedChanges(slot, action.receipt, carried, nowMs)))) return false
+        if (!(await commit(alive, confirmedChanges(slot, action.receipt, carried, nowMs))))
+          return false
         await ports.failpoint('confirmed')
         return true
       case 'index':
@@ -184,16 +220,28 @@ export function createExecutor(ports: ExecutorPorts): Executor {
       case 'close-cancelled':
         return close(slot, alive, [
           minedChange(slot, action.receipt),
-          ...closeChanges(slot, { kind: 'cancelled', hash: action.attempt.hash }, endsOf(alive, heads), nowMs),
+          ...closeChanges(
+            slot,
+            { kind: 'cancelled', hash: action.attempt.hash },
+            endsOf(alive, heads),
+            nowMs,
+          ),
         ])
       case 'close-abandoned':
-        return close(slot, alive, closeChanges(slot, { kind: 'foreign', hash: null }, endsOf(alive, heads), nowMs))
+        return close(
+          slot,
+          alive,
+          closeChanges(slot, { kind: 'foreign', hash: null }, endsOf(alive, heads), nowMs),
+        )
       case 'close-taken':
         return gathered.maySend && closeTaken(slot, alive, gathered)
     }
   }
 
-  /** Matches each candidate that was carried to its proposal; one that has none in a final receipt ends with the slot. */
+  /**
+   * Matches each candidate that was carried to its proposal; one that has none in a final receipt
+   * ends with the slot.
+   */
   const index = async (
     slot: Slot,
     { attempt, receipt }: Extract<Action, { kind: 'index' }>,
@@ -206,14 +254,23 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     const changes = indexedChanges(attempt, receipt, carried, isFinal, nowMs)
     if (changes === undefined) return false
     const without = carried.filter((candidate) => isFinal && !findProposed(receipt.logs, candidate))
-    for (const candidate of without) if (!(await evidence.failsByReceipt(slot, candidate, heads))) return false
-    const lost = changes.every((change) => change.kind === 'candidate.progress' && change.progress.status === 'failed')
+    for (const candidate of without)
+      if (!(await evidence.failsByReceipt(slot, candidate, heads))) return false
+    const lost = changes.every(
+      (change) => change.kind === 'candidate.progress' && change.progress.status === 'failed',
+    )
     const leftOut = alive.filter((candidate) => !carried.includes(candidate))
-    const closing = lost ? closeChanges(slot, { kind: 'reverted', hash: attempt.hash }, endsOf(leftOut, heads), nowMs) : []
+    const closing = lost
+      ? closeChanges(slot, { kind: 'reverted', hash: attempt.hash }, endsOf(leftOut, heads), nowMs)
+      : []
     return (await commit(alive, [...changes, ...closing])) && !lost
   }
 
-  const close = async (slot: Slot, basis: readonly Candidate[], changes: readonly Change[]): Promise<false> => {
+  const close = async (
+    slot: Slot,
+    basis: readonly Candidate[],
+    changes: readonly Change[],
+  ): Promise<false> => {
     if (!(await commit(basis, changes))) return false
     loads.delete(slot.id)
     takenSince.delete(slot.id)
@@ -231,32 +288,61 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   const endsOf = (candidates: readonly Candidate[], heads: Heads): Ending[] =>
     candidates.map((candidate) => ({ candidate, end: withoutTransaction(candidate, heads) }))
 
-  const prepare = async (slot: Slot, alive: readonly Candidate[], heads: Heads): Promise<boolean> => {
+  const prepare = async (
+    slot: Slot,
+    alive: readonly Candidate[],
+    heads: Heads,
+  ): Promise<boolean> => {
     let load = slot.attempts.length === 0 ? loads.get(slot.id) : undefined
     if (load === undefined) {
-      // After a restart, or where no node takes what was signed: what does not stand any more is not sent at all.
+      // After a restart, or where no node takes what was signed: what does not stand any more is
+      // not sent at all.
       const { judged, unknown } = await opening.judgeAll(alive, heads)
       if (unknown) return false
       load = (await fitTogether(packing, judged)).loads[0]
     }
     if (load === undefined) return sender.sign(slot, { kind: 'cancel' }, heads, alive)
     const candidateIds = load.carried.map(({ candidate }) => candidate.id)
-    return sender.sign(slot, { kind: 'propose', candidateIds, data: load.data, gas: load.gas }, heads, alive)
+    return sender.sign(
+      slot,
+      { kind: 'propose', candidateIds, data: load.data, gas: load.gas },
+      heads,
+      alive,
+    )
   }
 
-  const trim = (slot: Slot, attempt: SlotAttempt, alive: readonly Candidate[], heads: Heads): Promise<boolean> => {
-    // Where the ceiling leaves no room for another proposal, the nonce goes back: its cancellation always has room.
-    if (!sender.mayRaise(slot, attempt)) return sender.sign(slot, { kind: 'cancel' }, heads, alive, attempt)
+  const trim = (
+    slot: Slot,
+    attempt: SlotAttempt,
+    alive: readonly Candidate[],
+    heads: Heads,
+  ): Promise<boolean> => {
+    // Where the ceiling leaves no room for another proposal, the nonce goes back: its cancellation
+    // always has room.
+    if (!sender.mayRaise(slot, attempt))
+      return sender.sign(slot, { kind: 'cancel' }, heads, alive, attempt)
     const { data, gas } = readTransaction(attempt.raw)
     const proposals = carriedBy(data)
-    const kept = alive.filter((candidate) => attempt.candidateIds.includes(candidate.id) && !isDoomed(candidate, heads))
+    const kept = alive.filter(
+      (candidate) => attempt.candidateIds.includes(candidate.id) && !isDoomed(candidate, heads),
+    )
     const calls = kept.flatMap(({ id }) => proposals[attempt.candidateIds.indexOf(id)] ?? [])
     // The limit was enough for more.
-    const wish = { kind: 'propose', candidateIds: kept.map(({ id }) => id), data: carrying(calls), gas } as const
+    const wish = {
+      kind: 'propose',
+      candidateIds: kept.map(({ id }) => id),
+      data: carrying(calls),
+      gas,
+    } as const
     return sender.sign(slot, wish, heads, alive, attempt)
   }
 
-  const closeExecuted = (slot: Slot, attempt: SlotAttempt, alive: readonly Candidate[], heads: Heads) => {
+  const closeExecuted = (
+    slot: Slot,
+    attempt: SlotAttempt,
+    alive: readonly Candidate[],
+    heads: Heads,
+  ) => {
     const carried = alive.filter(({ id }) => attempt.candidateIds.includes(id))
     const leftOut = endsOf(
       alive.filter((candidate) => !carried.includes(candidate)),
@@ -264,30 +350,49 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     )
     const rounds = new Set(carried.map(({ round }) => round.key))
     const standIns = ledger.active().filter(({ id, round, progress }) => {
-      return progress.status !== 'executed' && rounds.has(round.key) && !slot.candidateIds.includes(id)
+      return (
+        progress.status !== 'executed' && rounds.has(round.key) && !slot.candidateIds.includes(id)
+      )
     })
     const changes = closeExecutedChanges(slot, attempt.hash, leftOut, standIns, clock.nowMs())
     return close(slot, [...alive, ...standIns], changes)
   }
 
-  const closeReverted = async (slot: Slot, attempt: SlotAttempt, receipt: ChainReceipt, alive: readonly Candidate[], heads: Heads) => {
+  const closeReverted = async (
+    slot: Slot,
+    attempt: SlotAttempt,
+    receipt: ChainReceipt,
+    alive: readonly Candidate[],
+    heads: Heads,
+  ) => {
     const ends: Ending[] = []
     for (const candidate of alive) {
       if (await evidence.isShownMined(slot, candidate, heads)) return false
       const end = await explainRevert(ports, candidate, slot.executor, attempt, receipt, heads)
       ends.push({ candidate, end: end.kind === 'again' ? { kind: 'again' } : end })
     }
-    if (attempt.candidateIds.length > 1) for (const { candidate, end } of ends) loners.note(candidate, end.kind === 'failed')
+    if (attempt.candidateIds.length > 1)
+      for (const { candidate, end } of ends) loners.note(candidate, end.kind === 'failed')
     // One that was already final when it was first seen has no record of its receipt yet.
     const isNoted = alive.some(({ progress }) => submissionOf(progress)?.status === 'reverted')
-    const changes = closeChanges(slot, { kind: 'reverted', hash: attempt.hash }, ends, clock.nowMs())
+    const changes = closeChanges(
+      slot,
+      { kind: 'reverted', hash: attempt.hash },
+      ends,
+      clock.nowMs(),
+    )
     return close(slot, alive, isNoted ? changes : [minedChange(slot, receipt), ...changes])
   }
 
-  const closeTaken = async (slot: Slot, alive: readonly Candidate[], { heads, held }: Gathered): Promise<boolean> => {
+  const closeTaken = async (
+    slot: Slot,
+    alive: readonly Candidate[],
+    { heads, held }: Gathered,
+  ): Promise<boolean> => {
     const since = takenSince.get(slot.id)
     if (since === undefined) takenSince.set(slot.id, heads.latest.number)
-    // The node that told the nonce may be ahead of the one that tells heads and receipts: what was its head has to be final here first.
+    // The node that told the nonce may be ahead of the one that tells heads and receipts: what was
+    // its head has to be final here first.
     if (since === undefined || heads.finalized.number <= since) return false
     const newest = slot.attempts.at(-1)
     if (newest && !(await sender.confirmsUsed(slot, newest, held.size > 0))) return false
@@ -295,9 +400,16 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     for (const candidate of alive) {
       if (await evidence.isShownMined(slot, candidate, heads)) return false
       const own = await evidence.ownProposal(slot, candidate, heads)
-      ends.push({ candidate, end: own ? { kind: 'executed', proposal: own } : withoutTransaction(candidate, heads) })
+      ends.push({
+        candidate,
+        end: own ? { kind: 'executed', proposal: own } : withoutTransaction(candidate, heads),
+      })
     }
-    return close(slot, alive, closeChanges(slot, { kind: 'foreign', hash: null }, ends, clock.nowMs()))
+    return close(
+      slot,
+      alive,
+      closeChanges(slot, { kind: 'foreign', hash: null }, ends, clock.nowMs()),
+    )
   }
 
   /** Binds the next nonce to a load and sends it. */
@@ -308,36 +420,64 @@ export function createExecutor(ports: ExecutorPorts): Executor {
   const bind = async (nonce: number, load: Load | undefined, heads: Heads, nonceLatest: number) => {
     const basis = load?.carried.map(({ candidate }) => candidate) ?? []
     const candidateIds = basis.map(({ id }) => id)
-    const slot: Slot = { id: ports.random.uuid(), executor: signer.address, nonce, candidateIds, openedAtMs: clock.nowMs(), attempts: [] }
+    const slot: Slot = {
+      id: ports.random.uuid(),
+      executor: signer.address,
+      nonce,
+      candidateIds,
+      openedAtMs: clock.nowMs(),
+      attempts: [],
+    }
     if (!(await commit(basis, [{ kind: 'slot.opened', slot }]))) return
     if (load) loads.set(slot.id, load)
     await ports.failpoint('reserved')
-    const fresh = { heads, maySend: true, nonceLatest, nonceFinalized: 0, receipts: new Map(), held: new Set<Hex>() }
+    const fresh = {
+      heads,
+      maySend: true,
+      nonceLatest,
+      nonceFinalized: 0,
+      receipts: new Map(),
+      held: new Set<Hex>(),
+    }
     await look(slot.id, fresh)
   }
 
   /** The lowest first: nodes keep few transactions that wait for others. */
-  const fillGaps = async (slots: readonly Slot[], gathered: ReadonlyMap<string, Gathered>, heads: Heads, maySend: boolean) => {
+  const fillGaps = async (
+    slots: readonly Slot[],
+    gathered: ReadonlyMap<string, Gathered>,
+    heads: Heads,
+    maySend: boolean,
+  ) => {
     const gap = gaps.look(slots, gathered, heads)
     if (gap === undefined) return
     faults.note(missing, gap.fault)
     if (maySend) for (const nonce of gap.due) await bind(nonce, undefined, heads, nonce)
   }
 
-  /** One slot's trouble with the chain holds up no other; the next look takes it up again. An odd answer is told meanwhile. */
+  /**
+   * One slot's trouble with the chain holds up no other; the next look takes it up again. An odd
+   * answer is told meanwhile.
+   */
   const later = (about: string) => (error: unknown) => {
     if (!(error instanceof ChainError)) throw error
     if (error.kind !== 'unavailable') faults.note(about, error.message)
     return undefined
   }
-  const look = (slotId: string, gathered: Gathered) => faults.look(slotId, () => drive(slotId, gathered).catch(later(slotId)))
+  const look = (slotId: string, gathered: Gathered) =>
+    faults.look(slotId, () => drive(slotId, gathered).catch(later(slotId)))
 
-  /** Memory alone cancels nothing: what may be dead by it is read again, at the head that is looked at. */
+  /**
+   * Memory alone cancels nothing: what may be dead by it is read again, at the head that is looked
+   * at.
+   */
   const readDoomed = async (slots: readonly Slot[], heads: Heads): Promise<ReadonlySet<string>> => {
     const found = slots.flatMap((slot) =>
       aliveOf(slot)
         .filter((candidate) => ports.maybeSpent(candidate) || !ports.isOpen(candidate))
-        .map(async (candidate) => ((await isDoomedAt(ports, slot, candidate, heads.latest.number)) ? [candidate.id] : [])),
+        .map(async (candidate) =>
+          (await isDoomedAt(ports, slot, candidate, heads.latest.number)) ? [candidate.id] : [],
+        ),
     )
     return new Set((await Promise.all(found)).flat())
   }
@@ -368,7 +508,10 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     open: opening.open,
     faults() {
       const others = ledger.slots().filter((slot) => slot.executor !== signer.address)
-      const strangers = others.map(({ executor, nonce }) => `nonce ${nonce} of the former executor ${executor} is not settled yet`)
+      const strangers = others.map(
+        ({ executor, nonce }) =>
+          `nonce ${nonce} of the former executor ${executor} is not settled yet`,
+      )
       return [...faults.all(), ...strangers]
     },
   }

@@ -1,13 +1,17 @@
 /**
- * Nonces that nothing uses, below one that a slot of ours holds: no node mines what is above them (robustness §3). A node that told a
- * count too high makes them, and so does a chain that lost blocks that were final (R27).
+ * Nonces that nothing uses, below one that a slot of ours holds: no node mines what is above them
+ * (robustness §3). A node that told a count too high makes them, and so does a chain that lost
+ * blocks that were final (R27).
  */
 import type { Address } from '../../ports.js'
 import type { Slot } from '../ledger/ledger.js'
 import type { Heads } from '../view/view.js'
 import type { Gathered } from './slot-facts.js'
 
-/** Filled by us at most. A wider gap would cost much gas, and is no slip of a node: the operator decides. */
+/**
+ * Filled by us at most. A wider gap would cost much gas, and is no slip of a node: the operator
+ * decides.
+ */
 export const mostFilled = 16
 
 export interface Gap {
@@ -18,12 +22,16 @@ export interface Gap {
 
 export interface Gaps {
   /** The gap below the open slots, as far as these facts show one. */
-  look(slots: readonly Slot[], gathered: ReadonlyMap<string, Gathered>, heads: Heads): Gap | undefined
+  look(
+    slots: readonly Slot[],
+    gathered: ReadonlyMap<string, Gathered>,
+    heads: Heads,
+  ): Gap | undefined
 }
 
 /**
- * Remembers since which head a gap is there: it is filled once that head is final, for a count that lags or lies for a moment makes none.
- * Source: R15, robustness §3 (nonce too high).
+ * Remembers since which head a gap is there: it is filled once that head is final, for a count that
+ * lags or lies for a moment makes none. Source: R15, robustness §3 (nonce too high).
  */
 export function createGaps(executor: Address): Gaps {
   let seen: { readonly nonce: number; readonly at: bigint } | undefined
@@ -48,10 +56,14 @@ export function createGaps(executor: Address): Gaps {
       if (seen?.nonce !== first) seen = { nonce: first, at: heads.latest.number }
       const fault = `nonce ${first} of the executor ${executor} is used by nothing, and ${waiting.length} open transactions wait for it`
       if (missing > mostFilled) {
-        return { fault: `${fault}: ${missing} nonces are missing, use them up with transactions of that key`, due: [] }
+        return {
+          fault: `${fault}: ${missing} nonces are missing, use them up with transactions of that key`,
+          due: [],
+        }
       }
       const all = Array.from({ length: Math.max(...waiting) - next }, (_, at) => next + at)
-      const due = heads.finalized.number < seen.at ? [] : all.filter((nonce) => !waiting.includes(nonce))
+      const due =
+        heads.finalized.number < seen.at ? [] : all.filter((nonce) => !waiting.includes(nonce))
       return { fault: `${fault}: it is filled by a self-transfer once that is final`, due }
     },
   }

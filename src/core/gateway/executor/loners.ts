@@ -1,6 +1,7 @@
 /**
- * Who goes by themselves, because a transaction with several proposals reverted on chain (domain §2.2): each of its candidates, and for
- * good the wallets whose own proposal was to blame, since a replay or another authorization of theirs may do it again.
+ * Who goes by themselves, because a transaction with several proposals reverted on chain (domain
+ * §2.2): each of its candidates, and for good the wallets whose own proposal was to blame, since a
+ * replay or another authorization of theirs may do it again.
  */
 import type { Address } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'

@@ -1,6 +1,7 @@
 /**
- * Which proposals one transaction carries. `multicall` is atomic, and a revert does not say whose it was: so each is judged alone, those
- * that hold are tried together, and what does not hold together is halved until it does (domain §2.2, §9).
+ * Which proposals one transaction carries. `multicall` is atomic, and a revert does not say whose
+ * it was: so each is judged alone, those that hold are tried together, and what does not hold
+ * together is halved until it does (domain §2.2, §9).
  */
 import type { Contracts } from '../../chain/round.js'
 import { type Address, type Chain, ChainError, type Hex } from '../../ports.js'
@@ -36,7 +37,11 @@ export interface PackingPorts {
 }
 
 /** Splits by count and calldata, in order; `alone` go by themselves. */
-export function chunks(judged: readonly Judged[], most: number, alone: (one: Judged) => boolean): readonly (readonly Judged[])[] {
+export function chunks(
+  judged: readonly Judged[],
+  most: number,
+  alone: (one: Judged) => boolean,
+): readonly (readonly Judged[])[] {
   const groups: Judged[][] = []
   let open: { readonly group: Judged[]; bytes: number } | undefined
   for (const one of judged) {
@@ -62,30 +67,46 @@ export interface Fitting {
 }
 
 /**
- * Loads that hold at the head: a group that reverts together or needs too much gas is halved. A single proposal that needs more gas than a
- * transaction should have fails, for its nonce would jam the queue; one that reverts now, though it was judged valid, waits. Rejects with
- * `ChainError` where the node gives no answer.
+ * Loads that hold at the head: a group that reverts together or needs too much gas is halved. A
+ * single proposal that needs more gas than a transaction should have fails, for its nonce would jam
+ * the queue; one that reverts now, though it was judged valid, waits. Rejects with `ChainError`
+ * where the node gives no answer.
  */
 export async function fitTogether(ports: PackingPorts, group: readonly Judged[]): Promise<Fitting> {
   const [first] = group
   if (first === undefined) return { loads: [], refused: new Map() }
   const data = carrying(group.map(({ calldata }) => calldata))
   const gas = await gasOf(ports, data)
-  if (gas !== undefined && gas <= mostGas) return { loads: [{ carried: group, data, gas }], refused: new Map() }
-  if (group.length === 1) return { loads: [], refused: new Map([[first.candidate.id, misfit(gas)]]) }
+  if (gas !== undefined && gas <= mostGas)
+    return { loads: [{ carried: group, data, gas }], refused: new Map() }
+  if (group.length === 1)
+    return { loads: [], refused: new Map([[first.candidate.id, misfit(gas)]]) }
   const middle = Math.ceil(group.length / 2)
-  const [one, other] = [await fitTogether(ports, group.slice(0, middle)), await fitTogether(ports, group.slice(middle))]
-  return { loads: [...one.loads, ...other.loads], refused: new Map([...one.refused, ...other.refused]) }
+  const [one, other] = [
+    await fitTogether(ports, group.slice(0, middle)),
+    await fitTogether(ports, group.slice(middle)),
+  ]
+  return {
+    loads: [...one.loads, ...other.loads],
+    refused: new Map([...one.refused, ...other.refused]),
+  }
 }
 
 function misfit(gas: bigint | undefined): Verdict {
-  if (gas === undefined) return { kind: 'wait', why: 'The proposal reverts when its gas is estimated, though it runs as a call.' }
+  if (gas === undefined)
+    return {
+      kind: 'wait',
+      why: 'The proposal reverts when its gas is estimated, though it runs as a call.',
+    }
   const detail = `propose needs ${gas} gas, more than the ${mostGas} that one proposal may have.`
   return { kind: 'failed', code: 'simulation_reverted', detail, retryable: false }
 }
 
 /** The gas limit for this calldata; `undefined` where it reverts: estimating runs it. */
-async function gasOf({ chain, contracts, executor }: PackingPorts, data: Hex): Promise<bigint | undefined> {
+async function gasOf(
+  { chain, contracts, executor }: PackingPorts,
+  data: Hex,
+): Promise<bigint | undefined> {
   try {
     return gasLimit(await chain.estimateGas({ to: contracts.signedProposer, data, from: executor }))
   } catch (error) {

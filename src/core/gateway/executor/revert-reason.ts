@@ -1,4 +1,7 @@
-/** Why one of our mined transactions reverted, and what follows for its candidate (domain §7, §9 After sending; contract §5). */
+/**
+ * Why one of our mined transactions reverted, and what follows for its candidate (domain §7, §9
+ * After sending; contract §5).
+ */
 import { roles, signedProposerAbi } from '../../chain/contracts.js'
 import { locateProposal } from '../../chain/propose.js'
 import { type RegistryEntry, type RoundReader, readTerms } from '../../chain/questions.js'
@@ -32,8 +35,9 @@ export interface RevertPorts {
 }
 
 /**
- * Replays the candidate's own proposal at the block of the transaction and reads what the cause depends on there: in a `multicall` one
- * that would have passed alone is not to blame. Rejects with `ChainError`.
+ * Replays the candidate's own proposal at the block of the transaction and reads what the cause
+ * depends on there: in a `multicall` one that would have passed alone is not to blame. Rejects with
+ * `ChainError`.
  */
 export async function explainRevert(
   { chain, contracts, rounds, entry }: RevertPorts,
@@ -48,15 +52,28 @@ export async function explainRevert(
   const own = proposals[attempt.candidateIds.indexOf(candidate.id)]
   if (own === undefined) return { kind: 'again', why: 'the transaction did not carry it' }
   const { request, token } = readProposeCalldata(own)
-  const at = receipt.blockNumber + rememberedStates > heads.latest.number ? await chain.block(receipt.blockNumber) : null
+  const at =
+    receipt.blockNumber + rememberedStates > heads.latest.number
+      ? await chain.block(receipt.blockNumber)
+      : null
   const last = at ?? heads.finalized
-  const found = await replay(chain, { to: transaction.to, data: own, from: executor, gas: transaction.gas }, last.number)
+  const found = await replay(
+    chain,
+    { to: transaction.to, data: own, from: executor, gas: transaction.gas },
+    last.number,
+  )
   if (found === undefined) {
-    if (proposals.length > 1) return { kind: 'again', why: 'another proposal of the same transaction reverted' }
+    if (proposals.length > 1)
+      return { kind: 'again', why: 'another proposal of the same transaction reverted' }
     const isWallet = (await chain.code(candidate.proposer, last.number)) !== '0x'
-    const because = isWallet ? 'the wallet may answer otherwise when it is mined' : 'another transaction stood in its way'
+    const because = isWallet
+      ? 'the wallet may answer otherwise when it is mined'
+      : 'another transaction stood in its way'
     const detail = `The transaction ${attempt.hash} reverted, and the same call succeeds at its block: ${because}.`
-    return { kind: 'failed', failure: failureOf('confirmation', 'execution_reverted', detail, !isWallet) }
+    return {
+      kind: 'failed',
+      failure: failureOf('confirmation', 'execution_reverted', detail, !isWallet),
+    }
   }
   // What the cause depends on may have changed within the block too.
   const header = found.block === last.number ? last : ((await chain.block(found.block)) ?? last)
@@ -66,7 +83,16 @@ export async function explainRevert(
     told(readFunds(chain, contracts, token, candidate.proposer, header)),
     told(readTerms({ chain, contracts, at: header.number }, request)),
     chain.code(candidate.proposer, header.number),
-    told(readContract(chain, header.number, contracts.signedProposer, signedProposerAbi, 'hasRole', asked)),
+    told(
+      readContract(
+        chain,
+        header.number,
+        contracts.signedProposer,
+        signedProposerAbi,
+        'hasRole',
+        asked,
+      ),
+    ),
   ])
   const cause = causeOf(found.data, {
     stage: 'execution',
@@ -79,26 +105,47 @@ export async function explainRevert(
     proposerHasCode: code !== '0x',
     ...(executorHasRole === undefined ? {} : { executorHasRole }),
     ...(list === undefined ? {} : { spenderListed: list.spenderListed }),
-    // Nearly all of the limit: the last 64th stays with the caller when an inner call runs out (EIP-150).
+    // Nearly all of the limit: the last 64th stays with the caller when an inner call runs out
+    // (EIP-150).
     gasExhausted: proposals.length === 1 && receipt.gasUsed * 100n >= transaction.gas * 97n,
   })
   if (cause.kind === 'operator') {
     if (cause.code !== 'out_of_gas') return { kind: 'again', why: cause.detail }
-    return { kind: 'failed', failure: failureOf('confirmation', 'execution_reverted', cause.detail, true) }
+    return {
+      kind: 'failed',
+      failure: failureOf('confirmation', 'execution_reverted', cause.detail, true),
+    }
   }
   if (cause.code === 'request_not_open' || cause.code === 'permit_nonce_used') {
-    const proposal = await locateProposal(chain, request, contracts.signedProposer, heads.finalized, candidate)
+    const proposal = await locateProposal(
+      chain,
+      request,
+      contracts.signedProposer,
+      heads.finalized,
+      candidate,
+    )
     if (proposal && isOwn(candidate, proposal)) return { kind: 'executed', proposal }
-    if (proposal) return { kind: 'failed', failure: failureOf('confirmation', 'superseded', supersededBy(proposal)) }
+    if (proposal)
+      return {
+        kind: 'failed',
+        failure: failureOf('confirmation', 'superseded', supersededBy(proposal)),
+      }
     const { questionId } = candidate.round
     const current = await told(rounds.read(questionId, entry(questionId), heads.finalized.number))
     const moved = current && movedTo(candidate, current)
-    if (moved) return { kind: 'failed', failure: failureOf('confirmation', 'round_advanced', moved) }
+    if (moved)
+      return { kind: 'failed', failure: failureOf('confirmation', 'round_advanced', moved) }
   }
-  return { kind: 'failed', failure: failureOf('confirmation', cause.code, cause.detail, cause.retryable) }
+  return {
+    kind: 'failed',
+    failure: failureOf('confirmation', cause.code, cause.detail, cause.retryable),
+  }
 }
 
-/** The revert data of a call at the state after a block, else before it, and which; `undefined` where it succeeds at both. */
+/**
+ * The revert data of a call at the state after a block, else before it, and which; `undefined`
+ * where it succeeds at both.
+ */
 async function replay(
   chain: Chain,
   call: { to: Address; data: Hex; from: Address; gas: bigint },
@@ -108,7 +155,8 @@ async function replay(
     try {
       await chain.call(call, block)
     } catch (error) {
-      if (error instanceof ChainError && error.kind === 'reverted') return { data: error.data, block }
+      if (error instanceof ChainError && error.kind === 'reverted')
+        return { data: error.data, block }
       throw error
     }
   }

@@ -1,22 +1,27 @@
 /**
- * When stored bytes are handed over again, and when a higher fee is due. Kept in memory: after a restart everything is due at once, which
- * is safe, because the same bytes can be sent any number of times (R3).
+ * When stored bytes are handed over again, and when a higher fee is due. Kept in memory: after a
+ * restart everything is due at once, which is safe, because the same bytes can be sent any number
+ * of times (R3).
  */
 import type { ChainErrorKind, Clock, Hex, Random } from '../../ports.js'
 
 /** Jittered pause between attempts to send the same bytes (robustness §3). */
 const leastPauseMs = 1_000
 const mostPauseMs = 30_000
-/** A transaction may be pending for so many blocks, or so long, with every lower nonce mined, before its fee is raised. */
+/**
+ * A transaction may be pending for so many blocks, or so long, with every lower nonce mined, before
+ * its fee is raised.
+ */
 const patientBlocks = 10n
 const patientMs = 30_000
 
 export interface SendPatience {
   isDue(hash: Hex): boolean
   /**
-   * Whether only the fee can be what holds it up. `isNext`: every lower nonce of the executor is mined. `isHeld`: a node holds it now; one
-   * that nodes take and drop again is not held, and pays too little all the same. `isFirst`: no fee was raised yet; one that was, and is
-   * refused again, waits for the next head, which may tell another base fee.
+   * Whether only the fee can be what holds it up. `isNext`: every lower nonce of the executor is
+   * mined. `isHeld`: a node holds it now; one that nodes take and drop again is not held, and pays
+   * too little all the same. `isFirst`: no fee was raised yet; one that was, and is refused again,
+   * waits for the next head, which may tell another base fee.
    */
   wantsHigherFee(
     hash: Hex,
@@ -77,7 +82,10 @@ export function createSendPatience(clock: Clock, random: Random): SendPatience {
       if (isHeld) memory.pending ??= { since: headNumber, sinceMs: clock.monotonicMs() }
       if (!isNext || memory.pending === undefined) return false
       const { since, sinceMs } = memory.pending
-      return headNumber - since >= patientBlocks || (isHeld && clock.monotonicMs() - sinceMs >= patientMs)
+      return (
+        headNumber - since >= patientBlocks ||
+        (isHeld && clock.monotonicMs() - sinceMs >= patientMs)
+      )
     },
     mined(hash) {
       const memory = memories.get(hash)
@@ -98,7 +106,8 @@ export function createSendPatience(clock: Clock, random: Random): SendPatience {
       if (kind === 'underpriced') memory.underpricedAt ??= headNumber
       postpone(memory)
     },
-    refusedForBlocks: (hash, headNumber) => headNumber - (memories.get(hash)?.refusedSince ?? headNumber),
+    refusedForBlocks: (hash, headNumber) =>
+      headNumber - (memories.get(hash)?.refusedSince ?? headNumber),
     isRejected(hash, headNumber) {
       const since = memories.get(hash)?.rejectedSince
       return since !== undefined && headNumber - since >= patientBlocks

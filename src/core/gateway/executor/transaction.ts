@@ -1,4 +1,7 @@
-/** The executor's transactions: fees, signing, and reading our own signed bytes back (EIP-1559, domain §8). */
+/**
+ * The executor's transactions: fees, signing, and reading our own signed bytes back (EIP-1559,
+ * domain §8).
+ */
 import {
   decodeFunctionData,
   encodeFunctionData,
@@ -21,17 +24,22 @@ export interface Fees {
 }
 
 /**
- * Fees for the next block and some after it, in wei: tip = max(node, chain's minimum), cap = twice the base fee + tip, at most
- * `ceilingWei`. `undefined` where the ceiling does not cover the next block: waiting is the operator's wish then. With `replacing`, both
- * are at least 12.5 % above those of the attempt that is replaced (robustness §3). A proposal stays an eighth below the ceiling, so that
- * its cancellation can always replace it; a cancellation is wanted in the pool even where the next block is too dear for it.
+ * Fees for the next block and some after it, in wei: tip = max(node, chain's minimum), cap = twice
+ * the base fee + tip, at most `ceilingWei`. `undefined` where the ceiling does not cover the next
+ * block: waiting is the operator's wish then. With `replacing`, both are at least 12.5 % above
+ * those of the attempt that is replaced (robustness §3). A proposal stays an eighth below the
+ * ceiling, so that its cancellation can always replace it; a cancellation is wanted in the pool
+ * even where the next block is too dear for it.
  */
 export function feesFor(
   chainId: number,
   head: Pick<BlockHeader, 'baseFeePerGas'>,
   nodeTipWei: bigint,
   ceilingWei: bigint,
-  { kind, replacing }: { readonly kind: 'propose' | 'cancel'; readonly replacing?: Fees | undefined },
+  {
+    kind,
+    replacing,
+  }: { readonly kind: 'propose' | 'cancel'; readonly replacing?: Fees | undefined },
 ): Fees | undefined {
   const mostWei = mostFor(kind, ceilingWei)
   const least = minimumTipWei[chainId] ?? 0n
@@ -39,16 +47,22 @@ export function feesFor(
   const tip = largest(smallest(nodeTipWei, mostWei), least, raised(replacing?.maxPriorityFeePerGas))
   const wanted = largest(2n * head.baseFeePerGas + tip, leastCap)
   const cap = smallest(wanted, mostWei)
-  if (cap < leastCap || cap < tip || (kind === 'propose' && cap < head.baseFeePerGas + tip)) return undefined
+  if (cap < leastCap || cap < tip || (kind === 'propose' && cap < head.baseFeePerGas + tip))
+    return undefined
   return { maxFeePerGas: cap, maxPriorityFeePerGas: tip }
 }
 
 /** Whether the ceiling leaves room to replace a transaction by another of its kind. */
-export function canRaise({ maxFeePerGas }: Pick<Fees, 'maxFeePerGas'>, kind: 'propose' | 'cancel', ceilingWei: bigint): boolean {
+export function canRaise(
+  { maxFeePerGas }: Pick<Fees, 'maxFeePerGas'>,
+  kind: 'propose' | 'cancel',
+  ceilingWei: bigint,
+): boolean {
   return raised(maxFeePerGas) <= mostFor(kind, ceilingWei)
 }
 
-const mostFor = (kind: 'propose' | 'cancel', ceilingWei: bigint) => (kind === 'propose' ? (ceilingWei * 8n) / 9n : ceilingWei)
+const mostFor = (kind: 'propose' | 'cancel', ceilingWei: bigint) =>
+  kind === 'propose' ? (ceilingWei * 8n) / 9n : ceilingWei
 const raised = (wei: bigint | undefined) => (wei === undefined ? 0n : (wei * 9n + 7n) / 8n)
 
 function largest(...values: readonly bigint[]): bigint {
@@ -59,7 +73,10 @@ function largest(...values: readonly bigint[]): bigint {
 
 const smallest = (one: bigint, other: bigint): bigint => (one < other ? one : other)
 
-/** Room above the estimate: refunds make the needed limit larger than what is used in the end (domain §8). */
+/**
+ * Room above the estimate: refunds make the needed limit larger than what is used in the end
+ * (domain §8).
+ */
 export function gasLimit(estimate: bigint): bigint {
   return (estimate * 120n + 99n) / 100n
 }
@@ -73,7 +90,10 @@ export interface UnsignedTransaction extends Fees {
 }
 
 /** Signs; the raw bytes are for the store and the nodes alone, never for a log (R5). */
-export async function signTransaction(signer: Signer, unsigned: UnsignedTransaction): Promise<{ readonly raw: Hex; readonly hash: Hex }> {
+export async function signTransaction(
+  signer: Signer,
+  unsigned: UnsignedTransaction,
+): Promise<{ readonly raw: Hex; readonly hash: Hex }> {
   const transaction = { type: 'eip1559', value: 0n, accessList: [], ...unsigned } as const
   const signature = await signer.signDigest(keccak256(serializeTransaction(transaction)))
   const r = `0x${signature.slice(2, 66)}` as const
@@ -83,20 +103,35 @@ export async function signTransaction(signer: Signer, unsigned: UnsignedTransact
 }
 
 /** What one of our own stored transactions says. */
-export function readTransaction(raw: Hex): { readonly to: Address; readonly data: Hex; readonly gas: bigint } {
+export function readTransaction(raw: Hex): {
+  readonly to: Address
+  readonly data: Hex
+  readonly gas: bigint
+} {
   const { to, data, gas } = parseTransaction(raw as TransactionSerializedEIP1559)
-  if (!to || gas === undefined) throw new RangeError('a stored transaction has no recipient or gas limit')
+  if (!to || gas === undefined)
+    throw new RangeError('a stored transaction has no recipient or gas limit')
   return { to: lowercase(to), data: data ?? '0x', gas }
 }
 
-/** The calldata that carries these `propose` calls: one alone goes as it is, several in one atomic `multicall` (domain §2.2). */
+/**
+ * The calldata that carries these `propose` calls: one alone goes as it is, several in one atomic
+ * `multicall` (domain §2.2).
+ */
 export function carrying(proposals: readonly Hex[]): Hex {
   const [only] = proposals
   if (only !== undefined && proposals.length === 1) return only
-  return encodeFunctionData({ abi: signedProposerAbi, functionName: 'multicall', args: [proposals] })
+  return encodeFunctionData({
+    abi: signedProposerAbi,
+    functionName: 'multicall',
+    args: [proposals],
+  })
 }
 
-/** The `propose` calls that our own calldata carries, in order. Throws RangeError for other calldata. */
+/**
+ * The `propose` calls that our own calldata carries, in order. Throws RangeError for other
+ * calldata.
+ */
 export function carriedBy(data: Hex): readonly Hex[] {
   const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data })
   if (functionName === 'propose') return [data]
@@ -105,7 +140,10 @@ export function carriedBy(data: Hex): readonly Hex[] {
 }
 
 /** The request and token that one of our own `propose` calls names. Throws for other calldata. */
-export function readProposeCalldata(data: Hex): { readonly request: WitnessRequest; readonly token: Address } {
+export function readProposeCalldata(data: Hex): {
+  readonly request: WitnessRequest
+  readonly token: Address
+} {
   const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data })
   if (functionName !== 'propose') throw new RangeError(`stored calldata calls ${functionName}`)
   const [proposal, , permit] = args

@@ -1,13 +1,20 @@
 /**
- * Admission of one signed authorization, single or batch item (§4.1 rule 3, contract §2). The order is that of robustness §4: cheap
- * before dear (R19), and the look-up of a replay before everything that changes with time, so that an accepted payload keeps answering
- * 200 although its deadline is near or its proposer was taken off the list.
+ * Admission of one signed authorization, single or batch item (§4.1 rule 3, contract §2). The order
+ * is that of robustness §4: cheap before dear (R19), and the look-up of a replay before everything
+ * that changes with time, so that an accepted payload keeps answering 200 although its deadline is
+ * near or its proposer was taken off the list.
  */
 import type { Contracts } from '../../chain/round.js'
 import type { Address, Hash } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import { permitFault } from '../../protocol/permit.js'
-import { type Authorization, identityOf, outcomeKeys, outcomeOf, priceOf } from '../../protocol/proposal.js'
+import {
+  type Authorization,
+  identityOf,
+  outcomeKeys,
+  outcomeOf,
+  priceOf,
+} from '../../protocol/proposal.js'
 import { signerLater } from '../../protocol/recovered.js'
 import { type Refusal, refuse } from '../../protocol/refusal.js'
 import { isQuestionId } from '../../protocol/schema.js'
@@ -31,7 +38,10 @@ export type Submitted =
   | { readonly kind: 'replayed'; readonly candidate: Candidate }
   | { readonly kind: 'refused'; readonly refusal: Refusal }
 
-/** What the checks came to. `ready` has passed all but conflict and commit, which `place` makes in one step. */
+/**
+ * What the checks came to. `ready` has passed all but conflict and commit, which `place` makes in
+ * one step.
+ */
 export type Judged =
   | { readonly kind: 'refused'; readonly refusal: Refusal }
   | { readonly kind: 'known'; readonly id: string }
@@ -43,16 +53,23 @@ const refused = (refusal: Refusal) => ({ kind: 'refused', refusal }) as const
 export type Form = 'single' | 'batch'
 
 /**
- * The question of an identifier, or the refusal to give. Waits for the chain only for a question seen for the first time (contract §2).
- * Rejects with UnavailableError `state_unavailable` where that could not be found out.
+ * The question of an identifier, or the refusal to give. Waits for the chain only for a question
+ * seen for the first time (contract §2). Rejects with UnavailableError `state_unavailable` where
+ * that could not be found out.
  */
-export async function findQuestion(view: ChainView, identifier: string): Promise<Question | Refusal> {
+export async function findQuestion(
+  view: ChainView,
+  identifier: string,
+): Promise<Question | Refusal> {
   return (view.known(identifier) ?? (await view.question(identifier))) || questionNotFound()
 }
 
 /** The refusal of an identifier that names nothing here. */
 export function questionNotFound(): Refusal {
-  return refuse('question_not_found', 'no trusted requester knows this question; check the question id or slug')
+  return refuse(
+    'question_not_found',
+    'no trusted requester knows this question; check the question id or slug',
+  )
 }
 
 /** Tells what `findQuestion` found. */
@@ -63,7 +80,9 @@ export function isQuestion(found: Question | Refusal): found is Question {
 /** The refusal of a state that is not known now, or `undefined` (R16). */
 export function stateFault(view: ChainView): Refusal | undefined {
   const [fault] = view.faults()
-  return fault === undefined ? undefined : refuse('state_unavailable', `the chain's state is not known: ${fault}`)
+  return fault === undefined
+    ? undefined
+    : refuse('state_unavailable', `the chain's state is not known: ${fault}`)
 }
 
 /** Whether a proposal can be made in the question's round now (contract §2, `request_not_open`). */
@@ -89,7 +108,10 @@ export function priceFault({ round }: Question, price: string, form: Form): Refu
   const allowed = round.outcomes.filter((outcome) => outcome.allowed)
   if (form === 'single') {
     const keys = allowed.map((outcome) => outcome.outcome)
-    return refuse('outcome_not_allowed', `${key ?? 'this outcome'} is not allowed for this request; ${allowedText(keys)}`)
+    return refuse(
+      'outcome_not_allowed',
+      `${key ?? 'this outcome'} is not allowed for this request; ${allowedText(keys)}`,
+    )
   }
   const prices = allowed.map((outcome) => outcome.price)
   const known = outcomeKeys.map((outcome) => `${priceOf[outcome]} (${outcome})`).join(', ')
@@ -102,17 +124,24 @@ export function priceFault({ round }: Question, price: string, form: Form): Refu
 }
 
 const allowedText = (names: readonly string[]) =>
-  names.length === 0 ? 'it allows no outcome, so name another question' : `allowed are ${names.join(', ')}`
+  names.length === 0
+    ? 'it allows no outcome, so name another question'
+    : `allowed are ${names.join(', ')}`
 
 /** The refusal of a permit's amount or deadline, or `undefined` (§8, contract §2). */
-export function permitRefusal(question: Question, view: ChainView, permit: { amount: string; deadline: string }): Refusal | undefined {
+export function permitRefusal(
+  question: Question,
+  view: ChainView,
+  permit: { amount: string; deadline: string },
+): Refusal | undefined {
   const fault = permitFault(permit, question.round.totalBondRaw, view.nowSeconds())
   return fault && refuse(fault.code, fault.detail)
 }
 
 /**
- * Judges an authorization as far as that can be done without taking a place in the ledger. `authorizationOf` makes the normal form once
- * the question is resolved. Rejects with UnavailableError `state_unavailable`; `refusalOf` knows it.
+ * Judges an authorization as far as that can be done without taking a place in the ledger.
+ * `authorizationOf` makes the normal form once the question is resolved. Rejects with
+ * UnavailableError `state_unavailable`; `refusalOf` knows it.
  */
 export async function judge(
   parts: AdmissionParts,
@@ -121,26 +150,43 @@ export async function judge(
   authorizationOf: (questionId: Question['questionId']) => Authorization,
 ): Promise<Judged> {
   const { ledger, view, contracts, hash } = parts
-  if (ledger.failed) return refused(refuse('store_unavailable', 'the store takes no writes any more'))
+  if (ledger.failed)
+    return refused(refuse('store_unavailable', 'the store takes no writes any more'))
   const question = await findQuestion(view, identifier)
   if (!isQuestion(question)) return refused(question)
   const authorization = authorizationOf(question.questionId)
   const { proposer } = authorization
-  const identity = identityOf(hash, { chainId: contracts.chainId, spender: contracts.signedProposer }, authorization)
+  const identity = identityOf(
+    hash,
+    { chainId: contracts.chainId, spender: contracts.signedProposer },
+    authorization,
+  )
 
   const known = ledger.byIdentity(identity)
-  if (known) return known.roundKey === question.ref.key ? { kind: 'known', id: known.id } : refused(roundAdvanced(known.id))
+  if (known)
+    return known.roundKey === question.ref.key
+      ? { kind: 'known', id: known.id }
+      : refused(roundAdvanced(known.id))
 
-  if (!ledger.admissionEnabled) return refused(refuse('admission_disabled', 'the operator has switched admission off'))
+  if (!ledger.admissionEnabled)
+    return refused(refuse('admission_disabled', 'the operator has switched admission off'))
   if (!ledger.eligible(proposer)) {
-    return refused(refuse('proposer_not_eligible', 'this proposer is not on the allowlist; ask the operator to list it'))
+    return refused(
+      refuse(
+        'proposer_not_eligible',
+        'this proposer is not on the allowlist; ask the operator to list it',
+      ),
+    )
   }
   const unknown = stateFault(view)
   if (unknown) return refused(unknown)
 
-  // With an active payload in the round the caller has to hear of that one, once it has proved to be the proposer (contract §2).
-  if (!isOpen(question) && !ledger.activeInRound(proposer, question.ref.key)) return refused(notOpen(question))
-  const value = priceFault(question, authorization.price, form) ?? permitRefusal(question, view, authorization)
+  // With an active payload in the round the caller has to hear of that one, once it has proved to
+  // be the proposer (contract §2).
+  if (!isOpen(question) && !ledger.activeInRound(proposer, question.ref.key))
+    return refused(notOpen(question))
+  const value =
+    priceFault(question, authorization.price, form) ?? permitRefusal(question, view, authorization)
   if (value) return refused(value)
 
   const digest = question.witness.digest(authorization)
@@ -157,15 +203,28 @@ export async function judge(
   const { price, amount, nonce, deadline, signature } = authorization
   return {
     kind: 'ready',
-    candidate: { identity, round: question.ref, proposer, price, amount, nonce, deadline, signature, digest: toHex(digest) },
+    candidate: {
+      identity,
+      round: question.ref,
+      proposer,
+      price,
+      amount,
+      nonce,
+      deadline,
+      signature,
+      digest: toHex(digest),
+    },
   }
 }
 
 /**
- * The refusal of a payload that was admitted under a slug which names another question by now. Whoever sends it has its signature, so its
- * id is no secret to them.
+ * The refusal of a payload that was admitted under a slug which names another question by now.
+ * Whoever sends it has its signature, so its id is no secret to them.
  */
-async function heldElsewhere(ledger: Ledger, { proposer, nonce, signature }: Authorization): Promise<Refusal | undefined> {
+async function heldElsewhere(
+  ledger: Ledger,
+  { proposer, nonce, signature }: Authorization,
+): Promise<Refusal | undefined> {
   const active = ledger.activeWithNonce(proposer, nonce)
   const candidate = active && (await ledger.get(active.id))
   if (candidate?.signature !== signature) return undefined
@@ -175,14 +234,21 @@ async function heldElsewhere(ledger: Ledger, { proposer, nonce, signature }: Aut
   )
 }
 
-/** Whether `judge` may wait for the chain: for what is asked of it for the first time, and for what a contract wallet says. */
-export function asksChain({ view }: AdmissionParts, identifier: string, proposer: Address): boolean {
+/**
+ * Whether `judge` may wait for the chain: for what is asked of it for the first time, and for what
+ * a contract wallet says.
+ */
+export function asksChain(
+  { view }: AdmissionParts,
+  identifier: string,
+  proposer: Address,
+): boolean {
   return view.known(identifier) === undefined || view.knownCode(proposer) !== false
 }
 
 /**
- * As the chain would judge it (domain §3.3): accounts without code by recovery, all others by EIP-1271. What memory says of the code may
- * be a minute old: it may accept, it refuses nobody.
+ * As the chain would judge it (domain §3.3): accounts without code by recovery, all others by
+ * EIP-1271. What memory says of the code may be a minute old: it may accept, it refuses nobody.
  */
 async function isAuthorized(
   { view, recover }: AdmissionParts,
@@ -190,7 +256,9 @@ async function isAuthorized(
   { proposer, signature }: Authorization,
 ): Promise<boolean> {
   const accepts = async (hasCode: boolean) =>
-    hasCode ? view.authorizes(proposer, toHex(digest), signature) : (await signerLater(recover, digest, signature)) === proposer
+    hasCode
+      ? view.authorizes(proposer, toHex(digest), signature)
+      : (await signerLater(recover, digest, signature)) === proposer
   const known = view.knownCode(proposer)
   if (known !== undefined && (await accepts(known))) return true
   const hasCode = await view.hasCode(proposer)
@@ -198,23 +266,36 @@ async function isAuthorized(
 }
 
 /**
- * Takes a place and commits, or finds out who has it. The place is taken before this returns its promise: callers that need an order
- * among items call it in that order and await later, so that their commits share one sync. Rejects with what the ledger rejects with.
+ * Takes a place and commits, or finds out who has it. The place is taken before this returns its
+ * promise: callers that need an order among items call it in that order and await later, so that
+ * their commits share one sync. Rejects with what the ledger rejects with.
  */
-export function place({ ledger, view }: AdmissionParts, judged: Exclude<Judged, { kind: 'refused' }>): Promise<Submitted> {
-  if (judged.kind === 'known') return ledger.replay(judged.id).then((candidate) => ({ kind: 'replayed', candidate }))
+export function place(
+  { ledger, view }: AdmissionParts,
+  judged: Exclude<Judged, { kind: 'refused' }>,
+): Promise<Submitted> {
+  if (judged.kind === 'known')
+    return ledger.replay(judged.id).then((candidate) => ({ kind: 'replayed', candidate }))
   const { candidate } = judged
   const { proposer, nonce, round } = candidate
   // A rival that is still active explains more than the nonce it has spent; the ledger names it.
   const rival = ledger.activeInRound(proposer, round.key) ?? ledger.activeWithNonce(proposer, nonce)
   if (!rival && view.nonceKnownUsed(proposer, BigInt(nonce))) {
     return Promise.resolve(
-      refused(refuse('permit_nonce_used', 'permit.nonce is already spent or invalidated in Permit2; sign again with an unused nonce')),
+      refused(
+        refuse(
+          'permit_nonce_used',
+          'permit.nonce is already spent or invalidated in Permit2; sign again with an unused nonce',
+        ),
+      ),
     )
   }
   return ledger.admit(candidate).then((admission): Submitted => {
     if (admission.kind === 'conflict') {
-      const where = admission.reason === 'round' ? 'another active payload in this round' : 'another active payload with this permit nonce'
+      const where =
+        admission.reason === 'round'
+          ? 'another active payload in this round'
+          : 'another active payload with this permit nonce'
       return refused(
         refuse(
           'candidate_conflict',
@@ -222,12 +303,16 @@ export function place({ ledger, view }: AdmissionParts, judged: Exclude<Judged, 
         ),
       )
     }
-    if (admission.candidate.round.key !== round.key) return refused(roundAdvanced(admission.candidate.id))
+    if (admission.candidate.round.key !== round.key)
+      return refused(roundAdvanced(admission.candidate.id))
     return admission
   })
 }
 
-/** The exact payload of an earlier round (§3 rule 3). Whoever sends it has its signature, so its id is no secret to them. */
+/**
+ * The exact payload of an earlier round (§3 rule 3). Whoever sends it has its signature, so its id
+ * is no secret to them.
+ */
 function roundAdvanced(candidateId: string): Refusal {
   return refuse(
     'round_advanced',
@@ -236,7 +321,8 @@ function roundAdvanced(candidateId: string): Refusal {
 }
 
 /**
- * Judges and commits one authorization. A failure of the store or the chain view is a refusal; rejects with nothing but bugs of ours.
+ * Judges and commits one authorization. A failure of the store or the chain view is a refusal;
+ * rejects with nothing but bugs of ours.
  */
 export async function submit(
   parts: AdmissionParts,

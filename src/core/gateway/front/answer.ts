@@ -21,11 +21,16 @@ export function refusalAnswer(refusal: Refusal): Answer {
     status: refusal.status,
     body: refusalBody(refusal),
     code: refusal.code,
-    ...(refusal.retryAfterSeconds === undefined ? {} : { headers: { 'retry-after': String(refusal.retryAfterSeconds) } }),
+    ...(refusal.retryAfterSeconds === undefined
+      ? {}
+      : { headers: { 'retry-after': String(refusal.retryAfterSeconds) } }),
   }
 }
 
-/** A bug of ours, or a store whose last write is unknown: nothing is shown but the id under which it is logged (robustness §4). */
+/**
+ * A bug of ours, or a store whose last write is unknown: nothing is shown but the id under which it
+ * is logged (robustness §4).
+ */
 export function internalError(requestId: string): Refusal {
   return refuse(
     'internal_error',
@@ -34,8 +39,9 @@ export function internalError(requestId: string): Refusal {
 }
 
 /**
- * The refusal that an error of the store or the chain view stands for, or `undefined` for anything else, which is a bug. A failed sync
- * (`store_failed`) has an unknown outcome and must not read like a 503 (R10, contract §2).
+ * The refusal that an error of the store or the chain view stands for, or `undefined` for anything
+ * else, which is a bug. A failed sync (`store_failed`) has an unknown outcome and must not read
+ * like a 503 (R10, contract §2).
  */
 export function refusalOf(error: unknown, requestId: string): Refusal | undefined {
   if (!(error instanceof ProposerError)) return undefined

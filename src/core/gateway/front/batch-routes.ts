@@ -1,4 +1,7 @@
-/** The three batch routes (§4.2, contract §4): a whole-call schema, then items side by side, answers in input order. */
+/**
+ * The three batch routes (§4.2, contract §4): a whole-call schema, then items side by side, answers
+ * in input order.
+ */
 
 import pLimit from 'p-limit'
 import { batchSigningDataOf } from '../../chain/round.js'
@@ -7,7 +10,12 @@ import { instant, wireStatus } from '../../protocol/candidate.js'
 import { schemaViolation } from '../../protocol/faults.js'
 import { fromBatchItem } from '../../protocol/proposal.js'
 import { type Refusal, refuse, wireError } from '../../protocol/refusal.js'
-import { type BatchItem, BatchSigningDataRequest, BatchStatusRequest, BatchSubmitRequest } from '../../protocol/schema.js'
+import {
+  type BatchItem,
+  BatchSigningDataRequest,
+  BatchStatusRequest,
+  BatchSubmitRequest,
+} from '../../protocol/schema.js'
 import {
   type AdmissionParts,
   asksChain,
@@ -36,10 +44,16 @@ export function batchRoutes(parts: AdmissionParts): readonly Route[] {
       template: '/propose/batch/signing-data',
       params: {},
       body: { limitBytes: bodyLimits.batchSigningData, admission: false, list: 'identifiers' },
-      run: withBody(BatchSigningDataRequest, schemaViolation, async ({ identifiers }, { exchange }) => {
-        const results = await eachItem(identifiers, (identifier) => signingData(parts, exchange, identifier))
-        return json(200, { results })
-      }),
+      run: withBody(
+        BatchSigningDataRequest,
+        schemaViolation,
+        async ({ identifiers }, { exchange }) => {
+          const results = await eachItem(identifiers, (identifier) =>
+            signingData(parts, exchange, identifier),
+          )
+          return json(200, { results })
+        },
+      ),
     },
     {
       method: 'POST',
@@ -48,10 +62,15 @@ export function batchRoutes(parts: AdmissionParts): readonly Route[] {
       body: { limitBytes: bodyLimits.batchSubmit, admission: true, list: 'proposals' },
       run: withBody(BatchSubmitRequest, schemaViolation, async ({ proposals }, { exchange }) => {
         const submitted = await submitAll(parts, exchange, proposals)
-        const count = (kind: Submitted['kind']) => submitted.filter((one) => one.kind === kind).length
+        const count = (kind: Submitted['kind']) =>
+          submitted.filter((one) => one.kind === kind).length
         return json(200, {
           results: submitted.map((one, at) => submitResult(proposals[at]?.client_ref ?? null, one)),
-          summary: { accepted: count('admitted'), replayed: count('replayed'), rejected: count('refused') },
+          summary: {
+            accepted: count('admitted'),
+            replayed: count('replayed'),
+            rejected: count('refused'),
+          },
         })
       }),
     },
@@ -60,10 +79,16 @@ export function batchRoutes(parts: AdmissionParts): readonly Route[] {
       template: '/propose/batch/status',
       params: {},
       body: { limitBytes: bodyLimits.batchStatus, admission: false, list: 'candidate_ids' },
-      run: withBody(BatchStatusRequest, schemaViolation, async ({ candidate_ids }, { exchange }) => {
-        const results = await eachItem(candidate_ids, (candidateId) => status(parts, exchange, candidateId))
-        return json(200, { results })
-      }),
+      run: withBody(
+        BatchStatusRequest,
+        schemaViolation,
+        async ({ candidate_ids }, { exchange }) => {
+          const results = await eachItem(candidate_ids, (candidateId) =>
+            status(parts, exchange, candidateId),
+          )
+          return json(200, { results })
+        },
+      ),
     },
   ]
 }
@@ -83,27 +108,44 @@ function itemRefusal(exchange: Exchange, error: unknown): Refusal {
 
 async function signingData(parts: AdmissionParts, exchange: Exchange, identifier: string) {
   const { view, contracts } = parts
-  const refused = (refusal: Refusal) => ({ identifier, status_code: refusal.status, error: wireError(refusal) })
+  const refused = (refusal: Refusal) => ({
+    identifier,
+    status_code: refusal.status,
+    error: wireError(refusal),
+  })
   try {
     const question = await findQuestion(view, identifier)
     if (!isQuestion(question)) return refused(question)
     const refusal = stateFault(view) ?? (isOpen(question) ? undefined : notOpen(question))
-    return refusal ? refused(refusal) : { identifier, status_code: 200, signing_data: batchSigningDataOf(question.round, contracts) }
+    return refusal
+      ? refused(refusal)
+      : {
+          identifier,
+          status_code: 200,
+          signing_data: batchSigningDataOf(question.round, contracts),
+        }
   } catch (error) {
     return refused(itemRefusal(exchange, error))
   }
 }
 
 /**
- * Checks run side by side; places are taken in input order, so that of two items for one question the first one wins (contract §4), and
- * without waiting for each new one's commit, so that they share few syncs.
+ * Checks run side by side; places are taken in input order, so that of two items for one question
+ * the first one wins (contract §4), and without waiting for each new one's commit, so that they
+ * share few syncs.
  */
-async function submitAll(parts: AdmissionParts, exchange: Exchange, items: readonly BatchItem[]): Promise<readonly Submitted[]> {
+async function submitAll(
+  parts: AdmissionParts,
+  exchange: Exchange,
+  items: readonly BatchItem[],
+): Promise<readonly Submitted[]> {
   const limit = pLimit(itemsAtOnce)
   const judging = items.map(async (item): Promise<Judged> => {
     const judged = () => judge(parts, item.identifier, 'batch', (id) => fromBatchItem(id, item))
     try {
-      return await (asksChain(parts, item.identifier, item.proposer as Address) ? limit(judged) : judged())
+      return await (asksChain(parts, item.identifier, item.proposer as Address)
+        ? limit(judged)
+        : judged())
     } catch (error) {
       return { kind: 'refused', refusal: itemRefusal(exchange, error) }
     }
@@ -114,7 +156,10 @@ async function submitAll(parts: AdmissionParts, exchange: Exchange, items: reado
     const placing: Promise<Submitted> =
       judged.kind === 'refused'
         ? Promise.resolve(judged)
-        : place(parts, judged).catch((error: unknown) => ({ kind: 'refused', refusal: itemRefusal(exchange, error) }))
+        : place(parts, judged).catch((error: unknown) => ({
+            kind: 'refused',
+            refusal: itemRefusal(exchange, error),
+          }))
     placed.push(placing)
     // A candidate that may come back is read from the disk before it takes its place.
     if (judged.kind === 'known' && parts.ledger.byId(judged.id)?.retryable) await placing
@@ -124,7 +169,11 @@ async function submitAll(parts: AdmissionParts, exchange: Exchange, items: reado
 
 function submitResult(clientRef: string | null, submitted: Submitted) {
   if (submitted.kind === 'refused') {
-    return { client_ref: clientRef, status_code: submitted.refusal.status, error: wireError(submitted.refusal) }
+    return {
+      client_ref: clientRef,
+      status_code: submitted.refusal.status,
+      error: wireError(submitted.refusal),
+    }
   }
   const { candidate } = submitted
   return {
@@ -141,10 +190,17 @@ function submitResult(clientRef: string | null, submitted: Submitted) {
 }
 
 async function status(parts: AdmissionParts, exchange: Exchange, candidateId: string) {
-  const refused = (refusal: Refusal) => ({ candidate_id: candidateId, status_code: refusal.status, error: wireError(refusal) })
+  const refused = (refusal: Refusal) => ({
+    candidate_id: candidateId,
+    status_code: refusal.status,
+    error: wireError(refusal),
+  })
   try {
     const candidate = await parts.ledger.get(candidateId)
-    if (!candidate) return refused(refuse('candidate_not_found', 'this gateway holds no such candidate; check the id'))
+    if (!candidate)
+      return refused(
+        refuse('candidate_not_found', 'this gateway holds no such candidate; check the id'),
+      )
     const { status, received_at, submission, failure } = wireStatus(candidate)
     return {
       candidate_id: candidateId,

@@ -1,6 +1,6 @@
 /**
- * The item budget (§8, contract §2): fixed windows, one per client address and one for all. Time is passed in, in monotonic
- * milliseconds (R13); windows live in memory, a restart opens new ones.
+ * The item budget (§8, contract §2): fixed windows, one per client address and one for all. Time is
+ * passed in, in monotonic milliseconds (R13); windows live in memory, a restart opens new ones.
  */
 
 /** Rate limits of one gateway. */
@@ -22,8 +22,9 @@ export interface Charge {
 
 export interface Budget {
   /**
-   * Spends `items` (≥ 1) from both windows of a client. A refused charge is spent too (§8 rule 4), so that hammering never pays. A
-   * window opens with the first charged call after the last one ended.
+   * Spends `items` (≥ 1) from both windows of a client. A refused charge is spent too (§8 rule 4),
+   * so that hammering never pays. A window opens with the first charged call after the last one
+   * ended.
    */
   charge(client: string, items: number, nowMs: number): Charge
   /** Whether a charge of one item would be refused now; spends nothing. */
@@ -52,14 +53,18 @@ export function createBudget(limits: BudgetLimits, maxClients = rememberedClient
   const isOpen = (window: Window | undefined, nowMs: number): window is Window =>
     window !== undefined && nowMs - window.startMs < limits.windowMs
   const spend = (window: Window | undefined, items: number, nowMs: number): Window =>
-    isOpen(window, nowMs) ? { startMs: window.startMs, spentItems: window.spentItems + items } : { startMs: nowMs, spentItems: items }
-  const secondsLeft = (window: Window, nowMs: number) => Math.max(1, Math.ceil((limits.windowMs - (nowMs - window.startMs)) / 1000))
+    isOpen(window, nowMs)
+      ? { startMs: window.startMs, spentItems: window.spentItems + items }
+      : { startMs: nowMs, spentItems: items }
+  const secondsLeft = (window: Window, nowMs: number) =>
+    Math.max(1, Math.ceil((limits.windowMs - (nowMs - window.startMs)) / 1000))
 
   return {
     charge(client, items, nowMs) {
       const known = clients.get(client)
       const own = spend(known, items, nowMs)
-      // A new window goes to the end of the map: its first entry is always the window that opened longest ago.
+      // A new window goes to the end of the map: its first entry is always the window that opened
+      // longest ago.
       if (own.startMs !== known?.startMs) clients.delete(client)
       clients.set(client, own)
       if (clients.size > maxClients) {
@@ -87,7 +92,10 @@ export function createBudget(limits: BudgetLimits, maxClients = rememberedClient
         limitItems: tighter.limitItems,
         remainingItems: tighter.remainingItems,
         resetSeconds: tighter.resetSeconds,
-        retryAfterSeconds: refusing.length === 0 ? undefined : Math.max(...refusing.map((view) => view.resetSeconds)),
+        retryAfterSeconds:
+          refusing.length === 0
+            ? undefined
+            : Math.max(...refusing.map((view) => view.resetSeconds)),
       }
     },
     spent(client, nowMs) {
@@ -98,7 +106,8 @@ export function createBudget(limits: BudgetLimits, maxClients = rememberedClient
       )
     },
     spentByAll: (nowMs) => (isOpen(everyone, nowMs) ? everyone.spentItems : 0),
-    endsInMs: (nowMs) => (isOpen(everyone, nowMs) ? limits.windowMs - (nowMs - everyone.startMs) : 0),
+    endsInMs: (nowMs) =>
+      isOpen(everyone, nowMs) ? limits.windowMs - (nowMs - everyone.startMs) : 0,
     get clients() {
       return clients.size
     },

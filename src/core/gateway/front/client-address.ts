@@ -1,4 +1,7 @@
-/** Whose budget a call spends: the client's address in normal form, seen through trusted proxies (robustness §5). */
+/**
+ * Whose budget a call spends: the client's address in normal form, seen through trusted proxies
+ * (robustness §5).
+ */
 
 /** 4 or 16 bytes. */
 type AddressBytes = readonly number[]
@@ -9,7 +12,9 @@ export interface Cidr {
   readonly bits: number
 }
 
-/** Bytes of an IPv4 or IPv6 address, or `undefined`. IPv4-mapped IPv6 is IPv4; a zone id is dropped. */
+/**
+ * Bytes of an IPv4 or IPv6 address, or `undefined`. IPv4-mapped IPv6 is IPv4; a zone id is dropped.
+ */
 export function parseAddress(text: string): AddressBytes | undefined {
   if (!text.includes(':')) return parseIpv4(text)
   const bytes = parseIpv6(text.split('%', 1)[0] ?? '')
@@ -27,7 +32,9 @@ function parseIpv6(text: string): AddressBytes | undefined {
   if (text.length > 45) return undefined
   const halves = text.split('::')
   if (halves.length > 2) return undefined
-  const [head, tail] = halves.map((half) => (half === '' ? [] : half.split(':').flatMap(groupBytes)))
+  const [head, tail] = halves.map((half) =>
+    half === '' ? [] : half.split(':').flatMap(groupBytes),
+  )
   if (!head || head.includes(-1) || tail?.includes(-1)) return undefined
   if (!tail) return head.length === 16 ? head : undefined
   const gap = 16 - head.length - tail.length
@@ -43,7 +50,10 @@ function groupBytes(group: string): readonly number[] {
   return parseIpv4(group) ?? [-1]
 }
 
-/** A CIDR block such as `10.0.0.0/8` or `fd00::/8`; a bare address stands for itself. `undefined` where it is none. */
+/**
+ * A CIDR block such as `10.0.0.0/8` or `fd00::/8`; a bare address stands for itself. `undefined`
+ * where it is none.
+ */
 export function parseCidr(text: string): Cidr | undefined {
   const [address = '', bitsText, ...rest] = text.split('/')
   const bytes = parseAddress(address)
@@ -64,11 +74,16 @@ export function contains(block: Cidr, address: AddressBytes): boolean {
 }
 
 /**
- * The client a call is charged to. `socketAddress` is the peer of the connection, `forwardedFor` the X-Forwarded-For header; the header
- * counts only as far as the hops that wrote it are trusted: from the right, the first untrusted one is the client. A list that breaks
- * off or runs out leaves the last hop that was trusted. IPv6 counts per /64, which is what one subscriber has.
+ * The client a call is charged to. `socketAddress` is the peer of the connection, `forwardedFor`
+ * the X-Forwarded-For header; the header counts only as far as the hops that wrote it are trusted:
+ * from the right, the first untrusted one is the client. A list that breaks off or runs out leaves
+ * the last hop that was trusted. IPv6 counts per /64, which is what one subscriber has.
  */
-export function clientKey(socketAddress: string, forwardedFor: string | null, trusted: readonly Cidr[]): string {
+export function clientKey(
+  socketAddress: string,
+  forwardedFor: string | null,
+  trusted: readonly Cidr[],
+): string {
   const isTrusted = (address: AddressBytes) => trusted.some((block) => contains(block, address))
   let client = parseAddress(socketAddress)
   if (forwardedFor !== null) {
@@ -82,6 +97,8 @@ export function clientKey(socketAddress: string, forwardedFor: string | null, tr
   }
   if (!client) return socketAddress.slice(0, 64)
   if (client.length === 4) return client.join('.')
-  const groups = [0, 2, 4, 6].map((at) => (((client[at] ?? 0) << 8) | (client[at + 1] ?? 0)).toString(16))
+  const groups = [0, 2, 4, 6].map((at) =>
+    (((client[at] ?? 0) << 8) | (client[at + 1] ?? 0)).toString(16),
+  )
   return `${groups.join(':')}::/64`
 }

@@ -23,12 +23,16 @@ export function noteBug(exchange: Pick<Exchange, 'bug'>, error: unknown): void {
     return
   }
   const frames = (error.stack ?? '').split('\n').map((line) => line.trim())
-  exchange.bug = { name: error.name, frames: frames.filter((line) => line.startsWith('at ')).slice(0, 6) }
+  exchange.bug = {
+    name: error.name,
+    frames: frames.filter((line) => line.startsWith('at ')).slice(0, 6),
+  }
 }
 
 /**
- * At most 512 bytes of what a URI's path may hold, but no percent sign, and no empty or dot segment (robustness §4). The rest is no path of
- * ours; a malformed identifier in a known path is 400 (contract §9).
+ * At most 512 bytes of what a URI's path may hold, but no percent sign, and no empty or dot segment
+ * (robustness §4). The rest is no path of ours; a malformed identifier in a known path is 400
+ * (contract §9).
  */
 export function isPlainPath(target: string): boolean {
   return target.length <= 512 && /^(\/(?!\.{1,2}(\/|$))[\w.~!$&'()*+,;=:@-]+)+$/.test(target)

@@ -7,7 +7,11 @@ import { typedData } from '../../protocol/witness.js'
 import type { Question } from '../view/chain-view.js'
 
 /** The complete signing data of one proposal (§2.4). The permit is the caller's, unchanged. */
-export function signingDataOf(question: Question, contracts: Contracts, body: SigningDataRequest): SigningData {
+export function signingDataOf(
+  question: Question,
+  contracts: Contracts,
+  body: SigningDataRequest,
+): SigningData {
   const { round } = question
   const price = priceOf[body.outcome]
   return {
@@ -20,13 +24,21 @@ export function signingDataOf(question: Question, contracts: Contracts, body: Si
       timestamp: round.timestamp,
       ancillary_data: round.ancillaryData,
     },
-    proposal: { outcome: body.outcome, label: labelOf(question, body.outcome), price, max_payment: '0' },
+    proposal: {
+      outcome: body.outcome,
+      label: labelOf(question, body.outcome),
+      price,
+      max_payment: '0',
+    },
     outcomes: round.outcomes.map((outcome) => ({ ...outcome })),
     permit: { ...body.permit },
     token: { ...round.token },
     economics: { total_bond: String(round.totalBondRaw), max_authorization: body.permit.amount },
     contracts: { permit2: contracts.permit2, signed_proposer: contracts.signedProposer },
-    typed_data: typedData(domainOf(contracts), round, round.token.address, { price, ...body.permit }),
+    typed_data: typedData(domainOf(contracts), round, round.token.address, {
+      price,
+      ...body.permit,
+    }),
   }
 }
 

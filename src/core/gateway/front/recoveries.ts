@@ -1,6 +1,6 @@
 /**
- * The public keys of signatures, which cost more than all other checks of a submission together. A long queue is worked off in slices,
- * between which other work has its turn (robustness §5).
+ * The public keys of signatures, which cost more than all other checks of a submission together. A
+ * long queue is worked off in slices, between which other work has its turn (robustness §5).
  */
 import type { Clock } from '../../ports.js'
 import type { RecoverPublicKey } from '../../protocol/recovered.js'
@@ -21,7 +21,9 @@ export interface RecoveryParts {
   readonly clock: Pick<Clock, 'monotonicMs'>
 }
 
-/** A recovery that answers what `recover` answers, in its turn, and rejects with what that throws. */
+/**
+ * A recovery that answers what `recover` answers, in its turn, and rejects with what that throws.
+ */
 export type QueuedRecovery = (...asked: Waiting['asked']) => Promise<Uint8Array | undefined>
 
 /** See the head of this file. */

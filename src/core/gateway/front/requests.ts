@@ -1,5 +1,15 @@
-/** Calls that come as a `Request` and are answered with a `Response`: the gateway without a socket (contract §6). */
-import { type Answered, BodyError, type BodyLimits, type Call, joined, type Peer } from '../../protocol/call.js'
+/**
+ * Calls that come as a `Request` and are answered with a `Response`: the gateway without a socket
+ * (contract §6).
+ */
+import {
+  type Answered,
+  BodyError,
+  type BodyLimits,
+  type Call,
+  joined,
+  type Peer,
+} from '../../protocol/call.js'
 
 /** The call that a `Request` is. What `peer` tells of it comes first. */
 export function callOf(request: Request, peer: Peer): Call {
@@ -25,7 +35,10 @@ function targetOf(request: Request): string {
   return start < 0 ? '/' : request.url.slice(start)
 }
 
-async function readBody(request: Request, { limitBytes, reserve }: BodyLimits): Promise<Uint8Array> {
+async function readBody(
+  request: Request,
+  { limitBytes, reserve }: BodyLimits,
+): Promise<Uint8Array> {
   const parts: Uint8Array[] = []
   let length = 0
   if (request.body) {
@@ -36,7 +49,8 @@ async function readBody(request: Request, { limitBytes, reserve }: BodyLimits): 
       })
       if (done) break
       length += value.length
-      const fault = length > limitBytes ? 'too_large' : reserve(value.length) ? undefined : 'no_room'
+      const fault =
+        length > limitBytes ? 'too_large' : reserve(value.length) ? undefined : 'no_room'
       if (fault) {
         await reader.cancel()
         throw new BodyError(fault)

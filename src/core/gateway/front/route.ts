@@ -29,7 +29,9 @@ export interface Route {
   readonly params: Readonly<Record<string, (text: string) => boolean>>
   readonly body?: {
     readonly limitBytes: number
-    /** Whether the body admits something, so that ancillary data must not be in it (§4.1 rule 3). */
+    /**
+     * Whether the body admits something, so that ancillary data must not be in it (§4.1 rule 3).
+     */
     readonly admission: boolean
     /** The field whose entries are charged; one item without it (§8 rule 2). */
     readonly list?: string
@@ -49,6 +51,8 @@ export function withBody<T>(
     const parsed = schema.safeParse(call.body)
     if (parsed.success) return run(parsed.data, call)
     const fault = faultOf(parsed.error.issues, call.body)
-    return refusalAnswer(refuse(fault.code, fault.detail, fault.errors === undefined ? {} : { errors: fault.errors }))
+    return refusalAnswer(
+      refuse(fault.code, fault.detail, fault.errors === undefined ? {} : { errors: fault.errors }),
+    )
   }
 }

@@ -1,6 +1,7 @@
 /**
- * A call in, an answer out (§4). Every route goes through the same steps in the order of robustness §4: route, method, path parameters,
- * headers, body bytes, strict JSON, charge, schema; the rest is the route's own.
+ * A call in, an answer out (§4). Every route goes through the same steps in the order of robustness
+ * §4: route, method, path parameters, headers, body bytes, strict JSON, charge, schema; the rest is
+ * the route's own.
  */
 import { TrieRouter } from 'hono/router/trie-router'
 import { type Answered, BodyError } from '../../protocol/call.js'
@@ -33,8 +34,14 @@ interface Place {
 
 type Params = Readonly<Record<string, string>>
 
-/** The routes as one function. It never rejects, and never answers without a body in the documented form. */
-export function createRoutes(routes: readonly Route[], steps: Steps): (exchange: Exchange) => Promise<Answered> {
+/**
+ * The routes as one function. It never rejects, and never answers without a body in the documented
+ * form.
+ */
+export function createRoutes(
+  routes: readonly Route[],
+  steps: Steps,
+): (exchange: Exchange) => Promise<Answered> {
   const router = new TrieRouter<Place>()
   const templates = new Set(routes.map(({ template }) => template))
   for (const template of templates) {
@@ -45,7 +52,9 @@ export function createRoutes(routes: readonly Route[], steps: Steps): (exchange:
     const { target, refused } = exchange.call
     // The more special template was added first.
     const [found] = isPlainPath(target) ? router.match(anyMethod, target)[0] : []
-    const answer = found ? await answered(steps, found[0], found[1] as Params, exchange) : refusalAnswer(refused ?? routeNotFound())
+    const answer = found
+      ? await answered(steps, found[0], found[1] as Params, exchange)
+      : refusalAnswer(refused ?? routeNotFound())
     return respond(steps, exchange, answer)
   }
 }
@@ -60,7 +69,12 @@ function routeNotFound(): Refusal {
   )
 }
 
-async function answered(steps: Steps, { template, methods }: Place, params: Params, exchange: Exchange): Promise<Answer> {
+async function answered(
+  steps: Steps,
+  { template, methods }: Place,
+  params: Params,
+  exchange: Exchange,
+): Promise<Answer> {
   const { method, refused } = exchange.call
   exchange.route = template
   const route = methods.find((one) => one.method === method)
@@ -92,22 +106,37 @@ function wrongMethod(allow: string): Answer {
 /** CORS preflight, for configured origins only and free of charge (contract §2, §7). */
 function preflight(steps: Steps, { call }: Exchange, allow: string): Answer | undefined {
   const origin = call.header('origin')
-  if (call.method !== 'OPTIONS' || origin === undefined || !steps.corsOrigins.includes(origin)) return undefined
+  if (call.method !== 'OPTIONS' || origin === undefined || !steps.corsOrigins.includes(origin))
+    return undefined
   return {
     status: 204,
     body: '',
-    headers: { 'access-control-allow-methods': allow, 'access-control-allow-headers': 'content-type', 'access-control-max-age': '600' },
+    headers: {
+      'access-control-allow-methods': allow,
+      'access-control-allow-headers': 'content-type',
+      'access-control-max-age': '600',
+    },
   }
 }
 
 /** A charged route. Whatever refuses before the charge costs one item (contract §2). */
-async function charged(steps: Steps, route: Route, params: Params, exchange: Exchange): Promise<Answer> {
-  const early = exchange.call.refused ?? steps.shed() ?? paramFault(route, params) ?? headerFault(route, exchange)
+async function charged(
+  steps: Steps,
+  route: Route,
+  params: Params,
+  exchange: Exchange,
+): Promise<Answer> {
+  const early =
+    exchange.call.refused ??
+    steps.shed() ??
+    paramFault(route, params) ??
+    headerFault(route, exchange)
   if (early) return chargedRefusal(steps, exchange, early)
   let body: unknown
   if (route.body) {
     // Nothing is read for a caller whose budget is spent; the charge that follows refuses.
-    if (isSpent(steps, exchange)) return charge(steps, exchange, 1) ?? refusalAnswer(overBudget(exchange))
+    if (isSpent(steps, exchange))
+      return charge(steps, exchange, 1) ?? refusalAnswer(overBudget(exchange))
     const bytes = await readBody(steps, route.body.limitBytes, exchange)
     if (!(bytes instanceof Uint8Array)) return chargedRefusal(steps, exchange, bytes)
     const read = readJson(bytes)
@@ -134,7 +163,10 @@ function chargedRefusal(steps: Steps, exchange: Exchange, refusal: Refusal): Ans
   return refusalAnswer(refusal)
 }
 
-/** Spends items; the 429 where the budget does not hold them. In process nothing is charged (contract §6). */
+/**
+ * Spends items; the 429 where the budget does not hold them. In process nothing is charged
+ * (contract §6).
+ */
 function charge(steps: Steps, exchange: Exchange, items: number): Answer | undefined {
   exchange.items = items
   if (exchange.call.charged === false) return undefined
@@ -149,9 +181,13 @@ function isSpent(steps: Steps, exchange: Exchange): boolean {
 function overBudget(exchange: Exchange): Refusal {
   const seconds = exchange.charge?.retryAfterSeconds ?? 1
   const limit = exchange.charge?.limitItems ?? 0
-  const split = exchange.items > limit ? `; a call of ${exchange.items} items never fits, split it` : ''
+  const split =
+    exchange.items > limit ? `; a call of ${exchange.items} items never fits, split it` : ''
   return {
-    ...refuse('rate_limited', `the budget of ${limit} items per window is spent${split}; retry in ${seconds} seconds`),
+    ...refuse(
+      'rate_limited',
+      `the budget of ${limit} items per window is spent${split}; retry in ${seconds} seconds`,
+    ),
     retryAfterSeconds: seconds,
   }
 }
@@ -167,40 +203,67 @@ function itemsOf(route: Route, body: unknown): number {
 function paramFault(route: Route, params: Params): Refusal | undefined {
   for (const [name, isShaped] of Object.entries(route.params)) {
     if (!isShaped(params[name] ?? ''))
-      return refuse('invalid_identifier', `${name} in the path must be ${paramForms[name] ?? 'well-formed'}`)
+      return refuse(
+        'invalid_identifier',
+        `${name} in the path must be ${paramForms[name] ?? 'well-formed'}`,
+      )
   }
   return undefined
 }
 
 const paramForms: Record<string, string> = {
   address: 'a lowercase address, 0x and 40 hex digits',
-  identifier: 'a question id (0x and 64 lowercase hex digits) or a slug (a-z, 0-9 and hyphen, at most 200)',
+  identifier:
+    'a question id (0x and 64 lowercase hex digits) or a slug (a-z, 0-9 and hyphen, at most 200)',
   candidate_id: 'a hyphenated lowercase UUID',
 }
 
 function headerFault(route: Route, { call }: Exchange): Refusal | undefined {
   const expect = call.header('expect')
   if (expect !== undefined && expect.toLowerCase() !== '100-continue') {
-    return refuse('expectation_failed', 'the only Expect that is met is 100-continue; send the call without it')
+    return refuse(
+      'expectation_failed',
+      'the only Expect that is met is 100-continue; send the call without it',
+    )
   }
   if (!route.body) return undefined
-  if (!/^application\/json\s*(;\s*charset="?utf-8"?\s*)?$/i.test(call.header('content-type') ?? '')) {
-    return refuse('unsupported_media_type', 'the body must be JSON in UTF-8; send Content-Type: application/json')
+  if (
+    !/^application\/json\s*(;\s*charset="?utf-8"?\s*)?$/i.test(call.header('content-type') ?? '')
+  ) {
+    return refuse(
+      'unsupported_media_type',
+      'the body must be JSON in UTF-8; send Content-Type: application/json',
+    )
   }
   if (call.header('content-encoding') !== undefined) {
-    return refuse('unsupported_encoding', 'compressed bodies are not read; send the JSON as it is, without Content-Encoding')
+    return refuse(
+      'unsupported_encoding',
+      'compressed bodies are not read; send the JSON as it is, without Content-Encoding',
+    )
   }
   const length = call.header('content-length')
-  return length !== undefined && Number(length) > route.body.limitBytes ? tooLarge(route.body.limitBytes) : undefined
+  return length !== undefined && Number(length) > route.body.limitBytes
+    ? tooLarge(route.body.limitBytes)
+    : undefined
 }
 
 function tooLarge(limitBytes: number): Refusal {
-  return refuse('payload_too_large', `the body is larger than the ${limitBytes} bytes of this route; send less, in smaller batches`)
+  return refuse(
+    'payload_too_large',
+    `the body is larger than the ${limitBytes} bytes of this route; send less, in smaller batches`,
+  )
 }
 
-async function readBody(steps: Steps, limitBytes: number, exchange: Exchange): Promise<Uint8Array | Refusal> {
+async function readBody(
+  steps: Steps,
+  limitBytes: number,
+  exchange: Exchange,
+): Promise<Uint8Array | Refusal> {
   try {
-    return await exchange.call.readBody({ limitBytes, reserve: (bytes) => steps.reserve(exchange, bytes) })
+    return await exchange.call.readBody({
+      limitBytes,
+      reserve: (bytes) => steps.reserve(exchange, bytes),
+    })
   } catch (error) {
     if (!(error instanceof BodyError)) throw error
     if (error.kind === 'too_large') return tooLarge(limitBytes)
@@ -216,9 +279,14 @@ function respond({ corsOrigins }: Steps, exchange: Exchange, answer: Answer): An
     const origin = exchange.call.header('origin')
     if (origin !== undefined && corsOrigins.includes(origin)) {
       headers['access-control-allow-origin'] = origin
-      headers['access-control-expose-headers'] = 'RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Retry-After'
+      headers['access-control-expose-headers'] =
+        'RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Retry-After'
     }
   }
   exchange.code = answer.code
-  return { status: answer.status, headers, body: answer.status === 204 || exchange.call.method === 'HEAD' ? '' : answer.body }
+  return {
+    status: answer.status,
+    headers,
+    body: answer.status === 204 || exchange.call.method === 'HEAD' ? '' : answer.body,
+  }
 }

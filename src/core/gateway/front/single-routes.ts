@@ -44,40 +44,64 @@ export function singleRoutes(parts: AdmissionParts): readonly Route[] {
       template: '/v1/proposals/eligibility/{address}',
       params: { address: isAddress },
       run: ({ params: { address = '' } }) =>
-        json(200, { version, address, eligible: ledger.admissionEnabled && ledger.eligible(address as Address) }),
+        json(200, {
+          version,
+          address,
+          eligible: ledger.admissionEnabled && ledger.eligible(address as Address),
+        }),
     },
     {
       method: 'POST',
       template: '/v1/proposals/{identifier}/signing-data',
       params: identifierShape,
       body: { limitBytes: bodyLimits.signingData, admission: false },
-      run: withBody(SigningDataRequest, singleFault, async (body, { params: { identifier = '' } }) => {
-        const question = await findQuestion(view, identifier)
-        if (!isQuestion(question)) return refusalAnswer(question)
-        const refusal =
-          stateFault(view) ??
-          (isOpen(question) ? undefined : notOpen(question)) ??
-          priceFault(question, priceOf[body.outcome], 'single') ??
-          permitRefusal(question, view, body.permit)
-        return refusal ? refusalAnswer(refusal) : json(200, signingDataOf(question, contracts, body))
-      }),
+      run: withBody(
+        SigningDataRequest,
+        singleFault,
+        async (body, { params: { identifier = '' } }) => {
+          const question = await findQuestion(view, identifier)
+          if (!isQuestion(question)) return refusalAnswer(question)
+          const refusal =
+            stateFault(view) ??
+            (isOpen(question) ? undefined : notOpen(question)) ??
+            priceFault(question, priceOf[body.outcome], 'single') ??
+            permitRefusal(question, view, body.permit)
+          return refusal
+            ? refusalAnswer(refusal)
+            : json(200, signingDataOf(question, contracts, body))
+        },
+      ),
     },
     {
       method: 'POST',
       template: '/v1/proposals/{identifier}',
       params: identifierShape,
       body: { limitBytes: bodyLimits.submit, admission: true },
-      run: withBody(SignedProposal, singleFault, async (body, { params: { identifier = '' }, exchange }) => {
-        const submitted = await submit(parts, identifier, 'single', (id) => fromSingle(id, body), exchange.requestId)
-        if (submitted.kind === 'refused') return refusalAnswer(submitted.refusal)
-        return json(submitted.kind === 'admitted' ? 202 : 200, acknowledgement(submitted.candidate))
-      }),
+      run: withBody(
+        SignedProposal,
+        singleFault,
+        async (body, { params: { identifier = '' }, exchange }) => {
+          const submitted = await submit(
+            parts,
+            identifier,
+            'single',
+            (id) => fromSingle(id, body),
+            exchange.requestId,
+          )
+          if (submitted.kind === 'refused') return refusalAnswer(submitted.refusal)
+          return json(
+            submitted.kind === 'admitted' ? 202 : 200,
+            acknowledgement(submitted.candidate),
+          )
+        },
+      ),
     },
     {
       method: 'GET',
       template: '/v1/proposals/{identifier}/status/{candidate_id}',
       params: { ...identifierShape, candidate_id: isUuid },
-      run: ({ params: { identifier = '', candidate_id = '' } }) => status(parts, identifier, candidate_id),
+      run: ({ params: { identifier = '', candidate_id = '' } }) =>
+        status(parts, identifier, candidate_id),
     },
   ]
 }
@@ -93,18 +117,25 @@ function acknowledgement(candidate: Candidate) {
 }
 
 /**
- * The identifier scopes the look-up (§4.1 rule 4). By question id nothing but the ledger is asked, so that a candidate can be followed
- * while the chain's state is unknown.
+ * The identifier scopes the look-up (§4.1 rule 4). By question id nothing but the ledger is asked,
+ * so that a candidate can be followed while the chain's state is unknown.
  */
-async function status(parts: AdmissionParts, identifier: string, candidateId: string): Promise<Answer> {
+async function status(
+  parts: AdmissionParts,
+  identifier: string,
+  candidateId: string,
+): Promise<Answer> {
   const { ledger, view } = parts
   const candidate = await ledger.get(candidateId)
-  if (candidate && isQuestionId(identifier) && candidate.round.questionId === identifier) return shown(parts, candidate)
+  if (candidate && isQuestionId(identifier) && candidate.round.questionId === identifier)
+    return shown(parts, candidate)
   const question = await lookUp(view, identifier)
   if (question === undefined) return refusalAnswer(questionNotFound())
-  // Which question a slug names has to be known; what is not held under a question id is not found, whatever the chain says.
+  // Which question a slug names has to be known; what is not held under a question id is not found,
+  // whatever the chain says.
   if (question instanceof UnavailableError && !isQuestionId(identifier)) throw question
-  if (candidate && 'round' in question && candidate.round.questionId === question.questionId) return shown(parts, candidate)
+  if (candidate && 'round' in question && candidate.round.questionId === question.questionId)
+    return shown(parts, candidate)
   return refusalAnswer(
     refuse(
       'candidate_not_found',
@@ -115,8 +146,14 @@ async function status(parts: AdmissionParts, identifier: string, candidateId: st
   )
 }
 
-/** The question, `undefined` where there is none, or the error that says why it could not be found out. */
-async function lookUp(view: ChainView, identifier: string): Promise<Question | UnavailableError | undefined> {
+/**
+ * The question, `undefined` where there is none, or the error that says why it could not be found
+ * out.
+ */
+async function lookUp(
+  view: ChainView,
+  identifier: string,
+): Promise<Question | UnavailableError | undefined> {
   try {
     return view.known(identifier) ?? (await view.question(identifier))
   } catch (error) {
@@ -126,14 +163,28 @@ async function lookUp(view: ChainView, identifier: string): Promise<Question | U
 }
 
 async function shown(parts: AdmissionParts, candidate: Candidate): Promise<Answer> {
-  return json(200, wireStatus(candidate, candidate.progress.status === 'failed' ? await prospects(parts, candidate) : undefined))
+  return json(
+    200,
+    wireStatus(
+      candidate,
+      candidate.progress.status === 'failed' ? await prospects(parts, candidate) : undefined,
+    ),
+  )
 }
 
 /** What a failed candidate's proposer can do for this question now (contract §5). */
-async function prospects({ ledger, view }: AdmissionParts, { proposer, round }: Candidate): Promise<Prospects> {
+async function prospects(
+  { ledger, view }: AdmissionParts,
+  { proposer, round }: Candidate,
+): Promise<Prospects> {
   const question = view.faults().length > 0 ? undefined : await lookUp(view, round.questionId)
   // A round that cannot be found out now cannot be submitted to now.
-  if (question === undefined || question instanceof UnavailableError || !isOpen(question)) return { canResubmit: false, roundIsOpen: false }
-  const isTaking = ledger.admissionEnabled && ledger.eligible(proposer) && !ledger.failed && !ledger.isFull
-  return { canResubmit: isTaking && ledger.activeInRound(proposer, question.ref.key) === undefined, roundIsOpen: true }
+  if (question === undefined || question instanceof UnavailableError || !isOpen(question))
+    return { canResubmit: false, roundIsOpen: false }
+  const isTaking =
+    ledger.admissionEnabled && ledger.eligible(proposer) && !ledger.failed && !ledger.isFull
+  return {
+    canResubmit: isTaking && ledger.activeInRound(proposer, question.ref.key) === undefined,
+    roundIsOpen: true,
+  }
 }

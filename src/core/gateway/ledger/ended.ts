@@ -1,6 +1,7 @@
 /**
- * Candidates at their end, a hundred bytes each: columns of numbers in pages, found by open addressing. A million objects in maps take
- * four times the memory, and the garbage collector's time with it.
+ * Candidates at their end, a hundred bytes each: columns of numbers in pages, found by open
+ * addressing. A million objects in maps take four times the memory, and the garbage collector's
+ * time with it.
  */
 import type { CandidateState } from '../../protocol/candidate.js'
 import type { Position } from '../../storage/record-log.js'
@@ -36,13 +37,24 @@ interface Page {
   readonly flags: Uint8Array
 }
 
-const states: readonly CandidateState[] = ['received', 'validated', 'selected', 'executed', 'failed']
+const states: readonly CandidateState[] = [
+  'received',
+  'validated',
+  'selected',
+  'executed',
+  'failed',
+]
 const [retryableFlag, awayFlag] = [0x10, 0x20]
 
 /** The value of a lowercase hex digit by its character, -1 for every other. */
-const digits = Int8Array.from({ length: 128 }, (_, code) => '0123456789abcdef'.indexOf(String.fromCharCode(code)))
+const digits = Int8Array.from({ length: 128 }, (_, code) =>
+  '0123456789abcdef'.indexOf(String.fromCharCode(code)),
+)
 
-/** Reads 32 lowercase hex digits as four words from `at` on; with the hyphens of a UUID where asked. False for any other text. */
+/**
+ * Reads 32 lowercase hex digits as four words from `at` on; with the hyphens of a UUID where asked.
+ * False for any other text.
+ */
 function readKey(text: string, isUuid: boolean, words: Uint32Array, at: number): boolean {
   if (text.length !== (isUuid ? 36 : 32)) return false
   let place = 0
@@ -94,7 +106,8 @@ export function newEndedTable() {
   const pages: Page[] = []
   let rows = 0
   let away = 0
-  // Row + 1 by the last word of a key, which is as good as random; 0 is a free place. At most half of the places are taken.
+  // Row + 1 by the last word of a key, which is as good as random; 0 is a free place. At most half
+  // of the places are taken.
   let byId = new Uint32Array(2 * pageRows)
   let byIdentity = new Uint32Array(2 * pageRows)
   const wanted = new Uint32Array(keyWords)
@@ -166,11 +179,16 @@ export function newEndedTable() {
       return rows - away
     },
     get: (id: string) => inForce(rowOf(id)),
-    byIdentity: (identity: string) => inForce(readKey(identity, false, wanted, identityAt) ? find(byIdentity, identityAt) : -1),
+    byIdentity: (identity: string) =>
+      inForce(readKey(identity, false, wanted, identityAt) ? find(byIdentity, identityAt) : -1),
 
-    /** Takes a candidate in, or anew. False where its keys are not of the form that this version gives them. */
+    /**
+     * Takes a candidate in, or anew. False where its keys are not of the form that this version
+     * gives them.
+     */
     put(ref: EndedRef): boolean {
-      if (!readKey(ref.id, true, wanted, idAt) || !readKey(ref.identity, false, wanted, identityAt)) return false
+      if (!readKey(ref.id, true, wanted, idAt) || !readKey(ref.identity, false, wanted, identityAt))
+        return false
       if (!readKey(ref.roundKey, false, wanted, roundAt)) return false
       let row = find(byId, idAt)
       if (row < 0) {
@@ -205,7 +223,10 @@ export function newEndedTable() {
 
     at: refAt,
 
-    /** From the highest sequence number down. Few of a million are built where the caller stops early. */
+    /**
+     * From the highest sequence number down. Few of a million are built where the caller stops
+     * early.
+     */
     *newest(): Generator<EndedRef> {
       const keys = new Float64Array(rows - away)
       let count = 0
@@ -215,7 +236,8 @@ export function newEndedTable() {
         count += 1
       }
       keys.sort()
-      for (let index = count - 1; index >= 0; index -= 1) yield refAt((keys[index] ?? 0) % rowStride)
+      for (let index = count - 1; index >= 0; index -= 1)
+        yield refAt((keys[index] ?? 0) % rowStride)
     },
 
     /** What is there now, for a walk that takes its time. */
@@ -237,7 +259,10 @@ export function newEndedTable() {
       return cut
     },
 
-    /** Tells the new place of what lay at `receivedAt` and `progressAt`; what was written since then stays where it is. */
+    /**
+     * Tells the new place of what lay at `receivedAt` and `progressAt`; what was written since then
+     * stays where it is.
+     */
     moved(row: number, receivedAt: Position, progressAt: Position, position: Position): void {
       const page = pageOf(row)
       const index = row % pageRows

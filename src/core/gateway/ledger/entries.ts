@@ -1,4 +1,7 @@
-/** Every candidate of a store by its id and by its payload: those that live as objects, those at their end in columns. */
+/**
+ * Every candidate of a store by its id and by its payload: those that live as objects, those at
+ * their end in columns.
+ */
 import type { Candidate, CandidateState } from '../../protocol/candidate.js'
 import type { Position } from '../../storage/record-log.js'
 import { type EndedRef, newEndedTable } from './ended.js'
@@ -24,7 +27,11 @@ export function newEntries() {
   const near = new Map<string, Entry>()
   const nearByIdentity = new Map<string, Entry>()
 
-  function moved(id: string, { receivedAt, progressAt }: Pick<Entry, 'receivedAt' | 'progressAt'>, position: Position): void {
+  function moved(
+    id: string,
+    { receivedAt, progressAt }: Pick<Entry, 'receivedAt' | 'progressAt'>,
+    position: Position,
+  ): void {
     const entry = near.get(id)
     if (entry === undefined) {
       const row = ended.rowOf(id)
@@ -40,7 +47,8 @@ export function newEntries() {
       return near.size + ended.size
     },
     get: (id: string): Entry | undefined => near.get(id) ?? asEntry(ended.get(id)),
-    byIdentity: (identity: string): Entry | undefined => nearByIdentity.get(identity) ?? asEntry(ended.byIdentity(identity)),
+    byIdentity: (identity: string): Entry | undefined =>
+      nearByIdentity.get(identity) ?? asEntry(ended.byIdentity(identity)),
     *values(): Generator<Entry> {
       for (const ref of ended.values()) yield { ...ref, live: undefined }
       yield* near.values()
@@ -83,14 +91,22 @@ export function newEntries() {
       }
     },
     /** All of them as they are now, for a walk that takes its time, in an order that stays. */
-    cut(): { readonly size: number; entries(): Generator<Entry>; moved(ordinal: number, position: Position): void } {
+    cut(): {
+      readonly size: number
+      entries(): Generator<Entry>
+      moved(ordinal: number, position: Position): void
+    } {
       const rows = ended.cut()
       const others = [...near.values()].map((entry) => ({ ...entry }))
-      const placesAt = (index: number) => ({ receivedAt: rows.receivedAt[index] ?? 0, progressAt: rows.progressAt[index] ?? 0 })
+      const placesAt = (index: number) => ({
+        receivedAt: rows.receivedAt[index] ?? 0,
+        progressAt: rows.progressAt[index] ?? 0,
+      })
       return {
         size: rows.rows.length + others.length,
         *entries() {
-          for (const [index, row] of rows.rows.entries()) yield { ...ended.at(row), ...placesAt(index), live: undefined }
+          for (const [index, row] of rows.rows.entries())
+            yield { ...ended.at(row), ...placesAt(index), live: undefined }
           yield* others
         },
         moved(ordinal, position) {

@@ -1,6 +1,7 @@
 /**
- * The gateway's ledger: events in, state out. It stands on a `RecordLog` and keeps in memory only what admission needs; everything else
- * of a candidate that has come to its end is read on demand, so that a million fit (robustness §2). What is active lives in memory whole.
+ * The gateway's ledger: events in, state out. It stands on a `RecordLog` and keeps in memory only
+ * what admission needs; everything else of a candidate that has come to its end is read on demand,
+ * so that a million fit (robustness §2). What is active lives in memory whole.
  */
 import type { RegistryEntry } from '../../chain/questions.js'
 import type { Address, ChainReceipt, Hex } from '../../ports.js'
@@ -31,7 +32,10 @@ export interface SlotAttempt {
   readonly sentAtMs: number | null
 }
 
-/** One executor nonce and everything that was ever signed under it (R3). It may carry proposals of several rounds, one each. */
+/**
+ * One executor nonce and everything that was ever signed under it (R3). It may carry proposals of
+ * several rounds, one each.
+ */
 export interface Slot {
   readonly id: string
   readonly executor: Address
@@ -43,15 +47,19 @@ export interface Slot {
   readonly minedIn?: Hex
 }
 
-/** How a slot ended, in finalized state. `hash` is the transaction that consumed the nonce, where it is known. */
+/**
+ * How a slot ended, in finalized state. `hash` is the transaction that consumed the nonce, where it
+ * is known.
+ */
 export interface SlotOutcome {
   readonly kind: 'executed' | 'reverted' | 'cancelled' | 'foreign'
   readonly hash: Hex | null
 }
 
 /**
- * What validation read of the chain, as of one block: kept for whoever asks what happened to a candidate. Amounts and times as decimal
- * strings in raw units and Unix seconds; what was not reached is absent.
+ * What validation read of the chain, as of one block: kept for whoever asks what happened to a
+ * candidate. Amounts and times as decimal strings in raw units and Unix seconds; what was not
+ * reached is absent.
  */
 export interface CandidateCheck {
   readonly blockNumber: string
@@ -65,8 +73,16 @@ export type Change =
   | { readonly kind: 'candidate.progress'; readonly id: string; readonly progress: Progress }
   | { readonly kind: 'slot.opened'; readonly slot: Slot }
   | { readonly kind: 'slot.attempt'; readonly slotId: string; readonly attempt: SlotAttempt }
-  | { readonly kind: 'slot.sent'; readonly slotId: string; readonly hash: Hex; readonly sentAtMs: number }
-  /** A receipt that was counted on. `gasPriceWei`: what was paid for gas; absent where the node did not tell. */
+  | {
+      readonly kind: 'slot.sent'
+      readonly slotId: string
+      readonly hash: Hex
+      readonly sentAtMs: number
+    }
+  /**
+   * A receipt that was counted on. `gasPriceWei`: what was paid for gas; absent where the node did
+   * not tell.
+   */
   | {
       readonly kind: 'slot.mined'
       readonly slotId: string
@@ -79,12 +95,20 @@ export type Change =
     }
   | { readonly kind: 'slot.closed'; readonly slotId: string; readonly outcome: SlotOutcome }
   | { readonly kind: 'candidate.checked'; readonly id: string; readonly check: CandidateCheck }
-  | { readonly kind: 'allowlist.set'; readonly address: Address; readonly allowed: boolean; readonly reason: string }
+  | {
+      readonly kind: 'allowlist.set'
+      readonly address: Address
+      readonly allowed: boolean
+      readonly reason: string
+    }
   | { readonly kind: 'admission.set'; readonly enabled: boolean; readonly reason: string }
   /** An operator's addition to questions.json, or its removal. */
   | { readonly kind: 'question.set'; readonly entry: RegistryEntry; readonly reason: string }
   | { readonly kind: 'question.removed'; readonly questionId: Hex; readonly reason: string }
-  /** An operator accepted the loss of what lay from `offset` of `file` on; it lies in `saved` (robustness §2). Written by the repair. */
+  /**
+   * An operator accepted the loss of what lay from `offset` of `file` on; it lies in `saved`
+   * (robustness §2). Written by the repair.
+   */
   | {
       readonly kind: 'store.repaired'
       readonly file: string
@@ -97,7 +121,9 @@ export type Change =
   | { readonly kind: 'chain.finalized'; readonly number: string; readonly hash: Hex }
 
 /** What `onChange` tells: changes, and candidates newly admitted. */
-export type LedgerEvent = Change | { readonly kind: 'candidate.received'; readonly candidate: Candidate }
+export type LedgerEvent =
+  | Change
+  | { readonly kind: 'candidate.received'; readonly candidate: Candidate }
 
 export type NewCandidate = Omit<Candidate, 'id' | 'sequence' | 'receivedAtMs' | 'progress'>
 
@@ -133,21 +159,26 @@ export interface Ledger {
   readonly questions: ReadonlyMap<Hex, RegistryEntry | null>
 
   /**
-   * Commits a candidate. Copies and conflicts are looked for at the log's end, so that of eight copies exactly one is admitted and the
-   * others wait for its commit (R2). Calls are decided in their order. Resolves once durable (R1). Throws `store_unavailable` where nothing was
-   * committed and `store_failed` where that is not known (R10).
+   * Commits a candidate. Copies and conflicts are looked for at the log's end, so that of eight
+   * copies exactly one is admitted and the others wait for its commit (R2). Calls are decided in
+   * their order. Resolves once durable (R1). Throws `store_unavailable` where nothing was committed
+   * and `store_failed` where that is not known (R10).
    */
   admit(candidate: NewCandidate): Promise<Admission>
   /**
-   * An exact replay: a failed, retryable candidate goes back to received unless its proposer has another active payload in the round;
-   * anything else is returned as it is. Durable when it resolves.
+   * An exact replay: a failed, retryable candidate goes back to received unless its proposer has
+   * another active payload in the round; anything else is returned as it is. Durable when it
+   * resolves.
    */
   replay(id: string): Promise<Candidate>
   /** A candidate whole, read from the log where it is no longer active. */
   get(id: string): Promise<Candidate | undefined>
 
   // — pipeline —
-  /** Received, validated and selected candidates, and executed ones whose slot is still open; in order of admission. */
+  /**
+   * Received, validated and selected candidates, and executed ones whose slot is still open; in
+   * order of admission.
+   */
   active(): readonly Candidate[]
   /** Open slots in order of their nonces. */
   slots(): readonly Slot[]
@@ -155,15 +186,18 @@ export interface Ledger {
   highestNonce(executor: Address): number
   readonly finalized: { readonly number: bigint; readonly hash: Hex } | undefined
   /**
-   * One durable, atomic commit; applied to memory only after it is durable. `basis`: candidates on whose status the changes rest; where one
-   * of them has moved on, nothing is written and the answer is false. Throws RangeError for a transition contract §5 does not know.
+   * One durable, atomic commit; applied to memory only after it is durable. `basis`: candidates on
+   * whose status the changes rest; where one of them has moved on, nothing is written and the
+   * answer is false. Throws RangeError for a transition contract §5 does not know.
    */
   commit(changes: readonly Change[], basis?: readonly Candidate[]): Promise<boolean>
   /** Called after each admission and commit, with what changed. */
   onChange(listener: (changes: readonly LedgerEvent[]) => void): () => void
   /** Set once the store can no longer be written (R10, R12). */
   readonly failed: Error | undefined
-  /** The disk is full: nothing is admitted until a probe finds space (robustness §2, Write error). */
+  /**
+   * The disk is full: nothing is admitted until a probe finds space (robustness §2, Write error).
+   */
   readonly isFull: boolean
   close(): Promise<void>
 }

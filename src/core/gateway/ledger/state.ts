@@ -1,23 +1,36 @@
 /**
- * The state that a ledger's records fold into. Every durable record passes through `apply` in log order, at start-up and while serving
- * alike, so that there is one meaning of a record and not two.
+ * The state that a ledger's records fold into. Every durable record passes through `apply` in log
+ * order, at start-up and while serving alike, so that there is one meaning of a record and not two.
  */
 import type { RegistryEntry } from '../../chain/questions.js'
 import type { Address, Hex } from '../../ports.js'
-import { type Candidate, type CandidateState, isActive, mayBecome, type Progress } from '../../protocol/candidate.js'
+import {
+  type Candidate,
+  type CandidateState,
+  isActive,
+  mayBecome,
+  type Progress,
+} from '../../protocol/candidate.js'
 import type { Position, RecordHead, StoredRecord } from '../../storage/record-log.js'
 import { type Entries, type Entry, newEntries } from './entries.js'
 import type { Change, Slot, StoreInfo } from './ledger.js'
 
-/** A candidate as the log holds it when it was admitted; its progress follows in records of its own. */
+/**
+ * A candidate as the log holds it when it was admitted; its progress follows in records of its own.
+ */
 export type ReceivedData = Omit<Candidate, 'progress'>
 
 /** Every kind of record a store of this version holds. */
 export type LedgerRecord =
-  | (Change & { /** Written by a compaction, which keeps what it stands for as `past`. */ readonly folded?: true })
+  | (Change & {
+      /** Written by a compaction, which keeps what it stands for as `past`. */ readonly folded?: true
+    })
   | { readonly kind: 'store.opened'; readonly info: StoreInfo }
   | { readonly kind: 'candidate.received'; readonly candidate: ReceivedData }
-  /** A candidate with its progress: put back by a replay of a retryable failure, or folded by a compaction. */
+  /**
+   * A candidate with its progress: put back by a replay of a retryable failure, or folded by a
+   * compaction.
+   */
   | { readonly kind: 'candidate.whole'; readonly candidate: Candidate; readonly folded?: true }
   /** What a record that a compaction has folded said, and when; no state hangs on it. */
   | { readonly kind: 'past'; readonly atMs: number; readonly was: Change }
@@ -93,7 +106,10 @@ export function emptyState(): LedgerState {
 export const roundSlot = (proposer: Address, roundKey: string) => `${proposer}|${roundKey}`
 export const nonceSlot = (proposer: Address, nonce: string) => `${proposer}|${nonce}`
 
-/** The live candidates that did not fail, in order of admission; the same list until something changes. */
+/**
+ * The live candidates that did not fail, in order of admission; the same list until something
+ * changes.
+ */
 export function activeOf(state: LedgerState): readonly Candidate[] {
   if (state.active) return state.active
   const found: Candidate[] = []
@@ -103,27 +119,61 @@ export function activeOf(state: LedgerState): readonly Candidate[] {
   return state.active
 }
 
-type Head = readonly [id: string, identity: string, roundKey: string, sequence: number, status: CandidateState, retryable: boolean]
+type Head = readonly [
+  id: string,
+  identity: string,
+  roundKey: string,
+  sequence: number,
+  status: CandidateState,
+  retryable: boolean,
+]
 
-/** The head of a `candidate.whole` record: all that stays in memory of one that has come to its end (T13). */
+/**
+ * The head of a `candidate.whole` record: all that stays in memory of one that has come to its end
+ * (T13).
+ */
 export function headOf({ id, identity, round, sequence, progress }: Candidate): Head {
-  return [id, identity, round.key, sequence, progress.status, progress.status === 'failed' && progress.failure.retryable]
+  return [
+    id,
+    identity,
+    round.key,
+    sequence,
+    progress.status,
+    progress.status === 'failed' && progress.failure.retryable,
+  ]
 }
 
-/** Takes in a candidate by its head alone, which only a compaction writes, and only of those that it finds ended. */
+/**
+ * Takes in a candidate by its head alone, which only a compaction writes, and only of those that it
+ * finds ended.
+ */
 function receiveEnded(state: LedgerState, head: RecordHead, position: Position): void {
   const [id, identity, roundKey, sequence, status, retryable] = head as Head
-  state.entries.putEnded({ id, identity, roundKey, sequence, status, retryable, receivedAt: position, progressAt: -1, live: undefined })
+  state.entries.putEnded({
+    id,
+    identity,
+    roundKey,
+    sequence,
+    status,
+    retryable,
+    receivedAt: position,
+    progressAt: -1,
+    live: undefined,
+  })
   state.nextSequence = Math.max(state.nextSequence, sequence + 1)
 }
 
-/** Folds one durable record into the state. Throws RangeError for a record that contradicts what came before it. */
+/**
+ * Folds one durable record into the state. Throws RangeError for a record that contradicts what
+ * came before it.
+ */
 export function apply(state: LedgerState, record: StoredRecord): void {
   if (record.kind === 'candidate.whole' && record.head !== undefined) {
     receiveEnded(state, record.head, record.position)
     return
   }
-  // Records are written by this program alone and carry checksums; their shape is trusted here (R11 guards the bytes).
+  // Records are written by this program alone and carry checksums; their shape is trusted here (R11
+  // guards the bytes).
   const event = { kind: record.kind, ...(record.data as object) } as LedgerRecord
   switch (event.kind) {
     case 'store.opened':
@@ -149,7 +199,9 @@ export function apply(state: LedgerState, record: StoredRecord): void {
     }
     case 'slot.sent': {
       const slot = slotOf(state, event.slotId)
-      const attempts = slot.attempts.map((attempt) => (attempt.hash === event.hash ? { ...attempt, sentAtMs: event.sentAtMs } : attempt))
+      const attempts = slot.attempts.map((attempt) =>
+        attempt.hash === event.hash ? { ...attempt, sentAtMs: event.sentAtMs } : attempt,
+      )
       setSlot(state, { ...slot, attempts })
       return
     }
@@ -217,7 +269,8 @@ function progress(state: LedgerState, entry: Entry, next: Progress, position: Po
   const candidate = entry.live
   if (!candidate) throw new RangeError(`candidate ${entry.id} is not in memory`)
   const before = entry.status
-  if (!mayBecome(before, next.status)) throw new RangeError(`candidate ${entry.id} cannot go from ${before} to ${next.status}`)
+  if (!mayBecome(before, next.status))
+    throw new RangeError(`candidate ${entry.id} cannot go from ${before} to ${next.status}`)
   entry.status = next.status
   entry.retryable = next.status === 'failed' && next.failure.retryable
   entry.progressAt = position
@@ -240,7 +293,10 @@ function unindex(state: LedgerState, entry: Entry, candidate: Candidate): void {
   if (state.byNonce.get(nonce) === entry) state.byNonce.delete(nonce)
 }
 
-/** Lets go of a candidate's body once nothing can happen to it any more; it is read on demand from then on. */
+/**
+ * Lets go of a candidate's body once nothing can happen to it any more; it is read on demand from
+ * then on.
+ */
 function release(state: LedgerState, entry: Entry): void {
   if (isActive(entry.status) || state.slotOf.has(entry.id)) return
   entry.live = undefined
@@ -271,29 +327,37 @@ function slotOf(state: LedgerState, id: string): Slot {
 }
 
 /**
- * Why a set of changes must not be committed on this state, or `undefined`. Judged before anything is written, since a record that
- * `apply` refuses would make the log unreadable.
+ * Why a set of changes must not be committed on this state, or `undefined`. Judged before anything
+ * is written, since a record that `apply` refuses would make the log unreadable.
  */
 export function changeFault(state: LedgerState, changes: readonly Change[]): string | undefined {
   const statuses = new Map<string, CandidateState>()
-  const slots = new Map<string, readonly Hex[]>([...state.slots.values()].map((slot) => [slot.id, slot.attempts.map((a) => a.hash)]))
+  const slots = new Map<string, readonly Hex[]>(
+    [...state.slots.values()].map((slot) => [slot.id, slot.attempts.map((a) => a.hash)]),
+  )
   for (const change of changes) {
     switch (change.kind) {
       case 'candidate.progress': {
         const entry = state.entries.get(change.id)
         if (!entry?.live) return `candidate ${change.id} is unknown or at its end`
         const from = statuses.get(change.id) ?? entry.status
-        if (!mayBecome(from, change.progress.status)) return `candidate ${change.id} cannot go from ${from} to ${change.progress.status}`
+        if (!mayBecome(from, change.progress.status))
+          return `candidate ${change.id} cannot go from ${from} to ${change.progress.status}`
         statuses.set(change.id, change.progress.status)
         break
       }
       case 'slot.opened': {
         if (slots.has(change.slot.id)) return `slot ${change.slot.id} is open already`
         const { executor, nonce, candidateIds } = change.slot
-        // What carries no proposal may fill a gap below; a proposal never gets a nonce that may have served another one (R3).
+        // What carries no proposal may fill a gap below; a proposal never gets a nonce that may
+        // have served another one (R3).
         const isFiller =
-          candidateIds.length === 0 && ![...state.slots.values()].some((slot) => slot.executor === executor && slot.nonce === nonce)
-        if (!isFiller && nonce <= (state.highestNonce.get(executor) ?? -1)) return `nonce ${nonce} was bound before`
+          candidateIds.length === 0 &&
+          ![...state.slots.values()].some(
+            (slot) => slot.executor === executor && slot.nonce === nonce,
+          )
+        if (!isFiller && nonce <= (state.highestNonce.get(executor) ?? -1))
+          return `nonce ${nonce} was bound before`
         for (const id of change.slot.candidateIds) {
           if (!state.entries.get(id)?.live) return `candidate ${id} is unknown or at its end`
           if (state.slotOf.has(id)) return `candidate ${id} has an open slot`
@@ -308,13 +372,16 @@ export function changeFault(state: LedgerState, changes: readonly Change[]): str
         break
       }
       case 'slot.sent':
-        if (!slots.get(change.slotId)?.includes(change.hash)) return `slot ${change.slotId} has no attempt ${change.hash}`
+        if (!slots.get(change.slotId)?.includes(change.hash))
+          return `slot ${change.slotId} has no attempt ${change.hash}`
         break
       case 'slot.mined':
-        if (!slots.get(change.slotId)?.includes(change.hash)) return `slot ${change.slotId} has no attempt ${change.hash}`
+        if (!slots.get(change.slotId)?.includes(change.hash))
+          return `slot ${change.slotId} has no attempt ${change.hash}`
         break
       case 'candidate.checked':
-        if (!state.entries.get(change.id)?.live) return `candidate ${change.id} is unknown or at its end`
+        if (!state.entries.get(change.id)?.live)
+          return `candidate ${change.id} is unknown or at its end`
         break
       case 'slot.closed':
         if (!slots.delete(change.slotId)) return `slot ${change.slotId} is not open`

@@ -1,8 +1,17 @@
-/** The ledger on a record log (robustness §2). Another log, PostgreSQL's say, takes the place of the one on disk unchanged (R25). */
+/**
+ * The ledger on a record log (robustness §2). Another log, PostgreSQL's say, takes the place of the
+ * one on disk unchanged (R25).
+ */
 import type { Address, Clock, Hex, Random } from '../../ports.js'
 import type { Candidate, Progress } from '../../protocol/candidate.js'
 import { ProposerError, StorageError } from '../../protocol/errors.js'
-import type { NewRecord, Position, RecordLog, RecordLogReader, StoredRecord } from '../../storage/record-log.js'
+import type {
+  NewRecord,
+  Position,
+  RecordLog,
+  RecordLogReader,
+  StoredRecord,
+} from '../../storage/record-log.js'
 import type { Entry } from './entries.js'
 import type { Admission, Change, Ledger, LedgerEvent, NewCandidate, StoreInfo } from './ledger.js'
 import { pastOf } from './past.js'
@@ -32,13 +41,18 @@ export interface LedgerSettings {
   readonly chainId: number
   /** `undefined` where the node could not be asked; then the store has to exist. */
   readonly genesisHash: Hex | undefined
-  /** gateway.json's allowlist: wallets the store has never heard of are allowed, those an operator took off stay off (contract §7). */
+  /**
+   * gateway.json's allowlist: wallets the store has never heard of are allowed, those an operator
+   * took off stay off (contract §7).
+   */
   readonly allowlist: readonly Address[]
   /** gateway.json's `admission.enabled`; the operator's own switch lies in the store. */
   readonly admissionEnabled: boolean
 }
 
-/** Places that a group of appends takes, before it is durable; void once the next group is decided. */
+/**
+ * Places that a group of appends takes, before it is durable; void once the next group is decided.
+ */
 interface Claims {
   readonly group: number
   readonly byIdentity: Map<string, Candidate>
@@ -60,8 +74,8 @@ const bytesOf = ({ signature }: NewCandidate): number => signature.length + 1_53
 const toRecord = ({ kind, ...data }: LedgerRecord): NewRecord => ({ kind, data })
 
 /**
- * Folds a log while it is being opened: hand `onRecord` to the opening, then `ledger` or `reader` to what it opened. Kept apart from
- * the opening, so that the ledger never sees a file.
+ * Folds a log while it is being opened: hand `onRecord` to the opening, then `ledger` or `reader`
+ * to what it opened. Kept apart from the opening, so that the ledger never sees a file.
  */
 export function foldLedger(): { onRecord(record: StoredRecord): void; state: LedgerState } {
   const state = emptyState()
@@ -85,10 +99,16 @@ export function foldLedger(): { onRecord(record: StoredRecord): void; state: Led
 }
 
 /**
- * The ledger for writing; a new store gets its identity first. Throws StorageError `store_other_chain` where the store belongs to
- * another chain, RangeError for a new store without a genesis hash.
+ * The ledger for writing; a new store gets its identity first. Throws StorageError
+ * `store_other_chain` where the store belongs to another chain, RangeError for a new store without
+ * a genesis hash.
  */
-export async function openLedger(ports: LedgerPorts, log: RecordLog, state: LedgerState, settings: LedgerSettings): Promise<Ledger> {
+export async function openLedger(
+  ports: LedgerPorts,
+  log: RecordLog,
+  state: LedgerState,
+  settings: LedgerSettings,
+): Promise<Ledger> {
   const listeners = new Set<(changes: readonly LedgerEvent[]) => void>()
   let claims = noClaims(0)
   let commits: Promise<unknown> = Promise.resolve()
@@ -124,10 +144,20 @@ export async function openLedger(ports: LedgerPorts, log: RecordLog, state: Ledg
     await write(() => [{ kind: 'store.opened', info }])
   }
   refuseOtherChain(state.info, settings)
-  const unheard = [...new Set(settings.allowlist)].filter((address) => !state.allowlist.has(address))
+  const unheard = [...new Set(settings.allowlist)].filter(
+    (address) => !state.allowlist.has(address),
+  )
   if (unheard.length > 0) {
     await write(() =>
-      unheard.map((address) => ({ kind: 'allowlist.set', address, allowed: true, reason: 'listed in the configuration' }) as const),
+      unheard.map(
+        (address) =>
+          ({
+            kind: 'allowlist.set',
+            address,
+            allowed: true,
+            reason: 'listed in the configuration',
+          }) as const,
+      ),
     )
   }
 
@@ -159,14 +189,23 @@ export async function openLedger(ports: LedgerPorts, log: RecordLog, state: Ledg
         found = met(candidate, taken)
         if (found) return []
         const sequence = state.nextSequence + taken.byIdentity.size
-        const received: ReceivedData = { ...candidate, id: ports.random.uuid(), sequence, receivedAtMs: ports.clock.nowMs() }
+        const received: ReceivedData = {
+          ...candidate,
+          id: ports.random.uuid(),
+          sequence,
+          receivedAtMs: ports.clock.nowMs(),
+        }
         admitted = { ...received, progress: { status: 'received' } }
         claim(admitted, taken)
         return [{ kind: 'candidate.received', candidate: received }]
       }, bytesOf(candidate))
     }
     if (found?.kind === 'conflict') return found
-    if (found) return { kind: 'replayed', candidate: found.kind === 'copy' ? found.candidate : await wholeOf(log, state, found.entry) }
+    if (found)
+      return {
+        kind: 'replayed',
+        candidate: found.kind === 'copy' ? found.candidate : await wholeOf(log, state, found.entry),
+      }
     if (admitted === undefined) throw new Error('an admission was left undecided')
     tell([{ kind: 'candidate.received', candidate: admitted }])
     return { kind: 'admitted', candidate: admitted }
@@ -179,13 +218,19 @@ export async function openLedger(ports: LedgerPorts, log: RecordLog, state: Ledg
     return inTurn(async () => {
       const candidate = await wholeOf(log, state, state.entries.get(id) ?? known)
       const revived: Candidate = { ...candidate, progress: { status: 'received' } }
-      const places = [roundSlot(candidate.proposer, candidate.round.key), nonceSlot(candidate.proposer, candidate.nonce)]
+      const places = [
+        roundSlot(candidate.proposer, candidate.round.key),
+        nonceSlot(candidate.proposer, candidate.nonce),
+      ]
       const mayRevive = (taken: Claims) => {
         const entry = state.entries.get(id)
-        const isTaken = places.some((key) => state.byRound.has(key) || state.byNonce.has(key) || taken.places.has(key))
+        const isTaken = places.some(
+          (key) => state.byRound.has(key) || state.byNonce.has(key) || taken.places.has(key),
+        )
         return entry?.status === 'failed' && entry.retryable && !isTaken && !state.slotOf.has(id)
       }
-      // What is durable says no already: a disk that takes no writes is no reason to refuse the answer.
+      // What is durable says no already: a disk that takes no writes is no reason to refuse the
+      // answer.
       if (!mayRevive(noClaims(0))) return candidate
       let isRevived = false
       await write((group) => {
@@ -205,7 +250,9 @@ export async function openLedger(ports: LedgerPorts, log: RecordLog, state: Ledg
     return inTurn(async () => {
       let stands = true
       const decide = () => {
-        stands = basis.every(({ id, progress }) => state.entries.get(id)?.status === progress.status)
+        stands = basis.every(
+          ({ id, progress }) => state.entries.get(id)?.status === progress.status,
+        )
         if (!stands) return []
         const fault = changeFault(state, changes)
         if (fault) throw new RangeError(fault)
@@ -237,12 +284,17 @@ export async function openLedger(ports: LedgerPorts, log: RecordLog, state: Ledg
 }
 
 /**
- * The ledger of a store opened for looking only (R24); the configured allowlist stands in where the store does not exist yet. Every verb
- * that would write throws StorageError `store_read_only`.
+ * The ledger of a store opened for looking only (R24); the configured allowlist stands in where the
+ * store does not exist yet. Every verb that would write throws StorageError `store_read_only`.
  */
-export function ledgerReader(log: RecordLogReader, state: LedgerState, settings: LedgerSettings): Ledger {
+export function ledgerReader(
+  log: RecordLogReader,
+  state: LedgerState,
+  settings: LedgerSettings,
+): Ledger {
   refuseOtherChain(state.info, settings)
-  for (const address of settings.allowlist) if (!state.allowlist.has(address)) state.allowlist.set(address, true)
+  for (const address of settings.allowlist)
+    if (!state.allowlist.has(address)) state.allowlist.set(address, true)
   const readOnly = () =>
     Promise.reject(
       new StorageError('store_read_only', 'this store is open for looking only', {
@@ -264,7 +316,11 @@ export function ledgerReader(log: RecordLogReader, state: LedgerState, settings:
 
 type LookUps = Omit<Ledger, 'admit' | 'replay' | 'commit' | 'onChange' | 'close'>
 
-function lookUps(state: LedgerState, log: RecordLogReader | RecordLog, settings: LedgerSettings): LookUps {
+function lookUps(
+  state: LedgerState,
+  log: RecordLogReader | RecordLog,
+  settings: LedgerSettings,
+): LookUps {
   return {
     get failed() {
       return 'failed' in log ? log.failed : undefined
@@ -283,7 +339,9 @@ function lookUps(state: LedgerState, log: RecordLogReader | RecordLog, settings:
       return state.admissionEnabled
     },
     get allowlist() {
-      return new Set([...state.allowlist].filter(([, allowed]) => allowed).map(([address]) => address))
+      return new Set(
+        [...state.allowlist].filter(([, allowed]) => allowed).map(([address]) => address),
+      )
     },
     get finalized() {
       return state.finalized
@@ -305,13 +363,21 @@ function lookUps(state: LedgerState, log: RecordLogReader | RecordLog, settings:
 }
 
 /** A candidate from memory, or from its two records. */
-async function wholeOf(log: Pick<RecordLog, 'read'>, state: LedgerState, known: Entry): Promise<Candidate> {
+async function wholeOf(
+  log: Pick<RecordLog, 'read'>,
+  state: LedgerState,
+  known: Entry,
+): Promise<Candidate> {
   for (let entry = known; ; ) {
     try {
       return entry.live ?? (await readWhole(log, entry))
     } catch (error) {
-      // A compaction moved the records between the look-up and the read: the state knows the new place.
-      const now = error instanceof ProposerError && error.code === 'position_retired' ? state.entries.get(entry.id) : undefined
+      // A compaction moved the records between the look-up and the read: the state knows the new
+      // place.
+      const now =
+        error instanceof ProposerError && error.code === 'position_retired'
+          ? state.entries.get(entry.id)
+          : undefined
       if (now === undefined || now.receivedAt === entry.receivedAt) throw error
       entry = now
     }
@@ -322,25 +388,36 @@ async function readWhole(log: Pick<RecordLog, 'read'>, entry: Entry): Promise<Ca
   const { receivedAt, progressAt } = entry
   const received = asEvent(await log.read(receivedAt))
   const newest = progressAt < 0 ? undefined : asEvent(await log.read(progressAt))
-  if (received.kind !== 'candidate.received' && received.kind !== 'candidate.whole') throw misplaced(entry, receivedAt)
+  if (received.kind !== 'candidate.received' && received.kind !== 'candidate.whole')
+    throw misplaced(entry, receivedAt)
   if (newest === undefined) {
-    const progress: Progress = received.kind === 'candidate.whole' ? received.candidate.progress : { status: 'received' }
+    const progress: Progress =
+      received.kind === 'candidate.whole' ? received.candidate.progress : { status: 'received' }
     return { ...received.candidate, progress }
   }
-  if (newest.kind !== 'candidate.progress' || newest.id !== entry.id) throw misplaced(entry, progressAt)
+  if (newest.kind !== 'candidate.progress' || newest.id !== entry.id)
+    throw misplaced(entry, progressAt)
   return { ...received.candidate, progress: newest.progress }
 }
 
-const asEvent = (record: StoredRecord) => ({ kind: record.kind, ...(record.data as object) }) as LedgerRecord
+const asEvent = (record: StoredRecord) =>
+  ({ kind: record.kind, ...(record.data as object) }) as LedgerRecord
 
 function misplaced(entry: Entry, position: Position): StorageError {
-  return new StorageError('store_damaged', `no record of candidate ${entry.id} lies at position ${position}`, {
-    httpStatus: 500,
-    hint: 'stop the gateway and restore the store from a backup',
-  })
+  return new StorageError(
+    'store_damaged',
+    `no record of candidate ${entry.id} lies at position ${position}`,
+    {
+      httpStatus: 500,
+      hint: 'stop the gateway and restore the store from a backup',
+    },
+  )
 }
 
-function refuseOtherChain(info: StoreInfo | undefined, { chainId, genesisHash = info?.genesisHash }: LedgerSettings): void {
+function refuseOtherChain(
+  info: StoreInfo | undefined,
+  { chainId, genesisHash = info?.genesisHash }: LedgerSettings,
+): void {
   if (!info || (info.chainId === chainId && info.genesisHash === genesisHash)) return
   throw new StorageError(
     'store_other_chain',
@@ -350,36 +427,72 @@ function refuseOtherChain(info: StoreInfo | undefined, { chainId, genesisHash = 
 }
 
 /**
- * Folds the store: closed slots and superseded progress go, everything that may ever be asked for stays. What was written at
- * `keepSinceMs` (Unix milliseconds; default: from the beginning) or later stays told as `past`, but for the raw bytes of transactions.
- * Appends go on meanwhile; a crash leaves the old or the new files whole.
+ * Folds the store: closed slots and superseded progress go, everything that may ever be asked for
+ * stays. What was written at `keepSinceMs` (Unix milliseconds; default: from the beginning) or
+ * later stays told as `past`, but for the raw bytes of transactions. Appends go on meanwhile; a
+ * crash leaves the old or the new files whole.
  */
-export async function compactLedger(log: RecordLog, state: LedgerState, keepSinceMs = 0): Promise<void> {
+export async function compactLedger(
+  log: RecordLog,
+  state: LedgerState,
+  keepSinceMs = 0,
+): Promise<void> {
   let kept: ReturnType<LedgerState['entries']['cut']> | undefined
   let ahead = 0
   await log.compact(
     () => {
       const head: LedgerRecord[] = [
         ...(state.info ? [{ kind: 'store.opened', info: state.info } as const] : []),
-        { kind: 'admission.set', enabled: state.admissionEnabled, reason: 'compaction', folded: true },
+        {
+          kind: 'admission.set',
+          enabled: state.admissionEnabled,
+          reason: 'compaction',
+          folded: true,
+        },
         ...(state.finalized
-          ? [{ kind: 'chain.finalized', number: String(state.finalized.number), hash: state.finalized.hash } as const]
+          ? [
+              {
+                kind: 'chain.finalized',
+                number: String(state.finalized.number),
+                hash: state.finalized.hash,
+              } as const,
+            ]
           : []),
         ...[...state.allowlist].map(
-          ([address, allowed]) => ({ kind: 'allowlist.set', address, allowed, reason: 'compaction', folded: true }) as const,
+          ([address, allowed]) =>
+            ({
+              kind: 'allowlist.set',
+              address,
+              allowed,
+              reason: 'compaction',
+              folded: true,
+            }) as const,
         ),
         ...[...state.questions].map(([questionId, entry]) =>
           entry === null
-            ? ({ kind: 'question.removed', questionId, reason: 'compaction', folded: true } as const)
+            ? ({
+                kind: 'question.removed',
+                questionId,
+                reason: 'compaction',
+                folded: true,
+              } as const)
             : ({ kind: 'question.set', entry, reason: 'compaction', folded: true } as const),
         ),
-        ...[...state.highestNonce].map(([executor, nonce]) => ({ kind: 'executor.nonce', executor, nonce }) as const),
-        ...[...state.slots.values()].map((slot) => ({ kind: 'slot.opened', slot, folded: true }) as const),
+        ...[...state.highestNonce].map(
+          ([executor, nonce]) => ({ kind: 'executor.nonce', executor, nonce }) as const,
+        ),
+        ...[...state.slots.values()].map(
+          (slot) => ({ kind: 'slot.opened', slot, folded: true }) as const,
+        ),
       ]
       ahead = head.length
       const atCut = state.entries.cut()
       kept = atCut
-      const past = pastOf(log.scan(), { ...state, live: new Set(state.live), slots: new Map(state.slots) }, keepSinceMs)
+      const past = pastOf(
+        log.scan(),
+        { ...state, live: new Set(state.live), slots: new Map(state.slots) },
+        keepSinceMs,
+      )
       return (async function* () {
         for (const record of head) yield toRecord(record)
         for (const entry of atCut.entries()) {

@@ -1,4 +1,7 @@
-/** What an operator may do to a store, as it goes to the admin listener and to a store that nothing holds alike (contract §6). */
+/**
+ * What an operator may do to a store, as it goes to the admin listener and to a store that nothing
+ * holds alike (contract §6).
+ */
 import * as z from 'zod'
 import { Bytes32, NonzeroAddress } from '../../protocol/schema.js'
 
@@ -8,7 +11,10 @@ const reason = z.string().trim().min(1).max(500).default('by operator')
 export const mostAddresses = 10_000
 const addresses = z.array(NonzeroAddress).min(1).max(mostAddresses)
 
-/** Bodies by the name of the act, which is the path below `/operator/` too. Entries of questions are those of questions.json. */
+/**
+ * Bodies by the name of the act, which is the path below `/operator/` too. Entries of questions are
+ * those of questions.json.
+ */
 export const actBodies = {
   allow: z.strictObject({ addresses, reason }),
   disallow: z.strictObject({ addresses, reason }),
@@ -26,7 +32,10 @@ export const isCandidateId = (text: string): boolean => uuid.test(text)
 
 export const isActName = (name: string): name is ActName => Object.hasOwn(actBodies, name)
 
-/** What an act came to. `changed` and `unchanged` name what it was about; what was as wished before is told and not written. */
+/**
+ * What an act came to. `changed` and `unchanged` name what it was about; what was as wished before
+ * is told and not written.
+ */
 export interface ActResult {
   readonly act: ActName
   readonly changed: readonly string[]

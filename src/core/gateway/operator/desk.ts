@@ -1,7 +1,8 @@
 /**
- * Carries out an operator's acts on an open ledger: each is judged on what the earlier ones of its kind left, changes what is not as
- * wished, and is one durable commit with its reason, or nothing (contract §6). The same desk stands behind the admin listener and behind a command that
- * holds the store's lock itself.
+ * Carries out an operator's acts on an open ledger: each is judged on what the earlier ones of its
+ * kind left, changes what is not as wished, and is one durable commit with its reason, or nothing
+ * (contract §6). The same desk stands behind the admin listener and behind a command that holds the
+ * store's lock itself.
  */
 import type { RegistryEntry } from '../../chain/questions.js'
 import type { Address, Clock, Hex } from '../../ports.js'
@@ -22,9 +23,14 @@ export interface DeskParts {
   readonly ledger: Ledger
   /** questions.json as it was read. */
   readonly configured: readonly RegistryEntry[]
-  /** Whether a trusted requester knows the question, by the chain now. Rejects with what says that it could not be found out. */
+  /**
+   * Whether a trusted requester knows the question, by the chain now. Rejects with what says that
+   * it could not be found out.
+   */
   isKnown(entry: RegistryEntry): Promise<boolean>
-  /** Told of durable changes of the registry: the entry as it is now, or the id of one that is gone. */
+  /**
+   * Told of durable changes of the registry: the entry as it is now, or the id of one that is gone.
+   */
   onRegistry?(change: { readonly set: RegistryEntry } | { readonly removed: Hex }): void
   /** Folds the store; what its files take before and after. */
   compact(keepSinceMs: number): Promise<{ readonly before: number; readonly after: number }>
@@ -32,75 +38,128 @@ export interface DeskParts {
 
 export interface Desk {
   /**
-   * Rejects with RejectedError where the act is refused, ConflictError where it is with 409: `act_invalid`, `question_unknown`, `slug_taken`, `question_in_use`,
-   * `candidate_not_found`, `candidate_final`; with what the store or the chain rejects with; then nothing was changed, but after
-   * `store_failed`, where that is not known (R10).
+   * Rejects with RejectedError where the act is refused, ConflictError where it is with 409:
+   * `act_invalid`, `question_unknown`, `slug_taken`, `question_in_use`, `candidate_not_found`,
+   * `candidate_final`; with what the store or the chain rejects with; then nothing was changed, but
+   * after `store_failed`, where that is not known (R10).
    */
   run(name: ActName, body: unknown): Promise<ActResult>
 }
 
-/** Questions asked of the chain at once; where the chain has Multicall3 that is a handful of calls. */
+/**
+ * Questions asked of the chain at once; where the chain has Multicall3 that is a handful of calls.
+ */
 const askedAtOnce = 64
 
 /** Source: contract §5 (`operator_rejected`), §6, §7; robustness R3. */
 export function createDesk(parts: DeskParts): Desk {
   const { ledger } = parts
-  /** Acts on the registry wait for the chain, and a fold for the disk: neither keeps anybody from pausing. */
-  const last = { registry: Promise.resolve() as Promise<unknown>, rest: Promise.resolve() as Promise<unknown> }
+  /**
+   * Acts on the registry wait for the chain, and a fold for the disk: neither keeps anybody from
+   * pausing.
+   */
+  const last = {
+    registry: Promise.resolve() as Promise<unknown>,
+    rest: Promise.resolve() as Promise<unknown>,
+  }
 
-  const allowlist = async (act: 'allow' | 'disallow', { addresses, reason }: ActBody<'allow'>): Promise<ActResult> => {
+  const allowlist = async (
+    act: 'allow' | 'disallow',
+    { addresses, reason }: ActBody<'allow'>,
+  ): Promise<ActResult> => {
     const wished = [...new Set(addresses)] as Address[]
     const allowed = act === 'allow'
     const changed = wished.filter((address) => ledger.eligible(address) !== allowed)
-    await ledger.commit(changed.map((address): Change => ({ kind: 'allowlist.set', address, allowed, reason })))
+    await ledger.commit(
+      changed.map((address): Change => ({ kind: 'allowlist.set', address, allowed, reason })),
+    )
     const unchanged = wished.filter((address) => !changed.includes(address))
     return { act, changed, unchanged, reason, notes: allowed ? [] : stayingNotes(ledger, wished) }
   }
 
-  const admission = async (act: 'pause' | 'resume', { reason }: ActBody<'pause'>): Promise<ActResult> => {
+  const admission = async (
+    act: 'pause' | 'resume',
+    { reason }: ActBody<'pause'>,
+  ): Promise<ActResult> => {
     const enabled = act === 'resume'
     const { admissionSwitch } = ledger
-    if (admissionSwitch !== enabled) await ledger.commit([{ kind: 'admission.set', enabled, reason }])
-    const notes = enabled && !ledger.admissionEnabled ? ['admission.enabled is false in the configuration, so nothing is admitted yet'] : []
-    return { act, ...(admissionSwitch === enabled ? asItWas('admission') : nowIs('admission')), reason, notes }
+    if (admissionSwitch !== enabled)
+      await ledger.commit([{ kind: 'admission.set', enabled, reason }])
+    const notes =
+      enabled && !ledger.admissionEnabled
+        ? ['admission.enabled is false in the configuration, so nothing is admitted yet']
+        : []
+    return {
+      act,
+      ...(admissionSwitch === enabled ? asItWas('admission') : nowIs('admission')),
+      reason,
+      notes,
+    }
   }
 
   const registry = () => mergedRegistry(parts.configured, ledger.questions)
 
-  const addQuestions = async ({ entries, reason }: ActBody<'questions/add'>): Promise<ActResult> => {
+  const addQuestions = async ({
+    entries,
+    reason,
+  }: ActBody<'questions/add'>): Promise<ActResult> => {
     const known = new Map(registry().map((entry) => [entry.questionId, entry]))
-    const wished = parseEntries(entries).map((entry) => completed(entry, known.get(entry.questionId)))
+    const wished = parseEntries(entries).map((entry) =>
+      completed(entry, known.get(entry.questionId)),
+    )
     const changed = wished.filter((entry) => {
       const before = known.get(entry.questionId)
       return before === undefined || !sameEntry(before, entry)
     })
-    const unchanged = wished.filter((entry) => !changed.includes(entry)).map(({ questionId }) => questionId)
+    const unchanged = wished
+      .filter((entry) => !changed.includes(entry))
+      .map(({ questionId }) => questionId)
     for (const entry of changed) known.set(entry.questionId, entry)
     const twice = slugTwice([...known.values()])
     if (twice) throw slugTaken(...twice)
     await refuseUnknown(parts, changed)
     await ledger.commit(changed.map((entry): Change => ({ kind: 'question.set', entry, reason })))
     for (const entry of changed) parts.onRegistry?.({ set: entry })
-    return { act: 'questions/add', changed: changed.map(({ questionId }) => questionId), unchanged, reason, notes: [] }
+    return {
+      act: 'questions/add',
+      changed: changed.map(({ questionId }) => questionId),
+      unchanged,
+      reason,
+      notes: [],
+    }
   }
 
-  const removeQuestion = async ({ question_id, reason }: ActBody<'questions/remove'>): Promise<ActResult> => {
+  const removeQuestion = async ({
+    question_id,
+    reason,
+  }: ActBody<'questions/remove'>): Promise<ActResult> => {
     const questionId = question_id as Hex
-    // Not by way of the merged registry: taking one of two away is what puts a slug right that both have.
+    // Not by way of the merged registry: taking one of two away is what puts a slug right that both
+    // have.
     const added = ledger.questions.get(questionId)
-    const entry = added === undefined ? parts.configured.find((one) => one.questionId === questionId) : added
+    const entry =
+      added === undefined ? parts.configured.find((one) => one.questionId === questionId) : added
     const act = 'questions/remove' as const
     if (!entry) {
-      const notes = ['the registry does not have it; a question of a trusted adapter is served by its id all the same']
+      const notes = [
+        'the registry does not have it; a question of a trusted adapter is served by its id all the same',
+      ]
       return { act, ...asItWas(questionId), reason, notes }
     }
-    const active = ledger.active().filter(({ round, progress }) => round.questionId === questionId && isActive(progress.status))
-    // Nothing but the entry says what the request of such a question is: its candidates would end for want of it.
+    const active = ledger
+      .active()
+      .filter(({ round, progress }) => round.questionId === questionId && isActive(progress.status))
+    // Nothing but the entry says what the request of such a question is: its candidates would end
+    // for want of it.
     if (entry.request !== undefined && active.length > 0) {
-      throw new ConflictError('question_in_use', `question ${questionId} has ${counted(active.length)} that need its entry`, {
-        httpStatus: 409,
-        hint: `wait for their end, or reject them first: \`proposer operator candidates list --question ${questionId}\``,
-      })
+      throw new ConflictError(
+        'question_in_use',
+        `question ${questionId} has ${counted(active.length)} that need its entry`,
+        {
+          httpStatus: 409,
+          hint: `wait for their end, or reject them first: \`proposer operator candidates list --question ${questionId}\``,
+        },
+      )
     }
     await ledger.commit([{ kind: 'question.removed', questionId, reason }])
     parts.onRegistry?.({ removed: questionId })
@@ -111,15 +170,29 @@ export function createDesk(parts: DeskParts): Desk {
     return { act, ...nowIs(questionId), reason, notes: [stays] }
   }
 
-  const reject = async ({ candidate_id: id, reason }: ActBody<'candidates/reject'>): Promise<ActResult> => {
+  const reject = async ({
+    candidate_id: id,
+    reason,
+  }: ActBody<'candidates/reject'>): Promise<ActResult> => {
     for (;;) {
       const candidate = await ledger.get(id)
       if (!candidate) throw unknownCandidate(id)
       refuseEnded(candidate)
-      const failure = failureOf(rejectedStage(candidate), 'operator_rejected', `Rejected by the operator: ${reason}`)
+      const failure = failureOf(
+        rejectedStage(candidate),
+        'operator_rejected',
+        `Rejected by the operator: ${reason}`,
+      )
       const slot = ledger.slots().find(({ candidateIds }) => candidateIds.includes(id))
       // It may have moved on while this was judged: then it is judged anew.
-      if (!(await commitOn(ledger, [candidate], [progressChange(candidate, failed(candidate.progress, failure))]))) continue
+      if (
+        !(await commitOn(
+          ledger,
+          [candidate],
+          [progressChange(candidate, failed(candidate.progress, failure))],
+        ))
+      )
+        continue
       return { act: 'candidates/reject', ...nowIs(id), reason, notes: slot ? [slotNote(slot)] : [] }
     }
   }
@@ -152,7 +225,9 @@ export function createDesk(parts: DeskParts): Desk {
     run(name, body) {
       const queue = name === 'questions/add' || name === 'questions/remove' ? 'registry' : 'rest'
       // A log folds one at a time and refuses the second.
-      const result = (name === 'store/compact' ? Promise.resolve() : last[queue]).then(() => carryOut(name, body))
+      const result = (name === 'store/compact' ? Promise.resolve() : last[queue]).then(() =>
+        carryOut(name, body),
+      )
       // The next one goes on after a refusal, which its own caller hears of.
       if (name !== 'store/compact') last[queue] = result.catch(() => undefined)
       return result
@@ -160,12 +235,20 @@ export function createDesk(parts: DeskParts): Desk {
   }
 }
 
-/** A body of the act's form. Throws RejectedError `act_invalid` (422) naming the part that is not; values are never repeated. */
+/**
+ * A body of the act's form. Throws RejectedError `act_invalid` (422) naming the part that is not;
+ * values are never repeated.
+ */
 function bodyOf<Name extends ActName>(name: Name, body: unknown): ActBody<Name> {
   const parsed = actBodies[name].safeParse(body)
   if (parsed.success) return parsed.data as ActBody<Name>
   const where = parsed.error.issues[0]?.path.join('.') ?? ''
-  const what = where === '' ? 'the body' : where.startsWith('addresses.') ? `${where}, which must be a lowercase address, not zero,` : where
+  const what =
+    where === ''
+      ? 'the body'
+      : where.startsWith('addresses.')
+        ? `${where}, which must be a lowercase address, not zero,`
+        : where
   throw new RejectedError('act_invalid', `${what} is not what ${name} takes`, {
     httpStatus: 422,
     hint: 'run `proposer operator --help`; use the same version for the command and the gateway',
@@ -199,22 +282,32 @@ async function refuseUnknown(parts: DeskParts, entries: readonly RegistryEntry[]
   for (let at = 0; at < entries.length; at += askedAtOnce) {
     const some = entries.slice(at, at + askedAtOnce)
     const known = await Promise.all(some.map((entry) => parts.isKnown(entry)))
-    unknown.push(...some.filter((_, index) => known[index] === false).map(({ questionId }) => questionId))
+    unknown.push(
+      ...some.filter((_, index) => known[index] === false).map(({ questionId }) => questionId),
+    )
   }
   const [first, ...others] = unknown
   if (first === undefined) return
   const more = others.length === 0 ? '' : ` and ${others.length} more of the ${entries.length}`
-  throw new RejectedError('question_unknown', `no trusted requester knows question ${first}${more}; nothing was changed`, {
-    httpStatus: 404,
-    hint: 'check the id, and that its requester stands in chain.requesters; one that was asked just now needs a block; kind "direct" needs its request too',
-  })
+  throw new RejectedError(
+    'question_unknown',
+    `no trusted requester knows question ${first}${more}; nothing was changed`,
+    {
+      httpStatus: 404,
+      hint: 'check the id, and that its requester stands in chain.requesters; one that was asked just now needs a block; kind "direct" needs its request too',
+    },
+  )
 }
 
 function slugTaken(slug: string, one: Hex, other: Hex): ConflictError {
-  return new ConflictError('slug_taken', `the slug ${slug} would name question ${one} and question ${other}; nothing was changed`, {
-    httpStatus: 409,
-    hint: `give another slug, or take the first away: \`proposer operator questions remove ${one}\``,
-  })
+  return new ConflictError(
+    'slug_taken',
+    `the slug ${slug} would name question ${one} and question ${other}; nothing was changed`,
+    {
+      httpStatus: 409,
+      hint: `give another slug, or take the first away: \`proposer operator questions remove ${one}\``,
+    },
+  )
 }
 
 function unknownCandidate(id: string): RejectedError {
@@ -226,9 +319,13 @@ function unknownCandidate(id: string): RejectedError {
 
 function refuseEnded(candidate: Candidate): void {
   const { id, progress } = candidate
-  const refuse = (detail: string, hint: string) => new ConflictError('candidate_final', detail, { httpStatus: 409, hint })
+  const refuse = (detail: string, hint: string) =>
+    new ConflictError('candidate_final', detail, { httpStatus: 409, hint })
   if (progress.status === 'failed') {
-    throw refuse(`candidate ${id} has failed already: ${progress.failure.code}`, `look with \`proposer operator candidates explain ${id}\``)
+    throw refuse(
+      `candidate ${id} has failed already: ${progress.failure.code}`,
+      `look with \`proposer operator candidates explain ${id}\``,
+    )
   }
   const submission = submissionOf(progress)
   if (progress.status === 'executed' || submission?.status === 'confirmed') {
@@ -255,9 +352,13 @@ function slotNote({
   readonly attempts: readonly { readonly hash: Hex }[]
 }): string {
   const newest = attempts.at(-1)
-  if (newest === undefined) return `nonce ${nonce} was reserved for it and nothing was signed: the executor gives it back`
+  if (newest === undefined)
+    return `nonce ${nonce} was reserved for it and nothing was signed: the executor gives it back`
   const others = candidateIds.length - 1
-  const how = others === 0 ? 'cancels it' : `replaces it by one without this proposal (it carries ${others} more)`
+  const how =
+    others === 0
+      ? 'cancels it'
+      : `replaces it by one without this proposal (it carries ${others} more)`
   return `its transaction ${newest.hash} is out under nonce ${nonce}: the executor ${how}; until that is mined the proposal may still be mined`
 }
 
@@ -265,7 +366,9 @@ const counted = (count: number) => `${count} active ${count === 1 ? 'candidate' 
 
 function stayingNotes(ledger: Ledger, addresses: readonly Address[]): readonly string[] {
   return addresses.flatMap((address) => {
-    const staying = ledger.active().filter(({ proposer, progress }) => proposer === address && isActive(progress.status))
+    const staying = ledger
+      .active()
+      .filter(({ proposer, progress }) => proposer === address && isActive(progress.status))
     if (staying.length === 0) return []
     const example = staying[0]?.id ?? ''
     return [

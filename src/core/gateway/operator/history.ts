@@ -1,29 +1,54 @@
 /**
- * What the records of a store say of one candidate, in the order in which it was written: the material of an explanation. Fed with every
- * record of the log; holds those that are about the candidate only.
+ * What the records of a store say of one candidate, in the order in which it was written: the
+ * material of an explanation. Fed with every record of the log; holds those that are about the
+ * candidate only.
  */
 import type { Hex } from '../../ports.js'
-import { type Candidate, failures, type Progress, type Submission } from '../../protocol/candidate.js'
+import {
+  type Candidate,
+  failures,
+  type Progress,
+  type Submission,
+} from '../../protocol/candidate.js'
 import type { StoredRecord } from '../../storage/record-log.js'
 import type { CandidateCheck, Slot, SlotAttempt } from '../ledger/ledger.js'
 import { toldBy } from '../ledger/past.js'
 import type { LedgerRecord } from '../ledger/state.js'
 import { submissionOf } from '../pipeline/progress.js'
 
-/** A transaction of a slot as it may be shown: no raw bytes (R5). Fees in wei as decimal strings. */
+/**
+ * A transaction of a slot as it may be shown: no raw bytes (R5). Fees in wei as decimal strings.
+ */
 export type ShownAttempt = Omit<SlotAttempt, 'raw' | 'sentAtMs' | 'preparedAtMs'>
 
 /**
- * What a signed transaction is beside those before it under its nonce: a trim leaves candidates out that could only revert, `anew` is made
- * afresh in place of one that no node has taken.
+ * What a signed transaction is beside those before it under its nonce: a trim leaves candidates out
+ * that could only revert, `anew` is made afresh in place of one that no node has taken.
  */
 export type SignedAs = 'first' | 'fee_bump' | 'trim' | 'anew' | 'cancel'
 
-/** One thing that happened. Times in Unix milliseconds; `undefined` where a compaction has dropped it. */
+/**
+ * One thing that happened. Times in Unix milliseconds; `undefined` where a compaction has dropped
+ * it.
+ */
 export type HistoryEvent = { readonly atMs: number | undefined } & (
-  | { readonly kind: 'received' | 'validated' | 'selected' | 'put_back' | 'stands_in_again' | 'made_room' | 'compacted' }
+  | {
+      readonly kind:
+        | 'received'
+        | 'validated'
+        | 'selected'
+        | 'put_back'
+        | 'stands_in_again'
+        | 'made_room'
+        | 'compacted'
+    }
   | { readonly kind: 'checked'; readonly check: CandidateCheck }
-  | { readonly kind: 'nonce_reserved'; readonly executor: Hex; readonly nonce: number; readonly others: readonly string[] }
+  | {
+      readonly kind: 'nonce_reserved'
+      readonly executor: Hex
+      readonly nonce: number
+      readonly others: readonly string[]
+    }
   | {
       readonly kind: 'signed'
       readonly nonce: number
@@ -46,36 +71,57 @@ export type HistoryEvent = { readonly atMs: number | undefined } & (
       readonly gasPriceWei: string | undefined
       readonly carried: number
     }
-  | { readonly kind: 'confirmed' | 'reverted' | 'left_out' | 'submitted'; readonly hash: Hex | null }
+  | {
+      readonly kind: 'confirmed' | 'reverted' | 'left_out' | 'submitted'
+      readonly hash: Hex | null
+    }
   /** A reorganisation took back what had been counted on (R14). */
   | { readonly kind: 'fell_back'; readonly from: string; readonly hash: Hex | null }
   | { readonly kind: 'indexed'; readonly hash: Hex | null; readonly eventIndex: number | null }
-  | { readonly kind: 'nonce_settled'; readonly nonce: number; readonly outcome: string; readonly hash: Hex | null }
+  | {
+      readonly kind: 'nonce_settled'
+      readonly nonce: number
+      readonly outcome: string
+      readonly hash: Hex | null
+    }
   | {
       readonly kind: 'failed' | 'rejected'
       readonly failure: Extract<Progress, { status: 'failed' }>['failure']
       readonly nextAction: string
     }
-  | { readonly kind: 'wallet_allowed' | 'wallet_disallowed' | 'question_set' | 'question_removed'; readonly reason: string }
+  | {
+      readonly kind: 'wallet_allowed' | 'wallet_disallowed' | 'question_set' | 'question_removed'
+      readonly reason: string
+    }
   | { readonly kind: 'store_repaired'; readonly reason: string; readonly lostBytes: number }
 )
 
 export interface History {
   onRecord(record: StoredRecord): void
-  /** The candidate as its newest record tells it; `undefined` where the store has none of this id. */
+  /**
+   * The candidate as its newest record tells it; `undefined` where the store has none of this id.
+   */
   readonly candidate: Candidate | undefined
   readonly events: readonly HistoryEvent[]
   /** The newest check of it. */
   readonly check: CandidateCheck | undefined
 }
 
-type SlotFacts = Pick<Slot, 'nonce' | 'executor' | 'candidateIds'> & { readonly attempts: Map<Hex, KnownAttempt> }
+type SlotFacts = Pick<Slot, 'nonce' | 'executor' | 'candidateIds'> & {
+  readonly attempts: Map<Hex, KnownAttempt>
+}
 type KnownAttempt = ShownAttempt & { sent: boolean }
 
 type Compared = Pick<SlotAttempt, 'kind' | 'candidateIds' | 'maxFeePerGas'>
 
-/** What a transaction is, by the one that was signed before it under its nonce. Source: robustness §3. */
-export function signedAs(attempt: Compared, before: (Compared & { readonly sent: boolean }) | undefined): SignedAs {
+/**
+ * What a transaction is, by the one that was signed before it under its nonce. Source: robustness
+ * §3.
+ */
+export function signedAs(
+  attempt: Compared,
+  before: (Compared & { readonly sent: boolean }) | undefined,
+): SignedAs {
   if (attempt.kind === 'cancel') return 'cancel'
   if (before === undefined) return 'first'
   if (attempt.candidateIds.length < before.candidateIds.length) return 'trim'
@@ -105,8 +151,10 @@ export function createHistory(id: string): History {
     lastProgress = next
     const found = eventOf(before, next)
     // Without a nonce of its own it has only let another one of its round go first.
-    const neverBound = before.status === 'selected' && before.submission === null && slots.size === 0
-    const event: Step | undefined = found?.kind === 'stands_in_again' && neverBound ? { kind: 'made_room' } : found
+    const neverBound =
+      before.status === 'selected' && before.submission === null && slots.size === 0
+    const event: Step | undefined =
+      found?.kind === 'stands_in_again' && neverBound ? { kind: 'made_room' } : found
     if (event) add({ atMs, ...event })
     if (!isFolded) candidate = { ...candidate, progress: next }
   }
@@ -119,11 +167,23 @@ export function createHistory(id: string): History {
       case 'slot.attempt': {
         const { raw: _raw, sentAtMs: _sent, preparedAtMs: _prepared, ...attempt } = event.attempt
         const before = [...slot.attempts.values()].at(-1)
-        const leftOut = attempt.kind === 'cancel' ? [] : (before?.candidateIds ?? []).filter((one) => !attempt.candidateIds.includes(one))
+        const leftOut =
+          attempt.kind === 'cancel'
+            ? []
+            : (before?.candidateIds ?? []).filter((one) => !attempt.candidateIds.includes(one))
         slot.attempts.set(attempt.hash, { ...attempt, sent: false })
         const turn = slot.attempts.size
         const as = signedAs(attempt, before)
-        add({ atMs, kind: 'signed', nonce: slot.nonce, attempt, others: others(attempt.candidateIds), turn, as, leftOut })
+        add({
+          atMs,
+          kind: 'signed',
+          nonce: slot.nonce,
+          attempt,
+          others: others(attempt.candidateIds),
+          turn,
+          as,
+          leftOut,
+        })
         return
       }
       case 'slot.sent': {
@@ -134,26 +194,57 @@ export function createHistory(id: string): History {
       }
       case 'slot.mined': {
         const { kind: _kind, slotId: _slot, gasPriceWei, ...facts } = event
-        const { kind: transaction = 'propose', candidateIds = [] } = slot.attempts.get(event.hash) ?? {}
-        add({ atMs, kind: 'mined', ...facts, transaction, gasPriceWei, carried: Math.max(1, candidateIds.length) })
+        const { kind: transaction = 'propose', candidateIds = [] } =
+          slot.attempts.get(event.hash) ?? {}
+        add({
+          atMs,
+          kind: 'mined',
+          ...facts,
+          transaction,
+          gasPriceWei,
+          carried: Math.max(1, candidateIds.length),
+        })
         return
       }
       case 'slot.closed':
         slots.delete(event.slotId)
-        add({ atMs, kind: 'nonce_settled', nonce: slot.nonce, outcome: event.outcome.kind, hash: event.outcome.hash })
+        add({
+          atMs,
+          kind: 'nonce_settled',
+          nonce: slot.nonce,
+          outcome: event.outcome.kind,
+          hash: event.outcome.hash,
+        })
     }
   }
 
   const onOther = (atMs: number, event: LedgerRecord) => {
     // Behind a fold stands also what was decided before the candidate came.
     if (candidate === undefined || atMs < candidate.receivedAtMs) return
-    if (event.kind === 'allowlist.set' && event.address === candidate.proposer && event.folded !== true)
-      add({ atMs, kind: event.allowed ? 'wallet_allowed' : 'wallet_disallowed', reason: event.reason })
-    else if (event.kind === 'question.set' && event.entry.questionId === candidate.round.questionId && event.folded !== true)
+    if (
+      event.kind === 'allowlist.set' &&
+      event.address === candidate.proposer &&
+      event.folded !== true
+    )
+      add({
+        atMs,
+        kind: event.allowed ? 'wallet_allowed' : 'wallet_disallowed',
+        reason: event.reason,
+      })
+    else if (
+      event.kind === 'question.set' &&
+      event.entry.questionId === candidate.round.questionId &&
+      event.folded !== true
+    )
       add({ atMs, kind: 'question_set', reason: event.reason })
-    else if (event.kind === 'question.removed' && event.questionId === candidate.round.questionId && event.folded !== true)
+    else if (
+      event.kind === 'question.removed' &&
+      event.questionId === candidate.round.questionId &&
+      event.folded !== true
+    )
       add({ atMs, kind: 'question_removed', reason: event.reason })
-    else if (event.kind === 'store.repaired') add({ atMs, kind: 'store_repaired', reason: event.reason, lostBytes: event.lostBytes })
+    else if (event.kind === 'store.repaired')
+      add({ atMs, kind: 'store_repaired', reason: event.reason, lostBytes: event.lostBytes })
   }
 
   return {
@@ -177,7 +268,8 @@ export function createHistory(id: string): History {
         check = event.check
         // Written in one commit with what follows from it, behind it; told before it.
         const last = events.at(-1)
-        const follows = last?.kind === 'validated' && event.check.verdict === 'valid' ? events.pop() : undefined
+        const follows =
+          last?.kind === 'validated' && event.check.verdict === 'valid' ? events.pop() : undefined
         add({ atMs, kind: 'checked', check })
         if (follows) add(follows)
       } else if (event.kind === 'slot.opened') {
@@ -186,7 +278,13 @@ export function createHistory(id: string): History {
         slots.set(slot.id, { ...slot, attempts: slots.get(slot.id)?.attempts ?? new Map() })
         // What an open slot was folded from is told as past.
         if (event.folded === true) return
-        add({ atMs, kind: 'nonce_reserved', executor: slot.executor, nonce: slot.nonce, others: others(slot.candidateIds) })
+        add({
+          atMs,
+          kind: 'nonce_reserved',
+          executor: slot.executor,
+          nonce: slot.nonce,
+          others: others(slot.candidateIds),
+        })
       } else if ('slotId' in event) onSlot(atMs, event)
       else onOther(atMs, event)
     },
@@ -208,9 +306,17 @@ export function createHistory(id: string): History {
   }
 }
 
-type Step = HistoryEvent extends infer Each ? (Each extends HistoryEvent ? Omit<Each, 'atMs'> : never) : never
+type Step = HistoryEvent extends infer Each
+  ? Each extends HistoryEvent
+    ? Omit<Each, 'atMs'>
+    : never
+  : never
 
-const restsOnReceipt: ReadonlySet<Submission['status']> = new Set(['confirmed', 'indexed', 'reverted'])
+const restsOnReceipt: ReadonlySet<Submission['status']> = new Set([
+  'confirmed',
+  'indexed',
+  'reverted',
+])
 
 /** What a step from one progress to the next says that no record of its slot says better. */
 function eventOf(before: Progress, next: Progress): Step | undefined {
@@ -222,7 +328,11 @@ function eventOf(before: Progress, next: Progress): Step | undefined {
     case 'selected':
       return selectedEvent(before, next.submission)
     case 'executed':
-      return { kind: 'indexed', hash: next.submission.transactionHash, eventIndex: next.submission.proposalEventIndex }
+      return {
+        kind: 'indexed',
+        hash: next.submission.transactionHash,
+        eventIndex: next.submission.proposalEventIndex,
+      }
     case 'failed': {
       const { failure } = next
       const kind = failure.code === 'operator_rejected' ? 'rejected' : 'failed'
@@ -264,7 +374,11 @@ function foldedEvents(progress: Progress): HistoryEvent[] {
   const hash = submission?.transactionHash ?? null
   add(submission?.submittedAtMs, { kind: 'submitted', hash })
   add(submission?.confirmedAtMs, { kind: 'confirmed', hash })
-  add(submission?.indexedAtMs, { kind: 'indexed', hash, eventIndex: submission?.proposalEventIndex ?? null })
+  add(submission?.indexedAtMs, {
+    kind: 'indexed',
+    hash,
+    eventIndex: submission?.proposalEventIndex ?? null,
+  })
   if (progress.status === 'failed') {
     const step = eventOf({ status: 'received' }, progress)
     if (step) found.push({ atMs: undefined, ...step })

@@ -1,4 +1,7 @@
-/** Candidates, wallets and switches of a store as an operator's lists show them. Signatures and raw transactions are no part of them (R5). */
+/**
+ * Candidates, wallets and switches of a store as an operator's lists show them. Signatures and raw
+ * transactions are no part of them (R5).
+ */
 import type { Address, Hex } from '../../ports.js'
 import { type Candidate, failures, instant } from '../../protocol/candidate.js'
 import { outcomeOf } from '../../protocol/proposal.js'
@@ -31,11 +34,14 @@ export function createDecisions(): Decisions {
     onRecord(record) {
       const { atMs, event } = toldBy(record)
       // A fold comes before what it was folded from, and knows neither time nor reason.
-      if (event.kind === 'allowlist.set') wallets.set(event.address, { value: event.allowed, atMs, reason: event.reason })
+      if (event.kind === 'allowlist.set')
+        wallets.set(event.address, { value: event.allowed, atMs, reason: event.reason })
       else if (event.kind === 'admission.set') {
         if (event.folded !== true) admission = { value: event.enabled, atMs, reason: event.reason }
-      } else if (event.kind === 'question.set') questions.set(event.entry.questionId, { value: true, atMs, reason: event.reason })
-      else if (event.kind === 'question.removed') questions.set(event.questionId, { value: false, atMs, reason: event.reason })
+      } else if (event.kind === 'question.set')
+        questions.set(event.entry.questionId, { value: true, atMs, reason: event.reason })
+      else if (event.kind === 'question.removed')
+        questions.set(event.questionId, { value: false, atMs, reason: event.reason })
     },
     wallets,
     questions,
@@ -67,7 +73,10 @@ export interface Receipts {
 export function createReceipts(): Receipts {
   const byHash = new Map<Hex, MinedFacts>()
   const cancellations = new Map<string, MinedFacts & { readonly hash: Hex }>()
-  const open = new Map<string, { readonly candidateIds: readonly string[]; readonly attempts: Map<Hex, SlotAttempt> }>()
+  const open = new Map<
+    string,
+    { readonly candidateIds: readonly string[]; readonly attempts: Map<Hex, SlotAttempt> }
+  >()
   return {
     byHash,
     cancellations,
@@ -76,7 +85,10 @@ export function createReceipts(): Receipts {
       switch (event.kind) {
         case 'slot.opened': {
           const { id, candidateIds, attempts } = event.slot
-          open.set(id, { candidateIds, attempts: new Map(attempts.map((attempt) => [attempt.hash, attempt])) })
+          open.set(id, {
+            candidateIds,
+            attempts: new Map(attempts.map((attempt) => [attempt.hash, attempt])),
+          })
           return
         }
         case 'slot.attempt':
@@ -88,9 +100,17 @@ export function createReceipts(): Receipts {
           const attempt = slot?.attempts.get(hash)
           // A cancellation is paid for all whose nonce it gives back.
           const sharing = attempt?.kind === 'cancel' ? slot?.candidateIds : attempt?.candidateIds
-          const facts = { blockNumber, blockHash, status, gasUsed, gasPriceWei, carried: sharing?.length }
+          const facts = {
+            blockNumber,
+            blockHash,
+            status,
+            gasUsed,
+            gasPriceWei,
+            carried: sharing?.length,
+          }
           byHash.set(hash, facts)
-          if (attempt?.kind === 'cancel') for (const id of sharing ?? []) cancellations.set(id, { hash, ...facts })
+          if (attempt?.kind === 'cancel')
+            for (const id of sharing ?? []) cancellations.set(id, { hash, ...facts })
           return
         }
         case 'slot.closed':
@@ -100,13 +120,19 @@ export function createReceipts(): Receipts {
   }
 }
 
-const timeOrNull = (ms: number | null | undefined) => (ms === null || ms === undefined ? null : instant(ms))
+const timeOrNull = (ms: number | null | undefined) =>
+  ms === null || ms === undefined ? null : instant(ms)
 
 /**
- * A candidate as one flat row, for lists and accounting. Amounts in raw units, gas in wei, as decimal strings. A transaction, and the
- * cancellation of a nonce, may be shared with others: their whole gas stands in the row of each, and `carried` says by how many to divide it.
+ * A candidate as one flat row, for lists and accounting. Amounts in raw units, gas in wei, as
+ * decimal strings. A transaction, and the cancellation of a nonce, may be shared with others: their
+ * whole gas stands in the row of each, and `carried` says by how many to divide it.
  */
-export function candidateRow(candidate: Candidate, slug: string | undefined, receipts: Pick<Receipts, 'byHash' | 'cancellations'>) {
+export function candidateRow(
+  candidate: Candidate,
+  slug: string | undefined,
+  receipts: Pick<Receipts, 'byHash' | 'cancellations'>,
+) {
   const { progress, round } = candidate
   const submission = submissionOf(progress)
   const hash = submission?.transactionHash ?? null

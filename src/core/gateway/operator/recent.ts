@@ -1,4 +1,7 @@
-/** The newest candidates of a running gateway, and the way of each, from memory and the store's own records. No signature, no raw bytes (R5). */
+/**
+ * The newest candidates of a running gateway, and the way of each, from memory and the store's own
+ * records. No signature, no raw bytes (R5).
+ */
 import type { Hex } from '../../ports.js'
 import { type Candidate, type CandidateState, failures, instant } from '../../protocol/candidate.js'
 import { outcomeOf } from '../../protocol/proposal.js'
@@ -44,9 +47,14 @@ export interface RecentDetail extends RecentRow {
 }
 
 export interface Recent {
-  /** The newest first. The same array as before where nothing has changed. Rejects with StorageError where the store cannot be read. */
+  /**
+   * The newest first. The same array as before where nothing has changed. Rejects with StorageError
+   * where the store cannot be read.
+   */
   rows(): Promise<readonly RecentRow[]>
-  /** Any candidate of the store; `undefined` where it has none of this id. Rejects as `rows` does. */
+  /**
+   * Any candidate of the store; `undefined` where it has none of this id. Rejects as `rows` does.
+   */
   detail(id: string): Promise<RecentDetail | undefined>
   stop(): void
 }
@@ -89,7 +97,8 @@ export function followRecent({ ledger, entries, slugOf }: RecentParts): Recent {
       if (listed) return listed
       const shown = newest
       const now = (await Promise.all(shown.map(rowOf))).flat()
-      for (const kept of [rows, checks]) for (const id of kept.keys()) if (!newest.includes(id)) kept.delete(id)
+      for (const kept of [rows, checks])
+        for (const id of kept.keys()) if (!newest.includes(id)) kept.delete(id)
       // A change that came meanwhile is for the next look.
       if (shown === newest && now.every((row) => rows.get(row.candidate_id) === row)) listed = now
       return now
@@ -130,7 +139,10 @@ function newestOf(entries: RecentParts['entries']): readonly string[] {
 const byNewest = <T extends { readonly sequence: number }>(some: readonly T[]) =>
   [...some].sort((one, other) => other.sequence - one.sequence)
 
-function recentRow({ id, round, proposer, price, receivedAtMs, progress }: Candidate, slug: string | undefined): RecentRow {
+function recentRow(
+  { id, round, proposer, price, receivedAtMs, progress }: Candidate,
+  slug: string | undefined,
+): RecentRow {
   return {
     candidate_id: id,
     received_at: instant(receivedAtMs),
@@ -153,16 +165,22 @@ const signings = {
 } as const
 
 /**
- * The way of a candidate by its newest record, and by the open slot that carries it: `proposer operator candidates explain` reads the whole log for more,
- * which a gateway that serves has no time for.
+ * The way of a candidate by its newest record, and by the open slot that carries it: `proposer
+ * operator candidates explain` reads the whole log for more, which a gateway that serves has no
+ * time for.
  */
-function stepsOf(candidate: Candidate, slot: Slot | undefined, check: CandidateCheck | undefined): readonly RecentStep[] {
+function stepsOf(
+  candidate: Candidate,
+  slot: Slot | undefined,
+  check: CandidateCheck | undefined,
+): readonly RecentStep[] {
   const { progress } = candidate
   const submission = submissionOf(progress)
   const hash = submission?.transactionHash ?? null
   const steps: { atMs: number; step: RecentStep }[] = []
   const add = (atMs: number | null | undefined, what: string, detail: string | null = null) => {
-    if (atMs !== null && atMs !== undefined) steps.push({ atMs, step: { at: instant(atMs), what, detail } })
+    if (atMs !== null && atMs !== undefined)
+      steps.push({ atMs, step: { at: instant(atMs), what, detail } })
   }
   add(candidate.receivedAtMs, 'received')
   if ('validatedAtMs' in progress) add(progress.validatedAtMs, 'validated')
@@ -180,7 +198,8 @@ function stepsOf(candidate: Candidate, slot: Slot | undefined, check: CandidateC
     'on the chain',
     proposalEventIndex === null ? null : `ProposePrice is log ${proposalEventIndex} of its block`,
   )
-  // By time, and as written where times are equal or a wall clock went back by less than it can tell (R13).
+  // By time, and as written where times are equal or a wall clock went back by less than it can
+  // tell (R13).
   const told = steps.sort((one, other) => one.atMs - other.atMs).map(({ step }) => step)
   const end = endOf(candidate, check)
   return end === undefined ? told : [...told, end]
@@ -190,9 +209,23 @@ function stepsOf(candidate: Candidate, slot: Slot | undefined, check: CandidateC
 function endOf({ progress }: Candidate, check: CandidateCheck | undefined): RecentStep | undefined {
   if (progress.status === 'failed') {
     const { stage, code, detail, retryable } = progress.failure
-    const fate = retryable ? 'the same payload may still execute' : 'this payload cannot execute any more'
-    return { at: null, what: `failed in ${stage}: ${code}`, detail: `${detail} (${fate}; next action: ${failures[code].nextAction})` }
+    const fate = retryable
+      ? 'the same payload may still execute'
+      : 'this payload cannot execute any more'
+    return {
+      at: null,
+      what: `failed in ${stage}: ${code}`,
+      detail: `${detail} (${fate}; next action: ${failures[code].nextAction})`,
+    }
   }
-  if (progress.status === 'executed' || (check?.verdict !== 'wait' && check?.verdict !== 'operator')) return undefined
-  return { at: null, what: check.verdict === 'wait' ? 'waits' : 'held up by the gateway', detail: check.detail }
+  if (
+    progress.status === 'executed' ||
+    (check?.verdict !== 'wait' && check?.verdict !== 'operator')
+  )
+    return undefined
+  return {
+    at: null,
+    what: check.verdict === 'wait' ? 'waits' : 'held up by the gateway',
+    detail: check.detail,
+  }
 }

@@ -8,7 +8,10 @@ import type { LiveView } from '../view/view.js'
 import { isOpen } from './validation.js'
 
 export interface Ahead {
-  /** The wallet's candidates whose amounts may be taken before this one's: earlier ones, and those on their way. */
+  /**
+   * The wallet's candidates whose amounts may be taken before this one's: earlier ones, and those
+   * on their way.
+   */
   of(candidate: Candidate): readonly Candidate[]
   /** The token of a candidate's amount; `undefined` where nothing at hand tells it. */
   tokenOf(candidate: Candidate): Address | undefined
@@ -16,8 +19,15 @@ export interface Ahead {
   stillOpen(candidate: Candidate): boolean
 }
 
-/** Reads nothing of the chain: what counts against a wallet must not cost another one's candidates time. */
-export function createAhead(ledger: Pick<Ledger, 'active' | 'slots'>, view: Pick<LiveView, 'known'>, contracts: Contracts): Ahead {
+/**
+ * Reads nothing of the chain: what counts against a wallet must not cost another one's candidates
+ * time.
+ */
+export function createAhead(
+  ledger: Pick<Ledger, 'active' | 'slots'>,
+  view: Pick<LiveView, 'known'>,
+  contracts: Contracts,
+): Ahead {
   const stillOpen = (candidate: Candidate): boolean => {
     const question = view.known(candidate.round.questionId)
     return question === undefined || isOpen(contracts, question.round, candidate)
@@ -39,7 +49,8 @@ export function createAhead(ledger: Pick<Ledger, 'active' | 'slots'>, view: Pick
     of({ id, proposer, sequence }) {
       const carried = new Set(ledger.slots().flatMap(({ candidateIds }) => candidateIds))
       return ledger.active().filter((other) => {
-        if (other.id === id || other.proposer !== proposer || other.progress.status === 'executed') return false
+        if (other.id === id || other.proposer !== proposer || other.progress.status === 'executed')
+          return false
         if (carried.has(other.id)) return true
         // What cannot execute any more takes nothing; it waits for that to be final.
         return other.sequence < sequence && stillOpen(other)
@@ -50,7 +61,9 @@ export function createAhead(ledger: Pick<Ledger, 'active' | 'slots'>, view: Pick
       if (second === undefined) return only
       const round = view.known(candidate.round.questionId)?.round
       // Another round of the question may be in another token.
-      return round?.timestamp === candidate.round.timestamp ? round.token.address : signedToken(candidate)
+      return round?.timestamp === candidate.round.timestamp
+        ? round.token.address
+        : signedToken(candidate)
     },
     stillOpen,
   }

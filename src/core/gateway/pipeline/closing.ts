@@ -1,4 +1,7 @@
-/** Ends waiting candidates that can never execute, and those of rounds that are over, as finalized state shows them (contract §5, R14). */
+/**
+ * Ends waiting candidates that can never execute, and those of rounds that are over, as finalized
+ * state shows them (contract §5, R14).
+ */
 import pLimit from 'p-limit'
 import { permit2Abi } from '../../chain/contracts.js'
 import { readContract } from '../../chain/reading.js'
@@ -16,7 +19,10 @@ import { tolerant } from './tolerant.js'
 import { createTurns } from './turns.js'
 import { isOpen, runs, type ValidationPorts } from './validation.js'
 
-/** Spending a nonce through another application leaves no log: waiting candidates' bitmaps are read in turn, so many a finalized block. */
+/**
+ * Spending a nonce through another application leaves no log: waiting candidates' bitmaps are read
+ * in turn, so many a finalized block.
+ */
 const sweptPerBlock = 64
 /** Rounds looked at in one step, and at once: slots are followed between steps. */
 const endedPerStep = 32
@@ -34,8 +40,9 @@ export interface ClosingPorts extends RoundEndPorts, Pick<ValidationPorts, 'exec
 
 export interface Closing {
   /**
-   * Waiting candidates whose deadline has passed or whose nonce is gone, in finalized state, fail at once, pipeline on or off. True where
-   * some are left for the next step. Rejects with `ChainError` where the bitmaps cannot be read.
+   * Waiting candidates whose deadline has passed or whose nonce is gone, in finalized state, fail
+   * at once, pipeline on or off. True where some are left for the next step. Rejects with
+   * `ChainError` where the bitmaps cannot be read.
    */
   sweep(heads: Heads): Promise<boolean>
   /** Waiting candidates of rounds that are over. True where some are left for the next step. */
@@ -67,7 +74,10 @@ export function createClosing(ports: ClosingPorts): Closing {
   }
 
   const finalBitmap = ({ proposer, nonce }: Candidate, { finalized }: Heads) =>
-    readContract(chain, finalized.number, contracts.permit2, permit2Abi, 'nonceBitmap', [proposer, nonceBit(BigInt(nonce)).word])
+    readContract(chain, finalized.number, contracts.permit2, permit2Abi, 'nonceBitmap', [
+      proposer,
+      nonceBit(BigInt(nonce)).word,
+    ])
 
   const findDead = async (heads: Heads): Promise<Map<string, Failure>> => {
     const candidates = ports.waiting()
@@ -84,7 +94,10 @@ export function createClosing(ports: ClosingPorts): Closing {
     const used = await Promise.all(candidates.map(isUsed))
     const failures = new Map<string, Failure>()
     for (const [index, candidate] of candidates.entries()) {
-      const failure = deadFailure(candidate, { finalizedSeconds: heads.finalized.timestamp, nonceUsed: used[index] === true })
+      const failure = deadFailure(candidate, {
+        finalizedSeconds: heads.finalized.timestamp,
+        nonceUsed: used[index] === true,
+      })
       if (failure) failures.set(candidate.id, failure)
     }
     return failures
@@ -94,11 +107,21 @@ export function createClosing(ports: ClosingPorts): Closing {
     // Executed by somebody else's transaction, its nonce is used too: the round tells (domain §9).
     const ended = await tolerant(endByRound(candidate, heads))
     if (ended === true) return
-    // Where nobody can tell, a nonce that is free says that it has not been executed, and late as it is it never will be.
+    // Where nobody can tell, a nonce that is free says that it has not been executed, and late as
+    // it is it never will be.
     if (ended === undefined && !(await isUnspent(candidate, heads))) return
-    // A bitmap is one node's word: where the proposal succeeds at that very block, it is wrong (R27).
-    if (failure.code === 'permit_nonce_used' && (await tolerant(runs(ports, candidate, heads.finalized))) !== false) return
-    await commitOn(ledger, [candidate], [progressChange(candidate, failed(candidate.progress, failure))])
+    // A bitmap is one node's word: where the proposal succeeds at that very block, it is wrong
+    // (R27).
+    if (
+      failure.code === 'permit_nonce_used' &&
+      (await tolerant(runs(ports, candidate, heads.finalized))) !== false
+    )
+      return
+    await commitOn(
+      ledger,
+      [candidate],
+      [progressChange(candidate, failed(candidate.progress, failure))],
+    )
   }
 
   const isUnspent = async (candidate: Candidate, heads: Heads): Promise<boolean> => {
@@ -136,7 +159,9 @@ export function createClosing(ports: ClosingPorts): Closing {
         const question = view.known(candidate.round.questionId)
         return question !== undefined && isOpen(contracts, question.round, candidate)
       }
-      const due = ports.waiting().filter((one) => !busy.has(one.round.key) && !ids.has(one.id) && !isKnownOpen(one))
+      const due = ports
+        .waiting()
+        .filter((one) => !busy.has(one.round.key) && !ids.has(one.id) && !isKnownOpen(one))
       const { turn, more } = closes.next(due, hash)
       const look = async (candidate: Candidate) => {
         const { questionId } = candidate.round

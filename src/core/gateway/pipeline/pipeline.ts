@@ -1,6 +1,7 @@
 /**
- * Moves candidates on: received → validated → selected → the executor (contract §5). One loop, one step at a time; everything it knows
- * is in the ledger, so that it can be killed anywhere and started again (R23).
+ * Moves candidates on: received → validated → selected → the executor (contract §5). One loop, one
+ * step at a time; everything it knows is in the ledger, so that it can be killed anywhere and
+ * started again (R23).
  */
 import pLimit from 'p-limit'
 import type { Contracts } from '../../chain/round.js'
@@ -23,23 +24,44 @@ import { tolerant } from './tolerant.js'
 import { createTurns } from './turns.js'
 import { type Verdict, validate } from './validation.js'
 
-/** Candidates validated in one step, and at once; a longer queue goes on in the next step, after the slots were looked at. */
+/**
+ * Candidates validated in one step, and at once; a longer queue goes on in the next step, after the
+ * slots were looked at.
+ */
 const validatedPerStep = 64
 const validatedAtOnce = 8
-/** So many of them were never looked at before, where there are any: those that wait for something do not keep others waiting. */
+/**
+ * So many of them were never looked at before, where there are any: those that wait for something
+ * do not keep others waiting.
+ */
 const freshPerStep = 48
-/** Reasons to wait that change all the time go on record ever more rarely, at last only after so many blocks. */
+/**
+ * Reasons to wait that change all the time go on record ever more rarely, at last only after so
+ * many blocks.
+ */
 const longestQuietBlocks = 512n
-/** Without a new head or an admission the loop looks around this often: resending has a clock of its own. */
+/**
+ * Without a new head or an admission the loop looks around this often: resending has a clock of its
+ * own.
+ */
 const idleMs = 1_000
-/** The operator's part is looked at this often, and at every step while something is wrong with it. */
+/**
+ * The operator's part is looked at this often, and at every step while something is wrong with it.
+ */
 const preconditionsMs = 30_000
-/** The finalized mark is for a restart on a lagging node (R16); a record a minute is enough for that. */
+/**
+ * The finalized mark is for a restart on a lagging node (R16); a record a minute is enough for
+ * that.
+ */
 const finalizedMarkMs = 60_000
 
 export interface PipelineConfig {
   readonly pipeline: { readonly enabled: boolean }
-  readonly executor: { readonly enabled: boolean; readonly max_fee_gwei: number; readonly batch: number }
+  readonly executor: {
+    readonly enabled: boolean
+    readonly max_fee_gwei: number
+    readonly batch: number
+  }
   readonly chain: { readonly confirmations: 'finalized' | number }
 }
 
@@ -60,7 +82,10 @@ export interface Pipeline {
   start(): void
   /** Lets the step that is running end, and takes no other. */
   stop(): Promise<void>
-  /** What keeps candidates from moving on; one sentence each. Empty while switched off by configuration. */
+  /**
+   * What keeps candidates from moving on; one sentence each. Empty while switched off by
+   * configuration.
+   */
   faults(): readonly string[]
   wake(): void
   /** One step; `start` repeats it. Rejects with what is no fault of the chain. */
@@ -83,8 +108,12 @@ export function createPipeline(parts: PipelineParts): Pipeline {
     tokenOf: ahead.tokenOf,
     noteNonces: view.noteNonces,
   }
-  const judge = (candidate: Candidate, heads: Heads) => validate(ports, candidate, ahead.of(candidate), heads)
-  /** A wallet that the node gets no answer from is not told apart from a silent node, and not in the verdicts: its stand-ins show which. */
+  const judge = (candidate: Candidate, heads: Heads) =>
+    validate(ports, candidate, ahead.of(candidate), heads)
+  /**
+   * A wallet that the node gets no answer from is not told apart from a silent node, and not in the
+   * verdicts: its stand-ins show which.
+   */
   const judgeToSend = async (candidate: Candidate, heads: Heads) => {
     const verdict = await judge(candidate, heads)
     if (verdict.kind === 'unknown') relief.note(candidate, heads)
@@ -121,8 +150,14 @@ export function createPipeline(parts: PipelineParts): Pipeline {
   const queue = createTurns(validatedPerStep, freshPerStep)
   /** Head at which a candidate was last judged: the same head gives the same answer. */
   const judgedAt = new Map<string, Hex>()
-  /** What a candidate was last found to wait for, and from which block on another reason goes on record. */
-  const waitsFor = new Map<string, { readonly why: string; readonly quietBlocks: bigint; readonly quietUntil: bigint }>()
+  /**
+   * What a candidate was last found to wait for, and from which block on another reason goes on
+   * record.
+   */
+  const waitsFor = new Map<
+    string,
+    { readonly why: string; readonly quietBlocks: bigint; readonly quietUntil: bigint }
+  >()
   let running: AbortController | undefined
   let sleeper: AbortController | undefined
   let woken = false
@@ -134,7 +169,9 @@ export function createPipeline(parts: PipelineParts): Pipeline {
   /** Active candidates that no slot carries. */
   const waiting = () => {
     const carried = inSlots()
-    return ledger.active().filter(({ id, progress }) => progress.status !== 'executed' && !carried.has(id))
+    return ledger
+      .active()
+      .filter(({ id, progress }) => progress.status !== 'executed' && !carried.has(id))
   }
 
   const closing = createClosing({ ...ports, clock, ledger, view, waiting, busyRounds })
@@ -150,23 +187,48 @@ export function createPipeline(parts: PipelineParts): Pipeline {
 
   /** True where candidates are left for the next step. */
   const validateReceived = async (heads: Heads): Promise<boolean> => {
-    const received = waiting().filter(({ id, progress }) => progress.status === 'received' && judgedAt.get(id) !== heads.latest.hash)
+    const received = waiting().filter(
+      ({ id, progress }) =>
+        progress.status === 'received' && judgedAt.get(id) !== heads.latest.hash,
+    )
     const { turn, more } = queue.next(received, heads.latest.hash)
     const limit = pLimit(validatedAtOnce)
-    await Promise.all(turn.map((candidate) => limit(async () => settle(candidate, await judge(candidate, heads), heads))))
+    await Promise.all(
+      turn.map((candidate) =>
+        limit(async () => settle(candidate, await judge(candidate, heads), heads)),
+      ),
+    )
     return more
   }
 
-  /** What was found goes on record with what follows from it; a wait only when its reason is new. */
+  /**
+   * What was found goes on record with what follows from it; a wait only when its reason is new.
+   */
   const settle = async (candidate: Candidate, verdict: Verdict, heads: Heads) => {
     const found = checkedChange(candidate, verdict, heads.latest.number)
     switch (verdict.kind) {
       case 'valid':
-        await commitOn(ledger, [candidate], [progressChange(candidate, { status: 'validated', validatedAtMs: clock.nowMs() }), ...found])
+        await commitOn(
+          ledger,
+          [candidate],
+          [
+            progressChange(candidate, { status: 'validated', validatedAtMs: clock.nowMs() }),
+            ...found,
+          ],
+        )
         return
       case 'failed': {
-        const failure = failureOf(stageOf(candidate.progress), verdict.code, verdict.detail, verdict.retryable)
-        await commitOn(ledger, [candidate], [...found, progressChange(candidate, failed(candidate.progress, failure))])
+        const failure = failureOf(
+          stageOf(candidate.progress),
+          verdict.code,
+          verdict.detail,
+          verdict.retryable,
+        )
+        await commitOn(
+          ledger,
+          [candidate],
+          [...found, progressChange(candidate, failed(candidate.progress, failure))],
+        )
         return
       }
       case 'operator':
@@ -187,7 +249,12 @@ export function createPipeline(parts: PipelineParts): Pipeline {
     }
   }
 
-  const noteWait = async (candidate: Candidate, why: string, found: readonly Change[], { latest }: Heads) => {
+  const noteWait = async (
+    candidate: Candidate,
+    why: string,
+    found: readonly Change[],
+    { latest }: Heads,
+  ) => {
     const before = waitsFor.get(candidate.id)
     if (before?.why === why || (before !== undefined && latest.number < before.quietUntil)) return
     // A wallet's code may answer otherwise at each block, and the store is not to grow with that.
@@ -200,16 +267,23 @@ export function createPipeline(parts: PipelineParts): Pipeline {
   const selectNow = async (heads: Heads) => {
     const chosen = select(ledger.active(), busyRounds(), relief.putBackAt(heads))
     if (chosen.length === 0) return
-    const changes: Change[] = chosen.map((candidate) => progressChange(candidate, selected(candidate.progress, clock.nowMs(), null)))
+    const changes: Change[] = chosen.map((candidate) =>
+      progressChange(candidate, selected(candidate.progress, clock.nowMs(), null)),
+    )
     if (await commitOn(ledger, chosen, changes)) await failpoint('selected')
   }
 
   /** True where the next step has to go on at once. */
   const execute = async (heads: Heads): Promise<boolean> => {
     if (executor === undefined) return false
-    const selectedNow = waiting().filter(({ id, progress }) => progress.status === 'selected' && judgedAt.get(id) !== heads.latest.hash)
+    const selectedNow = waiting().filter(
+      ({ id, progress }) =>
+        progress.status === 'selected' && judgedAt.get(id) !== heads.latest.hash,
+    )
     const { turn: ready, more } = relief.inTurn(selectedNow, heads)
-    const verdicts = await tolerant(executor.open(ready, heads, () => running?.signal.aborted === true))
+    const verdicts = await tolerant(
+      executor.open(ready, heads, () => running?.signal.aborted === true),
+    )
     for (const candidate of ready) {
       const verdict = verdicts?.get(candidate.id)
       if (verdict === undefined) continue
@@ -227,15 +301,22 @@ export function createPipeline(parts: PipelineParts): Pipeline {
   }
 
   const markFinalized = async ({ finalized }: Heads) => {
-    if (finalized.number <= (ledger.finalized?.number ?? -1n) || clock.monotonicMs() - markedAtMs < finalizedMarkMs) return
+    if (
+      finalized.number <= (ledger.finalized?.number ?? -1n) ||
+      clock.monotonicMs() - markedAtMs < finalizedMarkMs
+    )
+      return
     markedAtMs = clock.monotonicMs()
-    await ledger.commit([{ kind: 'chain.finalized', number: String(finalized.number), hash: finalized.hash }])
+    await ledger.commit([
+      { kind: 'chain.finalized', number: String(finalized.number), hash: finalized.hash },
+    ])
   }
 
   const forgetGone = () => {
     if (judgedAt.size + waitsFor.size < 10_000) return
     const live = new Set(ledger.active().map(({ id }) => id))
-    for (const memory of [judgedAt, waitsFor]) for (const id of memory.keys()) if (!live.has(id)) memory.delete(id)
+    for (const memory of [judgedAt, waitsFor])
+      for (const id of memory.keys()) if (!live.has(id)) memory.delete(id)
     relief.forget((id) => !live.has(id))
   }
 
@@ -265,7 +346,11 @@ export function createPipeline(parts: PipelineParts): Pipeline {
       await tolerant(advance())
     } catch (error) {
       // Nothing was written; space may come back (robustness §2, Write error).
-      if (error instanceof StorageError && (error.code === 'store_unavailable' || error.code === 'server_busy')) return
+      if (
+        error instanceof StorageError &&
+        (error.code === 'store_unavailable' || error.code === 'server_busy')
+      )
+        return
       throw error
     }
   }
@@ -287,7 +372,8 @@ export function createPipeline(parts: PipelineParts): Pipeline {
   }
   const isNews = (event: LedgerEvent) =>
     event.kind === 'candidate.received' ||
-    (event.kind === 'candidate.progress' && (event.progress.status === 'received' || event.progress.status === 'failed'))
+    (event.kind === 'candidate.progress' &&
+      (event.progress.status === 'received' || event.progress.status === 'failed'))
 
   const run = async (signal: AbortSignal) => {
     while (!signal.aborted) {
@@ -333,7 +419,13 @@ export function createPipeline(parts: PipelineParts): Pipeline {
       if (!config.pipeline.enabled) return []
       const failing = view.faults().length > 0 ? undefined : view.failing()
       const seen = [failing && `the chain cannot be followed: ${failing}`, halted, contradiction]
-      return [...new Set([...operator, ...seen.flatMap((fault) => fault ?? []), ...(executor?.faults() ?? [])])]
+      return [
+        ...new Set([
+          ...operator,
+          ...seen.flatMap((fault) => fault ?? []),
+          ...(executor?.faults() ?? []),
+        ]),
+      ]
     },
     wake,
     step,

@@ -1,4 +1,7 @@
-/** A selected candidate that only waits does not keep its round from the stand-ins (contract §5, Selection). */
+/**
+ * A selected candidate that only waits does not keep its round from the stand-ins (contract §5,
+ * Selection).
+ */
 import pLimit from 'p-limit'
 import type { Clock, Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
@@ -14,7 +17,10 @@ const judgedPerStep = 32
 const judgedAtOnce = 8
 /** Selected candidates that waited before, tried again in one step. */
 const triedAgainPerStep = 64
-/** One that was put back over and over is taken again after twice as many blocks each time, at most after so many. */
+/**
+ * One that was put back over and over is taken again after twice as many blocks each time, at most
+ * after so many.
+ */
 const longestBlocks = 64
 
 export interface ReliefPorts {
@@ -32,16 +38,23 @@ export interface ReliefPorts {
 }
 
 export interface Relief {
-  /** A selected candidate could not be sent at this head, through no fault of the operator: at the next one its stand-ins are asked. */
+  /**
+   * A selected candidate could not be sent at this head, through no fault of the operator: at the
+   * next one its stand-ins are asked.
+   */
   note(candidate: Candidate, heads: Heads): void
   /**
-   * Selected candidates in the order in which they are to be sent: those that were found to wait before come last, a part of them at a
-   * time. `more`: some have not had their turn at this head.
+   * Selected candidates in the order in which they are to be sent: those that were found to wait
+   * before come last, a part of them at a time. `more`: some have not had their turn at this head.
    */
-  inTurn(candidates: readonly Candidate[], heads: Heads): { readonly turn: readonly Candidate[]; readonly more: boolean }
+  inTurn(
+    candidates: readonly Candidate[],
+    heads: Heads,
+  ): { readonly turn: readonly Candidate[]; readonly more: boolean }
   /**
-   * Stand-ins of such candidates are judged, and one that can be sent now takes the place, in one commit: nobody is put back for one that
-   * would only wait as well. True where the next step has to go on at once.
+   * Stand-ins of such candidates are judged, and one that can be sent now takes the place, in one
+   * commit: nobody is put back for one that would only wait as well. True where the next step has
+   * to go on at once.
    */
   relieve(heads: Heads): Promise<boolean>
   /** Candidates that made room at this head: selection takes others first. */
@@ -57,7 +70,10 @@ export function createRelief(ports: ReliefPorts): Relief {
   const heldAt = new Map<string, Hex>()
   /** Rounds of such candidates, and the first head at which one of them could not be sent. */
   const troubledAt = new Map<string, Hex>()
-  const putBack = new Map<string, { readonly at: Hex; readonly times: number; readonly untilBlock: bigint }>()
+  const putBack = new Map<
+    string,
+    { readonly at: Hex; readonly times: number; readonly untilBlock: bigint }
+  >()
 
   const notePutBack = ({ id }: Candidate, { latest }: Heads) => {
     const times = (putBack.get(id)?.times ?? 0) + 1
@@ -65,7 +81,12 @@ export function createRelief(ports: ReliefPorts): Relief {
     putBack.set(id, { at: latest.hash, times, untilBlock: latest.number + BigInt(blocks) })
   }
 
-  const change = async (holder: Candidate, standIn: Candidate, verdict: Verdict, heads: Heads): Promise<boolean> => {
+  const change = async (
+    holder: Candidate,
+    standIn: Candidate,
+    verdict: Verdict,
+    heads: Heads,
+  ): Promise<boolean> => {
     const nowMs = clock.nowMs()
     const changes = [
       progressChange(holder, standsInAgain(holder.progress, nowMs)),
@@ -80,7 +101,8 @@ export function createRelief(ports: ReliefPorts): Relief {
   return {
     note(candidate, heads) {
       heldAt.set(candidate.id, heads.latest.hash)
-      if (!troubledAt.has(candidate.round.key)) troubledAt.set(candidate.round.key, heads.latest.hash)
+      if (!troubledAt.has(candidate.round.key))
+        troubledAt.set(candidate.round.key, heads.latest.hash)
     },
     inTurn(candidates, heads) {
       const waited = waiters.next(
@@ -88,7 +110,10 @@ export function createRelief(ports: ReliefPorts): Relief {
         heads.latest.hash,
       )
       const again = waited.turn.toSorted((one, other) => one.sequence - other.sequence)
-      return { turn: [...candidates.filter(({ id }) => !heldAt.has(id)), ...again], more: waited.more }
+      return {
+        turn: [...candidates.filter(({ id }) => !heldAt.has(id)), ...again],
+        more: waited.more,
+      }
     },
     async relieve(heads) {
       const { hash, number } = heads.latest
@@ -107,9 +132,12 @@ export function createRelief(ports: ReliefPorts): Relief {
         progress.status === 'selected' &&
         heldAt.get(id) === hash &&
         !busy.has(round.key) &&
-        // Gas is estimated at the node's newest block, which may be ahead of this head: one look is not enough to lose a place.
+        // Gas is estimated at the node's newest block, which may be ahead of this head: one look is
+        // not enough to lose a place.
         troubledAt.get(round.key) !== hash
-      const holders = new Map(waiting.filter(isHeld).map((candidate) => [candidate.round.key, candidate]))
+      const holders = new Map(
+        waiting.filter(isHeld).map((candidate) => [candidate.round.key, candidate]),
+      )
       if (holders.size === 0) return false
       const mayStandIn = (candidate: Candidate) =>
         candidate.progress.status === 'validated' &&
@@ -118,11 +146,17 @@ export function createRelief(ports: ReliefPorts): Relief {
         (putBack.get(candidate.id)?.untilBlock ?? 0n) <= number
       const { turn, more } = standIns.next(waiting.filter(mayStandIn), hash)
       const limit = pLimit(judgedAtOnce)
-      const verdicts = await Promise.all(turn.map((candidate) => limit(() => ports.judge(candidate, heads))))
+      const verdicts = await Promise.all(
+        turn.map((candidate) => limit(() => ports.judge(candidate, heads))),
+      )
       const able = new Map<string, { readonly standIn: Candidate; readonly verdict: Verdict }[]>()
       for (const [index, standIn] of turn.entries()) {
         const verdict = verdicts[index]
-        if (verdict?.kind === 'valid') able.set(standIn.round.key, [...(able.get(standIn.round.key) ?? []), { standIn, verdict }])
+        if (verdict?.kind === 'valid')
+          able.set(standIn.round.key, [
+            ...(able.get(standIn.round.key) ?? []),
+            { standIn, verdict },
+          ])
         else if (verdict) await ports.settle(standIn, verdict, heads)
       }
       let changed = false
@@ -136,10 +170,13 @@ export function createRelief(ports: ReliefPorts): Relief {
       return more || changed
     },
     putBackAt(heads) {
-      return new Set([...putBack].filter(([, { at }]) => at === heads.latest.hash).map(([id]) => id))
+      return new Set(
+        [...putBack].filter(([, { at }]) => at === heads.latest.hash).map(([id]) => id),
+      )
     },
     forget(isGone) {
-      for (const memory of [heldAt, putBack]) for (const id of memory.keys()) if (isGone(id)) memory.delete(id)
+      for (const memory of [heldAt, putBack])
+        for (const id of memory.keys()) if (isGone(id)) memory.delete(id)
       const rounds = new Set(ports.waiting().map(({ round }) => round.key))
       for (const key of troubledAt.keys()) if (!rounds.has(key)) troubledAt.delete(key)
     },

@@ -3,8 +3,9 @@ import { ChainError } from '../../ports.js'
 import { ProposerError } from '../../protocol/errors.js'
 
 /**
- * `undefined` where the chain did not answer: nothing is lost, the next step asks again, and one candidate that cannot be judged holds up
- * no other. A chain that stays silent shows in the view's faults (R16).
+ * `undefined` where the chain did not answer: nothing is lost, the next step asks again, and one
+ * candidate that cannot be judged holds up no other. A chain that stays silent shows in the view's
+ * faults (R16).
  */
 export async function tolerant<T>(work: Promise<T>): Promise<T | undefined> {
   try {

@@ -3,15 +3,20 @@ import type { Candidate } from '../../protocol/candidate.js'
 
 export interface Turns {
   /**
-   * The next ones, by sequence number, from where the last turn ended, round and round; at most so many. `mark`: what makes another
-   * look worth while, a block's hash. `more`: some have not had their turn at this mark. Candidates come in order of sequence numbers.
+   * The next ones, by sequence number, from where the last turn ended, round and round; at most so
+   * many. `mark`: what makes another look worth while, a block's hash. `more`: some have not had
+   * their turn at this mark. Candidates come in order of sequence numbers.
    */
-  next(candidates: readonly Candidate[], mark: string): { readonly turn: readonly Candidate[]; readonly more: boolean }
+  next(
+    candidates: readonly Candidate[],
+    mark: string,
+  ): { readonly turn: readonly Candidate[]; readonly more: boolean }
 }
 
 /**
- * A round goes up to the highest number there was when it began, so that those who come in the meantime do not keep it from beginning
- * anew. `freshFirst`: so many places of a turn belong to candidates that never had one, as long as there are any.
+ * A round goes up to the highest number there was when it began, so that those who come in the
+ * meantime do not keep it from beginning anew. `freshFirst`: so many places of a turn belong to
+ * candidates that never had one, as long as there are any.
  */
 export function createTurns(most: number, freshFirst = 0): Turns {
   let last = 0
@@ -21,11 +26,15 @@ export function createTurns(most: number, freshFirst = 0): Turns {
   let had = new Set<string>()
 
   const round = (candidates: readonly Candidate[], places: number): Candidate[] => {
-    const turn = candidates.filter(({ sequence }) => sequence > last && sequence <= end).slice(0, places)
+    const turn = candidates
+      .filter(({ sequence }) => sequence > last && sequence <= end)
+      .slice(0, places)
     if (turn.length < places) {
       end = candidates.at(-1)?.sequence ?? 0
       const taken = new Set(turn)
-      turn.push(...candidates.filter((candidate) => !taken.has(candidate)).slice(0, places - turn.length))
+      turn.push(
+        ...candidates.filter((candidate) => !taken.has(candidate)).slice(0, places - turn.length),
+      )
     }
     last = turn.at(-1)?.sequence ?? last
     return turn
@@ -37,7 +46,9 @@ export function createTurns(most: number, freshFirst = 0): Turns {
         marked = mark
         had = new Set()
       }
-      const fresh = candidates.filter(({ sequence }) => sequence > highestFresh).slice(0, freshFirst)
+      const fresh = candidates
+        .filter(({ sequence }) => sequence > highestFresh)
+        .slice(0, freshFirst)
       highestFresh = fresh.at(-1)?.sequence ?? highestFresh
       const first = new Set(fresh)
       const rest = candidates.filter((candidate) => !first.has(candidate))

@@ -6,7 +6,10 @@ import { eventually, within } from './deadline.js'
 export interface FirstReadParts {
   readonly clock: Clock
   readonly chain: Pick<Chain, 'block'>
-  /** Reads at the head that is followed; `undefined` where no trusted requester knows the question there. */
+  /**
+   * Reads at the head that is followed; `undefined` where no trusted requester knows the question
+   * there.
+   */
   read(questionId: Hex): Promise<Question | undefined>
   /** The number of that head. */
   headNumber(): bigint
@@ -14,16 +17,25 @@ export interface FirstReadParts {
 }
 
 export interface FirstReads {
-  /** One at a time a question: whoever asks meanwhile gets the same answer. Rejects with `ChainError`, after `limitMs` too. */
+  /**
+   * One at a time a question: whoever asks meanwhile gets the same answer. Rejects with
+   * `ChainError`, after `limitMs` too.
+   */
   read(questionId: Hex): Promise<Question | undefined>
   isReading(questionId: Hex): boolean
 }
 
 /** Source: contract §2, R16. */
-export function createFirstReads({ clock, chain, read, headNumber, onHead }: FirstReadParts, limitMs: number): FirstReads {
+export function createFirstReads(
+  { clock, chain, read, headNumber, onHead }: FirstReadParts,
+  limitMs: number,
+): FirstReads {
   const reading = new Map<Hex, Promise<Question | undefined>>()
 
-  /** What is not found may be younger than the head that was followed: that head is waited for, and the question read again. */
+  /**
+   * What is not found may be younger than the head that was followed: that head is waited for, and
+   * the question read again.
+   */
   const readTwice = async (questionId: Hex): Promise<Question | undefined> => {
     const found = await read(questionId)
     const seen = headNumber()
@@ -36,7 +48,8 @@ export function createFirstReads({ clock, chain, read, headNumber, onHead }: Fir
 
   return {
     read(questionId) {
-      const begun = reading.get(questionId) ?? readTwice(questionId).finally(() => reading.delete(questionId))
+      const begun =
+        reading.get(questionId) ?? readTwice(questionId).finally(() => reading.delete(questionId))
       reading.set(questionId, begun)
       return within(clock, limitMs, begun)
     },

@@ -1,4 +1,7 @@
-/** What a range of logs means for the gateway's view: which questions to read again, which permit nonces are gone (contract §2, domain §3–§5). */
+/**
+ * What a range of logs means for the gateway's view: which questions to read again, which permit
+ * nonces are gone (contract §2, domain §3–§5).
+ */
 import { decodeEventLog } from 'viem'
 import { oracleAbi, permit2Abi, topics } from '../../chain/contracts.js'
 import { managedRequestId } from '../../chain/questions.js'
@@ -30,7 +33,13 @@ export const followedTopics: readonly Hex[] = [
 
 /** Contracts whose logs are followed. */
 export function followedAddresses(contracts: Contracts): readonly Address[] {
-  return [...new Set([...contracts.oracles, ...contracts.requesters.map(({ address }) => address), contracts.permit2])]
+  return [
+    ...new Set([
+      ...contracts.oracles,
+      ...contracts.requesters.map(({ address }) => address),
+      contracts.permit2,
+    ]),
+  ]
 }
 
 export interface LogMeaning {
@@ -38,7 +47,11 @@ export interface LogMeaning {
   readonly named: ReadonlySet<Hex>
   /** Requests without their timestamps (domain §4, managed id) that changed on the oracle. */
   readonly managed: ReadonlySet<Hex>
-  readonly invalidated: readonly { readonly owner: Address; readonly word: bigint; readonly mask: bigint }[]
+  readonly invalidated: readonly {
+    readonly owner: Address
+    readonly word: bigint
+    readonly mask: bigint
+  }[]
 }
 
 const oracleEvents = {
@@ -48,7 +61,10 @@ const oracleEvents = {
   [topics.settle]: 'Settle',
 } as const
 
-/** Reads the followed logs of one range. Logs that do not decode are somebody else's and mean nothing here. */
+/**
+ * Reads the followed logs of one range. Logs that do not decode are somebody else's and mean
+ * nothing here.
+ */
 export function meaningOf(logs: readonly ChainLog[], contracts: Contracts): LogMeaning {
   const named = new Set<Hex>()
   const managed = new Set<Hex>()
@@ -62,10 +78,14 @@ export function meaningOf(logs: readonly ChainLog[], contracts: Contracts): LogM
       if (found) invalidated.push(found)
     } else if (contracts.oracles.includes(log.address)) {
       // Bond and whitelist events carry the managed id as their first topic.
-      const id = kind === topics.customBondSet || kind === topics.customProposerWhitelistSet ? first : managedIdOf(log)
+      const id =
+        kind === topics.customBondSet || kind === topics.customProposerWhitelistSet
+          ? first
+          : managedIdOf(log)
       if (id) managed.add(id)
     } else if (requesters.has(log.address)) {
-      // The first topic of every followed event of a requester is the question id (domain §5.1, §5.2).
+      // The first topic of every followed event of a requester is the question id (domain §5.1,
+      // §5.2).
       named.add(first)
     }
   }
@@ -76,8 +96,17 @@ function managedIdOf(log: ChainLog): Hex | undefined {
   const eventName = oracleEvents[log.topics[0] as keyof typeof oracleEvents]
   if (eventName === undefined) return undefined
   try {
-    const { args } = decodeEventLog({ abi: oracleAbi, eventName, data: log.data, topics: log.topics as [Hex, ...Hex[]] })
-    return managedRequestId({ requester: lowercase(args.requester), identifier: args.identifier, ancillaryData: args.ancillaryData })
+    const { args } = decodeEventLog({
+      abi: oracleAbi,
+      eventName,
+      data: log.data,
+      topics: log.topics as [Hex, ...Hex[]],
+    })
+    return managedRequestId({
+      requester: lowercase(args.requester),
+      identifier: args.identifier,
+      ancillaryData: args.ancillaryData,
+    })
   } catch {
     // Not the oracle's event after all
     return undefined

@@ -1,4 +1,7 @@
-/** Permit2 nonces known to be gone, from logs and from reads of the bitmap; bounded (R17, domain §3.2). */
+/**
+ * Permit2 nonces known to be gone, from logs and from reads of the bitmap; bounded (R17, domain
+ * §3.2).
+ */
 import type { Address } from '../../ports.js'
 import { nonceBit } from '../../protocol/permit.js'
 
@@ -6,7 +9,10 @@ export interface SpentNonces {
   has(owner: Address, nonce: bigint): boolean
   /** Adds the bits of `mask` to what is known of a word. */
   add(owner: Address, word: bigint, mask: bigint): void
-  /** Forgets everything: after a reorganisation nothing that logs said is certain, and validation reads the bitmap anyway. */
+  /**
+   * Forgets everything: after a reorganisation nothing that logs said is certain, and validation
+   * reads the bitmap anyway.
+   */
   clear(): void
 }
 

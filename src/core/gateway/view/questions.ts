@@ -1,6 +1,6 @@
 /**
- * The view's memory of questions: by id, by slug, by what oracle logs name them, which of them are due, and which are known to be
- * missing. Bounded (R17).
+ * The view's memory of questions: by id, by slug, by what oracle logs name them, which of them are
+ * due, and which are known to be missing. Bounded (R17).
  */
 import { managedRequestId, type RegistryEntry } from '../../chain/questions.js'
 import { type Contracts, domainOf, type Round, roundRef } from '../../chain/round.js'
@@ -14,7 +14,10 @@ import type { Named } from './trail.js'
 const missMs = 10_000
 const rememberedMisses = 10_000
 export const rememberedQuestions = 20_000
-/** A question that is over and that nobody has asked for since this long is forgotten: its round takes no proposals for good. */
+/**
+ * A question that is over and that nobody has asked for since this long is forgotten: its round
+ * takes no proposals for good.
+ */
 const keepEndedMs = 600_000
 
 export interface QuestionBook {
@@ -23,7 +26,10 @@ export interface QuestionBook {
   entry(questionId: Hex): RegistryEntry | undefined
   /** IDs of the registry, in its order. */
   registered(): Iterable<Hex>
-  /** Puts an entry in the place of what was there; the question is read anew, for its request may be another one. */
+  /**
+   * Puts an entry in the place of what was there; the question is read anew, for its request may be
+   * another one.
+   */
   setEntry(entry: RegistryEntry): void
   removeEntry(questionId: Hex): void
   /** A question that somebody asks for; `undefined` also while it is due. */
@@ -38,8 +44,14 @@ export interface QuestionBook {
   /** Questions held, due ones included. */
   readonly heldCount: number
   readonly dueCount: number
-  /** So many of the due ones, but for those to skip: `urgent` ones first, then those asked for last. */
-  dueFirst(count: number, urgent: (questionId: Hex) => boolean, skip: (questionId: Hex) => boolean): Hex[]
+  /**
+   * So many of the due ones, but for those to skip: `urgent` ones first, then those asked for last.
+   */
+  dueFirst(
+    count: number,
+    urgent: (questionId: Hex) => boolean,
+    skip: (questionId: Hex) => boolean,
+  ): Hex[]
   isMiss(questionId: Hex): boolean
   noteMiss(questionId: Hex): void
   forgetMisses(): void
@@ -61,8 +73,15 @@ interface Held {
 /** Over for good: the oracle never takes this round back to requested (domain §4, States). */
 const isOver = ({ state }: Round) => state === 'resolved' || state === 'settled'
 
-/** `entries`: questions.json, and trusted slugs as entries of their own; later ones add to earlier ones of the same question. */
-export function createQuestionBook(contracts: Contracts, clock: Clock, registry: readonly RegistryEntry[]): QuestionBook {
+/**
+ * `entries`: questions.json, and trusted slugs as entries of their own; later ones add to earlier
+ * ones of the same question.
+ */
+export function createQuestionBook(
+  contracts: Contracts,
+  clock: Clock,
+  registry: readonly RegistryEntry[],
+): QuestionBook {
   const entries = new Map<Hex, RegistryEntry>()
   const slugs = new Map<string, Hex>()
   const held = new Map<Hex, Held>()
@@ -106,7 +125,9 @@ export function createQuestionBook(contracts: Contracts, clock: Clock, registry:
       before.round.identifier === round.identifier &&
       before.round.ancillaryData === round.ancillaryData &&
       before.round.token.address === round.token.address
-    const witness = same ? before.witness : witnessRound(domainOf(contracts), round, round.token.address)
+    const witness = same
+      ? before.witness
+      : witnessRound(domainOf(contracts), round, round.token.address)
     return {
       questionId: round.questionId,
       slug: entries.get(round.questionId)?.slug,
@@ -164,7 +185,12 @@ export function createQuestionBook(contracts: Contracts, clock: Clock, registry:
       if (known) known.question = question
       else {
         asked += 1
-        held.set(questionId, { question, askedAt: asked, askedAtMs: clock.monotonicMs(), sparedAt: 0 })
+        held.set(questionId, {
+          question,
+          askedAt: asked,
+          askedAtMs: clock.monotonicMs(),
+          sparedAt: 0,
+        })
       }
       followManaged(managedRequestId(round), questionId)
       misses.delete(questionId)
@@ -198,7 +224,9 @@ export function createQuestionBook(contracts: Contracts, clock: Clock, registry:
       const chosen: { readonly questionId: Hex; readonly rank: number }[] = []
       for (const questionId of due) {
         if (skip(questionId)) continue
-        const rank = (held.get(questionId)?.askedAt ?? 0) + (urgent(questionId) ? Number.MAX_SAFE_INTEGER / 2 : 0)
+        const rank =
+          (held.get(questionId)?.askedAt ?? 0) +
+          (urgent(questionId) ? Number.MAX_SAFE_INTEGER / 2 : 0)
         if (chosen.length >= count && rank <= (chosen.at(-1)?.rank ?? 0)) continue
         // Few of many: putting each in its place is quicker than sorting them all.
         const place = chosen.findIndex((other) => other.rank < rank)
@@ -207,7 +235,8 @@ export function createQuestionBook(contracts: Contracts, clock: Clock, registry:
       }
       return chosen.map(({ questionId }) => questionId)
     },
-    isMiss: (questionId) => clock.monotonicMs() < (misses.get(questionId) ?? Number.NEGATIVE_INFINITY),
+    isMiss: (questionId) =>
+      clock.monotonicMs() < (misses.get(questionId) ?? Number.NEGATIVE_INFINITY),
     noteMiss(questionId) {
       misses.delete(questionId)
       misses.set(questionId, clock.monotonicMs() + missMs)

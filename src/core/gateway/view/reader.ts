@@ -1,6 +1,7 @@
 /**
- * Reads questions so that what comes out is true at the head that is known when it comes out: a block that names the question while it is
- * read makes it be read again. One read a question at a time, whoever asks.
+ * Reads questions so that what comes out is true at the head that is known when it comes out: a
+ * block that names the question while it is read makes it be read again. One read a question at a
+ * time, whoever asks.
  */
 import { managedRequestId, type RoundReader } from '../../chain/questions.js'
 import { type BlockHeader, ChainError, type Clock, type Hex } from '../../ports.js'
@@ -9,17 +10,23 @@ import { within } from './deadline.js'
 import type { QuestionBook } from './questions.js'
 import type { Trail } from './trail.js'
 
-/** Reads of one question, each overtaken by a block that names it, before whoever asks is told to come back. */
+/**
+ * Reads of one question, each overtaken by a block that names it, before whoever asks is told to
+ * come back.
+ */
 const tries = 4
-/** Read in one go. What comes back is decoded in one go too, and longer than a few milliseconds no admission shall wait for that. */
+/**
+ * Read in one go. What comes back is decoded in one go too, and longer than a few milliseconds no
+ * admission shall wait for that.
+ */
 const readAtOnce = 32
 
 export interface QuestionReader {
   /** Reads a question and keeps it, or notes the miss. Rejects with `ChainError`. */
   read(questionId: Hex): Promise<Question | undefined>
   /**
-   * Reads several, a part after the other, for no longer than `limitMs`; reads that are late go on by themselves. Resolves to the first
-   * failure, if any; what failed stays as it was.
+   * Reads several, a part after the other, for no longer than `limitMs`; reads that are late go on
+   * by themselves. Resolves to the first failure, if any; what failed stays as it was.
    */
   readSome(questionIds: readonly Hex[], limitMs: number): Promise<ChainError | undefined>
   /** Whether a read of the question is under way. */
@@ -36,7 +43,13 @@ export interface ReaderParts {
 }
 
 /** Source: contract §2, robustness R14, R16. */
-export function createQuestionReader({ clock, rounds, book, trail, head }: ReaderParts): QuestionReader {
+export function createQuestionReader({
+  clock,
+  rounds,
+  book,
+  trail,
+  head,
+}: ReaderParts): QuestionReader {
   const reading = new Map<Hex, Promise<Question | undefined>>()
 
   const readNow = async (questionId: Hex): Promise<Question | undefined> => {
@@ -46,13 +59,20 @@ export function createQuestionReader({ clock, rounds, book, trail, head }: Reade
       if (at === undefined) throw new ChainError('unavailable', 'the chain has not been read yet')
       const round = await rounds.read(questionId, entry, at.number)
       const request = round ?? entry?.request
-      if (trail.changedSince(at, questionId, request && managedRequestId(request)) || book.entry(questionId) !== entry) continue
+      if (
+        trail.changedSince(at, questionId, request && managedRequestId(request)) ||
+        book.entry(questionId) !== entry
+      )
+        continue
       if (round) return book.keep(round)
       book.drop(questionId)
       book.noteMiss(questionId)
       return undefined
     }
-    throw new ChainError('unavailable', `the chain moved on each time question ${questionId} was read`)
+    throw new ChainError(
+      'unavailable',
+      `the chain moved on each time question ${questionId} was read`,
+    )
   }
 
   const read = (questionId: Hex) => {
@@ -78,7 +98,10 @@ export function createQuestionReader({ clock, rounds, book, trail, head }: Reade
     return failures.find((failure) => failure !== undefined)
   }
 
-  const readAll = async (questionIds: readonly Hex[], signal: { late: boolean }): Promise<ChainError | undefined> => {
+  const readAll = async (
+    questionIds: readonly Hex[],
+    signal: { late: boolean },
+  ): Promise<ChainError | undefined> => {
     let failure: ChainError | undefined
     for (let first = 0; first < questionIds.length && !signal.late; first += readAtOnce) {
       const found = await readPart(questionIds.slice(first, first + readAtOnce))

@@ -1,6 +1,7 @@
 /**
- * Slugs that no registry has, looked up outside (domain §5.4). What is told there is a hint: it only says which question id to look for,
- * and the chain confirms or refuses that id as it does one that a caller gave. Bounded in memory, rate and patience (R17).
+ * Slugs that no registry has, looked up outside (domain §5.4). What is told there is a hint: it
+ * only says which question id to look for, and the chain confirms or refuses that id as it does one
+ * that a caller gave. Bounded in memory, rate and patience (R17).
  */
 import { type Clock, type Hex, type SlugLookUp, SlugLookUpError } from '../../ports.js'
 import { UnavailableError } from '../../protocol/errors.js'
@@ -28,17 +29,22 @@ const lookUpsPerWindow = 250
 
 export interface Slugs {
   /**
-   * The question id that the slug was last told to mean, from memory. One that is no longer fresh is looked up again beside, so that the
-   * newest meaning holds soon and nobody waits for it.
+   * The question id that the slug was last told to mean, from memory. One that is no longer fresh
+   * is looked up again beside, so that the newest meaning holds soon and nobody waits for it.
    */
   known(slug: string): Hex | undefined
   /**
-   * The same, looked up where memory does not have it; many who ask at once cause one look-up. `undefined` where nobody knows the slug,
-   * which is remembered ≤ 10 s. Rejects with UnavailableError `slug_unavailable` (503 `state_unavailable` on the wire) for a slug that
-   * is not known and cannot be looked up now; one that is known keeps its meaning as long as that lasts.
+   * The same, looked up where memory does not have it; many who ask at once cause one look-up.
+   * `undefined` where nobody knows the slug, which is remembered ≤ 10 s. Rejects with
+   * UnavailableError `slug_unavailable` (503 `state_unavailable` on the wire) for a slug that is
+   * not known and cannot be looked up now; one that is known keeps its meaning as long as that
+   * lasts.
    */
   idOf(slug: string): Promise<Hex | undefined>
-  /** Notes that no trusted requester knows what the slug was told to mean: such a meaning is a miss and kept no longer than one. */
+  /**
+   * Notes that no trusted requester knows what the slug was told to mean: such a meaning is a miss
+   * and kept no longer than one.
+   */
   unconfirmed(slug: string): void
 }
 
@@ -60,8 +66,10 @@ export function createSlugs(clock: Clock, lookUp: SlugLookUp): Slugs {
   const admit = () => {
     const nowMs = clock.monotonicMs()
     while (begun[0] !== undefined && nowMs - begun[0] >= windowMs) begun.shift()
-    if (nowMs < pausedUntilMs) throw new SlugLookUpError('whoever knows slugs has asked to be left alone for a while')
-    if (asked.size >= lookUpsAtOnce || begun.length >= lookUpsPerWindow) throw new SlugLookUpError('too many slugs are being looked up')
+    if (nowMs < pausedUntilMs)
+      throw new SlugLookUpError('whoever knows slugs has asked to be left alone for a while')
+    if (asked.size >= lookUpsAtOnce || begun.length >= lookUpsPerWindow)
+      throw new SlugLookUpError('too many slugs are being looked up')
     begun.push(nowMs)
   }
 
@@ -71,7 +79,8 @@ export function createSlugs(clock: Clock, lookUp: SlugLookUp): Slugs {
       throw new SlugLookUpError('no answer came in time')
     })
     try {
-      // The race listens to both, so that neither the loser's failure nor the aborted sleep goes unheard.
+      // The race listens to both, so that neither the loser's failure nor the aborted sleep goes
+      // unheard.
       return await Promise.race([lookUp(slug, over.signal), overdue])
     } finally {
       over.abort()
@@ -154,21 +163,32 @@ function trim(map: Map<string, unknown>, limit: number): void {
 }
 
 function unavailable(slug: string, cause: SlugLookUpError): UnavailableError {
-  return new UnavailableError('slug_unavailable', `which question the slug ${slug} names cannot be looked up now: ${cause.message}`, {
-    httpStatus: 503,
-    retryAfterMs: 2_000,
-    cause,
-    hint: 'wait and send the same request again, or give the question id',
-  })
+  return new UnavailableError(
+    'slug_unavailable',
+    `which question the slug ${slug} names cannot be looked up now: ${cause.message}`,
+    {
+      httpStatus: 503,
+      retryAfterMs: 2_000,
+      cause,
+      hint: 'wait and send the same request again, or give the question id',
+    },
+  )
 }
 
 /**
- * The view with slugs that are looked up. `registered` are the registry's own slugs: theirs is the last word, nobody outside is asked for
- * them. The id that was told is then a question like any other: read from the chain, or missing there. Errors as `ChainView.question`,
- * and UnavailableError `slug_unavailable`.
+ * The view with slugs that are looked up. `registered` are the registry's own slugs: theirs is the
+ * last word, nobody outside is asked for them. The id that was told is then a question like any
+ * other: read from the chain, or missing there. Errors as `ChainView.question`, and
+ * UnavailableError `slug_unavailable`.
  */
-export function namedBySlugs<View extends ChainView>(view: View, slugs: Slugs, registered: ReadonlySet<string>, clock: Clock): View {
-  const isRegistered = (identifier: string) => isQuestionId(identifier) || registered.has(identifier)
+export function namedBySlugs<View extends ChainView>(
+  view: View,
+  slugs: Slugs,
+  registered: ReadonlySet<string>,
+  clock: Clock,
+): View {
+  const isRegistered = (identifier: string) =>
+    isQuestionId(identifier) || registered.has(identifier)
   const lookedUp = async (slug: string) => {
     const questionId = await slugs.idOf(slug)
     if (questionId === undefined) return undefined
@@ -185,7 +205,10 @@ export function namedBySlugs<View extends ChainView>(view: View, slugs: Slugs, r
     },
     question(identifier) {
       if (isRegistered(identifier)) return view.question(identifier)
-      return orUnavailable(within(clock, firstReadMs, lookedUp(identifier)), `about the question of the slug ${identifier}`)
+      return orUnavailable(
+        within(clock, firstReadMs, lookedUp(identifier)),
+        `about the question of the slug ${identifier}`,
+      )
     },
   }
 }

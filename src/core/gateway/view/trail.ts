@@ -1,6 +1,7 @@
 /**
- * The way here: the heads looked at, and what the logs up to each of them named. It tells where a reorganisation begins (R14), what the
- * undone blocks had changed, and whether a read that took a while is still true. Bounded (R17).
+ * The way here: the heads looked at, and what the logs up to each of them named. It tells where a
+ * reorganisation begins (R14), what the undone blocks had changed, and whether a read that took a
+ * while is still true. Bounded (R17).
  */
 import type { BlockHeader, Hex } from '../../ports.js'
 
@@ -24,13 +25,16 @@ export interface Trail {
   /** The hash of a block that was a head; `undefined` for any other. */
   hashAt(number: bigint): Hex | undefined
   /**
-   * The newest head that the node's chain still holds, asking for at most eight hashes; `undefined` where it holds none of those kept.
-   * Rejects with what `hashOf` rejects with.
+   * The newest head that the node's chain still holds, asking for at most eight hashes; `undefined`
+   * where it holds none of those kept. Rejects with what `hashOf` rejects with.
    */
   fork(hashOf: (number: bigint) => Promise<Hex | undefined>): Promise<Place | undefined>
   /** Forgets the heads above a block; what they named. */
   undo(number: bigint): Named
-  /** Whether what was read at a head may have changed since: true where that head is no longer on the way here. */
+  /**
+   * Whether what was read at a head may have changed since: true where that head is no longer on
+   * the way here.
+   */
   changedSince(head: Place, questionId: Hex, managedId: Hex | undefined): boolean
 }
 
@@ -52,7 +56,8 @@ export function createTrail(): Trail {
       steps.push({ head: { number, hash }, named, managed })
       ids += named.size + managed.size
       // The last one stays: without it nothing is known of the head.
-      while (steps.length > rememberedHeads || (ids > rememberedIds && steps.length > 1)) forgetFirst()
+      while (steps.length > rememberedHeads || (ids > rememberedIds && steps.length > 1))
+        forgetFirst()
     },
     clear() {
       steps.length = 0
@@ -74,7 +79,11 @@ export function createTrail(): Trail {
     undo(number) {
       const named = new Set<Hex>()
       const managed = new Set<Hex>()
-      for (let last = steps.at(-1); last !== undefined && last.head.number > number; last = steps.at(-1)) {
+      for (
+        let last = steps.at(-1);
+        last !== undefined && last.head.number > number;
+        last = steps.at(-1)
+      ) {
         for (const id of last.named) named.add(id)
         for (const id of last.managed) managed.add(id)
         ids -= sizeOf(last)
@@ -86,7 +95,8 @@ export function createTrail(): Trail {
       for (let index = steps.length - 1; index >= 0; index -= 1) {
         const step = steps[index]
         if (step === undefined || step.head.hash === hash) return false
-        if (step.named.has(questionId) || (managedId !== undefined && step.managed.has(managedId))) return true
+        if (step.named.has(questionId) || (managedId !== undefined && step.managed.has(managedId)))
+          return true
       }
       return true
     },

@@ -1,10 +1,19 @@
 /**
- * The gateway's view of the chain, kept up to date by looking at the head and following logs. Admission reads it from memory (contract
- * §2); pipeline and executor take heads from it. What is unknown or old is a fault, and faults close everything that depends on it (R16).
+ * The gateway's view of the chain, kept up to date by looking at the head and following logs.
+ * Admission reads it from memory (contract §2); pipeline and executor take heads from it. What is
+ * unknown or old is a fault, and faults close everything that depends on it (R16).
  */
 import { createRoundReader, type RegistryEntry, type RoundReader } from '../../chain/questions.js'
 import type { Contracts } from '../../chain/round.js'
-import { type Address, type BlockHeader, type Chain, ChainError, type ChainLog, type Clock, type Hex } from '../../ports.js'
+import {
+  type Address,
+  type BlockHeader,
+  type Chain,
+  ChainError,
+  type ChainLog,
+  type Clock,
+  type Hex,
+} from '../../ports.js'
 import type { Ledger } from '../ledger/ledger.js'
 import type { ChainView, Question } from './chain-view.js'
 import { createFirstReads } from './first-reads.js'
@@ -19,15 +28,24 @@ import { createWallets, orUnavailable } from './wallets.js'
 const failingMs = 10_000
 /** A question seen for the first time is read within this (contract §2). */
 const firstReadMs = 3_000
-/** Beyond this many missed blocks, every question is due: nodes bound the range of logs they look through. */
+/**
+ * Beyond this many missed blocks, every question is due: nodes bound the range of logs they look
+ * through.
+ */
 const followedBlocks = 128n
-/** Questions read at one look; what else is due waits for the next one, or is read when somebody asks for it. */
+/**
+ * Questions read at one look; what else is due waits for the next one, or is read when somebody
+ * asks for it.
+ */
 const readsPerLook = 64
 /** The next head waits for the reads of this one no longer than this. */
 const readsMs = 3_000
 const forgetEveryMs = 60_000
 const leastIntervalMs = 250
-/** What fails for good, slots and nonces too, is judged in finalized state (R14, R15): there is no counting of blocks instead. */
+/**
+ * What fails for good, slots and nonces too, is judged in finalized state (R14, R15): there is no
+ * counting of blocks instead.
+ */
 const noFinality =
   'the node tells no finalized block, which the gateway needs whatever chain.confirmations says: use a node that answers the block tag "finalized"'
 
@@ -50,7 +68,10 @@ export interface Heads {
 
 /** The view, alive. */
 export interface LiveView extends ChainView {
-  /** Looks once and then goes on looking until `stop`. Resolves after the first look, whatever came of it. */
+  /**
+   * Looks once and then goes on looking until `stop`. Resolves after the first look, whatever came
+   * of it.
+   */
   start(): Promise<void>
   stop(): Promise<void>
   /** One look at the chain. What goes wrong shows in `faults`. */
@@ -59,7 +80,10 @@ export interface LiveView extends ChainView {
   heads(): Heads | undefined
   /** Questions in memory, and those of them that may have changed and wait to be read. */
   counts(): { readonly known: number; readonly due: number }
-  /** Why looks have failed for a while, though the state is not too old yet; `undefined` where they have not. */
+  /**
+   * Why looks have failed for a while, though the state is not too old yet; `undefined` where they
+   * have not.
+   */
   failing(): string | undefined
   /** Somebody read another state of a question than the view shows: it is read again. */
   doubt(questionId: Hex): void
@@ -77,7 +101,12 @@ export interface LiveView extends ChainView {
 type ViewLedger = Pick<Ledger, 'info' | 'allowlist' | 'finalized' | 'active'>
 
 /** Source: contract §2, robustness R14, R16, R17. */
-export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: ViewLedger, config: ViewConfig): LiveView {
+export function createChainView(
+  ports: ViewPorts,
+  contracts: Contracts,
+  ledger: ViewLedger,
+  config: ViewConfig,
+): LiveView {
   const { clock, chain } = ports
   const rounds = createRoundReader(chain, contracts)
   const wallets = createWallets(chain, clock)
@@ -114,7 +143,9 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
     const idleSeconds = Math.floor((clock.monotonicMs() - advancedAtMs) / 1000)
     const oldest = Math.max(ageSeconds, idleSeconds)
     if (oldest > config.maxHeadAgeSeconds) {
-      found.push(`the newest block is ${oldest} s old, more than the ${config.maxHeadAgeSeconds} s allowed${because}`)
+      found.push(
+        `the newest block is ${oldest} s old, more than the ${config.maxHeadAgeSeconds} s allowed${because}`,
+      )
     }
     const floor = mark()
     if (floor !== undefined && heads.latest.number < floor) {
@@ -134,7 +165,10 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
     return reader.read(questionId)
   }
 
-  const firstReads = createFirstReads({ clock, chain, read: readOne, headNumber: () => heads?.latest.number ?? 0n, onHead }, firstReadMs)
+  const firstReads = createFirstReads(
+    { clock, chain, read: readOne, headNumber: () => heads?.latest.number ?? 0n, onHead },
+    firstReadMs,
+  )
 
   const question = async (identifier: string): Promise<Question | undefined> => {
     const questionId = book.idOf(identifier)
@@ -153,9 +187,15 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
   /** Logs of a range; a node that refuses a range because it holds too much is asked for halves. */
   const logsOf = async (fromBlock: bigint, toBlock: bigint): Promise<readonly ChainLog[]> => {
     try {
-      return await chain.logs({ fromBlock, toBlock, addresses: followedAddresses(contracts), topics: [followedTopics] })
+      return await chain.logs({
+        fromBlock,
+        toBlock,
+        addresses: followedAddresses(contracts),
+        topics: [followedTopics],
+      })
     } catch (error) {
-      if (!(error instanceof ChainError) || error.kind !== 'refused' || fromBlock === toBlock) throw error
+      if (!(error instanceof ChainError) || error.kind !== 'refused' || fromBlock === toBlock)
+        throw error
       const middle = (fromBlock + toBlock) / 2n
       return [...(await logsOf(fromBlock, middle)), ...(await logsOf(middle + 1n, toBlock))]
     }
@@ -175,42 +215,69 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
     identified = true
   }
 
-  /** `null` also where the node says, in whatever words, that it knows no such tag or has no such block yet. */
+  /**
+   * `null` also where the node says, in whatever words, that it knows no such tag or has no such
+   * block yet.
+   */
   const finalizedBlock = async (): Promise<BlockHeader | null> => {
     try {
       return await chain.block('finalized')
     } catch (error) {
-      if (error instanceof ChainError && (error.kind === 'refused' || /block not found|unknown block/i.test(error.message))) return null
+      if (
+        error instanceof ChainError &&
+        (error.kind === 'refused' || /block not found|unknown block/i.test(error.message))
+      )
+        return null
       throw error
     }
   }
 
   /** Whether there is a new latest or finalized block. */
   const look = async (): Promise<boolean> => {
-    const [chainId, latest, finalized] = await Promise.all([chain.chainId(), chain.block('latest'), finalizedBlock()])
-    wrongChain = chainId === contracts.chainId ? undefined : `the node is on chain ${chainId}, not on ${contracts.chainId}`
+    const [chainId, latest, finalized] = await Promise.all([
+      chain.chainId(),
+      chain.block('latest'),
+      finalizedBlock(),
+    ])
+    wrongChain =
+      chainId === contracts.chainId
+        ? undefined
+        : `the node is on chain ${chainId}, not on ${contracts.chainId}`
     if (wrongChain !== undefined) return false
     await identify()
     if (wrongChain !== undefined) return false
     if (latest === null) throw new ChainError('unavailable', 'the node knows no latest block')
     if (finalized === null) throw new ChainError('unavailable', noFinality)
     const before = heads
-    // Another node that is a few blocks behind shows an old head; going back to it would undo what is known.
-    if (before !== undefined && latest.number < before.latest.number && trail.hashAt(latest.number) === latest.hash) return false
+    // Another node that is a few blocks behind shows an old head; going back to it would undo what
+    // is known.
+    if (
+      before !== undefined &&
+      latest.number < before.latest.number &&
+      trail.hashAt(latest.number) === latest.hash
+    )
+      return false
     const isNew = before?.latest.hash !== latest.hash
     if (isNew) {
       const news = before && (await newsSince(before.latest, latest))
-      // From here to the heads nothing waits: whoever reads a question meanwhile sees all of this or nothing.
+      // From here to the heads nothing waits: whoever reads a question meanwhile sees all of this
+      // or nothing.
       apply(news, latest)
       advancedAtMs = clock.monotonicMs()
     }
-    const steady = before !== undefined && finalized.number < before.finalized.number ? before.finalized : finalized
+    const steady =
+      before !== undefined && finalized.number < before.finalized.number
+        ? before.finalized
+        : finalized
     heads = { latest, finalized: steady }
     newestFinalized = steady.number
     return isNew || before?.finalized.hash !== finalized.hash
   }
 
-  /** What a new head brings: logs since a block that stays, or `lost` where what logs said before is not certain and cannot be made so. */
+  /**
+   * What a new head brings: logs since a block that stays, or `lost` where what logs said before is
+   * not certain and cannot be made so.
+   */
   type News = { readonly since: bigint; readonly meaning: LogMeaning } | 'lost'
 
   const newsSince = async (from: BlockHeader, to: BlockHeader): Promise<News> => {
@@ -222,20 +289,28 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
       const [stays, news] = await Promise.all([chain.block(from.number), followed(from.number, to)])
       if (stays?.hash === from.hash) return news
     }
-    // A reorganisation (R14): only what the undone blocks had changed and what the new ones change is uncertain.
+    // A reorganisation (R14): only what the undone blocks had changed and what the new ones change
+    // is uncertain.
     const fork = await trail.fork(async (number) => (await chain.block(number))?.hash)
     if (fork === undefined || to.number - fork.number > followedBlocks) return 'lost'
     if (fork.number >= to.number || (distance === 1n && fork.number === from.number)) {
-      throw new ChainError('unavailable', `the node's head ${to.number} is not on the chain that it shows`)
+      throw new ChainError(
+        'unavailable',
+        `the node's head ${to.number} is not on the chain that it shows`,
+      )
     }
     return followed(fork.number, to)
   }
 
   const followed = async (since: bigint, to: BlockHeader): Promise<News> => {
     const logs = await logsOf(since + 1n, to.number)
-    // Asked after the logs: those of one branch under the head of another would leave a gap that nobody sees.
+    // Asked after the logs: those of one branch under the head of another would leave a gap that
+    // nobody sees.
     if ((await chain.block(to.number))?.hash !== to.hash)
-      throw new ChainError('unavailable', `the node changed its block ${to.number} while its logs were read`)
+      throw new ChainError(
+        'unavailable',
+        `the node changed its block ${to.number} while its logs were read`,
+      )
     return { since, meaning: meaningOf(logs, contracts) }
   }
 
@@ -273,13 +348,20 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
       forgotAtMs = clock.monotonicMs()
       book.forgetEnded((questionId) => needed.has(questionId))
     }
-    const next = book.dueFirst(readsPerLook, (questionId) => needed.has(questionId), reader.isReading)
+    const next = book.dueFirst(
+      readsPerLook,
+      (questionId) => needed.has(questionId),
+      reader.isReading,
+    )
     left -= next.length
     const failure = await reader.readSome(next, readsMs)
     if (failure) throw failure
   }
 
-  /** Registry questions are read ahead, so that their first use waits for nothing; as many at a time as what was due leaves room for. */
+  /**
+   * Registry questions are read ahead, so that their first use waits for nothing; as many at a time
+   * as what was due leaves room for.
+   */
   const readAhead = async () => {
     if (ahead.size === 0 || faults().length > 0) return
     const next: Hex[] = []
@@ -289,9 +371,11 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
       if (!book.holds(questionId)) next.push(questionId)
     }
     const failure = await reader.readSome(next, readsMs)
-    // One that a contract refused is read when somebody asks for it; a chain that did not answer is asked for all of them again.
+    // One that a contract refused is read when somebody asks for it; a chain that did not answer is
+    // asked for all of them again.
     if (failure?.kind !== 'unavailable') return
-    for (const questionId of next) if (!book.holds(questionId) && !book.isMiss(questionId)) ahead.add(questionId)
+    for (const questionId of next)
+      if (!book.holds(questionId) && !book.isMiss(questionId)) ahead.add(questionId)
   }
 
   const poll = async () => {
@@ -305,7 +389,8 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
       lookedAtMs = clock.monotonicMs()
     } catch (error) {
       if (!(error instanceof ChainError)) throw error
-      // Heads that stay where they are become the fault by their age (R16); questions that could not be read stay due.
+      // Heads that stay where they are become the fault by their age (R16); questions that could
+      // not be read stay due.
       lastFailure = error.message
     }
   }
@@ -313,15 +398,17 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
   let blockMs: number | undefined
   let measuredFrom: BlockHeader | undefined
   /**
-   * Half a block time, so that a new block is seen soon; measured, because chains differ and Polygon's will change (domain §8). Sooner
-   * while something is due: else more logs a look than reads would leave ever more behind.
+   * Half a block time, so that a new block is seen soon; measured, because chains differ and
+   * Polygon's will change (domain §8). Sooner while something is due: else more logs a look than
+   * reads would leave ever more behind.
    */
   const intervalMs = () => {
     if (heads === undefined) return 500
     if (book.dueCount > 0) return leastIntervalMs
     measuredFrom ??= heads.latest
     const blocks = heads.latest.number - measuredFrom.number
-    if (blocks >= 4n) blockMs = Number(((heads.latest.timestamp - measuredFrom.timestamp) * 1000n) / blocks)
+    if (blocks >= 4n)
+      blockMs = Number(((heads.latest.timestamp - measuredFrom.timestamp) * 1000n) / blocks)
     if (blocks > 64n || blocks < 0n) measuredFrom = heads.latest
     return blockMs === undefined ? 500 : Math.min(2_000, Math.max(leastIntervalMs, blockMs / 2))
   }
@@ -347,7 +434,8 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
       const controller = new AbortController()
       running = controller
       await poll()
-      // Not awaited and not caught: a failure that is no ChainError is a bug and has to end the process.
+      // Not awaited and not caught: a failure that is no ChainError is a bug and has to end the
+      // process.
       loop = (async () => {
         while (!controller.signal.aborted) {
           await readAhead()
@@ -375,7 +463,8 @@ export function createChainView(ports: ViewPorts, contracts: Contracts, ledger: 
     },
     removeEntry: book.removeEntry,
     noteNonces(owner, word, bitmap, at) {
-      // What was read of a block that has been undone meanwhile, or of one that is not followed yet, is no knowledge.
+      // What was read of a block that has been undone meanwhile, or of one that is not followed
+      // yet, is no knowledge.
       if (at === heads?.latest.hash || at === heads?.finalized.hash) spent.add(owner, word, bitmap)
     },
   }

@@ -1,4 +1,7 @@
-/** What the view knows of wallets: whether there is code at an address, and what that code says of a signature (contract §2, domain §3.3). */
+/**
+ * What the view knows of wallets: whether there is code at an address, and what that code says of a
+ * signature (contract §2, domain §3.3).
+ */
 import { encodeFunctionData } from 'viem'
 import { eip1271MagicValue, erc1271Abi } from '../../chain/contracts.js'
 import { type Address, type Chain, ChainError, type Clock, type Hex } from '../../ports.js'
@@ -8,12 +11,18 @@ import { within } from './deadline.js'
 /** EIP-1271 by eth_call: time and gas it may take (robustness §5). */
 const walletCallMs = 3_000
 const walletCallGas = 3_000_000n
-/** Deployment and EIP-7702 leave no log, so code is read again now and then; refusals, validation and executor read it again anyway. */
+/**
+ * Deployment and EIP-7702 leave no log, so code is read again now and then; refusals, validation
+ * and executor read it again anyway.
+ */
 const refreshAfterMs = 60_000
 const staleAfterMs = 300_000
 const refreshAtOnce = 100
 const rememberedWallets = 10_000
-/** A wallet's code is read for its refusals at most this often (R19); who asks in between waits for the next time. */
+/**
+ * A wallet's code is read for its refusals at most this often (R19); who asks in between waits for
+ * the next time.
+ */
 const rereadMs = 500
 
 export interface Wallets {
@@ -24,7 +33,10 @@ export interface Wallets {
   refresh(accounts: Iterable<Address>): Promise<void>
 }
 
-/** Whether the answer of `isValidSignature` is yes as Permit2 reads it: 32 bytes that are the magic value and zeros. */
+/**
+ * Whether the answer of `isValidSignature` is yes as Permit2 reads it: 32 bytes that are the magic
+ * value and zeros.
+ */
 export function isMagicAnswer(answer: Hex): boolean {
   return answer.slice(0, 66) === `${eip1271MagicValue}${'0'.repeat(56)}`
 }
@@ -33,7 +45,11 @@ export function isMagicAnswer(answer: Hex): boolean {
 export function isValidSignatureCall(wallet: Address, digest: Hex, signature: Hex) {
   return {
     to: wallet,
-    data: encodeFunctionData({ abi: erc1271Abi, functionName: 'isValidSignature', args: [digest, signature] }),
+    data: encodeFunctionData({
+      abi: erc1271Abi,
+      functionName: 'isValidSignature',
+      args: [digest, signature],
+    }),
     gas: walletCallGas,
   }
 }
@@ -55,7 +71,8 @@ export function createWallets(chain: Chain, clock: Clock): Wallets {
     return has
   }
   const readSoon = async (account: Address) => {
-    const waitMs = (codes.get(account)?.atMs ?? Number.NEGATIVE_INFINITY) + rereadMs - clock.monotonicMs()
+    const waitMs =
+      (codes.get(account)?.atMs ?? Number.NEGATIVE_INFINITY) + rereadMs - clock.monotonicMs()
     if (waitMs > 0) await clock.sleep(waitMs)
     return read(account)
   }
@@ -69,14 +86,23 @@ export function createWallets(chain: Chain, clock: Clock): Wallets {
   }
   return {
     known: (account) => fresh(account, staleAfterMs),
-    hasCode: (account) => orUnavailable(within(clock, walletCallMs, readOnce(account)), `whether there is code at ${account}`),
+    hasCode: (account) =>
+      orUnavailable(
+        within(clock, walletCallMs, readOnce(account)),
+        `whether there is code at ${account}`,
+      ),
     async authorizes(wallet, digest, signature) {
-      const asked = chain.call(isValidSignatureCall(wallet, digest, signature)).then(isMagicAnswer, (error: unknown) => {
-        // The wallet's own refusal, in whatever form, is an answer: no.
-        if (error instanceof ChainError && error.kind === 'reverted') return false
-        throw error
-      })
-      return orUnavailable(within(clock, walletCallMs, asked), `whether the wallet ${wallet} accepts the signature`)
+      const asked = chain
+        .call(isValidSignatureCall(wallet, digest, signature))
+        .then(isMagicAnswer, (error: unknown) => {
+          // The wallet's own refusal, in whatever form, is an answer: no.
+          if (error instanceof ChainError && error.kind === 'reverted') return false
+          throw error
+        })
+      return orUnavailable(
+        within(clock, walletCallMs, asked),
+        `whether the wallet ${wallet} accepts the signature`,
+      )
     },
     async refresh(accounts) {
       const due: Address[] = []

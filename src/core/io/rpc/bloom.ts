@@ -1,11 +1,17 @@
-/** The logs bloom of a block header: says for certain that a log is *not* in the block, never that it is (yellow paper §4.3.1). */
+/**
+ * The logs bloom of a block header: says for certain that a log is *not* in the block, never that
+ * it is (yellow paper §4.3.1).
+ */
 import { keccak_256 } from '@noble/hashes/sha3'
 import type { Hex } from '../../ports.js'
 import { fromHex } from '../../protocol/witness.js'
 
 const bloomBytes = 256
 
-/** False where the block holds no log with this address or topic. `bloom` as the node tells it; one of another size excludes nothing. */
+/**
+ * False where the block holds no log with this address or topic. `bloom` as the node tells it; one
+ * of another size excludes nothing.
+ */
 export function mayHold(bloom: Hex, addressOrTopic: Hex): boolean {
   const bits = bloom.length === 2 + 2 * bloomBytes ? fromHex(bloom) : undefined
   if (bits === undefined) return true

@@ -1,10 +1,13 @@
-/** The `Chain` port over several nodes: what one node may tell alone, and what needs the word of the others (R14–R16, robustness §7.3). */
+/**
+ * The `Chain` port over several nodes: what one node may tell alone, and what needs the word of the
+ * others (R14–R16, robustness §7.3).
+ */
 import type { z } from 'zod'
 import { type BlockHeader, type Chain, ChainError, type ChainLog, type Hex } from '../../ports.js'
-import { isMissingState } from '../rpc-errors.js'
 import { mayHold, mayMatch } from './bloom.js'
 import type { NodeHealth } from './node-table.js'
 import { type Asked, createRouter, type Router, type RouterOptions } from './router.js'
+import { isMissingState } from './rpc-errors.js'
 import { sendToAll } from './sending.js'
 import {
   blockTag,
@@ -31,7 +34,10 @@ export interface RpcChain extends Chain {
   nodes(): readonly NodeHealth[]
 }
 
-/** Another node that is this little behind shows no older head than the one that was given out; longer, and its word counts. */
+/**
+ * Another node that is this little behind shows no older head than the one that was given out;
+ * longer, and its word counts.
+ */
 const headHoldsMs = 10_000
 /** Headers whose blooms are kept; the view reads logs of few blocks at a time. */
 const rememberedBlooms = 64
@@ -39,19 +45,31 @@ const rememberedBlooms = 64
 type BlockAt = Parameters<Chain['block']>[0]
 type LogFilter = Parameters<Chain['logs']>[0]
 
-/** Every method rejects with `ChainError`. `close` ends the probing of nodes. Source: R16, robustness §3. */
-export function chainOver(transports: readonly Transport[], options: RouterOptions): RpcChain & { close(): void } {
+/**
+ * Every method rejects with `ChainError`. `close` ends the probing of nodes. Source: R16,
+ * robustness §3.
+ */
+export function chainOver(
+  transports: readonly Transport[],
+  options: RouterOptions,
+): RpcChain & { close(): void } {
   const router = createRouter(transports, options)
   const { table } = router
   const headers = new Map<bigint, { readonly hash: Hex; readonly bloom: Hex | undefined }>()
-  let newest: { readonly header: BlockHeader; readonly index: number; readonly toldAtMs: number } | undefined
+  let newest:
+    | { readonly header: BlockHeader; readonly index: number; readonly toldAtMs: number }
+    | undefined
 
   const ask = async <T>(method: string, params: readonly unknown[], shape: z.ZodType<T>) =>
     (await router.ask({ method, params, shape })).result
-  const quantity = async (method: string, params: readonly unknown[] = []) => BigInt(await ask(method, params, Quantity))
+  const quantity = async (method: string, params: readonly unknown[] = []) =>
+    BigInt(await ask(method, params, Quantity))
   const others = (index: number) => table.order().filter((other) => other !== index)
 
-  /** "There is none" counts once every healthy node says so: one that lags or lies must not make a thing vanish. */
+  /**
+   * "There is none" counts once every healthy node says so: one that lags or lies must not make a
+   * thing vanish.
+   */
   const askForAny = async <T>(asked: Asked<T | null>): Promise<T | null> => {
     const { result, index } = await router.ask(asked)
     if (result !== null) return result
@@ -63,7 +81,10 @@ export function chainOver(transports: readonly Transport[], options: RouterOptio
     const bloom = found.logsBloom?.toLowerCase() ?? ''
     const number = BigInt(found.number)
     headers.delete(number)
-    headers.set(number, { hash: lower(found.hash), bloom: /^0x[0-9a-f]{512}$/.test(bloom) ? lower(bloom) : undefined })
+    headers.set(number, {
+      hash: lower(found.hash),
+      bloom: /^0x[0-9a-f]{512}$/.test(bloom) ? lower(bloom) : undefined,
+    })
     const [oldest] = headers.keys()
     if (headers.size > rememberedBlooms && oldest !== undefined) headers.delete(oldest)
   }
@@ -77,7 +98,8 @@ export function chainOver(transports: readonly Transport[], options: RouterOptio
     const asked = { ...named, shape: Header.nullable() }
     await router.ready()
     const { result, index } = await router.ask(asked).catch((error: unknown) => {
-      // All on one other chain: of ours they know no block. `chainId` says why, which closes the view at once instead of by age.
+      // All on one other chain: of ours they know no block. `chainId` says why, which closes the
+      // view at once instead of by age.
       if (table.otherChainId() === undefined) throw error
       return { result: null, index: 0 }
     })
@@ -86,11 +108,19 @@ export function chainOver(transports: readonly Transport[], options: RouterOptio
     return at === 'latest' ? neverOlder(headerOf(result), index) : headerOf(result)
   }
 
-  /** After a change of nodes a slight lag must not look as if blocks had been undone. The same node's own word always counts (R14). */
+  /**
+   * After a change of nodes a slight lag must not look as if blocks had been undone. The same
+   * node's own word always counts (R14).
+   */
   const neverOlder = (header: BlockHeader, index: number): BlockHeader => {
     const nowMs = options.clock.monotonicMs()
     table.told(index, header)
-    if (newest && newest.index !== index && header.number < newest.header.number && nowMs - newest.toldAtMs < headHoldsMs)
+    if (
+      newest &&
+      newest.index !== index &&
+      header.number < newest.header.number &&
+      nowMs - newest.toldAtMs < headHoldsMs
+    )
       return newest.header
     newest = { header, index, toldAtMs: nowMs }
     return header
@@ -100,7 +130,14 @@ export function chainOver(transports: readonly Transport[], options: RouterOptio
     const { fromBlock, toBlock, addresses, topics } = filter
     const asked = {
       method: 'eth_getLogs',
-      params: [{ fromBlock: blockTag(fromBlock), toBlock: blockTag(toBlock), address: addresses, ...(topics ? { topics } : {}) }],
+      params: [
+        {
+          fromBlock: blockTag(fromBlock),
+          toBlock: blockTag(toBlock),
+          address: addresses,
+          ...(topics ? { topics } : {}),
+        },
+      ],
       shape: logsWithin(fromBlock, toBlock, addresses),
     }
     const { result, index } = await router.ask(asked)
@@ -111,7 +148,10 @@ export function chainOver(transports: readonly Transport[], options: RouterOptio
       if (found.length === 0) return []
       if (!found.every(mayExist)) {
         const range = `blocks ${fromBlock} to ${toBlock}`
-        throw new ChainError('unavailable', `RPC nodes ${index + 1} and ${other + 1} of ${table.count} disagree about the logs of ${range}`)
+        throw new ChainError(
+          'unavailable',
+          `RPC nodes ${index + 1} and ${other + 1} of ${table.count} disagree about the logs of ${range}`,
+        )
       }
       table.setAside(index, 'contradicted', `it left out logs of blocks ${fromBlock} to ${toBlock}`)
       table.prefer(other)
@@ -134,7 +174,10 @@ export function chainOver(transports: readonly Transport[], options: RouterOptio
     const known = headers.get(blockNumber)
     if (known === undefined) return true
     const { bloom } = known
-    return known.hash === blockHash && (bloom === undefined || [address, ...topics].every((one) => mayHold(bloom, one)))
+    return (
+      known.hash === blockHash &&
+      (bloom === undefined || [address, ...topics].every((one) => mayHold(bloom, one)))
+    )
   }
 
   return {
@@ -150,15 +193,18 @@ export function chainOver(transports: readonly Transport[], options: RouterOptio
       }
     },
     block,
-    call: async (call, at = 'latest') => lower(await ask('eth_call', [callObject(call), blockTag(at)], HexData)),
+    call: async (call, at = 'latest') =>
+      lower(await ask('eth_call', [callObject(call), blockTag(at)], HexData)),
     logs,
-    code: async (address, at = 'latest') => lower(await ask('eth_getCode', [address, blockTag(at)], HexData)),
+    code: async (address, at = 'latest') =>
+      lower(await ask('eth_getCode', [address, blockTag(at)], HexData)),
     balance: (address) => quantity('eth_getBalance', [address, 'latest']),
     async transactionCount(address, at) {
       const asked = { method: 'eth_getTransactionCount', params: [address, at], shape: Count }
       const { result, index } = await router.ask(asked)
       if (at === 'pending') return Number(BigInt(result))
-      // A count that is too high would free or skip a nonce for good (R15); one that is too low only makes us wait.
+      // A count that is too high would free or skip a nonce for good (R15); one that is too low
+      // only makes us wait.
       const told = await Promise.all(others(index).map((other) => router.askNode(other, asked)))
       return Math.min(...[result, ...told].map((count) => Number(BigInt(count))))
     },
@@ -175,14 +221,28 @@ export function chainOver(transports: readonly Transport[], options: RouterOptio
       }
     },
     async receipt(hash) {
-      const found = await askForAny({ method: 'eth_getTransactionReceipt', params: [hash], shape: receiptFor(hash) })
+      const found = await askForAny({
+        method: 'eth_getTransactionReceipt',
+        params: [hash],
+        shape: receiptFor(hash),
+      })
       return found && receiptOf(found)
     },
     async hasTransaction(hash) {
-      return (await askForAny({ method: 'eth_getTransactionByHash', params: [hash], shape: transactionWith(hash) })) !== null
+      return (
+        (await askForAny({
+          method: 'eth_getTransactionByHash',
+          params: [hash],
+          shape: transactionWith(hash),
+        })) !== null
+      )
     },
     async calldata(hash) {
-      const found = await askForAny({ method: 'eth_getTransactionByHash', params: [hash], shape: transactionWith(hash) })
+      const found = await askForAny({
+        method: 'eth_getTransactionByHash',
+        params: [hash],
+        shape: transactionWith(hash),
+      })
       return found && lower(found.input)
     },
     send: (raw) => sendToAll(router, raw),
@@ -191,14 +251,30 @@ export function chainOver(transports: readonly Transport[], options: RouterOptio
   }
 }
 
-/** The logs as another node tells them; `undefined` where it does not have the block yet or cannot tell so much at once. */
-async function secondLook(router: Router, index: number, toBlock: bigint, asked: Asked<z.infer<typeof Log>[]>) {
+/**
+ * The logs as another node tells them; `undefined` where it does not have the block yet or cannot
+ * tell so much at once.
+ */
+async function secondLook(
+  router: Router,
+  index: number,
+  toBlock: bigint,
+  asked: Asked<z.infer<typeof Log>[]>,
+) {
   try {
-    const header = { method: 'eth_getBlockByNumber', params: [blockTag(toBlock), false], shape: headerOfBlock(toBlock) }
-    const [found, logs] = await Promise.all([router.askNode(index, header), router.askNode(index, asked)])
+    const header = {
+      method: 'eth_getBlockByNumber',
+      params: [blockTag(toBlock), false],
+      shape: headerOfBlock(toBlock),
+    }
+    const [found, logs] = await Promise.all([
+      router.askNode(index, header),
+      router.askNode(index, asked),
+    ])
     return found === null ? undefined : logs
   } catch (error) {
-    if (error instanceof ChainError && (isMissingState(error) || error.kind !== 'unavailable')) return undefined
+    if (error instanceof ChainError && (isMissingState(error) || error.kind !== 'unavailable'))
+      return undefined
     throw error
   }
 }

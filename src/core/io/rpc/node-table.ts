@@ -1,6 +1,7 @@
 /**
- * What is known of each RPC node, and which of them may be believed (R16). A node that is on another chain, behind the others, in the
- * minority about a final block, or out of order is set aside and probed until it is sound again. Plain bookkeeping: asks nobody.
+ * What is known of each RPC node, and which of them may be believed (R16). A node that is on
+ * another chain, behind the others, in the minority about a final block, or out of order is set
+ * aside and probed until it is sound again. Plain bookkeeping: asks nobody.
  */
 import type { Clock, Random } from '../../ports.js'
 
@@ -36,7 +37,10 @@ export interface NodeTable {
   /** Nodes that may be handed transactions: all but those on another chain. */
   takers(): readonly number[]
   prefer(index: number): void
-  /** A request to it came to its end; counted only, what it means for the node is said by the others. */
+  /**
+   * A request to it came to its end; counted only, what it means for the node is said by the
+   * others.
+   */
   asked(index: number, outcome: 'answered' | 'unanswered'): void
   /** It gave a useful answer. */
   answered(index: number): void
@@ -53,10 +57,16 @@ export interface NodeTable {
   isHealthy(index: number): boolean
   /** Nodes aside whose time to be looked at has come; their next time is set by this. */
   takeDue(): readonly number[]
-  /** Between whom there is a contradiction that nobody can decide: until it is gone no node is believed. */
+  /**
+   * Between whom there is a contradiction that nobody can decide: until it is gone no node is
+   * believed.
+   */
   conflict(): { readonly members: readonly number[]; readonly why: string } | undefined
   setConflict(members: readonly number[], why: string): void
-  /** These were compared and agree; ends a conflict whose members are all among them, or aside for a reason of their own. */
+  /**
+   * These were compared and agree; ends a conflict whose members are all among them, or aside for a
+   * reason of their own.
+   */
   agreed(compared: readonly number[]): void
   /** The one other chain that every node is on, where that is so. */
   otherChainId(): number | undefined
@@ -68,12 +78,18 @@ export interface NodeTable {
 
 /** Failures in a row that set a node aside; the first already makes reads prefer another. */
 const failuresAtMost = 2
-/** First pause before a node aside is looked at, and the longest; doubled each time in vain, with jitter. */
+/**
+ * First pause before a node aside is looked at, and the longest; doubled each time in vain, with
+ * jitter.
+ */
 const firstPauseMs = 500
 const longestPauseMs = 10_000
 /** A node that falls out again sooner than this goes on with the pause it had. */
 const steadyMs = 60_000
-/** What a node told of its head counts against others for so long: a chain that was really set back must not stop everything. */
+/**
+ * What a node told of its head counts against others for so long: a chain that was really set back
+ * must not stop everything.
+ */
 const headCountsMs = 30_000
 
 interface Node {
@@ -85,11 +101,16 @@ interface Node {
   pauseMs: number
   probeAtMs: number
   backAtMs: number
-  head: { readonly number: bigint; readonly timestamp: bigint; readonly toldAtMs: number } | undefined
+  head:
+    | { readonly number: bigint; readonly timestamp: bigint; readonly toldAtMs: number }
+    | undefined
   requests: { answered: number; unanswered: number }
 }
 
-/** `count` nodes, all taken for healthy until shown otherwise. Source: R16, domain §8 (lag), robustness §3. */
+/**
+ * `count` nodes, all taken for healthy until shown otherwise. Source: R16, domain §8 (lag),
+ * robustness §3.
+ */
 export function createNodeTable(count: number, options: NodeTableOptions): NodeTable {
   const { clock, random, expectedChainId, maxLagBlocks, maxLagSeconds } = options
   const nodes: Node[] = Array.from({ length: count }, (_, index) => ({
@@ -114,9 +135,12 @@ export function createNodeTable(count: number, options: NodeTableOptions): NodeT
   }
   const jittered = (ms: number) => ms * (0.5 + (random.bytes(1)[0] ?? 0) / 512)
   const order = () => {
-    // With one node there is no other to believe instead: it is asked whatever it did, but for another chain's facts (R16).
+    // With one node there is no other to believe instead: it is asked whatever it did, but for
+    // another chain's facts (R16).
     const usable = count === 1 ? nodes : nodes.filter(({ aside }) => aside === undefined)
-    return usable.map(({ index }) => index).sort((a, b) => ((a - preferred + count) % count) - ((b - preferred + count) % count))
+    return usable
+      .map(({ index }) => index)
+      .sort((a, b) => ((a - preferred + count) % count) - ((b - preferred + count) % count))
   }
   const setAside = (index: number, kind: AsideKind, why: string) => {
     const node = at(index)
@@ -141,7 +165,8 @@ export function createNodeTable(count: number, options: NodeTableOptions): NodeT
   return {
     count,
     order,
-    takers: () => nodes.filter(({ otherChainId }) => otherChainId === undefined).map(({ index }) => index),
+    takers: () =>
+      nodes.filter(({ otherChainId }) => otherChainId === undefined).map(({ index }) => index),
     prefer(index) {
       preferred = index
     },
@@ -157,7 +182,8 @@ export function createNodeTable(count: number, options: NodeTableOptions): NodeT
       node.failures += 1
       node.lastFailure = why
       // A reason that says more than silence stays.
-      if (node.failures >= failuresAtMost && (node.aside?.kind ?? 'silent') === 'silent') setAside(index, 'silent', why)
+      if (node.failures >= failuresAtMost && (node.aside?.kind ?? 'silent') === 'silent')
+        setAside(index, 'silent', why)
     },
     elsewhere(index, chainId) {
       at(index).otherChainId = chainId
@@ -173,12 +199,26 @@ export function createNodeTable(count: number, options: NodeTableOptions): NodeT
       if (own === undefined) return false
       const nowMs = clock.monotonicMs()
       for (const { index: other, head } of nodes) {
-        if (other === index || head === undefined || nowMs - head.toldAtMs > headCountsMs || at(other).otherChainId !== undefined) continue
+        if (
+          other === index ||
+          head === undefined ||
+          nowMs - head.toldAtMs > headCountsMs ||
+          at(other).otherChainId !== undefined
+        )
+          continue
         const blocks = head.number - own.number
         const seconds = head.timestamp - own.timestamp
         if (blocks <= 0n) continue
-        if (blocks <= BigInt(maxLagBlocks) && (maxLagSeconds === undefined || seconds <= BigInt(maxLagSeconds))) continue
-        setAside(index, 'behind', `its newest block ${own.number} is ${blocks} blocks and ${seconds} s behind that of node ${other + 1}`)
+        if (
+          blocks <= BigInt(maxLagBlocks) &&
+          (maxLagSeconds === undefined || seconds <= BigInt(maxLagSeconds))
+        )
+          continue
+        setAside(
+          index,
+          'behind',
+          `its newest block ${own.number} is ${blocks} blocks and ${seconds} s behind that of node ${other + 1}`,
+        )
         return true
       }
       return false
@@ -198,16 +238,25 @@ export function createNodeTable(count: number, options: NodeTableOptions): NodeT
       conflict = { members, why }
     },
     agreed(compared) {
-      if (conflict?.members.every((index) => compared.includes(index) || (at(index).aside?.kind ?? 'silent') !== 'silent'))
+      if (
+        conflict?.members.every(
+          (index) => compared.includes(index) || (at(index).aside?.kind ?? 'silent') !== 'silent',
+        )
+      )
         conflict = undefined
     },
     otherChainId() {
       const [first] = nodes
-      return nodes.every(({ otherChainId }) => otherChainId !== undefined) ? first?.otherChainId : undefined
+      return nodes.every(({ otherChainId }) => otherChainId !== undefined)
+        ? first?.otherChainId
+        : undefined
     },
     whyNone() {
       if (conflict) return conflict.why
-      const reasons = nodes.map(({ index, aside, lastFailure }) => `${index + 1}: ${aside?.why ?? lastFailure ?? 'no answer'}`)
+      const reasons = nodes.map(
+        ({ index, aside, lastFailure }) =>
+          `${index + 1}: ${aside?.why ?? lastFailure ?? 'no answer'}`,
+      )
       return `no RPC node of ${count} can be believed (${reasons.join('; ')})`
     },
     name,

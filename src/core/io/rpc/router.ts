@@ -1,11 +1,12 @@
 /**
- * Which node is asked what. Reads made at the same moment travel as one batch and fail over from node to node; a node is believed only
- * while its chain id is the expected one and the table holds nothing against it (R16).
+ * Which node is asked what. Reads made at the same moment travel as one batch and fail over from
+ * node to node; a node is believed only while its chain id is the expected one and the table holds
+ * nothing against it (R16).
  */
 import type { z } from 'zod'
 import { ChainError, type Clock, type Random } from '../../ports.js'
-import { isMissingState } from '../rpc-errors.js'
 import { createNodeTable, type NodeTable } from './node-table.js'
+import { isMissingState } from './rpc-errors.js'
 import { Quantity } from './shapes.js'
 import { survey } from './survey.js'
 import type { RpcCall, Transport } from './transport.js'
@@ -20,7 +21,10 @@ export interface RouterOptions {
   readonly random: Pick<Random, 'bytes'>
 }
 
-/** A call and the shape of its answer; an answer of another shape is none, and the next node is asked. */
+/**
+ * A call and the shape of its answer; an answer of another shape is none, and the next node is
+ * asked.
+ */
 export interface Asked<T> extends RpcCall {
   readonly shape: z.ZodType<T>
 }
@@ -44,7 +48,9 @@ export interface Router {
   close(): void
 }
 
-/** Healthy nodes are compared this often while heads are read: about a block of Polygon (domain §8). */
+/**
+ * Healthy nodes are compared this often while heads are read: about a block of Polygon (domain §8).
+ */
 const surveyMs = 2_000
 /** A node that takes longer to tell its head is of no use, and a look must not wait long for it. */
 const lookMs = 2_000
@@ -69,18 +75,33 @@ export function createRouter(transports: readonly Transport[], options: RouterOp
 
   // Where there is one, whoever asked has a name for it.
   const nodeError = (index: number, why: string) =>
-    new ChainError('unavailable', `${table.count === 1 ? 'the RPC node' : table.name(index)}: ${why}`)
+    new ChainError(
+      'unavailable',
+      `${table.count === 1 ? 'the RPC node' : table.name(index)}: ${why}`,
+    )
   const nobody = () => new ChainError('unavailable', table.whyNone())
 
-  /** As the transport's, with the node's chain id looked at in the same request: behind one URL there may be many machines. */
-  const exchange = async (index: number, calls: readonly RpcCall[], timeoutMs: number, signal?: AbortSignal) => {
+  /**
+   * As the transport's, with the node's chain id looked at in the same request: behind one URL
+   * there may be many machines.
+   */
+  const exchange = async (
+    index: number,
+    calls: readonly RpcCall[],
+    timeoutMs: number,
+    signal?: AbortSignal,
+  ) => {
     const transport = transports[index]
     if (transport === undefined) throw new RangeError(`no RPC node ${index}`)
     const given = calls.findIndex(({ method }) => method === chainIdCall.method)
     const guarded = expectedChainId !== undefined && given === -1
     let outcomes: readonly (unknown | ChainError)[]
     try {
-      outcomes = await transport.exchange(guarded ? [...calls, chainIdCall] : calls, timeoutMs, signal)
+      outcomes = await transport.exchange(
+        guarded ? [...calls, chainIdCall] : calls,
+        timeoutMs,
+        signal,
+      )
       table.asked(index, 'answered')
     } catch (error) {
       if (!(error instanceof ChainError)) throw error
@@ -102,7 +123,10 @@ export function createRouter(transports: readonly Transport[], options: RouterOp
     return outcomes.slice(0, calls.length)
   }
 
-  const exchangeChecked = async (index: number, waiting: readonly Waiting[]): Promise<(unknown | ChainError)[]> => {
+  const exchangeChecked = async (
+    index: number,
+    waiting: readonly Waiting[],
+  ): Promise<(unknown | ChainError)[]> => {
     const outcomes = await exchange(
       index,
       waiting.map(({ asked }) => asked),
@@ -113,7 +137,10 @@ export function createRouter(transports: readonly Transport[], options: RouterOp
       if (outcome instanceof ChainError) return outcome
       const shaped = asked.shape.safeParse(outcome)
       if (shaped.success) return shaped.data
-      return new ChainError('unavailable', `${asked.method}: the node's answer has another shape than Ethereum's`)
+      return new ChainError(
+        'unavailable',
+        `${asked.method}: the node's answer has another shape than Ethereum's`,
+      )
     })
     const faults = checked.filter(isUnavailable).filter((one) => !isMissingState(one))
     const [fault] = faults
@@ -132,11 +159,14 @@ export function createRouter(transports: readonly Transport[], options: RouterOp
         return open.map(() => error)
       })
       // Heads read together come from one node, or they would not fit each other.
-      const isHeadLost = open.some(({ asked }, place) => isHead(asked) && isUnavailable(outcomes[place]))
+      const isHeadLost = open.some(
+        ({ asked }, place) => isHead(asked) && isUnavailable(outcomes[place]),
+      )
       const left: { call: Waiting; error: ChainError }[] = []
       open.forEach((call, place) => {
         const outcome = outcomes[place]
-        if (outcome instanceof ChainError && outcome.kind === 'unavailable') left.push({ call, error: outcome })
+        if (outcome instanceof ChainError && outcome.kind === 'unavailable')
+          left.push({ call, error: outcome })
         else if (isHeadLost && isHead(call.asked) && tried + 1 < order.length)
           left.push({ call, error: nodeError(index, 'it told no head') })
         else if (outcome instanceof ChainError) call.reject(outcome)
@@ -168,7 +198,10 @@ export function createRouter(transports: readonly Transport[], options: RouterOp
   }
 
   let queue: Waiting[] = []
-  const most = Math.max(1, expectedChainId === undefined ? options.batchCalls : options.batchCalls - 1)
+  const most = Math.max(
+    1,
+    expectedChainId === undefined ? options.batchCalls : options.batchCalls - 1,
+  )
   const flush = () => {
     const calls = queue
     queue = []
@@ -194,11 +227,13 @@ export function createRouter(transports: readonly Transport[], options: RouterOp
     })
 
   const lookAt = (index: number, calls: readonly RpcCall[]) =>
-    exchange(index, calls, Math.min(lookMs, options.timeoutMs), closing.signal).catch((error: unknown) => {
-      // The table knows why.
-      if (error instanceof ChainError) return undefined
-      throw error
-    })
+    exchange(index, calls, Math.min(lookMs, options.timeoutMs), closing.signal).catch(
+      (error: unknown) => {
+        // The table knows why.
+        if (error instanceof ChainError) return undefined
+        throw error
+      },
+    )
 
   return {
     table,
@@ -215,7 +250,8 @@ export function createRouter(transports: readonly Transport[], options: RouterOp
       const isLost = healthy.length === 0 || table.conflict() !== undefined
       if (surveying === undefined && (isLost || nowMs - surveyedAtMs >= surveyMs)) {
         surveyedAtMs = nowMs
-        // With nobody to ask, every read of the head is the probe: service comes back with the first sound node.
+        // With nobody to ask, every read of the head is the probe: service comes back with the
+        // first sound node.
         const asked = isLost ? transports.map((_, index) => index) : healthy
         surveying = survey(table, asked, lookAt).finally(() => {
           surveying = undefined

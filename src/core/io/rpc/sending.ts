@@ -6,9 +6,11 @@ import { Bytes32, lower } from './shapes.js'
 type Outcome = { readonly hash: Hex } | { readonly error: ChainError }
 
 /**
- * Resolves with the hash. One node's acceptance is enough; else what says most about the transaction wins: a node that holds it, then a
- * definite refusal, and only then "unknown". Nodes aside are handed it too, for its reach, but are not waited for, and of their refusals
- * none counts, nor does an acceptance of a nonce that the others say is used; those on another chain get nothing. Rejects with `ChainError`.
+ * Resolves with the hash. One node's acceptance is enough; else what says most about the
+ * transaction wins: a node that holds it, then a definite refusal, and only then "unknown". Nodes
+ * aside are handed it too, for its reach, but are not waited for, and of their refusals none
+ * counts, nor does an acceptance of a nonce that the others say is used; those on another chain get
+ * nothing. Rejects with `ChainError`.
  */
 export async function sendToAll(router: Router, raw: Hex): Promise<Hex> {
   const { table } = router
@@ -22,7 +24,12 @@ export async function sendToAll(router: Router, raw: Hex): Promise<Hex> {
     if (outcome instanceof ChainError) return { error: outcome }
     const hash = Bytes32.safeParse(outcome)
     if (hash.success) return { hash: lower(hash.data) }
-    return { error: new ChainError('unavailable', 'eth_sendRawTransaction: the node answered without a hash') }
+    return {
+      error: new ChainError(
+        'unavailable',
+        'eth_sendRawTransaction: the node answered without a hash',
+      ),
+    }
   }
   const fromTrusted = Promise.all(trusted.map(submit))
   const fromOthers = Promise.all(takers.filter((index) => !trusted.includes(index)).map(submit))
@@ -37,11 +44,22 @@ export async function sendToAll(router: Router, raw: Hex): Promise<Hex> {
   const acceptedLate = late.find((outcome) => 'hash' in outcome)
   if (acceptedLate) return acceptedLate.hash
   throw (
-    telling ?? late.flatMap((outcome) => ('error' in outcome ? [outcome.error] : []))[0] ?? new ChainError('unavailable', table.whyNone())
+    telling ??
+    late.flatMap((outcome) => ('error' in outcome ? [outcome.error] : []))[0] ??
+    new ChainError('unavailable', table.whyNone())
   )
 }
 
 function mostTelling(errors: readonly ChainError[]): ChainError | undefined {
-  const ranked = ['already_known', 'replacement_underpriced', 'unavailable', 'nonce_too_low'] as const
-  return ranked.map((kind) => errors.find((error) => error.kind === kind)).find((error) => error !== undefined) ?? errors[0]
+  const ranked = [
+    'already_known',
+    'replacement_underpriced',
+    'unavailable',
+    'nonce_too_low',
+  ] as const
+  return (
+    ranked
+      .map((kind) => errors.find((error) => error.kind === kind))
+      .find((error) => error !== undefined) ?? errors[0]
+  )
 }

@@ -1,4 +1,7 @@
-/** What Ethereum JSON-RPC answers look like, and how they become the `Chain` port's plain data: lowercase hex, bigints. */
+/**
+ * What Ethereum JSON-RPC answers look like, and how they become the `Chain` port's plain data:
+ * lowercase hex, bigints.
+ */
 import * as z from 'zod'
 import type { BlockHeader, ChainCall, ChainLog, ChainReceipt, Hex } from '../../ports.js'
 
@@ -41,19 +44,23 @@ export const Receipt = z.object({
 })
 export const Transaction = z.object({ hash: Bytes32, input: HexData.default('0x') })
 
-// An answer about something else than was asked for, such as a proxy that mixes up its callers gives, is none (R16).
+// An answer about something else than was asked for, such as a proxy that mixes up its callers
+// gives, is none (R16).
 /** The header of exactly this block, or `null`. */
 export const headerOfBlock = (number: bigint) =>
   Header.refine((found) => isQuantity(found.number) && BigInt(found.number) === number).nullable()
 /** The receipt of exactly this transaction, or `null`. */
-export const receiptFor = (hash: Hex) => Receipt.refine((found) => lower(found.transactionHash) === hash).nullable()
+export const receiptFor = (hash: Hex) =>
+  Receipt.refine((found) => lower(found.transactionHash) === hash).nullable()
 /** Exactly this transaction, or `null`. */
-export const transactionWith = (hash: Hex) => Transaction.refine((found) => lower(found.hash) === hash).nullable()
+export const transactionWith = (hash: Hex) =>
+  Transaction.refine((found) => lower(found.hash) === hash).nullable()
 /** Logs of these contracts in these blocks only. */
 export const logsWithin = (fromBlock: bigint, toBlock: bigint, addresses: readonly Hex[]) =>
   z.array(
     Log.refine(({ address, blockNumber }) => {
-      if (!isQuantity(blockNumber) || (addresses.length > 0 && !addresses.includes(lower(address)))) return false
+      if (!isQuantity(blockNumber) || (addresses.length > 0 && !addresses.includes(lower(address))))
+        return false
       return BigInt(blockNumber) >= fromBlock && BigInt(blockNumber) <= toBlock
     }),
   )
@@ -63,7 +70,8 @@ const isQuantity = (text: string) => Quantity.safeParse(text).success
 /** Hex as the port has it: lowercase. */
 export const lower = (hex: string): Hex => hex.toLowerCase() as Hex
 /** The block parameter of a read: a tag, or a number as a quantity. */
-export const blockTag = (at: 'latest' | 'finalized' | 'pending' | bigint): string => (typeof at === 'bigint' ? `0x${at.toString(16)}` : at)
+export const blockTag = (at: 'latest' | 'finalized' | 'pending' | bigint): string =>
+  typeof at === 'bigint' ? `0x${at.toString(16)}` : at
 /** The call object of eth_call and eth_estimateGas. */
 export const callObject = ({ to, data, from, gas }: ChainCall) => ({
   to,

@@ -1,18 +1,23 @@
 /**
- * The operator's listener: loopback only. Looking is free; what changes something needs the token that lies beside the store, so that
- * only who may read the store may act on it (contract §2, §6).
+ * The operator's listener: loopback only. Looking is free; what changes something needs the token
+ * that lies beside the store, so that only who may read the store may act on it (contract §2, §6).
  */
 import { createHash, timingSafeEqual } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Registry } from 'prom-client'
+import { pageFiles } from '../../page/admin-page.js'
+import {
+  createPageEvents,
+  mostReaders,
+  type PageEvents,
+  type PageSource,
+} from '../../page/admin-page-events.js'
 import { BodyError } from '../../protocol/call.js'
 import { ProposerError } from '../../protocol/errors.js'
 import { readJson } from '../../protocol/json.js'
 import { commonHeaders } from '../../protocol/refusal.js'
 import { createMetrics, type MetricsParts } from './admin-metrics.js'
-import { pageFiles } from './admin-page.js'
-import { createPageEvents, mostReaders, type PageEvents, type PageSource } from './admin-page-events.js'
 import { linger, readIncoming, restIsLarge } from './incoming-body.js'
 import { serverSettings, socketSettings } from './listener.js'
 
@@ -22,7 +27,10 @@ export interface AdminDesk {
   readonly token: string
   /** GET, by path. */
   readonly looks: Readonly<Record<string, () => object>>
-  /** POST, by path. A ProposerError is a refusal with its `httpStatus`; anything else is a bug of ours and ends the process. */
+  /**
+   * POST, by path. A ProposerError is a refusal with its `httpStatus`; anything else is a bug of
+   * ours and ends the process.
+   */
   readonly acts: Readonly<Record<string, (body: unknown) => Promise<object>>>
 }
 
@@ -43,7 +51,9 @@ export interface AdminListener {
   close(): Promise<void>
 }
 
-/** Any other name in Host means that a browser was led here by a foreign page's DNS (contract §6). */
+/**
+ * Any other name in Host means that a browser was led here by a foreign page's DNS (contract §6).
+ */
 const loopbackHost = /^(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i
 /** An import of some thousand questions; more go in parts. */
 const limitBytes = 1024 * 1024
@@ -58,7 +68,11 @@ interface AdminAnswer {
 export async function listenAdmin(options: AdminOptions): Promise<AdminListener> {
   const metrics = createMetrics(options)
   const events = options.page && createPageEvents(options.page, options.pageEveryMs)
-  const parts: Parts = { options, metrics, page: options.page && events && { source: options.page, events } }
+  const parts: Parts = {
+    options,
+    metrics,
+    page: options.page && events && { source: options.page, events },
+  }
   const server = createServer({ ...serverSettings }, (incoming, response) => {
     // Whoever has gone needs no answer.
     response.on('error', () => undefined)
@@ -67,7 +81,11 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener>
         if (answered === 'streaming') return
         const { status, body, headers } = answered
         const close = restIsLarge(incoming)
-        response.writeHead(status, { ...commonHeaders, ...headers, ...(close ? { connection: 'close' } : {}) })
+        response.writeHead(status, {
+          ...commonHeaders,
+          ...headers,
+          ...(close ? { connection: 'close' } : {}),
+        })
         if (close) await linger(incoming)
         response.end(body)
       },
@@ -110,19 +128,33 @@ interface Page {
   readonly events: PageEvents
 }
 
-async function answer(parts: Parts, incoming: IncomingMessage, response: ServerResponse): Promise<AdminAnswer | 'streaming'> {
+async function answer(
+  parts: Parts,
+  incoming: IncomingMessage,
+  response: ServerResponse,
+): Promise<AdminAnswer | 'streaming'> {
   const { url = '', method } = incoming
-  const hosts = incoming.rawHeaders.filter((_, index) => index % 2 === 0 && /^host$/i.test(incoming.rawHeaders[index] ?? ''))
+  const hosts = incoming.rawHeaders.filter(
+    (_, index) => index % 2 === 0 && /^host$/i.test(incoming.rawHeaders[index] ?? ''),
+  )
   const { host } = incoming.headers
   if (hosts.length !== 1 || host === undefined || !loopbackHost.test(host))
     return refused(400, 'bad_request', 'the admin listener answers to loopback names only')
   const { desk } = parts.options
   const look = lookAt(parts, url, incoming, response)
   const act = desk && Object.hasOwn(desk.acts, url) ? desk.acts[url] : undefined
-  if (!look && !act) return refused(404, 'route_not_found', `the admin listener has ${routesOf(parts.options).join(', ')}`)
+  if (!look && !act)
+    return refused(
+      404,
+      'route_not_found',
+      `the admin listener has ${routesOf(parts.options).join(', ')}`,
+    )
   const allowed = look ? 'GET' : 'POST'
   if (method !== allowed) {
-    return { ...refused(405, 'method_not_allowed', `this route takes ${allowed} only`), headers: { allow: allowed } }
+    return {
+      ...refused(405, 'method_not_allowed', `this route takes ${allowed} only`),
+      headers: { allow: allowed },
+    }
   }
   if (look) return look()
   if (!desk || !act) throw new RangeError('an act without a desk')
@@ -154,11 +186,18 @@ function lookAt(
   if (page && id !== undefined) return () => candidateAt(page.source, id)
   switch (url) {
     case '/metrics':
-      return async () => ({ status: 200, body: await metrics.metrics(), headers: { 'content-type': metrics.contentType } })
+      return async () => ({
+        status: 200,
+        body: await metrics.metrics(),
+        headers: { 'content-type': metrics.contentType },
+      })
     case '/readyz':
       return async () => {
         const reasons = options.readiness()
-        return { status: reasons.length === 0 ? 200 : 503, body: JSON.stringify({ ready: reasons.length === 0, reasons }) }
+        return {
+          status: reasons.length === 0 ? 200 : 503,
+          body: JSON.stringify({ ready: reasons.length === 0, reasons }),
+        }
       }
     case '/healthz':
       return async () => ({ status: 200, body: '{"status":"ok"}' })
@@ -177,12 +216,21 @@ function pageFile(path: string): Pick<AdminAnswer, 'body' | 'headers'> {
 }
 
 /** A page of another site gets to read nothing, but could keep the few places of readers taken. */
-function streamed(events: PageEvents, incoming: IncomingMessage, response: ServerResponse): AdminAnswer | 'streaming' {
+function streamed(
+  events: PageEvents,
+  incoming: IncomingMessage,
+  response: ServerResponse,
+): AdminAnswer | 'streaming' {
   const site = incoming.headers['sec-fetch-site']
-  if (site !== undefined && site !== 'same-origin' && site !== 'none') return refused(403, 'bad_request', 'events are for this page only')
-  const begin = () => response.writeHead(200, { ...commonHeaders, 'content-type': 'text/event-stream' })
+  if (site !== undefined && site !== 'same-origin' && site !== 'none')
+    return refused(403, 'bad_request', 'events are for this page only')
+  const begin = () =>
+    response.writeHead(200, { ...commonHeaders, 'content-type': 'text/event-stream' })
   if (events.add(response, begin)) return 'streaming'
-  return { ...refused(503, 'server_busy', `${mostReaders} pages are open already; close one`), headers: { 'retry-after': '5' } }
+  return {
+    ...refused(503, 'server_busy', `${mostReaders} pages are open already; close one`),
+    headers: { 'retry-after': '5' },
+  }
 }
 
 async function candidateAt(source: PageSource, id: string): Promise<AdminAnswer> {
@@ -204,18 +252,28 @@ async function acted(
 ): Promise<AdminAnswer> {
   const { authorization, 'content-type': type, 'content-encoding': encoding } = incoming.headers
   if (!showsToken(authorization, token)) {
-    const detail = 'acting needs the token of this store: send Authorization: Bearer with the content of its admin.token'
+    const detail =
+      'acting needs the token of this store: send Authorization: Bearer with the content of its admin.token'
     return { ...refused(401, 'unauthorized', detail), headers: { 'www-authenticate': 'Bearer' } }
   }
-  if (!/^application\/json\s*(;\s*charset="?utf-8"?\s*)?$/i.test(type ?? '') || encoding !== undefined)
-    return refused(400, 'unsupported_media_type', 'the body must be plain JSON in UTF-8; send Content-Type: application/json')
+  if (
+    !/^application\/json\s*(;\s*charset="?utf-8"?\s*)?$/i.test(type ?? '') ||
+    encoding !== undefined
+  )
+    return refused(
+      400,
+      'unsupported_media_type',
+      'the body must be plain JSON in UTF-8; send Content-Type: application/json',
+    )
   if (Number(incoming.headers['content-length'] ?? 0) > limitBytes) return tooLarge()
   let bytes: Uint8Array
   try {
     bytes = await readIncoming(incoming, response, { limitBytes, reserve: () => true })
   } catch (error) {
     if (!(error instanceof BodyError)) throw error
-    return error.kind === 'too_large' ? tooLarge() : refused(400, 'bad_request', 'the body did not arrive whole; send it again')
+    return error.kind === 'too_large'
+      ? tooLarge()
+      : refused(400, 'bad_request', 'the body did not arrive whole; send it again')
   }
   const read = readJson(bytes)
   if (!read.ok) return refused(400, 'invalid_json', read.detail)
@@ -229,7 +287,11 @@ async function acted(
 }
 
 const tooLarge = () =>
-  refused(413, 'payload_too_large', `the body is larger than ${limitBytes} bytes; split it, or stop the gateway and run the command again`)
+  refused(
+    413,
+    'payload_too_large',
+    `the body is larger than ${limitBytes} bytes; split it, or stop the gateway and run the command again`,
+  )
 
 /** Both sides are hashed, so that neither length nor content shows in the time it takes. */
 function showsToken(authorization: string | undefined, token: string): boolean {
@@ -239,5 +301,8 @@ function showsToken(authorization: string | undefined, token: string): boolean {
 }
 
 function refused(status: number, code: string, detail: string, hint?: string): AdminAnswer {
-  return { status, body: JSON.stringify({ error: { code, detail, ...(hint === undefined ? {} : { hint }) } }) }
+  return {
+    status,
+    body: JSON.stringify({ error: { code, detail, ...(hint === undefined ? {} : { hint }) } }),
+  }
 }

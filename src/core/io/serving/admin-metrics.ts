@@ -1,6 +1,7 @@
 /**
- * What the admin listener measures, as Prometheus reads it (contract §2). What happens is counted as it happens; what is the case is
- * gathered when somebody asks, from memory: a look asks no node. No label holds an id, an address or a URL (R5).
+ * What the admin listener measures, as Prometheus reads it (contract §2). What happens is counted
+ * as it happens; what is the case is gathered when somebody asks, from memory: a look asks no node.
+ * No label holds an id, an address or a URL (R5).
  */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { GatewayGauges, RequestCount } from '../../protocol/call.js'
@@ -32,10 +33,15 @@ export interface MetricsParts {
 
 /** From a commit to a permit's hour; blocks come every two seconds. */
 const stageBucketsSeconds = [0.01, 0.05, 0.25, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 900, 3_600]
-const syncBucketsSeconds = [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1]
+const syncBucketsSeconds = [
+  0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1,
+]
 const weiPerEther = 1e18
 
-/** A new registry with the figures of this process in it, and what feeds its counters. Throws nothing. */
+/**
+ * A new registry with the figures of this process in it, and what feeds its counters. Throws
+ * nothing.
+ */
 export function createMeters(): Meters {
   const registry = new Registry()
   const registers = [registry]
@@ -47,7 +53,8 @@ export function createMeters(): Meters {
     buckets: stageBucketsSeconds,
     registers,
   })
-  for (const stage of ['validated', 'selected', 'submitted', 'confirmed', 'executed']) stages.zero({ stage })
+  for (const stage of ['validated', 'selected', 'submitted', 'confirmed', 'executed'])
+    stages.zero({ stage })
   const lives = new Histogram({
     name: 'proposer_execution_seconds',
     help: 'How long executed candidates took from received to executed',
@@ -82,7 +89,11 @@ export function createMeters(): Meters {
     buckets: syncBucketsSeconds,
     registers,
   })
-  const written = new Counter({ name: 'proposer_store_written_bytes_total', help: 'Bytes written to the store', registers })
+  const written = new Counter({
+    name: 'proposer_store_written_bytes_total',
+    help: 'Bytes written to the store',
+    registers,
+  })
   const calls = new Counter({
     name: 'proposer_rpc_calls_total',
     help: 'Calls to the chain, over all nodes, by method and outcome',
@@ -120,8 +131,17 @@ export function createMeters(): Meters {
   }
 }
 
-/** The registry of `meters`, or a new one, with the figures that are gathered at each asking. Throws nothing. */
-export function createMetrics({ readiness, requestCounts, gauges, host, meters }: MetricsParts): Registry {
+/**
+ * The registry of `meters`, or a new one, with the figures that are gathered at each asking. Throws
+ * nothing.
+ */
+export function createMetrics({
+  readiness,
+  requestCounts,
+  gauges,
+  host,
+  meters,
+}: MetricsParts): Registry {
   const metrics = meters?.registry ?? new Registry()
   new Counter({
     name: 'proposer_http_requests_total',
@@ -130,18 +150,42 @@ export function createMetrics({ readiness, requestCounts, gauges, host, meters }
     registers: [metrics],
     collect() {
       this.reset()
-      for (const { route, method, status, count } of requestCounts()) this.inc({ route, method, status }, count)
+      for (const { route, method, status, count } of requestCounts())
+        this.inc({ route, method, status }, count)
     },
   })
   const put = gaugesIn(metrics)
   put('proposer_ready', '1 while /readyz answers 200', () => (readiness().length === 0 ? 1 : 0))
-  const gauge = (name: string, help: string, value: (now: GatewayGauges) => number) => put(name, help, () => value(gauges()))
-  gauge('proposer_budget_limit_items', 'Items all clients together may spend in a window', ({ budget }) => budget.limitItems)
-  gauge('proposer_budget_client_limit_items', 'Items one client address may spend in a window', ({ budget }) => budget.perClientLimitItems)
-  gauge('proposer_budget_spent_items', 'Items spent in the window that is open, refused ones too', ({ budget }) => budget.spentItems)
-  gauge('proposer_budget_clients', 'Client addresses whose windows are remembered', ({ budget }) => budget.clients)
-  gauge('proposer_executor_open_slots', 'Executor nonces whose end is not final yet', ({ openSlots }) => openSlots)
-  put.by('proposer_queue_candidates', 'Active candidates by stage', 'stage', () => Object.entries(gauges().queue))
+  const gauge = (name: string, help: string, value: (now: GatewayGauges) => number) =>
+    put(name, help, () => value(gauges()))
+  gauge(
+    'proposer_budget_limit_items',
+    'Items all clients together may spend in a window',
+    ({ budget }) => budget.limitItems,
+  )
+  gauge(
+    'proposer_budget_client_limit_items',
+    'Items one client address may spend in a window',
+    ({ budget }) => budget.perClientLimitItems,
+  )
+  gauge(
+    'proposer_budget_spent_items',
+    'Items spent in the window that is open, refused ones too',
+    ({ budget }) => budget.spentItems,
+  )
+  gauge(
+    'proposer_budget_clients',
+    'Client addresses whose windows are remembered',
+    ({ budget }) => budget.clients,
+  )
+  gauge(
+    'proposer_executor_open_slots',
+    'Executor nonces whose end is not final yet',
+    ({ openSlots }) => openSlots,
+  )
+  put.by('proposer_queue_candidates', 'Active candidates by stage', 'stage', () =>
+    Object.entries(gauges().queue),
+  )
   if (host) hostGauges(put, host, metrics)
   return metrics
 }
@@ -150,7 +194,11 @@ type Put = ReturnType<typeof gaugesIn>
 
 /** Registers gauges; a figure that is not known now is left out rather than told as 0. */
 function gaugesIn(metrics: Registry) {
-  const put = (name: string, help: string, value: () => number | undefined | Promise<number | undefined>) =>
+  const put = (
+    name: string,
+    help: string,
+    value: () => number | undefined | Promise<number | undefined>,
+  ) =>
     new Gauge({
       name,
       help,
@@ -161,7 +209,12 @@ function gaugesIn(metrics: Registry) {
         else this.set(now)
       },
     })
-  const by = (name: string, help: string, label: string, values: () => readonly (readonly [string, number | undefined])[]) =>
+  const by = (
+    name: string,
+    help: string,
+    label: string,
+    values: () => readonly (readonly [string, number | undefined])[],
+  ) =>
     new Gauge({
       name,
       help,
@@ -169,18 +222,32 @@ function gaugesIn(metrics: Registry) {
       registers: [metrics],
       collect() {
         this.reset()
-        for (const [key, value] of values()) if (value !== undefined) this.set({ [label]: key }, value)
+        for (const [key, value] of values())
+          if (value !== undefined) this.set({ [label]: key }, value)
       },
     })
   return Object.assign(put, { by })
 }
 
-function hostGauges(put: Put, { vitals, storeBytes, droppedLines }: HostFigures, metrics: Registry): void {
-  put.by('proposer_queue_oldest_seconds', 'Age of the longest stay in each stage of the queue; 0 where it is empty', 'stage', () =>
-    Object.entries(vitals().oldestSeconds),
+function hostGauges(
+  put: Put,
+  { vitals, storeBytes, droppedLines }: HostFigures,
+  metrics: Registry,
+): void {
+  put.by(
+    'proposer_queue_oldest_seconds',
+    'Age of the longest stay in each stage of the queue; 0 where it is empty',
+    'stage',
+    () => Object.entries(vitals().oldestSeconds),
   )
-  put('proposer_chain_head_number', 'The newest block whose logs were followed', () => toNumber(vitals().head?.number))
-  put('proposer_chain_head_age_seconds', 'Age of that block by its own time', () => vitals().head?.ageSeconds)
+  put('proposer_chain_head_number', 'The newest block whose logs were followed', () =>
+    toNumber(vitals().head?.number),
+  )
+  put(
+    'proposer_chain_head_age_seconds',
+    'Age of that block by its own time',
+    () => vitals().head?.ageSeconds,
+  )
   const nodes = (value: (one: Vitals['nodes'][number]) => number | undefined) => () =>
     vitals().nodes.map((one) => [String(one.node), value(one)] as const)
   const place = 'by its place in chain.rpc_urls'
@@ -210,35 +277,50 @@ function hostGauges(put: Put, { vitals, storeBytes, droppedLines }: HostFigures,
     collect() {
       this.reset()
       for (const { node, requests } of vitals().nodes)
-        for (const [outcome, count] of Object.entries(requests)) this.inc({ node: String(node), outcome }, count)
+        for (const [outcome, count] of Object.entries(requests))
+          this.inc({ node: String(node), outcome }, count)
     },
   })
-  put.by('proposer_view_questions', 'Questions held in memory (known), and those of them that wait to be read again (due)', 'state', () =>
-    Object.entries(vitals().questions),
+  put.by(
+    'proposer_view_questions',
+    'Questions held in memory (known), and those of them that wait to be read again (due)',
+    'state',
+    () => Object.entries(vitals().questions),
   )
   const executor = (value: (one: ExecutorVitals) => number | undefined) => () => {
     const one = vitals().executor
     return one && value(one)
   }
-  put.by('proposer_executor_nonce_gap', 'Nonces bound and not used yet, at the head and in finalized state, as last read', 'at', () =>
-    Object.entries(vitals().executor?.nonceGap ?? {}),
+  put.by(
+    'proposer_executor_nonce_gap',
+    'Nonces bound and not used yet, at the head and in finalized state, as last read',
+    'at',
+    () => Object.entries(vitals().executor?.nonceGap ?? {}),
   )
   put(
     'proposer_executor_balance_ether',
     "What the executor held when the pipeline last read it, in the chain's coin (10^18 wei)",
-    executor(({ balanceWei }) => (balanceWei === undefined ? undefined : Number(balanceWei) / weiPerEther)),
+    executor(({ balanceWei }) =>
+      balanceWei === undefined ? undefined : Number(balanceWei) / weiPerEther,
+    ),
   )
   put(
     'proposer_executor_paid_proposals',
     'About so many single proposals that balance pays for at the gas price of the head',
     executor(({ paidProposals }) => paidProposals),
   )
-  put('proposer_admission_enabled', '0 while nobody is admitted, by `operator pause` or by admission.enabled', () =>
-    vitals().admissionEnabled ? 1 : 0,
+  put(
+    'proposer_admission_enabled',
+    '0 while nobody is admitted, by `operator pause` or by admission.enabled',
+    () => (vitals().admissionEnabled ? 1 : 0),
   )
   put('proposer_store_bytes', 'Size of the store on disk', storeBytes)
-  put('proposer_store_full', '1 while the disk of the store is full', () => (vitals().store.isFull ? 1 : 0))
-  put('proposer_store_failed', '1 once the store takes no writes any more', () => (vitals().store.isFailed ? 1 : 0))
+  put('proposer_store_full', '1 while the disk of the store is full', () =>
+    vitals().store.isFull ? 1 : 0,
+  )
+  put('proposer_store_failed', '1 once the store takes no writes any more', () =>
+    vitals().store.isFailed ? 1 : 0,
+  )
   new Counter({
     name: 'proposer_log_lines_dropped_total',
     help: 'Log lines lost because nobody took them',
@@ -250,4 +332,5 @@ function hostGauges(put: Put, { vitals, storeBytes, droppedLines }: HostFigures,
   })
 }
 
-const toNumber = (value: bigint | undefined): number | undefined => (value === undefined ? undefined : Number(value))
+const toNumber = (value: bigint | undefined): number | undefined =>
+  value === undefined ? undefined : Number(value)

@@ -1,4 +1,7 @@
-/** The token that acting on a served store takes (contract §6): `<store>/admin.token`, for its owner's eyes only. */
+/**
+ * The token that acting on a served store takes (contract §6): `<store>/admin.token`, for its
+ * owner's eyes only.
+ */
 import { constants } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -9,18 +12,26 @@ import { hexOf, publishFile, writeAll } from '../../storage/durable.js'
 const fileName = 'admin.token'
 const tokenBytes = 32
 
-/** The store's token, made where there is none. The caller holds the store's lock. StorageError as `readAdminToken`. */
-export async function ensureAdminToken(ports: { readonly files: Files; readonly random: Random }, store: string): Promise<string> {
+/**
+ * The store's token, made where there is none. The caller holds the store's lock. StorageError as
+ * `readAdminToken`.
+ */
+export async function ensureAdminToken(
+  ports: { readonly files: Files; readonly random: Random },
+  store: string,
+): Promise<string> {
   if (!(await ports.files.exists(join(store, fileName)))) {
     const text = `${hexOf(ports.random.bytes(tokenBytes))}\n`
-    await publishFile(ports.files, store, fileName, (handle) => writeAll(handle, new TextEncoder().encode(text)))
+    await publishFile(ports.files, store, fileName, (handle) =>
+      writeAll(handle, new TextEncoder().encode(text)),
+    )
   }
   return readAdminToken(store)
 }
 
 /**
- * Reads the token. StorageError `admin_token_unusable` (exit 74) where it cannot be read, is none, or others may read the file; the token
- * is never part of a message.
+ * Reads the token. StorageError `admin_token_unusable` (exit 74) where it cannot be read, is none,
+ * or others may read the file; the token is never part of a message.
  */
 export async function readAdminToken(store: string): Promise<string> {
   const path = join(store, fileName)
@@ -30,7 +41,11 @@ export async function readAdminToken(store: string): Promise<string> {
     const handle = await open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0))
     try {
       const stat = await handle.stat()
-      if (!stat.isFile()) throw unusable('is not a file', 'remove it and start the gateway again, which makes a new one')
+      if (!stat.isFile())
+        throw unusable(
+          'is not a file',
+          'remove it and start the gateway again, which makes a new one',
+        )
       if (process.platform !== 'win32' && (stat.mode & 0o077) !== 0) {
         throw unusable(
           `may be read by others (mode ${(stat.mode & 0o777).toString(8)})`,
@@ -38,15 +53,25 @@ export async function readAdminToken(store: string): Promise<string> {
         )
       }
       const { buffer, bytesRead } = await handle.read(new Uint8Array(256), 0, 256, 0)
-      const token = /^([0-9a-f]{64})\r?\n?$/.exec(new TextDecoder().decode(buffer.subarray(0, bytesRead)))?.[1]
+      const token = /^([0-9a-f]{64})\r?\n?$/.exec(
+        new TextDecoder().decode(buffer.subarray(0, bytesRead)),
+      )?.[1]
       if (token !== undefined) return token
-      throw unusable('holds no token of 64 hex digits', 'remove the file and start the gateway again, which makes a new one')
+      throw unusable(
+        'holds no token of 64 hex digits',
+        'remove the file and start the gateway again, which makes a new one',
+      )
     } finally {
       await handle.close()
     }
   } catch (error) {
     if (error instanceof StorageError || !(error instanceof Error && 'code' in error)) throw error
-    if (error.code === 'ENOENT') throw unusable('is missing', 'start the gateway again, which makes a new one', error)
-    throw unusable(`cannot be read (${String(error.code)})`, 'run the command as the user who runs the gateway', error)
+    if (error.code === 'ENOENT')
+      throw unusable('is missing', 'start the gateway again, which makes a new one', error)
+    throw unusable(
+      `cannot be read (${String(error.code)})`,
+      'run the command as the user who runs the gateway',
+      error,
+    )
   }
 }

@@ -1,6 +1,6 @@
 /**
- * The language of `serve --dev --faults script.json`: which calls go wrong, and how. Rules count calls and nothing else, so that a script
- * does the same at every run.
+ * The language of `serve --dev --faults script.json`: which calls go wrong, and how. Rules count
+ * calls and nothing else, so that a script does the same at every run.
  */
 import * as z from 'zod'
 import { UsageError } from '../../protocol/errors.js'
@@ -27,13 +27,19 @@ const wholeNumber = (least: number, most: number) => {
   return z.int({ error }).min(least, { error }).max(most, { error })
 }
 const count = wholeNumber(1, 1_000_000)
-const question = z.string({ error: 'must be a slug or a question id' }).regex(/^[a-z0-9-]{1,200}$/, 'must be a slug or a question id')
-const when = z.enum(['before', 'after'], { error: 'must be "before" or "after" (the gateway has dealt with the call)' })
+const question = z
+  .string({ error: 'must be a slug or a question id' })
+  .regex(/^[a-z0-9-]{1,200}$/, 'must be a slug or a question id')
+const when = z.enum(['before', 'after'], {
+  error: 'must be "before" or "after" (the gateway has dealt with the call)',
+})
 
 const On = z
   .strictObject(
     {
-      route: z.enum([...routeNames, 'any'], { error: `must be one of ${listed([...routeNames, 'any'])}` }),
+      route: z.enum([...routeNames, 'any'], {
+        error: `must be one of ${listed([...routeNames, 'any'])}`,
+      }),
       nth: count.optional(),
       every: count.optional(),
       from: count.optional(),
@@ -46,8 +52,10 @@ const On = z
     const counted = [on.nth, on.every, on.from ?? on.to].filter((one) => one !== undefined).length
     const fault = (message: string) => refinement.addIssue({ code: 'custom', message })
     if (counted > 1) fault('must have only one of nth, every, and from with to')
-    if (on.from !== undefined && on.to !== undefined && on.from > on.to) fault('must have from no greater than to')
-    if (on.question !== undefined && !questionRoutes.includes(on.route)) fault(`may name a question with ${listed(questionRoutes)} only`)
+    if (on.from !== undefined && on.to !== undefined && on.from > on.to)
+      fault('must have from no greater than to')
+    if (on.question !== undefined && !questionRoutes.includes(on.route))
+      fault(`may name a question with ${listed(questionRoutes)} only`)
   })
 
 const acts = [
@@ -62,7 +70,8 @@ const acts = [
       retry_after_seconds: wholeNumber(0, 86_400).optional(),
     })
     .refine(({ when, status }) => when === 'before' || status === 502 || status === 504, {
-      error: 'must be "before" with 429 and 503, which say that nothing was admitted; a commit is hidden by 502 or 504',
+      error:
+        'must be "before" with 429 and 503, which say that nothing was admitted; a commit is hidden by 502 or 504',
       path: ['when'],
     }),
   z.strictObject({ act: z.literal('advance_round'), question: question.optional() }),
@@ -77,11 +86,22 @@ const Script = z.strictObject(
     rules: z
       .array(
         z
-          .strictObject({ on: On, do: z.discriminatedUnion('act', acts, { error: `must have an act, one of ${listed(actNames)}` }) })
-          .refine((rule) => rule.do.act !== 'advance_round' || rule.do.question !== undefined || questionRoutes.includes(rule.on.route), {
-            error: 'must name a question, because the calls of this route name none or many',
-            path: ['do'],
-          }),
+          .strictObject({
+            on: On,
+            do: z.discriminatedUnion('act', acts, {
+              error: `must have an act, one of ${listed(actNames)}`,
+            }),
+          })
+          .refine(
+            (rule) =>
+              rule.do.act !== 'advance_round' ||
+              rule.do.question !== undefined ||
+              questionRoutes.includes(rule.on.route),
+            {
+              error: 'must name a question, because the calls of this route name none or many',
+              path: ['do'],
+            },
+          ),
         { error: 'must be a list of rules, {"on": …, "do": …}' },
       )
       .min(1, 'must hold at least one rule')
@@ -95,37 +115,51 @@ export type FaultScript = z.infer<typeof Script>
 export type FaultRule = FaultScript['rules'][number]
 export type FaultAct = FaultRule['do']
 
-/** The script from parsed JSON. Throws UsageError `faults_invalid` naming the key and what it must be; values are never repeated. */
+/**
+ * The script from parsed JSON. Throws UsageError `faults_invalid` naming the key and what it must
+ * be; values are never repeated.
+ */
 export function parseFaultScript(raw: unknown, source: string): FaultScript {
   const parsed = Script.safeParse(raw)
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues
-  throw new UsageError('faults_invalid', `${source}: ${issue === undefined ? 'is no fault script' : faultOf(issue)}`, {
-    hint: 'correct the script; `proposer serve --help` shows one',
-  })
+  throw new UsageError(
+    'faults_invalid',
+    `${source}: ${issue === undefined ? 'is no fault script' : faultOf(issue)}`,
+    {
+      hint: 'correct the script; `proposer serve --help` shows one',
+    },
+  )
 }
 
 function faultOf({ path, message, ...issue }: z.core.$ZodIssue): string {
   const key = path.map(String).join('.')
   if (issue.code === 'unrecognized_keys') {
-    const names = issue.keys.map((name) => JSON.stringify(key === '' ? name : `${key}.${name}`)).join(', ')
+    const names = issue.keys
+      .map((name) => JSON.stringify(key === '' ? name : `${key}.${name}`))
+      .join(', ')
     return `${names} ${issue.keys.length > 1 ? 'are keys' : 'is a key'} that no fault script has there`
   }
   return key === '' ? `it ${message}` : `${key} ${message}`
 }
 
 /**
- * Refuses a slug that is none of `slugs`, the open questions': its rule would never fire, and a test that passes would prove nothing. A
- * question id may be one that is opened later. Throws UsageError `faults_invalid`.
+ * Refuses a slug that is none of `slugs`, the open questions': its rule would never fire, and a
+ * test that passes would prove nothing. A question id may be one that is opened later. Throws
+ * UsageError `faults_invalid`.
  */
 export function requireKnownSlugs({ rules }: FaultScript, slugs: readonly string[]): void {
   for (const [index, rule] of rules.entries()) {
     const named = { on: rule.on.question, do: 'question' in rule.do ? rule.do.question : undefined }
     for (const [part, name] of Object.entries(named)) {
       if (name === undefined || /^0x[0-9a-f]{64}$/.test(name) || slugs.includes(name)) continue
-      throw new UsageError('faults_invalid', `rules.${index}.${part}.question is a slug that no question of this chain has`, {
-        hint: `give one of ${slugs.slice(0, 5).join(', ')}${slugs.length > 5 ? ', …' : ''}, or a question id`,
-      })
+      throw new UsageError(
+        'faults_invalid',
+        `rules.${index}.${part}.question is a slug that no question of this chain has`,
+        {
+          hint: `give one of ${slugs.slice(0, 5).join(', ')}${slugs.length > 5 ? ', …' : ''}, or a question id`,
+        },
+      )
     }
   }
 }
@@ -142,7 +176,8 @@ export function faultCall(method: string, target: string): FaultCall | undefined
   for (const route of routeNames) {
     const found = callForms[route].exec(`${method} ${target}`)
     // Of two forms that fit the more special one is meant: `eligibility` is not a slug.
-    if (found && !(route === 'submit' && found[1] === 'eligibility')) return { route, question: found[1] }
+    if (found && !(route === 'submit' && found[1] === 'eligibility'))
+      return { route, question: found[1] }
   }
   return undefined
 }
@@ -157,18 +192,28 @@ export interface MetRule {
 }
 
 export interface FaultCounter {
-  /** Counts the call with every rule that is about it; those that it meets, in the order of the script. */
+  /**
+   * Counts the call with every rule that is about it; those that it meets, in the order of the
+   * script.
+   */
   meet(call: FaultCall): readonly MetRule[]
   /** Per rule, how many calls it was about. */
   counts(): readonly number[]
 }
 
-/** Counts the calls of one run. `sameQuestion` tells whether two names are of one question. Throws nothing. */
-export function countFaults({ rules }: FaultScript, sameQuestion: (one: string, other: string) => boolean): FaultCounter {
+/**
+ * Counts the calls of one run. `sameQuestion` tells whether two names are of one question. Throws
+ * nothing.
+ */
+export function countFaults(
+  { rules }: FaultScript,
+  sameQuestion: (one: string, other: string) => boolean,
+): FaultCounter {
   const counts = rules.map(() => 0)
   const isAbout = ({ route, question }: FaultRule['on'], call: FaultCall) =>
     (route === 'any' || route === call.route) &&
-    (question === undefined || (call.question !== undefined && sameQuestion(question, call.question)))
+    (question === undefined ||
+      (call.question !== undefined && sameQuestion(question, call.question)))
   return {
     meet: (call) =>
       rules.flatMap((rule, index) => {
@@ -181,7 +226,10 @@ export function countFaults({ rules }: FaultScript, sameQuestion: (one: string, 
   }
 }
 
-function isDue({ nth, every, from = 1, to = Number.POSITIVE_INFINITY }: FaultRule['on'], call: number): boolean {
+function isDue(
+  { nth, every, from = 1, to = Number.POSITIVE_INFINITY }: FaultRule['on'],
+  call: number,
+): boolean {
   if (nth !== undefined) return call === nth
   return every === undefined ? call >= from && call <= to : call % every === 0
 }

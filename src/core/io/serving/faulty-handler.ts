@@ -1,7 +1,14 @@
 /** A gateway's handler whose calls go wrong as a script says, for `serve --dev --faults`. */
 import { type Answered, BodyError, type Call } from '../../protocol/call.js'
 import { commonHeaders } from '../../protocol/refusal.js'
-import { countFaults, type FaultAct, type FaultRule, type FaultScript, faultCall, type MetRule } from './fault-script.js'
+import {
+  countFaults,
+  type FaultAct,
+  type FaultRule,
+  type FaultScript,
+  faultCall,
+  type MetRule,
+} from './fault-script.js'
 
 /** Without an answer the connection is reset. */
 type Handler = (call: Call) => Promise<Answered | undefined>
@@ -9,7 +16,10 @@ type Handler = (call: Call) => Promise<Answered | undefined>
 /** What an act does to the answer: puts another in its place, takes it away, or leaves it. */
 type Instead = Answered | 'reset' | undefined
 
-/** What rules do to the world around the gateway. Each resolves once it holds; `advanceRound` with why it could not be done, where that is so. */
+/**
+ * What rules do to the world around the gateway. Each resolves once it holds; `advanceRound` with
+ * why it could not be done, where that is so.
+ */
 export interface FaultWorld {
   /** By slug or question id. */
   advanceRound(question: string): Promise<string | undefined>
@@ -27,25 +37,41 @@ export interface FaultWorld {
 export interface FaultyHandler {
   readonly handle: Handler
   /** Each rule, how many calls it was about and how often it fired. */
-  counts(): { readonly rules: readonly (FaultRule & { readonly calls: number; readonly fired: number })[] }
+  counts(): {
+    readonly rules: readonly (FaultRule & { readonly calls: number; readonly fired: number })[]
+  }
 }
 
-/** Larger than any body that a route takes: what is too large for the gateway is its own to refuse. */
+/**
+ * Larger than any body that a route takes: what is too large for the gateway is its own to refuse.
+ */
 const bodyBytes = 4 * 1024 * 1024
 
 /**
- * Puts the script before the handler. Every rule that a call meets is carried out, in the order of the script, up to the first that takes
- * the answer away; those `after` come once the gateway has answered. Calls that the listener refuses are not counted. Never rejects.
+ * Puts the script before the handler. Every rule that a call meets is carried out, in the order of
+ * the script, up to the first that takes the answer away; those `after` come once the gateway has
+ * answered. Calls that the listener refuses are not counted. Never rejects.
  */
-export function withFaults(handler: Handler, script: FaultScript, world: FaultWorld): FaultyHandler {
+export function withFaults(
+  handler: Handler,
+  script: FaultScript,
+  world: FaultWorld,
+): FaultyHandler {
   const counter = countFaults(script, world.sameQuestion)
   const fired = script.rules.map(() => 0)
 
-  /** The answer that the act puts in the place of the gateway's; `undefined` where the call goes on. */
-  const carryOut = async (met: MetRule, of: string, question: string | undefined): Promise<Instead> => {
+  /**
+   * The answer that the act puts in the place of the gateway's; `undefined` where the call goes on.
+   */
+  const carryOut = async (
+    met: MetRule,
+    of: string,
+    question: string | undefined,
+  ): Promise<Instead> => {
     const { act } = met
     fired[met.number - 1] = (fired[met.number - 1] ?? 0) + 1
-    const tell = (what: string) => world.tell(`fault: rule ${met.number}, call ${met.call} of ${of}: ${what}`)
+    const tell = (what: string) =>
+      world.tell(`fault: rule ${met.number}, call ${met.call} of ${of}: ${what}`)
     switch (act.act) {
       case 'drop':
         tell(`the connection is reset ${place(act)}`)
@@ -64,7 +90,11 @@ export function withFaults(handler: Handler, script: FaultScript, world: FaultWo
       case 'advance_round': {
         const name = act.question ?? question ?? ''
         const fault = await world.advanceRound(name)
-        tell(fault === undefined ? `${name} is in a new round` : `${name} could not be brought into a new round (${fault})`)
+        tell(
+          fault === undefined
+            ? `${name} is in a new round`
+            : `${name} could not be brought into a new round (${fault})`,
+        )
         return undefined
       }
       case 'lose_chain':
@@ -98,26 +128,44 @@ export function withFaults(handler: Handler, script: FaultScript, world: FaultWo
       return answer
     },
     counts: () => ({
-      rules: script.rules.map((rule, index) => ({ ...rule, calls: counter.counts()[index] ?? 0, fired: fired[index] ?? 0 })),
+      rules: script.rules.map((rule, index) => ({
+        ...rule,
+        calls: counter.counts()[index] ?? 0,
+        fired: fired[index] ?? 0,
+      })),
     }),
   }
 }
 
 const place = ({ when }: { readonly when: 'before' | 'after' }) =>
-  when === 'before' ? 'before the gateway sees the call' : 'after the gateway has dealt with the call'
+  when === 'before'
+    ? 'before the gateway sees the call'
+    : 'after the gateway has dealt with the call'
 
-const answerOr = (instead: Answered | 'reset'): Answered | undefined => (instead === 'reset' ? undefined : instead)
+const answerOr = (instead: Answered | 'reset'): Answered | undefined =>
+  instead === 'reset' ? undefined : instead
 
-function answerOf({ status, retry_after_seconds: seconds }: Extract<FaultAct, { act: 'answer' }>): Answered {
-  const retry: Record<string, string> = seconds === undefined ? {} : { 'retry-after': String(seconds) }
+function answerOf({
+  status,
+  retry_after_seconds: seconds,
+}: Extract<FaultAct, { act: 'answer' }>): Answered {
+  const retry: Record<string, string> =
+    seconds === undefined ? {} : { 'retry-after': String(seconds) }
   if (status === 502 || status === 504) {
     const title = status === 502 ? '502 Bad Gateway' : '504 Gateway Timeout'
     const body = `<html><head><title>${title}</title></head><body><h1>${title}</h1></body></html>\n`
     return { status, headers: { 'content-type': 'text/html', ...retry }, body }
   }
-  const [code, what] = status === 429 ? ['rate_limited', 'the budget is spent'] : ['server_busy', 'too many calls are in flight']
+  const [code, what] =
+    status === 429
+      ? ['rate_limited', 'the budget is spent']
+      : ['server_busy', 'too many calls are in flight']
   const detail = `${what}, says the fault script${seconds === undefined ? '' : `; retry in ${seconds} seconds`}`
-  return { status, headers: { ...commonHeaders, ...retry }, body: JSON.stringify({ error: { code, detail } }) }
+  return {
+    status,
+    headers: { ...commonHeaders, ...retry },
+    body: JSON.stringify({ error: { code, detail } }),
+  }
 }
 
 /** A caller that is still sending would see a reset in place of an early answer. */

@@ -1,24 +1,35 @@
-/** The body of a call on node:http: nothing is read before it is asked for, and never more than was allowed (robustness §4, R17). */
+/**
+ * The body of a call on node:http: nothing is read before it is asked for, and never more than was
+ * allowed (robustness §4, R17).
+ */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { BodyError, type BodyLimits, joined } from '../../protocol/call.js'
 
 /** Whether the head announces a body. */
 export function announcesBody(incoming: IncomingMessage): boolean {
-  return incoming.headers['transfer-encoding'] !== undefined || Number(incoming.headers['content-length'] ?? 0) > 0
+  return (
+    incoming.headers['transfer-encoding'] !== undefined ||
+    Number(incoming.headers['content-length'] ?? 0) > 0
+  )
 }
 
 /**
- * Reads the body, counting. A caller that waits for `100 Continue` gets it here, which is after 413 and 429 have been decided. Rejects
- * with `BodyError` and leaves the rest unread.
+ * Reads the body, counting. A caller that waits for `100 Continue` gets it here, which is after 413
+ * and 429 have been decided. Rejects with `BodyError` and leaves the rest unread.
  */
-export function readIncoming(incoming: IncomingMessage, response: ServerResponse, limits: BodyLimits): Promise<Uint8Array> {
+export function readIncoming(
+  incoming: IncomingMessage,
+  response: ServerResponse,
+  limits: BodyLimits,
+): Promise<Uint8Array> {
   if (!announcesBody(incoming)) return Promise.resolve(new Uint8Array())
   if (incoming.headers.expect !== undefined) response.writeContinue()
   return new Promise((resolve, reject) => {
     const parts: Uint8Array[] = []
     let length = 0
-    // The listeners stay, which is cheaper than to take them off, but the bytes must not: an idle connection keeps its last message.
-    // Whoever destroys the socket later makes that emit an error that concerns nobody any more.
+    // The listeners stay, which is cheaper than to take them off, but the bytes must not: an idle
+    // connection keeps its last message. Whoever destroys the socket later makes that emit an error
+    // that concerns nobody any more.
     let settled = false
     const refuse = (kind: BodyError['kind']) => {
       if (settled) return
@@ -54,12 +65,15 @@ const lingerMs = 2_000
 export function restIsLarge(incoming: IncomingMessage): boolean {
   if (!announcesBody(incoming) || incoming.complete) return false
   const length = incoming.headers['content-length']
-  return length === undefined || incoming.headers.expect !== undefined || Number(length) > keptRestBytes
+  return (
+    length === undefined || incoming.headers.expect !== undefined || Number(length) > keptRestBytes
+  )
 }
 
 /**
- * Reads a rest and throws it away, for a while. Closing on a caller that is still sending resets the connection, and the reset can
- * overtake the answer: the caller would take a refusal for an unknown outcome (robustness §6).
+ * Reads a rest and throws it away, for a while. Closing on a caller that is still sending resets
+ * the connection, and the reset can overtake the answer: the caller would take a refusal for an
+ * unknown outcome (robustness §6).
  */
 export function linger(incoming: IncomingMessage): Promise<void> {
   return new Promise((resolve) => {

@@ -1,9 +1,15 @@
 /**
- * The gateway's HTTP listener: node:http with the settings of robustness §5, and the raw rules of §4 that need what was on the wire. What a
- * call is answered with is the handler's.
+ * The gateway's HTTP listener: node:http with the settings of robustness §5, and the raw rules of
+ * §4 that need what was on the wire. What a call is answered with is the handler's.
  */
 import { randomUUID } from 'node:crypto'
-import { createServer, type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http'
+import {
+  createServer,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+  STATUS_CODES,
+} from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { Answered, Call, RequestRecord } from '../../protocol/call.js'
@@ -19,7 +25,10 @@ export const serverSettings = {
   keepAliveTimeout: 5_000,
   maxHeaderSize: 16_384,
   insecureHTTPParser: false,
-  /** Node answers a missing Host without a body; `framingFault` asks for exactly one Host and answers as documented. */
+  /**
+   * Node answers a missing Host without a body; `framingFault` asks for exactly one Host and
+   * answers as documented.
+   */
   requireHostHeader: false,
 } as const
 
@@ -28,11 +37,15 @@ export const socketSettings = {
   timeoutMs: 30_000,
   maxRequestsPerSocket: 1_000,
   maxConnections: 1_024,
-  /** Any other value silently drops later headers, Content-Length included; 16 KiB is the bound, and we count ourselves. */
+  /**
+   * Any other value silently drops later headers, Content-Length included; 16 KiB is the bound, and
+   * we count ourselves.
+   */
   maxHeadersCount: 0,
   /**
-   * Calls of one connection that wait for the answer to the one before. Node dispatches whatever a chunk of 64 KiB holds at once: 1,600
-   * calls, each of whose answers is kept for a caller who reads none of them.
+   * Calls of one connection that wait for the answer to the one before. Node dispatches whatever a
+   * chunk of 64 KiB holds at once: 1,600 calls, each of whose answers is kept for a caller who
+   * reads none of them.
    */
   waitingCalls: 32,
 } as const
@@ -46,7 +59,9 @@ export interface ListenOptions {
   readonly host: string
   /** 0 takes a free one. */
   readonly port: number
-  /** Never rejects. Without an answer the connection is reset: only a fault script asks for that. */
+  /**
+   * Never rejects. Without an answer the connection is reset: only a fault script asks for that.
+   */
   readonly handler: (call: Call) => Promise<Answered | undefined>
   /** Told of each call that was refused before it reached the handler. */
   readonly onRefused?: (record: RequestRecord) => void
@@ -58,7 +73,9 @@ export interface Listener {
   readonly url: string
   readonly port: number
   readonly server: Server
-  /** Takes no new connections, lets calls in flight end for up to `drainMs`, then cuts what is left. */
+  /**
+   * Takes no new connections, lets calls in flight end for up to `drainMs`, then cuts what is left.
+   */
   close(drainMs: number): Promise<void>
 }
 
@@ -80,7 +97,8 @@ export async function listen(options: ListenOptions): Promise<Listener> {
     // After the answer, and where the connection went before it.
     response.once('close', () => next(incoming.socket))
     answer(options, incoming, response, () => closing).catch((error: unknown) => {
-      // Only a bug gets here. Without an answer the caller sees a cut connection and replays, which is right for an unknown outcome.
+      // Only a bug gets here. Without an answer the caller sees a cut connection and replays, which
+      // is right for an unknown outcome.
       response.destroy()
       throw error
     })
@@ -100,7 +118,8 @@ export async function listen(options: ListenOptions): Promise<Listener> {
     if (!behind) {
       waiting.set(socket, [])
       begin(incoming, response)
-    } else if (behind.length < socketSettings.waitingCalls) behind.push(() => begin(incoming, response))
+    } else if (behind.length < socketSettings.waitingCalls)
+      behind.push(() => begin(incoming, response))
     else socket.destroy()
   }
   server.on('request', serve)
@@ -115,23 +134,31 @@ export async function listen(options: ListenOptions): Promise<Listener> {
     const call = newest.get(socket)
     const refuseCaller = () => {
       if (!socket.writable) {
-        // The parser refuses each further chunk anew: an answer that is on its way has its own end, and a reset would overtake it.
+        // The parser refuses each further chunk anew: an answer that is on its way has its own end,
+        // and a reset would overtake it.
         if (!socket.writableEnded) socket.destroy()
         return
       }
       const refusal = parserRefusal(error.code)
       // A call whose body broke off is told of by its handler.
       if (!call || call.incoming.complete) {
-        report(options, 'unparsed', refusal, 'remoteAddress' in socket ? String(socket.remoteAddress) : undefined)
+        report(
+          options,
+          'unparsed',
+          refusal,
+          'remoteAddress' in socket ? String(socket.remoteAddress) : undefined,
+        )
       }
       writeRaw(socket, refusal)
     }
     if (!call || call.response.writableFinished) {
-      // The answer to the call before has left. What is broken is either its unread rest or the next call.
+      // The answer to the call before has left. What is broken is either its unread rest or the
+      // next call.
       if (call && !call.incoming.complete) socket.destroy()
       else refuseCaller()
     } else if (call.incoming.complete) {
-      // A sound call is being worked on: an error now would read as its answer, and the caller would believe it was not admitted.
+      // A sound call is being worked on: an error now would read as its answer, and the caller
+      // would believe it was not admitted.
       call.response.once('finish', refuseCaller)
     } else if (call.response.headersSent) {
       socket.destroy()
@@ -163,10 +190,16 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   }
 }
 
-async function answer(options: ListenOptions, incoming: IncomingMessage, response: ServerResponse, closing: () => boolean): Promise<void> {
+async function answer(
+  options: ListenOptions,
+  incoming: IncomingMessage,
+  response: ServerResponse,
+  closing: () => boolean,
+): Promise<void> {
   const { socket, headers, method = '', url = '' } = incoming
   const refused = framingFault(incoming)
-  // Work may take longer than an idle socket may stay: a cut connection would hide what was admitted.
+  // Work may take longer than an idle socket may stay: a cut connection would hide what was
+  // admitted.
   socket.setTimeout(0)
   const answered = await options.handler({
     method,
@@ -184,7 +217,12 @@ async function answer(options: ListenOptions, incoming: IncomingMessage, respons
     return
   }
   socket.setTimeout(socketSettings.timeoutMs)
-  await send(incoming, response, answered, closing() || answered.status === 413 || refused !== undefined)
+  await send(
+    incoming,
+    response,
+    answered,
+    closing() || answered.status === 413 || refused !== undefined,
+  )
 }
 
 /** What node's parser lets through and we do not (robustness §4). */
@@ -192,23 +230,36 @@ function framingFault(incoming: IncomingMessage): Refusal | undefined {
   const { rawHeaders, headers, url = '', method } = incoming
   if (incoming.httpVersion !== '1.1') return refuse('bad_request', 'only HTTP/1.1 is spoken here')
   if (rawHeaders.length > 2 * headerLimit) {
-    return refuse('headers_too_large', `${rawHeaders.length / 2} headers were sent, at most ${headerLimit} are taken`)
+    return refuse(
+      'headers_too_large',
+      `${rawHeaders.length / 2} headers were sent, at most ${headerLimit} are taken`,
+    )
   }
-  const hosts = rawHeaders.filter((name, at) => at % 2 === 0 && name.toLowerCase() === 'host').length
-  if (hosts !== 1) return refuse('bad_request', `exactly one Host header is needed, ${hosts} were sent`)
+  const hosts = rawHeaders.filter(
+    (name, at) => at % 2 === 0 && name.toLowerCase() === 'host',
+  ).length
+  if (hosts !== 1)
+    return refuse('bad_request', `exactly one Host header is needed, ${hosts} were sent`)
   if (!url.startsWith('/')) return refuse('bad_request', 'the request target must be a path')
-  if (headers.upgrade !== undefined) return refuse('bad_request', 'no other protocol is spoken here; send no Upgrade')
+  if (headers.upgrade !== undefined)
+    return refuse('bad_request', 'no other protocol is spoken here; send no Upgrade')
   const encoding = headers['transfer-encoding']
-  if (encoding !== undefined && encoding.toLowerCase() !== 'chunked') return refuse('bad_request', 'the only transfer encoding is chunked')
-  if ((method === 'GET' || method === 'HEAD') && announcesBody(incoming)) return refuse('bad_request', `${method} takes no body`)
+  if (encoding !== undefined && encoding.toLowerCase() !== 'chunked')
+    return refuse('bad_request', 'the only transfer encoding is chunked')
+  if ((method === 'GET' || method === 'HEAD') && announcesBody(incoming))
+    return refuse('bad_request', `${method} takes no body`)
   return undefined
 }
 
 /** What node's parser refused. Its message may quote the bytes, so only its code is looked at. */
 function parserRefusal(code: string | undefined): Refusal {
-  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return refuse('request_timeout', 'the call did not arrive whole in time; send it again')
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT')
+    return refuse('request_timeout', 'the call did not arrive whole in time; send it again')
   if (code === 'HPE_HEADER_OVERFLOW')
-    return refuse('headers_too_large', `the header block is larger than ${serverSettings.maxHeaderSize} bytes`)
+    return refuse(
+      'headers_too_large',
+      `the header block is larger than ${serverSettings.maxHeaderSize} bytes`,
+    )
   return refuse('bad_request', 'this is not a well-formed HTTP/1.1 request')
 }
 
@@ -230,7 +281,8 @@ async function send(
     response.end(body)
     return
   }
-  // The answer and our side's end first, so that the caller can stop; its rest is read away before the connection goes.
+  // The answer and our side's end first, so that the caller can stop; its rest is read away before
+  // the connection goes.
   response.write(body)
   incoming.socket.end()
   await linger(incoming)
@@ -249,13 +301,19 @@ function writeRaw(socket: Duplex, refusal: Refusal): void {
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
   socket.on('error', () => undefined)
   socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\n${lines.join('')}\r\n${body}`)
-  // What the caller still sends is read away for a moment, so that a reset does not overtake the answer.
+  // What the caller still sends is read away for a moment, so that a reset does not overtake the
+  // answer.
   socket.resume()
   const cut = setTimeout(() => socket.destroy(), 1_000)
   socket.once('close', () => clearTimeout(cut))
 }
 
-function report(options: ListenOptions, method: string, { status, code }: Refusal, address: string | undefined): void {
+function report(
+  options: ListenOptions,
+  method: string,
+  { status, code }: Refusal,
+  address: string | undefined,
+): void {
   options.onRefused?.({
     requestId: randomUUID(),
     method,

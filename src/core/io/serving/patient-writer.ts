@@ -1,6 +1,7 @@
 /**
- * Text for a file descriptor that nobody waits for: node's own stream would stop the whole process while a terminal is held (Ctrl-S), and
- * a log library that flushes at exit would never let it end while a pipe is full (R23, robustness §5).
+ * Text for a file descriptor that nobody waits for: node's own stream would stop the whole process
+ * while a terminal is held (Ctrl-S), and a log library that flushes at exit would never let it end
+ * while a pipe is full (R23, robustness §5).
  */
 import { constants, openSync, write as writeFile } from 'node:fs'
 
@@ -16,15 +17,22 @@ export interface PatientWriter {
 
 /** More than this unwritten means that nobody reads (R17). */
 const waitingBytes = 1024 * 1024
-/** Lines that come meanwhile leave together: each write takes a turn of the threads that sync the store, too. */
+/**
+ * Lines that come meanwhile leave together: each write takes a turn of the threads that sync the
+ * store, too.
+ */
 const togetherBytes = 64 * 1024
 const againMs = 20
-/** A process that has nothing else to do waits for a full pipe no longer than so many tries; what is left is lost. */
+/**
+ * A process that has nothing else to do waits for a full pipe no longer than so many tries; what is
+ * left is lost.
+ */
 const triesAtEnd = 10
 
 /**
- * The terminal of stderr, opened once more so that a held one refuses text at once: a write that sleeps in the kernel would keep the
- * process from ending. Where it cannot be opened so, as on Windows, it is file descriptor 2 itself. Never throws.
+ * The terminal of stderr, opened once more so that a held one refuses text at once: a write that
+ * sleeps in the kernel would keep the process from ending. Where it cannot be opened so, as on
+ * Windows, it is file descriptor 2 itself. Never throws.
  */
 export function terminalOfStderr(): number {
   try {
@@ -35,13 +43,19 @@ export function terminalOfStderr(): number {
   }
 }
 
-/** Descriptor of a log on stderr. Node's stream makes a pipe refuse what its reader does not take (O_NONBLOCK). */
+/**
+ * Descriptor of a log on stderr. Node's stream makes a pipe refuse what its reader does not take
+ * (O_NONBLOCK).
+ */
 export function logOfStderr(): number {
   void process.stderr
   return 2
 }
 
-/** A writer on a file descriptor. After an error, such as a reader that has gone, everything is dropped. Never throws. */
+/**
+ * A writer on a file descriptor. After an error, such as a reader that has gone, everything is
+ * dropped. Never throws.
+ */
 export function createPatientWriter(fd: number): PatientWriter {
   let waiting: Buffer[] = []
   let bytes = 0

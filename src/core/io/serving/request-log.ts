@@ -1,4 +1,7 @@
-/** The request log (robustness §5): one JSON line per call on stderr, of a few fixed fields; a sink that blocks loses lines, never calls. */
+/**
+ * The request log (robustness §5): one JSON line per call on stderr, of a few fixed fields; a sink
+ * that blocks loses lines, never calls.
+ */
 import { pino } from 'pino'
 import type { Hash, Random } from '../../ports.js'
 import type { RequestRecord } from '../../protocol/call.js'
@@ -22,12 +25,16 @@ export interface LogSink {
 }
 
 /**
- * A log of calls. The client is a salted hash, so that lines of one client can be told together and no address is written; the salt
- * lives as long as the process. No field holds what a caller sent, but the method.
+ * A log of calls. The client is a salted hash, so that lines of one client can be told together and
+ * no address is written; the salt lives as long as the process. No field holds what a caller sent,
+ * but the method.
  */
 export function createRequestLog({ hash, random, sink }: RequestLogOptions): RequestLog {
   const salt = random.bytes(16).join('.')
-  const logger = pino({ base: null, timestamp: pino.stdTimeFunctions.isoTime, messageKey: 'event' }, sink)
+  const logger = pino(
+    { base: null, timestamp: pino.stdTimeFunctions.isoTime, messageKey: 'event' },
+    sink,
+  )
   return {
     write(record) {
       const line = {
@@ -39,7 +46,12 @@ export function createRequestLog({ hash, random, sink }: RequestLogOptions): Req
         ms: Math.round(record.durationMs * 100) / 100,
         items: record.items,
         client: hash.sha256(`${salt}|${record.client}`).slice(0, 16),
-        ...(record.bug && { bug: { name: record.bug.name.slice(0, 64), frames: record.bug.frames.map((frame) => frame.slice(0, 200)) } }),
+        ...(record.bug && {
+          bug: {
+            name: record.bug.name.slice(0, 64),
+            frames: record.bug.frames.map((frame) => frame.slice(0, 200)),
+          },
+        }),
       }
       if (record.bug) logger.error(line, 'request')
       else logger.info(line, 'request')

@@ -1,5 +1,8 @@
-/** §2.1, §2.5, §3, §4.1 rule 3 and §5: gateways that admit what must be refused, or refuse what must be admitted. */
-import { at } from '../../../../src/core/client/conformance/rule.js'
+/**
+ * §2.1, §2.5, §3, §4.1 rule 3 and §5: gateways that admit what must be refused, or refuse what must
+ * be admitted.
+ */
+import { at } from '../../../../src/core/conformance/rule.js'
 import {
   acknowledged,
   admits,
@@ -25,24 +28,44 @@ const junk = `0x${'5a'.repeat(64)}1b`
 const some = `0x${'5a'.repeat(20)}`
 const lower = (text: unknown) => String(text).toLowerCase()
 /** Takes what it must refuse: made right before anything looks at it. */
-const takesIt = (section: string, rule: string, does: string, change: (body: Body) => unknown): Fault =>
-  fault(section, rule, does, () => takes(isSingle, (body) => (body.permit === undefined ? body : change(body as Body))))
-const permit = (change: (permit: Json) => Json) => (body: Body) => ({ ...body, permit: { ...body.permit, ...change(body.permit) } })
+const takesIt = (
+  section: string,
+  rule: string,
+  does: string,
+  change: (body: Body) => unknown,
+): Fault =>
+  fault(section, rule, does, () =>
+    takes(isSingle, (body) => (body.permit === undefined ? body : change(body as Body))),
+  )
+const permit = (change: (permit: Json) => Json) => (body: Body) => ({
+  ...body,
+  permit: { ...body.permit, ...change(body.permit) },
+})
 const isText = (value: unknown) => typeof value === 'string'
-const isUint = (value: unknown) => isText(value) && /^(0|[1-9]\d*)$/.test(String(value)) && BigInt(String(value)) < 2n ** 256n
+const isUint = (value: unknown) =>
+  isText(value) && /^(0|[1-9]\d*)$/.test(String(value)) && BigInt(String(value)) < 2n ** 256n
 const many = String(2n ** 128n)
-const only = (body: Json, keys: readonly string[]) => Object.fromEntries(Object.entries(body).filter(([key]) => keys.includes(key)))
+const only = (body: Json, keys: readonly string[]) =>
+  Object.fromEntries(Object.entries(body).filter(([key]) => keys.includes(key)))
 
 const shapes: readonly Fault[] = [
-  takesIt('§2.1', 'version.api is "v1"', 'takes any api', (body) => ({ ...body, version: { ...body.version, api: 'v1' } })),
+  takesIt('§2.1', 'version.api is "v1"', 'takes any api', (body) => ({
+    ...body,
+    version: { ...body.version, api: 'v1' },
+  })),
   takesIt('§2.1', 'version.schema is "signed-proposal-v1"', 'takes any schema', (body) => ({
     ...body,
     version: { ...body.version, schema: v1.schema },
   })),
-  takesIt('§2.1', 'version.witness is "permit2-signed-proposer-v1"', 'takes any witness', (body) => ({
-    ...body,
-    version: { ...body.version, witness: v1.witness },
-  })),
+  takesIt(
+    '§2.1',
+    'version.witness is "permit2-signed-proposer-v1"',
+    'takes any witness',
+    (body) => ({
+      ...body,
+      version: { ...body.version, witness: v1.witness },
+    }),
+  ),
   takesIt('§2.1', 'version has exactly three members', 'takes more members of version', (body) => ({
     ...body,
     version: only(body.version, Object.keys(v1)),
@@ -50,22 +73,33 @@ const shapes: readonly Fault[] = [
   takesIt('§9', 'the version must be sent', 'takes a body without version', (body) =>
     body.proposed_price === undefined ? { version: v1, ...(body as Json) } : body,
   ),
-  takesIt('§2.1', 'proposer is lowercase', 'takes a proposer in capitals', (body) => ({ ...body, proposer: lower(body.proposer) })),
+  takesIt('§2.1', 'proposer is lowercase', 'takes a proposer in capitals', (body) => ({
+    ...body,
+    proposer: lower(body.proposer),
+  })),
   takesIt('§2.1', 'proposer is not zero', 'takes the zero address', (body) =>
     /^0x0+$/.test(String(body.proposer)) ? { ...body, proposer: some } : body,
   ),
   takesIt('§2.1', 'proposer is a wallet address', 'takes a proposer cut short', (body) =>
     String(body.proposer).length < 42 ? { ...body, proposer: some } : body,
   ),
-  takesIt('§2.1', 'proposer is required', 'takes a body without proposer', (body) => ({ proposer: some, ...body })),
+  takesIt('§2.1', 'proposer is required', 'takes a body without proposer', (body) => ({
+    proposer: some,
+    ...body,
+  })),
   takesIt('§2.1', 'outcome is p1, p2 or p3', 'takes any outcome for p1', (body) =>
-    ['p1', 'p2', 'p3'].includes(String(body.outcome)) || body.outcome === undefined ? body : { ...body, outcome: 'p1' },
+    ['p1', 'p2', 'p3'].includes(String(body.outcome)) || body.outcome === undefined
+      ? body
+      : { ...body, outcome: 'p1' },
   ),
   takesIt('§2.1', 'outcome is p1, p2 or p3', 'takes outcomes in capitals', (body) => ({
     ...body,
     ...(isText(body.outcome) ? { outcome: lower(body.outcome) } : {}),
   })),
-  takesIt('§2.1', 'outcome is required', 'takes a body without outcome', (body) => ({ outcome: 'p2', ...body })),
+  takesIt('§2.1', 'outcome is required', 'takes a body without outcome', (body) => ({
+    outcome: 'p2',
+    ...body,
+  })),
   takesIt('§2.1', 'max_payment must be "0"', 'takes a payment', (body) => ({
     ...body,
     max_payment: isText(body.max_payment) ? '0' : body.max_payment,
@@ -74,7 +108,10 @@ const shapes: readonly Fault[] = [
     ...body,
     max_payment: body.max_payment === 0 ? '0' : body.max_payment,
   })),
-  takesIt('§2.1', 'max_payment is required', 'takes a body without max_payment', (body) => ({ max_payment: '0', ...body })),
+  takesIt('§2.1', 'max_payment is required', 'takes a body without max_payment', (body) => ({
+    max_payment: '0',
+    ...body,
+  })),
   takesIt(
     '§2.1',
     'permit.amount is a decimal string',
@@ -124,7 +161,9 @@ const shapes: readonly Fault[] = [
     permit(({ nonce = '1' }) => ({ nonce })),
   ),
   takesIt('§2.1', 'permit.deadline is a decimal string', 'takes a deadline as number', (body) =>
-    body.version === undefined ? body : permit(({ deadline }) => ({ deadline: String(deadline) }))(body),
+    body.version === undefined
+      ? body
+      : permit(({ deadline }) => ({ deadline: String(deadline) }))(body),
   ),
   takesIt(
     '§2.1',
@@ -132,15 +171,22 @@ const shapes: readonly Fault[] = [
     'takes a permit without deadline',
     permit(({ deadline = '99999999999' }) => ({ deadline })),
   ),
-  takesIt('§2.1', 'signature is required', 'takes a body without signature', (body) => ({ signature: junk, ...body })),
+  takesIt('§2.1', 'signature is required', 'takes a body without signature', (body) => ({
+    signature: junk,
+    ...body,
+  })),
   takesIt('§2.1', 'signature is lowercase', 'takes a signature in capitals', (body) =>
     body.signature === undefined ? body : { ...body, signature: lower(body.signature) },
   ),
   takesIt('§2.1', 'signature has even length', 'takes half a byte', (body) =>
-    isText(body.signature) && String(body.signature).length % 2 === 1 ? { ...body, signature: `${body.signature}0` } : body,
+    isText(body.signature) && String(body.signature).length % 2 === 1
+      ? { ...body, signature: `${body.signature}0` }
+      : body,
   ),
   takesIt('§2.1', 'signature is hex', 'takes a signature that is no hex', (body) =>
-    isText(body.signature) && !/^0x[0-9a-fA-F]*$/.test(String(body.signature)) ? { ...body, signature: junk } : body,
+    isText(body.signature) && !/^0x[0-9a-fA-F]*$/.test(String(body.signature))
+      ? { ...body, signature: junk }
+      : body,
   ),
   takesIt('§2.1', 'signature has up to 8,192 bytes', 'takes signatures of any length', (body) =>
     isText(body.signature) ? { ...body, signature: String(body.signature).slice(0, 16_386) } : body,
@@ -152,7 +198,16 @@ const shapes: readonly Fault[] = [
     ),
   ),
   takesIt('§2.1', 'extra fields are rejected', 'takes fields it does not know', (body) =>
-    only(body, ['version', 'proposer', 'outcome', 'max_payment', 'permit', 'signature', 'proposed_price', 'ancillary_data']),
+    only(body, [
+      'version',
+      'proposer',
+      'outcome',
+      'max_payment',
+      'permit',
+      'signature',
+      'proposed_price',
+      'ancillary_data',
+    ]),
   ),
   takesIt(
     '§2.1',
@@ -173,74 +228,127 @@ const shapes: readonly Fault[] = [
     ({ proposed_price, identifier: _identifier, client_ref: _ref, ...body }) =>
       proposed_price === undefined
         ? body
-        : { version: v1, outcome: 'p1', ...(body as Json), permit: { ...body.permit, deadline: String((body.permit as Json).deadline) } },
+        : {
+            version: v1,
+            outcome: 'p1',
+            ...(body as Json),
+            permit: { ...body.permit, deadline: String((body.permit as Json).deadline) },
+          },
   ),
 ]
 
 /** Of two payloads of one nonce the gateway takes the second for the first. */
 const forgets = (field: (body: Json) => unknown, name: string): Fault =>
-  fault('§4.1 rule 3', 'only the exact payload is a replay', `takes another ${name} under the same signature for a replay`, () => {
-    const known = new Map<unknown, { json: Json; of: unknown }>()
-    return async (request, next) => {
-      if (request.method !== 'POST' || !/\/v1\/proposals\/[^/]+$/.test(request.url)) return next(request)
-      const body = (await request
-        .clone()
-        .json()
-        .catch(() => ({}))) as Json
-      const before = known.get(body.signature)
-      if (before !== undefined && before.of !== field(body)) return answer(200, before.json)
-      const response = await next(request)
-      if (response.status === 202) known.set(body.signature, { json: (await response.clone().json()) as Json, of: field(body) })
-      return response
-    }
-  })
+  fault(
+    '§4.1 rule 3',
+    'only the exact payload is a replay',
+    `takes another ${name} under the same signature for a replay`,
+    () => {
+      const known = new Map<unknown, { json: Json; of: unknown }>()
+      return async (request, next) => {
+        if (request.method !== 'POST' || !/\/v1\/proposals\/[^/]+$/.test(request.url))
+          return next(request)
+        const body = (await request
+          .clone()
+          .json()
+          .catch(() => ({}))) as Json
+        const before = known.get(body.signature)
+        if (before !== undefined && before.of !== field(body)) return answer(200, before.json)
+        const response = await next(request)
+        if (response.status === 202)
+          known.set(body.signature, {
+            json: (await response.clone().json()) as Json,
+            of: field(body),
+          })
+        return response
+      }
+    },
+  )
 
 const decisions: readonly Fault[] = [
-  fault('§2.1', 'permit.amount is at least the total bond', 'admits less than the bond', () => admits('permit_amount_below_required_bond')),
-  fault('§7', 'permit_amount_below_required_bond', 'has another code for an amount below the bond', () =>
-    answers(
-      (_call, _status, json) => codeIn(json) === 'permit_amount_below_required_bond',
-      () => refusal(422, 'bond_too_small'),
-    ),
+  fault('§2.1', 'permit.amount is at least the total bond', 'admits less than the bond', () =>
+    admits('permit_amount_below_required_bond'),
+  ),
+  fault(
+    '§7',
+    'permit_amount_below_required_bond',
+    'has another code for an amount below the bond',
+    () =>
+      answers(
+        (_call, _status, json) => codeIn(json) === 'permit_amount_below_required_bond',
+        () => refusal(422, 'bond_too_small'),
+      ),
   ),
   fault('§7', '422: amount', 'answers 403 to an amount below the bond', () =>
     answers(
-      (call, _status, json) => isSingle(call) && codeIn(json) === 'permit_amount_below_required_bond',
+      (call, _status, json) =>
+        isSingle(call) && codeIn(json) === 'permit_amount_below_required_bond',
       () => refusal(403, 'permit_amount_below_required_bond'),
     ),
   ),
-  fault('§8', 'the deadline is at least five minutes ahead', 'admits a deadline two minutes ahead', () =>
-    admits('permit_deadline_too_soon'),
+  fault(
+    '§8',
+    'the deadline is at least five minutes ahead',
+    'admits a deadline two minutes ahead',
+    () => admits('permit_deadline_too_soon'),
   ),
-  fault('§8', 'the deadline is at least five minutes ahead', 'admits a deadline four minutes ahead', (now) =>
-    admits('permit_deadline_too_soon', ({ body }) => Number(at(body, 'permit', 'deadline')) > now() + 180),
+  fault(
+    '§8',
+    'the deadline is at least five minutes ahead',
+    'admits a deadline four minutes ahead',
+    (now) =>
+      admits(
+        'permit_deadline_too_soon',
+        ({ body }) => Number(at(body, 'permit', 'deadline')) > now() + 180,
+      ),
   ),
-  fault('§8', 'the deadline is at least five minutes ahead', 'wants a deadline an hour ahead', (now) =>
-    answers(
-      (call, code) => isSingle(call) && code === 202 && Number(at(call.body, 'permit', 'deadline')) < now() + 3_600,
-      () => refusal(422, 'permit_deadline_too_soon'),
-    ),
+  fault(
+    '§8',
+    'the deadline is at least five minutes ahead',
+    'wants a deadline an hour ahead',
+    (now) =>
+      answers(
+        (call, code) =>
+          isSingle(call) &&
+          code === 202 &&
+          Number(at(call.body, 'permit', 'deadline')) < now() + 3_600,
+        () => refusal(422, 'permit_deadline_too_soon'),
+      ),
   ),
   fault('§2.1', 'outcome must be allowed', 'admits p3 where it is not allowed', () =>
     admits('outcome_not_allowed', ({ body }) => body.outcome === 'p3'),
   ),
-  fault('§5', '403: the signature does not authorize', 'admits any signature', () => admits('signature_not_authorized')),
+  fault('§5', '403: the signature does not authorize', 'admits any signature', () =>
+    admits('signature_not_authorized'),
+  ),
   fault('§5', '403: the signature does not authorize', 'admits any signature of 65 bytes', () =>
     admits('signature_not_authorized', ({ body }) => String(body.signature).length === 132),
   ),
-  fault('§5', '403: the signature does not authorize', 'answers 401 to a signature that does not', () =>
-    answers(
-      (call, code, json) => isSingle(call) && code === 403 && codeIn(json) === 'signature_not_authorized',
-      () => refusal(401, 'signature_not_authorized'),
-    ),
+  fault(
+    '§5',
+    '403: the signature does not authorize',
+    'answers 401 to a signature that does not',
+    () =>
+      answers(
+        (call, code, json) =>
+          isSingle(call) && code === 403 && codeIn(json) === 'signature_not_authorized',
+        () => refusal(401, 'signature_not_authorized'),
+      ),
   ),
-  fault('§5', '403: the signature does not authorize', 'answers 422 to a signature that does not', () =>
-    answers(
-      (call, code, json) => isSingle(call) && code === 403 && codeIn(json) === 'signature_not_authorized',
-      () => refusal(422, 'signature_not_authorized'),
-    ),
+  fault(
+    '§5',
+    '403: the signature does not authorize',
+    'answers 422 to a signature that does not',
+    () =>
+      answers(
+        (call, code, json) =>
+          isSingle(call) && code === 403 && codeIn(json) === 'signature_not_authorized',
+        () => refusal(422, 'signature_not_authorized'),
+      ),
   ),
-  fault('§5', '403: the wallet is not eligible', 'admits any wallet that signs', () => admits('proposer_not_eligible')),
+  fault('§5', '403: the wallet is not eligible', 'admits any wallet that signs', () =>
+    admits('proposer_not_eligible'),
+  ),
   fault('§5', '403: the wallet is not eligible', 'answers 404 to a wallet that is not', () =>
     answers(
       (call, _code, json) => isSingle(call) && codeIn(json) === 'proposer_not_eligible',
@@ -251,18 +359,23 @@ const decisions: readonly Fault[] = [
   forgets((body) => at(body, 'permit', 'amount'), 'amount'),
   forgets((body) => at(body, 'permit', 'deadline'), 'deadline'),
   forgets((body) => at(body, 'permit', 'nonce'), 'nonce'),
-  fault('§4.1 rule 3', 'the witness is reconstructed', 'does not hold the outcome against the signature', () => {
-    const known = new Map<unknown, unknown>()
-    return answers(
-      (call, code) => {
-        if (!isSingle(call)) return false
-        const before = known.get(call.body.signature)
-        if (code === 202) known.set(call.body.signature, call.body.outcome)
-        return before !== undefined && before !== call.body.outcome
-      },
-      (_json, call) => acknowledged(call),
-    )
-  }),
+  fault(
+    '§4.1 rule 3',
+    'the witness is reconstructed',
+    'does not hold the outcome against the signature',
+    () => {
+      const known = new Map<unknown, unknown>()
+      return answers(
+        (call, code) => {
+          if (!isSingle(call)) return false
+          const before = known.get(call.body.signature)
+          if (code === 202) known.set(call.body.signature, call.body.outcome)
+          return before !== undefined && before !== call.body.outcome
+        },
+        (_json, call) => acknowledged(call),
+      )
+    },
+  ),
   fault('§4.1 rule 3', '202: a new candidate', 'answers 201 to a new candidate', recoded(202, 201)),
   fault('§4.1 rule 3', '202: a new candidate', 'answers 200 to a new candidate', recoded(202, 200)),
   fault('§4.1 rule 3', '202: accepted durably', 'forgets every candidate at once', () => {
@@ -275,19 +388,34 @@ const decisions: readonly Fault[] = [
       () => refusal(404, 'candidate_not_found'),
     )
   }),
-  fault('§4.1 rule 3', '409: a conflicting active payload', 'admits a rival', () => admits('candidate_conflict')),
-  fault('§4.1 rule 3', '409: a conflicting active payload', 'answers 422 to a rival', refusing('candidate_conflict', 422)),
-  fault('§4.1 rule 3', '409: a conflicting active payload', 'answers 200 to a rival with the first candidate', () => {
-    let first: Json = {}
-    return async (request, next) => {
-      const response = await next(request)
-      const json = (await response.clone().json()) as Json
-      if (response.status === 202) first = json
-      return codeIn(json) === 'candidate_conflict' ? answer(200, first) : response
-    }
-  }),
-  fault('§4.1 rule 3', '409: a request state prevents admission', 'admits where the round is proposed already', () =>
-    admits('request_not_open'),
+  fault('§4.1 rule 3', '409: a conflicting active payload', 'admits a rival', () =>
+    admits('candidate_conflict'),
+  ),
+  fault(
+    '§4.1 rule 3',
+    '409: a conflicting active payload',
+    'answers 422 to a rival',
+    refusing('candidate_conflict', 422),
+  ),
+  fault(
+    '§4.1 rule 3',
+    '409: a conflicting active payload',
+    'answers 200 to a rival with the first candidate',
+    () => {
+      let first: Json = {}
+      return async (request, next) => {
+        const response = await next(request)
+        const json = (await response.clone().json()) as Json
+        if (response.status === 202) first = json
+        return codeIn(json) === 'candidate_conflict' ? answer(200, first) : response
+      }
+    },
+  ),
+  fault(
+    '§4.1 rule 3',
+    '409: a request state prevents admission',
+    'admits where the round is proposed already',
+    () => admits('request_not_open'),
   ),
   fault(
     '§4.1 rule 3',
@@ -313,13 +441,21 @@ function refusing(code: string, status: number) {
 }
 
 const isAck = (call: Call) => isSingle(call)
-const isReplay = (call: Call, code: number, json: Json) => isSingle(call) && code === 200 && at(json, 'candidate_id') !== undefined
+const isReplay = (call: Call, code: number, json: Json) =>
+  isSingle(call) && code === 200 && at(json, 'candidate_id') !== undefined
 const replay = (does: string, change: (json: Json) => Response): Fault =>
-  fault('§3 rule 2', 'a replay returns the existing candidate (200)', does, () => answers(isReplay, change))
+  fault('§3 rule 2', 'a replay returns the existing candidate (200)', does, () =>
+    answers(isReplay, change),
+  )
 
 const acknowledgements: readonly Fault[] = [
   ...['candidate_id', 'status', 'received_at', 'status_url'].map((name) =>
-    fault('§2.5', 'candidate_id, status, received_at, status_url', `leaves ${name} out of an acknowledgement`, drop(isAck, name)),
+    fault(
+      '§2.5',
+      'candidate_id, status, received_at, status_url',
+      `leaves ${name} out of an acknowledgement`,
+      drop(isAck, name),
+    ),
   ),
   fault(
     '§2.5',
@@ -363,7 +499,12 @@ const acknowledgements: readonly Fault[] = [
     'tells the URL of another candidate',
     alter(isAck, 'status_url', (url) => String(url).replace(/[^/]+$/, crypto.randomUUID())),
   ),
-  fault('§9', 'an acknowledgement carries the version', 'leaves the version out of an acknowledgement', drop(isAck, 'version')),
+  fault(
+    '§9',
+    'an acknowledgement carries the version',
+    'leaves the version out of an acknowledgement',
+    drop(isAck, 'version'),
+  ),
   fault(
     '§9',
     'an acknowledgement carries the version',
@@ -371,24 +512,40 @@ const acknowledgements: readonly Fault[] = [
     alter(isAck, 'version.witness', () => 'permit2-signed-proposer-v2'),
   ),
   fault('§2.6', 'signatures are never returned', 'shows the signature in an acknowledgement', () =>
-    tells(isAck, (json, { body }) => (json.candidate_id === undefined ? json : { ...json, signature: body.signature })),
+    tells(isAck, (json, { body }) =>
+      json.candidate_id === undefined ? json : { ...json, signature: body.signature },
+    ),
   ),
   replay('answers a replay with 202', (json) => answer(202, json)),
   replay('answers a replay with 409', () => refusal(409, 'candidate_conflict')),
-  replay('makes another candidate of a replay', (json) => answer(200, { ...json, candidate_id: crypto.randomUUID() })),
-  replay('tells another received_at on a replay', (json) => answer(200, { ...json, received_at: '2026-11-20T05:38:00.000Z' })),
-  replay('leaves the candidate out on a replay', ({ candidate_id: _id, ...json }) => answer(200, json)),
-  fault('§3 rule 2', 'a replay after the execution returns the candidate', 'takes a replay after the execution for new', () =>
-    answers(
-      (call, code, json) => isReplay(call, code, json) && json.status === 'executed',
-      (json) => answer(202, json),
-    ),
+  replay('makes another candidate of a replay', (json) =>
+    answer(200, { ...json, candidate_id: crypto.randomUUID() }),
   ),
-  fault('§3 rule 2', 'a replay after the execution returns the candidate', 'refuses a replay after the execution', () =>
-    answers(
-      (call, code, json) => isReplay(call, code, json) && json.status === 'executed',
-      () => refusal(409, 'request_not_open'),
-    ),
+  replay('tells another received_at on a replay', (json) =>
+    answer(200, { ...json, received_at: '2026-11-20T05:38:00.000Z' }),
+  ),
+  replay('leaves the candidate out on a replay', ({ candidate_id: _id, ...json }) =>
+    answer(200, json),
+  ),
+  fault(
+    '§3 rule 2',
+    'a replay after the execution returns the candidate',
+    'takes a replay after the execution for new',
+    () =>
+      answers(
+        (call, code, json) => isReplay(call, code, json) && json.status === 'executed',
+        (json) => answer(202, json),
+      ),
+  ),
+  fault(
+    '§3 rule 2',
+    'a replay after the execution returns the candidate',
+    'refuses a replay after the execution',
+    () =>
+      answers(
+        (call, code, json) => isReplay(call, code, json) && json.status === 'executed',
+        () => refusal(409, 'request_not_open'),
+      ),
   ),
 ]
 

@@ -1,5 +1,5 @@
 /** §2.7, §4.2 and §9: gateways that take, order or answer the items of a batch wrongly. */
-import { at, listAt } from '../../../../src/core/client/conformance/rule.js'
+import { at, listAt } from '../../../../src/core/conformance/rule.js'
 import { priceOf } from '../../../../src/core/protocol/proposal.js'
 import {
   alter,
@@ -26,24 +26,50 @@ const junk = `0x${'5a'.repeat(64)}1b`
 const some = `0x${'5a'.repeat(20)}`
 const lower = (text: unknown) => String(text).toLowerCase()
 const isText = (value: unknown) => typeof value === 'string'
-const listIn = (body: unknown): readonly unknown[] => Object.values((body ?? {}) as object).find(Array.isArray) ?? []
-const isObject = (value: unknown): value is Json => typeof value === 'object' && value !== null && !Array.isArray(value)
-const takesIt = (section: string, rule: string, does: string, change: (item: Body) => unknown): Fault =>
+const listIn = (body: unknown): readonly unknown[] =>
+  Object.values((body ?? {}) as object).find(Array.isArray) ?? []
+const isObject = (value: unknown): value is Json =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+const takesIt = (
+  section: string,
+  rule: string,
+  does: string,
+  change: (item: Body) => unknown,
+): Fault =>
   fault(section, rule, does, () =>
     takes(isBatch, (body) =>
       Array.isArray(body.proposals)
-        ? { proposals: body.proposals.map((one: unknown) => (isObject(one) && isObject(one.permit) ? change(one as Body) : one)) }
+        ? {
+            proposals: body.proposals.map((one: unknown) =>
+              isObject(one) && isObject(one.permit) ? change(one as Body) : one,
+            ),
+          }
         : body,
     ),
   )
-const permit = (change: (permit: Json) => Json) => (body: Body) => ({ ...body, permit: { ...body.permit, ...change(body.permit) } })
-const members = ['identifier', 'client_ref', 'proposer', 'proposed_price', 'max_payment', 'permit', 'signature', 'ancillary_data']
+const permit = (change: (permit: Json) => Json) => (body: Body) => ({
+  ...body,
+  permit: { ...body.permit, ...change(body.permit) },
+})
+const members = [
+  'identifier',
+  'client_ref',
+  'proposer',
+  'proposed_price',
+  'max_payment',
+  'permit',
+  'signature',
+  'ancillary_data',
+]
 const many = String(2n ** 128n)
 const without = (body: Json, ...names: readonly string[]) =>
   Object.fromEntries(Object.entries(body).filter(([key]) => !names.includes(key)))
 
 const items: readonly Fault[] = [
-  takesIt('§2.7', 'identifier is required', 'takes an item without identifier', (body) => ({ identifier: 'question-one', ...body })),
+  takesIt('§2.7', 'identifier is required', 'takes an item without identifier', (body) => ({
+    identifier: 'question-one',
+    ...body,
+  })),
   takesIt('§2.7', 'client_ref is a string', 'takes a number as client_ref', (body) =>
     typeof body.client_ref === 'number' ? { ...body, client_ref: 'number' } : body,
   ),
@@ -51,13 +77,22 @@ const items: readonly Fault[] = [
     ...body,
     proposer: lower(body.proposer),
   })),
-  takesIt('§2.7', 'proposer is a wallet address', 'takes an item with any text as proposer', (body) =>
-    /^0x[0-9a-fA-F]{40}$/.test(String(body.proposer)) ? body : { ...body, proposer: some },
+  takesIt(
+    '§2.7',
+    'proposer is a wallet address',
+    'takes an item with any text as proposer',
+    (body) =>
+      /^0x[0-9a-fA-F]{40}$/.test(String(body.proposer)) ? body : { ...body, proposer: some },
   ),
-  takesIt('§2.7', 'proposed_price is not an outcome key', 'takes outcome keys for prices', (body) => ({
-    ...body,
-    proposed_price: priceOf[body.proposed_price as 'p2'] ?? body.proposed_price,
-  })),
+  takesIt(
+    '§2.7',
+    'proposed_price is not an outcome key',
+    'takes outcome keys for prices',
+    (body) => ({
+      ...body,
+      proposed_price: priceOf[body.proposed_price as 'p2'] ?? body.proposed_price,
+    }),
+  ),
   takesIt('§2.7', 'proposed_price is a string', 'takes prices as numbers', (body) => ({
     ...body,
     proposed_price: typeof body.proposed_price === 'number' ? '0' : body.proposed_price,
@@ -85,17 +120,26 @@ const items: readonly Fault[] = [
     permit(({ nonce }) => (/^0x/.test(String(nonce)) ? { nonce: '1' } : {})),
   ),
   takesIt('§2.7', 'permit.deadline is a JSON integer', 'takes a deadline as text', (body) =>
-    body.version === undefined ? permit(({ deadline }) => ({ deadline: Number(deadline) }))(body) : body,
+    body.version === undefined
+      ? permit(({ deadline }) => ({ deadline: Number(deadline) }))(body)
+      : body,
   ),
   takesIt(
     '§2.7',
     'permit.deadline is a JSON integer',
     'takes half a second of deadline',
-    permit(({ deadline }) => (typeof deadline === 'number' ? { deadline: Math.floor(deadline) } : {})),
+    permit(({ deadline }) =>
+      typeof deadline === 'number' ? { deadline: Math.floor(deadline) } : {},
+    ),
   ),
-  takesIt('§2.7', 'signature is required', 'takes an item without signature', (body) => ({ signature: junk, ...body })),
+  takesIt('§2.7', 'signature is required', 'takes an item without signature', (body) => ({
+    signature: junk,
+    ...body,
+  })),
   takesIt('§2.7', 'signature is hex', 'takes an item with a signature that is no hex', (body) =>
-    /^0x[0-9a-f]*$/i.test(String(body.signature)) || body.signature === undefined ? body : { ...body, signature: junk },
+    /^0x[0-9a-f]*$/i.test(String(body.signature)) || body.signature === undefined
+      ? body
+      : { ...body, signature: junk },
   ),
   takesIt('§2.7', 'the batch format has no version', 'takes an item with a version', (body) =>
     body.outcome === undefined ? without(body, 'version') : body,
@@ -104,12 +148,22 @@ const items: readonly Fault[] = [
     body.version === undefined ? without(body, 'outcome') : body,
   ),
   takesIt('§2.7', 'the fields of an item', 'takes fields of an item it does not know', (body) =>
-    Object.fromEntries(Object.entries(body).filter(([key]) => [...members, 'version', 'outcome'].includes(key))),
+    Object.fromEntries(
+      Object.entries(body).filter(([key]) => [...members, 'version', 'outcome'].includes(key)),
+    ),
   ),
-  takesIt('§9', 'v1 payloads are not interchangeable with batch items', 'takes a v1 body for an item', ({ version, outcome, ...body }) =>
-    version === undefined || outcome === undefined
-      ? body
-      : { proposed_price: priceOf[outcome as 'p2'], ...body, permit: { ...body.permit, deadline: Number(body.permit.deadline) } },
+  takesIt(
+    '§9',
+    'v1 payloads are not interchangeable with batch items',
+    'takes a v1 body for an item',
+    ({ version, outcome, ...body }) =>
+      version === undefined || outcome === undefined
+        ? body
+        : {
+            proposed_price: priceOf[outcome as 'p2'],
+            ...body,
+            permit: { ...body.permit, deadline: Number(body.permit.deadline) },
+          },
   ),
 ]
 
@@ -124,14 +178,23 @@ const admitsItems =
         put(result, {
           status_code: 202,
           error: undefined,
-          candidate: { candidate_id: id, status: 'received', received_at: '2026-11-20T05:38:00.000Z', status_url: `/propose/status/${id}` },
+          candidate: {
+            candidate_id: id,
+            status: 'received',
+            received_at: '2026-11-20T05:38:00.000Z',
+            status_url: `/propose/status/${id}`,
+          },
         })
-        put(json.summary, { accepted: Number(at(json, 'summary', 'accepted')) + 1, rejected: Number(at(json, 'summary', 'rejected')) - 1 })
+        put(json.summary, {
+          accepted: Number(at(json, 'summary', 'accepted')) + 1,
+          rejected: Number(at(json, 'summary', 'rejected')) - 1,
+        })
       }
     })
 const recoded = (code: string, status: number) => () =>
   tells(isBatch, (json) => {
-    for (const result of listAt(json, 'results')) if (codeIn(result) === code) put(result, { status_code: status })
+    for (const result of listAt(json, 'results'))
+      if (codeIn(result) === code) put(result, { status_code: status })
   })
 
 const decisions: readonly Fault[] = [
@@ -147,51 +210,93 @@ const decisions: readonly Fault[] = [
     'admits an item below the bond',
     admitsItems('permit_amount_below_required_bond'),
   ),
-  fault('§2.2', 'the price must be allowed', 'admits an item with a price that is not allowed', admitsItems('price_not_allowed')),
+  fault(
+    '§2.2',
+    'the price must be allowed',
+    'admits an item with a price that is not allowed',
+    admitsItems('price_not_allowed'),
+  ),
   fault(
     '§2.2',
     'only the binary mapping is supported',
     'admits an item with the index of a winner',
     admitsItems('price_not_allowed', (item) => at(item, 'proposed_price') === '1'),
   ),
-  fault('§7', 'permit_amount_below_required_bond', 'has another code for an item below the bond', () =>
-    tells(isBatch, (json) => {
-      for (const result of listAt(json, 'results'))
-        if (codeIn(result) === 'permit_amount_below_required_bond') put(at(result, 'error'), { code: 'too_little' })
-    }),
+  fault(
+    '§7',
+    'permit_amount_below_required_bond',
+    'has another code for an item below the bond',
+    () =>
+      tells(isBatch, (json) => {
+        for (const result of listAt(json, 'results'))
+          if (codeIn(result) === 'permit_amount_below_required_bond')
+            put(at(result, 'error'), { code: 'too_little' })
+      }),
   ),
-  fault('§5', '403: the signature does not authorize', 'admits items with any signature', admitsItems('signature_not_authorized')),
+  fault(
+    '§5',
+    '403: the signature does not authorize',
+    'admits items with any signature',
+    admitsItems('signature_not_authorized'),
+  ),
   fault(
     '§5',
     '403: the signature does not authorize',
     'answers 401 to an item whose signature does not',
     recoded('signature_not_authorized', 401),
   ),
-  fault('§5', '403: the wallet is not eligible', 'admits items of any wallet', admitsItems('proposer_not_eligible')),
-  fault('§4.1 rule 3', '409: a conflicting active payload', 'admits a rival in a batch', admitsItems('candidate_conflict')),
-  fault('§4.1 rule 3', '409: a conflicting active payload', 'answers 422 to a rival in a batch', recoded('candidate_conflict', 422)),
+  fault(
+    '§5',
+    '403: the wallet is not eligible',
+    'admits items of any wallet',
+    admitsItems('proposer_not_eligible'),
+  ),
+  fault(
+    '§4.1 rule 3',
+    '409: a conflicting active payload',
+    'admits a rival in a batch',
+    admitsItems('candidate_conflict'),
+  ),
+  fault(
+    '§4.1 rule 3',
+    '409: a conflicting active payload',
+    'answers 422 to a rival in a batch',
+    recoded('candidate_conflict', 422),
+  ),
 ]
 
-const sized = (which: (call: Call) => boolean, does: string, count: (items: number) => boolean, status: number): Fault =>
+const sized = (
+  which: (call: Call) => boolean,
+  does: string,
+  count: (items: number) => boolean,
+  status: number,
+): Fault =>
   fault('§4.2 rule 1', '1-100 items', does, () =>
     answers(
       (call) => which(call) && Object.keys(call.body).length > 0 && count(listIn(call.body).length),
       () =>
-        status === 200 ? answer(200, { results: [], summary: { accepted: 0, replayed: 0, rejected: 0 } }) : refusal(status, 'too_many'),
+        status === 200
+          ? answer(200, { results: [], summary: { accepted: 0, replayed: 0, rejected: 0 } })
+          : refusal(status, 'too_many'),
     ),
   )
 const capped = (which: (call: Call) => boolean, name: string) => () =>
-  takes(which, (body) => (listIn(body).length > 100 ? { [name]: listIn(body).slice(0, 100) } : body))
+  takes(which, (body) =>
+    listIn(body).length > 100 ? { [name]: listIn(body).slice(0, 100) } : body,
+  )
 const reversed = (which: (call: Call) => boolean, does: string): Fault =>
   fault('§4.2 rule 1', 'results are in input order', does, () =>
-    tells(which, (json) => (Array.isArray(json.results) ? { ...json, results: [...json.results].reverse() } : json)),
+    tells(which, (json) =>
+      Array.isArray(json.results) ? { ...json, results: [...json.results].reverse() } : json,
+    ),
   )
 /** Malformed entries are left out before the gateway looks. */
-const picked = (which: (call: Call) => boolean, name: string, fits: (one: unknown) => boolean) => () =>
-  takes(which, (body) => {
-    const good = listIn(body).filter(fits)
-    return good.length === 0 ? body : { [name]: good }
-  })
+const picked =
+  (which: (call: Call) => boolean, name: string, fits: (one: unknown) => boolean) => () =>
+    takes(which, (body) => {
+      const good = listIn(body).filter(fits)
+      return good.length === 0 ? body : { [name]: good }
+    })
 const isIdentifier = (one: unknown) => /^(0x[0-9a-f]{64}|[a-z0-9-]+)$/.test(String(one))
 const isUuid = (one: unknown) => /^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$/.test(String(one))
 const isWhole = (one: unknown) => /^0x[0-9a-f]{40}$/.test(String(at(one, 'proposer')))
@@ -199,7 +304,12 @@ const merged = (which: (call: Call) => boolean, does: string): Fault =>
   fault('§4.2 rule 1', 'results come in input order, one an item', does, () =>
     tells(which, (json, { body }) => {
       const keys = listIn(body).map((one) => JSON.stringify(one))
-      return { ...json, results: listAt(json, 'results').filter((_one, index) => keys.indexOf(keys[index] ?? '') === index) }
+      return {
+        ...json,
+        results: listAt(json, 'results').filter(
+          (_one, index) => keys.indexOf(keys[index] ?? '') === index,
+        ),
+      }
     }),
   )
 
@@ -212,7 +322,12 @@ const calls: readonly Fault[] = [
   sized(isStatuses, 'takes 99 candidate ids at most', (count) => count > 99, 422),
   fault('§4.2 rule 1', '1-100 items', 'takes 101 identifiers', capped(isContexts, 'identifiers')),
   fault('§4.2 rule 1', '1-100 items', 'takes 101 proposals', capped(isBatch, 'proposals')),
-  fault('§4.2 rule 1', '1-100 items', 'takes 101 candidate ids', capped(isStatuses, 'candidate_ids')),
+  fault(
+    '§4.2 rule 1',
+    '1-100 items',
+    'takes 101 candidate ids',
+    capped(isStatuses, 'candidate_ids'),
+  ),
   reversed(isContexts, 'answers contexts in reverse'),
   reversed(isBatch, 'answers proposals in reverse'),
   reversed(isStatuses, 'answers statuses in reverse'),
@@ -225,7 +340,12 @@ const calls: readonly Fault[] = [
     'leaves malformed identifiers out',
     picked(isContexts, 'identifiers', isIdentifier),
   ),
-  fault('§4.2 rule 2', 'the schema applies to the whole call', 'leaves malformed items out', picked(isBatch, 'proposals', isWhole)),
+  fault(
+    '§4.2 rule 2',
+    'the schema applies to the whole call',
+    'leaves malformed items out',
+    picked(isBatch, 'proposals', isWhole),
+  ),
   fault(
     '§4.2 rule 2',
     'the schema applies to the whole call',
@@ -238,7 +358,8 @@ const calls: readonly Fault[] = [
     'processes the items before a malformed one',
     () => async (request, next) => {
       const response = await next(request.clone())
-      if (response.status !== 422 || new URL(request.url).pathname !== '/propose/batch') return response
+      if (response.status !== 422 || new URL(request.url).pathname !== '/propose/batch')
+        return response
       const proposals = listIn(await request.json().catch(() => ({})))
       const good = proposals.filter(isWhole)
       if (good.length > 0 && good.length < proposals.length) {
@@ -253,11 +374,15 @@ const calls: readonly Fault[] = [
       return response
     },
   ),
-  fault('§4.2 rule 4', 'a call refused as a whole has no results', 'refuses a whole call with results', () =>
-    answers(
-      (call, code) => (isBatch(call) || isContexts(call) || isStatuses(call)) && code === 422,
-      (json, _call, headers) => answer(422, { ...json, results: [] }, headers),
-    ),
+  fault(
+    '§4.2 rule 4',
+    'a call refused as a whole has no results',
+    'refuses a whole call with results',
+    () =>
+      answers(
+        (call, code) => (isBatch(call) || isContexts(call) || isStatuses(call)) && code === 422,
+        (json, _call, headers) => answer(422, { ...json, results: [] }, headers),
+      ),
   ),
   fault('§4.2 rule 3', 'a completed call is 200', 'answers a batch of statuses with 207', () =>
     answers(
@@ -267,13 +392,17 @@ const calls: readonly Fault[] = [
   ),
   fault('§4.2 rule 3', 'a completed call is 200', 'answers 202 to a batch that admits', () =>
     answers(
-      (call, code, json) => isBatch(call) && code === 200 && Number(at(json, 'summary', 'accepted')) > 0,
+      (call, code, json) =>
+        isBatch(call) && code === 200 && Number(at(json, 'summary', 'accepted')) > 0,
       (json) => answer(202, json),
     ),
   ),
   fault('§4.2 rule 3', 'a completed call is 200', 'fails a call whose items all fail', () =>
     answers(
-      (call, code, json) => isBatch(call) && code === 200 && Number(at(json, 'summary', 'rejected')) === listAt(json, 'results').length,
+      (call, code, json) =>
+        isBatch(call) &&
+        code === 200 &&
+        Number(at(json, 'summary', 'rejected')) === listAt(json, 'results').length,
       () => refusal(403, 'signature_not_authorized'),
     ),
   ),
@@ -291,7 +420,12 @@ const calls: readonly Fault[] = [
         }),
     ),
   ),
-  fault('§4.2 rule 3', 'siblings are not rolled back', 'forgets what it admitted where a sibling fails', forgetful),
+  fault(
+    '§4.2 rule 3',
+    'siblings are not rolled back',
+    'forgets what it admitted where a sibling fails',
+    forgetful,
+  ),
 ]
 
 /** Candidates of a call of which an item failed are gone afterwards. */
@@ -308,14 +442,23 @@ function forgetful(): Wrong {
     if (pathname !== '/propose/batch/status') return response
     const results = listAt(json, 'results').map((one) =>
       gone.has(at(one, 'candidate_id'))
-        ? { candidate_id: at(one, 'candidate_id'), status_code: 404, error: { code: 'candidate_not_found', detail: 'gone' } }
+        ? {
+            candidate_id: at(one, 'candidate_id'),
+            status_code: 404,
+            error: { code: 'candidate_not_found', detail: 'gone' },
+          }
         : one,
     )
     return answer(response.status, { ...json, results }, response.headers)
   }
 }
 
-const each = (section: string, rule: string, does: string, change: (result: unknown, index: number, json: Json) => unknown): Fault =>
+const each = (
+  section: string,
+  rule: string,
+  does: string,
+  change: (result: unknown, index: number, json: Json) => unknown,
+): Fault =>
   fault(section, rule, does, () =>
     tells(isBatch, (json) => {
       for (const [index, result] of listAt(json, 'results').entries()) change(result, index, json)
@@ -348,21 +491,35 @@ const results: readonly Fault[] = [
     'item 200: a replay',
     'answers replayed items with 409',
     (one) =>
-      at(one, 'status_code') === 200 && put(one, { status_code: 409, candidate: undefined, error: { code: 'known', detail: 'known' } }),
+      at(one, 'status_code') === 200 &&
+      put(one, {
+        status_code: 409,
+        candidate: undefined,
+        error: { code: 'known', detail: 'known' },
+      }),
   ),
   each(
     '§4.2 rule 5',
     'a replay returns the existing candidate',
     'makes another candidate of a replayed item',
-    (one) => at(one, 'status_code') === 200 && put(at(one, 'candidate'), { candidate_id: crypto.randomUUID() }),
+    (one) =>
+      at(one, 'status_code') === 200 &&
+      put(at(one, 'candidate'), { candidate_id: crypto.randomUUID() }),
   ),
   each(
     '§4.2 rule 5',
     'a replay returns the existing candidate',
     'tells another received_at of a replayed item',
-    (one) => at(one, 'status_code') === 200 && put(at(one, 'candidate'), { received_at: '2026-11-20T05:38:00.000Z' }),
+    (one) =>
+      at(one, 'status_code') === 200 &&
+      put(at(one, 'candidate'), { received_at: '2026-11-20T05:38:00.000Z' }),
   ),
-  fault('§2.7', 'each result has status_code', 'leaves the status_code of items out', drop(isBatch, 'results.*.status_code')),
+  fault(
+    '§2.7',
+    'each result has status_code',
+    'leaves the status_code of items out',
+    drop(isBatch, 'results.*.status_code'),
+  ),
   ...['candidate_id', 'status', 'received_at', 'status_url'].map((name) =>
     fault(
       '§2.7',
@@ -371,7 +528,12 @@ const results: readonly Fault[] = [
       drop(isBatch, `results.*.candidate.${name}`),
     ),
   ),
-  fault('§2.7', 'each result has candidate or error', 'leaves the candidates out', drop(isBatch, 'results.*.candidate')),
+  fault(
+    '§2.7',
+    'each result has candidate or error',
+    'leaves the candidates out',
+    drop(isBatch, 'results.*.candidate'),
+  ),
   each(
     '§2.7',
     'each result has candidate or error',
@@ -385,7 +547,12 @@ const results: readonly Fault[] = [
     (one) =>
       isRefused(one) &&
       put(one, {
-        candidate: { candidate_id: crypto.randomUUID(), status: 'failed', received_at: '2026-11-20T05:38:00.000Z', status_url: '/x' },
+        candidate: {
+          candidate_id: crypto.randomUUID(),
+          status: 'failed',
+          received_at: '2026-11-20T05:38:00.000Z',
+          status_url: '/x',
+        },
       }),
   ),
   each(
@@ -394,7 +561,12 @@ const results: readonly Fault[] = [
     'drops the client_ref of admitted items',
     (one) => !isRefused(one) && put(one, { client_ref: null }),
   ),
-  each('§2.7', 'client_ref is echoed', 'drops the client_ref of failed items', (one) => isRefused(one) && put(one, { client_ref: null })),
+  each(
+    '§2.7',
+    'client_ref is echoed',
+    'drops the client_ref of failed items',
+    (one) => isRefused(one) && put(one, { client_ref: null }),
+  ),
   each(
     '§2.7',
     'client_ref is echoed',
@@ -405,14 +577,22 @@ const results: readonly Fault[] = [
     '§2.7',
     'client_ref is echoed',
     'tells client_refs in capitals',
-    alter(isBatch, 'results.*.client_ref', (ref) => (isText(ref) ? String(ref).toUpperCase() : ref)),
+    alter(isBatch, 'results.*.client_ref', (ref) =>
+      isText(ref) ? String(ref).toUpperCase() : ref,
+    ),
   ),
-  each('§2.7', 'client_ref is no idempotency key', 'takes client_ref for a key', (one, _index, json) => {
-    const first = listAt(json, 'results').find(
-      (other) => at(other, 'client_ref') === at(one, 'client_ref') && at(other, 'candidate') !== undefined,
-    )
-    put(at(one, 'candidate'), { candidate_id: at(first, 'candidate', 'candidate_id') })
-  }),
+  each(
+    '§2.7',
+    'client_ref is no idempotency key',
+    'takes client_ref for a key',
+    (one, _index, json) => {
+      const first = listAt(json, 'results').find(
+        (other) =>
+          at(other, 'client_ref') === at(one, 'client_ref') && at(other, 'candidate') !== undefined,
+      )
+      put(at(one, 'candidate'), { candidate_id: at(first, 'candidate', 'candidate_id') })
+    },
+  ),
   fault('§2.7', 'summary', 'leaves the summary out', drop(isBatch, 'summary')),
   fault(
     '§2.7',
@@ -434,7 +614,10 @@ const results: readonly Fault[] = [
   ),
   fault('§2.7', 'summary: replayed', 'counts replays as accepted', () =>
     tells(isBatch, (json) =>
-      put(json.summary, { accepted: Number(at(json, 'summary', 'accepted')) + Number(at(json, 'summary', 'replayed')), replayed: 0 }),
+      put(json.summary, {
+        accepted: Number(at(json, 'summary', 'accepted')) + Number(at(json, 'summary', 'replayed')),
+        replayed: 0,
+      }),
     ),
   ),
   fault('§2.7', 'summary counts', 'counts as text', alter(isBatch, 'summary.*', String)),
@@ -444,18 +627,27 @@ const results: readonly Fault[] = [
     'tells results by their number',
     alter(isBatch, 'results', (list) => ({ ...(list as unknown[]) })),
   ),
-  fault('§7 rule 4', 'item errors have code and detail', 'leaves the detail out of items', drop(isBatch, 'results.*.error.detail')),
+  fault(
+    '§7 rule 4',
+    'item errors have code and detail',
+    'leaves the detail out of items',
+    drop(isBatch, 'results.*.error.detail'),
+  ),
   fault(
     '§7 rule 4',
     'item errors have code and detail',
     'tells the errors of items as text',
     alter(isBatch, 'results.*.error', (error) => at(error, 'code')),
   ),
-  fault('§2.7', 'the status_url of a batch is not exposed', 'serves the status_url of a batch', () =>
-    answers(
-      ({ path }) => path.startsWith('/propose/status/'),
-      () => answer(200, {}),
-    ),
+  fault(
+    '§2.7',
+    'the status_url of a batch is not exposed',
+    'serves the status_url of a batch',
+    () =>
+      answers(
+        ({ path }) => path.startsWith('/propose/status/'),
+        () => answer(200, {}),
+      ),
   ),
   fault('§2.6', 'signatures are never returned', 'shows the signatures of a batch', () =>
     tells(isBatch, (json, { body }) => {
@@ -469,7 +661,12 @@ const results: readonly Fault[] = [
     'tells a failed item by its code alone',
     alter(isBatch, 'results.*.error', (error) => ({ code: at(error, 'code') })),
   ),
-  fault('§2.7', 'each result has candidate', 'tells the candidate by its id alone', alter(isBatch, 'results.*.candidate', gone)),
+  fault(
+    '§2.7',
+    'each result has candidate',
+    'tells the candidate by its id alone',
+    alter(isBatch, 'results.*.candidate', gone),
+  ),
 ]
 
 export const batchFaults: readonly Fault[] = [...items, ...decisions, ...calls, ...results]

@@ -16,7 +16,8 @@ import {
 } from '../between.js'
 import { type Meter, meter } from '../meter.js'
 
-const through = () => (request: Request, next: (request: Request) => Promise<Response>) => next(request)
+const through = () => (request: Request, next: (request: Request) => Promise<Response>) =>
+  next(request)
 const charging = (rule: string, does: string, changes: Partial<Meter>): Fault => ({
   ...fault('§8 rule 2', rule, does, through),
   meter: { ...meter, ...changes },
@@ -31,20 +32,48 @@ const one = () => 1
 
 const charges: readonly Fault[] = [
   charging('eligibility shares the budget', 'charges nothing for eligibility', free(isEligibility)),
-  charging('single calls share the budget', 'charges nothing for signing data', free(isSigningData)),
+  charging(
+    'single calls share the budget',
+    'charges nothing for signing data',
+    free(isSigningData),
+  ),
   charging('single calls share the budget', 'charges nothing for a submission', free(isSingle)),
   charging('single calls share the budget', 'charges nothing for a status', free(isStatus)),
-  charging('batch preparation is charged by item count', 'charges nothing for contexts', free(isContexts)),
-  charging('batch preparation is charged by item count', 'charges one item for all contexts of a call', costs(isContexts, one)),
-  charging('batch submission is charged by item count', 'charges nothing for a batch', free(isBatch)),
-  charging('batch submission is charged by item count', 'charges one item for a batch', costs(isBatch, one)),
+  charging(
+    'batch preparation is charged by item count',
+    'charges nothing for contexts',
+    free(isContexts),
+  ),
+  charging(
+    'batch preparation is charged by item count',
+    'charges one item for all contexts of a call',
+    costs(isContexts, one),
+  ),
+  charging(
+    'batch submission is charged by item count',
+    'charges nothing for a batch',
+    free(isBatch),
+  ),
+  charging(
+    'batch submission is charged by item count',
+    'charges one item for a batch',
+    costs(isBatch, one),
+  ),
   charging(
     'batch submission is charged by item count',
     'charges half of a batch',
     costs(isBatch, (items) => Math.ceil(items / 2)),
   ),
-  charging('a polling pass is charged by item count', 'charges nothing for a batch of statuses', free(isStatuses)),
-  charging('a polling pass is charged by item count', 'charges one item for a batch of statuses', costs(isStatuses, one)),
+  charging(
+    'a polling pass is charged by item count',
+    'charges nothing for a batch of statuses',
+    free(isStatuses),
+  ),
+  charging(
+    'a polling pass is charged by item count',
+    'charges one item for a batch of statuses',
+    costs(isStatuses, one),
+  ),
   charging(
     'charged by item count',
     'charges two items for each of a batch',
@@ -63,7 +92,9 @@ const charges: readonly Fault[] = [
     'charges nothing for a signature that does not authorize',
     free((_call, status) => status === 403),
   ),
-  charging('rate-limited attempts charge too (rule 4)', 'charges nothing for what it refuses', { refusedCost: () => 0 }),
+  charging('rate-limited attempts charge too (rule 4)', 'charges nothing for what it refuses', {
+    refusedCost: () => 0,
+  }),
   charging('one shared budget', 'has a budget of its own for preparation', {
     account: (call) => (isContexts(call) || isSigningData(call) ? 'preparation' : 'all'),
   }),
@@ -73,12 +104,21 @@ const charges: readonly Fault[] = [
   charging('one shared budget', 'has a budget of its own for submissions', {
     account: (call) => (isSingle(call) || isBatch(call) ? 'submissions' : 'all'),
   }),
-  charging('a budget of items per window', 'lets a batch through while an item is left', { lets: (_items, left) => left > 0 }),
+  charging('a budget of items per window', 'lets a batch through while an item is left', {
+    lets: (_items, left) => left > 0,
+  }),
   charging('a budget of items per window', 'never refuses for the budget', { lets: () => true }),
-  charging('a budget of items per window', 'refuses no single call', { lets: (items, left) => items === 1 || items <= left }),
+  charging('a budget of items per window', 'refuses no single call', {
+    lets: (items, left) => items === 1 || items <= left,
+  }),
 ]
 
-const refused = (rule: string, does: string, change: (json: Json, headers: Headers) => Response, section = '§7'): Fault =>
+const refused = (
+  rule: string,
+  does: string,
+  change: (json: Json, headers: Headers) => Response,
+  section = '§7',
+): Fault =>
   fault(section, rule, does, () =>
     answers(
       (_call, code) => code === 429,
@@ -117,7 +157,10 @@ const refusals: readonly Fault[] = [
     (_json, headers) =>
       new Response('slow down', {
         status: 429,
-        headers: { ...Object.fromEntries(without(headers, 'content-type', 'retry-after')), 'content-type': 'text/plain' },
+        headers: {
+          ...Object.fromEntries(without(headers, 'content-type', 'retry-after')),
+          'content-type': 'text/plain',
+        },
       }),
     '§8',
   ),

@@ -1,5 +1,5 @@
 /** §1, §2.3, §4.1 rule 1, §7 and §9: gateways that are wrong whatever is asked. */
-import { at, listAt } from '../../../../src/core/client/conformance/rule.js'
+import { at, listAt } from '../../../../src/core/conformance/rule.js'
 import {
   alter,
   answer,
@@ -24,7 +24,11 @@ import {
 import type { Wrong } from '../world.js'
 
 const withHeader =
-  (which: (call: Call, status: number) => boolean, name: string, value: (request: Request) => string) =>
+  (
+    which: (call: Call, status: number) => boolean,
+    name: string,
+    value: (request: Request) => string,
+  ) =>
   (): Wrong =>
   async (request, next) => {
     const response = await next(request)
@@ -35,11 +39,13 @@ const withHeader =
     return new Response(await response.text(), { status: response.status, headers })
   }
 /** Answers of this status get another. */
-const status = (which: (call: Call, json: Json) => boolean, from: number | readonly number[], to: number) => () =>
-  answers(
-    (call, code, json) => [from].flat().includes(code) && which(call, json),
-    (json, _call, headers) => answer(to, json, headers),
-  )
+const status =
+  (which: (call: Call, json: Json) => boolean, from: number | readonly number[], to: number) =>
+  () =>
+    answers(
+      (call, code, json) => [from].flat().includes(code) && which(call, json),
+      (json, _call, headers) => answer(to, json, headers),
+    )
 const text =
   (which: (call: Call, status: number) => boolean, type = 'text/plain') =>
   (): Wrong =>
@@ -56,22 +62,35 @@ const isOf = (code: string) => (_call: Call, json: Json) => at(json, 'error', 'c
 const slugged = ({ path }: Call) => path.includes('/question-')
 const inBatch = (which: (value: string) => boolean, to: (value: string) => string) => () =>
   takes(isContexts, ({ identifiers }) => ({
-    identifiers: listAt({ identifiers }, 'identifiers').map((one) => (typeof one === 'string' && which(one) ? to(one) : one)),
+    identifiers: listAt({ identifiers }, 'identifiers').map((one) =>
+      typeof one === 'string' && which(one) ? to(one) : one,
+    ),
   }))
 
 const paths: readonly Fault[] = [
-  fault('§1', 'exact paths: no trailing slash', 'serves a trailing slash everywhere', () => serves((path) => path.replace(/(.)\/$/, '$1'))),
+  fault('§1', 'exact paths: no trailing slash', 'serves a trailing slash everywhere', () =>
+    serves((path) => path.replace(/(.)\/$/, '$1')),
+  ),
   fault('§1', 'exact paths: no trailing slash', 'serves a trailing slash of the batch routes', () =>
     serves((path) => path.replace(/^(\/propose\/.*)\/$/, '$1')),
   ),
-  fault('§1', 'exact paths: no trailing slash', 'redirects a trailing slash', () => async (request, next) => {
-    const { pathname } = new URL(request.url)
-    if (!pathname.endsWith('/')) return next(request)
-    return new Response(null, { status: 308, headers: { location: pathname.slice(0, -1) } })
-  }),
-  fault('§1', 'exact paths: no percent-encoded aliases', 'decodes paths', () => serves(decodeURIComponent)),
+  fault(
+    '§1',
+    'exact paths: no trailing slash',
+    'redirects a trailing slash',
+    () => async (request, next) => {
+      const { pathname } = new URL(request.url)
+      if (!pathname.endsWith('/')) return next(request)
+      return new Response(null, { status: 308, headers: { location: pathname.slice(0, -1) } })
+    },
+  ),
+  fault('§1', 'exact paths: no percent-encoded aliases', 'decodes paths', () =>
+    serves(decodeURIComponent),
+  ),
   fault('§1', 'exact paths: no percent-encoded aliases', 'decodes the address of eligibility', () =>
-    serves((path) => (path.startsWith('/v1/proposals/eligibility/') ? decodeURIComponent(path) : path)),
+    serves((path) =>
+      path.startsWith('/v1/proposals/eligibility/') ? decodeURIComponent(path) : path,
+    ),
   ),
   fault('§1', 'bodies have Content-Type: application/json', 'takes any content type', () =>
     serves((path) => path, { 'content-type': 'application/json' }),
@@ -82,10 +101,21 @@ const paths: readonly Fault[] = [
     'takes any content type on the single routes',
     () => async (request, next) =>
       request.method === 'POST' && request.url.includes('/v1/')
-        ? next(new Request(request.url, { method: 'POST', headers: { 'content-type': 'application/json' }, body: await request.text() }))
+        ? next(
+            new Request(request.url, {
+              method: 'POST',
+              headers: { 'content-type': 'application/json' },
+              body: await request.text(),
+            }),
+          )
         : next(request),
   ),
-  fault('§1', 'bodies are JSON', 'answers 500 to a body that is none', status(isOf('invalid_json'), [400, 422], 500)),
+  fault(
+    '§1',
+    'bodies are JSON',
+    'answers 500 to a body that is none',
+    status(isOf('invalid_json'), [400, 422], 500),
+  ),
   fault('§1', 'bodies are JSON', 'answers 200 to a body that is none', () =>
     answers(
       (_call, _status, json) => at(json, 'error', 'code') === 'invalid_json',
@@ -95,31 +125,64 @@ const paths: readonly Fault[] = [
   fault('§1', 'addresses are canonical lowercase', 'takes an address in capitals', () =>
     serves((path) => (path.includes('eligibility') ? lower(path) : path)),
   ),
-  fault('§1', 'question ids are canonical lowercase', 'takes a question id in capitals, preparing', () =>
-    serves((path) => (path.endsWith('signing-data') ? lower(path) : path)),
+  fault(
+    '§1',
+    'question ids are canonical lowercase',
+    'takes a question id in capitals, preparing',
+    () => serves((path) => (path.endsWith('signing-data') ? lower(path) : path)),
   ),
-  fault('§1', 'question ids are canonical lowercase', 'takes a question id in capitals, submitting', () => async (request, next) => {
-    const { pathname } = new URL(request.url)
-    return /^\/v1\/proposals\/0x[^/]+$/.test(pathname) && request.method === 'POST'
-      ? next(new Request(new URL(lower(pathname), request.url), { method: 'POST', headers: request.headers, body: await request.text() }))
-      : next(request)
-  }),
+  fault(
+    '§1',
+    'question ids are canonical lowercase',
+    'takes a question id in capitals, submitting',
+    () => async (request, next) => {
+      const { pathname } = new URL(request.url)
+      return /^\/v1\/proposals\/0x[^/]+$/.test(pathname) && request.method === 'POST'
+        ? next(
+            new Request(new URL(lower(pathname), request.url), {
+              method: 'POST',
+              headers: request.headers,
+              body: await request.text(),
+            }),
+          )
+        : next(request)
+    },
+  ),
   fault(
     '§1',
     'question ids are canonical lowercase',
     'takes a question id in capitals in a batch of contexts',
     inBatch((id) => /^0x/i.test(id), lower),
   ),
-  fault('§1', 'question ids are canonical lowercase', 'takes a question id in capitals in a batch item', () =>
-    takes(isBatch, ({ proposals }) => ({
-      proposals: listAt({ proposals }, 'proposals').map((one) => ({ ...(one as Json), identifier: lower(String(at(one, 'identifier'))) })),
-    })),
+  fault(
+    '§1',
+    'question ids are canonical lowercase',
+    'takes a question id in capitals in a batch item',
+    () =>
+      takes(isBatch, ({ proposals }) => ({
+        proposals: listAt({ proposals }, 'proposals').map((one) => ({
+          ...(one as Json),
+          identifier: lower(String(at(one, 'identifier'))),
+        })),
+      })),
   ),
-  fault('§1', 'slugs have only lowercase letters, digits and hyphens', 'takes a slug in capitals', () =>
-    serves((path) => path.replace(/^(\/v1\/proposals\/)([^0/][^/]*)(\/signing-data)?$/, (_all, a, b, c) => a + lower(b) + (c ?? ''))),
+  fault(
+    '§1',
+    'slugs have only lowercase letters, digits and hyphens',
+    'takes a slug in capitals',
+    () =>
+      serves((path) =>
+        path.replace(
+          /^(\/v1\/proposals\/)([^0/][^/]*)(\/signing-data)?$/,
+          (_all, a, b, c) => a + lower(b) + (c ?? ''),
+        ),
+      ),
   ),
-  fault('§1', 'slugs have only lowercase letters, digits and hyphens', 'takes a slug with underscores for hyphens', () =>
-    serves((path) => path.replaceAll('_', '-')),
+  fault(
+    '§1',
+    'slugs have only lowercase letters, digits and hyphens',
+    'takes a slug with underscores for hyphens',
+    () => serves((path) => path.replaceAll('_', '-')),
   ),
   fault(
     '§1',
@@ -156,12 +219,19 @@ const paths: readonly Fault[] = [
     ),
   ),
   fault('§1', 'candidate_id is a hyphenated UUID', 'puts hyphens in', () =>
-    serves((path) => path.replace(/\/status\/(.{8})(.{4})(.{4})(.{4})(.{12})$/, '/status/$1-$2-$3-$4-$5')),
+    serves((path) =>
+      path.replace(/\/status\/(.{8})(.{4})(.{4})(.{4})(.{12})$/, '/status/$1-$2-$3-$4-$5'),
+    ),
   ),
   fault('§1', 'candidate_id is a hyphenated UUID', 'puts hyphens in, in a batch', () =>
     takes(isStatuses, ({ candidate_ids }) => ({
       candidate_ids: listAt({ candidate_ids }, 'candidate_ids').map((id) =>
-        typeof id === 'string' ? id.replace(/^([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})$/, '$1-$2-$3-$4-$5') : id,
+        typeof id === 'string'
+          ? id.replace(
+              /^([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})$/,
+              '$1-$2-$3-$4-$5',
+            )
+          : id,
       ),
     })),
   ),
@@ -200,7 +270,11 @@ const origins: readonly Fault[] = [
     '§1',
     'CORS is configured explicitly',
     'allows whatever origin asks',
-    withHeader(all, 'access-control-allow-origin', (request) => request.headers.get('origin') ?? 'null'),
+    withHeader(
+      all,
+      'access-control-allow-origin',
+      (request) => request.headers.get('origin') ?? 'null',
+    ),
   ),
   fault(
     '§1',
@@ -208,7 +282,10 @@ const origins: readonly Fault[] = [
     'allows every origin in a preflight',
     () => async (request, next) =>
       request.method === 'OPTIONS'
-        ? new Response(null, { status: 204, headers: { 'access-control-allow-origin': '*', 'access-control-allow-methods': 'POST' } })
+        ? new Response(null, {
+            status: 204,
+            headers: { 'access-control-allow-origin': '*', 'access-control-allow-methods': 'POST' },
+          })
         : next(request),
   ),
 ]
@@ -239,7 +316,12 @@ const eligibility: readonly Fault[] = [
     'leaves eligible out where it is not',
     alter(isEligibility, 'eligible', (value) => (value === false ? undefined : value)),
   ),
-  fault('§2.3', 'eligibility has a version', 'leaves the version out of eligibility', drop(isEligibility, 'version')),
+  fault(
+    '§2.3',
+    'eligibility has a version',
+    'leaves the version out of eligibility',
+    drop(isEligibility, 'version'),
+  ),
   fault(
     '§9',
     'eligibility carries the version',
@@ -252,17 +334,25 @@ const eligibility: readonly Fault[] = [
     'calls everybody eligible',
     alter(isEligibility, 'eligible', () => true),
   ),
-  fault('§4.1 rule 1', 'unknown wallets are 200 with false', 'answers 404 for an unknown wallet', () =>
-    answers(
-      (call, _code, json) => isEligibility(call) && json.eligible === false,
-      () => refusal(404, 'wallet_not_found'),
-    ),
+  fault(
+    '§4.1 rule 1',
+    'unknown wallets are 200 with false',
+    'answers 404 for an unknown wallet',
+    () =>
+      answers(
+        (call, _code, json) => isEligibility(call) && json.eligible === false,
+        () => refusal(404, 'wallet_not_found'),
+      ),
   ),
-  fault('§4.1 rule 1', 'unknown wallets are 200 with false', 'answers 403 for an unknown wallet', () =>
-    answers(
-      (call, _code, json) => isEligibility(call) && json.eligible === false,
-      () => refusal(403, 'proposer_not_eligible'),
-    ),
+  fault(
+    '§4.1 rule 1',
+    'unknown wallets are 200 with false',
+    'answers 403 for an unknown wallet',
+    () =>
+      answers(
+        (call, _code, json) => isEligibility(call) && json.eligible === false,
+        () => refusal(403, 'proposer_not_eligible'),
+      ),
   ),
   fault(
     '§4.1 rule 1',
@@ -279,7 +369,12 @@ const errors: readonly Fault[] = [
       () => answer(200, {}),
     ),
   ),
-  fault('§7', '404: unknown question', 'answers 422 for an unknown question', status(isOf('question_not_found'), 404, 422)),
+  fault(
+    '§7',
+    '404: unknown question',
+    'answers 422 for an unknown question',
+    status(isOf('question_not_found'), 404, 422),
+  ),
   fault(
     '§7',
     '404: unknown question',
@@ -292,7 +387,12 @@ const errors: readonly Fault[] = [
       () => answer(200, {}),
     ),
   ),
-  fault('§7', '404: unknown route', 'answers 403 on an unknown route', status(isOf('route_not_found'), 404, 403)),
+  fault(
+    '§7',
+    '404: unknown route',
+    'answers 403 on an unknown route',
+    status(isOf('route_not_found'), 404, 403),
+  ),
   fault('§7', '405: wrong method', 'calls a wrong method an unknown route', () =>
     answers(
       (_call, code) => code === 405,
@@ -304,7 +404,9 @@ const errors: readonly Fault[] = [
     '405: wrong method',
     'takes POST for eligibility',
     () => async (request, next) =>
-      request.method === 'POST' && request.url.includes('/eligibility/') ? next(new Request(request.url)) : next(request),
+      request.method === 'POST' && request.url.includes('/eligibility/')
+        ? next(new Request(request.url))
+        : next(request),
   ),
   fault(
     '§7',
@@ -372,7 +474,9 @@ const errors: readonly Fault[] = [
     '§7',
     'errors is sanitized',
     'repeats the value that is wrong in errors',
-    echo((body) => Object.entries(body).map(([path, value]) => ({ path, code: 'invalid', received: value }))),
+    echo((body) =>
+      Object.entries(body).map(([path, value]) => ({ path, code: 'invalid', received: value })),
+    ),
   ),
   fault(
     '§7',
@@ -383,7 +487,12 @@ const errors: readonly Fault[] = [
   fault('§7', 'errors is sanitized', 'repeats a signature in the detail of a 403', () =>
     answers(
       (call, code) => isSingle(call) && code === 403,
-      (_json, { body }, headers) => answer(403, { error: { code: 'signature_not_authorized', detail: `not ${body.signature}` } }, headers),
+      (_json, { body }, headers) =>
+        answer(
+          403,
+          { error: { code: 'signature_not_authorized', detail: `not ${body.signature}` } },
+          headers,
+        ),
     ),
   ),
   fault(
@@ -398,7 +507,12 @@ const errors: readonly Fault[] = [
     'answers 409 for every fault of a body',
     status((call) => isSingle(call) || isBatch(call), [400, 422], 409),
   ),
-  fault('§7', '413: ancillary data in admission', 'calls ancillary data a fault of the schema', status(isSingle, 413, 422)),
+  fault(
+    '§7',
+    '413: ancillary data in admission',
+    'calls ancillary data a fault of the schema',
+    status(isSingle, 413, 422),
+  ),
   fault('§7', '413: ancillary data in admission', 'ignores ancillary data', () =>
     takes(
       (call) => isSingle(call),
@@ -406,9 +520,16 @@ const errors: readonly Fault[] = [
     ),
   ),
   fault('§7', '413: ancillary data in admission', 'ignores ancillary data of a batch item', () =>
-    takes(isBatch, ({ proposals }) => ({ proposals: listAt({ proposals }, 'proposals').map((one) => without(one, 'ancillary_data')) })),
+    takes(isBatch, ({ proposals }) => ({
+      proposals: listAt({ proposals }, 'proposals').map((one) => without(one, 'ancillary_data')),
+    })),
   ),
-  fault('§7', '413: ancillary data in admission', 'answers 403 to ancillary data of a batch item', status(isBatch, 413, 403)),
+  fault(
+    '§7',
+    '413: ancillary data in admission',
+    'answers 403 to ancillary data of a batch item',
+    status(isBatch, 413, 403),
+  ),
 ]
 
 function statusOf(json: Json, call: Call): number {
@@ -418,7 +539,11 @@ function statusOf(json: Json, call: Call): number {
   if (code === 'signature_not_authorized' || code === 'proposer_not_eligible') return 403
   if (code === 'rate_limited') return 429
   if (code === 'ancillary_data_not_allowed') return 413
-  return code.includes('conflict') || code === 'request_not_open' || code === 'round_advanced' ? 409 : call.method === 'POST' ? 422 : 400
+  return code.includes('conflict') || code === 'request_not_open' || code === 'round_advanced'
+    ? 409
+    : call.method === 'POST'
+      ? 422
+      : 400
 }
 
 function echo(errorsOf: (body: Json) => unknown, which: (call: Call) => boolean = isSingle) {
@@ -446,31 +571,43 @@ const access: readonly Fault[] = [
         ? refusal(401, 'api_key_required')
         : next(request),
   ),
-  fault('§1', 'no preparation is required', 'wants signing data to be asked for before a submission', () => {
-    const prepared = new Set<unknown>()
-    return async (request, next) => {
-      if (request.method !== 'POST' || !request.url.includes('/v1/')) return next(request)
-      const nonce = at(await bodyOf(request), 'permit', 'nonce')
-      if (request.url.endsWith('/signing-data')) prepared.add(nonce)
-      else if (!prepared.has(nonce)) return refusal(409, 'not_prepared')
-      return next(request)
-    }
-  }),
-  fault('§4.1 rule 3', 'there is no idempotency-key header', 'gives the same answer under the same Idempotency-Key', () => {
-    const known = new Map<string, string>()
-    return async (request, next) => {
-      const key = request.headers.get('idempotency-key')
-      const before = key === null ? undefined : known.get(key)
-      if (before !== undefined) return answer(200, JSON.parse(before))
-      const response = await next(request)
-      if (key !== null) known.set(key, await response.clone().text())
-      return response
-    }
-  }),
+  fault(
+    '§1',
+    'no preparation is required',
+    'wants signing data to be asked for before a submission',
+    () => {
+      const prepared = new Set<unknown>()
+      return async (request, next) => {
+        if (request.method !== 'POST' || !request.url.includes('/v1/')) return next(request)
+        const nonce = at(await bodyOf(request), 'permit', 'nonce')
+        if (request.url.endsWith('/signing-data')) prepared.add(nonce)
+        else if (!prepared.has(nonce)) return refusal(409, 'not_prepared')
+        return next(request)
+      }
+    },
+  ),
+  fault(
+    '§4.1 rule 3',
+    'there is no idempotency-key header',
+    'gives the same answer under the same Idempotency-Key',
+    () => {
+      const known = new Map<string, string>()
+      return async (request, next) => {
+        const key = request.headers.get('idempotency-key')
+        const before = key === null ? undefined : known.get(key)
+        if (before !== undefined) return answer(200, JSON.parse(before))
+        const response = await next(request)
+        if (key !== null) known.set(key, await response.clone().text())
+        return response
+      }
+    },
+  ),
   fault('§4.1', 'POST submits', 'takes submissions with PUT only', () => async (request, next) => {
     const { pathname } = new URL(request.url)
     if (!/^\/v1\/proposals\/[^/]+$/.test(pathname)) return next(request)
-    return request.method === 'POST' ? refusal(405, 'method_not_allowed') : next(resent(request, {}))
+    return request.method === 'POST'
+      ? refusal(405, 'method_not_allowed')
+      : next(resent(request, {}))
   }),
 ]
 
@@ -483,4 +620,10 @@ async function bodyOf(request: Request): Promise<unknown> {
   }
 }
 
-export const conventionFaults: readonly Fault[] = [...paths, ...origins, ...eligibility, ...errors, ...access]
+export const conventionFaults: readonly Fault[] = [
+  ...paths,
+  ...origins,
+  ...eligibility,
+  ...errors,
+  ...access,
+]

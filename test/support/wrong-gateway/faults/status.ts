@@ -1,5 +1,8 @@
-/** §2.6, §4.1 rule 4, §4.2 rules 6 and 7, and §6: gateways that tell wrongly what became of a candidate. */
-import { at, listAt } from '../../../../src/core/client/conformance/rule.js'
+/**
+ * §2.6, §4.1 rule 4, §4.2 rules 6 and 7, and §6: gateways that tell wrongly what became of a
+ * candidate.
+ */
+import { at, listAt } from '../../../../src/core/conformance/rule.js'
 import {
   alter,
   answer,
@@ -25,8 +28,13 @@ const when = (which: (json: Json) => boolean, change: (json: Json) => unknown) =
   tells(isStatus, (json) => (isKnown(json) && which(json) ? change(json) || json : json))
 const isExecuted = (json: Json) => json.status === 'executed'
 const isFailed = (json: Json) => json.status === 'failed'
-const executed = (section: string, rule: string, does: string, path: string, to: (value: unknown) => unknown): Fault =>
-  fault(section, rule, does, () => guarded(isExecuted, alter(isStatus, path, to)()))
+const executed = (
+  section: string,
+  rule: string,
+  does: string,
+  path: string,
+  to: (value: unknown) => unknown,
+): Fault => fault(section, rule, does, () => guarded(isExecuted, alter(isStatus, path, to)()))
 const failed = (rule: string, does: string, path: string, to: (value: unknown) => unknown): Fault =>
   fault('§2.6', rule, does, () => guarded(isFailed, alter(isStatus, path, to)()))
 const gone = () => undefined
@@ -45,8 +53,14 @@ function guarded(which: (json: Json) => boolean, wrong: Wrong): Wrong {
 }
 
 const status: readonly Fault[] = [
-  ...['candidate_id', 'outcome', 'price', 'received_at', 'status', 'submission', 'failure'].map((name) =>
-    fault('§2.6', 'identity, outcome, price, times, status, submission, failure', `leaves ${name} out of a status`, drop(isStatus, name)),
+  ...['candidate_id', 'outcome', 'price', 'received_at', 'status', 'submission', 'failure'].map(
+    (name) =>
+      fault(
+        '§2.6',
+        'identity, outcome, price, times, status, submission, failure',
+        `leaves ${name} out of a status`,
+        drop(isStatus, name),
+      ),
   ),
   fault(
     '§2.6',
@@ -94,7 +108,13 @@ const status: readonly Fault[] = [
     tells(
       isStatus,
       (json) =>
-        isKnown(json) && put(json, json.outcome === 'p1' ? { outcome: 'p2', price: '1000000000000000000' } : { outcome: 'p1', price: '0' }),
+        isKnown(json) &&
+        put(
+          json,
+          json.outcome === 'p1'
+            ? { outcome: 'p2', price: '1000000000000000000' }
+            : { outcome: 'p1', price: '0' },
+        ),
     ),
   ),
   fault(
@@ -121,7 +141,12 @@ const status: readonly Fault[] = [
     'tells no word for a status',
     alter(isStatus, 'status', () => 3),
   ),
-  fault('§9', 'status carries the version', 'leaves the version out of a status', drop(isStatus, 'version')),
+  fault(
+    '§9',
+    'status carries the version',
+    'leaves the version out of a status',
+    drop(isStatus, 'version'),
+  ),
   fault(
     '§9',
     'status carries the version',
@@ -143,48 +168,139 @@ const status: readonly Fault[] = [
       (json) => ({ ...json, note: secret }),
     ),
   ),
-  fault('§2.6', 'executable transaction data is never returned', 'shows the transaction in a submission', () =>
-    tells(isStatus, (json) => put(json.submission, { raw: secret })),
+  fault(
+    '§2.6',
+    'executable transaction data is never returned',
+    'shows the transaction in a submission',
+    () => tells(isStatus, (json) => put(json.submission, { raw: secret })),
   ),
 ]
 
 const ends: readonly Fault[] = [
-  executed('§2.6', 'the time of validation', 'forgets when it was validated', 'validated_at', () => null),
+  executed(
+    '§2.6',
+    'the time of validation',
+    'forgets when it was validated',
+    'validated_at',
+    () => null,
+  ),
   executed('§2.6', 'the time of selection', 'leaves out when it was selected', 'selected_at', gone),
-  executed('§2.6', 'the times of stages', 'was selected before it was received', 'selected_at', () => '2020-01-01T00:00:00.000Z'),
-  executed('§2.6', 'submission: status', 'leaves the status of a submission out', 'submission.status', gone),
-  executed('§2.6', 'submission: transaction_hash', 'leaves the hash out', 'submission.transaction_hash', gone),
-  executed('§2.6', 'submission: transaction_hash', 'cuts the hash', 'submission.transaction_hash', (hash) => String(hash).slice(0, 10)),
+  executed(
+    '§2.6',
+    'the times of stages',
+    'was selected before it was received',
+    'selected_at',
+    () => '2020-01-01T00:00:00.000Z',
+  ),
+  executed(
+    '§2.6',
+    'submission: status',
+    'leaves the status of a submission out',
+    'submission.status',
+    gone,
+  ),
+  executed(
+    '§2.6',
+    'submission: transaction_hash',
+    'leaves the hash out',
+    'submission.transaction_hash',
+    gone,
+  ),
+  executed(
+    '§2.6',
+    'submission: transaction_hash',
+    'cuts the hash',
+    'submission.transaction_hash',
+    (hash) => String(hash).slice(0, 10),
+  ),
   ...['submitted_at', 'confirmed_at', 'indexed_at'].map((name) =>
-    executed('§2.6', 'submission: three times', `leaves submission.${name} out`, `submission.${name}`, gone),
+    executed(
+      '§2.6',
+      'submission: three times',
+      `leaves submission.${name} out`,
+      `submission.${name}`,
+      gone,
+    ),
   ),
-  executed('§2.6', 'submission: three times', 'tells a time of confirmation that is none', 'submission.confirmed_at', () => 'soon'),
-  executed('§6', 'proposal_event_index', 'leaves the event index out', 'submission.proposal_event_index', gone),
-  executed('§6', 'proposal_event_index is a JSON number', 'tells the event index as text', 'submission.proposal_event_index', String),
-  executed('§6', 'proposal_event_index is a JSON number', 'tells half an event index', 'submission.proposal_event_index', () => 0.5),
-  executed('§2.6', 'submission is what was executed', 'tells no submission of an execution', 'submission', () => null),
+  executed(
+    '§2.6',
+    'submission: three times',
+    'tells a time of confirmation that is none',
+    'submission.confirmed_at',
+    () => 'soon',
+  ),
+  executed(
+    '§6',
+    'proposal_event_index',
+    'leaves the event index out',
+    'submission.proposal_event_index',
+    gone,
+  ),
+  executed(
+    '§6',
+    'proposal_event_index is a JSON number',
+    'tells the event index as text',
+    'submission.proposal_event_index',
+    String,
+  ),
+  executed(
+    '§6',
+    'proposal_event_index is a JSON number',
+    'tells half an event index',
+    'submission.proposal_event_index',
+    () => 0.5,
+  ),
+  executed(
+    '§2.6',
+    'submission is what was executed',
+    'tells no submission of an execution',
+    'submission',
+    () => null,
+  ),
   ...['stage', 'code', 'detail', 'retryable', 'can_resubmit', 'next_action'].map((name) =>
-    failed('failure: stage, code, detail, retryable, can_resubmit, next_action', `leaves failure.${name} out`, `failure.${name}`, gone),
+    failed(
+      'failure: stage, code, detail, retryable, can_resubmit, next_action',
+      `leaves failure.${name} out`,
+      `failure.${name}`,
+      gone,
+    ),
   ),
-  failed('failure: retryable', 'tells retryable as text', 'failure.retryable', (value) => String(value)),
-  failed('failure: can_resubmit', 'tells can_resubmit as a number', 'failure.can_resubmit', (value) => Number(value)),
+  failed('failure: retryable', 'tells retryable as text', 'failure.retryable', (value) =>
+    String(value),
+  ),
+  failed(
+    'failure: can_resubmit',
+    'tells can_resubmit as a number',
+    'failure.can_resubmit',
+    (value) => Number(value),
+  ),
   failed('failure: next_action', 'tells a next_action of null', 'failure.next_action', () => null),
 ]
 
 /** Remembers which question each candidate was admitted for. */
 const remembering =
-  (act: (request: Request, next: Parameters<Wrong>[1], questions: ReadonlyMap<string, string>) => Promise<Response>) => (): Wrong => {
+  (
+    act: (
+      request: Request,
+      next: Parameters<Wrong>[1],
+      questions: ReadonlyMap<string, string>,
+    ) => Promise<Response>,
+  ) =>
+  (): Wrong => {
     const questions = new Map<string, string>()
     return async (request, next) => {
       const response = await act(request, next, questions)
       const json: unknown = await response.clone().json()
       const id = at(json, 'candidate_id')
-      if (typeof id === 'string' && request.method === 'POST') questions.set(id, new URL(request.url).pathname)
+      if (typeof id === 'string' && request.method === 'POST')
+        questions.set(id, new URL(request.url).pathname)
       return response
     }
   }
-const idIn = (request: Request) => /^\/v1\/.*\/status\/([0-9a-f-]{36})$/.exec(new URL(request.url).pathname)?.[1]
-const unknown = (to: (json: Json) => Response) => () => answers((call, code) => isStatus(call) && code === 404, to)
+const idIn = (request: Request) =>
+  /^\/v1\/.*\/status\/([0-9a-f-]{36})$/.exec(new URL(request.url).pathname)?.[1]
+const unknown = (to: (json: Json) => Response) => () =>
+  answers((call, code) => isStatus(call) && code === 404, to)
 
 const lookups: readonly Fault[] = [
   fault(
@@ -212,7 +328,9 @@ const lookups: readonly Fault[] = [
     remembering((request, next, questions) => {
       const id = idIn(request)
       const question = id === undefined ? undefined : questions.get(id)
-      return next(question === undefined ? request : resent(request, { path: `${question}/status/${id}` }))
+      return next(
+        question === undefined ? request : resent(request, { path: `${question}/status/${id}` }),
+      )
     }),
   ),
   fault(
@@ -222,23 +340,60 @@ const lookups: readonly Fault[] = [
     remembering(async (request, next, questions) => {
       const response = await next(request)
       const id = idIn(request)
-      return response.status === 404 && id !== undefined && questions.has(id) ? refusal(403, 'other_question') : response
+      return response.status === 404 && id !== undefined && questions.has(id)
+        ? refusal(403, 'other_question')
+        : response
     }),
   ),
 ]
 
-const one = (section: string, rule: string, does: string, path: string, to: (value: unknown) => unknown): Fault =>
-  fault(section, rule, does, alter(isStatuses, `results.*.${path}`, to))
+const one = (
+  section: string,
+  rule: string,
+  does: string,
+  path: string,
+  to: (value: unknown) => unknown,
+): Fault => fault(section, rule, does, alter(isStatuses, `results.*.${path}`, to))
 const isIn = (call: Call, json: Json, code: number) =>
   isStatuses(call) && listAt(json, 'results').some((result) => at(result, 'status_code') === code)
 
 const batch: readonly Fault[] = [
-  one('§2.7', 'each result has candidate_id', 'leaves candidate_id out of a batch of statuses', 'candidate_id', gone),
-  one('§2.7', 'each result has status_code', 'leaves status_code out of a batch of statuses', 'status_code', gone),
+  one(
+    '§2.7',
+    'each result has candidate_id',
+    'leaves candidate_id out of a batch of statuses',
+    'candidate_id',
+    gone,
+  ),
+  one(
+    '§2.7',
+    'each result has status_code',
+    'leaves status_code out of a batch of statuses',
+    'status_code',
+    gone,
+  ),
   one('§2.7', 'each result has candidate or error', 'leaves the candidate out', 'candidate', gone),
-  one('§2.7', 'each result has candidate or error', 'leaves the error of an unknown candidate out', 'error', gone),
-  one('§7 rule 4', 'item errors have code and detail', 'leaves the code of an unknown candidate out', 'error.code', gone),
-  one('§2.7', 'the candidate has status, submission, failure', 'leaves the status out of a batch of statuses', 'candidate.status', gone),
+  one(
+    '§2.7',
+    'each result has candidate or error',
+    'leaves the error of an unknown candidate out',
+    'error',
+    gone,
+  ),
+  one(
+    '§7 rule 4',
+    'item errors have code and detail',
+    'leaves the code of an unknown candidate out',
+    'error.code',
+    gone,
+  ),
+  one(
+    '§2.7',
+    'the candidate has status, submission, failure',
+    'leaves the status out of a batch of statuses',
+    'candidate.status',
+    gone,
+  ),
   one(
     '§2.7',
     'the candidate has status, submission, failure',
@@ -246,7 +401,13 @@ const batch: readonly Fault[] = [
     'candidate.submission',
     gone,
   ),
-  one('§2.7', 'the candidate has status, submission, failure', 'leaves failure out of a batch of statuses', 'candidate.failure', gone),
+  one(
+    '§2.7',
+    'the candidate has status, submission, failure',
+    'leaves failure out of a batch of statuses',
+    'candidate.failure',
+    gone,
+  ),
   one(
     '§2.7',
     'failure is nullable',
@@ -254,8 +415,20 @@ const batch: readonly Fault[] = [
     'candidate.failure',
     (value) => value ?? undefined,
   ),
-  one('§2.7', 'failure has code and detail', 'leaves the code of a failure out of a batch of statuses', 'candidate.failure.code', gone),
-  one('§2.7', 'failure has code and detail', 'leaves the detail of a failure out of a batch of statuses', 'candidate.failure.detail', gone),
+  one(
+    '§2.7',
+    'failure has code and detail',
+    'leaves the code of a failure out of a batch of statuses',
+    'candidate.failure.code',
+    gone,
+  ),
+  one(
+    '§2.7',
+    'failure has code and detail',
+    'leaves the detail of a failure out of a batch of statuses',
+    'candidate.failure.detail',
+    gone,
+  ),
   one(
     '§4.2 rule 7',
     'batch status omits next_action',
@@ -277,35 +450,57 @@ const batch: readonly Fault[] = [
     'candidate.failure',
     (value) => value && { ...(value as Json), stage: 'validation' },
   ),
-  one('§2.6', 'signatures are never returned', 'shows a signature in a batch of statuses', 'candidate', (value) => ({
-    ...(value as Json),
-    note: secret,
-  })),
-  one('§4.2 rule 6', 'unknown ids are a 404 of their own', 'answers 200 for an unknown candidate in a batch', 'status_code', (value) =>
-    value === 404 ? 200 : value,
+  one(
+    '§2.6',
+    'signatures are never returned',
+    'shows a signature in a batch of statuses',
+    'candidate',
+    (value) => ({
+      ...(value as Json),
+      note: secret,
+    }),
   ),
-  one('§4.2 rule 6', 'unknown ids are a 404 of their own', 'answers 422 for an unknown candidate in a batch', 'status_code', (value) =>
-    value === 404 ? 422 : value,
+  one(
+    '§4.2 rule 6',
+    'unknown ids are a 404 of their own',
+    'answers 200 for an unknown candidate in a batch',
+    'status_code',
+    (value) => (value === 404 ? 200 : value),
   ),
-  fault('§4.2 rule 6', 'unknown ids do not fail others', 'fails a whole call for one unknown candidate', () =>
-    answers(
-      (call, _code, json) => isIn(call, json, 404) && isIn(call, json, 200),
-      () => refusal(404, 'candidate_not_found'),
-    ),
+  one(
+    '§4.2 rule 6',
+    'unknown ids are a 404 of their own',
+    'answers 422 for an unknown candidate in a batch',
+    'status_code',
+    (value) => (value === 404 ? 422 : value),
   ),
-  fault('§4.2 rule 6', 'unknown ids do not fail others', 'answers 404 to all where one is unknown', () =>
-    answers(
-      (call, _code, json) => isIn(call, json, 404) && isIn(call, json, 200),
-      (json) =>
-        answer(200, {
-          results: listAt(json, 'results').map((result) => ({
-            ...(result as Json),
-            status_code: 404,
-            candidate: undefined,
-            error: { code: 'candidate_not_found', detail: 'no' },
-          })),
-        }),
-    ),
+  fault(
+    '§4.2 rule 6',
+    'unknown ids do not fail others',
+    'fails a whole call for one unknown candidate',
+    () =>
+      answers(
+        (call, _code, json) => isIn(call, json, 404) && isIn(call, json, 200),
+        () => refusal(404, 'candidate_not_found'),
+      ),
+  ),
+  fault(
+    '§4.2 rule 6',
+    'unknown ids do not fail others',
+    'answers 404 to all where one is unknown',
+    () =>
+      answers(
+        (call, _code, json) => isIn(call, json, 404) && isIn(call, json, 200),
+        (json) =>
+          answer(200, {
+            results: listAt(json, 'results').map((result) => ({
+              ...(result as Json),
+              status_code: 404,
+              candidate: undefined,
+              error: { code: 'candidate_not_found', detail: 'no' },
+            })),
+          }),
+      ),
   ),
 ]
 

@@ -1,0 +1,82 @@
+/** A candidate's status for people (spec §2.6). */
+
+import { nextStep } from '../../core/client/polling/errors.js'
+import { endOf, type PolledStatus, timeOf } from '../../core/client/polling/polling.js'
+import type { Output } from './output.js'
+import { fields, fold, timeText, visible } from './render.js'
+
+export const colours = {
+  received: 'white',
+  validated: 'cyan',
+  selected: 'cyan',
+  executed: 'green',
+  failed: 'red',
+} as const
+
+/** By how it ended, else by its stage; a word of another gateway has no colour of its own. */
+export const colourOf = (status: PolledStatus): (typeof colours)[keyof typeof colours] =>
+  new Map(Object.entries(colours)).get(endOf(status) ?? status.status) ?? 'white'
+
+type Screen = Pick<Output, 'columns' | 'paint'>
+
+/**
+ * One block: what was proposed, how far it came, and where it failed what to do next. What the
+ * batch route does not tell is left out.
+ */
+export function candidateText(status: PolledStatus, output: Screen, journalId?: string): string {
+  const { submission, outcome, price } = status
+  const sent = submission && [submission.status, submission.transaction_hash ?? ''].join(' ').trim()
+  const at = (stage: Parameters<typeof timeOf>[1]) =>
+    timeText(timeOf(status, stage) ?? '') || undefined
+  const rows = fields(
+    [
+      ['question', status.question_id],
+      ['proposer', status.proposer],
+      ['answer', outcome && `${outcome} (price ${price ?? 'not told'})`],
+      ['received', at('received')],
+      ['validated', at('validated')],
+      ['selected', at('selected')],
+      ['submission', sent],
+      ['submitted', at('submitted')],
+      ['confirmed', at('confirmed')],
+      ['indexed', at('indexed')],
+      ['event index', submission?.proposal_event_index?.toString()],
+    ],
+    output.columns,
+  )
+  const head = `${visible(status.candidate_id)}  ${output.paint[colourOf(status)](visible(status.status))}`
+  return [head, rows, ...failureLines(status, output, journalId)].join('\n')
+}
+
+/** Why it failed and what to do next; nothing where it did not. */
+export function failureLines(
+  status: PolledStatus,
+  output: Screen,
+  journalId?: string,
+): readonly string[] {
+  const { failure, question_id: questionId, proposer } = status
+  if (failure === null) return []
+  const { stage, code, detail, retryable, next_action: next } = failure
+  const fate =
+    retryable === undefined
+      ? []
+      : [retryable ? 'the same payload may still execute' : 'this payload cannot execute any more']
+  const then =
+    next == null
+      ? []
+      : [
+          `next: ${nextStep(next, { journalId, questionId, proposer }).replaceAll('`', '')} (${next})`,
+        ]
+  const what = endOf(status) === 'failed' ? 'failed' : 'failure'
+  const told = [...fate, ...then].join('; ')
+  return [
+    output.paint.red(
+      fold(
+        `${what}${stage == null ? '' : ` in ${stage}`}: ${code}: ${detail}`,
+        output.columns,
+        '  ',
+      ),
+    ),
+    ...(told === '' ? [] : [fold(told, output.columns, '  ')]),
+  ]
+}

@@ -1,0 +1,146 @@
+/**
+ * How help looks: terms in a column that leaves room beside it, nothing wider than the terminal, no
+ * word broken.
+ */
+import { type Command, Help, type HelpConfiguration } from 'commander'
+import { fold } from './render.js'
+
+/**
+ * Longer terms stand on a line of their own, so that one of them does not push all the others'
+ * texts aside.
+ */
+const widestTerm = 26
+
+/** Width of the column of terms. */
+export function termColumn(terms: readonly string[], columns: number): number {
+  const most = Math.min(widestTerm, Math.floor(columns * 0.4))
+  return Math.max(0, ...terms.map(({ length }) => length).filter((length) => length <= most))
+}
+
+/**
+ * The child that stands for its parent where none is named, as `devchain start` does; commander
+ * keeps which it is to itself.
+ */
+export function defaultChildOf(command: Command): Command | undefined {
+  const name = '_defaultCommandName' in command ? command._defaultCommandName : undefined
+  return command.commands.find((child) => child.name() === name)
+}
+
+const titles: Readonly<Record<string, string>> = {
+  'Options:': 'Flags:',
+  'Global Options:': 'Flags of the whole group:',
+}
+
+/**
+ * The program's own flags are named once, on one paragraph: what they are for is told by `proposer
+ * --help`.
+ */
+function flagsOfAll(command: Command, columns: number): string {
+  let program = command
+  while (program.parent !== null) program = program.parent
+  if (program === command) return ''
+  const names = program.options
+    .filter(({ long }) => long !== '--version')
+    .map(({ flags }) => flags.replace(', ', '|').replace(' ', glue))
+  const told = fold(names.join(', '), columns - 2, '  ').replaceAll(glue, ' ')
+  return `Flags of every command, as \`proposer --help\` tells them:\n  ${told}\n`
+}
+/** A no-break space: no text of ours has one. */
+const glue = '\u00a0'
+
+/** Choices and defaults as people write them. */
+function told(description: string, choices: readonly string[] | undefined, value: unknown): string {
+  const isShown = typeof value === 'string' || typeof value === 'number'
+  return [
+    description,
+    ...(choices ? [`one of ${choices.join(', ')}`] : []),
+    ...(isShown ? [`default: ${value}`] : []),
+  ].join('; ')
+}
+
+/** For `configureHelp` of every command. */
+export const helpLayout: HelpConfiguration = {
+  showGlobalOptions: true,
+  styleTitle: (title) => titles[title] ?? title,
+  commandUsage: (command) =>
+    Help.prototype.commandUsage.call(new Help(), command).replace('[options]', '[flags]'),
+  // Each of them takes flags: to say so of each tells nothing.
+  subcommandTerm: (command) =>
+    Help.prototype.subcommandTerm.call(new Help(), command).replace(' [options]', ''),
+  visibleOptions: (command) => [
+    ...(defaultChildOf(command)?.options ?? []),
+    ...Help.prototype.visibleOptions.call(new Help(), command),
+  ],
+  visibleGlobalOptions(command) {
+    const options = []
+    for (let above = command.parent; above?.parent; above = above.parent)
+      options.push(...above.options)
+    return options
+  },
+  optionDescription: ({ description, argChoices, defaultValue }) =>
+    told(description, argChoices, defaultValue),
+  argumentDescription: ({ description, argChoices, defaultValue }) =>
+    told(description, argChoices, defaultValue),
+  padWidth(command, help) {
+    const terms = [
+      ...help.visibleArguments(command).map((one) => help.argumentTerm(one)),
+      ...[...help.visibleOptions(command), ...help.visibleGlobalOptions(command)].map((one) =>
+        help.optionTerm(one),
+      ),
+      ...help.visibleCommands(command).map((one) => help.subcommandTerm(one)),
+    ]
+    return termColumn(terms, help.helpWidth ?? 80)
+  },
+  formatItem(term, width, description, help) {
+    if (description === '') return `  ${term}`
+    const indent = ' '.repeat(width + 4)
+    const lines = fold(description, (help.helpWidth ?? 80) - indent.length).replaceAll(
+      '\n',
+      `\n${indent}`,
+    )
+    return term.length <= width
+      ? `  ${term.padEnd(width)}  ${lines}`
+      : `  ${term}\n${indent}${lines}`
+  },
+  formatHelp(command, help) {
+    const page = Help.prototype.formatHelp.call(help, command, help)
+    const more = flagsOfAll(command, help.helpWidth ?? 80)
+    return more === '' ? page : `${page}\n${more}`
+  },
+}
+
+/**
+ * What stands behind the help: paragraphs are folded, and commands to paste are continued with a
+ * backslash, in front of a flag if they can.
+ */
+export const foldHelp = (text: string, columns: number): string =>
+  text
+    .split('\n')
+    .map((line) =>
+      line.length <= columns
+        ? line
+        : line.startsWith('  proposer ')
+          ? foldCommand(line, columns)
+          : foldProse(line, columns),
+    )
+    .join('\n')
+
+function foldProse(line: string, columns: number): string {
+  const indent = ' '.repeat(line.length - line.trimStart().length)
+  return `${indent}${fold(line.trimStart(), columns - indent.length).replaceAll('\n', `\n${indent}`)}`
+}
+
+function foldCommand(command: string, columns: number): string {
+  // A flag stays beside its value, and what is quoted whole.
+  const pieces = command.match(/--?[\w-]+ (?!-)(?:"[^"]*"|\S)+|(?:"[^"]*"|\S)+/g) ?? []
+  const lines: string[] = []
+  let line = ' '
+  for (const piece of pieces) {
+    if (line.trim() !== '' && line.length + piece.length + 1 > columns - 2) {
+      lines.push(line)
+      line = '     '
+    }
+    line += ` ${piece}`
+  }
+  return [...lines, line].join(' \\\n')
+}

@@ -1,0 +1,69 @@
+/** A few lines at the end of a terminal that are redrawn in place. */
+import type { Context } from './context.js'
+import { type Output, terminalSize } from './output.js'
+
+export interface Live {
+  /** For whoever writes meanwhile: notes appear above the lines. */
+  readonly output: Output
+  /** The terminal as it is now. */
+  size(): { readonly columns: number; readonly rows: number }
+  /**
+   * Shows these lines in place of the last ones: each at most `columns` characters, fewer than
+   * `rows` of them.
+   */
+  draw(lines: readonly string[]): void
+  /** Takes the lines away; the cursor is where the first one was. */
+  clear(): void
+}
+
+const colour = /\u001b\[[0-9;]*m/g
+
+/**
+ * `undefined` where stdout is no terminal that can be drawn on. One write a change, and every line
+ * is overwritten before the rest of it is cleared, so nothing flickers.
+ */
+export function openLive({ output, streams: { stdout }, env }: Context): Live | undefined {
+  if (output.mode !== 'human' || !output.isTerminal || env.TERM === 'dumb') return undefined
+  const size = () => terminalSize(stdout)
+  let shown: readonly string[] = []
+  let drawn = ''
+
+  /** A terminal that became narrower has folded what stood on it. */
+  const back = () => {
+    const { columns } = size()
+    const lines = shown.reduce(
+      (sum, line) => sum + Math.max(1, Math.ceil(line.replace(colour, '').length / columns)),
+      0,
+    )
+    return lines === 0 ? '' : `\u001b[${lines}A\r`
+  }
+  const draw = (lines: readonly string[]) => {
+    const text = lines.map((line) => `${line}\u001b[K\n`).join('')
+    const state = `${size().columns} ${text}`
+    if (state === drawn) return
+    output.text(`${back()}${text}\u001b[J`)
+    ;[shown, drawn] = [lines, state]
+  }
+  const clear = () => {
+    if (shown.length > 0) output.text(`${back()}\u001b[J`)
+    ;[shown, drawn] = [[], '']
+  }
+  const above = (tell: (text: string) => void) => (text: string) => {
+    const lines = shown
+    if (output.notesAreTerminal) clear()
+    tell(text)
+    if (output.notesAreTerminal && lines.length > 0) draw(lines)
+  }
+  return {
+    // A spinner would fight with the lines for the cursor.
+    output: {
+      ...output,
+      note: above(output.note),
+      warn: above(output.warn),
+      progress: () => ({ update: () => undefined, stop: () => undefined }),
+    },
+    size,
+    draw,
+    clear,
+  }
+}

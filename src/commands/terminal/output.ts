@@ -1,0 +1,228 @@
+/**
+ * stdout is the result and nothing else; progress, prompts and notes go to stderr (contract §6).
+ */
+import { Chalk, type ChalkInstance } from 'chalk'
+import { foldAround, jsonText, visible } from './render.js'
+
+export interface TextSink {
+  write(text: string): unknown
+  readonly isTTY?: boolean
+  readonly columns?: number
+  readonly rows?: number
+  readonly writableLength?: number
+  on?(event: 'error', listener: (error: Error) => void): unknown
+}
+
+/**
+ * Something that takes a while. On a terminal one line that redraws, otherwise a line every few
+ * seconds.
+ */
+export interface Progress {
+  update(text: string): void
+  /** Removes the line. May be called more than once. */
+  stop(): void
+}
+
+export interface Output {
+  readonly mode: 'human' | 'json' | 'ndjson'
+  /** stdout is a terminal. */
+  readonly isTerminal: boolean
+  /** stderr is a terminal: progress may redraw. */
+  readonly notesAreTerminal: boolean
+  readonly columns: number
+  /** Colours for stdout: plain where it is no terminal or NO_COLOR is set. */
+  readonly paint: ChalkInstance
+  /**
+   * The one result: `data` with `"schema":"proposer.<kind>/1"` first with --json (one line with
+   * --ndjson), else `human(data)`.
+   */
+  result<T extends object>(kind: string, data: T, human: (data: T) => string): void
+  /** One line of JSON on stdout as it settles (--ndjson, ready lines). */
+  line(data: object): void
+  /** These very characters on stdout, as asked for by `-o -`; no line end is added. */
+  text(text: string): void
+  /** A note on stderr, unless --quiet. */
+  note(text: string): void
+  /** A note on stderr that --quiet does not silence. */
+  warn(text: string): void
+  /**
+   * What must be known even by programs: `warning: <detail>` on stderr, with --json or --ndjson one
+   * line `{"warning":{code,detail}}`.
+   */
+  warning(code: string, detail: string): void
+  /**
+   * Progress on stderr, unless --quiet. Text is escaped line by line, so that a table may be shown.
+   */
+  progress(text: string): Progress
+  /**
+   * Waits until stdout has taken all; its first failure, if any, but for a reader who left (EPIPE).
+   */
+  written(): Promise<Error | undefined>
+}
+
+export interface OutputOptions {
+  readonly stdout: TextSink
+  readonly stderr: TextSink
+  readonly env: Readonly<Record<string, string | undefined>>
+  readonly mode: Output['mode']
+  readonly quiet: boolean
+}
+
+/** A line of progress this often where stderr is no terminal. */
+const progressLineMs = 5000
+
+/**
+ * Builds the output of one command. Outside text is the caller's to escape in `human`; JSON escapes
+ * it itself (R20).
+ */
+export function createOutput(options: OutputOptions): Output {
+  const { stdout, stderr, mode, quiet } = options
+  const stdoutGuard = guard(stdout)
+  const stderrGuard = guard(stderr)
+  const tellAsIs = (text: string) => {
+    if (!stderrGuard.closed) stderr.write(text)
+  }
+  let spinning: Spinner | undefined
+  const write = (text: string) => {
+    spinning?.clear()
+    if (!stdoutGuard.closed) stdout.write(text)
+  }
+  const tell = (text: string) => {
+    spinning?.clear()
+    tellAsIs(`${text}\n`)
+  }
+  const isTerminal = stdout.isTTY === true
+  const notesAreTerminal = stderr.isTTY === true
+  const plain = (options.env.NO_COLOR ?? '') !== '' || options.env.TERM === 'dumb'
+  const { columns } = terminalSize(stdout)
+  const warningText = (detail: string) =>
+    notesAreTerminal
+      ? foldAround(`warning: ${detail}`, columns, '  ')
+      : `warning: ${visible(detail)}`
+  return {
+    mode,
+    isTerminal,
+    notesAreTerminal,
+    columns,
+    paint: new Chalk({ level: isTerminal && !plain ? 1 : 0 }),
+    result(kind, data, human) {
+      if (mode === 'human') write(`${human(data)}\n`)
+      else
+        write(`${jsonText({ schema: `proposer.${kind}/1`, ...data }, mode === 'json' ? 2 : 0)}\n`)
+    },
+    line: (data) => write(`${jsonText(data, 0)}\n`),
+    text: write,
+    note: (text) => {
+      if (!quiet) tell(text)
+    },
+    warn: tell,
+    warning: (code, detail) =>
+      tell(mode === 'human' ? warningText(detail) : jsonText({ warning: { code, detail } }, 0)),
+    progress: (text) => {
+      if (quiet) return { update: () => undefined, stop: () => undefined }
+      if (!notesAreTerminal || plain) return progressLines(tell, text)
+      spinning?.stop()
+      spinning = spinner(tellAsIs, () => terminalSize(stderr).columns, text)
+      return spinning
+    },
+    async written() {
+      // A stream tells its failure after the call that failed, and keeps in memory what a slow
+      // reader has not taken.
+      while ((stdout.writableLength ?? 0) > 0 && !stdoutGuard.closed)
+        await new Promise((resolve) => setTimeout(resolve, 5))
+      await new Promise((resolve) => setImmediate(resolve))
+      return stdoutGuard.failure
+    },
+  }
+}
+
+/**
+ * The size of a terminal. One that does not know its own, as a pty that nobody has set up, reports
+ * 0 times 0.
+ */
+export function terminalSize({ columns, rows }: Pick<TextSink, 'columns' | 'rows'>): {
+  readonly columns: number
+  readonly rows: number
+} {
+  return { columns: columns || 80, rows: rows || 24 }
+}
+
+/**
+ * One guard a stream, however many outputs are built on it: EPIPE, and EIO of a terminal, mean that
+ * the reader has left, which is no failure of ours.
+ */
+const guards = new WeakMap<TextSink, { closed: boolean; failure: Error | undefined }>()
+function guard(sink: TextSink) {
+  const known = guards.get(sink)
+  if (known) return known
+  const state: { closed: boolean; failure: Error | undefined } = {
+    closed: false,
+    failure: undefined,
+  }
+  guards.set(sink, state)
+  sink.on?.('error', (error) => {
+    state.closed = true
+    const hasLeft =
+      'code' in error && (error.code === 'EPIPE' || (error.code === 'EIO' && sink.isTTY === true))
+    if (!hasLeft) state.failure ??= error
+  })
+  return state
+}
+
+/** Line ends of ours stay, everything else that could act on a terminal is spelled out (R20). */
+const escaped = (text: string) => text.split('\n').map(visible).join('\n')
+
+interface Spinner extends Progress {
+  /** Takes the line away until it is drawn again: something else is to be written. */
+  clear(): void
+}
+
+const frames = [...'⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏']
+const frameMs = 80
+
+/**
+ * Lines at the end of a terminal that redraw in place, each cut to the width. The cursor is left
+ * visible, so nothing is to be restored.
+ */
+function spinner(write: (text: string) => void, columns: () => number, first: string): Spinner {
+  let text = first
+  let drawn = 0
+  let turn = 0
+  const clear = () => {
+    if (drawn > 0) write(`\r${drawn > 1 ? `\u001b[${drawn - 1}A` : ''}\u001b[J`)
+    drawn = 0
+  }
+  const draw = () => {
+    const lines = `${frames[turn++ % frames.length]} ${escaped(text)}`
+      .split('\n')
+      .map((line) => line.slice(0, columns() - 1))
+    clear()
+    write(lines.join('\n'))
+    drawn = lines.length
+  }
+  const timer = setInterval(draw, frameMs)
+  timer.unref()
+  return {
+    update(next) {
+      text = next
+    },
+    clear,
+    stop() {
+      clearInterval(timer)
+      clear()
+    },
+  }
+}
+
+/** What is over within seconds is not worth a line in a log. */
+function progressLines(tell: (text: string) => void, first: string): Progress {
+  let text = first
+  const timer = setInterval(() => tell(escaped(text)), progressLineMs)
+  timer.unref()
+  return {
+    update(next) {
+      text = next
+    },
+    stop: () => clearInterval(timer),
+  }
+}

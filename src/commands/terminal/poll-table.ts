@@ -1,0 +1,166 @@
+/**
+ * The table of a polling: one line a candidate while it runs, everything that was learned at its
+ * end.
+ */
+import { Chalk } from 'chalk'
+import { endOf, type PolledStatus, type PollTarget } from '../../core/client/polling/polling.js'
+import type { ProposerError } from '../../core/protocol/errors.js'
+import { candidateText, colourOf, failureLines } from './candidate-text.js'
+import type { Output } from './output.js'
+import { fold, visible } from './render.js'
+
+type Screen = Pick<Output, 'columns' | 'paint'>
+
+/** A UUID, the longest state, two gaps, and room to say something about it. */
+const wideColumns = 64
+const stateWidth = 9
+/** Failures told one by one. */
+const toldFailures = 10
+
+/** Text cut to a width, so that no line of a table ever wraps. */
+function cut(text: string, columns: number): string {
+  return text.length <= columns ? text : `${text.slice(0, Math.max(0, columns - 1))}…`
+}
+
+/** Candidates that the gateway would not tell of, and what it said, by id. */
+export type Refusals = ReadonlyMap<string, ProposerError>
+
+/** Where a candidate stands of which no status is known. */
+const withoutStatus = (refusal: ProposerError | undefined): 'waiting' | 'unknown' | 'refused' =>
+  refusal === undefined ? 'waiting' : refusal.meta.httpStatus === 404 ? 'unknown' : 'refused'
+
+const endIn = (status: PolledStatus | undefined) => status && endOf(status)
+
+const saidOf = (status: PolledStatus | undefined) =>
+  status?.failure?.code ?? status?.submission?.status ?? ''
+
+/** State and what there is to say of it, in at most `columns` characters. */
+function stateText(
+  status: PolledStatus | undefined,
+  columns: number,
+  paint: Output['paint'],
+  refusal?: ProposerError,
+): string {
+  const state = visible(status?.status ?? withoutStatus(refusal))
+  const said = saidOf(status)
+  const painted = paint[status === undefined ? 'white' : colourOf(status)](
+    cut(state, columns).padEnd(Math.min(stateWidth, columns)),
+  )
+  const room = columns - stateWidth - 2
+  return said === '' || room < 2 ? painted.trimEnd() : `${painted}  ${cut(visible(said), room)}`
+}
+
+interface LiveMore {
+  readonly rows: number
+  readonly note: string
+  /** Age, answer and question of a candidate, as far as they are known. */
+  readonly aboutOf?: (candidateId: string, status: PolledStatus | undefined) => string
+}
+
+/** The longest state of a transaction, and the least of a question that is worth a column. */
+const saidWidth = 'confirmed'.length
+const leastAbout = 12
+const noPaint = new Chalk({ level: 0 })
+
+/**
+ * At most `rows` lines of at most `columns` characters: candidates that are on their way first if
+ * not all have room, then what they add up to, with `note` behind it.
+ */
+export function liveLines(
+  targets: readonly PollTarget[],
+  latest: ReadonlyMap<string, PolledStatus>,
+  { columns, paint, rows, note, aboutOf }: Screen & LiveMore,
+): readonly string[] {
+  const isWide = columns >= wideColumns
+  const line = ({ candidateId }: PollTarget) => {
+    const id = isWide ? candidateId : `${candidateId.slice(0, 8)}…`
+    const status = latest.get(candidateId)
+    const about = visible(aboutOf?.(candidateId, status) ?? '')
+    const room = columns - id.length - 2
+    // What it is about stands in a column of its own where there is room for one; a long cause of a
+    // failure is worth more.
+    const saidRoom = stateWidth + 2 + Math.max(saidWidth, saidOf(status).length)
+    const aboutRoom = room - saidRoom - 2
+    const told = stateText(status, room, paint)
+    if (about === '' || aboutRoom < leastAbout) return `${cut(visible(id), columns)}  ${told}`
+    const gap = ' '.repeat(saidRoom - stateText(status, room, noPaint).length)
+    return `${visible(id)}  ${told}${gap}  ${cut(about, aboutRoom)}`
+  }
+  const summary = cut(
+    visible(`${countsText(targets, latest)}${note === '' ? '' : `; ${note}`}`),
+    columns,
+  )
+  const room = Math.max(1, rows - 1)
+  if (targets.length <= room) return [...targets.map(line), summary]
+  const isDone = ({ candidateId }: PollTarget) => endIn(latest.get(candidateId)) !== undefined
+  const shown = new Set(
+    [...targets.filter((one) => !isDone(one)), ...targets.filter(isDone)].slice(0, room - 1),
+  )
+  return [
+    ...targets.filter((one) => shown.has(one)).map(line),
+    cut(`… and ${targets.length - shown.size} more`, columns),
+    summary,
+  ]
+}
+
+/** How many came how far: `12 candidates: 3 executed, 1 failed, 8 on their way`. */
+export function countsText(
+  targets: readonly PollTarget[],
+  latest: ReadonlyMap<string, PolledStatus>,
+  refusals: Refusals = new Map(),
+): string {
+  const states = targets.map(({ candidateId }) => {
+    const status = latest.get(candidateId)
+    return status === undefined
+      ? withoutStatus(refusals.get(candidateId))
+      : (endOf(status) ?? 'waiting')
+  })
+  const done = (['executed', 'failed', 'unknown', 'refused'] as const).map((state) => ({
+    state,
+    count: states.filter((one) => one === state).length,
+  }))
+  const left = targets.length - done.reduce((sum, { count }) => sum + count, 0)
+  const told = [...done.map(({ state, count }) => `${count} ${state}`), `${left} on their way`]
+  return `${targets.length} ${targets.length === 1 ? 'candidate' : 'candidates'}: ${told.filter((one) => !one.startsWith('0 ')).join(', ')}`
+}
+
+/**
+ * What was learned: a block for one candidate, else a table with whole ids, failures with their
+ * next actions, and the counts.
+ */
+export function finalText(
+  targets: readonly PollTarget[],
+  statuses: readonly PolledStatus[],
+  output: Screen,
+  journalIdOf: (candidateId: string) => string | undefined = () => undefined,
+  refusals: Refusals = new Map(),
+): string {
+  const [first] = statuses
+  if (targets.length === 1 && first !== undefined)
+    return candidateText(first, output, journalIdOf(first.candidate_id))
+  const { columns, paint } = output
+  const latest = new Map(statuses.map((status) => [status.candidate_id, status]))
+  const isWide = columns >= wideColumns
+  const line = ({ candidateId }: PollTarget) => {
+    const room = columns - 2 - (isWide ? candidateId.length : 0)
+    return `${visible(candidateId)}${isWide ? '  ' : '\n  '}${stateText(latest.get(candidateId), room, paint, refusals.get(candidateId))}`
+  }
+  const failed = statuses.filter((status) => endOf(status) === 'failed')
+  const failures = failed
+    .slice(0, toldFailures)
+    .map((status) =>
+      [
+        visible(status.candidate_id),
+        ...failureLines(status, output, journalIdOf(status.candidate_id)),
+      ].join('\n'),
+    )
+  const more =
+    failed.length > toldFailures
+      ? [`and ${failed.length - toldFailures} more failed; --json tells all of each`]
+      : []
+  return [
+    [...targets.map(line), fold(countsText(targets, latest, refusals), columns, '  ')].join('\n'),
+    ...failures,
+    ...more.map((one) => fold(one, columns, '  ')),
+  ].join('\n\n')
+}

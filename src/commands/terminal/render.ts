@@ -1,0 +1,122 @@
+/** Text for people: escaping of outside text (R20), tables that fit the terminal, amounts. */
+
+export { amountText, amountWithRaw, type TokenUnits } from '../../core/protocol/amount.js'
+
+/**
+ * C0, DEL, C1, line and paragraph separators, bidirectional controls and lone surrogates
+ * (robustness §5).
+ */
+const hidden =
+  /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g
+
+const codePoint = (character: string) =>
+  `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
+
+/**
+ * Outside text as one harmless line: every character that could move the cursor, reorder or hide
+ * text is spelled out (R20).
+ */
+export const visible = (text: string): string => text.replace(hidden, codePoint)
+
+/**
+ * JSON of plain data whose text cannot act on a terminal (R20); the escapes stand inside strings
+ * only, so it parses to the same data.
+ */
+export function jsonText(data: object, indent: 0 | 2): string {
+  // Indentation is the only control character JSON.stringify writes.
+  return JSON.stringify(data, undefined, indent).replace(hidden, (character) =>
+    character === '\n' ? '\n' : codePoint(character),
+  )
+}
+
+/**
+ * Lines of `label value`, labels in one column. On a narrow terminal, or where nothing fits beside
+ * the label, the value gets a line of its own, so that long hashes stay whole and can be copied.
+ * Values are escaped here.
+ */
+export function fields(
+  rows: readonly (readonly [label: string, value: string | null | undefined])[],
+  columns: number,
+): string {
+  const shown = rows.flatMap(([label, value]) =>
+    value === null || value === undefined ? [] : [[label, visible(value)] as const],
+  )
+  const width = Math.max(0, ...shown.map(([label]) => label.length))
+  return shown
+    .map(([label, value]) =>
+      width + 2 + value.length <= columns
+        ? `${label.padEnd(width)}  ${value}`
+        : `${label}\n  ${fold(value, columns - 2, '  ')}`,
+    )
+    .join('\n')
+}
+
+/**
+ * Paragraphs folded at blanks; a word longer than the line stays whole. `indent` is put before
+ * every line but the first.
+ */
+export function fold(text: string, columns: number, indent = ''): string {
+  const lines: string[] = []
+  let line = ''
+  for (const word of visible(text).split(' ')) {
+    const room = columns - (lines.length === 0 ? 0 : indent.length)
+    if (line !== '' && line.length + 1 + word.length > room) {
+      lines.push(line)
+      line = word
+    } else line = line === '' ? word : `${line} ${word}`
+  }
+  return [...lines, line].join(`\n${indent}`)
+}
+
+/** Folded, but for commands in backticks, which stay whole to be pasted. */
+export function foldAround(text: string, columns: number, indent = ''): string {
+  const glued = text.replace(/`[^`]*`/g, (command) => command.replaceAll(' ', glue))
+  return fold(glued, columns, indent).replaceAll(glue, ' ')
+}
+/** A no-break space: no text of ours has one. */
+const glue = '\u00a0'
+
+/** `1 run`, `2 runs`. */
+export const counted = (count: number | bigint, one: string): string =>
+  `${count} ${one}${String(count) === '1' ? '' : 's'}`
+
+/** Seconds as people say them: `4 s`, `3 min`, `2 h`. */
+export function ageText(seconds: number): string {
+  if (seconds < 100) return `${Math.floor(seconds)} s`
+  return seconds < 6_000 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3_600)} h`
+}
+
+/**
+ * An instant as people read it, in UTC and whole seconds: `2026-11-20 17:01:30Z`. What is no
+ * instant is told as it is.
+ */
+export const timeText = (iso: string): string =>
+  iso.replace(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?Z$/, '$1 $2Z')
+
+/** Unix seconds as `2026-11-20 17:01:30Z (unix 1795194090)`, where a calendar holds such a date. */
+export function dateText(seconds: string): string {
+  const ms = Number(seconds) * 1000
+  return Number.isFinite(ms) && Math.abs(ms) <= 8.64e15
+    ? `${timeText(new Date(ms).toISOString())} (unix ${seconds})`
+    : seconds
+}
+
+/**
+ * A URL without what may be a credential: scheme and host alone, `…` for the rest (R5). What is no
+ * URL shows nothing of itself.
+ */
+export function publicUrl(text: string): string {
+  if (!URL.canParse(text)) return '(not a URL)'
+  const url = new URL(text)
+  const rest =
+    url.username !== '' ||
+    url.password !== '' ||
+    url.pathname !== '/' ||
+    url.search !== '' ||
+    url.hash !== ''
+  return rest ? `${url.protocol}//${url.host}/…` : `${url.protocol}//${url.host}`
+}
+
+/** A word as a POSIX shell takes it, quoted where it needs it. */
+export const shellWord = (text: string): string =>
+  /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`

@@ -1,0 +1,207 @@
+/**
+ * What the checks of one run share: the question's context, bodies that nothing can come of, and
+ * answers that several rules are about.
+ */
+
+import type { Journal, JournalPorts } from '../client/journal/journal.js'
+import type { GatewayClient } from '../client/sending/gateway-client.js'
+import type { QuestionContext } from '../client/signing/context.js'
+import { checkContext, type Trust } from '../client/signing/trust.js'
+import type { Address, Chain, Hex, Signer } from '../ports.js'
+import { UsageError } from '../protocol/errors.js'
+import { priceOf } from '../protocol/proposal.js'
+import { type OutcomeKey, version } from '../protocol/schema.js'
+import { toHex } from '../protocol/witness.js'
+import { type Admissions, createAdmissions } from './admissions.js'
+import { readContext } from './context.js'
+import type { Probe } from './probe.js'
+import { at, came, lifeSeconds, listAt, NotSeen, once, type Seen, type Tier } from './rule.js'
+
+/** What is about to be proposed on chain, with money. */
+export interface Bet {
+  readonly context: QuestionContext
+  readonly proposer: Address
+  readonly outcome: OutcomeKey
+  /** What the question calls this outcome: outside text, to be escaped before it is shown (R20). */
+  readonly label: string
+  /** Raw token units. */
+  readonly amountRaw: bigint
+  /** A chain of ours names this bond, not the gateway alone. */
+  readonly bondIsConfirmed: boolean
+}
+
+export interface BenchParts {
+  readonly ports: JournalPorts
+  readonly journal: Journal
+  readonly probe: Probe
+  /** Over the probe's own `fetch`. */
+  readonly gateway: GatewayClient
+  readonly trust: Trust
+  /** Eligible wallets, by keys that sign digests; none where nothing may be signed. */
+  readonly wallets: readonly Signer[]
+  /** Open questions, with a slug where one is pinned. */
+  readonly questions: readonly { readonly questionId: Hex; readonly slug?: string }[]
+  readonly may: Readonly<Record<Exclude<Tier, 'read'>, boolean>>
+  /** Cap on what an authorization that a wallet could pay may name, raw token units. */
+  readonly maxAmountRaw?: bigint
+  /** Asked about what executes before it is signed; a UsageError of it leaves those checks out. */
+  readonly confirmBet?: (bet: Bet) => Promise<void>
+  /** A wallet that nobody has put on a list, and its key. */
+  readonly strangerWallet?: Signer
+  /** A chain of ours: what the gateway tells of the chain is held against it. */
+  readonly chain?: Chain
+  /** In process nothing is charged (contract §6). */
+  readonly isLocal?: boolean
+  readonly signal?: AbortSignal
+  /** Told of what is no fault, but not as our own gateway does it. */
+  readonly onNote?: (text: string) => void
+}
+
+export interface Bench extends BenchParts {
+  /** A wallet that nobody has put on a list. */
+  readonly stranger: Address
+  /** The proposer of bodies that carry no valid signature. */
+  readonly proposer: Address
+  readonly nowSeconds: () => bigint
+  /** The batch route's answer for all questions. */
+  readonly contexts: () => Promise<Seen>
+  /** Contexts that hold what the pins say, of questions that are open. */
+  readonly open: () => Promise<readonly QuestionContext[]>
+  /** The first of `open`; NotSeen where there is none. */
+  readonly context: () => Promise<QuestionContext>
+  /** A v1 body without signature that nothing is wrong with. */
+  readonly proposal: () => Promise<Body>
+  /** The same with a well-formed signature that authorizes nothing. */
+  readonly unsigned: () => Promise<Body>
+  /** A batch item with such a signature. */
+  readonly unsignedItem: (clientRef?: string) => Promise<Body>
+  /** The body that `signingData` sends. */
+  readonly signingBody: () => Promise<Body>
+  readonly signingData: () => Promise<Seen>
+  readonly admissions: Admissions
+}
+
+export type Body = Record<string, unknown> & { permit: Record<string, unknown> }
+
+/** Puts the parts together; nothing is sent yet. */
+export function createBench(parts: BenchParts): Bench {
+  const { ports, journal, probe, trust, wallets, questions } = parts
+  const randomHex = (bytes: number): Hex => toHex(ports.random.bytes(bytes))
+  const stranger: Address = randomHex(20)
+  const proposer = wallets[0]?.address ?? stranger
+  const nowSeconds = () => BigInt(Math.floor(ports.clock.nowMs() / 1_000))
+
+  const contexts = once(async () => {
+    if (questions.length === 0) throw new NotSeen('no question is given: add --question <id|slug>')
+    const identifiers = questions.map(({ questionId }) => questionId)
+    return probe.send({
+      method: 'POST',
+      path: '/propose/batch/signing-data',
+      body: { identifiers },
+      items: identifiers.length,
+    })
+  })
+
+  const open = once(async () => {
+    const seen = await contexts()
+    return questions.flatMap(({ questionId, slug }) => {
+      const item = listAt(seen.json, 'results').find(
+        (one) => at(one, 'signing_data', 'question_id') === questionId,
+      )
+      const read = readContext(at(item, 'signing_data'))
+      if (typeof read === 'string') return []
+      const context: QuestionContext = {
+        ...read,
+        source: 'gateway',
+        ...(slug === undefined ? {} : { slug }),
+      }
+      return isTrusted(trust, context, Number(nowSeconds())) ? [context] : []
+    })
+  })
+
+  const context = async () => {
+    const [first] = await open()
+    if (first !== undefined) return first
+    throw new NotSeen(
+      `none of the questions is open and as pinned (the contexts were answered ${came(await contexts())})`,
+    )
+  }
+
+  const terms = async () => {
+    const { bond } = await context()
+    return {
+      amount: bond.required_bond,
+      nonce: String(journal.nextNonce()),
+      deadline: String(nowSeconds() + lifeSeconds),
+    }
+  }
+
+  const proposal = async (): Promise<Body> => {
+    const outcome = (['p2', 'p1'] as const).find(await allows(context)) ?? 'p2'
+    return { version: { ...version }, proposer, outcome, max_payment: '0', permit: await terms() }
+  }
+
+  const signingBody = once(proposal)
+  const signature = () => `${randomHex(64)}1b`
+
+  const bench: Omit<Bench, 'admissions'> = {
+    ...parts,
+    stranger,
+    proposer,
+    nowSeconds,
+    contexts,
+    open,
+    context,
+    proposal,
+    signingBody,
+    unsigned: async () => ({ ...(await proposal()), signature: signature() }),
+    async unsignedItem(clientRef) {
+      const { question_id: identifier } = await context()
+      const { permit, outcome } = await proposal()
+      return {
+        identifier,
+        ...(clientRef === undefined ? {} : { client_ref: clientRef }),
+        proposer,
+        proposed_price: priceOf[outcome as OutcomeKey],
+        max_payment: '0',
+        permit: { ...permit, deadline: Number(permit.deadline) },
+        signature: signature(),
+      }
+    },
+    signingData: once(async () => {
+      const { question_id } = await context()
+      return probe.send({
+        method: 'POST',
+        path: `/v1/proposals/${question_id}/signing-data`,
+        body: await signingBody(),
+      })
+    }),
+  }
+  return { ...bench, admissions: createAdmissions(bench) }
+}
+
+/** Whether the first question allows an outcome. */
+async function allows(
+  context: () => Promise<QuestionContext>,
+): Promise<(outcome: OutcomeKey) => boolean> {
+  const { price } = await context()
+  return (outcome) => price.allowed_values.includes(priceOf[outcome])
+}
+
+const isTrusted = (trust: Trust, context: QuestionContext, nowSeconds: number) =>
+  distrust(trust, context, nowSeconds) === undefined
+
+/** Why a context is not what the pins say, or `undefined` where it is. */
+export function distrust(
+  trust: Trust,
+  context: QuestionContext,
+  nowSeconds: number,
+): UsageError | undefined {
+  try {
+    checkContext(trust, context, { nowSeconds })
+    return undefined
+  } catch (error) {
+    if (error instanceof UsageError) return error
+    throw error
+  }
+}

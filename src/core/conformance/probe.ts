@@ -1,0 +1,251 @@
+/**
+ * Sends what the client proper never would, and keeps what came. Every call waits for the budget
+ * that all processes of this home share (§8); 429 and 503 are waited for by what they say (§7).
+ */
+
+import type { Outcome } from '../client/budget/model.js'
+import type { Planner } from '../client/budget/planner.js'
+import { maxRetryAfterMs, rateLimitOf, retryHintMs } from '../client/sending/answer.js'
+import { type Clock, type Fetch, TransportError } from '../ports.js'
+import { UnavailableError } from '../protocol/errors.js'
+import { at, came, NotSeen, type Seen } from './rule.js'
+
+export interface Call {
+  readonly method: 'GET' | 'POST' | 'OPTIONS'
+  readonly path: string
+  /** Text goes as it is, anything else as JSON. */
+  readonly body?: unknown
+  readonly headers?: Readonly<Record<string, string>>
+  /** What it is charged (§8 rule 2); default 1. */
+  readonly items?: number
+  /** What is wrong with it, for a report. */
+  readonly wrong?: string
+}
+
+/** What was noticed in all answers. */
+export interface Noticed {
+  answers: number
+  /** What was sent where an answer set a cookie. */
+  cookie: string | undefined
+  /** The first error answer without the error body of §7. */
+  badError: string | undefined
+  /** What was sent where an answer repeats the signature. */
+  signature: string | undefined
+}
+
+export interface Probe {
+  readonly base: string
+  /**
+   * Sends once it fits the budget. UnavailableError where no answer comes at all; NotSeen where it
+   * is 429 or 503 time and again.
+   */
+  send(call: Call): Promise<Seen>
+  /** Sends at once, whatever the budget says: for the rules about the budget only. */
+  overrun(call: Call): Promise<Seen>
+  /** A `fetch` whose exchanges are kept: for calls that the client proper makes. */
+  readonly fetch: Fetch
+  /** The last exchange of `fetch`. */
+  last(): Seen | undefined
+  readonly noticed: Readonly<Noticed>
+}
+
+export interface ProbeParts {
+  readonly fetch: Fetch
+  /** Without its closing slash. */
+  readonly base: string
+  readonly clock: Clock
+  readonly planner: Planner
+  readonly signal?: AbortSignal
+}
+
+/** As the client's cap on a batch's answer (robustness §6). */
+const capBytes = 4 * 1024 * 1024
+/** A gateway that is busy (503) is given time; a 429 comes but once where nobody else spends. */
+const tries = 10
+const shortestPauseMs = 1_000
+
+/** Milliseconds that a 429 or 503 asks for, by header or detail (§7). */
+export function retryMs(seen: Seen, clock: Pick<Clock, 'nowMs'>): number | undefined {
+  const detail = at(seen.json, 'error', 'detail')
+  return retryHintMs(seen.headers, typeof detail === 'string' ? detail : '', clock)
+}
+
+/** What an answer tells the planner. */
+export function outcomeOf(seen: Seen, clock: Pick<Clock, 'nowMs'>): Outcome {
+  const refused = seen.status === 429
+  return {
+    answered: true,
+    refused,
+    rateLimit: rateLimitOf(seen.headers),
+    retryAfterMs: refused ? retryMs(seen, clock) : undefined,
+  }
+}
+
+/** A probe of one gateway. */
+export function createProbe(parts: ProbeParts): Probe {
+  const { fetch, base, clock, planner, signal } = parts
+  const noticed: Noticed = {
+    answers: 0,
+    cookie: undefined,
+    badError: undefined,
+    signature: undefined,
+  }
+  let kept: Seen | undefined
+
+  async function exchange(url: string, init: RequestInit, sent: string): Promise<Seen> {
+    const response = await fetch(url, {
+      ...init,
+      redirect: 'manual',
+      ...(signal === undefined ? {} : { signal }),
+    })
+    const text = await readCapped(response)
+    const seen: Seen = {
+      sent,
+      status: response.status,
+      headers: response.headers,
+      text,
+      json: parsed(response.headers, text),
+    }
+    noticed.answers++
+    if (response.headers.get('set-cookie') !== null) noticed.cookie ??= sent
+    if (signaturesIn(init.body).some((hex) => text.toLowerCase().includes(hex)))
+      noticed.signature ??= sent
+    if (isOwnError(seen) && !hasErrorBody(seen))
+      noticed.badError ??= `sent ${sent}; came ${came(seen)}`
+    return seen
+  }
+
+  function overrun({ method, path, body, headers = {}, wrong }: Call): Promise<Seen> {
+    const hasBody = body !== undefined
+    return exchange(
+      base + path,
+      {
+        method,
+        headers: {
+          accept: 'application/json',
+          ...(hasBody ? { 'content-type': 'application/json' } : {}),
+          ...headers,
+        },
+        ...(hasBody ? { body: typeof body === 'string' ? body : JSON.stringify(body) } : {}),
+      },
+      `${method} ${path}${wrong === undefined ? '' : ` with ${wrong}`}`,
+    )
+  }
+
+  async function sendOnce(call: Call): Promise<Seen> {
+    const reservation = await planner.reserve(
+      call.items ?? 1,
+      signal === undefined ? {} : { signal },
+    )
+    let seen: Seen
+    try {
+      seen = await overrun(call)
+    } catch (error) {
+      await reservation.settle({
+        answered: false,
+        refused: false,
+        rateLimit: undefined,
+        retryAfterMs: undefined,
+      })
+      throw error
+    }
+    await reservation.settle(outcomeOf(seen, clock))
+    return seen
+  }
+
+  return {
+    base,
+    noticed,
+    overrun: (call) => reached(() => overrun(call)),
+    async send(call) {
+      for (let attempt = 1; ; attempt++) {
+        const seen = await reached(() => sendOnce(call))
+        if (seen.status !== 429 && seen.status !== 503) return seen
+        const waitMs = retryMs(seen, clock) ?? shortestPauseMs
+        if (attempt === tries || waitMs > maxRetryAfterMs)
+          throw new NotSeen(`${seen.sent} was answered ${came(seen)} ${attempt} times`)
+        // The planner waits out a 429 itself.
+        if (seen.status === 503) await clock.sleep(Math.max(waitMs, shortestPauseMs), signal)
+      }
+    },
+    async fetch(input, init) {
+      const { pathname } = new URL(
+        typeof input === 'string' || input instanceof URL ? input : input.url,
+      )
+      const method = init?.method ?? 'GET'
+      kept = undefined
+      const seen = await exchange(String(input), init ?? {}, `${method} ${pathname}`)
+      kept = seen
+      // Only 200 to 599 make a Response; anything else has failed already.
+      return new Response(seen.text === '' ? null : seen.text, {
+        status: seen.status,
+        headers: seen.headers,
+      })
+    },
+    last: () => kept,
+  }
+
+  /** Without an answer nothing can be said of a gateway (contract §6, exit 75). */
+  async function reached(call: () => Promise<Seen>): Promise<Seen> {
+    try {
+      return await call()
+    } catch (error) {
+      if (!(error instanceof TransportError)) throw error
+      throw new UnavailableError('gateway_unreachable', error.message, {
+        hint: 'check the URL and the gateway, then run the checks again',
+      })
+    }
+  }
+}
+
+/** The digits of the signatures in what is sent; those too short to be one may be anywhere. */
+function signaturesIn(body: unknown): readonly string[] {
+  if (typeof body !== 'string') return []
+  return [...body.matchAll(/"signature":"0x([0-9a-fA-F]{64,})"/g)].map(([, hex = '']) =>
+    hex.toLowerCase().slice(0, 120),
+  )
+}
+
+/** Whether an answer is the application's own refusal: gateway bodies are not (§7 rule 1). */
+const isOwnError = ({ status, json }: Seen) => status >= 400 && json !== undefined
+
+function hasErrorBody({ json }: Seen): boolean {
+  const [code, detail, errors] = [
+    at(json, 'error', 'code'),
+    at(json, 'error', 'detail'),
+    at(json, 'errors'),
+  ]
+  return (
+    typeof code === 'string' &&
+    typeof detail === 'string' &&
+    (errors === undefined || Array.isArray(errors))
+  )
+}
+
+function parsed(headers: Headers, text: string): unknown {
+  if (!/^application\/json *(;|$)/i.test(headers.get('content-type') ?? '')) return undefined
+  try {
+    return JSON.parse(text)
+  } catch {
+    // Said to be JSON and is not: as good as none.
+    return undefined
+  }
+}
+
+async function readCapped(response: Response): Promise<string> {
+  if (response.body === null) return ''
+  const reader = response.body.getReader()
+  const decoder = new TextDecoder()
+  let text = ''
+  let bytes = 0
+  for (;;) {
+    const { done, value } = await reader.read()
+    if (done) return text + decoder.decode()
+    bytes += value.length
+    if (bytes > capBytes) {
+      await reader.cancel()
+      throw new NotSeen(`an answer is longer than ${capBytes} bytes`)
+    }
+    text += decoder.decode(value, { stream: true })
+  }
+}

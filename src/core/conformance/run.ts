@@ -1,0 +1,147 @@
+/**
+ * All rules in the order they are looked at, and the run over them (contract §6, `conformance`).
+ */
+import { ProposerError, UnavailableError, UsageError } from '../protocol/errors.js'
+import { batchSubmissionRules } from './batch-submissions.js'
+import { batchRules } from './batches.js'
+import type { Bench } from './bench.js'
+import { bodyRules } from './bodies.js'
+import { chargeRules, overrunRules } from './budgets.js'
+import { contextRules } from './contexts.js'
+import { conventionRules, noticedRules } from './conventions.js'
+import { executionRules } from './executions.js'
+import { signingDataRules } from './preparation.js'
+import { came, Fault, NotSeen, type Rule, type Tier } from './rule.js'
+import { statusRules } from './statuses.js'
+import { conflictRules, singleSubmissionRules, valueRules } from './submissions.js'
+
+/**
+ * Ids are stable. What is refused comes before what is admitted, because a refusal leaves its
+ * question free; an execution comes before the other admissions, whose amounts its wallet could not
+ * hold beside its own.
+ */
+export const rules: readonly Rule[] = [
+  ...conventionRules,
+  ...signingDataRules,
+  ...contextRules,
+  ...bodyRules,
+  ...batchRules,
+  ...chargeRules,
+  ...valueRules,
+  ...conflictRules,
+  ...executionRules,
+  ...singleSubmissionRules,
+  ...statusRules,
+  ...batchSubmissionRules,
+  ...noticedRules,
+  ...overrunRules,
+]
+
+/**
+ * The rules that a name stands for: one rule's id, or a family, which is the section that ids begin
+ * with (`2.7`, `4.2.1`). A family's items are what it costs alone. Empty where there is none.
+ */
+export const rulesNamed = (name: string): readonly Rule[] =>
+  rules.filter(({ id }) => id === name || id.startsWith(`${name}-`) || id.startsWith(`${name}.`))
+
+/**
+ * What is asked for once, whatever is looked at: the gateway itself and the contexts of the
+ * questions.
+ */
+const openingItems = 2
+/** A candidate of ours ends in a few polls, one that executes in more. */
+const pollingItems = { admit: 5, execute: 8 } as const
+
+/**
+ * About how many items these rules are charged (§8 rule 2), but for those that the run may not look
+ * at.
+ */
+export function itemsOf(
+  chosen: readonly Rule[],
+  { may, questions }: Pick<Bench, 'may' | 'questions'>,
+): number {
+  const looked = chosen.filter(({ tier }) => tier === 'read' || may[tier])
+  const polled = (tier: 'admit' | 'execute') =>
+    looked.some((one) => one.tier === tier) ? pollingItems[tier] : 0
+  const own = looked.reduce((sum, { items }) => sum + items, 0)
+  return own + openingItems + questions.length + polled('admit') + polled('execute')
+}
+
+/** One check's end, as `proposer.conformance/1` tells it. */
+export interface Check {
+  readonly id: string
+  readonly section: string
+  readonly result: 'pass' | 'fail' | 'skip'
+  readonly detail: string
+  /** What is no fault, but not as our own gateway does it. */
+  readonly notes?: readonly string[]
+}
+
+const needs: Readonly<Record<Exclude<Tier, 'read'>, string>> = {
+  admit: 'it signs and submits: leave out --read-only',
+  execute: 'its candidate executes on chain: add --allow-execution',
+  overrun: 'it overruns the budget: add --overrun-budget',
+}
+
+/**
+ * Looks at the rules one after the other; `onCheck` hears of each as it settles, `onReached` once
+ * the gateway has answered at all, and with that told its budget. UnavailableError (exit 75) where
+ * the gateway gives no application answer, UncertainError (6) where a submission's outcome got
+ * lost, StorageError 74, and the signal's reason.
+ */
+export async function runRules(
+  bench: Bench,
+  chosen: readonly Rule[],
+  onCheck: (check: Check) => void,
+  onReached: () => Promise<void> = async () => undefined,
+): Promise<readonly Check[]> {
+  await requireGateway(bench)
+  await onReached()
+  const checks: Check[] = []
+  for (const one of chosen) {
+    const check = await look(bench, one)
+    checks.push(check)
+    onCheck(check)
+  }
+  return checks
+}
+
+async function look(bench: Bench, { id, section, says, tier, run }: Rule): Promise<Check> {
+  const notes: string[] = []
+  const check = (result: Check['result'], detail: string): Check => ({
+    id,
+    section,
+    result,
+    detail,
+    ...(notes.length === 0 ? {} : { notes }),
+  })
+  if (tier !== 'read' && !bench.may[tier]) return check('skip', needs[tier])
+  try {
+    return check('pass', await run({ ...bench, onNote: (text) => notes.push(text) }))
+  } catch (error) {
+    if (error instanceof Fault) return check('fail', `${error.message}; ${section}: ${says}`)
+    if (error instanceof NotSeen) return check('skip', error.message)
+    // More items than a window of this gateway holds.
+    if (error instanceof UsageError && error.code === 'batch_over_budget')
+      return check('skip', error.detail)
+    throw error
+  }
+}
+
+/** A proxy's error page, or nothing at all, says nothing of the gateway (§7 rule 1). */
+async function requireGateway({ probe, stranger }: Bench): Promise<void> {
+  try {
+    const seen = await probe.send({ method: 'GET', path: `/v1/proposals/eligibility/${stranger}` })
+    if (seen.json !== undefined && seen.status !== 502 && seen.status !== 504) return
+    throw new NotSeen(`it answered ${came(seen)}`)
+  } catch (error) {
+    if (error instanceof ProposerError || !(error instanceof NotSeen)) throw error
+    throw new UnavailableError(
+      'gateway_unreachable',
+      `the gateway gave no application answer: ${error.message}`,
+      {
+        hint: 'check the URL and the gateway, then run the checks again',
+      },
+    )
+  }
+}

@@ -1,0 +1,348 @@
+/**
+ * The contracts and accounts of a dev chain. Everything has a fixed address or key, derived from
+ * its name, so that a tool with nothing but the chain's URL finds it. All keys here are throwaway:
+ * they are printed and published. Source: contract §8, domain §2–§5.
+ */
+import { readFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import {
+  type Abi,
+  decodeErrorResult,
+  decodeFunctionResult,
+  encodeFunctionData,
+  keccak256,
+  stringToHex,
+} from 'viem'
+import { privateKeyToAddress } from 'viem/accounts'
+import { canonicalPermit2 } from '../chain/contracts.js'
+import { decodeRevert } from '../chain/reverts.js'
+import type { Address, Hex } from '../ports.js'
+import { UnavailableError, UsageError } from '../protocol/errors.js'
+
+export interface Artifact {
+  readonly abi: Abi
+  /** Runtime code. */
+  readonly code: Hex
+}
+
+export type DevRole = 'admin' | 'executor' | 'proposer' | 'disputer' | 'rival' | 'outsider'
+
+export interface DevAccount {
+  readonly role: DevRole
+  readonly address: Address
+  readonly private_key: Hex
+}
+
+/** The account of a role; `index` tells several of one role apart. */
+export function devAccount(role: DevRole, index = 0): DevAccount {
+  const privateKey = keccak256(stringToHex(`proposer dev chain account ${role} ${index}`))
+  return {
+    role,
+    address: privateKeyToAddress(privateKey).toLowerCase() as Address,
+    private_key: privateKey,
+  }
+}
+
+function placed(name: string): Address {
+  return `0x${keccak256(stringToHex(`proposer dev chain contract ${name}`)).slice(26)}`
+}
+
+/** Where the dev chain puts each contract. */
+export const devAddresses = {
+  permit2: canonicalPermit2,
+  token: placed('token'),
+  oracle: placed('oracle'),
+  signedProposer: placed('signed proposer'),
+  adapter: placed('adapter'),
+  proposers: placed('proposer whitelist'),
+  requesters: placed('requester whitelist'),
+  /** A custom whitelist with nobody on it: how a request is paused. */
+  nobody: placed('empty whitelist'),
+  /** A custom whitelist with everybody on it. */
+  everybody: placed('disabled whitelist'),
+  registry: placed('registry'),
+} as const satisfies Record<string, Address>
+
+/**
+ * Raw token units, six decimals: the usual bond of a question and the final fee on top (domain §4).
+ */
+export const devBondRaw = 500_000_000n
+export const devFinalFeeRaw = 250_000_000n
+
+let loaded: Readonly<Record<string, Artifact>> | undefined
+
+/**
+ * A compiled contract of `fixtures/contracts`, by name. Throws UsageError `dev_chain_failed` where
+ * the package lacks it.
+ */
+export function artifact(name: string): Artifact {
+  loaded ??= readArtifacts()
+  const found = loaded[name]
+  if (found === undefined)
+    throw new UsageError('dev_chain_failed', `The package has no compiled contract ${name}.`)
+  return found
+}
+
+/** Sources lie three folders below the package's root, the built program one: look upwards. */
+function readArtifacts(): Readonly<Record<string, Artifact>> {
+  let folder = dirname(fileURLToPath(import.meta.url))
+  for (let up = 0; up < 5; up += 1) {
+    try {
+      const text = readFileSync(join(folder, 'fixtures', 'contracts', 'artifacts.json'), 'utf8')
+      return (JSON.parse(text) as { contracts: Record<string, Artifact> }).contracts
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
+      folder = dirname(folder)
+    }
+  }
+  throw new UsageError('dev_chain_failed', 'The package lacks fixtures/contracts/artifacts.json.', {
+    hint: 'reinstall the package',
+  })
+}
+
+/** A contract at an address. */
+export interface Placed {
+  readonly address: Address
+  readonly artifact: Artifact
+}
+
+/** The named contract of `fixtures/contracts` at an address. Errors: as `artifact`. */
+export function at(name: string, address: Address): Placed {
+  return { address, artifact: artifact(name) }
+}
+
+/**
+ * Encoded call of a function of a contract; throws viem's error where name or arguments do not fit
+ * its ABI.
+ */
+export function callData(contract: Placed, functionName: string, args: readonly unknown[]): Hex {
+  return encodeFunctionData({ abi: contract.artifact.abi, functionName, args: [...args] })
+}
+
+/** A refusal of the node, with the raw revert data where a call reverted. */
+export class DevRpcError extends Error {
+  constructor(
+    message: string,
+    readonly data: Hex = '0x',
+  ) {
+    super(message)
+    this.name = 'DevRpcError'
+  }
+}
+
+export interface DevTransaction {
+  readonly from: Address
+  readonly to: Address
+  readonly data: Hex
+  /** Absent: the node estimates, and a call that would revert is refused with its reason. */
+  readonly gas?: bigint
+}
+
+export interface DevReceipt {
+  readonly transactionHash: Hex
+  readonly status: Hex
+  readonly blockNumber: Hex
+  readonly gasUsed: Hex
+  readonly logs: readonly {
+    readonly address: Address
+    readonly topics: readonly Hex[]
+    readonly data: Hex
+  }[]
+}
+
+/** JSON-RPC to a dev chain on this machine. */
+export interface DevRpc {
+  request<Result>(method: string, params: readonly unknown[]): Promise<Result>
+  /** One HTTP call; the results in order. Rejects with the first error among them. */
+  batch(calls: readonly { method: string; params: readonly unknown[] }[]): Promise<unknown[]>
+  /** The decoded answer of a view function. */
+  read<Result>(contract: Placed, functionName: string, args: readonly unknown[]): Promise<Result>
+}
+
+interface RpcAnswer {
+  readonly id: number
+  readonly result?: unknown
+  readonly error?: { readonly message: string; readonly data?: unknown }
+}
+
+/**
+ * Rejects with DevRpcError where the node refuses, UnavailableError `dev_chain_unreachable` where
+ * nothing answers at the URL.
+ */
+export function devRpc(rpcUrl: string): DevRpc {
+  const batch: DevRpc['batch'] = async (calls) => {
+    const body = calls.map(({ method, params }, id) => ({ jsonrpc: '2.0', id, method, params }))
+    let answers: RpcAnswer[]
+    try {
+      const response = await fetch(rpcUrl, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+      })
+      answers = (await response.json()) as RpcAnswer[]
+    } catch (cause) {
+      throw new UnavailableError('dev_chain_unreachable', 'No dev chain answers at the RPC URL.', {
+        hint: 'look at --rpc-url, or start one with `proposer devchain`',
+        cause,
+      })
+    }
+    if (!Array.isArray(answers)) throw new DevRpcError('the node does not take batches')
+    const byId = new Map(answers.map((answer) => [answer.id, answer]))
+    return calls.map((_, id) => {
+      const answer = byId.get(id)
+      if (answer?.error === undefined && answer !== undefined) return answer.result
+      const data = answer?.error?.data
+      throw new DevRpcError(
+        answer?.error?.message ?? 'the node left a call unanswered',
+        typeof data === 'string' ? (data as Hex) : '0x',
+      )
+    })
+  }
+  const request = async <Result>(method: string, params: readonly unknown[]): Promise<Result> =>
+    (await batch([{ method, params }]))[0] as Result
+  return {
+    request,
+    batch,
+    read: async <Result>(contract: Placed, functionName: string, args: readonly unknown[]) => {
+      const data = await request<Hex>('eth_call', [
+        { to: contract.address, data: callData(contract, functionName, args) },
+        'latest',
+      ])
+      return decodeFunctionResult({ abi: contract.artifact.abi, functionName, data }) as Result
+    },
+  }
+}
+
+const quantity = (value: bigint | number): Hex => `0x${value.toString(16)}`
+
+/** The JSON-RPC form of a transaction from an account that the node impersonates. */
+export function transactionParams({ from, to, data, gas }: DevTransaction): Record<string, string> {
+  return { from, to, data, ...(gas === undefined ? {} : { gas: quantity(gas) }) }
+}
+
+/**
+ * Sends transactions from impersonated accounts and waits until all are mined; the receipts in
+ * order. Throws UsageError `dev_chain_refused` with the decoded reason when one reverts.
+ */
+export async function sendAll(
+  rpc: DevRpc,
+  transactions: readonly DevTransaction[],
+): Promise<DevReceipt[]> {
+  const hashes: Hex[] = []
+  for (const transaction of transactions) hashes.push(await sendOne(rpc, transaction))
+  return receiptsOf(rpc, hashes)
+}
+
+/**
+ * What the node says when two verbs of one account were given the same nonce at the same moment.
+ */
+const nonceClash = /replacement transaction underpriced|nonce too low|already (imported|known)/i
+const clashTries = 50
+const clashPauseMs = 20
+
+async function sendOne(rpc: DevRpc, transaction: DevTransaction, tries = 1): Promise<Hex> {
+  try {
+    const params = transactionParams(transaction)
+    // Half as much again: storage refunds make the needed limit about 1.25 times what is used
+    // (domain §8).
+    const gas =
+      transaction.gas ?? (BigInt(await rpc.request<Hex>('eth_estimateGas', [params])) * 3n) / 2n
+    return await rpc.request<Hex>('eth_sendTransaction', [{ ...params, gas: quantity(gas) }])
+  } catch (error) {
+    if (!(error instanceof DevRpcError)) throw error
+    if (nonceClash.test(error.message) && tries < clashTries) {
+      await sleep(clashPauseMs)
+      return sendOne(rpc, transaction, tries + 1)
+    }
+    const reason = error.data === '0x' ? error.message : reasonOf(error.data)
+    throw new UsageError('dev_chain_refused', `The dev chain refused the transaction: ${reason}.`, {
+      hint: refusalHint(reason),
+      cause: error,
+    })
+  }
+}
+
+/** What to do where the contracts refuse a verb, by the name of the error. */
+const refusalHints: readonly (readonly [error: RegExp, hint: string])[] = [
+  [
+    /^RequestStateNotProposed\b/,
+    'nothing is proposed in this round: `proposer devchain propose <identifier> --outcome p2` does',
+  ],
+  [
+    /^RequestStateNotRequested\b/,
+    'the round takes no proposal any more: `proposer devchain dispute <identifier>` opens a new one',
+  ],
+  [
+    /^(Proposer|Sender)NotWhitelisted\b/,
+    'let others propose: `proposer devchain set-whitelist <identifier> default`',
+  ],
+  [
+    /^(BondBelowMinimumBond|BondExceedsMaximumBond|ZeroBondNotAllowed)\b/,
+    'give a bond from 100000000 to 100000000000 raw units',
+  ],
+  [/^Flagged\b/, 'it is flagged: `proposer devchain unflag <identifier>` takes that back'],
+  [/^NotFlagged\b/, 'it is not flagged: there is nothing to take back'],
+  [
+    /^(Resolved|RequestStateNotInvalid)\b/,
+    'it is over: open another question with `proposer devchain ask`',
+  ],
+  [/slug taken/, 'choose another slug, or leave it out for the next example'],
+  [/^(Initialized|AncillaryDataTooLong)\b/, 'give another --text'],
+  [
+    /^ERC20InsufficientBalance\b/,
+    'give the account tokens with `proposer devchain fund <address>`',
+  ],
+]
+
+/**
+ * The adapter has errors that no proposal can meet, so that the catalogue of reverts does without
+ * them.
+ */
+function reasonOf(data: Hex): string {
+  const { name, text } = decodeRevert(data)
+  if (name !== 'unknown') return text
+  try {
+    return `${decodeErrorResult({ abi: artifact('CtfAdapter').abi, data }).errorName}()`
+  } catch {
+    // Not the adapter's either: the raw data says all there is.
+    return text
+  }
+}
+
+const refusalHint = (reason: string): string =>
+  refusalHints.find(([error]) => error.test(reason))?.[1] ??
+  'the question is in another state than this needs: `proposer reconcile` with its id shows which; or open a new one with `proposer devchain ask`'
+
+/**
+ * Blocks come every second; ten of them without our transaction mean that the chain is not mining.
+ */
+const receiptLimitMs = 10_000
+const receiptPauseMs = 25
+
+/** The receipts of these transactions, in order, once all are mined. Errors: as `sendAll`. */
+export async function receiptsOf(rpc: DevRpc, hashes: readonly Hex[]): Promise<DevReceipt[]> {
+  if (hashes.length === 0) return []
+  const startedAt = performance.now()
+  for (;;) {
+    const answers = (await rpc.batch(
+      hashes.map((hash) => ({ method: 'eth_getTransactionReceipt', params: [hash] })),
+    )) as (DevReceipt | null)[]
+    const mined = answers.filter((receipt) => receipt !== null)
+    if (mined.some((receipt) => receipt.status !== '0x1'))
+      throw new UsageError('dev_chain_refused', 'A transaction of the dev chain reverted.', {
+        hint: refusalHint(''),
+      })
+    if (mined.length === hashes.length) return mined
+    if (performance.now() - startedAt > receiptLimitMs)
+      throw new UsageError(
+        'dev_chain_failed',
+        'The dev chain mined no block with our transaction.',
+        {
+          hint: 'start it anew with `proposer devchain`',
+        },
+      )
+    await sleep(receiptPauseMs)
+  }
+}

@@ -1,0 +1,156 @@
+/**
+ * R8 where all logs are told as it happened: an authorization is judged by what stands when it
+ * comes.
+ */
+import type { Claim, Findings, JournalFact } from './events.js'
+import type { RivalJudge } from './journal-rules.js'
+import { isOver, isSame, tellPair } from './rivals.js'
+
+/** Open authorizations beside a new one that are told; one is too many already. */
+const mostRivals = 16
+
+/** Where an authorization, or typed data that was given out, stands. */
+interface Standing {
+  readonly claim: Claim
+  isSigned: boolean
+  /** Attempts whose end is not known, is uncertain, is an acceptance, is a refusal. */
+  pending: number
+  uncertain: number
+  accepted: number
+  refused: number
+  hasId: boolean
+  isClosed: boolean
+  /** Typed data that was given up unsigned: what it was to replace stands again. */
+  isAbandoned: boolean
+  supersededBy: string | undefined
+}
+
+/** Each fact costs its own size. Sources: robustness R7, R8; contract §1. */
+export function createStreamJudge({ count, broken }: Findings): RivalJudge {
+  const standings = new Map<string, Standing>()
+  /**
+   * By question and by round, what may be open; the empty round is of payloads that do not tell
+   * theirs.
+   */
+  const open = new Map<string, Map<string, Set<Standing>>>()
+  const replacedLater = new Map<string, string>()
+
+  const isUnknown = (one: Standing) => !one.hasId && (one.pending > 0 || one.uncertain > 0)
+  const isRefused = (one: Standing) =>
+    one.refused > 0 && one.accepted === 0 && !one.hasId && !isUnknown(one)
+  const isReplaced = ({ supersededBy }: Standing) =>
+    supersededBy !== undefined && standings.get(supersededBy)?.isAbandoned !== true
+
+  const roundsOf = ({ chainId, question }: Claim) => {
+    const key = `${chainId} ${question}`
+    const known = open.get(key) ?? new Map<string, Set<Standing>>()
+    open.set(key, known)
+    return known
+  }
+  const roundOf = (claim: Claim) => {
+    const rounds = roundsOf(claim)
+    const known = rounds.get(claim.round ?? '') ?? new Set()
+    rounds.set(claim.round ?? '', known)
+    return known
+  }
+
+  /**
+   * What stands in the way of a new claim. Whatever turns out to be over is let go, so that each is
+   * looked at once.
+   */
+  const rivalsOf = (claim: Claim): readonly Standing[] => {
+    const rounds = roundsOf(claim)
+    const near =
+      claim.round === undefined ? [...rounds.values()] : [rounds.get(claim.round), rounds.get('')]
+    const found: Standing[] = []
+    for (const bucket of near) {
+      for (const one of bucket ?? []) {
+        if (one.isClosed || isRefused(one) || isOver(one.claim, claim.atMs)) bucket?.delete(one)
+        else if (one.claim.id !== claim.supersedes && !isReplaced(one) && !isSame(one.claim, claim))
+          found.push(one)
+        if (found.length >= mostRivals) return found
+      }
+    }
+    return found
+  }
+
+  const enter = (claim: Claim): Standing => {
+    count('R8')
+    for (const first of rivalsOf(claim))
+      tellPair({ count, broken }, first.claim.id, claim.id, isUnknown(first))
+    const made: Standing = {
+      claim,
+      isSigned: false,
+      pending: 0,
+      uncertain: 0,
+      accepted: 0,
+      refused: 0,
+      hasId: false,
+      isClosed: false,
+      isAbandoned: false,
+      supersededBy: replacedLater.get(claim.id),
+    }
+    roundOf(claim).add(made)
+    standings.set(claim.id, made)
+    if (claim.supersedes !== undefined) {
+      const replaced = standings.get(claim.supersedes)
+      if (replaced) replaced.supersededBy = claim.id
+      else replacedLater.set(claim.supersedes, claim.id)
+    }
+    return made
+  }
+
+  const onEnded = ({ id, class: outcome }: Extract<JournalFact, { kind: 'ended' }>) => {
+    const one = standings.get(id)
+    if (!one) return
+    one.pending = Math.max(0, one.pending - 1)
+    if (outcome === 'uncertain' || outcome === 'accepted' || outcome === 'refused')
+      one[outcome] += 1
+  }
+
+  return {
+    fact(_log, fact) {
+      switch (fact.kind) {
+        case 'reserved':
+          return
+        case 'offered':
+          enter(fact.claim)
+          return
+        case 'signed': {
+          const { claim } = fact
+          const standing = standings.get(claim.id) ?? enter(claim)
+          standing.isSigned = true
+          const replaced =
+            claim.supersedes === undefined ? undefined : standings.get(claim.supersedes)
+          if (replaced) roundOf(replaced.claim).delete(replaced)
+          return
+        }
+        case 'attempt':
+          for (const id of fact.ids) {
+            const one = standings.get(id)
+            if (!one) continue
+            one.pending += 1
+            if (!one.isClosed && !isReplaced(one)) roundOf(one.claim).add(one)
+          }
+          return
+        case 'ended':
+          return onEnded(fact)
+        case 'acknowledged': {
+          const one = standings.get(fact.id)
+          if (one) one.hasId = true
+          return
+        }
+        case 'terminal':
+        case 'abandoned': {
+          const one = standings.get(fact.id)
+          // What was signed stays signed, whatever became of its offer.
+          const closes = fact.kind === 'terminal' ? fact.closes : one?.isSigned === false
+          if (!one || !closes) return
+          one.isClosed = true
+          one.isAbandoned = fact.kind === 'abandoned'
+        }
+      }
+    },
+    end: () => ({ R7: 0, R8: 0 }),
+  }
+}

@@ -1,0 +1,186 @@
+/**
+ * What a node's JSON-RPC error means (robustness §3, the node-answer table), in the spellings of
+ * geth/bor, erigon, nethermind, besu and anvil.
+ */
+import { ChainError, type ChainErrorKind, type Hex } from '../../ports.js'
+import { quoteWords } from '../../protocol/node-words.js'
+import type { Conceal } from '../../protocol/url-secrets.js'
+
+export interface RpcErrorObject {
+  readonly code?: number | undefined
+  readonly message?: string | undefined
+  readonly data?: unknown
+}
+
+/** The node lacks the block or its state: it is behind or pruned. */
+const missingState =
+  /header not found|missing trie node|unknown block|block not found|blockoutofrange|block is out of range|beyond current head|cannot be found|resource not available|historical state/i
+
+/**
+ * In order: the first that matches decides. `replacement` comes before the plain `underpriced` that
+ * it contains.
+ */
+const spellings: readonly (readonly [ChainErrorKind, RegExp])[] = [
+  [
+    'already_known',
+    /already known|alreadyknown|already imported|known transaction|already in (the )?(mem|tx)?pool|existing tx with same hash/i,
+  ],
+  [
+    'replacement_underpriced',
+    /replacement transaction underpriced|replacement.{0,20}underpriced|replacementnotallowed|could not replace existing/i,
+  ],
+  ['nonce_too_low', /nonce[ _]too[ _]low|oldnonce|nonce is too low|invalid nonce: .*lower/i],
+  [
+    'nonce_too_high',
+    /nonce[ _]too[ _]high|noncegap|nonce gap|nonce.{0,20}too distant|in-flight transaction limit/i,
+  ],
+  [
+    'insufficient_funds',
+    /insufficient (funds|sender balance|balance)|insufficientfunds|upfront cost exceeds|sender doesn't have enough funds/i,
+  ],
+  [
+    'underpriced',
+    /underpriced|gas price below minimum|feetoolow|fee cap (is )?less than block base fee|max fee per gas less than block base fee|gas tip cap|tip.{0,20}too low|gas price too low|below configured minimum/i,
+  ],
+  [
+    'unavailable',
+    new RegExp(
+      `${missingState.source}|too many requests|rate limit|limit exceeded|request timed out|timeout|execution aborted|try again|fatalexternalerror`,
+      'i',
+    ),
+  ],
+  [
+    'reverted',
+    /revert|vm execution error|out ?of ?gas|invalid opcode|stack (under|over)flow|gas required exceeds allowance|bad instruction/i,
+  ],
+]
+
+/** JSON-RPC codes that say all: 3 is geth's revert, -32015 nethermind's, -32005 and 429 a limit. */
+const byCode: Record<number, ChainErrorKind> = {
+  3: 'reverted',
+  [-32015]: 'reverted',
+  [-32005]: 'unavailable',
+  429: 'unavailable',
+}
+
+/** Methods that run code: only these can revert. */
+const running = new Set(['eth_call', 'eth_estimateGas'])
+
+/**
+ * How a message begins whose rest is the contract's own words: those must not be taken for the
+ * node's (R16).
+ */
+const quotesContract =
+  /^(?:err(?:or)?: )?(?:(?:vm )?execution reverted|vm exception while processing|vm execution error|transaction reverted|reverted\b)/i
+
+/**
+ * Ends of a run that are no revert by instruction, so that they come without data: the EVM's own
+ * errors as geth, bor, erigon and nethermind name them, and what anvil and reth put before theirs.
+ * Only what is known to be said of a run: an error that nobody knows stays the node's, because a
+ * false revert would fail a candidate for good and a false refusal lets it wait, with the words to
+ * read.
+ */
+const haltedRun =
+  /^(?:err: )?evm error:? (?!fatal|database|custom)|(?:invalid|bad)[ _]?jump[ _]?dest|stack limit reached|stack[ _]?(?:under|over)flow|(?:gas|nonce) uint64 overflow|return data out of bounds|write protection|max (?:code|initcode) size exceeded|max call depth exceeded|contract address collision|contract creation code|invalid opcode|invalid code: must not begin|insufficient balance for transfer|static ?call ?violation/i
+
+/**
+ * Said of logs: too many for one answer, or too many blocks for one question. A smaller question is
+ * answered.
+ */
+const tooManyLogs =
+  /more than [\d,.k]+ (?:results|logs|blocks)|too many (?:results|logs|blocks)|(?:response|result|reply)(?: size| set)?.{0,30}(?:exceed|too (?:large|big|many))|(?:block|reduce the|smaller|maximum) range|range.{0,20}(?:too (?:large|wide|big)|exceed)|limited to .{0,30}(?:range|blocks|results|logs)/i
+
+/** Said of the one who asks: too much of everything, whatever the question. */
+const askedTooOften =
+  /too many requests|rate.?limit|request (?:count|rate|limit)|(?:requests?|calls?) per|per second|compute units|throughput|capacity|quota|credits/i
+
+const longestWords = 2_000
+
+/**
+ * The error of a JSON-RPC answer. The message names method and cause and carries no URL (R5); the
+ * node's own words are cut, cleaned and quoted, because they are outside text. `conceal` takes out
+ * what they may repeat of the URL.
+ */
+export function chainErrorOf(method: string, error: RpcErrorObject, conceal?: Conceal): ChainError {
+  // A contract that reverts with megabytes of words must not cost us a search through all of them.
+  const words = (error.message ?? '').slice(0, longestWords)
+  const kind = kindOf(method, error.code, words)
+  const told = error.code === undefined ? 'an error' : `code ${error.code}`
+  const shown =
+    words === '' ? told : `${told}: ${quoteWords(safeText(error.message ?? '', conceal))}`
+  return new ChainError(
+    kind,
+    `${method}: the node answered ${shown}`,
+    kind === 'reverted' ? revertDataOf(error) : '0x',
+  )
+}
+
+function kindOf(method: string, code: number | undefined, words: string): ChainErrorKind {
+  if (running.has(method) && (quotesContract.test(words) || haltedRun.test(words)))
+    return 'reverted'
+  if (method === 'eth_getLogs' && !missingState.test(words)) {
+    if (askedTooOften.test(words)) return 'unavailable'
+    // -32005 is EIP-1474's "request exceeds defined limit".
+    if (tooManyLogs.test(words) || code === -32005) return 'refused'
+  }
+  const coded = code === undefined ? undefined : byCode[code]
+  if (coded !== undefined && (coded !== 'reverted' || running.has(method))) return coded
+  for (const [kind, pattern] of spellings) {
+    if (!pattern.test(words)) continue
+    if (kind === 'reverted' && !running.has(method)) continue
+    return kind
+  }
+  return 'refused'
+}
+
+/**
+ * Whether the node only lacks the block or its state: it is behind or pruned, which is no fault of
+ * its own.
+ */
+export function isMissingState(error: ChainError): boolean {
+  return error.kind === 'unavailable' && missingState.test(error.message)
+}
+
+/**
+ * Raw revert data wherever a client puts it: `data`, `data.data`, `data.result`, `"Reverted 0x…"`.
+ */
+export function revertDataOf(error: RpcErrorObject): Hex {
+  const found = hexIn(error.data, 0)
+  return found ?? '0x'
+}
+
+function hexIn(value: unknown, depth: number): Hex | undefined {
+  if (typeof value === 'string') {
+    const hex = /^(?:reverted\s+)?(0x(?:[0-9a-f]{2})*)$/i.exec(value)?.[1]
+    return hex?.toLowerCase() as Hex | undefined
+  }
+  if (typeof value !== 'object' || value === null || depth > 3) return undefined
+  for (const name of ['data', 'result', 'output', 'originalError']) {
+    const found = hexIn((value as Record<string, unknown>)[name], depth + 1)
+    if (found !== undefined) return found
+  }
+  return undefined
+}
+
+/**
+ * A secret that a cut goes through would not be known any more: it is looked for in more than is
+ * ever shown.
+ */
+const longestShown = 160
+const longestSearched = 65_536
+
+/**
+ * Without what `conceal` takes out, URLs, long hex (which may be a signed transaction), control and
+ * bidi characters; at most 160 characters.
+ */
+export function safeText(text: string, conceal: Conceal = (same) => same): string {
+  return conceal(text.slice(0, longestSearched))
+    .slice(0, 4096)
+    .replace(/[a-z][a-z0-9+.-]{0,30}:\/\/\S+/gi, '[url]')
+    .replace(/0x[0-9a-f]{65,}/gi, '[data]')
+    .replace(
+      /[\u0000-\u001f\u007f-\u009f\u2028\u2029\u200b-\u200f\u202a-\u202e\u2066-\u2069]+/g,
+      ' ',
+    )
+    .slice(0, longestShown)
+}

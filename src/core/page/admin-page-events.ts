@@ -1,0 +1,138 @@
+/**
+ * What the operator's page shows, as server-sent events: figures and the newest candidates, once a
+ * second while anybody reads, and nothing that has not changed. Readers are few and bounded, and
+ * none is waited for (R17, robustness §5).
+ */
+import type { ServerResponse } from 'node:http'
+import { ProposerError } from '../protocol/errors.js'
+
+/** Where a page's content comes from. All of it is plain JSON data without secrets (R5). */
+export interface PageSource {
+  /** From memory. */
+  figures(): object
+  /**
+   * The newest candidates first; the same array as before where nothing has changed. A
+   * ProposerError: they cannot be read now.
+   */
+  candidates(): Promise<readonly object[]>
+  /**
+   * One of them with its way, by its id; `undefined` where there is none. A ProposerError as above.
+   */
+  candidate(id: string): Promise<object | undefined>
+}
+
+export type EventReader = Pick<
+  ServerResponse,
+  'write' | 'writableLength' | 'end' | 'destroy' | 'once'
+>
+
+export interface PageEvents {
+  /** False where there are as many readers as may be: nothing was written then. */
+  add(reader: EventReader, begin: () => void): boolean
+  readonly readers: number
+  /**
+   * Tells every reader that this is the end, and resolves when all are gone, after half a second at
+   * the latest.
+   */
+  end(): Promise<void>
+}
+
+export const mostReaders = 8
+const lookMs = 1_000
+/** A page takes a gateway that says nothing for three times as long for hung. */
+const looksToBeat = 5
+/** A reader that has left so much lying reads nothing any more. */
+const unreadBytes = 256 * 1024
+const farewellMs = 500
+/** Browsers come again after so long. */
+const retryMs = 2_000
+
+type Channel = 'figures' | 'candidates'
+
+/** No timer runs while nobody reads. `everyMs`: how often is looked, for tests. */
+export function createPageEvents(source: PageSource, everyMs = lookMs): PageEvents {
+  /** What each reader was told last. */
+  const readers = new Map<EventReader, Record<Channel, string>>()
+  let timer: ReturnType<typeof setInterval> | undefined
+  let quietLooks = 0
+  let isReading = false
+  let isOver = false
+
+  const write = (reader: EventReader, text: string) => {
+    if (reader.writableLength > unreadBytes) reader.destroy()
+    else reader.write(text)
+  }
+  const tell = (channel: Channel, text: string) => {
+    for (const [reader, told] of readers) {
+      if (told[channel] === text) continue
+      told[channel] = text
+      quietLooks = 0
+      write(reader, `event: ${channel}\ndata: ${text}\n\n`)
+    }
+  }
+  const candidatesText = async () => {
+    try {
+      return JSON.stringify(await source.candidates())
+    } catch (error) {
+      // The store cannot be read now: figures say so, and the list stays as it was told.
+      if (error instanceof ProposerError) return undefined
+      throw error
+    }
+  }
+  const look = async () => {
+    tell('figures', JSON.stringify(source.figures()))
+    // A disk that takes longer than a look is not asked twice.
+    if (isReading) return
+    isReading = true
+    const text = await candidatesText().finally(() => {
+      isReading = false
+    })
+    if (text !== undefined) tell('candidates', text)
+  }
+  const beat = () => {
+    quietLooks += 1
+    if (quietLooks < looksToBeat) return
+    quietLooks = 0
+    for (const reader of readers.keys()) write(reader, 'event: beat\ndata: {}\n\n')
+  }
+  const remove = (reader: EventReader) => {
+    readers.delete(reader)
+    if (readers.size === 0) clearInterval(timer)
+  }
+
+  return {
+    add(reader, begin) {
+      if (isOver || readers.size >= mostReaders) return false
+      begin()
+      reader.once('close', () => remove(reader))
+      readers.set(reader, { figures: '', candidates: '' })
+      write(reader, `retry: ${retryMs}\n\n`)
+      if (readers.size === 1) {
+        timer = setInterval(() => {
+          void look()
+          beat()
+        }, everyMs)
+        timer.unref()
+      }
+      void look()
+      return true
+    },
+    get readers() {
+      return readers.size
+    },
+    end() {
+      isOver = true
+      clearInterval(timer)
+      const leaving = [...readers.keys()].map((reader) => {
+        const gone = new Promise<void>((resolve) => reader.once('close', () => resolve()))
+        reader.end('event: end\ndata: {}\n\n')
+        return gone
+      })
+      let late: ReturnType<typeof setTimeout> | undefined
+      const over = new Promise<void>((resolve) => {
+        late = setTimeout(resolve, farewellMs)
+      })
+      return Promise.race([Promise.all(leaving), over]).then(() => clearTimeout(late))
+    },
+  }
+}
