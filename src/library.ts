@@ -29,6 +29,8 @@ export {
 } from './commands/hosting/embedded.js'
 
 export type { Contracts, Round } from './core/chain/round.js'
+export type { Answer, RateLimit } from './core/client/gateway/answer.js'
+export { createGatewayClient, type GatewayClient } from './core/client/gateway/gateway-client.js'
 export {
   type Authorization as JournaledAuthorization,
   type AuthorizationState,
@@ -50,15 +52,6 @@ export {
   type Stage,
   statusOnce,
 } from './core/client/polling/polling.js'
-export type { Answer, RateLimit } from './core/client/sending/answer.js'
-export { createGatewayClient, type GatewayClient } from './core/client/sending/gateway-client.js'
-export { type ReplayResult, replay } from './core/client/sending/replay.js'
-export {
-  type SubmissionResult,
-  type SubmitOptions,
-  submitAuthorization,
-} from './core/client/sending/sending.js'
-export { type SubmitParts, submitIntent, submitPayload } from './core/client/sending/submission.js'
 export {
   type Authorized,
   type AuthorizeParts,
@@ -66,15 +59,22 @@ export {
   type Intent,
   type Preview,
   preview,
-} from './core/client/signing/authorize.js'
+} from './core/client/propose/authorize.js'
+export { type ReplayResult, replay } from './core/client/propose/replay.js'
+export {
+  type SubmissionResult,
+  type SubmitOptions,
+  submitAuthorization,
+} from './core/client/propose/sending.js'
+export { type SubmitParts, submitIntent, submitPayload } from './core/client/propose/submission.js'
 export {
   type ContextResult,
   type ContextSource,
   chainContexts,
   type QuestionContext,
-} from './core/client/signing/context.js'
-export { gatewayContexts } from './core/client/signing/gateway-contexts.js'
-export { parseTrust, Trust } from './core/client/signing/trust-file.js'
+} from './core/client/trust/context.js'
+export { gatewayContexts } from './core/client/trust/gateway-contexts.js'
+export { parseTrust, Trust } from './core/client/trust/trust-file.js'
 export { applySet, type GatewayConfig, parseConfig } from './core/gateway/config.js'
 export { createGateway, type Gateway, type GatewayParts } from './core/gateway/gateway.js'
 export type { Ledger } from './core/gateway/ledger/ledger.js'

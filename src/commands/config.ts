@@ -129,7 +129,7 @@ const listCommand = (context: Context) =>
     .addHelpText('after', '\nExample:\n  proposer config list --origin')
     .action(async (own: { origin?: boolean }, command: Command) => {
       const settings = await resolveSettings(context, command.optsWithGlobals<GlobalFlags>())
-      const { unconfirmedCapRaw } = await import('../core/client/signing/prepare.js')
+      const { unconfirmedCapRaw } = await import('../core/client/propose/prepare.js')
       const inForce: Readonly<Record<string, string>> = {
         'headroom-percent': '0',
         ...(settings.rpcUrl === undefined && { 'max-amount': String(unconfirmedCapRaw) }),
@@ -180,7 +180,7 @@ const pathCommand = (context: Context) =>
  */
 async function requireValue(key: string, value: string): Promise<void> {
   if (key === 'gateway') {
-    const { parseBaseUrl } = await import('../core/client/sending/gateway-client.js')
+    const { parseBaseUrl } = await import('../core/client/gateway/gateway-client.js')
     parseBaseUrl(value)
   }
   if (key === 'headroom-percent') headroomBasisPoints({ value, from: key })

@@ -3,8 +3,8 @@
  * signing_data, §6).
  */
 import { Command } from 'commander'
-import { gravest } from '../core/client/sending/answer.js'
-import type { ContextResult } from '../core/client/signing/context.js'
+import { gravest } from '../core/client/gateway/answer.js'
+import type { ContextResult } from '../core/client/trust/context.js'
 import { limits } from '../core/protocol/words.js'
 import { contextRows, contextSource, requireIdentifier } from './question.js'
 import {

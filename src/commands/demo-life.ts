@@ -5,6 +5,7 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { createGatewayClient } from '../core/client/gateway/gateway-client.js'
 import { openJournal } from '../core/client/journal/journal.js'
 import {
   type PolledStatus,
@@ -12,15 +13,14 @@ import {
   type Stage,
   statusOnce,
 } from '../core/client/polling/polling.js'
-import { createGatewayClient } from '../core/client/sending/gateway-client.js'
+import { type AuthorizeParts, authorize } from '../core/client/propose/authorize.js'
 import {
   type SubmissionResult,
   type SubmitParts,
   submitAuthorization,
-} from '../core/client/sending/submission.js'
-import { type AuthorizeParts, authorize } from '../core/client/signing/authorize.js'
-import { gatewayContexts } from '../core/client/signing/gateway-contexts.js'
-import { parseTrust } from '../core/client/signing/trust-file.js'
+} from '../core/client/propose/submission.js'
+import { gatewayContexts } from '../core/client/trust/gateway-contexts.js'
+import { parseTrust } from '../core/client/trust/trust-file.js'
 import type { DevDescription } from '../core/devchain/dev-chain.js'
 import { FailedError, ProposerError } from '../core/protocol/errors.js'
 import { conventionalLabel } from '../core/protocol/proposal.js'

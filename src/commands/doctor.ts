@@ -2,7 +2,7 @@
 import { join } from 'node:path'
 import { Command } from 'commander'
 import { type JournalView, verifyJournal } from '../core/client/journal/journal.js'
-import type { Trust } from '../core/client/signing/trust.js'
+import type { Trust } from '../core/client/trust/trust.js'
 import {
   type Check,
   clockCheck,

@@ -3,8 +3,8 @@
  * approval of Permit2 (contract §6).
  */
 import { Command } from 'commander'
-import { onChain } from '../core/client/signing/context.js'
-import type { Trust } from '../core/client/signing/trust.js'
+import { onChain } from '../core/client/trust/context.js'
+import type { Trust } from '../core/client/trust/trust.js'
 import { approval, type Funds, fundsOf, unlimitedRaw } from '../core/client/wallet/funds.js'
 import type { Address } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'

@@ -8,8 +8,8 @@ import {
   type Intent,
   type Preview,
   preview,
-} from '../core/client/signing/authorize.js'
-import { parseContext } from '../core/client/signing/context.js'
+} from '../core/client/propose/authorize.js'
+import { parseContext } from '../core/client/trust/context.js'
 import { quickestCurve } from '../core/io/native-curve.js'
 import type { Address, Hex } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'

@@ -1,7 +1,5 @@
 /** `plan`: what a batch costs in items, windows and time, without a network (§8, contract §6). */
 import { Command } from 'commander'
-import { readBatch } from '../core/client/batch/input.js'
-import { type BatchFormat, inputLimits } from '../core/client/batch/rows.js'
 import type { BudgetView } from '../core/client/budget/forecast.js'
 import { defaultBudget } from '../core/client/budget/model.js'
 import {
@@ -11,7 +9,9 @@ import {
   type WindowPlan,
 } from '../core/client/budget/plan.js'
 import { createPlanner } from '../core/client/budget/planner.js'
-import { parseBaseUrl } from '../core/client/sending/gateway-client.js'
+import { parseBaseUrl } from '../core/client/gateway/gateway-client.js'
+import { readBatch } from '../core/client/input/input.js'
+import { type BatchFormat, inputLimits } from '../core/client/input/rows.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { addFormatFlag, type FormatFlags, withSource } from './batch/source.js'
 import { fromCwd } from './session/paths.js'

@@ -5,8 +5,8 @@ import {
   chainContexts,
   type QuestionContext,
   withDirect,
-} from '../core/client/signing/context.js'
-import type { Trust } from '../core/client/signing/trust.js'
+} from '../core/client/trust/context.js'
+import type { Trust } from '../core/client/trust/trust.js'
 import type { Hex } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { fromHex } from '../core/protocol/witness.js'
@@ -26,7 +26,7 @@ export async function contextSource(
 ): Promise<ContextSource> {
   const [trust, chain] = [pins ?? (await session.trust()), await session.chain()]
   const fromGateway = async () => {
-    const { gatewayContexts } = await import('../core/client/signing/gateway-contexts.js')
+    const { gatewayContexts } = await import('../core/client/trust/gateway-contexts.js')
     return gatewayContexts(await session.gateway('read'), trust, context.clock)
   }
   if (chain === undefined) return fromGateway()

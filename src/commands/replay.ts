@@ -2,13 +2,13 @@
  * `replay`: sends the saved bytes of unknown and deferred authorizations again (R7, contract §6).
  */
 import { Command } from 'commander'
-import { type Elsewhere, planReplay, type ReplayPlan } from '../core/client/sending/replay.js'
+import { type Elsewhere, planReplay, type ReplayPlan } from '../core/client/propose/replay.js'
 import {
   gravest,
   replay,
   type Skipped,
   type SubmissionResult,
-} from '../core/client/sending/submission.js'
+} from '../core/client/propose/submission.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
 import { currentRound, outOfBandData } from './rounds.js'

@@ -2,8 +2,8 @@
  * Rounds that are over: how it is learned, and what is told of what was left open in them (§7 rule
  * 3, robustness §6).
  */
-import type { CurrentRound, OutOfBand, SettledEarlier } from '../core/client/sending/submission.js'
-import { pinsOf } from '../core/client/signing/trust.js'
+import type { CurrentRound, OutOfBand, SettledEarlier } from '../core/client/propose/submission.js'
+import { pinsOf } from '../core/client/trust/trust.js'
 import { instant } from '../core/protocol/candidate.js'
 import { ProposerError } from '../core/protocol/errors.js'
 import { contextSource } from './question.js'

@@ -11,9 +11,9 @@ import {
   authorize,
   authorized,
   offerTypedData,
-} from '../core/client/signing/authorize.js'
-import { importSignature, walletTypedData } from '../core/client/signing/outside.js'
-import type { SettledEarlier } from '../core/client/signing/settle.js'
+} from '../core/client/propose/authorize.js'
+import type { SettledEarlier } from '../core/client/propose/earlier.js'
+import { importSignature, walletTypedData } from '../core/client/propose/outside.js'
 import type { Address } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { outcomeKeys } from '../core/protocol/proposal.js'

@@ -5,14 +5,14 @@
 import { Command } from 'commander'
 import { knownToken } from '../core/chain/profiles.js'
 import { uncheckedOf } from '../core/client/journal/records.js'
-import { readPayload } from '../core/client/sending/payload.js'
+import { readPayload } from '../core/client/propose/payload.js'
 import {
   type SettledEarlier,
   type SubmissionResult,
   submitIntent,
   submitPayload,
-} from '../core/client/sending/submission.js'
-import type { Trust } from '../core/client/signing/trust.js'
+} from '../core/client/propose/submission.js'
+import type { Trust } from '../core/client/trust/trust.js'
 import { PendingError, type ProposerError, UsageError } from '../core/protocol/errors.js'
 import { follow } from './follow.js'
 import {

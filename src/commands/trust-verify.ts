@@ -15,7 +15,7 @@ import {
   witnessTypeString,
 } from '../core/chain/contracts.js'
 import { lowercase, readContract } from '../core/chain/reading.js'
-import type { Trust } from '../core/client/signing/trust.js'
+import type { Trust } from '../core/client/trust/trust.js'
 import { type Address, type Chain, ChainError } from '../core/ports.js'
 import { domainSeparator, toHex } from '../core/protocol/witness.js'
 

@@ -5,7 +5,7 @@
 import fc from 'fast-check'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { openJournal, verifyJournal } from '../../src/core/client/journal/journal.js'
-import { submitIntent } from '../../src/core/client/sending/submission.js'
+import { submitIntent } from '../../src/core/client/propose/submission.js'
 import { systemHash } from '../../src/core/io/clock.js'
 import { StorageError } from '../../src/core/protocol/errors.js'
 import { acquireLock } from '../../src/core/storage/lock.js'

@@ -3,7 +3,7 @@
  */
 import { createServer, type Server, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
-import { createGatewayClient } from '../../src/core/client/sending/gateway-client.js'
+import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'
 import { systemClock } from '../../src/core/io/clock.js'
 import { createHttp } from '../../src/core/io/http.js'
 import { TransportError } from '../../src/core/ports.js'

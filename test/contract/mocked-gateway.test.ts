@@ -5,7 +5,7 @@
 import { HttpResponse, http } from 'msw'
 import { setupServer } from 'msw/node'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
-import { createGatewayClient } from '../../src/core/client/sending/gateway-client.js'
+import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'
 import { systemClock } from '../../src/core/io/clock.js'
 
 const base = 'https://gateway.example/oracle'

@@ -6,7 +6,7 @@ import { erc20Abi } from '../../src/core/chain/contracts.js'
 import { proposeCalldata } from '../../src/core/chain/propose.js'
 import { createRoundReader } from '../../src/core/chain/questions.js'
 import { readContract } from '../../src/core/chain/reading.js'
-import { contractsOf, type Trust } from '../../src/core/client/signing/trust.js'
+import { contractsOf, type Trust } from '../../src/core/client/trust/trust.js'
 import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
 import {
   type DevAccount,

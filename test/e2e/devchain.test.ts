@@ -1,7 +1,7 @@
 import { mkdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { Trust } from '../../src/core/client/signing/trust-file.js'
+import { Trust } from '../../src/core/client/trust/trust-file.js'
 import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
 import { parseConfig } from '../../src/core/gateway/config.js'
 import { type Running, workshop } from '../support/processes.js'

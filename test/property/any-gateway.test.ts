@@ -6,7 +6,7 @@
 import fc from 'fast-check'
 import { afterAll, expect, test } from 'vitest'
 import { domainOf } from '../../src/core/chain/round.js'
-import { contractsOf } from '../../src/core/client/signing/trust.js'
+import { contractsOf } from '../../src/core/client/trust/trust.js'
 import type { Hex } from '../../src/core/ports.js'
 import { priceOf } from '../../src/core/protocol/proposal.js'
 import type { CandidateStatus } from '../../src/core/protocol/schema.js'

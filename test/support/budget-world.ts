@@ -8,7 +8,7 @@ import {
   type Planner,
   type PlannerOptions,
 } from '../../src/core/client/budget/planner.js'
-import type { RateLimit } from '../../src/core/client/sending/answer.js'
+import type { RateLimit } from '../../src/core/client/gateway/answer.js'
 import { type BudgetLimits, createBudget } from '../../src/core/gateway/front/budget.js'
 import type { Clock, Files } from '../../src/core/ports.js'
 import { sha256 } from './client-world.js'

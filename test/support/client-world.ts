@@ -4,18 +4,18 @@
  */
 import { createHash } from 'node:crypto'
 import {
+  createGatewayClient,
+  type GatewayClient,
+} from '../../src/core/client/gateway/gateway-client.js'
+import {
   type Journal,
   type JournalPorts,
   openJournal,
 } from '../../src/core/client/journal/journal.js'
-import {
-  createGatewayClient,
-  type GatewayClient,
-} from '../../src/core/client/sending/gateway-client.js'
-import type { SubmitParts } from '../../src/core/client/sending/submission.js'
-import type { AuthorizeParts, Intent } from '../../src/core/client/signing/authorize.js'
-import { gatewayContexts } from '../../src/core/client/signing/gateway-contexts.js'
-import type { Trust } from '../../src/core/client/signing/trust.js'
+import type { AuthorizeParts, Intent } from '../../src/core/client/propose/authorize.js'
+import type { SubmitParts } from '../../src/core/client/propose/submission.js'
+import { gatewayContexts } from '../../src/core/client/trust/gateway-contexts.js'
+import type { Trust } from '../../src/core/client/trust/trust.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
 import type { Clock, Fetch, Hash, Signer } from '../../src/core/ports.js'
 import { pins, questionContext, type ScriptedGateway, scriptedGateway } from './scripted-gateway.js'

@@ -6,7 +6,7 @@
 
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import { keccakHex } from '../../src/core/chain/round.js'
-import type { Trust } from '../../src/core/client/signing/trust.js'
+import type { Trust } from '../../src/core/client/trust/trust.js'
 import { type Fetch, type Hex, TransportError } from '../../src/core/ports.js'
 import { priceOf } from '../../src/core/protocol/proposal.js'
 import {

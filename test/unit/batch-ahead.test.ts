@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { workingAhead } from '../../src/core/client/batch/ahead.js'
+import { workingAhead } from '../../src/core/client/propose/ahead.js'
 
 /** Lets everything run that needs no outside event. */
 const settle = () => new Promise((resolve) => setImmediate(resolve))

@@ -1,13 +1,13 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { readIds } from '../../src/core/client/batch/ids.js'
-import { type BatchRow, checkBatch, readBatch } from '../../src/core/client/batch/input.js'
+import { readIds } from '../../src/core/client/input/ids.js'
+import { type BatchRow, checkBatch, readBatch } from '../../src/core/client/input/input.js'
 import {
   type BatchFormat,
   type BatchSource,
   inputLimits,
   lineRows,
-} from '../../src/core/client/batch/rows.js'
+} from '../../src/core/client/input/rows.js'
 import type { Hex } from '../../src/core/ports.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
 import { testHash } from '../support/front.js'

@@ -3,12 +3,12 @@
  * anything is sent (R14, §7 rule 3).
  */
 import { describe, expect, test } from 'vitest'
-import { type RowResult, submitBatch } from '../../src/core/client/batch/batch.js'
-import type { BatchRow } from '../../src/core/client/batch/input.js'
-import type { BatchParts } from '../../src/core/client/batch/plan.js'
-import { newSpending } from '../../src/core/client/batch/spending.js'
-import { submitIntent } from '../../src/core/client/sending/submission.js'
-import type { ContextSource } from '../../src/core/client/signing/context.js'
+import type { BatchRow } from '../../src/core/client/input/input.js'
+import { type RowResult, submitBatch } from '../../src/core/client/propose/batch.js'
+import type { BatchParts } from '../../src/core/client/propose/plan.js'
+import { newSpending } from '../../src/core/client/propose/spending.js'
+import { submitIntent } from '../../src/core/client/propose/submission.js'
+import type { ContextSource } from '../../src/core/client/trust/context.js'
 import type { Hex } from '../../src/core/ports.js'
 import { RejectedError } from '../../src/core/protocol/errors.js'
 import { fromSingle, toBatchItem } from '../../src/core/protocol/proposal.js'

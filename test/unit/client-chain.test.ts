@@ -2,14 +2,14 @@
  * The client's independent reads before signing (robustness §6, domain §9), on a modelled chain.
  */
 import { describe, expect, test } from 'vitest'
-import { submitIntent } from '../../src/core/client/sending/submission.js'
-import { authorize, type Intent, preview } from '../../src/core/client/signing/authorize.js'
+import { authorize, type Intent, preview } from '../../src/core/client/propose/authorize.js'
+import { submitIntent } from '../../src/core/client/propose/submission.js'
 import {
   chainContexts,
   confirmByChain,
   type QuestionContext,
-} from '../../src/core/client/signing/context.js'
-import type { Trust } from '../../src/core/client/signing/trust.js'
+} from '../../src/core/client/trust/context.js'
+import type { Trust } from '../../src/core/client/trust/trust.js'
 import type { Chain, Hex } from '../../src/core/ports.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
 import { makeWorld } from '../support/client-world.js'

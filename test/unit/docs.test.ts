@@ -2,7 +2,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { parseTrust } from '../../src/core/client/signing/trust-file.js'
+import { parseTrust } from '../../src/core/client/trust/trust-file.js'
 import { failures } from '../../src/core/protocol/candidate.js'
 import { exit, wireFailures } from '../../src/core/protocol/errors.js'
 import {

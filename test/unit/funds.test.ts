@@ -1,9 +1,9 @@
 /** What is reserved and what is free (spec §5), and what the doctor makes of it. */
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { authorize, type Intent } from '../../src/core/client/signing/authorize.js'
-import { chainContexts } from '../../src/core/client/signing/context.js'
-import type { Trust } from '../../src/core/client/signing/trust.js'
+import { authorize, type Intent } from '../../src/core/client/propose/authorize.js'
+import { chainContexts } from '../../src/core/client/trust/context.js'
+import type { Trust } from '../../src/core/client/trust/trust.js'
 import {
   clockCheck,
   codeCheck,

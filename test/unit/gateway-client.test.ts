@@ -5,8 +5,8 @@ import {
   gravest,
   maxRetryAfterMs,
   retryHintMs,
-} from '../../src/core/client/sending/answer.js'
-import { createGatewayClient, parseBaseUrl } from '../../src/core/client/sending/gateway-client.js'
+} from '../../src/core/client/gateway/answer.js'
+import { createGatewayClient, parseBaseUrl } from '../../src/core/client/gateway/gateway-client.js'
 import { type Fetch, TransportError } from '../../src/core/ports.js'
 import {
   ConflictError,

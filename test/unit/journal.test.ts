@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { openJournal, verifyJournal } from '../../src/core/client/journal/journal.js'
 import { createNonces } from '../../src/core/client/journal/nonces.js'
 import type { JournalEntry } from '../../src/core/client/journal/records.js'
-import { submitIntent } from '../../src/core/client/sending/submission.js'
+import { submitIntent } from '../../src/core/client/propose/submission.js'
 import { makeWorld, sha256, type World } from '../support/client-world.js'
 import { SimFiles, seededRandom } from '../support/sim-files.js'
 

@@ -3,9 +3,9 @@
  * second (R6, R8).
  */
 import { describe, expect, test } from 'vitest'
-import { submitAuthorization } from '../../src/core/client/sending/sending.js'
-import { authorize, type Intent, offerTypedData } from '../../src/core/client/signing/authorize.js'
-import { bringIn, importSignature, walletTypedData } from '../../src/core/client/signing/outside.js'
+import { authorize, type Intent, offerTypedData } from '../../src/core/client/propose/authorize.js'
+import { bringIn, importSignature, walletTypedData } from '../../src/core/client/propose/outside.js'
+import { submitAuthorization } from '../../src/core/client/propose/sending.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
 import type { Hex, Signer } from '../../src/core/ports.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'

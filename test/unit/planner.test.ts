@@ -5,11 +5,11 @@ import { describe, expect, test } from 'vitest'
 import { withBudget } from '../../src/core/client/budget/budgeted-client.js'
 import { createPlanner, type Planner } from '../../src/core/client/budget/planner.js'
 import { openBudgetStore } from '../../src/core/client/budget/store.js'
-import type { Answer } from '../../src/core/client/sending/answer.js'
+import type { Answer } from '../../src/core/client/gateway/answer.js'
 import {
   createGatewayClient,
   type GatewayClient,
-} from '../../src/core/client/sending/gateway-client.js'
+} from '../../src/core/client/gateway/gateway-client.js'
 import { systemClock, systemHash, systemRandom } from '../../src/core/io/clock.js'
 import { systemFiles } from '../../src/core/io/files.js'
 import type { Clock, Fetch } from '../../src/core/ports.js'

@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, test } from 'vitest'
 import { withBudget } from '../../src/core/client/budget/budgeted-client.js'
 import { createPlanner } from '../../src/core/client/budget/planner.js'
+import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
 import type { Journal } from '../../src/core/client/journal/journal.js'
 import {
@@ -9,8 +10,7 @@ import {
   type PollWait,
   pollCandidates,
 } from '../../src/core/client/polling/polling.js'
-import { createGatewayClient } from '../../src/core/client/sending/gateway-client.js'
-import { submitIntent } from '../../src/core/client/sending/submission.js'
+import { submitIntent } from '../../src/core/client/propose/submission.js'
 import { createBudget } from '../../src/core/gateway/front/budget.js'
 import { type EventClock, eventClock, makeWorld, sha256 } from '../support/client-world.js'
 import { SimFiles, seededRandom } from '../support/sim-files.js'

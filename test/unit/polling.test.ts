@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
 import {
   hasReached,
@@ -8,8 +9,7 @@ import {
   stages,
   statusOnce,
 } from '../../src/core/client/polling/polling.js'
-import { createGatewayClient } from '../../src/core/client/sending/gateway-client.js'
-import { submitIntent } from '../../src/core/client/sending/submission.js'
+import { submitIntent } from '../../src/core/client/propose/submission.js'
 import type { Fetch } from '../../src/core/ports.js'
 import { InterruptedError } from '../../src/core/protocol/errors.js'
 import type { CandidateStatus } from '../../src/core/protocol/schema.js'

@@ -4,13 +4,13 @@
 import { describe, expect, test } from 'vitest'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
 import { pollCandidates } from '../../src/core/client/polling/polling.js'
+import { authorize } from '../../src/core/client/propose/authorize.js'
 import {
   type CurrentRound,
   replay,
   submitIntent,
   submitPayload,
-} from '../../src/core/client/sending/submission.js'
-import { authorize } from '../../src/core/client/signing/authorize.js'
+} from '../../src/core/client/propose/submission.js'
 import { instant } from '../../src/core/protocol/candidate.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
 import { makeWorld, nextRound, type World } from '../support/client-world.js'

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import { roundRef } from '../../src/core/chain/round.js'
-import { pinsOf, type Trust } from '../../src/core/client/signing/trust.js'
+import { pinsOf, type Trust } from '../../src/core/client/trust/trust.js'
 import { pins } from '../support/scripted-gateway.js'
 
 const [first, second, reporter] = [

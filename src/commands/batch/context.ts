@@ -1,13 +1,13 @@
 /** `batch context`: the contexts of many questions, as `context` shows one (contract §6). */
 import { Command } from 'commander'
-import { readIds } from '../../core/client/batch/ids.js'
+import { readIds } from '../../core/client/input/ids.js'
 import {
   type BatchSource,
   inputFault,
   type Place,
   placeText,
-} from '../../core/client/batch/rows.js'
-import { inGroups } from '../../core/client/batch/spending.js'
+} from '../../core/client/input/rows.js'
+import { inGroups } from '../../core/client/propose/spending.js'
 import { isIdentifier, limits } from '../../core/protocol/schema.js'
 import { contextSource, unitsOf } from '../question.js'
 import { addRequesterFlag, type SessionFlags, withSession } from '../session/session.js'

@@ -9,25 +9,25 @@ import {
   type BatchRow,
   checkBatch,
   readBatch,
-} from '../../core/client/batch/input.js'
-import { nonceHolder } from '../../core/client/batch/nonces.js'
-import type { BatchParts } from '../../core/client/batch/plan.js'
-import type { BatchSource } from '../../core/client/batch/rows.js'
+} from '../../core/client/input/input.js'
+import { nonceHolder } from '../../core/client/input/nonces.js'
+import type { BatchSource } from '../../core/client/input/rows.js'
+import { knownQuestionId } from '../../core/client/propose/authorize.js'
+import type { BatchParts } from '../../core/client/propose/plan.js'
 import {
   checkSpending,
   newSpending,
   rememberingContexts,
   type Spending,
   type Totals,
-} from '../../core/client/batch/spending.js'
-import { knownQuestionId } from '../../core/client/signing/authorize.js'
+} from '../../core/client/propose/spending.js'
 import {
   type ContextResult,
   type ContextSource,
   confirmByChain,
   parseContext,
-} from '../../core/client/signing/context.js'
-import { checkContext, type Trust } from '../../core/client/signing/trust.js'
+} from '../../core/client/trust/context.js'
+import { checkContext, type Trust } from '../../core/client/trust/trust.js'
 import { systemCurve } from '../../core/io/secp256k1.js'
 import type { Chain } from '../../core/ports.js'
 import { ProposerError } from '../../core/protocol/errors.js'

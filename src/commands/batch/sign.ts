@@ -4,9 +4,9 @@
  */
 import { basename, dirname } from 'node:path'
 import { Command } from 'commander'
-import { type RowSigned, signBatch } from '../../core/client/batch/batch.js'
-import { placeText } from '../../core/client/batch/rows.js'
+import { placeText } from '../../core/client/input/rows.js'
 import type { Authorization } from '../../core/client/journal/authorizations.js'
+import { type RowSigned, signBatch } from '../../core/client/propose/batch.js'
 import type { Address, Hex } from '../../core/ports.js'
 import { toBatchItem } from '../../core/protocol/proposal.js'
 import { SignedProposal } from '../../core/protocol/schema.js'

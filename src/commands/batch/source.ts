@@ -7,7 +7,7 @@ import {
   batchFormats,
   inputLimits,
   tooLarge,
-} from '../../core/client/batch/rows.js'
+} from '../../core/client/input/rows.js'
 import type { FileHandle } from '../../core/ports.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { hexOf, joinPath, writeAll } from '../../core/storage/durable.js'

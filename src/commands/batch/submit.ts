@@ -3,10 +3,10 @@
  * (spec §4.2, contract §6).
  */
 import { Command } from 'commander'
-import { type RowResult, submitBatch } from '../../core/client/batch/batch.js'
-import type { BatchPolled, PolledCandidate } from '../../core/client/batch/poll.js'
-import { placeText } from '../../core/client/batch/rows.js'
-import { gravest } from '../../core/client/sending/answer.js'
+import { gravest } from '../../core/client/gateway/answer.js'
+import { placeText } from '../../core/client/input/rows.js'
+import type { BatchPolled, PolledCandidate } from '../../core/client/polling/batch.js'
+import { type RowResult, submitBatch } from '../../core/client/propose/batch.js'
 import {
   InterruptedError,
   PendingError,

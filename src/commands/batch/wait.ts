@@ -2,14 +2,15 @@
  * Asking for many candidates with something to look at, as `batch submit --wait` and `batch status`
  * do.
  */
+
+import type { Authorization } from '../../core/client/journal/authorizations.js'
 import {
   type BatchLookOptions,
   type BatchPolled,
   followBatch,
   lookOnce,
   type PolledCandidate,
-} from '../../core/client/batch/poll.js'
-import type { Authorization } from '../../core/client/journal/authorizations.js'
+} from '../../core/client/polling/batch.js'
 import type { PollParts } from '../../core/client/polling/polling.js'
 import { FailedError } from '../../core/protocol/errors.js'
 import type { Context } from '../terminal/context.js'

@@ -3,7 +3,7 @@
  * and open questions (contract §6).
  */
 import * as z from 'zod'
-import { Trust } from '../../core/client/signing/trust-file.js'
+import { Trust } from '../../core/client/trust/trust-file.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { Bytes32 } from '../../core/protocol/schema.js'
 import { readInput } from '../session/inputs.js'

@@ -4,7 +4,7 @@
  */
 import { oracleAbi, roles, signedProposerAbi, whitelistAbi } from '../../core/chain/contracts.js'
 import { lowercase, readContract } from '../../core/chain/reading.js'
-import { Trust } from '../../core/client/signing/trust-file.js'
+import { Trust } from '../../core/client/trust/trust-file.js'
 import type { GatewayConfig } from '../../core/gateway/config.js'
 import { feesFor } from '../../core/gateway/executor/transaction.js'
 import {

@@ -4,11 +4,11 @@
  */
 import type { Command } from 'commander'
 import type { BudgetedClient, BudgetOptions } from '../../core/client/budget/budgeted-client.js'
+import type { GatewayClient } from '../../core/client/gateway/gateway-client.js'
 import { type Journal, type JournalPorts, openJournal } from '../../core/client/journal/journal.js'
-import type { GatewayClient } from '../../core/client/sending/gateway-client.js'
-import { readTrust } from '../../core/client/signing/plain-shapes.js'
-import { type ProfilePins, profilePins, wholePins } from '../../core/client/signing/profile-pins.js'
-import { onlyRequester, type Trust } from '../../core/client/signing/trust.js'
+import { readTrust } from '../../core/client/trust/plain-shapes.js'
+import { type ProfilePins, profilePins, wholePins } from '../../core/client/trust/profile-pins.js'
+import { onlyRequester, type Trust } from '../../core/client/trust/trust.js'
 import type { Chain } from '../../core/ports.js'
 import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import { ShapeError } from '../../core/protocol/plain.js'
@@ -176,7 +176,7 @@ async function openGateway(
 ): Promise<{ gateway: GatewayClient; close(): Promise<void> }> {
   const { clock } = context
   const target = requireTarget(settings)
-  const { createGatewayClient } = await import('../../core/client/sending/gateway-client.js')
+  const { createGatewayClient } = await import('../../core/client/gateway/gateway-client.js')
   if (target.kind === 'gateway') {
     const gateway = createGatewayClient({
       fetch: await context.edges.fetch(),
@@ -249,7 +249,7 @@ async function loadTrust(context: Context, settings: Settings): Promise<Trust> {
   } catch (error) {
     if (!(error instanceof ShapeError)) throw error
     // What is wrong with it the schema says in words.
-    const { parseTrust } = await import('../../core/client/signing/trust-file.js')
+    const { parseTrust } = await import('../../core/client/trust/trust-file.js')
     return parseTrust(json, path)
   }
 }

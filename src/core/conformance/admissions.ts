@@ -7,21 +7,21 @@
  * about it would choose what is signed.
  */
 import { domainOf, roundRef } from '../chain/round.js'
-import { attemptBatch } from '../client/batch/attempt.js'
+import { answerError } from '../client/gateway/answer.js'
 import { type Authorization, offersFor, openFor } from '../client/journal/authorizations.js'
 import type { Form } from '../client/journal/records.js'
-import { answerError } from '../client/sending/answer.js'
-import { attempt, type SubmitAnswer } from '../client/sending/attempt.js'
-import { chainNow, confirmByChain, type QuestionContext } from '../client/signing/context.js'
-import { checkTerms, requestOf } from '../client/signing/prepare.js'
+import { attempt, type SubmitAnswer } from '../client/propose/attempt.js'
+import { attemptBatch } from '../client/propose/attempt-batch.js'
+import { checkTerms, requestOf } from '../client/propose/prepare.js'
 import {
   checkedSignature,
   draftOf,
   newAuthorization,
   reasonOf,
   signedOf,
-} from '../client/signing/signing.js'
-import { checkOutcome, contractsOf } from '../client/signing/trust.js'
+} from '../client/propose/signature.js'
+import { chainNow, confirmByChain, type QuestionContext } from '../client/trust/context.js'
+import { checkOutcome, contractsOf } from '../client/trust/trust.js'
 import type { Hex, Signer } from '../ports.js'
 import { UnavailableError, UsageError } from '../protocol/errors.js'
 import { priceOf } from '../protocol/proposal.js'

@@ -3,10 +3,10 @@
  * answers that several rules are about.
  */
 
+import type { GatewayClient } from '../client/gateway/gateway-client.js'
 import type { Journal, JournalPorts } from '../client/journal/journal.js'
-import type { GatewayClient } from '../client/sending/gateway-client.js'
-import type { QuestionContext } from '../client/signing/context.js'
-import { checkContext, type Trust } from '../client/signing/trust.js'
+import type { QuestionContext } from '../client/trust/context.js'
+import { checkContext, type Trust } from '../client/trust/trust.js'
 import type { Address, Chain, Hex, Signer } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 import { priceOf } from '../protocol/proposal.js'

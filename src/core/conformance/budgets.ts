@@ -2,7 +2,7 @@
  * Rules of §8, and of §7 on 429. Those that overrun the budget come last, and what they spend is
  * waited out.
  */
-import { maxRetryAfterMs, rateLimitOf } from '../client/sending/answer.js'
+import { maxRetryAfterMs, rateLimitOf } from '../client/gateway/answer.js'
 import type { Bench } from './bench.js'
 import { type Call, type Probe, retryMs } from './probe.js'
 import {

@@ -3,8 +3,8 @@
  * types and, where there is one, the chain.
  */
 
-import { confirmByChain, type QuestionContext } from '../client/signing/context.js'
-import { outcomesByText, type Trust } from '../client/signing/trust.js'
+import { confirmByChain, type QuestionContext } from '../client/trust/context.js'
+import { outcomesByText, type Trust } from '../client/trust/trust.js'
 import { ProposerError } from '../protocol/errors.js'
 import { outcomeOf, priceOf } from '../protocol/proposal.js'
 import { domainType, encodedTypes, wireTypes } from '../protocol/witness.js'

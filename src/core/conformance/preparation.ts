@@ -3,8 +3,8 @@
  * and our own typed data.
  */
 import { domainOf } from '../chain/round.js'
-import { requestOf } from '../client/signing/prepare.js'
-import { contractsOf } from '../client/signing/trust.js'
+import { requestOf } from '../client/propose/prepare.js'
+import { contractsOf } from '../client/trust/trust.js'
 import type { Hex } from '../ports.js'
 import { outcomeKeys, priceOf } from '../protocol/proposal.js'
 import type { OutcomeKey } from '../protocol/schema.js'

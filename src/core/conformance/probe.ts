@@ -5,7 +5,7 @@
 
 import type { Outcome } from '../client/budget/model.js'
 import type { Planner } from '../client/budget/planner.js'
-import { maxRetryAfterMs, rateLimitOf, retryHintMs } from '../client/sending/answer.js'
+import { maxRetryAfterMs, rateLimitOf, retryHintMs } from '../client/gateway/answer.js'
 import { type Clock, type Fetch, TransportError } from '../ports.js'
 import { UnavailableError } from '../protocol/errors.js'
 import { at, came, NotSeen, type Seen } from './rule.js'

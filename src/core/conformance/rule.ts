@@ -2,7 +2,7 @@
  * What a conformance check is: one rule of the service spec that can be seen from outside, and how
  * it is looked at.
  */
-import { plainCode } from '../client/sending/answer.js'
+import { plainCode } from '../client/gateway/answer.js'
 import type { Bench } from './bench.js'
 
 /**

@@ -4,7 +4,7 @@
  */
 
 import type { Form } from '../client/journal/records.js'
-import type { QuestionContext } from '../client/signing/context.js'
+import type { QuestionContext } from '../client/trust/context.js'
 import { priceOf } from '../protocol/proposal.js'
 import { candidateIn, hasEnded, leastRaw, type Sent, type Wish } from './admissions.js'
 import type { Bench } from './bench.js'

@@ -151,7 +151,7 @@ export const plantedBugs: readonly PlantedBug[] = [
   },
   {
     name: 'send before journal',
-    file: 'src/core/client/sending/attempt.ts',
+    file: 'src/core/client/propose/attempt.ts',
     edits: [
       {
         find: "  await journal.append(journal.hasSigned(id) ? [start] : [{ kind: 'signed', data: signed }, start])\n",
@@ -218,7 +218,7 @@ export const plantedBugs: readonly PlantedBug[] = [
   },
   {
     name: 'trusts typed_data',
-    file: 'src/core/client/signing/prepare.ts',
+    file: 'src/core/client/propose/prepare.ts',
     edits: [
       {
         find: '  if (toHex(theirs.digest(terms)) !== toHex(ours.digest(terms))) {',

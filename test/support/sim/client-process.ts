@@ -2,8 +2,11 @@
  * A user's machine in a simulation: each command is a process of its own on the same disk (R12),
  * and may die at any call.
  */
-import { submitBatch } from '../../../src/core/client/batch/batch.js'
-import { newSpending } from '../../../src/core/client/batch/spending.js'
+
+import {
+  createGatewayClient,
+  type GatewayClient,
+} from '../../../src/core/client/gateway/gateway-client.js'
 import { stateOf } from '../../../src/core/client/journal/authorizations.js'
 import {
   type Journal,
@@ -12,14 +15,12 @@ import {
   openJournal,
 } from '../../../src/core/client/journal/journal.js'
 import { pollCandidates } from '../../../src/core/client/polling/polling.js'
-import {
-  createGatewayClient,
-  type GatewayClient,
-} from '../../../src/core/client/sending/gateway-client.js'
-import type { SubmissionResult } from '../../../src/core/client/sending/submission.js'
-import { replay, submitIntent } from '../../../src/core/client/sending/submission.js'
-import { gatewayContexts } from '../../../src/core/client/signing/gateway-contexts.js'
-import type { Trust } from '../../../src/core/client/signing/trust.js'
+import { submitBatch } from '../../../src/core/client/propose/batch.js'
+import { newSpending } from '../../../src/core/client/propose/spending.js'
+import type { SubmissionResult } from '../../../src/core/client/propose/submission.js'
+import { replay, submitIntent } from '../../../src/core/client/propose/submission.js'
+import { gatewayContexts } from '../../../src/core/client/trust/gateway-contexts.js'
+import type { Trust } from '../../../src/core/client/trust/trust.js'
 import { systemHash } from '../../../src/core/io/clock.js'
 import type { Hex, Random, Signer } from '../../../src/core/ports.js'
 import { ProposerError } from '../../../src/core/protocol/errors.js'

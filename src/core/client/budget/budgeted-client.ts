@@ -9,8 +9,8 @@ import {
   classifyFailure,
   maxRetryAfterMs,
   type Unaccepted,
-} from '../sending/answer.js'
-import type { CallOptions, GatewayClient } from '../sending/gateway-client.js'
+} from '../gateway/answer.js'
+import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
 import type { Outcome } from './model.js'
 import type { Planner, Reservation, ReserveOptions } from './planner.js'
 

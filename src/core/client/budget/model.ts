@@ -5,7 +5,7 @@
  * value of `BudgetState`.
  */
 import * as z from 'zod'
-import { maxRetryAfterMs, type RateLimit } from '../sending/answer.js'
+import { maxRetryAfterMs, type RateLimit } from '../gateway/answer.js'
 import {
   assumedView,
   firstView,

@@ -3,7 +3,7 @@
  * see the tighter of its two windows in each answer, in whole seconds, somewhere between sending
  * and receiving. So every figure here is a bound that holds whatever happened.
  */
-import type { RateLimit } from '../sending/answer.js'
+import type { RateLimit } from '../gateway/answer.js'
 
 /** Times are milliseconds on this machine's wall clock, the only one its processes share. */
 export interface WindowView {

@@ -2,7 +2,7 @@
 
 import { type Address, type Chain, ChainError, type Random } from '../../ports.js'
 import { nonceBit, nonceUsed } from '../../protocol/permit.js'
-import { onChain } from '../signing/context.js'
+import { onChain } from '../trust/context.js'
 
 /**
  * One per process run: 31 random bytes name the word, bits 0-255 follow in order, then a new word.

@@ -6,7 +6,7 @@ import {
   ProposerError,
   UnavailableError,
 } from '../../protocol/errors.js'
-import { answerError } from '../sending/answer.js'
+import { answerError } from '../gateway/answer.js'
 import type { Trouble } from './look.js'
 import type { PolledStatus, PollTarget } from './polled.js'
 

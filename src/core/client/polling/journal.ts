@@ -1,9 +1,9 @@
 /** What polling takes from the journal and leaves in it. */
 
 import { isBytes32 } from '../../protocol/words.js'
+import { keptAnswer } from '../gateway/reading.js'
 import type { Journal } from '../journal/journal.js'
 import type { JournalEntry } from '../journal/records.js'
-import { keptAnswer } from '../sending/reading.js'
 import { endOf, hasEnded, isCertain, type PolledStatus, type PollTarget } from './polled.js'
 
 /** Each target once, with what the journal knows of it: its question, and when it was sent. */

@@ -4,9 +4,9 @@
  */
 import pLimit from 'p-limit'
 import type { ProposerError } from '../../protocol/errors.js'
-import { answerError, type RateLimit, type Unaccepted } from '../sending/answer.js'
-import type { CallOptions, GatewayClient } from '../sending/gateway-client.js'
-import type { StatusItemTold } from '../sending/reading.js'
+import { answerError, type RateLimit, type Unaccepted } from '../gateway/answer.js'
+import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
+import type { StatusItemTold } from '../gateway/reading.js'
 import { type PolledStatus, type PollTarget, polled } from './polled.js'
 
 /** Single calls on their way at once. */

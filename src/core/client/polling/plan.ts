@@ -8,7 +8,7 @@
  * admitted before it; they are asked in groups that grow as long as they prove it right.
  */
 import { limits } from '../../protocol/schema.js'
-import type { RateLimit } from '../sending/answer.js'
+import type { RateLimit } from '../gateway/answer.js'
 
 interface Tracked {
   /** When it was admitted, as well as we know; `-Infinity`: long ago. */

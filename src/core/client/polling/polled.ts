@@ -5,7 +5,7 @@
 import { failures } from '../../protocol/candidate.js'
 import { ConflictError } from '../../protocol/errors.js'
 import { isBytes32, isQuestionId } from '../../protocol/words.js'
-import type { FailureTold, StatusTold, SubmissionTold } from '../sending/reading.js'
+import type { FailureTold, StatusTold, SubmissionTold } from '../gateway/reading.js'
 
 export const stages = ['validated', 'selected', 'submitted', 'confirmed', 'indexed'] as const
 export type Stage = (typeof stages)[number]

@@ -5,12 +5,12 @@
 import { type Address, type BlockHeader, type Chain, ChainError } from '../../ports.js'
 import { amountText } from '../../protocol/amount.js'
 import { ProposerError } from '../../protocol/errors.js'
+import { acceptedValue, answerError } from '../gateway/answer.js'
+import type { GatewayClient } from '../gateway/gateway-client.js'
 import { isOfferOpen, stateOf } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
-import { acceptedValue, answerError } from '../sending/answer.js'
-import type { GatewayClient } from '../sending/gateway-client.js'
-import { onChain } from '../signing/context.js'
-import type { Trust } from '../signing/trust.js'
+import { onChain } from '../trust/context.js'
+import type { Trust } from '../trust/trust.js'
 import { type Funds, fundsOf } from './funds.js'
 
 export interface Check {

@@ -12,8 +12,8 @@ import { amountWithRaw } from '../../protocol/amount.js'
 import { nonceBit, nonceUsed } from '../../protocol/permit.js'
 import { isOfferOpen, isOpen } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
-import { onChain } from '../signing/context.js'
-import { type Trust, untrusted } from '../signing/trust.js'
+import { onChain } from '../trust/context.js'
+import { type Trust, untrusted } from '../trust/trust.js'
 import type { OwnTransaction } from './transactions.js'
 
 /**

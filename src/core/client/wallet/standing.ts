@@ -15,8 +15,8 @@ import { keccakHex, type RequestState, type Round, requestStates } from '../../c
 import { type Address, type BlockHeader, type Chain, ChainError, type Hex } from '../../ports.js'
 import type { JournalView } from '../journal/journal.js'
 import type { Terminal } from '../journal/records.js'
-import { onChain } from '../signing/context.js'
-import { contractsOf, type JournaledRound, pinsOf, type Trust } from '../signing/trust.js'
+import { onChain } from '../trust/context.js'
+import { contractsOf, type JournaledRound, pinsOf, type Trust } from '../trust/trust.js'
 import { type Claim, claimOf, pinnedHeads, spentNonces } from './funds.js'
 import { type RoundTerms, readTerms } from './position.js'
 

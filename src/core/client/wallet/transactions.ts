@@ -21,8 +21,8 @@ import {
   UnavailableError,
   UsageError,
 } from '../../protocol/errors.js'
-import { isAborted } from '../sending/retry.js'
-import { onChain } from '../signing/context.js'
+import { isAborted } from '../gateway/retry.js'
+import { onChain } from '../trust/context.js'
 
 export interface OwnTransaction {
   readonly to: Address

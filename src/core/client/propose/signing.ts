@@ -10,11 +10,13 @@ import { toHex } from '../../protocol/witness.js'
 import type { Authorization } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import { type ChainCheck, chainChecks, type JournalEntry, type Signed } from '../journal/records.js'
-import { newMisplaced } from '../sending/payload.js'
-import { byRound, signInRound } from '../signing/authorize.js'
-import { chainNow, onChain, type QuestionContext } from '../signing/context.js'
-import { offerOpen } from '../signing/outside.js'
-import { checkTerms, checkTimeline, cutNotes, type RoundFacts } from '../signing/prepare.js'
+import { chainNow, onChain, type QuestionContext } from '../trust/context.js'
+import { pinnedHeads, spentNonces } from '../wallet/funds.js'
+import { byRound, signInRound } from './authorize.js'
+import { offerOpen } from './outside.js'
+import { newMisplaced } from './payload.js'
+import { type BatchParts, importable, type Planned, type ToSign } from './plan.js'
+import { checkTerms, checkTimeline, cutNotes, type RoundFacts } from './prepare.js'
 import {
   checkedSignature,
   type Draft,
@@ -22,9 +24,7 @@ import {
   newAuthorization,
   reasonOf,
   signedOf,
-} from '../signing/signing.js'
-import { pinnedHeads, spentNonces } from '../wallet/funds.js'
-import { type BatchParts, importable, type Planned, type ToSign } from './plan.js'
+} from './signature.js'
 import type { Spending } from './spending.js'
 
 export type ToImport = Extract<Planned, { kind: 'import' }>

@@ -22,6 +22,7 @@ import {
   type Wanted,
 } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
+import { pinnedQuestionId, untrusted } from '../trust/trust.js'
 import type { AuthorizeParts, Intent } from './authorize.js'
 import type { Preview } from './prepare.js'
 import {
@@ -31,8 +32,7 @@ import {
   newAuthorization,
   reasonOf,
   signedOf,
-} from './signing.js'
-import { pinnedQuestionId, untrusted } from './trust.js'
+} from './signature.js'
 
 /**
  * The EIP-712 document as wallets take it: `domain.chainId` is a JSON number here, because some

@@ -15,6 +15,9 @@ import {
 import { fromBatchItem, identityOf } from '../../protocol/proposal.js'
 import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import { type WitnessRound, witnessRound } from '../../protocol/witness.js'
+import type { GatewayClient } from '../gateway/gateway-client.js'
+import { isAborted, newPatience } from '../gateway/retry.js'
+import type { BatchRow, IntentRow, ItemRow } from '../input/input.js'
 import {
   type Authorization,
   closes,
@@ -25,20 +28,7 @@ import {
   openFor,
 } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
-import type { GatewayClient } from '../sending/gateway-client.js'
-import { newMisplaced, offerAnswered } from '../sending/payload.js'
-import { isAborted, newPatience } from '../sending/retry.js'
-import {
-  authorizationOpen,
-  byRound,
-  type Intent,
-  knownQuestionId,
-  wantedOf,
-} from '../signing/authorize.js'
-import type { ContextResult, ContextSource, QuestionContext } from '../signing/context.js'
-import { offerOpen } from '../signing/outside.js'
-import { checkTimeline, type RoundFacts, requestOf } from '../signing/prepare.js'
-import { type SettledEarlier, settleEarlier } from '../signing/settle.js'
+import type { ContextResult, ContextSource, QuestionContext } from '../trust/context.js'
 import {
   checkAsked,
   checkOutcome,
@@ -48,8 +38,12 @@ import {
   mayBeAt,
   type Trust,
   unpinnedSlug,
-} from '../signing/trust.js'
-import type { BatchRow, IntentRow, ItemRow } from './input.js'
+} from '../trust/trust.js'
+import { authorizationOpen, byRound, type Intent, knownQuestionId, wantedOf } from './authorize.js'
+import { type SettledEarlier, settleEarlier } from './earlier.js'
+import { offerOpen } from './outside.js'
+import { newMisplaced, offerAnswered } from './payload.js'
+import { checkTimeline, type RoundFacts, requestOf } from './prepare.js'
 
 export interface BatchParts {
   readonly ports: JournalPorts

@@ -3,10 +3,11 @@
  * same bytes (R7, §7 rule 4).
  */
 import type { ProposerError } from '../../protocol/errors.js'
+import type { Unaccepted } from '../gateway/answer.js'
+import { isAborted, newPatience } from '../gateway/retry.js'
 import { type Authorization, isUnsettled } from '../journal/authorizations.js'
-import type { Unaccepted } from '../sending/answer.js'
-import { attempt, type SubmitAnswer, type SubmitParts } from '../sending/attempt.js'
-import { isAborted, newPatience } from '../sending/retry.js'
+import { attempt, type SubmitAnswer, type SubmitParts } from './attempt.js'
+import { attemptBatch, itemsThatFit } from './attempt-batch.js'
 import {
   conflict,
   deferredOutcome,
@@ -15,8 +16,7 @@ import {
   refusalError,
   stopped,
   unknownOutcome,
-} from '../sending/sending.js'
-import { attemptBatch, itemsThatFit } from './attempt.js'
+} from './sending.js'
 
 /**
  * How an item ended. Everything but `accepted` and `replayed` carries an error; those do where

@@ -4,14 +4,14 @@
  * `submit`; here they are asked for many rows at once.
  */
 import { ProposerError, UncertainError } from '../../protocol/errors.js'
+import { isAborted } from '../gateway/retry.js'
+import type { BatchRow } from '../input/input.js'
 import { type Authorization, isUnsettled } from '../journal/authorizations.js'
-import type { SubmitParts } from '../sending/attempt.js'
-import { sentElsewhere, supersededError } from '../sending/replay.js'
-import { isAborted } from '../sending/retry.js'
-import { type CurrentRound, foundOver, knownOver, type RoundOver } from '../sending/round-over.js'
-import { atRequester, mayBeAt } from '../signing/trust.js'
-import type { BatchRow } from './input.js'
+import { atRequester, mayBeAt } from '../trust/trust.js'
+import type { SubmitParts } from './attempt.js'
 import type { BatchParts, Planned } from './plan.js'
+import { sentElsewhere, supersededError } from './replay.js'
+import { type CurrentRound, foundOver, knownOver, type RoundOver } from './round-over.js'
 import type { Settled } from './settle.js'
 import { candidateInJournal } from './told.js'
 

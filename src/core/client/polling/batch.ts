@@ -4,12 +4,12 @@
  */
 import { InterruptedError, ProposerError } from '../../protocol/errors.js'
 import { limits } from '../../protocol/schema.js'
-import { journalEnds, knownTargets } from '../polling/journal.js'
-import { type Looked, look, type Told } from '../polling/look.js'
-import { endOf, type PolledStatus, type PollTarget } from '../polling/polled.js'
-import { type PollParts, type PollWait, pollCandidates } from '../polling/polling.js'
-import { answerError } from '../sending/answer.js'
-import { isAborted, newPatience } from '../sending/retry.js'
+import { answerError } from '../gateway/answer.js'
+import { isAborted, newPatience } from '../gateway/retry.js'
+import { journalEnds, knownTargets } from './journal.js'
+import { type Looked, look, type Told } from './look.js'
+import { endOf, type PolledStatus, type PollTarget } from './polled.js'
+import { type PollParts, type PollWait, pollCandidates } from './polling.js'
 
 /** One candidate's last known status, or why there is none. */
 export interface PolledCandidate {

@@ -5,8 +5,8 @@
 import { ConflictError, type ProposerError, UncertainError } from '../../protocol/errors.js'
 import { type Authorization, isUnsettled } from '../journal/authorizations.js'
 import type { JournalEntry } from '../journal/records.js'
-import { outOfBandLine, outOfBandOf } from '../signing/settle.js'
 import type { SubmitParts } from './attempt.js'
+import { outOfBandLine, outOfBandOf } from './earlier.js'
 import { type SubmissionResult, type SubmitOptions, submitAuthorization } from './sending.js'
 
 export interface CurrentRound {

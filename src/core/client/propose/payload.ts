@@ -16,7 +16,7 @@ import { fromHex } from '../../protocol/witness.js'
 import type { Authorization, Offer } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import type { Offered, Signed } from '../journal/records.js'
-import { pinnedQuestionId, type Trust, unpinnedSlug } from '../signing/trust.js'
+import { pinnedQuestionId, type Trust, unpinnedSlug } from '../trust/trust.js'
 
 /** What a payload says, but its signature. */
 type Terms = Omit<Proposal, 'signature'>

@@ -7,7 +7,7 @@ import {
   UnavailableError,
 } from '../../protocol/errors.js'
 import { outcomeOf } from '../../protocol/proposal.js'
-import type { BatchRow } from './input.js'
+import type { BatchRow } from '../input/input.js'
 
 /**
  * One item that is refused here leaves the others alone: exit 3, as one that the gateway refuses

@@ -10,17 +10,15 @@ import {
   UncertainError,
 } from '../../protocol/errors.js'
 import { limits } from '../../protocol/schema.js'
+import { isAborted } from '../gateway/retry.js'
+import type { BatchRow } from '../input/input.js'
 import type { Authorization } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
-import type { SubmitParts } from '../sending/attempt.js'
-import { otherGateway } from '../sending/replay.js'
-import { isAborted } from '../sending/retry.js'
-import { timeLimit } from '../sending/sending.js'
-import type { SettledEarlier } from '../signing/settle.js'
 import { workingAhead } from './ahead.js'
+import type { SubmitParts } from './attempt.js'
+import type { SettledEarlier } from './earlier.js'
 import { asItemError } from './errors.js'
 import { type Held, heldResult, holdBack, withRoundsOver } from './held.js'
-import type { BatchRow } from './input.js'
 import {
   type BatchParts,
   type Planned,
@@ -29,6 +27,8 @@ import {
   savedFor,
   type ToSign,
 } from './plan.js'
+import { otherGateway } from './replay.js'
+import { timeLimit } from './sending.js'
 import { type Settled, type SettleOptions, settleGroup } from './settle.js'
 import { signGroup, type ToImport } from './signing.js'
 import { inGroups, type Spending } from './spending.js'

@@ -4,18 +4,18 @@
  * (robustness §2, Journal).
  */
 
+import type { Answer, Unaccepted } from '../gateway/answer.js'
+import type { CallOptions, Results } from '../gateway/gateway-client.js'
+import type { SubmitTold } from '../gateway/reading.js'
 import type { Authorization } from '../journal/authorizations.js'
 import type { JournalEntry } from '../journal/records.js'
-import type { Answer, Unaccepted } from '../sending/answer.js'
 import {
   acknowledgement,
   fromResult,
   noResult,
   type SubmitAnswer,
   type SubmitParts,
-} from '../sending/attempt.js'
-import type { CallOptions, Results } from '../sending/gateway-client.js'
-import type { SubmitTold } from '../sending/reading.js'
+} from './attempt.js'
 
 /**
  * Body of a call: our gateway takes 2 MiB, and no gateway needs to take more (§7, 413: smaller

@@ -14,7 +14,7 @@ import {
   OutcomeKey,
   Uint256,
 } from '../../protocol/schema.js'
-import { howToPin } from '../signing/trust.js'
+import { howToPin } from '../trust/trust.js'
 import {
   arrayRows,
   type BatchFormat,

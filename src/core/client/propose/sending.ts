@@ -11,10 +11,10 @@ import {
   UnavailableError,
   UncertainError,
 } from '../../protocol/errors.js'
+import { answerError, maxRetryAfterMs, type Unaccepted } from '../gateway/answer.js'
+import { backoffMs, isAborted } from '../gateway/retry.js'
 import { type Authorization, isUnsettled } from '../journal/authorizations.js'
-import { answerError, maxRetryAfterMs, type Unaccepted } from './answer.js'
 import { attempt, type SubmitParts } from './attempt.js'
-import { backoffMs, isAborted } from './retry.js'
 
 export interface SubmitOptions {
   /** Bounds the whole call, retries included; without it 8 tries or 5 min. */

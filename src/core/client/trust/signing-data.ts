@@ -6,7 +6,7 @@
 import type { BatchSigningData } from '../../protocol/schema-signing.js'
 import { primaryType, witnessTypes } from '../../protocol/witness.js'
 import { isAddress, isBytes, isBytes32, isUint256 } from '../../protocol/words.js'
-import { type Json, objectOf } from '../sending/reading.js'
+import { type Json, objectOf } from '../gateway/reading.js'
 
 /** A fact that is missing or malformed, by its path. */
 export class FactError extends Error {

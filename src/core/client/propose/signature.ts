@@ -13,8 +13,8 @@ import { isSignature } from '../../protocol/words.js'
 import type { Authorization } from '../journal/authorizations.js'
 import type { JournalPorts, JournalView } from '../journal/journal.js'
 import type { Form, JournalEntry, Offered, Signed } from '../journal/records.js'
+import { onChain } from '../trust/context.js'
 import type { AuthorizeParts, Intent } from './authorize.js'
-import { onChain } from './context.js'
 import type { Preview, RoundFacts } from './prepare.js'
 
 /**

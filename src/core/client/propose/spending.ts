@@ -4,11 +4,11 @@
  */
 import type { Address } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
-import { type ContextResult, type ContextSource, chainNow } from '../signing/context.js'
-import { checkTerms } from '../signing/prepare.js'
+import type { BatchRow } from '../input/input.js'
+import { type ContextResult, type ContextSource, chainNow } from '../trust/context.js'
 import { type Funds, fundsOf } from '../wallet/funds.js'
-import type { BatchRow } from './input.js'
 import { type BatchParts, planRows } from './plan.js'
+import { checkTerms } from './prepare.js'
 
 export interface SpendingLimits {
   /** Sum of all amounts signed by this run, raw token units. */

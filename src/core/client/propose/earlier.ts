@@ -3,8 +3,8 @@
 import { instant } from '../../protocol/candidate.js'
 import { ConflictError, InterruptedError } from '../../protocol/errors.js'
 import { type Authorization, classOf } from '../journal/authorizations.js'
-import type { OutOfBand } from '../sending/sending.js'
 import type { AuthorizeParts } from './authorize.js'
+import type { OutOfBand } from './sending.js'
 
 /** A gateway that sees a round end fails its candidates within a block or two. */
 const settleMs = 20_000

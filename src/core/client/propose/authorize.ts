@@ -7,6 +7,7 @@ import { ConflictError, ProposerError, UsageError } from '../../protocol/errors.
 import { outcomeOf, priceOf } from '../../protocol/proposal.js'
 import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import type { OutcomeKey } from '../../protocol/schema.js'
+import type { GatewayClient } from '../gateway/gateway-client.js'
 import {
   type Authorization,
   equalIntent,
@@ -18,13 +19,12 @@ import {
   type Wanted,
 } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
-import type { GatewayClient } from '../sending/gateway-client.js'
-import type { QuestionContext } from './context.js'
+import type { QuestionContext } from '../trust/context.js'
+import { atRequester, mayBeAt, pinnedQuestionId, type Trust } from '../trust/trust.js'
+import { type SettledEarlier, settleEarlier } from './earlier.js'
 import { giveOut, isInTime, offerOpen, signOffer } from './outside.js'
 import { type Preview, prepare } from './prepare.js'
-import { type SettledEarlier, settleEarlier } from './settle.js'
-import { signAndJournal } from './signing.js'
-import { atRequester, mayBeAt, pinnedQuestionId, type Trust } from './trust.js'
+import { signAndJournal } from './signature.js'
 
 export type { Preview } from './prepare.js'
 

@@ -17,8 +17,8 @@ import {
 import type { BatchSigningData, Outcome } from '../../protocol/schema-signing.js'
 import type { WitnessRequest } from '../../protocol/witness.js'
 import { isSlug } from '../../protocol/words.js'
-import type { CallOptions } from '../sending/gateway-client.js'
-import { objectOf } from '../sending/reading.js'
+import type { CallOptions } from '../gateway/gateway-client.js'
+import { objectOf } from '../gateway/reading.js'
 import { FactError, signingDataOf } from './signing-data.js'
 import {
   checkContext,

@@ -17,8 +17,7 @@ import {
 } from '../../protocol/witness.js'
 import type { JournalView } from '../journal/journal.js'
 import { type ChainCheck, chainChecks } from '../journal/records.js'
-import type { AuthorizeParts, Intent } from './authorize.js'
-import { chainNow, confirmByChain, type QuestionContext } from './context.js'
+import { chainNow, confirmByChain, type QuestionContext } from '../trust/context.js'
 import {
   atRequester,
   checkContext,
@@ -29,7 +28,8 @@ import {
   pinnedQuestionId,
   type Trust,
   untrusted,
-} from './trust.js'
+} from '../trust/trust.js'
+import type { AuthorizeParts, Intent } from './authorize.js'
 
 /** What is about to be signed, for showing. Nothing is reserved yet. Amounts in raw token units. */
 export interface Preview {

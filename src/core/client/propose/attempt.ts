@@ -1,10 +1,11 @@
 /** One sending of saved bytes, journaled before and after (R4, R7). */
+
+import type { Answer, Unaccepted } from '../gateway/answer.js'
+import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
+import { type Acknowledged, keptAnswer, type SubmitTold } from '../gateway/reading.js'
 import type { Authorization } from '../journal/authorizations.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
 import type { JournalEntry } from '../journal/records.js'
-import type { Answer, Unaccepted } from './answer.js'
-import type { CallOptions, GatewayClient } from './gateway-client.js'
-import { type Acknowledged, keptAnswer, type SubmitTold } from './reading.js'
 
 export interface SubmitParts {
   readonly ports: JournalPorts

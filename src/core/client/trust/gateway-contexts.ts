@@ -3,9 +3,9 @@ import type { Clock } from '../../ports.js'
 import { type ProposerError, UnavailableError } from '../../protocol/errors.js'
 import type { Outcome } from '../../protocol/schema-signing.js'
 import { limits } from '../../protocol/words.js'
-import { acceptedValue, answerError } from '../sending/answer.js'
-import type { GatewayClient } from '../sending/gateway-client.js'
-import type { ContextTold, ToldError } from '../sending/reading.js'
+import { acceptedValue, answerError } from '../gateway/answer.js'
+import type { GatewayClient } from '../gateway/gateway-client.js'
+import type { ContextTold, ToldError } from '../gateway/reading.js'
 import {
   type ContextResult,
   type ContextSource,

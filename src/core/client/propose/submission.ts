@@ -6,24 +6,24 @@ import { fromHex } from '../../protocol/witness.js'
 import { type Authorization, offersFor, openFor, stateOf } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import type { Offered, Signed } from '../journal/records.js'
+import { atRequester, mayBeAt, type Trust } from '../trust/trust.js'
+import type { SubmitParts } from './attempt.js'
 import {
   type AuthorizeParts,
   authorizationOpen,
   authorize,
   type Intent,
   signInRound,
-} from '../signing/authorize.js'
-import { offerOpen } from '../signing/outside.js'
-import { atRequester, mayBeAt, type Trust } from '../signing/trust.js'
-import type { SubmitParts } from './attempt.js'
+} from './authorize.js'
+import { offerOpen } from './outside.js'
 import { readPayload } from './payload.js'
 import { refuseSuperseded, sentElsewhere, unknownId } from './replay.js'
 import { type CurrentRound, sendInRound } from './round-over.js'
 import { type SubmissionResult, type SubmitOptions, submitAuthorization } from './sending.js'
 
-export type { SettledEarlier } from '../signing/settle.js'
-export { gravest } from './answer.js'
+export { gravest } from '../gateway/answer.js'
 export type { SubmitParts } from './attempt.js'
+export type { SettledEarlier } from './earlier.js'
 export { replay, type Skipped } from './replay.js'
 export type { CurrentRound } from './round-over.js'
 export {
