@@ -243,10 +243,10 @@ describe('hygiene', () => {
         .map(({ at, code }) => `${at} ${code.trim()}`),
     )
 
-  test('no file we ship is longer than 550 lines', () => {
+  test('no file we ship is longer than 640 lines', () => {
     const long = shipped
       .map(({ path, text }) => ({ path, lines: text.split('\n').length - 1 }))
-      .filter(({ lines }) => lines > 550)
+      .filter(({ lines }) => lines > 640)
     expect(long).toEqual([])
   })
 
