@@ -29,6 +29,8 @@ export async function bundle() {
     chunkNames: 'parts/[name]-[hash]',
     format: 'esm',
     platform: 'node',
+    // ES modules of a package, where it has them: unused parts of them stay out.
+    mainFields: ['module', 'main'],
     target: 'node20.18',
     charset: 'utf8',
     legalComments: 'linked',

@@ -120,6 +120,8 @@ function allowedInCore({ from, names }: Imported): boolean {
   if (from === 'viem') return !notPure.test(names)
   return (
     from === 'zod' ||
+    from === 'zod/mini' ||
+    from === 'hash-wasm' ||
     from === 'p-limit' ||
     from === 'lru-cache' ||
     from.startsWith('csv-parse') ||

@@ -12,10 +12,10 @@ import {
   timingSafeEqual,
 } from 'node:crypto'
 import { promisify } from 'node:util'
-import { keccak_256 } from '@noble/hashes/sha3'
 import * as z from 'zod'
 import type { Address, Files } from '../ports.js'
 import { StorageError, UsageError } from '../protocol/errors.js'
+import { keccak } from '../protocol/keccak.js'
 import { fromHex, toHex } from '../protocol/witness.js'
 import { joinPath, makeDurableDir, writeAll } from '../storage/durable.js'
 import { errorCode } from '../storage/failures.js'
@@ -228,7 +228,7 @@ function macOf(derived: Uint8Array, ciphertext: Uint8Array): Uint8Array {
   const input = new Uint8Array(16 + ciphertext.length)
   input.set(derived.subarray(16, 32), 0)
   input.set(ciphertext, 16)
-  return keccak_256(input)
+  return keccak(input)
 }
 
 async function derive(

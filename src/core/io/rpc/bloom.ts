@@ -2,8 +2,8 @@
  * The logs bloom of a block header: says for certain that a log is *not* in the block, never that
  * it is (yellow paper §4.3.1).
  */
-import { keccak_256 } from '@noble/hashes/sha3'
 import type { Hex } from '../../ports.js'
+import { keccak } from '../../protocol/keccak.js'
 import { fromHex } from '../../protocol/witness.js'
 
 const bloomBytes = 256
@@ -15,7 +15,7 @@ const bloomBytes = 256
 export function mayHold(bloom: Hex, addressOrTopic: Hex): boolean {
   const bits = bloom.length === 2 + 2 * bloomBytes ? fromHex(bloom) : undefined
   if (bits === undefined) return true
-  const digest = keccak_256(fromHex(addressOrTopic))
+  const digest = keccak(fromHex(addressOrTopic))
   return [0, 2, 4].every((at) => {
     const bit = (((digest[at] ?? 0) << 8) | (digest[at + 1] ?? 0)) & 2047
     return ((bits[bloomBytes - 1 - (bit >> 3)] ?? 0) & (1 << (bit & 7))) !== 0
