@@ -3,25 +3,6 @@
  * gateway's handler. Everything asks the world through ports; the real ones are here too. What is
  * exported here is public: it may grow, it does not change.
  */
-import type { JournalPorts } from './core/client/journal/journal.js'
-import { systemClock, systemHash, systemRandom } from './core/io/clock.js'
-import { systemFiles } from './core/io/files.js'
-import { systemLiveness } from './core/io/liveness.js'
-
-/**
- * Everything that the client asks of the world, from this machine: clock, random source, hash,
- * files, and proof of life for its locks.
- */
-export function systemPorts(): JournalPorts {
-  return {
-    clock: systemClock,
-    random: systemRandom,
-    hash: systemHash,
-    files: systemFiles,
-    liveness: systemLiveness(),
-  }
-}
-
 export {
   type EmbeddedGateway,
   type EmbeddedOptions,
@@ -85,6 +66,7 @@ export { createHttp } from './core/io/http.js'
 export { type KeySigner, parseKey, readKeyFile, signerFromKey } from './core/io/keys.js'
 export { systemLiveness } from './core/io/liveness.js'
 export { createChain } from './core/io/rpc/rpc.js'
+export { systemPorts } from './core/io/system.js'
 export type {
   Address as ChainAddress,
   Chain,

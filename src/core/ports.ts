@@ -1,6 +1,6 @@
 /**
  * Everything core may ask of the world. Core outside `io/` sees these shapes only;
- * `src/commands/terminal/context.ts` builds the real ones and tests hand in simulated ones
+ * `src/core/io/system.ts` builds the real ones and tests hand in simulated ones
  * (robustness §8).
  */
 
@@ -229,5 +229,31 @@ export class SlugLookUpError extends Error {
   ) {
     super(message)
     this.name = 'SlugLookUpError'
+  }
+}
+
+/** The chain that a node must be on, and how old its newest block may be. */
+export interface ExpectedChain {
+  readonly expectedChainId?: number
+  readonly maxHeadAgeSeconds?: number
+}
+
+/** All ports of one process: what runs without a terminal asks for nothing else. */
+export interface Ports {
+  readonly clock: Clock
+  readonly random: Random
+  readonly hash: Hash
+  readonly files: Files
+  readonly liveness: Liveness
+  /** Aborted where the process must end; `reason` is an InterruptedError. */
+  readonly signal: AbortSignal
+  /** Called by name after each durable step of the executor. Only tests give one (R23). */
+  readonly failpoint?: (name: string) => Promise<void>
+  /** Built on demand, so that a command loads only what it uses. */
+  readonly edges: {
+    /** HTTP client to one gateway (robustness §6). */
+    fetch(): Promise<Fetch>
+    /** JSON-RPC to one chain; several URLs fail over, other chains are not believed (R16). */
+    chain(rpcUrls: readonly string[], expected?: ExpectedChain): Promise<Chain>
   }
 }

@@ -27,7 +27,14 @@ import type { ChainView } from '../../core/gateway/view/chain-view.js'
 import { createSlugs, namedBySlugs } from '../../core/gateway/view/slugs.js'
 import { createChainView, type LiveView } from '../../core/gateway/view/view.js'
 import { followLedger } from '../../core/gateway/vitals.js'
-import { type Chain, ChainError, type Fetch, type Hex, type Signer } from '../../core/ports.js'
+import {
+  type Chain,
+  ChainError,
+  type ExpectedChain,
+  type Fetch,
+  type Hex,
+  type Signer,
+} from '../../core/ports.js'
 import type { RequestRecord } from '../../core/protocol/call.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import type { Observation, StateLine, Vitals } from '../../core/protocol/vitals.js'
@@ -37,7 +44,7 @@ import { openLogReader } from '../../core/storage/reader.js'
 import { readOwnJson } from '../session/inputs.js'
 import { readPassword } from '../session/key-source.js'
 import { fromCwd } from '../session/paths.js'
-import type { Context, ExpectedChain } from '../terminal/context.js'
+import type { Context } from '../terminal/context.js'
 import { shellWord } from '../terminal/render.js'
 import { deskOfView } from './operator-desk.js'
 import { createVitalSigns, nodesOf } from './vital-signs.js'
