@@ -1,0 +1,33 @@
+/** The ports of this machine. */
+import type { Ports } from '../ports.js'
+import { systemClock, systemHash, systemRandom } from './clock.js'
+import { systemFiles } from './files.js'
+import { systemLiveness } from './liveness.js'
+
+/** Clock, random source, hash, files, and proof of life for locks. */
+export const systemPorts = (): Omit<Ports, 'signal' | 'edges'> => ({
+  clock: systemClock,
+  random: systemRandom,
+  hash: systemHash,
+  files: systemFiles,
+  liveness: systemLiveness(),
+})
+
+/** HTTP and JSON-RPC, loaded when first asked for; `close` ends what they opened. */
+export function systemEdges(): Pick<Ports, 'edges'> & { close(): Promise<void> } {
+  const opened: { close(): Promise<void> }[] = []
+  const kept = <T extends { close(): Promise<void> }>(edge: T): T => {
+    opened.push(edge)
+    return edge
+  }
+  return {
+    edges: {
+      fetch: async () => kept((await import('./http.js')).createHttp()).fetch,
+      chain: async (rpcUrls, expected) =>
+        kept((await import('./rpc/rpc.js')).createChain(rpcUrls, expected)),
+    },
+    async close() {
+      for (const edge of opened.splice(0)) await edge.close()
+    },
+  }
+}
