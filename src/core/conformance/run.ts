@@ -11,6 +11,7 @@ import { contextRules } from './contexts.js'
 import { conventionRules, noticedRules } from './conventions.js'
 import { executionRules } from './executions.js'
 import { signingDataRules } from './preparation.js'
+import { preparationRules } from './preparation-routes.js'
 import { came, Fault, NotSeen, type Rule, type Tier } from './rule.js'
 import { statusRules } from './statuses.js'
 import { conflictRules, singleSubmissionRules, valueRules } from './submissions.js'
@@ -23,6 +24,7 @@ import { conflictRules, singleSubmissionRules, valueRules } from './submissions.
 export const rules: readonly Rule[] = [
   ...conventionRules,
   ...signingDataRules,
+  ...preparationRules,
   ...contextRules,
   ...bodyRules,
   ...batchRules,
