@@ -10,6 +10,15 @@ export {
 } from './commands/hosting/embedded.js'
 
 export type { Contracts, Round } from './core/chain/round.js'
+export {
+  type PolledStatus,
+  type PollOptions,
+  type PollResult,
+  type PollTarget,
+  pollCandidates,
+  type Stage,
+  statusOnce,
+} from './core/client/follow/follow.js'
 export type { Answer, RateLimit } from './core/client/gateway/answer.js'
 export { createGatewayClient, type GatewayClient } from './core/client/gateway/gateway-client.js'
 export {
@@ -24,15 +33,6 @@ export {
   openJournal,
   verifyJournal,
 } from './core/client/journal/journal.js'
-export {
-  type PolledStatus,
-  type PollOptions,
-  type PollResult,
-  type PollTarget,
-  pollCandidates,
-  type Stage,
-  statusOnce,
-} from './core/client/polling/polling.js'
 export {
   type Authorized,
   type AuthorizeParts,

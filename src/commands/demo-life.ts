@@ -5,14 +5,14 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createGatewayClient } from '../core/client/gateway/gateway-client.js'
-import { openJournal } from '../core/client/journal/journal.js'
 import {
   type PolledStatus,
   pollCandidates,
   type Stage,
   statusOnce,
-} from '../core/client/polling/polling.js'
+} from '../core/client/follow/follow.js'
+import { createGatewayClient } from '../core/client/gateway/gateway-client.js'
+import { openJournal } from '../core/client/journal/journal.js'
 import { type AuthorizeParts, authorize } from '../core/client/propose/authorize.js'
 import {
   type SubmissionResult,

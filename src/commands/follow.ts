@@ -9,7 +9,7 @@ import {
   pollCandidates,
   type Stage,
   timeOf,
-} from '../core/client/polling/polling.js'
+} from '../core/client/follow/follow.js'
 import { instant } from '../core/protocol/candidate.js'
 import type { Context } from './terminal/context.js'
 import type { Live } from './terminal/live.js'

@@ -3,9 +3,10 @@
  * approval of Permit2 (contract §6).
  */
 import { Command } from 'commander'
-import { onChain } from '../core/client/trust/context.js'
+import { onChain } from '../core/chain/unavailable.js'
+import { type Funds, fundsOf } from '../core/client/funds/funds.js'
 import type { Trust } from '../core/client/trust/trust.js'
-import { approval, type Funds, fundsOf, unlimitedRaw } from '../core/client/wallet/funds.js'
+import { approval, unlimitedRaw } from '../core/client/wallet/transactions.js'
 import type { Address } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { Uint256 } from '../core/protocol/schema.js'

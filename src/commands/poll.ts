@@ -2,15 +2,15 @@
  * `poll`: follows candidates until they are done or reach a stage (spec §4.1 rule 4, contract §6).
  */
 import { Command, Option } from 'commander'
-import { stateOf } from '../core/client/journal/authorizations.js'
-import type { JournalView } from '../core/client/journal/journal.js'
 import {
   endOf,
   type PollResult,
   type PollTarget,
   type Stage,
   stages,
-} from '../core/client/polling/polling.js'
+} from '../core/client/follow/follow.js'
+import { stateOf } from '../core/client/journal/authorizations.js'
+import type { JournalView } from '../core/client/journal/journal.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import { isCandidateId } from '../core/protocol/words.js'

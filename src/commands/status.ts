@@ -1,7 +1,7 @@
 /** `status`: one candidate, once (spec §2.6, §4.1 rule 4). */
 import { Command } from 'commander'
-import { failedError } from '../core/client/polling/errors.js'
-import { endOf, statusOnce } from '../core/client/polling/polling.js'
+import { failedError } from '../core/client/follow/errors.js'
+import { endOf, statusOnce } from '../core/client/follow/follow.js'
 import { targetOf } from './poll.js'
 import { type SessionFlags, withSession } from './session/session.js'
 import { candidateText } from './terminal/candidate-text.js'

@@ -3,10 +3,10 @@
  * gateway's own handler (contract §6).
  */
 import { beforeEach, describe, expect, test } from 'vitest'
+import { pollCandidates, statusOnce } from '../../src/core/client/follow/follow.js'
 import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
 import { openJournal } from '../../src/core/client/journal/journal.js'
-import { pollCandidates, statusOnce } from '../../src/core/client/polling/polling.js'
 import type { Intent } from '../../src/core/client/propose/authorize.js'
 import { replay, submitIntent, submitPayload } from '../../src/core/client/propose/submission.js'
 import { gatewayContexts } from '../../src/core/client/trust/gateway-contexts.js'

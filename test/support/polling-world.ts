@@ -9,7 +9,7 @@ import {
   type PlanOptions,
   type Sight,
   seen,
-} from '../../src/core/client/polling/plan.js'
+} from '../../src/core/client/follow/schedule.js'
 import { createBudget } from '../../src/core/gateway/front/budget.js'
 
 export interface Life {

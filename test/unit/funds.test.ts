@@ -1,6 +1,12 @@
 /** What is reserved and what is free (spec §5), and what the doctor makes of it. */
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
+import {
+  claimsOn,
+  fundsOf,
+  type OpenClaim,
+  reservedRaw,
+} from '../../src/core/client/funds/funds.js'
 import { authorize, type Intent } from '../../src/core/client/propose/authorize.js'
 import { chainContexts } from '../../src/core/client/trust/context.js'
 import type { Trust } from '../../src/core/client/trust/trust.js'
@@ -11,7 +17,6 @@ import {
   openCheck,
   rpcCheck,
 } from '../../src/core/client/wallet/doctor.js'
-import { type Claim, claimsOn, fundsOf, reservedRaw } from '../../src/core/client/wallet/funds.js'
 import type { Address, Chain, Hex } from '../../src/core/ports.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
 import { makeWorld } from '../support/client-world.js'
@@ -35,7 +40,7 @@ const trust: Trust = {
 }
 const token = trust.tokens[0] as Address
 
-const claim = (id: string, amountRaw: bigint, round: string | undefined): Claim => ({
+const claim = (id: string, amountRaw: bigint, round: string | undefined): OpenClaim => ({
   id,
   owner: '0x1',
   chainId: 1,
@@ -62,7 +67,7 @@ describe('reserved', () => {
     fc.assert(
       fc.property(claims, fc.infiniteStream(fc.nat()), (drawn, choices) => {
         const all = drawn.map(([amountRaw, round], index) => claim(String(index), amountRaw, round))
-        const executed = new Map<string, Claim>()
+        const executed = new Map<string, OpenClaim>()
         for (const one of all) {
           const key = one.round ?? one.id
           const before = executed.get(key)

@@ -1,15 +1,15 @@
 import { beforeEach, describe, expect, test } from 'vitest'
 import { withBudget } from '../../src/core/client/budget/budgeted-client.js'
 import { createPlanner } from '../../src/core/client/budget/planner.js'
-import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'
-import { stateOf } from '../../src/core/client/journal/authorizations.js'
-import type { Journal } from '../../src/core/client/journal/journal.js'
 import {
   type PollOptions,
   type PollTarget,
   type PollWait,
   pollCandidates,
-} from '../../src/core/client/polling/polling.js'
+} from '../../src/core/client/follow/follow.js'
+import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'
+import { stateOf } from '../../src/core/client/journal/authorizations.js'
+import type { Journal } from '../../src/core/client/journal/journal.js'
 import { submitIntent } from '../../src/core/client/propose/submission.js'
 import { createBudget } from '../../src/core/gateway/front/budget.js'
 import { type EventClock, eventClock, makeWorld, sha256 } from '../support/client-world.js'

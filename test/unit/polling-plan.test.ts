@@ -8,7 +8,7 @@ import {
   type Plan,
   type Sight,
   seen,
-} from '../../src/core/client/polling/plan.js'
+} from '../../src/core/client/follow/schedule.js'
 import { type Life, simulate } from '../support/polling-world.js'
 
 const many = (count: number, life: (index: number) => Life) =>

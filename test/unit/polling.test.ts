@@ -1,6 +1,4 @@
 import { describe, expect, test } from 'vitest'
-import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'
-import { stateOf } from '../../src/core/client/journal/authorizations.js'
 import {
   hasReached,
   type PollOptions,
@@ -8,7 +6,9 @@ import {
   type Stage,
   stages,
   statusOnce,
-} from '../../src/core/client/polling/polling.js'
+} from '../../src/core/client/follow/follow.js'
+import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'
+import { stateOf } from '../../src/core/client/journal/authorizations.js'
 import { submitIntent } from '../../src/core/client/propose/submission.js'
 import type { Fetch } from '../../src/core/ports.js'
 import { InterruptedError } from '../../src/core/protocol/errors.js'

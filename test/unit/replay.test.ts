@@ -2,8 +2,8 @@
  * What is sent again, what is not, and what is told of a round that is over (R7, R8, §7 rule 3).
  */
 import { describe, expect, test } from 'vitest'
+import { pollCandidates } from '../../src/core/client/follow/follow.js'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
-import { pollCandidates } from '../../src/core/client/polling/polling.js'
 import { authorize } from '../../src/core/client/propose/authorize.js'
 import {
   type CurrentRound,

@@ -1,9 +1,9 @@
 /** `batch status`: many candidates at once (spec §4.2 rules 6 and 7). */
 import { Command } from 'commander'
+import type { PolledCandidate } from '../../core/client/follow/batch.js'
 import { gravest } from '../../core/client/gateway/answer.js'
 import { readIds } from '../../core/client/input/ids.js'
 import { type BatchSource, inputFault, type Place } from '../../core/client/input/rows.js'
-import type { PolledCandidate } from '../../core/client/polling/batch.js'
 import { PendingError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import { isCandidateId } from '../../core/protocol/words.js'
 import { addExecutorFlags, type SessionFlags, withSession } from '../session/session.js'

@@ -3,9 +3,9 @@
  * (spec §4.2, contract §6).
  */
 import { Command } from 'commander'
+import type { BatchPolled, PolledCandidate } from '../../core/client/follow/batch.js'
 import { gravest } from '../../core/client/gateway/answer.js'
 import { placeText } from '../../core/client/input/rows.js'
-import type { BatchPolled, PolledCandidate } from '../../core/client/polling/batch.js'
 import { type RowResult, submitBatch } from '../../core/client/propose/batch.js'
 import {
   InterruptedError,

@@ -3,15 +3,15 @@
  * do.
  */
 
-import type { Authorization } from '../../core/client/journal/authorizations.js'
 import {
   type BatchLookOptions,
   type BatchPolled,
   followBatch,
   lookOnce,
   type PolledCandidate,
-} from '../../core/client/polling/batch.js'
-import type { PollParts } from '../../core/client/polling/polling.js'
+} from '../../core/client/follow/batch.js'
+import type { PollParts } from '../../core/client/follow/follow.js'
+import type { Authorization } from '../../core/client/journal/authorizations.js'
 import { FailedError } from '../../core/protocol/errors.js'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'

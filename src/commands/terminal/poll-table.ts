@@ -3,7 +3,7 @@
  * end.
  */
 import { Chalk } from 'chalk'
-import { endOf, type PolledStatus, type PollTarget } from '../../core/client/polling/polling.js'
+import { endOf, type PolledStatus, type PollTarget } from '../../core/client/follow/follow.js'
 import type { ProposerError } from '../../core/protocol/errors.js'
 import { candidateText, colourOf, failureLines } from './candidate-text.js'
 import type { Output } from './output.js'

@@ -3,6 +3,7 @@
  * and may die at any call.
  */
 
+import { pollCandidates } from '../../../src/core/client/follow/follow.js'
 import {
   createGatewayClient,
   type GatewayClient,
@@ -14,7 +15,6 @@ import {
   type JournalView,
   openJournal,
 } from '../../../src/core/client/journal/journal.js'
-import { pollCandidates } from '../../../src/core/client/polling/polling.js'
 import { submitBatch } from '../../../src/core/client/propose/batch.js'
 import { newSpending } from '../../../src/core/client/propose/spending.js'
 import type { SubmissionResult } from '../../../src/core/client/propose/submission.js'

@@ -1,23 +1,12 @@
 /** Permit2 nonces that never collide (R6; robustness §2 Nonces; domain §3.2). */
-
-import { type Address, type Chain, ChainError, type Random } from '../../ports.js'
-import { nonceBit, nonceUsed } from '../../protocol/permit.js'
-import { onChain } from '../trust/context.js'
+import type { Random } from '../../ports.js'
 
 /**
- * One per process run: 31 random bytes name the word, bits 0-255 follow in order, then a new word.
- * Gives each nonce once.
+ * Gives each nonce of one run once. 31 random bytes name a word, bits 0 to 255 follow in order,
+ * then comes a new word. A random word cannot meet that of another machine or of a restored backup;
+ * counting within it is cheaper on chain. The caller reserves a nonce durably before signing.
  */
-export interface NonceSource {
-  next(): bigint
-}
-
-/**
- * A random word cannot meet that of another machine or of a restored backup; counting within it is
- * cheaper on chain than random nonces (domain §3.2). The caller reserves a nonce durably before
- * signing.
- */
-export function createNonces(random: Random): NonceSource {
+export function createNonces(random: Random): { next(): bigint } {
   let word = 0n
   let bit = 256n
   return {
@@ -29,30 +18,4 @@ export function createNonces(random: Random): NonceSource {
       return (word << 8n) | bit++
     },
   }
-}
-
-/**
- * Whether the owner's bitmap has the nonce spent or cancelled. UnavailableError where the chain
- * does not answer.
- */
-export async function nonceSpentOnChain(
-  chain: Chain,
-  permit2: Address,
-  owner: Address,
-  nonce: bigint,
-): Promise<boolean> {
-  // A journal without a chain needs neither.
-  const [{ permit2Abi }, { readContract }] = await Promise.all([
-    import('../../chain/contracts.js'),
-    import('../../chain/reading.js'),
-  ])
-  return onChain(async () => {
-    const head = await chain.block('latest')
-    if (head === null) throw new ChainError('unavailable', 'the chain has no head')
-    const bitmap = await readContract(chain, head.number, permit2, permit2Abi, 'nonceBitmap', [
-      owner,
-      nonceBit(nonce).word,
-    ])
-    return nonceUsed(nonce, bitmap)
-  })
 }

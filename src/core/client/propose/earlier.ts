@@ -33,7 +33,7 @@ export async function settleEarlier(
       tell(parts, lost(authorization, outOfBandLine(authorization)))
     return
   }
-  const { endOf, pollCandidates } = await import('../polling/polling.js')
+  const { endOf, pollCandidates } = await import('../follow/follow.js')
   const { candidates, error } = await pollCandidates(
     { ports: parts.ports, gateway: parts.gateway, journal: parts.journal },
     [{ candidateId, identifier: signed.questionId }],

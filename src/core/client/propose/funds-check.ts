@@ -4,9 +4,8 @@
  */
 import type { Address, Chain } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
+import { fundsOf, nonceSpentOnChain } from '../funds/funds.js'
 import type { JournalView } from '../journal/journal.js'
-import { nonceSpentOnChain } from '../journal/nonces.js'
-import { fundsOf } from '../wallet/funds.js'
 import type { AuthorizeParts, Intent } from './authorize.js'
 
 /**

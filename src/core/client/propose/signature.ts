@@ -4,6 +4,7 @@
  */
 
 import { eip1271MagicValue } from '../../chain/constants.js'
+import { onChain } from '../../chain/unavailable.js'
 import { type Address, type Chain, ChainError, type Hex, type Signer } from '../../ports.js'
 import { ProposerError, UsageError } from '../../protocol/errors.js'
 import { identityOf, toBatchItem, toSingle } from '../../protocol/proposal.js'
@@ -13,7 +14,6 @@ import { isSignature } from '../../protocol/words.js'
 import type { Authorization } from '../journal/authorizations.js'
 import type { JournalPorts, JournalView } from '../journal/journal.js'
 import type { Form, JournalEntry, Offered, Signed } from '../journal/records.js'
-import { onChain } from '../trust/context.js'
 import type { AuthorizeParts, Intent } from './authorize.js'
 import type { Preview, RoundFacts } from './prepare.js'
 

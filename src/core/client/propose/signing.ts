@@ -3,15 +3,16 @@
  * then all of these durable in another, a whole group under one hold of the journal's lock. What
  * single signing checks is checked for every item.
  */
+import { onChain } from '../../chain/unavailable.js'
 import type { Address, Hex, Signer } from '../../ports.js'
 import { ProposerError, StorageError, UsageError } from '../../protocol/errors.js'
 import { fromBatchItem, identityOf } from '../../protocol/proposal.js'
 import { toHex } from '../../protocol/witness.js'
+import { pinnedHeads, spentNonces } from '../funds/funds.js'
 import type { Authorization } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import { type ChainCheck, chainChecks, type JournalEntry, type Signed } from '../journal/records.js'
-import { chainNow, onChain, type QuestionContext } from '../trust/context.js'
-import { pinnedHeads, spentNonces } from '../wallet/funds.js'
+import { chainNow, type QuestionContext } from '../trust/context.js'
 import { byRound, signInRound } from './authorize.js'
 import { offerOpen } from './outside.js'
 import { newMisplaced } from './payload.js'

@@ -4,9 +4,9 @@
  */
 import type { Address } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
+import { type Funds, fundsOf } from '../funds/funds.js'
 import type { BatchRow } from '../input/input.js'
 import { type ContextResult, type ContextSource, chainNow } from '../trust/context.js'
-import { type Funds, fundsOf } from '../wallet/funds.js'
 import { type BatchParts, planRows } from './plan.js'
 import { checkTerms } from './prepare.js'
 

@@ -4,6 +4,7 @@
  */
 import type { RoundReader } from '../../chain/questions.js'
 import { batchSigningDataOf, type Round } from '../../chain/round.js'
+import { chainUnavailable, onChain } from '../../chain/unavailable.js'
 import { type Chain, ChainError, type Clock, type Hex } from '../../ports.js'
 import {
   ConflictError,
@@ -11,7 +12,6 @@ import {
   ProposerError,
   RejectedError,
   StorageError,
-  UnavailableError,
   UsageError,
 } from '../../protocol/errors.js'
 import type { BatchSigningData, Outcome } from '../../protocol/schema-signing.js'
@@ -262,16 +262,6 @@ export async function chainNow(
   return Math.max(clock.nowMs() / 1_000, Number(head?.timestamp ?? 0n))
 }
 
-/** Runs reads of a chain; ChainError becomes UnavailableError `chain_unavailable`. */
-export async function onChain<T>(read: () => Promise<T>): Promise<T> {
-  try {
-    return await read()
-  } catch (error) {
-    if (error instanceof ChainError) throw chainUnavailable(error)
-    throw error
-  }
-}
-
 /**
  * The context in what `context --json` printed (the one for `identifier`, or the only one), or one
  * `signing_data` object of contract §4. Not yet checked against trust. UsageError
@@ -371,8 +361,3 @@ function notOpen(round: Round): ConflictError {
     },
   )
 }
-
-const chainUnavailable = (error: ChainError) =>
-  new UnavailableError('chain_unavailable', `the chain could not be read (${error.kind})`, {
-    hint: 'check --rpc-url, then run the same command again',
-  })

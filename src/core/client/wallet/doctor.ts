@@ -2,16 +2,17 @@
  * `doctor`: every precondition of proposing, each with its fix (contract §6). Asks at most one item
  * of the gateway's budget.
  */
+
+import { onChain } from '../../chain/unavailable.js'
 import { type Address, type BlockHeader, type Chain, ChainError } from '../../ports.js'
 import { amountText } from '../../protocol/amount.js'
 import { ProposerError } from '../../protocol/errors.js'
+import { type Funds, fundsOf } from '../funds/funds.js'
 import { acceptedValue, answerError } from '../gateway/answer.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import { isOfferOpen, stateOf } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
-import { onChain } from '../trust/context.js'
 import type { Trust } from '../trust/trust.js'
-import { type Funds, fundsOf } from './funds.js'
 
 export interface Check {
   readonly id: string

@@ -5,6 +5,7 @@
 import type { Chain, Hex } from '../../ports.js'
 import { type ProposerError, ProposerError as ProposerFault } from '../../protocol/errors.js'
 import { outcomeOf } from '../../protocol/proposal.js'
+import { endOf, type PolledStatus, statusOnce } from '../follow/follow.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import {
   type Authorization,
@@ -16,7 +17,6 @@ import {
 } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { Terminal } from '../journal/records.js'
-import { endOf, type PolledStatus, statusOnce } from '../polling/polling.js'
 import { outOfBandLine } from '../propose/earlier.js'
 import { howToPin, pinnedQuestionId, type Trust, untrusted } from '../trust/trust.js'
 import { adviseExecuted, holdsProposal, type Position, positionOf } from './position.js'

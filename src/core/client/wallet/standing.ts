@@ -12,16 +12,16 @@ import {
 import { createRoundReader } from '../../chain/questions.js'
 import { readContract } from '../../chain/reading.js'
 import { keccakHex, type RequestState, type Round, requestStates } from '../../chain/round.js'
+import { onChain } from '../../chain/unavailable.js'
 import { type Address, type BlockHeader, type Chain, ChainError, type Hex } from '../../ports.js'
+import { claimOf, type OpenClaim, pinnedHeads, spentNonces } from '../funds/funds.js'
 import type { JournalView } from '../journal/journal.js'
 import type { Terminal } from '../journal/records.js'
-import { onChain } from '../trust/context.js'
 import { contractsOf, type JournaledRound, pinsOf, type Trust } from '../trust/trust.js'
-import { type Claim, claimOf, pinnedHeads, spentNonces } from './funds.js'
 import { type RoundTerms, readTerms } from './position.js'
 
 /** An authorization or an offer of the journal, as far as the chain can judge it. */
-export interface Judged extends Claim {
+export interface Judged extends OpenClaim {
   readonly questionId: Hex
   /** Timestamp of its round; absent for a payload signed elsewhere. */
   readonly timestamp: string | undefined

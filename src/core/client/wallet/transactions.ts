@@ -3,8 +3,11 @@
  * same signed bytes are sent until a node has them, and their receipt is waited for (robustness §3,
  * the node-answer table; domain §8 fees and gas).
  */
-import { keccak256, serializeTransaction } from 'viem'
+import { encodeFunctionData, keccak256, maxUint256, serializeTransaction } from 'viem'
+import { erc20Abi } from '../../chain/contracts.js'
+import { knownToken } from '../../chain/profiles.js'
 import { decodeRevert } from '../../chain/reverts.js'
+import { onChain } from '../../chain/unavailable.js'
 import {
   type Address,
   type Chain,
@@ -14,6 +17,7 @@ import {
   type Hex,
   type Signer,
 } from '../../ports.js'
+import { amountWithRaw } from '../../protocol/amount.js'
 import {
   InterruptedError,
   PendingError,
@@ -22,7 +26,7 @@ import {
   UsageError,
 } from '../../protocol/errors.js'
 import { isAborted } from '../gateway/retry.js'
-import { onChain } from '../trust/context.js'
+import type { Trust } from '../trust/trust.js'
 
 export interface OwnTransaction {
   readonly to: Address
@@ -258,4 +262,25 @@ function stopped(signal: AbortSignal | undefined, hash: Hex): ProposerError {
       retryable: true,
     },
   )
+}
+
+/** The most that an allowance can be: what wallets commonly give, as Permit2 asks each time. */
+export const unlimitedRaw: bigint = maxUint256
+
+/** The ERC-20 approval that lets Permit2 move the token (domain §3.3). Raw units. */
+export function approval(trust: Trust, token: Address, amountRaw: bigint): OwnTransaction {
+  const permit2 = trust.permit2 as Address
+  const amount =
+    amountRaw === unlimitedRaw
+      ? 'unlimited'
+      : amountWithRaw(String(amountRaw), knownToken(trust.chain_id, token))
+  return {
+    to: token,
+    data: encodeFunctionData({
+      abi: erc20Abi,
+      functionName: 'approve',
+      args: [permit2, amountRaw],
+    }),
+    what: `approve Permit2 (${permit2}) for token ${token}: ${amount}`,
+  }
 }

@@ -4,7 +4,7 @@ import { isBytes32 } from '../../protocol/words.js'
 import { keptAnswer } from '../gateway/reading.js'
 import type { Journal } from '../journal/journal.js'
 import type { JournalEntry } from '../journal/records.js'
-import { endOf, hasEnded, isCertain, type PolledStatus, type PollTarget } from './polled.js'
+import { endOf, hasEnded, isCertain, type PolledStatus, type PollTarget } from './status.js'
 
 /** Each target once, with what the journal knows of it: its question, and when it was sent. */
 export async function knownTargets(

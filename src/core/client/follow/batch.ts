@@ -6,10 +6,10 @@ import { InterruptedError, ProposerError } from '../../protocol/errors.js'
 import { limits } from '../../protocol/schema.js'
 import { answerError } from '../gateway/answer.js'
 import { isAborted, newPatience } from '../gateway/retry.js'
-import { journalEnds, knownTargets } from './journal.js'
+import { journalEnds, knownTargets } from './ends.js'
+import { type PollParts, type PollWait, pollCandidates } from './follow.js'
 import { type Looked, look, type Told } from './look.js'
-import { endOf, type PolledStatus, type PollTarget } from './polled.js'
-import { type PollParts, type PollWait, pollCandidates } from './polling.js'
+import { endOf, type PolledStatus, type PollTarget } from './status.js'
 
 /** One candidate's last known status, or why there is none. */
 export interface PolledCandidate {

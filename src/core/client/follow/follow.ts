@@ -6,10 +6,10 @@ import type { GatewayClient } from '../gateway/gateway-client.js'
 import { backoffMs, isAborted } from '../gateway/retry.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
 import { timeLimit } from '../propose/sending.js'
+import { journalEnds, knownTargets } from './ends.js'
 import { failuresError, interrupted, refusalOf, timedOut } from './errors.js'
-import { journalEnds, knownTargets } from './journal.js'
 import { type Asked, type Looked, look, type Trouble } from './look.js'
-import { budgetTold, heldUntil, lastLook, newPlan, nextStep, type Sight, seen } from './plan.js'
+import { budgetTold, heldUntil, lastLook, newPlan, nextStep, type Sight, seen } from './schedule.js'
 import {
   endOf,
   hasReached,
@@ -18,7 +18,7 @@ import {
   type PollTarget,
   type Stage,
   stageKey,
-} from './polled.js'
+} from './status.js'
 
 export interface PollParts {
   readonly ports: Pick<JournalPorts, 'clock' | 'random'>
@@ -414,5 +414,5 @@ export {
   type Stage,
   stages,
   timeOf,
-} from './polled.js'
+} from './status.js'
 export { hasReached }

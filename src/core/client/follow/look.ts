@@ -7,7 +7,7 @@ import type { ProposerError } from '../../protocol/errors.js'
 import { answerError, type RateLimit, type Unaccepted } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
 import type { StatusItemTold } from '../gateway/reading.js'
-import { type PolledStatus, type PollTarget, polled } from './polled.js'
+import { type PolledStatus, type PollTarget, polled } from './status.js'
 
 /** Single calls on their way at once. */
 const callsAtOnce = 4

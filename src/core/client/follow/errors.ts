@@ -8,7 +8,7 @@ import {
 } from '../../protocol/errors.js'
 import { answerError } from '../gateway/answer.js'
 import type { Trouble } from './look.js'
-import type { PolledStatus, PollTarget } from './polled.js'
+import type { PolledStatus, PollTarget } from './status.js'
 
 /** So many are named; of more the rest is counted. */
 const named = 3

@@ -1,0 +1,213 @@
+/**
+ * What a wallet can still authorize: balance and Permit2 allowance, less what its own
+ * authorizations may take (spec §5, domain §3.3).
+ */
+import { plainText } from '../../chain/ancillary.js'
+import { erc20Abi, permit2Abi } from '../../chain/contracts.js'
+import { readContract } from '../../chain/reading.js'
+import { chainUnavailable, onChain } from '../../chain/unavailable.js'
+import { type Address, type BlockHeader, type Chain, ChainError } from '../../ports.js'
+import { nonceBit, nonceUsed } from '../../protocol/permit.js'
+import { isOfferOpen, isOpen } from '../journal/authorizations.js'
+import type { JournalView } from '../journal/journal.js'
+import type { Offered, Signed } from '../journal/records.js'
+import { type Trust, untrusted } from '../trust/trust.js'
+
+type Recorded = Pick<JournalView, 'authorizations' | 'offers'>
+
+/** Something in the journal that may still take tokens: a signature, or an outside wallet's offer. */
+export interface OpenClaim {
+  readonly id: string
+  readonly owner: Address
+  readonly chainId: number
+  /** Absent for a payload signed elsewhere: it counts for every token, which is the safe side. */
+  readonly token: Address | undefined
+  /** Absent likewise. */
+  readonly round: string | undefined
+  readonly amountRaw: bigint
+  readonly nonce: bigint
+  readonly deadlineSeconds: bigint
+}
+
+/** A `signed` or `offered` record as a claim. */
+export function claimOf(
+  id: string,
+  { chainId, token, round, terms }: Pick<Signed | Offered, 'chainId' | 'token' | 'round' | 'terms'>,
+): OpenClaim {
+  return {
+    id,
+    owner: terms.proposer as Address,
+    chainId,
+    token: token as Address | undefined,
+    round,
+    amountRaw: BigInt(terms.amount),
+    nonce: BigInt(terms.nonce),
+    deadlineSeconds: BigInt(terms.deadline),
+  }
+}
+
+/** Everything in the journal that is not closed at `nowMs` (Unix milliseconds), oldest first. */
+export function openClaims({ authorizations, offers }: Recorded, nowMs: number): OpenClaim[] {
+  return [
+    ...authorizations.flatMap((one) => (isOpen(one, nowMs) ? claimOf(one.id, one.signed) : [])),
+    ...offers.flatMap((one) => (isOfferOpen(one, nowMs) ? claimOf(one.id, one.offered) : [])),
+  ]
+}
+
+/** Claims that concern one owner's token on the pinned chain. */
+export function claimsOn(
+  claims: readonly OpenClaim[],
+  { chainId, owner, token }: { chainId: number; owner: Address; token: Address },
+): OpenClaim[] {
+  return claims.filter(
+    (one) =>
+      one.owner === owner &&
+      one.chainId === chainId &&
+      (one.token === undefined || one.token === token),
+  )
+}
+
+/**
+ * What these claims can take together, in raw units. A round takes one proposal only, so of several
+ * for one round (`--supersede`) the largest counts (domain §3.2).
+ */
+export function reservedRaw(claims: readonly OpenClaim[]): bigint {
+  const byRound = new Map<string, bigint>()
+  for (const { id, round = id, amountRaw } of claims) {
+    const before = byRound.get(round) ?? 0n
+    byRound.set(round, amountRaw > before ? amountRaw : before)
+  }
+  return [...byRound.values()].reduce((sum, raw) => sum + raw, 0n)
+}
+
+/** One token of one wallet as of one block; amounts in raw units. */
+export interface Funds {
+  readonly owner: Address
+  readonly token: Address
+  /** Outside text, printable. */
+  readonly symbol: string
+  readonly decimals: number
+  readonly balanceRaw: bigint
+  readonly allowanceRaw: bigint
+  readonly reservedRaw: bigint
+  /** Balance less what is reserved; never below 0. */
+  readonly freeRaw: bigint
+  /** The smaller of balance and allowance, less what is reserved; never below 0. */
+  readonly spendableRaw: bigint
+  /** What reserves. */
+  readonly claims: readonly OpenClaim[]
+  readonly blockNumber: bigint
+}
+
+/**
+ * Reads balance and Permit2 allowance of a token, and subtracts what the journal's authorizations
+ * may still take. One whose nonce is spent, or whose deadline has passed in finalized state, takes
+ * nothing. `except` leaves one out, such as the one that is being replaced. UsageError
+ * `untrusted_chain_id`; UnavailableError.
+ */
+export async function fundsOf(
+  chain: Chain,
+  trust: Trust,
+  view: Recorded,
+  owner: Address,
+  token: Address,
+  { except }: { readonly except?: string | undefined } = {},
+): Promise<Funds> {
+  const { latest, finalized } = await pinnedHeads(chain, trust)
+  const permit2 = trust.permit2 as Address
+  const at = latest.number
+  const open = claimsOn(openClaims(view, Number(finalized.timestamp) * 1_000), {
+    chainId: trust.chain_id,
+    owner,
+    token,
+  }).filter((one) => one.id !== except && one.deadlineSeconds >= finalized.timestamp)
+  const [balanceRaw, allowanceRaw, symbol, decimals, spent] = await onChain(() =>
+    Promise.all([
+      readContract(chain, at, token, erc20Abi, 'balanceOf', [owner]),
+      readContract(chain, at, token, erc20Abi, 'allowance', [owner, permit2]),
+      readContract(chain, at, token, erc20Abi, 'symbol', []),
+      readContract(chain, at, token, erc20Abi, 'decimals', []),
+      spentNonces(chain, permit2, at, open),
+    ]),
+  )
+  const claims = open.filter(({ id }) => !spent.has(id))
+  const reserved = reservedRaw(claims)
+  const left = (raw: bigint) => (raw > reserved ? raw - reserved : 0n)
+  const isAllowed = allowanceRaw >= balanceRaw
+  return {
+    owner,
+    token,
+    symbol: plainText(symbol).slice(0, 32),
+    decimals,
+    balanceRaw,
+    allowanceRaw,
+    reservedRaw: reserved,
+    freeRaw: left(balanceRaw),
+    spendableRaw: left(isAllowed ? balanceRaw : allowanceRaw),
+    claims,
+    blockNumber: at,
+  }
+}
+
+/**
+ * Latest and finalized header of the pinned chain; another one is refused (R16). UsageError
+ * `untrusted_chain_id`, UnavailableError.
+ */
+export async function pinnedHeads(
+  chain: Chain,
+  trust: Pick<Trust, 'chain_id'>,
+): Promise<{ readonly latest: BlockHeader; readonly finalized: BlockHeader }> {
+  const [chainId, latest, finalized] = await onChain(() =>
+    Promise.all([chain.chainId(), chain.block('latest'), chain.block('finalized')]),
+  )
+  if (chainId !== trust.chain_id)
+    throw untrusted(
+      'chain_id',
+      `the RPC is on chain ${chainId}, the trust file pins ${trust.chain_id}`,
+      'give the --rpc-url of the pinned chain',
+    )
+  if (latest === null || finalized === null)
+    throw chainUnavailable(
+      new ChainError('unavailable', 'the chain has no latest or no finalized block'),
+    )
+  return { latest, finalized }
+}
+
+/** Whether the owner's nonce is spent or cancelled at the latest block. UnavailableError. */
+export async function nonceSpentOnChain(
+  chain: Chain,
+  permit2: Address,
+  owner: Address,
+  nonce: bigint,
+): Promise<boolean> {
+  return onChain(async () => {
+    const head = await chain.block('latest')
+    if (head === null) throw new ChainError('unavailable', 'the chain has no head')
+    return (await spentNonces(chain, permit2, head.number, [{ id: '', owner, nonce }])).size > 0
+  })
+}
+
+/**
+ * Ids of the claims whose nonce Permit2 has as used or cancelled at a block. One read a word of 256
+ * nonces. Rejects with ChainError.
+ */
+export async function spentNonces(
+  chain: Chain,
+  permit2: Address,
+  at: bigint,
+  claims: readonly Pick<OpenClaim, 'id' | 'owner' | 'nonce'>[],
+): Promise<ReadonlySet<string>> {
+  const words = new Map<string, Promise<bigint>>()
+  const spent = new Set<string>()
+  await Promise.all(
+    claims.map(async ({ id, owner, nonce }) => {
+      const { word } = nonceBit(nonce)
+      const key = `${owner} ${word}`
+      const bitmap =
+        words.get(key) ?? readContract(chain, at, permit2, permit2Abi, 'nonceBitmap', [owner, word])
+      words.set(key, bitmap)
+      if (nonceUsed(nonce, await bitmap)) spent.add(id)
+    }),
+  )
+  return spent
+}
