@@ -37,3 +37,23 @@ export function newPatience(ports: {
     return tries >= maxTries || retryAfterMs > maxRetryAfterMs || late ? undefined : waitMs
   }
 }
+
+/** The caller's signal and the time given, in one; `clear` ends the timer. */
+export function timeLimit(
+  { ports: { clock } }: { readonly ports: { readonly clock: Pick<Clock, 'sleep'> } },
+  limits: { readonly timeoutMs?: number | undefined; readonly signal?: AbortSignal | undefined },
+): { readonly signal: AbortSignal; clear(): void } {
+  const over = new AbortController()
+  const done = new AbortController()
+  if (limits.timeoutMs !== undefined) {
+    clock.sleep(limits.timeoutMs, done.signal).then(
+      () => over.abort(new DOMException('the time given ran out', 'TimeoutError')),
+      () => undefined, // cleared: the call ended in time
+    )
+  }
+  return {
+    signal:
+      limits.signal === undefined ? over.signal : AbortSignal.any([limits.signal, over.signal]),
+    clear: () => done.abort(),
+  }
+}

@@ -10,7 +10,7 @@ import {
   UncertainError,
 } from '../../protocol/errors.js'
 import { limits } from '../../protocol/schema.js'
-import { isAborted } from '../gateway/retry.js'
+import { isAborted, timeLimit } from '../gateway/retry.js'
 import type { BatchRow } from '../input/input.js'
 import type { Authorization } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
@@ -28,7 +28,6 @@ import {
   type ToSign,
 } from './plan.js'
 import { otherGateway } from './replay.js'
-import { timeLimit } from './sending.js'
 import { type Settled, type SettleOptions, settleGroup } from './settle.js'
 import { signGroup, type ToImport } from './signing.js'
 import { inGroups, type Spending } from './spending.js'

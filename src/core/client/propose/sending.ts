@@ -12,7 +12,7 @@ import {
   UncertainError,
 } from '../../protocol/errors.js'
 import { answerError, maxRetryAfterMs, type Unaccepted } from '../gateway/answer.js'
-import { backoffMs, isAborted } from '../gateway/retry.js'
+import { backoffMs, isAborted, timeLimit } from '../gateway/retry.js'
 import { type Authorization, isUnsettled } from '../journal/authorizations.js'
 import { attempt, type SubmitParts } from './attempt.js'
 
@@ -142,26 +142,6 @@ export async function submitAuthorization(
     }
   } finally {
     limit.clear()
-  }
-}
-
-/** The caller's signal and the time given, in one; `clear` ends the timer. */
-export function timeLimit(
-  parts: { readonly ports: Pick<SubmitParts['ports'], 'clock'> },
-  options: Pick<SubmitOptions, 'timeoutMs' | 'signal'>,
-): { readonly signal: AbortSignal; clear(): void } {
-  const over = new AbortController()
-  const done = new AbortController()
-  if (options.timeoutMs !== undefined) {
-    parts.ports.clock.sleep(options.timeoutMs, done.signal).then(
-      () => over.abort(new DOMException('the time given ran out', 'TimeoutError')),
-      () => undefined, // cleared: the call ended in time
-    )
-  }
-  return {
-    signal:
-      options.signal === undefined ? over.signal : AbortSignal.any([options.signal, over.signal]),
-    clear: () => done.abort(),
   }
 }
 
