@@ -145,7 +145,7 @@ test('R12, T5: on real sockets the second process fails naming the holder, a sto
   await expect(acquireLock(ports, folder, '')).rejects.toMatchObject(named)
   expect(await readHolder(ports, folder)).toMatchObject({
     epoch: 1,
-    note: `child ${run.child.pid}`,
+    role: `child ${run.child.pid}`,
     state: 'alive',
   })
   await run.end()

@@ -69,7 +69,7 @@ while (process.argv[3] === 'contend') {
 }
 
 const lock = await acquireLock(ports, folder, 'child')
-await lock.setNote(`child ${process.pid}`)
+await lock.setUse({ role: `child ${process.pid}` })
 tell('held')
 
 if (process.argv[3] === 'append') {

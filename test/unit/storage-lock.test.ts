@@ -19,7 +19,7 @@ function world() {
   return { sim, host, process }
 }
 
-test('R12: the second process fails at once, naming the holder, its machine and its note', async () => {
+test('R12: the second process fails at once, naming the holder, its machine and its use', async () => {
   const { process } = world()
   const lock = await acquireLock(process(41), folder, 'http://127.0.0.1:8788')
   await expect(acquireLock(process(42), folder, '')).rejects.toMatchObject({
@@ -32,7 +32,7 @@ test('R12: the second process fails at once, naming the holder, its machine and 
     epoch: 1,
     pid: 41,
     host: 'sim',
-    note: 'http://127.0.0.1:8788',
+    role: 'http://127.0.0.1:8788',
     state: 'alive',
   })
 })
@@ -43,19 +43,35 @@ test('R12: who is refused is told what works: sending to the gateway that serves
   await expect(acquireLock(process(2), folder, '')).rejects.toMatchObject({
     meta: { hint: expect.stringMatching(/^wait until/) },
   })
-  await lock.setNote('serve, admin http://127.0.0.1:8788')
+  await lock.setUse({ role: 'serve', adminUrl: 'http://127.0.0.1:8788' })
   await expect(acquireLock(process(2), folder, '')).rejects.toMatchObject({
     meta: { hint: expect.stringContaining('--gateway') },
   })
 })
 
-test('R12: a note that is known only later replaces the first one', async () => {
+test('R12: the note of a holder of version 0.1 is a sentence, and says the same', async () => {
+  const { process } = world()
+  const { files } = process(1)
+  await acquireLock(process(1), folder, 'starting')
+  const handle = await files.open(`${folder}/LOCK.1.note`, 'exclusive')
+  const note = new TextEncoder().encode('serve, admin http://127.0.0.1:8788')
+  await handle.write(note, 0, note.length)
+  await handle.close()
+  expect(await readHolder(process(2), folder)).toMatchObject({
+    role: 'serve',
+    adminUrl: 'http://127.0.0.1:8788',
+    state: 'alive',
+  })
+})
+
+test('R12: a use that is known only later replaces the first one', async () => {
   const { process } = world()
   const lock = await acquireLock(process(1), folder, '')
-  await lock.setNote('http://127.0.0.1:1')
-  await lock.setNote('http://127.0.0.1:2')
+  await lock.setUse({ role: 'serve', adminUrl: 'http://127.0.0.1:1' })
+  await lock.setUse({ role: 'serve', adminUrl: 'http://127.0.0.1:2' })
   expect(await readHolder(process(2), folder)).toMatchObject({
-    note: 'http://127.0.0.1:2',
+    role: 'serve',
+    adminUrl: 'http://127.0.0.1:2',
     state: 'alive',
   })
   await expect(acquireLock(process(2), folder, '')).rejects.toMatchObject({

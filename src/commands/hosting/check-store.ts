@@ -9,7 +9,7 @@ import { foldLedger, ledgerReader, storeFormat } from '../../core/gateway/ledger
 import { mergedRegistry } from '../../core/gateway/operator/registry.js'
 import type { Address, BlockHeader, Hex } from '../../core/ports.js'
 import { ProposerError } from '../../core/protocol/errors.js'
-import { type LockHolder, readHolder } from '../../core/storage/lock.js'
+import { holderText, type LockHolder, readHolder } from '../../core/storage/lock.js'
 import { readFormat } from '../../core/storage/manifest.js'
 import { openLogReader } from '../../core/storage/reader.js'
 import type { Context } from '../terminal/context.js'
@@ -69,12 +69,7 @@ export async function checkStore(
     const findings: Finding[] = [...space, ...(await tokenFindings(context, store))]
     const holder = await readHolder({ files, liveness }, store)
     if (holder?.state === 'alive') {
-      findings.push(
-        told(
-          'store_holder',
-          `process ${holder.pid} on ${holder.host} has the store open now (${holder.note})`,
-        ),
-      )
+      findings.push(told('store_holder', `${holderText(holder)} has the store open now`))
     } else if (holder?.state === 'unknown') {
       const detail = `whether process ${holder.pid} on ${holder.host} still has the store open cannot be told`
       findings.push(

@@ -69,7 +69,7 @@ export async function openGateway(
       ...(onWait === undefined ? {} : { onWait }),
     })
     hosted = opened
-    await opened.setNote('a program with a gateway in it')
+    await opened.setUse({ role: 'a program with a gateway in it' })
     return {
       handle: opened.gateway.handle,
       readiness: opened.gateway.readiness,

@@ -38,7 +38,7 @@ import {
 import type { RequestRecord } from '../../core/protocol/call.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import type { Observation, StateLine, Vitals } from '../../core/protocol/vitals.js'
-import { acquireLock, type Lock } from '../../core/storage/lock.js'
+import { acquireLock, type Lock, type LockUse } from '../../core/storage/lock.js'
 import { openLog } from '../../core/storage/log.js'
 import { openLogReader } from '../../core/storage/reader.js'
 import { readOwnJson } from '../session/inputs.js'
@@ -110,7 +110,7 @@ export interface HostedGateway {
    */
   look(): void
   /** Replaces what others read in the lock: who runs here and where its admin listener is. */
-  setNote(note: string): Promise<void>
+  setUse(use: LockUse): Promise<void>
   /**
    * Resolves with the reason when the store can no longer be written (R10, R12); never otherwise.
    */
@@ -255,7 +255,7 @@ export async function openGateway(
           slugOf: (id) => view.entry(id)?.slug,
         }),
       look: () => signs.look(gateway.readiness()),
-      setNote: (note) => lock.setNote(note),
+      setUse: (use) => lock.setUse(use),
       close: closeAll,
     }
   } catch (error) {
@@ -306,7 +306,7 @@ async function openNoted(
 ): Promise<HostedGateway> {
   const hosted = await openGateway(context, loaded, options)
   try {
-    await hosted.setNote('a command with --local')
+    await hosted.setUse({ role: 'a command with --local' })
     return hosted
   } catch (error) {
     await hosted.close()

@@ -259,7 +259,7 @@ async function portFindings(
     const hint = 'give listen.port and admin.port two numbers'
     return [fault('admin', `listen.port and admin.port are both ${admin.port}`, hint)]
   }
-  const isRunning = holder?.state === 'alive' && holder.note.endsWith(`:${admin.port}`)
+  const isRunning = holder?.state === 'alive' && holder.adminUrl?.endsWith(`:${admin.port}`)
   const look = async (check: 'listen' | 'admin', host: string, port: number): Promise<Finding> => {
     const where = `${host}:${port}`
     const code = await probePort(host, port)

@@ -193,7 +193,7 @@ export async function startServer(
     closers.push(async () => {
       await Promise.all([front.close(drainMs), gateway.drain()])
     })
-    await hosted.setNote(`serve, admin ${admin.url}`)
+    await hosted.setUse({ role: 'serve', adminUrl: admin.url })
     const failed = hosted.broken.then((reason) => Promise.reject(storeFailure(reason)))
     // Whoever waits for it hears of it; before that it is not lost, only unheard.
     failed.catch(() => undefined)

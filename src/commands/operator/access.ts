@@ -22,7 +22,13 @@ import {
   UnavailableError,
   UsageError,
 } from '../../core/protocol/errors.js'
-import { acquireLock, type Lock, type LockHolder, readHolder } from '../../core/storage/lock.js'
+import {
+  acquireLock,
+  holderText,
+  type Lock,
+  type LockHolder,
+  readHolder,
+} from '../../core/storage/lock.js'
 import { openLog } from '../../core/storage/log.js'
 import { openLogReader } from '../../core/storage/reader.js'
 import type { StoredRecord } from '../../core/storage/record-log.js'
@@ -139,10 +145,8 @@ export async function look<T>(
 }
 
 /** The admin listener of the gateway that serves the store; `undefined` where none does. */
-export function adminUrlOf(holder: LockHolder | undefined): string | undefined {
-  if (holder?.state !== 'alive') return undefined
-  return /^serve, admin (http:\/\/127\.0\.0\.1:\d{1,5})$/.exec(holder.note)?.[1]
-}
+export const adminUrlOf = (holder: LockHolder | undefined): string | undefined =>
+  holder?.state === 'alive' ? holder.adminUrl : undefined
 
 export interface Acted {
   readonly result: ActResult
@@ -161,8 +165,8 @@ const patienceMs = 20_000
  */
 const startMs = 5_000
 const pauseMs = 25
-const operatorNote = 'operator'
-const startingNote = 'starting'
+const operatorRole = 'operator'
+const startingRole = 'starting'
 
 /**
  * Carries out one act: by the admin listener where a gateway serves, else under the store's own
@@ -206,7 +210,7 @@ export async function act(
       // Nobody listens there: the gateway has gone since its lock was read.
       if (answer !== undefined) return { result: answer, through: 'gateway' }
     } else {
-      const lock = await acquireLock({ files, liveness, random }, site.store, operatorNote).catch(
+      const lock = await acquireLock({ files, liveness, random }, site.store, operatorRole).catch(
         (error: unknown) => {
           if (error instanceof StorageError && error.code === 'store_locked') return error
           throw error
@@ -216,20 +220,16 @@ export async function act(
         return { result: await withLock(context, site, lock, name, body), through: 'store' }
       const now = await readHolder({ files, liveness }, site.store)
       const isGone = now === undefined || now.state === 'free' || now.state === 'dead'
-      if (!isGone && now.note === startingNote) {
+      if (!isGone && now.role === startingRole) {
         if (clock.monotonicMs() - beganMs > (site.timeoutMs ?? startMs))
           throw stillStarting(site, now)
-      } else if (!isGone && now.note !== operatorNote && adminUrlOf(now) === undefined) throw lock
+      } else if (!isGone && now.role !== operatorRole && adminUrlOf(now) === undefined) throw lock
     }
     if (clock.monotonicMs() - beganMs > (site.timeoutMs ?? patienceMs))
       throw stillHeld(site, holder)
     await clock.sleep(pauseMs, signal)
   }
 }
-
-/** The holder of a lock as people are told of it. */
-export const holderText = ({ pid, host, note }: LockHolder): string =>
-  `process ${pid} on ${host} (${note === startingNote ? 'a gateway that is starting' : note})`
 
 function stillStarting({ store }: Site, holder: LockHolder): StorageError {
   return new StorageError(

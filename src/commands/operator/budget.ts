@@ -4,11 +4,11 @@
  */
 import { Command } from 'commander'
 import * as z from 'zod'
-import { type LockHolder, readHolder } from '../../core/storage/lock.js'
+import { holderText, type LockHolder, readHolder } from '../../core/storage/lock.js'
 import type { Context } from '../terminal/context.js'
 import type { Output } from '../terminal/output.js'
 import { counted, fields, fold } from '../terminal/render.js'
-import { adminUrlOf, holderText, siteOf } from './access.js'
+import { adminUrlOf, siteOf } from './access.js'
 import { getAdmin } from './remote.js'
 
 const Budget = z.object({

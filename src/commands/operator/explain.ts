@@ -9,18 +9,10 @@ import { createHistory } from '../../core/gateway/operator/history.js'
 import { ChainError } from '../../core/ports.js'
 import type { Candidate } from '../../core/protocol/candidate.js'
 import { UnavailableError } from '../../core/protocol/errors.js'
-import type { LockHolder } from '../../core/storage/lock.js'
+import { holderText, type LockHolder } from '../../core/storage/lock.js'
 import { expectedChain } from '../hosting/gateway-host.js'
 import type { Context } from '../terminal/context.js'
-import {
-  adminUrlOf,
-  candidateIdOf,
-  holderText,
-  look,
-  type Site,
-  siteOf,
-  unknownCandidate,
-} from './access.js'
+import { adminUrlOf, candidateIdOf, look, type Site, siteOf, unknownCandidate } from './access.js'
 import { explanationText } from './explain-text.js'
 import { getAdmin } from './remote.js'
 

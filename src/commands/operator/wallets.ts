@@ -139,7 +139,7 @@ export const listCommand = (context: Context) =>
           ...decisionOf(decisions.admission, 'as it began'),
         }
         if (output.mode === 'ndjson') for (const row of rows) output.line(row)
-        const served = holder?.state === 'alive' && holder.note.startsWith('serve')
+        const served = holder?.state === 'alive' && holder.role === 'serve'
         const data =
           output.mode === 'ndjson'
             ? { summary: { wallets: rows.length, admission } }

@@ -21,9 +21,8 @@ export async function writeAll(handle: FileHandle, bytes: Uint8Array): Promise<v
 }
 
 /**
- * Creates the folder and its missing parents, and syncs every folder above it: which of them are
- * durable cannot be seen, for an earlier try may have made them and died before its sync. Asked
- * once in a folder's life, when nothing is in it yet.
+ * Creates the folder and its missing parents, and syncs every folder above it: an earlier try may
+ * have made them and died before its sync.
  */
 export async function makeDurableDir(files: Files, folder: string): Promise<void> {
   await files.makeDir(folder)
@@ -46,8 +45,7 @@ function parentOf(path: string): string {
 
 /**
  * The one routine that makes a whole new file (robustness §2, New file): temporary beside it,
- * write, datasync, close, rename, sync the folder. `fill` writes the content. Whatever stood under
- * the name stays until the rename. Where `fill` fails the temporary is removed.
+ * write, datasync, close, rename, sync the folder. Where `fill` fails the temporary is removed.
  */
 export async function publishFile(
   files: Files,
@@ -58,6 +56,10 @@ export async function publishFile(
   await fillTemporary(files, folder, name, fill)
   await putInForce(files, folder, name)
 }
+
+/** `publishFile` with a text as the content. */
+export const publishText = (files: Files, folder: string, name: string, text: string) =>
+  publishFile(files, folder, name, (handle) => writeAll(handle, new TextEncoder().encode(text)))
 
 /**
  * The second half of `publishFile`. A failed sync here leaves open which file a restart will see:
@@ -97,14 +99,42 @@ export async function fillTemporary(
   await handle.close()
 }
 
-/** Removes a file that may be gone already. */
-export async function removeIfThere(files: Files, path: string): Promise<void> {
+/** Runs `job` on an open file and closes it. */
+export async function withFile<T>(
+  files: Files,
+  path: string,
+  mode: 'read' | 'append' | 'exclusive',
+  job: (handle: FileHandle) => Promise<T>,
+): Promise<T> {
+  const handle = await files.open(path, mode)
   try {
-    await files.remove(path)
-  } catch (error) {
-    if (errorCode(error) !== 'ENOENT') throw error
+    return await job(handle)
+  } finally {
+    await handle.close()
   }
 }
+
+/** The length of a file. */
+export const sizeOf = (files: Files, path: string): Promise<number> =>
+  withFile(files, path, 'read', (handle) => handle.size())
+
+/** What a call gives; `undefined` where its file or folder is missing. */
+export async function ifThere<T>(call: Promise<T>): Promise<T | undefined> {
+  try {
+    return await call
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return undefined
+    throw error
+  }
+}
+
+/** Removes a file that may be gone already. */
+export const removeIfThere = (files: Files, path: string): Promise<void> =>
+  ifThere(files.remove(path))
+
+/** What is in a folder; nothing where it is missing. */
+export const namesIn = async (files: Files, folder: string): Promise<readonly string[]> =>
+  (await ifThere(files.list(folder))) ?? []
 
 /** Copies bytes `from`..`to` of one open file to the end of another. */
 export async function copyRange(

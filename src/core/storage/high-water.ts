@@ -1,14 +1,13 @@
 /**
- * The high-water mark: a small file beside the log that names a record of it. A log whose last
- * segment was cut between two lines, emptied or put back from an older copy is sound in itself;
- * that it ends before the mark shows what is missing. Written about once a second, and only after
- * the record is durable: the log of an honest disk never ends before it. Missing, old or torn it
- * says nothing, so that stores of earlier versions open, and those versions pass it over.
+ * The high-water mark: a small file beside the log that names a record of it. A log that was cut
+ * between two lines, or put back from an older copy, is sound in itself; that it ends before the
+ * mark shows what is missing. Written about once a second, and only after the record is durable.
+ * Missing, old or torn it says nothing: stores of earlier versions open, and those versions pass it
+ * over.
  */
 import type { Files, Hash } from '../ports.js'
-import { joinPath, publishFile, removeIfThere, writeAll } from './durable.js'
-import { decodeLine, encodeData, encodeLine } from './line.js'
-import { readIfThere } from './manifest.js'
+import { ifThere, joinPath, publishText, removeIfThere } from './durable.js'
+import { onlyLine, singleLine } from './line.js'
 
 /** The last line of a log, or the line that a mark names: its number and its checksum. */
 export interface LogEnd {
@@ -27,9 +26,9 @@ export async function readHighWater(
   hash: Hash,
   folder: string,
 ): Promise<LogEnd | 'unreadable' | undefined> {
-  const bytes = await readIfThere(files, joinPath(folder, highWaterName))
+  const bytes = await ifThere(files.read(joinPath(folder, highWaterName)))
   if (bytes === undefined) return undefined
-  const line = bytes.at(-1) === 10 ? decodeLine(hash, bytes.subarray(0, -1)) : undefined
+  const line = onlyLine(hash, bytes)
   return line?.kind === kind ? { sequence: line.sequence, check: line.previous } : 'unreadable'
 }
 
@@ -38,19 +37,11 @@ export async function publishHighWater(
   files: Files,
   hash: Hash,
   folder: string,
-  mark: LogEnd,
+  { sequence, check: previous }: LogEnd,
   timeMs: number,
 ): Promise<void> {
-  const head = {
-    previous: mark.check,
-    sequence: mark.sequence,
-    durableBytes: 0,
-    kind,
-    timeMs,
-    more: 0,
-  }
-  const bytes = new TextEncoder().encode(encodeLine(hash, head, encodeData(kind, {})).text)
-  await publishFile(files, folder, highWaterName, (handle) => writeAll(handle, bytes))
+  const { text } = singleLine(hash, { previous, sequence, timeMs }, { kind, data: {} })
+  await publishText(files, folder, highWaterName, text)
 }
 
 /** After a loss that was accepted the next record is the first to be marked again. */
@@ -60,9 +51,8 @@ export async function forgetHighWater(files: Files, folder: string): Promise<voi
 }
 
 /**
- * What is wrong with a log that ends there, or `undefined`. Where the last line is a mark of the
- * log's own (`beforeMark`), each start writes it anew: an earlier version could name it here, and
- * then its checksum says nothing.
+ * What is wrong with a log that ends there, or `undefined`. A last line that is a mark of the log's
+ * own (`beforeMark`) is written again by each start, so its checksum says nothing.
  */
 export function lossBefore(
   mark: LogEnd | 'unreadable' | undefined,

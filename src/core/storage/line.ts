@@ -1,6 +1,6 @@
 import type { Hash } from '../ports.js'
 import { StorageError } from '../protocol/errors.js'
-import type { RecordHead } from './record-log.js'
+import type { NewRecord, RecordHead } from './record-log.js'
 
 /**
  * One line of a log, snapshot or MANIFEST (robustness §2, Line): valid JSON with a fixed start,
@@ -43,10 +43,9 @@ const maxHeadBytes = 256
 const kindPattern = /^[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)*$/
 
 /**
- * The JSON text of a record's data, checked for size before it can spoil a group. Throws
- * `StorageError` `record_invalid` for a malformed kind, data that JSON cannot hold, or a line over
- * 384 KiB. JSON.stringify escapes NUL, newline and lone surrogates, so the text is one line of
- * well-formed UTF-8. `headText`: what `encodeHead` made of its head.
+ * The JSON text of a record's data: JSON.stringify escapes NUL, newline and lone surrogates.
+ * `headText`: what `encodeHead` made of its head. Throws `StorageError` `record_invalid` for a
+ * malformed kind, data that JSON cannot hold, or a line over 384 KiB.
  */
 export function encodeData(kind: string, data: unknown, headText = ''): string {
   if (!kindPattern.test(kind) || kind.length > 64)
@@ -95,6 +94,26 @@ export function encodeLine(
   const body = `"p":"${line.previous}","n":${line.sequence},"s":${line.durableBytes},"k":"${line.kind}","t":${line.timeMs}${more}${headText},"d":${dataText}}`
   const check = hash.sha256(body).slice(0, 16)
   return { text: `{"c":"${check}",${body}\n`, check }
+}
+
+/** A line that is no part of a group; errors as of `encodeData` and `encodeHead`. */
+export function singleLine(
+  hash: Hash,
+  frame: Pick<Line, 'previous' | 'sequence' | 'timeMs'> & { readonly durableBytes?: number },
+  { kind, data, head }: NewRecord,
+): { readonly text: string; readonly check: string } {
+  const headText = encodeHead(head)
+  const text = encodeData(kind, data, headText)
+  return encodeLine(hash, { durableBytes: 0, ...frame, kind, more: 0 }, text, headText)
+}
+
+/** UTF-8 length; only text outside ASCII needs counting. */
+export const byteLength = (text: string): number =>
+  /^[\x00-\x7f]*$/.test(text) ? text.length : new TextEncoder().encode(text).length
+
+/** The only line of a small file; `undefined` where it is not whole. */
+export function onlyLine(hash: Hash, bytes: Uint8Array): Line | undefined {
+  return bytes.at(-1) === 10 ? decodeLine(hash, bytes.subarray(0, -1)) : undefined
 }
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })

@@ -1,6 +1,7 @@
+import * as z from 'zod/mini'
 import type { Files, Liveness, Random } from '../ports.js'
 import { StorageError } from '../protocol/errors.js'
-import { hexOf, joinPath, removeIfThere, writeAll } from './durable.js'
+import { hexOf, ifThere, joinPath, namesIn, removeIfThere, withFile, writeAll } from './durable.js'
 import { errorCode, named } from './failures.js'
 
 export interface LockPorts {
@@ -9,12 +10,19 @@ export interface LockPorts {
   readonly random: Random
 }
 
-/** What the highest `LOCK.<n>` says; `note` is free text of the holder such as its admin URL. */
-export interface LockHolder {
+/** What a holder does with the folder. */
+export interface LockUse {
+  /** Such as `serve`, `starting`, `operator` or `journal`. */
+  readonly role: string
+  /** Where it takes an operator's acts. */
+  readonly adminUrl?: string | undefined
+}
+
+/** What the highest `LOCK.<n>` says. */
+export interface LockHolder extends LockUse {
   readonly epoch: number
   readonly pid: number
   readonly host: string
-  readonly note: string
   /** `free`: released. `dead`: its process is gone. `unknown`: cannot be told. */
   readonly state: 'free' | 'alive' | 'dead' | 'unknown'
 }
@@ -26,23 +34,22 @@ export interface Lock {
    * One `stat`.
    */
   fence(): Promise<void>
-  /**
-   * Replaces the note others see; for what is known only after listening, such as the admin
-   * listener's URL.
-   */
-  setNote(note: string): Promise<void>
+  /** Replaces what others see; for what is known only after listening. */
+  setUse(use: LockUse): Promise<void>
   /** Adds `LOCK.<n>.free` and stops listening. */
   release(): Promise<void>
 }
 
-interface LockRecord {
-  readonly boot: string
-  readonly socket: string
-  readonly pid: number
-  readonly host: string
-  readonly token: string
-  readonly note: string
-}
+const LockRecord = z.object({
+  boot: z.string(),
+  socket: z.string().check(z.regex(/^s\.[0-9a-f]{16}$/)),
+  pid: z.number(),
+  host: z.string(),
+  token: z.string(),
+  note: z.string(),
+})
+type LockRecord = z.infer<typeof LockRecord>
+const StoredUse = z.object({ role: z.string(), adminUrl: z.optional(z.string()) })
 
 const keptEpochs = 1_000
 
@@ -51,17 +58,17 @@ const keptEpochs = 1_000
  * highest `LOCK.<n>` without `LOCK.<n>.free`; a stale one (other boot, or nobody listens on its
  * socket) is taken over, never judged by age. Rejects with `StorageError` `store_locked`, naming
  * the holder, at once: there is no waiting; `store_unavailable` when the disk refuses. `force`
- * takes over whatever the holder's state is (`--break-lock`; the caller journals it): the old
- * holder stops at its next fence. Numbers are never reused or renamed.
+ * takes over whatever the holder's state is (`--break-lock`): the old holder stops at its next
+ * fence. Numbers are never reused or renamed.
  */
 export async function acquireLock(
   ports: LockPorts,
   folder: string,
-  note: string,
-  options: { force?: boolean } = {},
+  role: string,
+  { force = false }: { force?: boolean } = {},
 ): Promise<Lock> {
   try {
-    return await acquire(ports, folder, note, options.force === true)
+    return await acquire(ports, folder, role, force)
   } catch (error) {
     throw named(`${folder} cannot be locked`, error)
   }
@@ -86,14 +93,8 @@ async function acquire(
     if (holder !== undefined && !force && (holder.state === 'alive' || holder.state === 'unknown'))
       throw locked(folder, holder)
     const epoch = (holder?.epoch ?? 0) + 1
-    const record: LockRecord = {
-      boot: liveness.bootId,
-      socket,
-      pid: liveness.pid,
-      host: liveness.host,
-      token,
-      note,
-    }
+    const { bootId: boot, pid, host } = liveness
+    const record: LockRecord = { boot, socket, pid, host, token, note }
     await writeWhole(files, temporary, `${JSON.stringify(record)}\n`)
     try {
       await files.link(temporary, epochPath(folder, epoch))
@@ -113,7 +114,7 @@ async function acquire(
       throw await lost(ports, folder)
     }
     await clearOld(ports, folder, epoch)
-    return held(ports, folder, epoch, token, listener)
+    return lockOf(files, folder, epoch, token, listener)
   } catch (error) {
     await listener.close()
     throw error
@@ -125,25 +126,17 @@ async function acquire(
  * (R24).
  */
 export async function readHolder(
-  ports: Pick<LockPorts, 'files' | 'liveness'>,
+  { files, liveness }: Pick<LockPorts, 'files' | 'liveness'>,
   folder: string,
 ): Promise<LockHolder | undefined> {
-  const { files, liveness } = ports
-  const names = await files.list(folder).catch((error: unknown) => {
-    if (errorCode(error) === 'ENOENT') return []
-    throw error
-  })
-  const epoch = topEpoch(names)
+  const epoch = topEpoch(await namesIn(files, folder))
   if (epoch === 0) return undefined
-  const record = await readRecord(files, folder, epoch)
-  const known = {
-    epoch,
-    pid: record?.pid ?? 0,
-    host: record?.host ?? 'unknown',
-    note: await readNote(files, folder, epoch, record?.note ?? ''),
-  }
+  const path = epochPath(folder, epoch)
+  const record = await readRecord(files, path)
+  const use = useOf((await readText(files, `${path}.note`)) ?? record?.note ?? '')
+  const known = { epoch, pid: record?.pid ?? 0, host: record?.host ?? 'unknown', ...use }
   // Asked after the list, so that a release in between is seen.
-  if (await files.exists(`${epochPath(folder, epoch)}.free`)) return { ...known, state: 'free' }
+  if (await files.exists(`${path}.free`)) return { ...known, state: 'free' }
   // Our records are linked whole and synced; one that cannot be read is foreign or damaged, and
   // nobody may guess.
   if (record === undefined) return { ...known, state: 'unknown' }
@@ -151,41 +144,57 @@ export async function readHolder(
   return { ...known, state: await liveness.probe(joinPath(folder, record.socket)) }
 }
 
-function held(
-  ports: LockPorts,
+/** The use that a note tells; version 0.1 wrote a sentence. */
+function useOf(note: string): LockUse {
+  try {
+    return StoredUse.parse(JSON.parse(note))
+  } catch {
+    const [, adminUrl] = /^serve, admin (http:\/\/127\.0\.0\.1:\d{1,5})$/.exec(note) ?? []
+    return adminUrl === undefined ? { role: note } : { role: 'serve', adminUrl }
+  }
+}
+
+/** A holder as people are told of it. */
+export function holderText({ pid, host, role, adminUrl }: LockHolder): string {
+  const does = role === 'starting' ? 'a gateway that is starting' : role
+  const use = adminUrl === undefined ? does : `${does}, admin ${adminUrl}`
+  return `process ${pid} on ${host}${use === '' ? '' : ` (${use})`}`
+}
+
+function lockOf(
+  files: Files,
   folder: string,
   epoch: number,
   token: string,
   listener: { close(): Promise<void> },
 ): Lock {
-  const { files } = ports
-  const next = epochPath(folder, epoch + 1)
-  let notes = 0
-  let released = false
+  let uses = 0
+  let isReleased = false
   return {
     epoch,
     async fence() {
-      if (released || (await files.exists(next))) {
-        throw new StorageError(
-          'store_fenced',
-          `another process has taken over ${folder}; this one has stopped writing`,
-          {
-            httpStatus: 503,
-          },
-        )
-      }
+      if (!isReleased && !(await files.exists(epochPath(folder, epoch + 1)))) return
+      throw new StorageError(
+        'store_fenced',
+        `another process has taken over ${folder}; this one has stopped writing`,
+        { httpStatus: 503 },
+      )
     },
-    async setNote(note) {
-      const temporary = joinPath(folder, `lock.${token}.${++notes}.new`)
-      await writeWhole(files, temporary, note)
+    async setUse(use) {
+      const temporary = joinPath(folder, `lock.${token}.${++uses}.new`)
+      await writeWhole(files, temporary, JSON.stringify(use))
       await files.rename(temporary, `${epochPath(folder, epoch)}.note`)
     },
     async release() {
-      if (released) return
-      released = true
+      if (isReleased) return
+      isReleased = true
       try {
-        const handle = await files.open(`${epochPath(folder, epoch)}.free`, 'exclusive')
-        await handle.close()
+        await withFile(
+          files,
+          `${epochPath(folder, epoch)}.free`,
+          'exclusive',
+          async () => undefined,
+        )
       } finally {
         // Even if the mark could not be made (full disk), the closed socket makes the lock stale.
         await listener.close()
@@ -195,74 +204,61 @@ function held(
 }
 
 function locked(folder: string, holder: LockHolder): StorageError {
-  const about = holder.note === '' ? '' : ` (${holder.note})`
-  const who = `process ${holder.pid} on ${holder.host}${about}`
-  return holder.state === 'unknown'
-    ? new StorageError(
-        'store_locked',
-        `${folder} may be in use by ${who}: its state cannot be told`,
-        {
-          hint: `make sure that process is gone, then release its lock by creating the file ${epochPath(folder, holder.epoch)}.free`,
-        },
-      )
-    : new StorageError('store_locked', `${folder} is in use by ${who}`, { hint: heldHint(holder) })
-}
-
-/**
- * `proposer serve` names itself and its admin listener in the note; a client command ends by
- * itself.
- */
-const heldHint = ({ note }: LockHolder): string =>
-  note.startsWith('serve')
+  const who = holderText(holder)
+  if (holder.state === 'unknown')
+    return new StorageError(
+      'store_locked',
+      `${folder} may be in use by ${who}: its state cannot be told`,
+      {
+        hint: `make sure that process is gone, then release its lock by creating the file ${epochPath(folder, holder.epoch)}.free`,
+      },
+    )
+  const hint = holder.role.startsWith('serve')
     ? 'send to that gateway instead: give the address it listens on as --gateway; or stop the process, then run the same command again'
     : 'wait until that process is done, or stop it, then run the same command again'
+  return new StorageError('store_locked', `${folder} is in use by ${who}`, { hint })
+}
 
 async function lost(ports: LockPorts, folder: string): Promise<StorageError> {
   const holder = await readHolder(ports, folder)
   if (holder !== undefined) return locked(folder, { ...holder, state: 'alive' })
-  return new StorageError(
-    'store_locked',
-    `${folder} was taken by another process at the same moment`,
-    { hint: 'try again' },
-  )
+  const detail = `${folder} was taken by another process at the same moment`
+  return new StorageError('store_locked', detail, { hint: 'try again' })
 }
 
 const epochPath = (folder: string, epoch: number) => joinPath(folder, `LOCK.${epoch}`)
 
-function topEpoch(names: readonly string[]): number {
-  let top = 0
-  for (const name of names) {
+const topEpoch = (names: readonly string[]): number =>
+  names.reduce((top, name) => {
     const match = /^LOCK\.([1-9]\d{0,14})$/.exec(name)
-    if (match !== null) top = Math.max(top, Number(match[1]))
-  }
-  return top
-}
+    return match === null ? top : Math.max(top, Number(match[1]))
+  }, 0)
 
 /**
- * Removes the records of epochs more than a thousand back, and sockets that killed holders of them
- * left; and what processes have left that were killed while they wrote a record: the listener comes
- * before it, so that nobody else's is taken away.
+ * Removes the records of epochs more than a thousand back with the sockets of killed holders, and
+ * what processes left that were killed while they wrote a record. A writer listens before it
+ * writes, so nobody else's is taken away.
  */
 async function clearOld(
   { files, liveness }: LockPorts,
   folder: string,
   epoch: number,
 ): Promise<void> {
+  const remove = (name: string) => removeIfThere(files, joinPath(folder, name))
   for (const name of await files.list(folder)) {
-    const unfinished = /^lock\.([0-9a-f]{16})(\.\d+)?\.new$/.exec(name)
-    if (unfinished !== null) {
-      const socket = joinPath(folder, `s.${unfinished[1]}`)
-      if ((await liveness.probe(socket)) !== 'dead') continue
-      await removeIfThere(files, joinPath(folder, name))
-      await removeIfThere(files, socket)
+    const [, token] = /^lock\.([0-9a-f]{16})(\.\d+)?\.new$/.exec(name) ?? []
+    if (token !== undefined) {
+      if ((await liveness.probe(joinPath(folder, `s.${token}`))) !== 'dead') continue
+      await remove(name)
+      await remove(`s.${token}`)
       continue
     }
-    const match = /^LOCK\.([1-9]\d{0,14})(\.free|\.note)?$/.exec(name)
-    if (match === null || Number(match[1]) > epoch - keptEpochs) continue
+    const [, number, suffix] = /^LOCK\.([1-9]\d{0,14})(\.free|\.note)?$/.exec(name) ?? []
+    if (number === undefined || Number(number) > epoch - keptEpochs) continue
     const record =
-      match[2] === undefined ? await readRecord(files, folder, Number(match[1])) : undefined
-    if (record !== undefined) await removeIfThere(files, joinPath(folder, record.socket))
-    await removeIfThere(files, joinPath(folder, name))
+      suffix === undefined ? await readRecord(files, joinPath(folder, name)) : undefined
+    if (record !== undefined) await remove(record.socket)
+    await remove(name)
   }
 }
 
@@ -277,52 +273,22 @@ async function writeWhole(files: Files, path: string, text: string): Promise<voi
       await handle.close()
     }
   } catch (error) {
-    // Why it could not be written says more than why it could not be removed; the next holder tries
-    // that again.
+    // Why it could not be written says more than why it could not be removed.
     await removeIfThere(files, path).catch(() => undefined)
     throw error
   }
 }
 
-async function readRecord(
-  files: Files,
-  folder: string,
-  epoch: number,
-): Promise<LockRecord | undefined> {
-  const text = await readText(files, epochPath(folder, epoch))
-  if (text === undefined) return undefined
+async function readRecord(files: Files, path: string): Promise<LockRecord | undefined> {
+  const text = await readText(files, path)
   try {
-    const value: unknown = JSON.parse(text)
-    if (!isRecord(value) || !/^s\.[0-9a-f]{16}$/.test(value.socket)) return undefined
-    return value
+    return LockRecord.parse(JSON.parse(text ?? ''))
   } catch {
     return undefined
   }
 }
 
-async function readNote(
-  files: Files,
-  folder: string,
-  epoch: number,
-  first: string,
-): Promise<string> {
-  return (await readText(files, `${epochPath(folder, epoch)}.note`)) ?? first
-}
-
 async function readText(files: Files, path: string): Promise<string | undefined> {
-  try {
-    return new TextDecoder().decode(await files.read(path))
-  } catch (error) {
-    if (errorCode(error) === 'ENOENT') return undefined
-    throw error
-  }
-}
-
-function isRecord(value: unknown): value is LockRecord {
-  if (typeof value !== 'object' || value === null) return false
-  const { boot, socket, pid, host, token, note } = value as Record<string, unknown>
-  return (
-    typeof pid === 'number' &&
-    [boot, socket, host, token, note].every((field) => typeof field === 'string')
-  )
+  const bytes = await ifThere(files.read(path))
+  return bytes && new TextDecoder().decode(bytes)
 }

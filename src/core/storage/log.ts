@@ -1,3 +1,4 @@
+import pLimit, { type LimitFunction } from 'p-limit'
 import type { StorageError } from '../protocol/errors.js'
 import { fillTemporary, joinPath, writeAll } from './durable.js'
 import {
@@ -12,23 +13,24 @@ import {
   outOfSpace,
   unavailable,
 } from './failures.js'
-import type { Append } from './group.js'
 import { highWaterName, type LogEnd, publishHighWater } from './high-water.js'
 import { encodeData, encodeHead } from './line.js'
-import { groupBytes, newQueue, newTurns, type Waiting } from './queue.js'
-import type {
-  Decide,
-  LogOptions,
-  LogPorts,
-  NewRecord,
-  Position,
-  RecordLog,
-  StoredRecord,
-} from './record-log.js'
-import { recover } from './recovery.js'
+import { type Append, groupBytes, newQueue, type Waiting } from './queue.js'
+import type { LogOptions, LogPorts, NewRecord, RecordLog, StoredRecord } from './record-log.js'
+import { type RecoveredLog, recover } from './recovery.js'
 import { writeSnapshot } from './snapshot.js'
 import { internalKinds, positionOf } from './walk.js'
-import { newWriter } from './writer.js'
+import {
+  closeAll,
+  commit,
+  cutLog,
+  newWriter,
+  publishSnapshot,
+  readAt,
+  removeReplaced,
+  scanAll,
+  type Writer,
+} from './writer.js'
 
 export type { LogOptions, LogPorts, RecordLog, StoredRecord } from './record-log.js'
 
@@ -38,14 +40,35 @@ const sliceMs = 5
 /** What a decision is counted as while it waits, where its owner does not say. */
 const decisionBytes = 2_048
 
-/** What an append writes; one whose decision throws is out of the group, and hears why. */
-function decisionOf(each: Waiting, group: number): (Append & { readonly each: Waiting })[] {
-  try {
-    return [{ each, ...each.decide(group) }]
-  } catch (error) {
-    each.reject(error instanceof Error ? error : new Error(String(error)))
-    return []
-  }
+/** An open log. */
+interface State {
+  readonly ports: LogPorts
+  readonly folder: string
+  readonly options: LogOptions
+  readonly writer: Writer
+  readonly queue: ReturnType<typeof newQueue>
+  /** One job at a time touches the folder: groups, rotations, cuts, publications. */
+  readonly exclusive: LimitFunction
+  readonly stop: AbortController
+  readonly listeners: ((error: Error) => void)[]
+  /** Codes of the failures of HIGHWATER that were told. */
+  readonly noted: Set<string>
+  failed: Error | undefined
+  isFull: boolean
+  /** `close` was called. */
+  isEnding: boolean
+  /** The files are closed. */
+  isShut: boolean
+  isCompacting: boolean
+  isDraining: boolean
+  /** `markWhenIdle` runs. */
+  isIdling: boolean
+  /** Records lie above the last mark. */
+  isUnmarked: boolean
+  groups: number
+  /** The last record of a caller, and the one that HIGHWATER names. */
+  reached: LogEnd
+  marked: LogEnd | undefined
 }
 
 /**
@@ -53,8 +76,7 @@ function decisionOf(each: Waiting, group: number): (Append & { readonly each: Wa
  * before it resolves. The caller holds the folder's lock, or owns the folder (journal runs).
  * Rejects with `StorageError`: `store_damaged` (file and offset named, nothing changed, R11),
  * `store_too_new`, `store_mismatch`, `store_fenced`, `store_unavailable` (the disk refuses); and
- * with whatever `onRecord` throws. Design: robustness §2. `more` marks and the rewriting of an
- * unsure end are ours (see `settleEnd`).
+ * with whatever `onRecord` throws. Design: robustness §2.
  */
 export async function openLog(
   ports: LogPorts,
@@ -62,348 +84,354 @@ export async function openLog(
   options: LogOptions,
   onRecord: (record: StoredRecord) => void,
 ): Promise<RecordLog> {
-  const { files, clock } = ports
-  const queue = newQueue(options.queueBytes ?? 64 * 1024 * 1024)
-  /** One job at a time touches the folder: groups, rotations, cuts, publications. */
-  const exclusive = newTurns()
-  const opened = await recover(ports, folder, options, onRecord).catch((error: unknown) => {
+  const recovered = await recover(ports, folder, options, onRecord).catch((error: unknown) => {
     throw named(`${folder} cannot be opened`, error)
   })
+  const log: State = {
+    ports,
+    folder,
+    options,
+    writer: newWriter(ports, folder, options, recovered, {
+      fail: (cause, detail) => fail(log, cause, detail),
+      full: () => closeForSpace(log),
+    }),
+    queue: newQueue(options.queueBytes ?? 64 * 1024 * 1024),
+    exclusive: pLimit(1),
+    stop: new AbortController(),
+    listeners: [],
+    noted: new Set(),
+    failed: undefined,
+    isFull: false,
+    isEnding: false,
+    isShut: false,
+    isCompacting: false,
+    isDraining: false,
+    isIdling: false,
+    isUnmarked: false,
+    groups: 0,
+    reached: recovered.reached,
+    marked: recovered.marked,
+  }
+  await log.exclusive(() => cover(log, recovered))
 
-  let failed: Error | undefined
-  let full = false
-  let ending = false
-  let compacting = false
-  let unmarked = false // records above the last mark
-  let reached: LogEnd = opened.reached // the last record of a caller
-  let marked = opened.marked // the one that HIGHWATER names
-  const noted = new Set<string>()
-  let groups = 0
-  let idling = false
-  let draining = false
   let closing: Promise<void> | undefined
-  let shut = false // the files are closed
-  const stop = new AbortController()
-  const listeners: ((error: Error) => void)[] = []
-
-  const writer = newWriter(ports, folder, options, opened, { fail, full: closeForSpace })
-
-  /** R10: nothing is written any more; the listeners end the process. */
-  function fail(cause: unknown, detail: string): StorageError {
-    const error = failedForGood(detail, cause)
-    if (failed !== undefined) return error
-    failed = error
-    stop.abort()
-    for (const each of queue.takeAll())
-      each.reject(unavailable(`${folder} is no longer written`, error))
-    for (const listener of listeners) listener(error)
-    return error
-  }
-
-  async function checkFence(): Promise<void> {
-    try {
-      await options.fence?.()
-    } catch (error) {
-      const dead = fail(error, `the lock of ${folder} could not be checked`)
-      throw dead.code === 'store_fenced'
-        ? dead
-        : unavailable(`${folder} is no longer written`, dead)
-    }
-  }
-
-  function refusal(): StorageError | undefined {
-    if (failed !== undefined) return unavailable(`${folder} is no longer written`, failed)
-    if (ending) return unavailable(`${folder} is closed`)
-    return full ? outOfSpace(folder) : undefined
-  }
-
-  /** The disk is full: refuse appends and look every 5 s whether it still is. */
-  function closeForSpace(): StorageError {
-    if (!full) {
-      full = true
-      void probeSpace()
-    }
-    return outOfSpace(folder)
-  }
-
-  async function probeSpace(): Promise<void> {
-    while (full) {
-      try {
-        await clock.sleep(probeMs, stop.signal)
-      } catch {
-        return // closed or failed meanwhile
-      }
-      try {
-        await exclusive(async () => {
-          await fillTemporary(files, folder, 'probe', (handle) =>
-            writeAll(handle, new Uint8Array(groupBytes)),
-          )
-          await files.remove(joinPath(folder, 'probe.tmp'))
-        })
-        full = false
-      } catch (error) {
-        if (!isFull(error)) fail(error, `${folder} could not be probed for space`)
-      }
-    }
-  }
-
-  async function commitOwn(kind: string, data: unknown): Promise<void> {
-    await checkFence()
-    await writer.commit([{ records: [{ kind, data }], texts: [encodeData(kind, data)] }])
-  }
-
-  async function drain(): Promise<void> {
-    draining = true
-    while (!queue.isEmpty()) await exclusive(writeGroup)
-    draining = false
-  }
-
-  async function writeGroup(): Promise<void> {
-    const group = queue.take()
-    const refused = failed ?? (full ? outOfSpace(folder) : undefined)
-    let decided: (Append & { readonly each: Waiting })[]
-    let stored: StoredRecord[][] = []
-    try {
-      if (refused !== undefined) throw refused
-      await checkFence()
-      groups++
-      decided = group.flatMap((each) => decisionOf(each, groups))
-      const isWritten = decided.some(({ texts }) => texts.length > 0)
-      if (isWritten) {
-        stored = await writer.commit(decided)
-        unmarked = true
-        reached = writer.end()
-      }
-    } catch (error) {
-      for (const each of group)
-        each.reject(error instanceof Error ? error : new Error(String(error)))
-      return
-    }
-    if (unmarked && !idling) void markWhenIdle()
-    for (const [index, { each }] of decided.entries()) {
-      const mine = stored[index] ?? []
-      try {
-        each.onDurable?.(mine)
-        each.resolve(mine)
-      } catch (error) {
-        // Durable, but the owner's memory no longer agrees with the disk: it must not go on (a bug
-        // of the owner).
-        each.reject(fail(error, 'a durable record could not be applied'))
-      }
-    }
-  }
-
-  /**
-   * Every second with a group the high-water mark is raised. After 1 s without one, a mark covers
-   * the last records, so that later damage there cannot pass for a torn tail.
-   */
-  async function markWhenIdle(): Promise<void> {
-    idling = true
-    try {
-      while (unmarked && !ending) {
-        const seen = groups
-        await clock.sleep(idleMs, stop.signal)
-        await exclusive(raiseHighWater)
-        if (groups === seen) await exclusive(mark)
-      }
-    } catch {
-      // Closed or failed meanwhile, or the disk is full: `close` or the group after the next probe
-      // sees to the mark.
-    } finally {
-      idling = false
-    }
-  }
-
-  async function mark(): Promise<void> {
-    if (!unmarked || failed !== undefined || full) return
-    await commitOwn('mark', {})
-    unmarked = false
-  }
-
-  /**
-   * Names the last record of a caller, not a mark of ours: the next start may cut that one off.
-   * Only the store has it: a journal's run is one command's, and a file more to sync would cost
-   * each of them more than that run is worth.
-   */
-  async function raiseHighWater(): Promise<void> {
-    if (
-      options.format.name !== 'store' ||
-      reached.sequence === 0 ||
-      reached.check === marked?.check
-    )
-      return
-    if (failed !== undefined || full) return
-    const next = reached
-    await checkFence()
-    try {
-      await publishHighWater(files, ports.hash, folder, next, Math.trunc(clock.nowMs()))
-      marked = next
-    } catch (error) {
-      const what = `${joinPath(folder, highWaterName)} could not be written`
-      // Where there is no room for it, or no descriptor, the one before stays, and is as true. A
-      // disk that fails is another matter (R10).
-      if (!isFull(error) && !isShortOfFiles(error)) throw fail(error, what)
-      const code = errorCode(error) ?? ''
-      if (!noted.has(code)) options.onNote?.(`${what}: ${messageOf(error)}`)
-      noted.add(code)
-    }
-  }
-
-  async function compact(
-    keep: () => AsyncIterable<NewRecord> | Iterable<NewRecord>,
-    onPlaced: (ordinal: number, position: Position) => void,
-  ) {
-    const cut = await exclusive(async () => {
-      const refused = refusal()
-      if (refused !== undefined) throw refused
-      // The mark gives every cut a number of its own, and the old segments end covered.
-      await commitOwn('mark', {})
-      unmarked = false
-      const { old, ...end } = await writer.cut()
-      return { end, old, kept: keep() }
-    })
-    const checkOpen = () => {
-      if (failed !== undefined || ending) throw unavailable(`${folder} is closed`, failed)
-    }
-    const timeMs = Math.trunc(clock.nowMs())
-    const writing = writeSnapshot(ports, folder, cut.end, cut.kept, {
-      knownKinds: options.knownKinds,
-      timeMs,
-      checkOpen,
-    })
-    const places = await writing.catch((error: unknown) => {
-      throw errorCode(error) === 'store_failed' ? fail(error, 'a snapshot failed') : error
-    })
-    const index = await exclusive(async () => {
-      // After `close` the files are no longer ours; the unfinished snapshot is removed at the next
-      // start.
-      if (failed !== undefined || shut) throw unavailable(`${folder} is closed`, failed)
-      await checkFence()
-      return writer.publishSnapshot(cut.end.sequence, cut.old)
-    })
-    let sliceStartMs = clock.monotonicMs()
-    for (const [ordinal, offset] of places.entries()) {
-      onPlaced(ordinal, positionOf(index, offset))
-      if (ordinal % 256 !== 255 || clock.monotonicMs() - sliceStartMs < sliceMs) continue
-      await clock.sleep(0)
-      sliceStartMs = clock.monotonicMs()
-    }
-    try {
-      await writer.retire(cut.old, () => failed !== undefined || shut)
-    } catch (error) {
-      throw fail(error, `replaced files of ${folder} could not be removed`)
-    }
-  }
-
-  /**
-   * Ends the opening with a line that covers everything before it. On a full disk the log opens for
-   * reading, closed for appends.
-   */
-  async function cover(): Promise<void> {
-    try {
-      if (opened.recovered !== undefined) await commitOwn('recovered', opened.recovered)
-      else if (!writer.isEmpty()) await commitOwn('mark', {})
-      // A process that was killed may have left records above the mark.
-      await raiseHighWater()
-    } catch (error) {
-      unmarked = true
-      if (failed === undefined) return
-      await closeFiles()
-      throw error
-    }
-    // A `recovered` line is worth keeping at the next start, which drops a mark that comes last.
-    unmarked = opened.recovered !== undefined
-  }
-  await exclusive(cover)
-
   return {
-    append(what, onDurable, aboutBytes) {
+    append(what, onDurable, aboutBytes = decisionBytes) {
       if (typeof what !== 'function' && what.length === 0) return Promise.resolve([])
       return new Promise((resolve, reject) => {
-        const refused = refusal()
+        const refused = refusal(log)
         if (refused !== undefined) throw refused
-        const waiting = typeof what === 'function' ? deciding(what, aboutBytes) : given(what)
-        if (!queue.add({ ...waiting, onDurable, resolve, reject })) throw busy(folder)
-        if (!draining) void drain()
+        const waiting =
+          typeof what === 'function'
+            ? {
+                bytes: aboutBytes,
+                lines: 1,
+                decide: (group: number) => encoded(log, what(group)),
+              }
+            : given(encoded(log, what))
+        if (!log.queue.add({ ...waiting, onDurable, resolve, reject })) throw busy(folder)
+        if (!log.isDraining) void drain(log)
       })
     },
-    read: writer.read,
-    scan: writer.scan,
+    read: (position) => readAt(log.writer, position),
+    scan: () => scanAll(log.writer),
     async compact(keep, onPlaced) {
-      if (compacting) throw unavailable(`${folder} is being compacted already`)
-      compacting = true
+      if (log.isCompacting) throw unavailable(`${folder} is being compacted already`)
+      log.isCompacting = true
       try {
-        await compact(keep, onPlaced)
+        await compact(log, keep, onPlaced)
       } finally {
-        compacting = false
+        log.isCompacting = false
       }
     },
     get failed() {
-      return failed
+      return log.failed
     },
     get closed() {
-      return full || ending || failed !== undefined
+      return log.isFull || log.isEnding || log.failed !== undefined
     },
     onFailure(listener) {
-      if (failed === undefined) listeners.push(listener)
-      else listener(failed)
+      if (log.failed === undefined) log.listeners.push(listener)
+      else listener(log.failed)
     },
     close() {
-      closing ??= end()
+      closing ??= end(log)
       return closing
     },
   }
+}
 
-  /** Records that are known are checked, and counted as they are, when they come. */
-  function given(records: readonly NewRecord[]): Pick<Waiting, 'bytes' | 'lines' | 'decide'> {
-    const { bytes, ...append } = encoded(records)
-    return { bytes, lines: records.length, decide: () => append }
+const given = (append: Append & { readonly bytes: number }) => ({
+  bytes: append.bytes,
+  lines: append.records.length,
+  decide: () => append,
+})
+
+/** The texts of records, checked and counted. */
+function encoded(
+  { options }: State,
+  records: readonly NewRecord[],
+): Append & { readonly bytes: number } {
+  let bytes = 0
+  const texts = records.map(({ kind, data, head }) => {
+    if (internalKinds.has(kind) || !options.knownKinds(kind)) throw notOurs(kind)
+    const headText = encodeHead(head)
+    const text = encodeData(kind, data, headText)
+    bytes += text.length + headText.length + 160
+    return text
+  })
+  return { records, texts, bytes }
+}
+
+/** R10: nothing is written any more; the listeners end the process. */
+function fail(log: State, cause: unknown, detail: string): StorageError {
+  const error = failedForGood(detail, cause)
+  if (log.failed !== undefined) return error
+  log.failed = error
+  log.stop.abort()
+  for (const each of log.queue.takeAll()) each.reject(notWritten(log, error))
+  for (const listener of log.listeners) listener(error)
+  return error
+}
+
+const notWritten = ({ folder }: State, cause: unknown) =>
+  unavailable(`${folder} is no longer written`, cause)
+
+function refusal(log: State): StorageError | undefined {
+  if (log.failed !== undefined) return notWritten(log, log.failed)
+  if (log.isEnding) return unavailable(`${log.folder} is closed`)
+  return log.isFull ? outOfSpace(log.folder) : undefined
+}
+
+async function checkFence(log: State): Promise<void> {
+  try {
+    await log.options.fence?.()
+  } catch (error) {
+    const dead = fail(log, error, `the lock of ${log.folder} could not be checked`)
+    throw dead.code === 'store_fenced' ? dead : notWritten(log, dead)
   }
+}
 
-  function deciding(
-    decide: Decide,
-    aboutBytes = decisionBytes,
-  ): Pick<Waiting, 'bytes' | 'lines' | 'decide'> {
-    return { bytes: aboutBytes, lines: 1, decide: (group) => encoded(decide(group)) }
+/** The disk is full: refuse appends and look every 5 s whether it still is. */
+function closeForSpace(log: State): StorageError {
+  if (!log.isFull) {
+    log.isFull = true
+    void probeSpace(log)
   }
+  return outOfSpace(log.folder)
+}
 
-  function encoded(records: readonly NewRecord[]): Append & { readonly bytes: number } {
-    const texts: string[] = []
-    let bytes = 0
-    for (const record of records) {
-      if (internalKinds.has(record.kind) || !options.knownKinds(record.kind))
-        throw notOurs(record.kind)
-      const headText = encodeHead(record.head)
-      const text = encodeData(record.kind, record.data, headText)
-      texts.push(text)
-      bytes += text.length + headText.length + 160
+async function probeSpace(log: State): Promise<void> {
+  const { files, clock } = log.ports
+  while (log.isFull) {
+    try {
+      await clock.sleep(probeMs, log.stop.signal)
+    } catch {
+      return // closed or failed meanwhile
     }
-    return { records, texts, bytes }
+    try {
+      await log.exclusive(async () => {
+        await fillTemporary(files, log.folder, 'probe', (handle) =>
+          writeAll(handle, new Uint8Array(groupBytes)),
+        )
+        await files.remove(joinPath(log.folder, 'probe.tmp'))
+      })
+      log.isFull = false
+    } catch (error) {
+      if (!isFull(error)) fail(log, error, `${log.folder} could not be probed for space`)
+    }
   }
+}
 
-  async function end(): Promise<void> {
-    ending = true
-    while (draining || !queue.isEmpty()) await exclusive(async () => undefined)
-    stop.abort()
-    await exclusive(async () => {
-      try {
-        await raiseHighWater()
-        await mark()
-      } catch (error) {
-        // On a full disk the mark is missing, and nothing else; a failed sync counts.
-        if (failed !== undefined) throw error
-      } finally {
-        shut = true
-        await closeFiles()
-      }
-    })
-  }
+/** Writes a line of the log itself. */
+async function commitOwn(log: State, kind: string, data: unknown): Promise<void> {
+  await checkFence(log)
+  await commit(log.writer, [{ records: [{ kind, data }], texts: [encodeData(kind, data)] }])
+}
 
-  async function closeFiles(): Promise<void> {
-    const dead = failed !== undefined
-    await writer.closeFiles().catch((cause: unknown) => {
-      const error = fail(cause, `${folder} could not be closed`)
-      if (!dead) throw error
-    })
+async function drain(log: State): Promise<void> {
+  log.isDraining = true
+  while (!log.queue.isEmpty()) await log.exclusive(() => writeGroup(log))
+  log.isDraining = false
+}
+
+type Decided = Append & { readonly each: Waiting }
+
+async function writeGroup(log: State): Promise<void> {
+  const group = log.queue.take()
+  const refused = log.failed ?? (log.isFull ? outOfSpace(log.folder) : undefined)
+  let decided: readonly Decided[]
+  let stored: StoredRecord[][] = []
+  try {
+    if (refused !== undefined) throw refused
+    await checkFence(log)
+    log.groups++
+    decided = group.flatMap((each) => decisionOf(each, log.groups))
+    if (decided.some(({ texts }) => texts.length > 0)) {
+      stored = await commit(log.writer, decided)
+      log.isUnmarked = true
+      log.reached = log.writer.end
+    }
+  } catch (error) {
+    for (const each of group) each.reject(error)
+    return
   }
+  if (log.isUnmarked && !log.isIdling) void markWhenIdle(log)
+  for (const [index, { each }] of decided.entries()) {
+    const mine = stored[index] ?? []
+    try {
+      each.onDurable?.(mine)
+      each.resolve(mine)
+    } catch (error) {
+      // A bug of the owner: its memory no longer agrees with the disk, so it must not go on.
+      each.reject(fail(log, error, 'a durable record could not be applied'))
+    }
+  }
+}
+
+/** What an append writes; one whose decision throws is out of the group. */
+function decisionOf(each: Waiting, group: number): Decided[] {
+  try {
+    return [{ each, ...each.decide(group) }]
+  } catch (error) {
+    each.reject(error)
+    return []
+  }
+}
+
+/**
+ * Every second with a group the high-water mark is raised. After 1 s without one, a mark covers
+ * the last records, so that later damage there cannot pass for a torn tail.
+ */
+async function markWhenIdle(log: State): Promise<void> {
+  log.isIdling = true
+  try {
+    while (log.isUnmarked && !log.isEnding) {
+      const seen = log.groups
+      await log.ports.clock.sleep(idleMs, log.stop.signal)
+      await log.exclusive(() => raiseHighWater(log))
+      if (log.groups === seen) await log.exclusive(() => mark(log))
+    }
+  } catch {
+    // Closed or failed meanwhile, or the disk is full: `close` or the next group sees to the mark.
+  } finally {
+    log.isIdling = false
+  }
+}
+
+async function mark(log: State): Promise<void> {
+  if (!log.isUnmarked || log.failed !== undefined || log.isFull) return
+  await commitOwn(log, 'mark', {})
+  log.isUnmarked = false
+}
+
+/**
+ * Names the last record of a caller, not a mark of ours: the next start may cut that one off. Only
+ * the store has it: in a journal's run one more file to sync costs more than the run is worth.
+ */
+async function raiseHighWater(log: State): Promise<void> {
+  const { ports, folder, options, reached } = log
+  if (options.format.name !== 'store' || reached.sequence === 0) return
+  if (reached.check === log.marked?.check || log.failed !== undefined || log.isFull) return
+  await checkFence(log)
+  try {
+    const timeMs = Math.trunc(ports.clock.nowMs())
+    await publishHighWater(ports.files, ports.hash, folder, reached, timeMs)
+    log.marked = reached
+  } catch (error) {
+    const what = `${joinPath(folder, highWaterName)} could not be written`
+    // Without room or a descriptor the one before stays, and is as true; a disk that fails is
+    // another matter (R10).
+    if (!isFull(error) && !isShortOfFiles(error)) throw fail(log, error, what)
+    const code = errorCode(error) ?? ''
+    if (!log.noted.has(code)) options.onNote?.(`${what}: ${messageOf(error)}`)
+    log.noted.add(code)
+  }
+}
+
+async function compact(log: State, ...[keep, onPlaced]: Parameters<RecordLog['compact']>) {
+  const { ports, folder, writer } = log
+  const { clock } = ports
+  const { end, old, kept } = await log.exclusive(async () => {
+    const refused = refusal(log)
+    if (refused !== undefined) throw refused
+    // The mark gives every cut a number of its own, and the old segments end covered.
+    await commitOwn(log, 'mark', {})
+    log.isUnmarked = false
+    return { ...(await cutLog(writer)), kept: keep() }
+  })
+  const offsets = await writeSnapshot(ports, folder, end, kept, {
+    knownKinds: log.options.knownKinds,
+    timeMs: Math.trunc(clock.nowMs()),
+    checkOpen: () => {
+      if (log.failed !== undefined || log.isEnding)
+        throw unavailable(`${folder} is closed`, log.failed)
+    },
+  }).catch((error: unknown) => {
+    throw errorCode(error) === 'store_failed' ? fail(log, error, 'a snapshot failed') : error
+  })
+  const index = await log.exclusive(async () => {
+    // After `close` the unfinished snapshot is left to the next start.
+    if (log.failed !== undefined || log.isShut) throw unavailable(`${folder} is closed`, log.failed)
+    await checkFence(log)
+    return publishSnapshot(writer, end.sequence, old)
+  })
+  let sliceStartMs = clock.monotonicMs()
+  for (const [ordinal, offset] of offsets.entries()) {
+    onPlaced(ordinal, positionOf(index, offset))
+    if (ordinal % 256 !== 255 || clock.monotonicMs() - sliceStartMs < sliceMs) continue
+    await clock.sleep(0)
+    sliceStartMs = clock.monotonicMs()
+  }
+  try {
+    await removeReplaced(writer, old, () => log.failed !== undefined || log.isShut)
+  } catch (error) {
+    throw fail(log, error, `replaced files of ${folder} could not be removed`)
+  }
+}
+
+/**
+ * Ends the opening with a line that covers everything before it. On a full disk the log opens for
+ * reading, closed for appends.
+ */
+async function cover(log: State, { recovered }: RecoveredLog): Promise<void> {
+  try {
+    if (recovered !== undefined) await commitOwn(log, 'recovered', recovered)
+    else if (log.writer.goodBytes > 0) await commitOwn(log, 'mark', {})
+    // A process that was killed may have left records above the mark.
+    await raiseHighWater(log)
+  } catch (error) {
+    log.isUnmarked = true
+    if (log.failed === undefined) return
+    await closeFiles(log)
+    throw error
+  }
+  // A `recovered` line is worth keeping at the next start, which drops a mark that comes last.
+  log.isUnmarked = recovered !== undefined
+}
+
+async function end(log: State): Promise<void> {
+  log.isEnding = true
+  while (log.isDraining || !log.queue.isEmpty()) await log.exclusive(async () => undefined)
+  log.stop.abort()
+  await log.exclusive(async () => {
+    try {
+      await raiseHighWater(log)
+      await mark(log)
+    } catch (error) {
+      // On a full disk the mark is missing, and nothing else; a failed sync counts.
+      if (log.failed !== undefined) throw error
+    } finally {
+      log.isShut = true
+      await closeFiles(log)
+    }
+  })
+}
+
+async function closeFiles(log: State): Promise<void> {
+  const wasDead = log.failed !== undefined
+  await closeAll(log.writer).catch((cause: unknown) => {
+    const error = fail(log, cause, `${log.folder} could not be closed`)
+    if (!wasDead) throw error
+  })
 }

@@ -1,8 +1,9 @@
+import * as z from 'zod/mini'
 import type { Files, Hash } from '../ports.js'
 import { StorageError } from '../protocol/errors.js'
-import { joinPath, publishFile, writeAll } from './durable.js'
-import { damaged, errorCode } from './failures.js'
-import { decodeLine, encodeData, encodeLine, noCheck } from './line.js'
+import { ifThere, joinPath, namesIn, publishText, sizeOf } from './durable.js'
+import { damaged } from './failures.js'
+import { noCheck, onlyLine, singleLine } from './line.js'
 import type { LogFormat } from './record-log.js'
 
 /** Which files are the log; everything else with such a name is a leftover. */
@@ -15,13 +16,19 @@ export interface Manifest {
   readonly segments: readonly number[]
 }
 
+const ManifestData = z.object({
+  snapshot: z.number(),
+  segments: z.array(z.unknown()).check(z.minLength(1)),
+})
+const Format = z.object({ kind: z.string(), format: z.number(), minReader: z.number() })
+
 export const logName = (first: number): string => `log-${String(first).padStart(12, '0')}.jsonl`
 export const snapshotName = (last: number): string => `snap-${String(last).padStart(12, '0')}.jsonl`
 
 /** Names in force under a manifest, in order of reading. */
-export const manifestNames = (manifest: Manifest): string[] => [
-  ...(manifest.snapshot === 0 ? [] : [snapshotName(manifest.snapshot)]),
-  ...manifest.segments.map(logName),
+export const manifestNames = ({ snapshot, segments }: Manifest): string[] => [
+  ...(snapshot === 0 ? [] : [snapshotName(snapshot)]),
+  ...segments.map(logName),
 ]
 
 /**
@@ -48,17 +55,12 @@ export async function readManifest(
   folder: string,
 ): Promise<Manifest | undefined> {
   const path = joinPath(folder, 'MANIFEST')
-  const bytes = await readIfThere(files, path)
+  const bytes = await ifThere(files.read(path))
   if (bytes === undefined) return undefined
-  const line = bytes.at(-1) === 10 ? decodeLine(hash, bytes.subarray(0, -1)) : undefined
-  const { snapshot, segments } = (line?.data ?? {}) as { snapshot?: unknown; segments?: unknown }
-  if (
-    line?.kind !== 'manifest' ||
-    typeof snapshot !== 'number' ||
-    !Array.isArray(segments) ||
-    segments.length === 0
-  )
-    throw damaged(path, 0, 'not a whole MANIFEST')
+  const line = onlyLine(hash, bytes)
+  const parsed = ManifestData.safeParse(line?.data)
+  if (line?.kind !== 'manifest' || !parsed.success) throw damaged(path, 0, 'not a whole MANIFEST')
+  const { snapshot, segments } = parsed.data
   return { revision: line.sequence, snapshot, segments: segments.map(Number) }
 }
 
@@ -74,24 +76,33 @@ export async function refuseWithoutManifest(
   for (const name of names) {
     const own = ownName(name)
     if (own === undefined || own.temporary) continue
-    if (own.sequence === 1 && (await isEmpty(files, joinPath(folder, name)))) continue
+    if (own.sequence === 1 && (await sizeOf(files, joinPath(folder, name))) === 0) continue
     throw damaged(joinPath(folder, 'MANIFEST'), 0, `it is missing, but ${name} is there`)
   }
 }
 
-async function isEmpty(files: Files, path: string): Promise<boolean> {
-  const handle = await files.open(path, 'read')
-  try {
-    return (await handle.size()) === 0
-  } finally {
-    await handle.close()
+/**
+ * Throws `store_damaged` where a segment behind the last one in force has content. A segment gets
+ * its first line only after MANIFEST names it, so an old MANIFEST was put back.
+ */
+export async function refuseOldManifest(
+  files: Files,
+  folder: string,
+  { segments }: Manifest,
+  names: readonly string[],
+): Promise<void> {
+  for (const name of names) {
+    const first = ownName(name)?.sequence
+    if (first === undefined || first <= (segments.at(-1) ?? 0)) continue
+    if ((await sizeOf(files, joinPath(folder, name))) > 0)
+      throw damaged(joinPath(folder, 'MANIFEST'), 0, `it is older than ${name}`)
   }
 }
 
 /**
- * MANIFEST as a reader takes it, who may look while a writer makes the log: `undefined` for a
- * folder that is missing or holds no log yet. Throws `store_damaged` where a writer would: MANIFEST
- * missing beside files of a log, or FORMAT missing beside MANIFEST.
+ * MANIFEST as a reader takes it while a writer may be making the log: `undefined` for a folder that
+ * is missing or holds no log yet. Throws `store_damaged` where MANIFEST is missing beside files of a
+ * log, or FORMAT beside MANIFEST.
  */
 export async function readManifestToLook(
   files: Files,
@@ -116,35 +127,17 @@ export async function readManifestToLook(
   }
 }
 
-/** What is in a folder; nothing where it is missing. */
-export async function namesIn(files: Files, folder: string): Promise<readonly string[]> {
-  try {
-    return await files.list(folder)
-  } catch (error) {
-    if (errorCode(error) === 'ENOENT') return []
-    throw error
-  }
-}
-
 /** Puts a manifest in force; durable on return. */
 export async function publishManifest(
   files: Files,
   hash: Hash,
   folder: string,
-  manifest: Manifest,
+  { revision, ...data }: Manifest,
   timeMs: number,
 ): Promise<void> {
-  const head = {
-    previous: noCheck,
-    sequence: manifest.revision,
-    durableBytes: 0,
-    kind: 'manifest',
-    timeMs,
-    more: 0,
-  }
-  const data = encodeData('manifest', { snapshot: manifest.snapshot, segments: manifest.segments })
-  const bytes = new TextEncoder().encode(encodeLine(hash, head, data).text)
-  await publishFile(files, folder, 'MANIFEST', (handle) => writeAll(handle, bytes))
+  const frame = { previous: noCheck, sequence: revision, timeMs }
+  const { text } = singleLine(hash, frame, { kind: 'manifest', data })
+  await publishText(files, folder, 'MANIFEST', text)
 }
 
 /**
@@ -159,56 +152,38 @@ export async function readFormat(
   use: 'write' | 'read',
 ): Promise<number | undefined> {
   const path = joinPath(folder, 'FORMAT')
-  const bytes = await readIfThere(files, path)
+  const bytes = await ifThere(files.read(path))
   if (bytes === undefined) return undefined
-  let value: unknown
-  try {
-    value = JSON.parse(new TextDecoder().decode(bytes))
-  } catch {
-    throw damaged(path, 0, 'not a FORMAT')
-  }
-  const { kind, format, minReader } = (value ?? {}) as Record<string, unknown>
-  if (typeof kind !== 'string' || typeof format !== 'number' || typeof minReader !== 'number')
-    throw damaged(path, 0, 'not a FORMAT')
-  // No version asks more of its readers than of itself: one of the two numbers is not what was
-  // written.
-  if (minReader > format) throw damaged(path, 0, 'not a FORMAT')
+  const { kind, format, minReader } = formatOf(bytes, path)
   if (kind !== ours.name) {
     throw new StorageError('store_mismatch', `${folder} is a ${kind}, not a ${ours.name}`, {
       hint: 'check the folder that is configured',
     })
   }
-  if ((use === 'write' ? format : minReader) > ours.version) {
+  const needed = use === 'write' ? format : minReader
+  if (needed > ours.version) {
     throw new StorageError(
       'store_too_new',
       `${folder} has format ${format}; this version knows format ${ours.version}`,
-      {
-        httpStatus: 503,
-        hint: `use a version that knows ${kind} format ${use === 'write' ? format : minReader}`,
-      },
+      { httpStatus: 503, hint: `use a version that knows ${kind} format ${needed}` },
     )
   }
   return format
 }
 
-/** Puts our FORMAT in force; durable on return. */
-export async function publishFormat(files: Files, folder: string, ours: LogFormat): Promise<void> {
-  const text = JSON.stringify({
-    kind: ours.name,
-    format: ours.version,
-    minReader: ours.minReader ?? ours.version,
-  })
-  await publishFile(files, folder, 'FORMAT', (handle) =>
-    writeAll(handle, new TextEncoder().encode(`${text}\n`)),
-  )
+function formatOf(bytes: Uint8Array, path: string): z.infer<typeof Format> {
+  try {
+    const format = Format.parse(JSON.parse(new TextDecoder().decode(bytes)))
+    // No version asks more of its readers than of itself.
+    if (format.minReader <= format.format) return format
+  } catch {
+    // Neither JSON nor of the form: told below.
+  }
+  throw damaged(path, 0, 'not a FORMAT')
 }
 
-/** A file's bytes; `undefined` where it is missing. */
-export async function readIfThere(files: Files, path: string): Promise<Uint8Array | undefined> {
-  try {
-    return await files.read(path)
-  } catch (error) {
-    if (errorCode(error) === 'ENOENT') return undefined
-    throw error
-  }
+/** Puts our FORMAT in force; durable on return. */
+export async function publishFormat(files: Files, folder: string, ours: LogFormat): Promise<void> {
+  const { name: kind, version: format, minReader = format } = ours
+  await publishText(files, folder, 'FORMAT', `${JSON.stringify({ kind, format, minReader })}\n`)
 }

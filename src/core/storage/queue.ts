@@ -1,5 +1,10 @@
-import type { Append } from './group.js'
-import type { StoredRecord } from './record-log.js'
+import type { NewRecord, StoredRecord } from './record-log.js'
+
+/** Records of one append with their JSON texts, index by index. */
+export interface Append {
+  readonly records: readonly NewRecord[]
+  readonly texts: readonly string[]
+}
 
 /** One caller's append, waiting for its group. */
 export interface Waiting {
@@ -11,7 +16,7 @@ export interface Waiting {
   readonly decide: (group: number) => Append
   readonly onDurable: ((stored: readonly StoredRecord[]) => void) | undefined
   readonly resolve: (stored: readonly StoredRecord[]) => void
-  readonly reject: (error: Error) => void
+  readonly reject: (error: unknown) => void
 }
 
 const groupLines = 1_024
@@ -19,7 +24,7 @@ export const groupBytes = 1024 * 1024
 
 /** Appends in the order of their calls, at most `limitBytes` of them (R17), but always one. */
 export function newQueue(limitBytes: number) {
-  let waiting: Waiting[] = []
+  const waiting: Waiting[] = []
   let bytes = 0
   return {
     /** Whether there was room. */
@@ -40,30 +45,13 @@ export function newQueue(limitBytes: number) {
         taken += each.bytes
         count++
       }
-      const group = waiting.slice(0, count)
-      waiting = waiting.slice(count)
       bytes -= taken
-      return group
+      return waiting.splice(0, count)
     },
     takeAll(): Waiting[] {
-      const all = waiting
-      waiting = []
       bytes = 0
-      return all
+      return waiting.splice(0)
     },
     isEmpty: () => waiting.length === 0,
-  }
-}
-
-/**
- * Runs jobs one after the other, in the order of the calls. Each job's failure is its caller's; the
- * next one starts all the same.
- */
-export function newTurns(): <T>(job: () => Promise<T>) => Promise<T> {
-  let last: Promise<unknown> = Promise.resolve()
-  return (job) => {
-    const run = last.then(job)
-    last = run.catch(() => undefined)
-    return run
   }
 }

@@ -1,10 +1,40 @@
 import { joinPath } from './durable.js'
-import { damaged, errorCode, named } from './failures.js'
+import { damaged, named } from './failures.js'
 import { lossBefore, readHighWater } from './high-water.js'
 import { type Manifest, manifestNames, readFormat, readManifestToLook } from './manifest.js'
 import type { LogOptions, LogPorts, RecordLogReader, StoredRecord } from './record-log.js'
-import { walkAll } from './recovery.js'
-import { fileOf, type LogFile, newWalk, readRecord } from './walk.js'
+import {
+  closeFiles,
+  fileOf,
+  type LogFile,
+  newWalk,
+  openFiles,
+  readRecord,
+  walkAll,
+} from './walk.js'
+
+/** A compaction may remove files between reading MANIFEST and opening them. */
+const mostLooks = 5
+
+/**
+ * The files in force, `undefined` for those that are missing, as found while somebody may be
+ * writing. Without a manifest there is no log yet.
+ */
+export async function openInForce(
+  { files, hash }: Pick<LogPorts, 'files' | 'hash'>,
+  folder: string,
+): Promise<{
+  readonly manifest: Manifest | undefined
+  readonly opened: readonly (LogFile | undefined)[]
+}> {
+  for (let look = 1; ; look++) {
+    const manifest = await readManifestToLook(files, hash, folder)
+    if (manifest === undefined) return { manifest, opened: [] }
+    const opened = await openFiles(files, folder, manifest)
+    if (!opened.includes(undefined) || look === mostLooks) return { manifest, opened }
+    await closeFiles(opened)
+  }
+}
 
 /**
  * Opens a log for looking only, also while its writer works (R24): opens files for reading and does
@@ -15,49 +45,28 @@ import { fileOf, type LogFile, newWalk, readRecord } from './walk.js'
 export async function openLogReader(
   ports: Pick<LogPorts, 'files' | 'hash'>,
   folder: string,
-  options: Pick<LogOptions, 'format' | 'knownKinds'>,
+  { format, knownKinds }: Pick<LogOptions, 'format' | 'knownKinds'>,
 ): Promise<RecordLogReader> {
   const { files, hash } = ports
-  const { mark, manifest, opened } = await readFormat(files, folder, options.format, 'read')
+  const open = async () => {
+    await readFormat(files, folder, format, 'read')
     // Before the log, which somebody may be writing.
-    .then(async () => ({
-      mark: await readHighWater(files, hash, folder),
-      ...(await openInForce()),
-    }))
-    .catch((error: unknown) => {
-      throw named(`${folder} cannot be read`, error)
-    })
-
-  async function openInForce(): Promise<{ manifest: Manifest | undefined; opened: LogFile[] }> {
-    let missing = ''
-    // A compaction may remove files between reading MANIFEST and opening them; the next MANIFEST
-    // names the new ones.
-    for (let attempt = 0; attempt < 5; attempt++) {
-      const found = await readManifestToLook(files, hash, folder)
-      if (found === undefined) return { manifest: undefined, opened: [] }
-      const handles: LogFile[] = []
-      try {
-        for (const name of manifestNames(found)) {
-          missing = joinPath(folder, name)
-          handles.push({
-            index: handles.length,
-            path: missing,
-            handle: await files.open(missing, 'read'),
-          })
-        }
-        return { manifest: found, opened: handles }
-      } catch (error) {
-        for (const file of handles) await file.handle.close()
-        if (errorCode(error) !== 'ENOENT') throw error
-      }
-    }
-    throw damaged(missing, 0, 'it is missing')
+    const mark = await readHighWater(files, hash, folder)
+    const { manifest, opened } = await openInForce(ports, folder)
+    const missing = opened.indexOf(undefined)
+    if (manifest === undefined || missing < 0)
+      return { mark, manifest, opened: opened.filter((file) => file !== undefined) }
+    await closeFiles(opened)
+    throw damaged(joinPath(folder, manifestNames(manifest)[missing] ?? ''), 0, 'it is missing')
   }
+  const { mark, manifest, opened } = await open().catch((error: unknown) => {
+    throw named(`${folder} cannot be read`, error)
+  })
 
   async function* batches(): AsyncGenerator<StoredRecord[]> {
     if (manifest === undefined) return
     const walk = newWalk()
-    yield* walkAll(ports, opened, manifest, walk, { knownKinds: options.knownKinds, torn: true })
+    yield* walkAll(hash, manifest, opened, walk, { knownKinds, torn: true })
     const loss = lossBefore(mark, walk)
     if (loss !== undefined) throw damaged(opened.at(-1)?.path ?? folder, walk.offset, loss)
   }
@@ -75,8 +84,6 @@ export async function openLogReader(
         throw damaged(folder, 0, 'no such file was open when the position was given')
       return readRecord(hash, file, position)
     },
-    async close() {
-      for (const file of opened) await file.handle.close()
-    },
+    close: () => closeFiles(opened),
   }
 }

@@ -1,6 +1,13 @@
 import type { FileHandle } from '../ports.js'
-import { copyRange, joinPath, makeDurableDir, publishFile, removeIfThere } from './durable.js'
-import { damaged, errorCode } from './failures.js'
+import {
+  copyRange,
+  joinPath,
+  makeDurableDir,
+  publishFile,
+  removeIfThere,
+  withFile,
+} from './durable.js'
+import { damaged } from './failures.js'
 import { highWaterName, type LogEnd, lossBefore, readHighWater } from './high-water.js'
 import {
   logName,
@@ -11,29 +18,29 @@ import {
   publishManifest,
   readFormat,
   readManifest,
+  refuseOldManifest,
   refuseWithoutManifest,
 } from './manifest.js'
 import type { LogOptions, LogPorts, StoredRecord } from './record-log.js'
 import {
+  closeFiles,
   type LogFile,
   lengthOf,
   newWalk,
+  openFiles,
   type Walk,
-  type WalkOptions,
-  walkSegment,
-  walkSnapshot,
+  walkAll,
 } from './walk.js'
 
 /** A log that has been read to its end and whose end has been made sound. */
-export interface Opened {
+export interface RecoveredLog {
   readonly manifest: Manifest
   /** In order of reading; the last one is the segment to append to. */
-  readonly files: LogFile[]
+  readonly files: readonly LogFile[]
   /** That segment, open for writing. */
   readonly active: FileHandle
   /** Where the next line continues. */
-  readonly check: string
-  readonly sequence: number
+  readonly end: LogEnd
   /** Length of the last segment, all of it durable. */
   readonly goodBytes: number
   /** The last line but for a mark of ours, which a later start may cut off. */
@@ -41,14 +48,14 @@ export interface Opened {
   /** What HIGHWATER names. */
   readonly marked: LogEnd | undefined
   /** What was cut off, for the `recovered` line. */
-  readonly recovered:
-    | {
-        readonly file: string
-        readonly offset: number
-        readonly bytes: number
-        readonly saved: string
-      }
-    | undefined
+  readonly recovered: CutOff | undefined
+}
+
+interface CutOff {
+  readonly file: string
+  readonly offset: number
+  readonly bytes: number
+  readonly saved: string
 }
 
 /**
@@ -61,102 +68,71 @@ export async function recover(
   folder: string,
   options: LogOptions,
   onRecord: (record: StoredRecord) => void,
-): Promise<Opened> {
-  const { files } = ports
+): Promise<RecoveredLog> {
+  const { files, hash } = ports
   const format = await readFormat(files, folder, options.format, 'write')
   if (format === undefined) await makeDurableDir(files, folder)
   const names = await files.list(folder)
-  const mark =
-    options.format.name === 'store' ? await readHighWater(files, ports.hash, folder) : undefined
+  const isStore = options.format.name === 'store'
+  const mark = isStore ? await readHighWater(files, hash, folder) : undefined
   if (mark === 'unreadable')
     options.onNote?.(
       `${joinPath(folder, highWaterName)} is not whole; it is written anew with the next record`,
     )
-  const found = await readManifest(files, ports.hash, folder)
+  const found = await readManifest(files, hash, folder)
   if (found === undefined && mark !== undefined)
     throw damaged(joinPath(folder, 'MANIFEST'), 0, `it is missing, but ${highWaterName} is there`)
   const manifest = found ?? (await create(ports, folder, options, names))
   if (format === undefined && !(await files.exists(joinPath(folder, 'FORMAT'))))
     throw damaged(joinPath(folder, 'FORMAT'), 0, 'it is missing')
-  const leftovers = await findLeftovers(ports, folder, manifest, names)
+  await refuseOldManifest(files, folder, manifest, names)
 
-  const opened: LogFile[] = []
+  const opened = await openAll(ports, folder, manifest)
   try {
-    for (const name of manifestNames(manifest))
-      opened.push(await openFile(ports, folder, name, opened.length))
     const walk = newWalk()
-    for await (const records of walkAll(ports, opened, manifest, walk, {
-      knownKinds: options.knownKinds,
-      headsOnly: true,
-      torn: true,
-    }))
+    const reading = { knownKinds: options.knownKinds, headsOnly: true, torn: true }
+    for await (const records of walkAll(hash, manifest, opened, walk, reading))
       for (const record of records) onRecord(record)
     const loss = lossBefore(mark, walk)
     if (loss !== undefined) throw damaged(opened.at(-1)?.path ?? folder, walk.offset, loss)
 
     await options.fence?.()
-    // The MANIFEST we have read may be no more than a rename in the page cache, left by a process
-    // that died before its sync. Until it is durable, a power cut could bring the old one back, and
-    // that one names what we are about to remove.
+    // The MANIFEST may be no more than a rename in the page cache, left by a process that died
+    // before its sync. A power cut could bring the old one back, which names what is removed here.
     await files.syncDir(folder)
-    for (const name of leftovers) await removeIfThere(files, joinPath(folder, name))
+    const inForce = new Set(manifestNames(manifest))
+    for (const name of names)
+      if (ownName(name) !== undefined && !inForce.has(name))
+        await removeIfThere(files, joinPath(folder, name))
     if (format !== undefined && format < options.format.version)
       await publishFormat(files, folder, options.format)
-    const end = await settleEnd(ports, folder, manifest, opened, walk)
-    const reached = walk.beforeMark ?? walk
-    const active = await files.open(
-      joinPath(folder, logName(manifest.segments.at(-1) ?? 1)),
-      'append',
-    )
-    return { ...end, reached, marked: mark === 'unreadable' ? undefined : mark, active }
-  } catch (error) {
-    for (const file of opened) await file.handle.close()
-    throw error
-  }
-}
-
-/**
- * Every record of the files in force, in order; `walk` ends at the end of the last one. `torn`:
- * whether the last may end in a torn tail; `endBytes`: how much of the last counts, default all.
- */
-export async function* walkAll(
-  ports: Pick<LogPorts, 'hash'>,
-  opened: readonly LogFile[],
-  manifest: Manifest,
-  walk: Walk,
-  options: WalkOptions & { readonly torn: boolean; readonly endBytes?: number },
-): AsyncGenerator<StoredRecord[]> {
-  for (const [index, file] of opened.entries()) {
-    if (index === 0 && manifest.snapshot !== 0) {
-      yield* walkSnapshot(ports.hash, file, walk, options)
-      if (walk.sequence !== manifest.snapshot)
-        throw damaged(file.path, 0, 'the snapshot is not the one its name says')
-      continue
+    const settled = await settleEnd(ports, folder, manifest, opened, walk)
+    const path = joinPath(folder, logName(manifest.segments.at(-1) ?? 1))
+    return {
+      manifest,
+      files: opened,
+      ...settled,
+      reached: walk.beforeMark ?? walk,
+      marked: mark === 'unreadable' ? undefined : mark,
+      active: await files.open(path, 'append'),
     }
-    const first = manifest.segments[index - (manifest.snapshot === 0 ? 0 : 1)]
-    if (first !== walk.sequence + 1)
-      throw damaged(file.path, 0, `the log ends at line ${walk.sequence} before this segment`)
-    const last = index === opened.length - 1
-    const endBytes =
-      last && options.endBytes !== undefined ? options.endBytes : await lengthOf(file)
-    yield* walkSegment(ports.hash, file, walk, { ...options, last: last && options.torn, endBytes })
+  } catch (error) {
+    await closeFiles(opened)
+    throw error
   }
 }
 
-/** Opens a file that MANIFEST names; its absence is damage. */
-async function openFile(
-  ports: LogPorts,
+/** The files that MANIFEST names; the absence of one is damage. */
+async function openAll(
+  { files }: LogPorts,
   folder: string,
-  name: string,
-  index: number,
-): Promise<LogFile> {
-  const path = joinPath(folder, name)
-  try {
-    return { index, path, handle: await ports.files.open(path, 'read') }
-  } catch (error) {
-    if (errorCode(error) === 'ENOENT') throw damaged(path, 0, 'it is missing')
-    throw error
-  }
+  manifest: Manifest,
+): Promise<LogFile[]> {
+  const opened = await openFiles(files, folder, manifest)
+  const missing = opened.indexOf(undefined)
+  if (missing < 0) return opened.filter((file) => file !== undefined)
+  await closeFiles(opened)
+  throw damaged(joinPath(folder, manifestNames(manifest)[missing] ?? ''), 0, 'it is missing')
 }
 
 /**
@@ -164,115 +140,61 @@ async function openFile(
  * a crash cut off is done again.
  */
 async function create(
-  ports: LogPorts,
+  { files, hash, clock }: LogPorts,
   folder: string,
   options: LogOptions,
   names: readonly string[],
 ): Promise<Manifest> {
-  const { files } = ports
-  const first = joinPath(folder, logName(1))
   await refuseWithoutManifest(files, folder, names)
   await options.fence?.()
   await publishFormat(files, folder, options.format)
-  await (await files.open(first, 'append')).close()
+  await withFile(files, joinPath(folder, logName(1)), 'append', async () => undefined)
   await files.syncDir(folder)
   const manifest: Manifest = { revision: 1, snapshot: 0, segments: [1] }
-  await publishManifest(files, ports.hash, folder, manifest, ports.clock.nowMs())
+  await publishManifest(files, hash, folder, manifest, clock.nowMs())
   return manifest
 }
 
 /**
- * Files of ours that MANIFEST does not name: what a crash left of a rotation or compaction. A later
- * segment with content is none of these, for a segment gets its first line only after MANIFEST
- * names it: then an old MANIFEST was put back, and nothing may go.
- */
-async function findLeftovers(
-  ports: LogPorts,
-  folder: string,
-  manifest: Manifest,
-  names: readonly string[],
-): Promise<string[]> {
-  const inForce = new Set(manifestNames(manifest))
-  const leftovers: string[] = []
-  for (const name of names) {
-    const own = ownName(name)
-    if (own === undefined || inForce.has(name)) continue
-    const path = joinPath(folder, name)
-    if (
-      own.sequence !== undefined &&
-      own.sequence > (manifest.segments.at(-1) ?? 0) &&
-      (await sizeOf(ports, path)) > 0
-    )
-      throw damaged(joinPath(folder, 'MANIFEST'), 0, `it is older than ${name}`)
-    leftovers.push(name)
-  }
-  return leftovers
-}
-
-async function sizeOf(ports: LogPorts, path: string): Promise<number> {
-  const handle = await ports.files.open(path, 'read')
-  try {
-    return await handle.size()
-  } finally {
-    await handle.close()
-  }
-}
-
-/**
  * Makes the last segment end in lines that are durable without doubt. Sound lines above the highest
- * mark may be in the page cache only, and after a failed sync of an earlier process the kernel may
- * hold them for clean although they never reached the disk: a `datasync` now would promise what it
- * does not do. So they are written anew into a fresh file, which then takes the name; the same move
- * cuts off a torn tail, after saving it aside. A tail that is just our mark is cut off instead,
- * since nobody misses it.
+ * mark may be in the page cache only, and after a failed sync the kernel may hold them for clean: a
+ * `datasync` now would promise what it does not do. So they are written again into a fresh file,
+ * which then takes the name; a torn tail is saved aside first. A tail that is just our mark is cut
+ * off instead.
  */
 async function settleEnd(
-  ports: LogPorts,
+  { files }: LogPorts,
   folder: string,
   manifest: Manifest,
   opened: LogFile[],
   walk: Walk,
-): Promise<Omit<Opened, 'active' | 'reached' | 'marked'>> {
-  const { files } = ports
+): Promise<Pick<RecoveredLog, 'end' | 'goodBytes' | 'recovered'>> {
   const file = opened.at(-1)
   const first = manifest.segments.at(-1)
   if (file === undefined || first === undefined)
     throw damaged(joinPath(folder, 'MANIFEST'), 0, 'it names no segment')
+  const name = logName(first)
   const size = await lengthOf(file)
   const end = !walk.torn && walk.beforeMark !== undefined ? walk.beforeMark : walk
-  let recovered: Opened['recovered']
+  let recovered: CutOff | undefined
   if (walk.torn) {
     const saved = `torn-${first}-${walk.offset}`
     await publishFile(files, folder, saved, (target) =>
       copyRange(file.handle, target, walk.offset, size),
     )
-    recovered = { file: logName(first), offset: walk.offset, bytes: size - walk.offset, saved }
+    recovered = { file: name, offset: walk.offset, bytes: size - walk.offset, saved }
   }
   if (end === walk && size > 0) {
-    await publishFile(files, folder, logName(first), (target) =>
+    await publishFile(files, folder, name, (target) =>
       copyRange(file.handle, target, 0, walk.offset),
     )
     await file.handle.close()
-    opened[opened.length - 1] = {
-      index: file.index,
-      path: file.path,
-      handle: await files.open(file.path, 'read'),
-    }
+    opened[opened.length - 1] = { ...file, handle: await files.open(file.path, 'read') }
   } else {
-    const handle = await files.open(file.path, 'append')
-    try {
+    await withFile(files, file.path, 'append', async (handle) => {
       await handle.truncate(end.offset)
       await handle.datasync()
-    } finally {
-      await handle.close()
-    }
+    })
   }
-  return {
-    manifest,
-    files: opened,
-    check: end.check,
-    sequence: end.sequence,
-    goodBytes: end.offset,
-    recovered,
-  }
+  return { end, goodBytes: end.offset, recovered }
 }

@@ -2,27 +2,24 @@ import type { FileHandle, Files, Hash } from '../ports.js'
 import { StorageError } from '../protocol/errors.js'
 import { fillTemporary, writeAll } from './durable.js'
 import { failedForGood, isFull, notOurs, outOfSpace } from './failures.js'
-import { byteLength } from './group.js'
-import { encodeData, encodeHead, encodeLine, noCheck } from './line.js'
+import type { LogEnd } from './high-water.js'
+import { byteLength, noCheck, singleLine } from './line.js'
 import { snapshotName } from './manifest.js'
 import type { NewRecord } from './record-log.js'
 
-/** What a snapshot stands for: the log up to this line. */
-export interface Cut {
-  readonly sequence: number
-  readonly check: string
-}
+/** Enough for a good write, and some 3 ms of encoding: slices of the event loop are 5 ms at most. */
+const bufferBytes = 128 * 1024
 
 /**
- * Writes the snapshot of a cut under its temporary name, whole and durable; the offset of each
- * record. Rejects with the owner's error when `kept` fails or `checkOpen` throws, `record_invalid`
- * for a record the log would refuse, `store_unavailable` on a full disk (the temporary is gone),
- * `store_failed` for anything else.
+ * Writes the snapshot of a cut, the log up to one line, under its temporary name, whole and
+ * durable; the offset of each record. Rejects with the owner's error when `kept` fails or
+ * `checkOpen` throws, `record_invalid` for a record the log would refuse, `store_unavailable` on a
+ * full disk (the temporary is gone), `store_failed` for anything else.
  */
 export async function writeSnapshot(
   ports: { readonly files: Files; readonly hash: Hash },
   folder: string,
-  cut: Cut,
+  cut: LogEnd,
   kept: AsyncIterable<NewRecord> | Iterable<NewRecord>,
   options: {
     readonly knownKinds: (kind: string) => boolean
@@ -31,29 +28,27 @@ export async function writeSnapshot(
   },
 ): Promise<number[]> {
   const offsets: number[] = []
-  let theirs = false // whether a failure comes from the owner's iteration
+  let isOwners = false // whether a failure comes from the owner's iteration
   try {
     await fillTemporary(ports.files, folder, snapshotName(cut.sequence), async (handle) => {
-      const sheet = newSheet(ports.hash, handle, options.timeMs)
-      theirs = true
+      const buffer = newLineBuffer(ports.hash, handle, options.timeMs)
+      isOwners = true
       for await (const record of kept) {
         if (!options.knownKinds(record.kind)) throw notOurs(record.kind)
-        offsets.push(sheet.add(record))
-        if (!sheet.due()) continue
+        offsets.push(buffer.add(record))
+        if (!buffer.isDue()) continue
         options.checkOpen()
-        theirs = false
-        await sheet.flush()
-        theirs = true
+        isOwners = false
+        await buffer.flush()
+        isOwners = true
       }
-      theirs = false
-      sheet.add({
-        kind: 'snap.end',
-        data: { count: offsets.length, check: cut.check, sequence: cut.sequence },
-      })
-      await sheet.flush()
+      isOwners = false
+      const { check, sequence } = cut
+      buffer.add({ kind: 'snap.end', data: { count: offsets.length, check, sequence } })
+      await buffer.flush()
     })
   } catch (error) {
-    if (theirs || error instanceof StorageError) throw error
+    if (isOwners || error instanceof StorageError) throw error
     throw isFull(error)
       ? outOfSpace(folder)
       : failedForGood(`a snapshot of ${folder} could not be written`, error)
@@ -61,14 +56,8 @@ export async function writeSnapshot(
   return offsets
 }
 
-/**
- * Enough for a good write, and some 3 ms of encoding: the event loop stays free (slices of at most
- * 5 ms).
- */
-const sheetBytes = 128 * 1024
-
 /** Encodes the lines of a snapshot, numbered from 1; `flush` writes what has gathered since. */
-function newSheet(hash: Hash, handle: FileHandle, timeMs: number) {
+function newLineBuffer(hash: Hash, handle: FileHandle, timeMs: number) {
   let previous = noCheck
   let sequence = 0
   let offset = 0
@@ -76,19 +65,17 @@ function newSheet(hash: Hash, handle: FileHandle, timeMs: number) {
   let waiting = 0
   return {
     /** The offset of the new line. */
-    add({ kind, data, head }: NewRecord): number {
-      const headText = encodeHead(head)
-      const frame = { previous, sequence: ++sequence, durableBytes: 0, kind, timeMs, more: 0 }
-      const line = encodeLine(hash, frame, encodeData(kind, data, headText), headText)
-      const place = offset
-      const bytes = byteLength(line.text)
-      previous = line.check
+    add(record: NewRecord): number {
+      const start = offset
+      const { text, check } = singleLine(hash, { previous, sequence: ++sequence, timeMs }, record)
+      const bytes = byteLength(text)
+      previous = check
       offset += bytes
       waiting += bytes
-      lines.push(line.text)
-      return place
+      lines.push(text)
+      return start
     },
-    due: () => waiting >= sheetBytes,
+    isDue: () => waiting >= bufferBytes,
     async flush(): Promise<void> {
       const bytes = new TextEncoder().encode(lines.join(''))
       lines = []

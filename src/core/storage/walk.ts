@@ -1,7 +1,10 @@
-import type { FileHandle, Hash } from '../ports.js'
+import type { FileHandle, Files, Hash } from '../ports.js'
 import { StorageError } from '../protocol/errors.js'
+import { ifThere, joinPath } from './durable.js'
 import { damaged, messageOf } from './failures.js'
+import type { LogEnd } from './high-water.js'
 import { decodeLine, type Line, maxLineBytes, noCheck } from './line.js'
+import { type Manifest, manifestNames } from './manifest.js'
 import type { StoredRecord } from './record-log.js'
 
 /** Kinds that the log writes for itself; never handed to an owner. */
@@ -20,17 +23,14 @@ export interface LogFile {
   readonly handle: FileHandle
 }
 
-/** How far a walk has come, and what it has learned about the end of the last segment. */
+/** How far a walk has come: `c` and `n` of the last line that counts, and where it ends. */
 export interface Walk {
-  /** `c` and `n` of the last line that counts. */
   check: string
   sequence: number
   /** End of the last whole group in the current file. */
   offset: number
   /** The state before the last line, when that line is a `mark`. */
-  beforeMark:
-    | { readonly check: string; readonly sequence: number; readonly offset: number }
-    | undefined
+  beforeMark: (LogEnd & { readonly offset: number }) | undefined
   /** The last segment ends in something that never became durable. */
   torn: boolean
 }
@@ -43,9 +43,17 @@ export const newWalk = (): Walk => ({
   torn: false,
 })
 
+/** What walks ask of the owner and of the records. */
+export interface WalkOptions {
+  readonly knownKinds: (kind: string) => boolean
+  /** Records with a head come with that alone. */
+  readonly headsOnly?: boolean | undefined
+}
+
 /** Large reads keep the start-up scan at the speed of hashing and parsing. */
 const chunkBytes = 1024 * 1024
-
+/** Few records at a time: those alive during a read are copied by every garbage collection. */
+const batchRecords = 64
 /** 2^36: files up to 64 GiB, 2^17 of them in one opening. */
 const positionStride = 2 ** 36
 
@@ -53,60 +61,85 @@ export const positionOf = (file: number, offset: number): number => file * posit
 export const fileOf = (position: number): number => Math.floor(position / positionStride)
 export const offsetOf = (position: number): number => position % positionStride
 
-interface RawLine {
-  /**
-   * Without the newline; `undefined` when no newline came within the longest line, or before the
-   * end.
-   */
+/**
+ * Opens what MANIFEST names, in order of reading; `undefined` for files that are missing. Opens
+ * nothing where it rejects.
+ */
+export async function openFiles(
+  files: Files,
+  folder: string,
+  manifest: Manifest,
+): Promise<(LogFile | undefined)[]> {
+  const opened: (LogFile | undefined)[] = []
+  try {
+    for (const [index, name] of manifestNames(manifest).entries()) {
+      const path = joinPath(folder, name)
+      const handle = await ifThere(files.open(path, 'read'))
+      opened.push(handle && { index, path, handle })
+    }
+    return opened
+  } catch (error) {
+    await closeFiles(opened)
+    throw error
+  }
+}
+
+/** Closes what `openFiles` has opened. */
+export async function closeFiles(opened: readonly (LogFile | undefined)[]): Promise<void> {
+  for (const file of opened) await file?.handle.close()
+}
+
+/** A line without its newline; no `bytes` for one that is too long, or has no newline yet. */
+export interface RawLine {
   readonly bytes: Uint8Array | undefined
   readonly offset: number
 }
 
-/**
- * Splits a file into lines, a batch per large read; the next read is under way meanwhile.
- * `endBytes`: where to stop, at most the file's end.
- */
-async function* lineBatches(file: LogFile, endBytes: number): AsyncGenerator<RawLine[]> {
-  const readFrom = (from: number) =>
-    readBytes(file, from, Math.max(0, Math.min(chunkBytes, endBytes - from)))
-  let position = 0 // of the chunk
-  let carry = nothing // of a line that goes on in the next chunk
-  let offset = 0 // of the line
-  let skipping = false // inside a line that is too long
-  let reading = readFrom(0)
+/** The lines of a file between two offsets, a batch per large read; the next read is under way. */
+export async function* lineBatches(
+  file: LogFile,
+  endBytes: number,
+  from = 0,
+): AsyncGenerator<RawLine[]> {
+  const readAt = (position: number) =>
+    readBytes(file, position, Math.max(0, Math.min(chunkBytes, endBytes - position)))
+  let offset = from // of `rest`
+  let rest = nothing // a line that goes on in the next chunk
+  let isTooLong = false // inside a line that is passed over
+  let position = from
+  let reading = readAt(position)
   try {
     for (;;) {
       const chunk = await reading
       if (chunk.length === 0) break
-      const next = position + chunk.length
-      if (next < endBytes) {
-        reading = readFrom(next)
-        // Told when its turn comes, if it does.
+      position += chunk.length
+      if (position < endBytes) {
+        reading = readAt(position)
+        // Reported when its turn comes, if it does.
         reading.catch(() => undefined)
       }
+      const data = concat(rest, chunk)
       const lines: RawLine[] = []
       let start = 0
-      for (let end = chunk.indexOf(10); end >= 0; end = chunk.indexOf(10, start)) {
-        const bytes = chunk.subarray(start, end)
-        if (!skipping)
-          lines.push({ bytes: carry.length === 0 ? bytes : concat(carry, bytes), offset })
-        carry = nothing
-        skipping = false
+      for (let end = data.indexOf(10); end >= 0; end = data.indexOf(10, start)) {
+        if (!isTooLong) lines.push({ bytes: data.subarray(start, end), offset: offset + start })
+        isTooLong = false
         start = end + 1
-        offset = position + start
       }
-      if (!skipping)
-        carry = carry.length === 0 ? chunk.subarray(start) : concat(carry, chunk.subarray(start))
-      if (carry.length > maxLineBytes) {
+      rest = data.subarray(start)
+      offset += start
+      if (rest.length > maxLineBytes && !isTooLong) {
         lines.push({ bytes: undefined, offset })
-        skipping = true
-        carry = nothing
+        isTooLong = true
       }
-      position = next
+      if (isTooLong) {
+        offset += rest.length
+        rest = nothing
+      }
       yield lines
-      if (next >= endBytes) break
+      if (position >= endBytes) break
     }
-    if (carry.length > 0) yield [{ bytes: undefined, offset }]
+    if (rest.length > 0) yield [{ bytes: undefined, offset }]
   } finally {
     // Or whoever stops here would close the file under a read.
     await reading.catch(() => undefined)
@@ -115,156 +148,159 @@ async function* lineBatches(file: LogFile, endBytes: number): AsyncGenerator<Raw
 
 const nothing: Uint8Array = new Uint8Array(0)
 
-const readBytes = (file: LogFile, position: number, length: number): Promise<Uint8Array> =>
-  named(file, `at byte ${position}`, () => file.handle.read(position, length))
-
-/** The file's length. Throws `StorageError` `store_unreadable`. */
-export const lengthOf = (file: LogFile): Promise<number> =>
-  named(file, 'for its length', () => file.handle.size())
-
-async function named<T>(file: LogFile, what: string, job: () => Promise<T>): Promise<T> {
-  try {
-    return await job()
-  } catch (cause) {
-    throw new StorageError(
-      'store_unreadable',
-      `${file.path} cannot be read ${what}: ${messageOf(cause)}`,
-      { httpStatus: 503, cause },
-    )
-  }
-}
-
 function concat(first: Uint8Array, second: Uint8Array): Uint8Array {
+  if (first.length === 0) return second
   const all = new Uint8Array(first.length + second.length)
   all.set(first)
   all.set(second, first.length)
   return all
 }
 
-/** What a kind is for this owner: refuses kinds of a later version (robustness §2, Versions). */
-function isOwners(
-  kind: string,
-  knownKinds: (kind: string) => boolean,
-  path: string,
-  offset: number,
-): boolean {
-  if (knownKinds(kind)) return true
-  if (kind.startsWith('x-')) return false
-  throw new StorageError(
-    'store_too_new',
-    `${path} holds a "${kind}" record at byte ${offset}, which only a later version understands`,
-    {
-      httpStatus: 503,
-      hint: 'use the version that wrote it, or a later one',
-    },
-  )
+const readBytes = (file: LogFile, position: number, length: number): Promise<Uint8Array> =>
+  readable(file, `at byte ${position}`, () => file.handle.read(position, length))
+
+/** The file's length. Throws `StorageError` `store_unreadable`. */
+export const lengthOf = (file: LogFile): Promise<number> =>
+  readable(file, 'for its length', () => file.handle.size())
+
+async function readable<T>(file: LogFile, what: string, job: () => Promise<T>): Promise<T> {
+  try {
+    return await job()
+  } catch (cause) {
+    const detail = `${file.path} cannot be read ${what}: ${messageOf(cause)}`
+    throw new StorageError('store_unreadable', detail, { httpStatus: 503, cause })
+  }
 }
 
-/** What walks ask of the owner and of the records. */
-export interface WalkOptions {
-  readonly knownKinds: (kind: string) => boolean
-  /** Records with a head come with that alone. */
-  readonly headsOnly?: boolean | undefined
+/** A file on its way through a walk. */
+interface Reading {
+  readonly hash: Hash
+  readonly file: LogFile
+  readonly options: WalkOptions
+  /** The last line, whole group or not. */
+  chain: LogEnd
 }
 
-/**
- * Few at a time: what is alive while the next lines are read would be copied by every collection of
- * garbage.
- */
-const batchRecords = 64
+/** A segment on its way through a walk. */
+interface SegmentReading extends Reading {
+  readonly walk: Walk
+  readonly isLast: boolean
+  /** Records of a group that is not whole yet, and how many lines of it are to come. */
+  group: StoredRecord[]
+  more: number
+  /** Offset of the first broken line of the last segment. */
+  badAt: number | undefined
+}
 
-/**
- * Walks a segment from its start to `endBytes`, yielding owner's records in batches and moving
- * `walk` along. A bad line is damage (`store_damaged`), but for a torn tail: in the last segment
- * (`last`), with no durable mark above it. Marks before it are below it by nature, so it is the
- * lines behind it that are asked. Then the walk ends there with `torn` set. A sound line that does
- * not continue the chain is damage wherever it lies.
- */
-export async function* walkSegment(
-  hash: Hash,
-  file: LogFile,
-  walk: Walk,
-  options: WalkOptions & { readonly last: boolean; readonly endBytes: number },
+/** Hands each line to `take`, which adds records; yields them in small batches. */
+async function* taken(
+  { hash, file, options }: Reading,
+  endBytes: number,
+  take: (raw: RawLine, line: Line | undefined, records: StoredRecord[]) => void,
 ): AsyncGenerator<StoredRecord[]> {
-  Object.assign(walk, { offset: 0, beforeMark: undefined, torn: false })
-  let badAt: number | undefined
-  let held: StoredRecord[] = [] // a group that is not whole yet
-  let chain = { check: walk.check, sequence: walk.sequence } // of the last line, whole group or not
-  let more = 0
-  for await (const lines of lineBatches(file, options.endBytes)) {
+  for await (const lines of lineBatches(file, endBytes)) {
     let records: StoredRecord[] = []
     for (const raw of lines) {
-      const line =
-        raw.bytes === undefined ? undefined : decodeLine(hash, raw.bytes, options.headsOnly)
-      if (badAt !== undefined) {
-        if (provesDurable(line, badAt, raw.offset, chain.sequence))
-          throw damaged(file.path, badAt, brokenBelowMark)
-        continue
-      }
-      if (line === undefined || raw.bytes === undefined) {
-        if (!options.last)
-          throw damaged(file.path, raw.offset, 'a broken line before the end of the log')
-        badAt = raw.offset
-        // Its newline may be what broke, with a sound line behind it.
-        for (const inner of raw.bytes === undefined ? [] : innerLines(hash, raw.bytes))
-          if (provesDurable(inner.line, badAt, raw.offset + inner.offset, chain.sequence))
-            throw damaged(file.path, badAt, brokenBelowMark)
-        continue
-      }
-      checkContinues(file.path, raw.offset, line, chain, more)
-      if (!internalKinds.has(line.kind)) {
-        if (isOwners(line.kind, options.knownKinds, file.path, raw.offset))
-          held.push(stored(file, line, raw.offset))
-      } else if (line.kind !== 'mark' && line.kind !== 'recovered')
-        throw damaged(file.path, raw.offset, `a ${line.kind} line in a segment`)
-      chain = { check: line.check, sequence: line.sequence }
-      more = line.more
-      if (more > 0) continue
-      const before = { check: walk.check, sequence: walk.sequence, offset: raw.offset }
-      walk.beforeMark =
-        line.kind === 'mark' && line.durableBytes === raw.offset ? before : undefined
-      walk.check = line.check
-      walk.sequence = line.sequence
-      walk.offset = raw.offset + raw.bytes.length + 1
-      for (const record of held) records.push(record)
-      if (held.length > 0) held = []
+      const line = raw.bytes && decodeLine(hash, raw.bytes, options.headsOnly)
+      take(raw, line, records)
       if (records.length < batchRecords) continue
       yield records
       records = []
     }
     if (records.length > 0) yield records
   }
-  walk.torn = badAt !== undefined || more > 0
-  if (more > 0 && !options.last)
+}
+
+/**
+ * Walks a segment from its start to `endBytes`, yielding owner's records in batches and moving
+ * `walk` along. A bad line is damage (`store_damaged`), but for a torn tail: in the last segment
+ * (`isLast`), where no line behind it was written above a durable mark. Then the walk ends there
+ * with `torn` set. A sound line that does not continue the chain is damage wherever it lies.
+ */
+export async function* walkSegment(
+  hash: Hash,
+  file: LogFile,
+  walk: Walk,
+  options: WalkOptions & { readonly isLast: boolean; readonly endBytes: number },
+): AsyncGenerator<StoredRecord[]> {
+  Object.assign(walk, { offset: 0, beforeMark: undefined, torn: false })
+  const { check, sequence } = walk
+  const reading: SegmentReading = {
+    hash,
+    file,
+    options,
+    walk,
+    isLast: options.isLast,
+    chain: { check, sequence },
+    group: [],
+    more: 0,
+    badAt: undefined,
+  }
+  yield* taken(reading, options.endBytes, (raw, line, records) => {
+    if (reading.badAt !== undefined) refuseDurable(reading, reading.badAt, line, raw.offset)
+    else if (line === undefined || raw.bytes === undefined) tear(reading, raw)
+    else takeSegmentLine(reading, line, raw.offset, raw.bytes.length, records)
+  })
+  walk.torn = reading.badAt !== undefined || reading.more > 0
+  if (reading.more > 0 && !options.isLast)
     throw damaged(file.path, walk.offset, 'a group of records is cut off')
 }
 
-const brokenBelowMark = 'a line below a durable mark is broken'
+function takeSegmentLine(
+  reading: SegmentReading,
+  line: Line,
+  offset: number,
+  length: number,
+  records: StoredRecord[],
+): void {
+  const { file, walk, group } = reading
+  checkContinues(reading, line, offset, reading.more)
+  if (!internalKinds.has(line.kind)) {
+    if (isOwners(reading, line.kind, offset)) group.push(stored(file, line, offset))
+  } else if (line.kind !== 'mark' && line.kind !== 'recovered')
+    throw damaged(file.path, offset, `a ${line.kind} line in a segment`)
+  reading.chain = { check: line.check, sequence: line.sequence }
+  reading.more = line.more
+  if (line.more > 0) return
+  const isMark = line.kind === 'mark' && line.durableBytes === offset
+  walk.beforeMark = isMark ? { check: walk.check, sequence: walk.sequence, offset } : undefined
+  walk.check = line.check
+  walk.sequence = line.sequence
+  walk.offset = offset + length + 1
+  for (const record of group) records.push(record)
+  group.length = 0
+}
+
+/** Notes a broken line of the last segment; its newline may be what broke. */
+function tear(reading: SegmentReading, { bytes, offset }: RawLine): void {
+  const { hash, file, isLast } = reading
+  if (!isLast) throw damaged(file.path, offset, 'a broken line before the end of the log')
+  reading.badAt = offset
+  if (bytes === undefined) return
+  for (let at = bytes.indexOf(0x7b, 1); at >= 0; at = bytes.indexOf(0x7b, at + 1)) {
+    // `{"c":"`: anything else is not worth hashing.
+    if (bytes[at + 1] !== 0x22 || bytes[at + 2] !== 0x63 || bytes[at + 5] !== 0x22) continue
+    refuseDurable(reading, offset, decodeLine(hash, bytes.subarray(at)), offset + at)
+  }
+}
 
 /**
- * Whether a sound line behind the broken one at `badAt` was written when that one was durable
- * already: damage, not a torn write.
+ * Refuses a torn tail where a sound line behind it was written when the broken one was durable
+ * already: that is damage, not a torn write.
  */
-const provesDurable = (
-  line: Line | undefined,
+function refuseDurable(
+  { file, chain }: SegmentReading,
   badAt: number,
+  line: Line | undefined,
   offset: number,
-  sequence: number,
-): boolean =>
-  line !== undefined &&
-  line.sequence > sequence &&
-  line.durableBytes > badAt &&
-  line.durableBytes <= offset
-
-/** Sound lines that end a broken one. */
-function* innerLines(hash: Hash, bytes: Uint8Array): Generator<{ line: Line; offset: number }> {
-  for (let offset = bytes.indexOf(0x7b, 1); offset >= 0; offset = bytes.indexOf(0x7b, offset + 1)) {
-    // `{"c":"`: anything else is not worth hashing.
-    if (bytes[offset + 1] !== 0x22 || bytes[offset + 2] !== 0x63 || bytes[offset + 5] !== 0x22)
-      continue
-    const line = decodeLine(hash, bytes.subarray(offset))
-    if (line !== undefined) yield { line, offset }
-  }
+): void {
+  if (
+    line !== undefined &&
+    line.sequence > chain.sequence &&
+    line.durableBytes > badAt &&
+    line.durableBytes <= offset
+  )
+    throw damaged(file.path, badAt, 'a line below a durable mark is broken')
 }
 
 /**
@@ -275,53 +311,90 @@ export async function* walkSnapshot(
   hash: Hash,
   file: LogFile,
   walk: Walk,
-  { knownKinds, headsOnly }: WalkOptions,
+  options: WalkOptions,
 ): AsyncGenerator<StoredRecord[]> {
-  let chain = { check: noCheck, sequence: 0 }
+  const reading: Reading = { hash, file, options, chain: { check: noCheck, sequence: 0 } }
   let end: Line | undefined
-  for await (const lines of lineBatches(file, Number.MAX_SAFE_INTEGER)) {
-    let records: StoredRecord[] = []
-    for (const raw of lines) {
-      const line = raw.bytes === undefined ? undefined : decodeLine(hash, raw.bytes, headsOnly)
-      if (line === undefined || end !== undefined)
-        throw damaged(file.path, raw.offset, 'a broken line in a snapshot')
-      checkContinues(file.path, raw.offset, line, chain, 0)
-      chain = { check: line.check, sequence: line.sequence }
-      if (line.kind === 'snap.end') end = line
-      else if (internalKinds.has(line.kind))
-        throw damaged(file.path, raw.offset, `a ${line.kind} line in a snapshot`)
-      else if (isOwners(line.kind, knownKinds, file.path, raw.offset))
-        records.push(stored(file, line, raw.offset))
-      if (records.length < batchRecords) continue
-      yield records
-      records = []
-    }
-    if (records.length > 0) yield records
-  }
-  const { count, check, sequence } = (end?.data ?? {}) as {
-    count?: unknown
-    check?: unknown
-    sequence?: unknown
-  }
-  if (typeof check !== 'string' || typeof sequence !== 'number' || count !== chain.sequence - 1)
+  yield* taken(reading, Number.MAX_SAFE_INTEGER, ({ offset }, line, records) => {
+    if (line === undefined || end !== undefined)
+      throw damaged(file.path, offset, 'a broken line in a snapshot')
+    checkContinues(reading, line, offset, 0)
+    reading.chain = { check: line.check, sequence: line.sequence }
+    if (line.kind === 'snap.end') end = line
+    else if (internalKinds.has(line.kind))
+      throw damaged(file.path, offset, `a ${line.kind} line in a snapshot`)
+    else if (isOwners(reading, line.kind, offset)) records.push(stored(file, line, offset))
+  })
+  const { count, check, sequence } = (end?.data ?? {}) as Record<string, unknown>
+  if (
+    typeof check !== 'string' ||
+    typeof sequence !== 'number' ||
+    count !== reading.chain.sequence - 1
+  )
     throw damaged(file.path, await lengthOf(file), 'the snapshot has no end')
   walk.check = check
   walk.sequence = sequence
 }
 
-function checkContinues(
-  path: string,
-  offset: number,
-  line: Line,
-  chain: { check: string; sequence: number },
-  more: number,
-): void {
-  if (line.sequence !== chain.sequence + 1)
-    throw damaged(path, offset, `line ${line.sequence} follows line ${chain.sequence}`)
-  if (line.previous !== chain.check)
-    throw damaged(path, offset, `line ${line.sequence} does not continue the chain`)
-  if (more > 0 && line.more !== more - 1)
-    throw damaged(path, offset, `line ${line.sequence} is not the rest of its group`)
+/**
+ * Every record of one file in force, from where `walk` stands. `torn`: whether the last file may end
+ * in a torn tail; `endBytes`: how much of it counts, default all.
+ */
+export async function* walkFile(
+  hash: Hash,
+  manifest: Manifest,
+  file: LogFile,
+  index: number,
+  walk: Walk,
+  options: WalkOptions & { readonly torn: boolean; readonly endBytes?: number | undefined },
+): AsyncGenerator<StoredRecord[]> {
+  const snapshots = manifest.snapshot === 0 ? 0 : 1
+  if (index < snapshots) {
+    yield* walkSnapshot(hash, file, walk, options)
+    if (walk.sequence !== manifest.snapshot)
+      throw damaged(file.path, 0, 'the snapshot is not the one its name says')
+    return
+  }
+  if (manifest.segments[index - snapshots] !== walk.sequence + 1)
+    throw damaged(file.path, 0, `the log ends at line ${walk.sequence} before it`)
+  const isLast = index === manifest.segments.length + snapshots - 1
+  const endBytes = (isLast ? options.endBytes : undefined) ?? (await lengthOf(file))
+  yield* walkSegment(hash, file, walk, { ...options, isLast: isLast && options.torn, endBytes })
+}
+
+/** Every record of the files in force, in order; `walk` ends at the end of the last one. */
+export async function* walkAll(
+  hash: Hash,
+  manifest: Manifest,
+  opened: readonly LogFile[],
+  walk: Walk,
+  options: Parameters<typeof walkFile>[5],
+): AsyncGenerator<StoredRecord[]> {
+  for (const [index, file] of opened.entries())
+    yield* walkFile(hash, manifest, file, index, walk, options)
+}
+
+function checkContinues({ file, chain }: Reading, line: Line, offset: number, more: number): void {
+  const fault =
+    line.sequence !== chain.sequence + 1
+      ? `line ${line.sequence} follows line ${chain.sequence}`
+      : line.previous !== chain.check
+        ? `line ${line.sequence} does not continue the chain`
+        : more > 0 && line.more !== more - 1
+          ? `line ${line.sequence} is not the rest of its group`
+          : undefined
+  if (fault !== undefined) throw damaged(file.path, offset, fault)
+}
+
+/** Whether a kind is the owner's; refuses kinds of a later version (robustness §2, Versions). */
+function isOwners({ file, options }: Reading, kind: string, offset: number): boolean {
+  if (options.knownKinds(kind)) return true
+  if (kind.startsWith('x-')) return false
+  throw new StorageError(
+    'store_too_new',
+    `${file.path} holds a "${kind}" record at byte ${offset}, which only a later version understands`,
+    { httpStatus: 503, hint: 'use the version that wrote it, or a later one' },
+  )
 }
 
 const stored = (file: LogFile, line: Line, offset: number): StoredRecord => ({
@@ -336,7 +409,7 @@ const stored = (file: LogFile, line: Line, offset: number): StoredRecord => ({
 /** Most records are far shorter; a longer one costs a second read. */
 const firstReadBytes = 4 * 1024
 
-/** One record by its place, verified by its checksum. Throws `store_damaged`. */
+/** One record by its position, verified by its checksum. Throws `store_damaged`. */
 export async function readRecord(
   hash: Hash,
   file: LogFile,
@@ -344,11 +417,9 @@ export async function readRecord(
 ): Promise<StoredRecord> {
   const offset = offsetOf(position)
   let bytes = await readBytes(file, offset, firstReadBytes)
-  let end = bytes.indexOf(10)
-  if (end < 0 && bytes.length === firstReadBytes) {
+  if (!bytes.includes(10) && bytes.length === firstReadBytes)
     bytes = await readBytes(file, offset, maxLineBytes)
-    end = bytes.indexOf(10)
-  }
+  const end = bytes.indexOf(10)
   const line = end < 0 ? undefined : decodeLine(hash, bytes.subarray(0, end))
   if (line === undefined || internalKinds.has(line.kind))
     throw damaged(file.path, offset, 'no sound record lies there')
