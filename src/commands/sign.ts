@@ -17,7 +17,7 @@ import { importSignature, walletTypedData } from '../core/client/propose/outside
 import type { Address } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { outcomeKeys } from '../core/protocol/proposal.js'
-import type { TypedData } from '../core/protocol/schema-signing.js'
+import type { TypedData } from '../core/protocol/schema.js'
 import { publishFile, writeAll } from '../core/storage/durable.js'
 import {
   addIntentFlags,

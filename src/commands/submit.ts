@@ -268,8 +268,9 @@ async function showPayload(
 /** A payload names no token: it is known where only one is pinned. */
 const unitsOfAll = ({
   chain_id: chainId,
-  tokens: [token = '', ...others],
-}: Trust): TokenUnits | undefined => (others.length === 0 ? knownToken(chainId, token) : undefined)
+  tokens: [token, ...others],
+}: Trust): TokenUnits | undefined =>
+  token !== undefined && others.length === 0 ? knownToken(chainId, token) : undefined
 
 interface Accepted {
   readonly journal_id: string

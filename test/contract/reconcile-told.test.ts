@@ -68,7 +68,7 @@ test.each(cases)(
     const plain = questionContext('Will it hold?')
     const timestamp = String(chain.world.questions.get(question)?.timestamp)
     const request = {
-      oracle: String(oracles[0]),
+      oracle: oracles[0] as `0x${string}`,
       requester: adapter,
       timestamp,
       ancillary_data: text,

@@ -24,7 +24,8 @@ async function serveQuestions(count: number) {
   const titles = new Map(
     Array.from({ length: count }, (_, n) => [questionContext(title(n)).question_id, n]),
   )
-  const contextOf = (identifier: string) => questionContext(title(titles.get(identifier) ?? 0))
+  const byId: ReadonlyMap<string, number> = titles
+  const contextOf = (identifier: string) => questionContext(title(byId.get(identifier) ?? 0))
   const server = createServer((incoming, response) => {
     let body = ''
     incoming.on('data', (part) => {

@@ -256,7 +256,7 @@ describe('trust', () => {
   })
 
   test('contract §7: init for a second question adds what is new, drops nothing, and shows what it adds', async () => {
-    const requester = `0x${'7'.repeat(40)}`
+    const requester = `0x${'7'.repeat(40)}` as const
     const { question } = gateway
     gateway = scriptedGateway(
       { ...question, request: { ...question.request, requester } },

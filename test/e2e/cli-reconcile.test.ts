@@ -28,7 +28,7 @@ const proposer = privateKeyToAccount(key).address.toLowerCase()
 let home: Awaited<ReturnType<typeof temporaryHome>>
 let gateway: ScriptedGateway
 let env: Record<string, string>
-let question: string
+let question: `0x${string}`
 beforeEach(async () => {
   home = await temporaryHome()
   gateway = scriptedGateway()
@@ -321,16 +321,16 @@ function asOnChain(chain: FakeChain, ancillary: `0x${string}`) {
   const timestamp = String([...chain.world.questions.values()][0]?.timestamp ?? 0n)
   return {
     ...plain,
-    question_id: String(questionId),
+    question_id: questionId as `0x${string}`,
     request: {
       ...plain.request,
-      question_id: String(questionId),
-      oracle: String(fakeContracts.oracles[0]),
-      requester: String(fakeContracts.requesters[0]?.address),
+      question_id: questionId as `0x${string}`,
+      oracle: fakeContracts.oracles[0] as `0x${string}`,
+      requester: fakeContracts.requesters[0]?.address as `0x${string}`,
       timestamp,
       ancillary_data: ancillary,
     },
-    bond: { token: String(fakeContracts.tokens[0]), required_bond: '750000000' },
+    bond: { token: fakeContracts.tokens[0] as `0x${string}`, required_bond: '750000000' },
     contracts: { permit2: fakeContracts.permit2, signed_proposer: fakeContracts.signedProposer },
     signing: { ...plain.signing, chain_id: fakeContracts.chainId },
   }

@@ -23,7 +23,7 @@ const text = questionText('Will it hold?')
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
 let chain: FakeChain
-let question: string
+let question: `0x${string}`
 beforeEach(async () => {
   home = await temporaryHome()
   chain = createFakeChain()
@@ -64,7 +64,7 @@ const errorOf = (ran: Ran): Record<string, unknown> =>
   JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '').error
 
 describe('contract §6, §7: requesters of kind direct, beside a node', () => {
-  const named = `0x${'77'.repeat(32)}`
+  const named = `0x${'77'.repeat(32)}` as const
 
   /** A gateway whose registry has the request under an id of its own. */
   const registryGateway = (
@@ -72,7 +72,7 @@ describe('contract §6, §7: requesters of kind direct, beside a node', () => {
   ) => {
     const plain = questionContext('Will it hold?')
     const request = {
-      oracle: String(fakeContracts.oracles[0]),
+      oracle: fakeContracts.oracles[0] as `0x${string}`,
       requester: adapter,
       timestamp,
       ancillary_data: text,
@@ -81,7 +81,7 @@ describe('contract §6, §7: requesters of kind direct, beside a node', () => {
       ...plain,
       question_id: named,
       request: { ...plain.request, ...request, question_id: named },
-      bond: { token: String(fakeContracts.tokens[0]), required_bond: '750000000' },
+      bond: { token: fakeContracts.tokens[0] as `0x${string}`, required_bond: '750000000' },
       contracts: { permit2: fakeContracts.permit2, signed_proposer: fakeContracts.signedProposer },
       signing: { ...plain.signing, chain_id: fakeContracts.chainId },
     })
@@ -220,10 +220,10 @@ describe('R3: the requester belongs to the round', () => {
       },
     }
   }
-  const gatewayOf = (requester: string, timestamp: bigint) => {
+  const gatewayOf = (requester: `0x${string}`, timestamp: bigint) => {
     const plain = questionContext('Will it hold?')
     const request = {
-      oracle: String(fakeContracts.oracles[0]),
+      oracle: fakeContracts.oracles[0] as `0x${string}`,
       requester,
       timestamp: String(timestamp),
       ancillary_data: text,
@@ -232,7 +232,7 @@ describe('R3: the requester belongs to the round', () => {
       ...plain,
       question_id: question,
       request: { ...plain.request, ...request, question_id: question },
-      bond: { token: String(fakeContracts.tokens[0]), required_bond: '750000000' },
+      bond: { token: fakeContracts.tokens[0] as `0x${string}`, required_bond: '750000000' },
       contracts: { permit2: fakeContracts.permit2, signed_proposer: fakeContracts.signedProposer },
       signing: { ...plain.signing, chain_id: fakeContracts.chainId },
     })

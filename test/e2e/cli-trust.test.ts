@@ -55,7 +55,7 @@ function gatewayNaming(
   const request = {
     ...{
       question_id: question,
-      oracle: String(oracles[0]),
+      oracle: oracles[0] as `0x${string}`,
       requester: adapter,
       ancillary_data: text,
     },
@@ -65,7 +65,7 @@ function gatewayNaming(
     ...plain,
     question_id: question,
     request: { ...plain.request, ...request, ...change.request },
-    bond: { token: String(tokens[0]), required_bond: '750000000' },
+    bond: { token: tokens[0] as `0x${string}`, required_bond: '750000000' },
     contracts: { permit2, signed_proposer, ...change.contracts },
     signing: { ...plain.signing, chain_id, ...change.signing },
   })

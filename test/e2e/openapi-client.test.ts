@@ -128,7 +128,7 @@ function sign({
   token,
   price,
   permit: { amount, nonce, deadline },
-}: Facts): Promise<string> {
+}: Facts): Promise<ChainAddress> {
   const { trust } = ready.dev
   expect([chainId, contracts]).toEqual([
     String(trust.chain_id),

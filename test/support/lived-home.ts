@@ -10,8 +10,8 @@ import { systemClock, systemHash, systemRandom } from '../../src/core/io/clock.j
 import { systemFiles } from '../../src/core/io/files.js'
 import { systemLiveness } from '../../src/core/io/liveness.js'
 
-export const word = (n: number) => `0x${n.toString(16).padStart(64, '0')}`
-const wallet = `0x${'1'.repeat(40)}`
+export const word = (n: number) => `0x${n.toString(16).padStart(64, '0')}` as const
+const wallet = `0x${'1'.repeat(40)}` as const
 /** What every signature in this home is made of; nothing that looks may show it (R5). */
 export const signatureMark = 'ab'.repeat(32)
 /** Stands in the URL of the node in the configuration. */

@@ -49,7 +49,7 @@ export const busy = (seconds: number): Response =>
 
 export function statusGateway(clock: Pick<Clock, 'nowMs'>): StatusGateway {
   const lives = new Map<string, Required<LifeOptions>>()
-  const questionId = `0x${'ab'.repeat(32)}`
+  const questionId = `0x${'ab'.repeat(32)}` as const
 
   const statusOf = (id: string): CandidateStatus | undefined => {
     const life = lives.get(id)
@@ -62,7 +62,7 @@ export function statusGateway(clock: Pick<Clock, 'nowMs'>): StatusGateway {
       version,
       candidate_id: id,
       question_id: questionId,
-      proposer: `0x${'cd'.repeat(20)}`,
+      proposer: `0x${'cd'.repeat(20)}` as const,
       outcome: 'p2',
       price: '1000000000000000000',
       status: failed

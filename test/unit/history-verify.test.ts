@@ -21,8 +21,8 @@ beforeEach(async () => {
 })
 afterEach(() => home.remove())
 
-const word = (n: number) => `0x${n.toString(16).padStart(64, '0')}`
-const account = (n: number) => `0x${n.toString(16).padStart(40, '0')}`
+const word = (n: number) => `0x${n.toString(16).padStart(64, '0')}` as const
+const account = (n: number) => `0x${n.toString(16).padStart(40, '0')}` as const
 const ports = {
   files: systemFiles,
   clock: systemClock,

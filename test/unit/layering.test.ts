@@ -120,7 +120,7 @@ function allowedInCore({ from, names }: Imported): boolean {
   if (from === 'viem') return !notPure.test(names)
   return (
     from === 'zod' ||
-    from === 'zod/mini' ||
+    from.startsWith('zod/') ||
     from === 'hash-wasm' ||
     from === 'p-limit' ||
     from === 'lru-cache' ||

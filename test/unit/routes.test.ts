@@ -1,5 +1,6 @@
 import { hashTypedData, type TypedDataDefinition } from 'viem'
 import { describe, expect, test } from 'vitest'
+import * as z from 'zod/mini'
 import { gatewayLimits } from '../../src/core/gateway/gateway.js'
 import { BodyError } from '../../src/core/protocol/call.js'
 import { openApiDocument } from '../../src/core/protocol/openapi.js'
@@ -27,6 +28,8 @@ import { codeOf, openFront, rawCall, slowStore, type TestFront } from '../suppor
 
 const first = makeQuestion('first', { slug: 'first-question' })
 const second = makeQuestion('second')
+/** The same shape without room for additions. */
+const strict = <S extends z.core.$ZodShape>({ shape }: z.ZodMiniObject<S>) => z.strictObject(shape)
 const idOf = async (response: Response) => Acknowledgement.parse(await response.json()).candidate_id
 
 /** Admits one proposal of a wallet for the first question. */
@@ -40,7 +43,7 @@ describe('single routes', () => {
   test('§4.1 rule 1: eligibility is true for a listed wallet, false for unknown, disabled and while admission is off', async () => {
     const front = await openFront()
     const ask = async (address: string) =>
-      Eligibility.strict().parse(
+      strict(Eligibility).parse(
         await (await front.get(`/v1/proposals/eligibility/${address}`)).json(),
       )
     const listed = front.wallets[0].address
@@ -62,7 +65,7 @@ describe('single routes', () => {
     const { signature, ...body } = await signedBody(wallet, first)
     const response = await front.post('/v1/proposals/first-question/signing-data', body)
     expect(response.status).toBe(200)
-    const data = SigningData.strict().parse(await response.json())
+    const data = strict(SigningData).parse(await response.json())
     expect(data).toMatchObject({
       version,
       question_id: first.questionId,
@@ -109,12 +112,12 @@ describe('single routes', () => {
     const front = await openFront()
     const body = await signedBody(front.wallets[0], first)
     const response = await front.post(`/v1/proposals/${first.questionId}`, body)
-    const ack = Acknowledgement.strict().parse(await response.json())
+    const ack = strict(Acknowledgement).parse(await response.json())
     expect(ack.status_url).toBe(`/v1/proposals/${first.questionId}/status/${ack.candidate_id}`)
     const shown = await front.get(ack.status_url)
     const text = await shown.text()
     expect(text).not.toContain(body.signature.slice(2, 40))
-    expect(CandidateStatus.strict().parse(JSON.parse(text))).toEqual({
+    expect(strict(CandidateStatus).parse(JSON.parse(text))).toEqual({
       version,
       candidate_id: ack.candidate_id,
       question_id: first.questionId,
@@ -245,7 +248,7 @@ describe('batch routes', () => {
     const identifiers = ['first-question', 'unknown-slug', second.questionId, first.questionId]
     const response = await front.post('/propose/batch/signing-data', { identifiers })
     expect(response.status).toBe(200)
-    const { results } = BatchSigningDataAnswer.strict().parse(await response.json())
+    const { results } = strict(BatchSigningDataAnswer).parse(await response.json())
     expect(results.map(({ identifier }) => identifier)).toEqual(identifiers)
     expect(results.map(({ status_code, error }) => error?.code ?? status_code)).toEqual([
       200,
@@ -271,7 +274,7 @@ describe('batch routes', () => {
   test('§2.7: submit echoes client_ref; the status_url it gives is not served', async () => {
     const front = await openFront()
     const item = { ...(await signedItem(front.wallets[0], first)), client_ref: 'mine' }
-    const answer = BatchSubmitAnswer.strict().parse(
+    const answer = strict(BatchSubmitAnswer).parse(
       await (await front.post('/propose/batch', { proposals: [item] })).json(),
     )
     const candidate = answer.results[0]?.candidate
@@ -303,7 +306,7 @@ describe('batch routes', () => {
     await front.ledger.commit([{ kind: 'candidate.progress', id, progress }])
     const unknown = '00000000-0000-4000-8000-000000000000'
     const response = await front.post('/propose/batch/status', { candidate_ids: [unknown, id] })
-    const { results } = BatchStatusAnswer.strict().parse(await response.json())
+    const { results } = strict(BatchStatusAnswer).parse(await response.json())
     expect(results[0]).toMatchObject({
       candidate_id: unknown,
       status_code: 404,

@@ -6,12 +6,11 @@ import type { Command } from 'commander'
 import type { BudgetedClient, BudgetOptions } from '../../core/client/budget/budgeted-client.js'
 import type { GatewayClient } from '../../core/client/gateway/gateway-client.js'
 import { type Journal, type JournalPorts, openJournal } from '../../core/client/journal/journal.js'
-import { readTrust } from '../../core/client/trust/plain-shapes.js'
 import { type ProfilePins, profilePins, wholePins } from '../../core/client/trust/profile-pins.js'
 import { onlyRequester, type Trust } from '../../core/client/trust/trust.js'
+import { parseTrust } from '../../core/client/trust/trust-file.js'
 import type { Chain } from '../../core/ports.js'
 import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
-import { ShapeError } from '../../core/protocol/plain.js'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
 import { parseJson, readInput } from './inputs.js'
@@ -244,14 +243,7 @@ async function loadTrust(context: Context, settings: Settings): Promise<Trust> {
     )
   }
   const json = parseJson(await readInput(context, path), path)
-  try {
-    return readTrust(json)
-  } catch (error) {
-    if (!(error instanceof ShapeError)) throw error
-    // What is wrong with it the schema says in words.
-    const { parseTrust } = await import('../../core/client/trust/trust-file.js')
-    return parseTrust(json, path)
-  }
+  return parseTrust(json, path)
 }
 
 function once<T>(make: () => Promise<T>): () => Promise<T> {

@@ -13,6 +13,7 @@ import { parseCidr } from './front/client-address.js'
 const port = z.int().min(0).max(65_535)
 const positive = z.int().min(1)
 const path = z.string().min(1)
+const address = z.string().pipe(NonzeroAddress)
 
 const listOf = <T extends z.ZodType>(entry: T) => z.array(entry)
 const unique = (list: readonly string[]) => new Set(list).size === list.length
@@ -26,17 +27,17 @@ const ChainContent = z.strictObject({
   rpc_urls: listOf(z.url({ protocol: /^https?$/ }))
     .min(1)
     .describe('a list of at least one http(s) URL of a node'),
-  permit2: NonzeroAddress.default('0x000000000022d473030f116ddee9f6b43ac78ba3').describe(
-    'a lowercase contract address',
-  ),
-  signed_proposer: NonzeroAddress.describe('a lowercase contract address'),
-  oracles: listOf(NonzeroAddress)
+  permit2: address
+    .default('0x000000000022d473030f116ddee9f6b43ac78ba3')
+    .describe('a lowercase contract address'),
+  signed_proposer: address.describe('a lowercase contract address'),
+  oracles: listOf(address)
     .min(1)
     .refine(unique)
     .describe('a list of at least one lowercase contract address, none twice'),
   requesters: listOf(
     z.strictObject({
-      address: NonzeroAddress.describe('a lowercase contract address'),
+      address: address.describe('a lowercase contract address'),
       kind: z
         .enum(requesterKinds)
         .describe('uma-ctf-adapter, uma-ctf-adapter-negrisk, oo-reporter or direct'),
@@ -44,7 +45,7 @@ const ChainContent = z.strictObject({
   )
     .min(1)
     .describe('a list of at least one {"address", "kind"}'),
-  tokens: listOf(NonzeroAddress)
+  tokens: listOf(address)
     .min(1)
     .refine(unique)
     .describe('a list of at least one lowercase token address, none twice'),
@@ -123,7 +124,9 @@ const Schema = z.strictObject({
   admission: z
     .strictObject({
       enabled: z.boolean().default(true).describe('true or false'),
-      allowlist: listOf(AddressText).default([]).describe('a list of lowercase wallet addresses'),
+      allowlist: listOf(z.string().pipe(AddressText))
+        .default([])
+        .describe('a list of lowercase wallet addresses'),
     })
     .prefault({}),
   budget: z

@@ -11,7 +11,7 @@ import { isSlug } from '../protocol/words.js'
 const Entry = z.strictObject({
   question_id: Bytes32,
   slug: z.string().refine(isSlug).optional(),
-  requester: NonzeroAddress.optional(),
+  requester: z.optional(NonzeroAddress),
   request: z
     .strictObject({
       oracle: NonzeroAddress,

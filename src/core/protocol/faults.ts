@@ -3,7 +3,7 @@
  * `schema_violation` the paths. Paths are made of our own field names and of indexes; neither keys
  * nor values of the caller come back (robustness §4).
  */
-import type { z } from 'zod'
+import type * as z from 'zod/mini'
 import type { WireCode } from './errors.js'
 import { limits, version } from './schema.js'
 

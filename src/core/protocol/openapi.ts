@@ -2,7 +2,7 @@
  * OpenAPI 3.1 of the gateway, made from the schemas that validate (contract §2), so that neither
  * can say what the other does not.
  */
-import * as z from 'zod'
+import * as z from 'zod/mini'
 import { type WireCode, wireFailures } from './errors.js'
 import { answerExamples, errorExample, pathExamples, requestExamples } from './openapi-examples.js'
 import * as schema from './schema.js'
@@ -14,9 +14,9 @@ interface Operation {
   readonly summary: string
   readonly description?: string
   readonly tag: keyof typeof tags
-  readonly request?: z.ZodType
+  readonly request?: z.ZodMiniType
   /** Schema and what it means, by status. */
-  readonly answers: Readonly<Record<number, readonly [z.ZodType, string]>>
+  readonly answers: Readonly<Record<number, readonly [z.ZodMiniType, string]>>
   /** Codes of the error body beside those that every route of its kind has. */
   readonly codes: readonly WireCode[]
   readonly free?: true
@@ -54,10 +54,9 @@ const termsCodes: readonly WireCode[] = [
   'permit_deadline_too_soon',
 ]
 
-const Ready = z
-  .object({ ready: z.boolean(), reasons: z.array(z.string()) })
-  .meta({ id: 'Readiness' })
-const Health = z.object({ status: z.literal('ok') }).meta({ id: 'Health' })
+const Ready = z.object({ ready: z.boolean(), reasons: z.array(z.string()) })
+const Health = z.object({ status: z.literal('ok') })
+z.globalRegistry.add(Ready, { id: 'Readiness' }).add(Health, { id: 'Health' })
 
 const operations: readonly Operation[] = [
   {
@@ -206,7 +205,7 @@ const operations: readonly Operation[] = [
 const reference = (id: string) => `#/components/schemas/${id}`
 
 /** JSON Schema of one schema, its named parts by reference. */
-function jsonSchema(type: z.ZodType): object {
+function jsonSchema(type: z.ZodMiniType): object {
   const id = z.globalRegistry.get(type)?.id
   if (typeof id === 'string') return { $ref: reference(id) }
   const { $schema: _, ...inline } = z.toJSONSchema(type, { io: 'input' })
@@ -235,11 +234,11 @@ function components(paths: object): Record<string, object> {
 type Values = Readonly<Record<string, unknown>>
 const valued = (values: Values = {}) =>
   Object.fromEntries(Object.entries(values).map(([name, value]) => [name, { value }]))
-const content = (type: z.ZodType, examples: object) => ({
+const content = (type: z.ZodMiniType, examples: object) => ({
   'application/json': { schema: jsonSchema(type), examples },
 })
 
-const parameters: Readonly<Record<string, readonly [z.ZodType, string]>> = {
+const parameters: Readonly<Record<string, readonly [z.ZodMiniType, string]>> = {
   address: [schema.Address, 'The wallet'],
   identifier: [schema.Identifier, 'Question id or slug'],
   candidate_id: [schema.Uuid, 'The id that the acknowledgement gave'],

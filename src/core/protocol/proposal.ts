@@ -3,8 +3,7 @@
  * in (spec §2.1, §2.2, §2.7).
  */
 import type { Address, Hash, Hex } from '../ports.js'
-import type { BatchItem, SignedProposal } from './schema.js'
-import type { OutcomeKey } from './schema-words.js'
+import type { BatchItem, OutcomeKey, SignedProposal } from './schema.js'
 import { version } from './words.js'
 
 /** Outcome key → numerical price, 18-digit oracle fixed point (§2.2). */

@@ -1,91 +1,247 @@
 /**
- * Every wire shape, once (spec §2, contract §2-4). Request schemas are strict; answer schemas let
- * additions through, because another gateway may add fields. Schemas are free of transforms, so
- * that JSON Schema can show them; `proposal.ts` makes normal forms.
+ * Every shape of the wire, once (spec §2, contract §2-4). Requests are strict; responses let
+ * additions through, because another gateway may add fields. Nothing is transformed, so that JSON
+ * Schema can show it; `proposal.ts` makes normal forms. zod/mini, because `sign` waits for it.
  */
-import * as z from 'zod'
+import * as z from 'zod/mini'
+import type { Hex } from '../ports.js'
 import { failures, nextActions } from './candidate.js'
-import { BatchSigningData, Outcome, TypedData } from './schema-signing.js'
 import {
-  Address,
-  Bytes,
-  Bytes32,
-  ClientRef,
-  Identifier,
-  Instant,
+  fitsClientRef,
+  fitsSignature,
+  fitsUint256,
+  isIdentifier,
   limits,
-  NonzeroAddress,
-  OutcomeKey,
-  Signature,
-  Uint256,
-  Uuid,
-  Version,
-  WireError,
-} from './schema-words.js'
+  patterns,
+  version,
+  zeroAddress,
+} from './words.js'
 
-export * from './schema-signing.js'
-export * from './schema-words.js'
+export { isIdentifier, isQuestionId, limits, version } from './words.js'
+
+type About = Readonly<Record<string, unknown>>
+/** The schema under its name in the OpenAPI document. */
+const named = <S extends z.ZodMiniType>(id: string, schema: S, about: About = {}): S => {
+  z.globalRegistry.add(schema, { id, ...about })
+  return schema
+}
+const described = (id: string, description: string, text: z.ZodMiniString, about: About = {}) =>
+  named(id, text, { description, ...about })
+/** Hex for the types too. */
+const hex = (text: z.ZodMiniString) => text as unknown as z.ZodMiniType<Hex, Hex>
+const matching = (pattern: RegExp, abort = false) => z.string().check(z.regex(pattern, { abort }))
+const fitting = (code: string, fits: (text: string) => boolean) =>
+  z.refine<string>(fits, { params: { code } })
+const listOf = <S extends z.ZodMiniType>(item: S) =>
+  z.array(item).check(z.minLength(1), z.maxLength(limits.batchItems))
+const natural = () => z.int().check(z.minimum(0))
+
+// abort: without it the refinement would run on bad text too, and BigInt throws.
+export const Uint256 = described(
+  'Uint256',
+  'Unsigned 256-bit integer as a decimal string',
+  matching(patterns.uint256, true).check(fitting('uint256', fitsUint256)),
+)
+export const Address = hex(
+  described('Address', 'Lowercase 20-byte address', matching(patterns.address)),
+)
+export const NonzeroAddress = named(
+  'NonzeroAddress',
+  Address.check(
+    z.refine<Hex>((text) => text !== zeroAddress, { params: { code: 'zero_address' } }),
+  ),
+  {
+    description: 'Lowercase 20-byte address, not zero',
+    pattern: '^0x(?!0{40}$)[0-9a-f]{40}$',
+  },
+)
+export const Bytes32 = hex(
+  described('Bytes32', 'Lowercase 32-byte hex', matching(patterns.bytes32)),
+)
+export const Bytes = hex(described('Bytes', 'Lowercase even-length hex', matching(patterns.bytes)))
+export const Signature = hex(
+  described(
+    'Signature',
+    'Lowercase even-length hex, 1 to 8,192 bytes',
+    matching(patterns.signature, true).check(fitting('signature_length', fitsSignature)),
+    { pattern: '^0x([0-9a-f]{2})+$', maxLength: 2 + 2 * limits.signatureBytes },
+  ),
+)
+export const Identifier = described(
+  'Identifier',
+  'Question id (0x and 64 lowercase hex digits) or market slug (a-z, 0-9, hyphen; not `eligibility`)',
+  z.string().check(z.maxLength(limits.slugLength), fitting('identifier', isIdentifier)),
+  { pattern: '^(?!eligibility$)[a-z0-9-]{1,200}$' },
+)
+export const Uuid = described('Uuid', 'Hyphenated lowercase UUID', matching(patterns.uuid))
+export const Instant = described(
+  'Instant',
+  'RFC 3339 UTC with milliseconds',
+  matching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/),
+)
+export const ClientRef = described(
+  'ClientRef',
+  // JSON Schema counts characters and cannot count bytes: the description does.
+  'Caller correlation string, no control characters; at most 256 bytes of UTF-8, which is 256 characters only in ASCII',
+  matching(patterns.clientRef).check(fitting('too_long', fitsClientRef)),
+  { maxLength: limits.clientRefBytes },
+)
+export const Version = named(
+  'Version',
+  z.strictObject({
+    api: z.literal(version.api),
+    schema: z.literal(version.schema),
+    witness: z.literal(version.witness),
+  }),
+)
+export const OutcomeKey = named('OutcomeKey', z.enum(['p1', 'p2', 'p3']))
+export type OutcomeKey = z.infer<typeof OutcomeKey>
+const zeroPayment = z.literal('0')
+
+export const WireError = named('WireError', z.object({ code: z.string(), detail: z.string() }))
+export type WireError = z.infer<typeof WireError>
+const FieldFault = named('FieldFault', z.object({ path: z.string(), code: z.string() }), {
+  description: 'Where a fault lies, and which',
+})
+export const ErrorBody = named(
+  'ErrorBody',
+  z.object({ error: WireError, errors: z.optional(z.array(FieldFault)) }),
+)
+export type ErrorBody = z.infer<typeof ErrorBody>
+
+// — what is signed, and what it is signed from (§2.4, §2.7, contract §3, §4) —
+
+const TypedField = named('TypedField', z.object({ name: z.string(), type: z.string() }))
+const TypedDataTypes = z.record(z.string(), z.array(TypedField))
+const primaryType = z.literal('PermitWitnessTransferFrom')
+
+export const TypedData = named(
+  'TypedData',
+  z.object({
+    domain: z.object({ name: z.literal('Permit2'), chainId: Uint256, verifyingContract: Address }),
+    types: TypedDataTypes,
+    primaryType,
+    message: z.object({
+      permitted: z.object({ token: Address, amount: Uint256 }),
+      spender: Address,
+      nonce: Uint256,
+      deadline: Uint256,
+      witness: z.object({
+        oracle: Address,
+        requester: Address,
+        identifier: Bytes32,
+        timestamp: Uint256,
+        ancillaryData: Bytes,
+        proposedPrice: Uint256,
+        maxPayment: Uint256,
+      }),
+    }),
+  }),
+  { description: 'EIP-712 payload; integers are decimal strings, domain.chainId too' },
+)
+export type TypedData = z.infer<typeof TypedData>
+
+export const Outcome = named(
+  'Outcome',
+  z.object({ outcome: OutcomeKey, label: z.string(), price: Uint256, allowed: z.boolean() }),
+)
+export type Outcome = z.infer<typeof Outcome>
+
+const contracts = z.object({ permit2: Address, signed_proposer: Address })
+
+export const BatchSigningData = named(
+  'BatchSigningData',
+  z.object({
+    question_id: Bytes32,
+    request: z.object({
+      question_id: Bytes32,
+      oracle: Address,
+      requester: Address,
+      identifier: z.object({ raw: Bytes32 }),
+      timestamp: Uint256,
+      ancillary_data: Bytes,
+    }),
+    identifier: z.object({ raw: Bytes32 }),
+    price: z.object({ allowed_values: z.array(Uint256) }),
+    bond: z.object({ token: Address, required_bond: Uint256 }),
+    contracts,
+    signing: z.object({
+      chain_id: z.int().check(z.minimum(1)),
+      max_payment: zeroPayment,
+      primary_type: primaryType,
+      types: TypedDataTypes,
+    }),
+  }),
+)
+export type BatchSigningData = z.infer<typeof BatchSigningData>
 
 // — requests —
 
-export const Permit = z
-  .strictObject({ amount: Uint256, nonce: Uint256, deadline: Uint256 })
-  .meta({ id: 'Permit' })
-
-export const SigningDataRequest = z
-  .strictObject({
+export const Permit = named(
+  'Permit',
+  z.strictObject({ amount: Uint256, nonce: Uint256, deadline: Uint256 }),
+)
+export const SigningDataRequest = named(
+  'SigningDataRequest',
+  z.strictObject({
     version: Version,
     proposer: NonzeroAddress,
     outcome: OutcomeKey,
-    max_payment: z.literal('0'),
+    max_payment: zeroPayment,
     permit: Permit,
-  })
-  .meta({ id: 'SigningDataRequest' })
+  }),
+)
 export type SigningDataRequest = z.infer<typeof SigningDataRequest>
 
-export const SignedProposal = z
-  .strictObject({ ...SigningDataRequest.shape, signature: Signature })
-  .meta({ id: 'SignedProposal' })
+export const SignedProposal = named(
+  'SignedProposal',
+  z.strictObject({ ...SigningDataRequest.shape, signature: Signature }),
+)
 export type SignedProposal = z.infer<typeof SignedProposal>
 
-export const BatchPermit = z
-  .strictObject({ amount: Uint256, nonce: Uint256, deadline: z.int().min(0) })
-  .meta({ id: 'BatchPermit', description: 'deadline is a JSON integer here' })
-
-export const BatchItem = z
-  .strictObject({
+export const BatchPermit = named(
+  'BatchPermit',
+  z.strictObject({ amount: Uint256, nonce: Uint256, deadline: natural() }),
+  { description: 'deadline is a JSON integer here' },
+)
+export const BatchItem = named(
+  'BatchItem',
+  z.strictObject({
     identifier: Identifier,
-    client_ref: ClientRef.optional(),
+    client_ref: z.optional(ClientRef),
     proposer: NonzeroAddress,
     proposed_price: Uint256,
-    max_payment: z.literal('0'),
+    max_payment: zeroPayment,
     permit: BatchPermit,
     signature: Signature,
-  })
-  .meta({ id: 'BatchItem' })
+  }),
+)
 export type BatchItem = z.infer<typeof BatchItem>
 
-const items = <T extends z.ZodType>(item: T) => z.array(item).min(1).max(limits.batchItems)
+export const BatchSigningDataRequest = named(
+  'BatchSigningDataRequest',
+  z.strictObject({ identifiers: listOf(Identifier) }),
+)
+export const BatchSubmitRequest = named(
+  'BatchSubmitRequest',
+  z.strictObject({ proposals: listOf(BatchItem) }),
+)
+export const BatchStatusRequest = named(
+  'BatchStatusRequest',
+  z.strictObject({ candidate_ids: listOf(Uuid) }),
+)
 
-export const BatchSigningDataRequest = z
-  .strictObject({ identifiers: items(Identifier) })
-  .meta({ id: 'BatchSigningDataRequest' })
-export const BatchSubmitRequest = z
-  .strictObject({ proposals: items(BatchItem) })
-  .meta({ id: 'BatchSubmitRequest' })
-export const BatchStatusRequest = z
-  .strictObject({ candidate_ids: items(Uuid) })
-  .meta({ id: 'BatchStatusRequest' })
+// — responses —
 
-// — answers —
-
-export const Eligibility = z
-  .object({ version: Version, address: Address, eligible: z.boolean() })
-  .meta({ id: 'Eligibility' })
+export const Eligibility = named(
+  'Eligibility',
+  z.object({ version: Version, address: Address, eligible: z.boolean() }),
+)
 export type Eligibility = z.infer<typeof Eligibility>
 
-export const SigningData = z
-  .object({
+export const SigningData = named(
+  'SigningData',
+  z.object({
     version: Version,
     question_id: Bytes32,
     request: z.object({
@@ -99,153 +255,150 @@ export const SigningData = z
       outcome: OutcomeKey,
       label: z.string(),
       price: Uint256,
-      max_payment: z.literal('0'),
+      max_payment: zeroPayment,
     }),
     outcomes: z.array(Outcome),
     permit: z.object({ amount: Uint256, nonce: Uint256, deadline: Uint256 }),
-    token: z.object({ address: Address, symbol: z.string(), decimals: z.int().min(0).max(255) }),
+    token: z.object({
+      address: Address,
+      symbol: z.string(),
+      decimals: z.int().check(z.minimum(0), z.maximum(255)),
+    }),
     economics: z.object({ total_bond: Uint256, max_authorization: Uint256 }),
-    contracts: z.object({ permit2: Address, signed_proposer: Address }),
+    contracts,
     typed_data: TypedData,
-  })
-  .meta({ id: 'SigningData' })
+  }),
+)
 export type SigningData = z.infer<typeof SigningData>
 
-export const CandidateState = z
-  .enum(['received', 'validated', 'selected', 'executed', 'failed'])
-  .meta({ id: 'CandidateState' })
-export const SubmissionState = z
-  .enum(['prepared', 'submitted', 'confirmed', 'indexed', 'reverted', 'dropped'])
-  .meta({ id: 'SubmissionState' })
+export const CandidateState = named(
+  'CandidateState',
+  z.enum(['received', 'validated', 'selected', 'executed', 'failed']),
+)
+export const SubmissionState = named(
+  'SubmissionState',
+  z.enum(['prepared', 'submitted', 'confirmed', 'indexed', 'reverted', 'dropped']),
+)
+const admitted = { status: CandidateState, received_at: Instant }
 
-export const Acknowledgement = z
-  .object({
-    version: Version,
-    candidate_id: Uuid,
-    status: CandidateState,
-    received_at: Instant,
-    status_url: z.string(),
-  })
-  .meta({ id: 'Acknowledgement' })
+export const Acknowledgement = named(
+  'Acknowledgement',
+  z.object({ version: Version, candidate_id: Uuid, ...admitted, status_url: z.string() }),
+)
 export type Acknowledgement = z.infer<typeof Acknowledgement>
 
-export const Submission = z
-  .object({
+export const Submission = named(
+  'Submission',
+  z.object({
     status: SubmissionState,
-    transaction_hash: Bytes32.nullable(),
-    submitted_at: Instant.nullable(),
-    confirmed_at: Instant.nullable(),
-    indexed_at: Instant.nullable(),
-    proposal_event_index: z.int().min(0).nullable(),
-  })
-  .meta({ id: 'Submission' })
+    transaction_hash: z.nullable(Bytes32),
+    submitted_at: z.nullable(Instant),
+    confirmed_at: z.nullable(Instant),
+    indexed_at: z.nullable(Instant),
+    proposal_event_index: z.nullable(natural()),
+  }),
+)
 
-/**
- * Words of which later versions, and other gateways, may have more: the known ones are there to be
- * read.
- */
+/** Words of which later versions, and other gateways, may have more. */
 const openWords = (known: readonly string[]) => z.union([z.enum(known), z.string()])
 
-export const Failure = z
-  .object({
+export const Failure = named(
+  'Failure',
+  z.object({
     stage: z.enum(['validation', 'selection', 'submission', 'confirmation', 'indexing']),
     code: openWords(Object.keys(failures)),
     detail: z.string(),
     retryable: z.boolean(),
     can_resubmit: z.boolean(),
     next_action: openWords(nextActions),
-  })
-  .meta({ id: 'Failure' })
+  }),
+)
 
-export const CandidateStatus = z
-  .object({
+export const CandidateStatus = named(
+  'CandidateStatus',
+  z.object({
     version: Version,
     candidate_id: Uuid,
     question_id: Bytes32,
     proposer: Address,
     outcome: OutcomeKey,
     price: Uint256,
-    status: CandidateState,
-    received_at: Instant,
-    validated_at: Instant.nullable(),
-    selected_at: Instant.nullable(),
-    submission: Submission.nullable(),
-    failure: Failure.nullable(),
-  })
-  .meta({ id: 'CandidateStatus' })
+    ...admitted,
+    validated_at: z.nullable(Instant),
+    selected_at: z.nullable(Instant),
+    submission: z.nullable(Submission),
+    failure: z.nullable(Failure),
+  }),
+)
 export type CandidateStatus = z.infer<typeof CandidateStatus>
 
-const StatusCode = z.int().min(100).max(599).meta({
-  id: 'StatusCode',
+const StatusCode = named('StatusCode', z.int().check(z.minimum(100), z.maximum(599)), {
   description:
     'What the single route would have answered; only 2xx items carry a result, all others an error',
 })
+const status_code = StatusCode
+const error = z.optional(WireError)
 
 // Results have names, so that generated clients have types for them.
-const BatchSigningDataResult = z
-  .object({
+const BatchSigningDataResult = named(
+  'BatchSigningDataResult',
+  z.object({
     identifier: z.string(),
-    status_code: StatusCode,
-    signing_data: BatchSigningData.optional(),
-    error: WireError.optional(),
-  })
-  .meta({ id: 'BatchSigningDataResult' })
-
-export const BatchSigningDataAnswer = z
-  .object({ results: z.array(BatchSigningDataResult) })
-  .meta({ id: 'BatchSigningDataAnswer' })
+    status_code,
+    signing_data: z.optional(BatchSigningData),
+    error,
+  }),
+)
+export const BatchSigningDataAnswer = named(
+  'BatchSigningDataAnswer',
+  z.object({ results: z.array(BatchSigningDataResult) }),
+)
 export type BatchSigningDataAnswer = z.infer<typeof BatchSigningDataAnswer>
 
-export const BatchCandidate = z
-  .object({
-    candidate_id: Uuid,
-    status: CandidateState,
-    received_at: Instant,
-    status_url: z.string(),
-  })
-  .meta({ id: 'BatchCandidate' })
-
-const BatchSubmitResult = z
-  .object({
-    client_ref: z.string().nullable(),
-    status_code: StatusCode,
-    candidate: BatchCandidate.optional(),
-    error: WireError.optional(),
-  })
-  .meta({ id: 'BatchSubmitResult' })
-
-const BatchSummary = z
-  .object({ accepted: z.int().min(0), replayed: z.int().min(0), rejected: z.int().min(0) })
-  .meta({
-    id: 'BatchSummary',
-    description: 'How many items were answered with 202, with 200 and with anything else',
-  })
-
-export const BatchSubmitAnswer = z
-  .object({ results: z.array(BatchSubmitResult), summary: BatchSummary })
-  .meta({ id: 'BatchSubmitAnswer' })
+export const BatchCandidate = named(
+  'BatchCandidate',
+  z.object({ candidate_id: Uuid, ...admitted, status_url: z.string() }),
+)
+const BatchSubmitResult = named(
+  'BatchSubmitResult',
+  z.object({
+    client_ref: z.nullable(z.string()),
+    status_code,
+    candidate: z.optional(BatchCandidate),
+    error,
+  }),
+)
+const BatchSummary = named(
+  'BatchSummary',
+  z.object({ accepted: natural(), replayed: natural(), rejected: natural() }),
+  { description: 'How many items were answered with 202, with 200 and with anything else' },
+)
+export const BatchSubmitAnswer = named(
+  'BatchSubmitAnswer',
+  z.object({ results: z.array(BatchSubmitResult), summary: BatchSummary }),
+)
 export type BatchSubmitAnswer = z.infer<typeof BatchSubmitAnswer>
 
-export const BatchCandidateStatus = z
-  .object({
+export const BatchCandidateStatus = named(
+  'BatchCandidateStatus',
+  z.object({
     candidate_id: Uuid,
-    status: CandidateState,
-    received_at: Instant,
-    submission: Submission.nullable(),
-    failure: WireError.nullable(),
-  })
-  .meta({ id: 'BatchCandidateStatus' })
-
-const BatchStatusResult = z
-  .object({
+    ...admitted,
+    submission: z.nullable(Submission),
+    failure: z.nullable(WireError),
+  }),
+)
+const BatchStatusResult = named(
+  'BatchStatusResult',
+  z.object({
     candidate_id: z.string(),
-    status_code: StatusCode,
-    candidate: BatchCandidateStatus.optional(),
-    error: WireError.optional(),
-  })
-  .meta({ id: 'BatchStatusResult' })
-
-export const BatchStatusAnswer = z
-  .object({ results: z.array(BatchStatusResult) })
-  .meta({ id: 'BatchStatusAnswer' })
+    status_code,
+    candidate: z.optional(BatchCandidateStatus),
+    error,
+  }),
+)
+export const BatchStatusAnswer = named(
+  'BatchStatusAnswer',
+  z.object({ results: z.array(BatchStatusResult) }),
+)
 export type BatchStatusAnswer = z.infer<typeof BatchStatusAnswer>

@@ -1,10 +1,7 @@
-/**
- * The words of the wire without their schemas: what they look like, for whoever checks a few of
- * them and does not need zod, which takes longer to load than one proposal to sign. schema-words.ts
- * makes schemas of them.
- */
+/** The words of the wire, for whoever checks one of them and needs no schema. */
+import type { Address, Hex } from '../ports.js'
 
-/** The version object of v1 payloads and answers (§9). */
+/** The version object of v1 payloads and responses (§9). */
 export const version = {
   api: 'v1',
   schema: 'signed-proposal-v1',
@@ -27,8 +24,7 @@ export const patterns = {
   bytes32: /^0x[0-9a-f]{64}$/,
   bytes: /^0x([0-9a-f]{2})*$/,
   uuid: /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/,
-  // A plain class: one alternation with a bounded repeat over 16 KiB of text is slow in V8, so the
-  // length is judged apart.
+  // Without a bounded repeat, which is slow in V8 over 16 KiB: the length is judged apart.
   signature: /^0x[0-9a-f]+$/,
   clientRef: /^[^\u0000-\u001f\u007f-\u009f]*$/,
 } as const
@@ -36,38 +32,30 @@ export const patterns = {
 /** Of a text of the pattern. */
 export const fitsUint256 = (digits: string): boolean =>
   digits.length < 78 || BigInt(digits) < 2n ** 256n
-export const isUint256 = (text: string): boolean => patterns.uint256.test(text) && fitsUint256(text)
-
-export const zeroAddress = `0x${'0'.repeat(40)}`
-export const isAddress = (text: string): boolean => patterns.address.test(text)
-
-export const isBytes32 = (text: string): boolean => patterns.bytes32.test(text)
-export const isBytes = (text: string): boolean => patterns.bytes.test(text)
-
-export const isUuid = (text: string): boolean => patterns.uuid.test(text)
-
-/** As any gateway may write it: §1 asks for a hyphenated UUID, and not for lower case. */
-export const isCandidateId = (text: string): boolean => isUuid(text.toLowerCase())
-
 /** Of a text of the pattern. */
 export const fitsSignature = (hex: string): boolean =>
   hex.length % 2 === 0 && hex.length <= 2 + 2 * limits.signatureBytes
-export const isSignature = (text: string): boolean =>
-  patterns.signature.test(text) && fitsSignature(text)
-
 /** Of a text of the pattern. */
 export const fitsClientRef = (text: string): boolean =>
   new TextEncoder().encode(text).length <= limits.clientRefBytes
+
+export const zeroAddress: Address = `0x${'0'.repeat(40)}`
+
+export const isUint256 = (text: string): boolean => patterns.uint256.test(text) && fitsUint256(text)
+export const isAddress = (text: string): text is Address => patterns.address.test(text)
+export const isBytes32 = (text: string): text is Hex => patterns.bytes32.test(text)
+export const isBytes = (text: string): text is Hex => patterns.bytes.test(text)
+/** As any gateway may write it: §1 asks for a hyphenated UUID, and not for lower case. */
+export const isCandidateId = (text: string): boolean => patterns.uuid.test(text.toLowerCase())
+export const isSignature = (text: string): text is Hex =>
+  patterns.signature.test(text) && fitsSignature(text)
 export const isClientRef = (text: string): boolean =>
   patterns.clientRef.test(text) && fitsClientRef(text)
 
 /** 0x and 64 lowercase hex digits (contract §9): nothing else is a question id. */
-export const isQuestionId = (text: string): boolean => isBytes32(text)
+export const isQuestionId = isBytes32
 
-/**
- * Market slug: a-z, 0-9 and hyphen, at most 200. It may begin with 0x (contract §9); `eligibility`
- * is a route (contract §2).
- */
+/** a-z, 0-9 and hyphen, maybe with 0x in front; `eligibility` is a route (contract §2, §9). */
 export const isSlug = (text: string): boolean =>
   /^[a-z0-9-]{1,200}$/.test(text) && text !== 'eligibility' && !isQuestionId(text)
 

@@ -2,6 +2,7 @@
  * Rows of a batch input as intents to sign or complete items to send (contract §6, Batch input),
  * checked as a whole before use.
  */
+import { optional } from 'zod/mini'
 import type { Address, Hash, Hex } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
 import { readJson } from '../../protocol/json.js'
@@ -463,7 +464,7 @@ function rowOf(
 /** Of a value that is told in an error. */
 const longestShown = 40
 
-const OptionalOutcome = OutcomeKey.optional()
+const OptionalOutcome = optional(OutcomeKey)
 
 function outcomeIn(
   key: unknown,

@@ -1,26 +1,11 @@
 /**
  * Records of the client's journal (robustness §2, Journal): what is appended, what is read back,
- * and their shapes. Signatures are in `signed.body` only; they leave by explicit reveal (R5). Read
- * without zod: every `sign` reads what earlier runs have written.
+ * and their shapes. Signatures are in `signed.body` only; they leave by explicit reveal (R5).
  */
+import * as z from 'zod/mini'
 import { StorageError } from '../../protocol/errors.js'
-import {
-  anything,
-  flag,
-  integer,
-  list,
-  maybe,
-  members,
-  number,
-  oneOf,
-  orNull,
-  type Read,
-  type ReadBy,
-  record,
-  ShapeError,
-  text,
-} from '../../protocol/plain.js'
-import { isAddress, isBytes, isBytes32, isCandidateId, isUint256 } from '../../protocol/words.js'
+import { Address, Bytes32, TypedData, Uint256 } from '../../protocol/schema.js'
+import { patterns } from '../../protocol/words.js'
 
 /** What only a chain can tell of an authorization before it is signed (robustness §6). */
 export const chainChecks = ['round', 'bond', 'nonce', 'balance', 'allowance'] as const
@@ -34,169 +19,140 @@ export const uncheckedOf = (record: {
   readonly unchecked?: readonly ChainCheck[] | undefined
 }): readonly ChainCheck[] => record.unchecked ?? chainChecks
 
-const [address, bytes, bytes32, uint256] = [
-  text(isAddress),
-  text(isBytes),
-  text(isBytes32),
-  text(isUint256),
-]
-
 /** `<12 hex of the run>-<number>`: short, stable, ours. */
-const journalId = text((id) => /^[0-9a-f]{12}-[1-9]\d{0,8}$/.test(id))
+const journalId = z.string().check(z.regex(/^[0-9a-f]{12}-[1-9]\d{0,8}$/))
 
 /** What an attempt can have done (robustness §6): see `classify`. */
-const attemptClass = oneOf('accepted', 'refused', 'deferred', 'reconcile', 'uncertain')
-export type AttemptClass = ReadBy<typeof attemptClass>
+const attemptClass = z.enum(['accepted', 'refused', 'deferred', 'reconcile', 'uncertain'])
+export type AttemptClass = z.infer<typeof attemptClass>
 
-const unchecked = maybe(list(oneOf(...chainChecks)))
+const unchecked = z.optional(z.array(z.enum(chainChecks)))
 
-const form = oneOf('single', 'batch')
-export type Form = ReadBy<typeof form>
+const form = z.enum(['single', 'batch'])
+export type Form = z.infer<typeof form>
 
-const terms = members({
-  proposer: address,
-  price: uint256,
-  amount: uint256,
-  nonce: uint256,
-  deadline: uint256,
-})
-
-/** As the schema TypedData of the wire. */
-const typedData = members({
-  domain: members({ name: oneOf('Permit2'), chainId: uint256, verifyingContract: address }),
-  types: record(list(members({ name: text(), type: text() }))),
-  primaryType: oneOf('PermitWitnessTransferFrom'),
-  message: members({
-    permitted: members({ token: address, amount: uint256 }),
-    spender: address,
-    nonce: uint256,
-    deadline: uint256,
-    witness: members({
-      oracle: address,
-      requester: address,
-      identifier: bytes32,
-      timestamp: uint256,
-      ancillaryData: bytes,
-      proposedPrice: uint256,
-      maxPayment: uint256,
-    }),
-  }),
+const terms = z.object({
+  proposer: Address,
+  price: Uint256,
+  amount: Uint256,
+  nonce: Uint256,
+  deadline: Uint256,
 })
 
 /** What was wanted, before anything is signed. `supersedes` is an override of R8. */
-const intent = members({
+const intent = z.object({
   id: journalId,
-  identifier: text(),
-  questionId: bytes32,
+  identifier: z.string(),
+  questionId: Bytes32,
   terms,
-  supersedes: maybe(journalId),
+  supersedes: z.optional(journalId),
 })
 
 /** A Permit2 nonce taken for good (R6), a decimal string. */
-const nonceReserved = members({ id: journalId, proposer: address, nonce: uint256 })
+const nonceReserved = z.object({ id: journalId, proposer: Address, nonce: Uint256 })
 
 /**
  * Typed data that was given to a wallet outside (robustness §2, Journal): whoever holds it may
  * sign, so it keeps its nonce and its question until its signature is here, it is abandoned, or it
  * can no longer execute. Everything of a `signed` but the bytes.
  */
-const offered = members({
+const offered = z.object({
   id: journalId,
-  identifier: text(),
-  questionId: bytes32,
-  chainId: integer(1),
-  timestamp: uint256,
-  round: text(),
-  requester: maybe(address),
-  digest: bytes32,
-  token: address,
-  spender: address,
-  clientRef: maybe(text()),
+  identifier: z.string(),
+  questionId: Bytes32,
+  chainId: z.int().check(z.minimum(1)),
+  timestamp: Uint256,
+  round: z.string(),
+  requester: z.optional(Address),
+  digest: Bytes32,
+  token: Address,
+  spender: Address,
+  clientRef: z.optional(z.string()),
   terms,
-  typedData,
-  offeredAtMs: number,
-  supersedes: maybe(journalId),
+  typedData: TypedData,
+  offeredAtMs: z.number(),
+  supersedes: z.optional(journalId),
   unchecked,
 })
-export type Offered = ReadBy<typeof offered>
+export type Offered = z.infer<typeof offered>
 
 /**
  * The bytes that may be sent, exactly. `round` and `digest` are absent where a payload was signed
  * elsewhere.
  */
-const signed = members({
+const signed = z.object({
   id: journalId,
-  identifier: text(),
-  questionId: bytes32,
-  chainId: integer(1),
+  identifier: z.string(),
+  questionId: Bytes32,
+  chainId: z.int().check(z.minimum(1)),
   /** Timestamp of the round that the witness names; decimal string of Unix seconds. */
-  timestamp: maybe(uint256),
+  timestamp: z.optional(Uint256),
   /** Key of the round (R3). */
-  round: maybe(text()),
+  round: z.optional(z.string()),
   /** Absent in records of 0.1, and where a payload was signed elsewhere. */
-  requester: maybe(address),
-  digest: maybe(bytes32),
-  token: maybe(address),
-  spender: maybe(address),
-  clientRef: maybe(text()),
+  requester: z.optional(Address),
+  digest: z.optional(Bytes32),
+  token: z.optional(Address),
+  spender: z.optional(Address),
+  clientRef: z.optional(z.string()),
   terms,
   /** Payload identity (R22). */
-  identity: text(),
+  identity: z.string(),
   form,
   /** Request body of the single route, or the item of a batch. */
-  body: text(),
-  sha256: text(),
-  signedAtMs: number,
-  supersedes: maybe(journalId),
+  body: z.string(),
+  sha256: z.string(),
+  signedAtMs: z.number(),
+  supersedes: z.optional(journalId),
   unchecked,
 })
-export type Signed = ReadBy<typeof signed>
+export type Signed = z.infer<typeof signed>
 
 /**
  * Durable before connect (R4). `origin`: `local:<store id>` or the origin of the base URL. `body`
  * only where it is not `signed.body`.
  */
-const attemptStart = members({
-  attempt: text(),
-  ids: list(journalId, 1),
-  origin: text(),
+const attemptStart = z.object({
+  attempt: z.string(),
+  ids: z.array(journalId).check(z.minLength(1)),
+  origin: z.string(),
   form,
-  sha256: text(),
-  body: maybe(text()),
+  sha256: z.string(),
+  body: z.optional(z.string()),
   /**
    * Fingerprint of the batch input that the items come from: `--resume` finishes exactly that one.
    */
-  batch: maybe(text()),
+  batch: z.optional(z.string()),
 })
-export type AttemptStart = ReadBy<typeof attemptStart>
+export type AttemptStart = z.infer<typeof attemptStart>
 
-const attemptEnd = members({
+const attemptEnd = z.object({
   id: journalId,
   class: attemptClass,
-  status: maybe(integer()),
-  code: maybe(text()),
+  status: z.optional(z.int()),
+  code: z.optional(z.string()),
 })
-export type AttemptEnd = ReadBy<typeof attemptEnd>
+export type AttemptEnd = z.infer<typeof attemptEnd>
 
 /**
  * `status` and `received_at` are the gateway's own words, '' where it told none; `answer` is the
  * candidate as it told it (contract §9). `candidate_id` is written in lower case, for version 0.1
  * reads no other.
  */
-const ack = members({
+const ack = z.object({
   id: journalId,
-  candidate_id: text(isCandidateId),
-  status: text(),
-  received_at: text(),
-  replayed: flag,
-  answer: maybe(anything),
+  candidate_id: z.string().check(z.regex(new RegExp(patterns.uuid, 'i'))),
+  status: z.string(),
+  received_at: z.string(),
+  replayed: z.boolean(),
+  answer: z.optional(z.unknown()),
 })
 
 /**
  * The id of an acknowledgement as its gateway spelt it: its routes may tell capitals from small
  * letters.
  */
-export function spelledId({ candidate_id: id, answer }: ReadBy<typeof ack>): string {
+export function spelledId({ candidate_id: id, answer }: z.infer<typeof ack>): string {
   const spelled =
     typeof answer === 'object' && answer !== null && 'candidate_id' in answer
       ? answer.candidate_id
@@ -205,18 +161,18 @@ export function spelledId({ candidate_id: id, answer }: ReadBy<typeof ack>): str
 }
 
 /** The end of an authorization: of its candidate, or by finalized chain state. */
-const terminal = members({
+const terminal = z.object({
   id: journalId,
-  outcome: oneOf('executed', 'failed', 'nonce_used', 'expired'),
-  code: maybe(text()),
-  retryable: maybe(flag),
-  transaction_hash: maybe(orNull(bytes32)),
+  outcome: z.enum(['executed', 'failed', 'nonce_used', 'expired']),
+  code: z.optional(z.string()),
+  retryable: z.optional(z.boolean()),
+  transaction_hash: z.optional(z.nullable(Bytes32)),
   /** Log index of the ProposePrice in its block. */
-  event_index: maybe(orNull(integer(0))),
+  event_index: z.optional(z.nullable(z.int().check(z.minimum(0)))),
   /** The status that told the end, where its own word did not. */
-  answer: maybe(anything),
+  answer: z.optional(z.unknown()),
 })
-export type Terminal = ReadBy<typeof terminal>
+export type Terminal = z.infer<typeof terminal>
 
 /** The readers of the records, by kind. */
 export const recordShapes = {
@@ -225,18 +181,21 @@ export const recordShapes = {
   offered,
   signed,
   'attempt.start': attemptStart,
-  'attempt.end': members({ attempt: text(), results: list(attemptEnd, 1) }),
+  'attempt.end': z.object({
+    attempt: z.string(),
+    results: z.array(attemptEnd).check(z.minLength(1)),
+  }),
   ack,
   terminal,
   /** An intent that will not be signed. */
-  abandoned: members({ id: journalId, reason: text() }),
+  abandoned: z.object({ id: journalId, reason: z.string() }),
 } as const
 type Shapes = typeof recordShapes
 
 export type JournalKind = keyof Shapes
 /** What is appended. */
 export type JournalEntry = {
-  [K in JournalKind]: { readonly kind: K; readonly data: ReadBy<Shapes[K]> }
+  [K in JournalKind]: { readonly kind: K; readonly data: z.infer<Shapes[K]> }
 }[JournalKind]
 /** What is read back; `timeMs` is Unix milliseconds and orders nothing. */
 export type JournalRecord = JournalEntry & { readonly timeMs: number }
@@ -256,17 +215,9 @@ export function readRecord(
 ): JournalRecord | undefined {
   // The log lets only known kinds and `x-` ones through; the latter are for later versions.
   if (!isJournalKind(kind)) return undefined
-  const read: Read<unknown> = recordShapes[kind]
-  try {
-    return { kind, data: read(data), timeMs } as JournalRecord
-  } catch (error) {
-    if (!(error instanceof ShapeError)) throw error
-    throw new StorageError(
-      'journal_damaged',
-      `${where}: a ${kind} record does not have its shape`,
-      {
-        hint: 'restore the journal folder from a backup, and do not sign again for the questions in it before that',
-      },
-    )
-  }
+  const read = recordShapes[kind].safeParse(data)
+  if (read.success) return { kind, data: read.data, timeMs } as JournalRecord
+  throw new StorageError('journal_damaged', `${where}: a ${kind} record does not have its shape`, {
+    hint: 'restore the journal folder from a backup, and do not sign again for the questions in it before that',
+  })
 }

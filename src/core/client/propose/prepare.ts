@@ -60,9 +60,9 @@ export const unconfirmedCapRaw = 5_000_000_000n
 
 /** What is left of a context once its text has been checked and hashed. */
 export interface RoundFacts {
-  readonly question_id: string
-  readonly request: { readonly timestamp: string; readonly requester: string }
-  readonly bond: { readonly token: string; readonly required_bond: string }
+  readonly question_id: Hex
+  readonly request: { readonly timestamp: string; readonly requester: Address }
+  readonly bond: { readonly token: Address; readonly required_bond: string }
   readonly signing: { readonly chain_id: number }
   /** Absent: not known to be from a chain. */
   readonly source?: QuestionContext['source']
@@ -358,7 +358,7 @@ export function requestOf(context: QuestionContext): WitnessRequest {
  */
 async function compareServersTypedData(trust: Trust, context: QuestionContext): Promise<void> {
   if (context.typed_data === undefined) return
-  const { TypedData } = await import('../../protocol/schema-signing.js')
+  const { TypedData } = await import('../../protocol/schema.js')
   const parsed = TypedData.safeParse(context.typed_data)
   if (!parsed.success) throw untrusted('typed_data', 'typed_data is malformed')
   const { domain, message } = parsed.data

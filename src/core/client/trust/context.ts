@@ -14,7 +14,7 @@ import {
   StorageError,
   UsageError,
 } from '../../protocol/errors.js'
-import type { BatchSigningData, Outcome } from '../../protocol/schema-signing.js'
+import type { BatchSigningData, Outcome } from '../../protocol/schema.js'
 import type { WitnessRequest } from '../../protocol/witness.js'
 import { isSlug } from '../../protocol/words.js'
 import type { CallOptions } from '../gateway/gateway-client.js'

@@ -1,7 +1,7 @@
 /** Contexts of questions as a gateway tells them. */
 import type { Clock } from '../../ports.js'
 import { type ProposerError, UnavailableError } from '../../protocol/errors.js'
-import type { Outcome } from '../../protocol/schema-signing.js'
+import type { Outcome } from '../../protocol/schema.js'
 import { limits } from '../../protocol/words.js'
 import { acceptedValue, answerError } from '../gateway/answer.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'

@@ -1,12 +1,13 @@
 /** Pins of a built-in profile, for users who have no trust.json of their own (domain §6; R9). */
 import { builtInProfile } from '../../chain/profiles.js'
+import type { Address } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
 import { isAddress, zeroAddress } from '../../protocol/words.js'
 import type { Trust } from './trust.js'
 
 /** What a profile pins; `signed_proposer` is null where no public source names it. */
 export type ProfilePins = Omit<Trust, 'signed_proposer'> & {
-  readonly signed_proposer: string | null
+  readonly signed_proposer: Address | null
 }
 
 /**

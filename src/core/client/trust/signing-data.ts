@@ -3,7 +3,7 @@
  * They are compared with trust, and what is signed is built from them by us (R9): nothing else of
  * the answer is used.
  */
-import type { BatchSigningData } from '../../protocol/schema-signing.js'
+import type { BatchSigningData } from '../../protocol/schema.js'
 import { primaryType, witnessTypes } from '../../protocol/witness.js'
 import { isAddress, isBytes, isBytes32, isUint256 } from '../../protocol/words.js'
 import { type Json, objectOf } from '../gateway/reading.js'
@@ -77,12 +77,16 @@ const asText = (data: Json, path: string): unknown => {
  * What stands at the first of the places that holds anything: a malformed value there is not made
  * good by the next one.
  */
-function textAt(data: Json, places: readonly string[], isOne: (text: string) => boolean): string {
+function textAt<T extends string>(
+  data: Json,
+  places: readonly string[],
+  isOne: ((text: string) => text is T) | ((text: string) => boolean),
+): T {
   // An object stands for its members, which have places of their own.
   const value = places
     .map((place) => asText(data, place))
     .find((each) => each != null && objectOf(each) === undefined)
-  if (isText(value) && isOne(value)) return value
+  if (isText(value) && isOne(value)) return value as T
   throw new FactError(places[0] ?? '')
 }
 

@@ -1,20 +1,26 @@
 /** trust.json (contract §7): its schema, and what is wrong with one that is not as it must be. */
-import * as z from 'zod'
+
+import * as z from 'zod/mini'
+import en from 'zod/v4/locales/en.js'
 import { requesterKinds } from '../../chain/round.js'
 import { UsageError } from '../../protocol/errors.js'
-import { Address, Bytes32 } from '../../protocol/schema-words.js'
+import { Address, Bytes32 } from '../../protocol/schema.js'
+
+const addresses = z.array(Address).check(z.minLength(1))
 
 export const Trust = z
   .strictObject({
-    chain_id: z.int().min(1),
+    chain_id: z.int().check(z.minimum(1)),
     permit2: Address,
     signed_proposer: Address,
-    oracles: z.array(Address).min(1),
-    requesters: z.array(z.strictObject({ address: Address, kind: z.enum(requesterKinds) })).min(1),
-    tokens: z.array(Address).min(1),
-    slugs: z.record(z.string(), Bytes32).default({}),
+    oracles: addresses,
+    requesters: z
+      .array(z.strictObject({ address: Address, kind: z.enum(requesterKinds) }))
+      .check(z.minLength(1)),
+    tokens: addresses,
+    slugs: z._default(z.record(z.string(), Bytes32), {}),
   })
-  .meta({ id: 'Trust' })
+  .register(z.globalRegistry, { id: 'Trust' })
 export type Trust = z.infer<typeof Trust>
 
 /**
@@ -22,7 +28,7 @@ export type Trust = z.infer<typeof Trust>
  * for the message.
  */
 export function parseTrust(json: unknown, where: string): Trust {
-  const parsed = Trust.safeParse(json)
+  const parsed = Trust.safeParse(json, { error: en().localeError })
   if (parsed.success) return parsed.data
   const issue = parsed.error.issues[0]
   const field =

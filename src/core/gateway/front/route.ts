@@ -1,5 +1,5 @@
 /** What a route is: data that the pipeline of `routes.ts` runs. */
-import type { z } from 'zod'
+import type * as z from 'zod/mini'
 import type { ShapeFault } from '../../protocol/faults.js'
 import { refuse } from '../../protocol/refusal.js'
 import { type Answer, refusalAnswer } from './answer.js'
@@ -43,7 +43,7 @@ export interface Route {
 
 /** A handler behind a schema: the whole body is judged before anything is done (R18). */
 export function withBody<T>(
-  schema: z.ZodType<T>,
+  schema: z.ZodMiniType<T>,
   faultOf: (issues: readonly z.core.$ZodIssue[], input: unknown) => ShapeFault,
   run: (body: T, call: Call) => Promise<Answer>,
 ): Route['run'] {
