@@ -3,12 +3,12 @@
  * simulated time.
  */
 import {
-  budgetTold,
-  newPlan,
+  afterResponse,
+  newSchedule,
   nextStep,
-  type PlanOptions,
+  type ScheduleOptions,
   type Sight,
-  seen,
+  withRateLimit,
 } from '../../src/core/client/follow/schedule.js'
 import { createBudget } from '../../src/core/gateway/front/budget.js'
 
@@ -38,7 +38,7 @@ export interface Simulated {
   readonly windows: ReadonlyMap<number, number>
 }
 
-export interface SimulationOptions extends Partial<PlanOptions> {
+export interface SimulationOptions extends Partial<ScheduleOptions> {
   readonly limitItems?: number
   readonly windowMs?: number
   readonly latencyMs?: number
@@ -60,7 +60,7 @@ export function simulate(lives: readonly Life[], options: SimulationOptions = {}
   const server = createBudget({ windowMs, perClientItems: limitItems, globalItems: 1_000_000 })
   const startMs = 5_000_000
   let nowMs = startMs
-  let plan = newPlan(
+  let plan = newSchedule(
     lives.map(({ ageMs }) => ageMs),
     nowMs,
     { guessMs: 4_000, ...options },
@@ -93,7 +93,7 @@ export function simulate(lives: readonly Life[], options: SimulationOptions = {}
       refused++
       // A refusal tells the window too; from a silent gateway the planner below learns what it
       // holds.
-      plan = budgetTold(plan, window, nowMs)
+      plan = withRateLimit(plan, window, nowMs)
       nowMs += (charged.retryAfterSeconds ?? 1) * 1_000
       continue
     }
@@ -119,7 +119,7 @@ export function simulate(lives: readonly Life[], options: SimulationOptions = {}
       }
     })
     nowMs += latencyMs
-    if (!isSilent) plan = budgetTold(plan, window, nowMs)
-    plan = seen(plan, sights, nowMs)
+    if (!isSilent) plan = withRateLimit(plan, window, nowMs)
+    plan = afterResponse(plan, sights, nowMs)
   }
 }

@@ -1,20 +1,20 @@
 import { describe, expect, test } from 'vitest'
 import {
-  budgetTold,
-  heldUntil,
+  afterResponse,
   lastLook,
-  newPlan,
+  newSchedule,
   nextStep,
-  type Plan,
+  notBefore,
+  type Schedule,
   type Sight,
-  seen,
+  withRateLimit,
 } from '../../src/core/client/follow/schedule.js'
 import { type Life, simulate } from '../support/polling-world.js'
 
 const many = (count: number, life: (index: number) => Life) =>
   Array.from({ length: count }, (_, index) => life(index))
-const fresh = (count: number, options = {}): Plan =>
-  newPlan(Array(count).fill(0), 0, { guessMs: 4_000, ...options })
+const fresh = (count: number, options = {}): Schedule =>
+  newSchedule(Array(count).fill(0), 0, { guessMs: 4_000, ...options })
 const inVain = (at: number): Sight => ({ at, done: false, reached: false, moved: false })
 const ended = (at: number, lifeMs = 1_000): Sight => ({
   at,
@@ -23,7 +23,7 @@ const ended = (at: number, lifeMs = 1_000): Sight => ({
   moved: true,
   lifeMs,
 })
-const looksAt = (plan: Plan, nowMs: number) => {
+const looksAt = (plan: Schedule, nowMs: number) => {
   const step = nextStep(plan, nowMs)
   return step.kind === 'look' ? step.at : []
 }
@@ -39,14 +39,14 @@ describe('one candidate', () => {
   })
 
   test('§8: where others have spent the budget, it looks less often', () => {
-    let plan = seen(fresh(1), [inVain(0)], 0)
-    for (let turn = 0; turn < 6; turn++) plan = seen(plan, [inVain(0)], 0)
+    let plan = afterResponse(fresh(1), [inVain(0)], 0)
+    for (let turn = 0; turn < 6; turn++) plan = afterResponse(plan, [inVain(0)], 0)
     const free = nextStep(
-      budgetTold(plan, { limit: 120, remaining: 110, resetSeconds: 55 }, 0),
+      withRateLimit(plan, { limit: 120, remaining: 110, resetSeconds: 55 }, 0),
       2_000,
     )
     const tight = nextStep(
-      budgetTold(plan, { limit: 120, remaining: 6, resetSeconds: 55 }, 0),
+      withRateLimit(plan, { limit: 120, remaining: 6, resetSeconds: 55 }, 0),
       2_000,
     )
     if (free.kind !== 'wait' || tight.kind !== 'wait') throw new Error('no waits')
@@ -63,15 +63,15 @@ describe('many candidates', () => {
   test('§8: those of unknown age and those sent long ago are asked for at once', () => {
     for (const ageMs of [undefined, 100_000]) {
       expect(
-        looksAt(newPlan(Array(1_000).fill(ageMs), 0, { guessMs: 4_000 }), 0).length,
+        looksAt(newSchedule(Array(1_000).fill(ageMs), 0, { guessMs: 4_000 }), 0).length,
       ).toBeGreaterThan(0)
     }
   })
 
   test('§8: what was observed counts for more than the first guess', () => {
-    let plan = newPlan([100_000, ...Array(200).fill(0)], 0, { guessMs: 4_000 })
+    let plan = newSchedule([100_000, ...Array(200).fill(0)], 0, { guessMs: 4_000 })
     expect(looksAt(plan, 0)).toEqual([0])
-    plan = seen(plan, [ended(0, 9_000)], 0)
+    plan = afterResponse(plan, [ended(0, 9_000)], 0)
     expect(nextStep(plan, 4_000)).toEqual({ kind: 'wait', untilMs: 9_000, reason: 'early' })
   })
 
@@ -85,7 +85,7 @@ describe('many candidates', () => {
       if (step.kind === 'wait') nowMs = step.untilMs
       else {
         sizes.push(step.at.length)
-        plan = seen(
+        plan = afterResponse(
           plan,
           step.at.map((at) => ended(at)),
           nowMs,
@@ -97,14 +97,18 @@ describe('many candidates', () => {
   })
 
   test('a candidate that failed early speaks for nobody', () => {
-    const plan = seen(fresh(200), [{ at: 199, done: true, reached: false, moved: true }], 1_000)
+    const plan = afterResponse(
+      fresh(200),
+      [{ at: 199, done: true, reached: false, moved: true }],
+      1_000,
+    )
     expect(nextStep(plan, 1_000)).toEqual({ kind: 'wait', untilMs: 4_000, reason: 'early' })
   })
 
   test('§8: a group that proves wrong is not followed by a larger one', () => {
-    let plan = seen(fresh(400), [ended(399)], 4_000)
+    let plan = afterResponse(fresh(400), [ended(399)], 4_000)
     const first = looksAt(plan, 4_000)
-    plan = seen(plan, first.map(inVain), 4_000)
+    plan = afterResponse(plan, first.map(inVain), 4_000)
     const step = nextStep(plan, 4_000)
     expect(step.kind).toBe('wait')
     const later = step.kind === 'wait' ? step.untilMs : 0
@@ -120,11 +124,11 @@ describe('many candidates', () => {
   })
 
   test('spec §4.2 rule 1: never more than a hundred in one call', () => {
-    let plan = newPlan(Array(1_000).fill(undefined), 0, { guessMs: 4_000 })
+    let plan = newSchedule(Array(1_000).fill(undefined), 0, { guessMs: 4_000 })
     for (let turn = 0; turn < 10; turn++) {
       const at = looksAt(plan, 0)
       expect(at.length).toBeLessThanOrEqual(100)
-      plan = seen(
+      plan = afterResponse(
         plan,
         at.map((each) => ended(each)),
         0,
@@ -135,8 +139,8 @@ describe('many candidates', () => {
 
 describe('the window', () => {
   const tight = (remaining: number) =>
-    budgetTold(
-      newPlan(Array(50).fill(undefined), 0, { guessMs: 1 }),
+    withRateLimit(
+      newSchedule(Array(50).fill(undefined), 0, { guessMs: 1 }),
       { limit: 120, remaining, resetSeconds: 30 },
       0,
     )
@@ -148,26 +152,26 @@ describe('the window', () => {
   })
 
   test('contract §2: no look is larger than what is left, or than the whole budget once it is told', () => {
-    const plan = seen(tight(3), [ended(49)], 0)
+    const plan = afterResponse(tight(3), [ended(49)], 0)
     expect(looksAt(plan, 0)).toHaveLength(3)
-    const small = budgetTold(plan, { limit: 2, remaining: 1, resetSeconds: 30 }, 0)
+    const small = withRateLimit(plan, { limit: 2, remaining: 1, resetSeconds: 30 }, 0)
     expect(looksAt(small, 60_000).length).toBeLessThanOrEqual(2)
   })
 
   test('contract §6: an in-process gateway charges nothing, so everybody is looked at', () => {
     expect(looksAt(fresh(50, { free: true }), 0)).toHaveLength(50)
-    const plan = budgetTold(
+    const plan = withRateLimit(
       fresh(50, { free: true }),
       { limit: 120, remaining: 0, resetSeconds: 30 },
       0,
     )
-    expect(looksAt(seen(plan, [inVain(0)], 0), 600)).toHaveLength(50)
+    expect(looksAt(afterResponse(plan, [inVain(0)], 0), 600)).toHaveLength(50)
   })
 })
 
 describe('what is owed', () => {
   test('contract §4: a failure that only the single route explains is asked for at once and costs no allowance', () => {
-    const plan = seen(
+    const plan = afterResponse(
       fresh(200),
       [{ at: 7, done: false, reached: false, moved: true, owed: true }],
       1_000,
@@ -176,7 +180,7 @@ describe('what is owed', () => {
   })
 
   test('nothing is asked while it is held', () => {
-    const plan = heldUntil(seen(fresh(1), [{ ...inVain(0), owed: true }], 0), 9_000)
+    const plan = notBefore(afterResponse(fresh(1), [{ ...inVain(0), owed: true }], 0), 9_000)
     expect(nextStep(plan, 8_999)).toEqual({ kind: 'wait', untilMs: 9_000, reason: 'early' })
     expect(nextStep(plan, 9_000)).toEqual({ kind: 'look', at: [0] })
   })
@@ -187,7 +191,7 @@ describe('what is owed', () => {
   })
 
   test('all done is done', () => {
-    expect(nextStep(seen(fresh(1), [ended(0)], 0), 0)).toEqual({ kind: 'done' })
-    expect(nextStep(newPlan([], 0, { guessMs: 1 }), 0)).toEqual({ kind: 'done' })
+    expect(nextStep(afterResponse(fresh(1), [ended(0)], 0), 0)).toEqual({ kind: 'done' })
+    expect(nextStep(newSchedule([], 0, { guessMs: 1 }), 0)).toEqual({ kind: 'done' })
   })
 })

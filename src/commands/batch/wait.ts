@@ -4,7 +4,7 @@
  */
 
 import {
-  type BatchLookOptions,
+  type BatchFollowOptions,
   type BatchPolled,
   followBatch,
   lookOnce,
@@ -74,7 +74,7 @@ export function failedBefore(
 async function shown(
   { output }: Context,
   total: number,
-  ask: (shows: Pick<BatchLookOptions, 'onLook' | 'onWait'>) => Promise<BatchPolled>,
+  ask: (shows: Pick<BatchFollowOptions, 'onLook' | 'onWait'>) => Promise<BatchPolled>,
 ): Promise<BatchPolled> {
   const text = (done: number, of: number) => `waiting for the end: ${progressText(done, of, [])}`
   const progress = output.progress(text(0, total))

@@ -1,6 +1,6 @@
 /** A candidate's status for people (spec §2.6). */
 
-import { nextStep } from '../../core/client/follow/errors.js'
+import { remedyOf } from '../../core/client/follow/errors.js'
 import { endOf, type PolledStatus, timeOf } from '../../core/client/follow/follow.js'
 import type { Output } from './output.js'
 import { fields, fold, timeText, visible } from './render.js'
@@ -65,7 +65,7 @@ export function failureLines(
     next == null
       ? []
       : [
-          `next: ${nextStep(next, { journalId, questionId, proposer }).replaceAll('`', '')} (${next})`,
+          `next: ${remedyOf(next, { journalId, questionId, proposer }).replaceAll('`', '')} (${next})`,
         ]
   const what = endOf(status) === 'failed' ? 'failed' : 'failure'
   const told = [...fate, ...then].join('; ')

@@ -1,5 +1,5 @@
 /**
- * Many candidates as the batch route tells of them (§4.2 rules 6 and 7): looked at once, or
+ * Many candidates as the batch route tells of them (§4.2 rules 6 and 7): asked for once, or
  * followed to their ends.
  */
 import { InterruptedError, ProposerError } from '../../protocol/errors.js'
@@ -7,8 +7,8 @@ import { limits } from '../../protocol/schema.js'
 import { answerError } from '../gateway/answer.js'
 import { isAborted, newPatience } from '../gateway/retry.js'
 import { journalEnds, knownTargets } from './ends.js'
-import { type PollParts, type PollWait, pollCandidates } from './follow.js'
-import { type Looked, look, type Told } from './look.js'
+import { type PollOptions, type PollParts, pollCandidates } from './follow.js'
+import { askStatuses, type StatusReport, type StatusReports } from './look.js'
 import { endOf, type PolledStatus, type PollTarget } from './status.js'
 
 /** One candidate's last known status, or why there is none. */
@@ -17,12 +17,9 @@ export interface PolledCandidate {
   readonly statusCode: number | null
   readonly candidate?: PolledStatus
   /** Absent while it is on its way. */
-  readonly end?: 'executed' | 'failed'
-  /**
-   * Of a failure: whether the same bytes may still execute later (contract §5), where that is
-   * known.
-   */
-  readonly retryable?: boolean
+  readonly end?: 'executed' | 'failed' | undefined
+  /** Of a failure: whether the same bytes may still execute later, where that is known. */
+  readonly retryable?: boolean | undefined
   /** Of a definite refusal, such as 404. */
   readonly error?: ProposerError
 }
@@ -30,47 +27,32 @@ export interface PolledCandidate {
 export interface BatchPolled {
   /** In the order of the ids, each once. */
   readonly candidates: readonly PolledCandidate[]
-  /**
-   * What kept us from the rest: InterruptedError 130, PendingError 8 where the time ran out,
-   * UnavailableError 75 where nobody answered.
-   */
-  readonly stopped?: ProposerError
+  /** What kept us from the rest: exit 130, 8 where the time ran out, 75 where nobody answered. */
+  readonly stopped?: ProposerError | undefined
 }
 
-export interface BatchLookOptions {
-  readonly signal?: AbortSignal
-  /** Told after each look. */
-  readonly onLook?: (counts: { readonly done: number; readonly total: number }) => void
-  readonly onWait?: (event: PollWait) => void
-}
+export type BatchFollowOptions = Pick<PollOptions, 'timeoutMs' | 'signal' | 'onLook' | 'onWait'>
 
-export interface BatchFollowOptions extends BatchLookOptions {
-  readonly timeoutMs?: number
-}
-
-/**
- * Follows the ids until each is executed or failed, at the cost `pollCandidates` has. Rejects as it
- * does: for journal faults, malformed ids and an answer about another candidate.
- */
+/** Follows the ids until each is executed or failed; rejects as `pollCandidates`. */
 export async function followBatch(
   parts: PollParts,
   ids: readonly string[],
   options: BatchFollowOptions,
 ): Promise<BatchPolled> {
-  const once = [...new Set(ids)]
-  const targets = once.map((candidateId) => ({ candidateId }))
+  const targets = ids.map((candidateId) => ({ candidateId }))
   const { candidates, refusals, stopped } = await pollCandidates(parts, targets, {
     ...options,
     brief: true,
   })
   const statuses = new Map(candidates.map((status) => [status.candidate_id, status]))
+  const reportOf = (id: string): StatusReport | undefined => {
+    const [status, error] = [statuses.get(id), refusals.get(id)]
+    if (error !== undefined) return { kind: 'refused', error }
+    return status && { kind: 'status', status }
+  }
   return {
-    candidates: once.map((candidateId) => {
-      const [status, error] = [statuses.get(candidateId), refusals.get(candidateId)]
-      if (error !== undefined) return refusedOf(candidateId, error)
-      return status === undefined ? unknownOf(candidateId) : knownOf(status)
-    }),
-    ...(stopped === undefined ? {} : { stopped }),
+    candidates: [...new Set(ids)].map((id) => polledOf(id, reportOf(id))),
+    stopped,
   }
 }
 
@@ -82,98 +64,90 @@ export async function followBatch(
 export async function lookOnce(
   parts: PollParts,
   ids: readonly string[],
-  options: BatchLookOptions,
+  options: Omit<BatchFollowOptions, 'timeoutMs'>,
 ): Promise<BatchPolled> {
-  const { ports, gateway, journal } = parts
-  const { signal, onLook, onWait } = options
-  const call = signal === undefined ? {} : { signal }
+  const { gateway, journal } = parts
   const targets = await knownTargets(
     journal,
     ids.map((candidateId) => ({ candidateId })),
   )
-  const told = new Map<PollTarget, Told>()
+  const reports = new Map<PollTarget, StatusReport>()
   const result = (stopped?: ProposerError): BatchPolled => ({
-    candidates: targets.map((target) => polledOf(target, told.get(target))),
-    ...(stopped === undefined ? {} : { stopped }),
+    candidates: targets.map((target) => polledOf(target.candidateId, reports.get(target))),
+    stopped,
   })
+  let items = 0
   for (let from = 0; from < targets.length; from += limits.batchItems) {
     const batch = targets.slice(from, from + limits.batchItems)
-    const patience = newPatience(ports)
-    let looked: Looked
-    for (;;) {
-      if (isAborted(signal)) return result(interrupted(signal))
-      looked = await look(gateway, { batch, single: [] }, call)
-      const { trouble } = looked
-      if (trouble === undefined) break
-      if (isAborted(signal)) return result(interrupted(signal))
-      const waitMs = patience(trouble.retryAfterMs)
-      if (waitMs === undefined) return result(answerError(trouble, 'read'))
-      onWait?.({ kind: 'trouble', reason: trouble.detail, waitMs })
-      try {
-        await ports.clock.sleep(waitMs, signal)
-      } catch (error) {
-        if (!isAborted(signal)) throw error
-      }
-    }
-    if (looked.batchRefused !== undefined) return result(looked.batchRefused)
-    for (const [target, one] of looked.told) told.set(target, one)
+    const asked = await askPatiently(parts, batch, options)
+    if (asked instanceof ProposerError) return result(asked)
+    items += asked.items
+    for (const [target, report] of asked.reports) reports.set(target, report)
     const single = batch.filter(
-      (target) => target.identifier !== undefined && isUnexplained(told.get(target)),
+      (target) => target.identifier !== undefined && isUnexplained(reports.get(target)),
     )
-    const explained =
-      single.length === 0 ? undefined : await look(gateway, { batch: [], single }, call)
     // What the single route does not tell stays as the batch route told it.
-    for (const [target, one] of explained?.told ?? [])
-      if (one.kind === 'status') told.set(target, one)
-    await journalEnds(
-      journal,
-      batch.flatMap((target) => statusOf(told.get(target)) ?? []),
-    )
-    onLook?.({ done: told.size, total: targets.length })
+    const explained = await askStatuses(gateway, { batch: [], single }, options)
+    for (const [target, report] of explained.reports)
+      if (report.kind === 'status') reports.set(target, report)
+    const statuses = batch.flatMap((target) => {
+      const report = reports.get(target)
+      return report?.kind === 'status' ? report.status : []
+    })
+    await journalEnds(journal, statuses)
+    options.onLook?.({ items, done: reports.size, total: targets.length })
   }
   return result()
 }
 
-const statusOf = (told: Told | undefined): PolledStatus | undefined =>
-  told?.kind === 'status' ? told.status : undefined
-
-function isUnexplained(told: Told | undefined): boolean {
-  const status = statusOf(told)
-  return (
-    status !== undefined && endOf(status) === 'failed' && status.failure?.retryable === undefined
-  )
-}
-
-function polledOf({ candidateId }: PollTarget, told: Told | undefined): PolledCandidate {
-  if (told?.kind === 'status') return knownOf(told.status)
-  if (told?.kind === 'refused') return refusedOf(candidateId, told.error)
-  return unknownOf(candidateId, told?.httpStatus)
-}
-
-/** As the batch route writes it, whichever route told it. */
-function knownOf(status: PolledStatus): PolledCandidate {
-  const { candidate_id, status: word, received_at = null, submission, failure } = status
-  const end = endOf(status)
-  const told = failure && { code: failure.code, detail: failure.detail }
-  return {
-    candidateId: candidate_id,
-    statusCode: 200,
-    candidate: { candidate_id, status: word, received_at, submission, failure: told },
-    ...(end === undefined ? {} : { end }),
-    ...(failure?.retryable === undefined ? {} : { retryable: failure.retryable }),
+async function askPatiently(
+  { ports, gateway }: PollParts,
+  batch: readonly PollTarget[],
+  { signal, onWait }: Omit<BatchFollowOptions, 'timeoutMs'>,
+): Promise<StatusReports | ProposerError> {
+  const patience = newPatience(ports)
+  for (;;) {
+    if (isAborted(signal)) return interrupted(signal)
+    const asked = await askStatuses(gateway, { batch, single: [] }, { signal })
+    const { trouble } = asked
+    if (trouble === undefined) return asked.batchRefused ?? asked
+    if (isAborted(signal)) return interrupted(signal)
+    const waitMs = patience(trouble.retryAfterMs)
+    if (waitMs === undefined) return answerError(trouble, 'read')
+    onWait?.({ kind: 'trouble', reason: trouble.detail, waitMs })
+    try {
+      await ports.clock.sleep(waitMs, signal)
+    } catch (error) {
+      if (!isAborted(signal)) throw error
+    }
   }
 }
 
-const refusedOf = (candidateId: string, error: ProposerError): PolledCandidate => ({
-  candidateId,
-  statusCode: error.meta.httpStatus ?? null,
-  error,
-})
+const isUnexplained = (report: StatusReport | undefined): boolean =>
+  report?.kind === 'status' &&
+  endOf(report.status) === 'failed' &&
+  report.status.failure?.retryable === undefined
 
-const unknownOf = (candidateId: string, statusCode: number | null = null): PolledCandidate => ({
-  candidateId,
-  statusCode,
-})
+/** A status as the batch route writes it, whichever route told it. */
+function polledOf(candidateId: string, report: StatusReport | undefined): PolledCandidate {
+  if (report?.kind === 'refused')
+    return { candidateId, statusCode: report.error.meta.httpStatus ?? null, error: report.error }
+  if (report?.kind !== 'status') return { candidateId, statusCode: report?.httpStatus ?? null }
+  const { candidate_id, status, received_at = null, submission, failure } = report.status
+  return {
+    candidateId: candidate_id,
+    statusCode: 200,
+    candidate: {
+      candidate_id,
+      status,
+      received_at,
+      submission,
+      failure: failure && { code: failure.code, detail: failure.detail },
+    },
+    end: endOf(report.status),
+    retryable: failure?.retryable,
+  }
+}
 
 function interrupted(signal: AbortSignal | undefined): ProposerError {
   if (signal?.reason instanceof ProposerError) return signal.reason

@@ -1,4 +1,4 @@
-/** How a polling ends, as errors with what to do next (contract §6). */
+/** How following ends, as errors with what to do next (contract §6). */
 import {
   FailedError,
   InterruptedError,
@@ -11,7 +11,7 @@ import type { Trouble } from './look.js'
 import type { PolledStatus, PollTarget } from './status.js'
 
 /** So many are named; of more the rest is counted. */
-const named = 3
+const namedCount = 3
 
 /** What is known beside a failure, for commands that can be run as they are. */
 export interface FailedOf {
@@ -21,35 +21,25 @@ export interface FailedOf {
   readonly proposer?: string | null | undefined
 }
 
-/**
- * What a failure's `next_action` asks for, as commands (contract §5); an action of another gateway
- * as it is.
- */
-export function nextStep(action: string, { journalId, questionId, proposer }: FailedOf): string {
-  const again =
+/** What a `next_action` asks for, as commands (contract §5); one of another gateway as it is. */
+export function remedyOf(action: string, { journalId, questionId, proposer }: FailedOf): string {
+  const replay =
     journalId === undefined
-      ? 'send the same payload again with `proposer submit <identifier> <payload.json>`'
-      : `send the same payload again with \`proposer replay ${journalId}\``
-  switch (action) {
-    case 'none':
-      return 'nothing is left to do'
-    case 'wait':
-      return 'wait, then look at the status again'
-    case 'replay_same_payload':
-      return again
-    case 'fund_wallet':
-      return `fund the wallet${proposer == null ? '' : ` ${proposer}`}, then ${again}`
-    case 'approve_permit2':
-      return `let Permit2 move the token with \`proposer funds approve\`, then ${again}`
-    case 'sign_new_authorization':
-      return `sign anew with \`proposer submit ${questionId ?? '<identifier>'} --outcome <p1|p2|p3>\``
-    case 'wait_for_new_round':
-      return `wait for a new round; \`proposer reconcile ${questionId ?? '<identifier>'}\` shows the state`
-    case 'contact_operator':
-      return 'contact the operator with the candidate id'
-    default:
-      return `next: ${action}`
+      ? 'proposer submit <identifier> <payload.json>'
+      : `proposer replay ${journalId}`
+  const again = `send the same payload again with \`${replay}\``
+  const question = questionId ?? '<identifier>'
+  const remedies: Readonly<Record<string, string>> = {
+    none: 'nothing is left to do',
+    wait: 'wait, then look at the status again',
+    replay_same_payload: again,
+    fund_wallet: `fund the wallet${proposer == null ? '' : ` ${proposer}`}, then ${again}`,
+    approve_permit2: `let Permit2 move the token with \`proposer funds approve\`, then ${again}`,
+    sign_new_authorization: `sign anew with \`proposer submit ${question} --outcome <p1|p2|p3>\``,
+    wait_for_new_round: `wait for a new round; \`proposer reconcile ${question}\` shows the state`,
+    contact_operator: 'contact the operator with the candidate id',
   }
+  return (Object.hasOwn(remedies, action) && remedies[action]) || `next: ${action}`
 }
 
 /** FailedError (exit 7) of a failed candidate: code, detail and what to do next. */
@@ -61,28 +51,26 @@ export function failedError(status: PolledStatus, journalId?: string): FailedErr
     })
   const { code, detail, stage, next_action: next, retryable } = failure
   // The route that tells the rest asks for the question (§4.2 rule 7).
-  const named = questionId == null ? ' --question <id>' : ''
+  const flag = questionId == null ? ' --question <id>' : ''
+  const where = stage == null ? '' : ` at ${stage}`
   return new FailedError(
     code,
-    `candidate ${id} failed${stage == null ? '' : ` at ${stage}`}: ${detail || 'no reason was given'}`,
+    `candidate ${id} failed${where}: ${detail || 'no reason was given'}`,
     {
       hint:
         next == null
-          ? `see \`proposer status ${id}${named}\` for what to do next`
-          : nextStep(next, { journalId, questionId, proposer }),
+          ? `see \`proposer status ${id}${flag}\` for what to do next`
+          : remedyOf(next, { journalId, questionId, proposer }),
       ...(retryable === undefined ? {} : { retryable }),
     },
   )
 }
 
-/**
- * One error for all failures, `undefined` where there is none: code and next action of the first,
- * and how many there are.
- */
+/** One error for all failures: code and hint of the first, and how many there are. */
 export function failuresError(
   failed: readonly PolledStatus[],
   total: number,
-  journalIdOf: (candidateId: string) => string | undefined = () => undefined,
+  journalIdOf: (candidateId: string) => string | undefined,
 ): FailedError | undefined {
   const [first] = failed
   if (first === undefined) return undefined
@@ -96,19 +84,14 @@ export function failuresError(
   )
 }
 
-/** A refusal that names the candidate, of the same class as the gateway's answer has. */
-export function refusalOf({ candidateId }: PollTarget, error: ProposerError): ProposerError {
-  const hint =
-    error.meta.httpStatus === 404
-      ? 'check the candidate id, its question (--question) and the gateway (--gateway): only the one that admitted it knows it'
-      : error.meta.hint
+/** A refusal that names the candidate, of the same class as the gateway's response has. */
+export function refusedError({ candidateId }: PollTarget, error: ProposerError): ProposerError {
+  const notFound =
+    'check the candidate id, its question (--question) and the gateway (--gateway): only the one that admitted it knows it'
   return new (error.constructor as typeof ProposerError)(
     error.code,
     `candidate ${candidateId}: ${error.detail}`,
-    {
-      ...error.meta,
-      ...(hint === undefined ? {} : { hint }),
-    },
+    error.meta.httpStatus === 404 ? { ...error.meta, hint: notFound } : error.meta,
   )
 }
 
@@ -117,24 +100,18 @@ interface Waiting {
   readonly status?: PolledStatus
 }
 
-const stateOf = ({ status }: Waiting) =>
-  status === undefined
-    ? 'not known'
-    : status.submission?.status
-      ? `${status.status} (${status.submission.status})`
-      : status.status
-
-function names(waiting: readonly Waiting[]): string {
-  const shown = waiting.slice(0, named).map((one) => `${one.target.candidateId} is ${stateOf(one)}`)
-  return waiting.length > named
-    ? `${shown.join(', ')}, and ${waiting.length - named} more`
-    : shown.join(', ')
+function namesOf(waiting: readonly Waiting[]): string {
+  const names = waiting.slice(0, namedCount).map(({ target, status }) => {
+    const sent = status?.submission?.status ? ` (${status.submission.status})` : ''
+    return `${target.candidateId} is ${status === undefined ? 'not known' : status.status + sent}`
+  })
+  const more = waiting.length - namedCount
+  return `${names.join(', ')}${more > 0 ? `, and ${more} more` : ''}`
 }
 
 function goOn(waiting: readonly Waiting[]): string {
-  const which =
-    waiting.length > named ? '--all' : waiting.map(({ target }) => target.candidateId).join(' ')
-  return `go on with \`proposer poll ${which}\``
+  const ids = waiting.map(({ target }) => target.candidateId).join(' ')
+  return `go on with \`proposer poll ${waiting.length > namedCount ? '--all' : ids}\``
 }
 
 /**
@@ -143,20 +120,18 @@ function goOn(waiting: readonly Waiting[]): string {
  */
 export function timedOut(waiting: readonly Waiting[], trouble: Trouble | undefined): ProposerError {
   if (trouble !== undefined && waiting.every(({ status }) => status === undefined)) {
-    const told = trouble.kind === 'deferred' ? answerError(trouble, 'read').meta.hint : undefined
+    const known = trouble.kind === 'deferred' ? answerError(trouble, 'read').meta.hint : undefined
     return new UnavailableError(
       'no_status',
       `the time ran out before any status was learned: ${trouble.detail}`,
-      {
-        hint: told ?? 'check the gateway address, then run the same command again',
-      },
+      { hint: known ?? 'check the gateway address, then run the same command again' },
     )
   }
   const last = trouble === undefined ? '' : `; the last answer: ${trouble.detail}`
   const what =
     waiting.length === 1
-      ? `candidate ${names(waiting)}`
-      : `${waiting.length} candidates are still on their way: ${names(waiting)}`
+      ? `candidate ${namesOf(waiting)}`
+      : `${waiting.length} candidates are still on their way: ${namesOf(waiting)}`
   return new PendingError('still_pending', `the time ran out: ${what}${last}`, {
     hint: goOn(waiting),
     retryable: true,
@@ -166,13 +141,14 @@ export function timedOut(waiting: readonly Waiting[], trouble: Trouble | undefin
 /** InterruptedError (exit 130) that says how to go on. `reason` is the signal's. */
 export function interrupted(waiting: readonly Waiting[], reason: unknown): ProposerError {
   const detail = reason instanceof ProposerError ? reason.detail : 'stopped while polling'
-  const left = waiting.length === 1 ? '1 candidate is' : `${waiting.length} candidates are`
-  return new InterruptedError(
-    'interrupted',
-    waiting.length === 0 ? detail : `${detail}: ${left} still on the way`,
-    {
-      hint: waiting.length === 0 ? 'run the same command again to go on' : goOn(waiting),
+  if (waiting.length === 0)
+    return new InterruptedError('interrupted', detail, {
+      hint: 'run the same command again to go on',
       retryable: true,
-    },
-  )
+    })
+  const left = waiting.length === 1 ? '1 candidate is' : `${waiting.length} candidates are`
+  return new InterruptedError('interrupted', `${detail}: ${left} still on the way`, {
+    hint: goOn(waiting),
+    retryable: true,
+  })
 }

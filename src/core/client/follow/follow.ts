@@ -6,9 +6,19 @@ import type { GatewayClient } from '../gateway/gateway-client.js'
 import { backoffMs, isAborted, timeLimit } from '../gateway/retry.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
 import { journalEnds, knownTargets } from './ends.js'
-import { failuresError, interrupted, refusalOf, timedOut } from './errors.js'
-import { type Asked, type Looked, look, type Trouble } from './look.js'
-import { budgetTold, heldUntil, lastLook, newPlan, nextStep, type Sight, seen } from './schedule.js'
+import { failuresError, interrupted, refusedError, timedOut } from './errors.js'
+import { askStatuses, type Routes, type StatusReports, type Trouble } from './look.js'
+import {
+  afterResponse,
+  lastLook,
+  newSchedule,
+  nextStep,
+  notBefore,
+  type Schedule,
+  type Sight,
+  type Step,
+  withRateLimit,
+} from './schedule.js'
 import {
   endOf,
   hasReached,
@@ -22,15 +32,12 @@ import {
 export interface PollParts {
   readonly ports: Pick<JournalPorts, 'clock' | 'random'>
   readonly gateway: GatewayClient
-  /**
-   * Terminal outcomes of candidates it knows are journaled, and it tells the question of those
-   * given by id alone.
-   */
-  readonly journal?: Journal
+  /** Ends of candidates it knows are journaled; it tells the question of those given by id. */
+  readonly journal?: Journal | undefined
 }
 
 export interface PollWait {
-  /** `trouble`: told once until the gateway answers again. */
+  /** `trouble`: said once until the gateway answers again. */
   readonly kind: 'trouble' | 'budget'
   readonly reason: string
   readonly waitMs: number
@@ -38,50 +45,40 @@ export interface PollWait {
 
 export interface PollOptions {
   /** Default: until executed or failed. */
-  readonly until?: Stage
-  readonly timeoutMs?: number
-  readonly signal?: AbortSignal
+  readonly until?: Stage | undefined
+  readonly timeoutMs?: number | undefined
+  readonly signal?: AbortSignal | undefined
   /** Every status whole, by the single route: the same items in more calls. */
-  readonly full?: boolean
-  /**
-   * Of a failure only what tells whether it may be retried is wanted: where its code tells that,
-   * the single route explains no more.
-   */
-  readonly brief?: boolean
-  /** Told each status whose stage differs from the one before. */
+  readonly full?: boolean | undefined
+  /** Of a failure only whether it may be retried is wanted, which its code mostly tells. */
+  readonly brief?: boolean | undefined
+  /** Called with each status whose stage differs from the one before. */
   readonly onStatus?: (status: PolledStatus) => void
-  /** Told after each look. */
+  /** Called after each response. */
   readonly onLook?: (counts: {
     readonly items: number
     readonly done: number
     readonly total: number
   }) => void
-  /** Told before a wait for the budget, and when a gateway begins to give no answer of use. */
+  /** Called before a wait for the budget, and when a gateway begins to give no answer of use. */
   readonly onWait?: (event: PollWait) => void
 }
 
 export interface PollResult {
   /**
    * Last known statuses, in the order of the targets; a target never answered is absent. Whole
-   * where the single route told them: always with `full` and for a single target with an
-   * identifier.
+   * where the single route told them: with `full`, and for a single target with an identifier.
    */
   readonly candidates: readonly PolledStatus[]
   /** Targets that did not come to their goal: still on their way, or refused. */
   readonly missing: readonly PollTarget[]
   /** What the gateway said of those it refused for good, such as 404, by candidate id. */
   readonly refusals: ReadonlyMap<string, ProposerError>
-  /**
-   * Why it ended before every target did: PendingError 8, UnavailableError 75 or InterruptedError
-   * 130.
-   */
+  /** Why it ended early: PendingError 8, UnavailableError 75 or InterruptedError 130. */
   readonly stopped?: ProposerError
   /** Status items that were asked for (§8). */
   readonly items: number
-  /**
-   * The gravest: FailedError 7, PendingError 8, a refusal such as 404 (3), UnavailableError 75
-   * where nothing answered, Interrupted 130.
-   */
+  /** The gravest of what became of all: `stopped`, FailedError 7, or a refusal such as 404. */
   readonly error?: ProposerError
 }
 
@@ -95,15 +92,14 @@ const guessMs = {
 } as const
 /** Nobody has answered yet, and no time was given: so many tries, then nobody is there. */
 const maxSilent = 8
-/** An answer that is on its way when the time is over may still come in. */
-const graceMs = 2_000
-/**
- * Failures whose rest is asked of the single route although their code tells enough (§4.2 rule 7):
- * at least these, or this share.
- */
+/** A response that is on its way when the time is over may still come in. */
+const lateMs = 2_000
+/** Failures that the single route explains although their code tells enough: a number, a share. */
 const [explained, explainedShare] = [5, 20]
 
 interface Followed {
+  /** Position among all. */
+  readonly at: number
   readonly target: PollTarget
   status?: PolledStatus
   refusal?: ProposerError
@@ -112,246 +108,294 @@ interface Followed {
   owed: boolean
 }
 
+interface Following {
+  readonly parts: PollParts
+  readonly options: PollOptions
+  readonly all: readonly Followed[]
+  readonly endMs: number
+  schedule: Schedule
+  items: number
+  /** Failures that may still be explained (§4.2 rule 7). */
+  toExplain: number
+  isBatchRefused: boolean
+  trouble: Trouble | undefined
+  /** Tries in a row that brought nothing, and whether one ever brought something. */
+  silentTries: number
+  answered: boolean
+  isLast: boolean
+  budgetNotedMs: number
+}
+
+/** Why no more is asked for; without an error every target came to its goal. */
+interface Stop {
+  readonly error?: ProposerError
+}
+
 /**
- * Polls until every target ended or reached `until`: many by the batch route, one by its own; not
- * before an end can be expected, and within the budget that the answers tell. A gateway that gives
- * no answer of use is asked again, ever later, until the time is over; without a time, and where it
- * has never answered, 8 tries. Rejects for journal faults, bad arguments and a gateway that answers
- * about another candidate (ConflictError `candidate_mismatch`).
+ * Polls until every target ended or reached `until`: many by the batch route, one by its own, not
+ * before an end can be expected, and within the budget that the responses tell. A gateway that
+ * gives no answer of use is asked again, ever later, until the time is over; without a time, and
+ * where it has never answered, 8 tries. Rejects for journal faults, bad arguments and a gateway
+ * that answers about another candidate (ConflictError `candidate_mismatch`).
  */
 export async function pollCandidates(
   parts: PollParts,
   targets: readonly PollTarget[],
   options: PollOptions = {},
 ): Promise<PollResult> {
-  const { clock, random } = parts.ports
-  const { until, timeoutMs, signal } = options
-  const startMs = clock.monotonicMs()
-  const endMs = timeoutMs === undefined ? Number.POSITIVE_INFINITY : startMs + timeoutMs
-  const followed = (await knownTargets(parts.journal, targets)).map(
-    (target): Followed => ({ target, done: false, owed: false }),
-  )
-  const ages = followed.map(({ target }) =>
-    target.sentAtMs === undefined ? undefined : clock.nowMs() - target.sentAtMs,
-  )
-  let plan = newPlan(ages, startMs, {
-    guessMs: guessMs[until ?? 'indexed'],
-    free: parts.gateway.origin.startsWith('local:'),
-  })
-  const asking = newAsking(followed, options)
-  let trouble: Trouble | undefined
-  let silent = 0
-  let answered = false
-  let isLast = false
-  let budgetToldMs = 0
-  let items = 0
-
-  const finish = async (last?: ProposerError): Promise<PollResult> => {
-    await journalEnds(parts.journal, asking.settleOwed())
-    const hasFailed = followed.some(failed)
-    const view = hasFailed ? await parts.journal?.load() : undefined
-    return { ...result(followed, last, (candidateId) => view?.byCandidate(candidateId)?.id), items }
-  }
-  const waiting = () => followed.filter(({ done }) => !done)
-  const limit = timeLimit(parts, {
-    ...(timeoutMs === undefined ? {} : { timeoutMs: timeoutMs + graceMs }),
-    ...(signal === undefined ? {} : { signal }),
-  })
+  const { timeoutMs, signal } = options
+  const following = await newFollowing(parts, targets, options)
+  const late = timeoutMs === undefined ? undefined : timeoutMs + lateMs
+  const limit = timeLimit(parts, { timeoutMs: late, signal })
   try {
     for (;;) {
-      if (isAborted(signal)) return await finish(interrupted(waiting(), signal?.reason))
-      const nowMs = clock.monotonicMs()
-      let step = nextStep(plan, nowMs)
-      if (step.kind === 'done') return await finish()
-      if (nowMs >= endMs) {
-        const at = trouble === undefined && !isLast ? lastLook(plan, nowMs) : []
-        if (at.length === 0) return await finish(timedOut(waiting(), trouble))
-        isLast = true
-        step = { kind: 'look', at }
-      }
-      if (step.kind === 'wait') {
-        const waitMs = step.untilMs - nowMs
-        if (step.reason === 'budget' && trouble === undefined && step.untilMs !== budgetToldMs) {
-          budgetToldMs = step.untilMs
-          options.onWait?.({ kind: 'budget', reason: 'the budget is spent', waitMs })
-        }
-        await slept(parts, Math.min(waitMs, endMs - nowMs), signal)
-        continue
-      }
-      const looked = await look(parts.gateway, asking.routes(step.at), { signal: limit.signal })
-      items += looked.items
-      const { sights, ended } = asking.settle(step.at, looked)
-      await journalEnds(parts.journal, ended)
-      const lookedMs = clock.monotonicMs()
-      if (looked.rateLimit !== undefined) plan = budgetTold(plan, looked.rateLimit, lookedMs)
-      if (sights.length > 0 || looked.batchRefused !== undefined) {
-        plan = seen(plan, sights, lookedMs)
-        ;[trouble, silent, answered] = [undefined, 0, true]
-      }
-      options.onLook?.({ items, done: followed.length - waiting().length, total: followed.length })
-      if (looked.trouble === undefined || isAborted(signal)) continue
-
-      const isNew = trouble === undefined
-      trouble = looked.trouble
-      const toldMs = trouble.retryAfterMs ?? 0
-      const waitMs = toldMs + backoffMs(random, ++silent)
-      if (
-        timeoutMs === undefined &&
-        (toldMs > maxRetryAfterMs || (silent >= maxSilent && !answered))
-      ) {
-        return await finish(answerError(trouble, 'read'))
-      }
-      if (lookedMs + toldMs >= endMs) return await finish(timedOut(waiting(), trouble))
-      if (isNew) options.onWait?.({ kind: 'trouble', reason: trouble.detail, waitMs })
-      // A code that tells enough needs no gateway to explain it.
-      plan = heldUntil(seen(plan, asking.sightsOfOwed(), lookedMs), lookedMs + waitMs)
+      const stop = await advance(following, limit.signal)
+      if (stop !== undefined) return await resultOf(following, stop.error)
     }
   } finally {
     limit.clear()
   }
 }
 
-/** What is known of each candidate, and by which route to ask for more. */
-function newAsking(
-  followed: readonly Followed[],
-  { full = false, brief = false, until, onStatus }: PollOptions,
-) {
-  let toExplain = brief ? 0 : Math.max(explained, Math.floor(followed.length / explainedShare))
-  let isBatchRefused = false
-
-  const needsSingle = ({ target, status, owed }: Followed) =>
-    full ||
-    owed ||
-    isBatchRefused ||
-    (target.identifier !== undefined && questionOf(target, status) === undefined)
-
-  /**
-   * A failure of the batch route whose rest is wanted; it must be, where its code does not tell
-   * whether it may be retried (contract §4).
-   */
-  const wantsMore = ({ target, status }: Followed): boolean => {
-    if (status?.failure == null || status.failure.stage != null || target.identifier === undefined)
-      return false
-    return status.failure.retryable === undefined || toExplain-- > 0
-  }
-
-  function settleOne(
-    one: Followed,
-    told: PolledStatus,
-  ): { readonly moved: boolean; readonly owed: boolean } {
-    // The batch route does not repeat what never changes.
-    const { question_id, proposer, outcome, price } = one.status ?? {}
-    const constants = { question_id, proposer, outcome, price }
-    const before = one.status
-    one.status = {
-      ...Object.fromEntries(Object.entries(constants).filter(([, value]) => value !== undefined)),
-      ...told,
-    }
-    const moved = before === undefined || stageKey(before) !== stageKey(told)
-    if (moved) onStatus?.(one.status)
-    one.owed = failed(one) && !one.owed && wantsMore(one)
-    one.done = !one.owed && hasReached(told, until)
-    return { moved, owed: one.owed }
-  }
-
-  function sightOf(one: Followed, at: number, looked: Looked): Sight | undefined {
-    const told = looked.told.get(one.target)
-    if (told?.kind === 'status') {
-      const { moved, owed } = settleOne(one, told.status)
-      const life = one.done ? lifeMs(told.status, until) : undefined
-      const reached = one.done && !failed(one)
-      return {
-        at,
-        done: one.done,
-        reached,
-        moved,
-        owed,
-        ...(life === undefined ? {} : { lifeMs: life }),
-      }
-    }
-    const refusal = told?.kind === 'refused' ? told.error : looked.batchRefused
-    if (refusal !== undefined && (told !== undefined || one.target.identifier === undefined)) {
-      // A failure that the other route has told stays told.
-      if (!one.owed) one.refusal = refusal
-      one.done = true
-      return { at, done: true, reached: false, moved: true }
-    }
-    // Asked, and nothing was said of it: as good as a look in vain.
-    return told === undefined ? undefined : { at, done: false, reached: false, moved: false }
-  }
-
-  /** Failures whose code tells enough are settled by it; those that must be asked for stay. */
-  function settleOwed(): readonly Followed[] {
-    const settled = followed.filter(
-      ({ owed, status }) => owed && status?.failure?.retryable !== undefined,
-    )
-    for (const one of settled) [one.owed, one.done] = [false, true]
-    return settled
-  }
-
+async function newFollowing(
+  parts: PollParts,
+  targets: readonly PollTarget[],
+  options: PollOptions,
+): Promise<Following> {
+  const { clock } = parts.ports
+  const known = await knownTargets(parts.journal, targets)
+  const startMs = clock.monotonicMs()
+  const ages = known.map(({ sentAtMs }) =>
+    sentAtMs === undefined ? undefined : clock.nowMs() - sentAtMs,
+  )
+  const toExplain = Math.max(explained, Math.floor(known.length / explainedShare))
   return {
-    routes(at: readonly number[]): Asked {
-      const asked = at.flatMap((index) => followed[index] ?? [])
-      const isSingle = (one: Followed) =>
-        one.target.identifier !== undefined && (asked.length === 1 || needsSingle(one))
-      return {
-        single: asked.filter(isSingle).map(({ target }) => target),
-        batch: asked.filter((one) => !isSingle(one)).map(({ target }) => target),
-      }
-    },
-    settle(
-      at: readonly number[],
-      looked: Looked,
-    ): { readonly sights: readonly Sight[]; readonly ended: readonly PolledStatus[] } {
-      isBatchRefused ||= looked.batchRefused !== undefined
-      const sights = at.flatMap((index) => {
-        const one = followed[index]
-        return one === undefined ? [] : (sightOf(one, index, looked) ?? [])
-      })
-      const ended = sights.flatMap(({ at: index, done }) =>
-        done ? (followed[index]?.status ?? []) : [],
-      )
-      return { sights, ended }
-    },
-    settleOwed: (): readonly PolledStatus[] => settleOwed().flatMap(({ status }) => status ?? []),
-    sightsOfOwed: (): readonly Sight[] =>
-      settleOwed().map((one) => ({
-        at: followed.indexOf(one),
-        done: true,
-        reached: false,
-        moved: false,
-      })),
+    parts,
+    options,
+    all: known.map((target, at) => ({ at, target, done: false, owed: false })),
+    endMs: startMs + (options.timeoutMs ?? Number.POSITIVE_INFINITY),
+    schedule: newSchedule(ages, startMs, {
+      guessMs: guessMs[options.until ?? 'indexed'],
+      free: parts.gateway.origin.startsWith('local:'),
+    }),
+    items: 0,
+    toExplain: options.brief === true ? 0 : toExplain,
+    isBatchRefused: false,
+    trouble: undefined,
+    silentTries: 0,
+    answered: false,
+    isLast: false,
+    budgetNotedMs: 0,
   }
 }
 
-const failed = ({ status }: Followed): boolean => status !== undefined && endOf(status) === 'failed'
+/** One step: a wait, or one round of questions. */
+async function advance(following: Following, limit: AbortSignal): Promise<Stop | undefined> {
+  const { schedule, endMs, trouble } = following
+  const { signal } = following.options
+  if (isAborted(signal)) return { error: interrupted(waitingIn(following), signal?.reason) }
+  const nowMs = following.parts.ports.clock.monotonicMs()
+  const step = nextStep(schedule, nowMs)
+  if (step.kind === 'done') return {}
+  if (nowMs >= endMs) {
+    const at = trouble === undefined && !following.isLast ? lastLook(schedule, nowMs) : []
+    if (at.length === 0) return { error: timedOut(waitingIn(following), trouble) }
+    following.isLast = true
+    return askFor(following, at, limit)
+  }
+  if (step.kind === 'look') return askFor(following, step.at, limit)
+  await pause(following, step, nowMs)
+  return undefined
+}
 
-const questionOf = (
-  { identifier }: PollTarget,
-  status: PolledStatus | undefined,
-): string | undefined =>
-  status?.question_id ??
-  (identifier !== undefined && isQuestionId(identifier) ? identifier : undefined)
+async function pause(
+  following: Following,
+  { untilMs, reason }: Extract<Step, { kind: 'wait' }>,
+  nowMs: number,
+): Promise<void> {
+  const { parts, options, endMs, trouble } = following
+  const waitMs = untilMs - nowMs
+  if (reason === 'budget' && trouble === undefined && untilMs !== following.budgetNotedMs) {
+    following.budgetNotedMs = untilMs
+    options.onWait?.({ kind: 'budget', reason: 'the budget is spent', waitMs })
+  }
+  try {
+    await parts.ports.clock.sleep(Math.min(waitMs, endMs - nowMs), options.signal)
+  } catch (error) {
+    // An abort is seen at the next step.
+    if (!isAborted(options.signal)) throw error
+  }
+}
+
+async function askFor(
+  following: Following,
+  at: readonly number[],
+  limit: AbortSignal,
+): Promise<Stop | undefined> {
+  const { parts, options, all } = following
+  const asked = at.flatMap((index) => all[index] ?? [])
+  const routes = routesOf(following, asked)
+  const found = await askStatuses(parts.gateway, routes, { signal: limit })
+  following.items += found.items
+  following.isBatchRefused ||= found.batchRefused !== undefined
+  const sights = asked.flatMap((one) => sightOf(following, one, found) ?? [])
+  await journalEnds(parts.journal, statusesOf(asked.filter(({ done }) => done)))
+  const nowMs = parts.ports.clock.monotonicMs()
+  if (found.rateLimit !== undefined)
+    following.schedule = withRateLimit(following.schedule, found.rateLimit, nowMs)
+  if (sights.length > 0 || found.batchRefused !== undefined) {
+    following.schedule = afterResponse(following.schedule, sights, nowMs)
+    following.trouble = undefined
+    following.silentTries = 0
+    following.answered = true
+  }
+  const done = all.length - waitingIn(following).length
+  options.onLook?.({ items: following.items, done, total: all.length })
+  if (found.trouble === undefined || isAborted(options.signal)) return undefined
+  return afterTrouble(following, found.trouble, nowMs)
+}
+
+/** Waits ever longer, or gives up. */
+function afterTrouble(following: Following, trouble: Trouble, nowMs: number): Stop | undefined {
+  const { parts, options, endMs, trouble: before } = following
+  following.trouble = trouble
+  const retryAfterMs = trouble.retryAfterMs ?? 0
+  const waitMs = retryAfterMs + backoffMs(parts.ports.random, ++following.silentTries)
+  const isSilent = following.silentTries >= maxSilent && !following.answered
+  if (options.timeoutMs === undefined && (retryAfterMs > maxRetryAfterMs || isSilent))
+    return { error: answerError(trouble, 'read') }
+  if (nowMs + retryAfterMs >= endMs) return { error: timedOut(waitingIn(following), trouble) }
+  if (before === undefined) options.onWait?.({ kind: 'trouble', reason: trouble.detail, waitMs })
+  const settled = settleOwed(following).map(
+    ({ at }): Sight => ({ at, done: true, reached: false, moved: false }),
+  )
+  following.schedule = notBefore(afterResponse(following.schedule, settled, nowMs), nowMs + waitMs)
+  return undefined
+}
+
+/** Failures whose code tells enough need no gateway to explain them; the others stay. */
+function settleOwed({ all }: Following): readonly Followed[] {
+  const settled = all.filter(({ owed, status }) => owed && status?.failure?.retryable !== undefined)
+  for (const one of settled) [one.owed, one.done] = [false, true]
+  return settled
+}
+
+function routesOf({ options, isBatchRefused }: Following, asked: readonly Followed[]): Routes {
+  const isSingle = ({ target: { identifier }, status, owed }: Followed) => {
+    if (identifier === undefined) return false
+    const isQuestionKnown = status?.question_id != null || isQuestionId(identifier)
+    return asked.length === 1 || options.full || owed || isBatchRefused || !isQuestionKnown
+  }
+  return {
+    single: asked.filter(isSingle).map(({ target }) => target),
+    batch: asked.filter((one) => !isSingle(one)).map(({ target }) => target),
+  }
+}
+
+/** What a response brought for one candidate; `undefined` where it was not answered. */
+function sightOf(
+  following: Following,
+  one: Followed,
+  { reports, batchRefused }: StatusReports,
+): Sight | undefined {
+  const report = reports.get(one.target)
+  if (report?.kind === 'status') return takeStatus(following, one, report.status)
+  const { at } = one
+  const refusal = report?.kind === 'refused' ? report.error : batchRefused
+  if (refusal !== undefined && (report !== undefined || one.target.identifier === undefined)) {
+    // A failure that the other route has told stays told.
+    if (!one.owed) one.refusal = refusal
+    one.done = true
+    return { at, done: true, reached: false, moved: true }
+  }
+  // Asked, and nothing was said of it: in vain.
+  return report === undefined ? undefined : { at, done: false, reached: false, moved: false }
+}
+
+function takeStatus(following: Following, one: Followed, told: PolledStatus): Sight {
+  const { until, onStatus } = following.options
+  const before = one.status
+  // The batch route does not repeat what never changes.
+  const constants = (['question_id', 'proposer', 'outcome', 'price'] as const).filter(
+    (name) => before?.[name] !== undefined,
+  )
+  const status = { ...Object.fromEntries(constants.map((name) => [name, before?.[name]])), ...told }
+  one.status = status
+  const moved = before === undefined || stageKey(before) !== stageKey(told)
+  if (moved) onStatus?.(status)
+  one.owed = hasFailed(one) && !one.owed && wantsMore(following, one)
+  one.done = !one.owed && hasReached(told, until)
+  return {
+    at: one.at,
+    done: one.done,
+    reached: one.done && !hasFailed(one),
+    moved,
+    owed: one.owed,
+    lifeMs: one.done ? lifeMs(told, until) : undefined,
+  }
+}
+
+/**
+ * Whether the single route is to explain a failure: it must, where the code does not tell whether
+ * it may be retried (contract §4).
+ */
+function wantsMore(following: Following, { target, status }: Followed): boolean {
+  if (status?.failure == null || status.failure.stage != null || target.identifier === undefined)
+    return false
+  return status.failure.retryable === undefined || following.toExplain-- > 0
+}
+
+const waitingIn = ({ all }: Following) => all.filter(({ done }) => !done)
+
+const hasFailed = ({ status }: Followed) => status !== undefined && endOf(status) === 'failed'
+
+const statusesOf = (some: readonly Followed[]) => some.flatMap(({ status }) => status ?? [])
+
+async function resultOf(following: Following, stopped?: ProposerError): Promise<PollResult> {
+  const { all, items, parts } = following
+  await journalEnds(parts.journal, statusesOf(settleOwed(following)))
+  const failures = statusesOf(all.filter(hasFailed))
+  const view = failures.length === 0 ? undefined : await parts.journal?.load()
+  const refused = all.flatMap(({ target, refusal }) => (refusal ? [{ target, refusal }] : []))
+  const error = gravest([
+    ...refused.map(({ target, refusal }) => refusedError(target, refusal)),
+    failuresError(failures, all.length, (candidateId) => view?.byCandidate(candidateId)?.id),
+    stopped,
+  ])
+  return {
+    candidates: statusesOf(all),
+    missing: all
+      .filter(({ done, refusal }) => !done || refusal !== undefined)
+      .map(({ target }) => target),
+    refusals: new Map(refused.map(({ target, refusal }) => [target.candidateId, refusal])),
+    ...(stopped && { stopped }),
+    items,
+    ...(error && { error }),
+  }
+}
 
 /**
  * One status now (`status`); journals an end. By the single route, whole; where nobody knows the
- * question by the batch route, which asks for none (§4.2). Throws the answer's error; UsageError
- * `question_unknown` where the gateway has no batch route.
+ * question by the batch route (§4.2). Throws the response's error; UsageError `question_unknown`
+ * where the gateway has no batch route.
  */
 export async function statusOnce(
   parts: PollParts,
   target: PollTarget,
-  options: { signal?: AbortSignal } = {},
+  options: { readonly signal?: AbortSignal } = {},
 ): Promise<PolledStatus> {
-  const asked: Asked =
-    target.identifier === undefined
-      ? { single: [], batch: [target] }
-      : { single: [target], batch: [] }
-  const { told, trouble, batchRefused } = await look(parts.gateway, asked, options)
+  const isSingle = target.identifier !== undefined
+  const routes = { single: isSingle ? [target] : [], batch: isSingle ? [] : [target] }
+  const { reports, trouble, batchRefused } = await askStatuses(parts.gateway, routes, options)
   if (trouble !== undefined) throw answerError(trouble, 'read')
-  const found = told.get(target)
+  const found = reports.get(target)
   if (found?.kind === 'refused') throw found.error
-  if (batchRefused !== undefined) throw questionUnknown(target, batchRefused)
+  if (batchRefused !== undefined)
+    throw new UsageError(
+      'question_unknown',
+      `the journal does not know the candidate ${target.candidateId}, and this gateway tells statuses by question only: ${batchRefused.detail}`,
+      { hint: 'add --question <id>' },
+    )
   if (found?.kind !== 'status')
     throw new UnavailableError('no_status', 'the gateway told no status', {
       hint: 'run the same command again later',
@@ -360,58 +404,13 @@ export async function statusOnce(
   return found.status
 }
 
-const questionUnknown = ({ candidateId }: PollTarget, { detail }: ProposerError) =>
-  new UsageError(
-    'question_unknown',
-    `the journal does not know the candidate ${candidateId}, and this gateway tells statuses by question only: ${detail}`,
-    { hint: 'add --question <id>' },
-  )
-
-/** An abort is seen by the caller, at its next step. */
-async function slept(
-  { ports }: PollParts,
-  ms: number,
-  signal: AbortSignal | undefined,
-): Promise<void> {
-  try {
-    await ports.clock.sleep(ms, signal)
-  } catch (error) {
-    if (!isAborted(signal)) throw error
-  }
-}
-
-function result(
-  followed: readonly Followed[],
-  last: ProposerError | undefined,
-  journalIdOf: (candidateId: string) => string | undefined,
-): Omit<PollResult, 'items'> {
-  const failures = followed.filter(failed).flatMap(({ status }) => status ?? [])
-  const refused = followed.flatMap(({ target, refusal }) =>
-    refusal === undefined ? [] : [{ target, refusal }],
-  )
-  const named = refused.map(({ target, refusal }) => refusalOf(target, refusal))
-  const error = gravest([...named, failuresError(failures, followed.length, journalIdOf), last])
-  const candidates = followed.flatMap(({ status }) => status ?? [])
-  const missing = followed
-    .filter(({ done, refusal }) => !done || refusal !== undefined)
-    .map(({ target }) => target)
-  const refusals = new Map(refused.map(({ target, refusal }) => [target.candidateId, refusal]))
-  return {
-    candidates,
-    missing,
-    refusals,
-    ...(last === undefined ? {} : { stopped: last }),
-    ...(error === undefined ? {} : { error }),
-  }
-}
-
 export {
   changedAt,
   endOf,
+  hasReached,
   type PolledStatus,
   type PollTarget,
   type Stage,
   stages,
   timeOf,
 } from './status.js'
-export { hasReached }

@@ -1,11 +1,11 @@
 /**
- * Which candidates to ask for next, and when (§8: each look costs an item of a shared budget).
- * Pure: times are milliseconds of one monotonic clock, passed in; nothing is thrown.
+ * Which candidates to ask for next, and when (§8: each costs an item of a shared budget). Pure:
+ * times are milliseconds of one monotonic clock, passed in; nothing is thrown.
  *
- * A look at a candidate that is not done yet is spent in vain, so such looks draw from an allowance
- * that refills at a quarter of the budget. Looks that are likely to find an end are free of it:
- * candidates are admitted in order and mostly end in order, so one that ended speaks for those
- * admitted before it; they are asked in groups that grow as long as they prove it right.
+ * Asking for a candidate that is not done is in vain, so such items draw from an allowance that
+ * refills at a quarter of the budget. Asking where an end is likely is free of it: candidates
+ * mostly end in the order of their admission. So one that ended vouches for those admitted before
+ * it, which are asked for in groups that grow as long as they prove it right.
  */
 import { limits } from '../../protocol/schema.js'
 import type { RateLimit } from '../gateway/answer.js'
@@ -13,19 +13,19 @@ import type { RateLimit } from '../gateway/answer.js'
 interface Tracked {
   /** When it was admitted, as well as we know; `-Infinity`: long ago. */
   readonly sinceMs: number
-  /** Looks that found it not done. */
+  /** How often it was found not done. */
   readonly looks: number
   readonly lookedMs: number
-  /** After a look: not before. */
+  /** Not before. */
   readonly dueMs: number
   readonly done: boolean
   /** When it was seen to have reached the goal. */
   readonly reachedMs?: number
-  /** A look at it will tell what is still missing, whatever stage it is in. */
+  /** Asking for it will tell what is still missing, whatever stage it is in. */
   readonly owed: boolean
 }
 
-export interface Plan {
+export interface Schedule {
   /** In the order of the targets. */
   readonly candidates: readonly Tracked[]
   /** Positions in `candidates`, first admitted first. */
@@ -37,8 +37,8 @@ export interface Plan {
   readonly free: boolean
   readonly limitItems: number
   readonly windowMs: number
-  /** What the last answer told of the window. */
-  readonly told?: { readonly remainingItems: number; readonly resetAtMs: number }
+  /** What the last response said of the window. */
+  readonly window?: { readonly remainingItems: number; readonly resetAtMs: number }
   readonly burstItems: number
   readonly allowanceItems: number
   readonly allowanceAtMs: number
@@ -53,38 +53,34 @@ export type Step =
   | { readonly kind: 'wait'; readonly untilMs: number; readonly reason: 'early' | 'budget' }
   | { readonly kind: 'done' }
 
-/** What a look brought for one candidate. */
+/** What was learned of one candidate. */
 export interface Sight {
   readonly at: number
   /** Nothing more is to be asked. */
   readonly done: boolean
-  /** It came to the goal alive: it speaks for those before it. */
+  /** It came to the goal alive: it vouches for those before it. */
   readonly reached: boolean
-  readonly lifeMs?: number
+  readonly lifeMs?: number | undefined
   /** Its stage differs from the one before. */
   readonly moved: boolean
-  /** Another look is needed at once, by the other route. */
+  /** It must be asked for again at once, by the other route. */
   readonly owed?: boolean
 }
 
-export interface PlanOptions {
+export interface ScheduleOptions {
   /** Expected from admission to the goal. */
   readonly guessMs: number
   readonly free?: boolean
 }
 
-/**
- * §8, until the gateway tells its own. A shorter window than this is treated as this one: that is
- * only more polite.
- */
+/** §8, until the gateway tells its own. A shorter window is treated as this one. */
 const [assumedItems, assumedWindowMs] = [120, 60_000]
-/** Looks in vain may take a quarter of the budget; the rest is for whoever submits. */
+/** What is asked in vain may take a quarter of the budget; the rest is for whoever submits. */
 const vainShare = 4
-/** A larger budget is no reason to look in vain more often. */
+/** A larger budget is no reason to ask in vain more often. */
 const mostVainItems = 240
-/** A few looks in vain at once: a handful of candidates is simply looked at, of many a share. */
-const [handful, handfulBurstItems, leastBurstItems] = [20, 6, 4]
-const burstShare = 25
+/** Asked for at once though in vain: all of a handful, of many a share. */
+const [handful, handfulBurstItems, leastBurstItems, burstShare] = [20, 6, 4, 25]
 /** A large group that proved wrong is not paid for longer than this. */
 const deepestDebtItems = 6
 /** While the budget is mostly free somebody who watches sees something move this often. */
@@ -93,42 +89,32 @@ const longestRetryMs = 10_000
 /** However long others took: a candidate is not left alone longer than this. */
 const longestExpectedMs = 30_000
 const firstGroupItems = 4
-/**
- * A group of this many for each look in vain that is allowed: about a fifth of it may prove wrong.
- */
+/** Items of a group for each item of the allowance: about a fifth of it may prove wrong. */
 const groupPerAllowance = 5
 const keptLives = 32
 /** A group proved right where this share of it had ended. */
 const provedShare = 0.9
+const longAgoMs = Number.NEGATIVE_INFINITY
 
-/**
- * A plan for candidates of the given ages in milliseconds; `undefined`: unknown, and so likely to
- * be done.
- */
-export function newPlan(
+/** A schedule for candidates of the given ages; `undefined`: unknown, and so likely to be done. */
+export function newSchedule(
   agesMs: readonly (number | undefined)[],
   nowMs: number,
-  { guessMs, free = false }: PlanOptions,
-): Plan {
-  const candidates = agesMs.map((ageMs): Tracked => {
-    const sinceMs = ageMs === undefined ? Number.NEGATIVE_INFINITY : nowMs - Math.max(0, ageMs)
-    return {
-      sinceMs,
-      looks: 0,
-      lookedMs: Number.NEGATIVE_INFINITY,
-      dueMs: nowMs,
-      done: false,
-      owed: false,
-    }
-  })
-  const since = (at: number) => candidates[at]?.sinceMs ?? 0
+  { guessMs, free = false }: ScheduleOptions,
+): Schedule {
+  const candidates = agesMs.map((ageMs) => ({
+    sinceMs: ageMs === undefined ? longAgoMs : nowMs - Math.max(0, ageMs),
+    looks: 0,
+    lookedMs: longAgoMs,
+    dueMs: nowMs,
+    done: false,
+    owed: false,
+  }))
   const shareItems = Math.max(leastBurstItems, Math.floor(candidates.length / burstShare))
   const burstItems = candidates.length <= handful ? handfulBurstItems : shareItems
   return {
     candidates,
-    order: candidates
-      .map((_, at) => at)
-      .sort((a, b) => (since(a) === since(b) ? a - b : since(a) < since(b) ? -1 : 1)),
+    order: sortedBy([...candidates.keys()], (at) => candidates[at]?.sinceMs ?? 0),
     guessMs,
     livesMs: [],
     free,
@@ -143,19 +129,17 @@ export function newPlan(
   }
 }
 
-/**
- * What to do at `nowMs`: at most 100 candidates (§8), never more than the window is known to hold.
- */
-export function nextStep(plan: Plan, nowMs: number): Step {
-  const pending = plan.order.filter((at) => plan.candidates[at]?.done === false)
+/** What to do now: at most 100 candidates (§8), never more than the window is known to hold. */
+export function nextStep(plan: Schedule, nowMs: number): Step {
+  const pending = pendingOf(plan)
   if (pending.length === 0) return { kind: 'done' }
   const window = windowAt(plan, nowMs)
   if (window !== undefined && window.remainingItems < 1)
     return { kind: 'wait', untilMs: window.resetAtMs, reason: 'budget' }
+  const isLimitKnown = plan.window !== undefined && !plan.free
   const mostItems = Math.min(
     limits.batchItems,
-    window?.remainingItems ??
-      (plan.told === undefined || plan.free ? limits.batchItems : plan.limitItems),
+    window?.remainingItems ?? (isLimitKnown ? plan.limitItems : limits.batchItems),
   )
   const look = (at: readonly number[]): Step => ({ kind: 'look', at: at.slice(0, mostItems) })
   const wait = (untilMs: number): Step => ({ kind: 'wait', untilMs, reason: 'early' })
@@ -164,70 +148,50 @@ export function nextStep(plan: Plan, nowMs: number): Step {
   const owed = pending.filter((at) => plan.candidates[at]?.owed)
   if (owed.length > 0) return look(owed)
   const allowance = allowanceAt(plan, nowMs)
-  if (allowance < 1)
-    return wait(
-      Math.min(
-        nowMs + Math.max(1, Math.ceil((1 - allowance) / vainRate(plan, nowMs))),
-        window?.resetAtMs ?? Number.POSITIVE_INFINITY,
-      ),
-    )
-  const spokenFor = candidatesSpokenFor(plan)
-  const dueMs = (at: number) => dueAt(plan, at, spokenFor.has(at))
+  if (allowance < 1) {
+    const refilledMs = Math.max(1, Math.ceil((1 - allowance) / vainRate(plan, nowMs)))
+    return wait(Math.min(nowMs + refilledMs, window?.resetAtMs ?? Number.POSITIVE_INFINITY))
+  }
+  const vouchedFor = vouchedForBy(plan)
+  const dueMs = (at: number) => dueAt(plan, at, vouchedFor.has(at))
   const due = pending.filter((at) => dueMs(at) <= nowMs)
   if (due.length === 0) return wait(Math.min(...pending.map(dueMs)))
   // Where the window cuts the list, those not asked for the longest come first.
   if (due.length <= allowance) return look(longestAgoFirst(plan, due))
-  const likely = due.filter((at) => spokenFor.has(at))
+  const likely = due.filter((at) => vouchedFor.has(at))
   if (likely.length > 0)
     return look(
       likely.slice(0, Math.min(plan.groupItems, Math.floor(allowance * groupPerAllowance))),
     )
-  return look(samples(plan, due, Math.max(1, Math.floor(allowance / 3))))
+  // Some of the due, spread over those never asked for, else those not asked for the longest.
+  const count = Math.max(1, Math.floor(allowance / 3))
+  const fresh = due.filter((at) => plan.candidates[at]?.looks === 0)
+  return look(fresh.length > 0 ? spread(fresh, count) : longestAgoFirst(plan, due).slice(0, count))
 }
 
-/**
- * One last look before the time is over: at candidates few enough for it, if there is anything left
- * to spend.
- */
-export function lastLook(plan: Plan, nowMs: number): readonly number[] {
-  const pending = plan.order.filter((at) => plan.candidates[at]?.done === false)
+/** Whom to ask for once more before the time is over: all, where few enough and affordable. */
+export function lastLook(plan: Schedule, nowMs: number): readonly number[] {
+  const pending = pendingOf(plan)
   const left = Math.min(plan.burstItems, windowAt(plan, nowMs)?.remainingItems ?? plan.burstItems)
   return pending.length <= left ? pending : []
 }
 
-/**
- * The plan after a look that was answered. Items in `sights` only; what was asked and not answered
- * stays as it was.
- */
-export function seen(plan: Plan, sights: readonly Sight[], nowMs: number): Plan {
+/** The schedule after a response; what it did not tell of stays as it was. */
+export function afterResponse(plan: Schedule, sights: readonly Sight[], nowMs: number): Schedule {
   if (sights.length === 0) return plan
-  const by = new Map(sights.map((sight) => [sight.at, sight]))
-  const pendingBefore = plan.candidates.filter(({ done }) => !done).length
-  const candidates = plan.candidates.map((one, at): Tracked => {
-    const sight = by.get(at)
-    if (sight === undefined) return one
-    if (sight.done)
-      return { ...one, done: true, owed: false, ...(sight.reached ? { reachedMs: nowMs } : {}) }
-    if (sight.owed === true) return { ...one, owed: true }
-    const looks = sight.moved ? 1 : one.looks + 1
-    const retryMs = Math.min(
-      longestRetryMs,
-      longestPauseMs * pendingBefore,
-      firstPauseMs * 1.5 ** (looks - 1),
-    )
-    return { ...one, owed: false, looks, lookedMs: nowMs, dueMs: nowMs + retryMs }
-  })
+  const candidates = [...plan.candidates]
+  const longestMs = Math.min(longestRetryMs, longestPauseMs * pendingOf(plan).length)
+  for (const sight of sights) {
+    const one = candidates[sight.at]
+    if (one !== undefined) candidates[sight.at] = trackedAfter(one, sight, nowMs, longestMs)
+  }
   const vain = sights.filter(({ done, owed }) => !done && owed !== true).length
   const proved = vain <= sights.length * (1 - provedShare)
   const moved = sights.some((sight) => sight.moved)
-  const nextPauseMs = moved ? firstPauseMs : Math.min(longestPauseMs, plan.pauseMs * 1.5)
   return {
     ...plan,
     candidates,
-    livesMs: [
-      ...sights.flatMap(({ lifeMs }) => (lifeMs === undefined ? [] : [lifeMs])),
-      ...plan.livesMs,
-    ].slice(0, keptLives),
+    livesMs: [...sights.flatMap(({ lifeMs }) => lifeMs ?? []), ...plan.livesMs].slice(0, keptLives),
     allowanceItems: plan.free
       ? plan.allowanceItems
       : Math.max(-deepestDebtItems, allowanceAt(plan, nowMs) - vain),
@@ -235,17 +199,32 @@ export function seen(plan: Plan, sights: readonly Sight[], nowMs: number): Plan 
     groupItems: proved
       ? Math.min(limits.batchItems, Math.max(plan.groupItems, sights.length) * 2)
       : firstGroupItems,
-    pauseMs: proved ? plan.pauseMs : nextPauseMs,
-    notBeforeMs: proved ? nowMs : nowMs + (moved ? firstPauseMs : plan.pauseMs),
+    ...(proved
+      ? { notBeforeMs: nowMs }
+      : moved
+        ? { notBeforeMs: nowMs + firstPauseMs, pauseMs: firstPauseMs }
+        : {
+            notBeforeMs: nowMs + plan.pauseMs,
+            pauseMs: Math.min(longestPauseMs, plan.pauseMs * 1.5),
+          }),
   }
 }
 
-/** The plan after an answer that told its window (contract §2). */
-export function budgetTold(
-  plan: Plan,
+function trackedAfter(one: Tracked, sight: Sight, nowMs: number, longestMs: number): Tracked {
+  if (sight.done)
+    return { ...one, done: true, owed: false, ...(sight.reached ? { reachedMs: nowMs } : {}) }
+  if (sight.owed === true) return { ...one, owed: true }
+  const looks = sight.moved ? 1 : one.looks + 1
+  const retryMs = Math.min(longestMs, firstPauseMs * 1.5 ** (looks - 1))
+  return { ...one, owed: false, looks, lookedMs: nowMs, dueMs: nowMs + retryMs }
+}
+
+/** The schedule after a response that told its window (contract §2). */
+export function withRateLimit(
+  plan: Schedule,
   { limit, remaining, resetSeconds }: RateLimit,
   nowMs: number,
-): Plan {
+): Schedule {
   const resetMs = resetSeconds * 1_000
   return {
     ...plan,
@@ -254,85 +233,76 @@ export function budgetTold(
     allowanceAtMs: nowMs,
     limitItems: Math.max(1, limit),
     windowMs: Math.max(plan.windowMs, resetMs),
-    told: { remainingItems: remaining, resetAtMs: nowMs + resetMs },
+    window: { remainingItems: remaining, resetAtMs: nowMs + resetMs },
   }
 }
 
-/** The plan where nothing may be asked before `untilMs`. */
-export const heldUntil = (plan: Plan, untilMs: number): Plan => ({
+/** The schedule where nothing may be asked before `untilMs`. */
+export const notBefore = (plan: Schedule, untilMs: number): Schedule => ({
   ...plan,
   notBeforeMs: Math.max(plan.notBeforeMs, untilMs),
 })
 
-/** The window that the last answer told, while it lasts. */
-function windowAt({ told, free }: Plan, nowMs: number): Plan['told'] {
-  return told !== undefined && !free && nowMs < told.resetAtMs ? told : undefined
+const pendingOf = ({ order, candidates }: Schedule) =>
+  order.filter((at) => candidates[at]?.done === false)
+
+/** The window that the last response told, while it lasts. */
+function windowAt({ window, free }: Schedule, nowMs: number): Schedule['window'] {
+  return window !== undefined && !free && nowMs < window.resetAtMs ? window : undefined
 }
 
 /**
- * Items a millisecond that looks in vain may take. What is left of a window that others spend from
+ * Items a millisecond that may be asked in vain. What is left of a window that others spend from
  * counts, not what it began with.
  */
-function vainRate(plan: Plan, nowMs: number): number {
+function vainRate(plan: Schedule, nowMs: number): number {
   const even = Math.min(mostVainItems, plan.limitItems) / plan.windowMs
-  const window = windowAt(plan, nowMs)
-  if (window === undefined) return even / vainShare
-  return (
-    Math.min(even, window.remainingItems / Math.max(1_000, window.resetAtMs - nowMs)) / vainShare
-  )
+  const { remainingItems, resetAtMs } = windowAt(plan, nowMs) ?? {
+    remainingItems: Number.POSITIVE_INFINITY,
+    resetAtMs: nowMs,
+  }
+  return Math.min(even, remainingItems / Math.max(1_000, resetAtMs - nowMs)) / vainShare
 }
 
-function allowanceAt(plan: Plan, nowMs: number): number {
+function allowanceAt(plan: Schedule, nowMs: number): number {
   if (plan.free) return Number.POSITIVE_INFINITY
   const earned = (nowMs - plan.allowanceAtMs) * vainRate(plan, nowMs)
   return Math.min(plan.burstItems, plan.allowanceItems + earned)
 }
 
-/**
- * The pending ones for whom another speaks that was admitted later and was seen at the goal since
- * they were last asked for.
- */
-function candidatesSpokenFor({ candidates, order }: Plan): ReadonlySet<number> {
-  const spokenFor = new Set<number>()
-  let reachedMs = Number.NEGATIVE_INFINITY
+/** Those pending since before one that was admitted later was seen at the goal. */
+function vouchedForBy({ candidates, order }: Schedule): ReadonlySet<number> {
+  const vouchedFor = new Set<number>()
+  let reachedMs = longAgoMs
   for (const at of order.toReversed()) {
     const one = candidates[at]
-    if (one === undefined) continue
-    if (!one.done && one.lookedMs < reachedMs) spokenFor.add(at)
-    reachedMs = Math.max(reachedMs, one.reachedMs ?? reachedMs)
+    if (one?.done === false && one.lookedMs < reachedMs) vouchedFor.add(at)
+    reachedMs = Math.max(reachedMs, one?.reachedMs ?? longAgoMs)
   }
-  return spokenFor
+  return vouchedFor
 }
 
-function dueAt(plan: Plan, at: number, spokenFor: boolean): number {
+function dueAt(plan: Schedule, at: number, isVouchedFor: boolean): number {
   const one = plan.candidates[at]
   if (one === undefined) return Number.POSITIVE_INFINITY
-  if (one.looks > 0) return one.dueMs
-  // A handful is looked at as soon as somebody wants to see it.
-  if (spokenFor || plan.free || plan.candidates.length <= plan.burstItems) return one.dueMs
+  // A handful is asked for as soon as somebody wants to see it.
+  const isHandful = plan.candidates.length <= plan.burstItems
+  if (one.looks > 0 || isVouchedFor || plan.free || isHandful) return one.dueMs
   return Math.max(one.dueMs, one.sinceMs + expectedMs(plan))
 }
 
-function expectedMs({ livesMs, guessMs }: Plan): number {
+/** The median of the observed lives. */
+function expectedMs({ livesMs, guessMs }: Schedule): number {
   const sorted = [...livesMs].sort((a, b) => a - b)
   return Math.min(longestExpectedMs, sorted[Math.floor(sorted.length / 2)] ?? guessMs)
 }
 
-/**
- * Some of the due, spread over them: first those never asked for, then those not asked for the
- * longest.
- */
-function samples(plan: Plan, due: readonly number[], count: number): readonly number[] {
-  const fresh = due.filter((at) => plan.candidates[at]?.looks === 0)
-  if (fresh.length > 0) return spread(fresh, count)
-  return longestAgoFirst(plan, due).slice(0, count)
-}
+const longestAgoFirst = ({ candidates }: Schedule, list: readonly number[]) =>
+  sortedBy(list, (at) => candidates[at]?.lookedMs ?? 0)
 
-function longestAgoFirst({ candidates }: Plan, list: readonly number[]): readonly number[] {
-  const lookedMs = (at: number) => candidates[at]?.lookedMs ?? 0
-  return [...list].sort((a, b) =>
-    lookedMs(a) === lookedMs(b) ? 0 : lookedMs(a) < lookedMs(b) ? -1 : 1,
-  )
+/** The difference of two infinities is no number, so they are compared. */
+function sortedBy(list: readonly number[], keyOf: (at: number) => number): readonly number[] {
+  return [...list].sort((a, b) => Number(keyOf(a) > keyOf(b)) - Number(keyOf(a) < keyOf(b)))
 }
 
 function spread(list: readonly number[], count: number): readonly number[] {

@@ -12,90 +12,67 @@ export type Stage = (typeof stages)[number]
 
 export interface PollTarget {
   readonly candidateId: string
-  /**
-   * Question id or slug: the single route needs it. Without one the batch route alone tells about
-   * the candidate.
-   */
-  readonly identifier?: string
-  /**
-   * When it was sent, Unix milliseconds of this machine: nothing is asked before an end can be
-   * expected. Default: the journal's.
-   */
-  readonly sentAtMs?: number
+  /** Question id or slug: the single route needs it. Without one only the batch route serves. */
+  readonly identifier?: string | undefined
+  /** When it was sent, in Unix milliseconds of this machine. Default: the journal's. */
+  readonly sentAtMs?: number | undefined
 }
 
-/**
- * A status as a gateway told it. A failure has what contract §5's table says of its code, where the
- * gateway does not say it; the question is known where the target names its ID.
- */
+/** A status with what contract §5's table says of its failure, where the gateway does not say it. */
 export type PolledStatus = StatusTold
 
 /**
- * A status with what contract §5's table and the target add to it. Throws ConflictError
- * `candidate_mismatch`.
+ * A status with what contract §5's table and the target add to it. ConflictError
+ * `candidate_mismatch` where the response is about another candidate than the one asked for.
  */
 export function polled({ candidateId, identifier }: PollTarget, told: StatusTold): PolledStatus {
-  const status = checked(candidateId, told)
-  const question =
-    identifier !== undefined && isQuestionId(identifier) && status.question_id == null
-      ? { question_id: identifier }
-      : {}
+  if (told.candidate_id.toLowerCase() !== candidateId.toLowerCase())
+    throw new ConflictError(
+      'candidate_mismatch',
+      `the gateway answered about candidate ${told.candidate_id} instead of ${candidateId}`,
+      { hint: 'do not trust this gateway until the operator has explained it' },
+    )
+  const isQuestionKnown = told.question_id != null || !isQuestionId(identifier ?? '')
   return {
-    ...status,
-    ...question,
-    failure: status.failure && { ...meaningOf(status.failure.code), ...status.failure },
+    ...told,
+    candidate_id: candidateId,
+    ...(isQuestionKnown ? {} : { question_id: identifier as string }),
+    failure: told.failure && { ...meaningOf(told.failure.code), ...told.failure },
   }
 }
 
 /** Contract §5: what a code alone tells; nothing for a code of another gateway. */
 function meaningOf(code: string): Pick<FailureTold, 'retryable' | 'next_action'> {
-  const table: Readonly<
-    Record<string, { readonly retryable: boolean | undefined; readonly nextAction: string }>
-  > = failures
-  const row = Object.hasOwn(table, code) ? table[code] : undefined
-  if (row === undefined) return {}
-  return {
-    next_action: row.nextAction,
-    ...(row.retryable === undefined ? {} : { retryable: row.retryable }),
-  }
+  if (!Object.hasOwn(failures, code)) return {}
+  const { nextAction, retryable } = failures[code as keyof typeof failures]
+  return { next_action: nextAction, ...(retryable === undefined ? {} : { retryable }) }
 }
 
-/** An answer about another candidate than the one asked for is no answer. */
-function checked(candidateId: string, told: StatusTold): StatusTold {
-  if (told.candidate_id.toLowerCase() === candidateId.toLowerCase())
-    return { ...told, candidate_id: candidateId }
-  throw new ConflictError(
-    'candidate_mismatch',
-    `the gateway answered about candidate ${told.candidate_id} instead of ${candidateId}`,
-    {
-      hint: 'do not trust this gateway until the operator has explained it',
-    },
-  )
-}
-
-type Told = Pick<PolledStatus, 'status' | 'submission' | 'failure'>
+type Progress = Pick<PolledStatus, 'status' | 'submission' | 'failure'>
 
 /** The stages before the end, as contract §5 and §3 of the spec name them. */
-const isActive = (status: string): boolean =>
-  status === 'received' || status === 'validated' || status === 'selected'
+const isActive = (status: string): boolean => ['received', 'validated', 'selected'].includes(status)
 
 /** Words of other gateways that say by themselves that it failed. */
-const saysFailed = (status: string): boolean =>
-  /^(failed|rejected|expired|cancell?ed)$/i.test(status)
+const saysFailed = /^(failed|rejected|expired|cancell?ed)$/i
 
 /**
  * How it ended; `undefined` while it is on its way. `executed` and `failed` say so themselves, as
- * an indexed submission does (contract §5). In one of the three active stages a failure is an end
- * only where it says that the payload can never execute. Of another word (contract §9) the failure
- * decides before the submission. A failure that may pass is no end, unless the word says so.
+ * an indexed submission does (contract §5). In an active stage a failure is an end only where it
+ * says that the payload can never execute. Of another word (contract §9) the failure decides before
+ * the submission. A failure that may pass is no end, unless the word says so.
  */
-export function endOf({ status, submission, failure }: Told): 'executed' | 'failed' | undefined {
+export function endOf({
+  status,
+  submission,
+  failure,
+}: Progress): 'executed' | 'failed' | undefined {
   if (status === 'executed' || status === 'failed') return status
   if (isActive(status)) {
     if (submission?.status === 'indexed') return 'executed'
     return failure?.retryable === false ? 'failed' : undefined
   }
-  if (saysFailed(status)) return 'failed'
+  if (saysFailed.test(status)) return 'failed'
   if (failure !== null)
     return failure.retryable === true || failure.next_action === 'wait' ? undefined : 'failed'
   return stageOfSubmission(submission) === 'indexed' ? 'executed' : undefined
@@ -105,45 +82,37 @@ export function endOf({ status, submission, failure }: Told): 'executed' | 'fail
  * Whether an execution is told in words of contract §5. What other words seem to say closes no
  * authorization (R8): another answer could be signed while the first may still execute.
  */
-export const isCertain = ({ status, submission }: Told): boolean =>
+export const isCertain = ({ status, submission }: Progress): boolean =>
   status === 'executed' || submission?.status === 'indexed'
-
-/** Whether it ended: nothing more is to be asked. */
-export const hasEnded = (status: Told): boolean => endOf(status) !== undefined
 
 /** Whether a status has reached the stage, or ended. `undefined`: the end. */
 export function hasReached(status: PolledStatus, until: Stage | undefined): boolean {
-  if (hasEnded(status)) return true
-  if (until === undefined) return false
+  if (endOf(status) !== undefined) return true
   const stage = stageOf(status)
-  return stage !== undefined && stages.indexOf(stage) >= stages.indexOf(until)
+  if (until === undefined || stage === undefined) return false
+  return stages.indexOf(stage) >= stages.indexOf(until)
 }
 
 function stageOf(status: PolledStatus): Stage | undefined {
   const sent = stageOfSubmission(status.submission)
   if (sent !== undefined) return sent
   if (isActive(status.status)) return stages.find((stage) => stage === status.status)
-  return timeOf(status, 'selected') !== undefined
-    ? 'selected'
-    : timeOf(status, 'validated') !== undefined
-      ? 'validated'
-      : undefined
+  return (['selected', 'validated'] as const).find((stage) => timeOf(status, stage) !== undefined)
 }
 
 const submissionStages = ['indexed', 'confirmed', 'submitted'] as const
+const submissionWords = [...submissionStages, 'prepared', 'reverted', 'dropped']
 
 /**
- * By its own word, where that is one of contract §5's. Else by its times; `indexed` has a
- * transaction and an event index beside its own, for some gateways name an event before its block
- * is final.
+ * By its own word, where that is one of contract §5's, else by its times. `indexed` then needs a
+ * transaction and an event index too, for some gateways name an event before its block is final.
  */
 function stageOfSubmission(
   submission: SubmissionTold | null,
 ): (typeof submissionStages)[number] | undefined {
   if (submission === null) return undefined
   const { status, proposal_event_index: index, transaction_hash: hash } = submission
-  if (['prepared', 'submitted', 'confirmed', 'indexed', 'reverted', 'dropped'].includes(status))
-    return submissionStages.find((stage) => stage === status)
+  if (submissionWords.includes(status)) return submissionStages.find((stage) => stage === status)
   const isWhole = index != null && hash != null && isBytes32(hash.toLowerCase())
   return submissionStages.find(
     (stage) => timeOf({ submission }, stage) !== undefined && (stage !== 'indexed' || isWhole),
@@ -165,10 +134,7 @@ const timeNames = {
 
 const year2000Ms = Date.UTC(2000)
 
-/**
- * Whether a value tells a moment: RFC 3339, or Unix seconds and their fractions. Zero times, as
- * some gateways write none, do not.
- */
+/** RFC 3339, or Unix seconds and their fractions. The zero times of some gateways are none. */
 function isTime(value: unknown): boolean {
   if (typeof value === 'number' || (typeof value === 'string' && /^\d+$/.test(value)))
     return Number(value) > year2000Ms / 1_000
@@ -177,10 +143,7 @@ function isTime(value: unknown): boolean {
   )
 }
 
-/**
- * When a stage was reached, as the gateway wrote it, under whatever name; `undefined` where it told
- * nothing.
- */
+/** When a stage was reached, as the gateway wrote it, under whatever name. */
 export function timeOf(
   status: Partial<Pick<PolledStatus, 'submission'>>,
   stage: keyof typeof timeNames,
@@ -198,29 +161,21 @@ export function stageKey({ status, submission, failure }: PolledStatus): string 
 }
 
 /**
- * Milliseconds from admission to `until` (default: the end) as the gateway's own times tell them,
- * so that no clock of ours counts; `undefined` where they tell nothing, or where it failed.
+ * Milliseconds from admission to `until` (default: the end) by the gateway's own times, so that no
+ * clock of ours counts; `undefined` where they tell nothing, or where it failed.
  */
 export function lifeMs(status: PolledStatus, until: Stage | undefined): number | undefined {
   if (endOf(status) === 'failed') return undefined
-  const ms =
-    Date.parse(timeOf(status, until ?? 'indexed') ?? '') -
-    Date.parse(timeOf(status, 'received') ?? '')
-  return Number.isFinite(ms) && ms >= 0 ? ms : undefined
+  const atMs = (stage: keyof typeof timeNames) => Date.parse(timeOf(status, stage) ?? '')
+  const ms = atMs(until ?? 'indexed') - atMs('received')
+  return ms >= 0 ? ms : undefined
 }
 
-/**
- * When a status came to be by the gateway's times, as it wrote them; `undefined` where it tells
- * none.
- */
+/** When a status came to be by the gateway's times, as it wrote them. */
 export function changedAt(status: PolledStatus): string | undefined {
   if (endOf(status) === 'failed') return undefined
-  const latest = submissionStages
-    .map((stage) => timeOf(status, stage))
-    .find((time) => time !== undefined)
-  if (latest !== undefined || status.status === 'executed') return latest
+  const sent = submissionStages.find((stage) => timeOf(status, stage) !== undefined)
   const { status: word } = status
-  return word === 'received' || word === 'validated' || word === 'selected'
-    ? timeOf(status, word)
-    : undefined
+  if (sent !== undefined) return timeOf(status, sent)
+  return isActive(word) ? timeOf(status, word as 'received' | 'validated' | 'selected') : undefined
 }

@@ -26,7 +26,7 @@ import {
 
 export interface CallOptions {
   /** Aborts the call: before a byte left that is `deferred`, later `uncertain`. */
-  readonly signal?: AbortSignal
+  readonly signal?: AbortSignal | undefined
 }
 
 /** Of a batch call, in the order of the answer. */
