@@ -44,14 +44,14 @@ export async function journalEnds(
     const isNews = retryable !== undefined && retryable !== last?.retryable
     if (known === undefined || (last?.outcome === outcome && last.code === code && !isNews))
       return []
-    const { transaction_hash: hash, proposal_event_index: index } = status.submission ?? {}
+    const hash = status.submission?.transaction_hash?.toLowerCase() ?? ''
     const data = {
       id: known.id,
       outcome,
       code,
       retryable,
-      transaction_hash: hash != null && isBytes32(hash.toLowerCase()) ? hash.toLowerCase() : null,
-      event_index: index ?? null,
+      transaction_hash: isBytes32(hash) ? hash : null,
+      event_index: status.submission?.proposal_event_index ?? null,
       ...(status.status === outcome ? {} : keptAnswer(status)),
     }
     return [{ kind: 'terminal', data }]
