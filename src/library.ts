@@ -3,12 +3,6 @@
  * gateway's handler. Everything asks the world through ports; the real ones are here too. What is
  * exported here is public: it may grow, it does not change.
  */
-export {
-  type EmbeddedGateway,
-  type EmbeddedOptions,
-  openGateway,
-} from './commands/hosting/embedded.js'
-
 export type { Contracts, Round } from './core/chain/round.js'
 export {
   type PolledStatus,
@@ -60,6 +54,11 @@ export { applySet, type GatewayConfig, parseConfig } from './core/gateway/config
 export { createGateway, type Gateway, type GatewayParts } from './core/gateway/gateway.js'
 export type { Ledger } from './core/gateway/ledger/ledger.js'
 export type { ChainView, Question } from './core/gateway/view/chain-view.js'
+export {
+  type EmbeddedGateway,
+  type EmbeddedOptions,
+  openGateway,
+} from './core/host/embedded.js'
 export { systemClock, systemHash, systemRandom } from './core/io/clock.js'
 export { systemFiles } from './core/io/files.js'
 export { createHttp } from './core/io/http.js'

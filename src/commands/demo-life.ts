@@ -22,13 +22,15 @@ import {
 import { gatewayContexts } from '../core/client/trust/gateway-contexts.js'
 import { parseTrust } from '../core/client/trust/trust-file.js'
 import type { DevDescription } from '../core/devchain/dev-chain.js'
+import { configure } from '../core/host/config-file.js'
+import { startServer } from '../core/host/server.js'
 import { FailedError, ProposerError } from '../core/protocol/errors.js'
 import { conventionalLabel } from '../core/protocol/proposal.js'
 import type { OutcomeKey } from '../core/protocol/schema.js'
-import { startServer, writeDevGateway } from './hosting/server.js'
 import { unitsOf } from './question.js'
 import type { Context } from './terminal/context.js'
 import { amountWithRaw } from './terminal/render.js'
+import { programVersion } from './terminal/version.js'
 
 export interface DemoStep {
   readonly name: string
@@ -78,7 +80,7 @@ export async function liveOnce(context: Context, told: (step: DemoStep) => void)
   const folder = await mkdtemp(join(tmpdir(), 'proposer-demo-'))
   const closers: (() => Promise<void>)[] = [() => rm(folder, { recursive: true, force: true })]
   try {
-    const { startDevChain } = await import('../core/devchain/dev-chain.js')
+    const { startDevChain, writeDevFolder } = await import('../core/devchain/dev-chain.js')
     const chain = await step(
       'chain',
       () => startDevChain({ questions: questionCount }),
@@ -89,13 +91,19 @@ export async function liveOnce(context: Context, told: (step: DemoStep) => void)
     const server = await step(
       'gateway',
       async () => {
-        const path = await writeDevGateway(join(folder, 'gateway'), chain.description)
-        const opened = await startServer(quiet(context), path, {
-          home: join(folder, 'home'),
-          port: 0,
-          assignments: [],
-          log: false,
-        })
+        await writeDevFolder(join(folder, 'gateway'), chain.description)
+        const path = join(folder, 'gateway', 'gateway.json')
+        // Its notes would fall between the steps.
+        const opened = await startServer(
+          context,
+          await configure(context, path, { assignments: [], port: 0 }),
+          {
+            executorKey: { home: join(folder, 'home'), password: async () => '' },
+            version: programVersion,
+            onNote: () => undefined,
+            onWarning: (code, detail) => context.output.warning(code, detail),
+          },
+        )
         closers.push(() => opened.close())
         await opened.ready()
         return opened
@@ -112,12 +120,6 @@ export async function liveOnce(context: Context, told: (step: DemoStep) => void)
     for (const close of closers.reverse()) await close()
   }
 }
-
-/** The gateway's own notes would fall between the steps. */
-const quiet = (context: Context): Context => ({
-  ...context,
-  output: { ...context.output, note: () => undefined },
-})
 
 interface Setting {
   readonly dev: DevDescription

@@ -5,19 +5,13 @@
 import { Command } from 'commander'
 import type { DevDescription } from '../core/devchain/dev-chain.js'
 import type { AdapterVerb, DevRound } from '../core/devchain/dev-verbs.js'
+import { aborted, endsAsServer } from '../core/io/interruption.js'
 import { type Address, ChainError } from '../core/ports.js'
 import { UnavailableError, UsageError } from '../core/protocol/errors.js'
 import { priceOf } from '../core/protocol/proposal.js'
 import { isIdentifier, OutcomeKey } from '../core/protocol/schema.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
-import {
-  aborted,
-  endsAsServer,
-  noteQuestions,
-  portNumber,
-  unlessStopped,
-  wholeNumber,
-} from './hosting/foreground.js'
+import { noteQuestions, portNumber, unlessStopped, wholeNumber } from './hosting/foreground.js'
 import { fromCwd } from './session/paths.js'
 import { type GlobalFlags, resolveSettings } from './session/settings.js'
 import type { Context } from './terminal/context.js'
@@ -152,9 +146,7 @@ function announce(context: Context, dev: DevDescription, folder: string | undefi
   output.text(
     `ready ${dev.rpc_url} (chain ${dev.chain_id}, questions: ${dev.questions.length}, pid ${pid})\n`,
   )
-  noteQuestions(output, dev.questions)
-  if (dev.questions.length > 3)
-    output.note(`  and ${dev.questions.length - 3} more, all with --json`)
+  noteQuestions(output, dev.questions, ', all with --json')
   if (folder === undefined)
     output.note('with --write <folder> it makes the files that `proposer serve --config` needs')
   else output.note(`next: proposer serve --config ${visible(folder)}/gateway.json`)

@@ -1,6 +1,7 @@
 /** `doctor`: every precondition with a fix for each failure (contract §6). Read-only (R24). */
 import { join } from 'node:path'
 import { Command } from 'commander'
+import { verifyTrust } from '../core/checks/trust.js'
 import { type JournalView, verifyJournal } from '../core/client/journal/journal.js'
 import type { Trust } from '../core/client/trust/trust.js'
 import {
@@ -29,7 +30,6 @@ import {
 import type { Context } from './terminal/context.js'
 import type { Output } from './terminal/output.js'
 import { counted, fold, visible } from './terminal/render.js'
-import { verifyTrust } from './trust-verify.js'
 
 export const doctorCommand = (context: Context): Command =>
   addSignerFlags(new Command('doctor'))

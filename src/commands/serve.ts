@@ -7,31 +7,26 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Command } from 'commander'
 import type { DevChain, DevDescription } from '../core/devchain/dev-chain.js'
+import { configure, refuseBadAssignments } from '../core/host/config-file.js'
+import type { FaultBench } from '../core/host/fault-bench.js'
+import type { ServeCheckOptions } from '../core/host/serve-check.js'
+import type { RunningServer } from '../core/host/server.js'
+import { createClosers } from '../core/io/closers.js'
+import { aborted, endsAsServer } from '../core/io/interruption.js'
 import type { FaultScript } from '../core/io/serving/fault-script.js'
 import type { LogSink } from '../core/io/serving/request-log.js'
 import { exit, UnavailableError, UsageError } from '../core/protocol/errors.js'
-import {
-  aborted,
-  endsAsServer,
-  noteQuestions,
-  portNumber,
-  unlessStopped,
-  wholeNumber,
-} from './hosting/foreground.js'
+import { executorKeyOf } from './hosting/executor-key.js'
+import { noteQuestions, portNumber, unlessStopped, wholeNumber } from './hosting/foreground.js'
 import type { LiveStatus } from './hosting/live-status.js'
 import { notesAsLog } from './hosting/log-notes.js'
-import {
-  type RunningServer,
-  refuseBadAssignments,
-  type ServerOptions,
-  startServer,
-  writeDevGateway,
-} from './hosting/server.js'
+import { readOwnJson } from './session/inputs.js'
 import { fromCwd } from './session/paths.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { terminalSize } from './terminal/output.js'
-import { fold } from './terminal/render.js'
+import { fold, visible } from './terminal/render.js'
+import { programVersion } from './terminal/version.js'
 
 interface ServeFlags extends GlobalFlags {
   readonly executorAccount?: string
@@ -45,12 +40,6 @@ interface ServeFlags extends GlobalFlags {
   readonly check?: boolean
   readonly log?: boolean
   readonly faults?: string
-}
-
-interface ServeOptions extends ServerOptions {
-  readonly quiet: boolean
-  /** Called once the gateway runs. */
-  readonly onRunning?: () => void
 }
 
 const gather = (value: string, before: readonly string[]) => [...before, value]
@@ -133,66 +122,76 @@ export const serveCommand = (context: Context): Command =>
       const flags = command.optsWithGlobals<ServeFlags>()
       refuseContradictions(flags)
       crashLoudly(context)
-      // For a terminal it would be noise, and for a log that somebody keeps its absence a loss.
-      const log = flags.log ?? (!context.output.notesAreTerminal && flags.quiet !== true)
-      const isKept = log && !context.output.notesAreTerminal && flags.check !== true
       context.endAs?.(endsAsServer)
-      const options: ServeOptions = {
-        home: homeSetting(context, flags).value,
-        assignments: flags.set,
-        quiet: flags.quiet === true,
-        log,
-        ...(isKept ? { onRunning: notesAsLog(context.output, context.clock) } : {}),
-        ...(flags.port === undefined ? {} : { port: portNumber('--port', flags.port) }),
-        ...(flags.host === undefined ? {} : { host: flags.host }),
-        ...(flags.executorAccount === undefined ? {} : { executorAccount: flags.executorAccount }),
-        ...(flags.executorPasswordFile === undefined
-          ? {}
-          : { executorPasswordFile: flags.executorPasswordFile }),
-      }
-      if (flags.dev === true)
-        await serveDev(context, options, {
-          questions: wholeNumber('--questions', flags.questions ?? '12', 0, 10_000),
-          checkOnly: flags.check === true,
-          script:
-            flags.faults === undefined ? undefined : await readFaultScript(context, flags.faults),
-        })
-      else {
-        const path = fromCwd(context.cwd, flags.config ?? 'gateway.json')
-        if (flags.check === true) await check(context, path, options)
-        else await run(context, path, options, undefined)
-      }
+      const served = servedBy(context, flags)
+      if (flags.dev === true) return serveDev(context, served, flags)
+      const path = fromCwd(context.cwd, flags.config ?? 'gateway.json')
+      await (flags.check === true ? check : run)(context, path, served)
     })
 
+/** What the flags come to. */
+interface Served extends ServeCheckOptions {
+  readonly quiet: boolean
+  /** One JSON line per request and change of state. */
+  readonly log: boolean
+  /** Called once the gateway runs. */
+  readonly onRunning: () => void
+  readonly chain?: DevChain
+  readonly faults?: FaultBench
+}
+
+function servedBy(context: Context, flags: ServeFlags): Served {
+  const { output } = context
+  // For a terminal it would be noise, and for a log that somebody keeps its absence a loss.
+  const log = flags.log ?? (!output.notesAreTerminal && flags.quiet !== true)
+  const isKept = log && !output.notesAreTerminal && flags.check !== true
+  return {
+    assignments: flags.set,
+    port: flags.port === undefined ? undefined : portNumber('--port', flags.port),
+    host: flags.host,
+    executorKey: executorKeyOf(context, homeSetting(context, flags).value, flags),
+    quiet: flags.quiet === true,
+    log,
+    onRunning: isKept ? notesAsLog(output, context.clock) : () => undefined,
+  }
+}
+
+/** Flags that contradict each other: what is wrong, and the hint. */
+const contradictions: readonly (readonly [
+  isWrong: (flags: ServeFlags) => boolean,
+  detail: string,
+  hint: string,
+])[] = [
+  [
+    ({ dev, faults }) => dev !== true && faults !== undefined,
+    '--faults has no meaning without --dev: no real gateway fails on purpose',
+    'add --dev',
+  ],
+  [
+    ({ dev, questions }) => dev !== true && questions !== undefined,
+    '--questions has no meaning without --dev',
+    'leave it out, or add --dev',
+  ],
+  [
+    ({ dev, config }) => dev !== true && config === undefined,
+    'serve needs a configuration',
+    'give --config gateway.json (`proposer devchain --write <folder>` makes one), or --dev',
+  ],
+  [
+    ({ dev, config }) => dev === true && config !== undefined,
+    '--dev makes its own configuration, so --config has no place beside it',
+    'leave one of them out',
+  ],
+  [
+    ({ dev, set }) => dev === true && set.some((one) => /^store\s*=/.test(one)),
+    '--dev uses a temporary store, so --set store has no place beside it',
+    'use --config for a store that stays',
+  ],
+]
+
 function refuseContradictions(flags: ServeFlags): void {
-  const usage = (detail: string, hint: string) => new UsageError('usage', detail, { hint })
-  if (flags.dev !== true) {
-    if (flags.faults !== undefined)
-      throw usage(
-        '--faults has no meaning without --dev: no real gateway fails on purpose',
-        'add --dev',
-      )
-    if (flags.questions !== undefined)
-      throw usage('--questions has no meaning without --dev', 'leave it out, or add --dev')
-    if (flags.config === undefined) {
-      throw usage(
-        'serve needs a configuration',
-        'give --config gateway.json (`proposer devchain --write <folder>` makes one), or --dev',
-      )
-    }
-    return
-  }
-  if (flags.config !== undefined)
-    throw usage(
-      '--dev makes its own configuration, so --config has no place beside it',
-      'leave one of them out',
-    )
-  if (flags.set.some((assignment) => /^store\s*=/.test(assignment))) {
-    throw usage(
-      '--dev uses a temporary store, so --set store has no place beside it',
-      'use --config for a store that stays',
-    )
-  }
+  for (const [isWrong, detail, hint] of contradictions)
+    if (isWrong(flags)) throw new UsageError('usage', detail, { hint })
 }
 
 /**
@@ -200,92 +199,83 @@ function refuseContradictions(flags: ServeFlags): void {
  * and names only (R5).
  */
 function crashLoudly(context: Context): void {
-  const crash = (kind: string) => (error: unknown) => {
-    const code =
-      error instanceof Error ? ('code' in error ? String(error.code) : error.name) : typeof error
-    context.output.warn(JSON.stringify({ event: 'crash', kind, code }))
-    process.exit(exit.bug)
-  }
-  process.on('uncaughtException', crash('uncaughtException'))
-  process.on('unhandledRejection', crash('unhandledRejection'))
+  for (const kind of ['uncaughtException', 'unhandledRejection'] as const)
+    process.on(kind, (error: unknown) => {
+      const named = error instanceof Error ? error.name : typeof error
+      const code = error instanceof Error && 'code' in error ? String(error.code) : named
+      context.output.warn(JSON.stringify({ event: 'crash', kind, code }))
+      process.exit(exit.bug)
+    })
 }
 
 /**
  * The chain and the folder of `--dev` end with it. When it is killed the chain goes too, because
  * its keeper watches a pipe of ours.
  */
-async function serveDev(
-  context: Context,
-  options: ServeOptions,
-  {
-    questions,
-    checkOnly,
-    script,
-  }: { questions: number; checkOnly: boolean; script: FaultScript | undefined },
-): Promise<void> {
-  refuseBadAssignments(options.assignments)
-  const folder = await mkdtemp(join(tmpdir(), 'proposer-serve-'))
+async function serveDev(context: Context, served: Served, flags: ServeFlags): Promise<void> {
+  const questions = wholeNumber('--questions', flags.questions ?? '12', 0, 10_000)
+  // All is judged before a chain is started for it.
+  const script = flags.faults === undefined ? undefined : await faultScript(context, flags.faults)
+  refuseBadAssignments(served.assignments)
+  const closers = createClosers()
   try {
-    const { startDevChain } = await import('../core/devchain/dev-chain.js')
+    const folder = await mkdtemp(join(tmpdir(), 'proposer-serve-'))
+    closers.add(() => rm(folder, { recursive: true, force: true }))
+    const { startDevChain, writeDevFolder } = await import('../core/devchain/dev-chain.js')
     const chain = await startDevChain({ questions }).catch(unlessStopped(context.signal))
     if (chain === undefined) return
-    try {
-      const path = await writeDevGateway(folder, chain.description)
-      if (checkOnly) await check(context, path, options)
-      else if (script === undefined) await run(context, path, options, chain)
-      else {
-        const { createFaultBench } = await import('./hosting/fault-bench.js')
-        const faults = createFaultBench(context, script, chain.description)
-        await run(faults.context, path, { ...options, faults }, chain)
-      }
-    } finally {
-      await chain.stop()
-    }
+    closers.add(chain.stop)
+    await writeDevFolder(folder, chain.description)
+    const path = join(folder, 'gateway.json')
+    if (flags.check === true) return await check(context, path, served)
+    if (script === undefined) return await run(context, path, { ...served, chain })
+    const { createFaultBench } = await import('../core/host/fault-bench.js')
+    const faults = createFaultBench(context, script, chain.description)
+    await run(context, path, { ...served, chain, faults })
   } finally {
-    await rm(folder, { recursive: true, force: true })
+    await closers.close()
   }
 }
 
-/**
- * Judged before a dev chain is started. Throws UsageError naming the file, and the key of it that
- * is wrong.
- */
-async function readFaultScript(context: Context, path: string): Promise<FaultScript> {
-  const [{ parseFaultScript }, { readOwnJson }] = await Promise.all([
-    import('../core/io/serving/fault-script.js'),
-    import('./session/inputs.js'),
-  ])
-  return parseFaultScript(
-    await readOwnJson(context, path, 'give --faults with the path of a script'),
-    path,
-  )
+/** Throws UsageError naming the file, and the key of it that is wrong. */
+async function faultScript(context: Context, path: string): Promise<FaultScript> {
+  const { parseFaultScript } = await import('../core/io/serving/fault-script.js')
+  const json = await readOwnJson(context, path, 'give --faults with the path of a script')
+  return parseFaultScript(json, path)
 }
 
 /**
  * From the open gateway to its end by a signal (exit 0), a failed store (74) or a dead dev chain
  * (75).
  */
-async function run(
-  context: Context,
-  path: string,
-  options: ServeOptions,
-  chain: DevChain | undefined,
-): Promise<void> {
-  const shown = options.quiet ? undefined : await openStatus(context)
-  const server = await startServer(context, path, {
-    ...options,
-    ...(shown ? { logSink: shown.logSink } : {}),
-  }).catch((error: unknown) => {
+async function run(context: Context, path: string, served: Served): Promise<void> {
+  const { output, signal } = context
+  const { chain, faults } = served
+  const live = served.quiet ? undefined : await openStatus(context)
+  const { startServer } = await import('../core/host/server.js')
+  const server = await startServer(
+    faults?.machine ?? context,
+    await configure(context, path, served),
+    {
+      executorKey: served.executorKey,
+      version: programVersion,
+      log: served.log ? (live?.logSink ?? 'stderr') : undefined,
+      onNote: (text) => output.note(visible(text)),
+      onWarning: (code, detail) => output.warning(code, detail),
+      onFault: live && ((line) => live.logSink.write(`${visible(line)}\n`)),
+      faults,
+    },
+  ).catch((error: unknown) => {
     // It was told to end while it waited for the chain.
-    if (context.signal.aborted && error === context.signal.reason) return undefined
+    if (signal.aborted && error === signal.reason) return undefined
     throw error
   })
   if (!server) return
-  options.onRunning?.()
-  const status = shown?.status
-  status?.start(server.figures)
+  served.onRunning()
+  const status = live?.status
+  status?.start(server.snapshot)
   const over = Promise.race([
-    aborted(context.signal),
+    aborted(signal),
     server.failed.catch((error: unknown) => {
       leaveSoon(storeFailureMs, exit.storage)
       throw error
@@ -296,19 +286,18 @@ async function run(
     // The status shows why it waits.
     const ready = server.ready(status && (() => undefined)).catch((error: unknown) => {
       // A signal before it was ready is an end like any other.
-      if (!context.signal.aborted) throw error
+      if (!signal.aborted) throw error
       return 'signal' as const
     })
     if ((await Promise.race([ready, over])) === 'ready') {
-      const tell = () => announce(context, server, chain?.description)
-      if (status) await status.around(tell)
-      else tell()
+      const print = () => announce(context, server, chain?.description)
+      if (status) await status.around(print)
+      else print()
     }
-    if ((await over) === 'chain' && !context.signal.aborted) {
+    if ((await over) === 'chain' && !signal.aborted)
       throw new UnavailableError('dev_chain_ended', 'the dev chain ended by itself', {
         hint: 'start `proposer serve --dev` again',
       })
-    }
     leaveSoon(drainMs, exit.done)
     await status?.end(
       'draining: calls in flight are answered, for 10 s at most; Ctrl-C again ends it at once',
@@ -336,15 +325,15 @@ async function openStatus({
       import('../core/io/serving/patient-writer.js'),
       import('chalk'),
     ])
-  const { write, isIdle, written, dropped } = createPatientWriter(terminalOfStderr())
+  const writer = createPatientWriter(terminalOfStderr())
   const status = createLiveStatus({
+    ...writer,
     size: () => terminalSize(stderr),
-    write,
-    isIdle,
-    written: () => written(terminalMs),
+    written: () => writer.written(terminalMs),
     paint: new Chalk({ level: (env.NO_COLOR ?? '') === '' ? 1 : 0 }),
   })
-  return { status, logSink: { write: (line) => status.above(line.trimEnd()), dropped } }
+  const write = (line: string) => status.above(line.trimEnd())
+  return { status, logSink: { write, dropped: writer.dropped } }
 }
 
 /**
@@ -369,44 +358,32 @@ function leaveSoon(afterMs: number, code: number): void {
 }
 
 function announce(context: Context, server: RunningServer, dev: DevDescription | undefined): void {
-  const { output } = context
-  const pid = context.liveness.pid
+  const { output, liveness } = context
+  const { url, adminUrl } = server
+  const { pid } = liveness
   if (output.mode !== 'human') {
-    output.line({
-      event: 'ready',
-      url: server.url,
-      admin_url: server.adminUrl,
-      pid,
-      ...(dev ? { dev } : {}),
-    })
+    output.line({ event: 'ready', url, admin_url: adminUrl, pid, ...(dev && { dev }) })
     return
   }
-  output.text(`ready ${server.url} (admin ${server.adminUrl}, pid ${pid})\n`)
+  output.text(`ready ${url} (admin ${adminUrl}, pid ${pid})\n`)
   if (!dev) return
-  output.note(
-    fold(
-      `chain ${dev.chain_id} at ${dev.rpc_url}; keys and pins of its accounts with --json. Open questions:`,
-      output.columns,
-    ),
-  )
+  const chain = `chain ${dev.chain_id} at ${dev.rpc_url}`
+  const line = `${chain}; keys and pins of its accounts with --json. Open questions:`
+  output.note(fold(line, output.columns))
   noteQuestions(output, dev.questions)
-  if (dev.questions.length > 3) output.note(`  and ${dev.questions.length - 3} more`)
 }
 
-async function check(context: Context, path: string, options: ServerOptions): Promise<void> {
-  const [{ checkGateway }, { findingsText, report }] = await Promise.all([
-    import('./hosting/serve-check.js'),
-    import('./hosting/findings.js'),
+async function check(context: Context, path: string, served: Served): Promise<void> {
+  const [{ checkGateway }, { findingsText, checkReport }] = await Promise.all([
+    import('../core/host/serve-check.js'),
+    import('./hosting/findings-text.js'),
   ])
-  const findings = await checkGateway(context, path, options)
-  const checked = report(findings)
-  context.output.result('check', checked, () => findingsText(findings, context.output))
-  const [first] = checked.faults
+  const findings = await checkGateway(context, path, served)
+  const report = checkReport(findings)
+  context.output.result('check', report, () => findingsText(findings, context.output))
+  const [first, ...others] = report.faults
   if (first === undefined) return
-  const { length } = checked.faults
-  throw new UsageError(
-    'check_failed',
-    length === 1 ? first.detail : `${length} faults, the first: ${first.detail}`,
-    { hint: first.hint },
-  )
+  const { detail, hint } = first
+  const what = others.length === 0 ? detail : `${others.length + 1} faults, the first: ${detail}`
+  throw new UsageError('check_failed', what, { hint })
 }

@@ -4,6 +4,7 @@ import { unconfirmedAmong } from '../core/chain/profiles.js'
 import { createRoundReader } from '../core/chain/questions.js'
 import { keccakHex, requesterKinds } from '../core/chain/round.js'
 import { onChain } from '../core/chain/unavailable.js'
+import { type TrustCheck, verifyTrust } from '../core/checks/trust.js'
 import { valueOf as acceptedValue } from '../core/client/gateway/answer.js'
 import { chainNow, confirmByChain } from '../core/client/trust/context.js'
 import { type ProfilePins, profilePins, wholePins } from '../core/client/trust/profile-pins.js'
@@ -21,7 +22,6 @@ import { builtInPins, type Session, type SessionFlags, withSession } from './ses
 import type { Context } from './terminal/context.js'
 import type { Output } from './terminal/output.js'
 import { fields, fold } from './terminal/render.js'
-import { type TrustCheck, verifyTrust } from './trust-verify.js'
 import { firstJson, refuseChanges, trustText, write } from './trust-write.js'
 
 export const trustCommand = (context: Context): Command =>

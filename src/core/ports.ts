@@ -257,3 +257,8 @@ export interface Ports {
     chain(rpcUrls: readonly string[], expected?: ExpectedChain): Promise<Chain>
   }
 }
+
+/** The ports, and the folder that relative paths of the user start in. */
+export interface Machine extends Ports {
+  readonly cwd: string
+}

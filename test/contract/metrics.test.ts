@@ -7,13 +7,14 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { folderBytes } from '../../src/commands/hosting/store-size.js'
-import { createVitalSigns, nodesOf } from '../../src/commands/hosting/vital-signs.js'
-import { watchedChain, watchedFiles } from '../../src/commands/hosting/watched-edges.js'
 import { knownKind } from '../../src/core/gateway/ledger/state.js'
 import { foldLedger, openLedger, storeFormat } from '../../src/core/gateway/ledger/store.js'
 import { followLedger } from '../../src/core/gateway/vitals.js'
+import { createVitalSigns, nodesOf } from '../../src/core/host/health.js'
+import { watchedChain, watchedFiles } from '../../src/core/host/instrumented-ports.js'
+import { folderBytes } from '../../src/core/host/store-size.js'
 import { systemHash } from '../../src/core/io/clock.js'
+import { systemFiles } from '../../src/core/io/files.js'
 import type { NodeHealth } from '../../src/core/io/rpc/rpc.js'
 import { createMeters, createMetrics } from '../../src/core/io/serving/admin-metrics.js'
 import { createPatientWriter } from '../../src/core/io/serving/patient-writer.js'
@@ -409,11 +410,11 @@ describe('what the figures rest on', () => {
         writeFile(join(folder, 'snap-1.jsonl'), 'x'.repeat(10)),
         writeFile(join(folder, 'LOCK.1'), 'x'),
       ])
-      expect(await folderBytes(folder)).toBe(110)
+      expect(await folderBytes(systemFiles, folder)).toBe(110)
     } finally {
       await rm(folder, { recursive: true })
     }
-    expect(await folderBytes(folder)).toBeUndefined()
+    expect(await folderBytes(systemFiles, folder)).toBeUndefined()
   })
 })
 

@@ -3,7 +3,6 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { parseDeadline } from '../../src/commands/intent.js'
 import { askHidden, confirm } from '../../src/commands/session/inputs.js'
-import { defaultHome } from '../../src/commands/session/paths.js'
 import {
   amountText,
   dateText,
@@ -13,6 +12,7 @@ import {
   publicUrl,
   visible,
 } from '../../src/commands/terminal/render.js'
+import { defaultHome } from '../../src/core/io/home.js'
 import { fakeContext } from '../support/cli.js'
 
 /** Everything that can move a cursor, hide or reorder text (robustness §5). */

@@ -2,13 +2,10 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import {
-  type HostedGateway,
-  loadConfig,
-  openGateway,
-} from '../../src/commands/hosting/gateway-host.js'
 import { topics } from '../../src/core/chain/contracts.js'
 import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
+import { loadConfig } from '../../src/core/host/config-file.js'
+import { type HostedGateway, openGateway } from '../../src/core/host/gateway-host.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
 import { createChain, type RpcChain } from '../../src/core/io/rpc/rpc.js'
 import type { Chain, Hex, Signer } from '../../src/core/ports.js'
@@ -123,7 +120,7 @@ async function openWorld(place: 'first' | 'second'): Promise<World> {
   const hosted = await openGateway(
     context,
     await loadConfig(context, join(folder, 'gateway.json')),
-    { home: folder },
+    { executorKey: { home: folder, password: async () => '' } },
   )
   // Signed for from memory: while nodes lie nothing may have to be read for it.
   await Promise.all(questions.map(({ question_id }) => hosted.view.question(question_id)))

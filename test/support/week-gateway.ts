@@ -6,15 +6,12 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import {
-  type HostedGateway,
-  loadConfig,
-  openGateway,
-} from '../../src/commands/hosting/gateway-host.js'
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import { devAccount } from '../../src/core/devchain/dev-contracts.js'
 import type { SlotAttempt } from '../../src/core/gateway/ledger/ledger.js'
 import type { History } from '../../src/core/history/history.js'
+import { loadConfig } from '../../src/core/host/config-file.js'
+import { type HostedGateway, openGateway } from '../../src/core/host/gateway-host.js'
 import { systemFiles } from '../../src/core/io/files.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
 import type { Candidate, Progress } from '../../src/core/protocol/candidate.js'
@@ -178,7 +175,7 @@ export async function openWeekGateway(
 
   const start = async () => {
     hosted = await openGateway(world, await loadConfig(world, join(folder, 'gateway.json')), {
-      home: folder,
+      executorKey: { home: folder, password: async () => '' },
     })
     listen(hosted)
     await ports.quiet()

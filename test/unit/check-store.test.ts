@@ -5,17 +5,14 @@
 import { chmod, mkdir, readdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { checkNodes } from '../../src/commands/hosting/check-chain.js'
-import {
-  checkStore,
-  type StoreSurroundings,
-  spaceFindings,
-} from '../../src/commands/hosting/check-store.js'
-import { openGateway } from '../../src/commands/hosting/gateway-host.js'
+import { checkNodes } from '../../src/core/checks/chain.js'
+import { checkStore, type StoreToCheck, spaceFindings } from '../../src/core/checks/store.js'
 import { parseConfig } from '../../src/core/gateway/config.js'
 import type { Change } from '../../src/core/gateway/ledger/ledger.js'
 import { knownKind } from '../../src/core/gateway/ledger/state.js'
 import { foldLedger, openLedger, storeFormat } from '../../src/core/gateway/ledger/store.js'
+import { operatorCommand, storeFolder } from '../../src/core/host/config-file.js'
+import { openGateway } from '../../src/core/host/gateway-host.js'
 import { freeBytes } from '../../src/core/io/probes.js'
 import { openLog } from '../../src/core/storage/log.js'
 import { fakeContext, run, temporaryHome } from '../support/cli.js'
@@ -35,7 +32,8 @@ const file = {
   store: './store',
   questions: './questions.json',
 }
-const nothing: StoreSurroundings = {
+type Around = Omit<StoreToCheck, 'folder' | 'config' | 'command'>
+const nothing: Around = {
   genesisHash: undefined,
   head: undefined,
   questions: undefined,
@@ -101,14 +99,22 @@ async function written(...changes: readonly Change[]): Promise<string> {
   await ledger.close()
   return store
 }
-const check = async (around: Partial<StoreSurroundings> = {}) => {
+const checkOf = (config: ReturnType<typeof loaded>, around: Partial<Around> = {}) =>
+  checkStore(fakeContext(folder).context, {
+    ...nothing,
+    ...around,
+    config: config.config,
+    folder: storeFolder(config),
+    command: operatorCommand(config),
+  })
+const check = async (around: Partial<Around> = {}) => {
   const before = await readdir(folder, { recursive: true })
-  const checked = await checkStore(fakeContext(folder).context, loaded(), { ...nothing, ...around })
+  const checked = await checkOf(loaded(), around)
   expect(await readdir(folder, { recursive: true }), 'R24: looking makes nothing').toEqual(before)
   return checked
 }
-const faulty = async (around?: Partial<StoreSurroundings>) =>
-  (await check(around)).findings.filter(({ result }) => result !== 'right')
+const faulty = async (around?: Partial<Around>) =>
+  (await check(around)).findings.filter(({ result }) => result !== 'pass')
 
 describe('contract §6: what would keep `serve` from starting is a fault', () => {
   test('R5: an admin token that others may read, and one that is none', async () => {
@@ -118,12 +124,12 @@ describe('contract §6: what would keep `serve` from starting is a fault', () =>
     expect(await faulty()).toEqual([])
     await chmod(token, 0o644)
     expect(await faulty()).toMatchObject([
-      { result: 'fault', check: 'admin_token', detail: expect.stringContaining('mode 644') },
+      { result: 'fail', id: 'admin_token', detail: expect.stringContaining('mode 644') },
     ])
     await chmod(token, 0o600)
     await writeFile(token, 'garbage\n')
     expect(await faulty()).toMatchObject([
-      { result: 'fault', check: 'admin_token', detail: expect.stringContaining('holds no token') },
+      { result: 'fail', id: 'admin_token', detail: expect.stringContaining('holds no token') },
     ])
   })
 
@@ -138,19 +144,21 @@ describe('contract §6: what would keep `serve` from starting is a fault', () =>
     const [found, ...others] = await faulty({ questions: slugged })
     expect(others).toEqual([])
     expect(found).toMatchObject({
-      result: 'fault',
-      check: 'questions',
+      result: 'fail',
+      id: 'questions',
       detail: expect.stringContaining('the slug rain names'),
     })
-    expect(found?.hint).toContain(
+    expect(found?.fix).toContain(
       `\`proposer operator questions remove ${word('7')} --config ${path()}\``,
     )
     const chain = chainOfTheStore()
     const { context } = fakeContext(folder, { chain, clock: createFakeClock(chain) })
     const off = loaded({ executor: { enabled: false } })
-    await expect(openGateway(context, off, { home: folder })).rejects.toMatchObject({
+    await expect(
+      openGateway(context, off, { executorKey: { home: folder, password: async () => '' } }),
+    ).rejects.toMatchObject({
       code: 'questions_invalid',
-      meta: { hint: found?.hint },
+      meta: { hint: found?.fix },
     })
     expect(await faulty({ questions: [] })).toEqual([])
   })
@@ -183,7 +191,7 @@ describe('contract §6: what would keep `serve` from starting is a fault', () =>
 
   test('robustness §2, Write error: a disk without room for a probe', async () => {
     expect(spaceFindings('/a/store', 1024 * 1024 - 1)).toMatchObject([
-      { result: 'fault', check: 'disk', detail: expect.stringContaining('/a/store') },
+      { result: 'fail', id: 'disk', detail: expect.stringContaining('/a/store') },
     ])
     expect(spaceFindings('/a/store', 1024 * 1024)).toEqual([])
     expect(spaceFindings('/a/store', undefined)).toEqual([])
@@ -199,8 +207,8 @@ describe('contract §6: what would keep a gateway from getting ready is told', (
     await written({ kind: 'chain.finalized', number: '100', hash: word('8') })
     expect(await faulty({ head: head(99n) })).toMatchObject([
       {
-        result: 'fault',
-        check: 'finality',
+        result: 'fail',
+        id: 'finality',
         detail: expect.stringMatching(/head 99 is below block 100, which was final/),
       },
     ])
@@ -220,8 +228,8 @@ describe('contract §6: what would keep a gateway from getting ready is told', (
     await written({ kind: 'slot.opened', slot })
     expect(await faulty({ executor: address('f') })).toMatchObject([
       {
-        result: 'warning',
-        check: 'former_executor',
+        result: 'warn',
+        id: 'former_executor',
         detail: expect.stringContaining(`nonce 7 of the former executor ${address('e')}`),
       },
     ])
@@ -237,10 +245,10 @@ describe('contract §6: what would keep a gateway from getting ready is told', (
       const late = { ...clock, nowMs: () => Number(chain.head.timestamp) * 1000 + aheadMs }
       return checkNodes(fakeContext(folder, { chain, clock: late }).context, loaded().config)
     }
-    expect((await nodes(30_000)).findings.map(({ result }) => result)).toEqual(['right'])
+    expect((await nodes(30_000)).findings.map(({ result }) => result)).toEqual(['pass'])
     expect((await nodes(31_000)).findings.at(-1)).toMatchObject({
-      result: 'fault',
-      check: 'head',
+      result: 'fail',
+      id: 'head',
       detail: expect.stringContaining('31 s old'),
     })
   })
@@ -270,9 +278,6 @@ describe('contract §6: what would keep a gateway from getting ready is told', (
       `\`proposer operator resume --config ${path()}\``,
     )
     await mkdir(join(folder, 'other'))
-    expect(
-      (await checkStore(fakeContext(folder).context, loaded({ store: './other' }), nothing))
-        .admissionEnabled,
-    ).toBe(true)
+    expect((await checkOf(loaded({ store: './other' }))).admissionEnabled).toBe(true)
   })
 })

@@ -164,7 +164,7 @@ function bench(...rules: unknown[]) {
     stopping: new Promise((resolve) => {
       stop = resolve
     }),
-    tell: (line) => void done.push(line),
+    note: (line) => void done.push(line),
   }
   const faulty = withFaults(
     async () => {

@@ -1,21 +1,18 @@
 import { Chalk } from 'chalk'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import {
-  createLiveStatus,
-  createRecent,
-  type StatusFigures,
-  statusLines,
-} from '../../src/commands/hosting/live-status.js'
-import { untilReady } from '../../src/commands/hosting/server.js'
+import { createLiveStatus, statusLines } from '../../src/commands/hosting/live-status.js'
 import { terminalSize } from '../../src/commands/terminal/output.js'
 import { ageText } from '../../src/commands/terminal/render.js'
+import { createActivity } from '../../src/core/host/activity.js'
+import { untilReady } from '../../src/core/host/server.js'
+import type { StatusSnapshot } from '../../src/core/host/snapshot.js'
 
 const plain = new Chalk({ level: 0 })
 const id = '77a05293-8d5a-4a52-9c3d-0a1b2c3d4e5f'
 const requests = { answered: 9, unanswered: 0 }
 const hash = `0x${'79846260'.repeat(8)}` as const
 
-function figuresOf(changes: Partial<StatusFigures> = {}): StatusFigures {
+function figuresOf(changes: Partial<StatusSnapshot> = {}): StatusSnapshot {
   return {
     url: 'http://127.0.0.1:8787',
     adminUrl: 'http://127.0.0.1:8788',
@@ -186,7 +183,7 @@ describe('the block', () => {
 describe('what happened of late', () => {
   test('R13, R17: calls count by class for one minute of the monotonic clock, and six changes are kept', () => {
     let ms = 0
-    const recent = createRecent({ nowMs: () => ms, monotonicMs: () => ms })
+    const recent = createActivity({ nowMs: () => ms, monotonicMs: () => ms })
     const noteCall = (status: number, route = '/v1/proposals/{identifier}/submit') =>
       recent.noteCall({ route, status })
     for (const status of [200, 202, 400, 404, 429, 500, 503]) noteCall(status)
@@ -249,7 +246,7 @@ describe('drawing in place', () => {
     })
     return { state, status }
   }
-  const block = (changes: Partial<StatusFigures> = {}) =>
+  const block = (changes: Partial<StatusSnapshot> = {}) =>
     statusLines(figuresOf(changes), { columns: 80, rows: 24, paint: plain })
 
   test('contract §6: the block is redrawn in place once a second, log lines stand above it, and its last frame stays', async () => {

@@ -12,6 +12,7 @@ import { unseenRules } from '../../core/conformance/unseen.js'
 import type { Chain, Fetch, Signer } from '../../core/ports.js'
 import { RejectedError, UsageError } from '../../core/protocol/errors.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
+import { executorKeyOf } from '../hosting/executor-key.js'
 import { confirm } from '../session/inputs.js'
 import { fromCwd } from '../session/paths.js'
 import {
@@ -377,16 +378,15 @@ async function openTarget(
       close: async () => undefined,
     }
   }
-  const { openLocalGateway } = await import('../hosting/gateway-host.js')
+  const { openLocalGateway } = await import('../../core/host/gateway-host.js')
   const { fetch, origin, close } = await openLocalGateway(
     context,
     target.setting.value,
     flags.readOnly === true ? 'read' : 'run',
     {
-      home: settings.home.value,
-      executorAccount: flags.executorAccount,
-      executorPasswordFile: flags.executorPasswordFile,
+      executorKey: executorKeyOf(context, settings.home.value, flags),
       onWait: (reason) => context.output.note(`the gateway waits: ${visible(reason)}`),
+      onWarning: (code, detail) => context.output.warning(code, detail),
     },
   )
   // No socket is opened: the name only completes the URLs that the handler reads its paths from.

@@ -1,22 +1,7 @@
 /** What `serve`, `devchain` and `demo` share: they stay in the foreground until told to end. */
-import type { Ending } from '../../core/io/interruption.js'
-import { exit, UsageError } from '../../core/protocol/errors.js'
+import { UsageError } from '../../core/protocol/errors.js'
 import type { Output } from '../terminal/output.js'
 import { visible } from '../terminal/render.js'
-
-/**
- * For a server a signal is how it ends well, and a terminal that is gone only loses its text
- * (contract §6, R26).
- */
-export const endsAsServer: Ending = { exitCode: () => exit.done, outlivesTerminal: true }
-
-/** Resolves once a signal came: for a server that is how it ends well, not a failure. */
-export function aborted(signal: AbortSignal): Promise<'signal'> {
-  if (signal.aborted) return Promise.resolve('signal')
-  return new Promise((resolve) =>
-    signal.addEventListener('abort', () => resolve('signal'), { once: true }),
-  )
-}
 
 /**
  * For a chain that did not start: `undefined` where the run was told to end meanwhile, else the
@@ -46,14 +31,16 @@ export const portNumber = (flag: string, text: string): number => wholeNumber(fl
 
 /**
  * Notes the first three of a development chain's questions by slug and id, on two lines each where
- * one would be wider than the terminal.
+ * one would be wider than the terminal; `rest` stands behind the count of the others.
  */
 export function noteQuestions(
   output: Pick<Output, 'note' | 'columns'>,
   questions: readonly { slug: string; question_id: string }[],
+  rest = '',
 ): void {
   for (const { slug, question_id } of questions.slice(0, 3)) {
     const line = `  ${visible(slug)}  ${question_id}`
     output.note(line.length <= output.columns ? line : `  ${visible(slug)}\n    ${question_id}`)
   }
+  if (questions.length > 3) output.note(`  and ${questions.length - 3} more${rest}`)
 }

@@ -3,99 +3,10 @@
  * once a second.
  */
 import type { ChalkInstance } from 'chalk'
-import type { Clock } from '../../core/ports.js'
-import type { GatewayGauges, RequestRecord } from '../../core/protocol/call.js'
-import type { StateLine, Vitals } from '../../core/protocol/vitals.js'
+import { changesKept, type StatusChange } from '../../core/host/activity.js'
+import type { StatusSnapshot } from '../../core/host/snapshot.js'
+import type { Vitals } from '../../core/protocol/vitals.js'
 import { ageText, fold, visible } from '../terminal/render.js'
-
-/** Everything the block shows. */
-export interface StatusFigures {
-  readonly url: string
-  readonly adminUrl: string
-  /** Why it is not ready; empty when it is. */
-  readonly reasons: readonly string[]
-  readonly gauges: GatewayGauges
-  readonly vitals: Vitals
-  readonly lastMinute: MinuteCounts
-  /** The newest last. */
-  readonly changes: readonly StatusChange[]
-}
-
-export interface StatusChange {
-  /** Unix milliseconds. */
-  readonly atMs: number
-  readonly line: StateLine
-}
-
-/** Calls answered in the last minute by class, and candidates admitted. */
-export interface MinuteCounts {
-  readonly fine: number
-  readonly refused: number
-  readonly limited: number
-  readonly failed: number
-  readonly admitted: number
-}
-
-type CountKey = keyof MinuteCounts
-const secondsCounted = 60
-const changesKept = 6
-
-/** What happened of late, for the block: bounded, whatever the load (R17). */
-export interface Recent {
-  /**
-   * A call that was answered. Looks at readiness do not count: that they hear 503 is no call that
-   * failed.
-   */
-  noteCall(call: Pick<RequestRecord, 'route' | 'status'>): void
-  noteChange(line: StateLine): void
-  lastMinute(): MinuteCounts
-  changes(): readonly StatusChange[]
-}
-
-/** Counts by whole seconds of the monotonic clock (R13), so that a minute takes sixty cells. */
-export function createRecent(clock: Pick<Clock, 'nowMs' | 'monotonicMs'>): Recent {
-  const cells = new Map<number, Record<CountKey, number>>()
-  let changes: readonly StatusChange[] = []
-  const second = () => Math.floor(clock.monotonicMs() / 1000)
-  const add = (key: CountKey) => {
-    const now = second()
-    const cell = cells.get(now) ?? none()
-    cell[key] += 1
-    cells.set(now, cell)
-    forget()
-  }
-  const forget = () => {
-    const oldest = second() - secondsCounted
-    for (const at of cells.keys()) if (at <= oldest) cells.delete(at)
-  }
-  return {
-    noteCall({ route, status }) {
-      if (route === '/readyz') return
-      if (status === 429) add('limited')
-      else add(status >= 500 ? 'failed' : status >= 400 ? 'refused' : 'fine')
-    },
-    noteChange(line) {
-      if (line.event === 'candidate.received') add('admitted')
-      changes = [...changes.slice(1 - changesKept), { atMs: clock.nowMs(), line }]
-    },
-    lastMinute() {
-      forget()
-      const sum = none()
-      for (const cell of cells.values())
-        for (const key of Object.keys(sum) as CountKey[]) sum[key] += cell[key]
-      return sum
-    },
-    changes: () => changes,
-  }
-}
-
-const none = (): Record<CountKey, number> => ({
-  fine: 0,
-  refused: 0,
-  limited: 0,
-  failed: 0,
-  admitted: 0,
-})
 
 export interface StatusScreen {
   readonly columns: number
@@ -119,7 +30,7 @@ const coins = (wei: bigint): string => String(Number((Number(wei / 10n ** 12n) /
  * room is left out from the end, where the last changes stand. Pure; outside text is escaped (R20).
  */
 export function statusLines(
-  figures: StatusFigures,
+  figures: StatusSnapshot,
   { columns, rows, paint }: StatusScreen,
 ): readonly string[] {
   const { url, adminUrl, reasons, gauges, vitals, lastMinute } = figures
@@ -132,8 +43,8 @@ export function statusLines(
     ...row('gateway', [
       state,
       ...(vitals.admissionEnabled ? [] : [paint.yellow('admission paused')]),
-      url,
-      `admin ${adminUrl}`,
+      url ?? '',
+      `admin ${adminUrl ?? ''}`,
     ]),
     ...reasons.flatMap((reason) => cutLines(visible(reason), columns, paint)),
     ...row('chain', [
@@ -261,7 +172,7 @@ function changeText({ atMs, line }: StatusChange, columns: number, paint: ChalkI
 
 export interface LiveStatus {
   /** Draws from now on, once a second. */
-  start(figures: () => StatusFigures): void
+  start(figures: () => StatusSnapshot): void
   /** One line that stays, above the block. */
   above(line: string): void
   /** Takes the block away for as long as something else writes on the terminal. */
@@ -295,7 +206,7 @@ export function createLiveStatus({
   paint,
 }: StatusTerminal): LiveStatus {
   let shown: readonly string[] = []
-  let figures: (() => StatusFigures) | undefined
+  let figures: (() => StatusSnapshot) | undefined
   let timer: ReturnType<typeof setInterval> | undefined
 
   /** A terminal that became narrower has folded what stood on it. */

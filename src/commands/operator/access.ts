@@ -17,6 +17,15 @@ import {
 import { type ActName, type ActResult, isCandidateId } from '../../core/gateway/operator/acts.js'
 import { shownRegistry } from '../../core/gateway/operator/registry.js'
 import {
+  expectedChain,
+  type LoadedConfig,
+  loadConfig,
+  registryOf,
+  settingsOf,
+} from '../../core/host/config-file.js'
+import { genesisOf } from '../../core/host/gateway-host.js'
+import { deskOfChain } from '../../core/host/operator-service.js'
+import {
   RejectedError,
   StorageError,
   UnavailableError,
@@ -33,15 +42,6 @@ import { openLog } from '../../core/storage/log.js'
 import { openLogReader } from '../../core/storage/reader.js'
 import type { StoredRecord } from '../../core/storage/record-log.js'
 import { type DryRunFlag, showDryRun } from '../dry-run.js'
-import {
-  expectedChain,
-  genesisOf,
-  type LoadedConfig,
-  loadConfig,
-  registryOf,
-  settingsOf,
-} from '../hosting/gateway-host.js'
-import { deskOfChain } from '../hosting/operator-desk.js'
 import { fromCwd } from '../session/paths.js'
 import { type GlobalFlags, timeoutMs } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'

@@ -4,12 +4,12 @@
  */
 import { Command } from 'commander'
 import { createDecisions } from '../../core/gateway/operator/listing.js'
+import { registryOf } from '../../core/host/config-file.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { isQuestionId, isSlug } from '../../core/protocol/words.js'
 import { dryRunOption } from '../dry-run.js'
 import { requireAddress } from '../eligibility.js'
-import { registryOf } from '../hosting/gateway-host.js'
 import { readOwnJson } from '../session/inputs.js'
 import type { Context } from '../terminal/context.js'
 import { counted, fold, timeText, visible } from '../terminal/render.js'

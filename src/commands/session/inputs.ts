@@ -1,55 +1,23 @@
 /** What comes in from outside a command: files, stdin, answers of the person at the terminal. */
+import {
+  inputTooLarge,
+  jsonHint,
+  maximumInputBytes,
+  parseJsonInput,
+  readInputFile,
+} from '../../core/io/json-file.js'
 import { InterruptedError, UsageError } from '../../core/protocol/errors.js'
 import type { Context, InputStream } from '../terminal/context.js'
-import { fromCwd } from './paths.js'
-
-/**
- * No input of a single-proposal command comes near this; batch files have limits of their own
- * (robustness §6).
- */
-const maximumBytes = 4 * 1024 * 1024
 
 /**
  * The bytes of a file the user named, or of stdin for `-`. Throws UsageError `input_unreadable`
  * (with `hint`) or `input_too_large` (exit 2).
  */
-export async function readInput(
+export const readInput = (
   context: Context,
   path: string,
   hint = 'give the path of a readable file, or - for stdin',
-): Promise<Uint8Array> {
-  const bytes = path === '-' ? await readStdin(context) : await readNamed(context, path, hint)
-  if (bytes.length <= maximumBytes) return bytes
-  throw tooLarge(path)
-}
-
-function tooLarge(path: string): UsageError {
-  return new UsageError(
-    'input_too_large',
-    `${path === '-' ? 'stdin' : path} holds more than ${maximumBytes} bytes`,
-    {
-      hint: 'give the file that this command is meant for',
-    },
-  )
-}
-
-async function readNamed(context: Context, path: string, hint: string): Promise<Uint8Array> {
-  const file = fromCwd(context.cwd, path)
-  try {
-    return await context.files.read(file).catch(async (error: unknown) => {
-      if (!(error instanceof Error && 'code' in error && error.code === 'ESPIPE')) throw error
-      // A shell hands the output of a program over as a pipe: `--config <(…)`.
-      const { readNamed: readPipe } = await import('../../core/io/files.js')
-      return readPipe(file, maximumBytes)
-    })
-  } catch (error) {
-    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unreadable'
-    throw new UsageError('input_unreadable', `${path} cannot be read (${code})`, {
-      cause: error,
-      hint,
-    })
-  }
-}
+): Promise<Uint8Array> => (path === '-' ? readStdin(context) : readInputFile(context, path, hint))
 
 async function readStdin(context: Context): Promise<Uint8Array> {
   const chunks: Uint8Array[] = []
@@ -57,48 +25,28 @@ async function readStdin(context: Context): Promise<Uint8Array> {
   for await (const chunk of context.stdin) {
     const bytes = typeof chunk === 'string' ? new TextEncoder().encode(chunk) : chunk
     size += bytes.length
-    if (size > maximumBytes) throw tooLarge('-')
+    if (size > maximumInputBytes) throw inputTooLarge('stdin')
     chunks.push(bytes)
   }
   return Buffer.concat(chunks)
 }
 
-/**
- * Parsed JSON of an input. Throws UsageError `input_not_json` naming the input, never its content
- * (R5).
- */
-export function parseJson(
+/** Parsed JSON of an input. Throws UsageError `input_not_json` naming it (R5). */
+export const parseJson = (
   bytes: Uint8Array,
   name: string,
   hint = 'give the file as this program printed it',
-): unknown {
-  try {
-    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
-  } catch {
-    // the parser's message quotes the input, which may be a signature
-    throw new UsageError(
-      'input_not_json',
-      `${name === '-' ? 'stdin' : name} is not JSON in UTF-8`,
-      { hint },
-    )
-  }
-}
+): unknown => parseJsonInput(bytes, name === '-' ? 'stdin' : name, hint)
 
 /**
- * Parsed JSON of a file that people write, such as gateway.json; `missing` is the hint where it
+ * Parsed JSON of a file that people write, or of stdin for `-`; `missing` is the hint where it
  * cannot be read. Throws as both above.
  */
-export async function readOwnJson(
+export const readOwnJson = async (
   context: Context,
   path: string,
   missing?: string,
-): Promise<unknown> {
-  return parseJson(
-    await readInput(context, path, missing),
-    path,
-    'correct the file: JSON takes no comments and no comma before a bracket',
-  )
-}
+): Promise<unknown> => parseJson(await readInput(context, path, missing), path, jsonHint)
 
 /**
  * Asks yes or no on the terminal. Without one, or with --yes, nothing is asked: `yes` decides or

@@ -1,23 +1,4 @@
-import { isAbsolute, join, resolve } from 'node:path'
-
-/**
- * The platform's data folder for this program (contract §7): XDG on Linux and BSD, Application
- * Support on macOS, LocalAppData on Windows.
- */
-export function defaultHome(
-  platform: NodeJS.Platform,
-  env: Readonly<Record<string, string | undefined>>,
-  userFolder: string,
-): string {
-  if (platform === 'darwin') return join(userFolder, 'Library', 'Application Support', 'proposer')
-  if (platform === 'win32')
-    return join(absolute(env.LOCALAPPDATA) ?? join(userFolder, 'AppData', 'Local'), 'proposer')
-  // The XDG specification has relative values ignored.
-  return join(absolute(env.XDG_DATA_HOME) ?? join(userFolder, '.local', 'share'), 'proposer')
-}
-
-const absolute = (path: string | undefined) =>
-  path !== undefined && isAbsolute(path) ? path : undefined
+import { join, resolve } from 'node:path'
 
 /**
  * Where things lie under the home folder (contract §7). `profile` has been checked to be a plain

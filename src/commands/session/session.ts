@@ -11,6 +11,7 @@ import { onlyRequester, type Trust } from '../../core/client/trust/trust.js'
 import { parseTrust } from '../../core/client/trust/trust-file.js'
 import type { Chain } from '../../core/ports.js'
 import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
+import { executorKeyOf } from '../hosting/executor-key.js'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
 import { parseJson, readInput } from './inputs.js'
@@ -184,12 +185,11 @@ async function openGateway(
     })
     return { gateway, close: async () => undefined }
   }
-  const { openLocalGateway } = await import('../hosting/gateway-host.js')
+  const { openLocalGateway } = await import('../../core/host/gateway-host.js')
   const { fetch, origin, close } = await openLocalGateway(context, target.setting.value, mode, {
-    home: settings.home.value,
-    executorAccount: flags.executorAccount,
-    executorPasswordFile: flags.executorPasswordFile,
+    executorKey: executorKeyOf(context, settings.home.value, flags),
     onWait: (reason) => context.output.note(`the gateway waits: ${visible(reason)}`),
+    onWarning: (code, detail) => context.output.warning(code, detail),
   })
   // No socket is opened: the name only completes the URLs that the handler reads its paths from.
   return {

@@ -3,10 +3,10 @@
  * `createContext` reads the environment and the streams.
  */
 import { homedir } from 'node:os'
+import { defaultHome } from '../../core/io/home.js'
 import { type Ending, listenForEnd } from '../../core/io/interruption.js'
 import { systemEdges, systemPorts } from '../../core/io/system.js'
 import type { Ports } from '../../core/ports.js'
-import { defaultHome } from '../session/paths.js'
 import type { Preferences } from '../session/preferences.js'
 import { createOutput, type Output, type TextSink } from './output.js'
 

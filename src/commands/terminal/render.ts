@@ -1,22 +1,8 @@
 /** Text for people: escaping of outside text (R20), tables that fit the terminal, amounts. */
+import { codePoint, unsafeCharacters, visible } from '../../core/protocol/text.js'
 
 export { amountText, amountWithRaw, type TokenUnits } from '../../core/protocol/amount.js'
-
-/**
- * C0, DEL, C1, line and paragraph separators, bidirectional controls and lone surrogates
- * (robustness §5).
- */
-const hidden =
-  /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g
-
-const codePoint = (character: string) =>
-  `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
-
-/**
- * Outside text as one harmless line: every character that could move the cursor, reorder or hide
- * text is spelled out (R20).
- */
-export const visible = (text: string): string => text.replace(hidden, codePoint)
+export { counted, shellWord, visible } from '../../core/protocol/text.js'
 
 /**
  * JSON of plain data whose text cannot act on a terminal (R20); the escapes stand inside strings
@@ -24,7 +10,7 @@ export const visible = (text: string): string => text.replace(hidden, codePoint)
  */
 export function jsonText(data: object, indent: 0 | 2): string {
   // Indentation is the only control character JSON.stringify writes.
-  return JSON.stringify(data, undefined, indent).replace(hidden, (character) =>
+  return JSON.stringify(data, undefined, indent).replace(unsafeCharacters, (character) =>
     character === '\n' ? '\n' : codePoint(character),
   )
 }
@@ -76,10 +62,6 @@ export function foldAround(text: string, columns: number, indent = ''): string {
 /** A no-break space: no text of ours has one. */
 const glue = '\u00a0'
 
-/** `1 run`, `2 runs`. */
-export const counted = (count: number | bigint, one: string): string =>
-  `${count} ${one}${String(count) === '1' ? '' : 's'}`
-
 /** Seconds as people say them: `4 s`, `3 min`, `2 h`. */
 export function ageText(seconds: number): string {
   if (seconds < 100) return `${Math.floor(seconds)} s`
@@ -116,7 +98,3 @@ export function publicUrl(text: string): string {
     url.hash !== ''
   return rest ? `${url.protocol}//${url.host}/…` : `${url.protocol}//${url.host}`
 }
-
-/** A word as a POSIX shell takes it, quoted where it needs it. */
-export const shellWord = (text: string): string =>
-  /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`

@@ -24,6 +24,17 @@ export interface Interruption {
   endAs(ending: Ending): void
 }
 
+/** For a server a signal is how it ends well, and a lost terminal only its text (R26). */
+export const endsAsServer: Ending = { exitCode: () => exit.done, outlivesTerminal: true }
+
+/** Resolves once a signal came. */
+export function aborted(signal: AbortSignal): Promise<'signal'> {
+  if (signal.aborted) return Promise.resolve('signal')
+  return new Promise((resolve) =>
+    signal.addEventListener('abort', () => resolve('signal'), { once: true }),
+  )
+}
+
 /**
  * Listens for what ends this process. Every listener stays: a package that counts listeners would
  * end the process itself (signal-exit). A second SIGINT or SIGTERM ends it at once, which is safe

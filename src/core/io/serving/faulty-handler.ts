@@ -30,8 +30,8 @@ export interface FaultWorld {
   sleep(ms: number): Promise<void>
   /** Resolves when the server is to stop: whoever got no answer gets none then either. */
   readonly stopping: Promise<void>
-  /** Told of each rule that fired, a line each. */
-  tell(line: string): void
+  /** Called for each rule that fired, with a line. */
+  note(line: string): void
 }
 
 export interface FaultyHandler {
@@ -71,7 +71,7 @@ export function withFaults(
     const { act } = met
     fired[met.number - 1] = (fired[met.number - 1] ?? 0) + 1
     const tell = (what: string) =>
-      world.tell(`fault: rule ${met.number}, call ${met.call} of ${of}: ${what}`)
+      world.note(`fault: rule ${met.number}, call ${met.call} of ${of}: ${what}`)
     switch (act.act) {
       case 'drop':
         tell(`the connection is reset ${place(act)}`)

@@ -3,14 +3,14 @@
  * told already.
  */
 
-import { feesFor } from '../../core/gateway/executor/transaction.js'
-import type { Ledger } from '../../core/gateway/ledger/ledger.js'
-import type { Heads } from '../../core/gateway/view/view.js'
-import type { LedgerVitals } from '../../core/gateway/vitals.js'
-import type { NodeHealth, RpcChain } from '../../core/io/rpc/rpc.js'
-import type { Address, Chain, Clock } from '../../core/ports.js'
-import type { ExecutorVitals, NodeVitals, StateLine, Vitals } from '../../core/protocol/vitals.js'
-import type { ChainReadings } from './watched-edges.js'
+import { feesFor } from '../gateway/executor/transaction.js'
+import type { Ledger } from '../gateway/ledger/ledger.js'
+import type { Heads } from '../gateway/view/view.js'
+import type { LedgerVitals } from '../gateway/vitals.js'
+import type { NodeHealth, RpcChain } from '../io/rpc/rpc.js'
+import type { Address, Chain, Clock } from '../ports.js'
+import type { ExecutorVitals, NodeVitals, StateLine, Vitals } from '../protocol/vitals.js'
+import type { ChainReadings } from './instrumented-ports.js'
 
 export interface VitalSignsParts {
   readonly clock: Clock

@@ -13,11 +13,11 @@ import {
   typeHashes,
   whitelistAbi,
   witnessTypeString,
-} from '../core/chain/contracts.js'
-import { lowercase, readContract } from '../core/chain/reading.js'
-import type { Trust } from '../core/client/trust/trust.js'
-import { type Address, type Chain, ChainError } from '../core/ports.js'
-import { domainSeparator, toHex } from '../core/protocol/witness.js'
+} from '../chain/contracts.js'
+import { lowercase, readContract } from '../chain/reading.js'
+import type { Trust } from '../client/trust/trust.js'
+import { type Address, type Chain, ChainError } from '../ports.js'
+import { domainSeparator, toHex } from '../protocol/witness.js'
 
 export interface TrustCheck {
   /** What is looked at; several checks of one kind differ in `name`. */

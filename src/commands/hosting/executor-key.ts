@@ -1,0 +1,32 @@
+/** The executor's key as the command line names it (contract §7). */
+import type { ExecutorKeySource } from '../../core/host/executor-key.js'
+import { readPassword } from '../session/key-source.js'
+import { fromCwd } from '../session/paths.js'
+import type { Context } from '../terminal/context.js'
+
+export interface ExecutorFlags {
+  readonly executorAccount?: string | undefined
+  readonly executorPasswordFile?: string | undefined
+}
+
+/** Keystore flag, then PROPOSER_EXECUTOR_KEY_FILE; what gateway.json names comes after both. */
+export function executorKeyOf(
+  context: Context,
+  home: string,
+  { executorAccount, executorPasswordFile }: ExecutorFlags,
+): ExecutorKeySource & { readonly isPasswordInFile: boolean } {
+  const variable = context.env.PROPOSER_EXECUTOR_KEY_FILE ?? ''
+  return {
+    home,
+    account: executorAccount,
+    keyFile: variable === '' ? undefined : fromCwd(context.cwd, variable),
+    isPasswordInFile: executorPasswordFile !== undefined,
+    password: (name) =>
+      readPassword(
+        context,
+        executorPasswordFile,
+        `Password of the executor ${name}: `,
+        '--executor-password-file',
+      ),
+  }
+}

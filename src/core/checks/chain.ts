@@ -1,0 +1,318 @@
+/**
+ * `serve --check` on the chain: nodes, contracts, whitelists, and what the executor may and can do
+ * (domain §2, §4, §6, §8).
+ */
+import { oracleAbi, roles, signedProposerAbi, whitelistAbi } from '../chain/contracts.js'
+import { lowercase, readContract } from '../chain/reading.js'
+import { Trust } from '../client/trust/trust-file.js'
+import type { GatewayConfig } from '../gateway/config.js'
+import { feesFor } from '../gateway/executor/transaction.js'
+import {
+  type Address,
+  type BlockHeader,
+  type Chain,
+  ChainError,
+  type Hex,
+  type Machine,
+} from '../ports.js'
+import { counted } from '../protocol/text.js'
+import { type Finding, fail, pass, warn } from './finding.js'
+import { type TrustCheck, verifyTrust } from './trust.js'
+
+/** A chain that can be read, at its head. */
+export interface CheckedChain {
+  readonly chain: Chain
+  readonly head: BlockHeader
+  readonly genesisHash: Hex | undefined
+}
+
+export interface NodesChecked {
+  readonly findings: readonly Finding[]
+  /** Over the nodes that can be used; absent where there is none. */
+  readonly read: CheckedChain | undefined
+}
+
+const nodeFix = 'look at chain.rpc_urls: address, key, network'
+
+/**
+ * Each node by itself, because a gateway silently skips those that are on another chain. URLs are
+ * never shown (R5).
+ */
+export async function checkNodes(
+  machine: Pick<Machine, 'clock' | 'edges'>,
+  { chain: section }: GatewayConfig,
+): Promise<NodesChecked> {
+  const { rpc_urls: urls, id, max_head_age_seconds: maxHeadAgeSeconds } = section
+  const looked = await Promise.all(
+    urls.map(async (url, index) => {
+      const of = urls.length === 1 ? 'the node' : `node ${index + 1} of ${urls.length}`
+      return { url, ...(await checkNode(machine, url, `${of} of chain.rpc_urls`, id)) }
+    }),
+  )
+  const sound = looked.flatMap(({ url, head }) => (head === undefined ? [] : [{ url, head }]))
+  // One node that is away leaves a working gateway; one on another chain is a mistake in any case.
+  const findings = looked.map(({ finding }) =>
+    finding.id === 'node' && finding.result === 'fail' && sound.length > 0
+      ? { ...finding, result: 'warn' as const }
+      : finding,
+  )
+  const [first] = sound
+  if (first === undefined) return { findings, read: undefined }
+  const { head } = first
+  try {
+    const usable = sound.map(({ url }) => url)
+    const chain = await machine.edges.chain(usable, { expectedChainId: id, maxHeadAgeSeconds })
+    const genesis = await chain.block(0n)
+    const more = await headFindings(machine, chain, section, head)
+    return { findings: [...findings, ...more], read: { chain, head, genesisHash: genesis?.hash } }
+  } catch (error) {
+    return { findings: [...findings, unread(error)], read: undefined }
+  }
+}
+
+async function checkNode(
+  { edges }: Pick<Machine, 'edges'>,
+  url: string,
+  name: string,
+  id: number,
+): Promise<{ readonly finding: Finding; readonly head?: BlockHeader }> {
+  try {
+    const node = await edges.chain([url])
+    const chainId = await node.chainId()
+    if (chainId !== id) {
+      const fix = 'correct chain.id, or take the URL of a node of that chain'
+      return { finding: fail('chain_id', `${name} is on chain ${chainId}, chain.id is ${id}`, fix) }
+    }
+    const head = await node.block('latest')
+    if (!head) throw new ChainError('unavailable', 'it knows no latest block')
+    return { head, finding: pass('node', `${name} is on chain ${id}, at block ${head.number}`) }
+  } catch (error) {
+    if (!(error instanceof ChainError)) throw error
+    const why = error.message.replace(/^the RPC node: /, '')
+    return { finding: fail('node', `${name} cannot be read: ${why}`, nodeFix) }
+  }
+}
+
+/** A chain that stands, or a clock that is off, keeps a gateway from getting ready (R16). */
+async function headFindings(
+  { clock }: Pick<Machine, 'clock'>,
+  chain: Chain,
+  { max_head_age_seconds: most }: GatewayConfig['chain'],
+  head: BlockHeader,
+): Promise<readonly Finding[]> {
+  const ageSeconds = Math.round(clock.nowMs() / 1000) - Number(head.timestamp)
+  const findings: Finding[] = []
+  if (ageSeconds > most)
+    findings.push(
+      fail(
+        'head',
+        `the newest block is ${ageSeconds} s old, chain.max_head_age_seconds is ${most}`,
+        'the node lags, the chain stands still or this clock is fast: the gateway waits until the head is newer',
+      ),
+    )
+  if ((await chain.block('finalized')) === null) {
+    const fix = 'use a node that knows the finalized tag'
+    findings.push(fail('finality', 'the node knows no finalized block', fix))
+  }
+  return findings
+}
+
+/**
+ * The configured contracts, each with what it should be; and the whitelists, where the contracts
+ * are sound.
+ */
+export async function checkContracts(
+  { chain, head }: CheckedChain,
+  { chain: section }: GatewayConfig,
+  allowlist: readonly Address[],
+): Promise<readonly Finding[]> {
+  const { id, permit2, signed_proposer, oracles, requesters, tokens } = section
+  const pins = Trust.parse({ chain_id: id, permit2, signed_proposer, oracles, requesters, tokens })
+  try {
+    const checks = await verifyTrust(chain, pins)
+    const managed = oracles.filter(
+      (oracle) => !checks.some(({ ok, name }) => !ok && name.startsWith(`oracle ${oracle}`)),
+    )
+    const lists = await Promise.all(
+      managed.map((oracle) =>
+        whitelistFindings(
+          chain,
+          head.number,
+          oracle as Address,
+          signed_proposer as Address,
+          allowlist,
+        ),
+      ),
+    )
+    return [...checks.map(contractFinding), ...lists.flat()]
+  } catch (error) {
+    return [unread(error)]
+  }
+}
+
+const contractFixes: Record<TrustCheck['check'], string> = {
+  chain_id: 'correct chain.id or chain.rpc_urls',
+  code: 'correct that address in the chain section of gateway.json; no contract is there on this chain',
+  permit2:
+    'set chain.permit2 to what SignedProposer.permit2() answers, and make sure that it is the Permit2 you mean',
+  signed_proposer:
+    'correct chain.signed_proposer: this contract hashes or permits otherwise than SignedProposer does',
+  oracle: 'correct chain.oracles: only the managed oracle can be served',
+  requester:
+    'leave this requester out of chain.requesters, or add the oracle that it asks to chain.oracles',
+  token: 'correct chain.tokens: this contract is no token',
+}
+
+const contractFinding = ({ check, name, ok, detail }: TrustCheck): Finding =>
+  ok ? pass(check, `${name}: ${detail}`) : fail(check, `${name}: ${detail}`, contractFixes[check])
+
+/**
+ * The default whitelist of an oracle: SignedProposer has to be on it, and either own it or find the
+ * proposer listed (domain §4). Without ownership a wallet that is not listed never executes: shown
+ * by name, and a fault where that is everybody.
+ */
+async function whitelistFindings(
+  chain: Chain,
+  at: bigint,
+  oracle: Address,
+  signedProposer: Address,
+  allowlist: readonly Address[],
+): Promise<readonly Finding[]> {
+  const list = lowercase(
+    await readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []),
+  )
+  const isListed = (account: Address) =>
+    readContract(chain, at, list, whitelistAbi, 'isOnWhitelist', [account])
+  const name = `the default proposer whitelist ${list} of the oracle ${oracle}`
+  try {
+    const [listed, owner] = await Promise.all([
+      isListed(signedProposer),
+      orRefused(() => readContract(chain, at, list, whitelistAbi, 'owner', [])).then(
+        (found) => found && lowercase(found),
+      ),
+    ])
+    const whose = owner === undefined ? '' : `, ${owner},`
+    const own = listed
+      ? pass('whitelist', `SignedProposer is on ${name}`)
+      : fail(
+          'whitelist',
+          `SignedProposer is not on ${name}`,
+          `have the owner of that list${whose} add ${signedProposer}`,
+        )
+    if (owner === signedProposer) {
+      const detail = `SignedProposer owns ${name}: it lists each proposer for its own call`
+      return [own, pass('whitelist_owner', detail)]
+    }
+    const listings = await Promise.all(allowlist.map(isListed))
+    const missing = allowlist.filter((_, index) => listings[index] === false)
+    const belongs = `${name} belongs to ${owner ?? 'nobody'}`
+    if (missing.length === 0)
+      return [own, pass('whitelist_owner', `${belongs}, and every allowlisted wallet is on it`)]
+    return [
+      own,
+      (missing.length === allowlist.length ? fail : warn)(
+        'whitelist_owner',
+        `${belongs}, not to SignedProposer, so that only wallets on it can propose; not on it: ${missing.join(', ')}`,
+        'have its owner list these wallets, or hand its ownership to SignedProposer (transferOwnership); or take them off the allowlist',
+      ),
+    ]
+  } catch (error) {
+    if (!(error instanceof ChainError) || error.kind === 'unavailable') throw error
+    const detail = `${name} does not answer as a whitelist: ${error.message}`
+    return [fail('whitelist', detail, contractFixes.oracle)]
+  }
+}
+
+/** What a contract answers; `undefined` where it refuses the question. */
+async function orRefused<T>(ask: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await ask()
+  } catch (error) {
+    if (!(error instanceof ChainError) || error.kind === 'unavailable') throw error
+    return undefined
+  }
+}
+
+/**
+ * Gas that a single proposal uses, and the limit that it needs, with Polygon's storage prices
+ * (domain §8: measured and computed).
+ */
+const gasUsed = 425_000n
+const gasNeeded = 530_000n
+/** Fewer than this and the next busy hour may empty the executor. */
+const fewProposals = 50n
+
+/**
+ * Whether the executor may propose, and for how many proposals its coins last at the gas price of
+ * now.
+ */
+export async function checkExecutor(
+  { chain, head }: CheckedChain,
+  config: GatewayConfig,
+  executor: Address,
+): Promise<readonly Finding[]> {
+  try {
+    return [
+      ...(await roleFindings(chain, head, config.chain.signed_proposer as Address, executor)),
+      await balanceFinding(chain, head, config, executor),
+    ]
+  } catch (error) {
+    return [unread(error)]
+  }
+}
+
+/** Nothing is said of a contract that knows no roles: it is no SignedProposer, as found already. */
+async function roleFindings(
+  chain: Chain,
+  head: BlockHeader,
+  signedProposer: Address,
+  executor: Address,
+): Promise<readonly Finding[]> {
+  const args = [roles.delegatedProposer, executor] as const
+  const granted = await orRefused(() =>
+    readContract(chain, head.number, signedProposer, signedProposerAbi, 'hasRole', args),
+  )
+  if (granted === undefined) return []
+  if (granted) return [pass('role', `the executor ${executor} has DELEGATED_PROPOSER_ROLE`)]
+  const fix = `have an administrator call addDelegatedProposer(${executor}) on the SignedProposer ${signedProposer}`
+  return [fail('role', `the executor ${executor} lacks DELEGATED_PROPOSER_ROLE`, fix)]
+}
+
+async function balanceFinding(
+  chain: Chain,
+  head: BlockHeader,
+  { chain: { id }, executor: { max_fee_gwei } }: GatewayConfig,
+  executor: Address,
+): Promise<Finding> {
+  const [balanceWei, tipWei] = await Promise.all([chain.balance(executor), chain.tip()])
+  const fix = `send the coin of chain ${id} to ${executor}`
+  if (balanceWei === 0n)
+    return fail('balance', `the executor ${executor} holds nothing to pay gas with`, fix)
+  const ceilingWei = BigInt(Math.round(max_fee_gwei * 1e9))
+  const fees = feesFor(id, head, tipWei, ceilingWei, { kind: 'propose' })
+  if (fees === undefined)
+    return warn(
+      'fee_ceiling',
+      `executor.max_fee_gwei is ${max_fee_gwei}, and gas costs ${gwei(head.baseFeePerGas + tipWei)} gwei now`,
+      'raise executor.max_fee_gwei, or accept that nothing is sent until gas is cheaper',
+    )
+  const priceWei = head.baseFeePerGas + fees.maxPriorityFeePerGas
+  const proposals = balanceWei / (gasUsed * priceWei)
+  const detail = `the executor ${executor} holds ${coins(balanceWei)} of the chain's coin, which pays for about ${counted(proposals, 'proposal')} at ${gwei(priceWei)} gwei`
+  // A node takes a transaction only where the whole limit could be paid at the highest price it
+  // allows.
+  if (balanceWei < gasNeeded * fees.maxFeePerGas)
+    return fail('balance', `${detail}, too few to send one`, fix)
+  return proposals < fewProposals ? warn('balance', detail, fix) : pass('balance', detail)
+}
+
+function unread(error: unknown): Finding {
+  if (!(error instanceof ChainError)) throw error
+  return fail('node', `the chain cannot be read: ${error.message}`, nodeFix)
+}
+
+/** Six decimals are enough to look at. */
+const decimals = (value: bigint, unit: bigint): string =>
+  String(Number((value * 1_000_000n) / unit) / 1_000_000)
+const gwei = (wei: bigint): string => decimals(wei, 10n ** 9n)
+const coins = (wei: bigint): string => decimals(wei, 10n ** 18n)

@@ -1,0 +1,64 @@
+/** What a check found, for `doctor`, `serve --check` and `trust verify` alike (contract §6). */
+import { ProposerError } from '../protocol/errors.js'
+
+export interface Finding {
+  /** A stable name of what was looked at; several findings may share it. */
+  readonly id: string
+  /**
+   * `note`: no fault, but good to know. `warn` leaves a program that works, `fail` does not. `skip`:
+   * the check could not be made.
+   */
+  readonly result: 'pass' | 'note' | 'warn' | 'fail' | 'skip'
+  /** One sentence; outside text in it is the printer's to escape. */
+  readonly detail: string
+  /** What to do; empty where nothing is to be done. */
+  readonly fix: string
+}
+
+const finding =
+  (result: Finding['result']) =>
+  (id: string, detail: string, fix = ''): Finding => ({ id, result, detail, fix })
+
+/** A check that holds. */
+export const pass: (id: string, detail: string) => Finding = finding('pass')
+/** No fault, but good to know. */
+export const note: (id: string, detail: string) => Finding = finding('note')
+/** A check that could not be made, and what makes it possible. */
+export const skip: (id: string, detail: string, fix: string) => Finding = finding('skip')
+/** A check that does not hold. */
+export const warn: (id: string, detail: string, fix: string) => Finding = finding('warn')
+/** A check that does not hold, and has to. */
+export const fail: (id: string, detail: string, fix: string) => Finding = finding('fail')
+
+/** One entry of a list of checks. `Facts` is what earlier checks have found out for later ones. */
+export interface Check<Facts> {
+  readonly id: string
+  run(facts: Facts): Promise<Finding | readonly Finding[]>
+  /** The fix for an error that names none. */
+  readonly fix: string
+}
+
+/** The findings of `run`, or the failure that the error of ours it threw amounts to. */
+export async function guarded(
+  id: string,
+  run: () => Promise<Finding | readonly Finding[]>,
+  fix = 'correct what the detail names',
+): Promise<readonly Finding[]> {
+  try {
+    return [await run()].flat()
+  } catch (error) {
+    if (!(error instanceof ProposerError)) throw error
+    return [fail(id, error.detail, error.meta.hint ?? fix)]
+  }
+}
+
+/** Runs the checks one after the other; all findings in that order. Other errors are thrown on. */
+export async function runChecks<Facts>(
+  checks: readonly Check<Facts>[],
+  facts: Facts,
+): Promise<readonly Finding[]> {
+  const findings: Finding[] = []
+  for (const { id, run, fix } of checks)
+    findings.push(...(await guarded(id, () => run(facts), fix)))
+  return findings
+}

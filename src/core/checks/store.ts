@@ -1,0 +1,191 @@
+/**
+ * `serve --check` on the store: could it be opened for this chain? It is opened for looking only,
+ * and nothing is made (R24).
+ */
+import type { RegistryEntry } from '../chain/questions.js'
+import type { GatewayConfig } from '../gateway/config.js'
+import { readStore, storeLog } from '../gateway/ledger/open-store.js'
+import type { LedgerState } from '../gateway/ledger/state.js'
+import type { LedgerSettings } from '../gateway/ledger/store.js'
+import { mergedRegistry } from '../gateway/operator/registry.js'
+import { permissionsOf } from '../io/file-modes.js'
+import { requireLocalDisk } from '../io/files.js'
+import { freeBytes, probeFolder } from '../io/probes.js'
+import { readAdminToken } from '../io/serving/admin-token.js'
+import type { Address, BlockHeader, Hex, Machine } from '../ports.js'
+import { ProposerError } from '../protocol/errors.js'
+import { counted } from '../protocol/text.js'
+import { joinPath } from '../storage/durable.js'
+import { holderText, type LockHolder, readHolder } from '../storage/lock.js'
+import { readFormat } from '../storage/manifest.js'
+import { type Finding, fail, guarded, note, pass, warn } from './finding.js'
+
+export interface StoreChecked {
+  readonly findings: readonly Finding[]
+  /** Who may propose: the store's list over gateway.json's (contract §7). */
+  readonly allowlist: readonly Address[]
+  /** Who runs on it now. */
+  readonly holder: LockHolder | undefined
+  /** False where an operator has paused admission. */
+  readonly admissionEnabled: boolean
+}
+
+/** The store, and what it is compared with; absent what is not known. */
+export interface StoreToCheck {
+  /** Absolute. */
+  readonly folder: string
+  readonly config: GatewayConfig
+  /** An operator's command for this configuration. */
+  readonly command: (text: string) => string
+  /** Of the chain that gateway.json names; without it only the chain id is compared. */
+  readonly genesisHash: Hex | undefined
+  readonly head: BlockHeader | undefined
+  /** Of the questions file. */
+  readonly questions: readonly RegistryEntry[] | undefined
+  readonly executor: Address | undefined
+}
+
+/** Looks only. Throws nothing that the store or the disk is to blame for. */
+export async function checkStore(machine: Machine, store: StoreToCheck): Promise<StoreChecked> {
+  const { folder, config } = store
+  const allowlist = config.admission.allowlist as Address[]
+  const findings: Finding[] = []
+  const found: StoreChecked = { findings, allowlist, holder: undefined, admissionEnabled: true }
+  let holder: LockHolder | undefined
+  try {
+    const state = await probeFolder(folder, machine.files.list)
+    if (state.kind === 'unusable') {
+      const detail = `${folder} cannot be written: ${state.path} (${state.code})`
+      const fix = `give the user of the gateway the right to write ${state.path}, or set store to another folder`
+      return { ...found, findings: [fail('store', detail, fix)] }
+    }
+    await requireLocalDisk(folder)
+    const space = spaceFindings(folder, await freeBytes(folder))
+    if (state.kind === 'new') {
+      const detail = `${folder} does not exist yet and can be made`
+      return { ...found, findings: [pass('store', detail), ...space] }
+    }
+    findings.push(...space, ...(await tokenFindings(machine, folder)))
+    holder = await readHolder(machine, folder)
+    findings.push(...holderFindings(holder))
+    const opened = await contentOf(machine, store, findings)
+    return { ...found, ...opened, holder }
+  } catch (error) {
+    return { ...found, findings: [...findings, storeFault(error)], holder }
+  }
+}
+
+async function contentOf(
+  machine: Machine,
+  store: StoreToCheck,
+  findings: Finding[],
+): Promise<Pick<StoreChecked, 'allowlist' | 'admissionEnabled'>> {
+  const { folder, config, genesisHash } = store
+  // A reader is content with less than a writer.
+  await readFormat(machine.files, folder, storeLog.format, 'write')
+  const settings: LedgerSettings = {
+    chainId: config.chain.id,
+    genesisHash,
+    allowlist: config.admission.allowlist as Address[],
+    admissionEnabled: config.admission.enabled,
+  }
+  const { ledger, state } = await readStore(machine, folder, settings)
+  await ledger.close()
+  const { info, entries } = state
+  const holds = counted(entries.size, 'candidate')
+  findings.push(pass('store', `${folder} is sound and can be written; it holds ${holds}`))
+  if (info) {
+    const detail = `the store belongs to chain ${info.chainId} (genesis ${info.genesisHash})`
+    findings.push(pass('store_chain', detail))
+  }
+  findings.push(...(await privacy(folder)), ...(await stateFindings(state, store)))
+  return { allowlist: [...ledger.allowlist], admissionEnabled: state.admissionEnabled }
+}
+
+/**
+ * With less than this a gateway takes nothing: it probes with that much before it writes again
+ * (robustness §2, Write error).
+ */
+const leastFreeBytes = 1024 * 1024
+
+/** Nothing where there is enough room on the disk of the store, or where it is not known. */
+export function spaceFindings(store: string, free: number | undefined): readonly Finding[] {
+  if (free === undefined || free >= leastFreeBytes) return []
+  const fix = 'make room there, or set store to a folder on another disk'
+  return [fail('disk', `the disk of ${store} is full: ${free} bytes are left`, fix)]
+}
+
+/**
+ * A gateway makes the token where there is none, and does not start with one that may be known to
+ * others (R5).
+ */
+async function tokenFindings({ files }: Machine, store: string): Promise<readonly Finding[]> {
+  if (!(await files.exists(joinPath(store, 'admin.token')))) return []
+  return guarded('admin_token', async () => {
+    await readAdminToken(store)
+    return []
+  })
+}
+
+function holderFindings(holder: LockHolder | undefined): readonly Finding[] {
+  if (holder?.state !== 'alive' && holder?.state !== 'unknown') return []
+  const who = `process ${holder.pid} on ${holder.host}`
+  if (holder.state === 'alive')
+    return [note('store_holder', `${holderText(holder)} has the store open now`)]
+  const detail = `whether ${who} still has the store open cannot be told`
+  const fix = 'make sure that that process is gone: `proposer serve` says how its lock is released'
+  return [warn('store_holder', detail, fix)]
+}
+
+/** What the store holds, beside the configuration and the chain that it is to be served with. */
+async function stateFindings(
+  { finalized, questions: changes, slots }: LedgerState,
+  { head, questions, executor, command }: StoreToCheck,
+): Promise<readonly Finding[]> {
+  const registry =
+    questions === undefined
+      ? []
+      : await guarded('questions', async () => {
+          mergedRegistry(questions, changes, command)
+          return []
+        })
+  const finality =
+    finalized === undefined || head === undefined || head.number >= finalized.number
+      ? []
+      : [
+          fail(
+            'finality',
+            `the node's head ${head.number} is below block ${finalized.number}, which was final when the store was last served`,
+            'that node lags or is wrong: replace it in chain.rpc_urls',
+          ),
+        ]
+  const former = [...slots.values()].filter(
+    (slot) => executor !== undefined && slot.executor !== executor,
+  )
+  return [
+    ...registry,
+    ...finality,
+    ...former.map((slot) =>
+      warn(
+        'former_executor',
+        `nonce ${slot.nonce} of the former executor ${slot.executor} is not settled yet; until then the gateway is not ready`,
+        'start with the old key once more, until its transactions are final',
+      ),
+    ),
+  ]
+}
+
+/** Others on this machine have no business with signatures (R5). */
+async function privacy(store: string): Promise<readonly Finding[]> {
+  const mode = await permissionsOf(store)
+  return mode === undefined || (mode & 0o077) === 0
+    ? []
+    : [warn('store', `others may look into ${store}`, `chmod 700 ${store}`)]
+}
+
+function storeFault(error: unknown): Finding {
+  if (!(error instanceof ProposerError)) throw error
+  const { code, detail, meta } = error
+  const fix = meta.hint ?? 'look at the folder that store names in gateway.json'
+  return fail(code === 'store_other_chain' ? 'store_chain' : 'store', detail, fix)
+}

@@ -1,0 +1,73 @@
+/** A store's log, the state folded from it, and the ledger on both. */
+import type { Clock, Files, Hash, Random } from '../../ports.js'
+import { openLog } from '../../storage/log.js'
+import { openLogReader } from '../../storage/reader.js'
+import type { LogOptions, RecordLog, StoredRecord } from '../../storage/record-log.js'
+import type { Ledger } from './ledger.js'
+import { knownKind, type LedgerState } from './state.js'
+import { foldLedger, type LedgerSettings, ledgerReader, openLedger, storeFormat } from './store.js'
+
+/** What a store's log is opened with. */
+export const storeLog = { format: storeFormat, knownKinds: knownKind } as const
+
+export interface OpenStore {
+  readonly ledger: Ledger
+  readonly state: LedgerState
+  readonly log: RecordLog
+}
+
+interface StorePorts {
+  readonly clock: Clock
+  readonly random: Random
+  readonly hash: Hash
+  readonly files: Files
+}
+
+interface OpenOptions extends Pick<LogOptions, 'fence' | 'onNote'> {
+  /** A new store needs the genesis hash in its settings. */
+  settings(isNew: boolean): Promise<LedgerSettings>
+}
+
+/**
+ * Opens a store for writing, under a lock that the caller holds. Closing its ledger closes the log.
+ * Rejects with StorageError as `openLog` and `openLedger` do, and leaves nothing open.
+ */
+export async function openStore(
+  { clock, random, hash, files }: StorePorts,
+  folder: string,
+  { settings, ...options }: OpenOptions,
+): Promise<OpenStore> {
+  const { state, onRecord } = foldLedger()
+  const log = await openLog({ files, clock, hash }, folder, { ...storeLog, ...options }, onRecord)
+  try {
+    const ledgerSettings = await settings(state.info === undefined)
+    return { log, state, ledger: await openLedger({ clock, random }, log, state, ledgerSettings) }
+  } catch (error) {
+    await log.close()
+    throw error
+  }
+}
+
+/**
+ * Opens a store for looking only (R24); `onRecord` gets every record too. One that does not exist
+ * yet reads as empty. Rejects with StorageError, and leaves nothing open.
+ */
+export async function readStore(
+  { hash, files }: Pick<StorePorts, 'hash' | 'files'>,
+  folder: string,
+  settings: LedgerSettings,
+  onRecord: (record: StoredRecord) => void = () => undefined,
+): Promise<Pick<OpenStore, 'ledger' | 'state'>> {
+  const fold = foldLedger()
+  const reader = await openLogReader({ files, hash }, folder, storeLog)
+  try {
+    await reader.replay((record) => {
+      fold.onRecord(record)
+      onRecord(record)
+    })
+    return { state: fold.state, ledger: ledgerReader(reader, fold.state, settings) }
+  } catch (error) {
+    await reader.close()
+    throw error
+  }
+}

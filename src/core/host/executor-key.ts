@@ -1,0 +1,68 @@
+/** Where the executor's key comes from (contract §7, Executor key). */
+import { resolve } from 'node:path'
+import type { KeySigner } from '../io/keys.js'
+import type { Machine } from '../ports.js'
+import { UsageError } from '../protocol/errors.js'
+import type { LoadedConfig } from './config-file.js'
+
+export interface ExecutorKeySource {
+  /** Home folder with the keystores. */
+  readonly home: string
+  /** A keystore that stands before all else. */
+  readonly account?: string | undefined
+  /** A key file that stands before what gateway.json names; absolute. */
+  readonly keyFile?: string | undefined
+  /** The keystore's password. */
+  readonly password: (name: string) => Promise<string>
+}
+
+/** What names the key, in order of precedence; `undefined` where nothing does. */
+export function namedKey(
+  { config, folder }: LoadedConfig,
+  { account, keyFile }: Pick<ExecutorKeySource, 'account' | 'keyFile'>,
+): { readonly keystore: string } | { readonly file: string } | undefined {
+  const { key_file, account: configured } = config.executor
+  if (account !== undefined) return { keystore: account }
+  if (keyFile !== undefined) return { file: keyFile }
+  if (key_file !== undefined) return { file: resolve(folder, key_file) }
+  return configured === undefined ? undefined : { keystore: configured }
+}
+
+/** The signer of a key file. UsageError as `readKeyFile`. */
+export async function signerOfFile(path: string): Promise<KeySigner> {
+  const { readKeyFile, signerFromKey } = await import('../io/keys.js')
+  return signerFromKey(await readKeyFile(path))
+}
+
+/** The signer of a keystore. UsageError where it is missing, or the password is wrong. */
+export async function signerOfKeystore(
+  { files }: Pick<Machine, 'files'>,
+  { home, password }: ExecutorKeySource,
+  name: string,
+): Promise<KeySigner> {
+  const [{ readKeystore, unlockKeystore }, { signerFromKey }] = await Promise.all([
+    import('../io/keystore.js'),
+    import('../io/keys.js'),
+  ])
+  // A missing account is told before anybody types a password for it.
+  await readKeystore(files, home, name)
+  return signerFromKey(await unlockKeystore(files, home, name, await password(name)))
+}
+
+/** The executor's signer; `undefined` where nothing is executed. UsageError `no_executor_key`. */
+export async function executorSigner(
+  machine: Pick<Machine, 'files'>,
+  loaded: LoadedConfig,
+  source: ExecutorKeySource,
+): Promise<KeySigner | undefined> {
+  const { pipeline, executor } = loaded.config
+  if (!pipeline.enabled || !executor.enabled) return undefined
+  const named = namedKey(loaded, source)
+  if (named === undefined)
+    throw new UsageError('no_executor_key', 'the executor is enabled and has no key', {
+      hint: 'set executor.key_file or executor.account in gateway.json, or PROPOSER_EXECUTOR_KEY_FILE, or executor.enabled=false',
+    })
+  return 'file' in named
+    ? signerOfFile(named.file)
+    : signerOfKeystore(machine, source, named.keystore)
+}

@@ -1,0 +1,173 @@
+/**
+ * What a fault script needs of a dev gateway: its chain, its clock and its view, each of which can
+ * be made to fail (`serve --dev --faults`).
+ */
+import type { DevDescription } from '../devchain/dev-chain.js'
+import {
+  changeQuestion,
+  type DevRound,
+  disputeProposal,
+  proposeDirectly,
+  showRound,
+} from '../devchain/dev-verbs.js'
+import { pause } from '../gateway/view/view.js'
+import { aborted } from '../io/interruption.js'
+import { type FaultScript, requireKnownSlugs } from '../io/serving/fault-script.js'
+import { type FaultyHandler, withFaults } from '../io/serving/faulty-handler.js'
+import { type Chain, ChainError, type Machine } from '../ports.js'
+import { ProposerError, UnavailableError, UsageError } from '../protocol/errors.js'
+import { priceOf } from '../protocol/proposal.js'
+import type { HostedGateway } from './gateway-host.js'
+import { wrapChain } from './instrumented-ports.js'
+
+export interface FaultBench {
+  /** The machine to open the gateway with: a clock and a chain that rules can reach. */
+  readonly machine: Machine
+  /** The gateway's handler behind the script. `note` gets a line for each rule that fires. */
+  before(
+    hosted: Pick<HostedGateway, 'gateway' | 'view'>,
+    note: (line: string) => void,
+  ): FaultyHandler
+}
+
+/** How long a new round may take to be seen; blocks come every second. */
+const roundMs = 15_000
+const lookMs = 50
+
+/**
+ * Sets the bench up for one run. Throws UsageError `faults_invalid` where the script names a slug
+ * that the chain has no question for.
+ */
+export function createFaultBench(
+  machine: Machine,
+  script: FaultScript,
+  dev: DevDescription,
+): FaultBench {
+  requireKnownSlugs(
+    script,
+    dev.questions.map(({ slug }) => slug),
+  )
+  const { clock, signal, edges } = machine
+  let skewMs = 0
+  let lostUntilMs = Number.NEGATIVE_INFINITY
+  const isLost = () => clock.monotonicMs() < lostUntilMs
+  const stopping = aborted(signal).then(() => undefined)
+  const sleep = (ms: number) => pause(clock, ms, signal)
+  const idOf = (name: string) =>
+    dev.questions.find(({ slug }) => slug === name)?.question_id ?? name
+
+  return {
+    machine: {
+      ...machine,
+      clock: { ...clock, nowMs: () => clock.nowMs() + skewMs },
+      edges: {
+        ...edges,
+        chain: async (urls, expected) => cuttable(await edges.chain(urls, expected), isLost),
+      },
+    },
+    before: ({ gateway, view }, note) =>
+      withFaults(gateway.answer, script, {
+        async advanceRound(question) {
+          try {
+            const round = await openNewRound(dev.rpc_url, question, sleep)
+            return await seenBy(view, round, machine, sleep)
+          } catch (error) {
+            if (error instanceof ProposerError) return error.detail
+            throw error
+          }
+        },
+        async loseChain(seconds) {
+          lostUntilMs = clock.monotonicMs() + seconds * 1_000
+          // The call is to meet a gateway that has noticed; one that needs longer than the loss
+          // never does.
+          while (isLost() && view.faults().length === 0 && !signal.aborted) await sleep(lookMs)
+          if (isLost() || signal.aborted) return
+          // Else a test that waits for 503 would fail without a word.
+          note(
+            `fault: the node is back before the gateway noticed: ${seconds} s are no more than chain.max_head_age_seconds`,
+          )
+        },
+        skewClock(seconds) {
+          skewMs = seconds * 1_000
+        },
+        sameQuestion: (one, other) => idOf(one) === idOf(other),
+        sleep,
+        stopping,
+        note,
+      }),
+  }
+}
+
+/** `undefined` once the gateway has seen the round; else why it has not. */
+async function seenBy(
+  view: HostedGateway['view'],
+  { question_id, timestamp }: DevRound,
+  { clock, signal }: Machine,
+  sleep: (ms: number) => Promise<void>,
+): Promise<string | undefined> {
+  const endMs = clock.monotonicMs() + roundMs
+  while (!signal.aborted) {
+    const known = await view.question(question_id).catch((error: unknown) => {
+      // Not known now is not known yet.
+      if (error instanceof UnavailableError) return undefined
+      throw error
+    })
+    if (String(known?.round.timestamp) === timestamp) return undefined
+    if (clock.monotonicMs() > endMs) return 'the gateway has not seen it'
+    await sleep(lookMs)
+  }
+  return 'the server stops'
+}
+
+/** Domain §4: 1 requested, 2 proposed. */
+const requested = 1
+const proposed = 2
+
+/**
+ * The gateway's own executor may propose between two of these steps, which makes the next one
+ * revert until its block is mined.
+ */
+const openTries = 20
+const openPauseMs = 300
+
+async function openNewRound(
+  rpcUrl: string,
+  question: string,
+  sleep: (ms: number) => Promise<void>,
+): Promise<DevRound> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await openOnce(rpcUrl, question)
+    } catch (error) {
+      const isRefused = error instanceof UsageError && error.code === 'dev_chain_refused'
+      if (tries === openTries || !isRefused) throw error
+      await sleep(openPauseMs)
+    }
+  }
+}
+
+/**
+ * Disputes what is proposed, the rival's proposal where there is none. A question whose dispute is
+ * used up is reset by its adapter.
+ */
+async function openOnce(rpcUrl: string, question: string): Promise<DevRound> {
+  const before = await showRound(rpcUrl, question)
+  if (before.state === requested) await proposeDirectly(rpcUrl, question, BigInt(priceOf.p1))
+  const isDisputable = before.state === requested || before.state === proposed
+  const after = isDisputable ? await disputeProposal(rpcUrl, question) : before
+  return after.timestamp === before.timestamp ? changeQuestion(rpcUrl, question, 'reset') : after
+}
+
+/** The chain; while it is lost it answers nothing, and what was on its way is lost too. */
+function cuttable(chain: Chain, isLost: () => boolean): Chain {
+  const refuseWhileLost = () => {
+    if (isLost())
+      throw new ChainError('unavailable', 'the node gives no answer, says the fault script')
+  }
+  return wrapChain(chain, async (_method, ask) => {
+    refuseWhileLost()
+    const response = await ask()
+    refuseWhileLost()
+    return response
+  })
+}

@@ -1,0 +1,341 @@
+/**
+ * A gateway with its real edges: store, lock, chain and executor key, put together as gateway.json
+ * says (contract §7). `serve` puts a listener before it; `--local` and the library call its handler.
+ */
+import { aggregating } from '../chain/aggregate.js'
+import type { RegistryEntry } from '../chain/questions.js'
+import type { Contracts } from '../chain/round.js'
+import { contractsOf, type GatewayConfig } from '../gateway/config.js'
+import { createGateway, type Gateway } from '../gateway/gateway.js'
+import type { Ledger } from '../gateway/ledger/ledger.js'
+import { openStore, readStore } from '../gateway/ledger/open-store.js'
+import type { Desk } from '../gateway/operator/desk.js'
+import { followRecent, type Recent, recentKept } from '../gateway/operator/recent.js'
+import { mergedRegistry } from '../gateway/operator/registry.js'
+import { createPipeline } from '../gateway/pipeline/pipeline.js'
+import type { ChainView } from '../gateway/view/chain-view.js'
+import { createSlugs, namedBySlugs } from '../gateway/view/slugs.js'
+import { createChainView, type LiveView } from '../gateway/view/view.js'
+import { followLedger } from '../gateway/vitals.js'
+import { type Closers, opening } from '../io/closers.js'
+import { requireLocalDisk } from '../io/files.js'
+import { systemCurve } from '../io/secp256k1.js'
+import { breathe } from '../io/serving/load.js'
+import { type Chain, ChainError, type Fetch, type Hex, type Machine } from '../ports.js'
+import type { RequestRecord } from '../protocol/call.js'
+import { UsageError } from '../protocol/errors.js'
+import type { Observation, StateLine, Vitals } from '../protocol/vitals.js'
+import { acquireLock, type Lock, type LockUse } from '../storage/lock.js'
+import {
+  expectedChain,
+  type LoadedConfig,
+  loadConfig,
+  operatorCommand,
+  registryOf,
+  settingsOf,
+  storeFolder,
+} from './config-file.js'
+import { type ExecutorKeySource, executorSigner } from './executor-key.js'
+import { createVitalSigns, nodesOf } from './health.js'
+import { watchedChain, watchedFiles } from './instrumented-ports.js'
+import { deskOfView } from './operator-service.js'
+
+export interface HostOptions {
+  readonly executorKey: ExecutorKeySource
+  /** Called for each call that was answered. */
+  readonly onRequest?: ((record: RequestRecord) => void) | undefined
+  /** Called for what is to be counted, and for each change of state. */
+  readonly onObservation?: ((observation: Observation) => void) | undefined
+  readonly onState?: ((line: StateLine) => void) | undefined
+  readonly overloaded?: (() => boolean) | undefined
+  /** Called with the reason why nothing can start yet, once per reason. */
+  readonly onWait?: ((reason: string) => void) | undefined
+  readonly onWarning?: ((code: string, detail: string) => void) | undefined
+}
+
+/** A running gateway without a listener. */
+export interface HostedGateway {
+  readonly gateway: Gateway
+  readonly ledger: Ledger
+  readonly view: LiveView
+  readonly contracts: Contracts
+  /** Where the operator's acts are carried out while this process holds the store. */
+  readonly desk: Desk
+  /** Its health now; from memory. */
+  vitals(): Vitals
+  /** The newest candidates from now on, until they are stopped. */
+  followRecent(): Recent
+  /** Looks for changes without an event, of nodes and readiness; to be called every second. */
+  look(): void
+  /** Replaces what others read in the lock: who runs here and where its admin listener is. */
+  setUse(use: LockUse): Promise<void>
+  /** Resolves with the reason when the store can no longer be written (R10, R12); never otherwise. */
+  readonly broken: Promise<Error>
+  /** Drains for up to ten seconds, stops the pipeline, closes the store, frees the lock (R23). */
+  close(): Promise<void>
+}
+
+const drainMs = 10_000
+
+/**
+ * Takes the store's lock and runs the whole gateway. Rejects with UsageError (exit 2) or
+ * StorageError (exit 74).
+ */
+export const openGateway = (
+  machine: Machine,
+  loaded: LoadedConfig,
+  options: HostOptions,
+): Promise<HostedGateway> =>
+  opening(async (closers) => {
+    const edges = await openEdges(machine, loaded, options, closers)
+    const { lock, store, nodes, chain, readings, signer, configured } = edges
+    const { clock, random, hash } = machine
+    const { config } = loaded
+    const { ledger, state, log } = store
+    const contracts = contractsOf(config)
+    const broken = new Promise<Error>((tell) => log.onFailure(tell))
+    const following = followLedger({ ...options, clock, ledger })
+    closers.add(following.stop)
+    const entries = mergedRegistry(configured, ledger.questions, operatorCommand(loaded))
+    const registered = slugsOf(entries)
+    const view = createChainView({ clock, chain }, contracts, ledger, {
+      maxHeadAgeSeconds: config.chain.max_head_age_seconds,
+      entries,
+    })
+    closers.add(view.stop)
+    const pipeline = createPipeline({
+      ports: { clock, random },
+      ledger,
+      view,
+      chain: fenced(chain, lock),
+      signer,
+      contracts,
+      config,
+      failpoint: machine.failpoint,
+    })
+    closers.add(pipeline.stop)
+    const gateway = createGateway({
+      ports: { clock, random, hash },
+      config,
+      ledger,
+      view: await namedView(machine, config, registered, view),
+      pipeline,
+      recover: systemCurve().recover,
+      breathe,
+      onRequest: options.onRequest,
+      overloaded: options.overloaded,
+      nodes,
+    })
+    closers.add(() => drain(machine, gateway))
+    const signs = createVitalSigns({
+      clock,
+      chainId: config.chain.id,
+      maxFeeGwei: config.executor.max_fee_gwei,
+      ledger,
+      following,
+      heads: view.heads,
+      questions: view.counts,
+      readings,
+      executor: signer?.address,
+      nodes,
+      onState: options.onState,
+    })
+    const opened = { ...store, folder: storeFolder(loaded), configured }
+    const desk = deskOfView(machine, opened, view, registered)
+    await view.start()
+    pipeline.start()
+    return {
+      gateway,
+      ledger,
+      view,
+      contracts,
+      desk,
+      broken,
+      vitals: signs.now,
+      followRecent: () =>
+        followRecent({
+          ledger,
+          entries: state.entries.newest(recentKept),
+          slugOf: (id) => view.entry(id)?.slug,
+        }),
+      look: () => signs.look(gateway.readiness()),
+      setUse: lock.setUse,
+      close: closers.close,
+    }
+  })
+
+/** Key, lock, node and store, in this order. */
+async function openEdges(
+  machine: Machine,
+  loaded: LoadedConfig,
+  { executorKey, onObservation = () => undefined, onWait, onWarning }: HostOptions,
+  closers: Closers,
+) {
+  const { config } = loaded
+  const { clock, files } = machine
+  const signer = await executorSigner(machine, loaded, executorKey)
+  if (signer) closers.add(signer.dispose)
+  const configured = await registryOf(machine, loaded)
+  const folder = storeFolder(loaded)
+  await requireLocalDisk(folder)
+  const lock = await acquireLock(machine, folder, 'starting')
+  closers.add(lock.release)
+  const edge = await machine.edges.chain(config.chain.rpc_urls, expectedChain(config))
+  const { chain, readings } = watchedChain(edge, signer?.address, onObservation)
+  const watched = { ...machine, files: watchedFiles(files, clock, onObservation) }
+  const store = await openStore(watched, folder, {
+    fence: lock.fence,
+    onNote: (text) => onWarning?.('high_water_unreadable', text),
+    settings: async (isNew) =>
+      settingsOf(config, await genesisOf(machine, chain, config, isNew, onWait)),
+  })
+  closers.add(() => store.ledger.close())
+  const reads = aggregating(chain, breathe)
+  return { signer, configured, lock, store, chain: reads, nodes: nodesOf(edge), readings }
+}
+
+/**
+ * The gateway behind `--local` (contract §6): a fetch that is its handler. No budget is charged.
+ */
+export interface LocalGateway {
+  readonly fetch: Fetch
+  /** `local:<store id>`; the journal's origin. */
+  readonly origin: string
+  close(): Promise<void>
+}
+
+/**
+ * `run` takes the store's lock and executes until closed; `read` opens the store for looking only,
+ * runs no pipeline, and works while another process serves (R24). A store that does not exist yet
+ * reads as empty; nothing is created.
+ */
+export async function openLocalGateway(
+  machine: Machine,
+  path: string,
+  mode: 'run' | 'read',
+  options: HostOptions,
+): Promise<LocalGateway> {
+  const loaded = await loadConfig(machine, path)
+  const { gateway, ledger, close } =
+    mode === 'run'
+      ? await openNoted(machine, loaded, options, 'a command with --local')
+      : await openForLooking(machine, loaded)
+  const peer = { charged: false } as const
+  return {
+    fetch: (input, init) => gateway.handle(new Request(input, init), peer),
+    origin: `local:${ledger.info?.storeId ?? 'new'}`,
+    close,
+  }
+}
+
+/** Others that look at the lock see what holds it, and that it takes no acts. */
+export const openNoted = (
+  machine: Machine,
+  loaded: LoadedConfig,
+  options: HostOptions,
+  role: string,
+): Promise<HostedGateway> =>
+  opening(async (closers) => {
+    const hosted = await openGateway(machine, loaded, options)
+    closers.add(hosted.close)
+    await hosted.setUse({ role })
+    return hosted
+  })
+
+const openForLooking = (
+  machine: Machine,
+  loaded: LoadedConfig,
+): Promise<Pick<HostedGateway, 'gateway' | 'ledger' | 'close'>> =>
+  opening(async (closers) => {
+    const { config } = loaded
+    const { clock, random, hash } = machine
+    const configured = await registryOf(machine, loaded)
+    const settings = settingsOf(config, undefined)
+    const { ledger } = await readStore(machine, storeFolder(loaded), settings)
+    closers.add(ledger.close)
+    const entries = mergedRegistry(configured, ledger.questions, operatorCommand(loaded))
+    const chain = await machine.edges.chain(config.chain.rpc_urls, expectedChain(config))
+    const ports = { clock, chain: aggregating(chain, breathe) }
+    const view = createChainView(ports, contractsOf(config), ledger, {
+      maxHeadAgeSeconds: config.chain.max_head_age_seconds,
+      entries,
+    })
+    const named = await namedView(machine, config, slugsOf(entries), view)
+    const gateway = createGateway({ ports: { clock, random, hash }, config, ledger, view: named })
+    closers.add(view.stop)
+    await view.start()
+    return { gateway, ledger, close: closers.close }
+  })
+
+const slugsOf = (entries: readonly RegistryEntry[]) =>
+  new Set(entries.flatMap(({ slug }) => slug ?? []))
+
+/**
+ * The view as callers name questions: slugs that the registry does not have come from Gamma, where
+ * the configuration says so.
+ */
+async function namedView(
+  { clock, edges }: Machine,
+  { slugs }: GatewayConfig,
+  registered: ReadonlySet<string>,
+  view: LiveView,
+): Promise<ChainView> {
+  if (slugs.source === 'registry') return view
+  const { gammaLookUp } = await import('../io/gamma.js')
+  const lookUp = gammaLookUp(await edges.fetch(), slugs.url)
+  return namedBySlugs(view, createSlugs(clock, lookUp), registered, clock)
+}
+
+/**
+ * The hash of block 0, which a new store records. Waits for a node as long as the store is new; an
+ * existing one is served at once, and the view goes on asking. Throws UsageError `wrong_chain`
+ * where a node is on another chain.
+ */
+export async function genesisOf(
+  { clock, signal }: Pick<Machine, 'clock' | 'signal'>,
+  chain: Chain,
+  config: GatewayConfig,
+  isNew: boolean,
+  onWait: HostOptions['onWait'],
+): Promise<Hex | undefined> {
+  let reported: string | undefined
+  for (;;) {
+    try {
+      const chainId = await chain.chainId()
+      if (chainId !== config.chain.id)
+        throw new UsageError(
+          'wrong_chain',
+          `the node of chain.rpc_urls is on chain ${chainId}, chain.id is ${config.chain.id}`,
+          { hint: 'correct chain.id or chain.rpc_urls in the configuration' },
+        )
+      const genesis = await chain.block(0n)
+      if (genesis) return genesis.hash
+      throw new ChainError('unavailable', 'the node does not know block 0')
+    } catch (error) {
+      if (!(error instanceof ChainError)) throw error
+      if (!isNew) return undefined
+      if (reported !== error.message) onWait?.(`the chain cannot be read: ${error.message}`)
+      reported = error.message
+      await clock.sleep(500, signal)
+    }
+  }
+}
+
+/** No transaction leaves a process that has lost its store (robustness §2, Lock). */
+const fenced = (chain: Chain, lock: Lock): Chain => ({
+  ...chain,
+  async send(raw) {
+    await lock.fence()
+    return chain.send(raw)
+  },
+})
+
+/** Answers what is in flight, but for no longer than ten seconds. */
+async function drain({ clock }: Machine, gateway: Gateway): Promise<void> {
+  const done = new AbortController()
+  const late = clock.sleep(drainMs, done.signal).catch((error: unknown) => {
+    // Aborted because everything has been answered in time.
+    if (!done.signal.aborted) throw error
+  })
+  await Promise.race([gateway.drain().finally(() => done.abort()), late])
+}

@@ -1,0 +1,120 @@
+/**
+ * The operator service with its real edges: behind a serving gateway, or on a store whose lock a
+ * command holds itself (contract §6).
+ */
+import { aggregating } from '../chain/aggregate.js'
+import { createRoundReader, type RegistryEntry, type RoundReader } from '../chain/questions.js'
+import { contractsOf } from '../gateway/config.js'
+import type { OpenStore } from '../gateway/ledger/open-store.js'
+import { compactLedger } from '../gateway/ledger/store.js'
+import { createDesk, type Desk, type DeskParts } from '../gateway/operator/desk.js'
+import type { LiveView } from '../gateway/view/view.js'
+import { breathe } from '../io/serving/load.js'
+import { type Chain, ChainError, type Machine } from '../ports.js'
+import { UnavailableError } from '../protocol/errors.js'
+import { named } from '../storage/failures.js'
+import type { LoadedConfig } from './config-file.js'
+import { bytesIn } from './store-size.js'
+
+interface ServedStore extends OpenStore {
+  readonly folder: string
+  readonly configured: readonly RegistryEntry[]
+}
+
+/** Questions are known by the head that the view has followed, as the gateway would serve them. */
+export const deskOfView = (
+  machine: Machine,
+  store: ServedStore,
+  view: LiveView,
+  registered: Set<string>,
+): Desk =>
+  deskOn(machine, store, {
+    async roundsAt() {
+      const head = view.heads()?.latest.number
+      const [fault] = view.faults()
+      if (head === undefined || fault !== undefined)
+        throw new ChainError('unavailable', fault ?? 'the chain has not been read yet')
+      return { rounds: view.rounds, head }
+    },
+    onRegistry(change) {
+      const slug = view.entry('set' in change ? change.set.questionId : change.removed)?.slug
+      if (slug !== undefined) registered.delete(slug)
+      if ('removed' in change) return view.removeEntry(change.removed)
+      view.setEntry(change.set)
+      if (change.set.slug !== undefined) registered.add(change.set.slug)
+    },
+  })
+
+/** Without a gateway: the configured nodes are asked, and only where a question needs it. */
+export function deskOfChain(
+  machine: Machine,
+  store: ServedStore,
+  { config }: LoadedConfig,
+  open: () => Promise<Chain>,
+): Desk {
+  const begin = async () => {
+    const chain = await open()
+    const id = await chain.chainId()
+    if (id !== config.chain.id)
+      throw new ChainError('unavailable', `the node is on chain ${id}, not on ${config.chain.id}`)
+    const head = await chain.block('latest')
+    if (head === null) throw new ChainError('unavailable', 'the node knows no latest block')
+    const rounds = createRoundReader(aggregating(chain, breathe), contractsOf(config))
+    return { rounds, head: head.number }
+  }
+  let begun: ReturnType<typeof begin> | undefined
+  return deskOn(machine, store, {
+    roundsAt() {
+      begun ??= begin()
+      return begun
+    },
+  })
+}
+
+function deskOn(
+  { clock, files }: Machine,
+  { folder, log, state, ledger, configured }: ServedStore,
+  {
+    roundsAt,
+    onRegistry,
+  }: {
+    roundsAt(): Promise<{ readonly rounds: RoundReader; readonly head: bigint }>
+    onRegistry?: NonNullable<DeskParts['onRegistry']>
+  },
+): Desk {
+  const size = () =>
+    bytesIn(files, folder, /^(log|snap)-\d+\.jsonl$/).catch((error: unknown) => {
+      throw named(`${folder} cannot be measured`, error)
+    })
+  return createDesk({
+    clock,
+    ledger,
+    configured,
+    ...(onRegistry && { onRegistry }),
+    async isKnown(entry) {
+      try {
+        const { rounds, head } = await roundsAt()
+        return (await rounds.read(entry.questionId, entry, head)) !== undefined
+      } catch (error) {
+        if (error instanceof ChainError) throw chainSilent(error)
+        throw error
+      }
+    },
+    async compact(keepSinceMs) {
+      const before = await size()
+      await compactLedger(log, state, keepSinceMs)
+      return { before, after: await size() }
+    },
+  })
+}
+
+const chainSilent = (cause: ChainError) =>
+  new UnavailableError(
+    'state_unavailable',
+    `the chain cannot be asked about the question now: ${cause.message}`,
+    {
+      httpStatus: 503,
+      cause,
+      hint: 'nothing was changed; look at chain.rpc_urls, wait, and run the same command again',
+    },
+  )

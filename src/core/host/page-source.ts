@@ -1,0 +1,95 @@
+/**
+ * What the operator's page shows of a hosted gateway, as plain JSON data: no address but those of
+ * candidates, no RPC URL, no secret (R5).
+ */
+import type { GatewayConfig } from '../gateway/config.js'
+import type { PageSource } from '../page/admin-page-events.js'
+import type { Clock } from '../ports.js'
+import { instant } from '../protocol/candidate.js'
+import type { ExecutorVitals, QueueStage } from '../protocol/vitals.js'
+import type { HostedGateway } from './gateway-host.js'
+import type { StatusSnapshot } from './snapshot.js'
+
+/** The page's content from now on, until it is stopped. Throws nothing. */
+export function pageOf(
+  clock: Clock,
+  config: GatewayConfig,
+  version: string,
+  { followRecent }: Pick<HostedGateway, 'followRecent'>,
+  snapshot: () => StatusSnapshot,
+): PageSource & { stop(): void } {
+  const started_at = instant(clock.nowMs())
+  const { rows, detail, stop } = followRecent()
+  return {
+    figures: () => ({ version, started_at, ...figures(config, clock.nowMs(), snapshot()) }),
+    candidates: rows,
+    candidate: detail,
+    stop,
+  }
+}
+
+function figures(
+  { chain, budget }: GatewayConfig,
+  nowMs: number,
+  { url, reasons, gauges, vitals, lastMinute }: StatusSnapshot,
+) {
+  const { oldestSeconds, head, questions, store } = vitals
+  const { limitItems, perClientLimitItems, spentItems, endsInMs, clients } = gauges.budget
+  const stage = (name: QueueStage) => ({
+    count: gauges.queue[name],
+    oldest_seconds: Math.floor(oldestSeconds[name]),
+  })
+  return {
+    url: url ?? null,
+    ready: reasons.length === 0,
+    reasons,
+    admission_enabled: vitals.admissionEnabled,
+    queue: {
+      received: stage('received'),
+      validated: stage('validated'),
+      selected: stage('selected'),
+    },
+    budget: {
+      window_seconds: budget.window_seconds,
+      global_items: limitItems,
+      per_ip_items: perClientLimitItems,
+      spent_items: spentItems,
+      // By the second, so that it stays the same as long as the window does.
+      window_ends_at:
+        endsInMs === 0 ? null : instant(Math.round((nowMs + endsInMs) / 1_000) * 1_000),
+      clients,
+    },
+    last_minute: lastMinute,
+    chain: {
+      id: chain.id,
+      head: digits(head?.number),
+      head_age_seconds: wholeSeconds(head?.ageSeconds),
+      max_head_age_seconds: chain.max_head_age_seconds,
+      questions_known: questions.known,
+      questions_due: questions.due,
+    },
+    nodes: vitals.nodes.map(({ node, isHealthy, headNumber, headAgeSeconds, requests }) => ({
+      node,
+      healthy: isHealthy,
+      head: digits(headNumber),
+      head_age_seconds: wholeSeconds(headAgeSeconds),
+      unanswered: requests.unanswered,
+    })),
+    executor: vitals.executor === undefined ? null : executorJson(vitals.executor),
+    store: { full: store.isFull, failed: store.isFailed },
+  }
+}
+
+const digits = (value: bigint | undefined) => (value === undefined ? null : String(value))
+const wholeSeconds = (seconds: number | undefined) =>
+  seconds === undefined ? null : Math.floor(seconds)
+
+const executorJson = (executor: ExecutorVitals) => ({
+  balance_wei: digits(executor.balanceWei),
+  pays_for: executor.paidProposals ?? null,
+  highest_nonce: executor.highestNonce,
+  gap_latest: executor.nonceGap.latest ?? null,
+  gap_finalized: executor.nonceGap.finalized ?? null,
+  open_slots: executor.openSlots,
+  newest_hash: executor.newestHash ?? null,
+})

@@ -1,0 +1,249 @@
+/**
+ * `serve --check` (contract §6): everything that would keep a gateway from its work, in one run,
+ * without taking the store, sending anything or making a file.
+ */
+import { unconfirmedAmong } from '../chain/profiles.js'
+import type { RegistryEntry } from '../chain/questions.js'
+import { checkContracts, checkExecutor, checkNodes, type NodesChecked } from '../checks/chain.js'
+import { type Check, type Finding, fail, note, pass, runChecks, warn } from '../checks/finding.js'
+import { checkStore, type StoreChecked } from '../checks/store.js'
+import { configFaults } from '../gateway/config.js'
+import { readKeystore } from '../io/keystore.js'
+import { probePort } from '../io/probes.js'
+import { type Address, type Machine, SlugLookUpError } from '../ports.js'
+import { counted } from '../protocol/text.js'
+import type { LockHolder } from '../storage/lock.js'
+import {
+  type ConfigChanges,
+  configure,
+  type LoadedConfig,
+  operatorCommand,
+  readConfigFile,
+  registryOf,
+  storeFolder,
+} from './config-file.js'
+import { type ExecutorKeySource, namedKey, signerOfFile, signerOfKeystore } from './executor-key.js'
+
+export interface ServeCheckOptions extends ConfigChanges {
+  /** A keystore is unlocked only where its password is in a file. */
+  readonly executorKey: ExecutorKeySource & { readonly isPasswordInFile: boolean }
+}
+
+/** What earlier checks found out for later ones. */
+interface Facts {
+  readonly machine: Machine
+  readonly loaded: LoadedConfig
+  readonly options: ServeCheckOptions
+  /** `undefined` where the file is faulty. */
+  questions?: readonly RegistryEntry[]
+  executor?: Address | undefined
+  nodes?: NodesChecked
+  store?: StoreChecked
+}
+
+/** In the order in which an operator mends what they find. */
+const checks: readonly Check<Facts>[] = [
+  { id: 'questions', run: checkQuestions, fix: 'correct gateway.json' },
+  { id: 'slugs', run: checkSlugs, fix: 'correct gateway.json' },
+  { id: 'executor_key', run: checkExecutorKey, fix: 'correct gateway.json' },
+  {
+    id: 'node',
+    async run(facts) {
+      facts.nodes = await checkNodes(facts.machine, facts.loaded.config)
+      return facts.nodes.findings
+    },
+    fix: 'look at chain.rpc_urls',
+  },
+  {
+    id: 'contracts',
+    async run(facts) {
+      const { machine, loaded, questions, executor } = facts
+      const { config } = loaded
+      const read = facts.nodes?.read
+      facts.store = await checkStore(machine, {
+        folder: storeFolder(loaded),
+        config,
+        command: operatorCommand(loaded),
+        genesisHash: read?.genesisHash,
+        head: read?.head,
+        questions,
+        executor,
+      })
+      if (read === undefined) return []
+      const contracts = await checkContracts(read, config, facts.store.allowlist)
+      return executor === undefined
+        ? contracts
+        : [...contracts, ...(await checkExecutor(read, config, executor))]
+    },
+    fix: 'correct the chain section of gateway.json',
+  },
+  { id: 'admission', run: async (facts) => admissionFindings(facts), fix: '' },
+  { id: 'store', run: async ({ store }) => store?.findings ?? [], fix: '' },
+  { id: 'listen', run: ({ loaded, store }) => checkPorts(loaded, store?.holder), fix: '' },
+]
+
+/** Throws UsageError only for what is wrong on the command line itself. */
+export async function checkGateway(
+  machine: Machine,
+  path: string,
+  options: ServeCheckOptions,
+): Promise<readonly Finding[]> {
+  const findings = await runChecks<object>(
+    [
+      {
+        id: 'config',
+        // Every key that is wrong is a finding of its own.
+        run: async () =>
+          configFaults(await readConfigFile(machine, path)).map((detail) =>
+            fail('config', `${path}: ${detail}`, `correct ${path}`),
+          ),
+        fix: 'correct gateway.json',
+      },
+    ],
+    {},
+  )
+  // Nothing can be said of what no configuration names.
+  if (findings.length > 0) return findings
+  const loaded = await configure(machine, path, options)
+  const { profile, requesters } = loaded.config.chain
+  const of = profile === undefined ? '' : `, with the contracts of profile ${profile}`
+  const addresses = requesters.map(({ address }) => address)
+  return [
+    pass('config', `${path} is a configuration${of}`),
+    ...unconfirmedAmong(profile, addresses).map((detail) => note('profile', detail)),
+    ...(await runChecks(checks, { machine, loaded, options })),
+  ]
+}
+
+async function checkQuestions(facts: Facts): Promise<readonly Finding[]> {
+  const { machine, loaded } = facts
+  const { chain, questions } = loaded.config
+  const entries = await registryOf(machine, loaded)
+  facts.questions = entries
+  const id = 'questions'
+  if (questions === null)
+    return [pass(id, 'no questions file: questions of the listed adapters need none')]
+  const trusted = new Set(chain.requesters.map(({ address }) => address))
+  const [foreign, ...others] = entries.filter(({ request, requester }) => {
+    const named = request?.requester ?? requester
+    return named !== undefined && !trusted.has(named)
+  })
+  const slugs = entries.filter(({ slug }) => slug !== undefined).length
+  const holds = `${counted(entries.length, 'question')}, ${counted(slugs, 'slug')}`
+  const passed = pass(id, `${questions}: ${holds}`)
+  if (foreign === undefined) return [passed]
+  const detail = `${others.length + 1} of ${entries.length} questions name a requester that chain.requesters does not list; the first: ${foreign.questionId}`
+  const fix = 'add that requester with its kind to chain.requesters, or take the entry out'
+  return [warn(id, detail, fix), passed]
+}
+
+/** A slug of nobody: that it is unknown is an answer. */
+const probeSlug = 'serve-check'
+const gammaLimitMs = 5_000
+
+async function checkSlugs({ machine, loaded }: Facts): Promise<readonly Finding[]> {
+  const { slugs } = loaded.config
+  if (slugs.source === 'registry') return []
+  const { gammaLookUp } = await import('../io/gamma.js')
+  const signal = AbortSignal.any([machine.signal, AbortSignal.timeout(gammaLimitMs)])
+  try {
+    await gammaLookUp(await machine.edges.fetch(), slugs.url)(probeSlug, signal)
+    return [pass('slugs', 'slugs.url answers')]
+  } catch (error) {
+    if (!(error instanceof SlugLookUpError)) throw error
+    const fix =
+      'look at slugs.url and the network; question ids and the slugs of the questions file go on working'
+    return [warn('slugs', `slugs.url cannot be asked: ${error.message}`, fix)]
+  }
+}
+
+/** Whose key would sign (contract §7, Executor key). */
+async function checkExecutorKey(facts: Facts): Promise<Finding> {
+  const { machine, loaded, options } = facts
+  const id = 'executor_key'
+  const { pipeline, executor } = loaded.config
+  if (!pipeline.enabled || !executor.enabled) {
+    const off = pipeline.enabled ? 'executor' : 'pipeline'
+    return note(id, `${off}.enabled is false: candidates wait and nothing is executed`)
+  }
+  const { executorKey } = options
+  const named = namedKey(loaded, executorKey)
+  if (named === undefined)
+    return fail(
+      id,
+      'the executor is enabled and has no key',
+      'set executor.key_file or executor.account in gateway.json, give --executor-account, or set PROPOSER_EXECUTOR_KEY_FILE or executor.enabled=false',
+    )
+  if ('file' in named) {
+    const signer = await signerOfFile(named.file)
+    signer.dispose()
+    facts.executor = signer.address
+    return pass(id, `the key file of the executor ${signer.address} is its owner's alone`)
+  }
+  const { keystore } = named
+  if (executorKey.isPasswordInFile) {
+    const signer = await signerOfKeystore(machine, executorKey, keystore)
+    signer.dispose()
+    facts.executor = signer.address
+    const detail = `the keystore ${keystore} of the executor ${signer.address} opens with its password`
+    return pass(id, detail)
+  }
+  const { address } = await readKeystore(machine.files, executorKey.home, keystore)
+  facts.executor = address
+  const of = address === undefined ? '' : ` of the executor ${address}`
+  return warn(
+    id,
+    `the keystore ${keystore}${of} is there; its password was not tried`,
+    'give --executor-password-file <file>, which a gateway without a terminal needs',
+  )
+}
+
+function admissionFindings({ loaded, store }: Facts): readonly Finding[] {
+  const { allowlist = [], admissionEnabled = true } = store ?? {}
+  const wallets =
+    allowlist.length > 0
+      ? pass('allowlist', `${counted(allowlist.length, 'wallet')} may propose`)
+      : warn(
+          'allowlist',
+          'nobody may propose: admission.allowlist is empty, and so is that of the store',
+          'set admission.allowlist to the wallets that may propose here',
+        )
+  if (!loaded.config.admission.enabled)
+    return [wallets, note('admission', 'admission.enabled is false: nobody is admitted')]
+  if (admissionEnabled) return [wallets]
+  const resume = operatorCommand(loaded)('resume')
+  const detail = `an operator has paused admission: nobody is admitted before ${resume}`
+  return [wallets, note('admission', detail)]
+}
+
+/** What the process that has the store open listens on itself is no fault. */
+async function checkPorts(
+  { config: { listen, admin } }: LoadedConfig,
+  holder: LockHolder | undefined,
+): Promise<readonly Finding[]> {
+  if (listen.port === admin.port && listen.port !== 0) {
+    const fix = 'give listen.port and admin.port two numbers'
+    return [fail('admin', `listen.port and admin.port are both ${admin.port}`, fix)]
+  }
+  const isRunning = holder?.state === 'alive' && holder.adminUrl?.endsWith(`:${admin.port}`)
+  const look = async (id: 'listen' | 'admin', host: string, port: number, free: string) => {
+    const where = `${host}:${port}`
+    const code = await probePort(host, port)
+    if (code === undefined)
+      return pass(id, port === 0 ? `${host}: a free port` : `${where} is free`)
+    if (isRunning && code === 'EADDRINUSE')
+      return note(id, `${where} is in use, as by the process ${holder.pid} that has the store open`)
+    const why = code === 'EADDRINUSE' ? 'another process listens there' : code
+    const fix = `end what listens there, or ${free}`
+    return fail(id, `${where} cannot be listened on: ${why}`, fix)
+  }
+  return [
+    await look(
+      'listen',
+      listen.host,
+      listen.port,
+      'set listen.host and listen.port, or give --port',
+    ),
+    await look('admin', '127.0.0.1', admin.port, 'set admin.port'),
+  ]
+}

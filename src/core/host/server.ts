@@ -1,0 +1,262 @@
+/** A gateway behind its listeners: what `serve` and `demo` run. */
+import { unconfirmedAmong } from '../chain/profiles.js'
+import type { GatewayConfig } from '../gateway/config.js'
+import { actBodies, isActName } from '../gateway/operator/acts.js'
+import { type Closers, opening } from '../io/closers.js'
+import { type AdminDesk, listenAdmin } from '../io/serving/admin-listener.js'
+import { createMeters } from '../io/serving/admin-metrics.js'
+import { ensureAdminToken } from '../io/serving/admin-token.js'
+import { listen } from '../io/serving/listener.js'
+import { watchLoad } from '../io/serving/load.js'
+import { createPatientWriter, logOfStderr } from '../io/serving/patient-writer.js'
+import { createRequestLog, type LogSink } from '../io/serving/request-log.js'
+import { createStateLog } from '../io/serving/state-log.js'
+import type { Machine } from '../ports.js'
+import { ProposerError, StorageError, UsageError } from '../protocol/errors.js'
+import { createActivity } from './activity.js'
+import { type LoadedConfig, storeFolder } from './config-file.js'
+import type { ExecutorKeySource } from './executor-key.js'
+import type { FaultBench } from './fault-bench.js'
+import { type HostedGateway, openGateway } from './gateway-host.js'
+import { pageOf } from './page-source.js'
+import { type StatusSnapshot, snapshotOf } from './snapshot.js'
+import { folderBytes } from './store-size.js'
+
+export interface ServerOptions {
+  readonly executorKey: ExecutorKeySource
+  /** Shown on the operator's page. */
+  readonly version: string
+  /** One JSON line per request and per change of state; `stderr` is the process's own. */
+  readonly log?: LogSink | 'stderr' | undefined
+  readonly onNote: (text: string) => void
+  readonly onWarning: (code: string, detail: string) => void
+  /** Called with a line for each rule of `faults` that fires; default: `onNote`. */
+  readonly onFault?: ((line: string) => void) | undefined
+  /** What calls meet on their way to the gateway, with a fault script. */
+  readonly faults?: FaultBench | undefined
+}
+
+export interface RunningServer {
+  readonly url: string
+  readonly adminUrl: string
+  /**
+   * Resolves once `/readyz` answers 200; until then each reason is noted once. Rejects with the
+   * signal's reason.
+   */
+  ready(note?: (text: string) => void): Promise<'ready'>
+  snapshot(): StatusSnapshot
+  /** Rejects once the store can no longer be written (exit 74); never resolves. */
+  readonly failed: Promise<never>
+  /** Lets calls in flight end for up to ten seconds, stops, and frees the store (R23). */
+  close(): Promise<void>
+}
+
+/** Calls in flight when a stop comes may take this long (R23). */
+const drainMs = 10_000
+/** Nodes and readiness change without an event. */
+const lookMs = 1_000
+
+/**
+ * Opens the gateway and both listeners. Nothing of it is left where it rejects: UsageError (2) for
+ * configuration, keys and ports, StorageError (74) for the store.
+ */
+export const startServer = (
+  machine: Machine,
+  loaded: LoadedConfig,
+  options: ServerOptions,
+): Promise<RunningServer> =>
+  opening(async (closers) => {
+    const { config } = loaded
+    warnOfConfig(config, options)
+    const meters = createMeters()
+    const activity = createActivity(machine.clock)
+    const logs = options.log && openLogs(machine, options.log)
+    const load = watchLoad(machine.clock.monotonicMs)
+    closers.add(load.stop)
+    const hosted = await openGateway(machine, loaded, {
+      executorKey: options.executorKey,
+      overloaded: load.overloaded,
+      onWait: (reason) => options.onNote(`waiting: ${reason}`),
+      onWarning: options.onWarning,
+      onObservation: meters.observe,
+      onRequest(record) {
+        activity.noteCall(record)
+        logs?.requests.write(record)
+      },
+      onState(line) {
+        activity.noteChange(line)
+        logs?.states.write(line)
+      },
+    })
+    closers.add(hosted.close)
+    const { gateway } = hosted
+    const looking = setInterval(hosted.look, lookMs).unref()
+    closers.add(() => clearInterval(looking))
+    const store = storeFolder(loaded)
+    const token = await ensureAdminToken(machine, store)
+    const faulty = options.faults?.before(hosted, options.onFault ?? options.onNote)
+    const urls: { url: string | undefined; adminUrl: string | undefined } = {
+      url: undefined,
+      adminUrl: undefined,
+    }
+    const snapshot = () => snapshotOf(hosted, activity, urls)
+    const page = pageOf(machine.clock, config, options.version, hosted, snapshot)
+    closers.add(page.stop)
+    const admin = await bound('admin', config, () =>
+      listenAdmin({
+        ...gateway,
+        host: {
+          vitals: hosted.vitals,
+          storeBytes: () => folderBytes(machine.files, store),
+          droppedLines: () => logs?.sink.dropped() ?? 0,
+        },
+        meters,
+        port: config.admin.port,
+        desk: adminDesk(config, hosted, token, faulty && { '/operator/faults': faulty.counts }),
+        page,
+      }),
+    )
+    closers.add(admin.close)
+    const front = await bound('listen', config, () =>
+      listen({
+        ...config.listen,
+        handler: faulty?.handle ?? gateway.answer,
+        onRefused: gateway.observe,
+      }),
+    )
+    // At once: the listener takes no new calls while the gateway answers those in flight.
+    closers.add(() => Promise.all([front.close(drainMs), gateway.drain()]))
+    Object.assign(urls, { url: front.url, adminUrl: admin.url })
+    await hosted.setUse({ role: 'serve', adminUrl: admin.url })
+    return running(machine, hosted, closers, {
+      url: front.url,
+      adminUrl: admin.url,
+      snapshot,
+      onNote: options.onNote,
+    })
+  })
+
+function running(
+  machine: Machine,
+  { broken, gateway }: HostedGateway,
+  closers: Closers,
+  {
+    onNote,
+    ...rest
+  }: Pick<RunningServer, 'url' | 'adminUrl' | 'snapshot'> & Pick<ServerOptions, 'onNote'>,
+): RunningServer {
+  const failed = broken.then((reason) => Promise.reject(storeFailure(reason)))
+  // Whoever waits for it hears of it; before that it is not lost, only unheard.
+  failed.catch(() => undefined)
+  return {
+    ...rest,
+    ready: (note = onNote) => untilReady(machine, gateway, note),
+    failed,
+    close: closers.close,
+  }
+}
+
+function warnOfConfig(
+  { listen: { host }, chain: { profile, requesters } }: GatewayConfig,
+  { onWarning }: ServerOptions,
+): void {
+  if (!/^(localhost|::1|127(\.\d{1,3}){3})$/.test(host))
+    onWarning(
+      'plain_http',
+      `${host} is reachable from outside, and this is plain HTTP: put a TLS proxy before it`,
+    )
+  const addresses = requesters.map(({ address }) => address)
+  for (const detail of unconfirmedAmong(profile, addresses)) onWarning('unconfirmed_pin', detail)
+}
+
+/** Both logs on one sink: a blocked one drops lines of either and counts them (robustness §5). */
+function openLogs({ hash, random }: Machine, to: LogSink | 'stderr') {
+  const sink = to === 'stderr' ? createPatientWriter(logOfStderr()) : to
+  return { sink, requests: createRequestLog({ hash, random, sink }), states: createStateLog(sink) }
+}
+
+/** The operator's acts, and the budget, which lives in memory only. */
+function adminDesk(
+  { budget: { window_seconds } }: GatewayConfig,
+  { desk, gateway }: HostedGateway,
+  token: string,
+  more: AdminDesk['looks'] | undefined,
+): AdminDesk {
+  return {
+    token,
+    looks: {
+      '/operator/budget': () => {
+        const { budget } = gateway.gauges()
+        return {
+          window_seconds,
+          global_items: budget.limitItems,
+          per_ip_items: budget.perClientLimitItems,
+          spent_items: budget.spentItems,
+          window_ends_in_seconds: Math.ceil(budget.endsInMs / 1_000),
+          clients: budget.clients,
+        }
+      },
+      ...more,
+    },
+    acts: Object.fromEntries(
+      Object.keys(actBodies)
+        .filter(isActName)
+        .map((name) => [`/operator/${name}`, (body: unknown) => desk.run(name, body)]),
+    ),
+  }
+}
+
+const readyPauseMs = 50
+
+/**
+ * Resolves once the gateway is ready; until then each reason is noted once, however often the
+ * figures in it change (contract §6).
+ */
+export async function untilReady(
+  { clock, signal }: Pick<Machine, 'clock' | 'signal'>,
+  { readiness }: Pick<HostedGateway['gateway'], 'readiness'>,
+  note: (text: string) => void,
+): Promise<'ready'> {
+  const noted = new Set<string>()
+  for (;;) {
+    const reasons = readiness()
+    if (reasons.length === 0) return 'ready'
+    for (const reason of reasons) {
+      const kind = reason.replace(/\d+/g, '')
+      if (!noted.has(kind)) note(`waiting: ${reason}`)
+      noted.add(kind)
+    }
+    await clock.sleep(readyPauseMs, signal)
+  }
+}
+
+const storeFailure = (reason: Error): ProposerError =>
+  reason instanceof ProposerError
+    ? reason
+    : new StorageError('store_failed', 'the store can no longer be written', {
+        cause: reason,
+        hint: 'look at the disk, then start `proposer serve` again: what was acknowledged is there',
+      })
+
+const portHints = {
+  listen: 'give --port 0 for free ports',
+  admin: 'give --set admin.port=0 for a free one',
+} as const
+
+/** Listening, or UsageError naming the key and the port that cannot be had. */
+async function bound<T>(
+  key: keyof typeof portHints,
+  config: GatewayConfig,
+  open: () => Promise<T>,
+): Promise<T> {
+  try {
+    return await open()
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error)) throw error
+    throw new UsageError(
+      'port_unavailable',
+      `${key}.port ${config[key].port} cannot be listened on (${String(error.code)})`,
+      { cause: error, hint: portHints[key] },
+    )
+  }
+}

@@ -1,0 +1,32 @@
+/** How a served gateway stands: what the live status, the page and the metrics show. */
+import type { GatewayGauges } from '../protocol/call.js'
+import type { Vitals } from '../protocol/vitals.js'
+import type { Activity, MinuteCounts, StatusChange } from './activity.js'
+import type { HostedGateway } from './gateway-host.js'
+
+export interface StatusSnapshot {
+  /** Where callers reach it; `undefined` until it listens. */
+  readonly url: string | undefined
+  readonly adminUrl: string | undefined
+  /** Why it is not ready; empty when it is. */
+  readonly reasons: readonly string[]
+  readonly gauges: GatewayGauges
+  readonly vitals: Vitals
+  readonly lastMinute: MinuteCounts
+  /** The newest last. */
+  readonly changes: readonly StatusChange[]
+}
+
+/** From memory: nobody is asked. Throws nothing. */
+export const snapshotOf = (
+  { gateway, vitals }: Pick<HostedGateway, 'gateway' | 'vitals'>,
+  activity: Activity,
+  urls: Pick<StatusSnapshot, 'url' | 'adminUrl'>,
+): StatusSnapshot => ({
+  ...urls,
+  reasons: gateway.readiness(),
+  gauges: gateway.gauges(),
+  vitals: vitals(),
+  lastMinute: activity.lastMinute(),
+  changes: activity.changes(),
+})

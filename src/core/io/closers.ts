@@ -1,0 +1,28 @@
+/** What has been opened, to be closed newest first. */
+export interface Closers {
+  add(close: () => unknown): void
+  /** Closes all that was added; a second call closes nothing. */
+  close(): Promise<void>
+}
+
+/** Nothing to close yet. Throws nothing. */
+export function createClosers(): Closers {
+  const closers: (() => unknown)[] = []
+  return {
+    add: (close) => void closers.push(close),
+    async close() {
+      for (const close of closers.splice(0).reverse()) await close()
+    },
+  }
+}
+
+/** The value of `open`. Where it rejects, what it had opened is closed, and the error goes on. */
+export async function opening<T>(open: (closers: Closers) => Promise<T>): Promise<T> {
+  const closers = createClosers()
+  try {
+    return await open(closers)
+  } catch (error) {
+    await closers.close()
+    throw error
+  }
+}

@@ -1,0 +1,20 @@
+import { isAbsolute, join } from 'node:path'
+
+/**
+ * The platform's data folder for this program (contract §7): XDG on Linux and BSD, Application
+ * Support on macOS, LocalAppData on Windows.
+ */
+export function defaultHome(
+  platform: NodeJS.Platform,
+  env: Readonly<Record<string, string | undefined>>,
+  userFolder: string,
+): string {
+  if (platform === 'darwin') return join(userFolder, 'Library', 'Application Support', 'proposer')
+  if (platform === 'win32')
+    return join(absolute(env.LOCALAPPDATA) ?? join(userFolder, 'AppData', 'Local'), 'proposer')
+  // The XDG specification has relative values ignored.
+  return join(absolute(env.XDG_DATA_HOME) ?? join(userFolder, '.local', 'share'), 'proposer')
+}
+
+const absolute = (path: string | undefined) =>
+  path !== undefined && isAbsolute(path) ? path : undefined

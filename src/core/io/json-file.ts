@@ -1,0 +1,62 @@
+/** JSON files that people write or this program printed. */
+import { resolve } from 'node:path'
+import type { Machine } from '../ports.js'
+import { UsageError } from '../protocol/errors.js'
+
+/** No file of one proposal or configuration comes near this (R17). */
+export const maximumInputBytes = 4 * 1024 * 1024
+
+/** UsageError `input_too_large` for an input of more than `maximumInputBytes`. */
+export const inputTooLarge = (name: string): UsageError =>
+  new UsageError('input_too_large', `${name} holds more than ${maximumInputBytes} bytes`, {
+    hint: 'give the file that this command is meant for',
+  })
+
+/**
+ * The bytes of a file as the user named it, a pipe too. Throws UsageError `input_unreadable` (with
+ * `hint`) or `input_too_large` (exit 2).
+ */
+export async function readInputFile(
+  { files, cwd }: Pick<Machine, 'files' | 'cwd'>,
+  path: string,
+  hint: string,
+): Promise<Uint8Array> {
+  const file = resolve(cwd, path)
+  try {
+    const bytes = await files.read(file).catch(async (error: unknown) => {
+      if (!(error instanceof Error && 'code' in error && error.code === 'ESPIPE')) throw error
+      // A shell hands the output of a program over as a pipe: `--config <(…)`.
+      const { readNamed } = await import('./files.js')
+      return readNamed(file, maximumInputBytes)
+    })
+    if (bytes.length > maximumInputBytes) throw inputTooLarge(path)
+    return bytes
+  } catch (error) {
+    if (error instanceof UsageError) throw error
+    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unreadable'
+    throw new UsageError('input_unreadable', `${path} cannot be read (${code})`, {
+      cause: error,
+      hint,
+    })
+  }
+}
+
+/** Throws UsageError `input_not_json` naming the input, never its content (R5). */
+export function parseJsonInput(bytes: Uint8Array, name: string, hint: string): unknown {
+  try {
+    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
+  } catch {
+    // The parser's message quotes the input, which may be a signature.
+    throw new UsageError('input_not_json', `${name} is not JSON in UTF-8`, { hint })
+  }
+}
+
+/** For a file that people write. */
+export const jsonHint = 'correct the file: JSON takes no comments and no comma before a bracket'
+
+/** A JSON file that people write, such as gateway.json. Throws as both above. */
+export const readJsonFile = async (
+  machine: Pick<Machine, 'files' | 'cwd'>,
+  path: string,
+  missing: string,
+): Promise<unknown> => parseJsonInput(await readInputFile(machine, path, missing), path, jsonHint)

@@ -1,0 +1,25 @@
+/** Text for people that core writes too: escapes of outside text, counts, words of a shell. */
+
+/**
+ * C0, DEL, C1, line and paragraph separators, bidirectional controls and lone surrogates
+ * (robustness §5).
+ */
+export const unsafeCharacters =
+  /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g
+
+export const codePoint = (character: string): string =>
+  `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
+
+/**
+ * Outside text as one harmless line: every character that could move the cursor, reorder or hide
+ * text is spelled out (R20).
+ */
+export const visible = (text: string): string => text.replace(unsafeCharacters, codePoint)
+
+/** `1 run`, `2 runs`. */
+export const counted = (count: number | bigint, one: string): string =>
+  `${count} ${one}${String(count) === '1' ? '' : 's'}`
+
+/** A word as a POSIX shell takes it, quoted where it needs it. */
+export const shellWord = (text: string): string =>
+  /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
