@@ -130,8 +130,9 @@ describe('contract §6: conformance', () => {
   test('contract §6: --max-amount caps whatever is signed that a wallet could pay', async () => {
     const { parts } = await openWrongWorld()
     const bench = createBench({ ...parts, maxAmountRaw: 10n })
-    const [pair] = await bench.admissions.pairs(1)
-    if (pair === undefined) throw new Error('there is no pair')
+    const [wallet] = parts.wallets
+    if (wallet === undefined) throw new Error('there is no wallet')
+    const pair = { wallet, context: await bench.context() }
     await expect(bench.admissions.sign(pair, { amountRaw: 11n })).rejects.toThrow('--max-amount')
     const careful = createBench({ ...parts, may: { ...parts.may, execute: false } })
     await expect(careful.admissions.sign(pair, { amountRaw: 2n })).rejects.toThrow(

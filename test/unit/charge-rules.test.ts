@@ -4,11 +4,11 @@
  */
 import { describe, expect, test } from 'vitest'
 import type { Bench } from '../../src/core/conformance/bench.js'
-import { chargeRules } from '../../src/core/conformance/budgets.js'
+import { budgetRuns } from '../../src/core/conformance/budgets.js'
 import type { Call } from '../../src/core/conformance/probe.js'
 import { Fault, NotSeen } from '../../src/core/conformance/rule.js'
 
-const polling = chargeRules.find(({ id }) => id === '8-charged-by-item')
+const polling = budgetRuns['8-charged-by-item']
 
 /** A gateway by its figures: what each call costs, and what comes back before the next, in turn. */
 function look(
@@ -26,7 +26,7 @@ function look(
     return { sent: path, status: 200, headers, text: '{}', json: {} }
   }
   const random = { uuid: () => '00000000-0000-4000-8000-000000000001' }
-  return polling?.run({
+  return polling?.({
     stranger: `0x${'1'.repeat(40)}`,
     ports: { random },
     probe: { send },

@@ -25,12 +25,11 @@ import { checkOutcome, contractsOf } from '../client/trust/trust.js'
 import type { Hex, Signer } from '../ports.js'
 import { UnavailableError, UsageError } from '../protocol/errors.js'
 import { priceOf } from '../protocol/proposal.js'
-import type { OutcomeKey } from '../protocol/schema.js'
 import { toHex, witnessRound } from '../protocol/witness.js'
-import type { Bench, Bet } from './bench.js'
-import { retryMs } from './probe.js'
+import { type Bench, type Bet, outcomeFor } from './bench.js'
+import { retryMs, routes } from './probe.js'
 import { at, came, lifeSeconds, listAt, NotSeen, once, type Seen } from './rule.js'
-import { isGiven, isUuid } from './shapes.js'
+import { isGiven, isStructure, isUuid } from './shapes.js'
 
 /** More than any token has, and the sum of a few is still a uint256. */
 export const unexecutableRaw = 2n ** 128n
@@ -45,7 +44,7 @@ export interface Pair {
 }
 
 /** What an authorization says otherwise than usual. */
-export interface Wish {
+export interface Terms {
   readonly price?: string
   readonly amountRaw?: bigint
   readonly deadlineSeconds?: bigint
@@ -60,34 +59,27 @@ export interface Sent {
   readonly seen: Seen
 }
 
+type Fits = (context: QuestionContext) => boolean
+
 export interface Admissions {
-  /** Wallets and questions that no open authorization holds (R8); NotSeen where there are fewer. */
-  pairs(
-    count: number,
-    order?: 'first' | 'last',
-    fits?: (context: QuestionContext) => boolean,
-  ): Promise<readonly Pair[]>
   /**
    * NotSeen for an amount that a wallet could pay where nothing may execute, or where it is above
    * the cap.
    */
-  sign(pair: Pair, wish?: Wish): Promise<Authorization>
+  sign(pair: Pair, terms?: Terms): Promise<Authorization>
   /** Sends the saved bytes once, waiting where the gateway says to come back later. */
   send(authorization: Authorization): Promise<Seen>
   /** Sends several items in one call; `junk` goes behind them, and authorizes nothing. */
   sendBatch(authorizations: readonly Authorization[], junk?: readonly unknown[]): Promise<Seen>
   /** Signs with something wrong in it and sends it; a refusal frees the question again. */
-  sendWrong(
-    wish: Wish,
-    fits?: (context: QuestionContext) => boolean,
-  ): Promise<Seen & { readonly journalId: string }>
+  sendWrong(terms: Terms, fits?: Fits): Promise<Seen & { readonly journalId: string }>
   /** Signs by a wallet that is on no list, for an amount that nobody holds, and sends it. */
   sendStrange(): Promise<Seen>
   /** The first single submission; its nonce was prepared before, with another outcome too. */
-  readonly first: () => Promise<Sent>
-  readonly batch: () => Promise<BatchSent>
+  first(): Promise<Sent>
+  batch(): Promise<BatchSent>
   /** A submission that can execute. */
-  readonly executable: () => Promise<Sent>
+  executable(): Promise<Sent>
   status(questionId: string, candidateId: string): Promise<Seen>
   /** Polls until the candidate has ended, in whatever words; NotSeen where that takes too long. */
   ended(questionId: string, candidateId: string): Promise<Seen>
@@ -106,14 +98,14 @@ export interface BatchSent {
   readonly malformed: Seen
 }
 
-/** The three items' places in a batch. */
+/** The three items' indexes in a batch. */
 export const places = { first: 0, rival: 1, other: 2 } as const
 
 /** Whether a status tells an end: in our own words, or by what only an end has (§2.6). */
 export function hasEnded(status: unknown): boolean {
   const word = at(status, 'status')
   if (word === 'executed' || word === 'failed') return true
-  if (typeof at(status, 'failure') === 'object' && at(status, 'failure') !== null) return true
+  if (isStructure(at(status, 'failure'))) return true
   return isGiven(at(status, 'submission', 'proposal_event_index'))
 }
 
@@ -129,14 +121,15 @@ export function candidateIn(json: unknown, sent: string): string {
   throw new NotSeen(`${sent} gave no candidate`)
 }
 
-const outcomeFor = ({ price }: QuestionContext): OutcomeKey =>
-  (['p2', 'p1'] as const).find((one) => price.allowed_values.includes(priceOf[one])) ?? 'p2'
+/** A price that conflicts with the one that was signed. */
+export const otherPrice = ({ signed }: Authorization): string =>
+  signed.terms.price === priceOf.p1 ? priceOf.p2 : priceOf.p1
+
+/** What the functions below need: a bench whose admissions are being made. */
+type Parts = Omit<Bench, 'admissions'>
 
 /** The last look at an amount before it is signed, whichever check wants it. */
-function checkRisk(
-  { may, maxAmountRaw }: Pick<Bench, 'may' | 'maxAmountRaw'>,
-  amountRaw: bigint,
-): void {
+function checkRisk({ may, maxAmountRaw }: Parts, amountRaw: bigint): void {
   if (amountRaw <= leastRaw || amountRaw >= unexecutableRaw) return
   if (!may.execute)
     throw new NotSeen(
@@ -160,274 +153,244 @@ function expectFunded(seen: Seen): void {
   )
 }
 
+const wantedOf = ({ trust }: Parts, { wallet, context }: Pair) => ({
+  questionId: context.question_id as Hex,
+  proposer: wallet.address,
+  chainId: trust.chain_id,
+})
+
+/** Wallets and questions that no open authorization holds (R8); NotSeen where there are fewer. */
+async function freePairs(
+  bench: Parts,
+  count: number,
+  fits: Fits,
+  order: 'first' | 'last',
+): Promise<readonly Pair[]> {
+  const { wallets, journal, ports } = bench
+  if (wallets.length === 0) throw new NotSeen('no key of an eligible wallet is given')
+  const view = await journal.load()
+  const nowMs = ports.clock.nowMs()
+  const contexts = (await bench.open()).filter(fits)
+  const all = wallets.flatMap((wallet) => contexts.map((context) => ({ wallet, context })))
+  const free = all.filter((pair) => {
+    const wanted = wantedOf(bench, pair)
+    const open = openFor(view.byQuestion(wanted.questionId), wanted, nowMs)
+    return open.length === 0 && offersFor(view.offers, wanted, nowMs).length === 0
+  })
+  const taken = order === 'first' ? free.slice(0, count) : free.slice(-count)
+  if (taken.length === count) return taken
+  throw new NotSeen(
+    `${count} more of questions and wallets without an open authorization would be needed: add --question`,
+  )
+}
+
+async function sign(bench: Parts, pair: Pair, terms: Terms = {}): Promise<Authorization> {
+  const { ports, journal, trust } = bench
+  const { wallet, context } = pair
+  const request = requestOf(context)
+  const contracts = contractsOf(trust)
+  const witness = witnessRound(domainOf(contracts), request, context.bond.token as Hex)
+  const price = terms.price ?? priceOf[outcomeFor(context)]
+  const amountRaw = terms.amountRaw ?? unexecutableRaw
+  checkRisk(bench, amountRaw)
+  const deadlineSeconds = terms.deadlineSeconds ?? bench.nowSeconds() + lifeSeconds
+  return journal.exclusive(async (view) => {
+    const wanted = wantedOf(bench, pair)
+    const open = openFor(view.byQuestion(wanted.questionId), wanted, ports.clock.nowMs())
+    const rival = open.find(({ id }) => id !== terms.supersede)
+    if (rival !== undefined) throw new NotSeen(`${rival.id} holds the question meanwhile`)
+    const nonce = journal.nextNonce()
+    const digest = toHex(
+      witness.digest({
+        price,
+        amount: String(amountRaw),
+        nonce: String(nonce),
+        deadline: String(deadlineSeconds),
+      }),
+    )
+    const round = roundRef(contracts, wanted.questionId, request, witness.ancillaryHash)
+    const prepared = { context, price, amountRaw, nonce, deadlineSeconds, round, digest }
+    const intent = { identifier: context.question_id, proposer: wallet.address, ...terms }
+    const { draft, reserving } = draftOf({ journal, trust }, intent, prepared, view)
+    await journal.append(reserving)
+    let signature: Hex
+    try {
+      signature = await checkedSignature(undefined, draft, await wallet.signDigest(digest))
+    } catch (error) {
+      // As `signAndJournal`: nothing was kept that could execute.
+      await journal.append([{ kind: 'abandoned', data: { id: draft.id, reason: reasonOf(error) } }])
+      throw error
+    }
+    const signed = signedOf(ports, draft, signature, terms.form ?? 'single')
+    await journal.append([{ kind: 'signed', data: signed }])
+    return newAuthorization(signed)
+  })
+}
+
+/**
+ * The exchange as it came. Without one nothing is known of what became of it, and the run ends
+ * (exit 6 or 75).
+ */
+async function exchanged(
+  { probe, ports: { clock }, signal }: Parts,
+  call: () => Promise<SubmitAnswer | undefined>,
+): Promise<Seen> {
+  for (let tried = 1; ; tried++) {
+    const answer = await call()
+    const seen = probe.last()
+    if (seen === undefined) {
+      if (answer === undefined || answer.kind === 'accepted')
+        throw new UnavailableError('no_answer', 'nothing came back', {
+          hint: 'run `proposer replay`',
+        })
+      throw answerError(answer, 'submit')
+    }
+    if (seen.status !== 429 && seen.status !== 503) {
+      expectFunded(seen)
+      return seen
+    }
+    if (tried === tries) throw new NotSeen(`${seen.sent} was answered ${came(seen)} ${tried} times`)
+    if (seen.status === 503)
+      await clock.sleep(Math.max(1_000, Math.min(retryMs(seen, clock) ?? 0, 30_000)), signal)
+  }
+}
+
+/** `junk` is appended to what is journaled, because it is nobody's authorization. */
+function sendBatch(
+  bench: Parts,
+  authorizations: readonly Authorization[],
+  junk: readonly unknown[] = [],
+): Promise<Seen> {
+  const { gateway, signal } = bench
+  const more = junk.map((one) => `,${JSON.stringify(one)}`).join('')
+  const withJunk: typeof gateway = {
+    ...gateway,
+    submitBatch: (body, call) => gateway.submitBatch(body.replace(/\]\}$/, `${more}]}`), call),
+  }
+  const parts = { ...bench, gateway: withJunk }
+  return exchanged(
+    bench,
+    async () => (await attemptBatch(parts, authorizations, signal ? { signal } : {})).answers[0],
+  )
+}
+
+/**
+ * What a preparation must not do to the submission that follows: reserve its nonce, or its wallet's
+ * place (§4.1 rule 2).
+ */
+async function prepareBefore({ probe }: Parts, { signed }: Authorization): Promise<void> {
+  const { signature: _signature, ...body } = JSON.parse(signed.body)
+  for (const outcome of ['p1', 'p2'])
+    await probe.send(routes.prepare(signed.questionId, { ...body, outcome }))
+}
+
+/** What may be proposed on this question, once the chain, where there is one, and the user agree. */
+async function confirmedBet(bench: Parts, { wallet, context }: Pair): Promise<Bet> {
+  const { chain, trust, maxAmountRaw } = bench
+  const nowSeconds = chain
+    ? await chainNow(chain, trust, bench.ports.clock)
+    : Number(bench.nowSeconds())
+  const bondIsConfirmed =
+    chain !== undefined && (await confirmByChain(chain, trust, context)) !== undefined
+  const cap = maxAmountRaw === undefined ? {} : { maxAmountRaw }
+  const { amountRaw } = checkTerms(cap, context, nowSeconds, bondIsConfirmed)
+  const outcome = outcomeFor(context)
+  const { label } = checkOutcome(trust, context, outcome)
+  const proposer = wallet.address
+  const bet: Bet = { context, proposer, outcome, label, amountRaw, bondIsConfirmed }
+  await bench.confirmBet?.(bet)
+  return bet
+}
+
+async function untilEnded(
+  { ports: { clock }, signal }: Parts,
+  status: () => Promise<Seen>,
+): Promise<Seen> {
+  const untilMs = clock.monotonicMs() + longestWaitMs
+  for (;;) {
+    const seen = await status()
+    if (seen.status !== 200) throw new NotSeen(`${seen.sent} was answered ${came(seen)}`)
+    if (hasEnded(seen.json)) return seen
+    if (clock.monotonicMs() > untilMs)
+      throw new NotSeen(`the candidate did not end in ${longestWaitMs / 1_000} s`)
+    await clock.sleep(pauseMs, signal)
+  }
+}
+
 /** The admissions of one run. */
-export function createAdmissions(bench: Omit<Bench, 'admissions'>): Admissions {
-  const { ports, journal, trust, probe, gateway, wallets, signal } = bench
-  const { clock } = ports
-  const parts = { ports, journal, gateway }
-  const options = signal === undefined ? {} : { signal }
+export function createAdmissions(bench: Parts): Admissions {
+  const { probe, signal } = bench
   /** Waited for once, however many rules ask, also where it never came. */
   const ends = new Map<string, Promise<Seen>>()
   /** Questions whose round a run has closed itself. */
-  const over = new Set<string>()
+  const closed = new Set<string>()
 
-  async function pairs(
-    count: number,
-    order: 'first' | 'last' = 'first',
-    fits: (context: QuestionContext) => boolean = () => true,
-  ): Promise<readonly Pair[]> {
-    if (wallets.length === 0) throw new NotSeen('no key of an eligible wallet is given')
-    const view = await journal.load()
-    const contexts = (await bench.open()).filter((one) => !over.has(one.question_id) && fits(one))
-    const all = wallets.flatMap((wallet) => contexts.map((context) => ({ wallet, context })))
-    const free = all.filter(({ wallet, context }) => {
-      const wanted = {
-        questionId: context.question_id as Hex,
-        proposer: wallet.address,
-        chainId: trust.chain_id,
-      }
-      const open = openFor(view.byQuestion(wanted.questionId), wanted, clock.nowMs())
-      return open.length === 0 && offersFor(view.offers, wanted, clock.nowMs()).length === 0
-    })
-    const taken = order === 'first' ? free.slice(0, count) : free.slice(-count)
-    if (taken.length === count) return taken
-    throw new NotSeen(
-      `${count} more of questions and wallets without an open authorization would be needed: add --question`,
-    )
+  const pairs = (count: number, fits: Fits = () => true, order: 'first' | 'last' = 'first') =>
+    freePairs(bench, count, (one) => !closed.has(one.question_id) && fits(one), order)
+  async function pairOf(fits?: Fits, order?: 'first' | 'last'): Promise<Pair> {
+    const [pair] = await pairs(1, fits, order)
+    if (pair === undefined) throw new NotSeen('no question is free')
+    return pair
   }
-
-  async function sign({ wallet, context }: Pair, wish: Wish = {}): Promise<Authorization> {
-    const request = requestOf(context)
-    const contracts = contractsOf(trust)
-    const witness = witnessRound(domainOf(contracts), request, context.bond.token as Hex)
-    const price = wish.price ?? priceOf[outcomeFor(context)]
-    const amountRaw = wish.amountRaw ?? unexecutableRaw
-    checkRisk(bench, amountRaw)
-    const deadlineSeconds = wish.deadlineSeconds ?? bench.nowSeconds() + lifeSeconds
-    return journal.exclusive(async (view) => {
-      const wanted = {
-        questionId: context.question_id as Hex,
-        proposer: wallet.address,
-        chainId: trust.chain_id,
-      }
-      const open = openFor(view.byQuestion(wanted.questionId), wanted, clock.nowMs()).filter(
-        ({ id }) => id !== wish.supersede,
-      )
-      if (open.length > 0) throw new NotSeen(`${open[0]?.id} holds the question meanwhile`)
-      const nonce = journal.nextNonce()
-      const digest = toHex(
-        witness.digest({
-          price,
-          amount: String(amountRaw),
-          nonce: String(nonce),
-          deadline: String(deadlineSeconds),
-        }),
-      )
-      const round = roundRef(contracts, wanted.questionId, request, witness.ancillaryHash)
-      const prepared = { context, price, amountRaw, nonce, deadlineSeconds, round, digest }
-      const intent = {
-        identifier: context.question_id,
-        proposer: wallet.address,
-        ...(wish.clientRef === undefined ? {} : { clientRef: wish.clientRef }),
-        ...(wish.supersede === undefined ? {} : { supersede: wish.supersede }),
-      }
-      const { draft, reserving } = draftOf({ journal, trust }, intent, prepared, view)
-      await journal.append(reserving)
-      let signature: Hex
-      try {
-        signature = await checkedSignature(undefined, draft, await wallet.signDigest(digest))
-      } catch (error) {
-        // As `signAndJournal`: nothing was kept that could execute.
-        await journal.append([
-          { kind: 'abandoned', data: { id: draft.id, reason: reasonOf(error) } },
-        ])
-        throw error
-      }
-      const signed = signedOf(ports, draft, signature, wish.form ?? 'single')
-      await journal.append([{ kind: 'signed', data: signed }])
-      return newAuthorization(signed)
-    })
-  }
-
-  /**
-   * The exchange as it came. Without one nothing is known of what became of it, and the run ends
-   * (exit 6 or 75).
-   */
-  async function exchanged(call: () => Promise<SubmitAnswer | undefined>): Promise<Seen> {
-    for (let tried = 1; ; tried++) {
-      const answer = await call()
-      const seen = probe.last()
-      if (seen === undefined) {
-        if (answer === undefined || answer.kind === 'accepted')
-          throw new UnavailableError('no_answer', 'nothing came back', {
-            hint: 'run `proposer replay`',
-          })
-        throw answerError(answer, 'submit')
-      }
-      if (seen.status !== 429 && seen.status !== 503) {
-        expectFunded(seen)
-        return seen
-      }
-      if (tried === tries)
-        throw new NotSeen(`${seen.sent} was answered ${came(seen)} ${tried} times`)
-      if (seen.status === 503)
-        await clock.sleep(Math.max(1_000, Math.min(retryMs(seen, clock) ?? 0, 30_000)), signal)
-    }
-  }
-
-  /** One call; `junk` is appended to what is journaled, because it is nobody's authorization. */
-  async function sendBatch(
-    authorizations: readonly Authorization[],
-    junk: readonly unknown[] = [],
-  ): Promise<Seen> {
-    const more = junk.map((one) => `,${JSON.stringify(one)}`).join('')
-    const over: typeof gateway = {
-      ...gateway,
-      submitBatch: (body, call) => gateway.submitBatch(body.replace(/\]\}$/, `${more}]}`), call),
-    }
-    return exchanged(
-      async () =>
-        (await attemptBatch({ ...parts, gateway: over }, authorizations, options)).answers[0],
-    )
-  }
-
-  /**
-   * What a preparation must not do to the submission that follows: reserve its nonce, or its
-   * wallet's place (§4.1 rule 2).
-   */
-  async function prepareBefore({ signed }: Authorization, { context }: Pair): Promise<void> {
-    const { signature: _signature, ...body } = JSON.parse(signed.body)
-    for (const outcome of ['p1', 'p2']) {
-      await probe.send({
-        method: 'POST',
-        path: `/v1/proposals/${context.question_id}/signing-data`,
-        body: { ...body, outcome },
-      })
-    }
-  }
-
   const send = (authorization: Authorization) =>
-    exchanged(() => attempt(parts, authorization, options))
+    exchanged(bench, () => attempt(bench, authorization, signal ? { signal } : {}))
+  const status = (questionId: string, candidateId: string) =>
+    probe.send(routes.status(questionId, candidateId))
 
-  const submitted = async (
-    pair: Pair,
-    wish: Wish,
-    before: typeof prepareBefore = async () => undefined,
-  ): Promise<Sent> => {
-    const authorization = await sign(pair, wish)
-    await before(authorization, pair)
+  async function submitted(pair: Pair, terms: Terms, isPrepared: boolean): Promise<Sent> {
+    const authorization = await sign(bench, pair, terms)
+    if (isPrepared) await prepareBefore(bench, authorization)
     const seen = await send(authorization)
-    const code = at(seen.json, 'error', 'code')
-    if (code === 'proposer_not_eligible')
+    if (at(seen.json, 'error', 'code') === 'proposer_not_eligible')
       throw new NotSeen(`${pair.wallet.address} is not eligible here`)
     return { authorization, pair, seen }
   }
 
-  const pairOf = async (
-    order: 'first' | 'last',
-    fits?: (context: QuestionContext) => boolean,
-  ): Promise<Pair> => {
-    const [pair] = await pairs(1, order, fits)
-    if (pair === undefined) throw new NotSeen('no question is free')
-    return pair
-  }
-
-  /**
-   * What may be proposed on this question, once the chain, where there is one, and the user agree.
-   */
-  async function confirmedBet({ wallet, context }: Pair): Promise<Bet> {
-    const { chain, maxAmountRaw } = bench
-    const nowSeconds =
-      chain === undefined ? Number(bench.nowSeconds()) : await chainNow(chain, trust, clock)
-    const bondIsConfirmed =
-      chain !== undefined && (await confirmByChain(chain, trust, context)) !== undefined
-    const { amountRaw } = checkTerms(
-      maxAmountRaw === undefined ? {} : { maxAmountRaw },
-      context,
-      nowSeconds,
-      bondIsConfirmed,
-    )
-    const outcome = outcomeFor(context)
-    const { label } = checkOutcome(trust, context, outcome)
-    const bet: Bet = {
-      context,
-      proposer: wallet.address,
-      outcome,
-      label,
-      amountRaw,
-      bondIsConfirmed,
-    }
-    await bench.confirmBet?.(bet)
-    return bet
-  }
-
-  const status = (questionId: string, candidateId: string) =>
-    probe.send({ method: 'GET', path: `/v1/proposals/${questionId}/status/${candidateId}` })
-
   return {
-    pairs,
-    sign,
+    sign: (pair, terms) => sign(bench, pair, terms),
     send,
     status,
-    sendBatch,
-    async sendWrong(wish, fits) {
-      const authorization = await sign(await pairOf('first', fits), wish)
+    sendBatch: (authorizations, junk) => sendBatch(bench, authorizations, junk),
+    async sendWrong(terms, fits) {
+      const authorization = await sign(bench, await pairOf(fits), terms)
       return { ...(await send(authorization)), journalId: authorization.id }
     },
     async sendStrange() {
-      if (bench.strangerWallet === undefined)
-        throw new NotSeen('no key of a wallet on no list is given')
+      const wallet = bench.strangerWallet
+      if (wallet === undefined) throw new NotSeen('no key of a wallet on no list is given')
       const [context] = await bench.open()
       if (context === undefined) throw new NotSeen('no question is open')
-      return send(await sign({ wallet: bench.strangerWallet, context }))
+      return send(await sign(bench, { wallet, context }))
     },
-    first: once(async () => submitted(await pairOf('first'), {}, prepareBefore)),
+    first: once(async () => submitted(await pairOf(), {}, true)),
     batch: once(async () => {
       const [one, two] = await pairs(2)
       if (one === undefined || two === undefined) throw new NotSeen('two questions would be needed')
-      const wish = { form: 'batch', clientRef: 'conformance' } as const
-      const [first, other] = [await sign(one, wish), await sign(two, wish)]
-      const malformed = await sendBatch(
-        [first, other],
-        [{ ...(await bench.unsignedItem()), proposer: 'nobody' }],
-      )
-      const price = first.signed.terms.price === priceOf.p1 ? priceOf.p2 : priceOf.p1
-      const rival = await sign(one, { ...wish, price, supersede: first.id })
-      const authorizations = [first, rival, other]
-      return {
-        authorizations,
-        pairs: [one, one, two],
-        seen: await sendBatch(authorizations),
-        malformed,
-      }
+      const terms = { form: 'batch', clientRef: 'conformance' } as const
+      const [first, other] = [await sign(bench, one, terms), await sign(bench, two, terms)]
+      const junk = [{ ...(await bench.unsignedItem()), proposer: 'nobody' }]
+      const malformed = await sendBatch(bench, [first, other], junk)
+      const changes = { price: otherPrice(first), supersede: first.id }
+      const authorizations = [first, await sign(bench, one, { ...terms, ...changes }), other]
+      const seen = await sendBatch(bench, authorizations)
+      return { authorizations, pairs: [one, one, two], seen, malformed }
     }),
     executable: once(async () => {
-      const pair = await pairOf('last')
+      const pair = await pairOf(undefined, 'last')
       try {
-        const { amountRaw } = await confirmedBet(pair)
-        over.add(pair.context.question_id)
-        return await submitted(pair, { amountRaw })
+        const { amountRaw } = await confirmedBet(bench, pair)
+        closed.add(pair.context.question_id)
+        return await submitted(pair, { amountRaw }, false)
       } catch (error) {
         if (error instanceof UsageError) throw new NotSeen(error.detail)
         throw error
       }
     }),
     ended(questionId, candidateId) {
-      const known = ends.get(candidateId) ?? untilEnded(questionId, candidateId)
+      const known =
+        ends.get(candidateId) ?? untilEnded(bench, () => status(questionId, candidateId))
       ends.set(candidateId, known)
       return known
     },
-  }
-
-  async function untilEnded(questionId: string, candidateId: string): Promise<Seen> {
-    const untilMs = clock.monotonicMs() + longestWaitMs
-    for (;;) {
-      const seen = await status(questionId, candidateId)
-      if (seen.status !== 200) throw new NotSeen(`${seen.sent} was answered ${came(seen)}`)
-      if (hasEnded(seen.json)) return seen
-      if (clock.monotonicMs() > untilMs)
-        throw new NotSeen(`the candidate did not end in ${longestWaitMs / 1_000} s`)
-      await clock.sleep(pauseMs, signal)
-    }
   }
 }

@@ -4,10 +4,12 @@
  */
 import type { Authorization } from '../client/journal/authorizations.js'
 import { candidateIn, hasEnded, places } from './admissions.js'
-import { expectSummary } from './batches.js'
+import { expectSummary, refusedWhole } from './batches.js'
 import type { Bench } from './bench.js'
+import { routes } from './probe.js'
 import {
   at,
+  codesOf,
   expectStatus,
   expectThat,
   Fault,
@@ -15,28 +17,18 @@ import {
   listAt,
   malformed,
   NotSeen,
-  type Rule,
-  rule,
+  type Runs,
   type Seen,
+  wrongly,
 } from './rule.js'
-import {
-  expectMembers,
-  isGiven,
-  isInstant,
-  isNullable,
-  isThere,
-  isUuid,
-  isWord,
-  sameInstant,
-} from './shapes.js'
-import { wrongly } from './submissions.js'
+import { acknowledgement, expectMembers, isGiven, isNullable, sameInstant } from './shapes.js'
 
 interface Batched {
   readonly seen: Seen
   readonly results: readonly unknown[]
   readonly codes: readonly unknown[]
   /** What was admitted, with its results. */
-  readonly held: readonly {
+  readonly admitted: readonly {
     readonly authorization: Authorization
     readonly result: unknown
     readonly id: string
@@ -46,220 +38,119 @@ interface Batched {
 async function batched(bench: Bench): Promise<Batched> {
   const { seen, authorizations } = await bench.admissions.batch()
   const results = listAt(given(seen, 200).json, 'results')
-  const held = authorizations.flatMap((authorization, index) => {
+  const admitted = authorizations.flatMap((authorization, index) => {
     const result = results[index]
-    return isGiven(at(result, 'candidate'))
-      ? [{ authorization, result, id: candidateIn(at(result, 'candidate'), seen.sent) }]
-      : []
+    const candidate = at(result, 'candidate')
+    if (!isGiven(candidate)) return []
+    return [{ authorization, result, id: candidateIn(candidate, seen.sent) }]
   })
-  if (held.length === 0) throw new NotSeen('no item was admitted')
-  return { seen, results, codes: results.map((one) => at(one, 'status_code')), held }
+  if (admitted.length === 0) throw new NotSeen('no item was admitted')
+  return { seen, results, codes: codesOf(seen), admitted }
 }
 
 const listed = (codes: readonly unknown[]) => codes.map(String).join(', ')
 
 /** Of the batch routes. */
-export const batchSubmissionRules: readonly Rule[] = [
-  rule(
-    '4.2.2-before-items',
-    '§4.2 rule 2',
-    'admit',
-    'schema validation refuses the whole request before any item is processed',
-    async (bench) => {
-      const { seen, malformed: refused } = await bench.admissions.batch()
-      const sent = wrongly(refused, 'a malformed item behind two that can be admitted')
-      expectStatus(sent, ...malformed)
-      expectThat(
-        at(sent.json, 'results') === undefined,
-        sent,
-        'a call refused as a whole has per-item results',
-      )
-      const other = at(seen.json, 'results', places.other, 'status_code')
-      expectThat(
-        other !== 200,
-        sent,
-        'its second item had been admitted all the same, and was answered as a replay afterwards',
-      )
-      return 'nothing admitted'
-    },
-    3,
-  ),
-  rule(
-    '4.2.5-new',
-    '§4.2 rule 5',
-    'admit',
-    'item 202: a new candidate was durably accepted, whatever became of a sibling',
-    async (bench) => {
-      const { seen } = await bench.admissions.batch()
-      expectStatus(seen, 200)
-      const codes = listAt(seen.json, 'results').map((one) => at(one, 'status_code'))
-      const isNew =
-        codes[places.other] === 202 && [codes[places.first], codes[places.rival]].includes(202)
-      expectThat(
-        codes.length === 3 && isNew,
-        seen,
-        `items came ${listed(codes)}, not 202, 409, 202`,
-      )
-      return listed(codes)
-    },
-    3,
-  ),
-  rule(
-    '4.2.5-conflict',
-    '§4.1 rule 3',
-    'admit',
-    'an item in conflict with an active payload is 409',
-    async (bench) => {
-      const { seen, codes, held } = await batched(bench)
-      const { pairs } = await bench.admissions.batch()
-      const two = [codes[places.first], codes[places.rival]]
-      if (two.includes(202) && two.includes(409)) return '409'
-      const isRefused = two.some((code) => code !== 202)
-      const [first] = held
-      const now = await bench.admissions.status(
-        pairs[places.first]?.context.question_id ?? '',
-        first?.id ?? '',
-      )
-      if (!isRefused && hasEnded(now.json))
-        throw new NotSeen('the first payload failed before its rival was looked at')
-      throw new Fault(
-        `sent ${seen.sent} with two payloads of one wallet for one question; they came ${listed(two)}, not 202 and 409`,
-      )
-    },
-  ),
-  rule(
-    '4.2.3-siblings',
-    '§4.2 rule 3',
-    'admit',
-    'admitted items are not rolled back when a sibling fails',
-    async (bench) => {
-      const { seen, held } = await batched(bench)
-      const ids = held.map(({ id }) => id)
-      const call = {
-        method: 'POST',
-        path: '/propose/batch/status',
-        body: { candidate_ids: ids },
-        items: ids.length,
-      } as const
-      const status = given(await bench.probe.send(call), 200)
-      const codes = listAt(status.json, 'results').map((one) => at(one, 'status_code'))
-      expectThat(
-        codes.every((code) => code === 200),
-        seen,
-        `of the candidates that were acknowledged the statuses came ${listed(codes)}`,
-      )
-      // Right after they were admitted, where there is neither yet.
-      for (const one of listAt(status.json, 'results')) {
-        expectMembers(status, { submission: isNullable, failure: isNullable }, at(one, 'candidate'))
-      }
-      return listed(codes)
-    },
-    2,
-  ),
-  rule(
-    '2.7-candidate-fields',
-    '§2.7',
-    'admit',
-    'a result has candidate or error; a candidate has candidate_id, status, received_at and status_url',
-    async (bench) => {
-      const { seen } = await bench.admissions.batch()
-      for (const one of listAt(given(seen, 200).json, 'results')) {
-        const isHeld = [200, 202].includes(Number(at(one, 'status_code')))
-        expectThat(
-          isGiven(at(one, 'candidate')) === isHeld,
-          seen,
-          `a result of ${String(at(one, 'status_code'))} ${isHeld ? 'lacks its' : 'has a'} candidate`,
-        )
-        expectThat(
-          isGiven(at(one, 'error')) !== isHeld,
-          seen,
-          `a result of ${String(at(one, 'status_code'))} ${isHeld ? 'has an' : 'lacks its'} error`,
-        )
-        if (isHeld)
-          expectMembers(
-            seen,
-            { candidate_id: isUuid, status: isWord, received_at: isInstant, status_url: isThere },
-            at(one, 'candidate'),
-          )
-      }
-      return 'all named'
-    },
-  ),
-  rule(
-    '2.7-client-ref-echoed',
-    '§2.7',
-    'admit',
-    'client_ref is echoed in the result',
-    async (bench) => {
-      const { seen, results } = await batched(bench)
-      expectThat(
-        results.every((one) => at(one, 'client_ref') === 'conformance'),
-        seen,
-        'client_ref is not echoed',
-      )
-      return 'echoed'
-    },
-  ),
-  rule(
-    '2.7-client-ref-no-key',
-    '§2.7',
-    'admit',
-    'client_ref is no idempotency key',
-    async (bench) => {
-      const { seen, held } = await batched(bench)
-      expectThat(
-        new Set(held.map(({ id }) => id)).size === held.length,
-        seen,
-        'two items with one client_ref came to one candidate',
-      )
-      return `${held.length} candidates`
-    },
-  ),
-  rule('2.7-summary-accepted', '§2.7', 'admit', 'summary counts accepted items', async (bench) =>
-    expectSummary((await batched(bench)).seen),
-  ),
-  rule(
-    '4.2.5-replay',
-    '§4.2 rule 5',
-    'admit',
-    'item 200: an exact replay returns the existing candidate',
-    async (bench) => {
-      const { held } = await batched(bench)
-      const again = await bench.admissions.sendBatch(held.map(({ authorization }) => authorization))
-      const seen = wrongly(again, 'the very same items again')
-      expectStatus(seen, 200)
-      const results = listAt(seen.json, 'results')
-      expectThat(
-        results.length === held.length && results.every((one) => at(one, 'status_code') === 200),
-        seen,
-        'the items are not 200',
-      )
-      for (const [index, { id, result }] of held.entries()) {
-        const candidate = at(results[index], 'candidate')
-        expectThat(at(candidate, 'candidate_id') === id, seen, 'other candidates came')
-        const isSame = sameInstant(
-          at(candidate, 'received_at'),
-          at(result, 'candidate', 'received_at'),
-        )
-        expectThat(isSame, seen, 'received_at is not that of the first answer')
-      }
-      // The same answer as a rule of its own.
-      return expectSummary(seen)
-    },
-    2,
-  ),
-  rule(
-    '2.7-status-url-unserved',
-    '§2.7',
-    'admit',
-    'the batch status_url points to a route that is not exposed',
-    async (bench) => {
-      const { held } = await batched(bench)
-      // Built here, never taken from the answer (R21).
-      return expectStatus(
-        await bench.probe.send({ method: 'GET', path: `/propose/status/${held[0]?.id}` }),
-        404,
-      )
-    },
-  ),
-]
+export const batchSubmissionRuns: Runs = {
+  async '4.2.2-before-items'(bench) {
+    const { seen, malformed: refused } = await bench.admissions.batch()
+    const sent = wrongly(refused, 'a malformed item behind two that can be admitted')
+    refusedWhole(sent, ...malformed)
+    const fault =
+      'its second item had been admitted all the same, and was answered as a replay afterwards'
+    expectThat(codesOf(seen)[places.other] !== 200, sent, fault)
+    return 'nothing admitted'
+  },
+  async '4.2.5-new'(bench) {
+    const { seen } = await bench.admissions.batch()
+    expectStatus(seen, 200)
+    const codes = codesOf(seen)
+    const isNew =
+      codes[places.other] === 202 && [codes[places.first], codes[places.rival]].includes(202)
+    const fault = `items came ${listed(codes)}, not 202, 409, 202`
+    expectThat(codes.length === 3 && isNew, seen, fault)
+    return listed(codes)
+  },
+  async '4.2.5-conflict'(bench) {
+    const { seen, codes, admitted } = await batched(bench)
+    const { pairs } = await bench.admissions.batch()
+    const two = [codes[places.first], codes[places.rival]]
+    if (two.includes(202) && two.includes(409)) return '409'
+    const questionId = pairs[places.first]?.context.question_id ?? ''
+    const now = await bench.admissions.status(questionId, admitted[0]?.id ?? '')
+    if (two.every((code) => code === 202) && hasEnded(now.json))
+      throw new NotSeen('the first payload failed before its rival was looked at')
+    const sent = `sent ${seen.sent} with two payloads of one wallet for one question`
+    throw new Fault(`${sent}; they came ${listed(two)}, not 202 and 409`)
+  },
+  async '4.2.3-siblings'(bench) {
+    const { seen, admitted } = await batched(bench)
+    const ids = admitted.map(({ id }) => id)
+    const status = given(await bench.probe.send(routes.batch('statuses', ids)), 200)
+    const codes = codesOf(status)
+    const fault = `of the candidates that were acknowledged the statuses came ${listed(codes)}`
+    expectThat(
+      codes.every((code) => code === 200),
+      seen,
+      fault,
+    )
+    // Right after they were admitted, where there is neither yet.
+    for (const one of listAt(status.json, 'results'))
+      expectMembers(status, { submission: isNullable, failure: isNullable }, at(one, 'candidate'))
+    return listed(codes)
+  },
+  async '2.7-candidate-fields'(bench) {
+    const { seen } = await bench.admissions.batch()
+    for (const one of listAt(given(seen, 200).json, 'results')) {
+      const code = at(one, 'status_code')
+      const isHeld = [200, 202].includes(Number(code))
+      const result = `a result of ${String(code)}`
+      const candidate = at(one, 'candidate')
+      const wrongCandidate = `${result} ${isHeld ? 'lacks its' : 'has a'} candidate`
+      expectThat(isGiven(candidate) === isHeld, seen, wrongCandidate)
+      const wrongError = `${result} ${isHeld ? 'has an' : 'lacks its'} error`
+      expectThat(isGiven(at(one, 'error')) !== isHeld, seen, wrongError)
+      if (isHeld) expectMembers(seen, acknowledgement, candidate)
+    }
+    return 'all named'
+  },
+  async '2.7-client-ref-echoed'(bench) {
+    const { seen, results } = await batched(bench)
+    const areEchoed = results.every((one) => at(one, 'client_ref') === 'conformance')
+    expectThat(areEchoed, seen, 'client_ref is not echoed')
+    return 'echoed'
+  },
+  async '2.7-client-ref-no-key'(bench) {
+    const { seen, admitted } = await batched(bench)
+    const ids = new Set(admitted.map(({ id }) => id))
+    const fault = 'two items with one client_ref came to one candidate'
+    expectThat(ids.size === admitted.length, seen, fault)
+    return `${ids.size} candidates`
+  },
+  '2.7-summary-accepted': async (bench) => expectSummary((await batched(bench)).seen),
+  async '4.2.5-replay'(bench) {
+    const { admitted } = await batched(bench)
+    const authorizations = admitted.map(({ authorization }) => authorization)
+    const again = await bench.admissions.sendBatch(authorizations)
+    const seen = wrongly(again, 'the very same items again')
+    expectStatus(seen, 200)
+    const codes = codesOf(seen)
+    const areReplays = codes.length === admitted.length && codes.every((code) => code === 200)
+    expectThat(areReplays, seen, 'the items are not 200')
+    for (const [index, { id, result }] of admitted.entries()) {
+      const candidate = at(seen.json, 'results', index, 'candidate')
+      expectThat(at(candidate, 'candidate_id') === id, seen, 'other candidates came')
+      const firstTime = at(result, 'candidate', 'received_at')
+      const isThen = sameInstant(at(candidate, 'received_at'), firstTime)
+      expectThat(isThen, seen, 'received_at is not that of the first answer')
+    }
+    // The same answer as a rule of its own.
+    return expectSummary(seen)
+  },
+  async '2.7-status-url-unserved'(bench) {
+    const { admitted } = await batched(bench)
+    // Built here, never taken from the answer (R21).
+    const path = `/propose/status/${admitted[0]?.id}`
+    return expectStatus(await bench.probe.send({ method: 'GET', path }), 404)
+  },
+}

@@ -13,9 +13,10 @@ import { priceOf } from '../protocol/proposal.js'
 import { type OutcomeKey, version } from '../protocol/schema.js'
 import { toHex } from '../protocol/witness.js'
 import { type Admissions, createAdmissions } from './admissions.js'
+import type { Tier } from './catalogue.js'
 import { readContext } from './context.js'
-import type { Probe } from './probe.js'
-import { at, came, lifeSeconds, listAt, NotSeen, once, type Seen, type Tier } from './rule.js'
+import { type Probe, routes } from './probe.js'
+import { at, came, lifeSeconds, listAt, NotSeen, once, type Seen } from './rule.js'
 
 /** What is about to be proposed on chain, with money. */
 export interface Bet {
@@ -40,19 +41,19 @@ export interface BenchParts {
   /** Eligible wallets, by keys that sign digests; none where nothing may be signed. */
   readonly wallets: readonly Signer[]
   /** Open questions, with a slug where one is pinned. */
-  readonly questions: readonly { readonly questionId: Hex; readonly slug?: string }[]
+  readonly questions: readonly { readonly questionId: Hex; readonly slug?: string | undefined }[]
   readonly may: Readonly<Record<Exclude<Tier, 'read'>, boolean>>
   /** Cap on what an authorization that a wallet could pay may name, raw token units. */
-  readonly maxAmountRaw?: bigint
+  readonly maxAmountRaw?: bigint | undefined
   /** Asked about what executes before it is signed; a UsageError of it leaves those checks out. */
   readonly confirmBet?: (bet: Bet) => Promise<void>
   /** A wallet that nobody has put on a list, and its key. */
-  readonly strangerWallet?: Signer
+  readonly strangerWallet?: Signer | undefined
   /** A chain of ours: what the gateway tells of the chain is held against it. */
-  readonly chain?: Chain
+  readonly chain?: Chain | undefined
   /** In process nothing is charged (contract §6). */
-  readonly isLocal?: boolean
-  readonly signal?: AbortSignal
+  readonly isLocal?: boolean | undefined
+  readonly signal?: AbortSignal | undefined
   /** Told of what is no fault, but not as our own gateway does it. */
   readonly onNote?: (text: string) => void
 }
@@ -62,22 +63,22 @@ export interface Bench extends BenchParts {
   readonly stranger: Address
   /** The proposer of bodies that carry no valid signature. */
   readonly proposer: Address
-  readonly nowSeconds: () => bigint
+  nowSeconds(): bigint
   /** The batch route's answer for all questions. */
-  readonly contexts: () => Promise<Seen>
+  contexts(): Promise<Seen>
   /** Contexts that hold what the pins say, of questions that are open. */
-  readonly open: () => Promise<readonly QuestionContext[]>
+  open(): Promise<readonly QuestionContext[]>
   /** The first of `open`; NotSeen where there is none. */
-  readonly context: () => Promise<QuestionContext>
+  context(): Promise<QuestionContext>
   /** A v1 body without signature that nothing is wrong with. */
-  readonly proposal: () => Promise<Body>
+  proposal(): Promise<Body>
   /** The same with a well-formed signature that authorizes nothing. */
-  readonly unsigned: () => Promise<Body>
+  unsigned(): Promise<Body>
   /** A batch item with such a signature. */
-  readonly unsignedItem: (clientRef?: string) => Promise<Body>
+  unsignedItem(clientRef?: string): Promise<Body>
   /** The body that `signingData` sends. */
-  readonly signingBody: () => Promise<Body>
-  readonly signingData: () => Promise<Seen>
+  signingBody(): Promise<Body>
+  signingData(): Promise<Seen>
   readonly admissions: Admissions
 }
 
@@ -87,6 +88,7 @@ export type Body = Record<string, unknown> & { permit: Record<string, unknown> }
 export function createBench(parts: BenchParts): Bench {
   const { ports, journal, probe, trust, wallets, questions } = parts
   const randomHex = (bytes: number): Hex => toHex(ports.random.bytes(bytes))
+  const signature = () => `${randomHex(64)}1b`
   const stranger: Address = randomHex(20)
   const proposer = wallets[0]?.address ?? stranger
   const nowSeconds = () => BigInt(Math.floor(ports.clock.nowMs() / 1_000))
@@ -94,55 +96,40 @@ export function createBench(parts: BenchParts): Bench {
   const contexts = once(async () => {
     if (questions.length === 0) throw new NotSeen('no question is given: add --question <id|slug>')
     const identifiers = questions.map(({ questionId }) => questionId)
-    return probe.send({
-      method: 'POST',
-      path: '/propose/batch/signing-data',
-      body: { identifiers },
-      items: identifiers.length,
-    })
+    return probe.send(routes.batch('contexts', identifiers))
   })
 
   const open = once(async () => {
-    const seen = await contexts()
+    const told = listAt((await contexts()).json, 'results').map((one) => at(one, 'signing_data'))
     return questions.flatMap(({ questionId, slug }) => {
-      const item = listAt(seen.json, 'results').find(
-        (one) => at(one, 'signing_data', 'question_id') === questionId,
-      )
-      const read = readContext(at(item, 'signing_data'))
+      const read = readContext(told.find((one) => at(one, 'question_id') === questionId))
       if (typeof read === 'string') return []
-      const context: QuestionContext = {
-        ...read,
-        source: 'gateway',
-        ...(slug === undefined ? {} : { slug }),
-      }
-      return isTrusted(trust, context, Number(nowSeconds())) ? [context] : []
+      const context: QuestionContext = { ...read, source: 'gateway', ...(slug && { slug }) }
+      return distrust(trust, context, Number(nowSeconds())) === undefined ? [context] : []
     })
   })
 
   const context = async () => {
     const [first] = await open()
     if (first !== undefined) return first
+    const answered = came(await contexts())
     throw new NotSeen(
-      `none of the questions is open and as pinned (the contexts were answered ${came(await contexts())})`,
+      `none of the questions is open and as pinned (the contexts were answered ${answered})`,
     )
   }
 
-  const terms = async () => {
-    const { bond } = await context()
-    return {
-      amount: bond.required_bond,
+  const proposal = async (): Promise<Body> => {
+    const first = await context()
+    const permit = {
+      amount: first.bond.required_bond,
       nonce: String(journal.nextNonce()),
       deadline: String(nowSeconds() + lifeSeconds),
     }
-  }
-
-  const proposal = async (): Promise<Body> => {
-    const outcome = (['p2', 'p1'] as const).find(await allows(context)) ?? 'p2'
-    return { version: { ...version }, proposer, outcome, max_payment: '0', permit: await terms() }
+    const outcome = outcomeFor(first)
+    return { version: { ...version }, proposer, outcome, max_payment: '0', permit }
   }
 
   const signingBody = once(proposal)
-  const signature = () => `${randomHex(64)}1b`
 
   const bench: Omit<Bench, 'admissions'> = {
     ...parts,
@@ -160,7 +147,7 @@ export function createBench(parts: BenchParts): Bench {
       const { permit, outcome } = await proposal()
       return {
         identifier,
-        ...(clientRef === undefined ? {} : { client_ref: clientRef }),
+        ...(clientRef !== undefined && { client_ref: clientRef }),
         proposer,
         proposed_price: priceOf[outcome as OutcomeKey],
         max_payment: '0',
@@ -170,26 +157,15 @@ export function createBench(parts: BenchParts): Bench {
     },
     signingData: once(async () => {
       const { question_id } = await context()
-      return probe.send({
-        method: 'POST',
-        path: `/v1/proposals/${question_id}/signing-data`,
-        body: await signingBody(),
-      })
+      return probe.send(routes.prepare(question_id, await signingBody()))
     }),
   }
   return { ...bench, admissions: createAdmissions(bench) }
 }
 
-/** Whether the first question allows an outcome. */
-async function allows(
-  context: () => Promise<QuestionContext>,
-): Promise<(outcome: OutcomeKey) => boolean> {
-  const { price } = await context()
-  return (outcome) => price.allowed_values.includes(priceOf[outcome])
-}
-
-const isTrusted = (trust: Trust, context: QuestionContext, nowSeconds: number) =>
-  distrust(trust, context, nowSeconds) === undefined
+/** The outcome that is proposed on a question: p2, or p1 where p2 is not allowed. */
+export const outcomeFor = ({ price }: QuestionContext): OutcomeKey =>
+  (['p2', 'p1'] as const).find((one) => price.allowed_values.includes(priceOf[one])) ?? 'p2'
 
 /** Why a context is not what the pins say, or `undefined` where it is. */
 export function distrust(

@@ -4,7 +4,7 @@
  */
 import { maxRetryAfterMs, rateLimitOf } from '../client/gateway/answer.js'
 import type { Bench } from './bench.js'
-import { type Call, type Probe, retryMs } from './probe.js'
+import { type Call, type Probe, retryMs, routes } from './probe.js'
 import {
   at,
   came,
@@ -14,8 +14,8 @@ import {
   listAt,
   NotSeen,
   once,
-  type Rule,
-  rule,
+  type Run,
+  type Runs,
   type Seen,
 } from './rule.js'
 
@@ -25,117 +25,14 @@ const callsAtMost = 20
 const busyTries = 10
 /** A window that ended in between, or somebody else who spends, spoils a measurement. */
 const measurements = 3
+const noHeaders = 'the answers carry no RateLimit headers, which the spec does not ask for'
 
-const statuses = ({ ports }: Bench, count: number): Call => ({
-  method: 'POST',
-  path: '/propose/batch/status',
-  body: { candidate_ids: Array.from({ length: count }, () => ports.random.uuid()) },
-  items: count,
-  wrong: `${count} items`,
-})
-const one = ({ stranger }: Bench): Call => ({
-  method: 'GET',
-  path: `/v1/proposals/eligibility/${stranger}`,
-})
-
-/** What a call of each kind should be charged: its items (§8 rule 2). */
-const charges: readonly (readonly [
-  id: string,
-  section: string,
-  says: string,
-  make: (bench: Bench) => Promise<Call>,
-])[] = [
-  ['8-shared-budget', '§8 rule 2', 'eligibility shares the budget', async (bench) => one(bench)],
-  [
-    '8-charged-by-item',
-    '§8 rule 2',
-    'a polling pass is charged by its item count',
-    async (bench) => statuses(bench, 5),
-  ],
-  [
-    '8-charged-preparation',
-    '§8 rule 2',
-    'batch preparation is charged by its item count',
-    async (bench) => {
-      const { question_id } = await bench.context()
-      return {
-        method: 'POST',
-        path: '/propose/batch/signing-data',
-        body: { identifiers: Array(4).fill(question_id) },
-        items: 4,
-        wrong: '4 items',
-      }
-    },
-  ],
-  [
-    '8-charged-submission',
-    '§8 rule 2',
-    'batch submission is charged by its item count',
-    async (bench) => {
-      const item = await bench.unsignedItem()
-      return {
-        method: 'POST',
-        path: '/propose/batch',
-        body: { proposals: Array(4).fill(item) },
-        items: 4,
-        wrong: '4 items of random signatures',
-      }
-    },
-  ],
-  [
-    '8-charged-signing-data',
-    '§8 rule 2',
-    'single preparation shares the budget',
-    async (bench) => {
-      const { question_id } = await bench.context()
-      return {
-        method: 'POST',
-        path: `/v1/proposals/${question_id}/signing-data`,
-        body: await bench.proposal(),
-      }
-    },
-  ],
-  [
-    '8-charged-single',
-    '§8 rule 2',
-    'single submission shares the budget',
-    async (bench) => {
-      const { question_id } = await bench.context()
-      return {
-        method: 'POST',
-        path: `/v1/proposals/${question_id}`,
-        body: await bench.unsigned(),
-        wrong: 'a random signature',
-      }
-    },
-  ],
-  [
-    '8-charged-status',
-    '§8 rule 2',
-    'a single status shares the budget',
-    async (bench) => {
-      const { question_id } = await bench.context()
-      return {
-        method: 'GET',
-        path: `/v1/proposals/${question_id}/status/${bench.ports.random.uuid()}`,
-      }
-    },
-  ],
-  [
-    '8-charged-rejected',
-    '§8 rule 4',
-    'rejected attempts charge the counters',
-    async (bench) => {
-      const { question_id } = await bench.context()
-      return {
-        method: 'POST',
-        path: `/v1/proposals/${question_id}`,
-        body: { ...(await bench.unsigned()), outcome: 'p4' },
-        wrong: 'outcome p4',
-      }
-    },
-  ],
-]
+function statuses({ ports }: Bench, count: number): Call {
+  const ids = Array.from({ length: count }, () => ports.random.uuid())
+  return routes.batch('statuses', ids, `${count} items`)
+}
+const oneItem = ({ stranger }: Bench): Call => routes.eligibility(stranger)
+const questionOf = async (bench: Bench) => (await bench.context()).question_id
 
 /**
  * Items that a call took of the tighter window, by what the answers before and after it tell: those
@@ -144,14 +41,13 @@ const charges: readonly (readonly [
  */
 async function charged(bench: Bench, call: Call): Promise<{ seen: Seen; items: number }> {
   const { probe } = bench
-  const expected = call.items ?? 1
+  const limitNow = async () => rateLimitOf((await probe.send(oneItem(bench))).headers)
   const taken: { seen: Seen; items: number }[] = []
   for (let tried = 0; tried < 2 * measurements; tried++) {
-    const before = rateLimitOf((await probe.send(one(bench))).headers)
+    const before = await limitNow()
     const seen = await probe.send(call)
-    const after = rateLimitOf((await probe.send(one(bench))).headers)
-    if (before === undefined || after === undefined)
-      throw new NotSeen('the answers carry no RateLimit headers, which the spec does not ask for')
+    const after = await limitNow()
+    if (before === undefined || after === undefined) throw new NotSeen(noHeaders)
     // A window that has ended in between tells nothing.
     if (
       after.limit !== before.limit ||
@@ -160,11 +56,9 @@ async function charged(bench: Bench, call: Call): Promise<{ seen: Seen; items: n
     )
       continue
     // Eligibility may be what is charged wrongly.
-    const items =
-      call.path === one(bench).path
-        ? (before.remaining - after.remaining) / 2
-        : before.remaining - after.remaining - 1
-    if (items === expected) return { seen, items }
+    const spent = before.remaining - after.remaining
+    const items = call.path === oneItem(bench).path ? spent / 2 : spent - 1
+    if (items === (call.items ?? 1)) return { seen, items }
     if (taken.push({ seen, items }) === measurements) break
   }
   const [first] = taken
@@ -176,28 +70,18 @@ async function charged(bench: Bench, call: Call): Promise<{ seen: Seen; items: n
   return first
 }
 
-/** Polite: by what the answers tell, within the budget. */
-export const chargeRules: readonly Rule[] = charges.map(([id, section, says, make]) =>
-  rule(
-    id,
-    section,
-    'read',
-    says,
-    async (bench) => {
-      if (bench.isLocal === true) throw new NotSeen('in process nothing is charged')
-      const call = await make(bench)
-      const { seen, items } = await charged(bench, call)
-      const expected = call.items ?? 1
-      expectThat(
-        items === expected,
-        seen,
-        `${expected} ${expected === 1 ? 'item was' : 'items were'} charged ${Math.max(0, items)}`,
-      )
-      return `${expected} for ${expected}`
-    },
-    6,
-  ),
-)
+/** Polite: what a call is charged (§8 rule 2) by what the answers tell, within the budget. */
+const chargedFor =
+  (make: (bench: Bench) => Call | Promise<Call>): Run =>
+  async (bench) => {
+    if (bench.isLocal === true) throw new NotSeen('in process nothing is charged')
+    const call = await make(bench)
+    const { seen, items } = await charged(bench, call)
+    const expected = call.items ?? 1
+    const what = `${expected} ${expected === 1 ? 'item was' : 'items were'}`
+    expectThat(items === expected, seen, `${what} charged ${Math.max(0, items)}`)
+    return `${expected} for ${expected}`
+  }
 
 interface Overrun {
   /** The call that was refused. */
@@ -223,23 +107,21 @@ function overrun(bench: Bench): Promise<Overrun> {
 
 async function spend(bench: Bench): Promise<Overrun> {
   if (bench.isLocal === true) throw new NotSeen('in process nothing is charged')
-  const { probe } = bench
-  let before = rateLimitOf((await probe.send(one(bench))).headers)
+  let before = rateLimitOf((await bench.probe.send(oneItem(bench))).headers)
   let letThrough: Seen | undefined
   for (let call = 0; call < callsAtMost; call++) {
     // Room for one item must be left, or the call after the refusal tells nothing.
-    const count =
-      before !== undefined && before.remaining > 0 && before.remaining % itemsInCall === 0
-        ? itemsInCall - 1
-        : itemsInCall
-    const isOver = before !== undefined && before.remaining < count
-    const seen = await patient(bench, statuses(bench, count), isOver)
+    const left = before?.remaining
+    const isMultiple = left !== undefined && left > 0 && left % itemsInCall === 0
+    const count = isMultiple ? itemsInCall - 1 : itemsInCall
+    const isOver = left !== undefined && left < count
+    const seen = await sendNow(bench, statuses(bench, count), isOver)
     const isServed = seen.status === 200 && listAt(seen.json, 'results').length === count
     if (!isServed) {
       if (call === 0 && seen.status !== 429)
         throw new NotSeen(`${seen.sent} was answered ${came(seen)}`)
-      const after = await patient(bench, one(bench), true)
-      const hadRoom = before === undefined ? undefined : before.remaining > 0
+      const after = await sendNow(bench, oneItem(bench), true)
+      const hadRoom = left === undefined ? undefined : left > 0
       return { refused: seen, after, hadRoom, letThrough, waitMs: retryMs(seen, bench.ports.clock) }
     }
     if (isOver) letThrough ??= seen
@@ -254,7 +136,7 @@ async function spend(bench: Bench): Promise<Overrun> {
  * Sends at once; a gateway that is busy with other things (503) is asked again. One that is over
  * its budget should say 429.
  */
-async function patient(bench: Bench, call: Call, isOver: boolean): Promise<Seen> {
+async function sendNow(bench: Bench, call: Call, isOver: boolean): Promise<Seen> {
   const { probe, ports, signal } = bench
   for (let tried = 1; ; tried++) {
     const seen = await probe.overrun(call)
@@ -265,7 +147,8 @@ async function patient(bench: Bench, call: Call, isOver: boolean): Promise<Seen>
   }
 }
 
-async function spent(bench: Bench): Promise<Overrun> {
+/** The same for the rules about what follows a refusal. */
+async function overrunIfRefused(bench: Bench): Promise<Overrun> {
   try {
     return await overrun(bench)
   } catch (error) {
@@ -274,96 +157,70 @@ async function spent(bench: Bench): Promise<Overrun> {
   }
 }
 
-export const overrunRules: readonly Rule[] = [
-  rule(
-    '8-rate-limited',
-    '§8',
-    'overrun',
-    'what exceeds the budget is answered 429, without per-item results',
-    async (bench) => {
-      const { refused } = await overrun(bench)
-      expectStatus(refused, 429)
-      expectThat(
-        at(refused.json, 'results') === undefined,
-        refused,
-        'the refusal has per-item results',
-      )
-      return came(refused)
-    },
-    200,
+export const budgetRuns: Runs = {
+  '8-shared-budget': chargedFor(oneItem),
+  '8-charged-by-item': chargedFor((bench) => statuses(bench, 5)),
+  '8-charged-preparation': chargedFor(async (bench) =>
+    routes.batch('contexts', Array(4).fill(await questionOf(bench)), '4 items'),
   ),
-  rule(
-    '8-whole-batch-refused',
-    '§8 rule 5',
-    'overrun',
-    'a batch of more items than the budget has left is refused before admission',
-    async (bench) => {
-      const { letThrough, hadRoom } = await spent(bench)
-      if (hadRoom === undefined)
-        throw new NotSeen('the answers carry no RateLimit headers, which the spec does not ask for')
-      if (letThrough !== undefined)
-        throw new Fault(
-          `sent ${letThrough.sent}, more than the budget had left; came ${came(letThrough)}`,
-        )
-      return 'refused'
-    },
+  '8-charged-submission': chargedFor(async (bench) => {
+    const items = Array(4).fill(await bench.unsignedItem())
+    return routes.batch('proposals', items, '4 items of random signatures')
+  }),
+  '8-charged-signing-data': chargedFor(async (bench) =>
+    routes.prepare(await questionOf(bench), await bench.proposal()),
   ),
-  rule(
-    '7-retry-told',
-    '§7',
-    'overrun',
-    '429 tells the delay in Retry-After, or else in the detail',
-    async (bench) => {
-      const { refused, waitMs } = await spent(bench)
-      // What words the detail uses is left open; a delay has a number.
-      const isTold =
-        waitMs !== undefined || /\d/.test(String(at(refused.json, 'error', 'detail') ?? ''))
-      expectThat(
-        isTold,
-        refused,
-        `came ${refused.status} without Retry-After and without a delay in the detail`,
-      )
-      return waitMs === undefined ? 'in words of its own' : `${waitMs / 1_000} s`
-    },
+  '8-charged-single': chargedFor(async (bench) =>
+    routes.submit(await questionOf(bench), await bench.unsigned(), 'a random signature'),
   ),
-  rule(
-    '8-refused-call-charged',
-    '§8 rule 4',
-    'overrun',
-    'rate-limited attempts also charge the counters',
-    async (bench) => {
-      const { after, hadRoom } = await spent(bench)
-      if (hadRoom === false) throw new NotSeen('no item was left before the refusal')
-      // Without a word of what was left the refusal may have come right at its end.
-      return expectStatus(
-        { ...after, sent: `${after.sent} right after a refused call that left room for it` },
-        429,
-      )
-    },
+  '8-charged-status': chargedFor(async (bench) =>
+    routes.status(await questionOf(bench), bench.ports.random.uuid()),
   ),
-  rule(
-    '8-window-reopens',
-    '§8',
-    'overrun',
-    'after the delay that was told calls are served again',
-    async (bench) => {
-      const { refused, after, waitMs } = await spent(bench)
-      const { clock } = bench.ports
-      // Where nothing is told the window of §8 is waited out, so that the run leaves none overrun.
-      const resetMs = (rateLimitOf(refused.headers)?.resetSeconds ?? 60) * 1_000
-      const toldMs = Math.max(
-        waitMs ?? resetMs,
-        after.status === 429 ? (retryMs(after, clock) ?? 0) : 0,
-        1_000,
-      )
-      if (toldMs > maxRetryAfterMs)
-        throw new NotSeen(`${refused.sent} was told to wait ${toldMs / 1_000} s`)
-      await clock.sleep(toldMs, bench.signal)
-      const seen = await patient(bench, one(bench), false)
-      return expectStatus(
-        { ...seen, sent: `${seen.sent} ${Math.ceil(toldMs / 1_000)} s after the refusal` },
-        200,
-      )
-    },
-  ),
-]
+  '8-charged-rejected': chargedFor(async (bench) => {
+    const body = { ...(await bench.unsigned()), outcome: 'p4' }
+    return routes.submit(await questionOf(bench), body, 'outcome p4')
+  }),
+  async '8-rate-limited'(bench) {
+    const { refused } = await overrun(bench)
+    expectStatus(refused, 429)
+    const isWhole = at(refused.json, 'results') === undefined
+    expectThat(isWhole, refused, 'the refusal has per-item results')
+    return came(refused)
+  },
+  async '8-whole-batch-refused'(bench) {
+    const { letThrough, hadRoom } = await overrunIfRefused(bench)
+    if (hadRoom === undefined) throw new NotSeen(noHeaders)
+    if (letThrough === undefined) return 'refused'
+    const sent = `sent ${letThrough.sent}, more than the budget had left`
+    throw new Fault(`${sent}; came ${came(letThrough)}`)
+  },
+  async '7-retry-told'(bench) {
+    const { refused, waitMs } = await overrunIfRefused(bench)
+    // What words the detail uses is left open; a delay has a number.
+    const detail = String(at(refused.json, 'error', 'detail') ?? '')
+    const fault = `came ${refused.status} without Retry-After and without a delay in the detail`
+    expectThat(waitMs !== undefined || /\d/.test(detail), refused, fault)
+    return waitMs === undefined ? 'in words of its own' : `${waitMs / 1_000} s`
+  },
+  async '8-refused-call-charged'(bench) {
+    const { after, hadRoom } = await overrunIfRefused(bench)
+    if (hadRoom === false) throw new NotSeen('no item was left before the refusal')
+    // Without a word of what was left the refusal may have come right at its end.
+    const sent = `${after.sent} right after a refused call that left room for it`
+    return expectStatus({ ...after, sent }, 429)
+  },
+  async '8-window-reopens'(bench) {
+    const { refused, after, waitMs } = await overrunIfRefused(bench)
+    const { clock } = bench.ports
+    // Where nothing is told the window of §8 is waited out, so that the run leaves none overrun.
+    const resetMs = (rateLimitOf(refused.headers)?.resetSeconds ?? 60) * 1_000
+    const afterMs = after.status === 429 ? (retryMs(after, clock) ?? 0) : 0
+    const delayMs = Math.max(waitMs ?? resetMs, afterMs, 1_000)
+    if (delayMs > maxRetryAfterMs)
+      throw new NotSeen(`${refused.sent} was told to wait ${delayMs / 1_000} s`)
+    await clock.sleep(delayMs, bench.signal)
+    const seen = await sendNow(bench, oneItem(bench), false)
+    const sent = `${seen.sent} ${Math.ceil(delayMs / 1_000)} s after the refusal`
+    return expectStatus({ ...seen, sent }, 200)
+  },
+}

@@ -2,10 +2,11 @@
  * A question's context as another gateway may tell it (§2.7, §2.8): the same facts in other places,
  * names and forms.
  */
-import type { BatchSigningData } from '../protocol/schema.js'
+import { outcomeKeys } from '../protocol/proposal.js'
+import type { BatchSigningData, OutcomeKey } from '../protocol/schema.js'
 import { primaryType, wireTypes } from '../protocol/witness.js'
 import { at, listAt } from './rule.js'
-import { integer, isAddress, isBytes, isHash, memberOf } from './shapes.js'
+import { integer, isAddress, isBytes, isHash, isStructure, memberOf } from './shapes.js'
 
 /** `identifier.raw`: §2.7 names it beside the request, §2.8 of the request. */
 export const rawIdentifier = (data: unknown): unknown =>
@@ -71,4 +72,44 @@ export function readContext(data: unknown): BatchSigningData | string {
       types: wireTypes(false),
     },
   }
+}
+
+interface ListedOutcome {
+  readonly key: OutcomeKey
+  readonly label: unknown
+  readonly price: unknown
+  /** `undefined`: not told. */
+  readonly isAllowed: boolean | undefined
+}
+
+/**
+ * §2.2: labels and availability by key, as a list or an object; what is not listed beside others is
+ * not available.
+ */
+export function outcomesIn(json: unknown): readonly ListedOutcome[] {
+  const told = at(json, 'outcomes')
+  const keyOf = (one: unknown) =>
+    at(one, 'outcome') ??
+    outcomeKeys.find((key) => isStructure(one) && Object.values(one).includes(key))
+  const entries = Array.isArray(told)
+    ? told.map((one: unknown) => [keyOf(one), one] as const)
+    : Object.entries(isStructure(told) ? told : {})
+  return entries.flatMap(([word, one]) => {
+    const key = outcomeKeys.find((each) => each === word)
+    if (key === undefined) return []
+    return [{ key, label: at(one, 'label'), price: at(one, 'price'), isAllowed: isAllowed(one) }]
+  })
+}
+
+/** Whatever the member is called that tells availability, and whatever its word. */
+function isAllowed(one: unknown): boolean | undefined {
+  if (!isStructure(one)) return undefined
+  const flag = Object.entries(one)
+    .filter(([name]) => !/^(outcome|key|label|price)$/.test(name))
+    .find(
+      ([name, value]) => typeof value === 'boolean' || /avail|allow|enabl|state|status/.test(name),
+    )
+  if (flag === undefined) return undefined
+  const [, value] = flag
+  return typeof value === 'boolean' ? value : !/^(un|no|dis|den|forb|closed)/i.test(String(value))
 }

@@ -3,6 +3,7 @@
  * that any caller can see.
  */
 import type { Bench } from './bench.js'
+import { type Call, type Noticed, routes } from './probe.js'
 import {
   at,
   came,
@@ -13,369 +14,204 @@ import {
   malformed,
   NotSeen,
   notServed,
-  type Rule,
-  rule,
+  type Run,
+  type Runs,
   type Seen,
 } from './rule.js'
-import { expectMembers, expectVersion, isAddress } from './shapes.js'
+import { expectMembers, expectVersion, isAddress, isFlag } from './shapes.js'
 
-const eligibility = (bench: Bench, address: string = bench.stranger) =>
-  bench.probe.send({ method: 'GET', path: `/v1/proposals/eligibility/${address}` })
+const eligibility = ({ probe, stranger }: Bench, address: string = stranger): Promise<Seen> =>
+  probe.send(routes.eligibility(address))
 const upper = (hex: string) => `0x${hex.slice(2).toUpperCase()}`
 
-/** What is asked without any question. */
-export const conventionRules: readonly Rule[] = [
-  rule(
-    '1-trailing-slash',
-    '§1',
-    'read',
-    'paths are exact: no trailing slash',
-    async ({ probe, ports, stranger }) => {
-      const wrong = 'a trailing slash'
-      const body = { candidate_ids: [ports.random.uuid()] }
-      const single = expectStatus(
-        await probe.send({ method: 'GET', path: `/v1/proposals/eligibility/${stranger}/`, wrong }),
-        404,
-        400,
-      )
-      expectStatus(
-        await probe.send({ method: 'POST', path: '/propose/batch/status/', body, wrong }),
-        404,
-        400,
-      )
-      return single
-    },
-    2,
-  ),
-  rule(
-    '1-percent-encoding',
-    '§1',
-    'read',
-    'paths are exact: no percent-encoded aliases',
-    async ({ probe, stranger }) => {
-      const paths = [
-        `/v1/proposals/%65ligibility/${stranger}`,
-        `/v1/proposals/eligibility/%30${stranger.slice(1)}`,
-      ]
-      for (const path of paths)
-        expectStatus(
-          await probe.send({ method: 'GET', path, wrong: 'an encoded letter' }),
-          404,
-          400,
-          422,
-        )
-      return 'no alias'
-    },
-    2,
-  ),
-  rule(
-    '1-content-type',
-    '§1',
-    'read',
-    'request bodies have Content-Type: application/json',
-    async (bench) => {
-      const { probe, ports } = bench
-      const sent = {
-        method: 'POST',
-        headers: { 'content-type': 'text/plain' },
-        wrong: 'Content-Type: text/plain',
-      } as const
-      const body = { candidate_ids: [ports.random.uuid()] }
-      expectStatus(
-        await probe.send({ ...sent, path: '/propose/batch/status', body }),
-        400,
-        415,
-        422,
-      )
-      // A body that nothing is wrong with but how it is labelled.
-      const path = await signingDataPath(bench).catch(() => undefined)
-      if (path === undefined) return 'the batch routes'
-      return expectStatus(
-        await probe.send({ ...sent, path, body: await bench.proposal() }),
-        400,
-        415,
-        422,
-      )
-    },
-    2,
-  ),
-  rule('1-json-body', '§1', 'read', 'request bodies are JSON', async ({ probe }) =>
-    expectStatus(
-      await probe.send({
-        method: 'POST',
-        path: '/propose/batch/status',
-        body: '{"candidate_ids":[',
-        wrong: 'a body cut short',
-      }),
-      ...malformed,
-    ),
-  ),
-  rule(
-    '1-lowercase-address',
-    '§1',
-    'read',
-    'addresses are canonical lowercase',
-    async ({ probe, stranger }) => {
-      // A random address has a letter but once in 10 million million.
-      const path = `/v1/proposals/eligibility/${upper(stranger)}`
-      return expectStatus(
-        await probe.send({ method: 'GET', path, wrong: 'an address in capitals' }),
-        ...notServed,
-      )
-    },
-  ),
-  rule(
-    '1-lowercase-question-id',
-    '§1',
-    'read',
-    'question ids are canonical lowercase',
-    async (bench) => {
-      const { question_id } = await bench.context()
-      return notTaken(bench, upper(question_id), 'a question id in capitals')
-    },
-    4,
-  ),
-  rule(
-    '1-slug-characters',
-    '§1',
-    'read',
-    'slugs contain only lowercase letters, digits and hyphens',
-    async (bench) => {
-      // A slug that means something, so that a gateway which puts it right is seen to.
-      const { slug = 'some-slug' } = await bench.context()
-      await notTaken(bench, slug.toUpperCase(), 'a slug in capitals')
-      return notTaken(
-        bench,
-        slug.includes('-') ? slug.replaceAll('-', '_') : `${slug}_`,
-        'a slug with an underscore',
-      )
-    },
-    8,
-  ),
-  rule(
-    '1-slug-identifies',
-    '§1',
-    'read',
-    'identifier is a question id or a market slug',
-    async (bench) => {
-      const { slug, question_id } = await bench.context()
-      if (slug === undefined) throw new NotSeen('no slug is pinned for the first open question')
-      const path = `/v1/proposals/${slug}`
-      const seen = await bench.probe.send({
-        method: 'POST',
-        path: `${path}/signing-data`,
-        body: await bench.proposal(),
-      })
-      if (seen.status === 200)
-        expectThat(
-          at(seen.json, 'question_id') === question_id,
-          seen,
-          'the slug named another question than the pinned one',
-        )
-      else expectThat(seen.status !== 404, seen, 'the slug is not known')
-      // The signature authorizes nothing, but the question must be found.
-      const submitted = await bench.probe.send({
-        method: 'POST',
-        path,
-        body: await bench.unsigned(),
-        wrong: 'a random signature',
-      })
-      expectThat(submitted.status !== 404, submitted, 'the slug is not known')
-      return slug
-    },
-    2,
-  ),
-  rule(
-    '1-cors-explicit',
-    '§1',
-    'read',
-    'browser origins need explicit CORS configuration',
-    async ({ probe, stranger }) => {
-      const path = `/v1/proposals/eligibility/${stranger}`
-      const origin = 'https://conformance.invalid'
-      const preflight = {
-        origin,
-        'access-control-request-method': 'POST',
-        'access-control-request-headers': 'content-type',
-      }
-      for (const seen of [
-        await probe.send({ method: 'GET', path, headers: { origin } }),
-        await probe.send({ method: 'OPTIONS', path: '/propose/batch', headers: preflight }),
-      ]) {
-        const allowed = seen.headers.get('access-control-allow-origin')
-        const told = allowed === '*' ? '*' : 'by name'
-        expectThat(
-          allowed !== '*' && allowed !== origin,
-          seen,
-          `an origin that nobody configured was allowed (${told})`,
-        )
-      }
-      return 'no such origin is allowed'
-    },
-    2,
-  ),
-  rule(
-    '2.3-eligibility-fields',
-    '§2.3',
-    'read',
-    'eligibility has canonical address and boolean eligible',
-    async (bench) => {
-      const seen = given(await eligibility(bench), 200)
-      expectMembers(seen, { address: isAddress, eligible: (told) => typeof told === 'boolean' })
-      expectThat(
-        at(seen.json, 'address') === bench.stranger,
-        seen,
-        'the answer is about another address',
-      )
-      return 'address and eligible'
-    },
-  ),
-  rule('9-eligibility-version', '§9', 'read', 'eligibility carries the version', async (bench) =>
-    expectVersion(given(await eligibility(bench), 200)),
-  ),
-  rule(
-    '4.1.1-unknown-wallet',
-    '§4.1 rule 1',
-    'read',
-    'an unknown wallet is answered 200 with eligible: false',
-    async (bench) => {
-      const seen = await eligibility(bench)
-      expectStatus(seen, 200)
-      expectThat(at(seen.json, 'eligible') !== true, seen, 'a random wallet is said to be eligible')
-      return '200, not eligible'
-    },
-  ),
-  rule(
-    '4.1.1-eligible-wallet',
-    '§4.1 rule 1',
-    'read',
-    'an allowlisted wallet is answered 200 with eligible: true',
-    async (bench) => {
-      const [wallet] = bench.wallets
-      if (wallet === undefined) throw new NotSeen('no key of an eligible wallet is given')
-      const seen = await eligibility(bench, wallet.address)
-      expectStatus(seen, 200)
-      expectThat(
-        at(seen.json, 'eligible') === true,
-        seen,
-        `the wallet that was given as eligible is not (${wallet.address})`,
-      )
-      return '200, eligible'
-    },
-  ),
-  rule(
-    '7-unknown-question',
-    '§7',
-    'read',
-    '404: unknown question',
-    async (bench) => {
-      const path = `/v1/proposals/${bench.stranger}${'0'.repeat(24)}`
-      const wrong = 'a random question id'
-      expectStatus(
-        await bench.probe.send({
-          method: 'POST',
-          path: `${path}/signing-data`,
-          body: await bench.proposal(),
-          wrong,
-        }),
-        404,
-      )
-      // Whether wallet or question is looked at first is left open.
-      return expectStatus(
-        await bench.probe.send({ method: 'POST', path, body: await bench.unsigned(), wrong }),
-        404,
-        403,
-      )
-    },
-    2,
-  ),
-  rule('7-unknown-route', '§7', 'read', '404: unknown route', async ({ probe }) =>
-    expectStatus(await probe.send({ method: 'GET', path: '/v1/conformance-no-such-route' }), 404),
-  ),
-  rule(
-    '7-wrong-method',
-    '§7',
-    'read',
-    '405: wrong HTTP method',
-    async (bench) => {
-      const { probe, stranger } = bench
-      const calls: readonly (readonly ['GET' | 'POST', string])[] = [
-        ['GET', '/propose/batch'],
-        ['POST', `/v1/proposals/eligibility/${stranger}`],
-      ]
-      for (const [method, path] of calls)
-        expectStatus(
-          await probe.send({ method, path, wrong: `${method}, which the route does not take` }),
-          405,
-        )
-      return '405'
-    },
-    2,
-  ),
-]
+/** Sends one call after the other, each to be answered so; what came of the last. */
+async function refusesAll(
+  { probe }: Bench,
+  calls: readonly Call[],
+  statuses: readonly number[],
+): Promise<string> {
+  let told = ''
+  for (const call of calls) told = expectStatus(await probe.send(call), ...statuses)
+  return told
+}
 
-const signingDataPath = async (bench: Bench) =>
-  `/v1/proposals/${(await bench.context()).question_id}/signing-data`
+/** The first open question; `undefined` where this run can see none. */
+const contextIfAny = (bench: Bench) =>
+  bench.context().catch((error: unknown) => {
+    if (error instanceof NotSeen) return undefined
+    throw error
+  })
 
 /** A malformed identifier names nothing on any route, although what it would mean is known. */
 async function notTaken(bench: Bench, identifier: string, wrong: string): Promise<string> {
   const { probe } = bench
-  const send = (path: string, body: unknown): Promise<Seen> =>
-    probe.send({ method: 'POST', path, body, wrong })
-  expectStatus(
-    await send(`/v1/proposals/${identifier}/signing-data`, await bench.proposal()),
-    ...notServed,
+  await refusesAll(
+    bench,
+    [
+      routes.prepare(identifier, await bench.proposal(), wrong),
+      routes.submit(identifier, await bench.unsigned(), wrong),
+    ],
+    notServed,
   )
-  const submitted = await send(`/v1/proposals/${identifier}`, await bench.unsigned())
-  expectStatus(submitted, ...notServed)
-  for (const seen of [
-    await send('/propose/batch/signing-data', { identifiers: [identifier] }),
-    await send('/propose/batch', { proposals: [{ ...(await bench.unsignedItem()), identifier }] }),
+  const item = { ...(await bench.unsignedItem()), identifier }
+  for (const call of [
+    routes.batch('contexts', [identifier], wrong),
+    routes.batch('proposals', [item], wrong),
   ]) {
+    const seen = await probe.send(call)
     const status = seen.status === 200 ? at(seen.json, 'results', 0, 'status_code') : seen.status
-    expectThat(
-      notServed.some((one) => one === status),
-      seen,
-      `came ${came(seen)} with an item of ${String(status)}, not ${notServed.join(' or ')}`,
-    )
+    const isRefused = notServed.some((one) => one === status)
+    const expected = `an item of ${String(status)}, not ${notServed.join(' or ')}`
+    expectThat(isRefused, seen, `came ${came(seen)} with ${expected}`)
   }
   return 'names nothing'
 }
 
-/** Judged last, by everything that came. */
-export const noticedRules: readonly Rule[] = [
-  rule(
-    '1-no-cookies',
-    '§1',
-    'read',
-    'the service does not use browser cookies',
-    async ({ probe: { noticed } }) => {
-      if (noticed.cookie !== undefined)
-        throw new Fault(`sent ${noticed.cookie}; the answer set a cookie`)
-      return `${noticed.answers} answers`
-    },
+/** Judged by everything that came. */
+const noticed =
+  (name: Exclude<keyof Noticed, 'answers'>, fault: (sent: string) => string): Run =>
+  async ({ probe }) => {
+    const found = probe.noticed[name]
+    if (found !== undefined) throw new Fault(fault(found))
+    return `${probe.noticed.answers} answers`
+  }
+
+/** What is asked without any question. */
+export const conventionRuns: Runs = {
+  async '1-trailing-slash'(bench) {
+    const wrong = 'a trailing slash'
+    const single = routes.eligibility(`${bench.stranger}/`, wrong)
+    const batch = routes.batch('statuses', [bench.ports.random.uuid()], wrong)
+    const told = await refusesAll(bench, [single], [404, 400])
+    await refusesAll(bench, [{ ...batch, path: `${batch.path}/` }], [404, 400])
+    return told
+  },
+  async '1-percent-encoding'(bench) {
+    const { stranger } = bench
+    const paths = [
+      `/v1/proposals/%65ligibility/${stranger}`,
+      `/v1/proposals/eligibility/%30${stranger.slice(1)}`,
+    ]
+    const wrong = 'an encoded letter'
+    const calls = paths.map((path): Call => ({ method: 'GET', path, wrong }))
+    await refusesAll(bench, calls, [404, 400, 422])
+    return 'no alias'
+  },
+  async '1-content-type'(bench) {
+    const headers = { 'content-type': 'text/plain' }
+    const wrong = 'Content-Type: text/plain'
+    const statuses = [400, 415, 422]
+    const batch = routes.batch('statuses', [bench.ports.random.uuid()], wrong)
+    await refusesAll(bench, [{ ...batch, headers }], statuses)
+    // A body that nothing is wrong with but how it is labelled.
+    const context = await contextIfAny(bench)
+    if (context === undefined) return 'the batch routes'
+    const single = routes.prepare(context.question_id, await bench.proposal(), wrong)
+    return refusesAll(bench, [{ ...single, headers }], statuses)
+  },
+  async '1-json-body'(bench) {
+    const call = routes.batch('statuses', [], 'a body cut short')
+    return refusesAll(bench, [{ ...call, body: '{"candidate_ids":[' }], malformed)
+  },
+  async '1-lowercase-address'(bench) {
+    // A random address has a letter but once in 10 million million.
+    const call = routes.eligibility(upper(bench.stranger), 'an address in capitals')
+    return refusesAll(bench, [call], notServed)
+  },
+  async '1-lowercase-question-id'(bench) {
+    const { question_id } = await bench.context()
+    return notTaken(bench, upper(question_id), 'a question id in capitals')
+  },
+  async '1-slug-characters'(bench) {
+    // A slug that means something, so that a gateway which puts it right is seen to.
+    const { slug = 'some-slug' } = await bench.context()
+    await notTaken(bench, slug.toUpperCase(), 'a slug in capitals')
+    const underscored = slug.includes('-') ? slug.replaceAll('-', '_') : `${slug}_`
+    return notTaken(bench, underscored, 'a slug with an underscore')
+  },
+  async '1-slug-identifies'(bench) {
+    const { slug, question_id } = await bench.context()
+    if (slug === undefined) throw new NotSeen('no slug is pinned for the first open question')
+    const seen = await bench.probe.send(routes.prepare(slug, await bench.proposal()))
+    expectThat(seen.status !== 404, seen, 'the slug is not known')
+    const isNamed = seen.status !== 200 || at(seen.json, 'question_id') === question_id
+    expectThat(isNamed, seen, 'the slug named another question than the pinned one')
+    // The signature authorizes nothing, but the question must be found.
+    const body = await bench.unsigned()
+    const submitted = await bench.probe.send(routes.submit(slug, body, 'a random signature'))
+    expectThat(submitted.status !== 404, submitted, 'the slug is not known')
+    return slug
+  },
+  async '1-cors-explicit'({ probe, stranger }) {
+    const origin = 'https://conformance.invalid'
+    const headers = {
+      origin,
+      'access-control-request-method': 'POST',
+      'access-control-request-headers': 'content-type',
+    }
+    for (const call of [
+      { ...routes.eligibility(stranger), headers: { origin } },
+      { method: 'OPTIONS', path: '/propose/batch', headers } as const,
+    ]) {
+      const seen = await probe.send(call)
+      const allowed = seen.headers.get('access-control-allow-origin')
+      const how = allowed === '*' ? '*' : 'by name'
+      const isOpen = allowed === '*' || allowed === origin
+      expectThat(!isOpen, seen, `an origin that nobody configured was allowed (${how})`)
+    }
+    return 'no such origin is allowed'
+  },
+  async '2.3-eligibility-fields'(bench) {
+    const seen = given(await eligibility(bench), 200)
+    expectMembers(seen, { address: isAddress, eligible: isFlag })
+    const isSame = at(seen.json, 'address') === bench.stranger
+    expectThat(isSame, seen, 'the answer is about another address')
+    return 'address and eligible'
+  },
+  '9-eligibility-version': async (bench) => expectVersion(given(await eligibility(bench), 200)),
+  async '4.1.1-unknown-wallet'(bench) {
+    const seen = await eligibility(bench)
+    expectStatus(seen, 200)
+    expectThat(at(seen.json, 'eligible') !== true, seen, 'a random wallet is said to be eligible')
+    return '200, not eligible'
+  },
+  async '4.1.1-eligible-wallet'(bench) {
+    const [wallet] = bench.wallets
+    if (wallet === undefined) throw new NotSeen('no key of an eligible wallet is given')
+    const seen = await eligibility(bench, wallet.address)
+    expectStatus(seen, 200)
+    const fault = `the wallet that was given as eligible is not (${wallet.address})`
+    expectThat(at(seen.json, 'eligible') === true, seen, fault)
+    return '200, eligible'
+  },
+  async '7-unknown-question'(bench) {
+    const unknown = `${bench.stranger}${'0'.repeat(24)}`
+    const wrong = 'a random question id'
+    const prepare = routes.prepare(unknown, await bench.proposal(), wrong)
+    await refusesAll(bench, [prepare], [404])
+    // Whether wallet or question is looked at first is left open.
+    const submit = routes.submit(unknown, await bench.unsigned(), wrong)
+    return refusesAll(bench, [submit], [404, 403])
+  },
+  '7-unknown-route': async (bench) =>
+    refusesAll(bench, [{ method: 'GET', path: '/v1/conformance-no-such-route' }], [404]),
+  async '7-wrong-method'(bench) {
+    const calls = [
+      { method: 'GET', path: '/propose/batch' },
+      { method: 'POST', path: `/v1/proposals/eligibility/${bench.stranger}` },
+    ] as const
+    const wrong = (method: string) => `${method}, which the route does not take`
+    await refusesAll(
+      bench,
+      calls.map((call) => ({ ...call, wrong: wrong(call.method) })),
+      [405],
+    )
+    return '405'
+  },
+  '1-no-cookies': noticed('cookie', (sent) => `sent ${sent}; the answer set a cookie`),
+  '2.6-never-returned': noticed(
+    'signature',
+    (sent) => `sent ${sent}; the answer holds the signature that was sent`,
   ),
-  rule(
-    '2.6-never-returned',
-    '§2.6',
-    'read',
-    'signatures are never returned, nor shown in errors',
-    async ({ probe: { noticed } }) => {
-      if (noticed.signature !== undefined)
-        throw new Fault(`sent ${noticed.signature}; the answer holds the signature that was sent`)
-      return `${noticed.answers} answers`
-    },
-    0,
-  ),
-  rule(
-    '7-error-body',
-    '§7',
-    'read',
-    'application errors have error.code and error.detail',
-    async ({ probe: { noticed } }) => {
-      if (noticed.badError !== undefined)
-        throw new Fault(`${noticed.badError}, without error.code and error.detail`)
-      return `${noticed.answers} answers`
-    },
-  ),
-]
+  '7-error-body': noticed('badError', (told) => `${told}, without error.code and error.detail`),
+}

@@ -19,18 +19,62 @@ export interface Call {
   /** What it is charged (§8 rule 2); default 1. */
   readonly items?: number
   /** What is wrong with it, for a report. */
-  readonly wrong?: string
+  readonly wrong?: string | undefined
+}
+
+/** The batch routes: the list of a call, and what a result says of its item (§2.7). */
+export const batches = {
+  contexts: { path: '/propose/batch/signing-data', field: 'identifiers', echo: 'identifier' },
+  proposals: { path: '/propose/batch', field: 'proposals', echo: 'client_ref' },
+  statuses: { path: '/propose/batch/status', field: 'candidate_ids', echo: 'candidate_id' },
+} as const
+export type Batch = keyof typeof batches
+
+/** A call of each route of the spec. */
+export const routes = {
+  eligibility: (address: string, wrong?: string): Call => ({
+    method: 'GET',
+    path: `/v1/proposals/eligibility/${address}`,
+    wrong,
+  }),
+  prepare: (identifier: string, body: unknown, wrong?: string): Call => ({
+    method: 'POST',
+    path: `/v1/proposals/${identifier}/signing-data`,
+    body,
+    wrong,
+  }),
+  submit: (identifier: string, body: unknown, wrong?: string): Call => ({
+    method: 'POST',
+    path: `/v1/proposals/${identifier}`,
+    body,
+    wrong,
+  }),
+  status: (identifier: string, candidateId: string, wrong?: string): Call => ({
+    method: 'GET',
+    path: `/v1/proposals/${identifier}/status/${candidateId}`,
+    wrong,
+  }),
+  batch(batch: Batch, list: readonly unknown[], wrong?: string): Call {
+    const { path, field } = batches[batch]
+    return {
+      method: 'POST',
+      path,
+      body: { [field]: list },
+      items: Math.max(1, list.length),
+      wrong,
+    }
+  },
 }
 
 /** What was noticed in all answers. */
 export interface Noticed {
   answers: number
   /** What was sent where an answer set a cookie. */
-  cookie: string | undefined
+  cookie?: string
   /** The first error answer without the error body of §7. */
-  badError: string | undefined
+  badError?: string
   /** What was sent where an answer repeats the signature. */
-  signature: string | undefined
+  signature?: string
 }
 
 export interface Probe {
@@ -71,7 +115,7 @@ export function retryMs(seen: Seen, clock: Pick<Clock, 'nowMs'>): number | undef
 }
 
 /** What an answer tells the planner. */
-export function outcomeOf(seen: Seen, clock: Pick<Clock, 'nowMs'>): Outcome {
+function outcomeOf(seen: Seen, clock: Pick<Clock, 'nowMs'>): Outcome {
   const refused = seen.status === 429
   return {
     answered: true,
@@ -81,76 +125,57 @@ export function outcomeOf(seen: Seen, clock: Pick<Clock, 'nowMs'>): Outcome {
   }
 }
 
+const unanswered: Outcome = {
+  answered: false,
+  refused: false,
+  rateLimit: undefined,
+  retryAfterMs: undefined,
+}
+
 /** A probe of one gateway. */
 export function createProbe(parts: ProbeParts): Probe {
   const { fetch, base, clock, planner, signal } = parts
-  const noticed: Noticed = {
-    answers: 0,
-    cookie: undefined,
-    badError: undefined,
-    signature: undefined,
-  }
+  const noticed: Noticed = { answers: 0 }
   let kept: Seen | undefined
 
   async function exchange(url: string, init: RequestInit, sent: string): Promise<Seen> {
-    const response = await fetch(url, {
-      ...init,
-      redirect: 'manual',
-      ...(signal === undefined ? {} : { signal }),
-    })
+    const response = await fetch(url, { ...init, redirect: 'manual', ...(signal && { signal }) })
+    const { status, headers } = response
     const text = await readCapped(response)
-    const seen: Seen = {
-      sent,
-      status: response.status,
-      headers: response.headers,
-      text,
-      json: parsed(response.headers, text),
-    }
+    const seen: Seen = { sent, status, headers, text, json: parsed(headers, text) }
     noticed.answers++
-    if (response.headers.get('set-cookie') !== null) noticed.cookie ??= sent
+    if (headers.get('set-cookie') !== null) noticed.cookie ??= sent
     if (signaturesIn(init.body).some((hex) => text.toLowerCase().includes(hex)))
       noticed.signature ??= sent
-    if (isOwnError(seen) && !hasErrorBody(seen))
+    // Gateway bodies are not the application's own refusals (§7 rule 1).
+    if (status >= 400 && seen.json !== undefined && !hasErrorBody(seen))
       noticed.badError ??= `sent ${sent}; came ${came(seen)}`
     return seen
   }
 
-  function overrun({ method, path, body, headers = {}, wrong }: Call): Promise<Seen> {
-    const hasBody = body !== undefined
-    return exchange(
-      base + path,
-      {
-        method,
-        headers: {
-          accept: 'application/json',
-          ...(hasBody ? { 'content-type': 'application/json' } : {}),
-          ...headers,
-        },
-        ...(hasBody ? { body: typeof body === 'string' ? body : JSON.stringify(body) } : {}),
-      },
-      `${method} ${path}${wrong === undefined ? '' : ` with ${wrong}`}`,
-    )
+  function overrun({ method, path, body, headers, wrong }: Call): Promise<Seen> {
+    const accept = { accept: 'application/json' }
+    const sent = `${method} ${path}${wrong === undefined ? '' : ` with ${wrong}`}`
+    if (body === undefined)
+      return exchange(base + path, { method, headers: { ...accept, ...headers } }, sent)
+    const init = {
+      method,
+      headers: { ...accept, 'content-type': 'application/json', ...headers },
+      body: typeof body === 'string' ? body : JSON.stringify(body),
+    }
+    return exchange(base + path, init, sent)
   }
 
   async function sendOnce(call: Call): Promise<Seen> {
-    const reservation = await planner.reserve(
-      call.items ?? 1,
-      signal === undefined ? {} : { signal },
-    )
-    let seen: Seen
+    const reservation = await planner.reserve(call.items ?? 1, signal ? { signal } : {})
+    let outcome = unanswered
     try {
-      seen = await overrun(call)
-    } catch (error) {
-      await reservation.settle({
-        answered: false,
-        refused: false,
-        rateLimit: undefined,
-        retryAfterMs: undefined,
-      })
-      throw error
+      const seen = await overrun(call)
+      outcome = outcomeOf(seen, clock)
+      return seen
+    } finally {
+      await reservation.settle(outcome)
     }
-    await reservation.settle(outcomeOf(seen, clock))
-    return seen
   }
 
   return {
@@ -206,20 +231,10 @@ function signaturesIn(body: unknown): readonly string[] {
   )
 }
 
-/** Whether an answer is the application's own refusal: gateway bodies are not (§7 rule 1). */
-const isOwnError = ({ status, json }: Seen) => status >= 400 && json !== undefined
-
 function hasErrorBody({ json }: Seen): boolean {
-  const [code, detail, errors] = [
-    at(json, 'error', 'code'),
-    at(json, 'error', 'detail'),
-    at(json, 'errors'),
-  ]
-  return (
-    typeof code === 'string' &&
-    typeof detail === 'string' &&
-    (errors === undefined || Array.isArray(errors))
-  )
+  const errors = at(json, 'errors')
+  const isText = (name: string) => typeof at(json, 'error', name) === 'string'
+  return isText('code') && isText('detail') && (errors === undefined || Array.isArray(errors))
 }
 
 function parsed(headers: Headers, text: string): unknown {

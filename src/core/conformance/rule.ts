@@ -1,32 +1,17 @@
-/**
- * What a conformance check is: one rule of the service spec that can be seen from outside, and how
- * it is looked at.
- */
-import { plainCode } from '../client/gateway/answer.js'
+/** What a check sees of an answer, and how it judges it. */
+import { plainCode } from '../client/gateway/reading.js'
 import type { Bench } from './bench.js'
+import type { Entry } from './catalogue.js'
 
 /**
- * What a check may do. `read`: nothing that could be admitted. `admit`: signs, but only what cannot
- * execute. `execute`: a proposal that goes on chain. `overrun`: spends more than the budget, and
- * waits it out.
+ * What was seen, for a report. Throws Fault where the rule is broken, NotSeen where it could not be
+ * looked at.
  */
-export type Tier = 'read' | 'admit' | 'execute' | 'overrun'
-
-export interface Rule {
-  /** The § first: stable, what `--only` and reports name. */
-  readonly id: string
-  /** Where the spec says it. */
-  readonly section: string
-  /** What it says, in one sentence. */
-  readonly says: string
-  readonly tier: Tier
-  /** About how many items it is charged (§8 rule 2), where others have not paid for it already. */
-  readonly items: number
-  /**
-   * What was seen, for a report. Throws Fault where the rule is broken, NotSeen where it could not
-   * be looked at.
-   */
-  readonly run: (bench: Bench) => Promise<string>
+export type Run = (bench: Bench) => Promise<string>
+/** How the rules of these ids are looked at. */
+export type Runs = Readonly<Record<string, Run>>
+export interface Rule extends Entry {
+  readonly run: Run
 }
 
 /**
@@ -49,18 +34,6 @@ export interface Seen {
   readonly json: unknown
 }
 
-/** A plain rule. */
-export function rule(
-  id: string,
-  section: string,
-  tier: Tier,
-  says: string,
-  run: Rule['run'],
-  items = 1,
-): Rule {
-  return { id, section, says, tier, items, run }
-}
-
 /**
  * A member of parsed JSON by its path, `undefined` where it is not there. Array members go by their
  * number.
@@ -80,6 +53,10 @@ export function listAt(json: unknown, ...path: readonly (string | number)[]): re
   return Array.isArray(found) ? found : []
 }
 
+/** The status code of each result of a batch, as far as they have one. */
+export const codesOf = (seen: Seen): readonly unknown[] =>
+  listAt(seen.json, 'results').map((one) => at(one, 'status_code'))
+
 /** An answer in few words: its status, and its code or that it is no JSON. */
 export function came(seen: Seen): string {
   const code = at(seen.json, 'error', 'code')
@@ -95,11 +72,8 @@ const ownRefusals = [400, 403, 409, 422]
  * words.
  */
 export function expectStatus(seen: Seen, ...statuses: readonly number[]): string {
-  if (
-    statuses.includes(seen.status) &&
-    (seen.json !== undefined || !ownRefusals.includes(seen.status))
-  )
-    return came(seen)
+  const isRefusal = ownRefusals.includes(seen.status)
+  if (statuses.includes(seen.status) && (seen.json !== undefined || !isRefusal)) return came(seen)
   throw new Fault(`sent ${seen.sent}; came ${came(seen)}, not ${statuses.join(' or ')}`)
 }
 
@@ -108,14 +82,17 @@ export function expectThat(holds: boolean, seen: Pick<Seen, 'sent'>, otherwise: 
   if (!holds) throw new Fault(`sent ${seen.sent}; ${otherwise}`)
 }
 
-/**
- * The answer where it has this status, for a rule about something else; NotSeen otherwise: another
- * check tells that.
- */
+/** NotSeen for a rule about something else than the status, which another check tells. */
 export function given(seen: Seen, ...statuses: readonly number[]): Seen {
   if (statuses.includes(seen.status)) return seen
   throw new NotSeen(`${seen.sent} was answered ${came(seen)}`)
 }
+
+/** The answer, with what was wrong in what was sent. */
+export const wrongly = (seen: Seen, wrong: string): Seen => ({
+  ...seen,
+  sent: `${seen.sent} with ${wrong}`,
+})
 
 /** Refusals of a malformed body or value (§7). */
 export const malformed = [400, 422] as const

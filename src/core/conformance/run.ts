@@ -1,43 +1,41 @@
-/**
- * All rules in the order they are looked at, and the run over them (contract §6, `conformance`).
- */
+/** All rules with how they are looked at, and the run over them (contract §6, `conformance`). */
 import { ProposerError, UnavailableError, UsageError } from '../protocol/errors.js'
-import { batchSubmissionRules } from './batch-submissions.js'
-import { batchRules } from './batches.js'
+import { batchSubmissionRuns } from './batch-submissions.js'
+import { batchRuns } from './batches.js'
 import type { Bench } from './bench.js'
-import { bodyRules } from './bodies.js'
-import { chargeRules, overrunRules } from './budgets.js'
-import { contextRules } from './contexts.js'
-import { conventionRules, noticedRules } from './conventions.js'
-import { executionRules } from './executions.js'
-import { signingDataRules } from './preparation.js'
-import { preparationRules } from './preparation-routes.js'
-import { came, Fault, NotSeen, type Rule, type Tier } from './rule.js'
-import { statusRules } from './statuses.js'
-import { conflictRules, singleSubmissionRules, valueRules } from './submissions.js'
+import { bodyRuns } from './bodies.js'
+import { budgetRuns } from './budgets.js'
+import { catalogue, type Tier } from './catalogue.js'
+import { contextRuns } from './contexts.js'
+import { conventionRuns } from './conventions.js'
+import { executionRuns } from './executions.js'
+import { preparationRuns } from './preparation.js'
+import { routes } from './probe.js'
+import { came, Fault, NotSeen, type Rule, type Runs } from './rule.js'
+import { signingDataRuns } from './signing-data.js'
+import { statusRuns } from './statuses.js'
+import { submissionRuns } from './submissions.js'
 
-/**
- * Ids are stable. What is refused comes before what is admitted, because a refusal leaves its
- * question free; an execution comes before the other admissions, whose amounts its wallet could not
- * hold beside its own.
- */
-export const rules: readonly Rule[] = [
-  ...conventionRules,
-  ...signingDataRules,
-  ...preparationRules,
-  ...contextRules,
-  ...bodyRules,
-  ...batchRules,
-  ...chargeRules,
-  ...valueRules,
-  ...conflictRules,
-  ...executionRules,
-  ...singleSubmissionRules,
-  ...statusRules,
-  ...batchSubmissionRules,
-  ...noticedRules,
-  ...overrunRules,
-]
+const runs: Runs = {
+  ...conventionRuns,
+  ...preparationRuns,
+  ...signingDataRuns,
+  ...contextRuns,
+  ...bodyRuns,
+  ...batchRuns,
+  ...budgetRuns,
+  ...submissionRuns,
+  ...executionRuns,
+  ...statusRuns,
+  ...batchSubmissionRuns,
+}
+
+/** In the order of the catalogue. */
+export const rules: readonly Rule[] = catalogue.map((entry) => {
+  const run = runs[entry.id]
+  if (run === undefined) throw new Error(`no check looks at ${entry.id}`)
+  return { ...entry, run }
+})
 
 /**
  * The rules that a name stands for: one rule's id, or a family, which is the section that ids begin
@@ -115,7 +113,7 @@ async function look(bench: Bench, { id, section, says, tier, run }: Rule): Promi
     section,
     result,
     detail,
-    ...(notes.length === 0 ? {} : { notes }),
+    ...(notes.length > 0 && { notes }),
   })
   if (tier !== 'read' && !bench.may[tier]) return check('skip', needs[tier])
   try {
@@ -132,18 +130,18 @@ async function look(bench: Bench, { id, section, says, tier, run }: Rule): Promi
 
 /** A proxy's error page, or nothing at all, says nothing of the gateway (§7 rule 1). */
 async function requireGateway({ probe, stranger }: Bench): Promise<void> {
+  let why: string
   try {
-    const seen = await probe.send({ method: 'GET', path: `/v1/proposals/eligibility/${stranger}` })
+    const seen = await probe.send(routes.eligibility(stranger))
     if (seen.json !== undefined && seen.status !== 502 && seen.status !== 504) return
-    throw new NotSeen(`it answered ${came(seen)}`)
+    why = `it answered ${came(seen)}`
   } catch (error) {
     if (error instanceof ProposerError || !(error instanceof NotSeen)) throw error
-    throw new UnavailableError(
-      'gateway_unreachable',
-      `the gateway gave no application answer: ${error.message}`,
-      {
-        hint: 'check the URL and the gateway, then run the checks again',
-      },
-    )
+    why = error.message
   }
+  throw new UnavailableError(
+    'gateway_unreachable',
+    `the gateway gave no application answer: ${why}`,
+    { hint: 'check the URL and the gateway, then run the checks again' },
+  )
 }

@@ -10,9 +10,8 @@ const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
 /** The first member whose name fits: `[name, value]`, or `undefined`. */
-export function member(target: unknown, name: RegExp): readonly [string, unknown] | undefined {
-  return isObject(target) ? Object.entries(target).find(([key]) => name.test(key)) : undefined
-}
+export const member = (target: unknown, name: RegExp): readonly [string, unknown] | undefined =>
+  isObject(target) ? Object.entries(target).find(([key]) => name.test(key)) : undefined
 
 /** The value of the first member whose name fits. */
 export const memberOf = (target: unknown, name: RegExp): unknown => member(target, name)?.[1]
@@ -22,9 +21,7 @@ export const memberOf = (target: unknown, name: RegExp): unknown => member(targe
  */
 export function integer(value: unknown): string | undefined {
   if (typeof value === 'string' && /^(0|[1-9]\d{0,77})$/.test(value)) return value
-  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0
-    ? String(value)
-    : undefined
+  return Number.isSafeInteger(value) && Number(value) >= 0 ? String(value) : undefined
 }
 
 /**
@@ -34,9 +31,9 @@ export function integer(value: unknown): string | undefined {
 export function instantMs(value: unknown): number | undefined {
   const number = integer(value)
   if (number !== undefined) return Number(number) < 1e11 ? Number(number) * 1_000 : Number(number)
+  if (typeof value !== 'string') return undefined
   // Date.parse reads no more than milliseconds everywhere.
-  const ms =
-    typeof value === 'string' ? Date.parse(value.replace(/(\.\d{3})\d+/, '$1')) : Number.NaN
+  const ms = Date.parse(value.replace(/(\.\d{3})\d+/, '$1'))
   return Number.isNaN(ms) ? undefined : ms
 }
 
@@ -46,48 +43,68 @@ export function sameInstant(one: unknown, other: unknown): boolean {
   return a !== undefined && b !== undefined && Math.abs(a - b) < 1_000
 }
 
-export const isAddress = (value: unknown): value is `0x${string}` =>
-  typeof value === 'string' && /^0x[0-9a-f]{40}$/.test(value)
-export const isHash = (value: unknown): value is `0x${string}` =>
-  typeof value === 'string' && /^0x[0-9a-f]{64}$/.test(value)
-export const isBytes = (value: unknown): value is `0x${string}` =>
-  typeof value === 'string' && /^0x([0-9a-f]{2})*$/.test(value)
-export const isUuid = (value: unknown): value is string =>
-  typeof value === 'string' && /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(value)
-export const isWord = (value: unknown): value is string => typeof value === 'string' && value !== ''
+const fits =
+  <T extends string>(form: RegExp) =>
+  (value: unknown): value is T =>
+    typeof value === 'string' && form.test(value)
+
+export const isAddress = fits<`0x${string}`>(/^0x[0-9a-f]{40}$/)
+export const isHash = fits<`0x${string}`>(/^0x[0-9a-f]{64}$/)
+export const isBytes = fits<`0x${string}`>(/^0x([0-9a-f]{2})*$/)
+export const isUuid = fits(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i)
+export const isText = (value: unknown): value is string => typeof value === 'string'
+export const isWord = (value: unknown): value is string => isText(value) && value !== ''
+export const isFlag = (value: unknown): value is boolean => typeof value === 'boolean'
 export const isUint = (value: unknown): value is string =>
-  typeof value === 'string' && integer(value) !== undefined
+  isText(value) && integer(value) !== undefined
 export const isInstant = (value: unknown): boolean => instantMs(value) !== undefined
 export const isNullable = (value: unknown): boolean => value === null || isObject(value)
+/** An object or a list. */
+export const isStructure = (value: unknown): value is object =>
+  typeof value === 'object' && value !== null
 /** Anything but `undefined`. */
 export const isThere = (value: unknown): boolean => value !== undefined
+/** Whether there is something: another builder may tell null for what is not there. */
+export const isGiven = (value: unknown): boolean => value !== undefined && value !== null
 
 /** What must hold of a member, by its dotted path. */
 export type Members = Readonly<Record<string, (value: unknown) => boolean>>
+
+/** What an acknowledgement has (§2.5, §2.7). */
+export const acknowledgement: Members = {
+  candidate_id: isUuid,
+  status: isWord,
+  received_at: isInstant,
+  status_url: isThere,
+}
+
+/** What a status has at any time (§2.6, §2.7). */
+export const statusMembers: Members = {
+  status: isWord,
+  submission: isNullable,
+  failure: isNullable,
+}
 
 /** Fault naming the first member that is missing or of another form. */
 export function expectMembers(seen: Seen, members: Members, json: unknown = seen.json): void {
   for (const [path, holds] of Object.entries(members)) {
     const value = at(json, ...path.split('.'))
-    expectThat(
-      holds(value),
-      seen,
-      `came ${seen.status}, in which ${path} is ${value === undefined ? 'missing' : 'of another form'}`,
-    )
+    const fault = value === undefined ? 'missing' : 'of another form'
+    expectThat(holds(value), seen, `came ${seen.status}, in which ${path} is ${fault}`)
   }
 }
 
 /** §9: exactly these three. */
 export function expectVersion(seen: Seen): string {
   const told = at(seen.json, 'version')
-  const names = Object.keys(version) as (keyof typeof version)[]
+  const own = Object.entries(version)
   const isExact =
     isObject(told) &&
-    Object.keys(told).length === names.length &&
-    names.every((name) => told[name] === version[name])
+    Object.keys(told).length === own.length &&
+    own.every(([name, value]) => told[name] === value)
   expectThat(isExact, seen, `came ${seen.status}, in which version is missing or another one`)
   return 'version'
 }
 
-/** Whether there is something: another builder may tell null for what is not there. */
-export const isGiven = (value: unknown): boolean => value !== undefined && value !== null
+/** Hex longer than a hash: a signature, or a transaction that could be sent (§2.6). */
+export const hasLongHex = ({ text }: Seen): boolean => /[0-9a-fA-F]{65,}/.test(text)

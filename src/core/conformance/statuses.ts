@@ -1,9 +1,10 @@
 /**
  * Rules of §2.6, §2.7, §4.1 rule 4 and §4.2 rules 6 and 7: what is told of a candidate, by the
- * single route and in batches.
+ * single route and in batches. All but one look at the first submission.
  */
 import { outcomeOf } from '../protocol/proposal.js'
 import type { Bench } from './bench.js'
+import { routes } from './probe.js'
 import {
   at,
   expectStatus,
@@ -12,264 +13,143 @@ import {
   listAt,
   NotSeen,
   notServed,
-  type Rule,
-  rule,
+  type Runs,
   type Seen,
+  wrongly,
 } from './rule.js'
 import {
   expectMembers,
   expectVersion,
+  hasLongHex,
+  isFlag,
   isGiven,
   isInstant,
-  isNullable,
+  isStructure,
+  isText,
   isWord,
   member,
   sameInstant,
+  statusMembers,
 } from './shapes.js'
-import { admitted, wrongly } from './submissions.js'
+import { admitted } from './submissions.js'
 
 async function statusOf(bench: Bench): Promise<Seen> {
   const { id, questionId } = await admitted(bench)
   return given(await bench.admissions.status(questionId, id), 200)
 }
 
-const batchStatus = (bench: Bench, ids: readonly string[]) =>
-  bench.probe.send({
-    method: 'POST',
-    path: '/propose/batch/status',
-    body: { candidate_ids: ids },
-    items: ids.length,
-  })
-
 /** The candidate in a batch of one, and the answer. */
-async function batchedStatus(
-  bench: Bench,
-): Promise<{ seen: Seen; candidate: unknown; id: string }> {
+async function batchedStatus(bench: Bench): Promise<{ seen: Seen; candidate: unknown }> {
   const { id } = await admitted(bench)
-  const seen = given(await batchStatus(bench, [id]), 200)
+  const seen = given(await bench.probe.send(routes.batch('statuses', [id])), 200)
   const [result] = listAt(seen.json, 'results')
-  expectThat(
-    at(result, 'status_code') === 200,
-    seen,
-    `the item came ${String(at(result, 'status_code'))}, not 200`,
-  )
-  expectThat(at(result, 'candidate_id') === id, seen, 'candidate_id is missing or another one')
-  return { seen, candidate: at(result, 'candidate'), id }
+  const code = at(result, 'status_code')
+  expectThat(code === 200, seen, `the item came ${String(code)}, not 200`)
+  const isNamed = at(result, 'candidate_id') === id
+  expectThat(isNamed, seen, 'candidate_id is missing or another one')
+  return { seen, candidate: at(result, 'candidate') }
 }
 
-/** Hex longer than a hash: a signature, or a transaction that could be sent (§2.6). */
 function expectNoSecret(seen: Seen): string {
-  expectThat(
-    !/[0-9a-fA-F]{65,}/.test(seen.text),
-    seen,
-    'the status holds hex longer than a hash: a signature or executable data',
-  )
+  const fault = 'the status holds hex longer than a hash: a signature or executable data'
+  expectThat(!hasLongHex(seen), seen, fault)
   return 'no hex longer than a hash'
 }
 
 /** `identity`: whatever the member is called. */
 const names = (json: unknown, id: string): boolean =>
-  json === id ||
-  (typeof json === 'object' &&
-    json !== null &&
-    Object.values(json).some((value) => names(value, id)))
+  json === id || (isStructure(json) && Object.values(json).some((value) => names(value, id)))
 
-const recoveryFields = ['stage', 'retryable', 'can_resubmit', 'next_action']
-
-const single: readonly Rule[] = [
-  rule(
-    '2.6-status-fields',
-    '§2.6',
-    'admit',
-    'status has identity, outcome, price, times, status, submission and failure',
-    async (bench) => {
-      const seen = await statusOf(bench)
-      const { id, questionId, authorization, seen: first } = await admitted(bench)
-      expectMembers(seen, { status: isWord, submission: isNullable, failure: isNullable })
-      expectThat(names(seen.json, id), seen, 'the status does not name the candidate')
-      const told = at(seen.json, 'question_id')
-      expectThat(told === undefined || told === questionId, seen, 'question_id is another one')
-      const { price } = authorization.signed.terms
-      expectThat(
-        at(seen.json, 'outcome') === outcomeOf(price),
-        seen,
-        'outcome is missing, or not the one that was signed',
-      )
-      expectThat(
-        at(seen.json, 'price') === price,
-        seen,
-        'price is missing, or not the decimal string that was signed',
-      )
-      const [name, received] = member(seen.json, /recei/) ?? []
-      expectThat(isInstant(received), seen, 'the time of receipt is missing or no time')
-      expectThat(
-        sameInstant(received, at(first.json, 'received_at')),
-        seen,
-        `${name} is not received_at of the acknowledgement`,
-      )
-      for (const field of ['validated_at', 'selected_at']) {
-        if (at(seen.json, field) === undefined)
-          bench.onNote?.(
-            `${field} is not told before it is reached, or has another name; §2.6 leaves that open`,
-          )
-      }
-      return 'all named'
-    },
-  ),
-  rule('9-status-version', '§9', 'admit', 'status carries the version', async (bench) =>
-    expectVersion(await statusOf(bench)),
-  ),
-  rule(
-    '2.6-no-signature',
-    '§2.6',
-    'admit',
-    'signatures and executable data are never returned',
-    async (bench) => expectNoSecret(await statusOf(bench)),
-  ),
-  rule(
-    '4.1.4-unknown-candidate',
-    '§4.1 rule 4',
-    'read',
-    'an unknown candidate is 404',
-    async (bench) => {
-      const { question_id } = await bench.context()
-      const path = `/v1/proposals/${question_id}/status/${bench.ports.random.uuid()}`
-      const seen = await bench.probe.send({ method: 'GET', path, wrong: 'a random candidate id' })
-      return expectStatus(seen, 404)
-    },
-  ),
-  rule(
-    '4.1.4-mismatched-pair',
-    '§4.1 rule 4',
-    'admit',
-    'a candidate of another question is 404',
-    async (bench) => {
-      const { id, questionId } = await admitted(bench)
-      const other = (await bench.open()).find(({ question_id }) => question_id !== questionId)
-      if (other === undefined) throw new NotSeen('another question would be needed: add --question')
-      return expectStatus(
-        wrongly(
-          await bench.admissions.status(other.question_id, id),
-          "another question's candidate",
-        ),
-        404,
-      )
-    },
-  ),
-  rule(
-    '4.1.4-status-by-slug',
-    '§4.1 rule 4',
-    'admit',
-    'the identifier of a status may be the slug',
-    async (bench) => {
-      const { id, pair } = await admitted(bench)
-      if (pair.context.slug === undefined) throw new NotSeen('no slug is pinned for the question')
-      return expectStatus(await bench.admissions.status(pair.context.slug, id), 200)
-    },
-  ),
-  rule('1-candidate-uuid', '§1', 'admit', 'candidate_id is a hyphenated UUID', async (bench) => {
+/** Of the single route first, then of batches. */
+export const statusRuns: Runs = {
+  async '2.6-status-fields'(bench) {
+    const seen = await statusOf(bench)
+    const { id, questionId, authorization, seen: first } = await admitted(bench)
+    const { price } = authorization.signed.terms
+    expectMembers(seen, statusMembers)
+    expectThat(names(seen.json, id), seen, 'the status does not name the candidate')
+    const question = at(seen.json, 'question_id')
+    const isSame = question === undefined || question === questionId
+    expectThat(isSame, seen, 'question_id is another one')
+    const isOutcome = at(seen.json, 'outcome') === outcomeOf(price)
+    expectThat(isOutcome, seen, 'outcome is missing, or not the one that was signed')
+    const isPrice = at(seen.json, 'price') === price
+    expectThat(isPrice, seen, 'price is missing, or not the decimal string that was signed')
+    const [name, received] = member(seen.json, /recei/) ?? []
+    expectThat(isInstant(received), seen, 'the time of receipt is missing or no time')
+    const isThen = sameInstant(received, at(first.json, 'received_at'))
+    expectThat(isThen, seen, `${name} is not received_at of the acknowledgement`)
+    for (const field of ['validated_at', 'selected_at']) {
+      if (at(seen.json, field) === undefined)
+        bench.onNote?.(
+          `${field} is not told before it is reached, or has another name; §2.6 leaves that open`,
+        )
+    }
+    return 'all named'
+  },
+  '9-status-version': async (bench) => expectVersion(await statusOf(bench)),
+  '2.6-no-signature': async (bench) => expectNoSecret(await statusOf(bench)),
+  async '4.1.4-unknown-candidate'(bench) {
+    const { question_id } = await bench.context()
+    const id = bench.ports.random.uuid()
+    const call = routes.status(question_id, id, 'a random candidate id')
+    return expectStatus(await bench.probe.send(call), 404)
+  },
+  async '4.1.4-mismatched-pair'(bench) {
     const { id, questionId } = await admitted(bench)
-    return expectStatus(
-      wrongly(
-        await bench.admissions.status(questionId, id.replaceAll('-', '')),
-        'the hyphens left out',
-      ),
-      ...notServed,
+    const other = (await bench.open()).find(({ question_id }) => question_id !== questionId)
+    if (other === undefined) throw new NotSeen('another question would be needed: add --question')
+    const seen = await bench.admissions.status(other.question_id, id)
+    return expectStatus(wrongly(seen, "another question's candidate"), 404)
+  },
+  async '4.1.4-status-by-slug'(bench) {
+    const { id, pair } = await admitted(bench)
+    const { slug } = pair.context
+    if (slug === undefined) throw new NotSeen('no slug is pinned for the question')
+    return expectStatus(await bench.admissions.status(slug, id), 200)
+  },
+  async '1-candidate-uuid'(bench) {
+    const { id, questionId } = await admitted(bench)
+    const seen = await bench.admissions.status(questionId, id.replaceAll('-', ''))
+    return expectStatus(wrongly(seen, 'the hyphens left out'), ...notServed)
+  },
+  async '2.6-failure'(bench) {
+    const { id, questionId } = await admitted(bench)
+    const seen = await bench.admissions.ended(questionId, id)
+    const failure = at(seen.json, 'failure')
+    const recovery = { retryable: isFlag, can_resubmit: isFlag, next_action: isWord }
+    expectMembers(seen, { stage: isWord, code: isWord, detail: isText, ...recovery }, failure)
+    return String(at(failure, 'code')).slice(0, 64)
+  },
+  async '2.7-batch-status-fields'(bench) {
+    const { seen, candidate } = await batchedStatus(bench)
+    expectMembers(seen, statusMembers, candidate)
+    const isAlone = !isGiven(at(seen.json, 'results', 0, 'error'))
+    expectThat(isAlone, seen, 'a result has an error beside its candidate')
+    return 'all named'
+  },
+  '2.6-batch-no-signature': async (bench) => expectNoSecret((await batchedStatus(bench)).seen),
+  async '4.2.6-siblings'(bench) {
+    const { id } = await admitted(bench)
+    const call = routes.batch('statuses', [bench.ports.random.uuid(), id])
+    const seen = await bench.probe.send(call)
+    expectStatus(seen, 200)
+    const found = listAt(seen.json, 'results').find((one) => at(one, 'candidate_id') === id)
+    const isFound = at(found, 'status_code') === 200
+    expectThat(isFound, seen, 'the known candidate was not answered 200 beside an unknown one')
+    return '200 beside 404'
+  },
+  async '4.2.7-no-next-action'(bench) {
+    const { id, questionId } = await admitted(bench)
+    const end = await bench.admissions.ended(questionId, id)
+    if (!isGiven(at(end.json, 'failure'))) throw new NotSeen('the candidate did not fail')
+    const { seen, candidate } = await batchedStatus(bench)
+    const failure = at(candidate, 'failure')
+    const told = ['stage', 'retryable', 'can_resubmit', 'next_action'].filter(
+      (field) => at(failure, field) !== undefined,
     )
-  }),
-  rule(
-    '2.6-failure',
-    '§2.6',
-    'admit',
-    'failure has stage, code, detail, retryable, can_resubmit and next_action',
-    async (bench) => {
-      const { id, questionId } = await admitted(bench)
-      const seen = await bench.admissions.ended(questionId, id)
-      const isFlag = (told: unknown) => typeof told === 'boolean'
-      const isText = (told: unknown) => typeof told === 'string'
-      expectMembers(
-        seen,
-        {
-          stage: isWord,
-          code: isWord,
-          detail: isText,
-          retryable: isFlag,
-          can_resubmit: isFlag,
-          next_action: isWord,
-        },
-        at(seen.json, 'failure'),
-      )
-      return String(at(seen.json, 'failure', 'code')).slice(0, 64)
-    },
-    5,
-  ),
-]
-
-const batch: readonly Rule[] = [
-  rule(
-    '2.7-batch-status-fields',
-    '§2.7',
-    'admit',
-    'a batch status has status, submission and failure',
-    async (bench) => {
-      const { seen, candidate } = await batchedStatus(bench)
-      expectMembers(
-        seen,
-        { status: isWord, submission: isNullable, failure: isNullable },
-        candidate,
-      )
-      expectThat(
-        !isGiven(at(seen.json, 'results', 0, 'error')),
-        seen,
-        'a result has an error beside its candidate',
-      )
-      return 'all named'
-    },
-  ),
-  rule(
-    '2.6-batch-no-signature',
-    '§2.6',
-    'admit',
-    'signatures and executable data are never returned, in batches neither',
-    async (bench) => expectNoSecret((await batchedStatus(bench)).seen),
-  ),
-  rule(
-    '4.2.6-siblings',
-    '§4.2 rule 6',
-    'admit',
-    'an unknown candidate does not fail other look-ups',
-    async (bench) => {
-      const { id } = await admitted(bench)
-      const seen = await batchStatus(bench, [bench.ports.random.uuid(), id])
-      expectStatus(seen, 200)
-      const found = listAt(seen.json, 'results').find((one) => at(one, 'candidate_id') === id)
-      expectThat(
-        at(found, 'status_code') === 200,
-        seen,
-        'the known candidate was not answered 200 beside an unknown one',
-      )
-      return '200 beside 404'
-    },
-    2,
-  ),
-  rule(
-    '4.2.7-no-next-action',
-    '§4.2 rule 7',
-    'admit',
-    'batch status omits next_action; failure has only code and detail',
-    async (bench) => {
-      const { id, questionId } = await admitted(bench)
-      const end = await bench.admissions.ended(questionId, id)
-      if (!isGiven(at(end.json, 'failure'))) throw new NotSeen('the candidate did not fail')
-      const { seen, candidate } = await batchedStatus(bench)
-      const failure = at(candidate, 'failure')
-      const told = recoveryFields.filter((field) => at(failure, field) !== undefined)
-      expectThat(told.length === 0, seen, `failure has ${told.join(', ')}`)
-      expectMembers(seen, { code: isWord, detail: (text) => typeof text === 'string' }, failure)
-      return 'code and detail'
-    },
-  ),
-]
-
-/** Of the single route first, then of batches; all but one look at the first submission. */
-export const statusRules: readonly Rule[] = [...single, ...batch]
+    expectThat(told.length === 0, seen, `failure has ${told.join(', ')}`)
+    expectMembers(seen, { code: isWord, detail: isText }, failure)
+    return 'code and detail'
+  },
+}

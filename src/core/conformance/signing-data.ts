@@ -1,0 +1,102 @@
+/** Rules of §2.1, §2.2 and §4.1: outcomes, and what the v1 preparation takes. */
+import { outcomeKeys, priceOf } from '../protocol/proposal.js'
+import type { Body } from './bench.js'
+import { outcomesIn } from './context.js'
+import { halfIsAllowed } from './contexts.js'
+import { prepare, prepared, withPermit } from './preparation.js'
+import { routes } from './probe.js'
+import {
+  at,
+  expectStatus,
+  expectThat,
+  given,
+  malformed,
+  NotSeen,
+  type Run,
+  type Runs,
+} from './rule.js'
+import { integer, isWord } from './shapes.js'
+
+/** The body of a preparation is that of a proposal without signature (§2.1). */
+const refusesBody =
+  (wrong: string, change: (body: Body) => unknown): Run =>
+  async (bench) => {
+    await prepared(bench)
+    return expectStatus(await prepare(bench, change, wrong), ...malformed)
+  }
+
+export const signingDataRuns: Runs = {
+  async '2.2-outcome-prices'(bench) {
+    const seen = await prepared(bench)
+    for (const { key, price } of outcomesIn(seen.json))
+      expectThat(integer(price) === priceOf[key], seen, `outcomes give ${key} another price`)
+    return 'as mapped'
+  },
+  async '2.2-outcome-labels'(bench) {
+    const seen = await prepared(bench)
+    const told = outcomesIn(seen.json)
+    expectThat(told.length > 0, seen, 'outcomes has none of p1, p2 and p3')
+    const areNamed = told.every(({ label }) => isWord(label))
+    expectThat(areNamed, seen, 'an outcome has no label')
+    const isPartial = told.length < outcomeKeys.length
+    const isTold = isPartial || told.every((one) => one.isAllowed !== undefined)
+    expectThat(isTold, seen, 'outcomes say nothing of availability')
+    const { price } = await bench.context()
+    for (const { key, isAllowed: allowed = true } of told) {
+      const isSame = allowed === price.allowed_values.includes(priceOf[key])
+      expectThat(isSame, seen, `outcomes and price.allowed_values differ about ${key}`)
+    }
+    return told.map(({ key }) => key).join(', ')
+  },
+  async '2.2-allowed-outcomes'(bench) {
+    const { price } = await bench.context()
+    const keys = outcomeKeys.filter((key) => price.allowed_values.includes(priceOf[key]))
+    await prepared(bench)
+    for (const outcome of keys) {
+      const seen = await prepare(bench, (body) => ({ ...body, outcome }), `outcome ${outcome}`)
+      expectStatus(seen, 200)
+    }
+    return keys.join(', ')
+  },
+  async '2.2-p3-permission'(bench) {
+    const context = (await bench.open()).find((one) => !halfIsAllowed(bench.trust, one))
+    if (context === undefined) throw new NotSeen('every question permits p3')
+    const outcome = context.price.allowed_values.includes(priceOf.p2) ? 'p2' : 'p1'
+    const body = { ...(await bench.proposal()), outcome }
+    const seen = given(await bench.probe.send(routes.prepare(context.question_id, body)), 200)
+    const half = outcomesIn(seen.json).find(({ key }) => key === 'p3')
+    const fault = "p3 is said to be allowed, which the request's text does not permit"
+    expectThat(half?.isAllowed !== true, seen, fault)
+    return 'not allowed, as the text says'
+  },
+  '2.1-prepare-outcome': refusesBody('outcome p4', (body) => ({ ...body, outcome: 'p4' })),
+  '2.1-prepare-version': refusesBody('no version', ({ version: _version, ...body }) => body),
+  '2.1-prepare-max-payment': refusesBody('max_payment 1', (body) => ({
+    ...body,
+    max_payment: '1',
+  })),
+  async '2.1-deadline-enough'(bench) {
+    await prepared(bench)
+    // A minute for the way there and for clocks that differ.
+    const deadline = String(bench.nowSeconds() + 360n)
+    const wrong = 'a deadline six minutes ahead'
+    return expectStatus(await prepare(bench, withPermit({ deadline }), wrong), 200)
+  },
+  async '4.1.2-stateless'(bench) {
+    await prepared(bench)
+    const body = await bench.proposal()
+    given(await prepare(bench, () => body), 200)
+    const again = await prepare(bench, () => body, 'a nonce that was prepared before')
+    expectStatus(again, 200)
+    return 'the same twice'
+  },
+  async '4.1.3-no-idempotency-key'(bench) {
+    const headers = { 'idempotency-key': bench.ports.random.uuid() }
+    given(await prepare(bench, (body) => body, undefined, headers), 200)
+    const body = await bench.proposal()
+    const seen = await prepare(bench, () => body, 'the Idempotency-Key of another body', headers)
+    const isOwn = at(seen.json, 'permit', 'nonce') === body.permit.nonce
+    expectThat(isOwn, seen, 'the answer is that to another body')
+    return 'without meaning'
+  },
+}
