@@ -3,7 +3,7 @@
  * several rounds, on a chain that fails it: one transaction a round, always (R3, R15, R23).
  */
 import { describe, expect, test } from 'vitest'
-import type { Failpoint } from '../../src/core/gateway/executor/sender.js'
+import type { Failpoint } from '../../src/core/gateway/executor/state.js'
 import type { Chain, ChainErrorKind, Hex } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import { createPipelineWorld, type PipelineWorld, seededRandom } from '../support/pipeline-world.js'

@@ -3,7 +3,7 @@
  * keeps only what was durable.
  */
 import type { RegistryEntry } from '../../src/core/chain/questions.js'
-import type { Failpoint } from '../../src/core/gateway/executor/sender.js'
+import type { Failpoint } from '../../src/core/gateway/executor/state.js'
 import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
 import {
   createPipeline,

@@ -16,7 +16,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { oracleAbi, roles } from '../../src/core/chain/contracts.js'
 import { revertAbi } from '../../src/core/chain/reverts.js'
 import type { LedgerEvent } from '../../src/core/gateway/ledger/ledger.js'
-import { createTurns } from '../../src/core/gateway/pipeline/turns.js'
+import { createRoundRobin } from '../../src/core/gateway/pipeline/round-robin.js'
 import { type Address, ChainError, type Hex } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import { endow, rivalProposes, setPaused } from '../support/fake-events.js'
@@ -123,7 +123,7 @@ describe('turns in the queue', () => {
         fc.integer({ min: 0, max: 6 }),
         fc.integer({ min: 0, max: 20 }),
         (count, fresh, arriving) => {
-          const turns = createTurns(most, fresh)
+          const turns = createRoundRobin(most, fresh)
           const queue = Array.from({ length: count }, (_, n) => waiting(n + 1))
           const had = new Map<string, number>()
           // A place a step is left for those that waited before, at least: twice the round, for one
@@ -146,14 +146,14 @@ describe('turns in the queue', () => {
   })
 
   test('there is more as long as some had no turn at the block, and another block begins anew', () => {
-    const turns = createTurns(4)
+    const turns = createRoundRobin(4)
     const queue = Array.from({ length: 10 }, (_, n) => waiting(n + 1))
-    expect([1, 2, 3].map(() => turns.next(queue, 'one').more)).toEqual([true, true, false])
-    expect(turns.next(queue, 'two').more).toBe(true)
+    expect([1, 2, 3].map(() => turns.next(queue, 'one').hasMore)).toEqual([true, true, false])
+    expect(turns.next(queue, 'two').hasMore).toBe(true)
   })
 
   test('one that has just come does not wait for those that were looked at before', () => {
-    const turns = createTurns(4, 3)
+    const turns = createRoundRobin(4, 3)
     const queue = Array.from({ length: 40 }, (_, n) => waiting(n + 1))
     for (let step = 0; step < 14; step += 1) turns.next(queue, 'one')
     queue.push(waiting(41))

@@ -2,13 +2,10 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import type { OnChainProposal } from '../../src/core/chain/propose.js'
 import type { Round } from '../../src/core/chain/round.js'
-import {
-  deadFailure,
-  endingOf,
-  isOwn,
-  notSelected,
-  select,
-} from '../../src/core/gateway/pipeline/selection.js'
+import { notSelected } from '../../src/core/gateway/executor/slot-changes.js'
+import { deadFailure } from '../../src/core/gateway/pipeline/closing.js'
+import { select } from '../../src/core/gateway/pipeline/selection.js'
+import { endingOf, isOwn } from '../../src/core/gateway/validation/round-end.js'
 import type { Candidate, Progress } from '../../src/core/protocol/candidate.js'
 
 const progressOf: Record<'received' | 'validated' | 'selected', Progress> = {
@@ -130,14 +127,13 @@ describe('how the candidates of a closed round end (contract §5, domain §9)', 
   const waiting = candidate(1, 'a', 'validated')
 
   test('its own proposal is compared before anything fails', () => {
-    expect(endingOf(waiting, { kind: 'closed', current, proposal })).toEqual({
+    expect(endingOf(waiting, { current, proposal })).toEqual({
       kind: 'executed',
       proposal,
     })
-    expect(
-      endingOf(waiting, { kind: 'closed', current: { ...current, timestamp: '200' }, proposal })
-        .kind,
-    ).toBe('executed')
+    expect(endingOf(waiting, { current: { ...current, timestamp: '200' }, proposal }).kind).toBe(
+      'executed',
+    )
     expect(isOwn(waiting, { ...proposal, bySignature: false, transactionHash: null })).toBe(false)
   })
 
@@ -165,7 +161,7 @@ describe('how the candidates of a closed round end (contract §5, domain §9)', 
     ],
     ['a question that is gone', { current: undefined, proposal: undefined }, 'request_not_open'],
   ])('%s', (_title, end, code) => {
-    expect(endingOf(waiting, { kind: 'closed', ...end })).toMatchObject({
+    expect(endingOf(waiting, end)).toMatchObject({
       kind: 'failed',
       failure: { code, stage: 'selection', retryable: false },
     })

@@ -4,8 +4,8 @@ import {
   type Action,
   mostAttempts,
   next,
+  type RecordedStatus,
   type SlotFacts,
-  type SubmissionState,
 } from '../../src/core/gateway/executor/slot.js'
 import type { Slot, SlotAttempt } from '../../src/core/gateway/ledger/ledger.js'
 import type { ChainReceipt, Hex } from '../../src/core/ports.js'
@@ -66,7 +66,7 @@ const calm: SlotFacts = {
 }
 /** As `SlotFacts`, with one recorded state for all that move together. */
 type Facts = Partial<
-  Omit<SlotFacts, 'recorded'> & { recorded: SubmissionState | SlotFacts['recorded'] }
+  Omit<SlotFacts, 'recorded'> & { recorded: RecordedStatus | SlotFacts['recorded'] }
 >
 const kindOf = (slot: Slot, { recorded, ...facts }: Facts) => {
   const both =
@@ -291,7 +291,7 @@ describe('the next action for a slot (robustness §3)', () => {
     const facts = fc.record({
       nonceLatest: fc.integer({ min: 7, max: 9 }),
       nonceFinalized: fc.integer({ min: 6, max: 9 }),
-      recorded: fc.constantFrom<SubmissionState>(
+      recorded: fc.constantFrom<RecordedStatus>(
         null,
         'prepared',
         'submitted',
@@ -321,7 +321,7 @@ describe('the next action for a slot (robustness §3)', () => {
 
   test('R15: without finalized state behind it no slot is ever closed', () => {
     const statuses = fc.constantFrom<ChainReceipt['status']>('success', 'reverted')
-    const recorded = fc.constantFrom<SubmissionState>(
+    const recorded = fc.constantFrom<RecordedStatus>(
       null,
       'prepared',
       'submitted',

@@ -7,9 +7,9 @@ import {
   managedRequestId,
   type RegistryEntry,
 } from '../../src/core/chain/questions.js'
-import { readWhitelist } from '../../src/core/gateway/pipeline/validation.js'
+import { readWhitelist } from '../../src/core/gateway/validation/contract-reads.js'
+import { createTrail } from '../../src/core/gateway/view/head-history.js'
 import { followedTopics } from '../../src/core/gateway/view/logs.js'
-import { createTrail } from '../../src/core/gateway/view/trail.js'
 import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
 import type { Address, Hex } from '../../src/core/ports.js'
 import {
@@ -395,7 +395,12 @@ describe('every log that can change a question makes it be read again (contract 
     const question = await setting.view.question(setting.questionId)
     if (!question) throw new Error('the question is unknown')
     const listOf = () =>
-      readWhitelist(setting.chain, fakeContracts, question.round, wallet, setting.chain.head)
+      readWhitelist(
+        { chain: setting.chain, contracts: fakeContracts },
+        question.round,
+        wallet,
+        setting.chain.head.number,
+      )
     expect(await listOf()).toMatchObject({ custom: false, spenderListed: true })
     setting.chain.happen((world) => {
       world.customLists.set(managedOf(world, setting.questionId), emptyList)

@@ -97,7 +97,7 @@ export const plantedBugs: readonly PlantedBug[] = [
   },
   {
     name: 'new nonce on nonce-too-low',
-    file: 'src/core/gateway/executor/sender.ts',
+    file: 'src/core/gateway/executor/sending.ts',
     edits: [
       {
         find: "        if (error.kind !== 'already_known') {",

@@ -3,10 +3,11 @@
  * it was: so each is judged alone, those that hold are tried together, and what does not hold
  * together is halved until it does (domain §2.2, §9).
  */
-import type { Contracts } from '../../chain/round.js'
-import { type Address, type Chain, ChainError, type Hex } from '../../ports.js'
+import { ChainError, type Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
-import type { Verdict } from '../pipeline/validation.js'
+import type { Judgement } from '../validation/validation.js'
+import type { Heads } from '../view/view.js'
+import { type Executor, isTooLate } from './state.js'
 import { carrying, gasLimit } from './transaction.js'
 
 /** Well below the 128 KiB that a pool takes and the gas that a transaction may have (domain §8). */
@@ -14,7 +15,7 @@ const mostCalldataBytes = 96 * 1024
 const mostGas = 15_000_000n
 
 /** A candidate with the calldata that was found valid for it. */
-export interface Judged {
+export interface ValidCall {
   readonly candidate: Candidate
   readonly calldata: Hex
   /** Code at the proposer may answer otherwise when it is mined than when it is tried. */
@@ -23,47 +24,72 @@ export interface Judged {
 
 /** What one transaction is to carry, in order, and the gas limit it needs. */
 export interface Load {
-  readonly carried: readonly Judged[]
+  readonly carried: readonly ValidCall[]
   readonly data: Hex
   readonly gas: bigint
 }
 
-export interface PackingPorts {
-  readonly chain: Chain
-  readonly contracts: Contracts
-  readonly executor: Address
-  /** Candidates in one transaction at most. */
-  readonly most: number
+/** Why candidates are not sent, by their id. */
+export type Refusals = Map<string, Judgement>
+
+/**
+ * Everything that can be found out before a nonce is bound. `isUnknown`: of some the chain told
+ * nothing. What is not valid goes to `refusals`.
+ */
+export async function judgeAll(
+  executor: Executor,
+  candidates: readonly Candidate[],
+  heads: Heads,
+  refusals: Refusals,
+): Promise<{ readonly valid: readonly ValidCall[]; readonly isUnknown: boolean }> {
+  const judged = await Promise.all(
+    candidates.map(async (candidate) => ({
+      candidate,
+      judgement: await executor.ports.judge(candidate, heads),
+    })),
+  )
+  const valid: ValidCall[] = []
+  for (const { candidate, judgement } of judged) {
+    if (judgement.kind === 'unknown') continue
+    if (judgement.kind !== 'valid') refusals.set(candidate.id, judgement)
+    else if (isTooLate(executor, candidate, heads))
+      refusals.set(candidate.id, { kind: 'wait', detail: 'too late to send' })
+    else {
+      const walletHasCode = judgement.read?.figures.wallet_has_code === true
+      valid.push({ candidate, calldata: judgement.calldata, walletHasCode })
+    }
+  }
+  return { valid, isUnknown: judged.some(({ judgement }) => judgement.kind === 'unknown') }
 }
 
-/** Splits by count and calldata, in order; `alone` go by themselves. */
+/** Splits by count and calldata, in order; those of `isAlone` go by themselves. */
 export function chunks(
-  judged: readonly Judged[],
+  calls: readonly ValidCall[],
   most: number,
-  alone: (one: Judged) => boolean,
-): readonly (readonly Judged[])[] {
-  const groups: Judged[][] = []
-  let open: { readonly group: Judged[]; bytes: number } | undefined
-  for (const one of judged) {
-    if (alone(one)) {
-      groups.push([one])
+  isAlone: (call: ValidCall) => boolean,
+): readonly (readonly ValidCall[])[] {
+  const groups: ValidCall[][] = []
+  let open: { readonly group: ValidCall[]; bytes: number } | undefined
+  for (const call of calls) {
+    if (isAlone(call)) {
+      groups.push([call])
       continue
     }
-    const bytes = one.calldata.length / 2 + 96
+    const bytes = call.calldata.length / 2 + 96
     if (open === undefined || open.group.length >= most || open.bytes + bytes > mostCalldataBytes) {
       open = { group: [], bytes: 0 }
       groups.push(open.group)
     }
-    open.group.push(one)
+    open.group.push(call)
     open.bytes += bytes
   }
   return groups
 }
 
-/** What fits, and why the rest does not. */
-export interface Fitting {
-  readonly loads: readonly Load[]
-  readonly refused: ReadonlyMap<string, Verdict>
+/** A group as two, the first the larger. */
+export function halves<T>(group: readonly T[]): readonly (readonly T[])[] {
+  const middle = Math.ceil(group.length / 2)
+  return [group.slice(0, middle), group.slice(middle)]
 }
 
 /**
@@ -72,43 +98,40 @@ export interface Fitting {
  * the queue; one that reverts now, though it was judged valid, waits. Rejects with `ChainError`
  * where the node gives no answer.
  */
-export async function fitTogether(ports: PackingPorts, group: readonly Judged[]): Promise<Fitting> {
+export async function fitTogether(
+  executor: Executor,
+  group: readonly ValidCall[],
+  refusals: Refusals,
+): Promise<readonly Load[]> {
   const [first] = group
-  if (first === undefined) return { loads: [], refused: new Map() }
+  if (first === undefined) return []
   const data = carrying(group.map(({ calldata }) => calldata))
-  const gas = await gasOf(ports, data)
-  if (gas !== undefined && gas <= mostGas)
-    return { loads: [{ carried: group, data, gas }], refused: new Map() }
-  if (group.length === 1)
-    return { loads: [], refused: new Map([[first.candidate.id, misfit(gas)]]) }
-  const middle = Math.ceil(group.length / 2)
-  const [one, other] = [
-    await fitTogether(ports, group.slice(0, middle)),
-    await fitTogether(ports, group.slice(middle)),
-  ]
-  return {
-    loads: [...one.loads, ...other.loads],
-    refused: new Map([...one.refused, ...other.refused]),
+  const gas = await gasOf(executor, data)
+  if (gas !== undefined && gas <= mostGas) return [{ carried: group, data, gas }]
+  if (group.length === 1) {
+    refusals.set(first.candidate.id, misfit(gas))
+    return []
   }
+  const loads: Load[] = []
+  for (const half of halves(group)) loads.push(...(await fitTogether(executor, half, refusals)))
+  return loads
 }
 
-function misfit(gas: bigint | undefined): Verdict {
-  if (gas === undefined)
-    return {
-      kind: 'wait',
-      why: 'The proposal reverts when its gas is estimated, though it runs as a call.',
-    }
+function misfit(gas: bigint | undefined): Judgement {
+  if (gas === undefined) {
+    const detail = 'The proposal reverts when its gas is estimated, though it runs as a call.'
+    return { kind: 'wait', detail }
+  }
   const detail = `propose needs ${gas} gas, more than the ${mostGas} that one proposal may have.`
   return { kind: 'failed', code: 'simulation_reverted', detail, retryable: false }
 }
 
 /** The gas limit for this calldata; `undefined` where it reverts: estimating runs it. */
-async function gasOf(
-  { chain, contracts, executor }: PackingPorts,
-  data: Hex,
-): Promise<bigint | undefined> {
+async function gasOf({ ports }: Executor, data: Hex): Promise<bigint | undefined> {
+  const { chain, contracts, signer } = ports
   try {
-    return gasLimit(await chain.estimateGas({ to: contracts.signedProposer, data, from: executor }))
+    const call = { to: contracts.signedProposer, data, from: signer.address }
+    return gasLimit(await chain.estimateGas(call))
   } catch (error) {
     if (error instanceof ChainError && error.kind === 'reverted') return undefined
     throw error

@@ -2,37 +2,41 @@
  * Why one of our mined transactions reverted, and what follows for its candidate (domain §7, §9
  * After sending; contract §5).
  */
-import { roles, signedProposerAbi } from '../../chain/contracts.js'
 import { locateProposal } from '../../chain/propose.js'
-import { type RegistryEntry, type RoundReader, readTerms } from '../../chain/questions.js'
-import { readContract, told } from '../../chain/reading.js'
-import { causeOf } from '../../chain/reverts.js'
-import type { Contracts } from '../../chain/round.js'
-import { type Address, type Chain, ChainError, type ChainReceipt, type Hex } from '../../ports.js'
-import type { Candidate, Failure } from '../../protocol/candidate.js'
+import { readTerms } from '../../chain/questions.js'
+import { told } from '../../chain/reading.js'
+import { causeOf, type RevertCause } from '../../chain/reverts.js'
+import {
+  type Address,
+  type Chain,
+  type ChainCall,
+  ChainError,
+  type ChainReceipt,
+  type Hex,
+} from '../../ports.js'
+import type { Candidate, FailureCode } from '../../protocol/candidate.js'
+import type { WitnessRequest } from '../../protocol/witness.js'
 import type { SlotAttempt } from '../ledger/ledger.js'
-import { failureOf } from '../pipeline/progress.js'
-import { isOwn, movedTo, type OwnProposal, supersededBy } from '../pipeline/selection.js'
-import { readFunds, readWhitelist } from '../pipeline/validation.js'
+import {
+  type QuestionChain,
+  readFunds,
+  readRole,
+  readWhitelist,
+} from '../validation/contract-reads.js'
+import { failureOf } from '../validation/progress.js'
+import { advancedFailure, isOwn, supersededFailure } from '../validation/round-end.js'
 import type { Heads } from '../view/view.js'
+import type { SlotEnd } from './slot-changes.js'
 import { carriedBy, readProposeCalldata, readTransaction } from './transaction.js'
-
-export type RevertEnd =
-  | { readonly kind: 'failed'; readonly failure: Failure }
-  /** The candidate's proposal is on chain all the same, by another transaction. */
-  | { readonly kind: 'executed'; readonly proposal: OwnProposal }
-  /** Not the candidate's fault: it stands in again. */
-  | { readonly kind: 'again'; readonly why: string }
 
 /** Blocks whose state a usual node still has; of older ones the finalized state has to tell. */
 const rememberedStates = 100n
 
-export interface RevertPorts {
-  readonly chain: Chain
-  readonly contracts: Contracts
-  readonly rounds: RoundReader
-  entry(questionId: Hex): RegistryEntry | undefined
-}
+const again: SlotEnd = { kind: 'again' }
+const failedWith = (code: FailureCode, detail: string, retryable?: boolean): SlotEnd => ({
+  kind: 'failed',
+  failure: failureOf('confirmation', code, detail, retryable),
+})
 
 /**
  * Replays the candidate's own proposal at the block of the transaction and reads what the cause
@@ -40,61 +44,70 @@ export interface RevertPorts {
  * `ChainError`.
  */
 export async function explainRevert(
-  { chain, contracts, rounds, entry }: RevertPorts,
+  ports: QuestionChain,
   candidate: Candidate,
   executor: Address,
   attempt: SlotAttempt,
   receipt: ChainReceipt,
   heads: Heads,
-): Promise<RevertEnd> {
-  const transaction = readTransaction(attempt.raw)
-  const proposals = carriedBy(transaction.data)
+): Promise<SlotEnd> {
+  const { chain } = ports
+  const { to, data, gas } = readTransaction(attempt.raw)
+  const proposals = carriedBy(data)
   const own = proposals[attempt.candidateIds.indexOf(candidate.id)]
-  if (own === undefined) return { kind: 'again', why: 'the transaction did not carry it' }
-  const { request, token } = readProposeCalldata(own)
-  const at =
-    receipt.blockNumber + rememberedStates > heads.latest.number
-      ? await chain.block(receipt.blockNumber)
-      : null
-  const last = at ?? heads.finalized
-  const found = await replay(
-    chain,
-    { to: transaction.to, data: own, from: executor, gas: transaction.gas },
-    last.number,
-  )
-  if (found === undefined) {
-    if (proposals.length > 1)
-      return { kind: 'again', why: 'another proposal of the same transaction reverted' }
-    const isWallet = (await chain.code(candidate.proposer, last.number)) !== '0x'
+  if (own === undefined) return again
+  const isRemembered = receipt.blockNumber + rememberedStates > heads.latest.number
+  const at = isRemembered ? await chain.block(receipt.blockNumber) : null
+  const last = (at ?? heads.finalized).number
+  const revert = await replay(chain, { to, data: own, from: executor, gas }, last)
+  if (revert === undefined) {
+    if (proposals.length > 1) return again
+    const isWallet = (await chain.code(candidate.proposer, last)) !== '0x'
     const because = isWallet
       ? 'the wallet may answer otherwise when it is mined'
       : 'another transaction stood in its way'
     const detail = `The transaction ${attempt.hash} reverted, and the same call succeeds at its block: ${because}.`
-    return {
-      kind: 'failed',
-      failure: failureOf('confirmation', 'execution_reverted', detail, !isWallet),
-    }
+    return failedWith('execution_reverted', detail, !isWallet)
   }
-  // What the cause depends on may have changed within the block too.
-  const header = found.block === last.number ? last : ((await chain.block(found.block)) ?? last)
-  const asked = [roles.delegatedProposer, executor] as const
+  // Nearly all of the limit: the last 64th stays with the caller when an inner call runs out
+  // (EIP-150).
+  const gasExhausted = proposals.length === 1 && receipt.gasUsed * 100n >= gas * 97n
+  const call = { ...readProposeCalldata(own), executor, gasExhausted }
+  const cause = await readCause(ports, candidate, call, revert)
+  if (cause.kind === 'operator')
+    return cause.code === 'out_of_gas'
+      ? failedWith('execution_reverted', cause.detail, true)
+      : again
+  if (cause.code === 'request_not_open' || cause.code === 'permit_nonce_used') {
+    const overtaken = await overtakenBy(ports, candidate, call.request, heads)
+    if (overtaken) return overtaken
+  }
+  return failedWith(cause.code, cause.detail, cause.retryable)
+}
+
+/** What the cause depends on may have changed within the block too: it is read where it reverted. */
+async function readCause(
+  ports: QuestionChain,
+  candidate: Candidate,
+  call: {
+    readonly request: WitnessRequest
+    readonly token: Address
+    readonly executor: Address
+    readonly gasExhausted: boolean
+  },
+  { data, block: at }: { readonly data: Hex; readonly block: bigint },
+): Promise<RevertCause> {
+  const { chain, contracts } = ports
+  const { request, token, executor, gasExhausted } = call
+  const { proposer } = candidate
   const [list, funds, terms, code, executorHasRole] = await Promise.all([
-    told(readWhitelist(chain, contracts, request, candidate.proposer, header)),
-    told(readFunds(chain, contracts, token, candidate.proposer, header)),
-    told(readTerms({ chain, contracts, at: header.number }, request)),
-    chain.code(candidate.proposer, header.number),
-    told(
-      readContract(
-        chain,
-        header.number,
-        contracts.signedProposer,
-        signedProposerAbi,
-        'hasRole',
-        asked,
-      ),
-    ),
+    told(readWhitelist(ports, request, proposer, at)),
+    told(readFunds(ports, token, proposer, at)),
+    told(readTerms({ chain, contracts, at }, request)),
+    chain.code(proposer, at),
+    told(readRole(ports, executor, at)),
   ])
-  const cause = causeOf(found.data, {
+  return causeOf(data, {
     stage: 'execution',
     signedProposer: contracts.signedProposer,
     oracle: request.oracle,
@@ -103,43 +116,26 @@ export async function explainRevert(
     ...funds,
     ...(terms && { roundState: terms.state, bondRaw: terms.totalBondRaw }),
     proposerHasCode: code !== '0x',
-    ...(executorHasRole === undefined ? {} : { executorHasRole }),
-    ...(list === undefined ? {} : { spenderListed: list.spenderListed }),
-    // Nearly all of the limit: the last 64th stays with the caller when an inner call runs out
-    // (EIP-150).
-    gasExhausted: proposals.length === 1 && receipt.gasUsed * 100n >= transaction.gas * 97n,
+    ...(executorHasRole !== undefined && { executorHasRole }),
+    ...(list && { spenderListed: list.spenderListed }),
+    gasExhausted,
   })
-  if (cause.kind === 'operator') {
-    if (cause.code !== 'out_of_gas') return { kind: 'again', why: cause.detail }
-    return {
-      kind: 'failed',
-      failure: failureOf('confirmation', 'execution_reverted', cause.detail, true),
-    }
-  }
-  if (cause.code === 'request_not_open' || cause.code === 'permit_nonce_used') {
-    const proposal = await locateProposal(
-      chain,
-      request,
-      contracts.signedProposer,
-      heads.finalized,
-      candidate,
-    )
-    if (proposal && isOwn(candidate, proposal)) return { kind: 'executed', proposal }
-    if (proposal)
-      return {
-        kind: 'failed',
-        failure: failureOf('confirmation', 'superseded', supersededBy(proposal)),
-      }
-    const { questionId } = candidate.round
-    const current = await told(rounds.read(questionId, entry(questionId), heads.finalized.number))
-    const moved = current && movedTo(candidate, current)
-    if (moved)
-      return { kind: 'failed', failure: failureOf('confirmation', 'round_advanced', moved) }
-  }
-  return {
-    kind: 'failed',
-    failure: failureOf('confirmation', cause.code, cause.detail, cause.retryable),
-  }
+}
+
+/** How a candidate ends whose round or nonce was gone before its transaction. */
+async function overtakenBy(
+  { chain, contracts, readRound }: QuestionChain,
+  candidate: Candidate,
+  request: WitnessRequest,
+  { finalized }: Heads,
+): Promise<SlotEnd | undefined> {
+  const { signedProposer } = contracts
+  const proposal = await locateProposal(chain, request, signedProposer, finalized, candidate)
+  if (proposal && isOwn(candidate, proposal)) return { kind: 'executed', proposal }
+  if (proposal) return { kind: 'failed', failure: supersededFailure(proposal, 'confirmation') }
+  const current = await told(readRound(candidate.round.questionId, finalized.number))
+  const failure = current && advancedFailure(candidate, current, 'confirmation')
+  return failure && { kind: 'failed', failure }
 }
 
 /**
@@ -148,7 +144,7 @@ export async function explainRevert(
  */
 async function replay(
   chain: Chain,
-  call: { to: Address; data: Hex; from: Address; gas: bigint },
+  call: ChainCall,
   blockNumber: bigint,
 ): Promise<{ readonly data: Hex; readonly block: bigint } | undefined> {
   for (const block of [blockNumber, blockNumber - 1n]) {

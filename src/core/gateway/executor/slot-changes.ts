@@ -4,32 +4,34 @@
  */
 import { findProposed } from '../../chain/propose.js'
 import type { ChainReceipt, Hex } from '../../ports.js'
-import type { Candidate, Failure, Progress, Submission } from '../../protocol/candidate.js'
-import type { Change, Slot, SlotAttempt } from '../ledger/ledger.js'
+import type { Candidate, Failure, Submission } from '../../protocol/candidate.js'
+import type { Change, Slot, SlotAttempt, SlotOutcome } from '../ledger/ledger.js'
 import {
   executed,
   failed,
+  failedChange,
   failureOf,
   prepared,
   progressChange,
   selected,
+  stageOf,
   standsInAgain,
   stepsToExecuted,
   submissionOf,
-} from '../pipeline/progress.js'
-import { notSelected, type OwnProposal } from '../pipeline/selection.js'
-
-const closed = (
-  slot: Slot,
-  kind: 'executed' | 'reverted' | 'cancelled' | 'foreign',
-  hash: Hex | null,
-): Change => ({
-  kind: 'slot.closed',
-  slotId: slot.id,
-  outcome: { kind, hash },
-})
+} from '../validation/progress.js'
+import type { RoundOutcome } from '../validation/round-end.js'
+import { restsOnReceipt } from './slot.js'
 
 const carries = (attempt: SlotAttempt, { id }: Candidate) => attempt.candidateIds.includes(id)
+
+/** A selected candidate with its submission as it is now. */
+const submissionChange = (candidate: Candidate, nowMs: number, submission: Submission): Change =>
+  progressChange(candidate, selected(candidate.progress, nowMs, submission))
+
+function submitted(transactionHash: Hex, { progress }: Candidate, nowMs: number): Submission {
+  const submittedAtMs = submissionOf(progress)?.submittedAtMs ?? nowMs
+  return { ...prepared(transactionHash), status: 'submitted', submittedAtMs }
+}
 
 /**
  * A signed transaction, before it is sent. The first one of a slot makes the submissions of those
@@ -44,20 +46,15 @@ export function attemptChanges(
 ): Change[] {
   const made: Change = { kind: 'slot.attempt', slotId: slot.id, attempt }
   if (attempt.kind === 'cancel') return [made]
-  const steps = candidates.flatMap((candidate): Change[] => {
+  const steps = candidates.flatMap((candidate) => {
     const before = submissionOf(candidate.progress)
-    if (!carries(attempt, candidate)) {
-      if (before === null || before.status === 'dropped') return []
-      return [
-        progressChange(
-          candidate,
-          selected(candidate.progress, nowMs, { ...before, status: 'dropped' }),
-        ),
-      ]
-    }
-    return before === null
-      ? [progressChange(candidate, selected(candidate.progress, nowMs, prepared(attempt.hash)))]
-      : []
+    if (before === null)
+      return carries(attempt, candidate)
+        ? [submissionChange(candidate, nowMs, prepared(attempt.hash))]
+        : []
+    return carries(attempt, candidate) || before.status === 'dropped'
+      ? []
+      : [submissionChange(candidate, nowMs, { ...before, status: 'dropped' })]
   })
   return [made, ...steps]
 }
@@ -72,30 +69,15 @@ export function sentChanges(
   candidates: readonly Candidate[],
   nowMs: number,
 ): Change[] {
-  const changes: Change[] =
-    attempt.sentAtMs === null
-      ? [{ kind: 'slot.sent', slotId: slot.id, hash: attempt.hash, sentAtMs: nowMs }]
-      : []
-  for (const candidate of candidates) {
-    if (!carries(attempt, candidate)) continue
+  const { hash } = attempt
+  const sent: Change[] =
+    attempt.sentAtMs === null ? [{ kind: 'slot.sent', slotId: slot.id, hash, sentAtMs: nowMs }] : []
+  const news = candidates.filter((candidate) => {
     const before = submissionOf(candidate.progress)
-    if (before?.status === 'submitted' && before.transactionHash === attempt.hash) continue
-    changes.push(
-      progressChange(
-        candidate,
-        selected(candidate.progress, nowMs, submitted(attempt.hash, before, nowMs)),
-      ),
-    )
-  }
-  return changes
-}
-
-function submitted(transactionHash: Hex, before: Submission | null, nowMs: number): Submission {
-  return {
-    ...prepared(transactionHash),
-    status: 'submitted',
-    submittedAtMs: before?.submittedAtMs ?? nowMs,
-  }
+    const isKnown = before?.status === 'submitted' && before.transactionHash === hash
+    return carries(attempt, candidate) && !isKnown
+  })
+  return [...sent, ...news.map((one) => submissionChange(one, nowMs, submitted(hash, one, nowMs)))]
 }
 
 /**
@@ -107,23 +89,13 @@ export function retreatChanges(
   candidates: readonly Candidate[],
   nowMs: number,
 ): Change[] {
-  return candidates.flatMap((candidate): Change[] => {
-    const before = submissionOf(candidate.progress)
+  return candidates.flatMap((candidate) => {
     const newest = slot.attempts.findLast((attempt) => carries(attempt, candidate))
-    if (newest === undefined || before === null || !restsOnReceipt.has(before.status)) return []
-    return [
-      progressChange(
-        candidate,
-        selected(candidate.progress, nowMs, submitted(newest.hash, before, nowMs)),
-      ),
-    ]
+    return newest && restsOnReceipt(submissionOf(candidate.progress)?.status ?? null)
+      ? [submissionChange(candidate, nowMs, submitted(newest.hash, candidate, nowMs))]
+      : []
   })
 }
-const restsOnReceipt: ReadonlySet<Submission['status']> = new Set([
-  'confirmed',
-  'indexed',
-  'reverted',
-])
 
 /** A receipt on record: block, status and cost of what was mined. */
 export const minedChange = (
@@ -137,39 +109,23 @@ export const minedChange = (
   blockHash,
   status,
   gasUsed: String(gasUsed),
-  ...(gasPriceWei === undefined ? {} : { gasPriceWei: String(gasPriceWei) }),
+  ...(gasPriceWei !== undefined && { gasPriceWei: String(gasPriceWei) }),
 })
 
-/** A receipt says reverted, and it is not final yet. */
-export function revertedChanges(
+/** A receipt that says reverted and is not final, or one that says success and is deep enough. */
+export function receiptChanges(
   slot: Slot,
   receipt: ChainReceipt,
   carried: readonly Candidate[],
   nowMs: number,
 ): Change[] {
   const steps = carried.map((candidate) => {
-    const submission = {
-      ...submitted(receipt.transactionHash, submissionOf(candidate.progress), nowMs),
-      status: 'reverted' as const,
-    }
-    return progressChange(candidate, selected(candidate.progress, nowMs, submission))
-  })
-  return [minedChange(slot, receipt), ...steps]
-}
-
-/** A receipt says success, deep enough. */
-export function confirmedChanges(
-  slot: Slot,
-  receipt: ChainReceipt,
-  carried: readonly Candidate[],
-  nowMs: number,
-): Change[] {
-  const steps = carried.map((candidate) => {
-    const before = submitted(receipt.transactionHash, submissionOf(candidate.progress), nowMs)
-    return progressChange(
-      candidate,
-      selected(candidate.progress, nowMs, { ...before, status: 'confirmed', confirmedAtMs: nowMs }),
-    )
+    const before = submitted(receipt.transactionHash, candidate, nowMs)
+    const now: Submission =
+      receipt.status === 'reverted'
+        ? { ...before, status: 'reverted' }
+        : { ...before, status: 'confirmed', confirmedAtMs: nowMs }
+    return submissionChange(candidate, nowMs, now)
   })
   return [minedChange(slot, receipt), ...steps]
 }
@@ -180,7 +136,7 @@ export function confirmedChanges(
  * tell otherwise. `undefined` where nothing can be said yet.
  */
 export function indexedChanges(
-  attempt: SlotAttempt,
+  { hash }: SlotAttempt,
   receipt: ChainReceipt,
   carried: readonly Candidate[],
   isFinal: boolean,
@@ -188,136 +144,81 @@ export function indexedChanges(
 ): Change[] | undefined {
   const changes: Change[] = []
   for (const candidate of carried) {
-    if (candidate.progress.status === 'executed') continue
+    const { progress } = candidate
+    if (progress.status === 'executed') continue
     const found = findProposed(receipt.logs, candidate)
     if (found) {
-      const before = submissionOf(candidate.progress)
       const submission: Submission = {
-        ...(before ?? prepared(attempt.hash)),
+        ...(submissionOf(progress) ?? prepared(hash)),
         status: 'indexed',
-        transactionHash: attempt.hash,
+        transactionHash: hash,
         indexedAtMs: nowMs,
         proposalEventIndex: found.log.logIndex,
       }
-      changes.push(progressChange(candidate, executed(candidate.progress, nowMs, submission)))
+      changes.push(progressChange(candidate, executed(progress, nowMs, submission)))
     } else if (isFinal) {
-      const detail = `The transaction ${attempt.hash} succeeded without a ProposePrice for this proposal.`
-      changes.push(
-        progressChange(
-          candidate,
-          failed(candidate.progress, failureOf('indexing', 'execution_reverted', detail, false)),
-        ),
-      )
-    } else {
-      return undefined
-    }
+      const detail = `The transaction ${hash} succeeded without a ProposePrice for this proposal.`
+      const failure = failureOf('indexing', 'execution_reverted', detail)
+      changes.push(failedChange(candidate, failure))
+    } else return undefined
   }
   return changes
 }
 
-/**
- * The execution is final: the slot is closed, and the stand-ins of its rounds end with it; what the
- * transaction left out ends, or stands in again.
- */
-export function closeExecutedChanges(
-  slot: Slot,
-  hash: Hex,
-  leftOut: readonly Ending[],
-  standIns: readonly Candidate[],
-  nowMs: number,
-): Change[] {
-  return [
-    ...leftOut.flatMap(({ candidate, end }) => endChanges(candidate, end, 'dropped', nowMs)),
-    ...standIns.map((standIn) =>
-      progressChange(standIn, failed(standIn.progress, notSelected(standIn))),
-    ),
-    closed(slot, 'executed', hash),
-  ]
-}
+/** What becomes of a candidate when its slot ends. `again`: it stands in again. */
+export type SlotEnd = RoundOutcome | { readonly kind: 'again' }
 
-export type SlotEnd =
-  | { readonly kind: 'failed'; readonly failure: Failure }
-  | { readonly kind: 'executed'; readonly proposal: OwnProposal }
-  | { readonly kind: 'again' }
-
-/**
- * The nonce is gone in finalized state without our transaction's success; each candidate ends, or
- * stands in again.
- */
-export function closeChanges(
-  slot: Slot,
-  outcome: { readonly kind: 'reverted' | 'cancelled' | 'foreign'; readonly hash: Hex | null },
-  ends: readonly Ending[],
-  nowMs: number,
-): Change[] {
-  const without = outcome.kind === 'reverted' ? 'reverted' : 'dropped'
-  return [
-    ...ends.flatMap(({ candidate, end }) => endChanges(candidate, end, without, nowMs)),
-    closed(slot, outcome.kind, outcome.hash),
-  ]
-}
-
-export interface Ending {
+export interface CandidateEnd {
   readonly candidate: Candidate
   readonly end: SlotEnd
 }
 
-/** `without`: what becomes of the submission of one that fails. */
-function endChanges(
-  candidate: Candidate,
-  end: SlotEnd,
-  without: 'reverted' | 'dropped',
+/** The end of a stand-in whose round another candidate has executed. */
+export function notSelected({ progress }: Candidate): Failure {
+  const detail = 'Another candidate was executed for this round.'
+  return failureOf(stageOf(progress), 'not_selected', detail)
+}
+
+/**
+ * The slot ends in finalized state; each of these candidates ends too, or stands in again. One that
+ * was executed by the slot stays as it is.
+ */
+export function closeChanges(
+  slot: Slot,
+  outcome: SlotOutcome,
+  ends: readonly CandidateEnd[],
   nowMs: number,
 ): Change[] {
-  const [progress, back] = leaveExecuted(candidate, nowMs)
-  if (end.kind === 'executed')
-    return [
-      ...back,
-      ...stepsToExecuted({ ...candidate, progress }, nowMs, adopted(end.proposal, nowMs)),
-    ]
-  if (end.kind === 'again')
-    return [...back, progressChange(candidate, standsInAgain(progress, nowMs))]
-  const before = submissionOf(progress)
+  const without = outcome.kind === 'reverted' ? 'reverted' : 'dropped'
   return [
-    ...back,
-    progressChange(
-      candidate,
-      failed(progress, end.failure, before && { ...before, status: without }),
-    ),
+    ...ends.flatMap((one) => endChanges(one, without, nowMs)),
+    { kind: 'slot.closed', slotId: slot.id, outcome },
   ]
 }
 
-/**
- * With a numeric depth an execution can be undone after it was counted; the only way from there
- * leads through selected (contract §5).
- */
-function leaveExecuted(
-  candidate: Candidate,
+/** `without`: what becomes of the submission of one that fails. */
+function endChanges(
+  { candidate, end }: CandidateEnd,
+  without: 'reverted' | 'dropped',
   nowMs: number,
-): readonly [Progress, readonly Change[]] {
+): Change[] {
   const { progress } = candidate
-  if (progress.status !== 'executed') return [progress, []]
-  const back = selected(progress, nowMs, {
-    ...progress.submission,
-    status: 'submitted',
-    confirmedAtMs: null,
-    indexedAtMs: null,
-    proposalEventIndex: null,
-  })
-  return [back, [progressChange(candidate, back)]]
-}
-
-/**
- * The submission of a candidate whose proposal another transaction has put on chain, in finalized
- * state (domain §9).
- */
-export function adopted(proposal: OwnProposal, nowMs: number): Submission {
-  return {
-    status: 'indexed',
-    transactionHash: proposal.transactionHash,
-    submittedAtMs: nowMs,
-    confirmedAtMs: nowMs,
-    indexedAtMs: nowMs,
-    proposalEventIndex: proposal.logIndex,
+  if (progress.status === 'executed') {
+    // With a numeric depth an execution can be undone after it was counted; the only way from there
+    // leads through selected (contract §5).
+    const back = selected(progress, nowMs, {
+      ...progress.submission,
+      status: 'submitted',
+      confirmedAtMs: null,
+      indexedAtMs: null,
+      proposalEventIndex: null,
+    })
+    const onward = endChanges({ candidate: { ...candidate, progress: back }, end }, without, nowMs)
+    return [progressChange(candidate, back), ...onward]
   }
+  if (end.kind === 'executed') return stepsToExecuted(candidate, nowMs, end.proposal)
+  if (end.kind === 'again') return [progressChange(candidate, standsInAgain(progress, nowMs))]
+  const before = submissionOf(progress)
+  const submission = before && { ...before, status: without }
+  return [progressChange(candidate, failed(progress, end.failure, submission))]
 }

@@ -1,24 +1,20 @@
 /**
- * What the chain shows of open slots: receipts of all their hashes, and the nonces of their
- * executors (robustness §3).
+ * What chain and ledger show of open slots: receipts of all their hashes, the nonces of their
+ * executors, and where their candidates stand (robustness §3).
  */
 import type { BlockHeader, Chain, ChainReceipt, Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import type { Slot } from '../ledger/ledger.js'
-import { submissionOf } from '../pipeline/progress.js'
+import { submissionOf } from '../validation/progress.js'
 import type { Heads } from '../view/view.js'
-import { type SlotFacts, type SubmissionState, stateOf } from './slot.js'
+import { isRejected, isSendDue, needsHigherFee, noteMined } from './resending.js'
+import { mayRaise } from './sending.js'
+import { type ChainFacts, type RecordedStatus, type SlotFacts, slotStateOf } from './slot.js'
+import { aliveOf, type Executor, isDoomed, isTooLate } from './state.js'
 
-export interface Gathered {
+/** What the chain shows of a slot, as of these heads. */
+export interface Gathered extends ChainFacts {
   readonly heads: Heads
-  readonly maySend: boolean
-  /** The executor's next nonce at the head and at the finalized block. */
-  readonly nonceLatest: number
-  readonly nonceFinalized: number
-  /** Canonical receipts of the slot's attempts. */
-  readonly receipts: ReadonlyMap<Hex, ChainReceipt>
-  /** Attempts that the node holds without such a receipt. */
-  readonly held: ReadonlySet<Hex>
 }
 
 /** By slot id. Rejects with `ChainError`. */
@@ -29,59 +25,40 @@ export async function gather(
   maySend: boolean,
 ): Promise<Map<string, Gathered>> {
   const executors = [...new Set(slots.map(({ executor }) => executor))]
-  const headers = new Map<bigint, Promise<BlockHeader | null>>()
-  const headerAt = (number: bigint) => {
-    const asked = headers.get(number) ?? chain.block(number)
-    headers.set(number, asked)
-    return asked
-  }
   const nonces = new Map(
     await Promise.all(
       executors.map(async (executor) => {
-        const [latest, finalized] = await Promise.all([
+        const [nonceLatest, nonceFinalized] = await Promise.all([
           chain.transactionCount(executor, 'latest'),
           chain.transactionCount(executor, 'finalized'),
         ])
-        return [executor, { latest, finalized }] as const
+        return [executor, { nonceLatest, nonceFinalized }] as const
       }),
     ),
   )
-  const gathered = slots.map(async (slot) => {
-    const hashes = slot.attempts.map(({ hash }) => hash)
-    const found = await Promise.all(
-      hashes.map(async (hash) => {
-        const receipt = await chain.receipt(hash)
-        // Only canonical blocks count (R14), and none that the view has not followed yet.
-        if (receipt === null || receipt.blockNumber > heads.latest.number) return undefined
-        return (await headerAt(receipt.blockNumber))?.hash === receipt.blockHash
-          ? receipt
-          : undefined
-      }),
-    )
-    const receipts = new Map(
-      found.flatMap((receipt) => (receipt ? [[receipt.transactionHash, receipt] as const] : [])),
-    )
+  const headers = new Map<bigint, Promise<BlockHeader | null>>()
+  /** Only canonical blocks count (R14), and none that the view has not followed yet. */
+  const canonicalReceipt = async (hash: Hex): Promise<readonly [Hex, ChainReceipt][]> => {
+    const receipt = await chain.receipt(hash)
+    if (receipt === null || receipt.blockNumber > heads.latest.number) return []
+    const header = headers.get(receipt.blockNumber) ?? chain.block(receipt.blockNumber)
+    headers.set(receipt.blockNumber, header)
+    return (await header)?.hash === receipt.blockHash ? [[receipt.transactionHash, receipt]] : []
+  }
+  const gathered = slots.map(async ({ id, executor, attempts }) => {
+    const hashes = attempts.map(({ hash }) => hash)
+    const receipts = new Map((await Promise.all(hashes.map(canonicalReceipt))).flat())
     const seen =
       receipts.size > 0 ? [] : await Promise.all(hashes.map((hash) => chain.hasTransaction(hash)))
     const held = new Set(hashes.filter((_, index) => seen[index]))
-    const nonce = nonces.get(slot.executor)
-    return [
-      slot.id,
-      {
-        heads,
-        maySend,
-        nonceLatest: nonce?.latest ?? 0,
-        nonceFinalized: nonce?.finalized ?? 0,
-        receipts,
-        held,
-      },
-    ] as const
+    const { nonceLatest = 0, nonceFinalized = 0 } = nonces.get(executor) ?? {}
+    return [id, { heads, maySend, nonceLatest, nonceFinalized, receipts, held }] as const
   })
   return new Map(await Promise.all(gathered))
 }
 
-/** States of a submission, in the order in which it moves on. */
-const order: readonly SubmissionState[] = [
+/** Statuses of a submission, in the order in which it moves on. */
+const order: readonly RecordedStatus[] = [
   null,
   'prepared',
   'dropped',
@@ -90,49 +67,74 @@ const order: readonly SubmissionState[] = [
   'confirmed',
   'indexed',
 ]
-const recordedOf = ({ progress }: Candidate): SubmissionState =>
-  submissionOf(progress)?.status ?? null
+const rankOf = ({ progress }: Candidate) => order.indexOf(submissionOf(progress)?.status ?? null)
 
 /**
- * What the ledger says of a slot's candidates, beside what the chain shows. `alive`: those that no
- * operator has rejected. `isDoomed`: as far as the head shows, mining could only revert for this
- * one. `deadlinePassed` as of the head, with a margin.
+ * All that a slot's next action depends on. What is seen of its transactions is noted: mined ones,
+ * and that a refused one is taken.
  */
-export function candidateFacts(
+export function factsOf(executor: Executor, slot: Slot, gathered: Gathered): SlotFacts {
+  const { ports, faults } = executor
+  const { heads, ...chainFacts } = gathered
+  const head = heads.latest.number
+  const newest = slot.attempts.at(-1)
+  for (const hash of gathered.receipts.keys()) noteMined(executor, hash)
+  const isHeld = newest !== undefined && gathered.held.has(newest.hash)
+  if (isHeld || gathered.receipts.size > 0 || gathered.nonceLatest > slot.nonce)
+    faults.taken(slot.id)
+  return {
+    ...chainFacts,
+    headNumber: head,
+    finalizedNumber: heads.finalized.number,
+    confirmations: ports.confirmations,
+    ...candidateFacts(executor, slot, gathered),
+    sendDue: newest === undefined || isSendDue(executor, newest.hash),
+    renewDue: newest !== undefined && isRejected(executor, newest.hash, head),
+    bumpDue:
+      newest !== undefined &&
+      needsHigherFee(executor, newest.hash, head, {
+        isNext: gathered.nonceLatest === slot.nonce,
+        isHeld,
+        isFirst: slot.attempts.filter(({ kind }) => kind === newest.kind).length === 1,
+      }) &&
+      mayRaise(executor, slot, newest),
+    maySign: slot.executor === ports.signer.address,
+  }
+}
+
+function candidateFacts(
+  executor: Executor,
   slot: Slot,
   gathered: Gathered,
-  alive: readonly Candidate[],
-  judge: { isDoomed(candidate: Candidate): boolean; deadlinePassed(candidate: Candidate): boolean },
 ): Pick<SlotFacts, 'recorded' | 'strays' | 'hopes' | 'deadlineUnsettled' | 'expired'> {
-  const state = stateOf(slot, gathered)
+  const { heads } = gathered
+  const alive = aliveOf(executor, slot)
+  const state = slotStateOf(slot, gathered)
   const mined = state.kind === 'mined' ? state.attempt : undefined
   const counted = mined ? alive.filter(({ id }) => mined.candidateIds.includes(id)) : alive
-  const places = counted.map((candidate) => order.indexOf(recordedOf(candidate)))
+  const ranks = counted.map(rankOf)
   const newest = slot.attempts.at(-1)
   const carriedIds = newest?.kind === 'propose' ? newest.candidateIds : slot.candidateIds
   const hopeful = alive.filter(
-    (candidate) => carriedIds.includes(candidate.id) && !judge.isDoomed(candidate),
+    (candidate) => carriedIds.includes(candidate.id) && !isDoomed(executor, candidate, heads),
   )
+  const isSettled = ({ deadline }: Candidate) => heads.finalized.timestamp > BigInt(deadline)
   return {
     recorded:
       counted.length > 0
-        ? { least: order[Math.min(...places)] ?? null, most: order[Math.max(...places)] ?? null }
-        : // An operator has rejected all that it carries: then nothing is left to record, and the slot only waits for its end.
+        ? { least: order[Math.min(...ranks)] ?? null, most: order[Math.max(...ranks)] ?? null }
+        : // An operator has rejected all that it carries: the slot only waits for its end.
           { least: mined?.kind === 'propose' ? 'indexed' : null, most: null },
     strays: alive.some(
-      (candidate) =>
-        !counted.includes(candidate) &&
-        order.indexOf(recordedOf(candidate)) >= order.indexOf('reverted'),
+      (candidate) => !counted.includes(candidate) && rankOf(candidate) >= order.indexOf('reverted'),
     ),
     hopes: hopeful.length === 0 ? 'none' : hopeful.length === carriedIds.length ? 'all' : 'some',
-    expired: alive.every(
-      (candidate) => gathered.heads.finalized.timestamp > BigInt(candidate.deadline),
-    ),
+    expired: alive.every(isSettled),
     deadlineUnsettled: alive.some(
       (candidate) =>
         mined?.candidateIds.includes(candidate.id) !== true &&
-        judge.deadlinePassed(candidate) &&
-        gathered.heads.finalized.timestamp <= BigInt(candidate.deadline),
+        isTooLate(executor, candidate, heads) &&
+        !isSettled(candidate),
     ),
   }
 }

@@ -26,10 +26,10 @@ export interface Fees {
 /**
  * Fees for the next block and some after it, in wei: tip = max(node, chain's minimum), cap = twice
  * the base fee + tip, at most `ceilingWei`. `undefined` where the ceiling does not cover the next
- * block: waiting is the operator's wish then. With `replacing`, both are at least 12.5 % above
+ * block: the operator wants to wait then. With `replacing`, both are at least 12.5 % above
  * those of the attempt that is replaced (robustness §3). A proposal stays an eighth below the
  * ceiling, so that its cancellation can always replace it; a cancellation is wanted in the pool
- * even where the next block is too dear for it.
+ * even where the next block is too expensive for it.
  */
 export function feesFor(
   chainId: number,
@@ -65,13 +65,9 @@ const mostFor = (kind: 'propose' | 'cancel', ceilingWei: bigint) =>
   kind === 'propose' ? (ceilingWei * 8n) / 9n : ceilingWei
 const raised = (wei: bigint | undefined) => (wei === undefined ? 0n : (wei * 9n + 7n) / 8n)
 
-function largest(...values: readonly bigint[]): bigint {
-  let found = 0n
-  for (const value of values) if (value > found) found = value
-  return found
-}
-
-const smallest = (one: bigint, other: bigint): bigint => (one < other ? one : other)
+const smallest = (one: bigint, other: bigint) => (one < other ? one : other)
+const largest = (...values: readonly bigint[]) =>
+  values.reduce((one, other) => (smallest(one, other) === one ? other : one))
 
 /**
  * Room above the estimate: refunds make the needed limit larger than what is used in the end

@@ -9,9 +9,8 @@ import type { Address, Clock, Hex } from '../../ports.js'
 import { type Candidate, isActive } from '../../protocol/candidate.js'
 import { ConflictError, RejectedError } from '../../protocol/errors.js'
 import type { Change, Ledger } from '../ledger/ledger.js'
-import { commitOn } from '../pipeline/commit-on.js'
-import { failed, failureOf, progressChange, stageOf, submissionOf } from '../pipeline/progress.js'
 import { parseRegistry } from '../registry.js'
+import { failed, failureOf, progressChange, stageOf, submissionOf } from '../validation/progress.js'
 import { type ActBody, type ActName, type ActResult, actBodies } from './acts.js'
 import { mergedRegistry, sameEntry, slugTwice } from './registry.js'
 
@@ -186,10 +185,9 @@ export function createDesk(parts: DeskParts): Desk {
       const slot = ledger.slots().find(({ candidateIds }) => candidateIds.includes(id))
       // It may have moved on while this was judged: then it is judged anew.
       if (
-        !(await commitOn(
-          ledger,
-          [candidate],
+        !(await ledger.commit(
           [progressChange(candidate, failed(candidate.progress, failure))],
+          [candidate],
         ))
       )
         continue

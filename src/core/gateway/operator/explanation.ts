@@ -6,7 +6,7 @@
 import { type Candidate, failures, instant } from '../../protocol/candidate.js'
 import { outcomeOf } from '../../protocol/proposal.js'
 import type { LedgerState } from '../ledger/state.js'
-import { submissionOf } from '../pipeline/progress.js'
+import { submissionOf } from '../validation/progress.js'
 import type { History, HistoryEvent } from './history.js'
 
 export interface ExplanationFacts {

@@ -14,7 +14,7 @@ import type { StoredRecord } from '../../storage/record-log.js'
 import type { CandidateCheck, Slot, SlotAttempt } from '../ledger/ledger.js'
 import { toldBy } from '../ledger/past.js'
 import type { LedgerRecord } from '../ledger/state.js'
-import { submissionOf } from '../pipeline/progress.js'
+import { submissionOf } from '../validation/progress.js'
 
 /**
  * A transaction of a slot as it may be shown: no raw bytes (R5). Fees in wei as decimal strings.

@@ -8,7 +8,7 @@ import { outcomeOf } from '../../protocol/proposal.js'
 import type { StoredRecord } from '../../storage/record-log.js'
 import type { SlotAttempt } from '../ledger/ledger.js'
 import { toldBy } from '../ledger/past.js'
-import { submissionOf } from '../pipeline/progress.js'
+import { submissionOf } from '../validation/progress.js'
 
 /** Who decided what, when and why; `undefined` while nobody has. */
 export interface Decision {

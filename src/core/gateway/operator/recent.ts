@@ -6,7 +6,7 @@ import type { Hex } from '../../ports.js'
 import { type Candidate, type CandidateState, failures, instant } from '../../protocol/candidate.js'
 import { outcomeOf } from '../../protocol/proposal.js'
 import type { CandidateCheck, Ledger, Slot } from '../ledger/ledger.js'
-import { submissionOf } from '../pipeline/progress.js'
+import { submissionOf } from '../validation/progress.js'
 import { signedAs } from './history.js'
 
 export interface RecentParts {

@@ -1,23 +1,19 @@
 /**
  * Ends waiting candidates that can never execute, and those of rounds that are over, as finalized
- * state shows them (contract §5, R14).
+ * state shows them (contract §5, R13, R14, domain §9).
  */
 import pLimit from 'p-limit'
-import { permit2Abi } from '../../chain/contracts.js'
-import { readContract } from '../../chain/reading.js'
-import type { Clock, Hex } from '../../ports.js'
+import type { Hex } from '../../ports.js'
 import type { Candidate, Failure } from '../../protocol/candidate.js'
 import { nonceBit, nonceUsed } from '../../protocol/permit.js'
-import { adopted } from '../executor/slot-changes.js'
-import type { Ledger } from '../ledger/ledger.js'
-import type { Heads, LiveView } from '../view/view.js'
-import { commitOn } from './commit-on.js'
-import { failed, progressChange, stepsToExecuted } from './progress.js'
-import { type RoundEndPorts, roundEnd } from './round-end.js'
-import { deadFailure, endingOf } from './selection.js'
-import { tolerant } from './tolerant.js'
-import { createTurns } from './turns.js'
-import { isOpen, runs, type ValidationPorts } from './validation.js'
+import { busyRounds } from '../executor/state.js'
+import { isSpentAt, readBitmap } from '../validation/contract-reads.js'
+import { failedChange, failureOf, stageOf, stepsToExecuted } from '../validation/progress.js'
+import { endingOf, isRoundOpen, readRoundEnd } from '../validation/round-end.js'
+import { runs } from '../validation/validation.js'
+import type { Heads } from '../view/view.js'
+import { createRoundRobin } from './round-robin.js'
+import { ifAnswered, type Judging, waitingIn } from './settling.js'
 
 /**
  * Spending a nonce through another application leaves no log: waiting candidates' bitmaps are read
@@ -28,150 +24,161 @@ const sweptPerBlock = 64
 const endedPerStep = 32
 const endedAtOnce = 8
 
-export interface ClosingPorts extends RoundEndPorts, Pick<ValidationPorts, 'executor'> {
-  readonly clock: Clock
-  readonly ledger: Ledger
-  readonly view: Pick<LiveView, 'known' | 'question' | 'nonceKnownUsed'>
-  /** Active candidates that no slot carries, by sequence number. */
-  waiting(): readonly Candidate[]
-  /** Keys of rounds with an open slot. */
-  busyRounds(): ReadonlySet<string>
-}
+export type Closing = ReturnType<typeof newClosing>
 
-export interface Closing {
-  /**
-   * Waiting candidates whose deadline has passed or whose nonce is gone, in finalized state, fail
-   * at once, pipeline on or off. True where some are left for the next step. Rejects with
-   * `ChainError` where the bitmaps cannot be read.
-   */
-  sweep(heads: Heads): Promise<boolean>
-  /** Waiting candidates of rounds that are over. True where some are left for the next step. */
-  closeRounds(heads: Heads): Promise<boolean>
-}
-
-/** Source: contract §5, robustness R13, R14, domain §9. */
-export function createClosing(ports: ClosingPorts): Closing {
-  const { clock, ledger, view, chain, contracts } = ports
-  const sweeps = createTurns(sweptPerBlock)
-  const ends = createTurns(endedPerStep)
-  const closes = createTurns(endedPerStep)
+/** Nothing found yet. */
+export const newClosing = () => ({
+  sweeps: createRoundRobin(sweptPerBlock),
+  endings: createRoundRobin(endedPerStep),
+  closings: createRoundRobin(endedPerStep),
   /** What the sweep of a finalized block has found and not yet dealt with. */
-  let dead: { readonly at: Hex; readonly failures: Map<string, Failure> } | undefined
-  /** Candidates whose round finalized state shows as open: the same block gives the same answer. */
-  let open: { readonly at: Hex; readonly ids: Set<string> } | undefined
+  dead: { at: undefined as Hex | undefined, failures: new Map<string, Failure>() },
+  /** Candidates whose round a finalized block shows as open: it gives the same answer again. */
+  open: { at: undefined as Hex | undefined, ids: new Set<string>() },
+})
 
-  /** Ends a candidate by what finalized state shows of its round; false while the round is open. */
-  const endByRound = async (candidate: Candidate, heads: Heads): Promise<boolean> => {
-    const end = await roundEnd(ports, candidate, heads)
-    if (end.kind === 'open') return false
-    const ending = endingOf(candidate, end)
-    const changes =
-      ending.kind === 'executed'
-        ? stepsToExecuted(candidate, clock.nowMs(), adopted(ending.proposal, clock.nowMs()))
-        : [progressChange(candidate, failed(candidate.progress, ending.failure))]
-    await commitOn(ledger, [candidate], changes)
-    return true
+/**
+ * Waiting candidates whose deadline has passed or whose nonce is gone, in finalized state, fail at
+ * once, pipeline on or off. True where some are left for the next step. Rejects with `ChainError`
+ * where the bitmaps cannot be read.
+ */
+export async function sweepDead(
+  judging: Judging,
+  closing: Closing,
+  heads: Heads,
+): Promise<boolean> {
+  const { hash } = heads.finalized
+  if (closing.dead.at !== hash)
+    closing.dead = { at: hash, failures: await findDead(judging, closing, heads) }
+  const { failures } = closing.dead
+  const doomed = waitingIn(judging.ledger).filter(({ id }) => failures.has(id))
+  const { turn } = closing.endings.next(doomed, hash)
+  const limit = pLimit(endedAtOnce)
+  await Promise.all(
+    turn.map((candidate) =>
+      limit(async () => {
+        const failure = failures.get(candidate.id)
+        if (failure) await endDead(judging, candidate, failure, heads)
+        failures.delete(candidate.id)
+      }),
+    ),
+  )
+  return doomed.length > turn.length
+}
+
+async function findDead(
+  { ledger, view, ports }: Judging,
+  closing: Closing,
+  { finalized }: Heads,
+): Promise<Map<string, Failure>> {
+  const candidates = waitingIn(ledger)
+  const inTurn = new Set(closing.sweeps.next(candidates, finalized.hash).turn)
+  const bitmaps = new Map<string, Promise<bigint>>()
+  const isUsed = async (candidate: Candidate) => {
+    const { proposer } = candidate
+    const nonce = BigInt(candidate.nonce)
+    if (!inTurn.has(candidate) && !view.nonceKnownUsed(proposer, nonce)) return false
+    const { word } = nonceBit(nonce)
+    const key = `${proposer}|${word}`
+    const bitmap = bitmaps.get(key) ?? readBitmap(ports, proposer, word, finalized.number)
+    bitmaps.set(key, bitmap)
+    return nonceUsed(nonce, await bitmap)
   }
+  const found = candidates.map(async (candidate) => {
+    const facts = { finalizedSeconds: finalized.timestamp, nonceUsed: await isUsed(candidate) }
+    const failure = deadFailure(candidate, facts)
+    return failure ? [[candidate.id, failure] as const] : []
+  })
+  return new Map((await Promise.all(found)).flat())
+}
 
-  const finalBitmap = ({ proposer, nonce }: Candidate, { finalized }: Heads) =>
-    readContract(chain, finalized.number, contracts.permit2, permit2Abi, 'nonceBitmap', [
-      proposer,
-      nonceBit(BigInt(nonce)).word,
-    ])
-
-  const findDead = async (heads: Heads): Promise<Map<string, Failure>> => {
-    const candidates = ports.waiting()
-    const inTurn = new Set(sweeps.next(candidates, heads.finalized.hash).turn)
-    const bitmaps = new Map<string, Promise<bigint>>()
-    const isUsed = async (candidate: Candidate) => {
-      const { proposer, nonce } = candidate
-      if (!inTurn.has(candidate) && !view.nonceKnownUsed(proposer, BigInt(nonce))) return false
-      const key = `${proposer}|${nonceBit(BigInt(nonce)).word}`
-      const read = bitmaps.get(key) ?? finalBitmap(candidate, heads)
-      bitmaps.set(key, read)
-      return nonceUsed(BigInt(nonce), await read)
-    }
-    const used = await Promise.all(candidates.map(isUsed))
-    const failures = new Map<string, Failure>()
-    for (const [index, candidate] of candidates.entries()) {
-      const failure = deadFailure(candidate, {
-        finalizedSeconds: heads.finalized.timestamp,
-        nonceUsed: used[index] === true,
-      })
-      if (failure) failures.set(candidate.id, failure)
-    }
-    return failures
+/**
+ * Why a waiting candidate can never execute, in finalized state, or `undefined` (contract §5).
+ * Times in Unix seconds.
+ */
+export function deadFailure(
+  { deadline, nonce, progress }: Candidate,
+  facts: { readonly finalizedSeconds: bigint; readonly nonceUsed: boolean },
+): Failure | undefined {
+  const { finalizedSeconds } = facts
+  const stage = stageOf(progress)
+  if (finalizedSeconds > BigInt(deadline)) {
+    const detail = `The permit deadline ${deadline} has passed: finalized time is ${finalizedSeconds}.`
+    return failureOf(stage, 'permit_expired', detail)
   }
+  const detail = `The permit nonce ${nonce} is used or invalidated.`
+  return facts.nonceUsed ? failureOf(stage, 'permit_nonce_used', detail) : undefined
+}
 
-  const bury = async (candidate: Candidate, failure: Failure, heads: Heads) => {
-    // Executed by somebody else's transaction, its nonce is used too: the round tells (domain §9).
-    const ended = await tolerant(endByRound(candidate, heads))
-    if (ended === true) return
-    // Where nobody can tell, a nonce that is free says that it has not been executed, and late as
-    // it is it never will be.
-    if (ended === undefined && !(await isUnspent(candidate, heads))) return
-    // A bitmap is one node's word: where the proposal succeeds at that very block, it is wrong
-    // (R27).
-    if (
-      failure.code === 'permit_nonce_used' &&
-      (await tolerant(runs(ports, candidate, heads.finalized))) !== false
-    )
-      return
-    await commitOn(
-      ledger,
-      [candidate],
-      [progressChange(candidate, failed(candidate.progress, failure))],
-    )
-  }
+async function endDead(
+  judging: Judging,
+  candidate: Candidate,
+  failure: Failure,
+  heads: Heads,
+): Promise<void> {
+  const { ledger, ports } = judging
+  const { finalized } = heads
+  // Executed by somebody else's transaction, its nonce is used too: the round tells (domain §9).
+  const hasEnded = await ifAnswered(endByRound(judging, candidate, heads))
+  if (hasEnded === true) return
+  // Where nobody can tell, a nonce that is free after the deadline says that it never executed.
+  if (
+    hasEnded === undefined &&
+    (finalized.timestamp <= BigInt(candidate.deadline) ||
+      (await ifAnswered(isSpentAt(ports, candidate, finalized.number))) !== false)
+  )
+    return
+  // A bitmap is one node's word: where the proposal succeeds at that very block, it is wrong (R27).
+  if (
+    failure.code === 'permit_nonce_used' &&
+    (await ifAnswered(runs(ports, candidate, finalized))) !== false
+  )
+    return
+  await ledger.commit([failedChange(candidate, failure)], [candidate])
+}
 
-  const isUnspent = async (candidate: Candidate, heads: Heads): Promise<boolean> => {
-    if (heads.finalized.timestamp <= BigInt(candidate.deadline)) return false
-    const bitmap = await tolerant(finalBitmap(candidate, heads))
-    return bitmap !== undefined && !nonceUsed(BigInt(candidate.nonce), bitmap)
-  }
+/** Ends a candidate by what finalized state shows of its round; false while the round is open. */
+async function endByRound(
+  { ledger, clock, ports }: Judging,
+  candidate: Candidate,
+  heads: Heads,
+): Promise<boolean> {
+  const closed = await readRoundEnd(ports, candidate, heads)
+  if (closed === undefined) return false
+  const ending = endingOf(candidate, closed)
+  const changes =
+    ending.kind === 'executed'
+      ? stepsToExecuted(candidate, clock.nowMs(), ending.proposal)
+      : [failedChange(candidate, ending.failure)]
+  await ledger.commit(changes, [candidate])
+  return true
+}
 
-  return {
-    async sweep(heads) {
-      const { hash } = heads.finalized
-      if (dead?.at !== hash) dead = { at: hash, failures: await findDead(heads) }
-      const { failures } = dead
-      if (failures.size === 0) return false
-      const doomed = ports.waiting().filter(({ id }) => failures.has(id))
-      const { turn } = ends.next(doomed, hash)
-      const limit = pLimit(endedAtOnce)
-      const buried = turn.map((candidate) =>
-        limit(async () => {
-          const failure = failures.get(candidate.id)
-          if (failure) await bury(candidate, failure, heads)
-          failures.delete(candidate.id)
-        }),
-      )
-      await Promise.all(buried)
-      return doomed.length > turn.length
-    },
-    async closeRounds(heads) {
-      const { hash } = heads.finalized
-      if (open?.at !== hash) open = { at: hash, ids: new Set() }
-      const { ids } = open
-      // A round with a slot of ours ends with that slot.
-      const busy = ports.busyRounds()
-      const isKnownOpen = (candidate: Candidate) => {
-        const question = view.known(candidate.round.questionId)
-        return question !== undefined && isOpen(contracts, question.round, candidate)
-      }
-      const due = ports
-        .waiting()
-        .filter((one) => !busy.has(one.round.key) && !ids.has(one.id) && !isKnownOpen(one))
-      const { turn, more } = closes.next(due, hash)
-      const look = async (candidate: Candidate) => {
-        const { questionId } = candidate.round
-        const question = view.known(questionId) ?? (await tolerant(view.question(questionId)))
-        if (question && isOpen(contracts, question.round, candidate)) return
-        if ((await tolerant(endByRound(candidate, heads))) === false) ids.add(candidate.id)
-      }
-      const limit = pLimit(endedAtOnce)
-      await Promise.all(turn.map((candidate) => limit(() => look(candidate))))
-      return more
-    },
+/** Ends waiting candidates of rounds that are over. True where some are left for the next step. */
+export async function closeRounds(
+  judging: Judging,
+  closing: Closing,
+  heads: Heads,
+): Promise<boolean> {
+  const { ledger, view, ports } = judging
+  const { hash } = heads.finalized
+  if (closing.open.at !== hash) closing.open = { at: hash, ids: new Set() }
+  const { ids } = closing.open
+  // A round with a slot of ours ends with that slot.
+  const busy = busyRounds(ledger)
+  const isKnownOpen = (candidate: Candidate, question = view.known(candidate.round.questionId)) =>
+    question !== undefined && isRoundOpen(ports.contracts, question.round, candidate)
+  const due = waitingIn(ledger).filter(
+    (one) => !busy.has(one.round.key) && !ids.has(one.id) && !isKnownOpen(one),
+  )
+  const { turn, hasMore } = closing.closings.next(due, hash)
+  const limit = pLimit(endedAtOnce)
+  const closeOne = async (candidate: Candidate) => {
+    const { questionId } = candidate.round
+    const question = view.known(questionId) ?? (await ifAnswered(view.question(questionId)))
+    if (isKnownOpen(candidate, question)) return
+    if ((await ifAnswered(endByRound(judging, candidate, heads))) === false) ids.add(candidate.id)
   }
+  await Promise.all(turn.map((candidate) => limit(() => closeOne(candidate))))
+  return hasMore
 }

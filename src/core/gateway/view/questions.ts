@@ -8,7 +8,7 @@ import type { Clock, Hex } from '../../ports.js'
 import { isQuestionId } from '../../protocol/schema.js'
 import { witnessRound } from '../../protocol/witness.js'
 import type { Question } from './chain-view.js'
-import type { Named } from './trail.js'
+import type { Named } from './head-history.js'
 
 /** Misses are remembered for at most this (contract §2). */
 const missMs = 10_000

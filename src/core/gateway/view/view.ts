@@ -17,11 +17,11 @@ import {
 import type { Ledger } from '../ledger/ledger.js'
 import type { ChainView, Question } from './chain-view.js'
 import { createFirstReads } from './first-reads.js'
+import { createTrail } from './head-history.js'
 import { followedAddresses, followedTopics, type LogMeaning, meaningOf } from './logs.js'
 import { createSpentNonces } from './nonces.js'
+import { createQuestionReader } from './question-reads.js'
 import { createQuestionBook, rememberedQuestions } from './questions.js'
-import { createQuestionReader } from './reader.js'
-import { createTrail } from './trail.js'
 import { createWallets, orUnavailable } from './wallets.js'
 
 /** Looks may fail for so long before that is told: one answer that does not come is no news. */

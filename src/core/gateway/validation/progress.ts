@@ -3,69 +3,36 @@
  * made from the one before.
  */
 import type { Hex } from '../../ports.js'
-import type {
-  Candidate,
-  Failure,
-  FailureCode,
-  FailureStage,
-  Progress,
-  Submission,
+import {
+  type Candidate,
+  type Failure,
+  type FailureCode,
+  type FailureStage,
+  failures,
+  type Progress,
+  type Submission,
 } from '../../protocol/candidate.js'
-import { failures } from '../../protocol/candidate.js'
 import type { Change } from '../ledger/ledger.js'
-import type { Verdict } from './validation.js'
 
-/**
- * A failure; `retryable` comes from contract §5's table, or is given where the table leaves it to
- * the cause.
- */
+/** A failure. `retryable` counts where contract §5's table leaves it to the cause. */
 export function failureOf(
   stage: FailureStage,
   code: FailureCode,
   detail: string,
-  retryable?: boolean,
+  retryable = false,
 ): Failure {
-  return { stage, code, detail, retryable: failures[code].retryable ?? retryable ?? false }
+  return { stage, code, detail, retryable: failures[code].retryable ?? retryable }
 }
 
-/** Where a candidate that has no transaction stands, as a failure names it. */
-export function stageOf(progress: Progress): FailureStage {
-  if (progress.status === 'received') return 'validation'
-  return progress.status === 'validated' ? 'selection' : 'submission'
+/** Where a candidate without a transaction stands, as a failure names it. */
+export function stageOf({ status }: Progress): FailureStage {
+  if (status === 'received') return 'validation'
+  return status === 'validated' ? 'selection' : 'submission'
 }
 
 /** A progress as the change that a commit takes. */
-export function progressChange(candidate: Pick<Candidate, 'id'>, progress: Progress): Change {
-  return { kind: 'candidate.progress', id: candidate.id, progress }
-}
-
-/**
- * What was read on the way to a verdict, as the change that keeps it. A wait is told without
- * figures too, as of `headNumber`; empty where there is nothing to tell.
- */
-export function checkedChange(
-  { id }: Pick<Candidate, 'id'>,
-  verdict: Verdict,
-  headNumber: bigint,
-): Change[] {
-  if (verdict.kind === 'unknown' || (verdict.read === undefined && verdict.kind !== 'wait'))
-    return []
-  const { blockNumber, figures } = verdict.read ?? { blockNumber: headNumber, figures: {} }
-  const detail =
-    verdict.kind === 'failed'
-      ? verdict.detail
-      : verdict.kind === 'wait'
-        ? verdict.why
-        : verdict.kind === 'operator'
-          ? verdict.fault
-          : null
-  return [
-    {
-      kind: 'candidate.checked',
-      id,
-      check: { blockNumber: String(blockNumber), verdict: verdict.kind, detail, figures },
-    },
-  ]
+export function progressChange({ id }: Pick<Candidate, 'id'>, progress: Progress): Change {
+  return { kind: 'candidate.progress', id, progress }
 }
 
 /** The end in failure, with the times and the submission that were reached. */
@@ -83,16 +50,18 @@ export function failed(
   }
 }
 
+/** A candidate's failure before it has a transaction. */
+export function failedChange(candidate: Candidate, failure: Failure): Change {
+  return progressChange(candidate, failed(candidate.progress, failure))
+}
+
 /** The transaction that carries a candidate, as far as there is one. */
 export function submissionOf(progress: Progress): Submission | null {
   return 'submission' in progress ? progress.submission : null
 }
 
-/** When a candidate was validated and selected; `nowMs` for a step it has not taken on its own. */
-function timesOf(
-  progress: Progress,
-  nowMs: number,
-): { validatedAtMs: number; selectedAtMs: number } {
+/** When it was validated and selected; `nowMs` for a step that it has not taken on its own. */
+function timesOf(progress: Progress, nowMs: number) {
   return {
     validatedAtMs: ('validatedAtMs' in progress ? progress.validatedAtMs : null) ?? nowMs,
     selectedAtMs: ('selectedAtMs' in progress ? progress.selectedAtMs : null) ?? nowMs,
@@ -127,19 +96,27 @@ export function prepared(transactionHash: Hex): Submission {
 }
 
 /**
- * Every step from where a candidate stands to executed, for one that the chain shows as done
- * (domain §9, after sending).
+ * Every step from where a candidate stands to executed, for one whose proposal another transaction
+ * has put on chain (domain §9).
  */
 export function stepsToExecuted(
   candidate: Candidate,
   nowMs: number,
-  submission: Submission,
+  proposal: { readonly transactionHash: Hex; readonly logIndex: number },
 ): Change[] {
   const { progress } = candidate
   const steps: Progress[] = []
   if (progress.status === 'received') steps.push({ status: 'validated', validatedAtMs: nowMs })
   if (progress.status === 'received' || progress.status === 'validated')
     steps.push(selected(progress, nowMs, null))
+  const submission: Submission = {
+    status: 'indexed',
+    transactionHash: proposal.transactionHash,
+    submittedAtMs: nowMs,
+    confirmedAtMs: nowMs,
+    indexedAtMs: nowMs,
+    proposalEventIndex: proposal.logIndex,
+  }
   steps.push(executed(progress, nowMs, submission))
   return steps.map((step) => progressChange(candidate, step))
 }

@@ -7,8 +7,8 @@ import { managedRequestId, type RoundReader } from '../../chain/questions.js'
 import { type BlockHeader, ChainError, type Clock, type Hex } from '../../ports.js'
 import type { Question } from './chain-view.js'
 import { within } from './deadline.js'
+import type { Trail } from './head-history.js'
 import type { QuestionBook } from './questions.js'
-import type { Trail } from './trail.js'
 
 /**
  * Reads of one question, each overtaken by a block that names it, before whoever asks is told to

@@ -1,0 +1,118 @@
+/**
+ * When stored bytes are handed over again, and when a higher fee is due. Kept in memory: after a
+ * restart everything is due at once, which is safe, because the same bytes can be sent any number
+ * of times (R3). Times on the monotonic clock (R13).
+ */
+import type { ChainErrorKind, Hex } from '../../ports.js'
+import type { Executor } from './state.js'
+
+/** Jittered pause between attempts to send the same bytes (robustness §3). */
+const leastPauseMs = 1_000
+const mostPauseMs = 30_000
+/** A transaction may be pending so long, with every lower nonce mined, before its fee is raised. */
+const pendingBlocks = 10n
+const pendingMs = 30_000
+
+/** What became of handing a transaction over. Blocks by number. */
+export interface Resend {
+  tries: number
+  dueAtMs: number
+  pending: { readonly since: bigint; readonly sinceMs: number } | undefined
+  /** The first refusal in a row, and the first in a row for what the transaction is. */
+  refusedSince: bigint | undefined
+  rejectedSince: bigint | undefined
+  /** The head at which it was first refused for its fee. */
+  underpricedAt: bigint | undefined
+}
+
+function resendOf({ resends }: Executor, hash: Hex): Resend {
+  const known = resends.get(hash)
+  if (known) return known
+  const fresh: Resend = {
+    tries: 0,
+    dueAtMs: 0,
+    pending: undefined,
+    refusedSince: undefined,
+    rejectedSince: undefined,
+    underpricedAt: undefined,
+  }
+  resends.set(hash, fresh)
+  return fresh
+}
+
+/** Whether the bytes may be handed over (again). */
+export function isSendDue({ resends, ports }: Executor, hash: Hex): boolean {
+  return ports.clock.monotonicMs() >= (resends.get(hash)?.dueAtMs ?? 0)
+}
+
+/**
+ * Whether only the fee can be what holds it up. `isNext`: every lower nonce of the executor is
+ * mined. `isHeld`: a node holds it now; one that nodes take and drop again pays too little all the
+ * same. `isFirst`: no fee was raised yet; one that was, and is refused again, waits for the next
+ * head, which may tell another base fee.
+ */
+export function needsHigherFee(
+  executor: Executor,
+  hash: Hex,
+  head: bigint,
+  { isNext, isHeld, isFirst }: { isNext: boolean; isHeld: boolean; isFirst: boolean },
+): boolean {
+  const resend = resendOf(executor, hash)
+  if (resend.underpricedAt !== undefined) return isFirst || head > resend.underpricedAt
+  const nowMs = executor.ports.clock.monotonicMs()
+  // After a restart the wait begins again.
+  if (isHeld) resend.pending ??= { since: head, sinceMs: nowMs }
+  if (!isNext || resend.pending === undefined) return false
+  const { since, sinceMs } = resend.pending
+  return head - since >= pendingBlocks || (isHeld && nowMs - sinceMs >= pendingMs)
+}
+
+/** It was mined: should a reorganisation undo that, the wait begins again. */
+export function noteMined({ resends }: Executor, hash: Hex): void {
+  const resend = resends.get(hash)
+  if (resend) resend.pending = undefined
+}
+
+/** A node took it. */
+export function noteTaken(executor: Executor, hash: Hex, head: bigint): void {
+  const resend = resendOf(executor, hash)
+  resend.pending ??= { since: head, sinceMs: executor.ports.clock.monotonicMs() }
+  resend.refusedSince = undefined
+  resend.rejectedSince = undefined
+  resend.underpricedAt = undefined
+  postpone(executor, resend)
+}
+
+/** A node refused it. The number of blocks since the first refusal in a row. */
+export function noteRefused(
+  executor: Executor,
+  hash: Hex,
+  head: bigint,
+  kind: ChainErrorKind,
+): bigint {
+  const resend = resendOf(executor, hash)
+  resend.refusedSince ??= head
+  resend.rejectedSince = kind === 'refused' ? (resend.rejectedSince ?? head) : undefined
+  if (kind === 'underpriced') resend.underpricedAt ??= head
+  postpone(executor, resend)
+  return head - resend.refusedSince
+}
+
+/** Whether nodes refuse it for what it is, some blocks long already. */
+export function isRejected({ resends }: Executor, hash: Hex, head: bigint): boolean {
+  const since = resends.get(hash)?.rejectedSince
+  return since !== undefined && head - since >= pendingBlocks
+}
+
+/** It is signed again: the count of rejections begins again. */
+export function noteSigned({ resends }: Executor, hash: Hex): void {
+  const resend = resends.get(hash)
+  if (resend) resend.rejectedSince = undefined
+}
+
+function postpone({ ports }: Executor, resend: Resend): void {
+  const range = Math.min(mostPauseMs, leastPauseMs * 2 ** resend.tries) - leastPauseMs
+  const [high = 0, low = 0] = ports.random.bytes(2)
+  resend.dueAtMs = ports.clock.monotonicMs() + leastPauseMs + (range * (high * 256 + low)) / 65_535
+  resend.tries += 1
+}

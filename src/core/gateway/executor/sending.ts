@@ -1,0 +1,211 @@
+/**
+ * Signs a slot's transactions and hands their bytes to the nodes, each step durable before the next
+ * (robustness §3, domain §8).
+ */
+import { ChainError, type Hex } from '../../ports.js'
+import type { Candidate } from '../../protocol/candidate.js'
+import type { Slot, SlotAttempt } from '../ledger/ledger.js'
+import type { Heads } from '../view/view.js'
+import { noteRefused, noteSigned, noteTaken } from './resending.js'
+import { attemptChanges, sentChanges } from './slot-changes.js'
+import type { Executor } from './state.js'
+import { canRaise, type Fees, feesFor, gasLimit, signTransaction } from './transaction.js'
+
+/**
+ * What is to be signed: calldata for SignedProposer with the candidates it carries, or a
+ * self-transfer that gives the nonce back.
+ */
+export type TransactionPlan =
+  | {
+      readonly kind: 'propose'
+      readonly candidateIds: readonly string[]
+      readonly data: Hex
+      readonly gas: bigint
+    }
+  | { readonly kind: 'cancel' }
+
+/** Transactions that are not of a slot yet, as a subject of faults. */
+export const newSlots = 'opening'
+
+const ceilingOf = ({ ports }: Executor) => BigInt(Math.floor(ports.maxFeeGwei * 1e9))
+const ceilingName = ({ ports }: Executor) => `executor.max_fee_gwei ${ports.maxFeeGwei}`
+
+/** Fees for the next block; that the ceiling does not allow them is noted. */
+async function fees(
+  executor: Executor,
+  about: string,
+  kind: TransactionPlan['kind'],
+  { latest }: Heads,
+  replaced?: SlotAttempt,
+): Promise<Fees | undefined> {
+  const { chain, contracts } = executor.ports
+  const replacing = replaced && {
+    maxFeePerGas: BigInt(replaced.maxFeePerGas),
+    maxPriorityFeePerGas: BigInt(replaced.maxPriorityFeePerGas),
+  }
+  const ceilingWei = ceilingOf(executor)
+  const options = { kind, replacing }
+  const found = feesFor(contracts.chainId, latest, await chain.tip(), ceilingWei, options)
+  if (!found)
+    executor.faults.note(
+      about,
+      `gas costs ${latest.baseFeePerGas} wei and the tip, more than ${ceilingName(executor)} allows: waiting`,
+    )
+  return found
+}
+
+/**
+ * Signs under the slot's nonce and makes it durable, in place of `replaced` where it is given.
+ * `alive`: all of the slot's candidates that are alive. False where the fee ceiling holds it back,
+ * which is noted, or a candidate has moved on. Rejects with `ChainError`.
+ */
+export async function sign(
+  executor: Executor,
+  slot: Slot,
+  plan: TransactionPlan,
+  heads: Heads,
+  alive: readonly Candidate[],
+  replaced?: SlotAttempt,
+): Promise<boolean> {
+  const { clock, contracts, ledger, signer } = executor.ports
+  const found = await fees(executor, slot.id, plan.kind, heads, replaced)
+  if (found === undefined) return false
+  const call =
+    plan.kind === 'propose'
+      ? { to: contracts.signedProposer, data: plan.data, gas: plan.gas }
+      : await selfTransfer(executor)
+  const { raw, hash } = await signTransaction(signer, {
+    chainId: contracts.chainId,
+    nonce: slot.nonce,
+    ...call,
+    ...found,
+  })
+  // Signed again for the same fees it is the same transaction: the bytes that are there go on.
+  noteSigned(executor, hash)
+  if (slot.attempts.some((attempt) => attempt.hash === hash)) return false
+  const attempt: SlotAttempt = {
+    hash,
+    raw,
+    kind: plan.kind,
+    candidateIds: plan.kind === 'propose' ? plan.candidateIds : [],
+    maxFeePerGas: String(found.maxFeePerGas),
+    maxPriorityFeePerGas: String(found.maxPriorityFeePerGas),
+    preparedAtMs: clock.nowMs(),
+    sentAtMs: null,
+  }
+  if (!(await ledger.commit(attemptChanges(slot, attempt, alive, clock.nowMs()), alive)))
+    return false
+  await executor.ports.failpoint('prepared')
+  return true
+}
+
+async function selfTransfer({ ports: { chain, signer } }: Executor) {
+  const call = { to: signer.address, data: '0x' as const }
+  const gas = gasLimit(await chain.estimateGas({ ...call, from: signer.address }))
+  return { ...call, gas }
+}
+
+/** Whether the ceiling allows a higher fee than this one's; that it does not is noted. */
+export function mayRaise(
+  executor: Executor,
+  { id }: Slot,
+  { kind, maxFeePerGas }: SlotAttempt,
+): boolean {
+  if (canRaise({ maxFeePerGas: BigInt(maxFeePerGas) }, kind, ceilingOf(executor))) return true
+  const stuck = `a transaction that pays ${maxFeePerGas} wei for gas at most is not mined`
+  const sentence = `${stuck}, and ${ceilingName(executor)} allows no higher fee: waiting`
+  executor.faults.note(id, sentence)
+  return false
+}
+
+/** Hands the stored bytes over. True where the slot may go on at once. */
+export async function send(
+  executor: Executor,
+  slot: Slot,
+  attempt: SlotAttempt,
+  alive: readonly Candidate[],
+  { latest }: Heads,
+): Promise<boolean> {
+  const { chain, clock, ledger } = executor.ports
+  try {
+    await chain.send(attempt.raw)
+  } catch (error) {
+    if (!(error instanceof ChainError)) throw error
+    // None of the responses leads to another nonce (robustness §3).
+    if (error.kind !== 'already_known') {
+      noteRefusal(executor, slot, attempt, error, latest.number)
+      return error.kind === 'underpriced'
+    }
+  }
+  noteTaken(executor, attempt.hash, latest.number)
+  executor.faults.drop(slot.id)
+  await ledger.commit(sentChanges(slot, attempt, alive, clock.nowMs()), alive)
+  await executor.ports.failpoint('sent')
+  return false
+}
+
+function noteRefusal(
+  executor: Executor,
+  slot: Slot,
+  attempt: SlotAttempt,
+  { kind, message }: ChainError,
+  head: bigint,
+): void {
+  const { faults, ports } = executor
+  const refusedBlocks = noteRefused(executor, attempt.hash, head, kind)
+  // Stored bytes are sent for a former executor too: it is the slot's own that pays.
+  const former = slot.executor === ports.signer.address ? '' : 'former '
+  const account = `the ${former}executor ${slot.executor}`
+  if (kind === 'insufficient_funds')
+    faults.refuse(slot.id, `${account} cannot pay for its transaction: fund it`)
+  if (kind === 'refused')
+    faults.refuse(slot.id, `the node refuses the transaction of nonce ${slot.nonce}: ${message}`)
+  // A lower nonce is missing. Ours are sent before; if it lasts, this store does not know it.
+  if (kind === 'nonce_too_high' && refusedBlocks >= 3n)
+    faults.refuse(slot.id, `the node waits for a nonce below ${slot.nonce} of ${account}`)
+}
+
+/**
+ * Whether nodes that count the slot's nonce as used refuse its stored bytes for that very reason.
+ * Where they hold or take them, or refuse them for another reason, the nonce may yet be ours; that
+ * is noted of the slot.
+ */
+export async function confirmsUsed(
+  { ports, faults }: Executor,
+  { id, nonce, executor }: Slot,
+  { raw }: SlotAttempt,
+  isHeld: boolean,
+): Promise<boolean> {
+  let but = 'takes a transaction of that nonce'
+  try {
+    if (!isHeld) await ports.chain.send(raw)
+  } catch (error) {
+    if (!(error instanceof ChainError)) throw error
+    if (error.kind === 'unavailable') return false
+    if (error.kind === 'nonce_too_low') return true
+    if (error.kind !== 'already_known')
+      but = `refuses a transaction of that nonce for another reason: ${error.message}`
+  }
+  faults.note(id, `the node says that nonce ${nonce} of ${executor} is used, and ${but}`)
+  return false
+}
+
+/**
+ * Whether a transaction with this gas limit can be paid for now; what stands against it is noted.
+ * Rejects with `ChainError`.
+ */
+export async function canPay(executor: Executor, gas: bigint, heads: Heads): Promise<boolean> {
+  const { chain, signer } = executor.ports
+  const [found, balanceWei] = await Promise.all([
+    fees(executor, newSlots, 'propose', heads),
+    chain.balance(signer.address),
+  ])
+  if (found === undefined) return false
+  const costWei = gas * found.maxFeePerGas
+  if (balanceWei >= costWei) return true
+  executor.faults.note(
+    newSlots,
+    `the executor ${signer.address} holds ${balanceWei} wei, its transaction may cost ${costWei}: fund it`,
+  )
+  return false
+}

@@ -1,0 +1,181 @@
+/** How slots end in finalized state, and their candidates with them (contract §5, R14, R27). */
+import { findProposed } from '../../chain/propose.js'
+import type { ChainReceipt } from '../../ports.js'
+import type { Candidate } from '../../protocol/candidate.js'
+import type { Change, Slot, SlotAttempt, SlotOutcome } from '../ledger/ledger.js'
+import { failureOf, submissionOf } from '../validation/progress.js'
+import type { Heads } from '../view/view.js'
+import { failsByReceipt, isShownMined, ownProposal } from './proposal-evidence.js'
+import { explainRevert } from './revert-reason.js'
+import { confirmsUsed } from './sending.js'
+import type { MinedAction } from './slot.js'
+import {
+  type CandidateEnd,
+  closeChanges,
+  indexedChanges,
+  minedChange,
+  notSelected,
+  type SlotEnd,
+} from './slot-changes.js'
+import type { Gathered } from './slot-facts.js'
+import { aliveOf, type Executor } from './state.js'
+
+const isCarried = ({ candidateIds }: SlotAttempt, { id }: Candidate) => candidateIds.includes(id)
+
+/** What a candidate gets when its nonce is gone and nothing of it was mined. */
+function withoutTransaction({ deadline }: Candidate, { finalized }: Heads): SlotEnd {
+  if (finalized.timestamp <= BigInt(deadline)) return { kind: 'again' }
+  const detail = `The transaction could not be mined before the permit deadline ${deadline}.`
+  return { kind: 'failed', failure: failureOf('submission', 'submission_expired', detail) }
+}
+
+const endsWithout = (candidates: readonly Candidate[], heads: Heads): CandidateEnd[] =>
+  candidates.map((candidate) => ({ candidate, end: withoutTransaction(candidate, heads) }))
+
+/** Closes the slot where all that it rests on is as it was; there is nothing to go on with. */
+async function close(
+  executor: Executor,
+  slot: Slot,
+  outcome: SlotOutcome,
+  ends: readonly CandidateEnd[],
+  before: readonly Change[] = [],
+): Promise<false> {
+  const { ledger, clock } = executor.ports
+  const basis = [...aliveOf(executor, slot), ...ends.map(({ candidate }) => candidate)]
+  const changes = [...before, ...closeChanges(slot, outcome, ends, clock.nowMs())]
+  if (!(await ledger.commit(changes, basis))) return false
+  executor.loads.delete(slot.id)
+  executor.takenSince.delete(slot.id)
+  executor.faults.drop(slot.id)
+  for (const { hash } of slot.attempts) executor.resends.delete(hash)
+  return false
+}
+
+/**
+ * Matches each candidate that was carried to its proposal; one that has none in a final receipt
+ * ends. Where all of them do, the slot is closed.
+ */
+export async function indexSlot(
+  executor: Executor,
+  slot: Slot,
+  { attempt, receipt }: MinedAction,
+  heads: Heads,
+): Promise<boolean> {
+  const { clock, ledger } = executor.ports
+  const alive = aliveOf(executor, slot)
+  const carried = alive.filter((candidate) => isCarried(attempt, candidate))
+  const isFinal = receipt.blockNumber <= heads.finalized.number
+  const changes = indexedChanges(attempt, receipt, carried, isFinal, clock.nowMs())
+  if (changes === undefined) return false
+  for (const candidate of carried)
+    if (
+      isFinal &&
+      !findProposed(receipt.logs, candidate) &&
+      !(await failsByReceipt(executor, slot, candidate, heads))
+    )
+      return false
+  const isLost = changes.every(
+    (change) => change.kind === 'candidate.progress' && change.progress.status === 'failed',
+  )
+  if (!isLost) return ledger.commit(changes, alive)
+  const leftOut = alive.filter((candidate) => !isCarried(attempt, candidate))
+  const outcome = { kind: 'reverted', hash: attempt.hash } as const
+  const closing = closeChanges(slot, outcome, endsWithout(leftOut, heads), clock.nowMs())
+  await ledger.commit([...changes, ...closing], alive)
+  return false
+}
+
+/** The execution is final: the stand-ins of its rounds end, and what it left out ends or waits. */
+export function closeExecuted(
+  executor: Executor,
+  slot: Slot,
+  attempt: SlotAttempt,
+  heads: Heads,
+): Promise<false> {
+  const alive = aliveOf(executor, slot)
+  const leftOut = alive.filter((candidate) => !isCarried(attempt, candidate))
+  const rounds = new Set(
+    alive.filter((candidate) => isCarried(attempt, candidate)).map(({ round }) => round.key),
+  )
+  const standIns = executor.ports.ledger
+    .active()
+    .filter(
+      ({ id, round, progress }) =>
+        progress.status !== 'executed' && rounds.has(round.key) && !slot.candidateIds.includes(id),
+    )
+    .map((candidate): CandidateEnd => {
+      return { candidate, end: { kind: 'failed', failure: notSelected(candidate) } }
+    })
+  const ends = [...endsWithout(leftOut, heads), ...standIns]
+  return close(executor, slot, { kind: 'executed', hash: attempt.hash }, ends)
+}
+
+/** The nonce went to a self-transfer, or a former executor's slot can execute nothing any more. */
+export function closeWithout(
+  executor: Executor,
+  slot: Slot,
+  receipt: ChainReceipt | undefined,
+  heads: Heads,
+): Promise<false> {
+  const ends = endsWithout(aliveOf(executor, slot), heads)
+  if (receipt === undefined) return close(executor, slot, { kind: 'foreign', hash: null }, ends)
+  const outcome = { kind: 'cancelled', hash: receipt.transactionHash } as const
+  return close(executor, slot, outcome, ends, [minedChange(slot, receipt)])
+}
+
+/** The transaction reverted; each of its candidates ends by its own cause. */
+export async function closeReverted(
+  executor: Executor,
+  slot: Slot,
+  { attempt, receipt }: MinedAction,
+  heads: Heads,
+): Promise<false> {
+  const alive = aliveOf(executor, slot)
+  const ends: CandidateEnd[] = []
+  for (const candidate of alive) {
+    if (await isShownMined(executor, slot, candidate, heads)) return false
+    const end = await explainRevert(
+      executor.ports,
+      candidate,
+      slot.executor,
+      attempt,
+      receipt,
+      heads,
+    )
+    ends.push({ candidate, end })
+  }
+  if (attempt.candidateIds.length > 1)
+    for (const { candidate, end } of ends) {
+      executor.isolated.candidates.set(candidate.id, true)
+      if (end.kind === 'failed') executor.isolated.wallets.set(candidate.proposer, true)
+    }
+  // One that was already final when it was first seen has no record of its receipt yet.
+  const isNoted = alive.some(({ progress }) => submissionOf(progress)?.status === 'reverted')
+  const mined = isNoted ? [] : [minedChange(slot, receipt)]
+  return close(executor, slot, { kind: 'reverted', hash: attempt.hash }, ends, mined)
+}
+
+/** Final state counts the nonce as used, and shows no transaction of the slot. */
+export async function closeTaken(
+  executor: Executor,
+  slot: Slot,
+  { heads, held }: Gathered,
+): Promise<false> {
+  const since = executor.takenSince.get(slot.id)
+  if (since === undefined) executor.takenSince.set(slot.id, heads.latest.number)
+  // The node that told the nonce may be ahead of the one that tells heads and receipts: what was
+  // its head has to be final here first.
+  if (since === undefined || heads.finalized.number <= since) return false
+  const newest = slot.attempts.at(-1)
+  if (newest && !(await confirmsUsed(executor, slot, newest, held.size > 0))) return false
+  const ends: CandidateEnd[] = []
+  for (const candidate of aliveOf(executor, slot)) {
+    if (await isShownMined(executor, slot, candidate, heads)) return false
+    const proposal = await ownProposal(executor, slot, candidate, heads)
+    const end: SlotEnd = proposal
+      ? { kind: 'executed', proposal }
+      : withoutTransaction(candidate, heads)
+    ends.push({ candidate, end })
+  }
+  return close(executor, slot, { kind: 'foreign', hash: null }, ends)
+}

@@ -1,0 +1,93 @@
+/** What the executor knows beside ledger and chain. All of it may be lost in a restart. */
+import type { LRUCache } from 'lru-cache'
+import type { Address, Clock, Hex, Random, Signer } from '../../ports.js'
+import type { Candidate } from '../../protocol/candidate.js'
+import type { Ledger, Slot } from '../ledger/ledger.js'
+import type { QuestionChain } from '../validation/contract-reads.js'
+import type { Judgement } from '../validation/validation.js'
+import type { Heads } from '../view/view.js'
+import type { Faults } from './faults.js'
+import type { Load } from './packing.js'
+import type { Resend } from './resending.js'
+
+/** Called by name after each durable step, for crash tests (R23). */
+export type Failpoint = (
+  name: 'selected' | 'reserved' | 'prepared' | 'sent' | 'confirmed',
+) => Promise<void>
+
+export interface ExecutorPorts extends QuestionChain {
+  readonly clock: Clock
+  readonly random: Random
+  readonly signer: Signer
+  readonly ledger: Ledger
+  readonly maxFeeGwei: number
+  readonly confirmations: 'finalized' | number
+  /** Candidates in one transaction at most. */
+  readonly maxBatch: number
+  readonly failpoint: Failpoint
+  /** Judges a candidate again, just before a nonce is bound to it. */
+  judge(candidate: Candidate, heads: Heads): Promise<Judgement>
+  /** False where the candidate's round may be taken or over, as far as memory tells. */
+  maybeOpen(candidate: Candidate): boolean
+  /** Whether its permit nonce was once seen spent; a reorganisation may have undone that. */
+  maybeSpent(candidate: Candidate): boolean
+}
+
+export interface Executor {
+  readonly ports: ExecutorPorts
+  readonly faults: Faults
+  /** Of each signed transaction, by its hash. */
+  readonly resends: Map<Hex, Resend>
+  /** What a slot's first transaction is to carry, by slot. */
+  readonly loads: Map<string, Load>
+  /**
+   * Those that go in a transaction of their own, because one with several proposals reverted
+   * (domain §2.2): its candidates, and the wallets whose own proposal was to blame.
+   */
+  readonly isolated: {
+    readonly candidates: LRUCache<string, true>
+    readonly wallets: LRUCache<Address, true>
+  }
+  /** Candidates that can only revert, at the head that is looked at. */
+  doomed: ReadonlySet<string>
+  /** Head at which a slot's nonce was first seen taken, by slot. */
+  readonly takenSince: Map<string, bigint>
+  /** The lowest nonce that nothing uses, and the head at which it was first seen. */
+  gap: { readonly nonce: number; readonly since: bigint } | undefined
+  /** Head at which the count first held nonces that neither final state nor the ledger knows. */
+  unknownNoncesSince: bigint | undefined
+}
+
+/** A permit that ends sooner than this after the head would likely be mined too late. */
+const sendMarginSeconds = 5n
+
+/** Whether a permit ends too soon. The next block's time is at least the head's and the clock's. */
+export function isTooLate(
+  { ports }: Executor,
+  { deadline }: Candidate,
+  { latest }: Heads,
+): boolean {
+  const wall = BigInt(Math.floor(ports.clock.nowMs() / 1000))
+  const next = latest.timestamp > wall ? latest.timestamp : wall
+  return next + sendMarginSeconds > BigInt(deadline)
+}
+
+/** Whether mining could only revert for a candidate, as far as the head shows. */
+export function isDoomed(executor: Executor, candidate: Candidate, heads: Heads): boolean {
+  return isTooLate(executor, candidate, heads) || executor.doomed.has(candidate.id)
+}
+
+/** The slot's candidates that no operator has rejected. */
+export function aliveOf({ ports }: Executor, { candidateIds }: Slot): readonly Candidate[] {
+  return ports.ledger.active().filter(({ id }) => candidateIds.includes(id))
+}
+
+/** Ids of the candidates that open slots carry. */
+export function carriedIds(ledger: Pick<Ledger, 'slots'>): ReadonlySet<string> {
+  return new Set(ledger.slots().flatMap(({ candidateIds }) => candidateIds))
+}
+
+/** Keys of the rounds with an open slot, whoever its candidate is: a round has one slot (R3). */
+export function busyRounds(ledger: Pick<Ledger, 'slots' | 'byId'>): ReadonlySet<string> {
+  return new Set([...carriedIds(ledger)].flatMap((id) => ledger.byId(id)?.roundKey ?? []))
+}

@@ -1,0 +1,62 @@
+/**
+ * What of a wallet's money its other candidates may take (contract §5, validation). Reads nothing
+ * of the chain: what counts against a wallet must not cost another one's candidates time.
+ */
+import type { Contracts } from '../../chain/round.js'
+import type { Address } from '../../ports.js'
+import type { Candidate } from '../../protocol/candidate.js'
+import { carriedIds } from '../executor/state.js'
+import { carriedBy, readProposeCalldata, readTransaction } from '../executor/transaction.js'
+import type { Ledger } from '../ledger/ledger.js'
+import { isRoundOpen } from '../validation/round-end.js'
+import type { LiveView } from '../view/view.js'
+
+/** Where claims are looked up, all of it in memory. */
+export interface ClaimSources {
+  readonly ledger: Pick<Ledger, 'active' | 'slots'>
+  readonly view: Pick<LiveView, 'known'>
+  readonly contracts: Contracts
+}
+
+/** False where the view shows that the candidate's round is taken or over. */
+export function maybeOpen({ view, contracts }: ClaimSources, candidate: Candidate): boolean {
+  const question = view.known(candidate.round.questionId)
+  return question === undefined || isRoundOpen(contracts, question.round, candidate)
+}
+
+/**
+ * The wallet's candidates whose amounts may be taken before this one's: earlier ones, and those on
+ * their way. What cannot execute any more takes nothing; it waits for that to be final.
+ */
+export function competingClaims(
+  sources: ClaimSources,
+  { id, proposer, sequence }: Candidate,
+): readonly Candidate[] {
+  const carried = carriedIds(sources.ledger)
+  return sources.ledger
+    .active()
+    .filter(
+      (other) =>
+        other.id !== id &&
+        other.proposer === proposer &&
+        other.progress.status !== 'executed' &&
+        (carried.has(other.id) || (other.sequence < sequence && maybeOpen(sources, other))),
+    )
+}
+
+/** The token of a candidate's amount; `undefined` where nothing at hand tells it. */
+export function tokenOf(sources: ClaimSources, { id, round }: Candidate): Address | undefined {
+  const [only, second] = sources.contracts.tokens
+  if (second === undefined) return only
+  const known = sources.view.known(round.questionId)?.round
+  // Another round of the question may be in another token.
+  if (known?.timestamp === round.timestamp) return known.token.address
+  // Our own calldata names the token, whatever the view knows after a restart.
+  const attempt = sources.ledger
+    .slots()
+    .flatMap(({ attempts }) => attempts)
+    .find(({ candidateIds }) => candidateIds.includes(id))
+  const call = attempt && carriedBy(readTransaction(attempt.raw).data)
+  const own = call?.[attempt?.candidateIds.indexOf(id) ?? -1]
+  return own && readProposeCalldata(own).token
+}

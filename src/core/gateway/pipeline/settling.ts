@@ -1,0 +1,148 @@
+/** What becomes of a candidate that was judged: on record, with what follows from it. */
+import { LRUCache } from 'lru-cache'
+import { ChainError, type Clock, type Hex } from '../../ports.js'
+import type { Candidate } from '../../protocol/candidate.js'
+import { ProposerError } from '../../protocol/errors.js'
+import { carriedIds } from '../executor/state.js'
+import type { Change, Ledger } from '../ledger/ledger.js'
+import { failedChange, failureOf, progressChange, stageOf } from '../validation/progress.js'
+import type { Judgement, ValidationPorts } from '../validation/validation.js'
+import type { Heads, LiveView } from '../view/view.js'
+
+/**
+ * Reasons to wait that change all the time go on record ever more rarely, at last only after so
+ * many blocks.
+ */
+const longestQuietBlocks = 512n
+/** Candidates that are remembered for each purpose. */
+export const rememberedCandidates = 10_000
+
+/** Why a candidate waits, and from which block on another reason goes on record. */
+interface Wait {
+  readonly why: string
+  readonly quietBlocks: bigint
+  readonly quietUntil: bigint
+}
+
+/** What judging needs, and what it leaves behind in memory. */
+export interface Judging {
+  readonly clock: Clock
+  readonly ledger: Ledger
+  readonly view: LiveView
+  readonly ports: ValidationPorts
+  /** Head at which a candidate was last judged: the same head gives the same result. */
+  readonly judgedAt: LRUCache<string, Hex>
+  readonly waits: LRUCache<string, Wait>
+  /** The operator's fault that halts the queue, at this head. */
+  halted: string | undefined
+  /** What a node says at this head that cannot all be so. */
+  contradiction: string | undefined
+}
+
+/** Nothing judged yet. */
+export function newJudging(parts: Pick<Judging, 'clock' | 'ledger' | 'view' | 'ports'>): Judging {
+  return {
+    ...parts,
+    judgedAt: new LRUCache({ max: rememberedCandidates }),
+    waits: new LRUCache({ max: rememberedCandidates }),
+    halted: undefined,
+    contradiction: undefined,
+  }
+}
+
+/** Active candidates that no slot carries, in order of admission. */
+export function waitingIn(ledger: Ledger): readonly Candidate[] {
+  const carried = carriedIds(ledger)
+  return ledger
+    .active()
+    .filter(({ id, progress }) => progress.status !== 'executed' && !carried.has(id))
+}
+
+/**
+ * `undefined` where the chain did not answer: nothing is lost, the next step asks again, and one
+ * candidate that cannot be judged holds up no other. A chain that stays silent shows in the view's
+ * faults (R16).
+ */
+export async function ifAnswered<T>(work: Promise<T>): Promise<T | undefined> {
+  try {
+    return await work
+  } catch (error) {
+    if (error instanceof ChainError) return undefined
+    if (error instanceof ProposerError && error.code === 'state_unavailable') return undefined
+    throw error
+  }
+}
+
+/** Puts a judgement on record with what follows from it; a wait only when its reason is new. */
+export async function settle(
+  judging: Judging,
+  candidate: Candidate,
+  judgement: Judgement,
+  heads: Heads,
+): Promise<void> {
+  const { ledger, view, clock } = judging
+  const checked = checkedChange(candidate, judgement, heads.latest.number)
+  switch (judgement.kind) {
+    case 'valid': {
+      const progress = { status: 'validated', validatedAtMs: clock.nowMs() } as const
+      await ledger.commit([progressChange(candidate, progress), ...checked], [candidate])
+      return
+    }
+    case 'failed': {
+      const { code, detail, retryable } = judgement
+      const failure = failureOf(stageOf(candidate.progress), code, detail, retryable)
+      await ledger.commit([...checked, failedChange(candidate, failure)], [candidate])
+      return
+    }
+    case 'operator':
+      judging.halted = judgement.detail
+      return noteWait(judging, candidate, judgement.detail, checked, heads)
+    case 'closed':
+      view.doubt(candidate.round.questionId)
+      judging.judgedAt.set(candidate.id, heads.latest.hash)
+      return noteWait(judging, candidate, 'closed', checked, heads)
+    case 'wait':
+      judging.contradiction = judgement.contradiction ?? judging.contradiction
+      judging.judgedAt.set(candidate.id, heads.latest.hash)
+      return noteWait(judging, candidate, judgement.detail, checked, heads)
+    case 'unknown':
+      // Judged again at the next step, which a new head or the idle time brings.
+      return
+  }
+}
+
+async function noteWait(
+  { ledger, waits }: Judging,
+  candidate: Candidate,
+  why: string,
+  checked: readonly Change[],
+  { latest }: Heads,
+): Promise<void> {
+  const before = waits.get(candidate.id)
+  if (before && (before.why === why || latest.number < before.quietUntil)) return
+  // A wallet's code may answer otherwise at each block, and the store is not to grow with that.
+  const doubled = before === undefined ? 1n : 2n * before.quietBlocks
+  const quietBlocks = doubled < longestQuietBlocks ? doubled : longestQuietBlocks
+  waits.set(candidate.id, { why, quietBlocks, quietUntil: latest.number + quietBlocks })
+  await ledger.commit(checked, [candidate])
+}
+
+/**
+ * What was read on the way to a judgement, as the change that keeps it. A wait is on record without
+ * figures too, as of `headNumber`; empty where there is nothing to keep.
+ */
+export function checkedChange(
+  { id }: Candidate,
+  judgement: Judgement,
+  headNumber: bigint,
+): readonly Change[] {
+  const { kind, read } = judgement
+  if (kind === 'unknown' || (read === undefined && kind !== 'wait')) return []
+  const check = {
+    blockNumber: String(read?.blockNumber ?? headNumber),
+    verdict: kind,
+    detail: 'detail' in judgement ? judgement.detail : null,
+    figures: read?.figures ?? {},
+  }
+  return [{ kind: 'candidate.checked', id, check }]
+}

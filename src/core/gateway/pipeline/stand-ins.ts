@@ -1,0 +1,154 @@
+/**
+ * Stand-in selection: a selected candidate that only waits does not keep its round from the
+ * stand-ins (contract §5, Selection; R3).
+ */
+import { LRUCache } from 'lru-cache'
+import pLimit from 'p-limit'
+import type { Hex } from '../../ports.js'
+import type { Candidate } from '../../protocol/candidate.js'
+import { busyRounds } from '../executor/state.js'
+import { progressChange, selected, standsInAgain } from '../validation/progress.js'
+import type { Judgement } from '../validation/validation.js'
+import type { Heads } from '../view/view.js'
+import { createRoundRobin } from './round-robin.js'
+import { checkedChange, type Judging, rememberedCandidates, settle, waitingIn } from './settling.js'
+
+/** Stand-ins judged in one step, and at once. */
+const judgedPerStep = 32
+const judgedAtOnce = 8
+/** Selected candidates that waited before, tried again in one step. */
+const retriedPerStep = 64
+/** One that was replaced again and again is taken after twice as many blocks each time, up to this. */
+const longestBlocks = 64
+
+/** A candidate that made room for a stand-in at a head, and when it may be one itself. */
+interface Replaced {
+  readonly at: Hex
+  readonly times: number
+  readonly untilBlock: bigint
+}
+
+export type StandIns = ReturnType<typeof newStandIns>
+
+/** No candidate has waited yet. */
+export const newStandIns = () => ({
+  turns: createRoundRobin(judgedPerStep),
+  retries: createRoundRobin(retriedPerStep),
+  /** Head at which a selected candidate could last not be sent. */
+  heldAt: new LRUCache<string, Hex>({ max: rememberedCandidates }),
+  /** Rounds of such candidates, and the first head at which one of them could not be sent. */
+  troubledAt: new LRUCache<string, Hex>({ max: rememberedCandidates }),
+  replaced: new LRUCache<string, Replaced>({ max: rememberedCandidates }),
+})
+
+/**
+ * A selected candidate could not be sent at this head, through no fault of the operator: at the
+ * next one its stand-ins are judged.
+ */
+export function noteHeld(
+  { heldAt, troubledAt }: StandIns,
+  { id, round }: Candidate,
+  { latest }: Heads,
+): void {
+  heldAt.set(id, latest.hash)
+  if (!troubledAt.has(round.key)) troubledAt.set(round.key, latest.hash)
+}
+
+/**
+ * Selected candidates in the order in which they are to be sent: those that were found to wait
+ * before come last, a part of them at a time. `hasMore`: some have not had their turn at this head.
+ */
+export function sendingOrder(
+  { heldAt, retries }: StandIns,
+  candidates: readonly Candidate[],
+  { latest }: Heads,
+) {
+  const held = candidates.filter(({ id }) => heldAt.has(id))
+  const { turn, hasMore } = retries.next(held, latest.hash)
+  const again = turn.toSorted((one, other) => one.sequence - other.sequence)
+  return { turn: [...candidates.filter(({ id }) => !heldAt.has(id)), ...again], hasMore }
+}
+
+/** Candidates that made room at this head: selection takes others first. */
+export function replacedAt({ replaced }: StandIns, { latest }: Heads): ReadonlySet<string> {
+  const now = [...replaced.entries()].filter(([, { at }]) => at === latest.hash)
+  return new Set(now.map(([id]) => id))
+}
+
+/**
+ * Stand-ins of held candidates are judged, and one that can be sent now takes the place, in one
+ * commit: nobody is replaced by one that would only wait as well. True where the next step has to
+ * go on at once.
+ */
+export async function replaceHeld(
+  judging: Judging,
+  standIns: StandIns,
+  judge: (candidate: Candidate, heads: Heads) => Promise<Judgement>,
+  heads: Heads,
+): Promise<boolean> {
+  const { ledger, judgedAt } = judging
+  const { hash, number } = heads.latest
+  for (const { candidateIds } of ledger.slots())
+    for (const memory of [standIns.replaced, standIns.heldAt])
+      for (const id of candidateIds) memory.delete(id)
+  const busy = busyRounds(ledger)
+  for (const key of busy) standIns.troubledAt.delete(key)
+  if (standIns.heldAt.size === 0) return false
+  const waiting = waitingIn(ledger)
+  const holders = new Map(
+    waiting
+      .filter(
+        ({ id, progress }) => progress.status === 'selected' && standIns.heldAt.get(id) === hash,
+      )
+      // R3: a round with an open slot changes nothing. Gas is estimated at the node's newest block,
+      // which may be ahead of this head: one look is not enough to lose a place.
+      .filter(({ round }) => !busy.has(round.key) && standIns.troubledAt.get(round.key) !== hash)
+      .map((candidate) => [candidate.round.key, candidate]),
+  )
+  if (holders.size === 0) return false
+  const eligible = waiting.filter(
+    ({ id, round, progress }) =>
+      progress.status === 'validated' &&
+      holders.has(round.key) &&
+      judgedAt.get(id) !== hash &&
+      (standIns.replaced.get(id)?.untilBlock ?? 0n) <= number,
+  )
+  const { turn, hasMore } = standIns.turns.next(eligible, hash)
+  const limit = pLimit(judgedAtOnce)
+  const judged = await Promise.all(
+    turn.map((standIn) => limit(async () => ({ standIn, judgement: await judge(standIn, heads) }))),
+  )
+  const able = judged.filter(({ judgement }) => judgement.kind === 'valid')
+  for (const { standIn, judgement } of judged)
+    if (judgement.kind !== 'valid') await settle(judging, standIn, judgement, heads)
+  let hasChanged = false
+  for (const [key, holder] of holders) {
+    const found = able
+      .filter(({ standIn }) => standIn.round.key === key)
+      .toSorted((one, other) => one.standIn.sequence - other.standIn.sequence)
+    const next = found.find(({ standIn }) => standIn.sequence > holder.sequence) ?? found[0]
+    if (next && (await replace(judging, standIns, holder, next, heads))) hasChanged = true
+  }
+  return hasMore || hasChanged
+}
+
+/** False where one of the two has moved on. */
+async function replace(
+  { ledger, clock }: Judging,
+  { replaced }: StandIns,
+  holder: Candidate,
+  { standIn, judgement }: { readonly standIn: Candidate; readonly judgement: Judgement },
+  { latest }: Heads,
+): Promise<boolean> {
+  const nowMs = clock.nowMs()
+  const changes = [
+    progressChange(holder, standsInAgain(holder.progress, nowMs)),
+    ...checkedChange(standIn, judgement, latest.number),
+    progressChange(standIn, selected(standIn.progress, nowMs, null)),
+  ]
+  if (!(await ledger.commit(changes, [holder, standIn]))) return false
+  const times = (replaced.get(holder.id)?.times ?? 0) + 1
+  const blocks = Math.min(2 ** (times - 1), longestBlocks)
+  replaced.set(holder.id, { at: latest.hash, times, untilBlock: latest.number + BigInt(blocks) })
+  return true
+}

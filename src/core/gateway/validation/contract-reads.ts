@@ -1,0 +1,103 @@
+/** What validation, endings and reverts read of the contracts. All reject with `ChainError`. */
+import {
+  erc20Abi,
+  oracleAbi,
+  permit2Abi,
+  roles,
+  signedProposerAbi,
+  whitelistAbi,
+} from '../../chain/contracts.js'
+import { lowercase, readContract, told, zeroAddress } from '../../chain/reading.js'
+import type { Contracts, Round } from '../../chain/round.js'
+import type { Address, Chain, Hex } from '../../ports.js'
+import type { Candidate } from '../../protocol/candidate.js'
+import { nonceBit, nonceUsed } from '../../protocol/permit.js'
+import type { WitnessRequest } from '../../protocol/witness.js'
+
+/** A chain with the contracts that configuration pins. */
+export interface PinnedChain {
+  readonly chain: Chain
+  readonly contracts: Contracts
+}
+
+/** Beside it, the questions that trusted requesters know. */
+export interface QuestionChain extends PinnedChain {
+  /** The question's current round as of a block; `undefined` where no requester knows it. */
+  readRound(questionId: Hex, blockNumber: bigint): Promise<Round | undefined>
+}
+
+/** A word of the owner's nonce bitmap at Permit2. */
+export function readBitmap(
+  { chain, contracts }: PinnedChain,
+  owner: Address,
+  word: bigint,
+  at: bigint,
+): Promise<bigint> {
+  return readContract(chain, at, contracts.permit2, permit2Abi, 'nonceBitmap', [owner, word])
+}
+
+/** Whether the permit nonce is spent or invalidated at a block. */
+export async function isSpentAt(
+  pinned: PinnedChain,
+  { proposer, nonce }: Candidate,
+  at: bigint,
+): Promise<boolean> {
+  const { word } = nonceBit(BigInt(nonce))
+  return nonceUsed(BigInt(nonce), await readBitmap(pinned, proposer, word, at))
+}
+
+/** Who may propose through whom: `effective = custom || default` (domain §4, Whitelists). */
+export async function readWhitelist(
+  { chain, contracts }: PinnedChain,
+  { oracle, requester, identifier, ancillaryData }: WitnessRequest,
+  proposer: Address,
+  at: bigint,
+) {
+  const request = [requester, identifier, ancillaryData] as const
+  const [custom, standard] = await Promise.all([
+    readContract(chain, at, oracle, oracleAbi, 'getCustomProposerWhitelist', request),
+    readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []),
+  ])
+  const isCustom = lowercase(custom) !== zeroAddress
+  const list = lowercase(isCustom ? custom : standard)
+  // Anything may be set as a list: what does not answer as one lists nobody and has no owner.
+  const isListed = (who: Address) =>
+    told(readContract(chain, at, list, whitelistAbi, 'isOnWhitelist', [who]))
+  const [spenderListed, proposerListed, owner] = await Promise.all([
+    isListed(contracts.signedProposer),
+    isListed(proposer),
+    told(readContract(chain, at, list, whitelistAbi, 'owner', [])),
+  ])
+  return {
+    custom: isCustom,
+    spenderListed: spenderListed ?? false,
+    proposerListed: proposerListed ?? false,
+    owned: owner !== undefined && lowercase(owner) === contracts.signedProposer,
+  }
+}
+
+/** The wallet's balance and its allowance to Permit2, raw token units. */
+export async function readFunds(
+  { chain, contracts }: PinnedChain,
+  token: Address,
+  wallet: Address,
+  at: bigint,
+) {
+  const [balanceRaw, allowanceRaw] = await Promise.all([
+    readContract(chain, at, token, erc20Abi, 'balanceOf', [wallet]),
+    readContract(chain, at, token, erc20Abi, 'allowance', [wallet, contracts.permit2]),
+  ])
+  return { balanceRaw, allowanceRaw }
+}
+
+/** Whether an executor may call `propose`. */
+export function readRole(
+  { chain, contracts }: PinnedChain,
+  executor: Address,
+  at: bigint,
+): Promise<boolean> {
+  return readContract(chain, at, contracts.signedProposer, signedProposerAbi, 'hasRole', [
+    roles.delegatedProposer,
+    executor,
+  ])
+}

@@ -1,0 +1,108 @@
+/** How a candidate's round has ended, and with it the candidate (contract §5, R14, domain §9). */
+import { locateProposal, type OnChainProposal } from '../../chain/propose.js'
+import { type Contracts, keccakHex, type Round, roundRef } from '../../chain/round.js'
+import type { Candidate, Failure } from '../../protocol/candidate.js'
+import { outcomeOf } from '../../protocol/proposal.js'
+import type { Heads } from '../view/view.js'
+import type { QuestionChain } from './contract-reads.js'
+import { failureOf, stageOf } from './progress.js'
+
+/**
+ * What finalized state shows of a closed round. `current`: the question's round now, `undefined`
+ * where no trusted requester knows the question. `proposal`: what the candidate's own round holds.
+ */
+export interface ClosedRound {
+  readonly current: Round | undefined
+  readonly proposal: OnChainProposal | undefined
+}
+
+/** A candidate's proposal on chain, put there by its signature. */
+export type OwnProposal = Extract<OnChainProposal, { bySignature: true }>
+
+export type RoundOutcome =
+  | { readonly kind: 'executed'; readonly proposal: OwnProposal }
+  | { readonly kind: 'failed'; readonly failure: Failure }
+
+/** Whether a question's current round is the candidate's and takes proposals. */
+export function isRoundOpen(contracts: Contracts, round: Round, candidate: Candidate): boolean {
+  return round.state === 'requested' && isSameRound(contracts, round, candidate)
+}
+
+/** Whether a question's current round is the candidate's. */
+export function isSameRound(contracts: Contracts, round: Round, candidate: Candidate): boolean {
+  const { key } = roundRef(contracts, round.questionId, round, keccakHex(round.ancillaryData))
+  return key === candidate.round.key
+}
+
+/**
+ * What closed a candidate's round as of the finalized block; `undefined` while it is open. A round
+ * that finalized state has not reached yet is open. Rejects with `ChainError`.
+ */
+export async function readRoundEnd(
+  ports: QuestionChain,
+  candidate: Candidate,
+  { latest, finalized }: Heads,
+): Promise<ClosedRound | undefined> {
+  const { questionId, oracle, requester, identifier, timestamp, ancillaryHash } = candidate.round
+  const current = await ports.readRound(questionId, finalized.number)
+  if (current === undefined) {
+    // A question asked just now is not in finalized state; one that is in neither is gone.
+    const newest = await ports.readRound(questionId, latest.number)
+    return newest === undefined ? { current: undefined, proposal: undefined } : undefined
+  }
+  // A round of a time that finalized state has passed, and that is not in it, was undone (R14).
+  if (isRoundOpen(ports.contracts, current, candidate) || finalized.timestamp < BigInt(timestamp))
+    return undefined
+  const { ancillaryData } = current
+  // The text stays the same over a question's rounds; a request with another cannot be asked for.
+  if (keccakHex(ancillaryData) !== ancillaryHash) return { current, proposal: undefined }
+  const request = { oracle, requester, identifier, timestamp, ancillaryData }
+  const { signedProposer } = ports.contracts
+  const proposal = await locateProposal(ports.chain, request, signedProposer, finalized, candidate)
+  return { current, proposal }
+}
+
+/**
+ * How a waiting candidate of a closed round ends. A proposal by its proposer, at its price, through
+ * SignedProposer is its own, whoever sent it (domain §9): comparing comes before failing.
+ */
+export function endingOf(candidate: Candidate, { proposal, current }: ClosedRound): RoundOutcome {
+  if (proposal && isOwn(candidate, proposal)) return { kind: 'executed', proposal }
+  const stage = stageOf(candidate.progress)
+  const advanced = current && advancedFailure(candidate, current, stage)
+  if (advanced) return { kind: 'failed', failure: advanced }
+  if (proposal) return { kind: 'failed', failure: supersededFailure(proposal, stage) }
+  const detail = current
+    ? `The request is ${current.state}.`
+    : 'No trusted requester knows the question any more.'
+  return { kind: 'failed', failure: failureOf(stage, 'request_not_open', detail) }
+}
+
+/** Whether a proposal on chain is this candidate's, put there by its signature. */
+export function isOwn(
+  { proposer, price }: Pick<Candidate, 'proposer' | 'price'>,
+  proposal: OnChainProposal,
+): proposal is OwnProposal {
+  return proposal.bySignature && proposal.proposer === proposer && proposal.price === price
+}
+
+/** The failure of a candidate whose question is in another round now, or `undefined`. */
+export function advancedFailure(
+  { round }: Candidate,
+  current: Round,
+  stage: Failure['stage'],
+): Failure | undefined {
+  if (current.timestamp === round.timestamp) return undefined
+  const detail = `The question is in the round of ${current.timestamp}; this was signed for the round of ${round.timestamp}.`
+  return failureOf(stage, 'round_advanced', detail)
+}
+
+/** The failure of a candidate whose round holds somebody else's proposal. */
+export function supersededFailure(
+  { proposer, price, transactionHash }: OnChainProposal,
+  stage: Failure['stage'],
+): Failure {
+  const where = transactionHash === null ? '' : `, in transaction ${transactionHash}`
+  const detail = `${proposer} proposed ${outcomeOf(price) ?? `price ${price}`} first${where}.`
+  return failureOf(stage, 'superseded', detail)
+}

@@ -1,0 +1,361 @@
+/**
+ * Contract §5's validation: the chain is read again as of one block, cheap facts first, and at the
+ * end the exact `propose` is run from the executor. What a later block could still undo fails
+ * nobody: such a verdict has to hold at the finalized block too (R14).
+ */
+import { proposeCalldata } from '../../chain/propose.js'
+import { told } from '../../chain/reading.js'
+import { causeOf, decodeRevert } from '../../chain/reverts.js'
+import { type Round, requestStates } from '../../chain/round.js'
+import { type Address, type BlockHeader, ChainError, type Hex } from '../../ports.js'
+import { type Candidate, type FailureCode, failures } from '../../protocol/candidate.js'
+import { nonceBit, nonceUsed } from '../../protocol/permit.js'
+import { recoverSigner } from '../../protocol/signature.js'
+import { fromHex } from '../../protocol/witness.js'
+import type { CandidateCheck } from '../ledger/ledger.js'
+import type { Heads } from '../view/view.js'
+import { isMagicAnswer, isValidSignatureCall } from '../view/wallets.js'
+import {
+  type QuestionChain,
+  readBitmap,
+  readFunds,
+  readRole,
+  readWhitelist,
+} from './contract-reads.js'
+import { isRoundOpen, isSameRound } from './round-end.js'
+
+type Figures = Record<string, string | boolean>
+
+/**
+ * - `closed`: the round is not open at the head; how it ended is judged in finalized state.
+ * - `wait`: nothing to hold against the candidate, but not now: paused, or not final yet.
+ *   `contradiction`: what the node says of it cannot all be so.
+ * - `operator`: the operator's fault, which halts the queue and fails nothing.
+ * - `unknown`: the chain gave no answer: try again.
+ */
+type Finding =
+  | { readonly kind: 'valid'; readonly calldata: Hex }
+  | {
+      readonly kind: 'failed'
+      readonly code: FailureCode
+      readonly detail: string
+      readonly retryable: boolean
+    }
+  | { readonly kind: 'closed' }
+  | { readonly kind: 'wait'; readonly detail: string; readonly contradiction?: string }
+  | { readonly kind: 'operator' | 'unknown'; readonly detail: string }
+
+/** A finding, with what was read on the way to it; see `CandidateCheck`. */
+export type Judgement = Finding & {
+  readonly read?: { readonly blockNumber: bigint; readonly figures: CandidateCheck['figures'] }
+}
+
+export interface ValidationPorts extends QuestionChain {
+  /** Who would send `propose`; without one the last step is left out. */
+  readonly executor: Address | undefined
+  /** The token of another candidate's amount; `undefined` where nothing at hand tells it. */
+  tokenOf(candidate: Candidate): Address | undefined
+  /** Takes what the bitmap showed at a block, by its hash. */
+  noteNonces(owner: Address, word: bigint, bitmap: bigint, at: Hex): void
+}
+
+/**
+ * Judges a candidate at the head, and a failure that no replay can undo at the finalized block
+ * again. `competing`: the wallet's other candidates that may execute before it; amounts in the same
+ * token count (contract §5). Amounts in raw token units. Rejects with nothing but bugs.
+ */
+export async function validate(
+  ports: ValidationPorts,
+  candidate: Candidate,
+  competing: readonly Candidate[],
+  { latest, finalized }: Heads,
+): Promise<Judgement> {
+  const figures: Figures = {}
+  const read = { blockNumber: latest.number, figures }
+  const noted: Parameters<ValidationPorts['noteNonces']>[] = []
+  const reading: ValidationPorts = { ...ports, noteNonces: (...note) => noted.push(note) }
+  try {
+    const found = await judge(reading, candidate, competing, latest, figures)
+    if (
+      found.kind === 'failed' &&
+      !isShortOfSum(found.code, candidate, figures) &&
+      (await runs(ports, candidate, latest))
+    ) {
+      const detail = `${found.detail} The node contradicts itself: propose succeeds.`
+      const contradiction = `the node contradicts itself about candidate ${candidate.id}: ${found.code}, and propose succeeds`
+      return { kind: 'wait', detail, contradiction, read }
+    }
+    for (const note of noted) ports.noteNonces(...note)
+    if (found.kind !== 'failed' || found.retryable) return { ...found, read }
+    const settled = await judge(ports, candidate, competing, finalized, {})
+    if (settled.kind === 'failed' && settled.code === found.code) return { ...found, read }
+    return { kind: 'wait', detail: `${found.detail} Not final yet.`, read }
+  } catch (error) {
+    if (!(error instanceof ChainError)) throw error
+    // An invalid answer is looked at again with every block, and is the reason to wait meanwhile.
+    return { kind: error.kind === 'unavailable' ? 'unknown' : 'wait', detail: error.message, read }
+  }
+}
+
+/**
+ * The wallet can pay for this candidate, but not for all that is before it: no run of one `propose`
+ * shows that.
+ */
+function isShortOfSum(
+  code: FailureCode,
+  { amount }: Candidate,
+  { balance = '0', allowance = '0' }: Figures,
+): boolean {
+  if (code === 'insufficient_balance') return BigInt(balance) >= BigInt(amount)
+  return code === 'insufficient_allowance' && BigInt(allowance) >= BigInt(amount)
+}
+
+/**
+ * Whether the exact `propose` succeeds at the block: it is what counts on chain, whatever its parts
+ * say (R27). False without an executor too. Rejects with `ChainError`.
+ */
+export async function runs(
+  ports: Pick<ValidationPorts, 'chain' | 'contracts' | 'executor' | 'readRound'>,
+  candidate: Candidate,
+  at: BlockHeader,
+): Promise<boolean> {
+  if (ports.executor === undefined) return false
+  const round = await ports.readRound(candidate.round.questionId, at.number)
+  if (round === undefined || !isSameRound(ports.contracts, round, candidate)) return false
+  return (await simulate(ports, callOf(round, candidate), at)) === undefined
+}
+
+const callOf = (round: Round, candidate: Candidate): Hex =>
+  proposeCalldata({
+    request: round,
+    token: round.token.address,
+    proposer: candidate.proposer,
+    terms: candidate,
+    signature: candidate.signature,
+  })
+
+const fail = (code: FailureCode, detail: string): Finding => ({
+  kind: 'failed',
+  code,
+  detail,
+  retryable: failures[code].retryable ?? false,
+})
+
+async function judge(
+  ports: ValidationPorts,
+  candidate: Candidate,
+  competing: readonly Candidate[],
+  at: BlockHeader,
+  figures: Figures,
+): Promise<Finding> {
+  const [round, code, isUsed] = await Promise.all([
+    ports.readRound(candidate.round.questionId, at.number),
+    ports.chain.code(candidate.proposer, at.number),
+    readUsedNonces(ports, candidate, competing, at),
+  ])
+  Object.assign(figures, {
+    block_time: String(at.timestamp),
+    deadline: candidate.deadline,
+    amount: candidate.amount,
+    nonce_used: isUsed(candidate),
+    wallet_has_code: code !== '0x',
+    ...(round && {
+      round_timestamp: round.timestamp,
+      round_state: round.state,
+      paused: round.paused,
+      bond: String(round.totalBondRaw),
+    }),
+  })
+  if (round === undefined || !isRoundOpen(ports.contracts, round, candidate))
+    return { kind: 'closed' }
+  if (round.paused)
+    return { kind: 'wait', detail: 'The question is paused or flagged at its requester.' }
+  if (BigInt(candidate.amount) < round.totalBondRaw)
+    return fail(
+      'bond_above_permit',
+      `The bond is ${round.totalBondRaw} now, above the permit amount ${candidate.amount}.`,
+    )
+  if (at.timestamp > BigInt(candidate.deadline))
+    return fail(
+      'permit_expired',
+      `The permit deadline ${candidate.deadline} has passed: block time is ${at.timestamp}.`,
+    )
+  if (isUsed(candidate))
+    return fail('permit_nonce_used', `The permit nonce ${candidate.nonce} is used or invalidated.`)
+  // Amounts in another token take nothing from this one; one whose token nobody can tell counts.
+  const { address: token } = round.token
+  const neededRaw = competing
+    .filter((other) => !isUsed(other) && (ports.tokenOf(other) ?? token) === token)
+    .reduce((sum, other) => sum + BigInt(other.amount), BigInt(candidate.amount))
+  return judgeCall(ports, { candidate, round, code, neededRaw, at }, figures)
+}
+
+/** Which of a wallet's candidates have their permit nonce spent; one read a word of the bitmap. */
+async function readUsedNonces(
+  ports: ValidationPorts,
+  candidate: Candidate,
+  competing: readonly Candidate[],
+  at: BlockHeader,
+): Promise<(candidate: Candidate) => boolean> {
+  const wordOf = ({ nonce }: Candidate) => nonceBit(BigInt(nonce)).word
+  const bitmaps = new Map<bigint, bigint>()
+  await Promise.all(
+    [...new Set([candidate, ...competing].map(wordOf))].map(async (word) => {
+      const bitmap = await readBitmap(ports, candidate.proposer, word, at.number)
+      ports.noteNonces(candidate.proposer, word, bitmap, at.hash)
+      bitmaps.set(word, bitmap)
+    }),
+  )
+  return (one) => nonceUsed(BigInt(one.nonce), bitmaps.get(wordOf(one)) ?? 0n)
+}
+
+/** A call that is about to be run: an open round, and what the wallet needs for it in all. */
+interface JudgedCall {
+  readonly candidate: Candidate
+  readonly round: Round
+  /** Code at the proposer. */
+  readonly code: Hex
+  readonly neededRaw: bigint
+  readonly at: BlockHeader
+}
+
+/** Signature, whitelist and funds, and the call itself. */
+async function judgeCall(
+  ports: ValidationPorts,
+  judged: JudgedCall,
+  figures: Figures,
+): Promise<Finding> {
+  const { candidate, round, code, neededRaw, at } = judged
+  const token = round.token.address
+  const calldata = callOf(round, candidate)
+  const [accepted, list, funds, revert] = await Promise.all([
+    signatureAccepted(ports, candidate, code, at),
+    readWhitelist(ports, round, candidate.proposer, at.number),
+    // A trusted token that is none is a matter of configuration (domain §7, empty data).
+    told(readFunds(ports, token, candidate.proposer, at.number)),
+    simulate(ports, calldata, at),
+  ])
+  if (funds === undefined) {
+    const detail = `the token at ${token} does not answer as an ERC-20: correct chain.tokens`
+    return { kind: 'operator', detail }
+  }
+  Object.assign(figures, {
+    needed: String(neededRaw),
+    balance: String(funds.balanceRaw),
+    allowance: String(funds.allowanceRaw),
+    signature_accepted: accepted,
+    custom_whitelist: list.custom,
+    signed_proposer_listed: list.spenderListed,
+    proposer_listed: list.proposerListed,
+    list_owned: list.owned,
+    ...(ports.executor && { simulation: revert ? decodeRevert(revert).text : 'succeeds' }),
+  })
+  // A wallet may answer a bare call otherwise than Permit2: then the run decides, which asks it as
+  // the chain will (domain §3.3).
+  const isRunSound = code !== '0x' && ports.executor !== undefined && revert === undefined
+  const isAccepted = accepted || isRunSound
+  const fault = standingFault(judged, isAccepted, list, funds)
+  if (fault) return fault
+  if (revert === undefined) return { kind: 'valid', calldata }
+  // Where the wallet has code the revert data may be its own words: the role is read, not believed.
+  const executorHasRole =
+    code === '0x' || ports.executor === undefined
+      ? undefined
+      : await readRole(ports, ports.executor, at.number)
+  const cause = causeOf(revert, {
+    stage: 'simulation',
+    signedProposer: ports.contracts.signedProposer,
+    oracle: round.oracle,
+    hasCustomWhitelist: list.custom,
+    neededRaw: BigInt(candidate.amount),
+    ...funds,
+    roundState: requestStates.indexOf(round.state),
+    proposerHasCode: code !== '0x',
+    walletAccepts: accepted,
+    spenderListed: list.spenderListed,
+    ...(executorHasRole !== undefined && { executorHasRole }),
+  })
+  const { detail } = cause
+  return cause.kind === 'operator'
+    ? { kind: 'operator', detail }
+    : { kind: 'failed', code: cause.code, detail, retryable: cause.retryable }
+}
+
+/** What stands against a call, however it runs. */
+function standingFault(
+  { round, code, neededRaw }: JudgedCall,
+  isAccepted: boolean,
+  list: Awaited<ReturnType<typeof readWhitelist>>,
+  { balanceRaw, allowanceRaw }: Awaited<ReturnType<typeof readFunds>>,
+): Finding | undefined {
+  if (!isAccepted)
+    return fail(
+      'signature_not_authorized',
+      code === '0x'
+        ? 'The signature is not by the proposer.'
+        : "The proposer's wallet refuses the signature (EIP-1271).",
+    )
+  if (!list.spenderListed && !list.custom)
+    return { kind: 'operator', detail: spenderUnlisted(round.oracle) }
+  if (!list.spenderListed)
+    return fail(
+      'proposer_not_whitelisted',
+      'SignedProposer is not on the custom whitelist of this request, which may be paused.',
+    )
+  if (!list.proposerListed && !list.owned)
+    return fail(
+      'proposer_not_whitelisted',
+      "The proposer is not on the request's whitelist and SignedProposer does not own that list.",
+    )
+  const needed = `of the ${neededRaw} that its active authorizations need`
+  if (balanceRaw < neededRaw)
+    return fail('insufficient_balance', `The wallet holds ${balanceRaw} ${needed}: fund it.`)
+  if (allowanceRaw < neededRaw)
+    return fail(
+      'insufficient_allowance',
+      `The wallet allows Permit2 ${allowanceRaw} ${needed}: approve Permit2.`,
+    )
+  return undefined
+}
+
+/** The fault that a default whitelist without SignedProposer is (contract §5). */
+export function spenderUnlisted(oracle: Address): string {
+  return `SignedProposer is not on the default proposer whitelist of the oracle ${oracle}: list it`
+}
+
+/**
+ * As the chain judges: code at the proposer now is asked (EIP-1271, EIP-7702 included), no code
+ * recovers (domain §3.3).
+ */
+async function signatureAccepted(
+  { chain }: ValidationPorts,
+  { proposer, digest, signature }: Candidate,
+  code: Hex,
+  at: BlockHeader,
+): Promise<boolean> {
+  if (code === '0x') return recoverSigner(fromHex(digest), signature) === proposer
+  try {
+    const call = isValidSignatureCall(proposer, digest, signature)
+    return isMagicAnswer(await chain.call(call, at.number))
+  } catch (error) {
+    // A refusal in whatever form the wallet gives it
+    if (error instanceof ChainError && error.kind === 'reverted') return false
+    throw error
+  }
+}
+
+/** Runs `propose` without sending it: `undefined` where it succeeds, else the raw revert data. */
+async function simulate(
+  { chain, contracts, executor }: Pick<ValidationPorts, 'chain' | 'contracts' | 'executor'>,
+  data: Hex,
+  at: BlockHeader,
+): Promise<Hex | undefined> {
+  if (executor === undefined) return undefined
+  try {
+    await chain.call({ to: contracts.signedProposer, data, from: executor }, at.number)
+    return undefined
+  } catch (error) {
+    if (error instanceof ChainError && error.kind === 'reverted') return error.data
+    throw error
+  }
+}
