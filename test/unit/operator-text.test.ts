@@ -3,7 +3,7 @@ import { Chalk } from 'chalk'
 import { describe, expect, test } from 'vitest'
 import { budgetText } from '../../src/commands/operator/budget.js'
 import { headText, rowText } from '../../src/commands/operator/candidates.js'
-import { type CandidateRow, candidateRow } from '../../src/core/gateway/operator/listing.js'
+import { type CandidateRow, candidateRow } from '../../src/core/gateway/status/listing.js'
 import { oneCandidate } from '../support/pipeline-world.js'
 
 const plain = new Chalk({ level: 0 })

@@ -5,7 +5,7 @@ import {
   followRecent,
   type RecentDetail,
   recentKept,
-} from '../../src/core/gateway/operator/recent.js'
+} from '../../src/core/gateway/status/recent.js'
 import { createPipelineWorld, oneCandidate, type PipelineWorld } from '../support/pipeline-world.js'
 
 const following = (

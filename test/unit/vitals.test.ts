@@ -4,7 +4,7 @@
  */
 import { describe, expect, test } from 'vitest'
 import type { LedgerEvent, Slot, SlotAttempt } from '../../src/core/gateway/ledger/ledger.js'
-import { followLedger, stageOfProgress, stateLine } from '../../src/core/gateway/vitals.js'
+import { followLedger, stageOfProgress, stateLine } from '../../src/core/gateway/status/health.js'
 import type { Progress, Submission } from '../../src/core/protocol/candidate.js'
 import type { Observation, StateLine } from '../../src/core/protocol/vitals.js'
 import { invalidateNonces } from '../support/fake-events.js'

@@ -7,7 +7,7 @@ import {
   type CandidateRow,
   candidateRow,
   createReceipts,
-} from '../../core/gateway/operator/listing.js'
+} from '../../core/gateway/status/listing.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { isQuestionId } from '../../core/protocol/schema.js'
 import { dryRunOption } from '../dry-run.js'

@@ -2,7 +2,7 @@
  * An explanation for people: a head, one line or a few for each thing that happened, and what comes
  * next.
  */
-import type { ExplainedEvent, Explanation } from '../../core/gateway/operator/explanation.js'
+import type { ExplainedEvent, Explanation } from '../../core/gateway/status/explanation.js'
 import { colours } from '../terminal/candidate-text.js'
 import type { Output } from '../terminal/output.js'
 import { amountText, dateText, fields, fold, timeText, visible } from '../terminal/render.js'

@@ -3,12 +3,12 @@
  * (contract §6, robustness §2).
  */
 import { Command } from 'commander'
-import { keptDays } from '../../core/gateway/operator/desk.js'
+import { keptDays } from '../../core/gateway/operator/service.js'
 import {
   type CandidateRow,
   candidateRow,
   createReceipts,
-} from '../../core/gateway/operator/listing.js'
+} from '../../core/gateway/status/listing.js'
 import { StorageError } from '../../core/protocol/errors.js'
 import { joinPath } from '../../core/storage/durable.js'
 import { dryRunOption } from '../dry-run.js'

@@ -4,7 +4,7 @@
  */
 import { Command } from 'commander'
 import { type ActResult, mostAddresses } from '../../core/gateway/operator/acts.js'
-import { createDecisions, type Decision } from '../../core/gateway/operator/listing.js'
+import { createDecisions, type Decision } from '../../core/gateway/status/listing.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { dryRunOption } from '../dry-run.js'

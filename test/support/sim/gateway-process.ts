@@ -15,7 +15,7 @@ import {
   storeFormat,
 } from '../../../src/core/gateway/ledger/store.js'
 import type { ActName } from '../../../src/core/gateway/operator/acts.js'
-import { createDesk, type Desk } from '../../../src/core/gateway/operator/desk.js'
+import { createDesk, type Desk } from '../../../src/core/gateway/operator/service.js'
 import { createPipeline, type Pipeline } from '../../../src/core/gateway/pipeline/pipeline.js'
 import { createChainView, type LiveView } from '../../../src/core/gateway/view/view.js'
 import { systemHash } from '../../../src/core/io/clock.js'

@@ -1,7 +1,6 @@
 /**
- * Candidates at their end, a hundred bytes each: columns of numbers in pages, found by open
- * addressing. A million objects in maps take four times the memory, and the garbage collector's
- * time with it.
+ * Candidates at their end, a hundred bytes each: columns of numbers, found by open addressing. A
+ * million objects in maps take four times the memory, and the garbage collector's time with it.
  */
 import type { CandidateState } from '../../protocol/candidate.js'
 import type { Position } from '../../storage/record-log.js'
@@ -9,34 +8,46 @@ import type { CandidateRef } from './ledger.js'
 
 /** What is remembered of a candidate that is at its end. */
 export interface EndedRef extends CandidateRef {
-  readonly sequence: number
   readonly receivedAt: Position
   readonly progressAt: Position
 }
 
-/** Rows as they stood at one moment, with the places of their records. */
+interface Columns {
+  /** id, payload identity and round key of a row: 16 bytes each, as four words. */
+  keys: Uint32Array
+  sequences: Float64Array
+  receivedAt: Float64Array
+  progressAt: Float64Array
+  /** Index in `states`, and the flags below. */
+  flags: Uint8Array
+}
+
+/** See the head of this file. */
+export interface EndedTable extends Columns {
+  rows: number
+  /** Rows of candidates that are active again. */
+  absent: number
+  /**
+   * Row + 1 by the last word of a key, which is as good as random; 0 is free. At most half of the
+   * places are taken.
+   */
+  byId: Uint32Array
+  byIdentity: Uint32Array
+}
+
+/** Rows as they stood at one moment, with the positions of their records. */
 export interface EndedCut {
-  readonly rows: Uint32Array
+  readonly rows: readonly number[]
   readonly receivedAt: Float64Array
   readonly progressAt: Float64Array
 }
 
-const pageRows = 4_096
+const firstRows = 4_096
 /** 2^24 rows, and 2^29 sequence numbers, in one number that sorts by the latter. */
 const rowStride = 2 ** 24
-/** id, payload identity and round key: 16 bytes each, as four words. */
 const keyWords = 12
 const [idAt, identityAt, roundAt] = [0, 4, 8]
-
-interface Page {
-  readonly keys: Uint32Array
-  readonly sequences: Float64Array
-  readonly receivedAt: Float64Array
-  readonly progressAt: Float64Array
-  /** Place in `states`, and the marks below. */
-  readonly flags: Uint8Array
-}
-
+const [retryableFlag, absentFlag] = [0x10, 0x20]
 const states: readonly CandidateState[] = [
   'received',
   'validated',
@@ -44,232 +55,205 @@ const states: readonly CandidateState[] = [
   'executed',
   'failed',
 ]
-const [retryableFlag, awayFlag] = [0x10, 0x20]
+
+const newColumns = (rows: number): Columns => ({
+  keys: new Uint32Array(rows * keyWords),
+  sequences: new Float64Array(rows),
+  receivedAt: new Float64Array(rows),
+  progressAt: new Float64Array(rows),
+  flags: new Uint8Array(rows),
+})
+
+/** An empty table. */
+export const newEndedTable = (): EndedTable => ({
+  ...newColumns(firstRows),
+  rows: 0,
+  absent: 0,
+  byId: new Uint32Array(2 * firstRows),
+  byIdentity: new Uint32Array(2 * firstRows),
+})
+
+/** Keys of the row that is looked for or put. */
+const wanted = new Uint32Array(keyWords)
 
 /** The value of a lowercase hex digit by its character, -1 for every other. */
 const digits = Int8Array.from({ length: 128 }, (_, code) =>
   '0123456789abcdef'.indexOf(String.fromCharCode(code)),
 )
 
-/**
- * Reads 32 lowercase hex digits as four words from `at` on; with the hyphens of a UUID where asked.
- * False for any other text.
- */
-function readKey(text: string, isUuid: boolean, words: Uint32Array, at: number): boolean {
-  if (text.length !== (isUuid ? 36 : 32)) return false
-  let place = 0
+/** Reads 32 lowercase hex digits into `wanted` from `at` on. False for any other text. */
+function readKey(text: string, at: number): boolean {
+  if (text.length !== 32) return false
   for (let word = 0; word < 4; word += 1) {
     let value = 0
-    for (let digit = 0; digit < 8; digit += 1) {
-      if (isUuid && (place === 8 || place === 13 || place === 18 || place === 23)) {
-        if (text.charCodeAt(place) !== 0x2d) return false
-        place += 1
-      }
-      const next = digits[text.charCodeAt(place)] ?? -1
-      if (next < 0) return false
-      value = (value << 4) | next
-      place += 1
+    for (let place = word * 8; place < word * 8 + 8; place += 1) {
+      const digit = digits[text.charCodeAt(place)] ?? -1
+      if (digit < 0) return false
+      value = (value << 4) | digit
     }
-    words[at + word] = value
+    wanted[at + word] = value
   }
   return true
 }
 
-const bytes = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'))
+const hyphens = [8, 13, 18, 23]
 
-function hexAt(words: Uint32Array, at: number): string {
-  let text = ''
-  for (let place = at; place < at + 4; place += 1) {
-    const word = words[place] ?? 0
-    text += `${bytes[word >>> 24]}${bytes[(word >>> 16) & 0xff]}${bytes[(word >>> 8) & 0xff]}${bytes[word & 0xff]}`
+/** The digits of a UUID; an empty text for any other. */
+const uuidDigits = (id: string): string =>
+  id.length === 36 && hyphens.every((at) => id[at] === '-') ? id.replaceAll('-', '') : ''
+
+const hexAt = ({ keys }: Columns, at: number): string =>
+  [0, 1, 2, 3].map((word) => (keys[at + word] ?? 0).toString(16).padStart(8, '0')).join('')
+
+const uuidAt = (table: Columns, at: number): string =>
+  hexAt(table, at).replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-')
+
+/** Whether a row has the wanted key at `at`. */
+function hasKey({ keys }: Columns, row: number, at: number): boolean {
+  const from = row * keyWords + at
+  return (
+    keys[from] === wanted[at] &&
+    keys[from + 1] === wanted[at + 1] &&
+    keys[from + 2] === wanted[at + 2] &&
+    keys[from + 3] === wanted[at + 3]
+  )
+}
+
+/** The row with the wanted key at `at`, or -1. */
+function find(table: EndedTable, places: Uint32Array, at: number): number {
+  const mask = places.length - 1
+  for (let place = (wanted[at + 3] ?? 0) & mask; ; place = (place + 1) & mask) {
+    const row = (places[place] ?? 0) - 1
+    if (row < 0 || hasKey(table, row, at)) return row
   }
-  return text
 }
 
-function uuidAt(words: Uint32Array, at: number): string {
-  const text = hexAt(words, at)
-  return `${text.slice(0, 8)}-${text.slice(8, 12)}-${text.slice(12, 16)}-${text.slice(16, 20)}-${text.slice(20)}`
+function enter({ keys }: Columns, places: Uint32Array, row: number, at: number): void {
+  const mask = places.length - 1
+  let place = (keys[row * keyWords + at + 3] ?? 0) & mask
+  while (places[place] !== 0) place = (place + 1) & mask
+  places[place] = row + 1
 }
 
-function newPage(): Page {
+/** Makes room for one more row. */
+function grow(table: EndedTable): void {
+  const { rows } = table
+  if (rows < table.flags.length) return
+  const old = { ...table }
+  Object.assign(table, newColumns(2 * rows))
+  for (const column of ['keys', 'sequences', 'receivedAt', 'progressAt', 'flags'] as const)
+    table[column].set(old[column])
+  table.byId = new Uint32Array(4 * rows)
+  table.byIdentity = new Uint32Array(4 * rows)
+  for (let row = 0; row < rows; row += 1) {
+    enter(table, table.byId, row, idAt)
+    enter(table, table.byIdentity, row, identityAt)
+  }
+}
+
+const isAbsent = ({ flags }: Columns, row: number) => ((flags[row] ?? 0) & absentFlag) !== 0
+
+/** A row as an object. */
+export function endedAt(table: EndedTable, row: number): EndedRef {
+  const flag = table.flags[row] ?? 0
   return {
-    keys: new Uint32Array(pageRows * keyWords),
-    sequences: new Float64Array(pageRows),
-    receivedAt: new Float64Array(pageRows),
-    progressAt: new Float64Array(pageRows),
-    flags: new Uint8Array(pageRows),
+    id: uuidAt(table, row * keyWords + idAt),
+    identity: hexAt(table, row * keyWords + identityAt),
+    roundKey: hexAt(table, row * keyWords + roundAt),
+    status: states[flag & 0x0f] ?? 'failed',
+    retryable: (flag & retryableFlag) !== 0,
+    sequence: table.sequences[row] ?? 0,
+    receivedAt: table.receivedAt[row] ?? 0,
+    progressAt: table.progressAt[row] ?? 0,
   }
 }
 
-/** An empty table. */
-export function newEndedTable() {
-  const pages: Page[] = []
-  let rows = 0
-  let away = 0
-  // Row + 1 by the last word of a key, which is as good as random; 0 is a free place. At most half
-  // of the places are taken.
-  let byId = new Uint32Array(2 * pageRows)
-  let byIdentity = new Uint32Array(2 * pageRows)
-  const wanted = new Uint32Array(keyWords)
+/** The row of an id, of a candidate that is active again too; -1 without one. */
+export const endedRow = (table: EndedTable, id: string): number =>
+  readKey(uuidDigits(id), idAt) ? find(table, table.byId, idAt) : -1
 
-  const pageOf = (row: number): Page => {
-    const page = pages[Math.floor(row / pageRows)]
-    if (!page) throw new RangeError(`no row ${row}`)
-    return page
-  }
+const refAt = (table: EndedTable, row: number) =>
+  row < 0 || isAbsent(table, row) ? undefined : endedAt(table, row)
 
-  /** The row whose key at `at` is the wanted one, or -1. */
-  function find(places: Uint32Array, at: number): number {
-    const mask = places.length - 1
-    for (let place = (wanted[at + 3] ?? 0) & mask; ; place = (place + 1) & mask) {
-      const row = (places[place] ?? 0) - 1
-      if (row < 0) return -1
-      const { keys } = pageOf(row)
-      const from = (row % pageRows) * keyWords + at
-      if (
-        keys[from] === wanted[at] &&
-        keys[from + 1] === wanted[at + 1] &&
-        keys[from + 2] === wanted[at + 2] &&
-        keys[from + 3] === wanted[at + 3]
-      )
-        return row
-    }
-  }
+export const endedById = (table: EndedTable, id: string): EndedRef | undefined =>
+  refAt(table, endedRow(table, id))
 
-  function enter(places: Uint32Array, row: number, at: number): void {
-    const mask = places.length - 1
-    let place = (pageOf(row).keys[(row % pageRows) * keyWords + at + 3] ?? 0) & mask
-    while (places[place] !== 0) place = (place + 1) & mask
-    places[place] = row + 1
-  }
+export const endedByIdentity = (table: EndedTable, identity: string): EndedRef | undefined =>
+  refAt(table, readKey(identity, identityAt) ? find(table, table.byIdentity, identityAt) : -1)
 
-  function makeRoom(): void {
-    if (rows % pageRows === 0) pages.push(newPage())
-    if (2 * (rows + 1) <= byId.length) return
-    byId = new Uint32Array(2 * byId.length)
-    byIdentity = new Uint32Array(2 * byIdentity.length)
-    for (let row = 0; row < rows; row += 1) {
-      enter(byId, row, idAt)
-      enter(byIdentity, row, identityAt)
-    }
-  }
+/** Takes a candidate in, or again. False where its keys are not of the form of this version. */
+export function putEnded(table: EndedTable, ref: EndedRef): boolean {
+  if (!readKey(uuidDigits(ref.id), idAt) || !readKey(ref.identity, identityAt)) return false
+  if (!readKey(ref.roundKey, roundAt)) return false
+  let row = find(table, table.byId, idAt)
+  if (row < 0) {
+    grow(table)
+    row = table.rows
+    table.rows += 1
+    table.keys.set(wanted, row * keyWords)
+    enter(table, table.byId, row, idAt)
+    enter(table, table.byIdentity, row, identityAt)
+  } else if (isAbsent(table, row)) table.absent -= 1
+  table.sequences[row] = ref.sequence
+  table.receivedAt[row] = ref.receivedAt
+  table.progressAt[row] = ref.progressAt
+  table.flags[row] = states.indexOf(ref.status) | (ref.retryable ? retryableFlag : 0)
+  return true
+}
 
-  function refAt(row: number): EndedRef {
-    const { keys, sequences, receivedAt, progressAt, flags } = pageOf(row)
-    const index = row % pageRows
-    const flag = flags[index] ?? 0
-    return {
-      id: uuidAt(keys, index * keyWords + idAt),
-      identity: hexAt(keys, index * keyWords + identityAt),
-      roundKey: hexAt(keys, index * keyWords + roundAt),
-      status: states[flag & 0x0f] ?? 'failed',
-      retryable: (flag & retryableFlag) !== 0,
-      sequence: sequences[index] ?? 0,
-      receivedAt: receivedAt[index] ?? 0,
-      progressAt: progressAt[index] ?? 0,
-    }
-  }
+/** Lets a candidate go that is active again; its row waits for it. */
+export function leaveEnded(table: EndedTable, id: string): void {
+  const row = endedRow(table, id)
+  if (row < 0 || isAbsent(table, row)) return
+  table.flags[row] = (table.flags[row] ?? 0) | absentFlag
+  table.absent += 1
+}
 
-  const isAway = (row: number) => ((pageOf(row).flags[row % pageRows] ?? 0) & awayFlag) !== 0
-  const rowOf = (id: string) => (readKey(id, true, wanted, idAt) ? find(byId, idAt) : -1)
-  const inForce = (row: number) => (row < 0 || isAway(row) ? undefined : refAt(row))
+function presentRows(table: EndedTable): readonly number[] {
+  const present: number[] = []
+  for (let row = 0; row < table.rows; row += 1) if (!isAbsent(table, row)) present.push(row)
+  return present
+}
 
+/** The candidates of a round; none where the key is not of the form of this version. */
+export function endedInRound(table: EndedTable, roundKey: string): readonly EndedRef[] {
+  const found: EndedRef[] = []
+  if (!readKey(roundKey, roundAt)) return found
+  for (const row of presentRows(table))
+    if (hasKey(table, row, roundAt)) found.push(endedAt(table, row))
+  return found
+}
+
+/** Adds the number of candidates of each status. */
+export function countEnded(table: EndedTable, counts: Record<CandidateState, number>): void {
+  for (const row of presentRows(table))
+    counts[states[(table.flags[row] ?? 0) & 0x0f] ?? 'failed'] += 1
+}
+
+/** From the highest sequence number down; few of a million are built where the caller stops. */
+export function* newestEnded(table: EndedTable): Generator<EndedRef> {
+  const rows = presentRows(table)
+  const keys = Float64Array.from(rows, (row) => (table.sequences[row] ?? 0) * rowStride + row)
+  for (const key of keys.sort().reverse()) yield endedAt(table, key % rowStride)
+}
+
+/** What is there now, for a walk that takes its time. */
+export function cutEnded(table: EndedTable): EndedCut {
+  const { rows, receivedAt, progressAt } = table
   return {
-    get size() {
-      return rows - away
-    },
-    get: (id: string) => inForce(rowOf(id)),
-    byIdentity: (identity: string) =>
-      inForce(readKey(identity, false, wanted, identityAt) ? find(byIdentity, identityAt) : -1),
-
-    /**
-     * Takes a candidate in, or anew. False where its keys are not of the form that this version
-     * gives them.
-     */
-    put(ref: EndedRef): boolean {
-      if (!readKey(ref.id, true, wanted, idAt) || !readKey(ref.identity, false, wanted, identityAt))
-        return false
-      if (!readKey(ref.roundKey, false, wanted, roundAt)) return false
-      let row = find(byId, idAt)
-      if (row < 0) {
-        makeRoom()
-        row = rows
-        rows += 1
-        pageOf(row).keys.set(wanted, (row % pageRows) * keyWords)
-        enter(byId, row, idAt)
-        enter(byIdentity, row, identityAt)
-      } else if (isAway(row)) away -= 1
-      const page = pageOf(row)
-      const index = row % pageRows
-      page.sequences[index] = ref.sequence
-      page.receivedAt[index] = ref.receivedAt
-      page.progressAt[index] = ref.progressAt
-      page.flags[index] = states.indexOf(ref.status) | (ref.retryable ? retryableFlag : 0)
-      return true
-    },
-
-    /** Lets a candidate go that is active again; its row waits for it. */
-    leave(id: string): void {
-      const row = rowOf(id)
-      if (row < 0 || isAway(row)) return
-      const { flags } = pageOf(row)
-      flags[row % pageRows] = (flags[row % pageRows] ?? 0) | awayFlag
-      away += 1
-    },
-
-    *values(): Generator<EndedRef> {
-      for (let row = 0; row < rows; row += 1) if (!isAway(row)) yield refAt(row)
-    },
-
-    at: refAt,
-
-    /**
-     * From the highest sequence number down. Few of a million are built where the caller stops
-     * early.
-     */
-    *newest(): Generator<EndedRef> {
-      const keys = new Float64Array(rows - away)
-      let count = 0
-      for (let row = 0; row < rows; row += 1) {
-        if (isAway(row)) continue
-        keys[count] = (pageOf(row).sequences[row % pageRows] ?? 0) * rowStride + row
-        count += 1
-      }
-      keys.sort()
-      for (let index = count - 1; index >= 0; index -= 1)
-        yield refAt((keys[index] ?? 0) % rowStride)
-    },
-
-    /** What is there now, for a walk that takes its time. */
-    cut(): EndedCut {
-      const cut = {
-        rows: new Uint32Array(rows - away),
-        receivedAt: new Float64Array(rows - away),
-        progressAt: new Float64Array(rows - away),
-      }
-      let count = 0
-      for (let row = 0; row < rows; row += 1) {
-        if (isAway(row)) continue
-        const page = pageOf(row)
-        cut.rows[count] = row
-        cut.receivedAt[count] = page.receivedAt[row % pageRows] ?? 0
-        cut.progressAt[count] = page.progressAt[row % pageRows] ?? 0
-        count += 1
-      }
-      return cut
-    },
-
-    /**
-     * Tells the new place of what lay at `receivedAt` and `progressAt`; what was written since then
-     * stays where it is.
-     */
-    moved(row: number, receivedAt: Position, progressAt: Position, position: Position): void {
-      const page = pageOf(row)
-      const index = row % pageRows
-      if (page.receivedAt[index] === receivedAt) page.receivedAt[index] = position
-      if (page.progressAt[index] === progressAt) page.progressAt[index] = -1
-    },
-
-    rowOf,
+    rows: presentRows(table),
+    receivedAt: receivedAt.slice(0, rows),
+    progressAt: progressAt.slice(0, rows),
   }
+}
+
+/** Tells the new position of a row's records; what was written since `before` stays. */
+export function moveEnded(
+  { receivedAt, progressAt }: EndedTable,
+  before: Pick<EndedRef, 'receivedAt' | 'progressAt'>,
+  row: number,
+  position: Position,
+): void {
+  if (receivedAt[row] === before.receivedAt) receivedAt[row] = position
+  if (progressAt[row] === before.progressAt) progressAt[row] = -1
 }

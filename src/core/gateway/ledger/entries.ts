@@ -4,14 +4,27 @@
  */
 import type { Candidate, CandidateState } from '../../protocol/candidate.js'
 import type { Position } from '../../storage/record-log.js'
-import { type EndedRef, newEndedTable } from './ended.js'
+import {
+  countEnded,
+  cutEnded,
+  type EndedRef,
+  endedAt,
+  endedById,
+  endedByIdentity,
+  endedInRound,
+  endedRow,
+  leaveEnded,
+  moveEnded,
+  newEndedTable,
+  newestEnded,
+  putEnded,
+} from './ended.js'
 import type { CandidateRef } from './ledger.js'
 
 /** What stays in memory of a candidate. `live` only while it is active or its slot is open. */
 export interface Entry extends CandidateRef {
   status: CandidateState
   retryable: boolean
-  readonly sequence: number
   receivedAt: Position
   /** Where its newest progress lies; -1 while there is none. */
   progressAt: Position
@@ -19,6 +32,7 @@ export interface Entry extends CandidateRef {
 }
 
 const asEntry = (ref: EndedRef | undefined): Entry | undefined => ref && { ...ref, live: undefined }
+const bySequence = (one: CandidateRef, other: CandidateRef) => one.sequence - other.sequence
 
 /** No candidates. What `get` and the others hand out of an ended candidate is a copy. */
 export function newEntries() {
@@ -26,47 +40,39 @@ export function newEntries() {
   /** The live ones, and those with keys of another form than this version gives them. */
   const near = new Map<string, Entry>()
   const nearByIdentity = new Map<string, Entry>()
-
-  function moved(
-    id: string,
-    { receivedAt, progressAt }: Pick<Entry, 'receivedAt' | 'progressAt'>,
-    position: Position,
-  ): void {
-    const entry = near.get(id)
-    if (entry === undefined) {
-      const row = ended.rowOf(id)
-      if (row >= 0) ended.moved(row, receivedAt, progressAt, position)
-      return
-    }
-    if (entry.receivedAt === receivedAt) entry.receivedAt = position
-    if (entry.progressAt === progressAt) entry.progressAt = -1
+  const keep = (entry: Entry) => {
+    near.set(entry.id, entry)
+    nearByIdentity.set(entry.identity, entry)
   }
-
   return {
     get size() {
-      return near.size + ended.size
+      return near.size + ended.rows - ended.absent
     },
-    get: (id: string): Entry | undefined => near.get(id) ?? asEntry(ended.get(id)),
+    get: (id: string): Entry | undefined => near.get(id) ?? asEntry(endedById(ended, id)),
     byIdentity: (identity: string): Entry | undefined =>
-      nearByIdentity.get(identity) ?? asEntry(ended.byIdentity(identity)),
-    *values(): Generator<Entry> {
-      for (const ref of ended.values()) yield { ...ref, live: undefined }
-      yield* near.values()
-    },
-    *keys(): Generator<string> {
-      for (const { id } of ended.values()) yield id
-      yield* near.keys()
+      nearByIdentity.get(identity) ?? asEntry(endedByIdentity(ended, identity)),
+    /** Those of a round, in order of admission. */
+    inRound: (roundKey: string): readonly CandidateRef[] =>
+      [
+        ...endedInRound(ended, roundKey),
+        ...[...near.values()].filter((entry) => entry.roundKey === roundKey),
+      ].sort(bySequence),
+    counts(): Record<CandidateState, number> {
+      const counts = { received: 0, validated: 0, selected: 0, executed: 0, failed: 0 }
+      countEnded(ended, counts)
+      for (const { status } of near.values()) counts[status] += 1
+      return counts
     },
     /** At most `count`, from the one admitted last back. */
-    *newest(count: number): Generator<Entry> {
-      const others = [...near.values()].sort((one, other) => one.sequence - other.sequence)
-      const far = ended.newest()
-      let next = far.next()
-      for (let told = 0; told < count; told += 1) {
+    *newest(count = Number.POSITIVE_INFINITY): Generator<Entry> {
+      const others = [...near.values()].sort(bySequence)
+      const rows = newestEnded(ended)
+      let next = rows.next()
+      for (let given = 0; given < count; given += 1) {
         const other = others.at(-1)
         if (next.done !== true && next.value.sequence > (other?.sequence ?? -1)) {
           yield { ...next.value, live: undefined }
-          next = far.next()
+          next = rows.next()
         } else if (other !== undefined) {
           yield other
           others.pop()
@@ -77,45 +83,42 @@ export function newEntries() {
     near: (id: string): Entry | undefined => near.get(id),
     /** Takes in an entry that may change. */
     put(entry: Entry): void {
-      ended.leave(entry.id)
-      near.set(entry.id, entry)
-      nearByIdentity.set(entry.identity, entry)
+      leaveEnded(ended, entry.id)
+      keep(entry)
     },
     /** Takes in, or keeps more cheaply, what changes no more. */
     putEnded(entry: Entry): void {
-      if (ended.put(entry)) {
-        if (near.delete(entry.id)) nearByIdentity.delete(entry.identity)
-      } else {
-        near.set(entry.id, entry)
-        nearByIdentity.set(entry.identity, entry)
-      }
+      if (!putEnded(ended, entry)) keep(entry)
+      else if (near.delete(entry.id)) nearByIdentity.delete(entry.identity)
     },
     /** All of them as they are now, for a walk that takes its time, in an order that stays. */
     cut(): {
       readonly size: number
       entries(): Generator<Entry>
+      /** Tells the new position of the n-th. */
       moved(ordinal: number, position: Position): void
     } {
-      const rows = ended.cut()
+      const cut = cutEnded(ended)
       const others = [...near.values()].map((entry) => ({ ...entry }))
-      const placesAt = (index: number) => ({
-        receivedAt: rows.receivedAt[index] ?? 0,
-        progressAt: rows.progressAt[index] ?? 0,
+      const positionsOf = (row: number) => ({
+        receivedAt: cut.receivedAt[row] ?? 0,
+        progressAt: cut.progressAt[row] ?? 0,
       })
       return {
-        size: rows.rows.length + others.length,
+        size: cut.rows.length + others.length,
         *entries() {
-          for (const [index, row] of rows.rows.entries())
-            yield { ...ended.at(row), ...placesAt(index), live: undefined }
+          for (const row of cut.rows)
+            yield { ...endedAt(ended, row), ...positionsOf(row), live: undefined }
           yield* others
         },
         moved(ordinal, position) {
-          const row = rows.rows[ordinal]
-          const other = others[ordinal - rows.rows.length]
-          if (row !== undefined) {
-            const { receivedAt, progressAt } = placesAt(ordinal)
-            ended.moved(row, receivedAt, progressAt, position)
-          } else if (other !== undefined) moved(other.id, other, position)
+          const other = others[ordinal - cut.rows.length]
+          const row = cut.rows[ordinal] ?? (other ? endedRow(ended, other.id) : -1)
+          const entry = other && near.get(other.id)
+          if (entry !== undefined) {
+            if (entry.receivedAt === other?.receivedAt) entry.receivedAt = position
+            if (entry.progressAt === other?.progressAt) entry.progressAt = -1
+          } else if (row >= 0) moveEnded(ended, other ?? positionsOf(row), row, position)
         },
       }
     },

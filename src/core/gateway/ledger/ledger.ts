@@ -1,7 +1,6 @@
 /**
- * The gateway's ledger: events in, state out. It stands on a `RecordLog` and keeps in memory only
- * what admission needs; everything else of a candidate that has come to its end is read on demand,
- * so that a million fit (robustness §2). What is active lives in memory whole.
+ * The gateway's ledger: events in, state out. It keeps in memory what is active and what admission
+ * needs; an ended candidate is read on demand, so that a million fit (robustness §2).
  */
 import type { RegistryEntry } from '../../chain/questions.js'
 import type { Address, ChainReceipt, Hex } from '../../ports.js'
@@ -12,6 +11,7 @@ export interface CandidateRef {
   readonly id: string
   readonly identity: string
   readonly roundKey: string
+  readonly sequence: number
   readonly status: CandidateState
   /** Failed with `retryable`: an exact replay puts it back to received (contract §5). */
   readonly retryable: boolean
@@ -47,10 +47,7 @@ export interface Slot {
   readonly minedIn?: Hex
 }
 
-/**
- * How a slot ended, in finalized state. `hash` is the transaction that consumed the nonce, where it
- * is known.
- */
+/** How a slot ended, in finalized state. `hash`: the transaction that consumed the nonce. */
 export interface SlotOutcome {
   readonly kind: 'executed' | 'reverted' | 'cancelled' | 'foreign'
   readonly hash: Hex | null
@@ -58,8 +55,7 @@ export interface SlotOutcome {
 
 /**
  * What validation read of the chain, as of one block: kept for whoever asks what happened to a
- * candidate. Amounts and times as decimal strings in raw units and Unix seconds; what was not
- * reached is absent.
+ * candidate. A figure that was not read is absent.
  */
 export interface CandidateCheck {
   readonly blockNumber: string
@@ -68,9 +64,19 @@ export interface CandidateCheck {
   readonly figures: Readonly<Record<string, string | boolean>>
 }
 
-/** Everything that may happen after admission. A commit is one durable, atomic record. */
-export type Change =
-  | { readonly kind: 'candidate.progress'; readonly id: string; readonly progress: Progress }
+/** A receipt that was counted on. */
+export interface MinedReceipt {
+  readonly hash: Hex
+  readonly blockNumber: string
+  readonly blockHash: Hex
+  readonly status: ChainReceipt['status']
+  readonly gasUsed: string
+  /** What was paid for gas; absent where the node did not tell. */
+  readonly gasPriceWei?: string | undefined
+}
+
+/** What happens to an open slot. */
+export type SlotChange =
   | { readonly kind: 'slot.opened'; readonly slot: Slot }
   | { readonly kind: 'slot.attempt'; readonly slotId: string; readonly attempt: SlotAttempt }
   | {
@@ -79,48 +85,36 @@ export type Change =
       readonly hash: Hex
       readonly sentAtMs: number
     }
-  /**
-   * A receipt that was counted on. `gasPriceWei`: what was paid for gas; absent where the node did
-   * not tell.
-   */
-  | {
-      readonly kind: 'slot.mined'
-      readonly slotId: string
-      readonly hash: Hex
-      readonly blockNumber: string
-      readonly blockHash: Hex
-      readonly status: ChainReceipt['status']
-      readonly gasUsed: string
-      readonly gasPriceWei?: string | undefined
-    }
+  | ({ readonly kind: 'slot.mined'; readonly slotId: string } & MinedReceipt)
   | { readonly kind: 'slot.closed'; readonly slotId: string; readonly outcome: SlotOutcome }
-  | { readonly kind: 'candidate.checked'; readonly id: string; readonly check: CandidateCheck }
-  | {
-      readonly kind: 'allowlist.set'
-      readonly address: Address
-      readonly allowed: boolean
-      readonly reason: string
-    }
-  | { readonly kind: 'admission.set'; readonly enabled: boolean; readonly reason: string }
-  /** An operator's addition to questions.json, or its removal. */
-  | { readonly kind: 'question.set'; readonly entry: RegistryEntry; readonly reason: string }
-  | { readonly kind: 'question.removed'; readonly questionId: Hex; readonly reason: string }
-  /**
-   * An operator accepted the loss of what lay from `offset` of `file` on; it lies in `saved`
-   * (robustness §2). Written by the repair.
-   */
+
+/** What an operator decides, with the reason. */
+export type OperatorChange = { readonly reason: string } & (
+  | { readonly kind: 'allowlist.set'; readonly address: Address; readonly allowed: boolean }
+  | { readonly kind: 'admission.set'; readonly enabled: boolean }
+  /** An addition to questions.json, or its removal. */
+  | { readonly kind: 'question.set'; readonly entry: RegistryEntry }
+  | { readonly kind: 'question.removed'; readonly questionId: Hex }
+  /** The loss of what was behind `offset` of `file` was accepted; it is kept in `saved`. */
   | {
       readonly kind: 'store.repaired'
       readonly file: string
       readonly offset: number
       readonly lostBytes: number
       readonly saved: readonly string[]
-      readonly reason: string
     }
+)
+
+/** Everything that may happen after admission. A commit is one durable, atomic record. */
+export type Change =
+  | SlotChange
+  | OperatorChange
+  | { readonly kind: 'candidate.progress'; readonly id: string; readonly progress: Progress }
+  | { readonly kind: 'candidate.checked'; readonly id: string; readonly check: CandidateCheck }
   /** The newest finalized block seen: a node below it is on a wrong view (R16). */
   | { readonly kind: 'chain.finalized'; readonly number: string; readonly hash: Hex }
 
-/** What `onChange` tells: changes, and candidates newly admitted. */
+/** What `onChange` reports: changes, and candidates newly admitted. */
 export type LedgerEvent =
   | Change
   | { readonly kind: 'candidate.received'; readonly candidate: Candidate }
@@ -139,11 +133,15 @@ export interface StoreInfo {
   readonly genesisHash: Hex
 }
 
-export interface Ledger {
+/** What can be asked of a store without waiting, whether it is written or only looked at. */
+export interface LedgerFacts {
   /** `undefined` only for a store that does not exist yet, opened for looking. */
   readonly info: StoreInfo | undefined
-
-  // — admission: synchronous look-ups in memory —
+  /** The operator's own admission switch; the configuration has another, and both must be on. */
+  readonly admissionSwitch: boolean
+  /** What operators added to questions.json; `null` for what they took from it. */
+  readonly questions: ReadonlyMap<Hex, RegistryEntry | null>
+  readonly finalized: { readonly number: bigint; readonly hash: Hex } | undefined
   byIdentity(identity: string): CandidateRef | undefined
   byId(id: string): CandidateRef | undefined
   /** The active candidate of a proposer in a round. */
@@ -151,13 +149,32 @@ export interface Ledger {
   /** The active candidate with this Permit2 nonce, whatever its round. */
   activeWithNonce(proposer: Address, nonce: string): CandidateRef | undefined
   eligible(proposer: Address): boolean
-  readonly admissionEnabled: boolean
-  /** The operator's own switch; the configuration has another, and both must be on. */
-  readonly admissionSwitch: boolean
-  readonly allowlist: ReadonlySet<Address>
-  /** What operators added to questions.json and what they took from it. */
-  readonly questions: ReadonlyMap<Hex, RegistryEntry | null>
+  /** All candidates of a round, in order of admission. */
+  byRound(roundKey: string): readonly CandidateRef[]
+  /** From the one admitted last back, `count` at most. */
+  newest(count?: number): Iterable<CandidateRef>
+  /** How many candidates have each status. */
+  counts(): Record<CandidateState, number>
+  /**
+   * Received, validated and selected candidates, and executed ones whose slot is still open; in
+   * order of admission.
+   */
+  active(): readonly Candidate[]
+  /** Open slots in order of their nonces. */
+  slots(): readonly Slot[]
+  /** The open slot that a candidate is bound to. */
+  slotOf(candidateId: string): Slot | undefined
+  /** Highest executor nonce ever bound to a slot of this executor, or -1. */
+  highestNonce(executor: Address): number
+}
 
+export interface Ledger extends LedgerFacts {
+  readonly admissionEnabled: boolean
+  readonly allowlist: ReadonlySet<Address>
+  /** Set once the store can no longer be written (R10, R12). */
+  readonly failed: Error | undefined
+  /** The disk is full: nothing is admitted until a probe finds space (robustness §2). */
+  readonly isFull: boolean
   /**
    * Commits a candidate. Copies and conflicts are looked for at the log's end, so that of eight
    * copies exactly one is admitted and the others wait for its commit (R2). Calls are decided in
@@ -173,18 +190,6 @@ export interface Ledger {
   replay(id: string): Promise<Candidate>
   /** A candidate whole, read from the log where it is no longer active. */
   get(id: string): Promise<Candidate | undefined>
-
-  // — pipeline —
-  /**
-   * Received, validated and selected candidates, and executed ones whose slot is still open; in
-   * order of admission.
-   */
-  active(): readonly Candidate[]
-  /** Open slots in order of their nonces. */
-  slots(): readonly Slot[]
-  /** Highest executor nonce ever bound to a slot of this executor, or -1. */
-  highestNonce(executor: Address): number
-  readonly finalized: { readonly number: bigint; readonly hash: Hex } | undefined
   /**
    * One durable, atomic commit; applied to memory only after it is durable. `basis`: candidates on
    * whose status the changes rest; where one of them has moved on, nothing is written and the
@@ -193,11 +198,5 @@ export interface Ledger {
   commit(changes: readonly Change[], basis?: readonly Candidate[]): Promise<boolean>
   /** Called after each admission and commit, with what changed. */
   onChange(listener: (changes: readonly LedgerEvent[]) => void): () => void
-  /** Set once the store can no longer be written (R10, R12). */
-  readonly failed: Error | undefined
-  /**
-   * The disk is full: nothing is admitted until a probe finds space (robustness §2, Write error).
-   */
-  readonly isFull: boolean
   close(): Promise<void>
 }

@@ -1,6 +1,6 @@
 /**
  * The state that a ledger's records fold into. Every durable record passes through `apply` in log
- * order, at start-up and while serving alike, so that there is one meaning of a record and not two.
+ * order, at start-up and while serving alike, so that there is one meaning of a record.
  */
 import type { RegistryEntry } from '../../chain/questions.js'
 import type { Address, Hex } from '../../ports.js'
@@ -14,25 +14,24 @@ import {
 import type { Position, RecordHead, StoredRecord } from '../../storage/record-log.js'
 import { type Entries, type Entry, newEntries } from './entries.js'
 import type { Change, Slot, StoreInfo } from './ledger.js'
+import { foldSlot, isSlotChange, type OpenSlots } from './slots.js'
 
-/**
- * A candidate as the log holds it when it was admitted; its progress follows in records of its own.
- */
+/** A candidate as the log has it when it was admitted; its progress follows in other records. */
 export type ReceivedData = Omit<Candidate, 'progress'>
+
+/** Written by a compaction, which keeps what it stands for as `past`. */
+interface Folded {
+  readonly folded?: true
+}
 
 /** Every kind of record a store of this version holds. */
 export type LedgerRecord =
-  | (Change & {
-      /** Written by a compaction, which keeps what it stands for as `past`. */ readonly folded?: true
-    })
+  | (Change & Folded)
   | { readonly kind: 'store.opened'; readonly info: StoreInfo }
   | { readonly kind: 'candidate.received'; readonly candidate: ReceivedData }
-  /**
-   * A candidate with its progress: put back by a replay of a retryable failure, or folded by a
-   * compaction.
-   */
-  | { readonly kind: 'candidate.whole'; readonly candidate: Candidate; readonly folded?: true }
-  /** What a record that a compaction has folded said, and when; no state hangs on it. */
+  /** A candidate with its progress: put back by a replay, or folded by a compaction. */
+  | ({ readonly kind: 'candidate.whole'; readonly candidate: Candidate } & Folded)
+  /** What a record that a compaction has folded said, and when; no state follows from it. */
   | { readonly kind: 'past'; readonly atMs: number; readonly was: Change }
   /** The highest nonce ever bound, kept by a compaction that drops the closed slots. */
   | { readonly kind: 'executor.nonce'; readonly executor: Address; readonly nonce: number }
@@ -60,6 +59,14 @@ const kinds: Record<LedgerRecord['kind'], true> = {
 /** Whether this version understands a record kind. */
 export const knownKind = (kind: string): boolean => Object.hasOwn(kinds, kind)
 
+/**
+ * What a stored record says. Records are written by this program alone and carry checksums; their
+ * shape is trusted here (R11 guards the bytes).
+ */
+export const recordOf = ({ kind, data }: Pick<StoredRecord, 'kind' | 'data'>): LedgerRecord =>
+  ({ kind, ...(data as object) }) as LedgerRecord
+
+/** The folded state; only the ledger looks into it. */
 export interface LedgerState {
   info: StoreInfo | undefined
   admissionEnabled: boolean
@@ -76,32 +83,30 @@ export interface LedgerState {
   /** Active candidates by `proposer|roundKey` and by `proposer|nonce`. */
   readonly byRound: Map<string, Entry>
   readonly byNonce: Map<string, Entry>
-  readonly slots: Map<string, Slot>
-  /** Open slots by candidate. */
-  readonly slotOf: Map<string, Slot>
+  readonly slots: OpenSlots
+  /** Ids of open slots by candidate. */
+  readonly slotOf: Map<string, string>
   readonly highestNonce: Map<Address, number>
   nextSequence: number
 }
 
 /** The state of an empty store. */
-export function emptyState(): LedgerState {
-  return {
-    info: undefined,
-    admissionEnabled: true,
-    finalized: undefined,
-    allowlist: new Map(),
-    questions: new Map(),
-    entries: newEntries(),
-    live: new Set(),
-    active: undefined,
-    byRound: new Map(),
-    byNonce: new Map(),
-    slots: new Map(),
-    slotOf: new Map(),
-    highestNonce: new Map(),
-    nextSequence: 1,
-  }
-}
+export const emptyState = (): LedgerState => ({
+  info: undefined,
+  admissionEnabled: true,
+  finalized: undefined,
+  allowlist: new Map(),
+  questions: new Map(),
+  entries: newEntries(),
+  live: new Set(),
+  active: undefined,
+  byRound: new Map(),
+  byNonce: new Map(),
+  slots: new Map(),
+  slotOf: new Map(),
+  highestNonce: new Map(),
+  nextSequence: 1,
+})
 
 export const roundSlot = (proposer: Address, roundKey: string) => `${proposer}|${roundKey}`
 export const nonceSlot = (proposer: Address, nonce: string) => `${proposer}|${nonce}`
@@ -111,13 +116,15 @@ export const nonceSlot = (proposer: Address, nonce: string) => `${proposer}|${no
  * changes.
  */
 export function activeOf(state: LedgerState): readonly Candidate[] {
-  if (state.active) return state.active
-  const found: Candidate[] = []
-  for (const { live, status } of state.live) if (live && status !== 'failed') found.push(live)
   // A replay puts a failed one at the end of `live`.
-  state.active = found.sort((one, other) => one.sequence - other.sequence)
+  state.active ??= [...state.live]
+    .flatMap(({ live, status }) => (live && status !== 'failed' ? live : []))
+    .sort((one, other) => one.sequence - other.sequence)
   return state.active
 }
+
+const isRetryable = (progress: Progress) =>
+  progress.status === 'failed' && progress.failure.retryable
 
 type Head = readonly [
   id: string,
@@ -128,38 +135,24 @@ type Head = readonly [
   retryable: boolean,
 ]
 
-/**
- * The head of a `candidate.whole` record: all that stays in memory of one that has come to its end
- * (T13).
- */
-export function headOf({ id, identity, round, sequence, progress }: Candidate): Head {
-  return [
-    id,
-    identity,
-    round.key,
-    sequence,
-    progress.status,
-    progress.status === 'failed' && progress.failure.retryable,
-  ]
-}
+/** The head of a `candidate.whole` record: what stays in memory of an ended one (T13). */
+export const headOf = ({ id, identity, round, sequence, progress }: Candidate): Head => [
+  id,
+  identity,
+  round.key,
+  sequence,
+  progress.status,
+  isRetryable(progress),
+]
 
 /**
  * Takes in a candidate by its head alone, which only a compaction writes, and only of those that it
  * finds ended.
  */
-function receiveEnded(state: LedgerState, head: RecordHead, position: Position): void {
+function receiveEnded(state: LedgerState, head: RecordHead, receivedAt: Position): void {
   const [id, identity, roundKey, sequence, status, retryable] = head as Head
-  state.entries.putEnded({
-    id,
-    identity,
-    roundKey,
-    sequence,
-    status,
-    retryable,
-    receivedAt: position,
-    progressAt: -1,
-    live: undefined,
-  })
+  const keys = { id, identity, roundKey, sequence, status, retryable }
+  state.entries.putEnded({ ...keys, receivedAt, progressAt: -1, live: undefined })
   state.nextSequence = Math.max(state.nextSequence, sequence + 1)
 }
 
@@ -168,65 +161,25 @@ function receiveEnded(state: LedgerState, head: RecordHead, position: Position):
  * came before it.
  */
 export function apply(state: LedgerState, record: StoredRecord): void {
-  if (record.kind === 'candidate.whole' && record.head !== undefined) {
-    receiveEnded(state, record.head, record.position)
-    return
-  }
-  // Records are written by this program alone and carry checksums; their shape is trusted here (R11
-  // guards the bytes).
-  const event = { kind: record.kind, ...(record.data as object) } as LedgerRecord
+  const { position } = record
+  if (record.kind === 'candidate.whole' && record.head !== undefined)
+    return receiveEnded(state, record.head, position)
+  const event = recordOf(record)
+  if (isSlotChange(event)) return applySlot(state, event)
   switch (event.kind) {
     case 'store.opened':
       state.info = event.info
       return
     case 'candidate.received':
-      receive(state, { ...event.candidate, progress: { status: 'received' } }, record.position)
-      return
+      return receive(state, { ...event.candidate, progress: { status: 'received' } }, position)
     case 'candidate.whole':
-      receive(state, event.candidate, record.position)
-      return
+      return receive(state, event.candidate, position)
     case 'candidate.progress':
-      progress(state, entryOf(state, event.id), event.progress, record.position)
-      return
-    case 'slot.opened':
-      setSlot(state, event.slot)
-      raiseNonce(state, event.slot.executor, event.slot.nonce)
-      return
-    case 'slot.attempt': {
-      const slot = slotOf(state, event.slotId)
-      setSlot(state, { ...slot, attempts: [...slot.attempts, event.attempt] })
-      return
-    }
-    case 'slot.sent': {
-      const slot = slotOf(state, event.slotId)
-      const attempts = slot.attempts.map((attempt) =>
-        attempt.hash === event.hash ? { ...attempt, sentAtMs: event.sentAtMs } : attempt,
-      )
-      setSlot(state, { ...slot, attempts })
-      return
-    }
-    case 'slot.mined':
-      setSlot(state, { ...slotOf(state, event.slotId), minedIn: event.blockHash })
-      return
-    case 'slot.closed': {
-      const slot = slotOf(state, event.slotId)
-      state.slots.delete(slot.id)
-      for (const id of slot.candidateIds) {
-        if (state.slotOf.get(id)?.id === slot.id) state.slotOf.delete(id)
-        release(state, entryOf(state, id))
-      }
-      return
-    }
+      return progress(state, entryOf(state, event.id), event.progress, position)
     case 'executor.nonce':
-      raiseNonce(state, event.executor, event.nonce)
-      return
+      return raiseNonce(state, event)
     case 'allowlist.set':
       state.allowlist.set(event.address, event.allowed)
-      return
-    case 'candidate.checked':
-    case 'store.repaired':
-    case 'past':
-      // Told by whoever reads the log; no state hangs on it.
       return
     case 'question.set':
       state.questions.set(event.entry.questionId, event.entry)
@@ -240,39 +193,52 @@ export function apply(state: LedgerState, record: StoredRecord): void {
     case 'chain.finalized':
       state.finalized = { number: BigInt(event.number), hash: event.hash }
       return
+    case 'candidate.checked':
+    case 'store.repaired':
+    case 'past':
+      // Reported by whoever reads the log; no state follows from it.
+      return
   }
 }
 
-function receive(state: LedgerState, candidate: Candidate, position: Position): void {
-  const entry: Entry = {
-    id: candidate.id,
-    identity: candidate.identity,
-    roundKey: candidate.round.key,
-    sequence: candidate.sequence,
-    status: candidate.progress.status,
-    retryable: candidate.progress.status === 'failed' && candidate.progress.failure.retryable,
-    receivedAt: position,
-    progressAt: -1,
-    live: candidate,
+function applySlot(state: LedgerState, change: Parameters<typeof foldSlot>[1]): void {
+  const slot = foldSlot(state.slots, change)
+  if (slot === undefined)
+    throw new RangeError(`no open slot ${'slotId' in change ? change.slotId : ''}`)
+  if (change.kind === 'slot.opened') {
+    for (const id of slot.candidateIds) state.slotOf.set(id, slot.id)
+    raiseNonce(state, slot)
+  } else if (change.kind === 'slot.closed') {
+    for (const id of slot.candidateIds) {
+      if (state.slotOf.get(id) === slot.id) state.slotOf.delete(id)
+      release(state, entryOf(state, id))
+    }
   }
-  const known = state.entries.near(entry.id)
+}
+
+function receive(state: LedgerState, candidate: Candidate, receivedAt: Position): void {
+  const { id, identity, sequence, round } = candidate
+  const { status } = candidate.progress
+  const keys = { id, identity, sequence, roundKey: round.key, status }
+  const retryable = isRetryable(candidate.progress)
+  const entry: Entry = { ...keys, retryable, receivedAt, progressAt: -1, live: candidate }
+  const known = state.entries.near(id)
   if (known) state.live.delete(known)
   state.entries.put(entry)
   state.live.add(entry)
   state.active = undefined
-  state.nextSequence = Math.max(state.nextSequence, candidate.sequence + 1)
-  if (isActive(entry.status)) index(state, entry, candidate)
+  state.nextSequence = Math.max(state.nextSequence, sequence + 1)
+  if (isActive(status)) index(state, entry, candidate)
   release(state, entry)
 }
 
 function progress(state: LedgerState, entry: Entry, next: Progress, position: Position): void {
   const candidate = entry.live
   if (!candidate) throw new RangeError(`candidate ${entry.id} is not in memory`)
-  const before = entry.status
-  if (!mayBecome(before, next.status))
-    throw new RangeError(`candidate ${entry.id} cannot go from ${before} to ${next.status}`)
+  if (!mayBecome(entry.status, next.status))
+    throw new RangeError(`candidate ${entry.id} cannot go from ${entry.status} to ${next.status}`)
   entry.status = next.status
-  entry.retryable = next.status === 'failed' && next.failure.retryable
+  entry.retryable = isRetryable(next)
   entry.progressAt = position
   entry.live = { ...candidate, progress: next }
   state.active = undefined
@@ -305,12 +271,10 @@ function release(state: LedgerState, entry: Entry): void {
   state.entries.putEnded(entry)
 }
 
-function setSlot(state: LedgerState, slot: Slot): void {
-  state.slots.set(slot.id, slot)
-  for (const id of slot.candidateIds) state.slotOf.set(id, slot)
-}
-
-function raiseNonce(state: LedgerState, executor: Address, nonce: number): void {
+function raiseNonce(
+  state: LedgerState,
+  { executor, nonce }: Pick<Slot, 'executor' | 'nonce'>,
+): void {
   state.highestNonce.set(executor, Math.max(nonce, state.highestNonce.get(executor) ?? -1))
 }
 
@@ -320,80 +284,81 @@ function entryOf(state: LedgerState, id: string): Entry {
   return entry
 }
 
-function slotOf(state: LedgerState, id: string): Slot {
-  const slot = state.slots.get(id)
-  if (!slot) throw new RangeError(`no open slot ${id}`)
-  return slot
-}
-
 /**
  * Why a set of changes must not be committed on this state, or `undefined`. Judged before anything
  * is written, since a record that `apply` refuses would make the log unreadable.
  */
 export function changeFault(state: LedgerState, changes: readonly Change[]): string | undefined {
   const statuses = new Map<string, CandidateState>()
-  const slots = new Map<string, readonly Hex[]>(
-    [...state.slots.values()].map((slot) => [slot.id, slot.attempts.map((a) => a.hash)]),
-  )
+  const slots: OpenSlots = new Map(state.slots)
   for (const change of changes) {
-    switch (change.kind) {
-      case 'candidate.progress': {
-        const entry = state.entries.get(change.id)
-        if (!entry?.live) return `candidate ${change.id} is unknown or at its end`
-        const from = statuses.get(change.id) ?? entry.status
-        if (!mayBecome(from, change.progress.status))
-          return `candidate ${change.id} cannot go from ${from} to ${change.progress.status}`
-        statuses.set(change.id, change.progress.status)
-        break
-      }
-      case 'slot.opened': {
-        if (slots.has(change.slot.id)) return `slot ${change.slot.id} is open already`
-        const { executor, nonce, candidateIds } = change.slot
-        // What carries no proposal may fill a gap below; a proposal never gets a nonce that may
-        // have served another one (R3).
-        const isFiller =
-          candidateIds.length === 0 &&
-          ![...state.slots.values()].some(
-            (slot) => slot.executor === executor && slot.nonce === nonce,
-          )
-        if (!isFiller && nonce <= (state.highestNonce.get(executor) ?? -1))
-          return `nonce ${nonce} was bound before`
-        for (const id of change.slot.candidateIds) {
-          if (!state.entries.get(id)?.live) return `candidate ${id} is unknown or at its end`
-          if (state.slotOf.has(id)) return `candidate ${id} has an open slot`
-        }
-        slots.set(change.slot.id, [])
-        break
-      }
-      case 'slot.attempt': {
-        const hashes = slots.get(change.slotId)
-        if (!hashes) return `slot ${change.slotId} is not open`
-        slots.set(change.slotId, [...hashes, change.attempt.hash])
-        break
-      }
-      case 'slot.sent':
-        if (!slots.get(change.slotId)?.includes(change.hash))
-          return `slot ${change.slotId} has no attempt ${change.hash}`
-        break
-      case 'slot.mined':
-        if (!slots.get(change.slotId)?.includes(change.hash))
-          return `slot ${change.slotId} has no attempt ${change.hash}`
-        break
-      case 'candidate.checked':
-        if (!state.entries.get(change.id)?.live)
-          return `candidate ${change.id} is unknown or at its end`
-        break
-      case 'slot.closed':
-        if (!slots.delete(change.slotId)) return `slot ${change.slotId} is not open`
-        break
-      case 'allowlist.set':
-      case 'admission.set':
-      case 'question.set':
-      case 'question.removed':
-      case 'chain.finalized':
-      case 'store.repaired':
-        break
-    }
+    const fault = isSlotChange(change)
+      ? slotFault(state, slots, change)
+      : change.kind === 'candidate.progress'
+        ? progressFault(state, statuses, change)
+        : change.kind === 'candidate.checked'
+          ? endedFault(state, change.id)
+          : undefined
+    if (fault !== undefined) return fault
+  }
+  return undefined
+}
+
+const endedFault = (state: LedgerState, id: string) =>
+  state.entries.get(id)?.live ? undefined : `candidate ${id} is unknown or at its end`
+
+function progressFault(
+  state: LedgerState,
+  statuses: Map<string, CandidateState>,
+  { id, progress }: Extract<Change, { kind: 'candidate.progress' }>,
+): string | undefined {
+  const entry = state.entries.get(id)
+  if (!entry?.live) return endedFault(state, id)
+  const from = statuses.get(id) ?? entry.status
+  if (!mayBecome(from, progress.status))
+    return `candidate ${id} cannot go from ${from} to ${progress.status}`
+  statuses.set(id, progress.status)
+  return undefined
+}
+
+/** The fault of a change of a slot; without one it is applied to `slots`. */
+function slotFault(
+  state: LedgerState,
+  slots: OpenSlots,
+  change: Parameters<typeof foldSlot>[1],
+): string | undefined {
+  if (change.kind === 'slot.opened') {
+    const fault = openingFault(state, slots, change.slot)
+    if (fault !== undefined) return fault
+  } else {
+    const slot = slots.get(change.slotId)
+    if (change.kind === 'slot.sent' || change.kind === 'slot.mined') {
+      if (!slot?.attempts.some(({ hash }) => hash === change.hash))
+        return `slot ${change.slotId} has no attempt ${change.hash}`
+    } else if (slot === undefined) return `slot ${change.slotId} is not open`
+  }
+  foldSlot(slots, change)
+  return undefined
+}
+
+function openingFault(
+  state: LedgerState,
+  slots: OpenSlots,
+  { id, executor, nonce, candidateIds }: Slot,
+): string | undefined {
+  if (slots.has(id)) return `slot ${id} is open already`
+  const isBound = [...state.slots.values()].some(
+    (slot) => slot.executor === executor && slot.nonce === nonce,
+  )
+  // What carries no proposal may fill a gap below; a proposal never gets a nonce that may have
+  // served another one (R3).
+  const isFiller = candidateIds.length === 0 && !isBound
+  if (!isFiller && nonce <= (state.highestNonce.get(executor) ?? -1))
+    return `nonce ${nonce} was bound before`
+  for (const candidateId of candidateIds) {
+    const fault = endedFault(state, candidateId)
+    if (fault !== undefined) return fault
+    if (state.slotOf.has(candidateId)) return `candidate ${candidateId} has an open slot`
   }
   return undefined
 }

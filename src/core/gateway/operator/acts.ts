@@ -3,9 +3,8 @@
  * holds alike (contract §6).
  */
 import * as z from 'zod'
-import { Bytes32, NonzeroAddress } from '../../protocol/schema.js'
+import { Bytes32, NonzeroAddress, Uuid } from '../../protocol/schema.js'
 
-const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 const reason = z.string().trim().min(1).max(500).default('by operator')
 /** So many wallets are taken in one act. */
 export const mostAddresses = 10_000
@@ -22,19 +21,17 @@ export const actBodies = {
   resume: z.strictObject({ reason }),
   'questions/add': z.strictObject({ entries: z.array(z.unknown()).min(1).max(20_000), reason }),
   'questions/remove': z.strictObject({ question_id: Bytes32, reason }),
-  'candidates/reject': z.strictObject({ candidate_id: z.string().regex(uuid), reason }),
+  'candidates/reject': z.strictObject({ candidate_id: Uuid, reason }),
   'store/compact': z.strictObject({ reason }),
 } as const
 export type ActName = keyof typeof actBodies
 export type ActBody<Name extends ActName> = z.infer<(typeof actBodies)[Name]>
 
-export const isCandidateId = (text: string): boolean => uuid.test(text)
-
 export const isActName = (name: string): name is ActName => Object.hasOwn(actBodies, name)
 
 /**
- * What an act came to. `changed` and `unchanged` name what it was about; what was as wished before
- * is told and not written.
+ * What an act came to. `changed` and `unchanged` name what it was about; what was as asked for
+ * before is reported and not written.
  */
 export interface ActResult {
   readonly act: ActName

@@ -6,7 +6,6 @@ import { keccak256, parseTransaction, type TransactionSerializedEIP1559 } from '
 import type {
   CandidateStanding,
   HistoryRule,
-  SignedTransaction,
   StoreFact,
 } from '../../history/events.js'
 import { createHistory } from '../../history/history.js'
@@ -14,7 +13,7 @@ import type { Progress } from '../../protocol/candidate.js'
 import type { StoredRecord } from '../../storage/record-log.js'
 import { carriedBy } from '../executor/transaction.js'
 import type { SlotAttempt } from '../ledger/ledger.js'
-import type { LedgerRecord } from '../ledger/state.js'
+import { recordOf } from '../ledger/state.js'
 
 export interface Audit {
   /** Throws RangeError, a sentence, where a record breaks an invariant. */
@@ -51,27 +50,17 @@ export function createAudit(): Audit {
  * A store's record in the words of its rules. What no rule is about gives no fact. Throws
  * RangeError for a transaction that cannot be read.
  */
-export function storeFacts({
-  kind,
-  data,
-}: Pick<StoredRecord, 'kind' | 'data'>): readonly StoreFact[] {
-  const event = { kind, ...(data as object) } as LedgerRecord
+export function storeFacts(record: Pick<StoredRecord, 'kind' | 'data'>): readonly StoreFact[] {
+  const event = recordOf(record)
   switch (event.kind) {
-    case 'candidate.received': {
-      const { id, sequence, identity: payload, round } = event.candidate
-      return [{ kind: 'candidate', id, sequence, payload, round: round.key }]
-    }
+    case 'candidate.received':
     case 'candidate.whole': {
-      const { id, sequence, identity: payload, round, progress } = event.candidate
+      const { id, sequence, identity: payload, round } = event.candidate
+      const fact = { kind: 'candidate', id, sequence, payload, round: round.key } as const
       return [
-        {
-          kind: 'candidate',
-          id,
-          sequence,
-          payload,
-          round: round.key,
-          stands: standingOf(progress),
-        },
+        event.kind === 'candidate.received'
+          ? fact
+          : { ...fact, stands: standingOf(event.candidate.progress) },
       ]
     }
     case 'candidate.progress':
@@ -81,40 +70,21 @@ export function storeFacts({
       const kept = event.folded === true
       return [
         { kind: 'slot', id, executor, nonce, candidates, kept },
-        ...attempts.map(
-          (attempt): StoreFact => ({
-            kind: 'transaction',
-            slot: id,
-            transaction: transactionOf(attempt),
-          }),
-        ),
+        ...attempts.map((attempt) => signedFact(id, attempt)),
       ]
     }
     case 'slot.attempt':
-      return [
-        { kind: 'transaction', slot: event.slotId, transaction: transactionOf(event.attempt) },
-      ]
+      return [signedFact(event.slotId, event.attempt)]
     case 'slot.sent':
       return [{ kind: 'acted', slot: event.slotId, hash: event.hash, what: 'sent' }]
-    case 'slot.mined':
-      return [
-        {
-          kind: 'acted',
-          slot: event.slotId,
-          hash: event.hash,
-          what: 'mined',
-          status: event.status,
-        },
-      ]
-    case 'slot.closed':
-      return [
-        {
-          kind: 'closed',
-          slot: event.slotId,
-          outcome: event.outcome.kind,
-          hash: event.outcome.hash,
-        },
-      ]
+    case 'slot.mined': {
+      const { slotId: slot, hash, status } = event
+      return [{ kind: 'acted', slot, hash, what: 'mined', status }]
+    }
+    case 'slot.closed': {
+      const { kind: outcome, hash } = event.outcome
+      return [{ kind: 'closed', slot: event.slotId, outcome, hash }]
+    }
     case 'executor.nonce':
       return [{ kind: 'bound', executor: event.executor, nonce: event.nonce }]
     default:
@@ -122,33 +92,23 @@ export function storeFacts({
   }
 }
 
-function standingOf({ status }: Progress): CandidateStanding {
-  return status === 'received' || status === 'validated' ? 'waiting' : status
-}
+const standingOf = ({ status }: Progress): CandidateStanding =>
+  status === 'received' || status === 'validated' ? 'waiting' : status
 
-function transactionOf({
-  hash,
-  raw,
-  kind: does,
-  candidateIds: candidates,
-}: SlotAttempt): SignedTransaction {
+function signedFact(slot: string, attempt: SlotAttempt): StoreFact {
+  const { hash, raw, kind: does, candidateIds: candidates } = attempt
+  const unread = { hash, does, candidates, nonce: undefined, calls: undefined }
   // A compaction keeps the bytes of open slots alone.
-  if (raw === '0x') return { hash, does, candidates, nonce: undefined, calls: undefined }
+  if (raw === '0x') return { kind: 'transaction', slot, transaction: unread }
   const recorded = keccak256(raw)
   if (recorded !== hash)
     throw new RangeError(`transaction ${hash} is recorded with the bytes of ${recorded}`)
   try {
-    const { nonce, data } = parseTransaction(raw as TransactionSerializedEIP1559)
-    return {
-      hash,
-      does,
-      candidates,
-      nonce: nonce ?? 0,
-      calls: does === 'cancel' ? [] : carriedBy(data ?? '0x').map((call) => keccak256(call)),
-    }
+    const { nonce = 0, data = '0x' } = parseTransaction(raw as TransactionSerializedEIP1559)
+    const calls = does === 'cancel' ? [] : carriedBy(data).map((call) => keccak256(call))
+    return { kind: 'transaction', slot, transaction: { ...unread, nonce, calls } }
   } catch (error) {
-    throw new RangeError(
-      `transaction ${hash} cannot be read: ${error instanceof Error ? (error.message.split('\n')[0] ?? '') : ''}`,
-    )
+    const why = error instanceof Error ? error.message.split('\n')[0] : ''
+    throw new RangeError(`transaction ${hash} cannot be read: ${why}`)
   }
 }

@@ -1,15 +1,64 @@
 /**
- * The question registry in force: questions.json, what operators added to it and what they took
- * away (contract §6, §7). Pure.
+ * The question registry: questions.json, what operators added to it and what they took away
+ * (contract §6, §7). Pure: reading the file is the caller's part.
  */
+import * as z from 'zod'
 import type { RegistryEntry } from '../../chain/questions.js'
 import type { Hex } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
+import { Bytes, Bytes32, NonzeroAddress, Uint256 } from '../../protocol/schema.js'
+import { isSlug } from '../../protocol/words.js'
+
+const Entry = z.strictObject({
+  question_id: Bytes32,
+  slug: z.string().refine(isSlug).optional(),
+  requester: z.optional(NonzeroAddress),
+  request: z
+    .strictObject({
+      oracle: NonzeroAddress,
+      requester: NonzeroAddress,
+      identifier: Bytes32,
+      timestamp: Uint256,
+      ancillary_data: Bytes,
+    })
+    .optional(),
+})
+
+/**
+ * The entries of a registry from parsed JSON. `source` is how the file is called in messages.
+ * Throws UsageError `questions_invalid`, which names the entry and its key, or the slug or question
+ * that stands there twice.
+ */
+export function parseRegistry(raw: unknown, source: string): readonly RegistryEntry[] {
+  const parsed = z.array(Entry).safeParse(raw)
+  if (!parsed.success) {
+    const path = parsed.error.issues[0]?.path.join('.') ?? ''
+    const where = path === '' ? 'the file' : `entry ${path}`
+    throw invalid(source, `${where} is not of the documented form`)
+  }
+  for (const key of ['question_id', 'slug'] as const) {
+    const seen = new Set<string>()
+    for (const { [key]: value } of parsed.data) {
+      if (value === undefined) continue
+      if (seen.has(value)) throw invalid(source, `${key} ${value} stands there twice`)
+      seen.add(value)
+    }
+  }
+  return parsed.data.map(({ question_id: questionId, slug, requester, request }) => {
+    if (request === undefined) return { questionId, slug, requester, request }
+    const { ancillary_data: ancillaryData, ...rest } = request
+    return { questionId, slug, requester, request: { ...rest, ancillaryData } }
+  })
+}
+
+const invalid = (source: string, what: string) =>
+  new UsageError('questions_invalid', `${source}: ${what}`, {
+    hint: 'each entry is {"question_id": "0x…", "slug"?, "requester"?, "request"?}; correct the file',
+  })
 
 type Changes = ReadonlyMap<Hex, RegistryEntry | null>
 /** An operator's command as it can be pasted. */
-type Named = (command: string) => string
-const removal = 'questions remove'
+type CommandText = (command: string) => string
 
 /**
  * The entries of questions.json with the store's additions in their place or behind them, without
@@ -19,9 +68,9 @@ const removal = 'questions remove'
 export function mergedRegistry(
   configured: readonly RegistryEntry[],
   changes: Changes,
-  named?: Named,
+  commandText?: CommandText,
 ): readonly RegistryEntry[] {
-  const { entries, conflict } = shownRegistry(configured, changes, named)
+  const { entries, conflict } = shownRegistry(configured, changes, commandText)
   if (conflict) throw conflict
   return entries
 }
@@ -33,7 +82,7 @@ export function mergedRegistry(
 export function shownRegistry(
   configured: readonly RegistryEntry[],
   changes: Changes,
-  named: Named = (command) => `\`proposer operator ${command}\``,
+  commandText: CommandText = (command) => `\`proposer operator ${command}\``,
 ): { readonly entries: readonly RegistryEntry[]; readonly conflict: UsageError | undefined } {
   const merged = new Map(configured.map((entry) => [entry.questionId, entry]))
   for (const [questionId, entry] of changes) {
@@ -44,23 +93,16 @@ export function shownRegistry(
   const twice = slugTwice(entries)
   if (twice === undefined) return { entries, conflict: undefined }
   const [slug, one, other] = twice
-  const conflict = new UsageError(
-    'questions_invalid',
-    `the slug ${slug} names question ${one} and question ${other}`,
-    {
-      hint: `one stands in the questions file and one was added by an operator: change the file, or take one away with ${named(`${removal} ${other}`)}`,
-    },
+  const detail = `the slug ${slug} names question ${one} and question ${other}`
+  const conflict = new UsageError('questions_invalid', detail, {
+    hint: `one stands in the questions file and one was added by an operator: change the file, or take one away with ${commandText(`questions remove ${other}`)}`,
+  })
+  const count = new Map<string | undefined, number>()
+  for (const entry of entries) count.set(entry.slug, (count.get(entry.slug) ?? 0) + 1)
+  const unambiguous = entries.map((entry) =>
+    (count.get(entry.slug) ?? 0) > 1 ? { ...entry, slug: undefined } : entry,
   )
-  const first = new Set<string>()
-  const ambiguous = new Set<string>()
-  for (const entry of entries)
-    if (entry.slug !== undefined) (first.has(entry.slug) ? ambiguous : first).add(entry.slug)
-  const isAmbiguous = (entry: RegistryEntry) =>
-    entry.slug !== undefined && ambiguous.has(entry.slug)
-  return {
-    entries: entries.map((entry) => (isAmbiguous(entry) ? { ...entry, slug: undefined } : entry)),
-    conflict,
-  }
+  return { entries: unambiguous, conflict }
 }
 
 /**
@@ -81,21 +123,16 @@ export function slugTwice(
 
 /** Whether two entries say the same. */
 export function sameEntry(one: RegistryEntry, other: RegistryEntry): boolean {
-  const { request: a } = one
-  const { request: b } = other
-  const sameRequest =
-    a === b ||
-    (a !== undefined &&
-      b !== undefined &&
-      a.oracle === b.oracle &&
-      a.requester === b.requester &&
-      a.identifier === b.identifier &&
-      a.timestamp === b.timestamp &&
-      a.ancillaryData === b.ancillaryData)
-  return (
-    one.questionId === other.questionId &&
-    one.slug === other.slug &&
-    one.requester === other.requester &&
-    sameRequest
-  )
+  const partsOf = ({ questionId, slug, requester, request }: RegistryEntry) => [
+    questionId,
+    slug,
+    requester,
+    request?.oracle,
+    request?.requester,
+    request?.identifier,
+    request?.timestamp,
+    request?.ancillaryData,
+  ]
+  const others = partsOf(other)
+  return partsOf(one).every((part, index) => part === others[index])
 }

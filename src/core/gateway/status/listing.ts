@@ -6,120 +6,83 @@ import type { Address, Hex } from '../../ports.js'
 import { type Candidate, failures, instant } from '../../protocol/candidate.js'
 import { outcomeOf } from '../../protocol/proposal.js'
 import type { StoredRecord } from '../../storage/record-log.js'
-import type { SlotAttempt } from '../ledger/ledger.js'
-import { toldBy } from '../ledger/past.js'
-import { submissionOf } from '../validation/progress.js'
+import { datedRecord } from '../ledger/compaction.js'
+import type { MinedReceipt } from '../ledger/ledger.js'
+import { attemptOf, foldSlot, isSlotChange, type OpenSlots } from '../ledger/slots.js'
+import { submissionOf } from '../pipeline/progress.js'
 
 /** Who decided what, when and why; `undefined` while nobody has. */
-export interface Decision {
+export interface OperatorDecision {
   readonly value: boolean
   readonly atMs: number
   readonly reason: string
 }
 
-/** What operators decided, by what it is about: fed with every record of a store. */
-export interface Decisions {
-  onRecord(record: StoredRecord): void
-  readonly wallets: ReadonlyMap<Address, Decision>
-  readonly admission: Decision | undefined
-  readonly questions: ReadonlyMap<Hex, Decision>
-}
-
-/** Nothing decided yet; to be fed with every record in order. Throws nothing. */
-export function createDecisions(): Decisions {
-  const wallets = new Map<Address, Decision>()
-  const questions = new Map<Hex, Decision>()
-  let admission: Decision | undefined
+/** What operators decided, by what it is about: to be fed with every record in order. */
+export function createDecisions() {
+  const wallets = new Map<Address, OperatorDecision>()
+  const questions = new Map<Hex, OperatorDecision>()
+  let admission: OperatorDecision | undefined
   return {
-    onRecord(record) {
-      const { atMs, event } = toldBy(record)
+    wallets: wallets as ReadonlyMap<Address, OperatorDecision>,
+    questions: questions as ReadonlyMap<Hex, OperatorDecision>,
+    get admission() {
+      return admission
+    },
+    onRecord(record: StoredRecord) {
+      const { atMs, event } = datedRecord(record)
       // A fold comes before what it was folded from, and knows neither time nor reason.
       if (event.kind === 'allowlist.set')
         wallets.set(event.address, { value: event.allowed, atMs, reason: event.reason })
-      else if (event.kind === 'admission.set') {
-        if (event.folded !== true) admission = { value: event.enabled, atMs, reason: event.reason }
-      } else if (event.kind === 'question.set')
+      else if (event.kind === 'admission.set' && event.folded !== true)
+        admission = { value: event.enabled, atMs, reason: event.reason }
+      else if (event.kind === 'question.set')
         questions.set(event.entry.questionId, { value: true, atMs, reason: event.reason })
       else if (event.kind === 'question.removed')
         questions.set(event.questionId, { value: false, atMs, reason: event.reason })
-    },
-    wallets,
-    questions,
-    get admission() {
-      return admission
     },
   }
 }
 
 /** What a transaction came to in the end; gas prices in wei. */
-export interface MinedFacts {
-  readonly blockNumber: string
-  readonly blockHash: Hex
-  readonly status: 'success' | 'reverted'
-  readonly gasUsed: string
-  readonly gasPriceWei: string | undefined
+export interface ReceiptFacts extends Omit<MinedReceipt, 'hash'> {
   /** Candidates that share it; `undefined` where a compaction has dropped what it carried. */
   readonly carried: number | undefined
 }
 
 export interface Receipts {
   onRecord(record: StoredRecord): void
-  readonly byHash: ReadonlyMap<Hex, MinedFacts>
+  readonly byHash: ReadonlyMap<Hex, ReceiptFacts>
   /** The newest mined cancellation of a nonce that was bound to a candidate, by its id. */
-  readonly cancellations: ReadonlyMap<string, MinedFacts & { readonly hash: Hex }>
+  readonly cancellations: ReadonlyMap<string, ReceiptFacts & { readonly hash: Hex }>
 }
 
 /** The receipts that a store has counted on, by transaction; of a reorganised one the newest. */
 export function createReceipts(): Receipts {
-  const byHash = new Map<Hex, MinedFacts>()
-  const cancellations = new Map<string, MinedFacts & { readonly hash: Hex }>()
-  const open = new Map<
-    string,
-    { readonly candidateIds: readonly string[]; readonly attempts: Map<Hex, SlotAttempt> }
-  >()
+  const byHash = new Map<Hex, ReceiptFacts>()
+  const cancellations = new Map<string, ReceiptFacts & { readonly hash: Hex }>()
+  const slots: OpenSlots = new Map()
   return {
     byHash,
     cancellations,
     onRecord(record) {
-      const { event } = toldBy(record)
-      switch (event.kind) {
-        case 'slot.opened': {
-          const { id, candidateIds, attempts } = event.slot
-          open.set(id, {
-            candidateIds,
-            attempts: new Map(attempts.map((attempt) => [attempt.hash, attempt])),
-          })
-          return
-        }
-        case 'slot.attempt':
-          open.get(event.slotId)?.attempts.set(event.attempt.hash, event.attempt)
-          return
-        case 'slot.mined': {
-          const { hash, blockNumber, blockHash, status, gasUsed, gasPriceWei } = event
-          const slot = open.get(event.slotId)
-          const attempt = slot?.attempts.get(hash)
-          // A cancellation is paid for all whose nonce it gives back.
-          const sharing = attempt?.kind === 'cancel' ? slot?.candidateIds : attempt?.candidateIds
-          const facts = {
-            blockNumber,
-            blockHash,
-            status,
-            gasUsed,
-            gasPriceWei,
-            carried: sharing?.length,
-          }
-          byHash.set(hash, facts)
-          if (attempt?.kind === 'cancel')
-            for (const id of sharing ?? []) cancellations.set(id, { hash, ...facts })
-          return
-        }
-        case 'slot.closed':
-          open.delete(event.slotId)
-      }
+      const { event } = datedRecord(record)
+      if (!isSlotChange(event)) return
+      const slot = foldSlot(slots, event)
+      if (event.kind !== 'slot.mined') return
+      const { kind: _kind, slotId: _slot, hash, ...receipt } = event
+      const attempt = attemptOf(slot, hash)
+      const isCancel = attempt?.kind === 'cancel'
+      // A cancellation is paid for all whose nonce it gives back.
+      const sharing = isCancel ? slot?.candidateIds : attempt?.candidateIds
+      const facts = { ...receipt, carried: sharing?.length }
+      byHash.set(hash, facts)
+      if (isCancel) for (const id of sharing ?? []) cancellations.set(id, { hash, ...facts })
     },
   }
 }
 
+/** Milliseconds as RFC 3339, or null. */
 const timeOrNull = (ms: number | null | undefined) =>
   ms === null || ms === undefined ? null : instant(ms)
 
@@ -131,13 +94,13 @@ const timeOrNull = (ms: number | null | undefined) =>
 export function candidateRow(
   candidate: Candidate,
   slug: string | undefined,
-  receipts: Pick<Receipts, 'byHash' | 'cancellations'>,
+  receipts?: Pick<Receipts, 'byHash' | 'cancellations'>,
 ) {
   const { progress, round } = candidate
   const submission = submissionOf(progress)
   const hash = submission?.transactionHash ?? null
-  const mined = hash === null ? undefined : receipts.byHash.get(hash)
-  const cancelled = receipts.cancellations.get(candidate.id)
+  const mined = hash === null ? undefined : receipts?.byHash.get(hash)
+  const cancelled = receipts?.cancellations.get(candidate.id)
   const failure = progress.status === 'failed' ? progress.failure : undefined
   return {
     candidate_id: candidate.id,

@@ -1,0 +1,160 @@
+/**
+ * Folding a store, and what is kept of the records that the fold replaces: their facts and their
+ * times, as `past` records. No state follows from those; whoever asks what happened reads them as
+ * if they still lay where they were.
+ */
+import type { NewRecord, RecordLog, StoredRecord } from '../../storage/record-log.js'
+import type { Change } from './ledger.js'
+import { headOf, type LedgerRecord, type LedgerState, recordOf } from './state.js'
+import { readWhole, toRecord } from './whole.js'
+
+/** A record with the time of its writing in Unix milliseconds. */
+export interface DatedRecord {
+  readonly atMs: number
+  /** `candidate.received` and `candidate.whole` are about a candidate, all else is a change. */
+  readonly event: LedgerRecord
+}
+
+/** What a stored record says, wherever a compaction has put it. */
+export function datedRecord(record: Pick<StoredRecord, 'kind' | 'data' | 'timeMs'>): DatedRecord {
+  const event = recordOf(record)
+  return event.kind === 'past'
+    ? { atMs: event.atMs, event: event.was }
+    : { atMs: record.timeMs, event }
+}
+
+type Past = Extract<LedgerRecord, { kind: 'past' }>
+
+/** What an operator's change is about: the last word on each subject is kept for good. */
+function subjectOf(change: Change): string | undefined {
+  switch (change.kind) {
+    case 'allowlist.set':
+      return `wallet ${change.address}`
+    case 'admission.set':
+      return 'admission'
+    case 'question.set':
+      return `question ${change.entry.questionId}`
+    case 'question.removed':
+      return `question ${change.questionId}`
+    default:
+      return undefined
+  }
+}
+
+/** The change that a record was; `undefined` where the fold says all that it said. */
+function changeOf(event: LedgerRecord): Change | undefined {
+  if ('folded' in event && event.folded === true) return undefined
+  switch (event.kind) {
+    case 'store.opened':
+    case 'candidate.received':
+    case 'executor.nonce':
+    case 'chain.finalized':
+    case 'past':
+      return undefined
+    case 'candidate.whole': {
+      // An exact replay put the candidate back (contract §5).
+      const { id, progress } = event.candidate
+      return { kind: 'candidate.progress', id, progress }
+    }
+    case 'slot.opened':
+      return { kind: 'slot.opened', slot: { ...event.slot, attempts: [] } }
+    case 'slot.attempt':
+      // The signed bytes are for sending; an open slot keeps its own.
+      return { ...event, attempt: { ...event.attempt, raw: '0x' } }
+    default:
+      return event
+  }
+}
+
+/**
+ * The records of a log as `past` records, in their order: everything written at `keepSinceMs` or
+ * later, whatever is about an active candidate or an open slot, the operator's last word on each
+ * subject, and every loss that was accepted. Source: robustness §2, Snapshot/compaction.
+ */
+async function* pastOf(
+  records: AsyncIterable<StoredRecord>,
+  live: ReadonlySet<string>,
+  open: ReadonlySet<string>,
+  keepSinceMs: number,
+): AsyncGenerator<Past> {
+  const lastWords = new Map<string, Past>()
+  for await (const record of records) {
+    const { atMs, event } = datedRecord(record)
+    const was = changeOf(event)
+    if (was === undefined) continue
+    const past = { kind: 'past', atMs, was } as const
+    const subject = subjectOf(was)
+    const isKept = atMs >= keepSinceMs || was.kind === 'store.repaired' || isAbout(was, live, open)
+    if (isKept) yield past
+    if (subject === undefined) continue
+    if (isKept) lastWords.delete(subject)
+    else lastWords.set(subject, past)
+  }
+  yield* lastWords.values()
+}
+
+function isAbout(change: Change, live: ReadonlySet<string>, open: ReadonlySet<string>): boolean {
+  if ('id' in change) return live.has(change.id)
+  if (change.kind === 'slot.opened')
+    return open.has(change.slot.id) || change.slot.candidateIds.some((id) => live.has(id))
+  return 'slotId' in change && open.has(change.slotId)
+}
+
+/** What the state says but for its candidates. */
+function headRecords(state: LedgerState): readonly LedgerRecord[] {
+  const { info, finalized } = state
+  const folded = { reason: 'compaction', folded: true } as const
+  const records: LedgerRecord[] = []
+  if (info) records.push({ kind: 'store.opened', info })
+  records.push({ kind: 'admission.set', enabled: state.admissionEnabled, ...folded })
+  if (finalized)
+    records.push({ ...finalized, kind: 'chain.finalized', number: String(finalized.number) })
+  for (const [address, allowed] of state.allowlist)
+    records.push({ kind: 'allowlist.set', address, allowed, ...folded })
+  for (const [questionId, entry] of state.questions)
+    records.push(
+      entry === null
+        ? { kind: 'question.removed', questionId, ...folded }
+        : { kind: 'question.set', entry, ...folded },
+    )
+  for (const [executor, nonce] of state.highestNonce)
+    records.push({ kind: 'executor.nonce', executor, nonce })
+  for (const slot of state.slots.values())
+    records.push({ kind: 'slot.opened', slot, folded: true })
+  return records
+}
+
+/**
+ * Folds the store: closed slots and superseded progress go, everything that may ever be asked for
+ * stays. What was written at `keepSinceMs` (Unix milliseconds; default: from the beginning) or
+ * later is kept as `past`, but for the raw bytes of transactions. Appends go on meanwhile; a crash
+ * leaves the old or the new files whole.
+ */
+export async function compactLedger(
+  log: RecordLog,
+  state: LedgerState,
+  keepSinceMs = 0,
+): Promise<void> {
+  let cut: ReturnType<LedgerState['entries']['cut']> | undefined
+  let before = 0
+  await log.compact(
+    () => {
+      const head = headRecords(state)
+      before = head.length
+      const candidates = state.entries.cut()
+      cut = candidates
+      const live = new Set([...state.live].map(({ id }) => id))
+      const past = pastOf(log.scan(), live, new Set(state.slots.keys()), keepSinceMs)
+      return (async function* (): AsyncGenerator<NewRecord> {
+        for (const record of head) yield toRecord(record)
+        for (const entry of candidates.entries()) {
+          const candidate = entry.live ?? (await readWhole(log, entry))
+          const record = toRecord({ kind: 'candidate.whole', candidate, folded: true })
+          yield entry.live === undefined ? { ...record, head: headOf(candidate) } : record
+        }
+        for await (const record of past) yield toRecord(record)
+      })()
+    },
+    (ordinal, position) => cut?.moved(ordinal - before, position),
+  )
+}

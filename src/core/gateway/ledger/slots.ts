@@ -1,0 +1,58 @@
+/** The life of a slot, folded from its records: the one meaning of `slot.*` records. */
+import type { Slot, SlotAttempt, SlotChange } from './ledger.js'
+
+/** Open slots by id. */
+export type OpenSlots = Map<string, Slot>
+
+/**
+ * Applies a change to the open slots; hands back the slot as it is now, or as it was when it was
+ * closed. `undefined` for a change of a slot that is not open.
+ */
+export function foldSlot(slots: OpenSlots, change: SlotChange): Slot | undefined {
+  if (change.kind === 'slot.opened') return set(slots, change.slot)
+  const slot = slots.get(change.slotId)
+  if (slot === undefined) return undefined
+  switch (change.kind) {
+    case 'slot.attempt':
+      return set(slots, { ...slot, attempts: [...slot.attempts, change.attempt] })
+    case 'slot.sent': {
+      const { hash, sentAtMs } = change
+      const attempts = slot.attempts.map((one) => (one.hash === hash ? { ...one, sentAtMs } : one))
+      return set(slots, { ...slot, attempts })
+    }
+    case 'slot.mined':
+      return set(slots, { ...slot, minedIn: change.blockHash })
+    case 'slot.closed':
+      slots.delete(slot.id)
+      return slot
+  }
+}
+
+function set(slots: OpenSlots, slot: Slot): Slot {
+  slots.set(slot.id, slot)
+  return slot
+}
+
+export const isSlotChange = <T extends { readonly kind: string }>(
+  event: T,
+): event is Extract<T, { readonly kind: SlotChange['kind'] }> => event.kind.startsWith('slot.')
+
+/** The attempt of a slot with this hash. */
+export const attemptOf = (slot: Slot | undefined, hash: string | null): SlotAttempt | undefined =>
+  slot?.attempts.find((attempt) => attempt.hash === hash)
+
+/**
+ * What a signed transaction is beside the one before it under its nonce: a trim leaves candidates
+ * out that could only revert, `anew` replaces one that no node has taken. Names are of the wire.
+ */
+export type SignedAs = 'first' | 'fee_bump' | 'trim' | 'anew' | 'cancel'
+
+/** What an attempt of a slot is, by the one before it. Source: robustness §3. */
+export function signedAs(slot: Slot, attempt: SlotAttempt): SignedAs {
+  const before = slot.attempts[slot.attempts.indexOf(attempt) - 1]
+  if (attempt.kind === 'cancel') return 'cancel'
+  if (before === undefined) return 'first'
+  if (attempt.candidateIds.length < before.candidateIds.length) return 'trim'
+  const isHigher = BigInt(attempt.maxFeePerGas) > BigInt(before.maxFeePerGas)
+  return before.sentAtMs !== null || isHigher ? 'fee_bump' : 'anew'
+}

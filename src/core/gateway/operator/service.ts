@@ -1,0 +1,317 @@
+/**
+ * Carries out an operator's acts on an open ledger: each is judged on what the earlier ones of its
+ * kind left, changes what is not as asked for, and is one durable commit with its reason, or
+ * nothing (contract §6). The same service stands behind the admin listener and behind a command
+ * that holds the store's lock itself.
+ */
+import pLimit from 'p-limit'
+import type { RegistryEntry } from '../../chain/questions.js'
+import type { Address, Clock, Hex } from '../../ports.js'
+import { type Candidate, isActive } from '../../protocol/candidate.js'
+import { ConflictError, RejectedError } from '../../protocol/errors.js'
+import type { Change, Ledger, Slot } from '../ledger/ledger.js'
+import { failed, failureOf, progressChange, stageOf, submissionOf } from '../pipeline/progress.js'
+import { type ActBody, type ActName, type ActResult, actBodies } from './acts.js'
+import { mergedRegistry, parseRegistry, sameEntry, slugTwice } from './registry.js'
+
+/** What was written before is kept by a compaction for this long (robustness §2). */
+export const keptDays = 90
+
+export interface OperatorParts {
+  readonly clock: Clock
+  readonly ledger: Ledger
+  /** questions.json as it was read. */
+  readonly configured: readonly RegistryEntry[]
+  /**
+   * Whether a trusted requester knows the question, by the chain now. Rejects with what says that
+   * it could not be found out.
+   */
+  isKnown(entry: RegistryEntry): Promise<boolean>
+  /**
+   * Called with durable changes of the registry: the entry as it is now, or the id of one that is
+   * gone.
+   */
+  onRegistry?(change: { readonly set: RegistryEntry } | { readonly removed: Hex }): void
+  /** Folds the store; what its files take before and after. */
+  compact(keepSinceMs: number): Promise<{ readonly before: number; readonly after: number }>
+}
+
+export interface OperatorService {
+  /**
+   * Rejects with RejectedError where the act is refused, ConflictError where it is with 409:
+   * `act_invalid`, `question_unknown`, `slug_taken`, `question_in_use`, `candidate_not_found`,
+   * `candidate_final`; with what the store or the chain rejects with. Then nothing was changed, but
+   * after `store_failed`, where that is not known (R10).
+   */
+  run(name: ActName, body: unknown): Promise<ActResult>
+}
+
+/** Questions asked of the chain at once; where the chain has Multicall3 that is a few calls. */
+const askedAtOnce = 64
+
+/** Source: contract §5 (`operator_rejected`), §6, §7; robustness R3. */
+export function createOperatorService(parts: OperatorParts): OperatorService {
+  // Acts on the registry wait for the chain: that keeps nobody from pausing.
+  const registryActs = pLimit(1)
+  const otherActs = pLimit(1)
+  return {
+    run(name, body) {
+      const carryOut = async () => acts[name](parts, bodyOf(name, body) as never, name as never)
+      // A log folds one at a time and refuses the second.
+      if (name === 'store/compact') return carryOut()
+      return (name.startsWith('questions/') ? registryActs : otherActs)(carryOut)
+    },
+  }
+}
+
+const acts: {
+  readonly [Name in ActName]: (
+    parts: OperatorParts,
+    body: ActBody<Name>,
+    name: Name,
+  ) => Promise<ActResult>
+} = {
+  allow: setAllowlist,
+  disallow: setAllowlist,
+  pause: setAdmission,
+  resume: setAdmission,
+  'questions/add': addQuestions,
+  'questions/remove': removeQuestion,
+  'candidates/reject': reject,
+  async 'store/compact'({ clock, compact }, { reason }, act) {
+    const bytes = await compact(clock.nowMs() - keptDays * 86_400_000)
+    return { act, changed: ['store'], unchanged: [], reason, notes: [], bytes }
+  },
+}
+
+/**
+ * A body of the act's form. Throws RejectedError `act_invalid` (422) naming the part that is not;
+ * values are never repeated.
+ */
+function bodyOf<Name extends ActName>(name: Name, body: unknown): ActBody<Name> {
+  const parsed = actBodies[name].safeParse(body)
+  if (parsed.success) return parsed.data as ActBody<Name>
+  const where = parsed.error.issues[0]?.path.join('.') ?? ''
+  const isAddress = where.startsWith('addresses.')
+  const what = isAddress ? `${where}, which must be a lowercase address, not zero,` : where
+  throw new RejectedError('act_invalid', `${what || 'the body'} is not what ${name} takes`, {
+    httpStatus: 422,
+    hint: 'run `proposer operator --help`; use the same version for the command and the gateway',
+  })
+}
+
+async function setAllowlist(
+  { ledger }: OperatorParts,
+  { addresses, reason }: ActBody<'allow'>,
+  act: 'allow' | 'disallow',
+): Promise<ActResult> {
+  const wallets = [...new Set(addresses)] as Address[]
+  const allowed = act === 'allow'
+  const changed = wallets.filter((address) => ledger.eligible(address) !== allowed)
+  await ledger.commit(
+    changed.map((address): Change => ({ kind: 'allowlist.set', address, allowed, reason })),
+  )
+  const unchanged = wallets.filter((address) => !changed.includes(address))
+  return { act, changed, unchanged, reason, notes: allowed ? [] : stayingNotes(ledger, wallets) }
+}
+
+function stayingNotes(ledger: Ledger, addresses: readonly Address[]): readonly string[] {
+  return addresses.flatMap((address) => {
+    const staying = activeOf(ledger, ({ proposer }) => proposer === address)
+    const [example] = staying
+    if (example === undefined) return []
+    return `${address} has ${counted(staying.length)}, which ${staying.length === 1 ? 'stays' : 'stay'} and may execute; to end one: proposer operator candidates reject ${example.id} --reason <text>`
+  })
+}
+
+const activeOf = (ledger: Ledger, isMeant: (candidate: Candidate) => boolean) =>
+  ledger.active().filter((one) => isActive(one.progress.status) && isMeant(one))
+
+const counted = (count: number) => `${count} active ${count === 1 ? 'candidate' : 'candidates'}`
+
+async function setAdmission(
+  { ledger }: OperatorParts,
+  { reason }: ActBody<'pause'>,
+  act: 'pause' | 'resume',
+): Promise<ActResult> {
+  const enabled = act === 'resume'
+  const isAsAsked = ledger.admissionSwitch === enabled
+  if (!isAsAsked) await ledger.commit([{ kind: 'admission.set', enabled, reason }])
+  const off = 'admission.enabled is false in the configuration, so nothing is admitted yet'
+  return {
+    act,
+    changed: isAsAsked ? [] : ['admission'],
+    unchanged: isAsAsked ? ['admission'] : [],
+    reason,
+    notes: enabled && !ledger.admissionEnabled ? [off] : [],
+  }
+}
+
+async function addQuestions(
+  parts: OperatorParts,
+  { entries, reason }: ActBody<'questions/add'>,
+  act: 'questions/add',
+): Promise<ActResult> {
+  const { ledger } = parts
+  const registry = mergedRegistry(parts.configured, ledger.questions)
+  const known = new Map(registry.map((entry) => [entry.questionId, entry]))
+  const asked = parseEntries(entries).map((entry) => completed(entry, known.get(entry.questionId)))
+  const changed = asked.filter((entry) => {
+    const before = known.get(entry.questionId)
+    return before === undefined || !sameEntry(before, entry)
+  })
+  for (const entry of changed) known.set(entry.questionId, entry)
+  const twice = slugTwice([...known.values()])
+  if (twice) throw slugTaken(...twice)
+  await refuseUnknown(parts, changed)
+  await ledger.commit(changed.map((entry): Change => ({ kind: 'question.set', entry, reason })))
+  for (const entry of changed) parts.onRegistry?.({ set: entry })
+  const idsOf = (some: readonly RegistryEntry[]) => some.map(({ questionId }) => questionId)
+  const unchanged = idsOf(asked.filter((entry) => !changed.includes(entry)))
+  return { act, changed: idsOf(changed), unchanged, reason, notes: [] }
+}
+
+function parseEntries(entries: readonly unknown[]): readonly RegistryEntry[] {
+  try {
+    return parseRegistry(entries, 'the import')
+  } catch (error) {
+    if (!(error instanceof Error && 'detail' in error)) throw error
+    throw new RejectedError('questions_invalid', String(error.detail), {
+      httpStatus: 422,
+      cause: error,
+      hint: 'each entry is {"question_id": "0x…", "slug"?, "requester"?, "request"?}; nothing was imported: correct it',
+    })
+  }
+}
+
+/** What an addition does not say stays as it was. */
+const completed = (entry: RegistryEntry, before: RegistryEntry | undefined): RegistryEntry => ({
+  questionId: entry.questionId,
+  slug: entry.slug ?? before?.slug,
+  requester: entry.requester ?? before?.requester,
+  request: entry.request ?? before?.request,
+})
+
+/** An import is taken whole or not at all, so all are asked for before anything is written. */
+async function refuseUnknown(
+  parts: OperatorParts,
+  entries: readonly RegistryEntry[],
+): Promise<void> {
+  const unknown: RegistryEntry[] = []
+  for (let at = 0; at < entries.length; at += askedAtOnce) {
+    const some = entries.slice(at, at + askedAtOnce)
+    const known = await Promise.all(some.map((entry) => parts.isKnown(entry)))
+    unknown.push(...some.filter((_, index) => known[index] === false))
+  }
+  const [first, ...others] = unknown
+  if (first === undefined) return
+  const more = others.length === 0 ? '' : ` and ${others.length} more of the ${entries.length}`
+  throw new RejectedError(
+    'question_unknown',
+    `no trusted requester knows question ${first.questionId}${more}; nothing was changed`,
+    {
+      httpStatus: 404,
+      hint: 'check the id, and that its requester stands in chain.requesters; one that was asked just now needs a block; kind "direct" needs its request too',
+    },
+  )
+}
+
+function slugTaken(slug: string, one: Hex, other: Hex): ConflictError {
+  return conflict(
+    'slug_taken',
+    `the slug ${slug} would name question ${one} and question ${other}; nothing was changed`,
+    `give another slug, or take the first away: \`proposer operator questions remove ${one}\``,
+  )
+}
+
+const conflict = (code: string, detail: string, hint: string) =>
+  new ConflictError(code, detail, { httpStatus: 409, hint })
+
+async function removeQuestion(
+  { ledger, configured, onRegistry }: OperatorParts,
+  { question_id, reason }: ActBody<'questions/remove'>,
+  act: 'questions/remove',
+): Promise<ActResult> {
+  const questionId = question_id as Hex
+  // Not by way of the merged registry: removing one of two is what puts a slug right that both
+  // have.
+  const added = ledger.questions.get(questionId)
+  const entry =
+    added === undefined ? configured.find((one) => one.questionId === questionId) : added
+  if (!entry) {
+    const note =
+      'the registry does not have it; a question of a trusted adapter is served by its id all the same'
+    return { act, changed: [], unchanged: [questionId], reason, notes: [note] }
+  }
+  const active = activeOf(ledger, ({ round }) => round.questionId === questionId)
+  // Nothing but the entry says what the request of such a question is: its candidates would end
+  // for want of it.
+  if (entry.request !== undefined && active.length > 0)
+    throw conflict(
+      'question_in_use',
+      `question ${questionId} has ${counted(active.length)} that need its entry`,
+      `wait for their end, or reject them first: \`proposer operator candidates list --question ${questionId}\``,
+    )
+  await ledger.commit([{ kind: 'question.removed', questionId, reason }])
+  onRegistry?.({ removed: questionId })
+  const slug = entry.slug === undefined ? '' : `the slug ${entry.slug} names it no more; `
+  const note =
+    entry.request === undefined
+      ? `${slug}by its id it is served as long as a trusted adapter knows it`
+      : 'it is not served any more'
+  return { act, changed: [questionId], unchanged: [], reason, notes: [note] }
+}
+
+async function reject(
+  { ledger }: OperatorParts,
+  { candidate_id: id, reason }: ActBody<'candidates/reject'>,
+  act: 'candidates/reject',
+): Promise<ActResult> {
+  for (;;) {
+    const candidate = await ledger.get(id)
+    if (!candidate)
+      throw new RejectedError('candidate_not_found', `the store holds no candidate ${id}`, {
+        httpStatus: 404,
+        hint: 'list them with `proposer operator candidates list`',
+      })
+    refuseEnded(candidate)
+    const { progress } = candidate
+    const status = submissionOf(progress)?.status
+    const stage =
+      status === 'submitted' || status === 'reverted' ? 'confirmation' : stageOf(progress)
+    const detail = `Rejected by the operator: ${reason}`
+    const end = failed(progress, failureOf(stage, 'operator_rejected', detail))
+    const slot = ledger.slotOf(id)
+    // It may have moved on while this was judged: then it is judged again.
+    if (!(await ledger.commit([progressChange(candidate, end)], [candidate]))) continue
+    return { act, changed: [id], unchanged: [], reason, notes: slot ? [slotNote(slot)] : [] }
+  }
+}
+
+function refuseEnded({ id, progress }: Candidate): void {
+  if (progress.status === 'failed')
+    throw conflict(
+      'candidate_final',
+      `candidate ${id} has failed already: ${progress.failure.code}`,
+      `look with \`proposer operator candidates explain ${id}\``,
+    )
+  const submission = submissionOf(progress)
+  if (progress.status === 'executed' || submission?.status === 'confirmed')
+    throw conflict(
+      'candidate_final',
+      `candidate ${id} is on the chain already, in transaction ${submission?.transactionHash ?? 'unknown'}`,
+      'a proposal on the chain can only be disputed there',
+    )
+}
+
+function slotNote({ nonce, candidateIds, attempts }: Slot): string {
+  const newest = attempts.at(-1)
+  if (newest === undefined)
+    return `nonce ${nonce} was reserved for it and nothing was signed: the executor gives it back`
+  const others = candidateIds.length - 1
+  const how =
+    others === 0
+      ? 'cancels it'
+      : `replaces it by one without this proposal (it carries ${others} more)`
+  return `its transaction ${newest.hash} is out under nonce ${nonce}: the executor ${how}; until that is mined the proposal may still be mined`
+}

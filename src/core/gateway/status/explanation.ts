@@ -1,0 +1,272 @@
+/**
+ * The answer to "what happened to my proposal?": one document from the records of a store, for
+ * people and programs alike (contract §6). Neither signatures nor raw transactions are part of it
+ * (R5).
+ */
+import { type Candidate, failures, instant } from '../../protocol/candidate.js'
+import type { LedgerFacts } from '../ledger/ledger.js'
+import { submissionOf } from '../pipeline/progress.js'
+import { candidateRow } from './listing.js'
+import type { Timeline, TimelineEvent } from './timeline.js'
+
+export interface ExplanationFacts {
+  readonly nowMs: number
+  readonly slug: string | undefined
+  readonly service: ServiceState
+  readonly pipelineEnabled: boolean
+  readonly executorEnabled: boolean
+  /** As the chain tells it, where it could be asked. */
+  readonly token: { readonly symbol: string; readonly decimals: number } | undefined
+}
+
+/**
+ * Who works on the store now. `reasons`: what its /readyz gives; `undefined` where it did not
+ * answer.
+ */
+export type ServiceState =
+  | { readonly kind: 'none' }
+  | { readonly kind: 'held'; readonly by: string }
+  | { readonly kind: 'serves'; readonly reasons: readonly string[] | undefined }
+
+/** What is to come, and who has to do what for it; `null` where nothing is. */
+export interface ExpectedSteps {
+  readonly expected: string
+  readonly proposer: string | null
+  readonly operator: string | null
+}
+
+/** The document. Amounts in raw units, fees in wei, as decimal strings; times RFC 3339. */
+export function explain(
+  timeline: Timeline,
+  candidate: Candidate,
+  ledger: Pick<LedgerFacts, 'byRound' | 'slotOf'>,
+  facts: ExplanationFacts,
+) {
+  const { id, round, deadline, sequence } = candidate
+  const row = candidateRow(candidate, facts.slug)
+  const rivals = ledger
+    .byRound(round.key)
+    .filter((entry) => entry.id !== id)
+    .map((entry) => ({
+      candidate_id: entry.id,
+      sequence: entry.sequence,
+      status: entry.status,
+      is_before: entry.sequence < sequence,
+    }))
+  const slot = ledger.slotOf(id)
+  return {
+    candidate_id: id,
+    sequence,
+    question_id: round.questionId,
+    slug: row.slug,
+    round: {
+      timestamp: round.timestamp,
+      opened_at: secondsText(round.timestamp),
+      requester: round.requester,
+      oracle: round.oracle,
+    },
+    proposer: row.proposer,
+    outcome: row.outcome,
+    price: row.price,
+    amount: row.amount,
+    token: facts.token ?? null,
+    permit_nonce: row.permit_nonce,
+    deadline: secondsText(deadline),
+    deadline_in_seconds: Math.floor(Number(deadline) - facts.nowMs / 1000),
+    received_at: row.received_at,
+    status: row.status,
+    submission: row.submission,
+    transaction_hash: row.transaction_hash,
+    executor_nonce: slot?.nonce ?? null,
+    rivals,
+    events: timeline.events.map(eventJson),
+    next: nextSteps(timeline, candidate, rivals, slot !== undefined, facts),
+  }
+}
+export type Explanation = ReturnType<typeof explain>
+
+const secondsText = (seconds: string): string => {
+  const ms = Number(seconds) * 1000
+  return Math.abs(ms) <= 8.64e15 ? instant(ms) : seconds
+}
+
+/** An event on the wire: `{at, event, …facts}`. */
+function eventJson({ atMs, kind, ...facts }: TimelineEvent) {
+  return { at: atMs === undefined ? null : instant(atMs), event: kind, ...snakeCased(facts) }
+}
+export type ExplainedEvent = {
+  readonly at: string | null
+  readonly event: TimelineEvent['kind']
+} & Readonly<Record<string, unknown>>
+
+/** Keys as the wire has them; the figures of a check have theirs already. */
+function snakeCased(value: object): Record<string, unknown> {
+  const isObject = (each: unknown): each is object =>
+    typeof each === 'object' && each !== null && !Array.isArray(each)
+  return Object.fromEntries(
+    Object.entries(value)
+      .filter(([, each]) => each !== undefined)
+      .map(([key, each]) => [
+        key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
+        isObject(each) ? snakeCased(each) : each,
+      ]),
+  )
+}
+
+type Rival = { readonly candidate_id: string; readonly status: string; readonly is_before: boolean }
+
+function nextSteps(
+  timeline: Timeline,
+  candidate: Candidate,
+  rivals: readonly Rival[],
+  inSlot: boolean,
+  facts: ExplanationFacts,
+): ExpectedSteps {
+  const { progress } = candidate
+  if (progress.status === 'failed') return afterFailure(timeline, candidate, inSlot)
+  if (progress.status === 'executed') {
+    const expected = inSlot
+      ? 'The proposal is on the chain; it is final once its block is.'
+      : 'nothing; the proposal is on the chain for good, and disputes are for the oracle to settle.'
+    return { expected, proposer: null, operator: null }
+  }
+  const proposer =
+    facts.nowMs / 1000 > Number(candidate.deadline)
+      ? 'The permit deadline has passed: sign a new authorization once this one has failed.'
+      : 'Wait, and poll the status; sign nothing else for this round.'
+  return { ...withService(whyWaiting(timeline, candidate, rivals, facts), facts.service), proposer }
+}
+
+type Waiting = Omit<ExpectedSteps, 'proposer'>
+
+/** What holds up the whole gateway holds up this candidate too, whatever its own records say. */
+function withService({ expected, operator }: Waiting, service: ServiceState): Waiting {
+  if (service.kind === 'none')
+    return {
+      expected: `${expected} Not before a gateway runs: nothing serves this store.`,
+      operator: 'Nothing serves this store: start it with `proposer serve`.',
+    }
+  if (service.kind === 'held') {
+    const look = `The store is held by ${service.by}: whether that executes shows there.`
+    return { expected, operator: operator ?? look }
+  }
+  if (service.reasons === undefined) {
+    const look = 'The gateway does not answer: look at its process and its log.'
+    return { expected, operator: operator ?? look }
+  }
+  // A cause that the newest check names already is said once.
+  const more = service.reasons.filter((reason) => operator?.includes(reason) !== true).join('; ')
+  if (more === '') return { expected, operator }
+  return {
+    expected: `${expected} The gateway is held up: ${more}.`,
+    operator: `${operator === null ? '' : `${operator} `}Put this right: ${more}.`,
+  }
+}
+
+const switchedOff = (key: string, stage: string): Waiting => ({
+  expected: `It stays ${stage}: ${key} is false in the configuration.`,
+  operator: `Set ${key} to true and start the gateway again, if it shall go on.`,
+})
+
+function whyWaiting(
+  { check }: Timeline,
+  { progress }: Candidate,
+  rivals: readonly Rival[],
+  facts: ExplanationFacts,
+): Waiting {
+  if (!facts.pipelineEnabled) return switchedOff('pipeline.enabled', progress.status)
+  const isHeldUp = check?.verdict === 'operator' || check?.verdict === 'wait'
+  const cause = isHeldUp ? (check.detail ?? undefined) : undefined
+  const operator =
+    check?.verdict === 'operator' ? `Put this right: ${cause ?? 'see /readyz'}.` : null
+  if (progress.status === 'received') {
+    const expected =
+      cause === undefined
+        ? 'Validation against the chain.'
+        : `Validation again with a later block: ${cause}`
+    return { expected, operator }
+  }
+  if (progress.status === 'validated') {
+    const first =
+      rivals.find(({ status }) => status === 'selected' || status === 'executed') ??
+      rivals.find(
+        ({ status, is_before }) => is_before && (status === 'received' || status === 'validated'),
+      )
+    const expected =
+      first === undefined
+        ? 'Selection for execution.'
+        : `It stands in: candidate ${first.candidate_id} (${first.status}) is before it in this round. If that one dies without a transaction that can still be mined, this one is next; else it ends as not_selected.`
+    return { expected, operator: null }
+  }
+  if (!facts.executorEnabled) return switchedOff('executor.enabled', 'selected')
+  const status = submissionOf(progress)?.status
+  const waitsOver = `A transaction, once this is over: ${cause}`
+  const expected =
+    status === undefined && cause !== undefined ? waitsOver : afterSelection[status ?? 'none']
+  return { expected, operator }
+}
+
+const dropped = 'The transaction goes without it; once that is final it stands in again, or ends.'
+/** What a selected candidate waits for, by the status of its submission. */
+const afterSelection = {
+  none: 'A transaction that carries it.',
+  prepared: 'Sending of the signed transaction.',
+  submitted:
+    'Its transaction is mined and confirmed; a higher fee is tried where that takes long.',
+  confirmed: 'Its ProposePrice event is matched (indexed).',
+  reverted:
+    'Its transaction has reverted; once that is final the cause is told, or it stands in again.',
+  dropped,
+  indexed: dropped,
+} as const
+
+/** A rejection may come too late: then the chain has the proposal all the same. */
+function wasMinedAfterAll({ events }: Timeline): boolean {
+  const carrying = events.flatMap((event) =>
+    event.kind === 'signed' && event.attempt.kind === 'propose' ? event.attempt.hash : [],
+  )
+  return events.some(
+    (event) =>
+      event.kind === 'nonce_settled' &&
+      event.outcome === 'executed' &&
+      event.hash !== null &&
+      carrying.includes(event.hash),
+  )
+}
+
+function afterFailure(timeline: Timeline, candidate: Candidate, inSlot: boolean): ExpectedSteps {
+  const { id, progress, round } = candidate
+  if (progress.status !== 'failed') throw new RangeError(`candidate ${id} has not failed`)
+  const { code, retryable } = progress.failure
+  const isRejected = code === 'operator_rejected'
+  if (isRejected && wasMinedAfterAll(timeline)) {
+    return {
+      expected:
+        'nothing; its transaction was mined before it could be taken back: the proposal is on the chain.',
+      proposer: 'The proposal stands on the chain; sign nothing else for this round.',
+      operator: 'Tell the proposer; what is on the chain can only be disputed there.',
+    }
+  }
+  const again = retryable ? ' Then send the same payload again: it may still execute.' : ''
+  const advice: Readonly<Record<string, string>> = {
+    fund_wallet: `Fund the wallet ${candidate.proposer}.${again}`,
+    approve_permit2: `Let Permit2 move the token (\`proposer funds approve\`).${again}`,
+    sign_new_authorization: 'Sign a new authorization; this one cannot execute any more.',
+    wait_for_new_round: `Wait for a new round of question ${round.questionId}, then sign for it.`,
+    contact_operator: retryable
+      ? `Ask the operator.${again}`
+      : 'Ask the operator; this authorization cannot execute any more.',
+  }
+  const action = failures[code].nextAction
+  const forOperator = isRejected
+    ? 'Tell the proposer why; nothing else is left to do.'
+    : 'Look at the cause above, put it right, and tell the proposer.'
+  const rest = inSlot
+    ? ' Its transaction is being taken back, and may still be mined until that is final.'
+    : ''
+  return {
+    expected: `${retryable ? 'nothing until the same payload comes again.' : 'nothing; it has ended.'}${rest}`,
+    proposer: advice[action] ?? 'Look at the failure above.',
+    operator: action === 'contact_operator' ? forOperator : null,
+  }
+}

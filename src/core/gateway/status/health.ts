@@ -1,0 +1,278 @@
+/**
+ * What ledger events say of how a gateway does: how long each stage takes, what waits for how long,
+ * and one line a change.
+ */
+import type { Clock, Hex } from '../../ports.js'
+import type { Progress } from '../../protocol/candidate.js'
+import type { Observation, QueueStage, Stage, StateLine } from '../../protocol/vitals.js'
+import type { Ledger, LedgerEvent, Slot, SlotChange } from '../ledger/ledger.js'
+import { attemptOf, foldSlot, isSlotChange, type OpenSlots, signedAs } from '../ledger/slots.js'
+import { submissionOf } from '../pipeline/progress.js'
+
+export interface LedgerFollower {
+  readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
+  readonly ledger: Pick<Ledger, 'active' | 'slots' | 'onChange'>
+  readonly onObservation?: ((observation: Observation) => void) | undefined
+  readonly onState?: ((line: StateLine) => void) | undefined
+}
+
+export interface LedgerHealth {
+  /** Age of the longest stay in each stage of the queue, in seconds; 0 where it is empty. */
+  oldestSeconds(): Record<QueueStage, number>
+  /** The transaction that was signed or mined last since the start. */
+  newestHash(): Hex | undefined
+  /** What a proposal used, by the last transaction that was mined; `undefined` before. */
+  gasPerProposal(): bigint | undefined
+  stop(): void
+}
+
+/** A candidate that is not at its end. Times are monotonic milliseconds (R13). */
+interface Followed {
+  readonly receivedAtMs: number
+  readonly status: Progress['status']
+  readonly statusAtMs: number
+  readonly stage: Stage
+  readonly stageAtMs: number
+}
+
+interface Following {
+  readonly nowMs: () => number
+  readonly observe: (observation: Observation) => void
+  readonly followed: Map<string, Followed>
+  readonly slots: OpenSlots
+  newestHash: Hex | undefined
+  gasPerProposal: bigint | undefined
+}
+
+const stages: readonly Stage[] = [
+  'received',
+  'validated',
+  'selected',
+  'submitted',
+  'confirmed',
+  'executed',
+]
+
+/**
+ * The stage that a progress stands for; `undefined` for a failure. A revert that is not final is a
+ * transaction on its way (R14).
+ */
+export function stageOfProgress(progress: Progress): Stage | undefined {
+  if (progress.status === 'failed') return undefined
+  if (progress.status !== 'selected') return progress.status
+  switch (progress.submission?.status) {
+    case 'submitted':
+    case 'reverted':
+      return 'submitted'
+    case 'confirmed':
+    case 'indexed':
+      return 'confirmed'
+    default:
+      return 'selected'
+  }
+}
+
+/**
+ * Follows the ledger from now on; what is active already is taken over with its recorded times,
+ * which wall clocks may have bent. Memory is bounded by what the ledger holds live. Source:
+ * contract §5, robustness §5 (Log), R13.
+ */
+export function followLedger({
+  clock,
+  ledger,
+  onObservation,
+  onState,
+}: LedgerFollower): LedgerHealth {
+  const following: Following = {
+    nowMs: () => clock.monotonicMs(),
+    observe: (observation) => onObservation?.(observation),
+    followed: new Map(),
+    slots: new Map(ledger.slots().map((slot) => [slot.id, slot])),
+    newestHash: undefined,
+    gasPerProposal: undefined,
+  }
+  const { followed, nowMs } = following
+  const monotonic = (wallMs: number) => nowMs() - Math.max(0, clock.nowMs() - wallMs)
+  for (const { id, receivedAtMs, progress } of ledger.active()) {
+    const stage = stageOfProgress(progress)
+    if (stage === undefined) continue
+    const { status } = progress
+    const selectedAtMs = 'selectedAtMs' in progress ? progress.selectedAtMs : null
+    const validatedAtMs = 'validatedAtMs' in progress ? progress.validatedAtMs : null
+    const statusMs = selectedAtMs ?? validatedAtMs ?? receivedAtMs
+    const submission = submissionOf(progress)
+    const stageMs =
+      submission?.indexedAtMs ?? submission?.confirmedAtMs ?? submission?.submittedAtMs ?? statusMs
+    followed.set(id, {
+      receivedAtMs: monotonic(receivedAtMs),
+      status,
+      statusAtMs: monotonic(statusMs),
+      stage,
+      stageAtMs: monotonic(stageMs),
+    })
+  }
+  const stop = ledger.onChange((events) => {
+    for (const event of events) {
+      const slot = isSlotChange(event) ? noteSlot(following, event) : undefined
+      if (event.kind === 'candidate.received') enter(following, event.candidate.id, 'received')
+      else if (event.kind === 'candidate.progress') move(following, event.id, event.progress)
+      const line = stateLine(event, slot?.nonce)
+      if (line) onState?.(line)
+    }
+  })
+  return {
+    oldestSeconds() {
+      const oldest = { received: 0, validated: 0, selected: 0 }
+      for (const { status, statusAtMs } of followed.values())
+        if (status !== 'executed' && status !== 'failed')
+          oldest[status] = Math.max(oldest[status], (nowMs() - statusAtMs) / 1000)
+      return oldest
+    },
+    newestHash: () => following.newestHash,
+    gasPerProposal: () => following.gasPerProposal,
+    stop,
+  }
+}
+
+function enter(
+  { followed, nowMs }: Following,
+  id: string,
+  status: Progress['status'],
+  stage: Stage = 'received',
+): void {
+  const atMs = nowMs()
+  followed.set(id, { receivedAtMs: atMs, status, statusAtMs: atMs, stage, stageAtMs: atMs })
+}
+
+function move(following: Following, id: string, progress: Progress): void {
+  const { followed, nowMs, observe } = following
+  const stage = stageOfProgress(progress)
+  const one = followed.get(id)
+  const secondsSince = (atMs: number) => (nowMs() - atMs) / 1000
+  if (progress.status === 'failed' || stage === undefined) {
+    followed.delete(id)
+    const code = progress.status === 'failed' ? progress.failure.code : 'none'
+    const seconds = one ? secondsSince(one.receivedAtMs) : 0
+    observe({ kind: 'ended', outcome: 'failed', code, seconds })
+    return
+  }
+  const { status } = progress
+  if (one === undefined) {
+    // An exact replay has put it back (contract §5), or a reorganisation has undone its end (R14).
+    enter(following, id, status, stage)
+  } else {
+    if (stages.indexOf(stage) > stages.indexOf(one.stage) && stage !== 'received')
+      observe({ kind: 'stage', stage, seconds: secondsSince(one.stageAtMs) })
+    followed.set(id, {
+      receivedAtMs: one.receivedAtMs,
+      status,
+      statusAtMs: one.status === status ? one.statusAtMs : nowMs(),
+      stage,
+      stageAtMs: one.stage === stage ? one.stageAtMs : nowMs(),
+    })
+    if (one.stage === stage) return
+  }
+  endExecuted(following, id)
+}
+
+/** What is executed has its end with its slot; without a slot there is no end to wait for. */
+function endExecuted({ followed, slots, observe }: Following, id: string): void {
+  const one = followed.get(id)
+  if (one?.stage !== 'executed') return
+  if ([...slots.values()].some(({ candidateIds }) => candidateIds.includes(id))) return
+  followed.delete(id)
+  const seconds = (one.stageAtMs - one.receivedAtMs) / 1000
+  observe({ kind: 'ended', outcome: 'executed', code: 'none', seconds })
+}
+
+/** Hands back the slot, as it was where this closes it. */
+function noteSlot(following: Following, change: SlotChange): Slot | undefined {
+  const { slots, observe } = following
+  const slot = foldSlot(slots, change)
+  switch (change.kind) {
+    case 'slot.attempt':
+      following.newestHash = change.attempt.hash
+      if (slot) observe({ kind: 'signed', as: signedAs(slot, change.attempt) })
+      break
+    case 'slot.mined': {
+      following.newestHash = change.hash
+      const carried = attemptOf(slot, change.hash)?.candidateIds.length ?? 0
+      if (carried > 0 && change.status === 'success')
+        following.gasPerProposal = BigInt(change.gasUsed) / BigInt(carried)
+      break
+    }
+    case 'slot.closed':
+      observe({ kind: 'settled', end: change.outcome.kind })
+      for (const id of slot?.candidateIds ?? []) endExecuted(following, id)
+  }
+  return change.kind === 'slot.opened' ? undefined : slot
+}
+
+/**
+ * A ledger event as a line of the state log, by ids only; `undefined` for what is no change of
+ * state. `nonce`: the slot's, where the event is about one that is open. Reasons that operators
+ * gave, details and wallets stay in the store (R5).
+ */
+export function stateLine(event: LedgerEvent, nonce?: number): StateLine | undefined {
+  if ('slotId' in event) {
+    const of = { slot: event.slotId, ...(nonce === undefined ? {} : { nonce }) }
+    switch (event.kind) {
+      case 'slot.attempt': {
+        const { hash, kind, candidateIds } = event.attempt
+        return { event: 'slot.signed', ...of, hash, kind, candidates: candidateIds.length }
+      }
+      case 'slot.sent':
+        return { event: event.kind, ...of, hash: event.hash }
+      case 'slot.mined': {
+        const { hash, blockNumber: block, status: kind } = event
+        return { event: event.kind, ...of, hash, block, kind }
+      }
+      case 'slot.closed': {
+        const { kind, hash } = event.outcome
+        return { event: event.kind, ...of, kind, ...(hash === null ? {} : { hash }) }
+      }
+    }
+  }
+  switch (event.kind) {
+    case 'candidate.received': {
+      const { id, round } = event.candidate
+      return { event: event.kind, candidate_id: id, question_id: round.questionId }
+    }
+    case 'candidate.progress':
+      return progressLine(event.id, event.progress)
+    case 'candidate.checked': {
+      const { verdict: code, blockNumber: block } = event.check
+      // The others are changes of progress, which have a line of their own.
+      if (code === 'valid' || code === 'failed') return undefined
+      return { event: 'candidate.waits', candidate_id: event.id, code, block }
+    }
+    case 'slot.opened': {
+      const { id, candidateIds } = event.slot
+      const candidates = candidateIds.length
+      return { event: event.kind, slot: id, nonce: event.slot.nonce, candidates }
+    }
+    case 'allowlist.set':
+      return { event: event.kind, enabled: event.allowed }
+    case 'admission.set':
+      return { event: event.kind, enabled: event.enabled }
+    case 'question.set':
+      return { event: event.kind, question_id: event.entry.questionId }
+    case 'question.removed':
+      return { event: event.kind, question_id: event.questionId }
+    case 'store.repaired':
+    case 'chain.finalized':
+      return undefined
+  }
+}
+
+function progressLine(candidate_id: string, progress: Progress): StateLine {
+  const submission = submissionOf(progress)
+  const hash = submission?.transactionHash
+  const of = { candidate_id, ...(hash ? { hash } : {}) }
+  if (progress.status === 'failed') {
+    const { code, stage } = progress.failure
+    return { event: 'candidate.failed', ...of, code, stage }
+  }
+  const state = progress.status === 'selected' && submission ? submission.status : progress.status
+  return { event: `candidate.${state}`, ...of }
+}

@@ -1,0 +1,326 @@
+/**
+ * What the records of a store say of one candidate, in the order in which it was written. Fed with
+ * every record of the log; holds those that are about the candidate only.
+ */
+import {
+  type Candidate,
+  failures,
+  type Progress,
+  type Submission,
+} from '../../protocol/candidate.js'
+import type { StoredRecord } from '../../storage/record-log.js'
+import { datedRecord } from '../ledger/compaction.js'
+import type { CandidateCheck, MinedReceipt, Slot, SlotAttempt, SlotChange } from '../ledger/ledger.js'
+import {
+  attemptOf,
+  foldSlot,
+  isSlotChange,
+  type OpenSlots,
+  type SignedAs,
+  signedAs,
+} from '../ledger/slots.js'
+import type { LedgerRecord } from '../ledger/state.js'
+import { submissionOf } from '../pipeline/progress.js'
+
+/** A transaction of a slot as it may be shown: no raw bytes (R5). */
+export type ShownAttempt = Omit<SlotAttempt, 'raw' | 'sentAtMs' | 'preparedAtMs'>
+
+type Hash = SlotAttempt['hash']
+
+type Happening = Readonly<
+  | {
+      kind:
+        | 'received'
+        | 'validated'
+        | 'selected'
+        | 'put_back'
+        | 'stands_in_again'
+        | 'made_room'
+        | 'compacted'
+    }
+  | { kind: 'checked'; check: CandidateCheck }
+  | {
+      kind: 'nonce_reserved'
+      executor: Slot['executor']
+      nonce: number
+      others: readonly string[]
+    }
+  | {
+      kind: 'signed'
+      nonce: number
+      attempt: ShownAttempt
+      others: readonly string[]
+      turn: number
+      as: SignedAs
+      /** Those that the transaction before it carried and this one does not. */
+      leftOut: readonly string[]
+    }
+  | { kind: 'sent'; hash: Hash }
+  | ({ kind: 'mined'; transaction: SlotAttempt['kind']; carried: number } & MinedReceipt)
+  | { kind: 'confirmed' | 'reverted' | 'left_out' | 'submitted'; hash: Hash | null }
+  /** A reorganisation took back what had been counted on (R14). */
+  | { kind: 'fell_back'; from: string; hash: Hash | null }
+  | { kind: 'indexed'; hash: Hash | null; eventIndex: number | null }
+  | { kind: 'nonce_settled'; nonce: number; outcome: string; hash: Hash | null }
+  | {
+      kind: 'failed' | 'rejected'
+      failure: Extract<Progress, { status: 'failed' }>['failure']
+      nextAction: string
+    }
+  | {
+      kind: 'wallet_allowed' | 'wallet_disallowed' | 'question_set' | 'question_removed'
+      reason: string
+    }
+  | { kind: 'store_repaired'; reason: string; lostBytes: number }
+>
+
+/**
+ * One thing that happened. Times in Unix milliseconds; `undefined` where a compaction has dropped
+ * it.
+ */
+export type TimelineEvent = { readonly atMs: number | undefined } & Happening
+
+export interface Timeline {
+  onRecord(record: StoredRecord): void
+  /** The candidate by its newest record; `undefined` where the store has none of this id. */
+  readonly candidate: Candidate | undefined
+  readonly events: readonly TimelineEvent[]
+  /** The newest check of it. */
+  readonly check: CandidateCheck | undefined
+}
+
+interface Reading {
+  readonly id: string
+  readonly events: TimelineEvent[]
+  readonly slots: OpenSlots
+  candidate: Candidate | undefined
+  check: CandidateCheck | undefined
+  /** The candidate comes from a compaction, which stands at the end of its steps. */
+  isFolded: boolean
+  /** Steps read so far, and what the last one led to. */
+  steps: number
+  progress: Progress
+}
+
+/** A timeline that has seen nothing. Source: contract §5, robustness §3, R14, R24. */
+export function createTimeline(id: string): Timeline {
+  const reading: Reading = {
+    id,
+    events: [],
+    slots: new Map(),
+    candidate: undefined,
+    check: undefined,
+    isFolded: false,
+    steps: 0,
+    progress: { status: 'received' },
+  }
+  return {
+    onRecord(record) {
+      const { atMs, event } = datedRecord(record)
+      if (isSlotChange(event)) readSlot(reading, atMs, event)
+      else if (event.kind.startsWith('candidate.')) readCandidate(reading, atMs, event)
+      else readDecision(reading, atMs, event)
+    },
+    get candidate() {
+      const { candidate, isFolded, steps, progress } = reading
+      return candidate && isFolded && steps > 0 ? { ...candidate, progress } : candidate
+    },
+    get events() {
+      const { candidate, isFolded, steps, events } = reading
+      // Nothing but the fold is left of its steps.
+      if (!isFolded || steps > 0 || !candidate || candidate.progress.status === 'received')
+        return events
+      const compacted = { atMs: undefined, kind: 'compacted' } as const
+      const [received, ...rest] = events
+      return [...(received ? [received] : []), compacted, ...progressEvents(candidate.progress), ...rest]
+    },
+    get check() {
+      return reading.check
+    },
+  }
+}
+
+function readCandidate(reading: Reading, atMs: number, event: LedgerRecord): void {
+  const { id, events } = reading
+  if (event.kind === 'candidate.received' || event.kind === 'candidate.whole') {
+    const { candidate } = event
+    if (candidate.id !== id) return
+    const isFold = event.kind === 'candidate.whole' && event.folded === true
+    if (event.kind === 'candidate.whole' && !isFold)
+      return step(reading, atMs, event.candidate.progress)
+    reading.candidate = { progress: { status: 'received' }, ...candidate }
+    reading.isFolded ||= isFold
+    events.push({ atMs: candidate.receivedAtMs, kind: 'received' })
+  } else if (event.kind === 'candidate.progress') {
+    if (event.id === id) step(reading, atMs, event.progress)
+  } else if (event.kind === 'candidate.checked' && event.id === id) {
+    const { check } = event
+    reading.check = check
+    // Written in one commit with what follows from it, behind it; shown before it.
+    const isCause = events.at(-1)?.kind === 'validated' && check.verdict === 'valid'
+    events.splice(isCause ? -1 : events.length, 0, { atMs, kind: 'checked', check })
+  }
+}
+
+function step(reading: Reading, atMs: number, next: Progress): void {
+  const { candidate, isFolded } = reading
+  if (candidate === undefined) return
+  reading.steps += 1
+  const before: Progress =
+    isFolded && reading.steps === 1 ? { status: 'received' } : reading.progress
+  reading.progress = next
+  const found = happeningOf(before, next)
+  // Without a nonce of its own it has only let another one of its round go first.
+  const wasUnbound =
+    before.status === 'selected' && before.submission === null && reading.slots.size === 0
+  if (found?.kind === 'stands_in_again' && wasUnbound)
+    reading.events.push({ atMs, kind: 'made_room' })
+  else if (found) reading.events.push({ atMs, ...found })
+  if (!isFolded) reading.candidate = { ...candidate, progress: next }
+}
+
+function readSlot(reading: Reading, atMs: number, change: SlotChange & { folded?: true }): void {
+  const { id, events, slots } = reading
+  const others = (ids: readonly string[]) => ids.filter((one) => one !== id)
+  if (change.kind === 'slot.opened') {
+    const { slot } = change
+    if (!slot.candidateIds.includes(id)) return
+    // What an open slot was folded from is kept as past records.
+    const attempts = slots.get(slot.id)?.attempts ?? []
+    foldSlot(slots, { kind: 'slot.opened', slot: { ...slot, attempts } })
+    const { executor, nonce, candidateIds } = slot
+    if (change.folded !== true)
+      events.push({ atMs, kind: 'nonce_reserved', executor, nonce, others: others(candidateIds) })
+    return
+  }
+  const slot = foldSlot(slots, change)
+  if (slot === undefined) return
+  const { nonce } = slot
+  switch (change.kind) {
+    case 'slot.attempt': {
+      const { raw: _raw, sentAtMs: _sent, preparedAtMs: _prepared, ...attempt } = change.attempt
+      const before = slot.attempts.at(-2)?.candidateIds ?? []
+      events.push({
+        atMs,
+        kind: 'signed',
+        nonce,
+        attempt,
+        others: others(attempt.candidateIds),
+        turn: slot.attempts.length,
+        as: signedAs(slot, change.attempt),
+        leftOut:
+          attempt.kind === 'cancel'
+            ? []
+            : before.filter((one) => !attempt.candidateIds.includes(one)),
+      })
+      return
+    }
+    case 'slot.sent':
+      events.push({ atMs, kind: 'sent', hash: change.hash })
+      return
+    case 'slot.mined': {
+      const { kind: _kind, slotId: _slot, ...receipt } = change
+      const attempt = attemptOf(slot, change.hash)
+      const transaction = attempt?.kind ?? 'propose'
+      const carried = Math.max(1, attempt?.candidateIds.length ?? 0)
+      events.push({ atMs, kind: 'mined', ...receipt, transaction, carried })
+      return
+    }
+    case 'slot.closed': {
+      const { kind: outcome, hash } = change.outcome
+      events.push({ atMs, kind: 'nonce_settled', nonce, outcome, hash })
+    }
+  }
+}
+
+function readDecision({ candidate, events }: Reading, atMs: number, event: LedgerRecord): void {
+  // Behind a fold stands also what was decided before the candidate came.
+  if (candidate === undefined || atMs < candidate.receivedAtMs) return
+  if ('folded' in event && event.folded === true) return
+  const { questionId } = candidate.round
+  if (event.kind === 'allowlist.set' && event.address === candidate.proposer)
+    events.push({
+      atMs,
+      kind: event.allowed ? 'wallet_allowed' : 'wallet_disallowed',
+      reason: event.reason,
+    })
+  else if (event.kind === 'question.set' && event.entry.questionId === questionId)
+    events.push({ atMs, kind: 'question_set', reason: event.reason })
+  else if (event.kind === 'question.removed' && event.questionId === questionId)
+    events.push({ atMs, kind: 'question_removed', reason: event.reason })
+  else if (event.kind === 'store.repaired')
+    events.push({
+      atMs,
+      kind: 'store_repaired',
+      reason: event.reason,
+      lostBytes: event.lostBytes,
+    })
+}
+
+/** What a step from one progress to the next says that no record of its slot says better. */
+function happeningOf(before: Progress, next: Progress): Happening | undefined {
+  switch (next.status) {
+    case 'received':
+      return { kind: 'put_back' }
+    case 'validated':
+      return { kind: before.status === 'received' ? 'validated' : 'stands_in_again' }
+    case 'selected':
+      return selectionOf(before, next.submission)
+    case 'executed': {
+      const { transactionHash: hash, proposalEventIndex: eventIndex } = next.submission
+      return { kind: 'indexed', hash, eventIndex }
+    }
+    case 'failed': {
+      const { failure } = next
+      const kind = failure.code === 'operator_rejected' ? 'rejected' : 'failed'
+      return { kind, failure, nextAction: failures[failure.code].nextAction }
+    }
+  }
+}
+
+function selectionOf(before: Progress, submission: Submission | null): Happening | undefined {
+  if (submission === null) return { kind: 'selected' }
+  const was = submissionOf(before)?.status
+  const hash = submission.transactionHash
+  const wasExecuted = before.status === 'executed'
+  switch (submission.status) {
+    case 'confirmed':
+      // An index that another block has changed is put right by way of it.
+      return wasExecuted ? undefined : { kind: 'confirmed', hash }
+    case 'reverted':
+      return { kind: 'reverted', hash }
+    case 'dropped':
+      return { kind: 'left_out', hash }
+    case 'submitted':
+      return was === 'confirmed' || was === 'indexed' || was === 'reverted'
+        ? { kind: 'fell_back', from: wasExecuted ? 'executed' : was, hash }
+        : undefined
+    default:
+      return undefined
+  }
+}
+
+/** The steps that a progress still tells of, without what lay between them. */
+export function progressEvents(progress: Progress): readonly TimelineEvent[] {
+  const submission = submissionOf(progress)
+  const hash = submission?.transactionHash ?? null
+  const eventIndex = submission?.proposalEventIndex ?? null
+  const { validatedAtMs = null, selectedAtMs = null } = progress as {
+    readonly validatedAtMs?: number | null
+    readonly selectedAtMs?: number | null
+  }
+  const steps: readonly (readonly [atMs: number | null | undefined, happening: Happening])[] = [
+    [validatedAtMs, { kind: 'validated' }],
+    [selectedAtMs, { kind: 'selected' }],
+    [submission?.submittedAtMs, { kind: 'submitted', hash }],
+    [submission?.confirmedAtMs, { kind: 'confirmed', hash }],
+    [submission?.indexedAtMs, { kind: 'indexed', hash, eventIndex }],
+  ]
+  const end = progress.status === 'failed' ? happeningOf({ status: 'received' }, progress) : undefined
+  return [
+    ...steps.flatMap(([atMs, happening]) =>
+      atMs === null || atMs === undefined ? [] : { atMs, ...happening },
+    ),
+    ...(end ? [{ atMs: undefined, ...end }] : []),
+  ]
+}
