@@ -1,14 +1,10 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { compactLedger } from '../../src/core/gateway/ledger/compaction.js'
 import type { LedgerState } from '../../src/core/gateway/ledger/state.js'
 import { knownKind } from '../../src/core/gateway/ledger/state.js'
-import {
-  compactLedger,
-  foldLedger,
-  openLedger,
-  storeFormat,
-} from '../../src/core/gateway/ledger/store.js'
+import { foldLedger, openLedger, storeFormat } from '../../src/core/gateway/ledger/store.js'
 import { systemClock, systemHash, systemRandom } from '../../src/core/io/clock.js'
 import { systemFiles } from '../../src/core/io/files.js'
 import { openLog, type RecordLog } from '../../src/core/storage/log.js'

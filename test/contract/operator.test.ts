@@ -7,8 +7,12 @@ import type { RegistryEntry } from '../../src/core/chain/questions.js'
 import { knownKind } from '../../src/core/gateway/ledger/state.js'
 import { foldLedger, openLedger, storeFormat } from '../../src/core/gateway/ledger/store.js'
 import { createAudit } from '../../src/core/gateway/operator/audit.js'
-import { createDesk, type Desk, type DeskParts } from '../../src/core/gateway/operator/service.js'
 import { mergedRegistry } from '../../src/core/gateway/operator/registry.js'
+import {
+  createOperatorService,
+  type OperatorParts,
+  type OperatorService,
+} from '../../src/core/gateway/operator/service.js'
 import { systemHash } from '../../src/core/io/clock.js'
 import { listenAdmin } from '../../src/core/io/serving/admin-listener.js'
 import type { Hex } from '../../src/core/ports.js'
@@ -29,13 +33,13 @@ const first = makeQuestion('first', { slug: 'first-question' })
 
 interface Told {
   readonly front: TestFront
-  readonly desk: Desk
+  readonly desk: OperatorService
   /** Durable changes of operators, as one line each. */
   readonly journal: string[]
   readonly registry: unknown[]
 }
 
-async function openDesk(parts: Partial<DeskParts> = {}): Promise<Told> {
+async function openDesk(parts: Partial<OperatorParts> = {}): Promise<Told> {
   const front = await openFront()
   const journal: string[] = []
   const registry: unknown[] = []
@@ -43,7 +47,7 @@ async function openDesk(parts: Partial<DeskParts> = {}): Promise<Told> {
     for (const event of events)
       if ('reason' in event) journal.push(`${event.kind}: ${event.reason}`)
   })
-  const desk = createDesk({
+  const desk = createOperatorService({
     clock: front.clock,
     ledger: front.ledger,
     configured: [],
@@ -266,7 +270,7 @@ describe("contract §6: the operator's desk", () => {
     const clash: RegistryEntry[] = [...configured, { questionId: word(2), slug: 'uno' }]
     expect(() => mergedRegistry(clash, front.ledger.questions)).toThrow(/the slug uno names/)
     // What the refusal tells to do puts it right.
-    const other = createDesk({
+    const other = createOperatorService({
       clock: front.clock,
       ledger: front.ledger,
       configured: clash,
@@ -544,7 +548,7 @@ describe('R23: an import that is killed', () => {
         fold.onRecord,
       )
       const ledger = await openLedger({ clock, random: testRandom }, log, fold.state, settings)
-      const desk = createDesk({
+      const desk = createOperatorService({
         clock,
         ledger,
         configured: [],

@@ -87,8 +87,17 @@ describe('candidates in memory', () => {
               newest.slice(0, count),
             )
           const byId = (one: Entry, other: Entry) => (one.id < other.id ? -1 : 1)
-          expect([...entries.values()].sort(byId)).toEqual([...model.values()].sort(byId))
-          expect([...entries.keys()].sort()).toEqual([...model.keys()].sort())
+          expect([...entries.newest()].sort(byId)).toEqual([...model.values()].sort(byId))
+          const counts = { received: 0, validated: 0, selected: 0, executed: 0, failed: 0 }
+          for (const { status } of model.values()) counts[status] += 1
+          expect(entries.counts()).toEqual(counts)
+          for (const { identity } of model.values())
+            expect(entries.inRound(identity).map(({ id }) => id)).toEqual(
+              [...model.values()]
+                .filter(({ roundKey }) => roundKey === identity)
+                .sort((one, other) => one.sequence - other.sequence)
+                .map(({ id }) => id),
+            )
           for (const text of keys) {
             const known = model.get(uuidOf(text))
             expect(entries.get(uuidOf(text))).toEqual(known)
@@ -137,7 +146,7 @@ describe('candidates in memory', () => {
       entry('C0FFEE00-0000-4000-8000-000000000000', 'A'.repeat(32), 2),
     ]
     for (const one of odd) entries.putEnded(one)
-    expect([...entries.values()]).toEqual(odd)
+    expect([...entries.newest()].reverse()).toEqual(odd)
     for (const one of odd) {
       expect(entries.get(one.id)).toEqual(one)
       expect(entries.byIdentity(one.identity)).toEqual(one)

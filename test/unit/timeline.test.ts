@@ -4,11 +4,12 @@
 import { describe, expect, test } from 'vitest'
 import { explanationText } from '../../src/commands/operator/explain-text.js'
 import { createOutput } from '../../src/commands/terminal/output.js'
+import { compactLedger } from '../../src/core/gateway/ledger/compaction.js'
 import { knownKind } from '../../src/core/gateway/ledger/state.js'
-import { compactLedger, foldLedger } from '../../src/core/gateway/ledger/store.js'
+import { foldLedger } from '../../src/core/gateway/ledger/store.js'
 import { explain } from '../../src/core/gateway/status/explanation.js'
-import { createHistory, type HistoryEvent } from '../../src/core/gateway/status/timeline.js'
 import { candidateRow, createReceipts } from '../../src/core/gateway/status/listing.js'
+import { createTimeline, type TimelineEvent } from '../../src/core/gateway/status/timeline.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import type { NewRecord, RecordLog, StoredRecord } from '../../src/core/storage/record-log.js'
 import { newMemoryStore, openMemoryLog } from '../support/memory-log.js'
@@ -42,11 +43,11 @@ const stored = (records: readonly NewRecord[]): StoredRecord[] =>
   }))
 
 function historyOf(records: readonly StoredRecord[], id: string) {
-  const history = createHistory(id)
+  const history = createTimeline(id)
   for (const record of records) history.onRecord(record)
   return history
 }
-const kindsOf = (events: readonly HistoryEvent[]) => events.map(({ kind }) => kind)
+const kindsOf = (events: readonly TimelineEvent[]) => events.map(({ kind }) => kind)
 
 function explained(
   records: readonly StoredRecord[],
@@ -65,7 +66,7 @@ function explained(
     executorEnabled: true,
     token: { symbol: 'USDC.e', decimals: 6 },
   }
-  return explain(history, history.candidate, fold.state, { ...facts, ...more })
+  return explain(history, history.candidate, fold.facts, { ...facts, ...more })
 }
 
 async function executedWorld() {

@@ -6,15 +6,16 @@
 import { resolve } from 'node:path'
 import type { Command } from 'commander'
 import type { RegistryEntry } from '../../core/chain/questions.js'
+import { compactLedger } from '../../core/gateway/ledger/compaction.js'
 import type { Ledger } from '../../core/gateway/ledger/ledger.js'
-import { knownKind, type LedgerState } from '../../core/gateway/ledger/state.js'
+import { knownKind } from '../../core/gateway/ledger/state.js'
 import {
   foldLedger,
   ledgerReader,
   openLedger,
   storeFormat,
 } from '../../core/gateway/ledger/store.js'
-import { type ActName, type ActResult, isCandidateId } from '../../core/gateway/operator/acts.js'
+import type { ActName, ActResult } from '../../core/gateway/operator/acts.js'
 import { shownRegistry } from '../../core/gateway/operator/registry.js'
 import {
   expectedChain,
@@ -31,6 +32,7 @@ import {
   UnavailableError,
   UsageError,
 } from '../../core/protocol/errors.js'
+import { isCandidateId } from '../../core/protocol/words.js'
 import {
   acquireLock,
   holderText,
@@ -99,7 +101,6 @@ export async function siteAt(
 
 export interface Looked {
   readonly ledger: Ledger
-  readonly state: LedgerState
   readonly registry: readonly RegistryEntry[]
   /** Who works on the store now. */
   readonly holder: LockHolder | undefined
@@ -138,7 +139,7 @@ export async function look<T>(
         `${detail}, so it is shown for neither and \`serve\` does not start: ${meta.hint ?? ''}`,
       )
     }
-    return await work({ ledger, state: fold.state, registry: entries, holder })
+    return await work({ ledger, registry: entries, holder })
   } finally {
     await reader.close()
   }
@@ -284,7 +285,13 @@ async function withLock(
       )
       return await deskOfChain(
         context,
-        { folder: store, log, state: fold.state, ledger, configured },
+        {
+          folder: store,
+          log,
+          ledger,
+          configured,
+          compact: (sinceMs) => compactLedger(log, fold.state, sinceMs),
+        },
         loaded,
         chain,
       ).run(name, body)

@@ -65,7 +65,7 @@ const listCommand = (context: Context) =>
       const proposer = own.proposer === undefined ? undefined : requireAddress(own.proposer)
       const receipts = createReceipts()
       const { output } = context
-      await look(context, site, [receipts], async ({ ledger, state, registry }) => {
+      await look(context, site, [receipts], async ({ ledger, registry }) => {
         const wanted = own.question?.toLowerCase()
         const questionId =
           wanted === undefined || isQuestionId(wanted)
@@ -75,7 +75,7 @@ const listCommand = (context: Context) =>
         const slugs = new Map(registry.map((entry) => [entry.questionId, entry.slug]))
         const shown: CandidateRow[] = []
         let more = 0
-        for (const entry of state.entries.newest(Number.POSITIVE_INFINITY)) {
+        for (const entry of ledger.newest()) {
           if (own.status !== undefined && entry.status !== own.status) continue
           const isFiltered = proposer !== undefined || questionId !== undefined
           if (shown.length >= limit && !isFiltered) {

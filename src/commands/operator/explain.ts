@@ -4,8 +4,8 @@ import * as z from 'zod'
 import { createRoundReader, type RegistryEntry } from '../../core/chain/questions.js'
 import type { Round } from '../../core/chain/round.js'
 import { contractsOf } from '../../core/gateway/config.js'
-import { explain, type Service } from '../../core/gateway/operator/explanation.js'
-import { createHistory } from '../../core/gateway/operator/history.js'
+import { explain, type ServiceState } from '../../core/gateway/status/explanation.js'
+import { createTimeline } from '../../core/gateway/status/timeline.js'
 import { expectedChain } from '../../core/host/config-file.js'
 import { ChainError } from '../../core/ports.js'
 import type { Candidate } from '../../core/protocol/candidate.js'
@@ -37,14 +37,14 @@ export const explainCommand = (context: Context) =>
     .action(async (given: string, own: { offline?: boolean }, command: Command) => {
       const id = candidateIdOf(given)
       const site = await siteOf(context, command)
-      const history = createHistory(id)
+      const history = createTimeline(id)
       const { output } = context
-      await look(context, site, [history], async ({ state, registry, holder }) => {
+      await look(context, site, [history], async ({ ledger, registry, holder }) => {
         const { candidate } = history
         if (!candidate) throw unknownCandidate(site, id)
         const entry = registry.find(({ questionId }) => questionId === candidate.round.questionId)
         const { config } = site.loaded
-        const document = explain(history, candidate, state, {
+        const document = explain(history, candidate, ledger, {
           nowMs: context.clock.nowMs(),
           slug: entry?.slug,
           service: await serviceOf(context, holder),
@@ -57,7 +57,7 @@ export const explainCommand = (context: Context) =>
     })
 
 /** Who works on the store, and what its readiness says; a gateway that hangs is not waited for. */
-async function serviceOf(context: Context, holder: LockHolder | undefined): Promise<Service> {
+async function serviceOf(context: Context, holder: LockHolder | undefined): Promise<ServiceState> {
   if (holder === undefined || holder.state === 'free' || holder.state === 'dead')
     return { kind: 'none' }
   const url = adminUrlOf(holder)

@@ -31,5 +31,5 @@ export async function inspectStore({ files, hash }: Context, { store }: Site) {
       audit.onRecord(record)
     },
   )
-  return { inspection, state: fold.state, counts: audit.counts, proven: audit.proven }
+  return { inspection, facts: fold.facts, counts: audit.counts, proven: audit.proven }
 }

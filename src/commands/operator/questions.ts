@@ -3,7 +3,7 @@
  * §6, §7).
  */
 import { Command } from 'commander'
-import { createDecisions } from '../../core/gateway/operator/listing.js'
+import { createDecisions } from '../../core/gateway/status/listing.js'
 import { registryOf } from '../../core/host/config-file.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { UsageError } from '../../core/protocol/errors.js'

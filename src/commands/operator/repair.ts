@@ -83,11 +83,11 @@ export const repairCommand = (context: Context) =>
     })
 
 async function planOf(context: Context, site: Site) {
-  const { inspection, state } = await inspectStore(context, site)
+  const { inspection, facts } = await inspectStore(context, site)
   const { damage, manifest } = inspection
   if (damage === undefined || manifest === undefined)
     return { damage: null, kept_records: inspection.records, loss: null }
-  if (state.info === undefined) {
+  if (facts.info === undefined) {
     throw new StorageError(
       'store_damaged',
       `${joinPath(site.store, damage.file)}: nothing before the damage is sound`,

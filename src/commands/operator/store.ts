@@ -40,7 +40,7 @@ const verifyCommand = (context: Context) =>
     .action(async (_own: unknown, command: Command) => {
       const site = await siteOf(context, command)
       await requireStore(context, site)
-      const { inspection, state, counts, proven } = await inspectStore(context, site)
+      const { inspection, facts, counts, proven } = await inspectStore(context, site)
       const { damage } = inspection
       if (damage) {
         throw new StorageError(
@@ -51,7 +51,7 @@ const verifyCommand = (context: Context) =>
           },
         )
       }
-      if (state.info === undefined && inspection.records > 0) {
+      if (facts.info === undefined && inspection.records > 0) {
         throw new StorageError(
           'store_damaged',
           `${site.store} holds ${counted(inspection.records, 'record')}, and none that says what chain it is of`,
@@ -60,19 +60,19 @@ const verifyCommand = (context: Context) =>
           },
         )
       }
-      const byStatus = { received: 0, validated: 0, selected: 0, executed: 0, failed: 0 }
-      for (const { status } of state.entries.values()) byStatus[status] += 1
+      const byStatus = facts.counts()
+      const openSlots = facts.slots().length
       const { R1, R2, R3 } = proven()
       const rules = { R1, R2, R3 }
       const proof = {
-        store_id: state.info?.storeId ?? null,
-        chain_id: state.info?.chainId ?? null,
+        store_id: facts.info?.storeId ?? null,
+        chain_id: facts.info?.chainId ?? null,
         files: inspection.files,
         records: inspection.records,
         torn_bytes: inspection.tornBytes,
         high_water: typeof inspection.highWater === 'object' ? inspection.highWater.sequence : null,
         candidates: byStatus,
-        open_slots: state.slots.size,
+        open_slots: openSlots,
         kinds: Object.fromEntries([...counts].sort()),
         rules,
       }
@@ -91,7 +91,7 @@ const verifyCommand = (context: Context) =>
         return [
           `sound: ${counted(inspection.records, 'record')}, ${counted(bytes, 'byte')} in ${counted(inspection.files.length, 'file')}`,
           `candidates: ${told.length === 0 ? 'none' : told.join(', ')}`,
-          `open slots: ${state.slots.size}; one for each round, no nonce bound twice`,
+          `open slots: ${openSlots}; one for each round, no nonce bound twice`,
           ...ruleLines(
             rules,
             {},
@@ -149,14 +149,12 @@ const exportCommand = (context: Context) =>
       const site = await siteOf(context, command)
       const receipts = createReceipts()
       const { output } = context
-      await look(context, site, [receipts], async ({ ledger, state, registry }) => {
+      await look(context, site, [receipts], async ({ ledger, registry }) => {
         const slugs = new Map(registry.map((entry) => [entry.questionId, entry.slug]))
         const rows: CandidateRow[] = []
         let count = 0
         let isHeaded = false
-        for (const entry of [...state.entries.values()].sort(
-          (one, other) => one.sequence - other.sequence,
-        )) {
+        for (const entry of [...ledger.newest()].reverse()) {
           const candidate = await ledger.get(entry.id)
           if (!candidate) continue
           const row = candidateRow(candidate, slugs.get(candidate.round.questionId), receipts)

@@ -4,7 +4,7 @@
  */
 import { Command } from 'commander'
 import { type ActResult, mostAddresses } from '../../core/gateway/operator/acts.js'
-import { createDecisions, type Decision } from '../../core/gateway/status/listing.js'
+import { createDecisions, type OperatorDecision } from '../../core/gateway/status/listing.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { dryRunOption } from '../dry-run.js'
@@ -153,7 +153,7 @@ export const listCommand = (context: Context) =>
     })
 
 /** `since` is null where only the configuration says so. */
-const decisionOf = (decision: Decision | undefined, otherwise: string) => ({
+const decisionOf = (decision: OperatorDecision | undefined, otherwise: string) => ({
   since: decision === undefined ? null : instant(decision.atMs),
   reason: decision?.reason ?? otherwise,
 })

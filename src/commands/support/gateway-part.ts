@@ -8,7 +8,7 @@ import { bundleLimit, type Wanted } from '../../core/client/support/journal-part
 import type { Secret } from '../../core/client/support/secret-scan.js'
 import { urlCredentials } from '../../core/client/support/url-credentials.js'
 import type { GatewayConfig } from '../../core/gateway/config.js'
-import { toldBy } from '../../core/gateway/ledger/past.js'
+import { datedRecord } from '../../core/gateway/ledger/compaction.js'
 import { candidateRow, createReceipts } from '../../core/gateway/status/listing.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { ProposerError } from '../../core/protocol/errors.js'
@@ -131,15 +131,15 @@ function publicConfig({
 async function storeProof(context: Context, site: Site) {
   const { value, error } = await orError(() => inspectStore(context, site))
   if (value === undefined) return { sound: false, ...error }
-  const { inspection, state } = value
+  const { inspection, facts } = value
   const { damage } = inspection
   return {
     sound: damage === undefined,
-    store_id: state.info?.storeId ?? null,
+    store_id: facts.info?.storeId ?? null,
     records: inspection.records,
     bytes: inspection.files.reduce((sum, { bytes }) => sum + bytes, 0),
     torn_bytes: inspection.tornBytes,
-    open_slots: state.slots.size,
+    open_slots: facts.slots().length,
     damage: damage === undefined ? null : { file: damage.file, offset: damage.offset },
   }
 }
@@ -148,17 +148,14 @@ async function storeProof(context: Context, site: Site) {
  * Candidates newest first, and how many stand where. What a failure says in words may hold a
  * node's: its code is enough.
  */
-async function candidatesOf(
-  { ledger, state, registry, holder }: Looked,
-  { question, sinceMs }: Wanted,
-) {
+async function candidatesOf({ ledger, registry, holder }: Looked, { question, sinceMs }: Wanted) {
   const receipts = createReceipts()
   const slugs = new Map(registry.map((entry) => [entry.questionId, entry.slug]))
   const stages = { received: 0, validated: 0, selected: 0, executed: 0, failed: 0 }
   const shown: CandidateOfBundle[] = []
   const signatures: string[] = []
   let leftOut = 0
-  for (const entry of state.entries.newest(Number.POSITIVE_INFINITY)) {
+  for (const entry of ledger.newest()) {
     stages[entry.status] += 1
     if (shown.length >= bundleLimit) {
       leftOut += 1
@@ -173,8 +170,7 @@ async function candidatesOf(
     signatures.push(candidate.signature)
     shown.push(publicRow(candidateRow(candidate, slug, receipts)))
   }
-  for (const { attempts } of state.slots.values())
-    signatures.push(...attempts.map(({ raw }) => raw))
+  for (const { attempts } of ledger.slots()) signatures.push(...attempts.map(({ raw }) => raw))
   return { stages, candidates: shown, leftOut, signatures, holder }
 }
 
@@ -235,7 +231,7 @@ function createChanges() {
   let kept: { at: string; kind: string; candidate_id: string | null; slot: string | null }[] = []
   return {
     onRecord(record: StoredRecord) {
-      const { atMs, event } = toldBy(record)
+      const { atMs, event } = datedRecord(record)
       const candidateId =
         'id' in event ? event.id : event.kind === 'candidate.received' ? event.candidate.id : null
       const slot =

@@ -4,8 +4,8 @@
  */
 import type { RegistryEntry } from '../chain/questions.js'
 import type { GatewayConfig } from '../gateway/config.js'
+import type { LedgerFacts } from '../gateway/ledger/ledger.js'
 import { readStore, storeLog } from '../gateway/ledger/open-store.js'
-import type { LedgerState } from '../gateway/ledger/state.js'
 import type { LedgerSettings } from '../gateway/ledger/store.js'
 import { mergedRegistry } from '../gateway/operator/registry.js'
 import { permissionsOf } from '../io/file-modes.js'
@@ -89,17 +89,18 @@ async function contentOf(
     allowlist: config.admission.allowlist as Address[],
     admissionEnabled: config.admission.enabled,
   }
-  const { ledger, state } = await readStore(machine, folder, settings)
+  const ledger = await readStore(machine, folder, settings)
   await ledger.close()
-  const { info, entries } = state
-  const holds = counted(entries.size, 'candidate')
+  const { info } = ledger
+  const held = Object.values(ledger.counts()).reduce((sum, count) => sum + count, 0)
+  const holds = counted(held, 'candidate')
   findings.push(pass('store', `${folder} is sound and can be written; it holds ${holds}`))
   if (info) {
     const detail = `the store belongs to chain ${info.chainId} (genesis ${info.genesisHash})`
     findings.push(pass('store_chain', detail))
   }
-  findings.push(...(await privacy(folder)), ...(await stateFindings(state, store)))
-  return { allowlist: [...ledger.allowlist], admissionEnabled: state.admissionEnabled }
+  findings.push(...(await privacy(folder)), ...(await stateFindings(ledger, store)))
+  return { allowlist: [...ledger.allowlist], admissionEnabled: ledger.admissionSwitch }
 }
 
 /**
@@ -139,7 +140,7 @@ function holderFindings(holder: LockHolder | undefined): readonly Finding[] {
 
 /** What the store holds, beside the configuration and the chain that it is to be served with. */
 async function stateFindings(
-  { finalized, questions: changes, slots }: LedgerState,
+  { finalized, questions: changes, slots }: LedgerFacts,
   { head, questions, executor, command }: StoreToCheck,
 ): Promise<readonly Finding[]> {
   const registry =
@@ -159,9 +160,7 @@ async function stateFindings(
             'that node lags or is wrong: replace it in chain.rpc_urls',
           ),
         ]
-  const former = [...slots.values()].filter(
-    (slot) => executor !== undefined && slot.executor !== executor,
-  )
+  const former = slots().filter((slot) => executor !== undefined && slot.executor !== executor)
   return [
     ...registry,
     ...finality,

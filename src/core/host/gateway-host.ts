@@ -9,14 +9,14 @@ import { contractsOf, type GatewayConfig } from '../gateway/config.js'
 import { createGateway, type Gateway } from '../gateway/gateway.js'
 import type { Ledger } from '../gateway/ledger/ledger.js'
 import { openStore, readStore } from '../gateway/ledger/open-store.js'
-import type { Desk } from '../gateway/operator/desk.js'
-import { followRecent, type Recent, recentKept } from '../gateway/operator/recent.js'
 import { mergedRegistry } from '../gateway/operator/registry.js'
+import type { OperatorService } from '../gateway/operator/service.js'
 import { createPipeline } from '../gateway/pipeline/pipeline.js'
+import { followLedger } from '../gateway/status/health.js'
+import { followRecent, type Recent } from '../gateway/status/recent.js'
 import type { ChainView } from '../gateway/view/chain-view.js'
 import { createSlugs, namedBySlugs } from '../gateway/view/slugs.js'
 import { createChainView, type LiveView } from '../gateway/view/view.js'
-import { followLedger } from '../gateway/vitals.js'
 import { type Closers, opening } from '../io/closers.js'
 import { requireLocalDisk } from '../io/files.js'
 import { systemCurve } from '../io/secp256k1.js'
@@ -60,7 +60,7 @@ export interface HostedGateway {
   readonly view: LiveView
   readonly contracts: Contracts
   /** Where the operator's acts are carried out while this process holds the store. */
-  readonly desk: Desk
+  readonly desk: OperatorService
   /** Its health now; from memory. */
   vitals(): Vitals
   /** The newest candidates from now on, until they are stopped. */
@@ -91,7 +91,7 @@ export const openGateway = (
     const { lock, store, nodes, chain, readings, signer, configured } = edges
     const { clock, random, hash } = machine
     const { config } = loaded
-    const { ledger, state, log } = store
+    const { ledger, log } = store
     const contracts = contractsOf(config)
     const broken = new Promise<Error>((tell) => log.onFailure(tell))
     const following = followLedger({ ...options, clock, ledger })
@@ -152,12 +152,7 @@ export const openGateway = (
       desk,
       broken,
       vitals: signs.now,
-      followRecent: () =>
-        followRecent({
-          ledger,
-          entries: state.entries.newest(recentKept),
-          slugOf: (id) => view.entry(id)?.slug,
-        }),
+      followRecent: () => followRecent(ledger, (id) => view.entry(id)?.slug),
       look: () => signs.look(gateway.readiness()),
       setUse: lock.setUse,
       close: closers.close,
@@ -251,7 +246,7 @@ const openForLooking = (
     const { clock, random, hash } = machine
     const configured = await registryOf(machine, loaded)
     const settings = settingsOf(config, undefined)
-    const { ledger } = await readStore(machine, storeFolder(loaded), settings)
+    const ledger = await readStore(machine, storeFolder(loaded), settings)
     closers.add(ledger.close)
     const entries = mergedRegistry(configured, ledger.questions, operatorCommand(loaded))
     const chain = await machine.edges.chain(config.chain.rpc_urls, expectedChain(config))

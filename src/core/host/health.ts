@@ -5,8 +5,8 @@
 
 import { feesFor } from '../gateway/executor/transaction.js'
 import type { Ledger } from '../gateway/ledger/ledger.js'
+import type { LedgerHealth } from '../gateway/status/health.js'
 import type { Heads } from '../gateway/view/view.js'
-import type { LedgerVitals } from '../gateway/vitals.js'
 import type { NodeHealth, RpcChain } from '../io/rpc/rpc.js'
 import type { Address, Chain, Clock } from '../ports.js'
 import type { ExecutorVitals, NodeVitals, StateLine, Vitals } from '../protocol/vitals.js'
@@ -17,7 +17,7 @@ export interface VitalSignsParts {
   readonly chainId: number
   readonly maxFeeGwei: number
   readonly ledger: Pick<Ledger, 'slots' | 'highestNonce' | 'isFull' | 'failed' | 'admissionEnabled'>
-  readonly following: LedgerVitals
+  readonly following: LedgerHealth
   readonly heads: () => Heads | undefined
   readonly questions: () => Vitals['questions']
   readonly readings: ChainReadings

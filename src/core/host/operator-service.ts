@@ -6,8 +6,11 @@ import { aggregating } from '../chain/aggregate.js'
 import { createRoundReader, type RegistryEntry, type RoundReader } from '../chain/questions.js'
 import { contractsOf } from '../gateway/config.js'
 import type { OpenStore } from '../gateway/ledger/open-store.js'
-import { compactLedger } from '../gateway/ledger/store.js'
-import { createDesk, type Desk, type DeskParts } from '../gateway/operator/desk.js'
+import {
+  createOperatorService,
+  type OperatorParts,
+  type OperatorService,
+} from '../gateway/operator/service.js'
 import type { LiveView } from '../gateway/view/view.js'
 import { breathe } from '../io/serving/load.js'
 import { type Chain, ChainError, type Machine } from '../ports.js'
@@ -27,7 +30,7 @@ export const deskOfView = (
   store: ServedStore,
   view: LiveView,
   registered: Set<string>,
-): Desk =>
+): OperatorService =>
   deskOn(machine, store, {
     async roundsAt() {
       const head = view.heads()?.latest.number
@@ -51,7 +54,7 @@ export function deskOfChain(
   store: ServedStore,
   { config }: LoadedConfig,
   open: () => Promise<Chain>,
-): Desk {
+): OperatorService {
   const begin = async () => {
     const chain = await open()
     const id = await chain.chainId()
@@ -73,20 +76,20 @@ export function deskOfChain(
 
 function deskOn(
   { clock, files }: Machine,
-  { folder, log, state, ledger, configured }: ServedStore,
+  { folder, ledger, compact, configured }: ServedStore,
   {
     roundsAt,
     onRegistry,
   }: {
     roundsAt(): Promise<{ readonly rounds: RoundReader; readonly head: bigint }>
-    onRegistry?: NonNullable<DeskParts['onRegistry']>
+    onRegistry?: NonNullable<OperatorParts['onRegistry']>
   },
-): Desk {
+): OperatorService {
   const size = () =>
     bytesIn(files, folder, /^(log|snap)-\d+\.jsonl$/).catch((error: unknown) => {
       throw named(`${folder} cannot be measured`, error)
     })
-  return createDesk({
+  return createOperatorService({
     clock,
     ledger,
     configured,
@@ -102,7 +105,7 @@ function deskOn(
     },
     async compact(keepSinceMs) {
       const before = await size()
-      await compactLedger(log, state, keepSinceMs)
+      await compact(keepSinceMs)
       return { before, after: await size() }
     },
   })

@@ -6,16 +6,15 @@
 import type { RegistryEntry } from '../../../src/core/chain/questions.js'
 import { parseConfig } from '../../../src/core/gateway/config.js'
 import { createGateway, type Gateway } from '../../../src/core/gateway/gateway.js'
+import { compactLedger } from '../../../src/core/gateway/ledger/compaction.js'
 import type { Ledger } from '../../../src/core/gateway/ledger/ledger.js'
 import { knownKind } from '../../../src/core/gateway/ledger/state.js'
-import {
-  compactLedger,
-  foldLedger,
-  openLedger,
-  storeFormat,
-} from '../../../src/core/gateway/ledger/store.js'
+import { foldLedger, openLedger, storeFormat } from '../../../src/core/gateway/ledger/store.js'
 import type { ActName } from '../../../src/core/gateway/operator/acts.js'
-import { createDesk, type Desk } from '../../../src/core/gateway/operator/service.js'
+import {
+  createOperatorService,
+  type OperatorService,
+} from '../../../src/core/gateway/operator/service.js'
 import { createPipeline, type Pipeline } from '../../../src/core/gateway/pipeline/pipeline.js'
 import { createChainView, type LiveView } from '../../../src/core/gateway/view/view.js'
 import { systemHash } from '../../../src/core/io/clock.js'
@@ -50,7 +49,7 @@ interface Life {
   readonly pipeline: Pipeline
   readonly view: LiveView
   readonly gateway: Gateway
-  readonly desk: Desk
+  readonly desk: OperatorService
 }
 
 export interface GatewayProcess {
@@ -219,7 +218,10 @@ export function createGatewayProcess(parts: GatewaySimParts): GatewayProcess {
       if (mine.isAlive) isBroken = true
     })
     const ledger = await openLedger({ clock, random }, log, fold.state, settings)
-    await history.follow(ledger, fold.state.entries.keys())
+    await history.follow(
+      ledger,
+      [...ledger.newest()].map(({ id }) => id),
+    )
     const gated = chainOf(isAlive)
     const entries: readonly RegistryEntry[] = []
     const view = createChainView({ clock, chain: gated }, fakeContracts, ledger, {
@@ -242,7 +244,7 @@ export function createGatewayProcess(parts: GatewaySimParts): GatewayProcess {
       view,
       pipeline,
     })
-    const desk = createDesk({
+    const desk = createOperatorService({
       clock,
       ledger,
       configured: entries,

@@ -119,8 +119,7 @@ function headRecords(state: LedgerState): readonly LedgerRecord[] {
     )
   for (const [executor, nonce] of state.highestNonce)
     records.push({ kind: 'executor.nonce', executor, nonce })
-  for (const slot of state.slots.values())
-    records.push({ kind: 'slot.opened', slot, folded: true })
+  for (const slot of state.slots.values()) records.push({ kind: 'slot.opened', slot, folded: true })
   return records
 }
 

@@ -3,8 +3,9 @@ import type { Clock, Files, Hash, Random } from '../../ports.js'
 import { openLog } from '../../storage/log.js'
 import { openLogReader } from '../../storage/reader.js'
 import type { LogOptions, RecordLog, StoredRecord } from '../../storage/record-log.js'
+import { compactLedger } from './compaction.js'
 import type { Ledger } from './ledger.js'
-import { knownKind, type LedgerState } from './state.js'
+import { knownKind } from './state.js'
 import { foldLedger, type LedgerSettings, ledgerReader, openLedger, storeFormat } from './store.js'
 
 /** What a store's log is opened with. */
@@ -12,8 +13,9 @@ export const storeLog = { format: storeFormat, knownKinds: knownKind } as const
 
 export interface OpenStore {
   readonly ledger: Ledger
-  readonly state: LedgerState
   readonly log: RecordLog
+  /** Folds the store, as `compactLedger` does. */
+  compact(keepSinceMs: number): Promise<void>
 }
 
 interface StorePorts {
@@ -41,7 +43,11 @@ export async function openStore(
   const log = await openLog({ files, clock, hash }, folder, { ...storeLog, ...options }, onRecord)
   try {
     const ledgerSettings = await settings(state.info === undefined)
-    return { log, state, ledger: await openLedger({ clock, random }, log, state, ledgerSettings) }
+    return {
+      log,
+      ledger: await openLedger({ clock, random }, log, state, ledgerSettings),
+      compact: (keepSinceMs) => compactLedger(log, state, keepSinceMs),
+    }
   } catch (error) {
     await log.close()
     throw error
@@ -57,7 +63,7 @@ export async function readStore(
   folder: string,
   settings: LedgerSettings,
   onRecord: (record: StoredRecord) => void = () => undefined,
-): Promise<Pick<OpenStore, 'ledger' | 'state'>> {
+): Promise<Ledger> {
   const fold = foldLedger()
   const reader = await openLogReader({ files, hash }, folder, storeLog)
   try {
@@ -65,7 +71,7 @@ export async function readStore(
       fold.onRecord(record)
       onRecord(record)
     })
-    return { state: fold.state, ledger: ledgerReader(reader, fold.state, settings) }
+    return ledgerReader(reader, fold.state, settings)
   } catch (error) {
     await reader.close()
     throw error

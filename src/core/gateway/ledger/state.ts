@@ -163,21 +163,31 @@ function receiveEnded(state: LedgerState, head: RecordHead, receivedAt: Position
 export function apply(state: LedgerState, record: StoredRecord): void {
   const { position } = record
   if (record.kind === 'candidate.whole' && record.head !== undefined)
-    return receiveEnded(state, record.head, position)
-  const event = recordOf(record)
-  if (isSlotChange(event)) return applySlot(state, event)
+    receiveEnded(state, record.head, position)
+  else applyEvent(state, recordOf(record), position)
+}
+
+function applyEvent(state: LedgerState, event: LedgerRecord, position: Position): void {
+  if (isSlotChange(event)) {
+    applySlot(state, event)
+    return
+  }
   switch (event.kind) {
     case 'store.opened':
       state.info = event.info
       return
     case 'candidate.received':
-      return receive(state, { ...event.candidate, progress: { status: 'received' } }, position)
+      receive(state, { ...event.candidate, progress: { status: 'received' } }, position)
+      return
     case 'candidate.whole':
-      return receive(state, event.candidate, position)
+      receive(state, event.candidate, position)
+      return
     case 'candidate.progress':
-      return progress(state, entryOf(state, event.id), event.progress, position)
+      progress(state, entryOf(state, event.id), event.progress, position)
+      return
     case 'executor.nonce':
-      return raiseNonce(state, event)
+      raiseNonce(state, event)
+      return
     case 'allowlist.set':
       state.allowlist.set(event.address, event.allowed)
       return

@@ -3,11 +3,7 @@
  * the first after which it does not.
  */
 import { keccak256, parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
-import type {
-  CandidateStanding,
-  HistoryRule,
-  StoreFact,
-} from '../../history/events.js'
+import type { CandidateStanding, HistoryRule, StoreFact } from '../../history/events.js'
 import { createHistory } from '../../history/history.js'
 import type { Progress } from '../../protocol/candidate.js'
 import type { StoredRecord } from '../../storage/record-log.js'

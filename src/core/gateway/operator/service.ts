@@ -10,7 +10,7 @@ import type { Address, Clock, Hex } from '../../ports.js'
 import { type Candidate, isActive } from '../../protocol/candidate.js'
 import { ConflictError, RejectedError } from '../../protocol/errors.js'
 import type { Change, Ledger, Slot } from '../ledger/ledger.js'
-import { failed, failureOf, progressChange, stageOf, submissionOf } from '../pipeline/progress.js'
+import { failed, failureOf, progressChange, stageOf, submissionOf } from '../validation/progress.js'
 import { type ActBody, type ActName, type ActResult, actBodies } from './acts.js'
 import { mergedRegistry, parseRegistry, sameEntry, slugTwice } from './registry.js'
 
@@ -105,7 +105,7 @@ async function setAllowlist(
   { addresses, reason }: ActBody<'allow'>,
   act: 'allow' | 'disallow',
 ): Promise<ActResult> {
-  const wallets = [...new Set(addresses)] as Address[]
+  const wallets = [...new Set(addresses)]
   const allowed = act === 'allow'
   const changed = wallets.filter((address) => ledger.eligible(address) !== allowed)
   await ledger.commit(
@@ -229,10 +229,9 @@ const conflict = (code: string, detail: string, hint: string) =>
 
 async function removeQuestion(
   { ledger, configured, onRegistry }: OperatorParts,
-  { question_id, reason }: ActBody<'questions/remove'>,
+  { question_id: questionId, reason }: ActBody<'questions/remove'>,
   act: 'questions/remove',
 ): Promise<ActResult> {
-  const questionId = question_id as Hex
   // Not by way of the merged registry: removing one of two is what puts a slug right that both
   // have.
   const added = ledger.questions.get(questionId)

@@ -5,7 +5,7 @@
  */
 import { type Candidate, failures, instant } from '../../protocol/candidate.js'
 import type { LedgerFacts } from '../ledger/ledger.js'
-import { submissionOf } from '../pipeline/progress.js'
+import { submissionOf } from '../validation/progress.js'
 import { candidateRow } from './listing.js'
 import type { Timeline, TimelineEvent } from './timeline.js'
 
@@ -211,8 +211,7 @@ const dropped = 'The transaction goes without it; once that is final it stands i
 const afterSelection = {
   none: 'A transaction that carries it.',
   prepared: 'Sending of the signed transaction.',
-  submitted:
-    'Its transaction is mined and confirmed; a higher fee is tried where that takes long.',
+  submitted: 'Its transaction is mined and confirmed; a higher fee is tried where that takes long.',
   confirmed: 'Its ProposePrice event is matched (indexed).',
   reverted:
     'Its transaction has reverted; once that is final the cause is told, or it stands in again.',

@@ -7,7 +7,7 @@ import type { Progress } from '../../protocol/candidate.js'
 import type { Observation, QueueStage, Stage, StateLine } from '../../protocol/vitals.js'
 import type { Ledger, LedgerEvent, Slot, SlotChange } from '../ledger/ledger.js'
 import { attemptOf, foldSlot, isSlotChange, type OpenSlots, signedAs } from '../ledger/slots.js'
-import { submissionOf } from '../pipeline/progress.js'
+import { submissionOf } from '../validation/progress.js'
 
 export interface LedgerFollower {
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>

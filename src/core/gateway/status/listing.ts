@@ -9,7 +9,7 @@ import type { StoredRecord } from '../../storage/record-log.js'
 import { datedRecord } from '../ledger/compaction.js'
 import type { MinedReceipt } from '../ledger/ledger.js'
 import { attemptOf, foldSlot, isSlotChange, type OpenSlots } from '../ledger/slots.js'
-import { submissionOf } from '../pipeline/progress.js'
+import { submissionOf } from '../validation/progress.js'
 
 /** Who decided what, when and why; `undefined` while nobody has. */
 export interface OperatorDecision {

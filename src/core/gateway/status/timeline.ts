@@ -10,7 +10,13 @@ import {
 } from '../../protocol/candidate.js'
 import type { StoredRecord } from '../../storage/record-log.js'
 import { datedRecord } from '../ledger/compaction.js'
-import type { CandidateCheck, MinedReceipt, Slot, SlotAttempt, SlotChange } from '../ledger/ledger.js'
+import type {
+  CandidateCheck,
+  MinedReceipt,
+  Slot,
+  SlotAttempt,
+  SlotChange,
+} from '../ledger/ledger.js'
 import {
   attemptOf,
   foldSlot,
@@ -20,7 +26,7 @@ import {
   signedAs,
 } from '../ledger/slots.js'
 import type { LedgerRecord } from '../ledger/state.js'
-import { submissionOf } from '../pipeline/progress.js'
+import { submissionOf } from '../validation/progress.js'
 
 /** A transaction of a slot as it may be shown: no raw bytes (R5). */
 export type ShownAttempt = Omit<SlotAttempt, 'raw' | 'sentAtMs' | 'preparedAtMs'>
@@ -132,7 +138,12 @@ export function createTimeline(id: string): Timeline {
         return events
       const compacted = { atMs: undefined, kind: 'compacted' } as const
       const [received, ...rest] = events
-      return [...(received ? [received] : []), compacted, ...progressEvents(candidate.progress), ...rest]
+      return [
+        ...(received ? [received] : []),
+        compacted,
+        ...progressEvents(candidate.progress),
+        ...rest,
+      ]
     },
     get check() {
       return reading.check
@@ -146,8 +157,10 @@ function readCandidate(reading: Reading, atMs: number, event: LedgerRecord): voi
     const { candidate } = event
     if (candidate.id !== id) return
     const isFold = event.kind === 'candidate.whole' && event.folded === true
-    if (event.kind === 'candidate.whole' && !isFold)
-      return step(reading, atMs, event.candidate.progress)
+    if (event.kind === 'candidate.whole' && !isFold) {
+      step(reading, atMs, event.candidate.progress)
+      return
+    }
     reading.candidate = { progress: { status: 'received' }, ...candidate }
     reading.isFolded ||= isFold
     events.push({ atMs: candidate.receivedAtMs, kind: 'received' })
@@ -316,7 +329,8 @@ export function progressEvents(progress: Progress): readonly TimelineEvent[] {
     [submission?.confirmedAtMs, { kind: 'confirmed', hash }],
     [submission?.indexedAtMs, { kind: 'indexed', hash, eventIndex }],
   ]
-  const end = progress.status === 'failed' ? happeningOf({ status: 'received' }, progress) : undefined
+  const end =
+    progress.status === 'failed' ? happeningOf({ status: 'received' }, progress) : undefined
   return [
     ...steps.flatMap(([atMs, happening]) =>
       atMs === null || atMs === undefined ? [] : { atMs, ...happening },
