@@ -7,11 +7,11 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { figures } from '../support/campaign.js'
-import { plant, plantedBugs } from '../support/planted/bugs.js'
+import { plantedBugs } from '../support/planted/bugs.js'
 import { type PlantedLine, soundProject } from '../support/planted/lines.js'
+import { planted } from '../support/planted/plant.js'
 
 const root = join(import.meta.dirname, '../..')
-const sourceOf = (file: string) => readFileSync(join(root, file), 'utf8')
 
 /** Runs all of them in one process of its own, which ends with an error: that is what is wanted. */
 async function runPlanted(): Promise<{
@@ -55,21 +55,37 @@ describe('T15: a planted bug is caught', () => {
     ;({ lines, stderr } = await runPlanted())
   }, 280_000)
 
-  test('each fits the source: its text stands there exactly once', () => {
-    for (const bug of plantedBugs)
-      expect(plant(bug, sourceOf(bug.file))).not.toBe(sourceOf(bug.file))
+  test('each fits the sources in exactly one place', () => {
+    for (const bug of plantedBugs) {
+      const { file, text } = planted(bug)
+      expect(text, bug.name).not.toBe(readFileSync(join(root, file), 'utf8'))
+    }
     expect(new Set(plantedBugs.map(({ name }) => name)).size).toBe(14)
-    expect(() =>
-      plant(
-        {
-          name: 'gone',
-          file: 'x.ts',
-          edits: [{ find: 'a', replace: 'b' }],
-          caughtBy: { file: '', title: '' },
-        },
-        'aa',
+  })
+
+  const edited = (find: string, replace: string, text: string) => {
+    const bug = {
+      name: 'b',
+      room: 'x',
+      edits: [{ find, replace }],
+      caughtBy: { file: '', title: '' },
+    }
+    return planted(bug, new Map([['x/a.ts', text]])).text
+  }
+
+  test('a pattern survives formatting, types and other names', () => {
+    expect(edited('$a.sync()', 'skip($a)', 'const x = (handle as Handle)\n  .sync()')).toBe(
+      'const x = skip((handle as Handle))',
+    )
+    expect(
+      edited(
+        'try { a($$all) } catch ($e) { throw $e }',
+        'a($$all)',
+        'try { a(1, b) } catch (x) { throw x }',
       ),
-    ).toThrow('"gone" no longer fits x.ts: its text stands there 2 times')
+    ).toBe('a(1, b)')
+    expect(() => edited('a()', 'b()', 'a(); a()')).toThrow('no longer fits x: a() is there 2 times')
+    expect(() => edited('$x + $x', '0', 'a + b')).toThrow('is there 0 times')
   })
 
   test('without it every one of these tests passes', () => {

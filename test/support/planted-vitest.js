@@ -5,8 +5,9 @@
  */
 import { join } from 'node:path'
 import { defineConfig } from 'vitest/config'
-import { plant, plantedBugs } from './planted/bugs.js'
+import { plantedBugs } from './planted/bugs.js'
 import { soundProject } from './planted/lines.js'
+import { planted } from './planted/plant.js'
 
 const root = join(import.meta.dirname, '../..')
 const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\/]/g, '\\$&')
@@ -36,6 +37,13 @@ const reporter = {
   },
 }
 
+/** Loads one source file with the bug in it. */
+const pluginOf = ({ file, text }) => ({
+  name: 'planted-bug',
+  enforce: 'pre',
+  transform: (_code, id) => (id.split('?')[0] === join(root, file) ? text : undefined),
+})
+
 export default defineConfig({
   root,
   test: {
@@ -50,14 +58,7 @@ export default defineConfig({
     projects: [
       ...bugs.map((bug) => ({
         root,
-        plugins: [
-          {
-            name: 'planted-bug',
-            enforce: 'pre',
-            transform: (code, id) =>
-              id.split('?')[0] === join(root, bug.file) ? plant(bug, code) : undefined,
-          },
-        ],
+        plugins: [pluginOf(planted(bug))],
         test: { name: bug.name, include: [bug.caughtBy.file], testTimeout },
       })),
       {

@@ -1,28 +1,22 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: the texts are source
 /**
- * The bugs of robustness T15, each an edit of one source file and the test that has to fail for it.
+ * The bugs of robustness T15, each an edit of the syntax tree and the test that has to fail for it.
  * Planted in the text that a test run loads (`../planted-vitest.js`); nothing in the sources knows
  * of them.
  */
-export interface PlantedBug {
-  readonly name: string
-  /** From the root of the repository. */
-  readonly file: string
-  /** Each `find` stands exactly once in the file. */
-  readonly edits: readonly { readonly find: string; readonly replace: string }[]
-  /** The test file, and a part of the title of a test in it that fails for nothing but the bug. */
-  readonly caughtBy: { readonly file: string; readonly title: string }
-}
+import type { PlantedBug } from './plant.js'
+
+const storage = 'src/core/storage'
+const client = 'src/core/client'
 
 export const plantedBugs: readonly PlantedBug[] = [
   {
     name: 'ack before sync',
-    file: 'src/core/storage/writer.ts',
+    room: storage,
     edits: [
       {
-        find: '    try {\n      await handle.datasync()\n    } catch (error) {\n      throw fail(error, `${folder} could not be synced`)',
-        replace:
-          '    try {\n      void handle.datasync().catch(() => undefined)\n    } catch (error) {\n      throw fail(error, `${folder} could not be synced`)',
+        find: 'try { await $handle.datasync() } catch ($error) { throw $fail($$told) }',
+        replace: 'void $handle.datasync().catch(() => undefined)',
       },
     ],
     caughtBy: {
@@ -32,10 +26,10 @@ export const plantedBugs: readonly PlantedBug[] = [
   },
   {
     name: 'no directory sync',
-    file: 'src/core/storage/durable.ts',
+    room: storage,
     edits: [
       {
-        find: '  try {\n    await files.syncDir(folder)\n  } catch (cause) {\n    throw failedForGood(`${folder} could not be synced`, cause)\n  }\n',
+        find: 'try { await files.syncDir(folder) } catch ($cause) { throw failedForGood($$told) }',
         replace: '',
       },
     ],
@@ -46,8 +40,8 @@ export const plantedBugs: readonly PlantedBug[] = [
   },
   {
     name: 'short write ignored',
-    file: 'src/core/storage/durable.ts',
-    edits: [{ find: '    offset += written\n', replace: '    offset = bytes.length\n' }],
+    room: storage,
+    edits: [{ find: 'offset += written', replace: 'offset = bytes.length' }],
     caughtBy: {
       file: 'test/unit/storage-log.test.ts',
       title: 'robustness §2: a short write is continued',
@@ -55,11 +49,11 @@ export const plantedBugs: readonly PlantedBug[] = [
   },
   {
     name: 'sync retried',
-    file: 'src/core/storage/writer.ts',
+    room: storage,
     edits: [
       {
-        find: '    } catch (error) {\n      throw fail(error, `${folder} could not be synced`)\n    }',
-        replace: '    } catch {\n      await handle.datasync()\n    }',
+        find: 'try { await $handle.datasync() } catch ($error) { throw $fail($$told) }',
+        replace: 'try { await $handle.datasync() } catch { await $handle.datasync() }',
       },
     ],
     caughtBy: {
@@ -69,12 +63,9 @@ export const plantedBugs: readonly PlantedBug[] = [
   },
   {
     name: 'torn rule mid-file',
-    file: 'src/core/storage/walk.ts',
+    room: storage,
     edits: [
-      {
-        find: '        if (provesDurable(line, badAt, raw.offset, chain.sequence)) throw damaged(file.path, badAt, brokenBelowMark)\n        continue',
-        replace: '        continue',
-      },
+      { find: 'refuseDurable(reading, reading.badAt, line, raw.offset)', replace: 'undefined' },
     ],
     caughtBy: {
       file: 'test/crash/storage-damage.test.ts',
@@ -83,11 +74,11 @@ export const plantedBugs: readonly PlantedBug[] = [
   },
   {
     name: 'early 200 replay',
-    file: 'src/core/gateway/ledger/store.ts',
+    room: 'src/core/gateway/ledger',
     edits: [
       {
-        find: '    let found = met(candidate, noClaims(0))',
-        replace: '    let found = met(candidate, claims)',
+        find: 'let found = met(candidate, noClaims(0))',
+        replace: 'let found = met(candidate, claims)',
       },
     ],
     caughtBy: {
@@ -97,17 +88,18 @@ export const plantedBugs: readonly PlantedBug[] = [
   },
   {
     name: 'new nonce on nonce-too-low',
-    file: 'src/core/gateway/executor/sending.ts',
+    room: 'src/core/gateway/executor',
     edits: [
       {
-        find: "        if (error.kind !== 'already_known') {",
-        replace: `        if (error.kind === 'nonce_too_low') {
+        find: "if (error.kind !== 'already_known') { $$refused }",
+        replace: `if (error.kind === 'nonce_too_low') {
           const { closeChanges } = await import('./slot-changes.js')
-          const ends = slotCandidates.map((candidate) => ({ candidate, end: { kind: 'again' as const } }))
-          await commitOn(ledger, slotCandidates, closeChanges(slot, { kind: 'foreign', hash: null }, ends, clock.nowMs()))
+          const ends = alive.map((candidate) => ({ candidate, end: { kind: 'again' as const } }))
+          const mined = { kind: 'foreign' as const, hash: null }
+          await ledger.commit(closeChanges(slot, mined, ends, clock.nowMs()), alive)
           return false
         }
-        if (error.kind !== 'already_known') {`,
+        if (error.kind !== 'already_known') { $$refused }`,
       },
     ],
     caughtBy: {
@@ -117,16 +109,15 @@ export const plantedBugs: readonly PlantedBug[] = [
   },
   {
     name: 'nonce burnt before its record',
-    file: 'src/core/gateway/executor/executor.ts',
+    room: 'src/core/gateway/executor',
     edits: [
       {
-        find: '  const sender = createSender(ports)\n',
-        replace: '  const sender = createSender(ports)\n  let burnt = -1\n',
-      },
-      {
-        find: '    bind(Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1), load, heads, nonceLatest)',
-        replace:
-          '    bind((burnt = Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1, burnt + 1)), load, heads, nonceLatest)',
+        find: 'Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1)',
+        replace: `((globalThis as { burnt?: number }).burnt = Math.max(
+          nonceLatest,
+          ledger.highestNonce(signer.address) + 1,
+          ((globalThis as { burnt?: number }).burnt ?? -1) + 1,
+        ))`,
       },
     ],
     caughtBy: {
@@ -136,12 +127,12 @@ export const plantedBugs: readonly PlantedBug[] = [
   },
   {
     name: 're-sign on timeout',
-    file: 'src/core/client/journal/authorizations.ts',
+    room: `${client}/journal`,
     edits: [
       {
-        find: '      one.supersededBy === undefined &&\n      isOpen(one, nowMs),',
+        find: '$match && one.supersededBy === undefined && isOpen(one, nowMs)',
         replace:
-          "      one.supersededBy === undefined &&\n      isOpen(one, nowMs) &&\n      stateOf(one, nowMs).kind !== 'unknown',",
+          "$match && one.supersededBy === undefined && isOpen(one, nowMs) && stateOf(one, nowMs).kind !== 'unknown'",
       },
     ],
     caughtBy: {
@@ -151,12 +142,12 @@ export const plantedBugs: readonly PlantedBug[] = [
   },
   {
     name: 'send before journal',
-    file: 'src/core/client/propose/attempt.ts',
+    room: `${client}/propose`,
     edits: [
       {
-        find: "  await journal.append(journal.hasSigned(id) ? [start] : [{ kind: 'signed', data: signed }, start])\n",
+        find: "await journal.append(journal.hasSigned(id) ? [start] : [{ kind: 'signed', data: signed }, start])",
         replace:
-          "  void journal.append(journal.hasSigned(id) ? [start] : [{ kind: 'signed', data: signed }, start]).catch(() => undefined)\n",
+          "void journal.append(journal.hasSigned(id) ? [start] : [{ kind: 'signed', data: signed }, start]).catch(() => undefined)",
       },
     ],
     caughtBy: {
@@ -166,11 +157,11 @@ export const plantedBugs: readonly PlantedBug[] = [
   },
   {
     name: 'stale lock by mtime',
-    file: 'src/core/storage/lock.ts',
+    room: storage,
     edits: [
       {
-        find: '  return { ...known, state: await liveness.probe(joinPath(folder, record.socket)) }',
-        replace: `  const { statSync } = await import('node:fs')
+        find: 'return { ...known, state: await liveness.probe($path) }',
+        replace: `const { statSync } = await import('node:fs')
   const isOld = Date.now() - statSync(epochPath(folder, epoch)).mtimeMs > 60_000
   return { ...known, state: isOld ? 'dead' : 'alive' }`,
       },
@@ -182,17 +173,16 @@ export const plantedBugs: readonly PlantedBug[] = [
   },
   {
     name: 'client_ref in identity',
-    file: 'src/core/protocol/proposal.ts',
+    room: 'src/core/protocol',
     edits: [
       {
-        find: '    deadline: String(item.permit.deadline),\n    signature: item.signature as Hex,',
-        replace:
-          '    deadline: String(item.permit.deadline),\n    signature: item.signature as Hex,\n    clientRef: item.client_ref,\n  } as Authorization & { clientRef?: string',
+        find: 'String(item.permit.deadline)',
+        replace: 'String(item.permit.deadline), clientRef: item.client_ref',
       },
       {
-        find: '|${nonce}|${deadline}|${signature}`)',
+        find: '`${binding.chainId}|${binding.spender}|${questionId}|${proposer}|${price}|0|${amount}|${nonce}|${deadline}|${signature}`',
         replace:
-          "|${nonce}|${deadline}|${signature}${(authorization as { clientRef?: string }).clientRef ?? ''}`)",
+          '`${binding.chainId}|${binding.spender}|${questionId}|${proposer}|${price}|0|${amount}|${nonce}|${deadline}|${signature}|${(authorization as { clientRef?: string }).clientRef}`',
       },
     ],
     caughtBy: {
@@ -202,14 +192,14 @@ export const plantedBugs: readonly PlantedBug[] = [
   },
   {
     name: 'reader truncates',
-    file: 'src/core/storage/reader.ts',
+    room: storage,
     edits: [
       {
-        find: '    yield* walkAll(ports, opened, manifest, walk, { knownKinds: options.knownKinds, torn: true })',
-        replace: `    yield* walkAll(ports, opened, manifest, walk, { knownKinds: options.knownKinds, torn: true })
+        find: 'yield* walkAll(hash, manifest, opened, walk, { knownKinds, torn: true })',
+        replace: `yield* walkAll(hash, manifest, opened, walk, { knownKinds, torn: true })
     const last = opened.at(-1)
     if (!walk.torn || last === undefined) return
-    const handle = await files.open(last.path, 'append')
+    const handle = await ports.files.open(last.path, 'append')
     await handle.truncate(walk.offset)
     await handle.close()`,
       },
@@ -218,11 +208,11 @@ export const plantedBugs: readonly PlantedBug[] = [
   },
   {
     name: 'trusts typed_data',
-    file: 'src/core/client/propose/prepare.ts',
+    room: client,
     edits: [
       {
-        find: '  if (toHex(theirs.digest(terms)) !== toHex(ours.digest(terms))) {',
-        replace: '  if (ours === theirs) {',
+        find: 'toHex(theirs.digest(terms)) !== toHex(ours.digest(terms))',
+        replace: 'ours === theirs',
       },
     ],
     caughtBy: {
@@ -231,18 +221,3 @@ export const plantedBugs: readonly PlantedBug[] = [
     },
   },
 ]
-
-/**
- * The source with the bug in it. Throws RangeError, a sentence, where an edit does not fit the
- * source any more.
- */
-export function plant({ name, file, edits }: PlantedBug, source: string): string {
-  return edits.reduce((text, { find, replace }) => {
-    const parts = text.split(find)
-    if (parts.length !== 2)
-      throw new RangeError(
-        `the planted bug "${name}" no longer fits ${file}: its text stands there ${parts.length - 1} times`,
-      )
-    return parts.join(replace)
-  }, source)
-}

@@ -4,6 +4,7 @@
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { isDeepStrictEqual } from 'node:util'
 import { parseSync } from 'oxc-parser'
 
 /**
@@ -57,7 +58,8 @@ const plain = (node: Node): Node =>
 /** The wildcard that a node is: `$name`, or `$$name` as argument, property or statement. */
 function wildcardOf(node: unknown): string | undefined {
   if (!isNode(node)) return undefined
-  if (node.type === 'Identifier') return /^\$/.test(String(node.name)) ? String(node.name) : undefined
+  if (node.type === 'Identifier')
+    return /^\$/.test(String(node.name)) ? String(node.name) : undefined
   if (node.type === 'ExpressionStatement') return wildcardOf(node.expression)
   return node.type === 'Property' && node.shorthand === true ? wildcardOf(node.key) : undefined
 }
@@ -84,7 +86,7 @@ function fits(pattern: unknown, value: unknown, source: string, bound: Bound): b
   }
   if (Array.isArray(pattern))
     return Array.isArray(value) && fitsAll(pattern, value, source, bound) === value.length
-  if (!isNode(pattern)) return pattern === value || (pattern == null && value == null)
+  if (!isNode(pattern)) return isDeepStrictEqual(pattern ?? null, value ?? null)
   if (!isNode(value)) return false
   const [wanted, found] = [plain(pattern), plain(value)]
   return (
@@ -108,7 +110,8 @@ function fitsAll(
     for (let to = rest.length === 0 ? values.length : from; to <= values.length; to += 1) {
       const tried = new Map(bound)
       const [first, last] = [values[from], values[to - 1]]
-      const text = to > from && isNode(first) && isNode(last) ? source.slice(first.start, last.end) : ''
+      const text =
+        to > from && isNode(first) && isNode(last) ? source.slice(first.start, last.end) : ''
       tried.set(wildcard, text)
       const end = fitsAll(rest, values, source, tried, to)
       if (end < 0) continue
