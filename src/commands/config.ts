@@ -49,9 +49,11 @@ const getCommand = (context: Context) =>
         key,
       )
       if (!setting)
-        throw new UsageError('config_unset', `${key} is not set`, {
-          hint: `set it with \`proposer config set ${key} <value>\``,
-        })
+        throw new UsageError(
+          'config_unset',
+          `${key} is not set`,
+          `set it with \`proposer config set ${key} <value>\``,
+        )
       const shown = { key, ...publicSetting(key, setting) }
       context.output.result('config', shown, () => visible(shown.value))
     })
@@ -70,9 +72,11 @@ const setCommand = (context: Context) =>
       requireKey(key)
       if (key === 'profile') requireProfileName(value, 'the value')
       if (value === '') {
-        throw new UsageError('bad_value', `the value of ${key} is empty`, {
-          hint: `\`proposer config unset ${key}\` forgets it`,
-        })
+        throw new UsageError(
+          'bad_value',
+          `the value of ${key} is empty`,
+          `\`proposer config unset ${key}\` forgets it`,
+        )
       }
       await requireValue(key, value)
       await change(context, command, key, isPathKey(key) ? fromCwd(context.cwd, value) : value)
@@ -186,17 +190,21 @@ async function requireValue(key: string, value: string): Promise<void> {
   if (key === 'headroom-percent') headroomBasisPoints({ value, from: key })
   if (key === 'max-amount') maxAmountRaw({ value, from: key })
   if (key === 'rpc-url' && !URL.canParse(value)) {
-    throw new UsageError('bad_value', `the value of ${key} is not a URL`, {
-      hint: `give it as proposer config set ${key} https://…`,
-    })
+    throw new UsageError(
+      'bad_value',
+      `the value of ${key} is not a URL`,
+      `give it as proposer config set ${key} https://…`,
+    )
   }
 }
 
 function requireKey(key: string): void {
   if (keyNames.includes(key)) return
-  throw new UsageError('unknown_key', `there is no setting "${key}"`, {
-    hint: `the settings are ${keyNames.join(', ')}`,
-  })
+  throw new UsageError(
+    'unknown_key',
+    `there is no setting "${key}"`,
+    `the settings are ${keyNames.join(', ')}`,
+  )
 }
 
 function settingOf(settings: Settings, key: string): Setting | undefined {

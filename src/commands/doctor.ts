@@ -1,24 +1,29 @@
 /** `doctor`: every precondition with a fix for each failure (contract §6). Read-only (R24). */
 import { join } from 'node:path'
 import { Command } from 'commander'
-import { verifyTrust } from '../core/checks/trust.js'
-import { type JournalView, verifyJournal } from '../core/client/journal/journal.js'
-import type { Trust } from '../core/client/trust/trust.js'
 import {
-  type Check,
   clockCheck,
   codeCheck,
   eligibilityCheck,
   fundsChecks,
-  guarded,
   openCheck,
-  pass,
   rpcCheck,
+} from '../core/checks/doctor.js'
+import {
+  type Check,
+  type Finding,
+  fail,
+  guarded,
+  pass,
   skip,
-  wrong,
-} from '../core/client/wallet/doctor.js'
+  warn,
+} from '../core/checks/finding.js'
+import { verifyTrust } from '../core/checks/trust.js'
+import type { GatewayClient } from '../core/client/gateway/gateway-client.js'
+import { type JournalView, verifyJournal } from '../core/client/journal/journal.js'
+import type { Trust } from '../core/client/trust/trust.js'
 import { type Address, type Chain, ChainError } from '../core/ports.js'
-import { ProposerError, UsageError } from '../core/protocol/errors.js'
+import { UsageError } from '../core/protocol/errors.js'
 import { fromCwd, homePaths } from './session/paths.js'
 import {
   addSignerFlags,
@@ -45,35 +50,30 @@ export const doctorCommand = (context: Context): Command =>
         const { output } = context
         const progress = output.progress('looking')
         const checks = await examine(context, session).finally(() => progress.stop())
-        if (output.mode === 'ndjson') for (const check of checks) output.line(check)
-        const count = (result: Check['result']) =>
-          checks.filter((check) => check.result === result).length
-        const summary = {
-          pass: count('pass'),
-          warn: count('warn'),
-          fail: count('fail'),
-          skip: count('skip'),
-        }
-        if (output.mode === 'ndjson') output.result('doctor', { summary }, () => '')
-        else output.result('doctor', { checks, summary }, () => checksText(checks, output))
+        const summary = { pass: 0, warn: 0, fail: 0, skip: 0, note: 0 }
+        for (const { result } of checks) summary[result]++
+        const { note: _note, ...counts } = summary
+        if (output.mode === 'ndjson') {
+          for (const check of checks) output.line(check)
+          output.result('doctor', { summary: counts }, () => '')
+        } else
+          output.result('doctor', { checks, summary: counts }, () => checksText(checks, output))
         const failed = checks.filter(({ result }) => result === 'fail').map(({ id }) => id)
         if (failed.length === 0) return
         throw new UsageError(
           'doctor_found_faults',
           `${failed.length} of ${checks.length} checks failed: ${[...new Set(failed)].join(', ')}`,
-          {
-            hint: 'mend what fails from the top down, then run `proposer doctor` again',
-          },
+          { hint: 'mend what fails from the top down, then run `proposer doctor` again' },
         )
       })
     })
 
-const paints = { pass: 'green', warn: 'yellow', fail: 'red', skip: 'gray' } as const
-const words = { pass: 'ok  ', warn: 'WARN', fail: 'FAIL', skip: 'skip' } as const
+const paints = { pass: 'green', note: 'green', warn: 'yellow', fail: 'red', skip: 'gray' } as const
+const words = { pass: 'ok  ', note: 'note', warn: 'WARN', fail: 'FAIL', skip: 'skip' } as const
 
 /** What was skipped for one reason is told once, and a fix that stands above is not repeated. */
-function checksText(checks: readonly Check[], output: Output): string {
-  const shown: Check[] = []
+function checksText(checks: readonly Finding[], output: Output): string {
+  const shown: Finding[] = []
   for (const check of checks) {
     const last = shown.at(-1)
     const isLike =
@@ -88,7 +88,7 @@ function checksText(checks: readonly Check[], output: Output): string {
     .join('\n')
 }
 
-function checkText({ id, result, detail, fix }: Check, { columns, paint }: Output): string {
+function checkText({ id, result, detail, fix }: Finding, { columns, paint }: Output): string {
   const line = fold(`${id.replaceAll('_', ' ')}: ${detail}`, columns - 6, '      ')
   const mend = fix === '' ? '' : `\n      ${fold(`fix: ${fix}`, columns - 6, '      ')}`
   return `${paint[paints[result]](words[result])}  ${line}${mend}`
@@ -97,261 +97,239 @@ function checkText({ id, result, detail, fix }: Check, { columns, paint }: Outpu
 const noGateway = 'give --gateway <url> or --local <gateway.json>'
 const noNode = 'give --rpc-url <url>'
 
-async function examine(context: Context, session: Session): Promise<readonly Check[]> {
-  const checks: Check[] = []
-  const trust = await take(checks, 'trust', async () => {
-    const pins = await session.trust()
-    const builtIn = await builtInPins(context, session.settings)
-    const where =
-      builtIn === undefined
-        ? `in ${session.settings.trust.value}`
-        : `by the built-in profile ${session.settings.profile.value}`
-    return { value: pins, check: pass('trust', `pins chain ${pins.chain_id} ${where}`) }
-  })
-  const account = await take(checks, 'account', async () => {
-    const address = await session.account.address()
-    return { value: address, check: pass('account', address) }
-  })
-  checks.push(...(await secretChecks(context, session)))
-  const view = await take(checks, 'journal', async () => {
-    const proof = await verifyJournal(session.ports, session.settings.home.value)
-    const check = pass(
-      'journal',
-      `sound: ${counted(proof.authorizations, 'authorization')}, ${counted(proof.records, 'record')}, ${counted(proof.runs, 'run')}`,
-    )
-    return { value: await session.journal.load(), check }
-  })
-  checks.push(
-    view === undefined
-      ? skip('open', 'the journal cannot be read', 'see the check journal')
-      : openCheck(view, context.clock.nowMs()),
-  )
-  checks.push(...(await gatewayChecks(context, session, account)))
-  checks.push(...(await chainChecks(context, session, trust, view, account)))
-  return checks
+/** What earlier checks have found out for later ones. */
+interface Facts {
+  readonly context: Context
+  readonly session: Session
+  readonly findings: Finding[]
+  trust?: Trust
+  account?: Address
+  view?: JournalView
+  gateway?: GatewayClient
+  clock?: Finding
+  /** A node that answers, on the pinned chain. */
+  chain?: Chain
 }
 
-/** A value that later checks need, and the check that it could be had. */
-async function take<T>(
-  checks: Check[],
-  id: string,
-  make: () => Promise<{ value: T; check: Check }>,
-): Promise<T | undefined> {
-  let value: T | undefined
-  checks.push(
-    await guarded(id, async () => {
-      const made = await make()
-      value = made.value
-      return made.check
-    }),
-  )
-  return value
+const checks: readonly Omit<Check<Facts>, 'fix'>[] = [
+  {
+    id: 'trust',
+    async run(facts) {
+      const { context, session } = facts
+      const trust = await session.trust()
+      facts.trust = trust
+      const builtIn = await builtInPins(context, session.settings)
+      const where =
+        builtIn === undefined
+          ? `in ${session.settings.trust.value}`
+          : `by the built-in profile ${session.settings.profile.value}`
+      return pass('trust', `pins chain ${trust.chain_id} ${where}`)
+    },
+  },
+  {
+    id: 'account',
+    async run(facts) {
+      facts.account = await facts.session.account.address()
+      return pass('account', facts.account)
+    },
+  },
+  { id: 'key_files', run: ({ context, session }) => secretChecks(context, session) },
+  {
+    id: 'journal',
+    async run(facts) {
+      const { ports, settings, journal } = facts.session
+      const { authorizations, records, runs } = await verifyJournal(ports, settings.home.value)
+      facts.view = await journal.load()
+      const held = [counted(authorizations, 'authorization'), counted(records, 'record')]
+      return pass('journal', `sound: ${[...held, counted(runs, 'run')].join(', ')}`)
+    },
+  },
+  {
+    id: 'open',
+    run: async ({ view, context }) =>
+      view === undefined
+        ? skip('open', 'the journal cannot be read', 'see the check journal')
+        : openCheck(view, context.clock.nowMs()),
+  },
+  { id: 'gateway', run: gatewayCheck },
+  {
+    id: 'clock',
+    run: async (facts) => facts.clock ?? withoutGateway(facts, 'clock'),
+  },
+  {
+    id: 'eligibility',
+    async run(facts) {
+      const { gateway, account, session } = facts
+      const id = 'eligibility'
+      if (gateway === undefined) return withoutGateway(facts, id)
+      if (account === undefined) return skip(id, 'no account is selected', 'see the check account')
+      if (findingOf(facts, 'gateway')?.result === 'fail')
+        return skip(id, 'the gateway was not reached', 'see the check gateway')
+      return eligibilityCheck(gateway, account, session.signal)
+    },
+  },
+  {
+    id: 'rpc',
+    async run(facts) {
+      const chain = await facts.session.chain()
+      if (chain === undefined) return skip('rpc', 'no node is configured', noNode)
+      const found = await rpcCheck(chain, facts.trust?.chain_id, facts.context.clock.nowMs())
+      if (found.result !== 'fail') facts.chain = chain
+      return found
+    },
+  },
+  { id: 'trust_on_chain', run: (facts) => onNode(facts, ['trust_on_chain'], trustOnChain) },
+  {
+    id: 'balance',
+    run: (facts) =>
+      ofAccount(facts, ['balance', 'allowance'], (chain, trust, account) =>
+        fundsChecks(chain, trust, facts.view ?? { authorizations: [], offers: [] }, account),
+      ),
+  },
+  {
+    id: 'account_code',
+    run: (facts) =>
+      ofAccount(facts, ['account_code'], (chain, _trust, account) => codeCheck(chain, account)),
+  },
+]
+
+async function examine(context: Context, session: Session): Promise<readonly Finding[]> {
+  const facts: Facts = { context, session, findings: [] }
+  for (const { id, run } of checks)
+    facts.findings.push(...(await guarded(id, async () => run(facts))))
+  return facts.findings
 }
+
+const findingOf = ({ findings }: Facts, wanted: string) => findings.find(({ id }) => id === wanted)
+
+function withoutGateway({ session: { settings } }: Facts, id: string): Finding {
+  return settings.gateway === undefined && settings.local === undefined
+    ? skip(id, 'no gateway is configured', noGateway)
+    : skip(id, 'no gateway can be asked', 'see the check gateway')
+}
+
+type Found = Finding | readonly Finding[]
+const skipAll = (ids: readonly string[], why: string, fix: string) =>
+  ids.map((id) => skip(id, why, fix))
+
+/** What the chain tells of the pins; skipped without a node or pins. */
+async function onNode(
+  facts: Facts,
+  ids: readonly string[],
+  check: (chain: Chain, trust: Trust) => Promise<Found>,
+): Promise<Found> {
+  const { chain, trust } = facts
+  const fix = findingOf(facts, 'rpc')?.fix || noNode
+  if (chain === undefined) return skipAll(ids, 'no node of the chain can be asked', fix)
+  if (trust === undefined) return skipAll(ids, 'nothing is pinned', 'see the check trust')
+  return check(chain, trust)
+}
+
+/** What the chain tells of the account; skipped without one, too. */
+const ofAccount = (
+  facts: Facts,
+  ids: readonly string[],
+  check: (chain: Chain, trust: Trust, account: Address) => Promise<Found>,
+): Promise<Found> =>
+  onNode(facts, ids, async (chain, trust) =>
+    facts.account === undefined
+      ? skipAll(ids, 'no account is selected', 'see the check account')
+      : check(chain, trust, facts.account),
+  )
 
 /** Files that hold keys, and the folders with signatures and budget: nobody else's to read (R5). */
 export async function secretChecks(
   context: Context,
   session: Pick<Session, 'settings'>,
-): Promise<readonly Check[]> {
+): Promise<readonly Finding[]> {
   const { permissionsOf } = await import('../core/io/file-modes.js')
   const home = session.settings.home.value
-  const keyFile = context.env.PROPOSER_KEY_FILE
+  const keyFile = context.env.PROPOSER_KEY_FILE ?? ''
   const keystores = homePaths.keystores(home)
-  const names = (await context.files.exists(keystores))
-    ? (await context.files.list(keystores)).filter((name) => name.endsWith('.json'))
-    : []
+  const names = (await context.files.exists(keystores)) ? await context.files.list(keystores) : []
   const files = [
-    ...(keyFile === undefined || keyFile === '' ? [] : [fromCwd(context.cwd, keyFile)]),
-    ...names.sort().map((name) => join(keystores, name)),
+    ...(keyFile === '' ? [] : [fromCwd(context.cwd, keyFile)]),
+    ...names
+      .filter((name) => name.endsWith('.json'))
+      .sort()
+      .map((name) => join(keystores, name)),
   ]
   const open: string[] = []
   for (const file of files) if (((await permissionsOf(file)) ?? 0) & 0o077) open.push(file)
+  const kept = files.length === 0 ? 'no key is kept here' : `${files.length} readable by you alone`
   const keys =
     open.length > 0
-      ? wrong(
-          'key_files',
-          'fail',
-          `others may read ${open.join(', ')}`,
-          `chmod 600 ${open.join(' ')}`,
-        )
+      ? fail('key_files', `others may read ${open.join(', ')}`, `chmod 600 ${open.join(' ')}`)
       : (context.environmentKey ?? '') !== ''
-        ? wrong(
+        ? warn(
             'key_files',
-            'warn',
             'the key comes from PROPOSER_PRIVATE_KEY',
             'keep it in a keystore: `proposer account import <name>`',
           )
-        : pass(
-            'key_files',
-            files.length === 0 ? 'no key is kept here' : `${files.length} readable by you alone`,
-          )
+        : pass('key_files', kept)
+  const folderCheck = async (id: string, folder: string): Promise<Finding> => {
+    const mode = await permissionsOf(folder)
+    const fix = `chmod 700 ${folder}`
+    if (mode === undefined) return pass(id, 'is made on first use')
+    if ((mode & 0o077) !== 0) return warn(id, `others may look into ${folder}`, fix)
+    if ((mode & 0o700) !== 0o700) return fail(id, `${folder} cannot be read and written`, fix)
+    return pass(id, folder)
+  }
   return [
     keys,
     await folderCheck('journal_folder', join(home, 'journal')),
     await folderCheck('budget', join(home, 'budget')),
   ]
-
-  async function folderCheck(id: string, folder: string): Promise<Check> {
-    const mode = await permissionsOf(folder)
-    if (mode === undefined) return pass(id, 'is made on first use')
-    if ((mode & 0o077) !== 0)
-      return wrong(id, 'warn', `others may look into ${folder}`, `chmod 700 ${folder}`)
-    if ((mode & 0o700) !== 0o700)
-      return wrong(id, 'fail', `${folder} cannot be read and written`, `chmod 700 ${folder}`)
-    return pass(id, folder)
-  }
-}
-
-async function gatewayChecks(
-  context: Context,
-  session: Session,
-  account: Address | undefined,
-): Promise<readonly Check[]> {
-  const { gateway, local } = session.settings
-  if (gateway === undefined && local === undefined) {
-    return ['gateway', 'clock', 'eligibility'].map((id) =>
-      skip(id, 'no gateway is configured', noGateway),
-    )
-  }
-  const checks: Check[] = []
-  const opened = await take(checks, 'gateway', async () => {
-    const client = await session.gateway('read')
-    if (gateway === undefined)
-      return {
-        value: { client, clock: skip('clock', 'a gateway in this process has this clock', '') },
-        check: pass('gateway', client.origin),
-      }
-    const asked = await askHealth(context, session, gateway.value, client.origin)
-    return { value: { client, clock: asked.clock }, check: asked.check }
-  })
-  if (opened === undefined)
-    return [
-      ...checks,
-      ...['clock', 'eligibility'].map((id) =>
-        skip(id, 'no gateway can be asked', 'see the check gateway'),
-      ),
-    ]
-  const isReached = checks.at(-1)?.result !== 'fail'
-  const eligibility =
-    account === undefined
-      ? skip('eligibility', 'no account is selected', 'see the check account')
-      : isReached
-        ? await eligibilityCheck(opened.client, account, session.signal)
-        : skip('eligibility', 'the gateway was not reached', 'see the check gateway')
-  return [...checks, opened.clock, eligibility]
 }
 
 /**
  * `/healthz` costs no budget; a gateway without it answers 404, which is an answer with a Date all
  * the same.
  */
-async function askHealth(
-  context: Context,
-  session: Session,
-  baseUrl: string,
-  origin: string,
-): Promise<{ check: Check; clock: Check }> {
+async function gatewayCheck(facts: Facts): Promise<Finding> {
+  const { context, session } = facts
+  const { gateway: setting, local } = session.settings
+  if (setting === undefined && local === undefined) return withoutGateway(facts, 'gateway')
+  facts.gateway = await session.gateway('read')
+  const { origin } = facts.gateway
+  if (setting === undefined) {
+    facts.clock = skip('clock', 'a gateway in this process has this clock', '')
+    return pass('gateway', origin)
+  }
   const sentMs = context.clock.nowMs()
   try {
     const fetch = await context.edges.fetch()
-    const response = await fetch(`${baseUrl.replace(/\/+$/, '')}/healthz`, {
-      redirect: 'manual',
-      signal: session.signal,
-    })
-    await response.body?.cancel()
-    const clock = clockCheck(response.headers.get('date'), sentMs, context.clock.nowMs())
-    if (response.status < 500 && (response.status < 300 || response.status >= 400))
-      return { check: pass('gateway', `${origin} answers`), clock }
-    const what =
-      response.status < 400 ? 'redirects, which is never followed' : `answers ${response.status}`
-    return {
-      check: wrong('gateway', 'fail', `${origin} ${what}`, 'check the address; ask the operator'),
-      clock,
-    }
+    const { signal } = session
+    const url = `${setting.value.replace(/\/+$/, '')}/healthz`
+    const { body, headers, status } = await fetch(url, { redirect: 'manual', signal })
+    await body?.cancel()
+    facts.clock = clockCheck(headers.get('date'), sentMs, context.clock.nowMs())
+    if (status < 300 || (status >= 400 && status < 500)) return pass('gateway', `${origin} answers`)
+    const what = status < 400 ? 'redirects, which is never followed' : `answers ${status}`
+    return fail('gateway', `${origin} ${what}`, 'check the address; ask the operator')
   } catch (error) {
     if (context.signal.aborted) throw context.signal.reason
+    facts.clock = skip('clock', 'the gateway was not reached', 'see the check gateway')
     // Whatever a connection fails with: its code, never an address (R5).
     const code = error instanceof Error && 'code' in error ? ` (${String(error.code)})` : ''
-    return {
-      check: wrong(
-        'gateway',
-        'fail',
-        `${origin} cannot be reached${code}`,
-        'check --gateway and the network',
-      ),
-      clock: skip('clock', 'the gateway was not reached', 'see the check gateway'),
-    }
+    const fix = 'check --gateway and the network'
+    return fail('gateway', `${origin} cannot be reached${code}`, fix)
   }
 }
 
-async function chainChecks(
-  context: Context,
-  session: Session,
-  trust: Trust | undefined,
-  view: JournalView | undefined,
-  account: Address | undefined,
-): Promise<readonly Check[]> {
-  const ids = ['trust_on_chain', 'balance', 'allowance', 'account_code'] as const
-  const checks: Check[] = []
-  const chain =
-    session.settings.rpcUrl === undefined
-      ? undefined
-      : await take(checks, 'rpc', () => opened(context, session, trust))
-  if (chain === undefined && checks.length === 0)
-    checks.push(skip('rpc', 'no node is configured', noNode))
-  const usable = chain !== undefined && checks.at(-1)?.result !== 'fail'
-  if (!usable)
-    return [
-      ...checks,
-      ...ids.map((id) =>
-        skip(id, 'no node of the chain can be asked', checks.at(-1)?.fix || noNode),
-      ),
-    ]
-  if (trust === undefined)
-    return [...checks, ...ids.map((id) => skip(id, 'nothing is pinned', 'see the check trust'))]
-  checks.push(await trustOnChain(chain, trust))
-  if (account === undefined)
-    return [
-      ...checks,
-      ...ids.slice(1).map((id) => skip(id, 'no account is selected', 'see the check account')),
-    ]
-  const nothing: Pick<JournalView, 'authorizations' | 'offers'> = { authorizations: [], offers: [] }
-  return [
-    ...checks,
-    ...(await fundsChecks(chain, trust, view ?? nothing, account)),
-    await codeCheck(chain, account),
-  ]
-}
-
-async function opened(
-  context: Context,
-  session: Session,
-  trust: Trust | undefined,
-): Promise<{ value: Chain; check: Check }> {
-  const chain = await session.chain()
-  if (chain === undefined)
-    throw new UsageError('no_rpc_url', 'no node is configured', { hint: noNode })
-  return { value: chain, check: await rpcCheck(chain, trust?.chain_id, context.clock.nowMs()) }
-}
-
-async function trustOnChain(chain: Chain, trust: Trust): Promise<Check> {
+async function trustOnChain(chain: Chain, trust: Trust): Promise<Finding> {
   const id = 'trust_on_chain'
   try {
-    const checks = await verifyTrust(chain, trust)
-    const failed = checks.filter(({ ok }) => !ok)
-    if (failed.length === 0) return pass(id, `${checks.length} facts of the pinned contracts hold`)
-    const detail = failed.map(({ name, detail: found }) => `${name}: ${visible(found)}`).join('; ')
-    return wrong(
+    const facts = await verifyTrust(chain, trust)
+    const failed = facts.filter(({ ok }) => !ok)
+    if (failed.length === 0) return pass(id, `${facts.length} facts of the pinned contracts hold`)
+    return fail(
       id,
-      'fail',
-      detail,
+      failed.map(({ name, detail }) => `${name}: ${visible(detail)}`).join('; '),
       'sign nothing with these pins before you know why: `proposer trust verify`',
     )
   } catch (error) {
-    if (error instanceof ProposerError)
-      return wrong(id, 'fail', error.detail, error.meta.hint ?? noNode)
-    if (error instanceof ChainError)
-      return wrong(id, 'fail', `the node does not answer (${error.kind})`, 'use another --rpc-url')
-    throw error
+    if (!(error instanceof ChainError)) throw error
+    return fail(id, `the node does not answer (${error.kind})`, 'use another --rpc-url')
   }
 }

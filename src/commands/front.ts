@@ -59,9 +59,7 @@ function notWritten(failure: Error): StorageError {
   return new StorageError(
     'output_not_written',
     `the result could not be written to standard output (${codeOf(failure) ?? failure.name})`,
-    {
-      hint: 'what the command did is done; make room, then ask for the result again with `proposer journal list` or `proposer status`',
-    },
+    'what the command did is done; make room, then ask for the result again with `proposer journal list` or `proposer status`',
   )
 }
 
@@ -91,9 +89,7 @@ function failureOf(error: unknown, signal: AbortSignal): ProposerError {
     return new UnavailableError(
       'gateway_unreachable',
       `no answer from the gateway (${error.code})`,
-      {
-        hint: 'look at --gateway, wait, and run the same command again',
-      },
+      'look at --gateway, wait, and run the same command again',
     )
   }
   const code = codeOf(error)
@@ -102,9 +98,11 @@ function failureOf(error: unknown, signal: AbortSignal): ProposerError {
       error instanceof Error && 'path' in error && typeof error.path === 'string'
         ? error.path
         : 'a file'
-    return new StorageError('storage_failed', `${path} cannot be used (${code})`, {
-      hint: 'look at the permissions and the room on the disk, then run the same command again',
-    })
+    return new StorageError(
+      'storage_failed',
+      `${path} cannot be used (${code})`,
+      'look at the permissions and the room on the disk, then run the same command again',
+    )
   }
   return unforeseen(error)
 }

@@ -40,9 +40,11 @@ export async function contextSource(
 /** Question id or slug. Throws UsageError `invalid_identifier`. */
 export function requireIdentifier(text: string): void {
   if (isIdentifier(text)) return
-  throw new UsageError('invalid_identifier', `"${text}" is neither a question id nor a slug`, {
-    hint: 'a question id is 0x and 64 lowercase hex digits; a slug has lowercase letters, digits and hyphens',
-  })
+  throw new UsageError(
+    'invalid_identifier',
+    `"${text}" is neither a question id nor a slug`,
+    'a question id is 0x and 64 lowercase hex digits; a slug has lowercase letters, digits and hyphens',
+  )
 }
 
 /**

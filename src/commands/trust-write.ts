@@ -107,9 +107,7 @@ export function refuseChanges(changed: readonly string[]): void {
   throw new UsageError(
     'pins_would_change',
     `trust pin only adds, and this would change what is pinned: ${changed.join('; ')}`,
-    {
-      hint: 'trust it only if a source of your own says the same; `proposer trust init` with the same question, or --from <file>, changes pins',
-    },
+    'trust it only if a source of your own says the same; `proposer trust init` with the same question, or --from <file>, changes pins',
   )
 }
 
@@ -117,9 +115,7 @@ const trustChanged = (path: string) =>
   new UsageError(
     'trust_changed',
     `${path} was changed by another process meanwhile; nothing was written`,
-    {
-      hint: 'run the same command again: it adds to what is pinned there now',
-    },
+    'run the same command again: it adds to what is pinned there now',
   )
 
 const bytesOf = async (context: Context, path: string): Promise<Uint8Array | undefined> =>
@@ -156,9 +152,11 @@ export function firstJson(text: string, path: string): unknown {
       // not this line; where none is JSON the error below says so
     }
   }
-  throw new UsageError('input_not_json', `${path === '-' ? 'stdin' : path} holds no JSON`, {
-    hint: 'give a trust.json, or what `proposer serve --dev --json` or `proposer devchain --json` printed',
-  })
+  throw new UsageError(
+    'input_not_json',
+    `${path === '-' ? 'stdin' : path} holds no JSON`,
+    'give a trust.json, or what `proposer serve --dev --json` or `proposer devchain --json` printed',
+  )
 }
 
 /** Pins as rows for people. */

@@ -233,20 +233,22 @@ const nothingToPin = () =>
   new UsageError(
     'trust_source',
     'trust pin needs a question, or --requester, --oracle or --token',
-    {
-      hint: 'run `proposer trust pin <question id or slug>`, or name a contract: --token 0x…',
-    },
+    'run `proposer trust pin <question id or slug>`, or name a contract: --token 0x…',
   )
 
 const kindMissing = () =>
-  new UsageError('kind_needed', '--requester and --kind belong together', {
-    hint: `add --kind ${requesterKinds.join(' or --kind ')}`,
-  })
+  new UsageError(
+    'kind_needed',
+    '--requester and --kind belong together',
+    `add --kind ${requesterKinds.join(' or --kind ')}`,
+  )
 
 function trustSource(needs: string): UsageError {
-  return new UsageError('trust_source', `trust init needs ${needs}`, {
-    hint: 'run `proposer trust init --from <file>`, name a question id or slug, or give --profile polygon --signed-proposer 0x…',
-  })
+  return new UsageError(
+    'trust_source',
+    `trust init needs ${needs}`,
+    'run `proposer trust init --from <file>`, name a question id or slug, or give --profile polygon --signed-proposer 0x…',
+  )
 }
 
 /**
@@ -290,9 +292,7 @@ async function fromQuestion(
     throw new UsageError(
       'no_context',
       `the gateway gave no context for ${identifier}: ${answered?.error?.detail ?? 'no answer'}`,
-      {
-        hint: 'name a question that is open now, or add --rpc-url <url> where its requester is pinned or built in',
-      },
+      'name a question that is open now, or add --rpc-url <url> where its requester is pinned or built in',
     )
   }
   const data = signingData(identifier, answered.signing_data)
@@ -328,9 +328,11 @@ async function fromChain(session: Session, chain: Chain, identifier: string): Pr
     createRoundReader(chain, contractsOf(trust)).readAll(questionId),
   )
   if (rounds.length === 0) {
-    throw new UsageError('no_context', `no pinned requester on the chain knows ${identifier}`, {
-      hint: 'pin its requester first: `proposer trust pin --requester 0x… --kind <kind>`',
-    })
+    throw new UsageError(
+      'no_context',
+      `no pinned requester on the chain knows ${identifier}`,
+      'pin its requester first: `proposer trust pin --requester 0x… --kind <kind>`',
+    )
   }
   return {
     ...trust,
@@ -348,9 +350,7 @@ function signingData(identifier: string, told: unknown): BatchSigningData {
     throw new UsageError(
       'no_context',
       `the gateway's context for ${identifier} cannot be used: ${error.message}`,
-      {
-        hint: 'make sure that --gateway is a proposer gateway',
-      },
+      'make sure that --gateway is a proposer gateway',
     )
   }
 }
@@ -364,9 +364,7 @@ function kindOf(data: BatchSigningData): string {
   throw new UsageError(
     'kind_needed',
     'the question id is not the hash of its text, so the kind of its requester must be named',
-    {
-      hint: `add --kind ${requesterKinds.slice(2).join(' or --kind ')}`,
-    },
+    `add --kind ${requesterKinds.slice(2).join(' or --kind ')}`,
   )
 }
 
@@ -381,9 +379,11 @@ const verifyCommand = (context: Context) =>
         const trust = await session.trust()
         const chain = await session.chain()
         if (!chain) {
-          throw new UsageError('no_rpc_url', 'trust verify asks the chain, and no node is named', {
-            hint: 'give --rpc-url <url>, or set PROPOSER_RPC_URL',
-          })
+          throw new UsageError(
+            'no_rpc_url',
+            'trust verify asks the chain, and no node is named',
+            'give --rpc-url <url>, or set PROPOSER_RPC_URL',
+          )
         }
         const checks = await verifyTrust(chain, trust)
         const { output } = context
@@ -411,8 +411,6 @@ function refuseUnverified(checks: readonly TrustCheck[]): void {
   throw new UsageError(
     'trust_not_verified',
     `${failed.length} of ${checks.length} checks failed: ${failed.map(({ name }) => name).join(', ')}`,
-    {
-      hint: 'sign nothing with these pins before you know why: wrong file, wrong chain, or wrong node',
-    },
+    'sign nothing with these pins before you know why: wrong file, wrong chain, or wrong node',
   )
 }

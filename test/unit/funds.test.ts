@@ -2,6 +2,14 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import {
+  clockCheck,
+  codeCheck,
+  fundsChecks,
+  openCheck,
+  rpcCheck,
+} from '../../src/core/checks/doctor.js'
+import { guarded } from '../../src/core/checks/finding.js'
+import {
   claimsOn,
   fundsOf,
   type OpenClaim,
@@ -10,13 +18,6 @@ import {
 import { authorize, type Intent } from '../../src/core/client/propose/authorize.js'
 import { chainContexts } from '../../src/core/client/trust/context.js'
 import type { Trust } from '../../src/core/client/trust/trust.js'
-import {
-  clockCheck,
-  codeCheck,
-  fundsChecks,
-  openCheck,
-  rpcCheck,
-} from '../../src/core/client/wallet/doctor.js'
 import type { Address, Chain, Hex } from '../../src/core/ports.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
 import { makeWorld } from '../support/client-world.js'
@@ -222,7 +223,7 @@ describe('contract §6: checks of the doctor', () => {
     const chain = createFakeChain()
     const headMs = Number(chain.head.timestamp) * 1_000
     const judge = async (ageMs: number, chainId = fakeContracts.chainId) =>
-      (await rpcCheck(chain, chainId, headMs + ageMs)).result
+      (await guarded('rpc', () => rpcCheck(chain, chainId, headMs + ageMs)))[0]?.result
     expect(await judge(30_000)).toBe('pass')
     expect(await judge(60_000)).toBe('warn')
     expect(await judge(600_000)).toBe('fail')

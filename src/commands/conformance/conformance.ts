@@ -103,9 +103,7 @@ function chosenRules(only: readonly string[]): typeof rules {
     throw new UsageError(
       'unknown_check',
       `--only ${unknown} is no check and no section of checks`,
-      {
-        hint: 'see `proposer conformance --list`',
-      },
+      'see `proposer conformance --list`',
     )
   }
   const named = new Set(only.flatMap(rulesNamed))
@@ -203,9 +201,7 @@ async function check(
   throw new RejectedError(
     'not_conformant',
     `${failed.length} of ${checks.length} checks failed: ${named.join(', ')}${failed.length > named.length ? ', …' : ''}`,
-    {
-      hint: 'each says what was sent and what came; look at one alone with `proposer conformance <url> --only <id>`',
-    },
+    'each says what was sent and what came; look at one alone with `proposer conformance <url> --only <id>`',
   )
 }
 
@@ -457,8 +453,6 @@ async function ownWallets(session: Session, flags: ConformanceFlags): Promise<re
   throw new UsageError(
     'signer_outside',
     'the checks sign many authorizations one after the other, which a wallet outside would ask about each time',
-    {
-      hint: 'give a key of its own with --account or PROPOSER_KEY_FILE, or --read-only',
-    },
+    'give a key of its own with --account or PROPOSER_KEY_FILE, or --read-only',
   )
 }

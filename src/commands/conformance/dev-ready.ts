@@ -35,8 +35,6 @@ export async function readReadyLine(context: Context, path: string): Promise<Rea
   throw new UsageError(
     'no_ready_line',
     `${path === '-' ? 'stdin' : path} holds no ready line of a development gateway`,
-    {
-      hint: 'give what `proposer serve --dev --json` printed',
-    },
+    'give what `proposer serve --dev --json` printed',
   )
 }

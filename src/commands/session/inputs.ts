@@ -63,14 +63,16 @@ export async function confirm(
     throw new UsageError(
       'confirmation_needed',
       `${question} Without a terminal nobody can be asked`,
-      { hint: `add ${flag} to go on` },
+      `add ${flag} to go on`,
     )
   }
   const answer = await ask(context, `${question} [y/N] `, false)
   if (/^\s*y(es)?\s*$/i.test(answer)) return
-  throw new UsageError('declined', 'declined at the prompt; nothing was done', {
-    hint: 'run the command again and answer y',
-  })
+  throw new UsageError(
+    'declined',
+    'declined at the prompt; nothing was done',
+    'run the command again and answer y',
+  )
 }
 
 /**
@@ -82,9 +84,7 @@ export async function askHidden(context: Context, question: string, flag: string
     throw new UsageError(
       'password_needed',
       `${question.replace(/:?\s*$/, '')} is needed, and there is no terminal to ask on`,
-      {
-        hint: `give ${flag}`,
-      },
+      `give ${flag}`,
     )
   }
   return ask(context, question, true)
@@ -173,13 +173,17 @@ function readLine(
 }
 
 function stoppedAtPrompt(): InterruptedError {
-  return new InterruptedError('interrupted', 'stopped at the prompt; nothing was done', {
-    hint: 'run the command again and answer',
-  })
+  return new InterruptedError(
+    'interrupted',
+    'stopped at the prompt; nothing was done',
+    'run the command again and answer',
+  )
 }
 
 function unanswered(): UsageError {
-  return new UsageError('declined', 'nothing was answered at the prompt; nothing was done', {
-    hint: 'run the command again and answer',
-  })
+  return new UsageError(
+    'declined',
+    'nothing was answered at the prompt; nothing was done',
+    'run the command again and answer',
+  )
 }

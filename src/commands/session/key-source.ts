@@ -43,9 +43,11 @@ export function openAccount(context: Context, settings: Settings, flags: Account
   if (flags.signer !== undefined) {
     if (settings.account?.origin !== 'flag')
       return outsideAccount(context, settings, flags.signer, named)
-    throw new UsageError('two_signers', '--signer and --account name two signers', {
-      hint: 'leave out --signer or --account',
-    })
+    throw new UsageError(
+      'two_signers',
+      '--signer and --account name two signers',
+      'leave out --signer or --account',
+    )
   }
   let unlocked: Promise<KeySigner> | undefined
   let opened: KeySigner | undefined
@@ -78,9 +80,11 @@ export function openAccount(context: Context, settings: Settings, flags: Account
 function namedProposer(text: string | undefined): Address | undefined {
   if (text === undefined) return undefined
   if (/^0x[0-9a-fA-F]{40}$/.test(text)) return text.toLowerCase() as Address
-  throw new UsageError('bad_proposer', `--proposer ${text} is not an address`, {
-    hint: 'give 0x and 40 hex digits',
-  })
+  throw new UsageError(
+    'bad_proposer',
+    `--proposer ${text} is not an address`,
+    'give 0x and 40 hex digits',
+  )
 }
 
 /**
@@ -133,9 +137,7 @@ function onlyAccount(accounts: readonly Address[]): Address {
   throw new UsageError(
     'proposer_needed',
     `the wallet behind --signer ${why}, so the proposer must be named`,
-    {
-      hint: 'add --proposer 0x…',
-    },
+    'add --proposer 0x…',
   )
 }
 
@@ -185,9 +187,11 @@ async function unlockSource(
       : others.length === 0
         ? `give --account ${kept.name}`
         : 'give --account <name> (`proposer account list` shows them)'
-  throw new UsageError('no_account', 'no key of a proposer is named', {
-    hint: `${keystore}, set PROPOSER_KEY_FILE to a key file, or give --signer <url>`,
-  })
+  throw new UsageError(
+    'no_account',
+    'no key of a proposer is named',
+    `${keystore}, set PROPOSER_KEY_FILE to a key file, or give --signer <url>`,
+  )
 }
 
 /**
@@ -208,7 +212,9 @@ export async function readPassword(
       ? new TextDecoder().decode(await readInput(context, passwordFile)).replace(/\r?\n$/, '')
       : await readPasswordFile(fromCwd(context.cwd, passwordFile))
   if (password !== '') return password
-  throw new UsageError('password_empty', `${passwordFile} holds no password`, {
-    hint: 'write the password into the file, on one line',
-  })
+  throw new UsageError(
+    'password_empty',
+    `${passwordFile} holds no password`,
+    'write the password into the file, on one line',
+  )
 }

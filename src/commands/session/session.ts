@@ -136,9 +136,11 @@ export async function withSession<T>(
 /** A node's URL is often a credential: what is wrong is told without showing it (R5). */
 function requireRpcUrl({ value, from }: Setting): string {
   if (URL.canParse(value) && /^https?:$/.test(new URL(value).protocol)) return value
-  throw new UsageError('invalid_rpc_url', `${from} is not an http or https URL`, {
-    hint: 'give the node as --rpc-url https://…',
-  })
+  throw new UsageError(
+    'invalid_rpc_url',
+    `${from} is not an http or https URL`,
+    'give the node as --rpc-url https://…',
+  )
 }
 
 /**
@@ -151,9 +153,11 @@ function timeLimit(timeoutMs: number | undefined): { readonly signal: AbortSigna
   const timer = setTimeout(() => {
     const detail = `nothing came back within ${timeoutMs / 1000} s`
     controller.abort(
-      new UnavailableError('timed_out', detail, {
-        hint: 'give it longer with --timeout, or run the same command again later',
-      }),
+      new UnavailableError(
+        'timed_out',
+        detail,
+        'give it longer with --timeout, or run the same command again later',
+      ),
     )
   }, timeoutMs)
   return { signal: controller.signal, stop: () => clearTimeout(timer) }
@@ -237,9 +241,7 @@ async function loadTrust(context: Context, settings: Settings): Promise<Trust> {
     throw new UsageError(
       'no_trust',
       `the contracts to trust are not pinned: ${path} (${from}) does not exist`,
-      {
-        hint: 'make it with `proposer trust init --from <file>` (a trust.json or the ready line of a dev chain), give --trust <file>, or use a built-in profile: --profile polygon or --profile dev',
-      },
+      'make it with `proposer trust init --from <file>` (a trust.json or the ready line of a dev chain), give --trust <file>, or use a built-in profile: --profile polygon or --profile dev',
     )
   }
   const json = parseJson(await readInput(context, path), path)

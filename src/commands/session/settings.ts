@@ -84,9 +84,7 @@ export function requireProfileName(name: string, from: string): string {
   throw new UsageError(
     'bad_profile',
     `${from} names the profile "${name}", which is not a plain name`,
-    {
-      hint: 'use letters, digits, - and _, at most 64',
-    },
+    'use letters, digits, - and _, at most 64',
   )
 }
 
@@ -170,15 +168,19 @@ export function requireTarget(settings: Settings): Target {
   if (gateway && local) throw twoGateways(gateway.from, local.from)
   if (gateway) return { kind: 'gateway', setting: gateway }
   if (local) return { kind: 'local', setting: local }
-  throw new UsageError('no_gateway', 'this command must ask a gateway, and none is named', {
-    hint: 'give --gateway <url> or --local <gateway.json>, set PROPOSER_GATEWAY, or keep one with `proposer config set gateway <url>`',
-  })
+  throw new UsageError(
+    'no_gateway',
+    'this command must ask a gateway, and none is named',
+    'give --gateway <url> or --local <gateway.json>, set PROPOSER_GATEWAY, or keep one with `proposer config set gateway <url>`',
+  )
 }
 
 function twoGateways(one: string, other: string): UsageError {
-  return new UsageError('two_gateways', `${one} and ${other} name two gateways`, {
-    hint: `leave out ${one} or ${other}`,
-  })
+  return new UsageError(
+    'two_gateways',
+    `${one} and ${other} name two gateways`,
+    `leave out ${one} or ${other}`,
+  )
 }
 
 export function homeSetting(context: Context, flags: GlobalFlags): Setting {
@@ -253,9 +255,11 @@ export async function requireKnownProfile(
     .map((name) => name.slice(0, -'.json'.length))
   const known = [...new Set(['default', ...profileNames, ...kept, ...selected, ...files])].sort()
   if (known.includes(value)) return
-  throw new UsageError('unknown_profile', `${from} names the profile ${value}, and there is none`, {
-    hint: `the profiles are ${known.join(', ')}; \`proposer config set --profile ${value} <key> <value>\` makes it`,
-  })
+  throw new UsageError(
+    'unknown_profile',
+    `${from} names the profile ${value}, and there is none`,
+    `the profiles are ${known.join(', ')}; \`proposer config set --profile ${value} <key> <value>\` makes it`,
+  )
 }
 
 const isObject = (value: unknown): value is object =>
@@ -287,9 +291,11 @@ function member(tree: PreferenceTree, key: string, name: string, path: string): 
 }
 
 function damaged(path: string, key: string, expected: string): UsageError {
-  return new UsageError('config_damaged', `${key} in ${path} must be ${expected}`, {
-    hint: `correct it with \`proposer config set\`, or edit ${path}`,
-  })
+  return new UsageError(
+    'config_damaged',
+    `${key} in ${path} must be ${expected}`,
+    `correct it with \`proposer config set\`, or edit ${path}`,
+  )
 }
 
 /**
@@ -304,9 +310,7 @@ export function headroomBasisPoints(setting: Pick<Setting, 'value' | 'from'> | u
   throw new UsageError(
     'bad_headroom',
     `${setting.from} ${setting.value} is not a percentage from 0 to 1000`,
-    {
-      hint: 'give percent with up to two decimals, such as --headroom 5',
-    },
+    'give percent with up to two decimals, such as --headroom 5',
   )
 }
 
@@ -320,9 +324,11 @@ export function maxAmountRaw(
   if (setting === undefined) return undefined
   const { value, from } = setting
   if (/^(0|[1-9]\d{0,77})$/.test(value) && BigInt(value) < 2n ** 256n) return BigInt(value)
-  throw new UsageError('bad_number', `${from} ${value} is not a whole number below 2^256`, {
-    hint: 'give raw token units in digits, such as --max-amount 750000000',
-  })
+  throw new UsageError(
+    'bad_number',
+    `${from} ${value} is not a whole number below 2^256`,
+    'give raw token units in digits, such as --max-amount 750000000',
+  )
 }
 
 /** An empty variable counts as unset, as a shell's `VAR= command` means it. */
@@ -337,8 +343,6 @@ export function timeoutMs(text: string | undefined): number | undefined {
   throw new UsageError(
     'bad_timeout',
     `--timeout ${text} is not a number of seconds above 0 and at most a week`,
-    {
-      hint: 'give seconds, such as --timeout 120',
-    },
+    'give seconds, such as --timeout 120',
   )
 }

@@ -7,6 +7,8 @@ import { arch, platform, release } from 'node:os'
 import { basename, dirname } from 'node:path'
 import { version as nodeVersion } from 'node:process'
 import { Command } from 'commander'
+import { openCheck } from '../../core/checks/doctor.js'
+import { guarded, pass } from '../../core/checks/finding.js'
 import { viewOf } from '../../core/client/budget/forecast.js'
 import { openBudgetStore } from '../../core/client/budget/store.js'
 import { parseBaseUrl } from '../../core/client/gateway/gateway-client.js'
@@ -19,7 +21,6 @@ import {
   type Secret,
   unknownHex,
 } from '../../core/client/support/secret-scan.js'
-import { type Check, guarded, openCheck, pass } from '../../core/client/wallet/doctor.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { ProposerError, UsageError } from '../../core/protocol/errors.js'
 import { isIdentifier } from '../../core/protocol/schema.js'
@@ -123,7 +124,7 @@ async function collect(context: Context, session: Session, flags: BundleFlags, w
     )
   const journal = await readJournal(session, wanted, nowMs)
   const trust = await trustPart(session)
-  const checks = [...(await secretChecks(context, session)), ...journal.checks, trust.check]
+  const checks = [...(await secretChecks(context, session)), ...journal.checks, ...trust.checks]
   const operator =
     flags.config === undefined
       ? undefined
@@ -164,20 +165,20 @@ type Bundle = Awaited<ReturnType<typeof collect>>['document']
  */
 async function readJournal({ ports, journal, settings }: Session, wanted: Wanted, nowMs: number) {
   const held: { view?: JournalView; proof?: Awaited<ReturnType<typeof verifyJournal>> } = {}
-  const check = await guarded('journal', async () => {
+  const [check] = await guarded('journal', async () => {
     held.proof = await verifyJournal(ports, settings.home.value)
     return pass('journal', 'every checksum holds')
   })
   // What breaks a rule can be read all the same, and is what support wants to see.
   const loaded = await guarded('journal', async () => {
     held.view = await journal.load()
-    return check
+    return check ?? []
   })
   const { view, proof } = held
   const nothing: Pick<JournalView, 'authorizations' | 'offers'> = { authorizations: [], offers: [] }
   return {
     view,
-    checks: [loaded, ...(view === undefined ? [] : [openCheck(view, nowMs)])] satisfies Check[],
+    checks: [...loaded, ...(view === undefined ? [] : [openCheck(view, nowMs)])],
     part: {
       sound: proof !== undefined && view !== undefined,
       runs: proof?.runs ?? null,
@@ -203,12 +204,12 @@ async function operatorPart(
  */
 async function trustPart(session: Session) {
   let part: object | null = null
-  const check = await guarded('trust', async () => {
+  const checks = await guarded('trust', async () => {
     const { slugs, ...pins } = await session.trust()
     part = { ...pins, slugs: Object.keys(slugs).length }
     return pass('trust', `pins chain ${pins.chain_id}`)
   })
-  return { part: part as object | null, check }
+  return { part: part as object | null, checks }
 }
 
 /** What this machine knows of the configured gateway's budget; nothing is asked. */

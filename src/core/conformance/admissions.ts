@@ -240,9 +240,7 @@ async function exchanged(
     const seen = probe.last()
     if (seen === undefined) {
       if (answer === undefined || answer.kind === 'accepted')
-        throw new UnavailableError('no_answer', 'nothing came back', {
-          hint: 'run `proposer replay`',
-        })
+        throw new UnavailableError('no_answer', 'nothing came back', 'run `proposer replay`')
       throw answerError(answer, 'submit')
     }
     if (seen.status !== 429 && seen.status !== 503) {

@@ -216,9 +216,11 @@ export function createProbe(parts: ProbeParts): Probe {
       return await call()
     } catch (error) {
       if (!(error instanceof TransportError)) throw error
-      throw new UnavailableError('gateway_unreachable', error.message, {
-        hint: 'check the URL and the gateway, then run the checks again',
-      })
+      throw new UnavailableError(
+        'gateway_unreachable',
+        error.message,
+        'check the URL and the gateway, then run the checks again',
+      )
     }
   }
 }

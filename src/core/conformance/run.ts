@@ -142,6 +142,6 @@ async function requireGateway({ probe, stranger }: Bench): Promise<void> {
   throw new UnavailableError(
     'gateway_unreachable',
     `the gateway gave no application answer: ${why}`,
-    { hint: 'check the URL and the gateway, then run the checks again' },
+    'check the URL and the gateway, then run the checks again',
   )
 }

@@ -106,33 +106,39 @@ export class ProposerError extends Error {
   }
 }
 
-type Rest = Omit<ErrorMeta, 'exitCode'>
+/** The hint alone, or with more. */
+type Rest = string | Omit<ErrorMeta, 'exitCode'>
+
+const metaOf = (exitCode: ExitCode, rest: Rest): ErrorMeta => ({
+  ...(typeof rest === 'string' ? { hint: rest } : rest),
+  exitCode,
+})
 
 /** Wrong usage, input file or configuration, or refused before anything was sent. Exit 2. */
 export class UsageError extends ProposerError {
   constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, { ...rest, exitCode: exit.usage })
+    super(code, detail, metaOf(exit.usage, rest))
   }
 }
 
 /** The gateway refused: correct the request. Exit 3. */
 export class RejectedError extends ProposerError {
   constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, { ...rest, exitCode: exit.refused })
+    super(code, detail, metaOf(exit.refused, rest))
   }
 }
 
 /** 403: the wallet is not eligible or the signature does not authorize. Exit 4. */
 export class UnauthorizedError extends ProposerError {
   constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, { ...rest, exitCode: exit.unauthorized })
+    super(code, detail, metaOf(exit.unauthorized, rest))
   }
 }
 
 /** 409, or our own `authorization_open`: reconcile the existing candidate first. Exit 5. */
 export class ConflictError extends ProposerError {
   constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, { ...rest, exitCode: exit.reconcile })
+    super(code, detail, metaOf(exit.reconcile, rest))
   }
 }
 
@@ -142,41 +148,41 @@ export class ConflictError extends ProposerError {
  */
 export class UncertainError extends ProposerError {
   constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, { ...rest, exitCode: exit.unknown })
+    super(code, detail, metaOf(exit.unknown, rest))
   }
 }
 
 /** The candidate ended in `failed`. Exit 7. */
 export class FailedError extends ProposerError {
   constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, { ...rest, exitCode: exit.failed })
+    super(code, detail, metaOf(exit.failed, rest))
   }
 }
 
 /** Still pending when the time given ran out. Exit 8. */
 export class PendingError extends ProposerError {
   constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, { ...rest, exitCode: exit.pending })
+    super(code, detail, metaOf(exit.pending, rest))
   }
 }
 
 /** Store or journal damaged, locked or not writable. Exit 74. */
 export class StorageError extends ProposerError {
   constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, { ...rest, exitCode: exit.storage })
+    super(code, detail, metaOf(exit.storage, rest))
   }
 }
 
 /** Not admitted as far as the answer says; the same call later sends the same bytes. Exit 75. */
 export class UnavailableError extends ProposerError {
   constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, { ...rest, exitCode: exit.deferred, retryable: rest.retryable ?? true })
+    super(code, detail, { retryable: true, ...metaOf(exit.deferred, rest) })
   }
 }
 
 /** Stopped by the user with nothing unknown. Exit 130. */
 export class InterruptedError extends ProposerError {
   constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, { ...rest, exitCode: exit.interrupted })
+    super(code, detail, metaOf(exit.interrupted, rest))
   }
 }

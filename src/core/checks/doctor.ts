@@ -1,0 +1,182 @@
+/**
+ * What `doctor` looks at: every precondition of proposing, each with its fix (contract §6). All but
+ * `openCheck` and `clockCheck` throw an error of ours where nobody answers.
+ */
+import { onChain } from '../chain/unavailable.js'
+import { type Funds, fundsOf } from '../client/funds/funds.js'
+import { acceptedValue, answerError } from '../client/gateway/answer.js'
+import type { GatewayClient } from '../client/gateway/gateway-client.js'
+import { isOfferOpen, stateOf } from '../client/journal/authorizations.js'
+import type { JournalView } from '../client/journal/journal.js'
+import type { Trust } from '../client/trust/trust.js'
+import { type Address, type Chain, ChainError } from '../ports.js'
+import { amountText } from '../protocol/amount.js'
+import { type Finding, fail, guarded, pass, skip, warn } from './finding.js'
+
+/**
+ * A clock further off than this much may cost a deadline, further than that it surely does (§8:
+ * five minutes).
+ */
+const skewWarnMs = 30_000
+const skewFailMs = 240_000
+
+/**
+ * The gateway's clock by the Date header of an answer, whose resolution is a second. Milliseconds.
+ */
+export function clockCheck(dateHeader: string | null, sentMs: number, receivedMs: number): Finding {
+  const id = 'clock'
+  const told = dateHeader === null ? Number.NaN : Date.parse(dateHeader)
+  if (Number.isNaN(told)) return skip(id, 'the gateway tells no time', '')
+  const offMs = Math.max(0, told - receivedMs, sentMs - told - 1_000)
+  if (offMs === 0) return pass(id, "agrees with the gateway's")
+  const detail = `is ${Math.ceil(offMs / 1_000)} s from the gateway's`
+  if (offMs <= skewWarnMs) return pass(id, detail)
+  const fix =
+    'set the clock of this machine (NTP), or tell the operator; chain time decides deadlines'
+  return (offMs > skewFailMs ? fail : warn)(id, detail, fix)
+}
+
+/**
+ * Whether the gateway lets this account propose; skipped where it is too busy to tell. One item of
+ * the budget.
+ */
+export async function eligibilityCheck(
+  gateway: GatewayClient,
+  account: Address,
+  signal: AbortSignal,
+): Promise<Finding> {
+  const id = 'eligibility'
+  const answer = await gateway.eligibility(account, { signal })
+  // 429, 503, or a budget that others have spent: nothing to mend, only to wait for (contract §6:
+  // 75).
+  if (answer.kind === 'deferred')
+    return skip(id, `not known: ${answer.detail}`, answerError(answer, 'read').meta.hint ?? '')
+  if (acceptedValue(answer).eligible) return pass(id, `${account} may propose`)
+  const fix = 'ask the operator to allow this wallet, and whether admission is open'
+  return fail(id, `${account} may not propose at ${gateway.origin}`, fix)
+}
+
+/** A head older than this says that the node lags or the chain stands (R16). Seconds. */
+const headAgeWarnSeconds = 30
+const headAgeFailSeconds = 300
+
+/** Chain id and age of the head. */
+export async function rpcCheck(
+  chain: Chain,
+  pinnedChainId: number | undefined,
+  nowMs: number,
+): Promise<Finding> {
+  const id = 'rpc'
+  const [chainId, head] = await onChain(() => Promise.all([chain.chainId(), chain.block('latest')]))
+  if (head === null)
+    return onChain(() => {
+      throw new ChainError('unavailable', 'the chain has no head')
+    })
+  if (pinnedChainId !== undefined && chainId !== pinnedChainId) {
+    const detail = `the node is on chain ${chainId}, the trust file pins ${pinnedChainId}`
+    return fail(id, detail, 'give the --rpc-url of the pinned chain')
+  }
+  const ageSeconds = Math.max(0, Math.round(nowMs / 1_000) - Number(head.timestamp))
+  const detail = `chain ${chainId}, block ${head.number}, ${ageSeconds} s old`
+  if (ageSeconds <= headAgeWarnSeconds) return pass(id, detail)
+  const fix =
+    "the node lags or the chain stands still: use another node, or wait; check this machine's clock too"
+  return (ageSeconds > headAgeFailSeconds ? fail : warn)(id, detail, fix)
+}
+
+/** Balance and allowance of the account, for each pinned token. */
+export async function fundsChecks(
+  chain: Chain,
+  trust: Trust,
+  view: Pick<JournalView, 'authorizations' | 'offers'>,
+  account: Address,
+): Promise<readonly Finding[]> {
+  const findings: Finding[] = []
+  for (const token of trust.tokens) {
+    const check = async () => {
+      const funds = await fundsOf(chain, trust, view, account, token as Address)
+      return [balanceCheck(funds), allowanceCheck(funds)]
+    }
+    findings.push(...(await guarded('balance', check, '')))
+  }
+  return findings
+}
+
+const amount = (raw: bigint, funds: Funds) => amountText(String(raw), funds)
+const reservedText = (funds: Funds) =>
+  `${amount(funds.reservedRaw, funds)} reserved by open authorizations`
+
+function balanceCheck(funds: Funds): Finding {
+  const id = 'balance'
+  const { balanceRaw, reservedRaw, freeRaw } = funds
+  const held = `${amount(balanceRaw, funds)} held`
+  const send = `send ${funds.symbol} to ${funds.owner}`
+  if (balanceRaw < reservedRaw) {
+    const fix = `${send}, or revoke what should not execute`
+    return fail(id, `${held}, but ${reservedText(funds)}`, fix)
+  }
+  if (freeRaw === 0n) return warn(id, `nothing is free: ${held}, ${reservedText(funds)}`, send)
+  return pass(id, `${held}, ${amount(freeRaw, funds)} free`)
+}
+
+function allowanceCheck(funds: Funds): Finding {
+  const id = 'allowance'
+  const { symbol, allowanceRaw, reservedRaw, spendableRaw, freeRaw } = funds
+  const approve = '`proposer funds approve`'
+  const may = (raw: bigint) => `Permit2 may move ${amount(raw, funds)}`
+  if (allowanceRaw < reservedRaw)
+    return fail(id, `${may(allowanceRaw)}, but ${reservedText(funds)}`, approve)
+  if (allowanceRaw === 0n) {
+    const detail = `Permit2 may not move ${symbol}: no proposal of this wallet can execute`
+    return fail(id, detail, approve)
+  }
+  if (spendableRaw < freeRaw) {
+    const detail = `${may(spendableRaw)} more, less than the ${amount(freeRaw, funds)} that are free`
+    return warn(id, detail, approve)
+  }
+  return pass(id, `Permit2 may move all that is free of ${symbol}`)
+}
+
+/**
+ * What code at the proposer's address means: Permit2 then asks the account instead of recovering a
+ * key (domain §3.3).
+ */
+export async function codeCheck(chain: Chain, account: Address): Promise<Finding> {
+  const id = 'account_code'
+  const code = await onChain(() => chain.code(account))
+  if (code === '0x') return pass(id, "a plain account: its key's signatures are taken as they are")
+  if (code.startsWith('0xef0100')) {
+    return warn(
+      id,
+      `the account is delegated to 0x${code.slice(8, 48)} (EIP-7702): Permit2 asks that code, and a plain signature fails unless it agrees`,
+      "drop the delegation, or make sure that the delegate's isValidSignature takes plain signatures; give --rpc-url when signing, which checks it",
+    )
+  }
+  return warn(
+    id,
+    'a contract wallet: Permit2 asks its isValidSignature',
+    'sign as the wallet requires (--signer, or --typed-data and --signature) and give --rpc-url, so that the signature can be checked',
+  )
+}
+
+/** What the journal still waits for. */
+export function openCheck(view: JournalView, nowMs: number): Finding {
+  const id = 'open'
+  const count = { unknown: 0, deferred: 0, conflict: 0, accepted: 0, signed: 0, closed: 0 }
+  for (const one of view.authorizations) count[stateOf(one, nowMs).kind]++
+  const offered = view.offers.filter((one) => isOfferOpen(one, nowMs)).length
+  const { closed: _closed, ...open } = count
+  const parts = Object.entries({ ...open, 'waiting for an outside signature': offered })
+    .filter(([, n]) => n > 0)
+    .map(([kind, n]) => `${n} ${kind}`)
+  if (parts.length === 0) return pass(id, 'nothing is open')
+  const detail = parts.join(', ')
+  const replay = '`proposer replay --all`'
+  if (count.unknown > 0)
+    return warn(id, detail, `${replay}: never sign again because of an unknown outcome`)
+  if (count.deferred > 0) return warn(id, detail, `${replay} sends the same bytes again`)
+  const first = view.authorizations.find((one) => stateOf(one, nowMs).kind === 'conflict')
+  return first === undefined
+    ? pass(id, detail)
+    : warn(id, detail, `\`proposer reconcile ${first.signed.questionId}\``)
+}
