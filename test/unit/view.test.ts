@@ -8,7 +8,14 @@ import {
   type RegistryEntry,
 } from '../../src/core/chain/questions.js'
 import { readWhitelist } from '../../src/core/gateway/validation/contract-reads.js'
-import { createTrail } from '../../src/core/gateway/view/head-history.js'
+import {
+  addHead,
+  changedSince,
+  findFork,
+  headHashAt,
+  newHeadHistory,
+  undoHeads,
+} from '../../src/core/gateway/view/head-history.js'
 import { followedTopics } from '../../src/core/gateway/view/logs.js'
 import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
 import type { Address, Hex } from '../../src/core/ports.js'
@@ -801,16 +808,16 @@ describe('R14: a reorganisation makes due only what it can have changed', () => 
     )
   })
 
-  test('the trail finds the newest head that stays, for every depth, with at most nine questions', async () => {
+  test('the head history finds the newest head that stays, for every depth, with at most nine questions', async () => {
     const hash = (branch: string, number: bigint): Hex => `0x${branch}${number.toString(16)}`
     const nothing = { named: new Set<Hex>(), managed: new Set<Hex>() }
     for (const depth of [0, 1, 2, 100, 255, 256, 300]) {
-      const trail = createTrail()
+      const history = newHeadHistory()
       for (let number = 1n; number <= 300n; number += 1n)
-        trail.add({ number, hash: hash('a', number) }, nothing)
+        addHead(history, { number, hash: hash('a', number) }, nothing)
       let asked = 0
       const stays = 300n - BigInt(depth)
-      const fork = await trail.fork(async (number) => {
+      const fork = await findFork(history, async (number) => {
         asked += 1
         return hash(number <= stays ? 'a' : 'b', number)
       })
@@ -819,27 +826,27 @@ describe('R14: a reorganisation makes due only what it can have changed', () => 
     }
   })
 
-  test('R17: the trail remembers so many names, and with those of a block it forgets that block', () => {
-    const trail = createTrail()
+  test('R17: the head history remembers so many names, and with those of a block it forgets that block', () => {
+    const history = newHeadHistory()
     const ids = (from: number) =>
       new Set(Array.from({ length: 30_000 }, (_, n): Hex => `0x${(from + n).toString(16)}`))
     const head = (number: bigint) => ({ number, hash: `0x${number}` as Hex })
-    trail.add(head(1n), { named: ids(0), managed: new Set() })
-    trail.add(head(2n), { named: ids(30_000), managed: new Set() })
-    expect(trail.hashAt(1n)).toBeUndefined()
-    expect(trail.hashAt(2n)).toBe('0x2')
-    expect(trail.changedSince(head(2n), '0x7530', undefined)).toBe(false)
-    expect(trail.changedSince(head(1n), '0xabcdef', undefined)).toBe(true)
+    addHead(history, head(1n), { named: ids(0), managed: new Set() })
+    addHead(history, head(2n), { named: ids(30_000), managed: new Set() })
+    expect(headHashAt(history, 1n)).toBeUndefined()
+    expect(headHashAt(history, 2n)).toBe('0x2')
+    expect(changedSince(history, head(2n), '0x7530', undefined)).toBe(false)
+    expect(changedSince(history, head(1n), '0xabcdef', undefined)).toBe(true)
     const managed = managedRequestId({
       requester: adapter,
       identifier: yesOrNoQuery,
       ancillaryData: '0x01',
     })
-    trail.add(head(3n), { named: new Set(), managed: new Set([managed]) })
-    expect(trail.changedSince(head(2n), '0xabcdef', managed)).toBe(true)
-    expect(trail.changedSince(head(3n), '0xabcdef', managed)).toBe(false)
-    expect([...trail.undo(2n).managed]).toEqual([managed])
-    expect(trail.hashAt(3n)).toBeUndefined()
+    addHead(history, head(3n), { named: new Set(), managed: new Set([managed]) })
+    expect(changedSince(history, head(2n), '0xabcdef', managed)).toBe(true)
+    expect(changedSince(history, head(3n), '0xabcdef', managed)).toBe(false)
+    expect([...undoHeads(history, 2n).managed]).toEqual([managed])
+    expect(headHashAt(history, 3n)).toBeUndefined()
   })
 })
 

@@ -10,7 +10,7 @@ import {
   proposeDirectly,
   showRound,
 } from '../devchain/dev-verbs.js'
-import { pause } from '../gateway/view/view.js'
+import { pause } from '../gateway/view/time-limits.js'
 import { aborted } from '../io/interruption.js'
 import { type FaultScript, requireKnownSlugs } from '../io/serving/fault-script.js'
 import { type FaultyHandler, withFaults } from '../io/serving/faulty-handler.js'

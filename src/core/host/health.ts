@@ -6,7 +6,7 @@
 import { feesFor } from '../gateway/executor/transaction.js'
 import type { Ledger } from '../gateway/ledger/ledger.js'
 import type { LedgerHealth } from '../gateway/status/health.js'
-import type { Heads } from '../gateway/view/view.js'
+import type { Heads } from '../gateway/view/state.js'
 import type { NodeHealth, RpcChain } from '../io/rpc/rpc.js'
 import type { Address, Chain, Clock } from '../ports.js'
 import type { ExecutorVitals, NodeVitals, StateLine, Vitals } from '../protocol/vitals.js'

@@ -2,7 +2,7 @@
 import { ChainError, type Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
-import type { Heads } from '../view/view.js'
+import type { Heads } from '../view/state.js'
 import { fitTogether, judgeAll, type Load } from './packing.js'
 import { mayRaise, send, sign } from './sending.js'
 import { type Action, next } from './slot.js'

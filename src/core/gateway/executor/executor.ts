@@ -4,7 +4,7 @@
  * store after a restart (R15, R23).
  */
 import { LRUCache } from 'lru-cache'
-import type { Heads } from '../view/view.js'
+import type { Heads } from '../view/state.js'
 import { bindNonce, driveSlot } from './driving.js'
 import { createFaults } from './faults.js'
 import { findGap } from './gaps.js'

@@ -4,7 +4,7 @@
  * blocks that were final (R27).
  */
 import type { Slot } from '../ledger/ledger.js'
-import type { Heads } from '../view/view.js'
+import type { Heads } from '../view/state.js'
 import type { Gathered } from './slot-facts.js'
 import type { Executor } from './state.js'
 

@@ -4,7 +4,7 @@
  */
 import type { Candidate } from '../../protocol/candidate.js'
 import type { Judgement } from '../validation/validation.js'
-import type { Heads } from '../view/view.js'
+import type { Heads } from '../view/state.js'
 import { bindNonce, noteChainFault } from './driving.js'
 import { mostFilled } from './gaps.js'
 import {

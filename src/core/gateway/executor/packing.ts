@@ -6,7 +6,7 @@
 import { ChainError, type Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import type { Judgement } from '../validation/validation.js'
-import type { Heads } from '../view/view.js'
+import type { Heads } from '../view/state.js'
 import { type Executor, isTooLate } from './state.js'
 import { carrying, gasLimit } from './transaction.js'
 

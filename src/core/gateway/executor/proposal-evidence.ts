@@ -10,7 +10,7 @@ import type { WitnessRequest } from '../../protocol/witness.js'
 import type { Slot } from '../ledger/ledger.js'
 import { isSpentAt } from '../validation/contract-reads.js'
 import { isOwn, type OwnProposal } from '../validation/round-end.js'
-import type { Heads } from '../view/view.js'
+import type { Heads } from '../view/state.js'
 import type { Executor } from './state.js'
 import { carriedBy, readProposeCalldata, readTransaction } from './transaction.js'
 

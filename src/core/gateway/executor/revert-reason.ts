@@ -25,7 +25,7 @@ import {
 } from '../validation/contract-reads.js'
 import { failureOf } from '../validation/progress.js'
 import { advancedFailure, isOwn, supersededFailure } from '../validation/round-end.js'
-import type { Heads } from '../view/view.js'
+import type { Heads } from '../view/state.js'
 import type { SlotEnd } from './slot-changes.js'
 import { carriedBy, readProposeCalldata, readTransaction } from './transaction.js'
 

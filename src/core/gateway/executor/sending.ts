@@ -5,7 +5,7 @@
 import { ChainError, type Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
-import type { Heads } from '../view/view.js'
+import type { Heads } from '../view/state.js'
 import { noteRefused, noteSigned, noteTaken } from './resending.js'
 import { attemptChanges, sentChanges } from './slot-changes.js'
 import type { Executor } from './state.js'

@@ -11,7 +11,7 @@ import { isSpentAt, readBitmap } from '../validation/contract-reads.js'
 import { failedChange, failureOf, stageOf, stepsToExecuted } from '../validation/progress.js'
 import { endingOf, isRoundOpen, readRoundEnd } from '../validation/round-end.js'
 import { runs } from '../validation/validation.js'
-import type { Heads } from '../view/view.js'
+import type { Heads } from '../view/state.js'
 import { createRoundRobin } from './round-robin.js'
 import { ifAnswered, type Judging, waitingIn } from './settling.js'
 

@@ -7,7 +7,8 @@ import { carriedIds } from '../executor/state.js'
 import type { Change, Ledger } from '../ledger/ledger.js'
 import { failedChange, failureOf, progressChange, stageOf } from '../validation/progress.js'
 import type { Judgement, ValidationPorts } from '../validation/validation.js'
-import type { Heads, LiveView } from '../view/view.js'
+import type { Heads } from '../view/state.js'
+import type { LiveView } from '../view/view.js'
 
 /**
  * Reasons to wait that change all the time go on record ever more rarely, at last only after so

@@ -9,7 +9,7 @@ import type { Candidate } from '../../protocol/candidate.js'
 import { busyRounds } from '../executor/state.js'
 import { progressChange, selected, standsInAgain } from '../validation/progress.js'
 import type { Judgement } from '../validation/validation.js'
-import type { Heads } from '../view/view.js'
+import type { Heads } from '../view/state.js'
 import { createRoundRobin } from './round-robin.js'
 import { checkedChange, type Judging, rememberedCandidates, settle, waitingIn } from './settling.js'
 

@@ -3,7 +3,7 @@ import { locateProposal, type OnChainProposal } from '../../chain/propose.js'
 import { type Contracts, keccakHex, type Round, roundRef } from '../../chain/round.js'
 import type { Candidate, Failure } from '../../protocol/candidate.js'
 import { outcomeOf } from '../../protocol/proposal.js'
-import type { Heads } from '../view/view.js'
+import type { Heads } from '../view/state.js'
 import type { QuestionChain } from './contract-reads.js'
 import { failureOf, stageOf } from './progress.js'
 

@@ -13,7 +13,7 @@ import { nonceBit, nonceUsed } from '../../protocol/permit.js'
 import { recoverSigner } from '../../protocol/signature.js'
 import { fromHex } from '../../protocol/witness.js'
 import type { CandidateCheck } from '../ledger/ledger.js'
-import type { Heads } from '../view/view.js'
+import type { Heads } from '../view/state.js'
 import { isMagicAnswer, isValidSignatureCall } from '../view/wallets.js'
 import {
   type QuestionChain,

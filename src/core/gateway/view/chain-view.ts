@@ -17,45 +17,26 @@ export interface Question {
   readonly witness: WitnessRound
 }
 
+/** What waits for the chain throws UnavailableError `state_unavailable` after 3 s. */
 export interface ChainView {
   /** Why the chain's state is not known now; empty when it is (R16). One sentence each. */
   faults(): readonly string[]
-  /**
-   * The later of wall clock and head time, Unix seconds, rounded up (contract §2): what is less
-   * than a second ahead has not come.
-   */
+  /** The later of wall clock and head time, Unix seconds, rounded up (contract §2). */
   nowSeconds(): bigint
-  /**
-   * The question by id or slug, from memory; `undefined` also while it is due: changed, maybe, and
-   * not read again yet.
-   */
+  /** The question by id or slug, from memory; `undefined` also while it may have changed. */
   known(identifier: string): Question | undefined
   /**
-   * The question by id or slug; one that is seen for the first time or due is read from the chain
-   * within 3 s, misses are remembered ≤ 10 s. `undefined` where no trusted requester knows it.
-   * Throws UnavailableError `state_unavailable` where that could not be found out, and
-   * `slug_unavailable` where it is not known which question the slug names.
+   * The same, read from the chain where memory does not have it; misses are remembered ≤ 10 s.
+   * `undefined` where no trusted requester knows it. Throws UnavailableError `slug_unavailable`
+   * where it is not known which question the slug names.
    */
   question(identifier: string): Promise<Question | undefined>
-  /**
-   * Whether the Permit2 nonce is known to be spent or invalidated, from memory (contract §2,
-   * `permit_nonce_used`).
-   */
+  /** Whether the Permit2 nonce is known to be gone, from memory (contract §2). */
   nonceKnownUsed(owner: Address, nonce: bigint): boolean
-  /**
-   * Whether the account has code now (contract wallet or EIP-7702 delegation): read from the chain,
-   * at most every 500 ms. Throws UnavailableError `state_unavailable` where no answer came within 3
-   * s.
-   */
+  /** Whether the account has code now (wallet or EIP-7702): read at most every 500 ms. */
   hasCode(account: Address): Promise<boolean>
-  /**
-   * The same from memory, up to a minute old for allowlisted wallets; `undefined` where it has to
-   * be read.
-   */
+  /** The same from memory; `undefined` where it has to be read. */
   knownCode(account: Address): boolean | undefined
-  /**
-   * EIP-1271 `isValidSignature` by eth_call, 3 s, 3M gas. Throws UnavailableError
-   * `state_unavailable` where no answer came.
-   */
+  /** EIP-1271 `isValidSignature` by eth_call, 3M gas. */
   authorizes(wallet: Address, digest: Hex, signature: Hex): Promise<boolean>
 }

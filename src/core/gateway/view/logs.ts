@@ -9,6 +9,13 @@ import { lowercase } from '../../chain/reading.js'
 import type { Contracts } from '../../chain/round.js'
 import type { Address, ChainLog, Hex } from '../../ports.js'
 
+const oracleEvents = {
+  [topics.requestPrice]: 'RequestPrice',
+  [topics.proposePrice]: 'ProposePrice',
+  [topics.disputePrice]: 'DisputePrice',
+  [topics.settle]: 'Settle',
+} as const
+
 /** Topic 0 of every log the view follows. */
 export const followedTopics: readonly Hex[] = [
   topics.requestPrice,
@@ -32,21 +39,21 @@ export const followedTopics: readonly Hex[] = [
 ]
 
 /** Contracts whose logs are followed. */
-export function followedAddresses(contracts: Contracts): readonly Address[] {
-  return [
-    ...new Set([
-      ...contracts.oracles,
-      ...contracts.requesters.map(({ address }) => address),
-      contracts.permit2,
-    ]),
-  ]
+export function followedAddresses({ oracles, requesters, permit2 }: Contracts): Address[] {
+  return [...new Set([...oracles, ...requesters.map(({ address }) => address), permit2])]
 }
 
-export interface LogMeaning {
-  /** Question ids that a requester named, known to us or not. */
+/**
+ * Questions by the ID that a requester named, known to us or not, and requests without their
+ * timestamps that changed on the oracle (domain §4, managed id).
+ */
+export interface NamedQuestions {
   readonly named: ReadonlySet<Hex>
-  /** Requests without their timestamps (domain §4, managed id) that changed on the oracle. */
   readonly managed: ReadonlySet<Hex>
+}
+
+/** What a range of logs names, and the permit nonces that it invalidates. */
+export interface LogMeaning extends NamedQuestions {
   readonly invalidated: readonly {
     readonly owner: Address
     readonly word: bigint
@@ -54,36 +61,23 @@ export interface LogMeaning {
   }[]
 }
 
-const oracleEvents = {
-  [topics.requestPrice]: 'RequestPrice',
-  [topics.proposePrice]: 'ProposePrice',
-  [topics.disputePrice]: 'DisputePrice',
-  [topics.settle]: 'Settle',
-} as const
-
-/**
- * Reads the followed logs of one range. Logs that do not decode are somebody else's and mean
- * nothing here.
- */
+/** Reads the followed logs of one range. Logs that do not decode are somebody else's. */
 export function meaningOf(logs: readonly ChainLog[], contracts: Contracts): LogMeaning {
   const named = new Set<Hex>()
   const managed = new Set<Hex>()
   const invalidated: LogMeaning['invalidated'][number][] = []
-  const requesters = new Set(contracts.requesters.map(({ address }) => address))
   for (const log of logs) {
     const [kind, first] = log.topics
     if (kind === undefined || first === undefined) continue
     if (log.address === contracts.permit2) {
-      const found = invalidationOf(log)
+      const found = ifDecoded(() => invalidationOf(log))
       if (found) invalidated.push(found)
     } else if (contracts.oracles.includes(log.address)) {
       // Bond and whitelist events carry the managed id as their first topic.
-      const id =
-        kind === topics.customBondSet || kind === topics.customProposerWhitelistSet
-          ? first
-          : managedIdOf(log)
+      const isManaged = kind === topics.customBondSet || kind === topics.customProposerWhitelistSet
+      const id = isManaged ? first : ifDecoded(() => managedIdOf(log))
       if (id) managed.add(id)
-    } else if (requesters.has(log.address)) {
+    } else if (contracts.requesters.some(({ address }) => address === log.address)) {
       // The first topic of every followed event of a requester is the question id (domain §5.1,
       // §5.2).
       named.add(first)
@@ -92,39 +86,27 @@ export function meaningOf(logs: readonly ChainLog[], contracts: Contracts): LogM
   return { named, managed, invalidated }
 }
 
-function managedIdOf(log: ChainLog): Hex | undefined {
-  const eventName = oracleEvents[log.topics[0] as keyof typeof oracleEvents]
-  if (eventName === undefined) return undefined
+/** `undefined` for a log that is not the event after all. */
+function ifDecoded<T>(decode: () => T): T | undefined {
   try {
-    const { args } = decodeEventLog({
-      abi: oracleAbi,
-      eventName,
-      data: log.data,
-      topics: log.topics as [Hex, ...Hex[]],
-    })
-    return managedRequestId({
-      requester: lowercase(args.requester),
-      identifier: args.identifier,
-      ancillaryData: args.ancillaryData,
-    })
+    return decode()
   } catch {
-    // Not the oracle's event after all
     return undefined
   }
 }
 
-function invalidationOf(log: ChainLog): LogMeaning['invalidated'][number] | undefined {
-  if (log.topics[0] !== topics.unorderedNonceInvalidation) return undefined
-  try {
-    const { args } = decodeEventLog({
-      abi: permit2Abi,
-      eventName: 'UnorderedNonceInvalidation',
-      data: log.data,
-      topics: log.topics as [Hex, ...Hex[]],
-    })
-    return { owner: lowercase(args.owner), word: args.word, mask: args.mask }
-  } catch {
-    // Not Permit2's event after all
-    return undefined
-  }
+function managedIdOf({ data, topics: found }: ChainLog): Hex | undefined {
+  const eventName = oracleEvents[found[0] as keyof typeof oracleEvents]
+  if (eventName === undefined) return undefined
+  const event = { abi: oracleAbi, eventName, data, topics: found as [Hex, ...Hex[]] }
+  const { requester, identifier, ancillaryData } = decodeEventLog(event).args
+  return managedRequestId({ requester: lowercase(requester), identifier, ancillaryData })
+}
+
+function invalidationOf({ data, topics: found }: ChainLog) {
+  if (found[0] !== topics.unorderedNonceInvalidation) return undefined
+  const eventName = 'UnorderedNonceInvalidation'
+  const event = { abi: permit2Abi, eventName, data, topics: found as [Hex, ...Hex[]] } as const
+  const { owner, word, mask } = decodeEventLog(event).args
+  return { owner: lowercase(owner), word, mask }
 }

@@ -1,130 +1,130 @@
 /**
  * Reads questions so that what comes out is true at the head that is known when it comes out: a
  * block that names the question while it is read makes it be read again. One read a question at a
- * time, whoever asks.
+ * time, whoever asks (contract §2, R14, R16).
  */
-import { managedRequestId, type RoundReader } from '../../chain/questions.js'
-import { type BlockHeader, ChainError, type Clock, type Hex } from '../../ports.js'
+import { managedRequestId } from '../../chain/questions.js'
+import { ChainError, type Hex } from '../../ports.js'
 import type { Question } from './chain-view.js'
-import { within } from './deadline.js'
-import type { Trail } from './head-history.js'
-import type { QuestionBook } from './questions.js'
+import { changedSince } from './head-history.js'
+import { isMiss, keepQuestion, noteMiss } from './questions.js'
+import { type ViewState, viewFaults } from './state.js'
+import { once, within } from './time-limits.js'
 
-/**
- * Reads of one question, each overtaken by a block that names it, before whoever asks is told to
- * come back.
- */
+/** Reads of one question, each overtaken by a block that names it, before the read fails. */
 const tries = 4
 /**
  * Read in one go. What comes back is decoded in one go too, and longer than a few milliseconds no
  * admission shall wait for that.
  */
 const readAtOnce = 32
+/** A question seen for the first time is read within this (contract §2). */
+const firstReadMs = 3_000
+/** The next head waits for the reads of this one no longer than this. */
+const readsMs = 3_000
 
-export interface QuestionReader {
-  /** Reads a question and keeps it, or notes the miss. Rejects with `ChainError`. */
-  read(questionId: Hex): Promise<Question | undefined>
-  /**
-   * Reads several, a part after the other, for no longer than `limitMs`; reads that are late go on
-   * by themselves. Resolves to the first failure, if any; what failed stays as it was.
-   */
-  readSome(questionIds: readonly Hex[], limitMs: number): Promise<ChainError | undefined>
-  /** Whether a read of the question is under way. */
-  isReading(questionId: Hex): boolean
+/** Reads a question and keeps it, or notes the miss. Rejects with `ChainError`. */
+const read = (state: ViewState, questionId: Hex) =>
+  once(state.reading, questionId, () => readNow(state, questionId))
+
+async function readNow(state: ViewState, questionId: Hex): Promise<Question | undefined> {
+  const { book, rounds, history } = state
+  for (let tried = 0; tried < tries; tried += 1) {
+    const entry = book.entries.get(questionId)
+    const at = state.heads?.latest
+    if (at === undefined) throw new ChainError('unavailable', 'the chain has not been read yet')
+    const round = await rounds.read(questionId, entry, at.number)
+    const request = round ?? entry?.request
+    if (
+      changedSince(history, at, questionId, request && managedRequestId(request)) ||
+      book.entries.get(questionId) !== entry
+    )
+      continue
+    if (round) return keepQuestion(book, round)
+    noteMiss(book, questionId)
+    return undefined
+  }
+  throw new ChainError(
+    'unavailable',
+    `the chain moved on each time question ${questionId} was read`,
+  )
 }
 
-export interface ReaderParts {
-  readonly clock: Clock
-  readonly rounds: RoundReader
-  readonly book: QuestionBook
-  readonly trail: Trail
-  /** The newest head whose logs have been followed. */
-  head(): BlockHeader | undefined
-}
-
-/** Source: contract §2, robustness R14, R16. */
-export function createQuestionReader({
-  clock,
-  rounds,
-  book,
-  trail,
-  head,
-}: ReaderParts): QuestionReader {
-  const reading = new Map<Hex, Promise<Question | undefined>>()
-
-  const readNow = async (questionId: Hex): Promise<Question | undefined> => {
-    for (let tried = 0; tried < tries; tried += 1) {
-      const entry = book.entry(questionId)
-      const at = head()
-      if (at === undefined) throw new ChainError('unavailable', 'the chain has not been read yet')
-      const round = await rounds.read(questionId, entry, at.number)
-      const request = round ?? entry?.request
-      if (
-        trail.changedSince(at, questionId, request && managedRequestId(request)) ||
-        book.entry(questionId) !== entry
-      )
-        continue
-      if (round) return book.keep(round)
-      book.drop(questionId)
-      book.noteMiss(questionId)
-      return undefined
+/**
+ * Reads several, a part after the other, for a limited time; reads that are late go on by
+ * themselves. Resolves to the first failure, if any; what failed stays as it was.
+ */
+export async function readSome(
+  state: ViewState,
+  questionIds: readonly Hex[],
+): Promise<ChainError | undefined> {
+  const readOne = async (questionId: Hex): Promise<ChainError[]> => {
+    try {
+      await read(state, questionId)
+      return []
+    } catch (error) {
+      if (error instanceof ChainError) return [error]
+      throw error
     }
-    throw new ChainError(
-      'unavailable',
-      `the chain moved on each time question ${questionId} was read`,
-    )
   }
-
-  const read = (questionId: Hex) => {
-    const known = reading.get(questionId)
-    if (known) return known
-    const begun = readNow(questionId).finally(() => reading.delete(questionId))
-    reading.set(questionId, begun)
-    return begun
-  }
-
-  const readPart = async (questionIds: readonly Hex[]): Promise<ChainError | undefined> => {
-    const failures = await Promise.all(
-      questionIds.map((questionId) =>
-        read(questionId).then(
-          () => undefined,
-          (error: unknown) => {
-            if (error instanceof ChainError) return error
-            throw error
-          },
-        ),
-      ),
-    )
-    return failures.find((failure) => failure !== undefined)
-  }
-
-  const readAll = async (
-    questionIds: readonly Hex[],
-    signal: { late: boolean },
-  ): Promise<ChainError | undefined> => {
-    let failure: ChainError | undefined
-    for (let first = 0; first < questionIds.length && !signal.late; first += readAtOnce) {
-      const found = await readPart(questionIds.slice(first, first + readAtOnce))
-      failure ??= found
+  const readAll = async (signal: AbortSignal) => {
+    const failures: ChainError[] = []
+    for (let at = 0; at < questionIds.length && !signal.aborted; at += readAtOnce) {
+      const part = questionIds.slice(at, at + readAtOnce)
+      failures.push(...(await Promise.all(part.map(readOne))).flat())
       // A chain that does not answer is not asked for the rest.
-      if (failure?.kind === 'unavailable') break
+      if (failures[0]?.kind === 'unavailable') break
     }
-    return failure
+    return failures[0]
   }
+  try {
+    return await within(state.clock, readsMs, readAll)
+  } catch (error) {
+    if (error instanceof ChainError) return error
+    throw error
+  }
+}
 
-  return {
-    read,
-    async readSome(questionIds, limitMs) {
-      const signal = { late: false }
-      try {
-        return await within(clock, limitMs, readAll(questionIds, signal))
-      } catch (error) {
-        if (error instanceof ChainError) return error
-        throw error
-      } finally {
-        signal.late = true
-      }
-    },
-    isReading: (questionId) => reading.has(questionId),
+/**
+ * A question that somebody asks for and memory does not have. Rejects with `ChainError`, after 3 s
+ * too.
+ */
+export async function readFirst(state: ViewState, questionId: Hex): Promise<Question | undefined> {
+  // A miss that a first read notes is not final before that read ends.
+  if (isMiss(state.book, questionId) && !state.firstReads.has(questionId)) return undefined
+  return within(state.clock, firstReadMs, () =>
+    once(state.firstReads, questionId, () => readTwice(state, questionId)),
+  )
+}
+
+/**
+ * What is not found may be younger than the head that was followed: that head is waited for, and
+ * the question read again.
+ */
+async function readTwice(state: ViewState, questionId: Hex): Promise<Question | undefined> {
+  const headNumber = () => state.heads?.latest.number ?? 0n
+  const readAtHead = async () => {
+    const [fault] = viewFaults(state)
+    if (fault !== undefined) throw new ChainError('unavailable', fault)
+    return read(state, questionId)
   }
+  const found = await readAtHead()
+  const seen = headNumber()
+  if (found !== undefined) return found
+  const newest = await state.chain.block('latest')
+  if (newest === null || newest.number <= seen) return undefined
+  await within(state.clock, firstReadMs, (signal) => headReached(state, newest.number, signal))
+  return readAtHead()
+}
+
+/** Resolves once the followed head is there; leaves no listener behind after the signal. */
+function headReached(state: ViewState, number: bigint, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const look = () => {
+      if ((state.heads?.latest.number ?? 0n) >= number) resolve()
+    }
+    state.headListeners.add(look)
+    signal.addEventListener('abort', () => state.headListeners.delete(look))
+    look()
+  })
 }

@@ -2,13 +2,14 @@
  * The view's memory of questions: by id, by slug, by what oracle logs name them, which of them are
  * due, and which are known to be missing. Bounded (R17).
  */
+import { LRUCache } from 'lru-cache'
 import { managedRequestId, type RegistryEntry } from '../../chain/questions.js'
 import { type Contracts, domainOf, type Round, roundRef } from '../../chain/round.js'
 import type { Clock, Hex } from '../../ports.js'
 import { isQuestionId } from '../../protocol/schema.js'
 import { witnessRound } from '../../protocol/witness.js'
 import type { Question } from './chain-view.js'
-import type { Named } from './head-history.js'
+import type { NamedQuestions } from './logs.js'
 
 /** Misses are remembered for at most this (contract §2). */
 const missMs = 10_000
@@ -20,246 +21,196 @@ export const rememberedQuestions = 20_000
  */
 const keepEndedMs = 600_000
 
-export interface QuestionBook {
-  /** The question id that an identifier means; `undefined` for a slug that no entry has. */
-  idOf(identifier: string): Hex | undefined
-  entry(questionId: Hex): RegistryEntry | undefined
-  /** IDs of the registry, in its order. */
-  registered(): Iterable<Hex>
-  /**
-   * Puts an entry in the place of what was there; the question is read anew, for its request may be
-   * another one.
-   */
-  setEntry(entry: RegistryEntry): void
-  removeEntry(questionId: Hex): void
-  /** A question that somebody asks for; `undefined` also while it is due. */
-  ask(questionId: Hex): Question | undefined
-  holds(questionId: Hex): boolean
-  /** Keeps what was just read; the question is not due any more. */
-  keep(round: Round): Question
-  drop(questionId: Hex): void
-  /** Held questions that may have changed: they have to be read before they are judged by. */
-  markDue(questionIds: Iterable<Hex>): void
-  markAllDue(): void
-  /** Questions held, due ones included. */
-  readonly heldCount: number
-  readonly dueCount: number
-  /**
-   * So many of the due ones, but for those to skip: `urgent` ones first, then those asked for last.
-   */
-  dueFirst(
-    count: number,
-    urgent: (questionId: Hex) => boolean,
-    skip: (questionId: Hex) => boolean,
-  ): Hex[]
-  isMiss(questionId: Hex): boolean
-  noteMiss(questionId: Hex): void
-  forgetMisses(): void
-  /** Questions that logs name, of those held or registered; what they name is no miss any more. */
-  affected(meaning: Named): Set<Hex>
-  /** Forgets questions that are over, unless they were asked for lately or `needed`. */
-  forgetEnded(needed: (questionId: Hex) => boolean): void
-}
-
 interface Held {
   question: Question
-  /** The place in the order in which questions came in or were asked for. */
-  askedAt: number
   askedAtMs: number
-  /** `askedAt` when the question was last spared from being forgotten. */
-  sparedAt: number
 }
 
-/** Over for good: the oracle never takes this round back to requested (domain §4, States). */
-const isOver = ({ state }: Round) => state === 'resolved' || state === 'settled'
+export interface QuestionBook {
+  readonly contracts: Contracts
+  readonly clock: Clock
+  /** The registry, in its order, and its slugs. */
+  readonly entries: Map<Hex, RegistryEntry>
+  readonly slugs: Map<string, Hex>
+  /** Questions in memory; those that nobody has asked for since long leave first. */
+  readonly held: LRUCache<Hex, Held>
+  /** Held questions that may have changed: they are read again before they are judged by. */
+  readonly due: Set<Hex>
+  /** Held questions that are over for good. */
+  readonly ended: Set<Hex>
+  /** Questions by managed id: several where the registry names several rounds of one request. */
+  readonly byManaged: Map<Hex, Set<Hex>>
+  /** When each miss ends. */
+  readonly misses: LRUCache<Hex, number>
+}
 
 /**
- * `entries`: questions.json, and trusted slugs as entries of their own; later ones add to earlier
- * ones of the same question.
+ * A book of a registry: questions.json, and trusted slugs as entries of their own; later ones add
+ * to earlier ones of the same question.
  */
-export function createQuestionBook(
+export function newQuestionBook(
   contracts: Contracts,
   clock: Clock,
   registry: readonly RegistryEntry[],
 ): QuestionBook {
-  const entries = new Map<Hex, RegistryEntry>()
-  const slugs = new Map<string, Hex>()
-  const held = new Map<Hex, Held>()
-  const due = new Set<Hex>()
-  const ended = new Set<Hex>()
-  let asked = 0
-  /** Several where the registry names several rounds of one request. */
-  const byManaged = new Map<Hex, Set<Hex>>()
-  const misses = new Map<Hex, number>()
-  const followManaged = (managedId: Hex, questionId: Hex) => {
-    const known = byManaged.get(managedId)
-    if (known) known.add(questionId)
-    else byManaged.set(managedId, new Set([questionId]))
-  }
-  const unfollow = (managedId: Hex, questionId: Hex) => {
-    const same = byManaged.get(managedId)
-    same?.delete(questionId)
-    if (same?.size === 0) byManaged.delete(managedId)
-  }
-  const enter = (entry: RegistryEntry) => {
-    const known = entries.get(entry.questionId)
-    entries.set(entry.questionId, {
-      questionId: entry.questionId,
-      slug: known?.slug ?? entry.slug,
-      requester: known?.requester ?? entry.requester,
-      request: known?.request ?? entry.request,
-    })
-    if (entry.slug !== undefined) slugs.set(entry.slug, entry.questionId)
-    if (entry.request) followManaged(managedRequestId(entry.request), entry.questionId)
-  }
-  for (const entry of registry) enter(entry)
-
-  /** Hashing is kept from before where the signed fields have not changed. */
-  const prepare = (round: Round): Question => {
-    const before = held.get(round.questionId)?.question
-    const same =
-      before !== undefined &&
-      before.round.timestamp === round.timestamp &&
-      before.round.oracle === round.oracle &&
-      before.round.requester === round.requester &&
-      before.round.identifier === round.identifier &&
-      before.round.ancillaryData === round.ancillaryData &&
-      before.round.token.address === round.token.address
-    const witness = same
-      ? before.witness
-      : witnessRound(domainOf(contracts), round, round.token.address)
-    return {
-      questionId: round.questionId,
-      slug: entries.get(round.questionId)?.slug,
-      round,
-      ref: same ? before.ref : roundRef(contracts, round.questionId, round, witness.ancillaryHash),
-      witness,
-    }
-  }
-
-  /** The longest held leaves first, but for those asked for since they were last spared. */
-  const makeRoom = () => {
-    while (held.size > rememberedQuestions) {
-      const [oldest] = held
-      if (oldest === undefined) return
-      const [questionId, one] = oldest
-      if (one.askedAt === one.sparedAt) {
-        book.drop(questionId)
-        continue
-      }
-      one.sparedAt = one.askedAt
-      held.delete(questionId)
-      held.set(questionId, one)
-    }
-  }
-
   const book: QuestionBook = {
-    idOf: (identifier) => (isQuestionId(identifier) ? (identifier as Hex) : slugs.get(identifier)),
-    entry: (questionId) => entries.get(questionId),
-    registered: () => entries.keys(),
-    setEntry(entry) {
-      book.removeEntry(entry.questionId)
-      enter(entry)
-      misses.delete(entry.questionId)
-    },
-    removeEntry(questionId) {
-      const known = entries.get(questionId)
-      entries.delete(questionId)
-      for (const [slug, owner] of slugs) if (owner === questionId) slugs.delete(slug)
-      if (known?.request) unfollow(managedRequestId(known.request), questionId)
-      book.drop(questionId)
-    },
-    ask(questionId) {
-      const found = held.get(questionId)
-      if (found === undefined) return undefined
-      asked += 1
-      found.askedAt = asked
-      found.askedAtMs = clock.monotonicMs()
-      return due.has(questionId) ? undefined : found.question
-    },
-    holds: (questionId) => held.has(questionId),
-    keep(round) {
-      const { questionId } = round
-      const question = prepare(round)
-      const known = held.get(questionId)
-      if (known) known.question = question
-      else {
-        asked += 1
-        held.set(questionId, {
-          question,
-          askedAt: asked,
-          askedAtMs: clock.monotonicMs(),
-          sparedAt: 0,
-        })
-      }
-      followManaged(managedRequestId(round), questionId)
-      misses.delete(questionId)
-      due.delete(questionId)
-      if (isOver(round)) ended.add(questionId)
-      else ended.delete(questionId)
-      makeRoom()
-      return question
-    },
-    drop(questionId) {
-      const found = held.get(questionId)
-      if (found === undefined) return
-      held.delete(questionId)
-      due.delete(questionId)
-      ended.delete(questionId)
-      // The registry's own requests stay followed.
-      if (entries.get(questionId)?.request !== undefined) return
-      unfollow(managedRequestId(found.question.round), questionId)
-    },
-    markDue(questionIds) {
-      for (const questionId of questionIds) if (held.has(questionId)) due.add(questionId)
-    },
-    markAllDue: () => book.markDue(held.keys()),
-    get heldCount() {
-      return held.size
-    },
-    get dueCount() {
-      return due.size
-    },
-    dueFirst(count, urgent, skip) {
-      const chosen: { readonly questionId: Hex; readonly rank: number }[] = []
-      for (const questionId of due) {
-        if (skip(questionId)) continue
-        const rank =
-          (held.get(questionId)?.askedAt ?? 0) +
-          (urgent(questionId) ? Number.MAX_SAFE_INTEGER / 2 : 0)
-        if (chosen.length >= count && rank <= (chosen.at(-1)?.rank ?? 0)) continue
-        // Few of many: putting each in its place is quicker than sorting them all.
-        const place = chosen.findIndex((other) => other.rank < rank)
-        chosen.splice(place < 0 ? chosen.length : place, 0, { questionId, rank })
-        if (chosen.length > count) chosen.pop()
-      }
-      return chosen.map(({ questionId }) => questionId)
-    },
-    isMiss: (questionId) =>
-      clock.monotonicMs() < (misses.get(questionId) ?? Number.NEGATIVE_INFINITY),
-    noteMiss(questionId) {
-      misses.delete(questionId)
-      misses.set(questionId, clock.monotonicMs() + missMs)
-      const [oldest] = misses.keys()
-      if (misses.size > rememberedMisses && oldest !== undefined) misses.delete(oldest)
-    },
-    forgetMisses: () => misses.clear(),
-    affected({ named, managed }) {
-      const found = new Set<Hex>()
-      const ids = [...named, ...[...managed].flatMap((id) => [...(byManaged.get(id) ?? [])])]
-      for (const id of ids) {
-        misses.delete(id)
-        if (held.has(id) || entries.has(id)) found.add(id)
-      }
-      return found
-    },
-    forgetEnded(needed) {
-      const untilMs = clock.monotonicMs() - keepEndedMs
-      for (const questionId of ended) {
-        const atMs = held.get(questionId)?.askedAtMs ?? untilMs
-        if (atMs <= untilMs && !needed(questionId)) book.drop(questionId)
-      }
-    },
+    contracts,
+    clock,
+    entries: new Map(),
+    slugs: new Map(),
+    held: new LRUCache({
+      max: rememberedQuestions,
+      dispose({ question }, questionId) {
+        book.due.delete(questionId)
+        book.ended.delete(questionId)
+        // The registry's own requests stay followed.
+        if (book.entries.get(questionId)?.request === undefined)
+          unfollow(book, managedRequestId(question.round), questionId)
+      },
+    }),
+    due: new Set(),
+    ended: new Set(),
+    byManaged: new Map(),
+    misses: new LRUCache({ max: rememberedMisses }),
   }
+  for (const entry of registry) enter(book, entry)
   return book
+}
+
+function follow({ byManaged }: QuestionBook, managedId: Hex, questionId: Hex): void {
+  const same = byManaged.get(managedId) ?? new Set()
+  byManaged.set(managedId, same.add(questionId))
+}
+
+function unfollow({ byManaged }: QuestionBook, managedId: Hex, questionId: Hex): void {
+  const same = byManaged.get(managedId)
+  same?.delete(questionId)
+  if (same?.size === 0) byManaged.delete(managedId)
+}
+
+function enter(book: QuestionBook, { questionId, slug, requester, request }: RegistryEntry): void {
+  const known = book.entries.get(questionId)
+  book.entries.set(questionId, {
+    questionId,
+    slug: known?.slug ?? slug,
+    requester: known?.requester ?? requester,
+    request: known?.request ?? request,
+  })
+  if (slug !== undefined) book.slugs.set(slug, questionId)
+  if (request) follow(book, managedRequestId(request), questionId)
+}
+
+/** The question id that an identifier means; `undefined` for a slug that no entry has. */
+export function questionIdOf({ slugs }: QuestionBook, identifier: string): Hex | undefined {
+  return isQuestionId(identifier) ? (identifier as Hex) : slugs.get(identifier)
+}
+
+/** Replaces an entry; the question is read again, for its request may be another one. */
+export function setEntry(book: QuestionBook, entry: RegistryEntry): void {
+  removeEntry(book, entry.questionId)
+  enter(book, entry)
+  book.misses.delete(entry.questionId)
+}
+
+/** Takes an entry away, with its question. */
+export function removeEntry(book: QuestionBook, questionId: Hex): void {
+  const known = book.entries.get(questionId)
+  book.entries.delete(questionId)
+  for (const [slug, owner] of book.slugs) if (owner === questionId) book.slugs.delete(slug)
+  if (known?.request) unfollow(book, managedRequestId(known.request), questionId)
+  book.held.delete(questionId)
+}
+
+/** A question that somebody asks for; `undefined` also while it is due. */
+export function askQuestion(book: QuestionBook, questionId: Hex): Question | undefined {
+  const found = book.held.get(questionId)
+  if (found) found.askedAtMs = book.clock.monotonicMs()
+  return book.due.has(questionId) ? undefined : found?.question
+}
+
+/** Keeps what was just read; the question is not due any more. */
+export function keepQuestion(book: QuestionBook, round: Round): Question {
+  const { questionId, state } = round
+  const question = prepareQuestion(book, round)
+  const known = book.held.peek(questionId)
+  if (known) known.question = question
+  else book.held.set(questionId, { question, askedAtMs: book.clock.monotonicMs() })
+  follow(book, managedRequestId(round), questionId)
+  book.misses.delete(questionId)
+  book.due.delete(questionId)
+  // The oracle never takes such a round back to requested (domain §4, States).
+  if (state === 'resolved' || state === 'settled') book.ended.add(questionId)
+  else book.ended.delete(questionId)
+  return question
+}
+
+/** Hashing is kept from before where the signed fields have not changed. */
+function prepareQuestion({ held, entries, contracts }: QuestionBook, round: Round): Question {
+  const { questionId, token } = round
+  const before = held.peek(questionId)?.question
+  const fields = ['timestamp', 'oracle', 'requester', 'identifier', 'ancillaryData'] as const
+  const same =
+    before?.round.token.address === token.address &&
+    fields.every((field) => before.round[field] === round[field])
+      ? before
+      : undefined
+  const witness = same?.witness ?? witnessRound(domainOf(contracts), round, token.address)
+  return {
+    questionId,
+    slug: entries.get(questionId)?.slug,
+    round,
+    ref: same?.ref ?? roundRef(contracts, questionId, round, witness.ancillaryHash),
+    witness,
+  }
+}
+
+/** Held questions that may have changed. */
+export function markDue({ held, due }: QuestionBook, questionIds: Iterable<Hex>): void {
+  for (const questionId of questionIds) if (held.has(questionId)) due.add(questionId)
+}
+
+/** So many of the due ones, but for those to skip: needed ones first, then those asked for last. */
+export function dueFirst(
+  { held, due }: QuestionBook,
+  count: number,
+  needed: ReadonlySet<Hex>,
+  skip: (questionId: Hex) => boolean,
+): Hex[] {
+  const chosen = new Set<Hex>()
+  for (const questionIds of due.size === 0 ? [] : [needed, held.keys()])
+    for (const questionId of questionIds) {
+      if (chosen.size >= count) break
+      if (due.has(questionId) && !skip(questionId)) chosen.add(questionId)
+    }
+  return [...chosen]
+}
+
+/** Whether the question was looked for lately, in vain. */
+export function isMiss({ misses, clock }: QuestionBook, questionId: Hex): boolean {
+  return clock.monotonicMs() < (misses.get(questionId) ?? Number.NEGATIVE_INFINITY)
+}
+
+/** No trusted requester knows the question. */
+export function noteMiss({ held, misses, clock }: QuestionBook, questionId: Hex): void {
+  held.delete(questionId)
+  misses.set(questionId, clock.monotonicMs() + missMs)
+}
+
+/** Questions that logs name, of those held or registered; what they name is no miss any more. */
+export function affectedBy(
+  { byManaged, misses, held, entries }: QuestionBook,
+  { named, managed }: NamedQuestions,
+): Set<Hex> {
+  const ids = [...named, ...[...managed].flatMap((id) => [...(byManaged.get(id) ?? [])])]
+  for (const id of ids) misses.delete(id)
+  return new Set(ids.filter((id) => held.has(id) || entries.has(id)))
+}
+
+/** Forgets questions that are over, unless they were asked for lately or are needed. */
+export function forgetEnded({ held, ended, clock }: QuestionBook, needed: ReadonlySet<Hex>): void {
+  const untilMs = clock.monotonicMs() - keepEndedMs
+  for (const questionId of ended) {
+    const atMs = held.peek(questionId)?.askedAtMs ?? untilMs
+    if (atMs <= untilMs && !needed.has(questionId)) held.delete(questionId)
+  }
 }

@@ -1,14 +1,14 @@
 /**
- * Slugs that no registry has, looked up outside (domain §5.4). What is told there is a hint: it
- * only says which question id to look for, and the chain confirms or refuses that id as it does one
- * that a caller gave. Bounded in memory, rate and patience (R17).
+ * Slugs that no registry has, looked up outside (domain §5.4). The response is a hint: it only says
+ * which question id to look for, and the chain confirms or refuses that id as it does one that a
+ * caller gave. Bounded in memory, rate and time (R17).
  */
+import { LRUCache } from 'lru-cache'
 import { type Clock, type Hex, type SlugLookUp, SlugLookUpError } from '../../ports.js'
 import { UnavailableError } from '../../protocol/errors.js'
 import { isQuestionId } from '../../protocol/schema.js'
 import type { ChainView } from './chain-view.js'
-import { within } from './deadline.js'
-import { orUnavailable } from './wallets.js'
+import { once, orUnavailable, within } from './time-limits.js'
 
 /** Look-up and first read together (contract §2). */
 const firstReadMs = 3_000
@@ -56,9 +56,10 @@ interface Meaning {
 
 /** Times are on the monotonic clock (R13). Source: contract §2, domain §5.4. */
 export function createSlugs(clock: Clock, lookUp: SlugLookUp): Slugs {
-  const meanings = new Map<string, Meaning>()
-  const misses = new Map<string, number>()
-  const asked = new Map<string, Promise<Hex | undefined>>()
+  const meanings = new LRUCache<string, Meaning>({ max: rememberedSlugs })
+  /** When each miss ends. */
+  const misses = new LRUCache<string, number>({ max: rememberedMisses })
+  const running = new Map<string, Promise<Hex | undefined>>()
   /** When the last look-ups began, oldest first. */
   const begun: number[] = []
   let pausedUntilMs = Number.NEGATIVE_INFINITY
@@ -68,43 +69,25 @@ export function createSlugs(clock: Clock, lookUp: SlugLookUp): Slugs {
     while (begun[0] !== undefined && nowMs - begun[0] >= windowMs) begun.shift()
     if (nowMs < pausedUntilMs)
       throw new SlugLookUpError('whoever knows slugs has asked to be left alone for a while')
-    if (asked.size >= lookUpsAtOnce || begun.length >= lookUpsPerWindow)
+    if (running.size >= lookUpsAtOnce || begun.length >= lookUpsPerWindow)
       throw new SlugLookUpError('too many slugs are being looked up')
     begun.push(nowMs)
   }
-
-  const inTime = async (slug: string): Promise<Hex | undefined> => {
-    const over = new AbortController()
-    const overdue = clock.sleep(lookUpMs, over.signal).then(() => {
-      throw new SlugLookUpError('no answer came in time')
-    })
-    try {
-      // The race listens to both, so that neither the loser's failure nor the aborted sleep goes
-      // unheard.
-      return await Promise.race([lookUp(slug, over.signal), overdue])
-    } finally {
-      over.abort()
-    }
-  }
-
-  const remember = (slug: string, questionId: Hex | undefined) => {
-    const nowMs = clock.monotonicMs()
-    meanings.delete(slug)
-    misses.delete(slug)
-    if (questionId === undefined) {
-      misses.set(slug, nowMs + missMs)
-      trim(misses, rememberedMisses)
-      return
-    }
-    meanings.set(slug, { questionId, refreshAtMs: nowMs + freshMs, waitsFromMs: nowMs + heldMs })
-    trim(meanings, rememberedSlugs)
-  }
-
   const ask = async (slug: string): Promise<Hex | undefined> => {
     try {
       admit()
-      const questionId = await inTime(slug)
-      remember(slug, questionId)
+      const late = () => new SlugLookUpError('no answer came in time')
+      const questionId = await within(clock, lookUpMs, (signal) => lookUp(slug, signal), late)
+      const nowMs = clock.monotonicMs()
+      meanings.delete(slug)
+      misses.delete(slug)
+      if (questionId === undefined) misses.set(slug, nowMs + missMs)
+      else
+        meanings.set(slug, {
+          questionId,
+          refreshAtMs: nowMs + freshMs,
+          waitsFromMs: nowMs + heldMs,
+        })
       return questionId
     } catch (error) {
       if (!(error instanceof SlugLookUpError)) throw error
@@ -117,17 +100,9 @@ export function createSlugs(clock: Clock, lookUp: SlugLookUp): Slugs {
       return meaning.questionId
     }
   }
-
-  const askOnce = (slug: string): Promise<Hex | undefined> => {
-    const running = asked.get(slug)
-    if (running) return running
-    const asking = ask(slug).finally(() => asked.delete(slug))
-    asked.set(slug, asking)
-    return asking
-  }
-
+  const askOnce = (slug: string) => once(running, slug, () => ask(slug))
   const known = (slug: string): Hex | undefined => {
-    const meaning = meanings.get(slug)
+    const meaning = meanings.peek(slug)
     const nowMs = clock.monotonicMs()
     if (meaning === undefined || nowMs >= meaning.waitsFromMs) return undefined
     if (nowMs >= meaning.refreshAtMs) {
@@ -138,14 +113,13 @@ export function createSlugs(clock: Clock, lookUp: SlugLookUp): Slugs {
     }
     return meaning.questionId
   }
-
   return {
     known,
     async idOf(slug) {
       const questionId = known(slug)
       if (questionId !== undefined) return questionId
-      if (clock.monotonicMs() < (misses.get(slug) ?? Number.NEGATIVE_INFINITY)) return undefined
-      return askOnce(slug)
+      const isMiss = clock.monotonicMs() < (misses.get(slug) ?? Number.NEGATIVE_INFINITY)
+      return isMiss ? undefined : askOnce(slug)
     },
     unconfirmed(slug) {
       const meaning = meanings.get(slug)
@@ -157,22 +131,14 @@ export function createSlugs(clock: Clock, lookUp: SlugLookUp): Slugs {
   }
 }
 
-function trim(map: Map<string, unknown>, limit: number): void {
-  const [oldest] = map.keys()
-  if (map.size > limit && oldest !== undefined) map.delete(oldest)
-}
-
 function unavailable(slug: string, cause: SlugLookUpError): UnavailableError {
-  return new UnavailableError(
-    'slug_unavailable',
-    `which question the slug ${slug} names cannot be looked up now: ${cause.message}`,
-    {
-      httpStatus: 503,
-      retryAfterMs: 2_000,
-      cause,
-      hint: 'wait and send the same request again, or give the question id',
-    },
-  )
+  const detail = `which question the slug ${slug} names cannot be looked up now: ${cause.message}`
+  return new UnavailableError('slug_unavailable', detail, {
+    httpStatus: 503,
+    retryAfterMs: 2_000,
+    cause,
+    hint: 'wait and send the same request again, or give the question id',
+  })
 }
 
 /**
@@ -206,7 +172,7 @@ export function namedBySlugs<View extends ChainView>(
     question(identifier) {
       if (isRegistered(identifier)) return view.question(identifier)
       return orUnavailable(
-        within(clock, firstReadMs, lookedUp(identifier)),
+        within(clock, firstReadMs, () => lookedUp(identifier)),
         `about the question of the slug ${identifier}`,
       )
     },

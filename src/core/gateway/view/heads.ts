@@ -1,0 +1,163 @@
+/** Follows the chain's head, and the logs up to it (contract §2, R14, R16). */
+import { type BlockHeader, ChainError, type ChainLog } from '../../ports.js'
+import { addHead, clearHeads, findFork, headHashAt, undoHeads } from './head-history.js'
+import { followedAddresses, followedTopics, type LogMeaning, meaningOf } from './logs.js'
+import { affectedBy, markDue } from './questions.js'
+import { addSpent, type ViewState } from './state.js'
+
+/** Beyond this many missed blocks, every question is due: nodes bound the range of logs. */
+const followedBlocks = 128n
+/**
+ * What fails for good, slots and nonces too, is judged in finalized state (R14, R15): there is no
+ * counting of blocks instead.
+ */
+const noFinality =
+  'the node tells no finalized block, which the gateway needs whatever chain.confirmations says: use a node that answers the block tag "finalized"'
+
+/**
+ * What a new head brings: logs since a block that stays, or `lost` where what logs said before is
+ * not certain and cannot be made so.
+ */
+type News = { readonly since: bigint; readonly meaning: LogMeaning } | 'lost'
+
+/** One look. Whether there is a new latest or finalized block. Rejects with `ChainError`. */
+export async function lookAtHead(state: ViewState): Promise<boolean> {
+  const { chain, contracts, heads: before } = state
+  const [chainId, latest, finalized] = await Promise.all([
+    chain.chainId(),
+    chain.block('latest'),
+    finalizedBlock(state),
+  ])
+  state.wrongChain =
+    chainId === contracts.chainId
+      ? await otherGenesis(state)
+      : `the node is on chain ${chainId}, not on ${contracts.chainId}`
+  if (state.wrongChain !== undefined) return false
+  if (latest === null) throw new ChainError('unavailable', 'the node knows no latest block')
+  if (finalized === null) throw new ChainError('unavailable', noFinality)
+  // Another node that is a few blocks behind shows an old head; going back to it would undo what is
+  // known.
+  if (
+    before !== undefined &&
+    latest.number < before.latest.number &&
+    headHashAt(state.history, latest.number) === latest.hash
+  )
+    return false
+  const isNew = before?.latest.hash !== latest.hash
+  if (isNew) {
+    const news = before ? await newsSince(state, before.latest, latest) : 'lost'
+    // From here to the heads nothing waits: whoever reads a question meanwhile sees all of this or
+    // nothing.
+    applyNews(state, news, latest)
+    state.advancedAtMs = state.clock.monotonicMs()
+  }
+  const isBehind = before !== undefined && finalized.number < before.finalized.number
+  const steady = isBehind ? before.finalized : finalized
+  state.heads = { latest, finalized: steady }
+  state.newestFinalized = steady.number
+  return isNew || before?.finalized.hash !== finalized.hash
+}
+
+/** Why the node's chain is not the store's, found out once. */
+async function otherGenesis(state: ViewState): Promise<string | undefined> {
+  const { info } = state.ledger
+  if (state.isIdentified) return undefined
+  const genesis = info ? await state.chain.block(0n) : null
+  // A node without old headers cannot tell; the chain id and the finalized mark still do.
+  if (info && genesis && genesis.hash !== info.genesisHash)
+    return `the node's chain begins with block ${genesis.hash}, the store's with ${info.genesisHash}`
+  state.isIdentified = true
+  return undefined
+}
+
+/** `null` also where the node says, in whatever words, that it has no such tag or block yet. */
+async function finalizedBlock({ chain }: ViewState): Promise<BlockHeader | null> {
+  try {
+    return await chain.block('finalized')
+  } catch (error) {
+    if (
+      error instanceof ChainError &&
+      (error.kind === 'refused' || /block not found|unknown block/i.test(error.message))
+    )
+      return null
+    throw error
+  }
+}
+
+async function newsSince(state: ViewState, from: BlockHeader, to: BlockHeader): Promise<News> {
+  const { chain, history } = state
+  const distance = to.number - from.number
+  if (distance > followedBlocks) return 'lost'
+  if (distance === 1n) {
+    if (to.parentHash === from.hash) return followLogs(state, from.number, to)
+  } else if (distance > 1n) {
+    const [stays, news] = await Promise.all([
+      chain.block(from.number),
+      followLogs(state, from.number, to),
+    ])
+    if (stays?.hash === from.hash) return news
+  }
+  // A reorganisation (R14): only what the undone blocks had changed and what the new ones change is
+  // uncertain.
+  const fork = await findFork(history, async (number) => (await chain.block(number))?.hash)
+  if (fork === undefined || to.number - fork.number > followedBlocks) return 'lost'
+  if (fork.number >= to.number || (distance === 1n && fork.number === from.number))
+    throw new ChainError(
+      'unavailable',
+      `the node's head ${to.number} is not on the chain that it shows`,
+    )
+  return followLogs(state, fork.number, to)
+}
+
+async function followLogs(state: ViewState, since: bigint, to: BlockHeader): Promise<News> {
+  const logs = await logsOf(state, since + 1n, to.number)
+  // Read after the logs: those of one branch under the head of another would leave a gap that
+  // nobody sees.
+  if ((await state.chain.block(to.number))?.hash !== to.hash)
+    throw new ChainError(
+      'unavailable',
+      `the node changed its block ${to.number} while its logs were read`,
+    )
+  return { since, meaning: meaningOf(logs, state.contracts) }
+}
+
+/** Logs of a range; a node that refuses it because it holds too much is asked for halves. */
+async function logsOf(
+  state: ViewState,
+  fromBlock: bigint,
+  toBlock: bigint,
+): Promise<readonly ChainLog[]> {
+  const addresses = followedAddresses(state.contracts)
+  try {
+    return await state.chain.logs({ fromBlock, toBlock, addresses, topics: [followedTopics] })
+  } catch (error) {
+    if (!(error instanceof ChainError) || error.kind !== 'refused' || fromBlock === toBlock)
+      throw error
+    const middle = (fromBlock + toBlock) / 2n
+    const first = await logsOf(state, fromBlock, middle)
+    return [...first, ...(await logsOf(state, middle + 1n, toBlock))]
+  }
+}
+
+function applyNews(state: ViewState, news: News, latest: BlockHeader): void {
+  const { book, history, spent } = state
+  const isUndone = news === 'lost' || (state.heads && news.since !== state.heads.latest.number)
+  if (isUndone) {
+    // Nothing that logs said is certain now, and validation reads the bitmap anyway.
+    spent.clear()
+    book.misses.clear()
+  }
+  if (news === 'lost') {
+    clearHeads(history)
+    markDue(book, book.held.keys())
+    addHead(history, latest, { named: new Set(), managed: new Set() })
+    return
+  }
+  if (isUndone) markDue(book, affectedBy(book, undoHeads(history, news.since)))
+  for (const { owner, word, mask } of news.meaning.invalidated) addSpent(state, owner, word, mask)
+  const changed = affectedBy(book, news.meaning)
+  markDue(book, changed)
+  // A registered question that has just come into being is prefetched too.
+  for (const questionId of changed) if (!book.held.has(questionId)) state.unread.add(questionId)
+  addHead(history, latest, news.meaning)
+}

@@ -1,0 +1,127 @@
+/** The memory of the view, and what it says of itself. */
+import { LRUCache } from 'lru-cache'
+import { createRoundReader, type RegistryEntry, type RoundReader } from '../../chain/questions.js'
+import type { Contracts } from '../../chain/round.js'
+import type { BlockHeader, Chain, Clock, Hex } from '../../ports.js'
+import type { Ledger } from '../ledger/ledger.js'
+import type { Question } from './chain-view.js'
+import { type HeadHistory, newHeadHistory } from './head-history.js'
+import { newQuestionBook, type QuestionBook, rememberedQuestions } from './questions.js'
+
+/** Questions read at one look; what else is due waits for the next one, or for who asks for it. */
+export const readsPerLook = 64
+/** Words of Permit2's bitmap that are remembered. */
+const rememberedWords = 50_000
+
+export interface Heads {
+  readonly latest: BlockHeader
+  /** The newest block that cannot be undone (the `finalized` tag). */
+  readonly finalized: BlockHeader
+}
+
+export interface ViewConfig {
+  readonly maxHeadAgeSeconds: number
+  /** The question registry: questions.json, and trusted slugs as entries of their own. */
+  readonly entries: readonly RegistryEntry[]
+}
+
+export interface ViewState {
+  readonly clock: Clock
+  readonly chain: Chain
+  readonly contracts: Contracts
+  readonly ledger: Pick<Ledger, 'info' | 'allowlist' | 'finalized' | 'active'>
+  readonly maxHeadAgeSeconds: number
+  readonly rounds: RoundReader
+  readonly book: QuestionBook
+  readonly history: HeadHistory
+  /** Spent or invalidated bits of nonce bitmaps, by owner and word (domain §3.2). */
+  readonly spent: LRUCache<string, bigint>
+  /** Registry questions that nobody has read yet. */
+  readonly unread: Set<Hex>
+  /** Reads under way, and those for whoever asks first. */
+  readonly reading: Map<Hex, Promise<Question | undefined>>
+  readonly firstReads: Map<Hex, Promise<Question | undefined>>
+  readonly headListeners: Set<() => void>
+  /** The newest heads whose logs have been followed. */
+  heads: Heads | undefined
+  newestFinalized: bigint | undefined
+  advancedAtMs: number
+  /** Why the node is on another chain than the store. */
+  wrongChain: string | undefined
+  isIdentified: boolean
+  lastFailure: string | undefined
+  lookedAtMs: number
+  forgotAtMs: number
+  /** Questions that may be prefetched before the next look. */
+  readsLeft: number
+}
+
+/** A view that has not looked yet. */
+export function newViewState(
+  { clock, chain }: { readonly clock: Clock; readonly chain: Chain },
+  contracts: Contracts,
+  ledger: ViewState['ledger'],
+  { maxHeadAgeSeconds, entries }: ViewConfig,
+): ViewState {
+  const book = newQuestionBook(contracts, clock, entries)
+  const nowMs = clock.monotonicMs()
+  return {
+    clock,
+    chain,
+    contracts,
+    ledger,
+    maxHeadAgeSeconds,
+    rounds: createRoundReader(chain, contracts),
+    book,
+    history: newHeadHistory(),
+    spent: new LRUCache({ max: rememberedWords }),
+    unread: new Set([...book.entries.keys()].slice(0, rememberedQuestions)),
+    reading: new Map(),
+    firstReads: new Map(),
+    headListeners: new Set(),
+    heads: undefined,
+    newestFinalized: undefined,
+    advancedAtMs: nowMs,
+    wrongChain: undefined,
+    isIdentified: false,
+    lastFailure: undefined,
+    lookedAtMs: nowMs,
+    forgotAtMs: nowMs,
+    readsLeft: readsPerLook,
+  }
+}
+
+/** Why the chain's state is not known now (R16). */
+export function viewFaults(state: ViewState): readonly string[] {
+  const { wrongChain, lastFailure, heads, clock, maxHeadAgeSeconds } = state
+  if (wrongChain !== undefined) return [wrongChain]
+  const because = lastFailure === undefined ? '' : ` (${lastFailure})`
+  if (heads === undefined) return [`the chain has not been read yet${because}`]
+  const found: string[] = []
+  const ageSeconds = Math.floor(clock.nowMs() / 1000) - Number(heads.latest.timestamp)
+  const idleSeconds = Math.floor((clock.monotonicMs() - state.advancedAtMs) / 1000)
+  const oldest = Math.max(ageSeconds, idleSeconds)
+  if (oldest > maxHeadAgeSeconds)
+    found.push(
+      `the newest block is ${oldest} s old, more than the ${maxHeadAgeSeconds} s allowed${because}`,
+    )
+  const stored = state.ledger.finalized?.number ?? 0n
+  const newest = state.newestFinalized ?? 0n
+  const final = stored > newest ? stored : newest
+  if (heads.latest.number < final)
+    found.push(`the node's head ${heads.latest.number} is below block ${final}, which was final`)
+  return found
+}
+
+const wordKey = (owner: Hex, word: bigint) => `${owner}|${word}`
+
+/** The bits that are known to be spent in a word of an owner's bitmap. */
+export function spentBits({ spent }: ViewState, owner: Hex, word: bigint): bigint {
+  return spent.get(wordKey(owner, word)) ?? 0n
+}
+
+/** Adds bits to what is known of a word. */
+export function addSpent(state: ViewState, owner: Hex, word: bigint, mask: bigint): void {
+  if (mask === 0n) return
+  state.spent.set(wordKey(owner, word), spentBits(state, owner, word) | mask)
+}

@@ -1,0 +1,65 @@
+/** Waiting with an end, measured on the monotonic clock (R13). */
+import { ChainError, type Clock } from '../../ports.js'
+import { UnavailableError } from '../../protocol/errors.js'
+
+/** Sleeps until the time or the signal, whichever comes first. */
+export async function pause(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
+  try {
+    await clock.sleep(ms, signal)
+  } catch (error) {
+    // Being woken is what the signal is for.
+    if (!signal.aborted) throw error
+  }
+}
+
+/**
+ * The work's result, or what `late` makes after `limitMs`; its signal is aborted at the end, however
+ * that comes. Work that takes no signal goes on, and its result is dropped.
+ */
+export async function within<T>(
+  clock: Clock,
+  limitMs: number,
+  work: (signal: AbortSignal) => Promise<T>,
+  late: () => Error = () =>
+    new ChainError('unavailable', `the chain gave no answer within ${limitMs} ms`),
+): Promise<T> {
+  const over = new AbortController()
+  const overdue = clock.sleep(limitMs, over.signal).then(() => {
+    throw late()
+  })
+  try {
+    // The race listens to both, so that neither the loser's failure nor the aborted sleep goes
+    // unheard.
+    return await Promise.race([work(over.signal), overdue])
+  } finally {
+    over.abort()
+  }
+}
+
+/** A chain that gives no answer is a reason to come back later, not a verdict (R16). */
+export async function orUnavailable<T>(work: Promise<T>, what: string): Promise<T> {
+  try {
+    return await work
+  } catch (error) {
+    if (!(error instanceof ChainError)) throw error
+    throw new UnavailableError('state_unavailable', `the chain does not tell ${what}`, {
+      httpStatus: 503,
+      retryAfterMs: 2_000,
+      cause: error,
+      hint: 'wait and send the same request again',
+    })
+  }
+}
+
+/** One piece of work a key at a time: whoever asks meanwhile gets the same result. */
+export function once<K, T>(
+  running: Map<K, Promise<T>>,
+  key: K,
+  work: () => Promise<T>,
+): Promise<T> {
+  const known = running.get(key)
+  if (known) return known
+  const begun = work().finally(() => running.delete(key))
+  running.set(key, begun)
+  return begun
+}
